@@ -110,6 +110,13 @@ def trained():
     return {"net": NET, "model": IlluminantModel(weights, floats(9), floats(9))}
 
 
+def trained_networks():
+    models_of_all = jax.tree.map(lambda leaf: leaf[None], trained()["model"])
+    return models.TrainedNetworks(
+        {2: models_of_all}, {2: models.Losses(floats(3, 1), floats(3, 1))}
+    )
+
+
 def parameters(net, *given):
     shapes = jax.eval_shape(net.init, KEY, *given)
     return jax.tree.map(lambda leaf: floats(*leaf.shape), shapes)
@@ -658,6 +665,8 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
         "k": 5,
     },
     # models
+    "models.best_of_rates": lambda: {"by_rate": {0.1: trained_networks()}, "group": 1},
+    "models.best_of_restarts": lambda: {"trained": trained_networks(), "restarts": 1},
     "models.calibrate_distances": lambda: {
         "distribution": DISTRIBUTION,
         "distances": floats(4),
@@ -675,11 +684,35 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
     "models.ensemble_disagreement": lambda: {"estimates": floats(3, 4, 2)},
     "models.chromaticity_loss": lambda: {"estimate": floats(4, 2), "target": floats(4, 2)},
     "models.cosines": lambda: {"features": floats(4, 5), "kernel": floats(5, 2)},
+    "models.cross_calibrate_distances": lambda: {
+        "features": jnp.asarray(np.random.default_rng(0).normal(size=(12, 9)), jnp.float32),
+        "folds": [np.arange(6), np.arange(6, 12)],
+    },
+    "models.cross_coverage": lambda: {
+        "estimates": [host(floats(2, 12, 2), np.float32)] * 2,
+        "truth": host(floats(12, 2), np.float32),
+        "folds": [np.arange(6), np.arange(6, 12)],
+    },
     "models.crop_and_flip": lambda: {"image": floats(4, 4, 3), "key": KEY, "padding": 1},
     "models.efficientnet_variables": lambda: {
         "arrays": drawn_arrays(np.random.default_rng(0)),
     },
     "models.make_head": lambda: {"kind": "linear", "classes": 4},
+    "models.index_of_lowest": lambda: {"losses": host(floats(3, 4), np.float32)},
+    "models.interval_coverage": lambda: {
+        "scale": models.IntervalScale(floats(2), floats()),
+        "estimates": floats(2, 12, 2),
+        "truth": floats(12, 2),
+        "uninformative": floats(),
+    },
+    "models.make_batch_trainer": lambda: {
+        "key": KEY,
+        "depths": (2,),
+        "settings": models.TrainingSettings(),
+        "problems": 2,
+        "validations": 1,
+        "width": 9,
+    },
     "models.make_trainer": lambda: {"net": NET, "settings": models.TrainingSettings()},
     "models.named_network": lambda: {
         "text": "mlp:8",
@@ -689,8 +722,17 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
         "calibration": models.DistanceCalibration(DISTRIBUTION, floats(101)),
         "distance": jnp.float32(1),
     },
+    "models.predict_batch": lambda: {
+        "depth": 2,
+        "models": trained_networks().models[2],
+        "features": floats(1, 4, 9),
+        "width": 9,
+    },
     "models.predict_chromaticity": lambda: {**trained(), "features": floats(4, 9)},
     "models.predict_illuminant": lambda: {**trained(), **TRANSFORM},
+    "models.stack_problems": lambda: {
+        "problems": [models.Problem(floats(4, 9), floats(4, 2), floats(3, 9), floats(3, 2))]
+    },
     "models.uninformative_interval": lambda: {"chromaticities": floats(4, 2), "coverage": 0.9},
     "models.unit": lambda: {"vectors": floats(4, 5), "axis": -1},
     "models.with_weights": lambda: {
@@ -816,6 +858,8 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
 WITHOUT_ARGUMENTS = {"continual.binary_objective"}
 OUTSIDE_OF_JIT = (
     "models.calibrate_distances",
+    "models.cross_",
+    "models.interval_coverage",
     "continual.diverged",
     "scenarios.",
 )

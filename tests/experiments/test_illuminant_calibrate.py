@@ -12,6 +12,12 @@ import pytest
 from everlight.models.illuminant_training import TrainingSettings
 from everlight_data.color import chart_pairs
 from everlight_data.color.chart import CENTRES, CORNERS, chart_mask, map_points
+from everlight_data.color.chart_measurements import (
+    draw_scene_folds,
+    group_scenes,
+    measure_pairs,
+    read_charts,
+)
 from everlight_data.color.chart_pairs import (
     VIEWS,
     align_cameras,
@@ -32,12 +38,6 @@ from everlight_experiments.illuminant.calibrate import (
 from everlight_experiments.illuminant.calibrate_report import sensor_differences
 from everlight_experiments.illuminant.comparison import angular_errors
 from everlight_experiments.illuminant.estimate import EstimateSettings, estimate
-from everlight_experiments.illuminant.measured_pairs import (
-    draw_scene_folds,
-    group_scenes,
-    measure_pairs,
-    read_charts,
-)
 
 pytestmark = pytest.mark.xdist_group("calibrate")
 

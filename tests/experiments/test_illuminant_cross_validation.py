@@ -4,24 +4,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
 from everlight.models.illuminant_training import TrainingSettings
 from everlight_data.checkpoints import Checkpoints
 from everlight_experiments.illuminant import cross_validation
 from everlight_experiments.illuminant.comparison import angular_errors
-from everlight_experiments.illuminant.cross_validation import (
-    CHOSEN,
-    CameraPairs,
-    Samples,
-    cross_coverage,
-    cross_validate,
-    repeat_samples,
-)
-from everlight_experiments.illuminant.pairs import (
-    PHONE_AUGMENTATIONS,
-    TRANSFORM_AND_WHITE_BALANCE,
-    WHITE_BALANCE,
-)
+from everlight_experiments.illuminant.cross_validation import CHOSEN
+from everlight_experiments.illuminant.cross_validation import cross_validate
+from everlight_experiments.illuminant.cross_validation import split_samples
+from everlight_experiments.illuminant.cross_validation import train_folds
+from everlight_data.color.camera_pairs import CameraPairs
+from everlight_data.color.camera_pairs import Samples
+from everlight_data.color.camera_pairs import problem_of
+from everlight_data.color.camera_pairs import transform_and_white_balance
+from everlight_data.color.pair_augmentations import PHONE_AUGMENTATIONS
+from everlight_data.color.pair_augmentations import repeat_samples
 
 SETTINGS = TrainingSettings(20, batch_size=8, validate_every=2)
 
@@ -33,11 +29,7 @@ def pairs(rng):
     told = np.float32(lights[:, [0, 2]] * rng.uniform(0.9, 1.1, (60, 2)))
     folds = rng.permutation(60).reshape(3, 20)
     return CameraPairs(
-        {
-            "T": features,
-            WHITE_BALANCE: told,
-            TRANSFORM_AND_WHITE_BALANCE: np.hstack([features, told]),
-        },
+        transform_and_white_balance(features, told),
         np.float32(lights),
         np.float32(lights),
         folds,
@@ -130,28 +122,13 @@ def test_regression_is_fitted_to_the_nets_training_samples(pairs, tmp_path):
     only = {"mixed": PHONE_AUGMENTATIONS["mixed with 5"]}
     outcome = cross_validate(pairs, only, "held-out", (3,), SETTINGS, Checkpoints(tmp_path))
     for fold in range(3):
-        problem = cross_validation.make_problem(pairs, "T", fold, only["mixed"], "held-out", 3)
+        problem = problem_of("T", *split_samples(pairs, only["mixed"], "held-out", fold, 3))
         assert len(problem.features) == 100 * (40 - 6)
         features = np.float64(np.column_stack([problem.features, np.ones(len(problem.features))]))
         weights = np.linalg.lstsq(features, np.float64(problem.targets), rcond=1e-6)[0]
         test = np.column_stack([pairs.inputs["T"][pairs.folds[fold]], np.ones(20)])
         estimates = outcome.estimates["Linear regression, mixed"][0, fold]
         np.testing.assert_allclose(estimates, test @ weights, atol=2e-3)
-
-
-@pytest.mark.parametrize("name", list(PHONE_AUGMENTATIONS))
-def test_augmentations_give_equally_many_and_inputs_that_belong_together(pairs, name):
-    train = np.setdiff1d(np.arange(60), pairs.folds[0])
-    samples = PHONE_AUGMENTATIONS[name](pairs, train, jax.random.key(0))
-    assert len(samples.targets) == 100 * len(train)
-    joined = np.hstack([samples.inputs["T"], samples.inputs[WHITE_BALANCE]])
-    np.testing.assert_allclose(samples.inputs[TRANSFORM_AND_WHITE_BALANCE], joined, rtol=1e-6)
-    # What the camera told is off by the same factor as before, whatever the light became.
-    if name != "none" and "mixed" not in name:
-        ratios = np.asarray(samples.inputs[WHITE_BALANCE] / samples.targets).reshape(
-            len(train), 100, 2
-        )
-        np.testing.assert_allclose(ratios, np.repeat(ratios[:, :1], 100, axis=1), rtol=1e-4)
 
 
 def test_each_fold_trains_at_the_rate_that_its_validation_pairs_prefer(pairs, tmp_path):
@@ -181,42 +158,17 @@ def test_the_second_cameras_light_is_told_where_it_is_asked_for(pairs, tmp_path)
     assert errors_of(outcome, asked)["Linear regression, good"].max() < 0.05
 
 
-THIRDS = np.split(np.arange(600), 3)
+def test_samples_of_any_maker_train_and_only_the_given_folds_are_tested(pairs, tmp_path):
+    """As for released augmentations: training samples are not the pairs themselves."""
+    seen = []
 
+    def make(fold, seed):
+        seen.append((fold, seed))
+        rest = np.setdiff1d(np.arange(60), pairs.folds[fold])
+        return pairs.samples(np.repeat(rest, 3)), pairs.samples(pairs.folds[fold])
 
-def test_each_fold_is_counted_with_a_calibration_that_it_has_no_part_in(rng):
-    """Two folds that are off by little and one that is off by much."""
-    truth = np.exp(rng.normal(0, 0.2, (600, 2)))
-    off = np.repeat([0.01, 0.01, 1.0], 200)[:, None]
-    estimates = truth * np.exp(off * rng.normal(size=truth.shape))
-    found = cross_coverage([np.float32(estimates)[None]] * 3, np.float32(truth), THIRDS)
-    # The third fold by the others' width covers almost none; they, by its, all.
-    assert found.share == pytest.approx(2 / 3, abs=0.02)
-
-
-def test_folds_of_one_kind_are_covered_as_promised(rng):
-    truth = np.exp(rng.normal(0, 0.2, (600, 2)))
-    estimates = truth * np.exp(0.05 * rng.normal(size=(4, *truth.shape)))
-    found = cross_coverage([np.float32(estimates)] * 3, np.float32(truth), THIRDS)
-    assert found.share == pytest.approx(0.9, abs=0.05)
-    assert 1 < found.degrees < 6
-    assert found.uninformative == 0
-
-
-def test_intervals_of_estimates_that_know_nothing_say_nothing(rng):
-    """Estimates drawn as the lights are, without regard to them: wider than the lights' own."""
-    truth, told = np.float32(np.exp(rng.normal(0, 0.2, (2, 600, 2))))
-    found = cross_coverage([told[None]] * 3, truth, THIRDS)
-    assert found.share == pytest.approx(0.9, abs=0.05)
-    assert found.uninformative > 0.9
-
-
-def test_each_fold_is_told_by_what_is_its_own(rng):
-    """Three estimators, each good on one fold only, which the other two's calibration shows."""
-    truth = np.exp(rng.normal(0, 0.2, (600, 2)))
-    own = []
-    for fold in THIRDS:
-        off = np.full((600, 1), 0.5)
-        off[fold] = 0.01
-        own.append(np.float32(truth * np.exp(off * rng.normal(size=truth.shape)))[None])
-    assert cross_coverage(own, np.float32(truth), THIRDS).share == 1
+    data = pairs._replace(inputs={"T": pairs.inputs["T"]})
+    outcome = train_folds(data, {"thrice": make}, (4, 5), SETTINGS, Checkpoints(tmp_path))
+    assert seen == [(fold, seed) for fold in range(3) for seed in (4, 5)]
+    assert outcome.estimates["Net, 200 parameters, thrice"].shape == (2, 3, 20, 2)
+    assert errors_of(outcome, data)["Linear regression, thrice"].max() < 0.05

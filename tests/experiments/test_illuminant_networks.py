@@ -8,32 +8,24 @@ import subprocess
 import sys
 import time
 from unittest import mock
-
 import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
-from everlight.models.illuminant_training import (
-    IlluminantModel,
-    Losses,
-    Problem,
-    TrainingSettings,
-    chromaticity_loss,
-)
+from everlight.models.illuminant_training import IlluminantModel
+from everlight.models.illuminant_training import Losses
+from everlight.models.illuminant_training import Problem
+from everlight.models.illuminant_training import TrainingSettings
+from everlight.models.illuminant_training import chromaticity_loss
 from everlight_data.checkpoints import Checkpoints
 from everlight_data.errors import DataError
-from everlight_experiments.illuminant.networks import (
-    BLOCKS,
-    TrainedNetworks,
-    best_of_rates,
-    best_of_restarts,
-    predict_all,
-    stack_problems,
-    train_networks,
-)
+from everlight_experiments.illuminant.networks import BLOCKS
+from everlight_experiments.illuminant.networks import TrainedNetworks
+from everlight.models.illuminant_batches import stack_problems
+from everlight_experiments.illuminant.networks import train_networks
 from tests.experiments.rhythm import due_every
+from everlight.models.illuminant_batches import predict_batch
 
 # What its module prepares is prepared once.
 pytestmark = pytest.mark.xdist_group("training of nets")
@@ -51,7 +43,7 @@ def problems():
         train, valid = (slice(SAMPLES), slice(SAMPLES, None))
         return Problem(features[train], targets[train], features[valid], targets[valid])
 
-    return stack_problems([problem() for _ in range(PROBLEMS)])
+    return [problem() for _ in range(PROBLEMS)]
 
 
 def train(folder, settings=SETTINGS, depths=(2,), seed=1, data=None):
@@ -64,28 +56,6 @@ def train(folder, settings=SETTINGS, depths=(2,), seed=1, data=None):
 def uninterrupted(tmp_path_factory):
     folder = tmp_path_factory.mktemp("uninterrupted")
     return folder, train(folder)
-
-
-def planted(losses, number):
-    """Trainings of one depth whose models are their own number and problem."""
-    marks = 100 * number + jnp.arange(losses.shape[1])
-    return TrainedNetworks(
-        {2: IlluminantModel({"k": marks[:, None]}, marks, marks)}, {2: Losses(losses, losses + 1)}
-    )
-
-
-def test_every_group_takes_the_rate_with_the_least_mean_of_its_best_validations():
-    """Two groups of two problems; a loss is a step's, the best of which counts."""
-    slow = np.array([[4.0, 4, 9, 9], [2, 3, 8, 5]])
-    fast = np.array([[1.0, 5, 4, np.nan], [9, 9, 7, 6]])
-    # Best validations, less 1: slow (2, 3), (8, 5); fast (1, 5), (4, 6).
-    choice = best_of_rates({0.1: planted(slow, 0), 0.3: planted(fast, 1)}, 2)
-    assert choice.chosen[2].tolist() == [0.1, 0.3]
-    assert choice.networks.models[2].mean.tolist() == [0, 1, 102, 103]
-    assert choice.networks.models[2].params["k"].tolist() == [[0], [1], [102], [103]]
-    expected = np.column_stack([slow[:, :2], fast[:, 2:]])
-    np.testing.assert_array_equal(choice.networks.losses[2].train, expected)
-    np.testing.assert_array_equal(choice.networks.losses[2].valid, expected + 1)
 
 
 def test_over_two_devices_the_nets_are_those_of_one(tmp_path, uninterrupted):
@@ -164,30 +134,19 @@ def test_a_half_written_checkpoint_is_passed_over(tmp_path, uninterrupted):
 
 def test_the_best_models_have_the_least_validation_losses(uninterrupted):
     _, nets = uninterrupted
-    data = problems()
+    data = stack_problems(problems())
     losses = nets.losses[2]
     assert losses.train.shape == losses.valid.shape == (20, PROBLEMS)
     assert np.isfinite(losses.train).all()
     assert np.all(losses.train[-1] < 0.5 * losses.train[0])
-    estimates = predict_all(2, nets.models[2], jnp.asarray(data.valid_features))
+    estimates = predict_batch(2, nets.models[2], jnp.asarray(data.valid_features))
     for index in range(PROBLEMS):
         loss = chromaticity_loss(estimates[index], jnp.asarray(data.valid_targets[index]))
         assert loss == pytest.approx(float(losses.valid[:, index].min()), rel=1e-5)
 
 
-def test_of_restarts_the_one_with_the_least_loss_is_kept_and_never_a_diverged_one():
-    nan = np.nan
-    valid = np.array([[3.0, 4, nan, 9, 5, nan], [2, 1, nan, 8, nan, 7]])  # two restarts of three
-    models = {2: IlluminantModel({"w": np.arange(6)}, np.arange(6), np.arange(6))}
-    best = best_of_restarts(TrainedNetworks(models, {2: Losses(10 * valid, valid)}), 2)
-    np.testing.assert_array_equal(best.models[2].params["w"], [1, 3, 4])
-    np.testing.assert_array_equal(best.losses[2].valid, [[4, 9, 5], [1, 8, nan]])
-    np.testing.assert_array_equal(best.losses[2].train, [[40, 90, 50], [10, 80, nan]])
-
-
 def test_nets_that_all_diverge_are_told_at_once_and_leave_no_checkpoint(tmp_path):
-    data = problems()
-    gone = data._replace(targets=jnp.full_like(data.targets, jnp.nan))
+    gone = [each._replace(targets=np.full_like(each.targets, np.nan)) for each in problems()]
     with pytest.raises(DataError, match=r"all 3 networks .* diverged in tenth 1 of 10"):
         train(tmp_path, data=gone)
     assert not list(tmp_path.iterdir())
@@ -197,9 +156,7 @@ def test_problems_depths_and_seeds_start_apart(uninterrupted, tmp_path):
     _, nets = uninterrupted
     first = nets.losses[2].valid[0]
     assert len(set(first.tolist())) == PROBLEMS
-    same = problems()
-    same = jax.tree.map(lambda leaf: np.stack([leaf[0]] * PROBLEMS), same)
-    again = train(tmp_path, depths=(1, 2), seed=2, data=same)
+    again = train(tmp_path, depths=(1, 2), seed=2, data=problems()[:1] * PROBLEMS)
     for depth in (1, 2):
         assert len(set(again.losses[depth].valid[0].tolist())) == PROBLEMS
     assert again.losses[2].valid[0, 0] != first[0]
@@ -217,7 +174,7 @@ def test_problems_depths_and_seeds_start_apart(uninterrupted, tmp_path):
         ),
         ({"settings": dataclasses.replace(SETTINGS, steps=400)}, "steps: 200 there, 400 now"),
         ({"depths": (3,)}, r"losses/2/train: .* there, absent wanted.* losses/3/train: absent"),
-        ({"data": jax.tree.map(lambda a: a[:, ::-1], problems())}, r"problems: \["),
+        ({"data": jax.tree.map(lambda a: a[::-1], problems())}, r"problems: \["),
     ],
 )
 def test_checkpoints_of_another_training_are_refused(uninterrupted, change, difference):
@@ -230,10 +187,3 @@ def test_steps_that_make_no_whole_blocks_are_refused(tmp_path, steps, every):
     settings = dataclasses.replace(SETTINGS, steps=steps, validate_every=every)
     with pytest.raises(DataError, match=rf"steps={steps} must be a multiple of {BLOCKS} times"):
         train(tmp_path, settings)
-
-
-def test_problems_of_unequal_sizes_do_not_stack(rng):
-    one, other = (Problem(*[np.zeros((n, k)) for k in (9, 2, 9, 2)]) for n in (3, 4))
-    with pytest.raises(ValueError, match="same shape"):
-        stack_problems([one, other])
-    assert stack_problems([one, one]).features.dtype == np.float32

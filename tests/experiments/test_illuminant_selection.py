@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from everlight.color.baselines.linear_regression import LinearRegression
+from everlight.models.illuminant_batches import TrainedNetworks
 from everlight.models.illuminant_training import IlluminantModel, TrainingSettings
+from everlight_data.color.camera_pairs import CameraPairs
 from everlight_experiments.illuminant import selection
-from everlight_experiments.illuminant.cross_validation import CHOSEN, CameraPairs, CrossValidation
-from everlight_experiments.illuminant.networks import TrainedNetworks
+from everlight_experiments.illuminant.cross_validation import CHOSEN, CrossValidation
 from everlight_experiments.illuminant.selection import CANDIDATES, Choice, choose
 
 FOLDS = np.array([[0, 1, 2], [3, 4, 5], [6, 7, 6], [8, 9, 8]])

@@ -4,42 +4,46 @@ import csv
 import re
 from dataclasses import replace
 from typing import NamedTuple
-
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
 from everlight.color.estimators import ESTIMATORS
 from everlight.models.illuminant_training import TrainingSettings
 from everlight_data.checkpoints import Checkpoints
-from everlight_data.color.image_sets import (
-    ImageSet,
-    draw_folds,
-    official_pairs,
-    thumbnail_cameras,
-)
+from everlight_data.color.image_sets import ImageSet
+from everlight_data.color.image_sets import draw_folds
+from everlight_data.color.image_sets import official_pairs
+from everlight_data.color.image_sets import thumbnail_cameras
+from everlight_data.color.pair_augmentations import chart_augmentations
 from everlight_data.errors import MissingDataError
 from everlight_experiments.cli import main
-from everlight_experiments.illuminant import cross_validation, methods
+from everlight_experiments.illuminant import cross_validation
+from everlight_experiments.illuminant import methods
 from everlight_experiments.illuminant.config import PRESETS
-from everlight_experiments.illuminant.cross_validation import CHOSEN, DEPTHS, RULES, make_problem
-from everlight_experiments.illuminant.methods import (
-    Method,
-    cross_validate_methods,
-    left_out,
-    methods_for,
-    moments_of,
-)
+from everlight_experiments.illuminant.cross_validation import CHOSEN
+from everlight_experiments.illuminant.cross_validation import DEPTHS
+from everlight_experiments.illuminant.cross_validation import RULES
+from everlight_experiments.illuminant.cross_validation import split_samples
+from everlight_experiments.illuminant.methods import Method
+from everlight_experiments.illuminant.methods import cross_validate_methods
+from everlight_experiments.illuminant.methods import left_out
+from everlight_experiments.illuminant.methods import methods_for
+from everlight_experiments.illuminant.methods import moments_of
 from everlight_experiments.illuminant.networks import PARAMETERS
-from everlight_experiments.illuminant.pairs import chart_augmentations, quasi_real_pairs
-from everlight_experiments.illuminant.photographs import (
-    compare_images,
-    correction_columns,
-    nus_thumbnails,
-    read_images,
-)
-from everlight_experiments.illuminant.two_camera import TwoCameraRun, run_two_camera
-from tests.nus_files import BLACK, MAIN, SECOND, WHITE, render, write_camera
+from everlight_experiments.illuminant.photographs import compare_images
+from everlight_experiments.illuminant.photographs import correction_columns
+from everlight_experiments.illuminant.photographs import nus_thumbnails
+from everlight_experiments.illuminant.photographs import read_images
+from everlight_experiments.illuminant.two_camera import TwoCameraRun
+from everlight_experiments.illuminant.two_camera import run_two_camera
+from tests.nus_files import BLACK
+from tests.nus_files import MAIN
+from tests.nus_files import SECOND
+from tests.nus_files import WHITE
+from tests.nus_files import render
+from tests.nus_files import write_camera
+from everlight_data.color.camera_pairs import problem_of
+from everlight_data.color.camera_pairs import quasi_real_pairs
 
 # What its module prepares is prepared once.
 pytestmark = pytest.mark.xdist_group("nus run")
@@ -149,7 +153,8 @@ def test_reilluminated_pairs_have_the_transform_of_their_new_light(release, sele
     pairs = quasi_real_pairs(quasi, {"main": moments_of(images)}, (MAIN, SECOND), "")
     augmentations = chart_augmentations(quasi)
     augment = augmentations["re-illuminated"]
-    problem = make_problem(pairs, "T", fold, augment, selection, seed=5)
+    samples = split_samples(pairs, augment, selection, fold, 5)
+    problem = problem_of("T", *samples)
 
     chromaticities = release.lights[:, ::2] / release.lights[:, 1:2]
     distance = np.abs(np.asarray(problem.targets)[:, None] - chromaticities).max(axis=-1)
@@ -171,11 +176,11 @@ def test_reilluminated_pairs_have_the_transform_of_their_new_light(release, sele
     count = 10 if selection == "held-out" else 12
     assert len(problem.features) == count * count
     assert {*np.bincount(lit_by, minlength=PAIRS)} == {0, count}
-    on_moments = make_problem(pairs, "moments", fold, augment, selection, seed=5)
+    on_moments = problem_of("moments", *samples)
     np.testing.assert_array_equal(on_moments.targets, problem.targets)
-    both = make_problem(pairs, "T and moments", fold, augment, selection, seed=5)
+    both = problem_of("T and moments", *samples)
     np.testing.assert_array_equal(both.features, np.hstack([problem.features, on_moments.features]))
-    repeated = make_problem(pairs, "T", fold, augmentations["none"], selection, seed=5)
+    repeated = problem_of("T", *split_samples(pairs, augmentations["none"], selection, fold, 5))
     assert repeated.features.shape == problem.features.shape
     assert len(np.unique(repeated.features, axis=0)) == count
 

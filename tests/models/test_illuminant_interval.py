@@ -7,8 +7,10 @@ from everlight.models.illuminant_interval import (
     IntervalScale,
     calibrate_interval,
     chromaticity_interval,
+    cross_coverage,
     ensemble_chromaticity,
     ensemble_disagreement,
+    interval_coverage,
     uninformative_interval,
 )
 
@@ -101,3 +103,52 @@ def test_lights_alone_give_the_interval_around_their_mean_that_nine_of_ten_are_i
     ends = np.array([[0.8 * np.exp(sign * 0.65), 1, 0.5] for sign in (-1, 1)])
     cosine = ends @ [0.8, 1, 0.5] / np.linalg.norm(ends, axis=1) / np.linalg.norm([0.8, 1, 0.5])
     np.testing.assert_allclose(told.degrees, np.degrees(np.arccos(cosine)).max(), rtol=1e-4)
+
+
+THIRDS = np.split(np.arange(600), 3)
+
+
+def test_each_fold_is_counted_with_a_calibration_that_it_has_no_part_in(rng):
+    """Two folds that are off by little and one that is off by much."""
+    truth = np.exp(rng.normal(0, 0.2, (600, 2)))
+    off = np.repeat([0.01, 0.01, 1.0], 200)[:, None]
+    estimates = truth * np.exp(off * rng.normal(size=truth.shape))
+    found = cross_coverage([np.float32(estimates)[None]] * 3, np.float32(truth), THIRDS)
+    # The third fold by the others' width covers almost none; they, by its, all.
+    assert found.share == pytest.approx(2 / 3, abs=0.02)
+
+
+def test_folds_of_one_kind_are_covered_as_promised(rng):
+    truth = np.exp(rng.normal(0, 0.2, (600, 2)))
+    estimates = truth * np.exp(0.05 * rng.normal(size=(4, *truth.shape)))
+    found = cross_coverage([np.float32(estimates)] * 3, np.float32(truth), THIRDS)
+    assert found.share == pytest.approx(0.9, abs=0.05)
+    assert 1 < found.degrees < 6
+    assert found.uninformative == 0
+
+
+def test_intervals_of_estimates_that_know_nothing_say_nothing(rng):
+    """Estimates drawn as the lights are, without regard to them: wider than the lights' own."""
+    truth, told = np.float32(np.exp(rng.normal(0, 0.2, (2, 600, 2))))
+    found = cross_coverage([told[None]] * 3, truth, THIRDS)
+    assert found.share == pytest.approx(0.9, abs=0.05)
+    assert found.uninformative > 0.9
+
+
+def test_each_fold_is_told_by_what_is_its_own(rng):
+    """Three estimators, each good on one fold only, which the other two's calibration shows."""
+    truth = np.exp(rng.normal(0, 0.2, (600, 2)))
+    own = []
+    for fold in THIRDS:
+        off = np.full((600, 1), 0.5)
+        off[fold] = 0.01
+        own.append(np.float32(truth * np.exp(off * rng.normal(size=truth.shape)))[None])
+    assert cross_coverage(own, np.float32(truth), THIRDS).share == 1
+
+
+def test_the_coverage_of_new_pairs_is_that_of_their_intervals(rng):
+    scale = calibrate_interval(*ensembles(rng, 1_000))
+    estimates, truth = ensembles(rng, 300)
+    inside, degrees = covered(scale, estimates, truth)
+    found = interval_coverage(scale, estimates, truth, jnp.float32(np.median(degrees)))
+    np.testing.assert_allclose(found, [inside.mean(), degrees.mean(), 0.5], rtol=1e-3)

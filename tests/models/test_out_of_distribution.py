@@ -3,7 +3,11 @@ import numpy as np
 import pytest
 
 from everlight.color.feature_distribution import FeatureDistribution
-from everlight.models.out_of_distribution import calibrate_distances, out_of_distribution_score
+from everlight.models.out_of_distribution import (
+    calibrate_distances,
+    cross_calibrate_distances,
+    out_of_distribution_score,
+)
 
 KNOWN = FeatureDistribution(jnp.zeros(9), jnp.eye(9))
 
@@ -33,3 +37,19 @@ def test_the_share_that_is_farther_is_calibrated(rng):
 def test_nothing_to_calibrate_on_is_refused(distances):
     with pytest.raises(ValueError, match="distances"):
         calibrate_distances(KNOWN, jnp.asarray(distances, jnp.float32))
+
+
+def test_each_fold_is_measured_from_the_others(rng):
+    """Beside NumPy's distances with the covariance of the other folds."""
+    features = np.float32(rng.normal(size=(60, 3)) * [1, 2, 0.5])
+    folds = list(rng.permutation(60).reshape(3, 20))
+    found = cross_calibrate_distances(jnp.asarray(features), folds)
+    np.testing.assert_allclose(found.distribution.mean, features.mean(axis=0), atol=1e-5)
+    distances = []
+    for fold in folds:
+        others = np.delete(features, fold, axis=0)
+        inverse = np.linalg.inv(np.cov(others.T, bias=True))
+        away = features[fold] - others.mean(axis=0)
+        distances.append(np.sqrt(np.einsum("nf,fg,ng->n", away, inverse, away)))
+    expected = np.quantile(np.concatenate(distances), np.linspace(0, 1, 101))
+    np.testing.assert_allclose(found.distances, expected, rtol=1e-3)

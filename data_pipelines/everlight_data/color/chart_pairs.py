@@ -19,6 +19,7 @@ from everlight.color.alignment import area_downsample, fit_homography
 from everlight.color.moments import color_moments
 from everlight.color.transforms import fit_color_transform
 from everlight.metrics.angular import angular_error
+from everlight_data.color.camera_pairs import VIEWS
 from everlight_data.color.chart import (
     CENTRES,
     MAX_RESIDUAL,
@@ -35,7 +36,6 @@ from everlight_data.color.view_pairs import align_thumbnails, read_homography
 from everlight_data.errors import DataError
 from everlight_data.files import one_line, read_bytes, read_json
 
-VIEWS = ("main", "second")
 LEAST_PAIRS = 6
 """Minimum number of pairs, and of scenes, of a calibration."""
 SIDE = 96

@@ -44,12 +44,28 @@ from everlight.color.reillumination import augment_transforms, chart_transforms
 from everlight.color.transforms import scale_free
 from everlight.models.illuminant_training import TrainingSettings
 from everlight.models.out_of_distribution import DistanceCalibration, calibrate_distances
+from everlight_data.color.camera_pairs import (
+    VIEWS,
+    Augment,
+    CameraPairs,
+    Samples,
+    View,
+    quasi_real_pairs,
+)
+from everlight_data.color.chart_measurements import (
+    Measured,
+    draw_scene_folds,
+    group_scenes,
+    measure_pairs,
+    read_charts,
+)
 from everlight_data.color.chart_pairs import (
     align_cameras,
     find_pairs,
 )
 from everlight_data.color.chart_scenes import write_chart_pairs
 from everlight_data.color.image_sets import ImageSet
+from everlight_data.color.pair_augmentations import chart_augmentations
 from everlight_data.color.view_pairs import described_view
 from everlight_data.errors import DataError
 from everlight_data.writing import written_whole
@@ -64,21 +80,7 @@ from everlight_experiments.illuminant.comparison import (
     record_errors,
 )
 from everlight_experiments.illuminant.config import CALIBRATE
-from everlight_experiments.illuminant.cross_validation import (
-    CHOSEN,
-    VIEWS,
-    Augment,
-    CameraPairs,
-    Samples,
-    View,
-)
-from everlight_experiments.illuminant.measured_pairs import (
-    Measured,
-    draw_scene_folds,
-    group_scenes,
-    measure_pairs,
-    read_charts,
-)
+from everlight_experiments.illuminant.cross_validation import CHOSEN
 from everlight_experiments.illuminant.methods import features_of
 from everlight_experiments.illuminant.model_files import (
     Given,
@@ -87,7 +89,6 @@ from everlight_experiments.illuminant.model_files import (
     calibrated,
     save_model,
 )
-from everlight_experiments.illuminant.pairs import chart_augmentations, quasi_real_pairs
 from everlight_experiments.illuminant.selection import CANDIDATES, NESTED, Choice, by_pair, choose
 
 SAMPLES = 4_096

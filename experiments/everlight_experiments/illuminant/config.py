@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from everlight.models.illuminant_training import TrainingSettings
+from everlight_data.color.rendered_pairs import Condition
 from everlight_experiments.common.settings import Preset
 
 MAIN, SECOND = "NikonD5200", "Canon1DsMkIII"
@@ -106,8 +107,6 @@ class Network(NamedTuple):
     given: str
     depth: int
 
-
-Condition = Literal["exact", "noisy"]
 
 RENDERED_NETWORKS: dict[Condition, dict[str, Network]] = {
     "exact": {

@@ -1,42 +1,45 @@
 """Cross-validation of networks and linear regressions, with selection inside each fold."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal, NamedTuple
-
+from functools import partial
+from typing import Literal
+from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
-
-from everlight.color.baselines.linear_regression import (
-    LinearRegression,
-    fit_linear_regression,
-    linear_estimate,
-)
-from everlight.color.chromaticity import from_chromaticity, to_chromaticity
-from everlight.models.illuminant_interval import (
-    Interval,
-    calibrate_interval,
-    chromaticity_interval,
-    ensemble_chromaticity,
-    uninformative_interval,
-)
-from everlight.models.illuminant_training import Problem, TrainingSettings, chromaticity_loss
+from jaxtyping import Float
+from everlight.color.baselines.linear_regression import LinearRegression
+from everlight.color.baselines.linear_regression import fit_linear_regression
+from everlight.color.baselines.linear_regression import linear_estimate
+from everlight.color.chromaticity import from_chromaticity
+from everlight.color.chromaticity import to_chromaticity
+from everlight.models.illuminant_interval import Interval
+from everlight.models.illuminant_interval import calibrate_interval
+from everlight.models.illuminant_interval import chromaticity_interval
+from everlight.models.illuminant_interval import ensemble_chromaticity
+from everlight.models.illuminant_interval import uninformative_interval
+from everlight.models.illuminant_training import Problem
+from everlight.models.illuminant_training import TrainingSettings
+from everlight.models.illuminant_training import chromaticity_loss
 from everlight.trees import stacked
 from everlight_data.checkpoints import Checkpoints
-from everlight_experiments.illuminant.networks import (
-    PARAMETERS,
-    TrainedNetworks,
-    best_of_rates,
-    index_of_lowest,
-    predict_all,
-    stack_problems,
-    train_networks,
-)
+from everlight_experiments.illuminant.networks import PARAMETERS
+from everlight.models.illuminant_batches import TrainedNetworks
+from everlight_data.color.camera_pairs import TRANSFORM
+from everlight_data.color.camera_pairs import Augment
+from everlight_data.color.camera_pairs import CameraPairs
+from everlight_data.color.camera_pairs import Samples
+from everlight_data.color.camera_pairs import problem_of
+from everlight_experiments.common.run_folder import RunFolder
+from everlight_experiments.illuminant.comparison import Comparison
+from everlight_experiments.illuminant.networks import train_networks
+from everlight.models.illuminant_batches import best_of_rates
+from everlight.models.illuminant_batches import index_of_lowest
+from everlight.models.illuminant_batches import predict_batch
 
-View = Literal["main", "second"]
-VIEWS: tuple[View, ...] = ("main", "second")
 Selection = Literal["held-out", "test-set"]
 VALIDATION_SHARE = 0.15
 RULES: dict[Selection, str] = {
@@ -49,57 +52,13 @@ RULES: dict[Selection, str] = {
         "models; optimistic by construction, for comparison with the paper only."
     ),
 }
-TRANSFORM = "T"
-MOMENTS = "moments"
 DEPTHS = {TRANSFORM: tuple(PARAMETERS)}
 """Hidden layers of the networks by input; networks on other inputs have `OTHER_DEPTHS`."""
 OTHER_DEPTHS = (5,)
 CHOSEN = "chosen in the fold"
 
-
-class CameraPairs(NamedTuple):
-    """Inputs and illuminants of image pairs, one scene each.
-
-    Attributes:
-      inputs: features by name: `TRANSFORM` row by row, numbers of one image alone, or both.
-      main: illuminants in the main camera.
-      second: illuminants in the second camera.
-      folds: test rows of each fold.
-      cameras: names of the two cameras.
-      note: description of the data for reports.
-      view: camera whose illuminant is estimated.
-    """
-
-    inputs: Mapping[str, Float[np.ndarray, "n f"]]
-    main: Float[np.ndarray, "n 3"]
-    second: Float[np.ndarray, "n 3"]
-    folds: Int[np.ndarray, "folds k"]
-    cameras: tuple[str, str]
-    note: str
-    view: View = "main"
-
-    @property
-    def illuminants(self) -> Float[np.ndarray, "n 3"]:
-        """Illuminants to be estimated."""
-        return self.main if self.view == "main" else self.second
-
-    def targets(self, rows: np.ndarray) -> Float[np.ndarray, "*k 2"]:
-        """Return the chromaticities of the illuminants."""
-        return np.asarray(to_chromaticity(jnp.asarray(self.illuminants[rows])))
-
-
-class Samples(NamedTuple):
-    """Training inputs by name, and chromaticities."""
-
-    inputs: Mapping[str, Float[Array, "n f"]]
-    targets: Float[Array, "n 2"]
-
-
-Augment = Callable[[CameraPairs, Int[np.ndarray, "k"], PRNGKeyArray], Samples]
-"""Makes training samples of training rows.
-
-All augmentations of one table give equally many, so that their trainings share a program.
-"""
+Maker = Callable[[int, int], tuple[Samples, Samples]]
+"""Makes training and validation samples of a fold and a seed, equally many for all of a table."""
 
 
 class CrossValidation(NamedTuple):
@@ -139,6 +98,23 @@ def cross_validate(
     depths: Mapping[str, Sequence[int]] | None = None,
     rates: Sequence[float] = (),
 ) -> CrossValidation:
+    """Train on augmented pairs of the folds (`train_folds`); `selection` is a rule of `RULES`."""
+    makers = {
+        name: partial(split_samples, data, augment, selection)
+        for name, augment in augmentations.items()
+    }
+    return train_folds(data, makers, seeds, training, checkpoints, depths, rates)
+
+
+def train_folds(
+    data: CameraPairs,
+    makers: Mapping[str, Maker],
+    seeds: Sequence[int],
+    training: TrainingSettings,
+    checkpoints: Checkpoints,
+    depths: Mapping[str, Sequence[int]] | None = None,
+    rates: Sequence[float] = (),
+) -> CrossValidation:
     """Train networks and regressions on every input, fold, augmentation and seed; test the folds.
 
     All methods get the same training samples, and the same validation pairs select each fold's
@@ -148,8 +124,7 @@ def cross_validate(
 
     Args:
       data: pairs and folds.
-      augmentations: augmentations by name.
-      selection: samples that select the training step.
+      makers: samples of a fold and a seed by name of the augmentation.
       seeds: random seeds of trainings and validation pairs.
       training: optimizer settings.
       checkpoints: folder of the trainings' checkpoints.
@@ -157,30 +132,29 @@ def cross_validate(
       rates: learning rates to select from; by default the rate of `training`.
     """
     depths = DEPTHS if depths is None else depths
-    networks, regressions, estimates, validation, chosen_rates = {}, {}, {}, {}, {}
-    folds = range(len(data.folds))
-    augmentations = {name: _once(augment) for name, augment in augmentations.items()}
+    outcome = CrossValidation({}, {}, {}, {}, {})
+    folds, shape = range(len(data.folds)), (len(makers), len(data.folds), len(seeds))
+    samples = [make(fold, seed) for make in makers.values() for fold in folds for seed in seeds]
     for given in data.inputs:
-        problems = [
-            make_problem(data, given, fold, augment, selection, seed)
-            for augment in augmentations.values()
-            for fold in folds
-            for seed in seeds
-        ]
-        # The order of the problems is augmentation, fold, seed.
+        problems = [problem_of(given, *each) for each in samples]
         tests = np.repeat(data.inputs[given][data.folds], len(seeds), axis=0)
-        tests = np.concatenate([tests] * len(augmentations))
-        regressions[given] = stacked(
+        tests = jnp.asarray(np.concatenate([tests] * len(makers)))
+        regressions = stacked(
             [
                 fit_linear_regression(jnp.asarray(each.features), jnp.asarray(each.targets))
                 for each in problems
             ]
         )
-        by_method = {regression_name(given): _regressed(regressions[given], problems, tests)}
-        together, folder = stack_problems(problems), checkpoints.folder / given.replace(" ", "-")
+        estimate = jax.vmap(linear_estimate)
+        valid = estimate(regressions, jnp.stack([each.valid_features for each in problems]))
+        truth = jnp.stack([each.valid_targets for each in problems])
+        losses = jax.vmap(chromaticity_loss)(valid, truth)
+        outcome.regressions[given] = regressions
+        by_method = {regression_name(given): (estimate(regressions, tests), losses)}
+        folder = checkpoints.folder / given.replace(" ", "-")
         by_rate = {
             rate: train_networks(
-                together,
+                problems,
                 depths.get(given, OTHER_DEPTHS),
                 replace(training, learning_rate=rate),
                 seeds[0],
@@ -188,24 +162,41 @@ def cross_validate(
             )
             for rate in rates or (training.learning_rate,)
         }
-        networks[given], chosen = best_of_rates(by_rate, len(seeds))
-        for depth, of_groups in chosen.items():
-            per_fold = of_groups.reshape(len(augmentations), len(folds))
-            named = zip(augmentations, per_fold, strict=True)
-            chosen_rates[network_name(given, depth)] = dict(named)
-        by_method |= _predicted(given, networks[given], tests)
+        outcome.networks[given], chosen_rates = best_of_rates(by_rate, len(seeds))
+        for depth, of_groups in chosen_rates.items():
+            named = zip(makers, of_groups.reshape(shape[:2]), strict=True)
+            outcome.rates[network_name(given, depth)] = dict(named)
+        for depth, models in outcome.networks[given].models.items():
+            # Unlike nanmin, this is silent where a network never had a finite loss.
+            losses = np.fmin.reduce(outcome.networks[given].losses[depth].valid, axis=0)
+            by_method[network_name(given, depth)] = predict_batch(depth, models, tests), losses
         for method, (every, losses) in by_method.items():
-            shape = len(augmentations), len(folds), len(seeds)
-            runs = every.reshape(*shape, -1, 2).swapaxes(1, 2)
-            per_fold = losses.reshape(shape).mean(axis=2)
-            validation[method] = dict(zip(augmentations, per_fold, strict=True))
+            runs = np.asarray(every).reshape(*shape, -1, 2).swapaxes(1, 2)
+            per_fold = np.asarray(losses).reshape(shape).mean(axis=2)
+            outcome.validation[method] = dict(zip(makers, per_fold, strict=True))
             best = index_of_lowest(per_fold)
             chosen = np.stack([runs[best[fold], :, fold] for fold in folds], axis=1)
-            for name, single in zip((*augmentations, CHOSEN), (*runs, chosen), strict=True):
-                estimates[f"{method}, {name}"] = single
+            for name, single in zip((*makers, CHOSEN), (*runs, chosen), strict=True):
+                outcome.estimates[f"{method}, {name}"] = single
                 ensemble = np.asarray(ensemble_chromaticity(jnp.asarray(single)))[None]
-                estimates[f"{method}, {name}, ensemble"] = ensemble
-    return CrossValidation(networks, regressions, estimates, validation, chosen_rates)
+                outcome.estimates[f"{method}, {name}, ensemble"] = ensemble
+    return outcome
+
+
+def split_samples(
+    data: CameraPairs, augment: Augment, selection: Selection, fold: int, seed: int
+) -> tuple[Samples, Samples]:
+    """Return augmented training samples of a fold, and the pairs that select the step."""
+    test = data.folds[fold]
+    rest = np.setdiff1d(np.arange(len(data.main)), test)
+    train, valid = rest, test
+    if selection == "held-out":
+        drawn = np.random.default_rng((seed, fold)).permutation(rest)
+        # The count is the same in every fold, also in one that repeats rows.
+        count = round(VALIDATION_SHARE * (len(data.main) - len(test)))
+        valid, train = drawn[:count], drawn[count:]
+    key = jax.random.fold_in(jax.random.key(seed), fold)
+    return augment(data, train, key), data.samples(valid)
 
 
 def chosen_rows(losses: Float[np.ndarray, "augmentations folds"], count: int) -> np.ndarray:
@@ -220,19 +211,6 @@ def chosen_rows(losses: Float[np.ndarray, "augmentations folds"], count: int) ->
     return (((folds * best + np.arange(folds)) * seeds)[:, None] + np.arange(seeds)).ravel()
 
 
-def _once(augment: Augment) -> Augment:
-    """Return the augmentation with its results kept, as every input needs them."""
-    drawn: dict[tuple[bytes, bytes], Samples] = {}
-
-    def kept(data: CameraPairs, train: np.ndarray, key: PRNGKeyArray) -> Samples:
-        place = train.tobytes(), np.asarray(jax.random.key_data(key)).tobytes()
-        if place not in drawn:
-            drawn[place] = augment(data, train, key)
-        return drawn[place]
-
-    return kept
-
-
 def network_name(given: str, depth: int) -> str:
     """Return a network's name in tables."""
     return f"Net, {PARAMETERS[depth]} parameters" if given == TRANSFORM else f"Net on {given}"
@@ -243,99 +221,47 @@ def regression_name(given: str) -> str:
     return "Linear regression" if given == TRANSFORM else f"Linear regression on {given}"
 
 
-def make_problem(
-    data: CameraPairs, given: str, fold: int, augment: Augment, selection: Selection, seed: int
-) -> Problem:
-    """Return training and validation samples of one training."""
-    test = data.folds[fold]
-    rest = np.setdiff1d(np.arange(len(data.main)), test)
-    train, valid = rest, test
-    if selection == "held-out":
-        drawn = np.random.default_rng((seed, fold)).permutation(rest)
-        # The count is the same in every fold, also in one that repeats rows.
-        count = round(VALIDATION_SHARE * (len(data.main) - len(test)))
-        valid, train = drawn[:count], drawn[count:]
-    key = jax.random.fold_in(jax.random.key(seed), fold)
-    samples = augment(data, train, key)
-    return Problem(
-        samples.inputs[given], samples.targets, data.inputs[given][valid], data.targets(valid)
-    )
-
-
-def repeat_samples(data: CameraPairs, train: np.ndarray, times: int) -> Samples:
-    """Return the training rows repeated, as many samples as an augmentation gives."""
-    inputs = {name: np.tile(values[train], (times, 1)) for name, values in data.inputs.items()}
-    return Samples(inputs, np.tile(data.targets(train), (times, 1)))
-
-
-def _regressed(
-    models: LinearRegression, problems: Sequence[Problem], tests: Float[np.ndarray, "p k f"]
-) -> tuple[Float[np.ndarray, "p k 2"], Float[np.ndarray, "p"]]:
-    """Return estimates of each problem's test fold, and losses on its validation pairs."""
-    estimate = jax.vmap(linear_estimate)
-    valid = estimate(models, jnp.stack([each.valid_features for each in problems]))
-    truth = jnp.stack([each.valid_targets for each in problems])
-    losses = jax.vmap(chromaticity_loss)(valid, truth)
-    return np.asarray(estimate(models, jnp.asarray(tests))), np.asarray(losses)
-
-
-def _predicted(
-    given: str, trained: TrainedNetworks, tests: Float[np.ndarray, "p k f"]
-) -> dict[str, tuple[Float[np.ndarray, "p k 2"], Float[np.ndarray, "p"]]]:
-    """Return estimates and validation losses of every network size."""
-    return {
-        network_name(given, depth): (
-            np.asarray(predict_all(depth, models, jnp.asarray(tests))),
-            # Unlike nanmin, this is silent where a network never had a finite loss.
-            np.fmin.reduce(np.asarray(trained.losses[depth].valid), axis=0),
-        )
-        for depth, models in trained.models.items()
-    }
-
-
-calibrate_all = jax.jit(calibrate_interval)
-intervals = jax.jit(jax.vmap(chromaticity_interval, (None, 1)))
-uninformative = jax.jit(uninformative_interval)
-
-
-class Coverage(NamedTuple):
-    """Quality of intervals.
-
-    Attributes:
-      share: share of pairs whose illuminant is in its interval.
-      degrees: mean radius of the intervals.
-      uninformative: share of intervals no smaller than that of the calibration illuminants alone.
-    """
-
-    share: float
-    degrees: float
-    uninformative: float
-
-
-def inside(found: Interval, truth: Float[Array, "n 2"]) -> Bool[Array, "n"]:
-    """Return which illuminants are in their intervals."""
-    return jnp.all((found.low <= truth) & (truth <= found.high), axis=1)
-
-
-def cross_coverage(
-    estimates: Sequence[Float[np.ndarray, "m n 2"]],
-    truth: Float[np.ndarray, "n 2"],
-    folds: Sequence[Int[np.ndarray, "_"]],
-) -> Coverage:
-    """Return the coverage of each fold's intervals, calibrated on the other folds.
+def compare_rules(
+    folder: RunFolder,
+    data: CameraPairs,
+    augmentations: Mapping[str, Augment],
+    seeds: Sequence[int],
+    training: TrainingSettings,
+    others: Mapping[str, Float[np.ndarray, "1 folds k 3"]],
+    published: Mapping[str, Sequence[float]],
+    rates: Sequence[float] = (),
+) -> tuple[dict[str, Comparison], CrossValidation]:
+    """Compare networks and regressions with other methods under both selection rules.
 
     Args:
-      estimates: for each fold, the estimates of every pair by the fold's method; each pair's were
-        trained without its fold.
-      truth: chromaticities of the pairs.
-      folds: rows of each fold; every pair is in one.
+      folder: the run's folder.
+      data: pairs and folds.
+      augmentations: augmentations by name.
+      seeds: random seeds of trainings and validation pairs.
+      training: optimizer settings.
+      others: estimates of methods without training on pairs.
+      published: published statistics by method.
+      rates: learning rates that held-out selection chooses from.
+
+    Returns:
+      A comparison per selection rule, and the cross-validation with held-out selection.
     """
-    held, degrees, empty = [], [], []
-    for own, fold in zip(estimates, folds, strict=True):
-        others = np.setdiff1d(np.arange(len(truth)), fold)
-        scale = calibrate_all(jnp.asarray(own[:, others]), jnp.asarray(truth[others]))
-        found = intervals(scale, jnp.asarray(own[:, fold]))
-        held.append(inside(found, jnp.asarray(truth[fold])))
-        degrees.append(found.degrees)
-        empty.append(found.degrees >= uninformative(jnp.asarray(truth[others])).degrees)
-    return Coverage(*(float(np.mean(np.concatenate(each))) for each in (held, degrees, empty)))
+    comparisons, outcomes = {}, {}
+    for selection, caption in RULES.items():
+        outcome = outcomes[selection] = cross_validate(
+            data,
+            augmentations,
+            selection,
+            seeds,
+            training,
+            Checkpoints(folder.checkpoints / selection),
+            rates=rates if selection == "held-out" else (),
+        )
+        comparisons[selection] = Comparison(
+            {**others, **outcome.illuminants()},
+            data.illuminants[data.folds],
+            f"{selection} selection",
+            caption,
+            published=published,
+        )
+    return comparisons, outcomes["held-out"]

@@ -1,30 +1,29 @@
 """Ensembles of networks on rendered scenes for `estimate`, and the coverage of their intervals."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-
 import jax
-import jax.numpy as jnp
 import numpy as np
-
 from everlight.color.feature_distribution import FeatureDistribution
 from everlight.models.illuminant_interval import COVERAGE
-from everlight.models.illuminant_net import IlluminantNet
-from everlight.models.illuminant_training import TrainingSettings, predict_chromaticity
+from everlight.models.illuminant_interval import IntervalCoverage
+from everlight.models.illuminant_interval import interval_coverage
+from everlight.models.illuminant_training import TrainingSettings
 from everlight.models.out_of_distribution import calibrate_distances
 from everlight.trees import rows_of
 from everlight_data.checkpoints import Checkpoints
-from everlight_experiments.common.report import Column, Table
-from everlight_experiments.illuminant.cross_validation import (
-    VIEWS,
-    Coverage,
-    View,
-    inside,
-    intervals,
-)
-from everlight_experiments.illuminant.model_files import PairModel, ViewModel, calibrated
-from everlight_experiments.illuminant.networks import stack_problems, train_networks
-from everlight_experiments.illuminant.scenes import PairData
+from everlight_experiments.common.report import Column
+from everlight_experiments.common.report import Table
+from everlight_experiments.illuminant.networks import train_networks
+from everlight_data.color.camera_pairs import VIEWS
+from everlight_data.color.camera_pairs import View
+from everlight_data.color.rendered_pairs import RenderedPair
+from everlight_experiments.illuminant.model_files import PairModel
+from everlight_experiments.illuminant.model_files import ViewModel
+from everlight_experiments.illuminant.model_files import calibrated
+from everlight_experiments.illuminant.model_files import members_estimates
 
 ENSEMBLE = 4
 """Number of saved networks per camera's illuminant, with different initial parameters."""
@@ -33,7 +32,7 @@ DEPTH = 5
 
 
 def train_models(
-    data: Sequence[PairData],
+    data: Sequence[RenderedPair],
     pairs: Sequence[tuple[str, str]],
     optimizer: TrainingSettings,
     seed: int,
@@ -43,11 +42,9 @@ def train_models(
     """Train an ensemble for each camera of each pair, calibrated on the validation scenes."""
     problems = [pair.problem("T", view) for pair in data for view in VIEWS for _ in range(ENSEMBLE)]
     trained = train_networks(
-        stack_problems(problems), (DEPTH,), optimizer, seed, Checkpoints(checkpoints / "ensembles")
+        problems, (DEPTH,), optimizer, seed, Checkpoints(checkpoints / "ensembles")
     ).models[DEPTH]
-    trained = jax.tree.map(
-        lambda leaf: leaf.reshape(len(data), len(VIEWS), ENSEMBLE, *leaf.shape[1:]), trained
-    )
+    numbers = np.arange(len(problems)).reshape(len(data), len(VIEWS), ENSEMBLE)
     models = []
     for index, (pair, cameras) in enumerate(zip(data, pairs, strict=True)):
         valid = pair.scenes.valid
@@ -56,7 +53,7 @@ def train_models(
         distances = calibrate_distances(known, pair.distances[valid][kept])
         views = {}
         for place, view in enumerate(VIEWS):
-            members = rows_of(trained, (index, place))
+            members = rows_of(trained, numbers[index, place])
             predicted = _predict(members, pair.inputs["T"][valid][kept])
             truth = pair.targets(valid, view)[kept]
             views[view] = calibrated("T", DEPTH, members, predicted, truth, distances)
@@ -69,40 +66,38 @@ def train_models(
     return models
 
 
-_NETWORK = IlluminantNet(DEPTH)
-_predict = jax.jit(
-    jax.vmap(lambda member, features: predict_chromaticity(_NETWORK, member, features), (0, None))
-)
+_predict = jax.jit(partial(members_estimates, DEPTH))
+
+
+Coverages = dict[str, dict[View, list[IntervalCoverage]]]
+"""Coverage of each camera pair's intervals by kind of test scenes and by camera."""
 
 
 def measure_coverage(
-    models: Sequence[PairModel], tests: Mapping[str, Sequence[PairData]]
-) -> list[tuple[View, str, Coverage]]:
-    """Return the intervals' coverage of both cameras' illuminants by kind of test scenes."""
-    found = []
+    models: Sequence[PairModel], tests: Mapping[str, Sequence[RenderedPair]]
+) -> Coverages:
+    """Return the intervals' coverage, without pairs whose scenes determine no transform."""
+    found: Coverages = {}
     for kind, pairs in tests.items():
         for model, test in zip(models, pairs, strict=True):
             rows = test.scenes.test
             kept = test.determined(rows)
-            if not kept.any():
-                continue
-            for view in VIEWS:
+            for view in VIEWS if kept.any() else ():
                 own: ViewModel = getattr(model, view)
-                each = intervals(own.interval, _predict(own.members, test.inputs["T"][rows][kept]))
-                wide = each.degrees >= own.uninformative
-                parts = inside(each, test.targets(rows, view)[kept]), each.degrees, wide
-                found.append((view, kind, Coverage(*(float(jnp.mean(part)) for part in parts))))
+                estimates = _predict(own.members, test.inputs["T"][rows][kept])
+                truth = test.targets(rows, view)[kept]
+                measured = interval_coverage(own.interval, estimates, truth, own.uninformative)
+                found.setdefault(kind, {}).setdefault(view, []).append(measured)
     return found
 
 
-def coverage_table(found: Sequence[tuple[View, str, Coverage]]) -> Table:
+def coverage_table(found: Coverages) -> Table:
     """Return the mean coverage over camera pairs, and the minimum, by kind of test scenes."""
     rows = []
-    for kind in dict.fromkeys(kind for _, kind, _ in found):
+    for kind, by_view in found.items():
         row = [kind]
         for view in VIEWS:
-            own = [coverage for of, scenes, coverage in found if (of, scenes) == (view, kind)]
-            shares, degrees, wide = np.transpose(own)
+            shares, degrees, wide = np.transpose(by_view[view])
             row += [f"{shares.mean():.1%}", f"{shares.min():.1%}", f"{degrees.mean():.1f}"]
             row.append(f"{wide.mean():.1%}")
         rows.append(row)

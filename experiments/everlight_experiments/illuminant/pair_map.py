@@ -1,23 +1,22 @@
 """Errors of all pairs of cameras, and the gain of the second camera."""
 
 import itertools
+from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from everlight.color.baselines.linear_regression import fit_linear_regression, linear_estimate
-from everlight.color.chromaticity import from_chromaticity, to_chromaticity
-from everlight.color.transform_prior import fit_probable_transform, learn_transform_prior
-from everlight.color.transforms import fit_color_transform
 from everlight_data.color.radiometric import RadiometricSettings, draw_scenes
-from everlight_data.color.rendered_views import BATCH, View, view_scenes
-from everlight_data.color.spectra import SpectralLibrary
+from everlight_data.color.rendered_pairs import pair_inputs, prior_of
+from everlight_data.color.rendered_views import views_of
+from everlight_data.color.spectra import SpectralLibrary, sensitivity_distances
 from everlight_experiments.common.progress import progress
+from everlight_experiments.common.report import Figure, Section
+from everlight_experiments.illuminant import plots
 from everlight_experiments.illuminant.comparison import angular_errors
-from everlight_experiments.illuminant.scenes import MISFIT, all_moments
+from everlight_experiments.illuminant.rendered_methods import regress
 
 
 class PairMap(NamedTuple):
@@ -39,50 +38,51 @@ def map_of_pairs(library: SpectralLibrary, scenes: int, seed: int, read_noise: f
     """Fit linear regression to every ordered pair with seen illuminants."""
     drawn = draw_scenes(library, RadiometricSettings(scenes, "random", seed))
     names, count = library.camera_names, len(library.camera_names)
-    exact = [view_scenes(library, name, drawn, seed) for name in names]
-    noise = np.full(scenes, read_noise)
-    noisy = [view_scenes(library, name, drawn, seed, noise) for name in names]
-
-    @jax.jit
-    def mean_errors(main: View, second: View) -> tuple[Array, Array]:
-        if main.read_noise is None:
-            fit = jax.vmap(lambda a, b: fit_color_transform(a, b, normalize="scale"))
-            fitted = fit(main.colors, second.colors)
-        else:
-            prior = learn_transform_prior(
-                main.exact[drawn.train], second.exact[drawn.train], MISFIT
-            )
-            fitted = jax.lax.map(
-                lambda one: fit_probable_transform(*one, prior),
-                (main.colors, second.colors),
-                batch_size=BATCH,
-            )
-        transforms, moments = fitted.transform.reshape(-1, 9), all_moments(main.colors)
-        errors = []
-        for inputs in (transforms, moments, jnp.concatenate([transforms, moments], axis=1)):
-            model = fit_linear_regression(
-                inputs[drawn.train], to_chromaticity(main.illuminants[drawn.train])
-            )
-            estimate = from_chromaticity(linear_estimate(model, inputs[drawn.test]))
-            wrong = angular_errors(estimate, main.illuminants[drawn.test])
-            # An invalid fit is the identity: it is trained on, but not scored.
-            errors.append(jnp.nanmean(jnp.where(fitted.valid[drawn.test], wrong, jnp.nan)))
-        return jnp.stack(errors), jnp.sum(~fitted.valid)
-
+    pairs = list(itertools.permutations(range(count), 2))
+    everyone = [(name, name) for name in names]
+    exact = views_of(library, everyone, drawn, seed)
+    noisy = views_of(library, everyone, drawn, seed, np.full(scenes, read_noise))
     errors, invalid = np.full((3, 2, count, count), np.nan), 0
-    with progress("pair map", 2 * count * (count - 1), unit="pair") as bar:
-        for index, views in enumerate((exact, noisy)):
-            for row, column in itertools.permutations(range(count), 2):
-                errors[:, index, row, column], lost = mean_errors(views[row], views[column])
-                invalid += int(lost)
-                bar.update()
+    bar = progress("pair map", len(pairs), unit="pair")
+    for row, column in pairs:
+        main, second = names[row], names[column]
+        plain = pair_inputs(exact[main], exact[second], drawn)
+        both = plain, pair_inputs(noisy[main], noisy[second], drawn, prior_of(plain))
+        for index, pair in enumerate(both):
+            truth = pair.main.illuminants[drawn.test]
+            # Scenes without a transform are neither trained on nor scored.
+            for kind, estimates in enumerate(regress(pair, pair).values()):
+                wrong = angular_errors(estimates, truth)
+                errors[kind, index, row, column] = np.nanmean(wrong)
+            invalid += int(np.isnan(pair.inputs["T"][:, 0]).sum())
+        bar.update()
+    bar.close()
     return PairMap(*errors, sensitivity_distances(library), invalid)
 
 
-def sensitivity_distances(library: SpectralLibrary) -> Float[np.ndarray, "c c"]:
-    """Return the distances of `PairMap`; they are 0 on the diagonal."""
-    distances = []
-    for main in library.sensitivities:
-        left = [second - second @ np.linalg.pinv(main) @ main for second in library.sensitivities]
-        distances.append(np.linalg.norm(left, axis=(1, 2)))
-    return np.stack(distances) / np.linalg.norm(library.sensitivities, axis=(1, 2))
+def map_section(folder: Path, pair_map: PairMap, cameras: Sequence[str]) -> Section:
+    """Return the report's section on the errors of all pairs; figures are written into `folder`."""
+    sentences, figures = [], []
+    for index, (condition, errors) in enumerate(
+        zip(("exact responses", "1% noise"), pair_map.transform, strict=True)
+    ):
+        gain = pair_map.moments[index] - pair_map.both[index]
+        best, worst = (
+            " with ".join(cameras[place] for place in np.unravel_index(row, errors.shape))
+            for row in (np.nanargmin(errors), np.nanargmax(errors))
+        )
+        sentences.append(
+            f"With {condition}: the median error from T is {np.nanmedian(errors):.2f} degrees, the "
+            f"lowest {np.nanmin(errors):.2f} ({best}), the highest {np.nanmax(errors):.2f} "
+            f"({worst}). The second camera reduces the error of moments by {np.nanmin(gain):.2f} "
+            f"to {np.nanmax(gain):.2f} degrees."
+        )
+        path = folder / f"pair_map_{'exact' if index == 0 else 'noisy'}.png"
+        caption = f"Mean angular error by main and second camera, {condition}."
+        figures.append(Figure(caption, plots.plot_pair_map(path, errors, cameras)))
+    count = len(cameras) * (len(cameras) - 1)
+    intro = (
+        f"Linear regression on all {count} ordered pairs, seen illuminants. Scenes without a "
+        f"transform: {pair_map.invalid}, not scored."
+    )
+    return Section("Errors of all camera pairs", (intro, *sentences), figures)

@@ -1,60 +1,57 @@
 """The two-camera paper's experiment on a phone's transforms (section 4.3, tables 3 and 4)."""
 
-from collections.abc import Mapping, Sequence
-
+from collections.abc import Mapping
+from collections.abc import Sequence
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
-
-from everlight.color.chromaticity import from_chromaticity, to_chromaticity
+from everlight.color.chromaticity import from_chromaticity
+from everlight.color.chromaticity import to_chromaticity
 from everlight.models.illuminant_interval import COVERAGE
-from everlight.models.illuminant_training import Problem, TrainingSettings
+from everlight.models.illuminant_training import Problem
+from everlight.models.illuminant_training import TrainingSettings
 from everlight.trees import rows_of
 from everlight_data.checkpoints import Checkpoints
 from everlight_data.color.quasi_real import FOLDS
-from everlight_data.color.s20 import AugmentedS20, load_augmented_s20
-from everlight_experiments.common.report import Column, FirstScreen, Section, Table
+from everlight_data.color.s20 import AugmentedS20
+from everlight_data.color.s20 import load_augmented_s20
+from everlight_experiments.common.report import Column
+from everlight_experiments.common.report import FirstScreen
+from everlight_experiments.common.report import Section
+from everlight_experiments.common.report import Table
 from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.illuminant.comparison import Comparison, record_errors
-from everlight_experiments.illuminant.config import (
-    RATES,
-    Plan,
-)
-from everlight_experiments.illuminant.cross_validation import (
-    CHOSEN,
-    RULES,
-    TRANSFORM,
-    CameraPairs,
-    Coverage,
-    CrossValidation,
-    chosen_rows,
-    cross_coverage,
-    cross_validate,
-    network_name,
-)
-from everlight_experiments.illuminant.model_files import PairModel, calibrated, save_model
-from everlight_experiments.illuminant.networks import (
-    PARAMETERS,
-    index_of_lowest,
-    predict_all,
-    stack_problems,
-    train_networks,
-)
-from everlight_experiments.illuminant.pairs import (
-    PHONE_AUGMENTATIONS,
-    calibrated_distances,
-    compare_rules,
-    for_second_view,
-    phone_estimates,
-    released_pairs,
-    rendered_pairs,
-)
-from everlight_experiments.illuminant.paper import (
-    PHONE_NOTES,
-    phone_rows,
-)
+from everlight_experiments.illuminant.comparison import Comparison
+from everlight_experiments.illuminant.comparison import record_errors
+from everlight_experiments.illuminant.config import RATES
+from everlight_experiments.illuminant.config import Plan
+from everlight_experiments.illuminant.cross_validation import CHOSEN
+from everlight_experiments.illuminant.cross_validation import RULES
+from everlight_experiments.illuminant.cross_validation import CrossValidation
+from everlight_experiments.illuminant.cross_validation import chosen_rows
+from everlight_experiments.illuminant.cross_validation import compare_rules
+from everlight_experiments.illuminant.cross_validation import cross_validate
+from everlight_experiments.illuminant.cross_validation import network_name
+from everlight_experiments.illuminant.cross_validation import train_folds
+from everlight_experiments.illuminant.model_files import PairModel
+from everlight_experiments.illuminant.model_files import calibrated
+from everlight_experiments.illuminant.model_files import save_model
+from everlight_experiments.illuminant.networks import PARAMETERS
+from everlight_experiments.illuminant.paper import PHONE_NOTES
+from everlight_experiments.illuminant.paper import phone_rows
 from everlight_experiments.illuminant.report import compared_sections
 from everlight_experiments.illuminant.tables import error_table
+from everlight.models.illuminant_batches import index_of_lowest
+from everlight.models.illuminant_interval import IntervalCoverage
+from everlight.models.illuminant_interval import cross_coverage
+from everlight.models.out_of_distribution import cross_calibrate_distances
+from everlight_data.color.camera_pairs import TRANSFORM
+from everlight_data.color.camera_pairs import WHITE_BALANCE
+from everlight_data.color.camera_pairs import CameraPairs
+from everlight_data.color.camera_pairs import Samples
+from everlight_data.color.camera_pairs import View
+from everlight_data.color.camera_pairs import released_pairs
+from everlight_data.color.camera_pairs import rendered_pairs
+from everlight_data.color.pair_augmentations import PHONE_AUGMENTATIONS
 
 SECOND_VIEW = "second illuminant"
 
@@ -65,18 +62,27 @@ BOTH_RULES = "held-out selection and the paper's test-set selection, a table eac
 
 def run_phone(folder: RunFolder, plan: Plan, seeds: Sequence[int]) -> Compared:
     """Compare networks and regressions on a phone's transforms, for both cameras' illuminants."""
-    data = released_pairs() if plan.measured else rendered_pairs(seeds[0])
+
+    def pairs(view: View) -> CameraPairs:
+        return released_pairs(view) if plan.measured else rendered_pairs(seeds[0], view)
+
+    data, second, training = pairs("main"), pairs("second"), plan.training
     augmented = load_augmented_s20(len(data.main)) if plan.measured else None
-    own, training = phone_estimates(data), plan.training
     comparisons, held_out = compare_rules(
-        folder, data, PHONE_AUGMENTATIONS, seeds, training, own, phone_rows(), RATES
+        folder,
+        data,
+        PHONE_AUGMENTATIONS,
+        seeds,
+        training,
+        phone_estimates(data),
+        phone_rows(),
+        RATES,
     )
-    save_ensembles(folder, held_out, data)
+    coverage = save_ensembles(folder, held_out, data)
     if augmented is not None:
         comparisons["test-set"].estimates.update(
             as_released(folder, data, augmented, seeds, training)
         )
-    second = for_second_view(data)
     outcome = cross_validate(
         second,
         PHONE_AUGMENTATIONS,
@@ -107,11 +113,19 @@ def run_phone(folder: RunFolder, plan: Plan, seeds: Sequence[int]) -> Compared:
         (
             *PHONE_NOTES,
             f"With held-out selection each fold selects the learning rate, {rates}.",
-            _coverage_note(coverage_of(held_out, data)),
+            _coverage_note(coverage),
         ),
         [*map(error_table, (*comparisons.values(), other)), _validation_table(held_out)],
     )
     return data.note, BOTH_RULES, sections
+
+
+def phone_estimates(data: CameraPairs) -> dict[str, Float[np.ndarray, "1 folds k 3"]]:
+    """Return the phone's own white balance as a method, where it is known."""
+    if WHITE_BALANCE not in data.inputs:
+        return {}
+    estimates = from_chromaticity(jnp.asarray(data.inputs[WHITE_BALANCE][data.folds]))
+    return {"The phone's white balance": np.asarray(estimates)[None]}
 
 
 def as_released(
@@ -126,68 +140,53 @@ def as_released(
     Pairs were re-illuminated before the folds were made, so that test illuminants can be training
     targets, and the step is selected on the augmented test fold.
     """
-    features, truth = augmented.transforms.reshape(-1, 9), jnp.asarray(augmented.illuminants)
-    targets = np.asarray(to_chromaticity(truth))
-    problems = []
-    for fold in range(FOLDS):
+    features = augmented.transforms.reshape(-1, 9)
+    targets = np.asarray(to_chromaticity(jnp.asarray(augmented.illuminants)))
+
+    def split(fold: int, _: int) -> tuple[Samples, Samples]:
         valid = augmented.folds[fold]
         train = np.setdiff1d(np.arange(len(features)), valid)
-        parts = (features[train], targets[train], features[valid], targets[valid])
-        problems += [Problem(*parts)] * len(seeds)
-    trained = train_networks(
-        stack_problems(problems),
-        tuple(PARAMETERS),
-        training,
-        seeds[0],
-        Checkpoints(folder.checkpoints / "as-released"),
-    )
-    tests = np.repeat(data.inputs[TRANSFORM][data.folds], len(seeds), axis=0)
-    estimates = {}
-    for depth, models in trained.models.items():
-        predicted = predict_all(depth, models, jnp.asarray(tests)).reshape(FOLDS, len(seeds), -1, 2)
-        every = from_chromaticity(predicted).swapaxes(0, 1)
-        estimates[f"{network_name(TRANSFORM, depth)}, as released"] = np.asarray(every)
-    return estimates
+        return tuple(Samples({TRANSFORM: features[r]}, targets[r]) for r in (train, valid))
+
+    data = data._replace(inputs={TRANSFORM: data.inputs[TRANSFORM]})
+    checkpoints = Checkpoints(folder.checkpoints / "as-released")
+    outcome = train_folds(data, {"as released": split}, seeds, training, checkpoints)
+    illuminants, depths = outcome.illuminants(), outcome.networks[TRANSFORM].models
+    names = [f"{network_name(TRANSFORM, depth)}, as released" for depth in depths]
+    return {name: illuminants[name] for name in names}
 
 
-def save_ensembles(folder: RunFolder, outcome: CrossValidation, data: CameraPairs) -> None:
+def save_ensembles(
+    folder: RunFolder, outcome: CrossValidation, data: CameraPairs
+) -> dict[str, IntervalCoverage]:
     """Save all folds' and seeds' networks, each fold's of its chosen augmentation, for `estimate`.
 
     Intervals are calibrated on every test fold by the networks trained without it. All networks
     together disagree a little more, which widens the intervals.
+
+    Returns:
+      Each network's interval coverage on a fold, calibrated on the other two.
     """
-    distances = calibrated_distances(data)
+    transforms, truth = jnp.asarray(data.inputs[TRANSFORM]), data.targets(data.folds.ravel())
+    distances = cross_calibrate_distances(transforms, list(data.folds))
+    folds, coverage = np.split(np.arange(len(truth)), FOLDS), {}
     for depth, models in outcome.networks[TRANSFORM].models.items():
-        by_augmentation = outcome.validation[network_name(TRANSFORM, depth)]
-        losses = np.stack([by_augmentation[name] for name in PHONE_AUGMENTATIONS])
+        name = network_name(TRANSFORM, depth)
+        losses = np.stack([outcome.validation[name][each] for each in PHONE_AUGMENTATIONS])
         members = rows_of(models, chosen_rows(losses, models.mean.shape[0]))
-        estimates, truth = map(jnp.asarray, _held_out(outcome, data, depth))
+        chosen = outcome.estimates[f"{name}, {CHOSEN}"]
+        estimates = chosen.reshape(len(chosen), -1, 2)
         best = [tuple(PHONE_AUGMENTATIONS)[index] for index in index_of_lowest(losses)]
         note = f"{data.note}; augmentation {', '.join(best)}, held-out selection"
-        view = calibrated("T", depth, members, estimates, truth, distances)
+        held_out = jnp.asarray(estimates), jnp.asarray(truth)
+        view = calibrated("T", depth, members, *held_out, distances)
         model = PairModel(view, None, None, "sum", data.cameras, note)
         save_model(folder.path / "models" / f"S20-{PARAMETERS[depth]}", model)
+        coverage[name] = cross_coverage([estimates] * FOLDS, truth, folds)
+    return coverage
 
 
-def _held_out(
-    outcome: CrossValidation, data: CameraPairs, depth: int
-) -> tuple[Float[np.ndarray, "seeds n 2"], Float[np.ndarray, "n 2"]]:
-    """Return estimates of every test fold by networks trained without it, and the truth."""
-    estimates = outcome.estimates[f"{network_name(TRANSFORM, depth)}, {CHOSEN}"]
-    return estimates.reshape(len(estimates), -1, 2), data.targets(data.folds.ravel())
-
-
-def coverage_of(outcome: CrossValidation, data: CameraPairs) -> dict[str, Coverage]:
-    """Return each network's interval coverage on a fold, calibrated on the other two."""
-    folds = np.split(np.arange(data.folds.size), len(data.folds))
-    found = {}
-    for depth in outcome.networks[TRANSFORM].models:
-        estimates, truth = _held_out(outcome, data, depth)
-        found[network_name(TRANSFORM, depth)] = cross_coverage([estimates] * FOLDS, truth, folds)
-    return found
-
-
-def _coverage_note(coverage: Mapping[str, Coverage]) -> str:
+def _coverage_note(coverage: Mapping[str, IntervalCoverage]) -> str:
     covered = "; ".join(
         f"{name}: {each.share:.0%}, mean radius {each.degrees:.1f} degrees, "
         f"{each.uninformative:.0%} uninformative (no smaller than the interval of the training "

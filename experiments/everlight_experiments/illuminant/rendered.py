@@ -5,94 +5,86 @@ on noisy sensors with quantisation, unknown exposures and 1 to 24 colours.
 """
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
-
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
-
 from everlight.color.chromaticity import from_chromaticity
-from everlight.models.illuminant_training import IlluminantModel, TrainingSettings
-from everlight.trees import rows_of, stacked
+from everlight.models.illuminant_batches import best_of_restarts
+from everlight.models.illuminant_batches import predict_batch
+from everlight.models.illuminant_training import IlluminantModel
+from everlight.models.illuminant_training import TrainingSettings
+from everlight.trees import rows_of
+from everlight.trees import stacked
 from everlight_data.checkpoints import Checkpoints
-from everlight_data.color.radiometric import SAME_ILLUMINANT_COSINE, Split
-from everlight_data.color.spectra import SpectralLibrary, embedded_library, measured_library
+from everlight_data.color.radiometric import SAME_ILLUMINANT_COSINE
+from everlight_data.color.radiometric import Split
+from everlight_data.color.rendered_pairs import REPORTED
+from everlight_data.color.rendered_pairs import REPORTED_NOISE
+from everlight_data.color.rendered_pairs import SPLITS
+from everlight_data.color.rendered_pairs import SWEEP_SCENES
+from everlight_data.color.rendered_pairs import TRAINING_NOISE
+from everlight_data.color.rendered_pairs import Condition
+from everlight_data.color.rendered_pairs import Place
+from everlight_data.color.rendered_pairs import RenderedPair
+from everlight_data.color.rendered_pairs import draw_camera_pairs
+from everlight_data.color.rendered_pairs import render_conditions
+from everlight_data.color.rendered_pairs import render_variants
+from everlight_data.color.spectra import SpectralLibrary
+from everlight_data.color.spectra import embedded_library
+from everlight_data.color.spectra import measured_library
 from everlight_data.errors import DataError
 from everlight_experiments.common.progress import progress
-from everlight_experiments.common.report import Column, Figure, FirstScreen, Section, Table
+from everlight_experiments.common.report import Column
+from everlight_experiments.common.report import FirstScreen
+from everlight_experiments.common.report import Section
+from everlight_experiments.common.report import Table
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import in_words
-from everlight_experiments.illuminant import CITATION, plots
-from everlight_experiments.illuminant.comparison import (
-    Comparison,
-    Units,
-    angular_errors,
-    record_errors,
-)
-from everlight_experiments.illuminant.config import (
-    RENDERED_NETWORKS,
-    RESTARTS,
-    Condition,
-    Plan,
-)
-from everlight_experiments.illuminant.cross_validation import VIEWS, Coverage, View
-from everlight_experiments.illuminant.ensembles import (
-    ENSEMBLE,
-    coverage_table,
-    measure_coverage,
-    train_models,
-)
+from everlight_experiments.illuminant import CITATION
+from everlight_experiments.illuminant import plots
+from everlight_experiments.illuminant.comparison import Comparison
+from everlight_experiments.illuminant.comparison import Units
+from everlight_experiments.illuminant.comparison import angular_errors
+from everlight_experiments.illuminant.comparison import record_errors
+from everlight_experiments.illuminant.config import RENDERED_NETWORKS
+from everlight_experiments.illuminant.config import RESTARTS
+from everlight_experiments.illuminant.config import Plan
+from everlight_experiments.illuminant.ensembles import ENSEMBLE
+from everlight_experiments.illuminant.ensembles import coverage_table
+from everlight_experiments.illuminant.ensembles import measure_coverage
+from everlight_experiments.illuminant.ensembles import train_models
 from everlight_experiments.illuminant.model_files import save_model
-from everlight_experiments.illuminant.networks import (
-    best_of_restarts,
-    predict_all,
-    stack_problems,
-    train_networks,
-)
-from everlight_experiments.illuminant.pair_map import PairMap, map_of_pairs
+from everlight_experiments.illuminant.networks import train_networks
+from everlight_experiments.illuminant.pair_map import map_of_pairs
+from everlight_experiments.illuminant.pair_map import map_section
 from everlight_experiments.illuminant.paper import TABLE_1_RADIOMETRIC
+from everlight_experiments.illuminant.rendered_methods import compare_methods
 from everlight_experiments.illuminant.report import compared_sections
-from everlight_experiments.illuminant.scenes import (
-    REPORTED,
-    REPORTED_NOISE,
-    SPLITS,
-    SWEEP_SCENES,
-    TRAINING_NOISE,
-    PairData,
-    compare_methods,
-    prepare_data,
-    render_variants,
-)
 from everlight_experiments.illuminant.tables import spread
+from everlight_data.color.camera_pairs import VIEWS
 
 CONDITIONS: dict[Condition, str] = {
     "exact": "Exact responses, one exposure, 24 colours",
     "noisy": "Noisy sensors, unknown exposures, 24 colours",
 }
-SPLIT_NAMES: dict[Split, str] = {"random": "seen illuminants", "illuminant": "unseen illuminants"}
 SPLIT_NOTES: dict[Split, str] = {
     "random": "every test illuminant also lit training scenes (the paper's protocol)",
     "illuminant": "no test illuminant, and no spectrum with a cosine above "
     f"{SAME_ILLUMINANT_COSINE} to it, occurs in training",
 }
-CURVES = (
-    "Net, 470 parameters",
-    "Net on moments, 470 parameters",
-    "Net on T and moments, 551 parameters",
-    "Linear regression",
-    "Chromagenic",
-    "GW",
-    "PCA",
-    "Gamut Pixel",
-)
 INPUTS = {
     "T": "Net, 470 parameters",
     "moments": "Net on moments, 470 parameters",
     "T and moments": "Net on T and moments, 551 parameters",
 }
 """Networks that show the gain of the second camera, by input."""
+CURVES = (
+    *INPUTS.values(),
+    *("Linear regression", "Chromagenic", "GW", "PCA", "Gamut Pixel"),
+)
 NOTES = (
     "The paper's columns are of another data set: it does not state which two of the 28 cameras it "
     "used, and not all its surfaces and illuminants are published. T is divided by its mean row "
@@ -104,17 +96,6 @@ NOTES = (
     "exposure, and T is the maximum a posteriori transform under the distribution of the training "
     "scenes' exact transforms.",
 )
-
-Place = tuple[Condition, Split]
-
-
-class Job(NamedTuple):
-    """One network to be trained: condition, split, name in `RENDERED_NETWORKS`, and pair."""
-
-    condition: Condition
-    split: Split
-    name: str
-    pair: int
 
 
 def run_rendered(
@@ -129,18 +110,21 @@ def run_rendered(
       count: number of scenes.
       camera_pairs: number of camera pairs drawn from measured cameras.
     """
-    library, pairs = _library_and_pairs(plan, camera_pairs, seed)
     pair_map = None
     if plan.measured:
+        library = measured_library()
+        pairs = draw_camera_pairs(library.camera_names, camera_pairs, seed)
         pair_map = map_of_pairs(library, min(count, 6_000), seed, REPORTED_NOISE)
-    data = prepare_data(library, pairs, count, seed)
+    else:
+        library = embedded_library()
+        pairs = list(itertools.permutations(library.camera_names))
+    data = render_conditions(library, pairs, count, seed)
     networks = train_all(data, plan.training, seed, folder.checkpoints)
     models = train_models(
         data["noisy", "random"], pairs, plan.training, seed, folder.checkpoints, library.note
     )
     comparisons: dict[str, Comparison] = {}
     variants: dict[str, dict[str, dict[str, np.ndarray]]] = {}
-    coverage: list[tuple[View, str, Coverage]] = []
     with progress("estimators", 2 * len(SPLITS) * len(pairs), unit="pair") as bar:
         for split in SPLITS:
             rendered = render_variants(library, pairs, data, split, seed)
@@ -149,11 +133,23 @@ def run_rendered(
                 tests = data[place] if condition == "exact" else rendered[REPORTED]
                 found = []
                 for pair, test in zip(data[place], tests, strict=True):
-                    found.append(compare_methods(pair, test, test.scenes.test))
+                    found.append(compare_methods(pair, test))
                     bar.update()
                 estimates = {name: np.stack([each[name] for each in found]) for name in found[0]}
                 estimates |= predict_networks(networks, place, tests)
-                comparisons[f"{condition}/{split}"] = _comparison(place, estimates, tests)
+                truth, scenes = _truth(tests), tests[0].scenes
+                # Runs are the camera pairs, in one fold.
+                comparisons[f"{condition}/{split}"] = Comparison(
+                    {name: values[:, None] for name, values in estimates.items()},
+                    truth[:, None],
+                    f"{condition}, {SPLITS[split]}",
+                    f"{CONDITIONS[condition]}. {SPLITS[split].capitalize()}: "
+                    f"{SPLIT_NOTES[split]}. Test set: {len(truth)} camera pairs, "
+                    f"{truth.shape[1]:,} scenes.",
+                    "camera pairs",
+                    TABLE_1_RADIOMETRIC if condition == "exact" else {},
+                    Units("illuminants", scenes.clusters[scenes.test][None]),
+                )
             truth = _truth(rendered[REPORTED])
             variants[split] = {
                 name: {
@@ -200,7 +196,7 @@ def run_rendered(
     table = coverage_table(coverage)
     sections.insert(2, Section("Intervals of the command estimate", (), [table]))
     if pair_map is not None:
-        sections.append(_map_section(folder.path, pair_map, library.camera_names))
+        sections.append(map_section(folder.path, pair_map, library.camera_names))
     return facts, first, sections
 
 
@@ -239,72 +235,57 @@ def _facts(
 
 
 def train_all(
-    data: Mapping[Place, Sequence[PairData]],
+    data: Mapping[Place, Sequence[RenderedPair]],
     optimizer: TrainingSettings,
     seed: int,
     checkpoints: Path,
-) -> dict[Job, IlluminantModel]:
-    """Train every network on every pair, those of one shape in one program."""
-    programs: dict[tuple[int, int], list[Job]] = {}
-    for condition, split in data:
-        for name, network in RENDERED_NETWORKS[condition].items():
-            for pair, each in enumerate(data[condition, split]):
-                shape = network.depth, each.inputs[network.given].shape[1]
-                programs.setdefault(shape, []).append(Job(condition, split, name, pair))
+) -> dict[tuple[Place, str], IlluminantModel]:
+    """Train every network on every pair, those of one shape in one program.
+
+    Returns:
+      The networks of all pairs, in their order, by condition, split and name.
+    """
+    programs: dict[tuple[int, int], list[tuple[Place, str]]] = {}
+    for place, pairs in data.items():
+        for name, network in RENDERED_NETWORKS[place[0]].items():
+            shape = network.depth, pairs[0].inputs[network.given].shape[1]
+            programs.setdefault(shape, []).append((place, name))
     models = {}
-    for (depth, width), jobs in programs.items():
+    for (depth, width), kinds in programs.items():
         problems = [
-            data[job.condition, job.split][job.pair].problem(
-                RENDERED_NETWORKS[job.condition][job.name].given
-            )
-            for job in jobs
+            pair.problem(RENDERED_NETWORKS[place[0]][name].given)
+            for place, name in kinds
+            for pair in data[place]
         ]
         trained = train_networks(
-            stack_problems([problem for problem in problems for _ in range(RESTARTS)]),
+            [problem for problem in problems for _ in range(RESTARTS)],
             (depth,),
             optimizer,
             seed,
             Checkpoints(checkpoints / f"depth-{depth}-width-{width}"),
         )
-        best = best_of_restarts(trained, RESTARTS)
-        for index, job in enumerate(jobs):
-            models[job] = rows_of(best.models[depth], index)
+        best = best_of_restarts(trained, RESTARTS).models[depth]
+        numbers = np.arange(len(problems)).reshape(len(kinds), -1)
+        models |= {kind: rows_of(best, own) for kind, own in zip(kinds, numbers, strict=True)}
     return models
 
 
 def predict_networks(
-    models: Mapping[Job, IlluminantModel], place: Place, tests: Sequence[PairData]
+    models: Mapping[tuple[Place, str], IlluminantModel],
+    place: Place,
+    tests: Sequence[RenderedPair],
 ) -> dict[str, Float[np.ndarray, "p n 3"]]:
     """Return the networks' estimates of the test scenes of all pairs."""
     estimates = {}
     for name, network in RENDERED_NETWORKS[place[0]].items():
         inputs = jnp.stack([test.inputs[network.given][test.scenes.test] for test in tests])
-        own = stacked([models[Job(*place, name, pair)] for pair in range(len(tests))])
-        predicted = predict_all(network.depth, own, inputs)
+        predicted = predict_batch(network.depth, models[place, name], inputs)
         estimates[name] = np.asarray(from_chromaticity(predicted))
     return estimates
 
 
-def _truth(tests: Sequence[PairData]) -> Float[np.ndarray, "p n 3"]:
+def _truth(tests: Sequence[RenderedPair]) -> Float[np.ndarray, "p n 3"]:
     return np.stack([test.main.illuminants[test.scenes.test] for test in tests])
-
-
-def _comparison(
-    place: Place, estimates: Mapping[str, np.ndarray], tests: Sequence[PairData]
-) -> Comparison:
-    """Return a comparison whose runs are the camera pairs, in one fold."""
-    condition, split = place
-    scenes, truth = tests[0].scenes, _truth(tests)
-    return Comparison(
-        {name: values[:, None] for name, values in estimates.items()},
-        truth[:, None],
-        f"{condition}, {SPLIT_NAMES[split]}",
-        f"{CONDITIONS[condition]}. {SPLIT_NAMES[split].capitalize()}: {SPLIT_NOTES[split]}. Test "
-        f"set: {len(truth)} camera pairs, {truth.shape[1]:,} scenes.",
-        "camera pairs",
-        TABLE_1_RADIOMETRIC if condition == "exact" else {},
-        Units("illuminants", scenes.clusters[scenes.test][None]),
-    )
 
 
 def _gain_section(
@@ -317,11 +298,11 @@ def _gain_section(
         for variant, means in by_variant.items():
             own = [means[name] for name in INPUTS.values()]
             gains = means[INPUTS["moments"]] - means[INPUTS["T and moments"]]
-            rows.append([SPLIT_NAMES[split], variant, *map(spread, own), spread(gains)])
+            rows.append([SPLITS[split], variant, *map(spread, own), spread(gains)])
             helps += [variant] if np.all(gains > 0) else []
         rest = [variant for variant in by_variant if variant not in helps]
         sentences.append(
-            f"{SPLIT_NAMES[split].capitalize()}: both inputs have a lower error than moments alone "
+            f"{SPLITS[split].capitalize()}: both inputs have a lower error than moments alone "
             f"on every camera pair for {'; '.join(helps) or 'no condition'}. They do not for "
             f"{'; '.join(rest) or 'no condition'}."
         )
@@ -335,56 +316,3 @@ def _gain_section(
         "deviation over pairs."
     )
     return Section("Gain of the second camera", sentences, [Table(caption, columns, rows)])
-
-
-def _map_section(folder: Path, pair_map: PairMap, cameras: Sequence[str]) -> Section:
-    sentences, figures = [], []
-    for index, (condition, errors) in enumerate(
-        zip(("exact responses", "1% noise"), pair_map.transform, strict=True)
-    ):
-        gain = pair_map.moments[index] - pair_map.both[index]
-        best, worst = (
-            " with ".join(cameras[place] for place in np.unravel_index(row, errors.shape))
-            for row in (np.nanargmin(errors), np.nanargmax(errors))
-        )
-        sentences.append(
-            f"With {condition}: the median error from T is {np.nanmedian(errors):.2f} degrees, the "
-            f"lowest {np.nanmin(errors):.2f} ({best}), the highest {np.nanmax(errors):.2f} "
-            f"({worst}). The second camera reduces the error of moments by {np.nanmin(gain):.2f} "
-            f"to {np.nanmax(gain):.2f} degrees."
-        )
-        path = folder / f"pair_map_{'exact' if index == 0 else 'noisy'}.png"
-        caption = f"Mean angular error by main and second camera, {condition}."
-        figures.append(Figure(caption, plots.plot_pair_map(path, errors, cameras)))
-    count = len(cameras) * (len(cameras) - 1)
-    intro = (
-        f"Linear regression on all {count} ordered pairs, seen illuminants. Scenes without a "
-        f"transform: {pair_map.invalid}, not scored."
-    )
-    return Section("Errors of all camera pairs", (intro, *sentences), figures)
-
-
-def draw_pairs(cameras: Sequence[str], count: int, seed: int) -> list[tuple[str, str]]:
-    """Draw `count` different pairs of cameras, the main camera first.
-
-    Raises:
-      DataError: fewer than one pair, or more than there are.
-    """
-    every = list(itertools.combinations(cameras, 2))
-    if not 1 <= count <= len(every):
-        raise DataError(
-            f"camera_pairs={count}; {len(cameras)} cameras make 1 to {len(every)} pairs"
-        )
-    drawn = np.random.default_rng(seed).choice(len(every), count, replace=False)
-    return [every[index] for index in drawn]
-
-
-def _library_and_pairs(
-    plan: Plan, count: int, seed: int
-) -> tuple[SpectralLibrary, list[tuple[str, str]]]:
-    if plan.measured:
-        library = measured_library()
-        return library, draw_pairs(library.camera_names, count, seed)
-    library = embedded_library()
-    first, second = library.camera_names
-    return library, [(first, second), (second, first)]

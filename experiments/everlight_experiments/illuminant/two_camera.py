@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Annotated
 
 from everlight.checks import Between
+from everlight_data.color.camera_pairs import quasi_real_pairs
 from everlight_data.color.image_sets import (
     THUMBNAIL_SIDE,
     draw_folds,
@@ -34,6 +35,7 @@ from everlight_data.color.image_sets import (
     split_within,
     thumbnail_cameras,
 )
+from everlight_data.color.pair_augmentations import chart_augmentations
 from everlight_data.color.quasi_real import FOLDS
 from everlight_data.color.spectra import EMBEDDED_CAMERAS, embedded_library
 from everlight_experiments.common.report import FirstScreen, Section, write_report
@@ -48,12 +50,8 @@ from everlight_experiments.illuminant.config import (
     PairPreset,
     Plan,
 )
+from everlight_experiments.illuminant.cross_validation import compare_rules
 from everlight_experiments.illuminant.methods import cross_validate_methods, moments_of
-from everlight_experiments.illuminant.pairs import (
-    chart_augmentations,
-    compare_rules,
-    quasi_real_pairs,
-)
 from everlight_experiments.illuminant.paper import (
     METHOD_NOTES,
     QUASI_REAL_NOTES,

@@ -13,96 +13,61 @@ position are an estimate, and networks predict the ratio of the truth to it. T a
 transforms as plain inputs were worse on validation cameras and scenes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
-
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
-
-from everlight.color.chromaticity import from_chromaticity, to_chromaticity
+from jaxtyping import Float
+from everlight.color.chromaticity import from_chromaticity
 from everlight.color.estimators import ESTIMATORS
-from everlight.models.illuminant_training import Problem, TrainingSettings
+from everlight.models.illuminant_batches import predict_batch
+from everlight.models.illuminant_training import Problem
+from everlight.models.illuminant_training import TrainingSettings
 from everlight_data.checkpoints import Checkpoints
 from everlight_data.color.radiometric import Split
+from everlight_data.color.rendered_pairs import SPLITS
 from everlight_data.color.rendered_views import patch_thumbnails
-from everlight_data.color.spectra import SpectralLibrary, measured_library
+from everlight_data.color.spectra import SpectralLibrary
+from everlight_data.color.spectra import measured_library
 from everlight_data.errors import DataError
-from everlight_experiments.common.report import Column, FirstScreen, Section, Table
+from everlight_experiments.common.report import Column
+from everlight_experiments.common.report import FirstScreen
+from everlight_experiments.common.report import Section
+from everlight_experiments.common.report import Table
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import in_words
 from everlight_experiments.illuminant import CITATION
-from everlight_experiments.illuminant.comparison import (
-    Comparison,
-    Units,
-    estimate_all,
-    record_errors,
-)
-from everlight_experiments.illuminant.config import OWN_NETWORKS, UNSEEN_NETWORKS, Plan
-from everlight_experiments.illuminant.networks import predict_all, stack_problems, train_networks
-from everlight_experiments.illuminant.pair_map import sensitivity_distances
+from everlight_experiments.illuminant.comparison import Comparison
+from everlight_experiments.illuminant.comparison import Units
+from everlight_experiments.illuminant.comparison import estimate_all
+from everlight_experiments.illuminant.comparison import record_errors
+from everlight_experiments.illuminant.config import OWN_NETWORKS
+from everlight_experiments.illuminant.config import UNSEEN_NETWORKS
+from everlight_experiments.illuminant.config import Plan
+from everlight_experiments.illuminant.networks import train_networks
 from everlight_experiments.illuminant.report import compared_sections
-from everlight_experiments.illuminant.scenes import SPLITS
-from everlight_experiments.illuminant.unseen_cameras import (
-    COMPONENTS,
-    KNOWN_KELVIN,
-    Sensors,
-    Shots,
-    World,
-    all_shots,
-    draw_shots,
-    inputs_of,
-    known_illuminants,
-    principal_components,
-    see_scenes,
-)
+from everlight_data.color.camera_descriptions import KNOWN_KELVIN
+from everlight_data.color.camera_descriptions import SAMPLES
+from everlight_data.color.camera_descriptions import VALIDATION_CAMERAS
+from everlight_data.color.camera_descriptions import Inputs
+from everlight_data.color.camera_descriptions import UnseenTask
+from everlight_data.color.camera_descriptions import World
+from everlight_data.color.camera_descriptions import draw_camera_folds
+from everlight_data.color.camera_descriptions import see_scenes
+from everlight_data.color.camera_descriptions import unseen_tasks
+from everlight_data.color.spectra import sensitivity_distances
 
-VALIDATION_CAMERAS = 4
-"""Number of cameras whose pairs select the best step."""
-LEAST_CAMERAS = COMPONENTS + 1
-"""Minimum number of training cameras; with fewer some component is rounding noise."""
 DEPTH, WIDTH = 5, 16
 """Hidden layers of all networks, and their units."""
-SAMPLES, VALIDATION_SAMPLES = 20_000, 4_000
-"""Training samples from many pairs, and validation samples."""
-TITLES: dict[Split, str] = {"random": "seen illuminants", "illuminant": "unseen illuminants"}
 INTERPOLATED = "Interpolated between the known lights"
 HEADLINE = "Net on T and known lights, other pairs"
 OWN = "Net on T, the very pair"
 CURVES = (HEADLINE, OWN, "Net on moments and known lights, other cameras", "SoG")
 
 
-class CameraFold(NamedTuple):
-    """Cameras of the test pair, for validation and for training."""
-
-    unseen: Int[np.ndarray, "2"]
-    validation: Int[np.ndarray, "v"]
-    training: Int[np.ndarray, "t"]
-
-    def roles(self) -> list[tuple[int, int]]:
-        """Return the unseen pair, main camera first, in both roles."""
-        first, second = self.unseen.tolist()
-        return [(first, second), (second, first)]
-
-
-Job = tuple[Split, CameraFold]
-Inputs = Mapping[str, Float[np.ndarray, "n f"]]
-
-
-class Part(NamedTuple):
-    """Inputs by name, and chromaticities; samples without a transform are replaced."""
-
-    inputs: Inputs
-    targets: Float[np.ndarray, "n 2"]
-
-
 def run_unseen(
-    folder: RunFolder,
-    plan: Plan,
-    seed: int,
-    camera_pairs: int,
-    library: SpectralLibrary | None = None,
+    folder: RunFolder, plan: Plan, seed: int, camera_pairs: int
 ) -> tuple[list[tuple[str, str]], FirstScreen, list[Section]]:
     """Train and compare; return the report's facts, summary and body.
 
@@ -111,29 +76,28 @@ def run_unseen(
       plan: preset.
       seed: random seed of cameras, scenes and trainings.
       camera_pairs: number of disjoint pairs that are left out in turn.
-      library: spectra and cameras; by default the measured ones.
     """
-    library = measured_library() if library is None else library
+    library = measured_library()
     folds = draw_camera_folds(len(library.camera_names), camera_pairs, seed)
-    worlds = {split: see_scenes(library, plan.scenes, split, seed) for split in SPLITS}
-    jobs = [(split, fold) for split in SPLITS for fold in folds]
-    known = known_illuminants(library)
-    sensors = [Sensors(*known, principal_components(library, fold.training)) for _, fold in jobs]
-    learned = _train_others(jobs, worlds, sensors, plan.training, seed, folder.checkpoints)
-    learned |= _train_own(jobs, worlds, sensors, plan.training, seed, folder.checkpoints)
     roles = [role for fold in folds for role in fold.roles()]
+    worlds = {split: see_scenes(library, plan.scenes, split, seed) for split in SPLITS}
+    others, own = unseen_tasks(library, folds, worlds, seed)
+    learned = {
+        name: _train(name, given, tasks, plan.training, seed, folder.checkpoints)
+        for networks, tasks in ((UNSEEN_NETWORKS, others), (OWN_NETWORKS, own))
+        for name, given in networks.items()
+    }
     comparisons = {}
-    for split, world in worlds.items():
-        estimates = _without_learning(world, roles, sensors[0])
-        places = [index for index, job in enumerate(jobs) if job[0] == split]
-        for name, each in learned.items():
-            estimates[name] = each[places].reshape(len(roles), 1, -1, 3)
+    for number, (split, world) in enumerate(worlds.items()):
+        rows = slice(number * len(roles), (number + 1) * len(roles))
+        estimates = _without_learning(world, roles, [task.tests[0] for task in own[rows]])
+        estimates |= {name: each[rows, None] for name, each in learned.items()}
         test = world.scenes.test
         comparisons[split] = Comparison(
             estimates,
             np.stack([world.illuminants[main, test] for main, _ in roles])[:, None],
-            TITLES[split],
-            f"Test scenes of {len(roles)} unseen camera pairs, {TITLES[split]}.",
+            SPLITS[split],
+            f"Test scenes of {len(roles)} unseen camera pairs, {SPLITS[split]}.",
             "camera pairs",
             {},
             Units("illuminants", world.scenes.clusters[test][None]),
@@ -185,131 +149,56 @@ def run_unseen(
     return facts, first, sections
 
 
-def draw_camera_folds(cameras: int, pairs: int, seed: int) -> list[CameraFold]:
-    """Draw disjoint pairs to leave out in turn, with validation and training cameras.
-
-    Raises:
-      DataError: there are too few cameras.
-    """
-    least = max(2 * pairs, 2 + VALIDATION_CAMERAS + LEAST_CAMERAS)
-    if cameras < least:
-        raise DataError(f"{cameras} cameras; {pairs} pairs that are left out need {least}")
-    order = np.random.default_rng(seed).permutation(cameras)
-    cuts = [2, 2 + VALIDATION_CAMERAS]
-    return [CameraFold(*np.split(np.roll(order, -2 * pair), cuts)) for pair in range(pairs)]
-
-
-def _joined(inputs: Inputs, given: Sequence[str]) -> Float[np.ndarray, "n f"]:
-    return np.hstack([inputs[name] for name in given])
-
-
-def _part(shots: Shots, world: World, sensors: Sensors) -> Part:
-    inputs = inputs_of(shots, world, sensors)
-    rows = np.resize(np.flatnonzero(np.isfinite(inputs["T"]).all(axis=1)), len(shots.scene))
-    targets = np.asarray(to_chromaticity(world.illuminants[shots.main, shots.scene]))
-    return Part({name: values[rows] for name, values in inputs.items()}, targets[rows])
-
-
-def _train_others(
-    jobs: Sequence[Job],
-    worlds: Mapping[Split, World],
-    sensors: Sequence[Sensors],
-    optimizer: TrainingSettings,
-    seed: int,
-    checkpoints: Path,
-) -> dict[str, Float[np.ndarray, "jobs 2 n 3"]]:
-    """Return estimates of each job's unseen pair, in both roles, by networks of other pairs."""
-    parts, tests = [], []
-    for number, ((split, fold), own) in enumerate(zip(jobs, sensors, strict=True)):
-        world, rng = worlds[split], np.random.default_rng((seed, number))
-        scenes = world.scenes
-        train = draw_shots(rng, fold.training, scenes.train, SAMPLES)
-        valid = draw_shots(rng, fold.validation, scenes.valid, VALIDATION_SAMPLES)
-        parts.append((_part(train, world, own), _part(valid, world, own)))
-        tests.append([inputs_of(all_shots(*r, scenes.test), world, own) for r in fold.roles()])
-    return {
-        name: _train(name, given, parts, tests, optimizer, seed, checkpoints)
-        for name, given in UNSEEN_NETWORKS.items()
-    }
-
-
-def _train_own(
-    jobs: Sequence[Job],
-    worlds: Mapping[Split, World],
-    sensors: Sequence[Sensors],
-    optimizer: TrainingSettings,
-    seed: int,
-    checkpoints: Path,
-) -> dict[str, Float[np.ndarray, "jobs 2 n 3"]]:
-    """Return the same by networks of the pair itself, one for each role."""
-    parts, tests = [], []
-    for (split, fold), own in zip(jobs, sensors, strict=True):
-        world = worlds[split]
-        scenes = world.scenes
-        for role in fold.roles():
-            train, valid = (
-                _part(all_shots(*role, rows), world, own) for rows in (scenes.train, scenes.valid)
-            )
-            parts.append((train, valid))
-            tests.append([inputs_of(all_shots(*role, scenes.test), world, own)])
-    return {
-        name: _train(name, given, parts, tests, optimizer, seed, checkpoints).reshape(
-            len(jobs), 2, -1, 3
-        )
-        for name, given in OWN_NETWORKS.items()
-    }
-
-
 def _train(
     name: str,
     given: Sequence[str],
-    parts: Sequence[tuple[Part, Part]],
-    tests: Sequence[Sequence[Inputs]],
+    tasks: Sequence[UnseenTask],
     optimizer: TrainingSettings,
     seed: int,
     checkpoints: Path,
-) -> Float[np.ndarray, "problems tests n 3"]:
-    """Return estimates of each problem's tests by the network trained on its parts.
+) -> Float[np.ndarray, "p n 3"]:
+    """Return estimates of every task's tests, one after the other, by its own network.
 
     Networks with known illuminants predict relative to the interpolated illuminant.
     """
+
+    def joined(inputs: Inputs) -> Float[np.ndarray, "n f"]:
+        return np.hstack([inputs[name] for name in given])
 
     def reference(inputs: Inputs) -> Float[np.ndarray, "n 2"] | float:
         return inputs["interpolated"] if "known lights" in given else 1.0
 
     problems = []
-    for both in parts:
-        samples = [
-            (_joined(part.inputs, given), part.targets / reference(part.inputs)) for part in both
+    for task in tasks:
+        parts = [
+            (joined(part.inputs), part.targets / reference(part.inputs))
+            for part in (task.train, task.valid)
         ]
-        problems.append(Problem(*samples[0], *samples[1]))
+        problems.append(Problem(*parts[0], *parts[1]))
     folder = checkpoints / name.replace(",", "").replace(" ", "-")
-    trained = train_networks(
-        stack_problems(problems), (DEPTH,), optimizer, seed, Checkpoints(folder), WIDTH
-    )
-    features = np.stack([np.concatenate([_joined(test, given) for test in own]) for own in tests])
-    ratios = predict_all(DEPTH, trained.models[DEPTH], jnp.asarray(features), WIDTH)
-    ratios = np.asarray(ratios).reshape(len(tests), len(tests[0]), -1, 2)
+    trained = train_networks(problems, (DEPTH,), optimizer, seed, Checkpoints(folder), WIDTH)
+    features = np.stack([np.concatenate([joined(test) for test in task.tests]) for task in tasks])
+    ratios = predict_batch(DEPTH, trained.models[DEPTH], jnp.asarray(features), WIDTH)
+    ratios = np.asarray(ratios).reshape(len(tasks), len(tasks[0].tests), -1, 2)
     if "known lights" in given:
-        ratios = ratios * np.stack([[test["interpolated"] for test in own] for own in tests])
-    return np.asarray(from_chromaticity(jnp.asarray(ratios)))
+        ratios = ratios * np.stack([[reference(test) for test in task.tests] for task in tasks])
+    illuminants = np.asarray(from_chromaticity(jnp.asarray(ratios)))
+    return illuminants.reshape(-1, *illuminants.shape[2:])
 
 
 def _without_learning(
-    world: World, roles: Sequence[tuple[int, int]], sensors: Sensors
+    world: World, roles: Sequence[tuple[int, int]], tests: Sequence[Inputs]
 ) -> dict[str, Float[np.ndarray, "p 1 n 3"]]:
     """Return estimates by statistics of the main image, and by T between known illuminants."""
-    test = world.scenes.test
-    images = [patch_thumbnails(world.colors[main, test]) for main, _ in roles]
+    images = [patch_thumbnails(world.colors[main, world.scenes.test]) for main, _ in roles]
     estimates = {
         name: np.stack(
             [estimate_all(ESTIMATORS[name], each, jnp.ones(each.shape[:3])) for each in images]
         )[:, None]
         for name in ("GW", "SoG")
     }
-    between = [inputs_of(all_shots(*role, test), world, sensors)["interpolated"] for role in roles]
-    interpolated = from_chromaticity(jnp.asarray(np.stack(between)))
-    return estimates | {INTERPOLATED: np.asarray(interpolated)[:, None]}
+    between = jnp.asarray(np.stack([test["interpolated"] for test in tests]))
+    return estimates | {INTERPOLATED: np.asarray(from_chromaticity(between))[:, None]}
 
 
 def _pairs_table(
@@ -320,7 +209,7 @@ def _pairs_table(
     errors = {split: each.errors() for split, each in comparisons.items()}
     columns = [Column("Main"), Column("Second"), Column("Distance")]
     for split in errors:
-        columns += [Column(name, TITLES[split]) for name in CURVES]
+        columns += [Column(name, SPLITS[split]) for name in CURVES]
     rows = []
     for index, names in enumerate(pairs):
         row = [*names, f"{distances[index]:.3f}"]

@@ -10,11 +10,14 @@ is 0.87 with nine pairs and 0.89 with twenty (normal log errors).
 """
 
 import math
+from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+import numpy as np
+from jaxtyping import Array, Float, Int
 
 from everlight.checks import Between, checked
 from everlight.color.chromaticity import from_chromaticity
@@ -51,6 +54,20 @@ class Interval(NamedTuple):
     degrees: Float[Array, ""]
 
 
+class IntervalCoverage(NamedTuple):
+    """Quality of the intervals of several pairs.
+
+    Attributes:
+      share: share of pairs whose illuminant is in its interval.
+      degrees: mean radius of the intervals in degrees.
+      uninformative: share of intervals no smaller than that of the calibration illuminants alone.
+    """
+
+    share: float
+    degrees: float
+    uninformative: float
+
+
 @checked
 def ensemble_chromaticity(estimates: Float[Array, "m *n 2"]) -> Float[Array, "*n 2"]:
     """Return the geometric mean over members, which treats R/G and its inverse alike."""
@@ -64,6 +81,7 @@ def ensemble_disagreement(estimates: Float[Array, "m *n 2"]) -> Float[Array, "*n
 
 
 @checked
+@partial(jax.jit, static_argnames="coverage")
 def calibrate_interval(
     estimates: Float[Array, "m n 2"], truth: Float[Array, "n 2"], coverage: Coverage = COVERAGE
 ) -> IntervalScale:
@@ -118,6 +136,7 @@ def chromaticity_interval(scale: IntervalScale, estimates: Float[Array, "m 2"]) 
 
 
 @checked
+@partial(jax.jit, static_argnames="coverage")
 def uninformative_interval(
     chromaticities: Float[Array, "n 2"], coverage: Coverage = COVERAGE
 ) -> Interval:
@@ -135,3 +154,62 @@ def uninformative_interval(
         jnp.broadcast_to(mean, (1, *chromaticities.shape)), chromaticities, coverage
     )
     return chromaticity_interval(scale, mean)
+
+
+_intervals = jax.jit(jax.vmap(chromaticity_interval, (None, 1)))
+
+
+@checked
+def interval_coverage(
+    scale: IntervalScale,
+    estimates: Float[Array, "m n 2"],
+    truth: Float[Array, "n 2"],
+    uninformative: Float[Array, ""],
+) -> IntervalCoverage:
+    """Measure the intervals of pairs whose illuminants are known.
+
+    Args:
+      scale: scale from `calibrate_interval` on other pairs.
+      estimates: [R/G, B/G] of the pairs by every member, `[m, n, 2]`.
+      truth: true chromaticities of the pairs, `[n, 2]`.
+      uninformative: radius in degrees of the `uninformative_interval` of the calibration pairs.
+    """
+    return _mean_coverage([_covered(scale, estimates, truth, uninformative)])
+
+
+@checked
+def cross_coverage(
+    estimates: Sequence[Float[np.ndarray, "m n 2"]],
+    truth: Float[np.ndarray, "n 2"],
+    folds: Sequence[Int[np.ndarray, "_"]],
+) -> IntervalCoverage:
+    """Measure each fold's intervals after their calibration on the other folds.
+
+    Args:
+      estimates: for each fold, the estimates of every pair by the fold's method, `[m, n, 2]`; each
+        pair's members were trained without its fold.
+      truth: chromaticities of the pairs, `[n, 2]`.
+      folds: rows of each fold; every pair is in one.
+    """
+    found = []
+    for own, fold in zip(estimates, folds, strict=True):
+        others = np.setdiff1d(np.arange(len(truth)), fold)
+        known = jnp.asarray(truth[others])
+        scale = calibrate_interval(jnp.asarray(own[:, others]), known)
+        alone = uninformative_interval(known).degrees
+        found.append(_covered(scale, jnp.asarray(own[:, fold]), jnp.asarray(truth[fold]), alone))
+    return _mean_coverage(found)
+
+
+def _covered(
+    scale: IntervalScale, estimates: Array, truth: Array, uninformative: Array
+) -> tuple[Array, Array, Array]:
+    """Return of each pair whether its interval covers it, the radius, and if it says nothing."""
+    found = _intervals(scale, estimates)
+    covered = jnp.all((found.low <= truth) & (truth <= found.high), axis=1)
+    return covered, found.degrees, found.degrees >= uninformative
+
+
+def _mean_coverage(found: Sequence[tuple[Array, Array, Array]]) -> IntervalCoverage:
+    parts = zip(*found, strict=True)
+    return IntervalCoverage(*(float(np.mean(np.concatenate(each))) for each in parts))

@@ -5,13 +5,20 @@ training distribution. The score is the feature distance relative to those of he
 in-distribution pairs.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+import numpy as np
+from jaxtyping import Array, Float, Int
 
 from everlight.checks import checked
-from everlight.color.feature_distribution import FeatureDistribution
+from everlight.color.feature_distribution import (
+    FeatureDistribution,
+    feature_distance,
+    fit_feature_distribution,
+)
 
 QUANTILES = 100
 """Number of steps of the stored distribution of held-out distances."""
@@ -55,6 +62,30 @@ def calibrate_distances(
     return DistanceCalibration(
         distribution, jnp.quantile(distances, jnp.linspace(0, 1, QUANTILES + 1))
     )
+
+
+@checked
+def cross_calibrate_distances(
+    features: Float[Array, "n f"], folds: Sequence[Int[np.ndarray, "_"]]
+) -> DistanceCalibration:
+    """Return the distribution of all pairs, and each fold's distances from the other folds.
+
+    Args:
+      features: features of the training pairs, `[n, f]`.
+      folds: rows of each fold.
+    """
+
+    def distribution(rows: np.ndarray) -> FeatureDistribution:
+        return fit_feature_distribution(features[rows], jnp.ones(len(rows), bool))
+
+    every = np.arange(len(features))
+    distances = [
+        jax.vmap(feature_distance, (None, 0))(
+            distribution(np.setdiff1d(every, fold)), features[fold]
+        )
+        for fold in folds
+    ]
+    return calibrate_distances(distribution(every), jnp.concatenate(distances))
 
 
 @checked

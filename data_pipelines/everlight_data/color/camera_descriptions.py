@@ -1,16 +1,20 @@
-"""Inputs of networks for unseen cameras: scenes in their colours, and descriptions of sensors."""
+"""Inputs of networks for unseen cameras: scenes in their colours, and descriptions of sensors.
 
-from functools import partial
+Some cameras are left out in pairs. Networks are trained on random pairs of the others, and on the
+very pair for comparison.
+"""
+
+import itertools
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
 from everlight.color.chromaticity import to_chromaticity
 from everlight.color.radiometry import blackbody_power, response_table
-from everlight.color.transforms import fit_color_transform
+from everlight_data.color.camera_pairs import Samples, finite_rows
 from everlight_data.color.radiometric import (
     RadiometricSettings,
     Scenes,
@@ -18,8 +22,9 @@ from everlight_data.color.radiometric import (
     draw_scenes,
     photograph,
 )
+from everlight_data.color.rendered_pairs import all_moments, fit_all, flat_or_nan
 from everlight_data.color.spectra import WAVELENGTHS, SpectralLibrary
-from everlight_experiments.illuminant.scenes import all_moments
+from everlight_data.errors import DataError
 
 KNOWN_KELVIN = (2856.0, 6504.0)
 """Colour temperatures of the known illuminants, a lamp and daylight, as black bodies."""
@@ -27,6 +32,14 @@ FARTHEST = (-1.0, 2.0)
 """Range of the position between the transforms of the known illuminants, which are 0 and 1."""
 COMPONENTS = 4
 """Number of principal components of the training cameras' sensitivities."""
+VALIDATION_CAMERAS = 4
+"""Number of cameras whose pairs select the best step."""
+LEAST_CAMERAS = COMPONENTS + 1
+"""Minimum number of training cameras; with fewer some component is rounding noise."""
+SAMPLES, VALIDATION_SAMPLES = 20_000, 4_000
+"""Training samples from many pairs, and validation samples."""
+
+Inputs = Mapping[str, Float[np.ndarray, "n f"]]
 
 
 class World(NamedTuple):
@@ -70,9 +83,6 @@ def see_scenes(library: SpectralLibrary, count: int, split: Split, seed: int) ->
     )
 
 
-_fit_all = jax.jit(jax.vmap(partial(fit_color_transform, normalize="scale")))
-
-
 def known_illuminants(
     library: SpectralLibrary,
 ) -> tuple[Float[np.ndarray, "c c 18"], Float[np.ndarray, "c 4"]]:
@@ -86,7 +96,7 @@ def known_illuminants(
     surfaces = jnp.asarray(np.stack([table.surfaces for table in tables]), jnp.float32)
     flat = surfaces.reshape(-1, *surfaces.shape[2:])
     transforms = [
-        _fit_all(jnp.tile(own, (len(tables), 1, 1)), flat).transform.reshape(len(tables), 18)
+        fit_all(jnp.tile(own, (len(tables), 1, 1)), flat).transform.reshape(len(tables), 18)
         for own in surfaces
     ]
     whites = jnp.stack([jnp.log(to_chromaticity(table.illuminants)).ravel() for table in tables])
@@ -122,9 +132,7 @@ def all_shots(main: int, second: int, scenes: slice) -> Shots:
 def inputs_of(shots: Shots, world: World, sensors: Sensors) -> dict[str, Float[np.ndarray, "n f"]]:
     """Return all inputs of the networks; T is NaN where a scene has none."""
     main = world.colors[shots.main, shots.scene]
-    fit = _fit_all(main, world.colors[shots.second, shots.scene])
-    transforms = jnp.where(fit.valid[:, None, None], fit.transform, jnp.nan).reshape(-1, 9)
-    transforms = np.asarray(transforms)
+    transforms = np.asarray(flat_or_nan(fit_all(main, world.colors[shots.second, shots.scene])))
     components = (sensors.components[shots.main], sensors.components[shots.second])
     known = between_known(transforms, shots, sensors)
     return {
@@ -135,6 +143,14 @@ def inputs_of(shots: Shots, world: World, sensors: Sensors) -> dict[str, Float[n
         "interpolated": known.illuminant,
         "sensitivities": np.hstack(components),
     }
+
+
+def samples_of(shots: Shots, world: World, sensors: Sensors) -> Samples:
+    """Return inputs and chromaticities; samples without a transform are replaced."""
+    inputs = inputs_of(shots, world, sensors)
+    rows = finite_rows(inputs["T"])
+    targets = np.asarray(to_chromaticity(world.illuminants[shots.main, shots.scene]))
+    return Samples({name: values[rows] for name, values in inputs.items()}, targets[rows])
 
 
 class BetweenKnown(NamedTuple):
@@ -164,3 +180,76 @@ def between_known(
     illuminant = np.exp(whites[:, :2] + share * (whites[:, 2:] - whites[:, :2]))
     place = np.hstack([share, beside, way, np.log(length), whites])
     return BetweenKnown(place, illuminant)
+
+
+class CameraFold(NamedTuple):
+    """Cameras of the test pair, for validation and for training."""
+
+    unseen: Int[np.ndarray, "2"]
+    validation: Int[np.ndarray, "v"]
+    training: Int[np.ndarray, "t"]
+
+    def roles(self) -> list[tuple[int, int]]:
+        """Return the unseen pair, main camera first, in both roles."""
+        first, second = self.unseen.tolist()
+        return [(first, second), (second, first)]
+
+
+def draw_camera_folds(cameras: int, pairs: int, seed: int) -> list[CameraFold]:
+    """Draw disjoint pairs to leave out in turn, with validation and training cameras.
+
+    Raises:
+      DataError: there are too few cameras.
+    """
+    least = max(2 * pairs, 2 + VALIDATION_CAMERAS + LEAST_CAMERAS)
+    if cameras < least:
+        raise DataError(f"{cameras} cameras; {pairs} pairs that are left out need {least}")
+    order = np.random.default_rng(seed).permutation(cameras)
+    cuts = [2, 2 + VALIDATION_CAMERAS]
+    return [CameraFold(*np.split(np.roll(order, -2 * pair), cuts)) for pair in range(pairs)]
+
+
+def _joined(inputs: Inputs, given: Sequence[str]) -> Float[np.ndarray, "n f"]:
+    return np.hstack([inputs[name] for name in given])
+
+
+class UnseenTask(NamedTuple):
+    """Training and validation samples of networks, and the inputs of their tests."""
+
+    train: Samples
+    valid: Samples
+    tests: Sequence[Inputs]
+
+
+def unseen_tasks(
+    library: SpectralLibrary,
+    folds: Sequence[CameraFold],
+    worlds: Mapping[Split, World],
+    seed: int,
+) -> tuple[list[UnseenTask], list[UnseenTask]]:
+    """Return the tasks by split and fold of networks of other pairs, and of the very pair.
+
+    Those of other pairs are tested on the unseen pair in both roles. Networks of the very pair have
+    a task for each role.
+
+    Args:
+      library: spectra and cameras.
+      folds: cameras of the tests, for validation and for training.
+      worlds: responses of every camera by split.
+      seed: random seed of the drawn pairs and scenes.
+    """
+    known, others, own = known_illuminants(library), [], []
+    for number, (split, fold) in enumerate(itertools.product(worlds, folds)):
+        world, rng = worlds[split], np.random.default_rng((seed, number))
+        scenes = world.scenes
+        sensors = Sensors(*known, principal_components(library, fold.training))
+        train = draw_shots(rng, fold.training, scenes.train, SAMPLES)
+        valid = draw_shots(rng, fold.validation, scenes.valid, VALIDATION_SAMPLES)
+        tests = [inputs_of(all_shots(*role, scenes.test), world, sensors) for role in fold.roles()]
+        others.append(
+            UnseenTask(*(samples_of(each, world, sensors) for each in (train, valid)), tests)
+        )
+        for role, test in zip(fold.roles(), tests, strict=True):
+            parts = (all_shots(*role, rows) for rows in (scenes.train, scenes.valid))
+            own.append(UnseenTask(*(samples_of(part, world, sensors) for part in parts), [test]))
+    return others, own

@@ -1,14 +1,19 @@
-"""Measurements of raw pairs with a chart, each kept in the run's folder, and scenes in folds."""
+"""Measurements of raw pairs with a chart, each pair's kept in a store, and scenes in folds."""
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.sparse.csgraph import connected_components
+from tqdm import tqdm
 
+from everlight.metrics.angular import angular_error
+from everlight_data.color.camera_pairs import VIEWS, View
 from everlight_data.color.chart import reference_colors
 from everlight_data.color.chart_pairs import (
     LEAST_PAIRS,
@@ -22,15 +27,21 @@ from everlight_data.color.chart_pairs import (
 from everlight_data.color.image_sets import ImageSet
 from everlight_data.color.quasi_real import QuasiReal
 from everlight_data.errors import DataError
-from everlight_experiments.common.progress import progress
-from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.illuminant.comparison import angular_errors
-from everlight_experiments.illuminant.cross_validation import VIEWS, View
 
 MOST_FOLDS = 8
 """Maximum number of folds; each two folds are another training."""
 SAME_SCENE = 0.5
 """Maximum angle in degrees between the illuminants of two pairs of one scene, in both cameras."""
+
+
+class Store(Protocol):
+    """Place for finished parts, such as a run's folder; a part is identified by name and facts."""
+
+    def read_unit(self, name: str, facts: dict) -> dict[str, np.ndarray] | None:
+        """Return the arrays of a finished part, or None."""
+
+    def save_unit(self, name: str, facts: dict, **arrays: np.ndarray) -> None:
+        """Save the arrays of a finished part."""
 
 
 class Measured(NamedTuple):
@@ -47,8 +58,8 @@ class Measured(NamedTuple):
     moments: Mapping[View, Float[np.ndarray, "n 9"]]
 
 
-def read_charts(folder: Path, files: Sequence[PairFiles], run: RunFolder) -> list[PairCharts]:
-    """Read every pair's charts, each pair once in a run's life.
+def read_charts(folder: Path, files: Sequence[PairFiles], store: Store) -> list[PairCharts]:
+    """Read every pair's charts, each pair once in the life of the store.
 
     Raises:
       DataError: charts are not found or not usable; the message names all files.
@@ -63,7 +74,7 @@ def read_charts(folder: Path, files: Sequence[PairFiles], run: RunFolder) -> lis
         own = [given.get(f"{view}/{getattr(pair, view).name}") for view in VIEWS]
         corners = [None if each is None else each.tolist() for each in own]
         facts.append({"corners": corners, "measured": list(PairCharts._fields)})
-    charts = [PairCharts(**each) for each in _once("charts", files, facts, read, run)]
+    charts = [PairCharts(**each) for each in _once("charts", files, facts, read, store)]
     check_one_kind(folder, files, charts)
     return charts
 
@@ -73,25 +84,26 @@ def _once(
     files: Sequence[PairFiles],
     facts: Sequence[dict],
     measure: Callable[[int], dict[str, np.ndarray]],
-    run: RunFolder,
+    store: Store,
 ) -> list[dict[str, np.ndarray]]:
-    """Measure every pair and keep the result in the run's folder.
+    """Measure every pair that the store does not have, and save it there.
 
     Raises:
       DataError: the errors of all pairs in one.
     """
     found, failures = [], []
-    with progress(kind, len(files), unit="pair") as bar:
+    interval = 0.2 if sys.stderr.isatty() else 30.0
+    with tqdm(desc=kind, total=len(files), unit="pair", mininterval=interval) as bar:
         for index, pair in enumerate(files):
             name, known = f"{kind}-{pair.name}", {**pair.checksums} | facts[index]
-            arrays = run.read_unit(name, known)
+            arrays = store.read_unit(name, known)
             if arrays is None:
                 try:
                     arrays = measure(index)
                 except DataError as error:
                     failures.append(str(error))
                 else:
-                    run.save_unit(name, known, **arrays)
+                    store.save_unit(name, known, **arrays)
             if arrays is not None:
                 found.append(arrays)
             bar.update()
@@ -105,7 +117,7 @@ def measure_pairs(
     charts: Sequence[PairCharts],
     homography: Float[np.ndarray, "3 3"],
     downsample: int,
-    run: RunFolder,
+    store: Store,
     note: str,
 ) -> Measured:
     """Measure transforms, illuminants, moments and small images with their charts masked.
@@ -125,7 +137,7 @@ def measure_pairs(
         }
         for each in charts
     ]
-    measured = _once("transforms", files, facts, measure, run)
+    measured = _once("transforms", files, facts, measure, store)
     every = {name: np.stack([each[name] for each in measured]) for name in measured[0]}
     truth = {
         view: np.stack([each.illuminant(place) for each in charts]).astype(np.float32)
@@ -158,8 +170,7 @@ def group_scenes(quasi: QuasiReal) -> Int[np.ndarray, "n"]:
     """
     alike = np.ones((len(quasi.names),) * 2, bool)
     for own in (quasi.illuminants_main, quasi.illuminants_second):
-        illuminants = jnp.asarray(own)
-        alike &= np.asarray(angular_errors(illuminants[:, None], illuminants[None])) < SAME_SCENE
+        alike &= np.asarray(_angles(jnp.asarray(own), jnp.asarray(own))) < SAME_SCENE
     scenes = connected_components(alike)[1]
     if scenes.max() + 1 < LEAST_PAIRS:
         raise DataError(
@@ -167,6 +178,9 @@ def group_scenes(quasi: QuasiReal) -> Int[np.ndarray, "n"]:
             f"degrees; {LEAST_PAIRS} are the least. Add pairs under other illuminants."
         )
     return scenes
+
+
+_angles = jax.jit(jax.vmap(jax.vmap(angular_error, (None, 0)), (0, None)))
 
 
 def draw_scene_folds(scenes: Int[np.ndarray, "n"], seed: int) -> list[Int[np.ndarray, "k"]]:

@@ -1,0 +1,111 @@
+"""Augmentations of image pairs of two cameras: re-illumination with and without charts, mixing."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Int, PRNGKeyArray
+
+from everlight.color.chromaticity import to_chromaticity
+from everlight.color.mixing import mix_neighbors
+from everlight.color.moments import reilluminate_moments
+from everlight.color.reillumination import augment_transforms, von_kries
+from everlight.color.transforms import scale_free
+from everlight_data.color.camera_pairs import (
+    MOMENTS,
+    TRANSFORM,
+    WHITE_BALANCE,
+    Augment,
+    CameraPairs,
+    Samples,
+    flat_transforms,
+    transform_and_moments,
+    transform_and_white_balance,
+)
+from everlight_data.color.quasi_real import QuasiReal, reilluminate_training
+
+COPIES = 99
+"""Re-illuminations of each pair, the paper's number."""
+NEIGHBORS = (5, 20)
+"""Numbers of neighbours to mix a pair with; each fold's validation pairs select one."""
+
+
+def repeat_samples(data: CameraPairs, train: Int[np.ndarray, "k"], times: int) -> Samples:
+    """Return the training rows repeated, as many samples as an augmentation gives."""
+    inputs = {name: np.tile(values[train], (times, 1)) for name, values in data.inputs.items()}
+    return Samples(inputs, np.tile(data.targets(train), (times, 1)))
+
+
+def chart_augmentations(quasi: QuasiReal) -> dict[str, Augment]:
+    """Return the training pairs as they are, and the paper's re-illumination by their charts."""
+    return {
+        "none": lambda data, train, _: repeat_samples(data, train, 1 + _copies(train)),
+        "re-illuminated": partial(_relit_by_charts, quasi),
+    }
+
+
+def _copies(train: Int[np.ndarray, "k"]) -> int:
+    # Without the validation pairs some folds have fewer than 99 others.
+    return min(COPIES, len(train) - 1)
+
+
+def _relit_by_charts(
+    quasi: QuasiReal, data: CameraPairs, train: Int[np.ndarray, "k"], key: PRNGKeyArray
+) -> Samples:
+    others = np.setdiff1d(np.arange(len(quasi.names)), train)
+    augmented = reilluminate_training(
+        quasi._replace(folds=(others,)), 0, int(jax.random.bits(key)), _copies(train)
+    )
+    relights = {"main": augmented.relights_main, "second": augmented.relights_second}
+    truth = {"main": augmented.illuminants_main, "second": augmented.illuminants_second}
+    moments = jax.vmap(reilluminate_moments)(
+        jnp.asarray(data.inputs[MOMENTS][augmented.sources]), jnp.asarray(relights[data.view])
+    )
+    return Samples(
+        transform_and_moments(flat_transforms(augmented.transforms), moments),
+        to_chromaticity(jnp.asarray(truth[data.view])),
+    )
+
+
+def _relit_by_von_kries(
+    data: CameraPairs, train: Int[np.ndarray, "k"], key: PRNGKeyArray
+) -> Samples:
+    """Return each pair under its own and `COPIES` other training illuminants."""
+    green = [truth[train] / truth[train][:, 1:2] for truth in (data.main, data.second)]
+    factors = [von_kries(jnp.asarray(each)) for each in green]
+    transforms = jnp.asarray(data.inputs[TRANSFORM][train]).reshape(-1, 3, 3)
+    # Rows of sum-normalised transforms add up to about 1, which the factors change.
+    everything = np.asarray(scale_free(augment_transforms(transforms, *factors)))
+    own = np.arange(len(train))[:, None]
+    others = jax.vmap(lambda k: jax.random.permutation(k, len(train) - 1))
+    # With fewer others than copies some occur twice.
+    shift = np.resize(np.asarray(others(jax.random.split(key, len(train)))).T, (COPIES, len(train)))
+    target = np.concatenate([own, (own + 1 + shift.T) % len(train)], axis=1)
+    inputs = {TRANSFORM: everything[own, target].reshape(-1, 9)}
+    targets = data.targets(train)
+    if WHITE_BALANCE in data.inputs:
+        # The phone's estimate changes with the illuminant.
+        balance = data.inputs[WHITE_BALANCE][train][:, None] * targets[target] / targets[:, None]
+        inputs = transform_and_white_balance(inputs[TRANSFORM], balance.reshape(-1, 2))
+    return Samples(inputs, targets[target.ravel()])
+
+
+def _mixed(
+    neighbors: int, data: CameraPairs, train: Int[np.ndarray, "k"], key: PRNGKeyArray
+) -> Samples:
+    targets = jnp.asarray(data.targets(train))
+    inputs = {}
+    for name, values in data.inputs.items():
+        # One key mixes every input with the same partner in the same proportion.
+        mixed = mix_neighbors(key, jnp.asarray(values[train]), targets, neighbors, COPIES)
+        inputs[name] = mixed.features
+    return Samples(inputs, mixed.targets)
+
+
+PHONE_AUGMENTATIONS: dict[str, Augment] = {
+    "none": lambda data, train, _: repeat_samples(data, train, 1 + COPIES),
+    "von Kries": _relit_by_von_kries,
+    **{f"mixed with {count}": partial(_mixed, count) for count in NEIGHBORS},
+}
+"""Augmentations without charts; mixing pairs under similar illuminants is ours."""
