@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -23,30 +24,33 @@ from everlight.continual import (
     flax_setup,
 )
 from everlight.continual.registry import Method, Needs
+from everlight.metrics.open_set import OpenSet, open_set_scores
+from everlight.models.caffe_nets import scale_layers
 from everlight.scenarios.core50 import RUNS, TEST_SESSIONS, Level, core50
 from everlight_data.errors import DataError
 from everlight_data.images.core50 import Core50, category_of
+from everlight_data.images.core50_frames import thin_test, thinned
 from everlight_data.images.image_set import ImageSet
 from everlight_experiments.common.checkpoint import checksums_of
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.continual.benchmark import (
     Benchmark,
+    Metric,
     RunData,
+    Trained,
     Use,
 )
 from everlight_experiments.continual.features import load_features, stored_features
+from everlight_experiments.continual.outcome import BY_TASK
+from everlight_experiments.continual.pretraining import FrozenFeatures
 from everlight_experiments.core50.config import GRIDS, Base, Config, Length, Scenario
-from everlight_experiments.core50.metrics import METRICS
-from everlight_experiments.core50.pretraining import (
+from everlight_experiments.core50.start import (
     Beginning,
-    TrunkFeatures,
     begin_with,
     check_net,
     load_frames,
     make_head,
     make_net,
-    thin_test,
-    thinned,
     trunk_features,
 )
 
@@ -59,6 +63,58 @@ IDENTIFYING = (
     *("batch_size", "dtype", "gain", "replay_batch_size"),
 )
 """Fields of a configuration that identify a run beside its seed, data and training length."""
+ACCURACY = "accuracy"
+SEEN, ROC, AREA = "accuracy on seen classes", "ROC curve", "area under the ROC curve"
+TRUNK_OPERATIONS = "trunk operations per frame"
+ROC_POINTS = np.linspace(0, 1, 51)
+"""Shares of unknown samples accepted at which the ROC curve is kept."""
+
+
+def accuracy_by_task(run: Trained) -> Float[np.ndarray, "t t"]:
+    """Return the accuracy on the classes that each batch is the first to bring, after every batch.
+
+    Every class has equally many test frames.
+    """
+    brought = np.asarray(run.sequence.class_task) == np.arange(run.tasks)[:, None]
+    with np.errstate(invalid="ignore"):
+        return run.arrays["class_accuracy"] @ brought.T / brought.sum(axis=1)
+
+
+def open_set(run: Trained) -> OpenSet:
+    """Return the paper's two other ways to test (section 5.2): options 1 and 3."""
+    sequence = run.sequence
+    seen = jnp.cumsum(sequence.tasks.classes, axis=0) > 0
+    known = seen[:, sequence.test.labels[:, 0]]
+    confidence, correct = (jnp.asarray(run.arrays[name]) for name in ("confidence", "correct"))
+    return _open_sets((confidence, correct, known), sequence.test.mask)
+
+
+@jax.jit
+def _open_sets(rows: tuple[Array, Array, Array], mask: Array) -> OpenSet:
+    points = jnp.asarray(ROC_POINTS, jnp.float32)
+    return jax.lax.map(lambda row: open_set_scores(*row, mask, points), rows)
+
+
+METRICS = (
+    Metric(ACCURACY, lambda run: run.arrays["accuracy"], ("time",)),
+    Metric(BY_TASK.format(ACCURACY), accuracy_by_task, ("time", "task")),
+    Metric(
+        SEEN,
+        lambda run: open_set(run).partial,
+        ("time",),
+        meaning="Accuracy on the test samples of the classes seen so far, whose number grows "
+        "(option 1 of the paper, section 5.2).",
+    ),
+    Metric(ROC, lambda run: open_set(run).roc, ("time", len(ROC_POINTS))),
+    Metric(
+        AREA,
+        lambda run: open_set(run).area,
+        ("time",),
+        meaning="Share of pairs where the sample of a seen class has the higher confidence than "
+        "one of an unseen class; 0.5 is chance, and there is none when all classes are seen.",
+    ),
+    Metric(TRUNK_OPERATIONS, lambda run: run.arrays["trunk_operations"], (), False),
+)
 
 
 class Material(NamedTuple):
@@ -89,7 +145,7 @@ class Start(NamedTuple):
     """Weights that methods begin with, and features of the frozen trunk."""
 
     beginning: Beginning
-    features: Callable[[], TrunkFeatures] | None
+    features: Callable[[], FrozenFeatures] | None
     """None where the frames themselves are features."""
     checksums: tuple[int, ...] = ()
     """Checksums of features in the frames' place."""
@@ -346,26 +402,6 @@ def core50_begin(
         )
 
     return begin
-
-
-def scale_layers(dense_rate: float) -> optax.GradientTransformation:
-    """Return updates times `dense_rate` in fully connected layers, and biases twice their layer's.
-
-    Parameters are by layer, each of a `kernel`, `[in, out]` where it is fully connected, and a
-    `bias`.
-    """
-
-    def scale(updates: PyTree, params: PyTree) -> PyTree:
-        scaled = {}
-        for name, layer in updates.items():
-            factor = dense_rate if layer["kernel"].ndim == 2 else 1.0
-            scaled[name] = {
-                "kernel": factor * layer["kernel"],
-                "bias": 2 * factor * layer["bias"],
-            }
-        return scaled
-
-    return optax.stateless(scale)
 
 
 def _validating(
