@@ -25,7 +25,7 @@ from everlight_experiments.common.settings import RunSettings
 from everlight_experiments.continual.paper import PaperOptions, findings_section
 from everlight_experiments.core50 import paper, start
 from everlight_experiments.core50.benchmark import AREA as ROC_AREA
-from everlight_experiments.core50.benchmark import SEEN, protocol_of
+from everlight_experiments.core50.benchmark import SEEN
 from everlight_experiments.core50.config import (
     PRESETS,
     Config,
@@ -38,6 +38,7 @@ from everlight_experiments.core50.start import (
     begin_with,
     make_head,
     make_net,
+    protocol_of,
     trunk_features,
 )
 from everlight_experiments.core50_static.config import StaticConfig

@@ -10,22 +10,17 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Float, Int
 
 from everlight.continual import (
-    Protocol,
     Samples,
     SequenceResult,
     Setup,
     StoredImages,
     TaskSequence,
-    fixed_test_objective,
-    flax_setup,
 )
 from everlight.continual.registry import Method, Needs
 from everlight.metrics.open_set import OpenSet, open_set_scores
-from everlight.models.caffe_nets import scale_layers
 from everlight.scenarios.core50 import RUNS, TEST_SESSIONS, Level, core50
 from everlight_data.errors import DataError
 from everlight_data.images.core50 import Core50, category_of
@@ -45,17 +40,20 @@ from everlight_experiments.continual.outcome import BY_TASK
 from everlight_experiments.continual.pretraining import FrozenFeatures
 from everlight_experiments.core50.config import GRIDS, Base, Config, Length, Scenario
 from everlight_experiments.core50.start import (
+    MOMENTUM,
+    WEIGHT_DECAY,
     Beginning,
+    Course,
+    Shared,
     begin_with,
     check_net,
+    core50_begin,
     load_frames,
-    make_head,
-    make_net,
+    net_note,
+    protocol_of,
     trunk_features,
 )
 
-MOMENTUM, WEIGHT_DECAY = 0.9, 5e-4
-EXEMPLARS, IMPORTANCE_SAMPLES = 20, 256
 VALIDATION_SESSIONS = (0, 1, 3, 4, 7, 8), (5, 10)
 """Training and test sessions of the validation seeds; all are training sessions."""
 IDENTIFYING = (
@@ -127,20 +125,6 @@ class Material(NamedTuple):
     checksums: tuple[int, ...]
 
 
-class Course(NamedTuple):
-    """Batches of a benchmark, and how methods learn from them."""
-
-    setting: str
-    scenario: str
-    """NI, NC, NIC or static."""
-    length: Callable[[Method], Length]
-    gain: float = 1.0
-    """CWR's factor on weights consolidated at the first batch."""
-    pretrained: bool = True
-    whole_rate: float = 1.0
-    """Factor of the learning rate in fully connected layers of whole networks."""
-
-
 class Start(NamedTuple):
     """Weights that methods begin with, and features of the frozen trunk."""
 
@@ -149,18 +133,6 @@ class Start(NamedTuple):
     """None where the frames themselves are features."""
     checksums: tuple[int, ...] = ()
     """Checksums of features in the frames' place."""
-
-
-class Shared(NamedTuple):
-    """Data of all sequences of a method."""
-
-    frames: StoredImages
-    """The images, or the frozen trunk's features."""
-    layers: PyTree
-    """Weights that every network begins with; the others are drawn."""
-    rate: Float[Array, ""]
-    later_factor: Float[Array, ""]
-    """Factor of the learning rate in all batches but the first."""
 
 
 def core50_benchmarks(scenario: Scenario, request: Any) -> dict[str, Benchmark]:
@@ -339,69 +311,6 @@ def _training(config: Base, start: Start | None) -> str:
         f"network at {config.dense_rate:g} times the learning rate, biases at twice their layer's; "
         f"{weights}"
     )
-
-
-def net_note(config: Base) -> str:
-    """Return a description of the network, for the report."""
-    small = f"small CNN, channels {config.channels}, {config.hidden} hidden units"
-    precision = "" if config.dtype == "float32" else f", computed in {config.dtype} below its head"
-    return (small if config.net == "small" else config.net) + precision
-
-
-def protocol_of(length: Length, batch_size: int) -> Protocol:
-    """Return the protocol of equally many steps per batch, whatever its size, not validated."""
-    chunk = int(np.gcd(length.first, length.later))
-    return Protocol(
-        epochs=length.later // chunk,
-        first_epochs=length.first // chunk,
-        batch_size=batch_size,
-        epoch_steps=chunk,
-        select="last",
-        evaluation_batch=128,
-    )
-
-
-def core50_begin(
-    config: Base, course: Course, classes: int, tasks: int, on_features: bool = False
-) -> Callable[[Method, RunData], tuple[Setup, Needs]]:
-    """Return what strategies are made from: softmax over all classes, SGD with momentum and decay.
-
-    Args:
-      config: of the benchmark.
-      course: of the batches.
-      classes: number at the level.
-      tasks: number in a sequence.
-      on_features: every method learns a head on features in the frames' place.
-    """
-
-    def begin(method: Method, data: RunData) -> tuple[Setup, Needs]:
-        shared: Shared = data.shared
-        frozen = on_features or method.trains == "head"
-        optimizer = optax.chain(
-            optax.add_decayed_weights(WEIGHT_DECAY),
-            optax.sgd(shared.rate, momentum=MOMENTUM),
-            scale_layers(1.0 if frozen else course.whole_rate),
-        )
-        net = (make_head if frozen else make_net)(config, classes)
-        drawn = flax_setup(net, shared.frames, fixed_test_objective(classes), optimizer)
-
-        def init(key: Array) -> tuple[PyTree, PyTree]:
-            params, batch_stats = drawn.init(key)
-            return {**params, **shared.layers}, batch_stats
-
-        setup = drawn._replace(
-            init=init, task_rate=lambda number: jnp.where(number == 0, 1.0, shared.later_factor)
-        )
-        return setup, Needs(
-            tasks,
-            classes,
-            EXEMPLARS,
-            importance_samples=IMPORTANCE_SAMPLES,
-            gain=course.gain,
-            replay_batch_size=getattr(config, "replay_batch_size", None),
-        )
-
-    return begin
 
 
 def _validating(

@@ -1,7 +1,8 @@
-"""Networks of CORe50, the weights that all methods begin with, and features of the frozen trunk."""
+"""Networks of CORe50, the weights that all methods begin with, and their training."""
 
 import dataclasses
 import zlib
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -9,8 +10,17 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
+from jaxtyping import Array, Float, PyTree
 
-from everlight.continual import StoredImages
+from everlight.continual import (
+    Protocol,
+    Setup,
+    StoredImages,
+    fixed_test_objective,
+    flax_setup,
+)
+from everlight.continual.registry import Method, Needs
 from everlight.models.caffe_nets import (
     BGR_MEAN,
     CAFFE_HEAD,
@@ -18,6 +28,7 @@ from everlight.models.caffe_nets import (
     LinearClassifier,
     MidCaffeNet,
     MidVGG,
+    scale_layers,
     with_weights,
 )
 from everlight.models.small_cnn import SmallCNN
@@ -28,13 +39,14 @@ from everlight_data.images.core50_frames import load_release
 from everlight_data.procedural.core50 import WORLD, load_procedural_core50
 from everlight_data.procedural.world import load_procedural
 from everlight_experiments.common.run_folder import RunFolder
+from everlight_experiments.continual.benchmark import RunData
 from everlight_experiments.continual.pretraining import (
     FrozenFeatures,
     Layers,
     frozen_features,
     pretrained,
 )
-from everlight_experiments.core50.config import Base
+from everlight_experiments.core50.config import Base, Length
 
 OTHER_WORLD = 1_000
 """Number added to the seed of the world whose objects the small network is pretrained on."""
@@ -54,6 +66,36 @@ def load_frames(config: Base, seed: int) -> Core50:
     if config.data == "procedural":
         return load_procedural_core50(config.frames, WORLD._replace(size=config.side, seed=seed))
     return load_release(config.side, config.partial)
+
+
+MOMENTUM, WEIGHT_DECAY = 0.9, 5e-4
+EXEMPLARS, IMPORTANCE_SAMPLES = 20, 256
+
+
+class Course(NamedTuple):
+    """Batches of a benchmark, and how methods learn from them."""
+
+    setting: str
+    scenario: str
+    """NI, NC, NIC or static."""
+    length: Callable[[Method], Length]
+    gain: float = 1.0
+    """CWR's factor on weights consolidated at the first batch."""
+    pretrained: bool = True
+    whole_rate: float = 1.0
+    """Factor of the learning rate in fully connected layers of whole networks."""
+
+
+class Shared(NamedTuple):
+    """Data of all sequences of a method."""
+
+    frames: StoredImages
+    """The images, or the frozen trunk's features."""
+    layers: PyTree
+    """Weights that every network begins with; the others are drawn."""
+    rate: Float[Array, ""]
+    later_factor: Float[Array, ""]
+    """Factor of the learning rate in all batches but the first."""
 
 
 class Beginning(NamedTuple):
@@ -177,3 +219,66 @@ def trunk_features(beginning: Beginning, config: Base) -> FrozenFeatures:
     net = make_net(config, classes=1, hidden=False)
     trunk = {name: layer for name, layer in beginning.layers.items() if layer["kernel"].ndim == 4}
     return frozen_features(net, trunk, beginning.stored)
+
+
+def net_note(config: Base) -> str:
+    """Return a description of the network, for the report."""
+    small = f"small CNN, channels {config.channels}, {config.hidden} hidden units"
+    precision = "" if config.dtype == "float32" else f", computed in {config.dtype} below its head"
+    return (small if config.net == "small" else config.net) + precision
+
+
+def protocol_of(length: Length, batch_size: int) -> Protocol:
+    """Return the protocol of equally many steps per batch, whatever its size, not validated."""
+    chunk = int(np.gcd(length.first, length.later))
+    return Protocol(
+        epochs=length.later // chunk,
+        first_epochs=length.first // chunk,
+        batch_size=batch_size,
+        epoch_steps=chunk,
+        select="last",
+        evaluation_batch=128,
+    )
+
+
+def core50_begin(
+    config: Base, course: Course, classes: int, tasks: int, on_features: bool = False
+) -> Callable[[Method, RunData], tuple[Setup, Needs]]:
+    """Return what strategies are made from: softmax over all classes, SGD with momentum and decay.
+
+    Args:
+      config: of the benchmark.
+      course: of the batches.
+      classes: number at the level.
+      tasks: number in a sequence.
+      on_features: every method learns a head on features in the frames' place.
+    """
+
+    def begin(method: Method, data: RunData) -> tuple[Setup, Needs]:
+        shared: Shared = data.shared
+        frozen = on_features or method.trains == "head"
+        optimizer = optax.chain(
+            optax.add_decayed_weights(WEIGHT_DECAY),
+            optax.sgd(shared.rate, momentum=MOMENTUM),
+            scale_layers(1.0 if frozen else course.whole_rate),
+        )
+        net = (make_head if frozen else make_net)(config, classes)
+        drawn = flax_setup(net, shared.frames, fixed_test_objective(classes), optimizer)
+
+        def init(key: Array) -> tuple[PyTree, PyTree]:
+            params, batch_stats = drawn.init(key)
+            return {**params, **shared.layers}, batch_stats
+
+        setup = drawn._replace(
+            init=init, task_rate=lambda number: jnp.where(number == 0, 1.0, shared.later_factor)
+        )
+        return setup, Needs(
+            tasks,
+            classes,
+            EXEMPLARS,
+            importance_samples=IMPORTANCE_SAMPLES,
+            gain=course.gain,
+            replay_batch_size=getattr(config, "replay_batch_size", None),
+        )
+
+    return begin

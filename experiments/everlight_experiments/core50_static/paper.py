@@ -32,17 +32,16 @@ from everlight_experiments.continual.benchmark import Benchmark, Metric, Trained
 from everlight_experiments.continual.evaluation import evaluation_of
 from everlight_experiments.continual.paper import PaperOptions, paper_options
 from everlight_experiments.continual.train import Job, Training, runners_of, train_jobs
-from everlight_experiments.core50.benchmark import (
-    Course,
-    Material,
-    Start,
-    core50_benchmark,
-    load_material,
-    net_note,
-)
+from everlight_experiments.core50.benchmark import Material, Start, core50_benchmark, load_material
 from everlight_experiments.core50.config import CITATION, FIXED, published_name, published_net
 from everlight_experiments.core50.paper import PAPER
-from everlight_experiments.core50.start import begin_with, check_net, trunk_features
+from everlight_experiments.core50.start import (
+    Course,
+    begin_with,
+    check_net,
+    net_note,
+    trunk_features,
+)
 from everlight_experiments.core50_static.config import STATIC_PRESETS, StaticConfig
 
 WINDOWS = (1, 2, 4, 8, 16, 32)

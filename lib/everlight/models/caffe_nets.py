@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import flax.linen as nn
 import jax.numpy as jnp
-import optax
 import numpy as np
+import optax
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PyTree
 
