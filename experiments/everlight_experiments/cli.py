@@ -77,8 +77,8 @@ COMMANDS: dict[str, Command] = {
     ),
     "paper core50-static": Command(
         "CORe50 at once: from scratch, frozen features with an SVM, fine-tuning (table 2).",
-        "core50.static:run_static",
-        "core50.static:static_options",
+        "core50_static.paper:run_static",
+        "core50_static.paper:static_options",
     ),
     "paper facts": Command(
         "Lifelong fact learning with random and semantic splits (tables 2 to 17).",

@@ -17,8 +17,8 @@ from everlight_experiments.common.many_runs import Unit, train_units
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import RunSettings
 from everlight_experiments.continual.benchmark import RunData, own_data
-from everlight_experiments.core50.benchmark import Course, Shared, core50_begin, protocol_of
 from everlight_experiments.core50.config import FIXED, PRESETS, Length
+from everlight_experiments.core50.start import Course, Shared, core50_begin, protocol_of
 from tests.experiments.rhythm import due_every
 
 FRAMES, SIDE = 10, 32

@@ -18,6 +18,7 @@ from typing import Any
 
 import imagecodecs
 import numpy as np
+from everlight_experiments.core50.static import run_static
 
 from everlight.continual import Protocol
 from everlight.models.illuminant_training import TrainingSettings
@@ -32,7 +33,6 @@ from everlight_experiments.continual.config import Config
 from everlight_experiments.continual.paper import PaperOptions
 from everlight_experiments.core50 import pretraining
 from everlight_experiments.core50.paper import run as run_core50
-from everlight_experiments.core50.static import run_static
 from everlight_experiments.data import PrepareSettings, prepare
 from everlight_experiments.facts.paper import run as run_facts
 from everlight_experiments.iirc.paper import run as run_iirc

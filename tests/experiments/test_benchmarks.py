@@ -21,8 +21,8 @@ from everlight_experiments.continual.parts import network
 from everlight_experiments.core50 import benchmark as core50_benchmark
 from everlight_experiments.core50.config import PAPER_PRESETS as CORE50_PAPER
 from everlight_experiments.core50.config import PRESETS as CORE50
-from everlight_experiments.core50.config import STATIC_PRESETS
-from everlight_experiments.core50.pretraining import make_net
+from everlight_experiments.core50.start import make_net
+from everlight_experiments.core50_static.config import STATIC_PRESETS
 from everlight_experiments.facts import benchmark as facts_benchmark
 from everlight_experiments.facts.config import PAPER_PRESETS as FACTS_PAPER
 from everlight_experiments.facts.config import PRESETS as FACTS

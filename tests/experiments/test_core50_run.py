@@ -9,14 +9,13 @@ from types import SimpleNamespace
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from everlight.continual import StoredImages
 from everlight_data.errors import DataError
+from everlight_data.images import core50_frames
 from everlight_data.images.core50 import CATEGORIES, OBJECTS, Core50, load_core50
+from everlight_data.images.core50_published import CURVES
 from everlight_data.images.image_set import ImageSet
 from everlight_experiments.commands.options import RunOptions
 from everlight_experiments.commands.run import run_benchmark
@@ -24,27 +23,26 @@ from everlight_experiments.common.configs import with_config
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import RunSettings
 from everlight_experiments.continual.paper import PaperOptions, findings_section
-from everlight_experiments.core50 import paper, pretraining
-from everlight_experiments.core50.benchmark import protocol_of, scale_layers
+from everlight_experiments.core50 import paper, start
+from everlight_experiments.core50.benchmark import AREA as ROC_AREA
+from everlight_experiments.core50.benchmark import SEEN
 from everlight_experiments.core50.config import (
     PRESETS,
     Config,
     Length,
     PaperConfig,
     Pretraining,
-    StaticConfig,
 )
-from everlight_experiments.core50.metrics import AREA as ROC_AREA
-from everlight_experiments.core50.metrics import SEEN
-from everlight_experiments.core50.pretraining import (
+from everlight_experiments.core50.start import (
     Beginning,
     begin_with,
     make_head,
     make_net,
+    protocol_of,
     trunk_features,
 )
-from everlight_experiments.core50.published import CURVES
-from everlight_experiments.core50.static import fuse_adjacent, run_static
+from everlight_experiments.core50_static.config import StaticConfig
+from everlight_experiments.core50_static.paper import run_static
 from everlight_experiments.data import PrepareSettings, prepare
 
 SMALLEST = {
@@ -113,9 +111,9 @@ def colors(monkeypatch):
         return ImageSet("others", images.astype(np.uint8), *labels, tuple(map(str, range(12))))
 
     monkeypatch.setattr(
-        pretraining, "load_procedural_core50", lambda frames, world: colored_frames(frames)
+        start, "load_procedural_core50", lambda frames, world: colored_frames(frames)
     )
-    monkeypatch.setattr(pretraining, "load_procedural", other_objects)
+    monkeypatch.setattr(start, "load_procedural", other_objects)
 
 
 def test_batches_are_learnt_scored_and_reported(tmp_path, colors):
@@ -232,20 +230,20 @@ def test_a_run_on_an_incomplete_release_is_asked_for_and_needs_every_recording(
             images=frames.images[whole], session=frames.session[whole], object=frames.object[whole]
         )
 
-    def start(partial):
+    def begun(partial):
         release = {"data": "core50", "partial": partial}
         if run is run_paper:
             return run_paper(tmp_path, replace(TINY, **release))
         return run_static(asked(tmp_path, replace(STATIC, **release)))
 
-    monkeypatch.setattr(pretraining, "load_core50", load)
+    monkeypatch.setattr(core50_frames, "load_core50", load)
     with pytest.raises(DataError, match="give --partial"):
-        start(False)
-    found = pretraining.load_frames(replace(TINY, data="core50", partial=True), 0)
+        begun(False)
+    found = start.load_frames(replace(TINY, data="core50", partial=True), 0)
     assert len(found.images) == 1100
     whole[(frames.session == 3) & (frames.object == 17)] = False
     with pytest.raises(DataError, match=r"no frame in 1 of 550 recordings, .* s4/o18"):
-        start(True)
+        begun(True)
 
 
 def test_the_release_is_prepared_where_the_runs_look(real_data, tmp_path, monkeypatch, capsys):
@@ -279,21 +277,6 @@ def test_the_paper_s_lengths_are_its_iterations():
     assert whole.later_factor == 1
 
 
-def test_layers_have_rates_of_their_own():
-    """Convolutions once, biases twice, fully connected layers ten and twenty times the rate."""
-    params = {
-        "conv1": {"kernel": jnp.ones((3, 3, 2, 4)), "bias": jnp.ones(4)},
-        "head": {"kernel": jnp.ones((4, 5)), "bias": jnp.ones(5)},
-    }
-    optimizer = optax.chain(optax.sgd(0.5), scale_layers(10.0))
-    updates, _ = optimizer.update(params, optimizer.init(params), params)
-    factors = jax.tree.map(lambda leaf: float(leaf.ravel()[0]), updates)
-    assert factors == {
-        "conv1": {"kernel": -0.5, "bias": -1.0},
-        "head": {"kernel": -5.0, "bias": -10.0},
-    }
-
-
 def test_a_caffe_net_reads_blue_first_with_the_user_s_weights(tmp_path, rng):
     frames = colored_frames(1)
     frames = frames._replace(images=rng.integers(0, 256, (2, 128, 128, 3), np.uint8))
@@ -317,7 +300,7 @@ def test_the_trunk_is_the_convolutions_of_the_whole_net():
     """The whole net's dense layer reads the features; 300 frames are three passes."""
     plan, frames = TINY, colored_frames(1)
     frames = frames._replace(images=frames.images[:300])
-    layers = pretraining._drawn(plan, 0)
+    layers = start._drawn(plan, 0)
     stored = StoredImages.of(frames.images, jnp.full(3, 100.0), jnp.full(3, 64.0))
     begun = Beginning(layers, stored, "drawn")
     features = trunk_features(begun, plan)
@@ -347,7 +330,7 @@ CAFFE_PLAN = replace(
 @pytest.fixture
 def caffe_frames(monkeypatch):
     frames = colored_frames(1, side=48)
-    monkeypatch.setattr(pretraining, "load_core50", lambda side, partial: frames)
+    monkeypatch.setattr(core50_frames, "load_core50", lambda side, partial: frames)
 
 
 @pytest.mark.slow
@@ -381,30 +364,6 @@ def test_another_net_is_chosen_with_its_own_trunk_and_head(net, features, deviat
     head = make_head(plan, 50).init(jax.random.key(0), jnp.zeros((1, features)), False)
     assert np.std(head["params"]["head"]["kernel"]) == pytest.approx(deviation, rel=0.02)
     np.testing.assert_array_equal(head["params"]["head"]["bias"], bias)
-
-
-@given(st.integers(1, 9), st.lists(st.integers(1, 6), min_size=1, max_size=4))
-def test_fusion_sums_what_came_just_before_in_the_recording(window, lengths):
-    recording = np.repeat(np.arange(len(lengths)), lengths)
-    confidence = np.random.default_rng(sum(lengths)).random((len(recording), 3))
-    found = fuse_adjacent(confidence, recording, window)
-    for place, own in enumerate(recording):
-        expected = np.zeros(3)
-        for before in range(max(0, place - window + 1), place + 1):
-            if recording[before] == own:
-                expected += confidence[before]
-        np.testing.assert_allclose(found[place], expected, atol=1e-12)
-
-
-def test_the_test_set_is_thinned_evenly_and_the_training_frames_stay():
-    frames = colored_frames(6)
-    thin = pretraining.thin_test(frames, 2)
-    tested = np.isin(thin.session, [2, 6, 9])
-    assert np.count_nonzero(~tested) == 8 * 50 * 6
-    own = (thin.session == 6) & (thin.object == 17)
-    np.testing.assert_array_equal(thin.frame[own], [100, 250])
-    # More than there are leaves all of them.
-    assert len(pretraining.thin_test(frames, 7).images) == len(frames.images)
 
 
 def outcomes_of(scenario, curves):

@@ -4,20 +4,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
 from everlight.models.illuminant_training import TrainingSettings
 from everlight_data.checkpoints import Checkpoints
+from everlight_data.color.camera_pairs import (
+    CameraPairs,
+    Samples,
+    problem_of,
+    transform_and_white_balance,
+)
+from everlight_data.color.pair_augmentations import PHONE_AUGMENTATIONS, repeat_samples
 from everlight_experiments.illuminant import cross_validation
 from everlight_experiments.illuminant.comparison import angular_errors
-from everlight_experiments.illuminant.cross_validation import CHOSEN
-from everlight_experiments.illuminant.cross_validation import cross_validate
-from everlight_experiments.illuminant.cross_validation import split_samples
-from everlight_experiments.illuminant.cross_validation import train_folds
-from everlight_data.color.camera_pairs import CameraPairs
-from everlight_data.color.camera_pairs import Samples
-from everlight_data.color.camera_pairs import problem_of
-from everlight_data.color.camera_pairs import transform_and_white_balance
-from everlight_data.color.pair_augmentations import PHONE_AUGMENTATIONS
-from everlight_data.color.pair_augmentations import repeat_samples
+from everlight_experiments.illuminant.cross_validation import (
+    CHOSEN,
+    cross_validate,
+    split_samples,
+    train_folds,
+)
 
 SETTINGS = TrainingSettings(20, batch_size=8, validate_every=2)
 

@@ -1,44 +1,47 @@
 """The run on any set of photographs: what it reads, tests and shows."""
 
 from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
 from everlight.models.illuminant_training import TrainingSettings
 from everlight_data.checkpoints import Checkpoints
+from everlight_data.color.camera_pairs import MOMENTS, CameraPairs
 from everlight_data.color.image_sets import ImageSet
 from everlight_data.color.nus import CAMERAS
-from everlight_data.errors import DataError
-from everlight_data.errors import MissingDataError
-from everlight_experiments.illuminant import cross_validation
-from everlight_experiments.illuminant import dataset
-from everlight_experiments.illuminant import methods
-from everlight_experiments.illuminant import photographs
+from everlight_data.errors import DataError, MissingDataError
+from everlight_experiments.illuminant import cross_validation, dataset, methods, photographs
 from everlight_experiments.illuminant.comparison import Comparison
-from everlight_experiments.illuminant.dataset import DatasetRun
-from everlight_experiments.illuminant.dataset import load_cameras
-from everlight_experiments.illuminant.dataset import run_dataset
-from everlight_experiments.illuminant.dataset import split_cameras
-from everlight_experiments.illuminant.methods import DAYLIGHT
-from everlight_experiments.illuminant.methods import DUAL_MAPPING
-from everlight_experiments.illuminant.methods import POOLED
-from everlight_experiments.illuminant.methods import TUNED_HERE
-from everlight_experiments.illuminant.methods import Fold
-from everlight_experiments.illuminant.methods import Method
-from everlight_experiments.illuminant.methods import cross_validate_methods
-from everlight_experiments.illuminant.methods import learned_methods
-from everlight_experiments.illuminant.methods import left_out
-from everlight_experiments.illuminant.methods import methods_for
-from everlight_experiments.illuminant.methods import moments_of
-from everlight_experiments.illuminant.photographs import absent
-from everlight_experiments.illuminant.photographs import compare_images
-from everlight_experiments.illuminant.photographs import cross_sensor
-from everlight_experiments.illuminant.photographs import expected_duration
-from everlight_experiments.illuminant.photographs import pooled
-from everlight_experiments.illuminant.photographs import relit_by_von_kries
-from everlight_data.color.camera_pairs import MOMENTS
-from everlight_data.color.camera_pairs import CameraPairs
+from everlight_experiments.illuminant.dataset import (
+    DatasetRun,
+    load_cameras,
+    run_dataset,
+    split_cameras,
+)
+from everlight_experiments.illuminant.methods import (
+    DAYLIGHT,
+    DUAL_MAPPING,
+    POOLED,
+    TUNED_HERE,
+    Fold,
+    Method,
+    cross_validate_methods,
+    learned_methods,
+    left_out,
+    methods_for,
+    moments_of,
+)
+from everlight_experiments.illuminant.photographs import (
+    absent,
+    compare_images,
+    cross_sensor,
+    expected_duration,
+    pooled,
+    relit_by_von_kries,
+)
 
 SHORT = TrainingSettings(20, batch_size=4, validate_every=2)
 

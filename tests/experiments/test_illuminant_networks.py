@@ -8,24 +8,23 @@ import subprocess
 import sys
 import time
 from unittest import mock
+
 import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from everlight.models.illuminant_training import IlluminantModel
-from everlight.models.illuminant_training import Losses
-from everlight.models.illuminant_training import Problem
-from everlight.models.illuminant_training import TrainingSettings
-from everlight.models.illuminant_training import chromaticity_loss
+
+from everlight.models.illuminant_batches import predict_batch, stack_problems
+from everlight.models.illuminant_training import (
+    Problem,
+    TrainingSettings,
+    chromaticity_loss,
+)
 from everlight_data.checkpoints import Checkpoints
 from everlight_data.errors import DataError
-from everlight_experiments.illuminant.networks import BLOCKS
-from everlight_experiments.illuminant.networks import TrainedNetworks
-from everlight.models.illuminant_batches import stack_problems
-from everlight_experiments.illuminant.networks import train_networks
+from everlight_experiments.illuminant.networks import BLOCKS, train_networks
 from tests.experiments.rhythm import due_every
-from everlight.models.illuminant_batches import predict_batch
 
 # What its module prepares is prepared once.
 pytestmark = pytest.mark.xdist_group("training of nets")

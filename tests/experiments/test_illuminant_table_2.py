@@ -4,46 +4,38 @@ import csv
 import re
 from dataclasses import replace
 from typing import NamedTuple
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
 from everlight.color.estimators import ESTIMATORS
 from everlight.models.illuminant_training import TrainingSettings
 from everlight_data.checkpoints import Checkpoints
-from everlight_data.color.image_sets import ImageSet
-from everlight_data.color.image_sets import draw_folds
-from everlight_data.color.image_sets import official_pairs
-from everlight_data.color.image_sets import thumbnail_cameras
+from everlight_data.color.camera_pairs import problem_of, quasi_real_pairs
+from everlight_data.color.image_sets import ImageSet, draw_folds, official_pairs, thumbnail_cameras
 from everlight_data.color.pair_augmentations import chart_augmentations
 from everlight_data.errors import MissingDataError
 from everlight_experiments.cli import main
-from everlight_experiments.illuminant import cross_validation
-from everlight_experiments.illuminant import methods
+from everlight_experiments.illuminant import cross_validation, methods
 from everlight_experiments.illuminant.config import PRESETS
-from everlight_experiments.illuminant.cross_validation import CHOSEN
-from everlight_experiments.illuminant.cross_validation import DEPTHS
-from everlight_experiments.illuminant.cross_validation import RULES
-from everlight_experiments.illuminant.cross_validation import split_samples
-from everlight_experiments.illuminant.methods import Method
-from everlight_experiments.illuminant.methods import cross_validate_methods
-from everlight_experiments.illuminant.methods import left_out
-from everlight_experiments.illuminant.methods import methods_for
-from everlight_experiments.illuminant.methods import moments_of
+from everlight_experiments.illuminant.cross_validation import CHOSEN, DEPTHS, RULES, split_samples
+from everlight_experiments.illuminant.methods import (
+    Method,
+    cross_validate_methods,
+    left_out,
+    methods_for,
+    moments_of,
+)
 from everlight_experiments.illuminant.networks import PARAMETERS
-from everlight_experiments.illuminant.photographs import compare_images
-from everlight_experiments.illuminant.photographs import correction_columns
-from everlight_experiments.illuminant.photographs import nus_thumbnails
-from everlight_experiments.illuminant.photographs import read_images
-from everlight_experiments.illuminant.two_camera import TwoCameraRun
-from everlight_experiments.illuminant.two_camera import run_two_camera
-from tests.nus_files import BLACK
-from tests.nus_files import MAIN
-from tests.nus_files import SECOND
-from tests.nus_files import WHITE
-from tests.nus_files import render
-from tests.nus_files import write_camera
-from everlight_data.color.camera_pairs import problem_of
-from everlight_data.color.camera_pairs import quasi_real_pairs
+from everlight_experiments.illuminant.photographs import (
+    compare_images,
+    correction_columns,
+    nus_thumbnails,
+    read_images,
+)
+from everlight_experiments.illuminant.two_camera import TwoCameraRun, run_two_camera
+from tests.nus_files import BLACK, MAIN, SECOND, WHITE, render, write_camera
 
 # What its module prepares is prepared once.
 pytestmark = pytest.mark.xdist_group("nus run")

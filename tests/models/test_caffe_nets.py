@@ -5,9 +5,16 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
-from everlight.models.caffe_nets import LinearClassifier, MidCaffeNet, MidVGG, with_weights
+from everlight.models.caffe_nets import (
+    LinearClassifier,
+    MidCaffeNet,
+    MidVGG,
+    scale_layers,
+    with_weights,
+)
 
 IMAGES = (2, 128, 128, 3)
 NETS = {"caffe": MidCaffeNet, "vgg": MidVGG}
@@ -191,3 +198,18 @@ def test_arrays_that_do_not_fit_are_named(arrays, message):
     }
     with pytest.raises(ValueError, match=message):
         with_weights(params, {name: np.zeros(shape) for name, shape in arrays.items()})
+
+
+def test_layers_have_rates_of_their_own():
+    """Convolutions once, biases twice, fully connected layers ten and twenty times the rate."""
+    params = {
+        "conv1": {"kernel": jnp.ones((3, 3, 2, 4)), "bias": jnp.ones(4)},
+        "head": {"kernel": jnp.ones((4, 5)), "bias": jnp.ones(5)},
+    }
+    optimizer = optax.chain(optax.sgd(0.5), scale_layers(10.0))
+    updates, _ = optimizer.update(params, optimizer.init(params), params)
+    factors = jax.tree.map(lambda leaf: float(leaf.ravel()[0]), updates)
+    assert factors == {
+        "conv1": {"kernel": -0.5, "bias": -1.0},
+        "head": {"kernel": -5.0, "bias": -10.0},
+    }

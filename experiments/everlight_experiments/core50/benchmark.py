@@ -2,56 +2,66 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
-
+from typing import Any
+from typing import NamedTuple
+import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
-from jaxtyping import Array, Float, Int, PyTree
-
-from everlight.continual import (
-    Protocol,
-    Samples,
-    SequenceResult,
-    Setup,
-    StoredImages,
-    TaskSequence,
-    fixed_test_objective,
-    flax_setup,
-)
-from everlight.continual.registry import Method, Needs
-from everlight.scenarios.core50 import RUNS, TEST_SESSIONS, Level, core50
+from jaxtyping import Array
+from jaxtyping import Float
+from jaxtyping import Int
+from everlight.continual import Samples
+from everlight.continual import SequenceResult
+from everlight.continual import Setup
+from everlight.continual import StoredImages
+from everlight.continual import TaskSequence
+from everlight.continual.registry import Method
+from everlight.continual.registry import Needs
+from everlight.metrics.open_set import OpenSet
+from everlight.metrics.open_set import open_set_scores
+from everlight.scenarios.core50 import RUNS
+from everlight.scenarios.core50 import TEST_SESSIONS
+from everlight.scenarios.core50 import Level
+from everlight.scenarios.core50 import core50
 from everlight.trees import checksums_of
 from everlight_data.errors import DataError
-from everlight_data.images.core50 import Core50, category_of
+from everlight_data.images.core50 import Core50
+from everlight_data.images.core50 import category_of
+from everlight_data.images.core50_frames import thin_test
+from everlight_data.images.core50_frames import thinned
 from everlight_data.images.image_set import ImageSet
 from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.continual.benchmark import (
-    Benchmark,
-    RunData,
-    Use,
-)
-from everlight_experiments.continual.parts import load_features, stored_features
-from everlight_experiments.core50.config import GRIDS, Base, Config, Length, Scenario
-from everlight_experiments.core50.metrics import METRICS
-from everlight_experiments.core50.pretraining import (
-    Beginning,
-    TrunkFeatures,
-    begin_with,
-    check_net,
-    load_frames,
-    make_head,
-    make_net,
-    thin_test,
-    thinned,
-    trunk_features,
-)
+from everlight_experiments.continual.benchmark import Benchmark
+from everlight_experiments.continual.benchmark import Metric
+from everlight_experiments.continual.benchmark import RunData
+from everlight_experiments.continual.benchmark import Trained
+from everlight_experiments.continual.benchmark import Use
+from everlight_experiments.continual.parts import load_features
+from everlight_experiments.continual.parts import stored_features
+from everlight_experiments.core50.config import GRIDS
+from everlight_experiments.core50.config import Base
+from everlight_experiments.core50.config import Config
+from everlight_experiments.core50.config import Length
+from everlight_experiments.core50.config import Scenario
+from everlight_experiments.core50.start import MOMENTUM
+from everlight_experiments.core50.start import WEIGHT_DECAY
+from everlight_experiments.core50.start import Beginning
+from everlight_experiments.core50.start import Course
+from everlight_experiments.core50.start import Shared
+from everlight_experiments.core50.start import begin_with
+from everlight_experiments.core50.start import check_net
+from everlight_experiments.core50.start import core50_begin
+from everlight_experiments.core50.start import load_frames
+from everlight_experiments.core50.start import net_note
+from everlight_experiments.core50.start import protocol_of
+from everlight_experiments.core50.start import trunk_features
+from everlight_experiments.continual.outcome import BY_TASK
+from everlight_experiments.continual.pretraining import FrozenFeatures
 
-MOMENTUM, WEIGHT_DECAY = 0.9, 5e-4
-EXEMPLARS, IMPORTANCE_SAMPLES = 20, 256
 VALIDATION_SESSIONS = (0, 1, 3, 4, 7, 8), (5, 10)
 """Training and test sessions of the validation seeds; all are training sessions."""
 IDENTIFYING = (
@@ -59,6 +69,58 @@ IDENTIFYING = (
     *("batch_size", "dtype", "gain", "replay_batch_size"),
 )
 """Fields of a configuration that identify a run beside its seed, data and training length."""
+ACCURACY = "accuracy"
+SEEN, ROC, AREA = "accuracy on seen classes", "ROC curve", "area under the ROC curve"
+TRUNK_OPERATIONS = "trunk operations per frame"
+ROC_POINTS = np.linspace(0, 1, 51)
+"""Shares of unknown samples accepted at which the ROC curve is kept."""
+
+
+def accuracy_by_task(run: Trained) -> Float[np.ndarray, "t t"]:
+    """Return the accuracy on the classes that each batch is the first to bring, after every batch.
+
+    Every class has equally many test frames.
+    """
+    brought = np.asarray(run.sequence.class_task) == np.arange(run.tasks)[:, None]
+    with np.errstate(invalid="ignore"):
+        return run.arrays["class_accuracy"] @ brought.T / brought.sum(axis=1)
+
+
+def open_set(run: Trained) -> OpenSet:
+    """Return the paper's two other ways to test (section 5.2): options 1 and 3."""
+    sequence = run.sequence
+    seen = jnp.cumsum(sequence.tasks.classes, axis=0) > 0
+    known = seen[:, sequence.test.labels[:, 0]]
+    confidence, correct = (jnp.asarray(run.arrays[name]) for name in ("confidence", "correct"))
+    return _open_sets((confidence, correct, known), sequence.test.mask)
+
+
+@jax.jit
+def _open_sets(rows: tuple[Array, Array, Array], mask: Array) -> OpenSet:
+    points = jnp.asarray(ROC_POINTS, jnp.float32)
+    return jax.lax.map(lambda row: open_set_scores(*row, mask, points), rows)
+
+
+METRICS = (
+    Metric(ACCURACY, lambda run: run.arrays["accuracy"], ("time",)),
+    Metric(BY_TASK.format(ACCURACY), accuracy_by_task, ("time", "task")),
+    Metric(
+        SEEN,
+        lambda run: open_set(run).partial,
+        ("time",),
+        meaning="Accuracy on the test samples of the classes seen so far, whose number grows "
+        "(option 1 of the paper, section 5.2).",
+    ),
+    Metric(ROC, lambda run: open_set(run).roc, ("time", len(ROC_POINTS))),
+    Metric(
+        AREA,
+        lambda run: open_set(run).area,
+        ("time",),
+        meaning="Share of pairs where the sample of a seen class has the higher confidence than "
+        "one of an unseen class; 0.5 is chance, and there is none when all classes are seen.",
+    ),
+    Metric(TRUNK_OPERATIONS, lambda run: run.arrays["trunk_operations"], (), False),
+)
 
 
 class Material(NamedTuple):
@@ -71,40 +133,14 @@ class Material(NamedTuple):
     checksums: tuple[int, ...]
 
 
-class Course(NamedTuple):
-    """Batches of a benchmark, and how methods learn from them."""
-
-    setting: str
-    scenario: str
-    """NI, NC, NIC or static."""
-    length: Callable[[Method], Length]
-    gain: float = 1.0
-    """CWR's factor on weights consolidated at the first batch."""
-    pretrained: bool = True
-    whole_rate: float = 1.0
-    """Factor of the learning rate in fully connected layers of whole networks."""
-
-
 class Start(NamedTuple):
     """Weights that methods begin with, and features of the frozen trunk."""
 
     beginning: Beginning
-    features: Callable[[], TrunkFeatures] | None
+    features: Callable[[], FrozenFeatures] | None
     """None where the frames themselves are features."""
     checksums: tuple[int, ...] = ()
     """Checksums of features in the frames' place."""
-
-
-class Shared(NamedTuple):
-    """Data of all sequences of a method."""
-
-    frames: StoredImages
-    """The images, or the frozen trunk's features."""
-    layers: PyTree
-    """Weights that every network begins with; the others are drawn."""
-    rate: Float[Array, ""]
-    later_factor: Float[Array, ""]
-    """Factor of the learning rate in all batches but the first."""
 
 
 def core50_benchmarks(scenario: Scenario, request: Any) -> dict[str, Benchmark]:
@@ -283,89 +319,6 @@ def _training(config: Base, start: Start | None) -> str:
         f"network at {config.dense_rate:g} times the learning rate, biases at twice their layer's; "
         f"{weights}"
     )
-
-
-def net_note(config: Base) -> str:
-    """Return a description of the network, for the report."""
-    small = f"small CNN, channels {config.channels}, {config.hidden} hidden units"
-    precision = "" if config.dtype == "float32" else f", computed in {config.dtype} below its head"
-    return (small if config.net == "small" else config.net) + precision
-
-
-def protocol_of(length: Length, batch_size: int) -> Protocol:
-    """Return the protocol of equally many steps per batch, whatever its size, not validated."""
-    chunk = int(np.gcd(length.first, length.later))
-    return Protocol(
-        epochs=length.later // chunk,
-        first_epochs=length.first // chunk,
-        batch_size=batch_size,
-        epoch_steps=chunk,
-        select="last",
-        evaluation_batch=128,
-    )
-
-
-def core50_begin(
-    config: Base, course: Course, classes: int, tasks: int, on_features: bool = False
-) -> Callable[[Method, RunData], tuple[Setup, Needs]]:
-    """Return what strategies are made from: softmax over all classes, SGD with momentum and decay.
-
-    Args:
-      config: of the benchmark.
-      course: of the batches.
-      classes: number at the level.
-      tasks: number in a sequence.
-      on_features: every method learns a head on features in the frames' place.
-    """
-
-    def begin(method: Method, data: RunData) -> tuple[Setup, Needs]:
-        shared: Shared = data.shared
-        frozen = on_features or method.trains == "head"
-        optimizer = optax.chain(
-            optax.add_decayed_weights(WEIGHT_DECAY),
-            optax.sgd(shared.rate, momentum=MOMENTUM),
-            scale_layers(1.0 if frozen else course.whole_rate),
-        )
-        net = (make_head if frozen else make_net)(config, classes)
-        drawn = flax_setup(net, shared.frames, fixed_test_objective(classes), optimizer)
-
-        def init(key: Array) -> tuple[PyTree, PyTree]:
-            params, batch_stats = drawn.init(key)
-            return {**params, **shared.layers}, batch_stats
-
-        setup = drawn._replace(
-            init=init, task_rate=lambda number: jnp.where(number == 0, 1.0, shared.later_factor)
-        )
-        return setup, Needs(
-            tasks,
-            classes,
-            EXEMPLARS,
-            importance_samples=IMPORTANCE_SAMPLES,
-            gain=course.gain,
-            replay_batch_size=getattr(config, "replay_batch_size", None),
-        )
-
-    return begin
-
-
-def scale_layers(dense_rate: float) -> optax.GradientTransformation:
-    """Return updates times `dense_rate` in fully connected layers, and biases twice their layer's.
-
-    Parameters are by layer, each of a `kernel`, `[in, out]` where it is fully connected, and a
-    `bias`.
-    """
-
-    def scale(updates: PyTree, params: PyTree) -> PyTree:
-        scaled = {}
-        for name, layer in updates.items():
-            factor = dense_rate if layer["kernel"].ndim == 2 else 1.0
-            scaled[name] = {
-                "kernel": factor * layer["kernel"],
-                "bias": 2 * factor * layer["bias"],
-            }
-        return scaled
-
-    return optax.stateless(scale)
 
 
 def _validating(

@@ -168,18 +168,6 @@ class PaperConfig:
     """Largest number of runs of cumulative in NI, NC and NIC."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class StaticConfig(Base):
-    """Options of the static benchmark's command."""
-
-    levels: tuple[Level, ...] = ("object", "category")
-    """Classes to predict: the 50 objects or the 10 categories."""
-    fine_tuning: Length
-    """Training of the pretrained network."""
-    scratch: Length
-    """Training of the network that begins at random."""
-
-
 ON_TRAINING_SESSIONS = (
     "Hidden units, learning rates and gain have the highest mean accuracy over batches on training "
     "sessions 6 and 11, with the steps of the preset small. The last published orders serve as "
@@ -227,29 +215,14 @@ PAPER_PRESETS: Mapping[Preset, PaperConfig] = {
     "small": PaperConfig(SMALL, orders=3),
     "paper": PaperConfig(FULL, cumulative_orders=(10, 5, 3)),
 }
-STATIC_PRESETS: Mapping[Preset, StaticConfig] = {
-    "demo": StaticConfig(
-        frames=8,
-        fine_tuning=Length(240, 240, 1e-2),
-        scratch=Length(480, 480, 1e-2),
-        chosen=ON_TRAINING_SESSIONS,
-    ),
-    "small": StaticConfig(
-        frames=20,
-        pretraining=Pretraining(images=120),
-        fine_tuning=Length(960, 960, 1e-2),
-        scratch=Length(1920, 1920, 1e-2),
-        chosen=ON_TRAINING_SESSIONS,
-    ),
-    "paper": StaticConfig(
-        data="core50",
-        frames=300,
-        side=128,
-        net="Mid-CaffeNet",
-        dense_rate=10.0,
-        batch_size=256,
-        fine_tuning=Length(2000, 2000, 1e-3),
-        scratch=Length(10_000, 10_000, 1e-2),
-        chosen="All is as published.",
-    ),
-}
+
+
+def published_net(net: str) -> str:
+    """Return the published network that a run is compared with; the small one with Mid-CaffeNet."""
+    return "Mid-VGG" if net == "Mid-VGG" else "Mid-CaffeNet"
+
+
+def published_name(config: Base) -> str:
+    """Return how a report marks published numbers."""
+    same = config.data == "core50"
+    return f"{published_net(config.net)} on CORe50" + ("" if same else ", other data")

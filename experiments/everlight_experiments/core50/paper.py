@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 from jaxtyping import Bool, Float
 
+from everlight_data.images.core50_published import CURVES
 from everlight_experiments.common.cells import percent
 from everlight_experiments.common.plots import COLORS, new_canvas, save
 from everlight_experiments.common.report import PAPER as PUBLISHED_GROUP
@@ -13,6 +14,7 @@ from everlight_experiments.common.report import Column, Figure, Section, Table
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import check_methods
 from everlight_experiments.continual.benchmark import Draw
+from everlight_experiments.continual.evaluation import EVALUATION_SECONDS, with_evaluation_seconds
 from everlight_experiments.continual.outcome import Outcome
 from everlight_experiments.continual.paper import (
     Experiment,
@@ -27,7 +29,14 @@ from everlight_experiments.continual.paper import (
 from everlight_experiments.continual.report_criteria import Published
 from everlight_experiments.continual.report_tables import sizes_table
 from everlight_experiments.continual.train import Job
-from everlight_experiments.core50.benchmark import batch_benchmarks, length_of
+from everlight_experiments.core50.benchmark import (
+    AREA,
+    ROC,
+    ROC_POINTS,
+    TRUNK_OPERATIONS,
+    batch_benchmarks,
+    length_of,
+)
 from everlight_experiments.core50.config import (
     CITATION,
     FIXED,
@@ -35,16 +44,9 @@ from everlight_experiments.core50.config import (
     PAPER_PRESETS,
     SCENARIOS,
     PaperConfig,
+    published_name,
+    published_net,
 )
-from everlight_experiments.core50.metrics import (
-    AREA,
-    EVALUATION_SECONDS,
-    ROC,
-    ROC_POINTS,
-    TRUNK_OPERATIONS,
-    timed,
-)
-from everlight_experiments.core50.published import CURVES, published_name, published_net
 
 NOISE = 0.02
 """Largest fall of a curve that still counts as rising."""
@@ -72,7 +74,9 @@ def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) ->
     parts = config.benchmark, config.level, config.scenarios, options.seed, options.runs
     benchmarks = {
         scenario: each._replace(
-            prepare=lambda folder, each=each: timed(each.opened(folder), options.seed)
+            prepare=lambda folder, each=each: with_evaluation_seconds(
+                each.opened(folder), options.seed
+            )
         )
         for scenario, each in batch_benchmarks(*parts).items()
     }

@@ -1,44 +1,37 @@
 """Cross-validation of networks and linear regressions, with selection inside each fold."""
 
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Literal
-from typing import NamedTuple
+from typing import Literal, NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
-from everlight.color.baselines.linear_regression import LinearRegression
-from everlight.color.baselines.linear_regression import fit_linear_regression
-from everlight.color.baselines.linear_regression import linear_estimate
+
+from everlight.color.baselines.linear_regression import (
+    LinearRegression,
+    fit_linear_regression,
+    linear_estimate,
+)
 from everlight.color.chromaticity import from_chromaticity
-from everlight.color.chromaticity import to_chromaticity
-from everlight.models.illuminant_interval import Interval
-from everlight.models.illuminant_interval import calibrate_interval
-from everlight.models.illuminant_interval import chromaticity_interval
-from everlight.models.illuminant_interval import ensemble_chromaticity
-from everlight.models.illuminant_interval import uninformative_interval
-from everlight.models.illuminant_training import Problem
-from everlight.models.illuminant_training import TrainingSettings
-from everlight.models.illuminant_training import chromaticity_loss
+from everlight.models.illuminant_batches import (
+    TrainedNetworks,
+    best_of_rates,
+    index_of_lowest,
+    predict_batch,
+)
+from everlight.models.illuminant_interval import (
+    ensemble_chromaticity,
+)
+from everlight.models.illuminant_training import TrainingSettings, chromaticity_loss
 from everlight.trees import stacked
 from everlight_data.checkpoints import Checkpoints
-from everlight_experiments.illuminant.networks import PARAMETERS
-from everlight.models.illuminant_batches import TrainedNetworks
-from everlight_data.color.camera_pairs import TRANSFORM
-from everlight_data.color.camera_pairs import Augment
-from everlight_data.color.camera_pairs import CameraPairs
-from everlight_data.color.camera_pairs import Samples
-from everlight_data.color.camera_pairs import problem_of
+from everlight_data.color.camera_pairs import TRANSFORM, Augment, CameraPairs, Samples, problem_of
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.illuminant.comparison import Comparison
-from everlight_experiments.illuminant.networks import train_networks
-from everlight.models.illuminant_batches import best_of_rates
-from everlight.models.illuminant_batches import index_of_lowest
-from everlight.models.illuminant_batches import predict_batch
+from everlight_experiments.illuminant.networks import PARAMETERS, train_networks
 
 Selection = Literal["held-out", "test-set"]
 VALIDATION_SHARE = 0.15

@@ -1,29 +1,28 @@
 """Ensembles of networks on rendered scenes for `estimate`, and the coverage of their intervals."""
 
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+
 import jax
 import numpy as np
+
 from everlight.color.feature_distribution import FeatureDistribution
-from everlight.models.illuminant_interval import COVERAGE
-from everlight.models.illuminant_interval import IntervalCoverage
-from everlight.models.illuminant_interval import interval_coverage
+from everlight.models.illuminant_interval import COVERAGE, IntervalCoverage, interval_coverage
 from everlight.models.illuminant_training import TrainingSettings
 from everlight.models.out_of_distribution import calibrate_distances
 from everlight.trees import rows_of
 from everlight_data.checkpoints import Checkpoints
-from everlight_experiments.common.report import Column
-from everlight_experiments.common.report import Table
-from everlight_experiments.illuminant.networks import train_networks
-from everlight_data.color.camera_pairs import VIEWS
-from everlight_data.color.camera_pairs import View
+from everlight_data.color.camera_pairs import VIEWS, View
 from everlight_data.color.rendered_pairs import RenderedPair
-from everlight_experiments.illuminant.model_files import PairModel
-from everlight_experiments.illuminant.model_files import ViewModel
-from everlight_experiments.illuminant.model_files import calibrated
-from everlight_experiments.illuminant.model_files import members_estimates
+from everlight_experiments.common.report import Column, Table
+from everlight_experiments.illuminant.model_files import (
+    PairModel,
+    ViewModel,
+    calibrated,
+    members_estimates,
+)
+from everlight_experiments.illuminant.networks import train_networks
 
 ENSEMBLE = 4
 """Number of saved networks per camera's illuminant, with different initial parameters."""

@@ -8,44 +8,39 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
-from typing import Literal
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
-from jaxtyping import Bool
-from jaxtyping import Float
-from everlight.color.baselines.linear_regression import LinearRegression
-from everlight.color.baselines.linear_regression import linear_estimate
+from jaxtyping import Array, Bool, Float
+
+from everlight.color.baselines.linear_regression import LinearRegression, linear_estimate
 from everlight.color.chromaticity import from_chromaticity
-from everlight.color.feature_distribution import FeatureDistribution
-from everlight.color.feature_distribution import feature_distance
+from everlight.color.feature_distribution import FeatureDistribution, feature_distance
 from everlight.color.moments import color_moments
-from everlight.color.transform_prior import TransformPrior
-from everlight.color.transform_prior import fit_probable_transform
-from everlight.color.transforms import Normalization
-from everlight.color.transforms import fit_color_transform
-from everlight.models.illuminant_interval import Interval
-from everlight.models.illuminant_interval import IntervalScale
-from everlight.models.illuminant_interval import calibrate_interval
-from everlight.models.illuminant_interval import chromaticity_interval
-from everlight.models.illuminant_interval import ensemble_chromaticity
-from everlight.models.illuminant_interval import uninformative_interval
+from everlight.color.transform_prior import TransformPrior, fit_probable_transform
+from everlight.color.transforms import Normalization, fit_color_transform
+from everlight.models.illuminant_interval import (
+    Interval,
+    IntervalScale,
+    calibrate_interval,
+    chromaticity_interval,
+    ensemble_chromaticity,
+    uninformative_interval,
+)
 from everlight.models.illuminant_net import IlluminantNet
-from everlight.models.illuminant_training import IlluminantModel
-from everlight.models.illuminant_training import predict_chromaticity
-from everlight.models.out_of_distribution import QUANTILES
-from everlight.models.out_of_distribution import DistanceCalibration
-from everlight.models.out_of_distribution import OutOfDistributionScore
-from everlight.models.out_of_distribution import out_of_distribution_score
-from everlight_data.checkpoints import Checkpoints
-from everlight_data.checkpoints import open_existing
+from everlight.models.illuminant_training import IlluminantModel, predict_chromaticity
+from everlight.models.out_of_distribution import (
+    QUANTILES,
+    DistanceCalibration,
+    OutOfDistributionScore,
+    out_of_distribution_score,
+)
+from everlight_data.checkpoints import Checkpoints, open_existing
+from everlight_data.color.camera_pairs import VIEWS, View
 from everlight_data.errors import DataError
 from everlight_data.files import one_line
-from everlight_data.color.camera_pairs import VIEWS
-from everlight_data.color.camera_pairs import View
 
 Fit = Normalization | Literal["probable"]
 """Fit of transforms: least squares, normalised, or the most probable under a prior."""

@@ -1,27 +1,21 @@
 """Training of all networks of a table in one compiled program, with checkpoints."""
 
 import dataclasses
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
 import jax
 import jax.numpy as jnp
 import numpy as np
-from everlight.meshes import REPLICATED
-from everlight.meshes import put_on_mesh
-from everlight.meshes import runs_mesh
-from everlight.models.illuminant_batches import TrainedNetworks
-from everlight.models.illuminant_batches import make_batch_trainer
-from everlight.models.illuminant_batches import stack_problems
+
+from everlight.meshes import REPLICATED, put_on_mesh, runs_mesh
+from everlight.models.illuminant_batches import TrainedNetworks, make_batch_trainer, stack_problems
 from everlight.models.illuminant_net import IlluminantNet
-from everlight.models.illuminant_training import IlluminantModel
-from everlight.models.illuminant_training import Losses
-from everlight.models.illuminant_training import Problem
-from everlight.models.illuminant_training import TrainingSettings
-from everlight.models.illuminant_training import make_trainer
-from everlight.models.illuminant_training import predict_chromaticity
+from everlight.models.illuminant_training import (
+    Losses,
+    Problem,
+    TrainingSettings,
+)
 from everlight.trees import checksums_of
-from everlight.trees import rows_of
-from everlight.trees import stacked
 from everlight_data.checkpoints import Checkpoints
 from everlight_data.errors import DataError
 from everlight_experiments.common.interruption import uninterrupted

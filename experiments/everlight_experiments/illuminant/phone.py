@@ -1,57 +1,49 @@
 """The two-camera paper's experiment on a phone's transforms (section 4.3, tables 3 and 4)."""
 
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
-from everlight.color.chromaticity import from_chromaticity
-from everlight.color.chromaticity import to_chromaticity
-from everlight.models.illuminant_interval import COVERAGE
-from everlight.models.illuminant_training import Problem
+
+from everlight.color.chromaticity import from_chromaticity, to_chromaticity
+from everlight.models.illuminant_batches import index_of_lowest
+from everlight.models.illuminant_interval import COVERAGE, IntervalCoverage, cross_coverage
 from everlight.models.illuminant_training import TrainingSettings
+from everlight.models.out_of_distribution import cross_calibrate_distances
 from everlight.trees import rows_of
 from everlight_data.checkpoints import Checkpoints
+from everlight_data.color.camera_pairs import (
+    TRANSFORM,
+    WHITE_BALANCE,
+    CameraPairs,
+    Samples,
+    View,
+    released_pairs,
+    rendered_pairs,
+)
+from everlight_data.color.pair_augmentations import PHONE_AUGMENTATIONS
 from everlight_data.color.quasi_real import FOLDS
-from everlight_data.color.s20 import AugmentedS20
-from everlight_data.color.s20 import load_augmented_s20
-from everlight_experiments.common.report import Column
-from everlight_experiments.common.report import FirstScreen
-from everlight_experiments.common.report import Section
-from everlight_experiments.common.report import Table
+from everlight_data.color.s20 import AugmentedS20, load_augmented_s20
+from everlight_experiments.common.report import Column, FirstScreen, Section, Table
 from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.illuminant.comparison import Comparison
-from everlight_experiments.illuminant.comparison import record_errors
-from everlight_experiments.illuminant.config import RATES
-from everlight_experiments.illuminant.config import Plan
-from everlight_experiments.illuminant.cross_validation import CHOSEN
-from everlight_experiments.illuminant.cross_validation import RULES
-from everlight_experiments.illuminant.cross_validation import CrossValidation
-from everlight_experiments.illuminant.cross_validation import chosen_rows
-from everlight_experiments.illuminant.cross_validation import compare_rules
-from everlight_experiments.illuminant.cross_validation import cross_validate
-from everlight_experiments.illuminant.cross_validation import network_name
-from everlight_experiments.illuminant.cross_validation import train_folds
-from everlight_experiments.illuminant.model_files import PairModel
-from everlight_experiments.illuminant.model_files import calibrated
-from everlight_experiments.illuminant.model_files import save_model
+from everlight_experiments.illuminant.comparison import Comparison, record_errors
+from everlight_experiments.illuminant.config import RATES, Plan
+from everlight_experiments.illuminant.cross_validation import (
+    CHOSEN,
+    RULES,
+    CrossValidation,
+    chosen_rows,
+    compare_rules,
+    cross_validate,
+    network_name,
+    train_folds,
+)
+from everlight_experiments.illuminant.model_files import PairModel, calibrated, save_model
 from everlight_experiments.illuminant.networks import PARAMETERS
-from everlight_experiments.illuminant.paper import PHONE_NOTES
-from everlight_experiments.illuminant.paper import phone_rows
+from everlight_experiments.illuminant.paper import PHONE_NOTES, phone_rows
 from everlight_experiments.illuminant.report import compared_sections
 from everlight_experiments.illuminant.tables import error_table
-from everlight.models.illuminant_batches import index_of_lowest
-from everlight.models.illuminant_interval import IntervalCoverage
-from everlight.models.illuminant_interval import cross_coverage
-from everlight.models.out_of_distribution import cross_calibrate_distances
-from everlight_data.color.camera_pairs import TRANSFORM
-from everlight_data.color.camera_pairs import WHITE_BALANCE
-from everlight_data.color.camera_pairs import CameraPairs
-from everlight_data.color.camera_pairs import Samples
-from everlight_data.color.camera_pairs import View
-from everlight_data.color.camera_pairs import released_pairs
-from everlight_data.color.camera_pairs import rendered_pairs
-from everlight_data.color.pair_augmentations import PHONE_AUGMENTATIONS
 
 SECOND_VIEW = "second illuminant"
 

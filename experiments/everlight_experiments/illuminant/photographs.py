@@ -1,62 +1,51 @@
 """Cross-validation of every single-image method on photographs of known illuminant."""
 
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
-from typing import Literal
+from typing import Any, Literal
+
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
-from jaxtyping import Float
+from jaxtyping import Array, Float
 from tqdm import tqdm
+
 from everlight.color.moments import reilluminate_moments
 from everlight.color.reillumination import von_kries
-from everlight.color.rendering import encode_srgb
-from everlight.color.rendering import full_scale_balance
-from everlight.color.rendering import render
+from everlight.color.rendering import encode_srgb, full_scale_balance, render
 from everlight.models.illuminant_training import TrainingSettings
 from everlight.trees import checksums_of
 from everlight_data.checkpoints import Checkpoints
+from everlight_data.color.camera_pairs import MOMENTS, CameraPairs, Samples
 from everlight_data.color.constancy_sets import ConstancySet
-from everlight_data.color.image_sets import CameraImages
-from everlight_data.color.image_sets import ImageSet
-from everlight_data.color.image_sets import shrink_images
-from everlight_data.color.nus import CAMERAS
-from everlight_data.color.nus import THUMBNAILS_SOURCE
+from everlight_data.color.image_sets import CameraImages, ImageSet, shrink_images
+from everlight_data.color.nus import CAMERAS, THUMBNAILS_SOURCE
 from everlight_data.color.pair_augmentations import repeat_samples
 from everlight_data.color.rendered_views import render_thumbnails
 from everlight_data.color.spectra import SpectralLibrary
 from everlight_data.locations import locate
 from everlight_experiments.common.progress import progress
-from everlight_experiments.common.report import Column
-from everlight_experiments.common.report import FirstScreen
-from everlight_experiments.common.report import Section
-from everlight_experiments.common.report import Table
+from everlight_experiments.common.report import Column, FirstScreen, Section, Table
 from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.illuminant.comparison import Comparison
-from everlight_experiments.illuminant.comparison import angular_errors
+from everlight_experiments.illuminant.comparison import Comparison, angular_errors
 from everlight_experiments.illuminant.cross_validation import cross_validate
-from everlight_experiments.illuminant.methods import Illuminants
-from everlight_experiments.illuminant.methods import Keep
-from everlight_experiments.illuminant.methods import compute
-from everlight_experiments.illuminant.methods import cross_validate_methods
-from everlight_experiments.illuminant.methods import left_out
-from everlight_experiments.illuminant.methods import moments_of
-from everlight_experiments.illuminant.paper import CROSS_SENSOR_NUS
-from everlight_experiments.illuminant.paper import FFCC_THUMBNAILS
-from everlight_experiments.illuminant.paper import METHOD_NOTES
-from everlight_experiments.illuminant.paper import table_2_rows
-from everlight_experiments.illuminant.report import compared_sections
-from everlight_experiments.illuminant.report import corrections_figure
+from everlight_experiments.illuminant.methods import (
+    Illuminants,
+    Keep,
+    compute,
+    cross_validate_methods,
+    left_out,
+    moments_of,
+)
+from everlight_experiments.illuminant.paper import (
+    CROSS_SENSOR_NUS,
+    FFCC_THUMBNAILS,
+    METHOD_NOTES,
+    table_2_rows,
+)
+from everlight_experiments.illuminant.report import compared_sections, corrections_figure
 from everlight_experiments.illuminant.tables import error_table
-from everlight_data.color.camera_pairs import MOMENTS
-from everlight_data.color.camera_pairs import CameraPairs
-from everlight_data.color.camera_pairs import Samples
 
 Split = Literal["folds", "cross-camera"]
 

@@ -5,66 +5,59 @@ on noisy sensors with quantisation, unknown exposures and 1 to 24 colours.
 """
 
 import itertools
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
+
 from everlight.color.chromaticity import from_chromaticity
-from everlight.models.illuminant_batches import best_of_restarts
-from everlight.models.illuminant_batches import predict_batch
-from everlight.models.illuminant_training import IlluminantModel
-from everlight.models.illuminant_training import TrainingSettings
+from everlight.models.illuminant_batches import best_of_restarts, predict_batch
+from everlight.models.illuminant_training import IlluminantModel, TrainingSettings
 from everlight.trees import rows_of
-from everlight.trees import stacked
 from everlight_data.checkpoints import Checkpoints
-from everlight_data.color.radiometric import SAME_ILLUMINANT_COSINE
-from everlight_data.color.radiometric import Split
-from everlight_data.color.rendered_pairs import REPORTED
-from everlight_data.color.rendered_pairs import REPORTED_NOISE
-from everlight_data.color.rendered_pairs import SPLITS
-from everlight_data.color.rendered_pairs import SWEEP_SCENES
-from everlight_data.color.rendered_pairs import TRAINING_NOISE
-from everlight_data.color.rendered_pairs import Condition
-from everlight_data.color.rendered_pairs import Place
-from everlight_data.color.rendered_pairs import RenderedPair
-from everlight_data.color.rendered_pairs import draw_camera_pairs
-from everlight_data.color.rendered_pairs import render_conditions
-from everlight_data.color.rendered_pairs import render_variants
-from everlight_data.color.spectra import SpectralLibrary
-from everlight_data.color.spectra import embedded_library
-from everlight_data.color.spectra import measured_library
-from everlight_data.errors import DataError
+from everlight_data.color.camera_pairs import VIEWS
+from everlight_data.color.radiometric import SAME_ILLUMINANT_COSINE, Split
+from everlight_data.color.rendered_pairs import (
+    REPORTED,
+    REPORTED_NOISE,
+    SPLITS,
+    SWEEP_SCENES,
+    TRAINING_NOISE,
+    Condition,
+    Place,
+    RenderedPair,
+    draw_camera_pairs,
+    render_conditions,
+    render_variants,
+)
+from everlight_data.color.spectra import SpectralLibrary, embedded_library, measured_library
 from everlight_experiments.common.progress import progress
-from everlight_experiments.common.report import Column
-from everlight_experiments.common.report import FirstScreen
-from everlight_experiments.common.report import Section
-from everlight_experiments.common.report import Table
+from everlight_experiments.common.report import Column, FirstScreen, Section, Table
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import in_words
 from everlight_experiments.illuminant import CITATION
-from everlight_experiments.illuminant import plots
-from everlight_experiments.illuminant.comparison import Comparison
-from everlight_experiments.illuminant.comparison import Units
-from everlight_experiments.illuminant.comparison import angular_errors
-from everlight_experiments.illuminant.comparison import record_errors
-from everlight_experiments.illuminant.config import RENDERED_NETWORKS
-from everlight_experiments.illuminant.config import RESTARTS
-from everlight_experiments.illuminant.config import Plan
-from everlight_experiments.illuminant.ensembles import ENSEMBLE
-from everlight_experiments.illuminant.ensembles import coverage_table
-from everlight_experiments.illuminant.ensembles import measure_coverage
-from everlight_experiments.illuminant.ensembles import train_models
+from everlight_experiments.illuminant.comparison import (
+    Comparison,
+    Units,
+    angular_errors,
+    record_errors,
+)
+from everlight_experiments.illuminant.config import RENDERED_NETWORKS, RESTARTS, Plan
+from everlight_experiments.illuminant.ensembles import (
+    ENSEMBLE,
+    coverage_table,
+    measure_coverage,
+    train_models,
+)
 from everlight_experiments.illuminant.model_files import save_model
 from everlight_experiments.illuminant.networks import train_networks
-from everlight_experiments.illuminant.pair_map import map_of_pairs
-from everlight_experiments.illuminant.pair_map import map_section
+from everlight_experiments.illuminant.pair_map import map_of_pairs, map_section
 from everlight_experiments.illuminant.paper import TABLE_1_RADIOMETRIC
 from everlight_experiments.illuminant.rendered_methods import compare_methods
 from everlight_experiments.illuminant.report import compared_sections
 from everlight_experiments.illuminant.tables import spread
-from everlight_data.color.camera_pairs import VIEWS
 
 CONDITIONS: dict[Condition, str] = {
     "exact": "Exact responses, one exposure, 24 colours",

@@ -7,34 +7,35 @@ without the fold's scenes, by trainings that leave out a second fold too, and te
 """
 
 import itertools
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
+
 from everlight.color.baselines.linear_regression import LinearRegression
 from everlight.color.chromaticity import from_chromaticity
-from everlight.models.illuminant_interval import IntervalCoverage
-from everlight.models.illuminant_interval import cross_coverage
-from everlight.models.illuminant_interval import ensemble_chromaticity
-from everlight.models.illuminant_training import IlluminantModel
-from everlight.models.illuminant_training import TrainingSettings
+from everlight.models.illuminant_interval import (
+    IntervalCoverage,
+    cross_coverage,
+    ensemble_chromaticity,
+)
+from everlight.models.illuminant_training import IlluminantModel, TrainingSettings
 from everlight_data.checkpoints import Checkpoints
+from everlight_data.color.camera_pairs import TRANSFORM, Augment, CameraPairs
 from everlight_experiments.illuminant.comparison import angular_errors
-from everlight_experiments.illuminant.cross_validation import CHOSEN
-from everlight_experiments.illuminant.cross_validation import CrossValidation
-from everlight_experiments.illuminant.cross_validation import chosen_rows
-from everlight_experiments.illuminant.cross_validation import cross_validate
-from everlight_experiments.illuminant.cross_validation import network_name
-from everlight_experiments.illuminant.cross_validation import regression_name
-from everlight_experiments.illuminant.model_files import WIDTHS
-from everlight_experiments.illuminant.model_files import Given
-from everlight_data.color.camera_pairs import TRANSFORM
-from everlight_data.color.camera_pairs import Augment
-from everlight_data.color.camera_pairs import CameraPairs
+from everlight_experiments.illuminant.cross_validation import (
+    CHOSEN,
+    CrossValidation,
+    chosen_rows,
+    cross_validate,
+    network_name,
+    regression_name,
+)
+from everlight_experiments.illuminant.model_files import WIDTHS, Given
 
 DEPTH = 5
 """Hidden layers of the networks."""

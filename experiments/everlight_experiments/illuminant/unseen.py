@@ -13,50 +13,46 @@ position are an estimate, and networks predict the ratio of the truth to it. T a
 transforms as plain inputs were worse on validation cameras and scenes.
 """
 
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
+
 from everlight.color.chromaticity import from_chromaticity
 from everlight.color.estimators import ESTIMATORS
 from everlight.models.illuminant_batches import predict_batch
-from everlight.models.illuminant_training import Problem
-from everlight.models.illuminant_training import TrainingSettings
+from everlight.models.illuminant_training import Problem, TrainingSettings
 from everlight_data.checkpoints import Checkpoints
+from everlight_data.color.camera_descriptions import (
+    KNOWN_KELVIN,
+    SAMPLES,
+    VALIDATION_CAMERAS,
+    Inputs,
+    UnseenTask,
+    World,
+    draw_camera_folds,
+    see_scenes,
+    unseen_tasks,
+)
 from everlight_data.color.radiometric import Split
 from everlight_data.color.rendered_pairs import SPLITS
 from everlight_data.color.rendered_views import patch_thumbnails
-from everlight_data.color.spectra import SpectralLibrary
-from everlight_data.color.spectra import measured_library
-from everlight_data.errors import DataError
-from everlight_experiments.common.report import Column
-from everlight_experiments.common.report import FirstScreen
-from everlight_experiments.common.report import Section
-from everlight_experiments.common.report import Table
+from everlight_data.color.spectra import measured_library, sensitivity_distances
+from everlight_experiments.common.report import Column, FirstScreen, Section, Table
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import in_words
 from everlight_experiments.illuminant import CITATION
-from everlight_experiments.illuminant.comparison import Comparison
-from everlight_experiments.illuminant.comparison import Units
-from everlight_experiments.illuminant.comparison import estimate_all
-from everlight_experiments.illuminant.comparison import record_errors
-from everlight_experiments.illuminant.config import OWN_NETWORKS
-from everlight_experiments.illuminant.config import UNSEEN_NETWORKS
-from everlight_experiments.illuminant.config import Plan
+from everlight_experiments.illuminant.comparison import (
+    Comparison,
+    Units,
+    estimate_all,
+    record_errors,
+)
+from everlight_experiments.illuminant.config import OWN_NETWORKS, UNSEEN_NETWORKS, Plan
 from everlight_experiments.illuminant.networks import train_networks
 from everlight_experiments.illuminant.report import compared_sections
-from everlight_data.color.camera_descriptions import KNOWN_KELVIN
-from everlight_data.color.camera_descriptions import SAMPLES
-from everlight_data.color.camera_descriptions import VALIDATION_CAMERAS
-from everlight_data.color.camera_descriptions import Inputs
-from everlight_data.color.camera_descriptions import UnseenTask
-from everlight_data.color.camera_descriptions import World
-from everlight_data.color.camera_descriptions import draw_camera_folds
-from everlight_data.color.camera_descriptions import see_scenes
-from everlight_data.color.camera_descriptions import unseen_tasks
-from everlight_data.color.spectra import sensitivity_distances
 
 DEPTH, WIDTH = 5, 16
 """Hidden layers of all networks, and their units."""

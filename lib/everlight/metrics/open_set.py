@@ -88,3 +88,36 @@ def rejection_curve(
 def roc_area(curve: RejectionCurve) -> Float[Array, ""]:
     """Area under the ROC curve, `[]`: the probability that a known sample has higher confidence."""
     return jnp.trapezoid(curve.known_accepted, curve.unknown_accepted)
+
+
+class OpenSet(NamedTuple):
+    """Scores of a test set that has unseen classes."""
+
+    partial: Float[Array, ""]
+    """Accuracy on the known samples (option 1)."""
+    roc: Float[Array, "points"]
+    """Accepted fraction of known samples at given fractions of accepted unknown ones (option 3)."""
+    area: Float[Array, ""]
+    """Area under the ROC curve."""
+
+
+@checked
+def open_set_scores(
+    confidence: Float[Array, "m"],
+    correct: Bool[Array, "m"],
+    known: Bool[Array, "m"],
+    mask: Bool[Array, "m"],
+    unknown_accepted: Float[Array, "points"],
+) -> OpenSet:
+    """Return the scores of options 1 and 3; NaN where there is no known or no unknown sample.
+
+    Args:
+      confidence: confidence of each sample, `[m]`.
+      correct: true where a sample is classified correctly if accepted, `[m]`.
+      known: true where a sample's class has been learned, `[m]`.
+      mask: false for padding, `[m]`.
+      unknown_accepted: fractions of accepted unknown samples at which the ROC curve is read.
+    """
+    curve = rejection_curve(confidence, correct, known, mask)
+    roc = jnp.interp(unknown_accepted, curve.unknown_accepted, curve.known_accepted)
+    return OpenSet(partial_test_accuracy(correct, known, mask), roc, roc_area(curve))

@@ -15,8 +15,9 @@ from typing import NamedTuple
 import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax.typing import DTypeLike
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from everlight.checks import checked
 from everlight.continual.base import Outputs
@@ -192,3 +193,23 @@ def _dense(
 ) -> nn.Dense:
     weights, biases = nn.initializers.normal(deviation), nn.initializers.constant(bias)
     return nn.Dense(units, dtype=dtype, kernel_init=weights, bias_init=biases, name=name)
+
+
+def scale_layers(dense_rate: float) -> optax.GradientTransformation:
+    """Return updates times `dense_rate` in fully connected layers, and biases twice their layer's.
+
+    Parameters are by layer, each of a `kernel`, `[in, out]` where it is fully connected, and a
+    `bias`.
+    """
+
+    def scale(updates: PyTree, params: PyTree) -> PyTree:
+        scaled = {}
+        for name, layer in updates.items():
+            factor = dense_rate if layer["kernel"].ndim == 2 else 1.0
+            scaled[name] = {
+                "kernel": factor * layer["kernel"],
+                "bias": 2 * factor * layer["bias"],
+            }
+        return scaled
+
+    return optax.stateless(scale)

@@ -12,7 +12,9 @@ from sklearn.svm import LinearSVC
 
 from everlight.continual import SequenceResult
 from everlight.continual.registry import Method
+from everlight.metrics.frame_fusion import fused_accuracies
 from everlight.scenarios.core50 import OBJECTS, TEST_SESSIONS
+from everlight_data.images.core50_published import STATIC
 from everlight_experiments.common.plots import COLORS, new_canvas, save
 from everlight_experiments.common.report import (
     PAPER as PUBLISHED_GROUP,
@@ -27,25 +29,20 @@ from everlight_experiments.common.report import (
 )
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.continual.benchmark import Benchmark, Metric, Trained
+from everlight_experiments.continual.evaluation import evaluation_of
 from everlight_experiments.continual.paper import PaperOptions, paper_options
 from everlight_experiments.continual.train import Job, Training, runners_of, train_jobs
-from everlight_experiments.core50.benchmark import (
-    Course,
-    Material,
-    Start,
-    core50_benchmark,
-    load_material,
-    net_note,
-)
-from everlight_experiments.core50.config import CITATION, FIXED, STATIC_PRESETS, StaticConfig
-from everlight_experiments.core50.metrics import evaluation_of
+from everlight_experiments.core50.benchmark import Material, Start, core50_benchmark, load_material
+from everlight_experiments.core50.config import CITATION, FIXED, published_name, published_net
 from everlight_experiments.core50.paper import PAPER
-from everlight_experiments.core50.pretraining import (
+from everlight_experiments.core50.start import (
+    Course,
     begin_with,
     check_net,
+    net_note,
     trunk_features,
 )
-from everlight_experiments.core50.published import STATIC, published_name, published_net
+from everlight_experiments.core50_static.config import STATIC_PRESETS, StaticConfig
 
 WINDOWS = (1, 2, 4, 8, 16, 32)
 """Numbers of fused frames, as far as the recordings reach."""
@@ -153,7 +150,7 @@ def _benchmark(
         return {**benchmark.keep(method, result), "confidences": confidence}
 
     def fused(run: Trained) -> Float[np.ndarray, "windows"]:
-        return accuracies_of(run.arrays["confidences"], labels, recording, windows)
+        return fused_accuracies(run.arrays["confidences"], labels, recording, windows)
 
     metric = Metric(FUSION, fused, (tuple(map(str, windows)),))
     return benchmark._replace(keep=keep, metrics=(*benchmark.metrics[:2], metric))
@@ -171,34 +168,6 @@ def windows_of(material: Material) -> tuple[int, ...]:
     return tuple(window for window in WINDOWS if window <= longest)
 
 
-def accuracies_of(
-    confidence: Float[np.ndarray, "m c"],
-    labels: Int[np.ndarray, "m"],
-    recording: Int[np.ndarray, "m"],
-    windows: tuple[int, ...],
-) -> Float[np.ndarray, "windows"]:
-    """Return the accuracy for every number of fused frames."""
-    fused = (fuse_adjacent(confidence, recording, window) for window in windows)
-    return np.array([np.mean(each.argmax(axis=1) == labels) for each in fused])
-
-
-def fuse_adjacent(
-    confidence: Float[np.ndarray, "m c"], recording: Int[np.ndarray, "m"], window: int
-) -> Float[np.ndarray, "m c"]:
-    """Return sums of the class confidences of each frame and of those just before it.
-
-    Args:
-      confidence: of every frame and class, the frames of a recording in their order.
-      recording: number of each frame's recording, equal ones side by side.
-      window: frames that are summed; fewer where the recording has just begun.
-    """
-    place = np.arange(len(recording))
-    begins = np.concatenate([[True], recording[1:] != recording[:-1]])
-    first = np.maximum(np.maximum.accumulate(np.where(begins, place, 0)), place - window + 1)
-    total = np.concatenate([np.zeros_like(confidence[:1]), np.cumsum(confidence, axis=0)])
-    return total[place + 1] - total[first]
-
-
 def _svm(
     folder: RunFolder, material: Material, features: Float[np.ndarray, "n f"], facts: dict
 ) -> dict[str, np.ndarray]:
@@ -212,7 +181,7 @@ def _svm(
     tested = np.isin(session, TEST_SESSIONS)
     confidence = svm_confidence(features, labels, tested)
     recording = recordings(material)[tested]
-    found = {FUSION: accuracies_of(confidence, labels[tested], recording, windows_of(material))}
+    found = {FUSION: fused_accuracies(confidence, labels[tested], recording, windows_of(material))}
     sessions = []
     for count in LEARNED:
         later = session >= count

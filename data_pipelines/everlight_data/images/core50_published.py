@@ -1,8 +1,6 @@
-"""Published accuracies of CORe50's baselines."""
+"""Published accuracies of CORe50's baselines (Lomonaco and Maltoni 2017)."""
 
 from collections.abc import Mapping
-
-from everlight_experiments.core50.config import Base
 
 # fmt: off
 CURVES: Mapping[str, Mapping[str, Mapping[str, tuple[float, ...]]]] = {
@@ -112,14 +110,3 @@ STATIC = {
     },
 }
 """Accuracies in percent of the static benchmark (table 2), by network, strategy and level."""
-
-
-def published_net(net: str) -> str:
-    """Return the published network that a run is compared with; the small one with Mid-CaffeNet."""
-    return "Mid-VGG" if net == "Mid-VGG" else "Mid-CaffeNet"
-
-
-def published_name(config: Base) -> str:
-    """Return how a report marks published numbers."""
-    same = config.data == "core50"
-    return f"{published_net(config.net)} on CORe50" + ("" if same else ", other data")

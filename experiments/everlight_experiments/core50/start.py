@@ -1,0 +1,283 @@
+"""Networks of CORe50, the weights that all methods begin with, and their training."""
+
+import dataclasses
+import zlib
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array
+from jaxtyping import Float
+from jaxtyping import PyTree
+from everlight.continual import Protocol
+from everlight.continual import Setup
+from everlight.continual import StoredImages
+from everlight.continual import fixed_test_objective
+from everlight.continual import flax_setup
+from everlight.continual.registry import Method
+from everlight.continual.registry import Needs
+from everlight.models.caffe_nets import BGR_MEAN
+from everlight.models.caffe_nets import CAFFE_HEAD
+from everlight.models.caffe_nets import VGG_HEAD
+from everlight.models.caffe_nets import LinearClassifier
+from everlight.models.caffe_nets import MidCaffeNet
+from everlight.models.caffe_nets import MidVGG
+from everlight.models.caffe_nets import scale_layers
+from everlight.models.caffe_nets import with_weights
+from everlight.models.small_cnn import SmallCNN
+from everlight_data.errors import DataError
+from everlight_data.errors import MissingDataError
+from everlight_data.images.as_inputs import store_images
+from everlight_data.images.caffe_weights import load_caffe_weights
+from everlight_data.images.core50 import Core50
+from everlight_data.images.core50_frames import load_release
+from everlight_data.procedural.core50 import WORLD
+from everlight_data.procedural.core50 import load_procedural_core50
+from everlight_data.procedural.world import load_procedural
+from everlight_experiments.common.run_folder import RunFolder
+from everlight_experiments.core50.config import Base
+from everlight_experiments.continual.benchmark import RunData
+from everlight_experiments.continual.pretraining import FrozenFeatures
+from everlight_experiments.continual.pretraining import Layers
+from everlight_experiments.continual.pretraining import frozen_features
+from everlight_experiments.continual.pretraining import pretrained
+from everlight_experiments.core50.config import Length
+
+OTHER_WORLD = 1_000
+"""Number added to the seed of the world whose objects the small network is pretrained on."""
+DRAWN_DEVIATION = 64.0
+"""Approximate standard deviation of the channels, 0 to 255."""
+CAFFE_NETS = {"Mid-CaffeNet": MidCaffeNet, "Mid-VGG": MidVGG}
+SMALLEST_SIDE = 48
+"""Smallest side of the images, in pixels, that the paper's networks are given."""
+
+
+def load_frames(config: Base, seed: int) -> Core50:
+    """Return the frames of a configuration.
+
+    Raises:
+      DataError: the release cannot be read, or lacks an object in a session.
+    """
+    if config.data == "procedural":
+        return load_procedural_core50(config.frames, WORLD._replace(size=config.side, seed=seed))
+    return load_release(config.side, config.partial)
+
+
+MOMENTUM, WEIGHT_DECAY = 0.9, 5e-4
+EXEMPLARS, IMPORTANCE_SAMPLES = 20, 256
+
+
+class Course(NamedTuple):
+    """Batches of a benchmark, and how methods learn from them."""
+
+    setting: str
+    scenario: str
+    """NI, NC, NIC or static."""
+    length: Callable[[Method], Length]
+    gain: float = 1.0
+    """CWR's factor on weights consolidated at the first batch."""
+    pretrained: bool = True
+    whole_rate: float = 1.0
+    """Factor of the learning rate in fully connected layers of whole networks."""
+
+
+class Shared(NamedTuple):
+    """Data of all sequences of a method."""
+
+    frames: StoredImages
+    """The images, or the frozen trunk's features."""
+    layers: PyTree
+    """Weights that every network begins with; the others are drawn."""
+    rate: Float[Array, ""]
+    later_factor: Float[Array, ""]
+    """Factor of the learning rate in all batches but the first."""
+
+
+class Beginning(NamedTuple):
+    """Weights that all methods start from, and the frames on the device as networks read them."""
+
+    layers: Layers
+    """Weights of all layers but the head."""
+    stored: StoredImages
+    source: str
+    """Source of the weights, for the report."""
+
+    @property
+    def fingerprint(self) -> int:
+        """Checksum of the weights."""
+        leaves = jax.tree.leaves(self.layers)
+        return zlib.crc32(b"".join(np.asarray(leaf).tobytes() for leaf in leaves))
+
+
+def make_net(config: Base, classes: int, hidden: bool = True) -> nn.Module:
+    """Return the whole network, or one with the head right behind the trunk."""
+    if config.net == "small":
+        units, still = config.hidden if hidden else None, (0.0, 0.0, 0.0)
+        deviation = CAFFE_HEAD.deviation
+        return SmallCNN(classes, config.channels, units, still, deviation, config.dtype)
+    kind = partial(CAFFE_NETS[config.net], classes, dtype=config.dtype)
+    return kind() if hidden else kind(hidden=())
+
+
+def make_head(config: Base, classes: int) -> nn.Module:
+    """Return the head alone, over the trunk's features, initialized as in the whole network."""
+    return LinearClassifier(classes, VGG_HEAD if config.net == "Mid-VGG" else CAFFE_HEAD)
+
+
+def check_net(config: Base) -> None:
+    """Refuse, before anything is loaded, networks and weights that cannot be used.
+
+    Raises:
+      DataError: images that are too small, weights for the small network, or no such file.
+    """
+    weights = config.weights
+    if config.net in CAFFE_NETS and config.side < SMALLEST_SIDE:
+        raise DataError(
+            f"--net {config.net} at --side {config.side}; give --preset paper, or --side "
+            f"{SMALLEST_SIDE} or more"
+        )
+    if weights is None:
+        return
+    if config.net == "small":
+        raise DataError(f"--weights {weights}: the small net learns its own; use --preset paper")
+    if not weights.is_file():
+        raise MissingDataError(f"--weights {weights} does not exist; give an .npz")
+
+
+def begin_with(folder: RunFolder, config: Base, frames: Core50, seed: int) -> Beginning:
+    """Return the weights to begin with: learned on other objects, given by the user, or drawn.
+
+    Raises:
+      DataError: weights that are none of the network's; named.
+    """
+    if config.net == "small":
+        return _pretrained(folder, config, frames, seed)
+    layers = _drawn(config, seed)
+    if config.weights is None:
+        # Weights that are drawn are for inputs of deviation 1, given ones for Caffe's.
+        deviation = DRAWN_DEVIATION
+        source = (
+            "drawn at random: no weights were given, so nothing is learnt before the first batch"
+        )
+    else:
+        arrays, deviation = load_caffe_weights(config.weights), 1.0
+        try:
+            layers = with_weights(layers, arrays)
+        except ValueError as error:
+            raise DataError(f"{config.weights}: {error}; the head is always drawn") from error
+        name = config.weights.name
+        source = f"given by the user, {name}; layers that it does not name are drawn"
+    # Blue first, as Caffe reads images.
+    images = frames.images[..., ::-1]
+    stored = StoredImages.of(images, jnp.array(BGR_MEAN), jnp.full(3, deviation))
+    return Beginning(layers, stored, source)
+
+
+def _drawn(config: Base, seed: int) -> Layers:
+    net, image = make_net(config, classes=1), jnp.zeros((1, config.side, config.side, 3))
+    init = jax.jit(lambda key: net.init(key, image, False)["params"])
+    return _without_head(config, init(jax.random.key(seed)))
+
+
+def _without_head(config: Base, layers: Layers) -> Layers:
+    head = "Dense_1" if config.net == "small" else "head"
+    return {name: layer for name, layer in layers.items() if name != head}
+
+
+def _pretrained(folder: RunFolder, config: Base, frames: Core50, seed: int) -> Beginning:
+    """Return the small network's weights after training on the procedural world's other objects."""
+    training = config.pretraining
+    world = WORLD._replace(
+        superclasses=12, subclasses=training.subclasses, size=config.side, seed=OTHER_WORLD + seed
+    )
+    facts = {
+        "world": world._asdict(),
+        **dataclasses.asdict(training),
+        "channels": config.channels,
+        "hidden": config.hidden,
+        "dtype": config.dtype,
+    }
+    images, key = load_procedural(world, training.images, 10), jax.random.key(OTHER_WORLD + seed)
+    net, rate = partial(make_net, config), training.learning_rate
+    found = pretrained(folder, net, images, training.epochs, rate, key, facts)
+    source = (
+        f"learnt on {len(images.class_names)} other objects of a procedural world of another seed, "
+        f"{training.images} images each, of whose new images it names {found.accuracy:.0%}; this "
+        "stands in for ILSVRC-2012"
+    )
+    layers, stored = _without_head(config, found.layers), found.stored
+    return Beginning(layers, stored.with_images(frames.images), source)
+
+
+def trunk_features(beginning: Beginning, config: Base) -> FrozenFeatures:
+    """Return the features of every frame by the convolutions, frozen."""
+    net = make_net(config, classes=1, hidden=False)
+    trunk = {name: layer for name, layer in beginning.layers.items() if layer["kernel"].ndim == 4}
+    return frozen_features(net, trunk, beginning.stored)
+
+
+def net_note(config: Base) -> str:
+    """Return a description of the network, for the report."""
+    small = f"small CNN, channels {config.channels}, {config.hidden} hidden units"
+    precision = "" if config.dtype == "float32" else f", computed in {config.dtype} below its head"
+    return (small if config.net == "small" else config.net) + precision
+
+
+def protocol_of(length: Length, batch_size: int) -> Protocol:
+    """Return the protocol of equally many steps per batch, whatever its size, not validated."""
+    chunk = int(np.gcd(length.first, length.later))
+    return Protocol(
+        epochs=length.later // chunk,
+        first_epochs=length.first // chunk,
+        batch_size=batch_size,
+        epoch_steps=chunk,
+        select="last",
+        evaluation_batch=128,
+    )
+
+
+def core50_begin(
+    config: Base, course: Course, classes: int, tasks: int, on_features: bool = False
+) -> Callable[[Method, RunData], tuple[Setup, Needs]]:
+    """Return what strategies are made from: softmax over all classes, SGD with momentum and decay.
+
+    Args:
+      config: of the benchmark.
+      course: of the batches.
+      classes: number at the level.
+      tasks: number in a sequence.
+      on_features: every method learns a head on features in the frames' place.
+    """
+
+    def begin(method: Method, data: RunData) -> tuple[Setup, Needs]:
+        shared: Shared = data.shared
+        frozen = on_features or method.trains == "head"
+        optimizer = optax.chain(
+            optax.add_decayed_weights(WEIGHT_DECAY),
+            optax.sgd(shared.rate, momentum=MOMENTUM),
+            scale_layers(1.0 if frozen else course.whole_rate),
+        )
+        net = (make_head if frozen else make_net)(config, classes)
+        drawn = flax_setup(net, shared.frames, fixed_test_objective(classes), optimizer)
+
+        def init(key: Array) -> tuple[PyTree, PyTree]:
+            params, batch_stats = drawn.init(key)
+            return {**params, **shared.layers}, batch_stats
+
+        setup = drawn._replace(
+            init=init, task_rate=lambda number: jnp.where(number == 0, 1.0, shared.later_factor)
+        )
+        return setup, Needs(
+            tasks,
+            classes,
+            EXEMPLARS,
+            importance_samples=IMPORTANCE_SAMPLES,
+            gain=course.gain,
+            replay_batch_size=getattr(config, "replay_batch_size", None),
+        )
+
+    return begin

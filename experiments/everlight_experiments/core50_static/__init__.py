@@ -1,0 +1,1 @@
+"""The static benchmark of CORe50: all training sessions at once."""

@@ -1,0 +1,28 @@
+"""Fusion of successive frames against a loop over recordings."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from everlight.metrics.frame_fusion import fuse_adjacent, fused_accuracies
+
+
+@given(st.integers(1, 9), st.lists(st.integers(1, 6), min_size=1, max_size=4))
+def test_fusion_sums_what_came_just_before_in_the_recording(window, lengths):
+    recording = np.repeat(np.arange(len(lengths)), lengths)
+    confidence = np.random.default_rng(sum(lengths)).random((len(recording), 3))
+    found = fuse_adjacent(confidence, recording, window)
+    for place, own in enumerate(recording):
+        expected = np.zeros(3)
+        for before in range(max(0, place - window + 1), place + 1):
+            if recording[before] == own:
+                expected += confidence[before]
+        np.testing.assert_allclose(found[place], expected, atol=1e-12)
+
+
+def test_accuracy_is_that_of_the_summed_confidences():
+    """The second frame alone is wrong; with the first one's confidence it is right."""
+    confidence = np.array([[0.9, 0.1], [0.4, 0.6], [0.2, 0.8]])
+    labels, recording = np.array([0, 0, 1]), np.array([0, 0, 1])
+    found = fused_accuracies(confidence, labels, recording, (1, 2))
+    np.testing.assert_allclose(found, [2 / 3, 1.0])
