@@ -2,65 +2,45 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
-from jaxtyping import Float
-from jaxtyping import Int
-from everlight.continual import Samples
-from everlight.continual import SequenceResult
-from everlight.continual import Setup
-from everlight.continual import StoredImages
-from everlight.continual import TaskSequence
-from everlight.continual.registry import Method
-from everlight.continual.registry import Needs
-from everlight.metrics.open_set import OpenSet
-from everlight.metrics.open_set import open_set_scores
-from everlight.scenarios.core50 import RUNS
-from everlight.scenarios.core50 import TEST_SESSIONS
-from everlight.scenarios.core50 import Level
-from everlight.scenarios.core50 import core50
+from jaxtyping import Array, Float, Int
+
+from everlight.continual import Samples, SequenceResult, Setup, StoredImages, TaskSequence
+from everlight.continual.registry import Method, Needs
+from everlight.metrics.open_set import OpenSet, open_set_scores
+from everlight.scenarios.core50 import RUNS, TEST_SESSIONS, Level, core50
 from everlight.trees import checksums_of
 from everlight_data.errors import DataError
-from everlight_data.images.core50 import Core50
-from everlight_data.images.core50 import category_of
-from everlight_data.images.core50_frames import thin_test
-from everlight_data.images.core50_frames import thinned
+from everlight_data.images.core50 import Core50, category_of
+from everlight_data.images.core50_frames import thin_test, thinned
 from everlight_data.images.image_set import ImageSet
 from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.continual.benchmark import Benchmark
-from everlight_experiments.continual.benchmark import Metric
-from everlight_experiments.continual.benchmark import RunData
-from everlight_experiments.continual.benchmark import Trained
-from everlight_experiments.continual.benchmark import Use
-from everlight_experiments.continual.parts import load_features
-from everlight_experiments.continual.parts import stored_features
-from everlight_experiments.core50.config import GRIDS
-from everlight_experiments.core50.config import Base
-from everlight_experiments.core50.config import Config
-from everlight_experiments.core50.config import Length
-from everlight_experiments.core50.config import Scenario
-from everlight_experiments.core50.start import MOMENTUM
-from everlight_experiments.core50.start import WEIGHT_DECAY
-from everlight_experiments.core50.start import Beginning
-from everlight_experiments.core50.start import Course
-from everlight_experiments.core50.start import Shared
-from everlight_experiments.core50.start import begin_with
-from everlight_experiments.core50.start import check_net
-from everlight_experiments.core50.start import core50_begin
-from everlight_experiments.core50.start import load_frames
-from everlight_experiments.core50.start import net_note
-from everlight_experiments.core50.start import protocol_of
-from everlight_experiments.core50.start import trunk_features
+from everlight_experiments.continual.benchmark import Benchmark, Metric, RunData, Trained, Use
 from everlight_experiments.continual.outcome import BY_TASK
+from everlight_experiments.continual.parts import load_features, stored_features
 from everlight_experiments.continual.pretraining import FrozenFeatures
+from everlight_experiments.core50.config import GRIDS, Base, Config, Length, Scenario
+from everlight_experiments.core50.start import (
+    MOMENTUM,
+    WEIGHT_DECAY,
+    Beginning,
+    Course,
+    Shared,
+    begin_with,
+    check_net,
+    core50_begin,
+    load_frames,
+    net_note,
+    protocol_of,
+    trunk_features,
+)
 
 VALIDATION_SESSIONS = (0, 1, 3, 4, 7, 8), (5, 10)
 """Training and test sessions of the validation seeds; all are training sessions."""

@@ -5,47 +5,42 @@ import zlib
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array
-from jaxtyping import Float
-from jaxtyping import PyTree
-from everlight.continual import Protocol
-from everlight.continual import Setup
-from everlight.continual import StoredImages
-from everlight.continual import fixed_test_objective
-from everlight.continual import flax_setup
-from everlight.continual.registry import Method
-from everlight.continual.registry import Needs
-from everlight.models.caffe_nets import BGR_MEAN
-from everlight.models.caffe_nets import CAFFE_HEAD
-from everlight.models.caffe_nets import VGG_HEAD
-from everlight.models.caffe_nets import LinearClassifier
-from everlight.models.caffe_nets import MidCaffeNet
-from everlight.models.caffe_nets import MidVGG
-from everlight.models.caffe_nets import scale_layers
-from everlight.models.caffe_nets import with_weights
+from jaxtyping import Array, Float, PyTree
+
+from everlight.continual import Protocol, Setup, StoredImages, fixed_test_objective, flax_setup
+from everlight.continual.registry import Method, Needs
+from everlight.models.caffe_nets import (
+    BGR_MEAN,
+    CAFFE_HEAD,
+    VGG_HEAD,
+    LinearClassifier,
+    MidCaffeNet,
+    MidVGG,
+    scale_layers,
+    with_weights,
+)
 from everlight.models.small_cnn import SmallCNN
-from everlight_data.errors import DataError
-from everlight_data.errors import MissingDataError
-from everlight_data.images.as_inputs import store_images
+from everlight_data.errors import DataError, MissingDataError
 from everlight_data.images.caffe_weights import load_caffe_weights
 from everlight_data.images.core50 import Core50
 from everlight_data.images.core50_frames import load_release
-from everlight_data.procedural.core50 import WORLD
-from everlight_data.procedural.core50 import load_procedural_core50
+from everlight_data.procedural.core50 import WORLD, load_procedural_core50
 from everlight_data.procedural.world import load_procedural
 from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.core50.config import Base
 from everlight_experiments.continual.benchmark import RunData
-from everlight_experiments.continual.pretraining import FrozenFeatures
-from everlight_experiments.continual.pretraining import Layers
-from everlight_experiments.continual.pretraining import frozen_features
-from everlight_experiments.continual.pretraining import pretrained
-from everlight_experiments.core50.config import Length
+from everlight_experiments.continual.pretraining import (
+    FrozenFeatures,
+    Layers,
+    frozen_features,
+    pretrained,
+)
+from everlight_experiments.core50.config import Base, Length
 
 OTHER_WORLD = 1_000
 """Number added to the seed of the world whose objects the small network is pretrained on."""
