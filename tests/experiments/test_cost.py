@@ -12,7 +12,7 @@ from everlight.continual.registry import METHODS, Needs
 from everlight_data.errors import DataError, MissingDataError
 from everlight_experiments import cost
 from everlight_experiments.continual.benchmark import RunData, own_data
-from tests.contracts.test_strategies import (
+from tests.contracts.strategies import (
     CLASSES,
     DATA,
     KEY,
