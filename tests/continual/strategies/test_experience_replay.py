@@ -25,6 +25,7 @@ from tests.continual.small_net import (
     assert_trees_close,
     batch_gradient,
     batch_of,
+    compiled,
     run_tasks,
     samples_of,
     small_learner,
@@ -33,7 +34,7 @@ from tests.continual.small_net import (
 )
 
 SETUP = small_setup()
-STRATEGY = experience_replay(SETUP, buffer_size=8)
+STRATEGY = compiled(experience_replay(SETUP, buffer_size=8))
 TASK = task_of(1, [2, 3], samples_of([2, 3]))
 BATCH = batch_of([2, 8, 3, 20], [1, 1, 1, 0])
 ACTIVE = np.arange(CLASSES) < 4
@@ -88,7 +89,7 @@ def test_with_an_empty_memory_the_batch_itself_fills_up_at_weight_0():
 
 def test_what_arrives_enters_at_every_step_and_what_is_replayed_does_not():
     """Two epochs of seven samples into 20 slots; a sample of weight 0 never arrives."""
-    strategy = experience_replay(SETUP, buffer_size=20)
+    strategy = compiled(experience_replay(SETUP, buffer_size=20))
     rounds = [BATCH, batch_of([9, 14, 15, 21]), BATCH, batch_of([9, 14, 15, 21])]
     task = task_of(0, [2, 3], samples_of([2, 8, 3, 9, 14, 15, 21]))
     ((memory, _),) = run_tasks(SETUP, strategy, [(task, rounds)])

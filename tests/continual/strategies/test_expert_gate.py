@@ -26,6 +26,7 @@ from tests.continual.small_net import (
     batch_of,
     begin,
     classes_mask,
+    compiled,
     cross_entropy_gradients,
     descend,
     filled,
@@ -306,6 +307,6 @@ def test_experts_are_kept_as_their_tasks_left_them():
 
 def test_as_many_hidden_units_as_features_are_refused():
     setup = small_setup()
-    strategy = expert_gate(setup, 3, lambda inputs: inputs, hidden=3)
+    strategy = compiled(expert_gate(setup, 3, lambda inputs: inputs, hidden=3))
     with pytest.raises(ValueError, match="hidden=3 of 3 features; an autoencoder needs fewer"):
         strategy.init(jax.random.key(0), small_learner(setup, [0]))
