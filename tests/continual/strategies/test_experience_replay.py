@@ -144,10 +144,11 @@ def test_online_without_boundaries_who_replays_knows_the_first_classes_at_the_en
         return setup, STREAM[name](setup)
 
     keys = jax.random.split(jax.random.key(0), 6)
-    run = jax.jit(
-        jax.vmap(lambda key: run_sequence(Run(build, online_protocol(), data, sequence, key)))
-    )
-    result = run(keys)
+
+    def run(key):
+        return run_sequence(Run(build, online_protocol(), data, sequence, key))
+
+    result = jax.jit(lambda keys: jax.lax.map(run, keys))(keys)
     first = np.asarray(result.evaluation.class_incremental)[:, -1, 0].mean()
     assert (first < 0.15) if name == "naive" else (first > 0.4)
     assert np.all(result.learner.seen)

@@ -154,9 +154,15 @@ def train_by_hand(start, steepest=STEEPEST, backward=slope_in_float64):
     return after
 
 
+@functools.cache
+def after_tasks():
+    """Memory and learner after each of the two tasks."""
+    return run_tasks(SETUP, STRATEGY, SEQUENCE, SEED)
+
+
 def test_two_tasks_done_again_in_float64():
     """Gradients by finite differences, compensation and masks as the paper writes them."""
-    found = run_tasks(SETUP, STRATEGY, SEQUENCE, SEED)
+    found = after_tasks()
     # The key that `begin_state` gives.
     key = sequence_keys(jax.random.key(SEED)).memory
     start = STRATEGY.init(key, found[0][1]).embeddings
@@ -198,7 +204,7 @@ def test_units_used_after_training_are_those_of_the_greatest_gates():
 
 
 def test_told_a_task_its_gates_answer():
-    memory, learner = run_tasks(SETUP, STRATEGY, SEQUENCE)[-1]
+    memory, learner = after_tasks()[-1]
     params = {name: np.asarray(leaf, float) for name, leaf in flat(learner.params).items()}
     inputs = jnp.asarray(DATA, jnp.float32)
     for task in range(2):

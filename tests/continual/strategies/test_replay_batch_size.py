@@ -153,8 +153,11 @@ TRAININGS = {
 STREAM = np.array([i for i in range(40) if LABELS[i] in SEEN])[:24].reshape(6, BATCH)
 
 
-@pytest.mark.parametrize("size", [None, 2, 12])
-@pytest.mark.parametrize("name", TRAININGS)
+@pytest.mark.parametrize(
+    ("name", "size"),
+    # The classes of a loss are the same whatever the size.
+    [(n, size) for n in TRAININGS for size in (None, 2, 12) if size == 2 or "outputs" not in n],
+)
 def test_six_steps_done_again_in_float64(name, size):
     """From an empty memory; while it holds fewer than are asked for, all of it is drawn.
 
