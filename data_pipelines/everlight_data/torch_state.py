@@ -15,7 +15,8 @@ import numpy as np
 
 from everlight_data.arrays import MAX_DIMENSIONS
 from everlight_data.files import read_bytes, refusing
-from everlight_data.unpickle import Foreign, load_restricted
+from everlight_data.pickle_machine import Foreign
+from everlight_data.unpickle import load_restricted
 
 MAX_BYTES = 4_000_000_000
 """Limit on the size of a file."""

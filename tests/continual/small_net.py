@@ -94,16 +94,27 @@ def task_of(number, classes, train):
 def run_tasks(setup, strategy, tasks, seed=0):
     """Drives the engine's step over `(Task, [Batch])`; memory and learner after each task."""
     memory, learner = untrained(setup, strategy, seed)
+    start = jax.jit(functools.partial(begin, setup, strategy))
     step = jax.jit(functools.partial(train_step, setup, strategy))
+    end = strategy.end_task and jax.jit(strategy.end_task)
     after = []
     for task, batches in tasks:
-        memory, learner = begin(setup, strategy, memory, learner, task)
+        memory, learner = start(memory, learner, task)
         for number, batch in enumerate(batches):
             memory, learner, _ = step(memory, learner, batch, task, jax.random.key(number))
-        if strategy.end_task is not None:
-            memory, learner = strategy.end_task(memory, learner, task, jax.random.key(3))
+        if end is not None:
+            memory, learner = end(memory, learner, task, jax.random.key(3))
         after.append((memory, learner))
     return after
+
+
+def compiled(strategy):
+    """The strategy with one program per function; called bare, a function is one per operation."""
+    names = ("init", "begin_task", "grads", "end_task", "before_evaluation", "predict")
+    functions = {name: getattr(strategy, name) for name in names}
+    return strategy._replace(
+        **{name: jax.jit(each) for name, each in functions.items() if each is not None}
+    )
 
 
 def untrained(setup, strategy, seed=0):

@@ -13,8 +13,8 @@ from jax.sharding import AxisType
 from everlight.continual import Runs, drive_runs, naive, run_sequence, train
 from everlight.continual.engine.run import Run
 from everlight.models import MLP
+from tests.contracts.strategies import STRATEGIES, TASKS, build_with, some_now
 from tests.contracts.test_random_keys import DATA, LABELS, PROTOCOL, SEQUENCE
-from tests.contracts.test_strategies import STRATEGIES, TASKS, build_with, some_now
 from tests.driving import drive_run
 
 RBG = ("rbg", "unsafe_rbg")

@@ -13,8 +13,8 @@ from everlight.continual.engine.sequence import run_sequence
 from everlight.continual.engine.tasks import begin_state, begin_task, end_task, learn_epochs
 from everlight.scenarios.class_incremental import class_incremental, equal_tasks
 from tests.continual.key_use import KeyUse
-from tests.contracts.test_strategies import CLASSES, STRATEGIES, TASKS, some_now
-from tests.contracts.test_strategies import build_with as contract_build
+from tests.contracts.strategies import CLASSES, STRATEGIES, TASKS, some_now
+from tests.contracts.strategies import build_with as contract_build
 
 LABELS = np.repeat(np.arange(CLASSES), 6)
 TEST = np.arange(CLASSES)

@@ -6,78 +6,21 @@ import io
 import json
 import shutil
 import tarfile
-import zipfile
-from collections import namedtuple
 from pathlib import Path
 
 import imagecodecs
 import numpy as np
 import pytest
 import scipy.io
-from scipy.ndimage import gaussian_filter
 
-from everlight_data import preparing
-from everlight_data.color.nus import load_same_scene_pairs
-from everlight_data.color.s20 import load_s20
-from everlight_data.color.thumbnails_release import NUS_FOLDERS, same_scenes
 from everlight_data.data_sets import DATA_SETS
 from everlight_data.errors import DataError
-from everlight_data.facts import releases
-from everlight_data.facts.vrd import PREDICATES
-from everlight_data.facts.word_vectors import load_word_vectors
 from everlight_data.images import cifar100, tiny_imagenet_release
 from everlight_data.images.core50 import load_core50
 from everlight_data.images.tiny_imagenet import load_tiny_imagenet_32
-from everlight_data.locations import data_root
-from everlight_data.preparing import MANIFEST, Original, copies, prepare_files
+from everlight_data.preparing import Original
 from everlight_experiments import cli
-
-
-@pytest.fixture(scope="module")
-def at_hand():
-    """`at_hand("s20_two_camera/...")` is real data, wherever a test makes EVERLIGHT_DATA point."""
-    outside = data_root()
-
-    def find(relative):
-        if outside is None or not (outside / relative).exists():
-            pytest.skip(f"{relative} is needed below EVERLIGHT_DATA")
-        return outside / relative
-
-    return find
-
-
-@pytest.fixture
-def root(tmp_path, monkeypatch):
-    place = tmp_path / "data"
-    monkeypatch.setenv("EVERLIGHT_DATA", str(place))
-    return place
-
-
-def prepare(root, name, source):
-    """As the command does, but that sources made in tests are not the originals."""
-    data = DATA_SETS[name]._replace(original=None)
-    data.prepare(source, root / data.folder, data, False)
-    return root / data.folder
-
-
-def arrays(path):
-    with np.load(path) as found:
-        return {name: found[name] for name in found.files}
-
-
-def assert_same_arrays(path, expected, names=None):
-    found, wanted = arrays(path), arrays(expected)
-    for name in names or wanted:
-        np.testing.assert_array_equal(found[name], wanted[name])
-        assert found[name].dtype == wanted[name].dtype
-
-
-def zipped(path, files):
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, content in files.items():
-            archive.writestr(name, content)
-    return path
-
+from tests.data_pipelines.prepared import arrays, assert_same_arrays, prepare, zipped
 
 # ---- Spectra
 
@@ -134,87 +77,6 @@ def test_the_published_texts_at_hand_give_what_is_at_hand(root, at_hand):
     cli.main(["data", "prepare", "illuminants", str(published)])
     name = "sfu_illuminants/measured_with_sources.illum.npy"
     np.testing.assert_array_equal(np.load(root / name), np.load(at_hand(name)))
-
-
-# ---- Colour images
-
-
-@pytest.fixture
-def thumbnails(tmp_path, rng):
-    """Two images a camera, as the repository has them; one camera's are another shape's numbers."""
-    for camera, folder in {**NUS_FOLDERS, "b": "Cube+"}.items():
-        for name in (f"{camera}_0002", f"{camera}_0001"):
-            image = rng.random((64, 64, 3)).astype(np.float32)
-            image[3, 5] = 0
-            for part, array in (
-                ("data", image / image.max()),
-                ("labels", np.array([0.3, 0.5, 0.2])),
-            ):
-                path = tmp_path / "clone" / "dataset" / folder / f"numpy_{part}" / f"{name}.npy"
-                path.parent.mkdir(parents=True, exist_ok=True)
-                np.save(path, array)
-    return tmp_path / "clone"
-
-
-def test_thumbnails_keep_their_numbers_to_16_bits_and_their_lights(root, thumbnails):
-    nus = prepare(root, "nus-thumbnails", thumbnails)
-    assert {path.stem for path in nus.glob("*.npz")} == set(NUS_FOLDERS)
-    found = arrays(nus / "SonyA57.npz")
-    assert found["names"].tolist() == ["SonyA57_0001", "SonyA57_0002"]
-    published = np.load(thumbnails / "dataset/NUS-Sony/numpy_data/SonyA57_0002.npy")
-    np.testing.assert_allclose(found["images_u16"][1] / 65535, published, atol=0.5001 / 65535)
-    np.testing.assert_allclose(found["illuminant_rgb"] * np.sqrt(0.38), [[0.3, 0.5, 0.2]] * 2)
-    cube = arrays(prepare(root, "cube-plus-thumbnails", thumbnails) / "Canon550D.npz")
-    np.testing.assert_array_equal(cube["illuminant_rgb"], [[0.3, 0.5, 0.2]] * 2)
-
-
-def test_pairs_of_one_scene_are_found_by_their_neighbours_too(rng):
-    """Two stretches of twelve scenes in another order, by a camera of other exposure and noise."""
-
-    def draw(count):
-        drawn = gaussian_filter(rng.random((count, 64, 64, 3)), (0, 4, 4, 0))
-        return np.clip((drawn - 0.5) * 10 + 0.5, 0.02, 1)
-
-    main = draw(25)
-    main[:, :8, :8] = 0
-    order = [*range(12, 24), *range(12)]
-    second = main[order] * 0.4 + 0.02 * rng.random((24, 64, 64, 3))
-    second = np.concatenate([second, draw(2)])
-    places, alike = same_scenes(main, second)
-    found = {tuple(pair) for pair in places.tolist()}
-    assert found <= {(order[j], j) for j in range(24)}
-    assert len(found) >= 22  # At the ends of stretches there are few neighbours.
-    # Without noise the exposure alone changes little, and nothing in who is whose partner.
-    places, unchanged = same_scenes(main, main * 0.4)
-    np.testing.assert_array_equal(places, np.stack([np.arange(25)] * 2, axis=1))
-    assert alike.max() < 0.95 < unchanged.min()
-
-
-def test_pairs_are_nearly_those_at_hand(at_hand):
-    """The list at hand was made by another similarity, and 10 of its 172 are not found."""
-    folder = at_hand("nus8_64x64/NikonD5200.npz").parent
-    main, second = (arrays(folder / f"{camera}.npz") for camera in ("NikonD5200", "Canon1DsMkIII"))
-    own = np.char.startswith(main["names"], "NikonD5200")
-    images = (main["images_u16"][own] / 65535, second["images_u16"] / 65535)
-    places, _ = same_scenes(*images)
-    found = {(main["names"][own][i], second["names"][j]) for i, j in places}
-    listed = load_same_scene_pairs(folder)
-    expected = set(zip(listed.main, listed.second, strict=True))
-    assert len(found & expected) >= 160
-    assert len(found - expected) <= 3
-
-
-def test_a_thumbnail_without_its_light_is_named(root, thumbnails):
-    (thumbnails / "dataset/NUS-Fuji/numpy_labels/FujifilmXM1_0002.npy").unlink()
-    with pytest.raises(DataError, match=r"NUS-Fuji/numpy_labels/FujifilmXM1_0002\.npy"):
-        prepare(root, "nus-thumbnails", thumbnails)
-
-
-def test_s20_is_what_its_owners_published(root, at_hand):
-    folder = at_hand("s20_two_camera/Metadata_Image_Pairs.zip").parent
-    cli.main(["data", "prepare", "s20", str(folder)])
-    for found, expected in zip(load_s20(), load_s20(folder), strict=True):
-        np.testing.assert_array_equal(found, expected)
 
 
 # ---- Image sets
@@ -310,195 +172,7 @@ def test_core50_is_prepared_by_the_same_command(root, tmp_path, capsys):
     np.testing.assert_array_equal(images[:, 5, 5, 1], [0, 1, 2])
 
 
-# ---- Facts
-
-
-def test_the_owners_annotations_give_the_same_facts(root, tmp_path, at_hand):
-    path = at_hand("vrd_spo_facts/vrd_annotations.zip")
-    with zipfile.ZipFile(path) as archive:
-        members = {
-            f"json_dataset/{name.split('/')[-1]}": archive.read(name)
-            for name in archive.namelist()
-            if "annotations_" in name or name.startswith("all/")
-        }
-    prepare(root, "vrd", zipped(tmp_path / "json_dataset.zip", members))
-    assert_same_annotations(root / "vrd_spo_facts" / path.name, path)
-
-
-def assert_same_annotations(found, expected):
-    with zipfile.ZipFile(found) as one, zipfile.ZipFile(expected) as other:
-        for name in one.namelist():
-            assert json.loads(one.read(name)) == json.loads(other.read(name))
-        assert len(one.namelist()) == 3
-
-
-ANNOTATIONS = {
-    **dict.fromkeys(("annotations_train.json", "annotations_test.json"), "{}"),
-    "objects.json": json.dumps(["traffic light", "dog"]),
-    "predicates.json": json.dumps(PREDICATES),
-}
-
-
-def word2vec(path, vectors):
-    content = f"{len(vectors)} {len(next(iter(vectors.values())))}\n".encode()
-    for word, vector in vectors.items():
-        content += word.encode() + b" " + np.asarray(vector, "<f4").tobytes()
-    path.write_bytes(content)
-    return path
-
-
-def test_other_predicates_are_refused(root, tmp_path):
-    source = zipped(tmp_path / "a.zip", ANNOTATIONS | {"predicates.json": '["on"]'})
-    with pytest.raises(DataError, match="does not list the 70 predicates"):
-        prepare(root, "vrd", source)
-
-
-def test_names_of_several_words_lie_between_them(root, tmp_path, rng):
-    prepare(root, "vrd", zipped(tmp_path / "json_dataset.zip", ANNOTATIONS))
-    words = {word for name in PREDICATES for word in name.split()} - {"of", "to"}
-    vectors = {word: rng.normal(size=4) * rng.uniform(1, 5) for word in {*words, "light", "dog"}}
-    vectors["traffic"] = 7 * np.array([1.0, 0, 0, 0])
-    vectors["light"] = 3 * np.array([0, 1.0, 0, 0])
-    source = word2vec(tmp_path / "news.bin", vectors)
-    path = prepare(root, "vrd-vectors", source) / "vrd_word_embeddings.npz"
-    names = ["traffic light", "dog", "adjacent to"]
-    found = load_word_vectors(path, names).vectors
-    np.testing.assert_allclose(found[0], [np.sqrt(0.5), np.sqrt(0.5), 0, 0], rtol=1e-6)
-    for row, word in ((1, "dog"), (2, "adjacent")):
-        expected = vectors[word] / np.linalg.norm(vectors[word])
-        np.testing.assert_allclose(found[row], expected, rtol=1e-5)
-
-
-def test_names_made_of_words_at_hand_have_the_vectors_at_hand(root, tmp_path, at_hand):
-    table = arrays(at_hand("vrd_spo_facts/vrd_word_embeddings.npz"))
-    own = {
-        name: vector
-        for kind in ("objects", "predicates")
-        for name, vector in zip(table[kind].tolist(), table[f"{kind}_gnews"], strict=True)
-    }
-    names = [name for name in own if " " in name and all(word in own for word in name.split())]
-    assert len(names) >= 2
-    prepare(
-        root,
-        "vrd",
-        zipped(
-            tmp_path / "a.zip",
-            ANNOTATIONS | {"objects.json": json.dumps(table["objects"].tolist())},
-        ),
-    )
-    # Words that only names of several words have get any vector.
-    missing = {word for name in own for word in name.split()} - set(own)
-    scaled = {name: 2.5 * vector for name, vector in own.items() if " " not in name}
-    source = word2vec(tmp_path / "n.bin", scaled | dict.fromkeys(missing, own["dog"]))
-    path = prepare(root, "vrd-vectors", source) / "vrd_word_embeddings.npz"
-    found = load_word_vectors(path, names).vectors
-    np.testing.assert_allclose(found, [own[name] for name in names], atol=2e-7)
-
-
-def test_glove_keeps_the_most_frequent_words(root, tmp_path, rng, monkeypatch):
-    monkeypatch.setattr(releases, "GLOVE_WORDS", 3)
-    vectors = rng.normal(size=(4, 50)).round(5)
-    lines = [
-        " ".join([word, *map(str, row)])
-        for word, row in zip(("the", ",", "naïve", "rare"), vectors, strict=True)
-    ]
-    source = zipped(tmp_path / "glove.6B.zip", {"glove.6B.50d.txt": "\n".join(lines), "b.txt": ""})
-    path = prepare(root, "glove", source) / "glove6b_50d_subset.npz"
-    found = load_word_vectors(path, ["naïve", "the"])
-    np.testing.assert_array_equal(found.vectors, vectors[[2, 0]].astype(np.float16))
-    assert arrays(path)["words"].tolist() == ["the", ",", "naïve"]
-
-
-# ---- The mechanism
-
-
-@pytest.fixture
-def two_files(tmp_path):
-    """A source of one file, and a recipe that counts what it makes of it."""
-    source = tmp_path / "source.txt"
-    source.write_bytes(b"content")
-    made = []
-
-    def recipe(published):
-        ((name, _),) = published.files()
-
-        def make(copy):
-            made.append(copy)
-            return published.read(name, 100) + copy.encode()
-
-        return {copy: lambda copy=copy: make(copy) for copy in ("a", "b")}
-
-    def run():
-        return prepare_files(source, tmp_path / "out", recipe, "Get it again.", 1000)
-
-    return run, made, tmp_path / "out"
-
-
-def test_what_is_whole_is_not_made_again(two_files):
-    run, made, folder = two_files
-    assert run() == ["a", "b"]
-    assert run() == []
-    assert made == ["a", "b"]
-    entry = json.loads((folder / MANIFEST).read_text())["files"]["b"]
-    digest = hashlib.sha256(b"contentb").hexdigest()
-    assert entry == {"bytes": 8, "sha256": digest, "source": "source.txt"}
-    (folder / "a").write_bytes(b"contentA")
-    (folder / "b").unlink()
-    assert run() == ["a", "b"]
-    assert (folder / "a").read_bytes() == b"contenta"
-
-
-def test_stopped_it_goes_on_with_what_is_not_made(two_files, monkeypatch):
-    run, made, folder = two_files
-    write = preparing._write_manifest
-
-    def stop(*arguments):
-        write(*arguments)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(preparing, "_write_manifest", stop)
-    with pytest.raises(KeyboardInterrupt):
-        run()
-    monkeypatch.setattr(preparing, "_write_manifest", write)
-    (folder / "b.unfinished").write_bytes(b"half")
-    assert run() == ["b"]
-    assert made == ["a", "b"]
-    assert {path.name for path in folder.iterdir()} - {".lock"} == {"a", "b", MANIFEST}
-
-
-def test_a_disk_that_is_too_small_is_told_before_anything_is_made(two_files, monkeypatch):
-    run, made, _ = two_files
-    usage = namedtuple("usage", "free")
-    monkeypatch.setattr("shutil.disk_usage", lambda folder: usage(1_000_500))
-    with pytest.raises(DataError, match=r"out: 1\.0 MB are needed in .*out, but 1\.0 MB are free"):
-        run()
-    assert made == []
-
-
-def test_a_damaged_manifest_is_named(two_files):
-    run, _, folder = two_files
-    run()
-    (folder / MANIFEST).write_text("{")
-    with pytest.raises(DataError, match=r"manifest\.json is damaged.*Delete it and prepare again"):
-        run()
-
-
-@pytest.mark.parametrize(
-    ("original", "message"),
-    [
-        (Original(8, "0" * 64), "has 7 bytes, expected 8: it is truncated or another file"),
-        (Original(7, "0" * 64), "has sha256 ed7002b4.*, expected 0000.*: it is damaged"),
-        (Original(7, "0" * 32), "has md5 9a0364b9.*, expected 0000.*: it is damaged"),
-    ],
-)
-def test_another_file_than_the_published_one_is_refused(two_files, tmp_path, original, message):
-    with pytest.raises(DataError, match=message):
-        prepare_files(
-            tmp_path / "source.txt", tmp_path / "out", copies(99, {}), "Again.", 9, original
-        )
-    with pytest.raises(DataError, match=message):
-        prepare_files(tmp_path, tmp_path / "out", copies(99, {"source.txt": original}), "Again.", 9)
-    assert not list((tmp_path / "out").glob("*.txt"))
+# ---- The command
 
 
 @pytest.mark.parametrize("name", [name for name, data in DATA_SETS.items() if data.prepare])

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.data_pipelines.fuzz_readers import READERS
+from tests.data_pipelines.fuzzed_files import READERS
 
 CASES, SECONDS = 1_000, 1_200
 

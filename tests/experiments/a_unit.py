@@ -6,7 +6,7 @@ import numpy as np
 from everlight_experiments.common.many_runs import Unit, train_units
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import RunSettings
-from tests.contracts.test_strategies import DATA, KEY, PROTOCOL, SEQUENCE, build_with
+from tests.contracts.strategies import DATA, KEY, PROTOCOL, SEQUENCE, build_with
 
 
 def folder_in(path):

@@ -19,7 +19,7 @@ from everlight_experiments.common.interruption import (
 )
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import RunSettings
-from tests.contracts.test_strategies import PROTOCOL
+from tests.contracts.strategies import PROTOCOL
 from tests.experiments.a_unit import checkpoints_of
 
 

@@ -1,5 +1,7 @@
 """Many runs at once: each as if alone, whatever the chunks, the devices and its neighbours."""
 
+import json
+import os
 import subprocess
 import sys
 
@@ -111,73 +113,42 @@ def test_a_run_that_diverges_is_told_and_stops_no_other(driven):
         )
 
 
-def test_over_two_devices_it_is_what_it_is_on_one(driven):
-    """Three runs on two devices, so that one has a run more, in a process that has two; then
-    each run on both devices, which share its batches."""
-    code = (
-        "import jax; jax.config.update('jax_num_cpu_devices', 2)\n"
-        "import numpy as np\n"
-        "from tests.continual.engine.test_runs import runs_mesh, some_runs, states\n"
-        "assert len(jax.devices()) == 2\n"
-        "last = states(some_runs())[-1]\n"
-        "again = states(some_runs(), state=states(some_runs())[2])[-1]\n"
-        "jax.tree.map(np.testing.assert_array_equal, last, again)\n"
-        "shared = states(some_runs(), mesh=runs_mesh(data=2))[-1]\n"
-        "for each in (last, shared):\n"
-        "    print(*np.asarray(each.result.losses).ravel().tolist())\n"
+@pytest.fixture(scope="module")
+def two_devices():
+    """What a process with two devices found, all of it in one, since each starts JAX anew."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.continual.engine.two_devices"],
+        env=os.environ | {"JAX_NUM_CPU_DEVICES": "2"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    losses = np.array(done.stdout.split(), float).reshape(2, 3, 3, 5)
-    np.testing.assert_allclose(losses[0], driven[-1].result.losses, atol=1e-5)
-    np.testing.assert_allclose(losses[1], driven[-1].result.losses, atol=1e-4)
+    return json.loads(done.stdout)
 
 
-def test_devices_do_not_wait_for_each_other_where_one_run_fills_two():
-    """A state of one run is cut out of two; cut leaf by leaf, streaming LDA's stood still."""
-    code = (
-        "import jax; jax.config.update('jax_num_cpu_devices', 2)\n"
-        "import optax\n"
-        "from tests.continual.engine.test_runs import *\n"
-        "from everlight.continual.engine.flax_setup import StoredImages, flax_setup\n"
-        "from everlight.continual.objectives.softmax import softmax_objective\n"
-        "from everlight.continual.strategies.streaming_lda import streaming_lda\n"
-        "from everlight.models import MLP\n"
-        "order, classes, width = np.arange(25).reshape(5, 5).tolist(), np.arange(25), 768\n"
-        "images = np.random.default_rng(0).normal(size=(2500, width)).astype(np.float32)\n"
-        "sequence = class_incremental(np.repeat(classes, 80), np.repeat(classes, 20), order, 25)\n"
-        "stored = StoredImages.of(jnp.asarray(images), jnp.zeros(width), jnp.ones(width))\n"
-        "def build(stored):\n"
-        "    head, descent = MLP(25, hidden=()), optax.sgd(0.01)\n"
-        "    setup = flax_setup(head, stored, softmax_objective(), descent)\n"
-        "    return setup, streaming_lda(setup)\n"
-        "protocol = Protocol(epochs=5, batch_size=32, select='last')\n"
-        "one = Runs.of(Run(build, protocol, stored, sequence, jax.random.key(0)))\n"
-        "print(len([0 for _ in drive_runs(one, chunk=1, mesh=runs_mesh())]))\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stdout.strip() == "25", done.stderr
+def test_over_two_devices_it_is_what_it_is_on_one(driven, two_devices):
+    """Three runs, so that one device has a run more; then each on both, which share its batches."""
+    apart, shared = two_devices["losses"]
+    np.testing.assert_allclose(apart, driven[-1].result.losses, atol=1e-5)
+    np.testing.assert_allclose(shared, driven[-1].result.losses, atol=1e-4)
 
 
-def test_runs_do_not_talk_to_each_other():
-    """The compiled program has no collective, whatever the number of devices."""
-    code = (
-        "import jax; jax.config.update('jax_num_cpu_devices', 4)\n"
-        "from everlight.continual.engine import runs as engine\n"
-        "from tests.continual.engine.test_runs import *\n"
-        "mesh, many = runs_mesh(), some_runs()\n"
-        "rows = many.sequence, many.key, many.own\n"
-        "four = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf[:1]]), rows)\n"
-        "begin, learn = (\n"
-        "    engine._program(build, PROTOCOL, join, mesh, part)\n"
-        "    for part in (engine.begin_state, engine.learn_epochs)\n"
-        ")\n"
-        "state = begin(DATA, four)\n"
-        "text = learn.lower(DATA, four, state, jnp.int32(2)).compile().as_text()\n"
-        "print(sum(word in text for word in ('all-reduce', 'all-gather', 'collective-permute')))\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stdout.strip() == "0", done.stderr
+def test_devices_do_not_wait_for_each_other_where_one_run_fills_two(two_devices):
+    assert two_devices["epochs"] == 25
+
+
+def test_runs_do_not_talk_to_each_other(two_devices):
+    """The compiled program has no collective."""
+    assert two_devices["collectives"] == []
+
+
+@pytest.mark.parametrize(("data", "shape"), [(1, [2]), (2, [1, 2])])
+def test_the_compiler_shards_over_every_axis_of_the_mesh(two_devices, data, shape):
+    """Axes are not explicit, for which every function of a network would have to name shardings."""
+    found = two_devices["sharded"][data - 1]
+    assert found == [12, ["Auto"] * len(shape), shape]
 
 
 def test_a_chunk_of_nothing_is_refused():
@@ -188,23 +159,6 @@ def test_a_chunk_of_nothing_is_refused():
 def test_devices_that_cannot_be_shared_are_refused():
     with pytest.raises(ValueError, match="data=2 of 1 devices; give a divisor"):
         runs_mesh(jax.devices()[:1], data=2)
-
-
-@pytest.mark.parametrize("data", [1, 2])
-def test_the_compiler_shards_over_every_axis_of_the_mesh(data):
-    """Axes are not explicit, for which every function of a network would have to name shardings."""
-    code = (
-        "import jax; jax.config.update('jax_num_cpu_devices', 2)\n"
-        "import jax.numpy as jnp\n"
-        "from everlight.meshes import runs_mesh, shard_batch\n"
-        f"mesh = runs_mesh(data={data})\n"
-        "with jax.set_mesh(mesh):\n"
-        "    print(jax.jit(lambda rows: shard_batch(rows).sum())(jnp.ones((4, 3))))\n"
-        "print(*{kind.name for kind in mesh.axis_types}, *mesh.devices.shape)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    shape = {1: "2", 2: "1 2"}[data]
-    assert done.stdout.split("\n")[:2] == ["12.0", f"Auto {shape}"], done.stderr
 
 
 def test_a_single_run_is_given_as_runs_of_one():

@@ -31,6 +31,7 @@ from tests.continual.small_net import (
     assert_trees_close,
     batch_gradient,
     batch_of,
+    compiled,
     samples_of,
     small_learner,
     small_setup,
@@ -107,7 +108,7 @@ def memory_of(index, slots=8):
 KEY = jax.random.key(7)
 KEY_DATA = jax.random.key_data(KEY)
 SETUP = small_setup()
-STRATEGY = agem(SETUP, exemplars_per_class=2)
+STRATEGY = compiled(agem(SETUP, exemplars_per_class=2))
 
 
 @jax.jit
@@ -197,7 +198,7 @@ def test_the_memory_joins_no_epoch_and_fills_when_a_task_ends():
 
 # Classes 0, 1 and 4 were known before, 2 and 3 are new, 5 is still to come; many labels a sample.
 BINARY = binary_setup()
-APART = agem(BINARY, exemplars_per_class=2, labels=2, apart=True)
+APART = compiled(agem(BINARY, exemplars_per_class=2, labels=2, apart=True))
 NEW, KNOWN = np.isin(np.arange(CLASSES), [2, 3]), np.isin(np.arange(CLASSES), [0, 1, 4])
 PAIR_BATCH = labelled_batch([2, 3, 9, 27, 33, 5, 8], [1, 1, 1, 1, 1, 1, 0])
 

@@ -11,13 +11,13 @@ from everlight.continual.engine.tasks import take_task
 from everlight.continual.strategies.agem import agem
 from everlight.continual.strategies.balanced_replay import Exemplars, balanced_replay
 from everlight.scenarios.core50 import OBJECTS, TRAIN_SESSIONS, core50
-from tests.continual.small_net import samples_of, small_learner, small_setup, task_of
+from tests.continual.small_net import compiled, samples_of, small_learner, small_setup, task_of
 
 FRAMES, HELD = 6, 4
 # Six frames of every object in every one of eleven sessions.
 OBJECT, SESSION, _ = (leaf.reshape(-1) for leaf in np.indices((OBJECTS, 11, FRAMES)))
 SETUP = small_setup()
-STRATEGY = balanced_replay(SETUP, exemplars_per_class=HELD)
+STRATEGY = compiled(balanced_replay(SETUP, exemplars_per_class=HELD))
 
 
 def buffers_after(scenario):

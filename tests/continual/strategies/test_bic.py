@@ -36,6 +36,7 @@ from tests.continual.small_net import (
     START,
     assert_trees_close,
     classes_mask,
+    compiled,
     forward,
     run_tasks,
     small_learner,
@@ -57,7 +58,7 @@ from tests.continual.strategies.bic_second_task import (
 )
 
 SECOND = task_of(1, [2, 3], labelled([2, 8, 3, 9]))
-TWENTY = bic(SETUP, exemplars_per_class=20, labels=2)
+TWENTY = compiled(bic(SETUP, exemplars_per_class=20, labels=2))
 
 
 # Stage 1.
@@ -72,7 +73,7 @@ def test_stage_1_weighs_labels_and_the_old_network_by_the_number_of_their_classe
     )
     learner = small_learner(SETUP, np.flatnonzero(SEEN))
     memory = memory_with(strategy, OLD, KNOWN)
-    gradient, info = jax.jit(strategy.grads)(memory, learner, BATCH, SECOND, KEY)
+    gradient, info = strategy.grads(memory, learner, BATCH, SECOND, KEY)
     logits = SCALE * forward(START, KEPT, train=True)[2] + SHIFT
     soft = expit((SCALE * teacher_logits(OLD, KEPT) + SHIFT) / temperature)
     targets = targets_of(PAIRS[KEPT])
@@ -161,10 +162,10 @@ def test_a_task_ends_with_its_own_classes_corrected_from_what_left_training():
     """Of the uncorrected logits of evaluation; earlier corrections stay to the bit."""
     index = np.array([0, 1, 2, 3, 4, 8, 9, 12, 14, 18, 39, 39])
     held_out = labelled(index, mask=np.arange(12) < 10)
-    strategy = bic(SETUP, exemplars_per_class=20, labels=2, ridge=0.01)
+    strategy = compiled(bic(SETUP, exemplars_per_class=20, labels=2, ridge=0.01))
     memory = memory_with(strategy, START, KNOWN)._replace(held_out=held_out)
     learner = small_learner(SETUP, np.flatnonzero(SEEN), OLD)
-    after, same = jax.jit(strategy.end_task)(memory, learner, SECOND, KEY)
+    after, same = strategy.end_task(memory, learner, SECOND, KEY)
     logits = forward(OLD, index[:10])[2]
     loss = written_entropy(logits, targets_of(PAIRS[index[:10]]), NEW)
     (scale, shift), _ = written_fit(loss, 0.01)
@@ -191,10 +192,7 @@ def test_three_tasks_through_the_engine():
         (task_of(number, classes, labelled(index)), [labelled_batch(index)] * 2)
         for number, (classes, index) in enumerate(parts)
     ]
-    compiled = TWENTY._replace(
-        begin_task=jax.jit(TWENTY.begin_task), end_task=jax.jit(TWENTY.end_task)
-    )
-    (first, learner), (second, _), (third, _) = run_tasks(SETUP, compiled, tasks)
+    (first, learner), (second, _), (third, _) = run_tasks(SETUP, TWENTY, tasks)
     assert not np.any(first.held_out.mask)
     for leaf, value in zip(first.correction, (1, 0), strict=True):
         np.testing.assert_array_equal(leaf, np.full(CLASSES, value))
@@ -220,11 +218,9 @@ def test_three_tasks_through_the_engine():
 
 
 def test_labels_may_weigh_whole_beside_the_old_network():
-    strategy = bic(SETUP, exemplars_per_class=2, labels=2, weigh_labels=False)
+    strategy = compiled(bic(SETUP, exemplars_per_class=2, labels=2, weigh_labels=False))
     learner = small_learner(SETUP, np.flatnonzero(SEEN))
-    gradient, info = jax.jit(strategy.grads)(
-        memory_with(strategy, OLD, KNOWN), learner, BATCH, SECOND, KEY
-    )
+    gradient, info = strategy.grads(memory_with(strategy, OLD, KNOWN), learner, BATCH, SECOND, KEY)
     logits = SCALE * forward(START, KEPT, train=True)[2] + SHIFT
     soft = expit((SCALE * teacher_logits(OLD, KEPT) + SHIFT) / 2)
     targets = targets_of(PAIRS[KEPT])

@@ -7,14 +7,15 @@ import pytest
 
 from everlight.continual.base import Samples
 from everlight.continual.strategies.bic import bic, hold_out
-from everlight.continual.strategies.exemplars import ExemplarBuffer, empty_exemplars
+from everlight.continual.strategies.exemplars import ExemplarBuffer
 from tests.continual.many_labels import labelled
-from tests.continual.small_net import CLASSES, classes_mask, small_learner, task_of
+from tests.continual.small_net import CLASSES, classes_mask, compiled, small_learner, task_of
 from tests.continual.strategies.bic_second_task import KEY, SETUP
 
 # Who leaves training: two of 20 samples, at least one of fewer, none of one.
 
-TWENTY = bic(SETUP, exemplars_per_class=20, labels=2)
+TWENTY = compiled(bic(SETUP, exemplars_per_class=20, labels=2))
+NINETY = compiled(bic(SETUP, buffer_size=90, labels=2))
 # Classes 0 and 1 have been learnt. Class 0 holds one image and class 1 five and a second label.
 HELD = {0: [6], 1: [1, 7, 13, 19, 25]}
 # Image 6 comes again as class 2, and image 1 as classes 1 and 3: other samples.
@@ -50,6 +51,12 @@ def opened(key, buffer):
     memory = TWENTY.init(KEY, learner)._replace(buffer=buffer)
     memory, learner = TWENTY.begin_task(memory, learner, SECOND, key)
     return memory, TWENTY.epoch_data(memory, SECOND)
+
+
+@jax.jit
+def left_of(samples, key):
+    """Who leaves for classes 2, 3 and 4, each of which may keep 20."""
+    return hold_out(samples, classes_mask([2, 3, 4]), 20, CLASSES * 2, None, key)
 
 
 EVERY = sorted([*who(TRAIN), *who(buffer_of(HELD).samples)])
@@ -99,9 +106,10 @@ def test_who_leaves_is_drawn_and_the_same_image_with_other_labels_stays():
 )
 def test_a_class_gives_a_tenth_of_what_it_has_and_keeps_one(counts, leave):
     """Of up to as many as an old class may keep, 20; classes of one or two were left with none."""
-    index = np.concatenate([np.arange(count) for count in counts])
-    samples = labelled(index, np.repeat([2, 3, 4], counts))
-    out = hold_out(samples, classes_mask([2, 3, 4]), 20, CLASSES * 2, None, KEY)
+    # 40 places a class, so that all cases are one program.
+    index, label = np.tile(np.arange(40), 3), np.repeat([2, 3, 4], 40)
+    samples = labelled(index, label, mask=index < np.repeat(counts, 40))
+    out = left_of(samples, KEY)
     found = np.asarray(out.mask).reshape(CLASSES, 2).sum(axis=1)
     np.testing.assert_array_equal(found, [0, 0, *leave, 0])
 
@@ -111,14 +119,14 @@ def test_what_leaves_for_one_class_is_never_all_of_another(seed):
     """Samples of two classes each: what class 2 gives may be the last that class 3 has."""
     pairs = np.array([[2, 3], [3, 2], [2, 4], [4, 3]])
     samples = Samples(jnp.arange(4), jnp.asarray(pairs), jnp.ones(4, bool))
-    out = hold_out(samples, classes_mask([2, 3, 4]), 20, CLASSES * 2, None, jax.random.key(seed))
+    out = left_of(samples, jax.random.key(seed))
     rest = set(range(4)) - {row[0] for row in who(out)}
     assert {label for row in rest for label in pairs[row]} == {2, 3, 4}
 
 
 def test_nobody_leaves_the_first_task():
     learner = small_learner(SETUP, [2, 3])
-    memory, _ = jax.jit(TWENTY.begin_task)(TWENTY.init(KEY, learner), learner, SECOND, KEY)
+    memory, _ = TWENTY.begin_task(TWENTY.init(KEY, learner), learner, SECOND, KEY)
     assert not np.any(memory.held_out.mask)
     assert who(TWENTY.epoch_data(memory, SECOND).samples) == who(TRAIN)
 
@@ -134,22 +142,16 @@ def test_as_many_slots_for_what_leaves_as_a_tenth_of_the_exemplars(per_class, le
 @pytest.mark.parametrize("known", [[0], [0, 1], [0, 1, 2, 3]])
 def test_with_a_fixed_total_a_new_class_gives_a_tenth_of_what_an_old_one_keeps(known):
     """Of 90 in all: old classes hold 40, 40 and 22, of which a tenth leaves."""
-    strategy = bic(SETUP, buffer_size=90, labels=2)
     new = len(known)
     rng = np.random.default_rng(0)
     old = [(i, label) for label in known for i in range(90 // len(known)) if i < 40]
-    index, label = np.array(old).T
-    buffer = empty_exemplars(90, 2)
-    slot = np.arange(len(old))
-    held = Samples(
-        buffer.samples.index.at[slot].set(index),
-        buffer.samples.labels.at[slot].set(np.stack([label, np.full_like(label, -1)], axis=1)),
-        buffer.samples.mask.at[slot].set(True),
-    )
+    index, label = np.pad(np.array(old), ((0, 90 - len(old)), (0, 0))).T
+    held = labelled(index, label, mask=np.arange(90) < len(old))
     learner = small_learner(SETUP, [*known, new])
-    memory = strategy.init(KEY, learner)._replace(buffer=buffer._replace(samples=held))
+    memory = NINETY.init(KEY, learner)
+    memory = memory._replace(buffer=memory.buffer._replace(samples=held))
     task = task_of(1, [new], labelled(rng.permutation(40), [new] * 40))
-    memory, _ = strategy.begin_task(memory, learner, task, KEY)
+    memory, _ = NINETY.begin_task(memory, learner, task, KEY)
     gone = np.array([row[1] for row in who(memory.held_out)])
     each = {1: 4, 2: 4, 4: 2}[len(known)]
     expected = np.where(np.isin(np.arange(CLASSES), [*known, new]), each, 0)

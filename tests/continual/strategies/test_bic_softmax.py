@@ -18,6 +18,7 @@ from tests.continual.small_net import (
     assert_trees_close,
     batch_gradient,
     batch_of,
+    compiled,
     filled,
     forward,
     run_tasks,
@@ -63,13 +64,13 @@ def test_stage_1_with_softmax(given, own):
 
     Of one label a sample; the old network's softmax runs over the classes it knew.
     """
-    strategy = bic(SINGLE, exemplars_per_class=2, **given)
+    strategy = compiled(bic(SINGLE, exemplars_per_class=2, **given))
     scale, shift = (SCALE, SHIFT) if own else (1.0, 0.0)
     learner = small_learner(SINGLE, np.flatnonzero(SEEN))
     index = KEPT[KEPT % CLASSES != 5]
     batch = filled(SINGLE, batch_of([*index, 8], [1] * len(index) + [0]))
     memory, task = begun(strategy)
-    gradient, info = jax.jit(strategy.grads)(memory, learner, batch, task, KEY)
+    gradient, info = strategy.grads(memory, learner, batch, task, KEY)
     logits = scale * forward(START, index, train=True)[2] + shift
     soft = softmax((SCALE * teacher_logits(OLD, index) + SHIFT)[:, KNOWN] / 2, axis=1)
     own = np.eye(CLASSES)[LABELS[index]]
@@ -95,11 +96,11 @@ def test_stage_2_with_softmax_weighs_new_classes_against_old_ones(given, penalty
     # Labels that no scale and shift of two classes separate.
     index = np.array([0, 1, 2, 3, 4, 8, 9, 12, 14, 18, 39, 39])
     held_out = samples_of(index, np.arange(12) < 10)
-    strategy = bic(SINGLE, exemplars_per_class=20, **given)
+    strategy = compiled(bic(SINGLE, exemplars_per_class=20, **given))
     memory, task = begun(strategy)
     memory = memory._replace(held_out=held_out)
     learner = small_learner(SINGLE, np.flatnonzero(SEEN), OLD)
-    after, _ = jax.jit(strategy.end_task)(memory, learner, task, KEY)
+    after, _ = strategy.end_task(memory, learner, task, KEY)
     logits, own = forward(OLD, index[:10])[2], np.eye(CLASSES)[LABELS[index[:10]]]
     every = "corrections" in given
     scales, shifts = (SCALE, SHIFT) if every else (np.ones(CLASSES), np.zeros(CLASSES))
@@ -131,11 +132,8 @@ def test_with_softmax_only_the_last_task_s_classes_are_corrected():
         (task_of(number, classes, samples_of(index)), [batch_of(index)] * 2)
         for number, (classes, index) in enumerate(parts)
     ]
-    strategy = bic(SINGLE, exemplars_per_class=20)
-    compiled = strategy._replace(
-        begin_task=jax.jit(strategy.begin_task), end_task=jax.jit(strategy.end_task)
-    )
-    first, second, third = (memory for memory, _ in run_tasks(SINGLE, compiled, tasks))
+    strategy = compiled(bic(SINGLE, exemplars_per_class=20))
+    first, second, third = (memory for memory, _ in run_tasks(SINGLE, strategy, tasks))
     scales = [np.asarray(memory.correction.scale) for memory in (first, second, third)]
     assert [np.flatnonzero(row != 1).tolist() for row in scales] == [[], [2, 3], [4]]
     for found, expected in zip(third.old_correction, second.correction, strict=True):
@@ -163,11 +161,11 @@ def test_the_loss_is_that_of_the_number_of_labels():
 
 def test_the_first_task_with_softmax_is_cross_entropy():
     logits, labels = jnp.asarray(forward(START, INDEX)[2], jnp.float32), LABELS[INDEX][:, None]
-    strategy = bic(SINGLE, exemplars_per_class=2, loss="softmax")
+    strategy = compiled(bic(SINGLE, exemplars_per_class=2, loss="softmax"))
     learner = small_learner(SINGLE, range(CLASSES))
     memory = memory_with(strategy, OLD, np.zeros(CLASSES, bool), IDENTITY)
     batch = filled(SINGLE, batch_of(INDEX))
-    gradient, _ = jax.jit(strategy.grads)(memory, learner, batch, SECOND, KEY)
+    gradient, _ = strategy.grads(memory, learner, batch, SECOND, KEY)
     assert_trees_close(gradient, batch_gradient(START, INDEX, np.ones(CLASSES, bool)), atol=1e-6)
     expected = SINGLE.objective.loss(Outputs(logits, logits), jnp.asarray(labels), learner.seen)
     found = label_softmax(logits, jnp.asarray(labels), learner.seen)

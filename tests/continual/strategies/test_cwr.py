@@ -22,6 +22,7 @@ from tests.continual.small_net import (
     assert_trees_close,
     batch_of,
     begin,
+    compiled,
     run_tasks,
     samples_of,
     task_of,
@@ -43,7 +44,7 @@ SETUP = Setup(
     optimizer=optax.sgd(RATE),
     gather=lambda index, key: as_float32(DATA)[index],
 )
-STRATEGY = cwr(SETUP)
+STRATEGY = compiled(cwr(SETUP))
 # Samples of class c are c, c + 6, c + 12 and so on; class 0 is in every task, class 5 in none.
 INDEX = [[0, 1, 2, 6, 7, 8], [0, 3, 6, 9], [12, 4, 18, 10]]
 CARRIED = [[0, 1, 2], [0, 3], [0, 4]]
@@ -119,7 +120,7 @@ def test_classes_that_a_task_does_not_hold_stay_bit_for_bit(after):
 
 @pytest.fixture(scope="module")
 def as_coded():
-    strategy = cwr(SETUP, form="code")
+    strategy = compiled(cwr(SETUP, form="code"))
     return strategy, run_tasks(SETUP, strategy, [made_task(number) for number in range(3)])
 
 
@@ -160,7 +161,7 @@ def test_every_task_trains_a_head_that_is_drawn_anew():
     drawing = SETUP._replace(
         init=lambda key: (NET.init(key, jnp.zeros((1, FEATURES)), False)["params"], {})
     )
-    strategy = cwr(drawing)
+    strategy = compiled(cwr(drawing))
     learner = init_learner(drawing, CLASSES, jax.random.key(0))
     memory = strategy.init(jax.random.key(1), learner)
     assert not jax.tree.leaves(memory.start)
@@ -269,7 +270,7 @@ def expected_heads(form):
 
 @pytest.mark.parametrize("form", ["plus", "star"])
 def test_recurring_classes_of_the_later_forms_are_the_hand_computation(form):
-    strategy = cwr(SETUP, form=form)
+    strategy = compiled(cwr(SETUP, form=form))
     left = run_tasks(SETUP, strategy, recurring_tasks())
     inputs = as_float32(DATA[:7])
     for (memory, learner), (head, past) in zip(left, expected_heads(form), strict=True):

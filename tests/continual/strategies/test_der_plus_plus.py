@@ -15,6 +15,7 @@ from tests.continual.small_net import (
     backward,
     batch_gradient,
     batch_of,
+    compiled,
     finite_differences,
     forward,
     run_tasks,
@@ -42,7 +43,7 @@ def memory_of(index):
 
 
 def step(memory, **weights):
-    strategy = der_plus_plus(SETUP, buffer_size=8, **weights)
+    strategy = compiled(der_plus_plus(SETUP, buffer_size=8, **weights))
 
     @jax.jit
     def grads(memory):
@@ -93,7 +94,7 @@ def test_an_empty_memory_leaves_the_gradient_and_the_batch_statistics():
 
 def test_the_two_draws_are_two_and_each_sample_has_its_own_logits():
     """Four of eight held samples, twice: over 200 keys they are mostly not the same four."""
-    strategy = der_plus_plus(SETUP, buffer_size=8)
+    strategy = compiled(der_plus_plus(SETUP, buffer_size=8))
     memory = memory_of([])._replace(samples=samples_of(np.arange(8)))
     draw = jax.jit(jax.vmap(lambda key: strategy.draw(memory, BATCH, TASK, key)))
     matched, logits, labelled = draw(jax.random.split(jax.random.key(0), 200))
@@ -105,7 +106,7 @@ def test_the_two_draws_are_two_and_each_sample_has_its_own_logits():
 
 def test_logits_enter_as_they_were_before_the_step_for_the_augmented_inputs():
     """Two steps on the same batch: it is held twice, with the logits of two nets."""
-    strategy = der_plus_plus(SETUP, buffer_size=10, alpha=0.0, beta=0.0)
+    strategy = compiled(der_plus_plus(SETUP, buffer_size=10, alpha=0.0, beta=0.0))
     task = task_of(0, [0, 1, 2, 3], samples_of(OWN))
     ((memory, _),) = run_tasks(SETUP, strategy, [(task, [BATCH, BATCH])])
     assert memory.arrived == 6

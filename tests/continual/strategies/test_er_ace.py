@@ -14,6 +14,7 @@ from tests.continual.small_net import (
     assert_trees_close,
     batch_gradient,
     batch_of,
+    compiled,
     samples_of,
     small_learner,
     small_setup,
@@ -21,7 +22,7 @@ from tests.continual.small_net import (
 )
 
 SETUP = small_setup()
-STRATEGY = er_ace(SETUP, buffer_size=8)
+STRATEGY = compiled(er_ace(SETUP, buffer_size=8))
 TASK = task_of(1, [2, 3], samples_of([2, 3]))
 # Sample 5 fills a last, partial batch: its class 5 is not present.
 OWN, SEEN = [2, 8, 4], [0, 1, 2, 4, 5]

@@ -25,6 +25,7 @@ from tests.continual.small_net import (
     assert_trees_close,
     batch_gradient,
     batch_of,
+    compiled,
     run_tasks,
     samples_of,
     small_learner,
@@ -33,7 +34,7 @@ from tests.continual.small_net import (
 )
 
 SETUP = small_setup()
-STRATEGY = experience_replay(SETUP, buffer_size=8)
+STRATEGY = compiled(experience_replay(SETUP, buffer_size=8))
 TASK = task_of(1, [2, 3], samples_of([2, 3]))
 BATCH = batch_of([2, 8, 3, 20], [1, 1, 1, 0])
 ACTIVE = np.arange(CLASSES) < 4
@@ -88,7 +89,7 @@ def test_with_an_empty_memory_the_batch_itself_fills_up_at_weight_0():
 
 def test_what_arrives_enters_at_every_step_and_what_is_replayed_does_not():
     """Two epochs of seven samples into 20 slots; a sample of weight 0 never arrives."""
-    strategy = experience_replay(SETUP, buffer_size=20)
+    strategy = compiled(experience_replay(SETUP, buffer_size=20))
     rounds = [BATCH, batch_of([9, 14, 15, 21]), BATCH, batch_of([9, 14, 15, 21])]
     task = task_of(0, [2, 3], samples_of([2, 8, 3, 9, 14, 15, 21]))
     ((memory, _),) = run_tasks(SETUP, strategy, [(task, rounds)])
@@ -143,10 +144,11 @@ def test_online_without_boundaries_who_replays_knows_the_first_classes_at_the_en
         return setup, STREAM[name](setup)
 
     keys = jax.random.split(jax.random.key(0), 6)
-    run = jax.jit(
-        jax.vmap(lambda key: run_sequence(Run(build, online_protocol(), data, sequence, key)))
-    )
-    result = run(keys)
+
+    def run(key):
+        return run_sequence(Run(build, online_protocol(), data, sequence, key))
+
+    result = jax.jit(lambda keys: jax.lax.map(run, keys))(keys)
     first = np.asarray(result.evaluation.class_incremental)[:, -1, 0].mean()
     assert (first < 0.15) if name == "naive" else (first > 0.4)
     assert np.all(result.learner.seen)

@@ -26,6 +26,7 @@ from tests.continual.small_net import (
     batch_of,
     begin,
     classes_mask,
+    compiled,
     cross_entropy_gradients,
     descend,
     filled,
@@ -48,14 +49,19 @@ INPUTS = jnp.asarray(DATA, jnp.float32)
 STRETCH = 2.0
 
 
-def gate_of(setup, epochs=EPOCHS, **transfer):
+SETUP = small_setup()
+
+
+def gate_of(setup=SETUP, epochs=EPOCHS, **transfer):
     return expert_gate(setup, 3, lambda inputs: STRETCH * inputs, HIDDEN, epochs, RATE, **transfer)
+
+
+GATE = compiled(gate_of())
 
 
 @functools.cache
 def after_tasks():
-    setup = small_setup()
-    return run_tasks(setup, gate_of(setup), SEQUENCE[:2])
+    return run_tasks(SETUP, gate_of(), SEQUENCE[:2])
 
 
 def sigmoid(values):
@@ -114,12 +120,11 @@ def test_reconstruction_error_by_hand():
 
 def test_an_autoencoder_is_trained_by_adam_on_its_task():
     """Six samples are one step an epoch; initial values are those that no epoch changes."""
-    setup = small_setup()
-    learner = small_learner(setup, TASKS[0])
-    nothing = gate_of(setup).init(jax.random.key(1), learner)
+    learner = small_learner(SETUP, TASKS[0])
+    nothing = GATE.init(jax.random.key(1), learner)
     start, trained = (
-        gate_of(setup, epochs).begin_task(nothing, learner, SEQUENCE[0][0], jax.random.key(3))[0]
-        for epochs in (0, EPOCHS)
+        gate.begin_task(nothing, learner, SEQUENCE[0][0], jax.random.key(3))[0]
+        for gate in (compiled(gate_of(epochs=0)), GATE)
     )
     params = stacked(start, 0)
     first = {name: np.zeros_like(leaf) for name, leaf in params.items()}
@@ -136,7 +141,6 @@ def test_an_autoencoder_is_trained_by_adam_on_its_task():
 
 
 def test_the_gate_takes_the_trained_expert_with_the_least_error():
-    setup = small_setup()
     memory, learner = after_tasks()[1]
     everything = np.arange(len(DATA))
     errors = np.stack([error_by_hand(stacked(memory, e), everything) for e in range(2)])
@@ -148,25 +152,25 @@ def test_the_gate_takes_the_trained_expert_with_the_least_error():
         for e in range(2)
     ]
     expected = np.where(expert[:, None] == 0, *each)
-    found = np.asarray(gate_of(setup).predict(memory, learner, INPUTS))
+    found = np.asarray(GATE.predict(memory, learner, INPUTS))
     np.testing.assert_allclose(found[clear], expected[clear], atol=1e-5)
 
 
 def test_a_sample_is_given_to_the_chosen_expert_alone():
     """Of two experts each takes its samples, filled up to a multiple of `CHOSEN`."""
-    setup, seen = small_setup(), []
+    seen = []
 
     def apply(params, batch_stats, inputs, train, key):
         jax.debug.callback(lambda _: seen.append(inputs.shape[0]), inputs[0])
-        return setup.apply(params, batch_stats, inputs, train, key)
+        return SETUP.apply(params, batch_stats, inputs, train, key)
 
     memory, learner = after_tasks()[1]
     many = jnp.tile(INPUTS, (5, 1))
-    found = gate_of(setup._replace(apply=apply)).predict(memory, learner, many)
+    found = compiled(gate_of(SETUP._replace(apply=apply))).predict(memory, learner, many)
     jax.effects_barrier()
     assert sum(seen) <= len(many) + 2 * (CHOSEN - 1) < 2 * len(many)
     np.testing.assert_allclose(
-        found, np.tile(gate_of(setup).predict(memory, learner, INPUTS), (5, 1)), atol=1e-6
+        found, np.tile(GATE.predict(memory, learner, INPUTS), (5, 1)), atol=1e-6
     )
 
 
@@ -174,25 +178,24 @@ def begun(strategy, train, valid=None):
     """Memory and learner after two tasks and the beginning of a third one of these samples."""
     task = task_of(2, [4, 5], train)
     task = task if valid is None else task._replace(valid=valid)
-    return *begin(small_setup(), strategy, *after_tasks()[1], task), task
+    return *begin(SETUP, strategy, *after_tasks()[1], task), task
 
 
 def test_a_new_expert_starts_from_the_most_related_one():
     """The third task's samples are each earlier task's in turn."""
-    setup = small_setup()
-    strategy, (memory, _) = gate_of(setup), after_tasks()[1]
+    memory, _ = after_tasks()[1]
     for related in range(2):
         # The slot of padding holds a sample of no task.
         train = samples_of(np.append(TRAIN[related], 39), np.arange(7) < 6)
-        now, learner, _ = begun(strategy, train)
+        now, learner, _ = begun(GATE, train)
         by_hand = [relatedness_by_hand(now, e, 2, TRAIN[related]) for e in range(2)]
         assert np.argmax(by_hand) == related
         np.testing.assert_allclose(now.relatedness[2, :2], by_hand, rtol=1e-3)
         for name, leaf in learner.params.items():
             np.testing.assert_array_equal(leaf, memory.params[name][related])
         # Until the task ends its own network predicts.
-        own = setup.apply(learner.params, learner.batch_stats, INPUTS, False, None)[0].logits
-        np.testing.assert_allclose(strategy.predict(now, learner, INPUTS), own, atol=1e-6)
+        own = SETUP.apply(learner.params, learner.batch_stats, INPUTS, False, None)[0].logits
+        np.testing.assert_allclose(GATE.predict(now, learner, INPUTS), own, atol=1e-6)
 
 
 def test_relatedness_by_hand():
@@ -202,11 +205,10 @@ def test_relatedness_by_hand():
 
 
 def test_relatedness_is_measured_on_validation_samples_where_there_are_any():
-    strategy = gate_of(small_setup())
     train, held = samples_of(TRAIN[2]), np.array([4, 5, 10])
     valid = samples_of(np.append(held, 39), np.arange(4) < 3)
     for given, index in ((valid, held), (samples_of([39], [False]), TRAIN[2])):
-        memory, _, _ = begun(strategy, train, given)
+        memory, _, _ = begun(GATE, train, given)
         by_hand = [relatedness_by_hand(memory, e, 2, index) for e in range(2)]
         np.testing.assert_allclose(memory.relatedness[2, :2], by_hand, rtol=1e-3)
         # The cross-entropies' ratio would part neither from the new task.
@@ -232,17 +234,16 @@ def lwf_by_hand(params, teacher, index, known, regularization, temperature):
 
 def test_lwf_begins_above_the_relatedness_threshold():
     """On either side of Rel: LwF's gradient in float64, and that of fine-tuning bit for bit."""
-    setup = small_setup()
-    memory, learner, task = begun(gate_of(setup), samples_of(TRAIN[2]))
+    memory, learner, task = begun(GATE, samples_of(TRAIN[2]))
     related, found = most_related(memory, task.id)
     assert related == np.argmax(memory.relatedness[2, :2])
-    batch, key = filled(setup, batch_of(TRAIN[2])), jax.random.key(0)
+    batch, key = filled(SETUP, batch_of(TRAIN[2])), jax.random.key(0)
     # After a step the student is no longer its teacher.
     learner = learner._replace(params=jax.tree.map(lambda leaf: 0.8 * leaf, learner.params))
-    plain, _ = naive(setup).grads((), learner, batch, task, key)
+    plain, _ = naive(SETUP).grads((), learner, batch, task, key)
 
     def gradient(threshold, **transfer):
-        strategy = gate_of(setup, relatedness_threshold=threshold, **transfer)
+        strategy = gate_of(relatedness_threshold=threshold, **transfer)
         return strategy.grads(memory, learner, batch, task, key)[0]
 
     for threshold in (None, float(found) + 1e-3):
@@ -258,28 +259,26 @@ def test_lwf_begins_above_the_relatedness_threshold():
 
 
 def test_the_first_task_has_no_teacher():
-    setup = small_setup()
-    strategy = gate_of(setup, relatedness_threshold=-1e9)
-    learner, task = small_learner(setup, TASKS[0]), SEQUENCE[0][0]
+    strategy = gate_of(relatedness_threshold=-1e9)
+    learner, task = small_learner(SETUP, TASKS[0]), SEQUENCE[0][0]
     memory = strategy.init(jax.random.key(1), learner)
     memory, learner = strategy.begin_task(memory, learner, task, jax.random.key(2))
-    batch, key = filled(setup, BATCHES[0][0]), jax.random.key(0)
-    expected, _ = naive(setup).grads((), learner, batch, task, key)
+    batch, key = filled(SETUP, BATCHES[0][0]), jax.random.key(0)
+    expected, _ = naive(SETUP).grads((), learner, batch, task, key)
     for name, leaf in strategy.grads(memory, learner, batch, task, key)[0].items():
         np.testing.assert_array_equal(leaf, expected[name])
 
 
 def test_where_the_task_is_known_its_expert_predicts():
     """Bit for bit, whatever the gate says; before it is trained, the newest."""
-    setup = small_setup()
-    strategy, (memory, learner) = gate_of(setup), after_tasks()[1]
+    memory, learner = after_tasks()[1]
 
     @jax.jit
     def scores(params, batch_stats):
-        return setup.apply(params, batch_stats, INPUTS, False, None)[0].logits
+        return SETUP.apply(params, batch_stats, INPUTS, False, None)[0].logits
 
-    known = jax.jit(lambda task: strategy.predict_task(memory, learner, INPUTS, task))
-    gated = strategy.predict(memory, learner, INPUTS)
+    known = jax.jit(lambda task: GATE.predict_task(memory, learner, INPUTS, task))
+    gated = GATE.predict(memory, learner, INPUTS)
     for task in range(2):
         params = {name: leaf[task] for name, leaf in memory.params.items()}
         found = known(jnp.int32(task))
@@ -305,7 +304,6 @@ def test_experts_are_kept_as_their_tasks_left_them():
 
 
 def test_as_many_hidden_units_as_features_are_refused():
-    setup = small_setup()
-    strategy = expert_gate(setup, 3, lambda inputs: inputs, hidden=3)
+    strategy = expert_gate(SETUP, 3, lambda inputs: inputs, hidden=3)
     with pytest.raises(ValueError, match="hidden=3 of 3 features; an autoencoder needs fewer"):
-        strategy.init(jax.random.key(0), small_learner(setup, [0]))
+        strategy.init(jax.random.key(0), small_learner(SETUP, [0]))

@@ -242,11 +242,11 @@ def test_replay_keeps_the_least_random_numbers_of_every_class():
 
 def test_the_nearest_mean_of_the_exemplars_that_are_left_predicts():
     """Over three tasks: unit features of the present network, their mean over the first m unit."""
-    strategy = icarl(SETUP, classifier="nearest mean", buffer_size=TOTAL)
+    strategy = compiled(icarl(SETUP, classifier="nearest mean", buffer_size=TOTAL))
     expected = reference(1)
     inputs, every = SETUP.gather(jnp.arange(60), None), np.arange(60)
     for number, (memory, learner) in enumerate(buffers_after(strategy)[:3]):
-        ready, learner = jax.jit(strategy.before_evaluation)(memory, learner, KEY)
+        ready, learner = strategy.before_evaluation(memory, learner, KEY)
         scores = np.asarray(strategy.predict(ready, learner, inputs))
         features, seen = features_of(MIXES[number], every), np.flatnonzero(learner.seen)
         means = []

@@ -21,6 +21,7 @@ from tests.continual.small_net import (
     assert_trees_close,
     batch_gradient,
     batch_of,
+    compiled,
     filled,
     run_tasks,
     samples_of,
@@ -162,7 +163,7 @@ def test_a_step_takes_no_gradient_and_never_calls_the_net():
         raise AssertionError("the net was called")
 
     setup = small_setup()
-    strategy = gdumb(setup._replace(apply=refuse), buffer_size=CAPACITY)
+    strategy = compiled(gdumb(setup._replace(apply=refuse), buffer_size=CAPACITY))
     learner = small_learner(setup, [0, 1])
     memory = strategy.init(jax.random.key(0), learner)
     batch = filled(setup, batch_of([0, 6, 1]))
@@ -179,7 +180,7 @@ def test_the_net_is_trained_from_scratch_on_the_memory_alone():
     It begins from initial parameters, not from those that the learner has.
     """
     setup = small_setup()
-    strategy = gdumb(setup, buffer_size=CAPACITY, epochs=4, batch_size=8)
+    strategy = compiled(gdumb(setup, buffer_size=CAPACITY, epochs=4, batch_size=8))
     stream = [0, 6, 1, 12, 7, 18, 24, 30, 2, 13]
     task = task_of(0, [0, 1, 2], samples_of(stream))
     # The last batch is filled up at weight 0.
@@ -192,7 +193,7 @@ def test_the_net_is_trained_from_scratch_on_the_memory_alone():
     assert set(LABELS[held]) == {0, 1, 2}
 
     moved = learner._replace(params=jax.tree.map(lambda leaf: leaf + 3, learner.params))
-    again, trained = jax.jit(strategy.before_evaluation)(memory, moved, jax.random.key(5))
+    again, trained = strategy.before_evaluation(memory, moved, jax.random.key(5))
     params = START
     for factor in (0.1, 1, 1, 0.505):
         slope = batch_gradient(params, held, np.arange(CLASSES) < 3)

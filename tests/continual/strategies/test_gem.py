@@ -17,6 +17,7 @@ from tests.continual.small_net import (
     assert_trees_close,
     batch_gradient,
     batch_of,
+    compiled,
     samples_of,
     small_learner,
     small_setup,
@@ -184,7 +185,7 @@ def memory_of(*held):
 
 @pytest.mark.parametrize("margin", [0.0, 0.5])
 def test_the_step_goes_along_the_projection_on_every_memory_s_own_gradient(margin):
-    strategy = gem(SETUP, tasks=3, per_task=4, margin=margin)
+    strategy = compiled(gem(SETUP, tasks=3, per_task=4, margin=margin))
 
     @jax.jit
     def grads(memory):
@@ -209,7 +210,7 @@ def test_the_step_goes_along_the_projection_on_every_memory_s_own_gradient(margi
 
 
 def test_when_a_task_ends_some_of_its_samples_stay_under_its_number():
-    strategy = gem(SETUP, tasks=3, per_task=4)
+    strategy = compiled(gem(SETUP, tasks=3, per_task=4))
     learner = small_learner(SETUP, [2, 3])
     memory = strategy.init(jax.random.key(0), learner)
     many = samples_of([2, 3, 8, 9, 14, 15, 39, 39], [1] * 6 + [0] * 2)

@@ -2,7 +2,6 @@
 
 import functools
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,15 +12,7 @@ from everlight.continual.base import Outputs
 from everlight.continual.engine.keys import sequence_keys
 from everlight.continual.engine.tasks import init_learner
 from everlight.continual.strategies.hat import (
-    OPEN,
-    Attention,
-    annealed,
-    compensation,
-    descend,
-    freedom,
-    gated,
     hat,
-    newly_used,
     units_used,
 )
 from tests.continual.small_net import (
@@ -32,6 +23,7 @@ from tests.continual.small_net import (
     SHIFT,
     assert_trees_close,
     batch_of,
+    compiled,
     filled,
     finite_differences,
     run_tasks,
@@ -40,6 +32,12 @@ from tests.continual.small_net import (
     small_setup,
     softmax,
     task_of,
+)
+from tests.continual.strategies.official_hat import (
+    official_gradient,
+    sigmoid,
+    slope_in_float32,
+    slope_in_float64,
 )
 from tests.continual.strategies.separable_tasks import PER_CLASS, decaying, learn
 
@@ -68,13 +66,13 @@ def chain_setup():
 
 
 SETUP = chain_setup()
-STRATEGY = hat(SETUP, 2, LAYERS, SPARSITY, STEEPEST, SLOW)
+STRATEGY = compiled(hat(SETUP, 2, LAYERS, SPARSITY, STEEPEST, SLOW))
 # At the paper's s_max almost all of these are saturated in the later batches.
 FED = {
     "first": np.array([[-5.9999, -0.4, 0.01, 0.6], [-0.02, 0.9, -1.1, 0.3]]),
     "second": np.array([[0.02, -0.2, 1.5, -0.1, 0.5], [5.9999, -0.6, 0.2, -0.05, 1.0]]),
 }
-PAPERS = hat(SETUP, 2, LAYERS, SPARSITY, 400.0, SLOW)
+PAPERS = compiled(hat(SETUP, 2, LAYERS, SPARSITY, 400.0, SLOW))
 FED_PAPERS = PAPERS._replace(
     init=lambda key, learner: PAPERS.init(key, learner)._replace(
         embeddings={name: jnp.asarray(each, jnp.float32) for name, each in FED.items()}
@@ -88,10 +86,6 @@ BATCHES = [
 # Its first task uses some units, half uses some and leaves some alone.
 SEED = 1
 SEQUENCE = [(task_of(t, [2 * t, 2 * t + 1], samples_of(TRAIN[t])), BATCHES[t]) for t in range(2)]
-
-
-def sigmoid(values):
-    return np.exp(-np.logaddexp(0, -values))
 
 
 def flat(tree):
@@ -114,24 +108,6 @@ def loss_by_hand(params, gates, used, index, own):
     taken = sum(np.sum(gates[n] * (1 - used[n])) for n in LAYERS)
     free = sum(np.sum(1 - used[n]) for n in LAYERS)
     return -np.mean(np.log(right)) + SPARSITY * taken / free
-
-
-def slope_in_float32(product):
-    """σ' as backpropagation computes it from the gate, which is 1 once e^−x is lost beside 1."""
-    with np.errstate(over="ignore"):
-        gate = 1 / (1 + np.exp(-np.float32(product)))
-    return np.float64(gate * (1 - gate))
-
-
-def slope_in_float64(product):
-    """The same with no other rounding."""
-    return np.where(product < 24 * np.log(2), sigmoid(product) * sigmoid(-product), 0)
-
-
-def official_gradient(embedding, by_gate, s, steepest, slope=slope_in_float32):
-    """The official code's: backpropagation's gradient times the clipped compensation."""
-    ratio = (np.cosh(np.clip(s * embedding, -50, 50)) + 1) / (np.cosh(embedding) + 1)
-    return s * slope(s * embedding) * by_gate * steepest / s * ratio
 
 
 def factor(used, name):
@@ -178,9 +154,15 @@ def train_by_hand(start, steepest=STEEPEST, backward=slope_in_float64):
     return after
 
 
+@functools.cache
+def after_tasks():
+    """Memory and learner after each of the two tasks."""
+    return run_tasks(SETUP, STRATEGY, SEQUENCE, SEED)
+
+
 def test_two_tasks_done_again_in_float64():
     """Gradients by finite differences, compensation and masks as the paper writes them."""
-    found = run_tasks(SETUP, STRATEGY, SEQUENCE, SEED)
+    found = after_tasks()
     # The key that `begin_state` gives.
     key = sequence_keys(jax.random.key(SEED)).memory
     start = STRATEGY.init(key, found[0][1]).embeddings
@@ -211,81 +193,6 @@ def test_the_official_procedure_at_the_papers_steepness():
     assert np.min(np.abs(last)) < 6
 
 
-S = [1 / 400, 50.0, 200.0, 400.0]
-SPREAD = np.unique(np.concatenate([np.linspace(-6, 6, 241), np.linspace(-0.3, 0.3, 241)]))
-
-
-@pytest.mark.parametrize("s", S)
-def test_five_steps_of_the_official_gradient_on_fed_tensors(s):
-    """Each from the official code's embeddings; 1 − a has a rounding error of 2^-23 there."""
-    embedding, rng = SPREAD, np.random.default_rng(1)
-    for _ in range(5):
-        by_gate = rng.normal(size=embedding.shape)
-        found = descend(jnp.float32(embedding), jnp.float32(by_gate), s, 400.0, 0.05)
-        gradient = official_gradient(np.float32(embedding), by_gate, s, 400.0)
-        expected = np.clip(embedding - 0.05 * gradient, -6, 6)
-        live = 5 * np.abs(by_gate) / (np.cosh(embedding) + 1)
-        rounding = np.where(s * embedding < 17, 2.0**-23 * np.exp(np.minimum(s * embedding, 17)), 0)
-        error = np.abs(np.asarray(found, float) - expected)
-        # Twice 0.05 * 400 * sigma'(e), and float32 around 6.
-        assert np.all(error <= 20 * live * (rounding + 1e-4 * (s * np.abs(embedding) > 40)) + 5e-6)
-        embedding = np.float64(np.float32(expected))
-
-
-@pytest.mark.parametrize("s", S)
-def test_the_compensation_is_finite_and_its_closed_form(s):
-    """In float64: σ'(s e) and the clipped ratio where a gate closes; 0 where float32 has a = 1."""
-    found = np.asarray(compensation(jnp.float32(SPREAD), s, 400.0), float)
-    embedding = np.float64(np.float32(SPREAD))
-    product = s * embedding
-    gate = sigmoid(product)
-    ratio = (np.cosh(np.clip(product, -50, 50)) + 1) / (np.cosh(embedding) + 1)
-    expected = np.where(product < OPEN, 400 * gate * sigmoid(-product) * ratio, 0)
-    clear = np.abs(product - OPEN) > 1e-3
-    np.testing.assert_allclose(found[clear], expected[clear], rtol=2e-3, atol=1e-20)
-    assert np.all(np.isfinite(found))
-    assert np.any(found > 0)
-
-
-def test_where_an_open_gate_is_one_in_float32():
-    """That is the bound from which backpropagation gives an open gate no gradient."""
-    below, above = np.float32(OPEN - 1e-4), np.float32(OPEN + 1e-4)
-    assert np.float32(1) + np.exp(-above) == 1 < np.float32(1) + np.exp(-below)
-
-
-def test_rounding_of_an_open_gate_reaches_half_of_the_official_gradient():
-    """In float32 1 − a has steps of 2^-24, so that σ' is off by 2^-24 in e^−x."""
-    embedding = np.float32(np.linspace(1, 16.6, 4000) / 400)
-    found = np.asarray(compensation(jnp.asarray(embedding), 400.0, 400.0), float)
-    official = official_gradient(embedding, 1.0, 400.0, 400.0)
-    error = np.abs(found / official - 1)
-    product = 400 * embedding
-    assert np.all(error[product < 8] < 1e-3)
-    assert 0.4 < np.max(error[product > 15]) < 0.6
-
-
-def test_few_units_move_at_the_greatest_steepness():
-    """Of normal embeddings those with −50 < 400 e < 24 ln 2: Φ(.0416) − Φ(−.125) = 6.6%."""
-    drawn = jax.random.normal(jax.random.key(1), (20_000,))
-    ratio = compensation(drawn, 400.0, 400.0) / compensation(drawn, 1 / 400, 400.0)
-    np.testing.assert_allclose(np.mean(ratio > 0.5), 0.0663, atol=0.006)
-
-
-def test_units_used_by_hand():
-    embeddings = {
-        "one": jnp.array([[-1.0, 0.5, -0.1, -2], [3, 0.5, -1, -1], [1, 1, 1, 1]]),
-        "two": jnp.array([[0.1, -0.1], [-1, -1], [1, 1]]),
-    }
-    attention = Attention(embeddings, {}, jnp.int32(1), jnp.zeros(6, bool), jnp.int32(0))
-    found = units_used(attention)
-    # The third task has not begun.
-    np.testing.assert_allclose(found.by_layer["one"], [0.25, 0.5, 0.5])
-    np.testing.assert_allclose(found.by_layer["two"], [0.5, 0.5, 0.5])
-    np.testing.assert_allclose(found.overall, [2 / 6, 3 / 6, 3 / 6], rtol=1e-6)
-    last = units_used(attention._replace(task=jnp.int32(2)))
-    np.testing.assert_allclose(last.overall, [2 / 6, 3 / 6, 1], rtol=1e-6)
-
-
 def test_units_used_after_training_are_those_of_the_greatest_gates():
     after = separable(momentum=False)
     for task, state in enumerate(after):
@@ -297,7 +204,7 @@ def test_units_used_after_training_are_those_of_the_greatest_gates():
 
 
 def test_told_a_task_its_gates_answer():
-    memory, learner = run_tasks(SETUP, STRATEGY, SEQUENCE)[-1]
+    memory, learner = after_tasks()[-1]
     params = {name: np.asarray(leaf, float) for name, leaf in flat(learner.params).items()}
     inputs = jnp.asarray(DATA, jnp.float32)
     for task in range(2):
@@ -318,14 +225,6 @@ def test_told_a_task_its_gates_answer():
     np.testing.assert_allclose(found, logits_of(params, used, DATA), atol=1e-4)
 
 
-def test_the_gate_steepens_over_a_round():
-    steps = jnp.int32(5)
-    found = [annealed(jnp.int32(step), steps, 400.0) for step in range(7)]
-    expected = [1 / 400, 100.001875, 200.00125, 300.000625, 400, 1 / 400, 100.001875]
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
-    assert annealed(jnp.int32(3), jnp.int32(1), 400.0) == 400
-
-
 def test_the_rate_of_the_embeddings_follows_the_schedule():
     learner = init_learner(SETUP, CLASSES, jax.random.key(0))
     memory = STRATEGY.init(jax.random.key(1), learner)
@@ -343,58 +242,6 @@ def test_the_rate_of_the_embeddings_follows_the_schedule():
     for name in LAYERS:
         assert np.max(np.abs(whole[name])) > 1e-4
         np.testing.assert_allclose(part[name], 0.25 * whole[name], rtol=1e-2, atol=1e-6)
-
-
-def test_only_units_that_no_task_uses_cost():
-    """(.5 + .25 · .5) / (1 + .5), and nothing once all are used."""
-    gates = {"one": jnp.array([0.5, 1.0]), "two": jnp.array([0.25])}
-    used = {"one": jnp.array([0.0, 1.0]), "two": jnp.array([0.5])}
-    np.testing.assert_allclose(newly_used(gates, used), 0.625 / 1.5, rtol=1e-6)
-    assert newly_used(gates, jax.tree.map(jnp.ones_like, used)) == 0
-
-
-class Convolutions(nn.Module):
-    """Two convolutions and a dense layer over their maps, in either order of the axes."""
-
-    channels_first: bool
-
-    @nn.compact
-    def __call__(self, maps):
-        for name, channels in (("conv1", 6), ("conv2", 5)):
-            maps = nn.max_pool(nn.relu(nn.Conv(channels, (3, 3), name=name)(maps)), (2, 2), (2, 2))
-        maps = maps.transpose(0, 3, 1, 2) if self.channels_first else maps
-        hidden = nn.relu(nn.Dense(7, name="dense")(maps.reshape(len(maps), -1)))
-        return nn.Dense(4, name="head")(hidden)
-
-
-@pytest.mark.parametrize("channels_first", [False, True])
-def test_what_is_free_touches_no_used_unit_of_a_convolutional_net(channels_first):
-    """Gates of 0 and 1: any change of the free parameters leaves the gated outputs."""
-    net, layers = Convolutions(channels_first), ("conv1", "conv2", "dense")
-    keys = jax.random.split(jax.random.key(5), 6)
-    images = jax.random.normal(keys[0], (3, 8, 8, 2))
-    params = net.init(keys[1], images)["params"]
-    widths = {"conv1": 6, "conv2": 5, "dense": 7}
-    used = {name: (jnp.arange(width) % 2).astype(jnp.float32) for name, width in widths.items()}
-    new_classes = jnp.arange(4) >= 2
-    free = freedom(params, used, layers, new_classes, channels_first)
-    noise = jax.tree.map(lambda leaf: 1 + jax.random.normal(keys[2], leaf.shape), params)
-    moved = jax.tree.map(lambda leaf, f, change: leaf + f * change, params, free, noise)
-
-    def outputs(params):
-        return net.apply({"params": gated(params, used)}, images)
-
-    before, after = outputs(params), outputs(moved)
-    np.testing.assert_allclose(after[:, :2], before[:, :2], atol=1e-6)
-    assert np.max(np.abs(after[:, 2:] - before[:, 2:])) > 0.1
-    # Whatever one of its sides leaves open is free: half of each side, three quarters of a kernel.
-    shares = {name: float(jnp.mean(free[name]["kernel"])) for name in layers}
-    expected = {"conv1": 1 - 3 / 6, "conv2": 1 - 3 * 2 / 30, "dense": 1 - 2 * 3 / 35}
-    for name, share in expected.items():
-        np.testing.assert_allclose(shares[name], share, rtol=1e-6)
-    # The other order of the axes would be seen here.
-    wrong = freedom(params, used, layers, new_classes, not channels_first)
-    assert np.any(wrong["dense"]["kernel"] != free["dense"]["kernel"])
 
 
 @functools.cache

@@ -32,6 +32,7 @@ from tests.continual.small_net import (
     batch_gradient,
     batch_of,
     classes_mask,
+    compiled,
     filled,
     forward,
     run_tasks,
@@ -50,8 +51,8 @@ TASK = task_of(2, [2, 3], labelled([2, 3]))
 INDEX = np.array([0, 1, 2, 3, 12, 5, 9, 33, 8])
 BATCH = filled(SETUP, labelled_batch(INDEX, [1] * 8 + [0], [1, 1, 0, 0, 0, 1, 0, 1, 0]))
 KEPT = INDEX[:-1]
-STRATEGY = icarl(SETUP, exemplars_per_class=2, labels=2)
-grads = jax.jit(STRATEGY.grads)
+STRATEGY = compiled(icarl(SETUP, exemplars_per_class=2, labels=2))
+herded_exemplars = jax.jit(add_herded_exemplars)
 
 
 def memory_with(params, known):
@@ -65,7 +66,7 @@ def soft_targets(old, index, targets, known):
 
 def test_old_classes_targets_are_the_old_network_s_outputs_for_every_sample():
     learner = small_learner(SETUP, np.flatnonzero(SEEN))
-    gradient, info = grads(memory_with(OLD, KNOWN), learner, BATCH, TASK, KEY)
+    gradient, info = STRATEGY.grads(memory_with(OLD, KNOWN), learner, BATCH, TASK, KEY)
     targets = soft_targets(OLD, KEPT, targets_of(PAIRS[KEPT]), KNOWN)
     assert_trees_close(gradient, binary_gradient(START, KEPT, targets, SEEN), atol=1e-6)
     losses = entropies(forward(START, KEPT, train=True)[2], targets)[:, SEEN]
@@ -79,7 +80,9 @@ def test_the_labels_of_old_classes_change_nothing_and_those_of_new_ones_do():
     gradients = []
     for second in (-1, 0, 4, 3):
         labels = jnp.asarray([[2, second]] * len(INDEX))
-        gradients.append(grads(memory, learner, BATCH._replace(labels=labels), TASK, KEY)[0])
+        gradients.append(
+            STRATEGY.grads(memory, learner, BATCH._replace(labels=labels), TASK, KEY)[0]
+        )
     assert_trees_close(gradients[1], gradients[0], rtol=0.0, atol=0.0)
     assert_trees_close(gradients[2], gradients[0], rtol=0.0, atol=0.0)
     assert np.all(np.asarray(gradients[3]["head_bias"] != gradients[0]["head_bias"])[3])
@@ -90,7 +93,7 @@ def test_in_the_first_task_it_is_binary_cross_entropy(old):
     """Whatever the memory's network is before one is frozen."""
     learner = small_learner(SETUP, [2, 3])
     memory, _ = STRATEGY.begin_task(memory_with(old, KNOWN), learner, TASK, KEY)
-    gradient, _ = grads(memory, learner, BATCH, TASK, KEY)
+    gradient, _ = STRATEGY.grads(memory, learner, BATCH, TASK, KEY)
     own = binary_gradient(START, KEPT, targets_of(PAIRS[KEPT]), classes_mask([2, 3]))
     assert_trees_close(gradient, own, atol=1e-6)
 
@@ -121,7 +124,7 @@ def test_a_task_restarts_what_it_is_told_and_the_teacher_stays_as_it_was():
     def restart(params):
         return {**params, "head_bias": jnp.ones(CLASSES)}
 
-    strategy = icarl(SETUP, restart=restart)
+    strategy = compiled(icarl(SETUP, restart=restart))
     learner = small_learner(SETUP, [0, 1, 2, 3], OLD)
     memory = strategy.init(KEY, small_learner(SETUP, []))
     memory, after = strategy.begin_task(memory, learner, TASK, KEY)
@@ -143,7 +146,7 @@ def test_exemplars_are_herded_by_features_of_evaluation_and_join_the_next_epoch(
     features = jnp.asarray(forward(OLD, index)[1], jnp.float32)
     # Of every class that the samples carry, second labels included.
     carried = jnp.ones(CLASSES, bool)
-    herded = add_herded_exemplars(empty_exemplars(12, 2), train, carried, features).samples
+    herded = herded_exemplars(empty_exemplars(12, 2), train, carried, features).samples
     for found, expected in zip(memory.buffer.samples, herded, strict=True):
         np.testing.assert_array_equal(found, expected)
     assert STRATEGY.stored_samples(memory, task) == 12
@@ -169,9 +172,7 @@ def test_a_class_that_comes_again_is_herded_from_its_exemplars_and_the_new_sampl
     after, _ = STRATEGY.end_task(memory, learner, task, KEY)
     every = labelled([*again, *held[2]], [2] * 4)
     features = jnp.asarray(forward(OLD, [*again, *held[2]])[1], jnp.float32)
-    expected = add_herded_exemplars(
-        empty_exemplars(12, 2), every, classes_mask([2]), features
-    ).samples
+    expected = herded_exemplars(empty_exemplars(12, 2), every, classes_mask([2]), features).samples
     found = np.asarray(after.buffer.samples.index).reshape(CLASSES, 2)
     np.testing.assert_array_equal(found[2], np.asarray(expected.index).reshape(CLASSES, 2)[2])
     np.testing.assert_array_equal(found[[3, 4]], held[[3, 4]])
@@ -180,7 +181,7 @@ def test_a_class_that_comes_again_is_herded_from_its_exemplars_and_the_new_sampl
 # Softmax and the nearest mean.
 
 SINGLE = small_setup()
-SOFTMAX = icarl(SINGLE, exemplars_per_class=2, loss="softmax")
+SOFTMAX = compiled(icarl(SINGLE, exemplars_per_class=2, loss="softmax"))
 
 
 def test_with_softmax_it_is_cross_entropy_and_the_old_network_s_distillation():
@@ -188,7 +189,7 @@ def test_with_softmax_it_is_cross_entropy_and_the_old_network_s_distillation():
     learner = small_learner(SINGLE, np.flatnonzero(SEEN))
     index = KEPT[KEPT % CLASSES != 5]
     batch = filled(SINGLE, batch_of([*index, 8], [1] * len(index) + [0]))
-    gradient, info = jax.jit(SOFTMAX.grads)(memory_with(OLD, KNOWN), learner, batch, TASK, KEY)
+    gradient, info = SOFTMAX.grads(memory_with(OLD, KNOWN), learner, batch, TASK, KEY)
     logits = forward(START, index, train=True)[2]
     old = softmax(teacher_logits(OLD, index)[:, KNOWN] / 2, axis=1)
     now = softmax(logits[:, KNOWN] / 2, axis=1)
@@ -206,13 +207,11 @@ def test_with_softmax_it_is_cross_entropy_and_the_old_network_s_distillation():
 def test_with_softmax_the_first_task_is_cross_entropy():
     learner = small_learner(SINGLE, range(CLASSES))
     memory = memory_with(OLD, np.zeros(CLASSES, bool))
-    gradient, _ = jax.jit(SOFTMAX.grads)(
-        memory, learner, filled(SINGLE, batch_of(INDEX)), TASK, KEY
-    )
+    gradient, _ = SOFTMAX.grads(memory, learner, filled(SINGLE, batch_of(INDEX)), TASK, KEY)
     assert_trees_close(gradient, batch_gradient(START, INDEX, np.ones(CLASSES, bool)), atol=1e-6)
 
 
-NEAREST = icarl(SINGLE, exemplars_per_class=3, classifier="nearest mean")
+NEAREST = compiled(icarl(SINGLE, exemplars_per_class=3, classifier="nearest mean"))
 
 
 def trained_on(index):
@@ -266,13 +265,13 @@ def test_the_means_are_computed_once_an_evaluation():
         return SINGLE.gather(index, key)
 
     counted = SINGLE._replace(gather=gather)
-    strategy = icarl(counted, exemplars_per_class=3, classifier="nearest mean")
+    strategy = compiled(icarl(counted, exemplars_per_class=3, classifier="nearest mean"))
     _, memory, learner = trained_on(np.arange(30))
-    ready, _ = jax.jit(strategy.before_evaluation)(memory, learner, KEY)
+    ready, _ = strategy.before_evaluation(memory, learner, KEY)
     jax.effects_barrier()
     assert len(passes) == 1
     inputs = SINGLE.gather(jnp.arange(40), None)
-    jax.block_until_ready(jax.jit(strategy.predict)(ready, learner, inputs))
+    jax.block_until_ready(strategy.predict(ready, learner, inputs))
     jax.effects_barrier()
     assert len(passes) == 1
 
@@ -285,8 +284,8 @@ def test_while_a_task_is_learnt_runs_together_pass_over_no_exemplar():
         jax.debug.callback(lambda: passes.append(1))
         return SINGLE.gather(index, key)
 
-    strategy = icarl(
-        SINGLE._replace(gather=gather), exemplars_per_class=3, classifier="nearest mean"
+    strategy = compiled(
+        icarl(SINGLE._replace(gather=gather), exemplars_per_class=3, classifier="nearest mean")
     )
     _, after, learner = trained_on(np.arange(30))
     during, _ = NEAREST.begin_task(after, learner, TASK, KEY)

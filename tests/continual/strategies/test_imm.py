@@ -22,6 +22,7 @@ from tests.continual.small_net import (
     batch_of,
     begin,
     classes_mask,
+    compiled,
     cross_entropy_gradients,
     descend,
     forward,
@@ -160,7 +161,7 @@ def test_batch_statistics_are_those_of_the_merged_network():
     )
     many = samples_of(np.tile(TRAIN[0], 25)[:130])
     sequence = [(SEQUENCE[0][0]._replace(train=many), BATCHES[0]), SEQUENCE[1]]
-    strategy = imm(setup, "mean")
+    strategy = compiled(imm(setup, "mean"))
     after = run_tasks(setup, strategy, sequence)
     biases = [np.float64(learner.params["head_bias"]).mean() for _, learner in after]
     # 130 samples are three passes of 64, six are one; nothing is left of what was there before.
@@ -201,7 +202,7 @@ def mixed(merge, own, ratios):
 def test_mixing_ratios_done_again_in_float64(merge, alpha, ratios):
     """A number is the last task's, as in the official code; a tuple has one per task."""
     setup, expected = small_setup(), solutions()
-    strategy = imm(setup, merge, STRENGTH, alpha=alpha, fisher="empirical")
+    strategy = compiled(imm(setup, merge, STRENGTH, alpha=alpha, fisher="empirical"))
     for task, (memory, learner) in enumerate(run_tasks(setup, strategy, SEQUENCE)):
         params = mixed(merge, expected[: task + 1], ratios[task])
         logits = forward(params, np.arange(len(DATA)))[2]
@@ -211,14 +212,14 @@ def test_mixing_ratios_done_again_in_float64(merge, alpha, ratios):
 
 def test_ratios_of_equal_size_are_the_default():
     setup = small_setup()
-    strategy = imm(setup, "mode", STRENGTH, alpha=(0.2, 0.2, 0.2), fisher="empirical")
+    strategy = compiled(imm(setup, "mode", STRENGTH, alpha=(0.2, 0.2, 0.2), fisher="empirical"))
     found = strategy.predict(*run_tasks(setup, strategy, SEQUENCE)[-1], INPUTS)
     default = imm(setup, "mode", STRENGTH).predict(*after_tasks("mode")[-1], INPUTS)
     np.testing.assert_allclose(found, default, rtol=1e-4, atol=1e-5)
 
 
 def test_a_tuple_of_ratios_fixes_the_number_of_tasks():
-    strategy = imm(small_setup(), "mean", alpha=(0.5, 0.5))
+    strategy = compiled(imm(small_setup(), "mean", alpha=(0.5, 0.5)))
     three = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[task for task, _ in SEQUENCE])
     sequence = TaskSequence(three, SEQUENCE[0][0].train, jnp.ones((1, 6), bool), jnp.zeros(6, int))
     with pytest.raises(ValueError, match="made with tasks=2, the sequence has 3"):
@@ -239,9 +240,9 @@ def test_the_mode_takes_the_model_s_own_labels_by_default():
             exact[name] += np.mean(weight * leaf**2, axis=0)
     error = {}
     for kind, settings in (("true", {}), ("empirical", {"fisher": "empirical"})):
-        strategy = imm(setup, "mode", fisher_samples=1200, **settings)
+        strategy = compiled(imm(setup, "mode", fisher_samples=1200, **settings))
         memory = strategy.init(jax.random.key(0), learner)
-        memory, _ = jax.jit(strategy.end_task)(memory, learner, many, jax.random.key(1))
+        memory, _ = strategy.end_task(memory, learner, many, jax.random.key(1))
         found, expected = (
             np.sum(np.float64(tree["head"])) for tree in (memory.sums.importance, exact)
         )
@@ -290,7 +291,7 @@ def layered_setup():
 def test_drop_transfer_done_again_in_float64_with_the_same_masks(regularization):
     """The first task drops to 0, the later ones to the last solution; the penalty stays at θ."""
     setup = layered_setup()
-    strategy = imm(setup, "mean", regularization, drop=DROP)
+    strategy = compiled(imm(setup, "mean", regularization, drop=DROP))
     after = run_tasks(setup, strategy, SEQUENCE)
     params, anchor = START, {name: np.zeros_like(leaf) for name, leaf in START.items()}
     for task, (_, batches) in enumerate(SEQUENCE):

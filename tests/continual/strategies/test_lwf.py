@@ -17,6 +17,7 @@ from tests.continual.small_net import (
     batch_gradient,
     batch_of,
     classes_mask,
+    compiled,
     filled,
     finite_differences,
     forward,
@@ -139,8 +140,9 @@ CASES = {"one head": (2.0, [[0, 1, 4, 5]], None), "a head per task": (3.5, [[0, 
 def strategy_of(name):
     temperature, _, group = CASES[name]
     group = None if group is None else jnp.asarray(group)
-    strategy = lwf(small_setup(group), 0.7, temperature, group, groups=1 if group is None else 3)
-    return strategy._replace(grads=jax.jit(strategy.grads))
+    return compiled(
+        lwf(small_setup(group), 0.7, temperature, group, groups=1 if group is None else 3)
+    )
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -174,7 +176,7 @@ def test_in_the_first_task_there_is_nothing_to_keep():
 def test_a_task_begins_with_a_copy_that_knows_the_earlier_classes():
     setup = small_setup()
     learner = small_learner(setup, [0, 1, 2, 3], OLD)
-    strategy = lwf(setup)
+    strategy = compiled(lwf(setup))
     memory = strategy.init(jax.random.key(0), small_learner(setup, []))
     memory, after = strategy.begin_task(memory, learner, TASK, jax.random.key(0))
     np.testing.assert_array_equal(memory.known, classes_mask([0, 1]))

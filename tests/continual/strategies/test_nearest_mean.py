@@ -11,7 +11,7 @@ from everlight.continual.strategies.nearest_mean import (
     no_means,
 )
 from tests.continual.many_labels import PAIRS, binary_setup, labelled_batch
-from tests.continual.small_net import CLASSES, DATA, HIDDEN, START, forward, small_setup
+from tests.continual.small_net import CLASSES, DATA, HIDDEN, START, compiled, forward, small_setup
 from tests.continual.strategies.frozen_stream import (
     MET,
     after,
@@ -55,7 +55,7 @@ def test_predictions_are_scikit_learn_s_nearest_centroid():
 
 
 def test_batches_do_not_matter():
-    strategy = nearest_mean(SETUP)
+    strategy = compiled(nearest_mean(SETUP))
     together, apart = after(strategy)[0], after(strategy, one_by_one())[0]
     np.testing.assert_array_equal(together.count, [4, 5, 4, 0, 0, 2])
     np.testing.assert_array_equal(apart.count, together.count)

@@ -19,6 +19,7 @@ from tests.continual.small_net import (
     assert_trees_close,
     batch_gradient,
     batch_of,
+    compiled,
     run_tasks,
     samples_of,
     small_learner,
@@ -45,7 +46,15 @@ def without_statistics(setup):
 
 def packnet_of(setup):
     # A batch holds a whole task, so that retraining has no order.
-    return packnet(setup, PRUNE, retrain_epochs=RETRAIN, batch_size=len(TRAIN[0]))
+    return compiled(packnet(setup, PRUNE, retrain_epochs=RETRAIN, batch_size=len(TRAIN[0])))
+
+
+@functools.cache
+def after_tasks():
+    """The setup, the strategy, and memory and learner after each of the three tasks."""
+    setup = without_statistics(small_setup())
+    strategy = packnet_of(setup)
+    return setup, strategy, run_tasks(setup, strategy, SEQUENCE)
 
 
 def tasks_by_hand():
@@ -79,8 +88,7 @@ def tasks_by_hand():
 
 
 def test_three_tasks_done_again_in_float64():
-    setup = without_statistics(small_setup())
-    after = run_tasks(setup, packnet_of(setup), SEQUENCE)
+    *_, after = after_tasks()
     for (memory, learner), (params, owner) in zip(after, tasks_by_hand(), strict=True):
         assert_trees_close(learner.params, params, atol=1e-5)
         np.testing.assert_array_equal(memory.owner["hidden"], owner)
@@ -92,15 +100,13 @@ def test_three_tasks_done_again_in_float64():
 
 
 def test_steps_of_retraining_are_counted():
-    setup = without_statistics(small_setup())
-    _, learner = run_tasks(setup, packnet_of(setup), SEQUENCE[:1])[-1]
+    _, learner = after_tasks()[2][0]
     assert learner.step == len(BATCHES[0]) + RETRAIN
 
 
 def test_told_a_task_the_weights_up_to_it_answer():
-    setup = without_statistics(small_setup())
-    strategy = packnet_of(setup)
-    memory, learner = run_tasks(setup, strategy, SEQUENCE)[-1]
+    _, strategy, after = after_tasks()
+    memory, learner = after[-1]
     params = {name: np.asarray(leaf, float) for name, leaf in learner.params.items()}
     for task in range(3):
         kept = np.isin(memory.owner["hidden"], range(task + 1))
@@ -114,8 +120,8 @@ def test_told_a_task_the_weights_up_to_it_answer():
 
 
 def test_while_a_task_is_learnt_only_its_classes_are_predicted():
-    setup = without_statistics(small_setup())
-    strategy, learner = packnet_of(setup), small_learner(setup, range(4))
+    setup, strategy, _ = after_tasks()
+    learner = small_learner(setup, range(4))
     memory = strategy.init(jax.random.key(0), learner)
     memory, _ = strategy.begin_task(memory, learner, SEQUENCE[1][0], jax.random.key(0))
     found = strategy.predict(memory, learner, jnp.asarray(DATA, jnp.float32))

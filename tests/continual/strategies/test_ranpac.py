@@ -14,6 +14,7 @@ from tests.continual.small_net import (
     CLASSES,
     DATA,
     START,
+    compiled,
     forward,
     run_tasks,
     small_setup,
@@ -32,7 +33,7 @@ from tests.continual.strategies.frozen_stream import (
 )
 
 SETUP, WIDTH, RIDGE = small_setup(), 12, 0.3
-STRATEGY = ranpac(SETUP, WIDTH, RIDGE)
+STRATEGY = compiled(ranpac(SETUP, WIDTH, RIDGE))
 TEST = np.arange(20, 40)
 
 
@@ -85,7 +86,7 @@ def test_float32_is_enough_from_a_millionth_of_the_trace(relative):
     targets = np.eye(CLASSES)[rng.integers(0, CLASSES, 200)]
     gram = rows.T @ rows
     ridge = relative * np.trace(gram)
-    strategy = ranpac(SETUP, width, ridge)
+    strategy = compiled(ranpac(SETUP, width, ridge))
     memory, learner = after(strategy, [])
     memory = memory._replace(
         gram=jnp.asarray(gram, jnp.float32), prototypes=jnp.asarray(rows.T @ targets, jnp.float32)
@@ -97,7 +98,7 @@ def test_float32_is_enough_from_a_millionth_of_the_trace(relative):
 
 
 def test_without_projection_it_is_ridge_regression_on_the_features():
-    strategy = ranpac(SETUP, width=0, ridge=RIDGE)
+    strategy = compiled(ranpac(SETUP, width=0, ridge=RIDGE))
     memory, learner = after(strategy)
     memory = solved(strategy, memory, learner)
     features, labels = arrivals()
@@ -174,10 +175,8 @@ def test_validated_at_each_task_it_beats_the_default_on_digits():
     ]
     accuracy, targets = {}, np.eye(CLASSES)[labels]
     for ridge in (1e4, "validated"):
-        strategy = ranpac(setup, width=150, ridge=ridge)
+        strategy = compiled(ranpac(setup, width=150, ridge=ridge))
         assert strategy.needs_boundaries == (ridge == "validated")
-        if ridge == "validated":
-            strategy = strategy._replace(begin_task=jax.jit(strategy.begin_task))
         states = run_tasks(setup, strategy, tasks)
         for part, (memory, _) in zip(parts, states, strict=True):
             # The key of `run_tasks`.

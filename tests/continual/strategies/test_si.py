@@ -23,6 +23,7 @@ from tests.continual.small_net import (
     batch_of,
     begin,
     classes_mask,
+    compiled,
     descend,
     filled,
     no_penalty,
@@ -79,7 +80,7 @@ def test_three_tasks_done_again_in_float64(implicit):
     """The path is along the whole change of the parameters, however the penalty moved them."""
     setup = small_setup()
     rate = RATE if implicit else None
-    strategy = si(setup, regularization=STRENGTH, damping=DAMPING, implicit_rate=rate)
+    strategy = compiled(si(setup, regularization=STRENGTH, damping=DAMPING, implicit_rate=rate))
     compare(run_tasks(setup, strategy, SEQUENCE), train_by_hand(STRENGTH, implicit))
 
 
@@ -88,7 +89,7 @@ def test_the_path_goes_back_with_the_best_epoch(implicit):
     """An epoch a step: Ω is of the way to the best one, and of the path up to it alone."""
     setup, protocol, key = small_setup(), Protocol(select="best"), jax.random.key(0)
     rate = RATE if implicit else None
-    strategy = si(setup, regularization=STRENGTH, damping=DAMPING, implicit_rate=rate)
+    strategy = compiled(si(setup, regularization=STRENGTH, damping=DAMPING, implicit_rate=rate))
     step = jax.jit(functools.partial(train_step, setup, strategy))
     (memory, learner), after, best = untrained(setup, strategy), [], (1, 3, 5)
     for (task, batches), kept in zip(SEQUENCE, best, strict=True):
@@ -126,7 +127,7 @@ def test_the_agreement_is_of_trainings_in_which_the_penalty_mattered(implicit):
 def test_small_steps_integrate_the_drop_of_the_loss():
     """Σ_k ω_k is what the loss fell by, the paper's equation 3, as the step goes to 0."""
     setup = small_setup()
-    strategy = si(setup, regularization=0.0)
+    strategy = compiled(si(setup, regularization=0.0))
     batch, task = filled(setup, batch_of(TRAIN[0])), SEQUENCE[0][0]
     learner = small_learner(setup, [0, 1])
     memory, learner = strategy.begin_task(
@@ -159,7 +160,7 @@ def test_small_steps_integrate_the_drop_of_the_loss():
 )
 def test_one_step_by_hand(gradient, update, moved, expected):
     setup = small_setup()
-    strategy = si(setup, regularization=1.0, damping=0.5)
+    strategy = compiled(si(setup, regularization=1.0, damping=0.5))
     learner = small_learner(setup, [0, 1])
     task = SEQUENCE[0][0]
 
@@ -180,7 +181,7 @@ def test_one_step_by_hand(gradient, update, moved, expected):
 def test_omega_is_the_official_one_unless_a_path_is_negative(second, same):
     """Two tasks of one step; the authors' relu is of the sum, so that a task can take back."""
     setup = small_setup()
-    strategy = si(setup, regularization=1.0, damping=0.5)
+    strategy = compiled(si(setup, regularization=1.0, damping=0.5))
     learner = small_learner(setup, [0, 1])
     start = as_float32({name: np.ones(leaf.shape) for name, leaf in START.items()})
     learner = learner._replace(params=start)
@@ -205,7 +206,7 @@ def test_omega_is_the_official_one_unless_a_path_is_negative(second, same):
 
 def test_a_task_begins_with_an_empty_path_at_the_present_parameters():
     setup = small_setup()
-    strategy = si(setup, regularization=1.0)
+    strategy = compiled(si(setup, regularization=1.0))
     learner = small_learner(setup, [0, 1])
     memory = strategy.init(jax.random.key(0), learner)
     memory = memory._replace(path=jax.tree.map(jnp.ones_like, memory.path))

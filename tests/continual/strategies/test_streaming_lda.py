@@ -24,6 +24,7 @@ from tests.continual.small_net import (
     CLASSES,
     DATA,
     START,
+    compiled,
     forward,
     run_tasks,
     small_setup,
@@ -44,7 +45,7 @@ from tests.continual.strategies.frozen_stream import (
 
 SETUP = small_setup()
 SHRINKAGE = 0.01
-LDA = streaming_lda(SETUP, shrinkage=SHRINKAGE)
+LDA = compiled(streaming_lda(SETUP, shrinkage=SHRINKAGE))
 
 
 def recursion(features, labels, classes):
@@ -210,7 +211,7 @@ def test_a_base_task_gives_means_and_shrunk_covariance_once(update, shift):
     train, labels, test, truth = digits()
     train, test = (np.float32(part + shift).astype(float) for part in (train, test))
     setup = identity_setup(train)
-    strategy = streaming_lda(setup, 1e-3, base_task=True, update_covariance=update)
+    strategy = compiled(streaming_lda(setup, 1e-3, base_task=True, update_covariance=update))
     assert strategy.needs_boundaries
     base, later = np.flatnonzero(labels < 2), np.flatnonzero(labels >= 2)
     ruined = labelled_samples(np.append(base, later[:3]), labels)

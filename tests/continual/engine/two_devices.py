@@ -1,0 +1,80 @@
+"""What runs on two devices give, as JSON: needs JAX_NUM_CPU_DEVICES=2, in a process of its own."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from everlight.continual.engine import runs as engine
+from everlight.continual.engine.flax_setup import StoredImages, flax_setup
+from everlight.continual.engine.protocol import Protocol
+from everlight.continual.engine.run import Run
+from everlight.continual.engine.runs import Runs, drive_runs
+from everlight.continual.objectives.softmax import softmax_objective
+from everlight.continual.strategies.streaming_lda import streaming_lda
+from everlight.meshes import runs_mesh, shard_batch
+from everlight.models import MLP
+from everlight.scenarios.class_incremental import class_incremental
+from tests.continual.engine.test_runs import DATA, PROTOCOL, build, join, some_runs, states
+
+COLLECTIVES = ("all-reduce", "all-gather", "collective-permute")
+
+
+def losses():
+    """Of three runs on two devices, and of runs that share both; resumed, the bits are the same."""
+    last = states(some_runs())[-1]
+    again = states(some_runs(), state=states(some_runs())[2])[-1]
+    jax.tree.map(np.testing.assert_array_equal, last, again)
+    shared = states(some_runs(), mesh=runs_mesh(data=2))[-1]
+    return [np.asarray(each.result.losses).tolist() for each in (last, shared)]
+
+
+def collectives():
+    """Those in the program of four runs."""
+    mesh, many = runs_mesh(), some_runs()
+    rows = many.sequence, many.key, many.own
+    four = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf[:1]]), rows)
+    begin, learn = (
+        engine._program(build, PROTOCOL, join, mesh, part)
+        for part in (engine.begin_state, engine.learn_epochs)
+    )
+    text = learn.lower(DATA, four, begin(DATA, four), jnp.int32(2)).compile().as_text()
+    return [word for word in COLLECTIVES if word in text]
+
+
+def sharded(data):
+    """A sum over both devices, the kinds of a mesh's axes, and its shape."""
+    mesh = runs_mesh(data=data)
+    with jax.set_mesh(mesh):
+        total = jax.jit(lambda rows: shard_batch(rows).sum())(jnp.ones((4, 3)))
+    return [float(total), [kind.name for kind in mesh.axis_types], list(mesh.devices.shape)]
+
+
+def epochs_of_one_run():
+    """A state of one run is cut out of two; cut leaf by leaf, streaming LDA's stood still."""
+    order, classes, width = np.arange(25).reshape(5, 5).tolist(), np.arange(25), 768
+    images = np.random.default_rng(0).normal(size=(2500, width)).astype(np.float32)
+    sequence = class_incremental(np.repeat(classes, 80), np.repeat(classes, 20), order, 25)
+    stored = StoredImages.of(jnp.asarray(images), jnp.zeros(width), jnp.ones(width))
+
+    def wide(stored):
+        head, descent = MLP(25, hidden=()), optax.sgd(0.01)
+        setup = flax_setup(head, stored, softmax_objective(), descent)
+        return setup, streaming_lda(setup)
+
+    protocol = Protocol(epochs=5, batch_size=32, select="last")
+    one = Runs.of(Run(wide, protocol, stored, sequence, jax.random.key(0)))
+    return len([0 for _ in drive_runs(one, chunk=1, mesh=runs_mesh())])
+
+
+if __name__ == "__main__":
+    assert len(jax.devices()) == 2
+    found = {
+        "losses": losses(),
+        "collectives": collectives(),
+        "sharded": [sharded(1), sharded(2)],
+        "epochs": epochs_of_one_run(),
+    }
+    print(json.dumps(found))

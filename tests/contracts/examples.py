@@ -1,0 +1,392 @@
+"""Arguments that every public function accepts, most of them made from their annotations.
+
+An array has the sizes of `SIZES` along its named axes, and a record is the one of `RECORDS`.
+`NAMED` has arguments whose types do not say enough, `ROWS` what a function needs besides.
+"""
+
+import functools
+import importlib
+import inspect
+import typing
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+import everlight.color as color
+import everlight.continual as continual
+import everlight.metrics as metrics
+import everlight.models as models
+import everlight.scenarios as scenarios
+from docs.make_api import ROOMS
+from everlight.color.baselines.confidence_pooling import ConfidencePoolingHead
+from everlight.color.baselines.cross_camera import GeneratorNet
+from everlight.color.baselines.dual_mapping import DualMappingNet
+from everlight.color.baselines.sensor_independent import SensorIndependentNet
+from everlight.continual.base import TaskSequence
+from everlight.continual.strategies.hat import Attention
+from everlight.metrics.cl_score import CRITERIA
+from everlight.models.illuminant_training import IlluminantModel
+from tests.continual import small_net
+from tests.contracts.annotations import arrays_of, flat
+from tests.models.port_arrays import drawn_arrays
+
+KEY = jax.random.key(0)
+
+
+# Made by NumPy, since a program for every shape takes most of the time.
+def floats(*shape):
+    return jnp.asarray(np.full(shape, 0.5, np.float32))
+
+
+def integers(*shape):
+    return jnp.asarray(np.zeros(shape, np.int32))
+
+
+def booleans(*shape):
+    return jnp.asarray(np.ones(shape, bool))
+
+
+def host(values, dtype=int):
+    return np.asarray(values, dtype)
+
+
+def sequence():
+    labels = np.arange(24) % 4
+    return scenarios.class_incremental(labels[:16], labels[16:], [[0, 1], [2, 3]], 4, 0.25)
+
+
+def build(stored):
+    net = models.MLP(classes=4, hidden=(3,))
+    setup = continual.flax_setup(net, stored, continual.softmax_objective(), optax.sgd(0.1))
+    return setup, continual.naive(setup)
+
+
+def several_runs():
+    twice = jax.tree.map(lambda leaf: np.stack([leaf, leaf]), sequence())
+    return continual.Runs(build, PROTOCOL, STORED, twice, jax.random.split(KEY))
+
+
+def runs_state():
+    state = continual.initial_runs_state(several_runs())
+    return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), state)
+
+
+def observed(*shape):
+    return color.ObservedImage(floats(*shape, 3), floats(*shape))
+
+
+def trained_networks():
+    models_of_all = jax.tree.map(lambda leaf: leaf[None], RECORDS[IlluminantModel]())
+    return models.TrainedNetworks(
+        {2: models_of_all}, {2: models.Losses(floats(3, 1), floats(3, 1))}
+    )
+
+
+def parameters(net, *given):
+    shapes = jax.eval_shape(net.init, KEY, *given)
+    return jax.tree.map(lambda leaf: floats(*leaf.shape), shapes)
+
+
+def sensor_independent():
+    given = floats(1, 64, 3), floats(1, 64)
+    return color.SensorIndependentModel(parameters(SensorIndependentNet(), *given))
+
+
+def cross_camera():
+    given = floats(1, 32, 32, 2), floats(1, 3, 32, 32, 2)
+    return color.CrossCameraModel(parameters(GeneratorNet(), *given), floats(2))
+
+
+def confidence_pooling():
+    head = parameters(ConfidencePoolingHead(), floats(2, 2, 4), floats(2, 2, 3))
+    return color.ConfidencePoolingModel(head, floats(4), floats(4))
+
+
+STORED = continual.StoredImages.of(floats(24, 3), jnp.float32(0), jnp.float32(1))
+PROTOCOL = continual.Protocol(epochs=1, batch_size=4)
+SETUP = small_net.small_setup()
+LEARNER = small_net.small_learner(SETUP, range(6))
+SAMPLES = small_net.samples_of(range(4))
+DISTRIBUTION = color.FeatureDistribution(floats(9), jnp.eye(9))
+NET = models.IlluminantNet()
+EXAMPLES = scenarios.Examples(host([0, 1]), host([0, 1]))
+SHARES = dict.fromkeys(CRITERIA, 0.5)
+WEIGHTS = dict(metrics.WEIGHTINGS["W1"])
+PIECES = [[0, -1, -1], [0, 1, -1]]
+LABELS = {"train_labels": np.arange(16) % 4, "test_labels": np.arange(8) % 4}
+
+SIZES = {"f": 9, "h": 16, "w": 16, "c": 4, "tasks": 3, "m": 4, "pairs": 4, "t": 2, "d": 2}
+RECORDS = {
+    continual.Setup: lambda: SETUP,
+    continual.Strategy: lambda: continual.naive(SETUP),
+    continual.Learner: lambda: LEARNER,
+    continual.Samples: lambda: SAMPLES,
+    continual.Protocol: lambda: PROTOCOL,
+    continual.Run: lambda: continual.Run(build, PROTOCOL, STORED, sequence(), KEY),
+    continual.Runs: several_runs,
+    color.FeatureDistribution: lambda: DISTRIBUTION,
+    color.TransformPrior: lambda: color.TransformPrior(floats(9), jnp.eye(9), jnp.float32(1)),
+    color.ObservedImage: lambda: observed(16, 16),
+    models.IlluminantNet: lambda: NET,
+    IlluminantModel: lambda: IlluminantModel(NET.init(KEY, floats(9)), floats(9), floats(9)),
+    metrics.Facts: lambda: metrics.Facts(jnp.asarray(PIECES), floats(3, 2)),
+    metrics.Costs: lambda: metrics.Costs(*[floats(3)] * 2, jnp.float32(1), *[floats(3)] * 2),
+    TaskSequence: sequence,
+    scenarios.Examples: lambda: EXAMPLES,
+}
+NAMED = {
+    "memory": (),
+    "axis": -1,
+    "classes": 4,
+    "order": 1,
+    "norm": 5,
+    "sigma": 1.0,
+    "misfit": 0.1,
+    "regularization": jnp.float32(1),
+    "sensor": color.Sensor(),
+    # Two facts, of which the second is of one word more, and their words' vectors.
+    "pieces": host(PIECES),
+    "vectors": host(np.eye(2), float),
+    "fact_task": host([0, 1]),
+}
+ROWS: dict[str, Any] = {
+    "color.area_downsample": {"factor": 2},
+    "color.chromagenic_estimate": {
+        "model": color.Chromagenic(floats(2, 3, 3), floats(2, 3), booleans(2))
+    },
+    "color.confidence_pooled_estimate": lambda: {"model": confidence_pooling()},
+    "color.correct_bias_locally": {"model": color.TrainingEstimates(floats(5, 3), floats(5, 3))},
+    "color.cross_camera_estimate": lambda: {"model": cross_camera()},
+    "color.dual_mapping_estimate": lambda: {
+        "model": color.DualMappingModel(parameters(DualMappingNet(), floats(8)))
+    },
+    "color.fit_confidence_pooling": {"steps": 1},
+    "color.fit_cross_camera": {"steps": 1},
+    "color.fit_dual_mapping": {"observations": observed(5, 16, 16), "steps": 1},
+    "color.fit_gamut": {"observations": observed(5, 16, 16)},
+    "color.fit_sensor_independent": {"observations": observed(5, 16, 16), "steps": 1},
+    "color.fourier_estimate": {
+        "model": color.FourierModel(floats(2, 64, 64), floats(64, 64), floats(2))
+    },
+    "color.gamut_estimate": {"model": color.Gamut(floats(3), floats(126), 0)},
+    "color.linear_estimate": {"model": color.LinearRegression(floats(9, 2), floats(2))},
+    "color.patch_means": {"thumbnail": floats(32, 48, 3)},
+    "color.scene_colors": {"table": color.ResponseTable(floats(2, 4, 3), floats(2, 3))},
+    "color.sensor_independent_estimate": lambda: {"model": sensor_independent()},
+    "color.warp_image": {"shape": (4, 5)},
+    "continual.diverged": lambda: {"state": runs_state()},
+    "continual.evaluate": lambda: {
+        "setup": build(STORED)[0],
+        "strategy": build(STORED)[1],
+        "learner": small_net.init_learner(build(STORED)[0], 4, KEY),
+    },
+    "continual.expert_gate": {"features": lambda inputs: inputs, "class_group": integers(6)},
+    "continual.flax_setup": {
+        "net": models.MLP(classes=4, hidden=(3,)),
+        "source": STORED,
+        "objective": continual.softmax_objective(),
+        "optimizer": optax.sgd(0.1),
+        "augment": lambda image, key: image,
+    },
+    "continual.hat": {"layers": ("a",)},
+    "continual.lwf": {"class_group": integers(6)},
+    "continual.train": {
+        "net": models.MLP(4),
+        "images": np.zeros((24, 3), np.float32),
+        "labels": np.arange(24) % 4,
+        "strategy": continual.naive,
+    },
+    "continual.train_step": {
+        "batch": small_net.batch_of([0, 1]),
+        "task": small_net.task_of(0, [0, 1], SAMPLES),
+    },
+    "continual.units_used": {
+        "attention": Attention(
+            {"a": floats(2, 3)}, {"a": floats(3)}, jnp.int32(0), booleans(4), jnp.int32(0)
+        )
+    },
+    "metrics.accuracy_by_count": {"edges": jnp.arange(3)},
+    "metrics.cl_score": {"criteria": SHARES, "weights": WEIGHTS},
+    "metrics.cl_stability": {"deviations": SHARES, "weights": WEIGHTS},
+    "metrics.class_types": {"superclass": jnp.array([-1, 0, 0])},
+    "metrics.part_counts": {"counts": host([1, 2])},
+    "metrics.roc_area": {"curve": metrics.RejectionCurve(*[floats(5)] * 4)},
+    "metrics.spo_generalisation": {"counts": host([1, 2])},
+    "metrics.summarize_runs": lambda: {
+        "accuracies": floats(2, 3, 3),
+        "costs": jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), RECORDS[metrics.Costs]()),
+    },
+    "metrics.top_k": {"ranks": metrics.Ranks(integers(4), integers(4))},
+    "models.chromaticity_interval": {"scale": models.IntervalScale(floats(2), floats())},
+    "models.efficientnet_variables": lambda: {"arrays": drawn_arrays(np.random.default_rng(0))},
+    "models.make_trainer": {"settings": models.TrainingSettings()},
+    "models.out_of_distribution_score": {
+        "calibration": models.DistanceCalibration(DISTRIBUTION, floats(101))
+    },
+    "models.with_weights": {
+        "params": {"a": {"kernel": floats(3, 2), "bias": floats(2)}},
+        "arrays": {"a/weight": np.zeros((2, 3)), "a/bias": np.zeros(2)},
+    },
+    "continual.choose_hyperparameter": lambda: {
+        "hyperparameters": (1.0, 10.0),
+        "found": host([[0.5, 0.6], [0.7, 0.4]], float),
+    },
+    "continual.fixed_hyperparameter": lambda: {"hyperparameter": 1.0},
+    "continual.named_optimizer": lambda: {"text": "sgd:momentum=0.9", "learning_rate": 0.1},
+    "continual.with_predictions": lambda: {
+        "objective": continual.softmax_objective(),
+        "task_incremental": True,
+    },
+    "metrics.class_accuracies": lambda: {"counts": host(np.ones((2, 3, 3)))},
+    "metrics.confusion_shares": lambda: {"counts": host(np.ones((3, 3)))},
+    "metrics.confusion_counts": lambda: {
+        "predicted": host([[0, 1], [2, -1]]),
+        "labels": host([0, 1]),
+        "mask": host([1, 1], bool),
+        "classes": 3,
+    },
+    "metrics.student_interval": lambda: {"values": host([0.1, 0.3], float), "level": 0.9},
+    "metrics.tied_with": lambda: {"best": 0, "scores": host([[0.1, 0.3]], float)},
+    "models.best_of_rates": lambda: {"by_rate": {0.1: trained_networks()}, "group": 1},
+    "models.best_of_restarts": lambda: {"trained": trained_networks(), "restarts": 1},
+    "models.cross_calibrate_distances": lambda: {
+        "features": jnp.asarray(np.random.default_rng(0).normal(size=(12, 9)), jnp.float32),
+        "folds": [np.arange(6), np.arange(6, 12)],
+    },
+    "models.cross_coverage": lambda: {
+        "estimates": [host(floats(2, 12, 2), np.float32)] * 2,
+        "truth": host(floats(12, 2), np.float32),
+        "folds": [np.arange(6), np.arange(6, 12)],
+    },
+    "models.index_of_lowest": lambda: {"losses": host(floats(3, 4), np.float32)},
+    "models.interval_coverage": lambda: {
+        "scale": models.IntervalScale(floats(2), floats()),
+        "estimates": floats(2, 12, 2),
+        "truth": floats(12, 2),
+        "uninformative": floats(),
+    },
+    "models.make_batch_trainer": lambda: {
+        "key": KEY,
+        "depths": (2,),
+        "settings": models.TrainingSettings(),
+        "problems": 2,
+        "validations": 1,
+        "width": 9,
+    },
+    "models.named_network": lambda: {
+        "text": "mlp:8",
+        "request": models.NetworkRequest(4, 8),
+    },
+    "models.predict_batch": lambda: {
+        "depth": 2,
+        "models": trained_networks().models[2],
+        "features": floats(1, 4, 9),
+        "width": 9,
+    },
+    "models.stack_problems": lambda: {
+        "problems": [models.Problem(floats(4, 9), floats(4, 2), floats(3, 9), floats(3, 2))]
+    },
+    "scenarios.class_incremental_by_seed": lambda: {
+        **LABELS,
+        "tasks": 2,
+        "classes": 4,
+        "natural": False,
+        "valid_fraction": 0.25,
+    },
+    "scenarios.class_incremental": {**LABELS, "tasks": [[0, 1], [2, 3]]},
+    "scenarios.core50": {
+        "objects": np.repeat(np.arange(50), 11),
+        "sessions": np.tile(np.arange(11), 50),
+    },
+    "scenarios.divide_classes": {"order": [0, 1, 2]},
+    "scenarios.equal_tasks": {"order": range(4)},
+    "scenarios.from_experiences": {
+        "train": [np.arange(3), np.arange(2, 6)],
+        "train_labels": [np.array([0, 1, 0]), np.array([1, 2, 3, 0])],
+        "test": [np.array([6, 7])],
+        "test_labels": [np.array([0, 3])],
+        "valid": [np.array([8]), np.array([9])],
+        "valid_labels": [np.array([0]), np.array([2])],
+    },
+    "scenarios.iirc": {
+        **LABELS,
+        "data_classes": tuple("abcd"),
+        "hierarchy": {"ab": ("a", "b")},
+        "configuration": scenarios.TaskConfiguration((("ab", "c"), ("a", "b", "d"))),
+    },
+    "scenarios.join_tasks": {"tasks": [host(PIECES)]},
+    "scenarios.largest_class_incremental": LABELS,
+    "scenarios.online_stream": {**LABELS, "tasks": [[0, 1], [2, 3]]},
+    "scenarios.random_split": {
+        "train_counts": host([1, 2]),
+        "test_counts": host([1, 2]),
+        "tasks": 1,
+    },
+    "scenarios.same_shapes": lambda: {"sequences": [sequence()]},
+    "scenarios.seeded_class_incremental": LABELS,
+    "scenarios.semantic_split": {"tasks": 1},
+    "scenarios.stack_samples": {"groups": [np.arange(2)], "labels": [np.zeros((2, 1), int)]},
+    "scenarios.validation_fractions": {"train_labels": np.arange(16) % 4},
+}
+
+
+def public(name: str) -> Any:
+    room, function = name.split(".")
+    return getattr(importlib.import_module(f"everlight.{room}"), function)
+
+
+def functions() -> list[str]:
+    """Every public function that takes an argument; what is drawn, matplotlib refuses."""
+    return [
+        f"{room}.{name}"
+        for room in ROOMS
+        if room != "plots"
+        for name in importlib.import_module(f"everlight.{room}").__all__
+        if inspect.isroutine(public(f"{room}.{name}"))
+        and inspect.signature(public(f"{room}.{name}")).parameters
+    ]
+
+
+@functools.cache
+def arguments(name: str) -> dict[str, Any]:
+    """An example of every argument of a public function.
+
+    Raises:
+      KeyError: an argument that neither its annotation nor a table gives an example of.
+    """
+    row = ROWS.get(name, {})
+    given = row() if callable(row) else row
+    parameters = inspect.signature(public(name)).parameters
+    return {key: given[key] if key in given else example(each) for key, each in parameters.items()}
+
+
+def example(parameter: inspect.Parameter) -> Any:
+    options, _ = flat(parameter.annotation)
+    arrays = arrays_of(parameter.annotation)
+    if parameter.default not in (None, parameter.empty):
+        return parameter.default
+    if parameter.name in NAMED:
+        return NAMED[parameter.name]
+    if arrays:
+        return KEY if parameter.name == "key" else array(arrays[0])
+    if parameter.default is None:
+        return None
+    for option in options:
+        if option in RECORDS:
+            return RECORDS[option]()
+        if typing.get_origin(option) is Literal:
+            return typing.get_args(option)[0]
+        if option in (int, float):
+            return 2 if option is int else 0.5
+    raise KeyError(f"give {parameter} an example")
+
+
+def array(kind: Any) -> Any:
+    """An array of an annotation's type, with five elements along an axis without a size."""
+    dims = kind.dim_str.split()
+    shape = [int(dim) if dim.isdigit() else SIZES.get(dim, 5) for dim in dims]
+    make = {"Int": integers, "Bool": booleans}.get(kind.dtype.__name__, floats)
+    return make(*shape)

@@ -1,0 +1,90 @@
+"""Thumbnails of colour constancy sets, prepared from their repository, and pairs of one scene."""
+
+import numpy as np
+import pytest
+from scipy.ndimage import gaussian_filter
+
+from everlight_data.color.nus import load_same_scene_pairs
+from everlight_data.color.s20 import load_s20
+from everlight_data.color.thumbnails_release import NUS_FOLDERS, same_scenes
+from everlight_data.errors import DataError
+from everlight_experiments import cli
+from tests.data_pipelines.prepared import arrays, prepare
+
+
+@pytest.fixture
+def thumbnails(tmp_path, rng):
+    """Two images a camera, as the repository has them; one camera's are another shape's numbers."""
+    for camera, folder in {**NUS_FOLDERS, "b": "Cube+"}.items():
+        for name in (f"{camera}_0002", f"{camera}_0001"):
+            image = rng.random((64, 64, 3)).astype(np.float32)
+            image[3, 5] = 0
+            for part, array in (
+                ("data", image / image.max()),
+                ("labels", np.array([0.3, 0.5, 0.2])),
+            ):
+                path = tmp_path / "clone" / "dataset" / folder / f"numpy_{part}" / f"{name}.npy"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                np.save(path, array)
+    return tmp_path / "clone"
+
+
+def test_thumbnails_keep_their_numbers_to_16_bits_and_their_lights(root, thumbnails):
+    nus = prepare(root, "nus-thumbnails", thumbnails)
+    assert {path.stem for path in nus.glob("*.npz")} == set(NUS_FOLDERS)
+    found = arrays(nus / "SonyA57.npz")
+    assert found["names"].tolist() == ["SonyA57_0001", "SonyA57_0002"]
+    published = np.load(thumbnails / "dataset/NUS-Sony/numpy_data/SonyA57_0002.npy")
+    np.testing.assert_allclose(found["images_u16"][1] / 65535, published, atol=0.5001 / 65535)
+    np.testing.assert_allclose(found["illuminant_rgb"] * np.sqrt(0.38), [[0.3, 0.5, 0.2]] * 2)
+    cube = arrays(prepare(root, "cube-plus-thumbnails", thumbnails) / "Canon550D.npz")
+    np.testing.assert_array_equal(cube["illuminant_rgb"], [[0.3, 0.5, 0.2]] * 2)
+
+
+def test_pairs_of_one_scene_are_found_by_their_neighbours_too(rng):
+    """Two stretches of twelve scenes in another order, by a camera of other exposure and noise."""
+
+    def draw(count):
+        drawn = gaussian_filter(rng.random((count, 64, 64, 3)), (0, 4, 4, 0))
+        return np.clip((drawn - 0.5) * 10 + 0.5, 0.02, 1)
+
+    main = draw(25)
+    main[:, :8, :8] = 0
+    order = [*range(12, 24), *range(12)]
+    second = main[order] * 0.4 + 0.02 * rng.random((24, 64, 64, 3))
+    second = np.concatenate([second, draw(2)])
+    places, alike = same_scenes(main, second)
+    found = {tuple(pair) for pair in places.tolist()}
+    assert found <= {(order[j], j) for j in range(24)}
+    assert len(found) >= 22  # At the ends of stretches there are few neighbours.
+    # Without noise the exposure alone changes little, and nothing in who is whose partner.
+    places, unchanged = same_scenes(main, main * 0.4)
+    np.testing.assert_array_equal(places, np.stack([np.arange(25)] * 2, axis=1))
+    assert alike.max() < 0.95 < unchanged.min()
+
+
+def test_pairs_are_nearly_those_at_hand(at_hand):
+    """The list at hand was made by another similarity, and 10 of its 172 are not found."""
+    folder = at_hand("nus8_64x64/NikonD5200.npz").parent
+    main, second = (arrays(folder / f"{camera}.npz") for camera in ("NikonD5200", "Canon1DsMkIII"))
+    own = np.char.startswith(main["names"], "NikonD5200")
+    images = (main["images_u16"][own] / 65535, second["images_u16"] / 65535)
+    places, _ = same_scenes(*images)
+    found = {(main["names"][own][i], second["names"][j]) for i, j in places}
+    listed = load_same_scene_pairs(folder)
+    expected = set(zip(listed.main, listed.second, strict=True))
+    assert len(found & expected) >= 160
+    assert len(found - expected) <= 3
+
+
+def test_a_thumbnail_without_its_light_is_named(root, thumbnails):
+    (thumbnails / "dataset/NUS-Fuji/numpy_labels/FujifilmXM1_0002.npy").unlink()
+    with pytest.raises(DataError, match=r"NUS-Fuji/numpy_labels/FujifilmXM1_0002\.npy"):
+        prepare(root, "nus-thumbnails", thumbnails)
+
+
+def test_s20_is_what_its_owners_published(root, at_hand):
+    folder = at_hand("s20_two_camera/Metadata_Image_Pairs.zip").parent
+    cli.main(["data", "prepare", "s20", str(folder)])
+    for found, expected in zip(load_s20(), load_s20(folder), strict=True):
+        np.testing.assert_array_equal(found, expected)

@@ -1,0 +1,33 @@
+"""Data sets prepared in tests, from sources that are made there."""
+
+import zipfile
+
+import numpy as np
+
+from everlight_data.data_sets import DATA_SETS
+
+
+def prepare(root, name, source):
+    """As the command does, but that sources made in tests are not the originals."""
+    data = DATA_SETS[name]._replace(original=None)
+    data.prepare(source, root / data.folder, data, False)
+    return root / data.folder
+
+
+def arrays(path):
+    with np.load(path) as found:
+        return {name: found[name] for name in found.files}
+
+
+def assert_same_arrays(path, expected, names=None):
+    found, wanted = arrays(path), arrays(expected)
+    for name in names or wanted:
+        np.testing.assert_array_equal(found[name], wanted[name])
+        assert found[name].dtype == wanted[name].dtype
+
+
+def zipped(path, files):
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return path
