@@ -18,7 +18,6 @@ from typing import Any
 
 import imagecodecs
 import numpy as np
-from everlight_experiments.core50.static import run_static
 
 from everlight.continual import Protocol
 from everlight.models.illuminant_training import TrainingSettings
@@ -31,8 +30,10 @@ from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.common.configs import with_config
 from everlight_experiments.continual.config import Config
 from everlight_experiments.continual.paper import PaperOptions
-from everlight_experiments.core50 import pretraining
+from everlight_experiments.core50 import start
+from everlight_experiments.core50.config import PaperConfig as BatchesConfig
 from everlight_experiments.core50.paper import run as run_core50
+from everlight_experiments.core50_static.paper import run_static
 from everlight_experiments.data import PrepareSettings, prepare
 from everlight_experiments.facts.paper import run as run_facts
 from everlight_experiments.iirc.paper import run as run_iirc
@@ -86,26 +87,27 @@ def iirc(runs: Path) -> None:
 
 
 def core50(runs: Path) -> None:
-    from tests.experiments.test_core50_run import TINY, options_with
+    from tests.experiments.test_core50_run import TINY, asked
 
     show_colors()
     methods = ("naive", "CWR")
-    run_core50(options_with(runs, replace(TINY, scenarios=("NC",), methods=methods)))
+    config = BatchesConfig(TINY, scenarios=("NC",), methods=methods, orders=2)
+    run_core50(asked(runs, config))
 
 
 def core50_static(runs: Path) -> None:
-    from tests.experiments.test_core50_run import STATIC, options_with
+    from tests.experiments.test_core50_run import STATIC, asked
 
     show_colors()
-    run_static(options_with(runs, replace(STATIC, levels=("category",))))
+    run_static(asked(runs, STATIC))
 
 
 def show_colors() -> None:
     """Give every object a color where the procedural world would be rendered."""
     from tests.experiments.test_core50_run import colored_frames, other_objects
 
-    pretraining.load_procedural_core50 = lambda frames, world: colored_frames(frames)
-    pretraining.load_procedural = other_objects
+    start.load_procedural_core50 = lambda frames, world: colored_frames(frames)
+    start.load_procedural = other_objects
 
 
 def facts(runs: Path) -> None:

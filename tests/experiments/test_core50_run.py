@@ -100,15 +100,17 @@ def colored_frames(frames, side=8):
     )
 
 
+def other_objects(world, train, test):
+    """Grey levels where the procedural world would draw other objects."""
+    labels = [np.arange(12 * count) % 12 for count in (train, test)]
+    every = np.concatenate(labels)
+    images = np.broadcast_to(20 * every[:, None, None, None], (len(every), 8, 8, 3))
+    return ImageSet("others", images.astype(np.uint8), *labels, tuple(map(str, range(12))))
+
+
 @pytest.fixture
 def colors(monkeypatch):
     """Colours where the procedural world would be rendered."""
-
-    def other_objects(world, train, test):
-        labels = [np.arange(12 * count) % 12 for count in (train, test)]
-        every = np.concatenate(labels)
-        images = np.broadcast_to(20 * every[:, None, None, None], (len(every), 8, 8, 3))
-        return ImageSet("others", images.astype(np.uint8), *labels, tuple(map(str, range(12))))
 
     monkeypatch.setattr(
         start, "load_procedural_core50", lambda frames, world: colored_frames(frames)

@@ -1,72 +1,33 @@
 """Costs of the papers' presets: steps by hand, a row for each, and a TPU that is not there."""
 
 import importlib.util
+
 import numpy as np
 import pytest
-from everlight.continual.engine.estimate import count_steps
-from everlight.continual.engine.estimate import estimate_run
-from everlight.continual.registry import METHODS
-from everlight.continual.registry import Needs
-from everlight_data.errors import DataError
-from everlight_data.errors import MissingDataError
+
+from everlight.continual.engine.estimate import count_steps, estimate_run
+from everlight.continual.registry import METHODS, Needs
+from everlight_data.errors import DataError, MissingDataError
 from everlight_experiments import cost
-from tests.contracts.strategies import DATA
-from tests.contracts.strategies import DATA
-from tests.contracts.strategies import PROTOCOL
-from tests.contracts.strategies import PROTOCOL
-from tests.contracts.strategies import SEQUENCE
-from tests.contracts.strategies import SEQUENCE
-from tests.contracts.strategies import TASKS
-from tests.contracts.strategies import TASKS
-from tests.contracts.strategies import build_with
-from tests.contracts.strategies import build_with
-from everlight_experiments.continual.benchmark import RunData
-from everlight_experiments.continual.benchmark import RunData
-from everlight_experiments.continual.benchmark import own_data
-from everlight_experiments.continual.benchmark import own_data
-from tests.contracts.strategies import CLASSES
-from tests.contracts.strategies import CLASSES
-from tests.contracts.strategies import KEY
-from tests.contracts.strategies import KEY
-from tests.driving import drive_run
-from tests.driving import drive_run
-
-
+from tests.contracts.strategies import CLASSES, DATA, PROTOCOL, SEQUENCE, TASKS, build_with
 
 
 def begin(method, data):
-def begin(method, data):
-    """Return the setup of the strategies' contract, whose data are features alone."""
     """Return the setup of the strategies' contract, whose data are features alone."""
     setup, _ = build_with("naive")(data.shared)
-    setup, _ = build_with("naive")(data.shared)
-    return setup, Needs(TASKS, CLASSES, exemplars_per_class=3, importance_samples=64)
     return setup, Needs(TASKS, CLASSES, exemplars_per_class=3, importance_samples=64)
 
 
-
-
-def work():
 def work():
     return cost.Work("digits", METHODS["EWC"], begin, PROTOCOL, DATA, SEQUENCE)
-    return cost.Work("digits", METHODS["EWC"], begin, PROTOCOL, DATA, SEQUENCE)
-
-
 
 
 @pytest.mark.parametrize(
-@pytest.mark.parametrize(
-    ("made", "steps"),
     ("made", "steps"),
     [
-    [
-        (cost.icifar, 10 * 22 * int(np.ceil(4_500 / 32))),
         (cost.icifar, 10 * 22 * int(np.ceil(4_500 / 32))),
         (lambda: cost.core50_nc("Mid-CaffeNet"), 2_000 + 8 * 300),
-        (lambda: cost.core50_nc("Mid-CaffeNet"), 2_000 + 8 * 300),
     ],
-    ],
-)
 )
 def test_the_papers_steps_by_hand(made, steps):
     found = made()

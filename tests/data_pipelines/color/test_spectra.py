@@ -10,7 +10,7 @@ from everlight_data.color.spectra import (
     sensitivity_distances,
 )
 from everlight_data.errors import DataError, MissingDataError
-from tests.data_pipelines.fuzz_readers import spectra as write_spectra
+from tests.data_pipelines.fuzzed_files import spectra as write_spectra
 
 
 @pytest.fixture(scope="module")
