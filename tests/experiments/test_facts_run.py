@@ -3,7 +3,6 @@
 from dataclasses import replace
 from pathlib import Path
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
@@ -21,12 +20,20 @@ from everlight_data.facts.divided import (
     spaced_examples,
 )
 from everlight_data.facts.published import open_photographs, read_published
+from everlight_data.facts.published_tables import PRINTED
 from everlight_data.facts.splits import read_images, write_split
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.common.configs import with_config
 from everlight_experiments.continual.paper import PaperOptions
-from everlight_experiments.facts.benchmark import gate_features
+from everlight_experiments.facts.benchmark import (
+    BACKWARD,
+    DROP,
+    FEW_SHOT,
+    GENERALISED,
+    OVER_TASKS,
+    STANDARD,
+)
 from everlight_experiments.facts.config import (
     PAPER_PRESETS,
     Data,
@@ -34,16 +41,6 @@ from everlight_experiments.facts.config import (
     PaperConfig,
     PaperScale,
     Scale,
-)
-from everlight_experiments.facts.metrics import (
-    BACKWARD,
-    DROP,
-    FEW_SHOT,
-    GENERALISED,
-    OVER_TASKS,
-    PRINTED,
-    STANDARD,
-    layout_embeddings,
 )
 from everlight_experiments.facts.paper import CLAIMS, findings, options, run
 
@@ -267,39 +264,6 @@ def test_photographs_take_the_place_of_rendered_images(tmp_path):
     # A square may leave its scene, but not with most of its pixels.
     middle = np.median(found.reshape(3, -1, 3), axis=1)
     np.testing.assert_array_equal(middle, [[100, 7, 9], [0, 7, 9], [50, 7, 9]])
-
-
-def test_without_features_every_image_gets_the_mean_of_the_facts_that_define_a_piece(rng):
-    vectors = rng.normal(size=(5, 4))
-    pieces = np.array([[0, -1, -1], [1, 2, -1], [1, 3, 4], [0, -1, -1]])
-    found = layout_embeddings((np.zeros((4, 0)), np.zeros((2, 0))), pieces, vectors, 0)
-    wanted = [
-        (vectors[0] + vectors[1] + vectors[1] + vectors[0]) / 4,
-        (vectors[2] + vectors[3]) / 2,
-        vectors[4],
-    ]
-    np.testing.assert_allclose(found, [wanted, wanted], rtol=1e-5)
-
-
-def test_what_the_layout_tells_is_learnt_from_it(rng):
-    vectors = np.eye(3)
-    above = rng.random((300, 2)) > 0.5
-    features = above + 0.05 * rng.standard_normal((300, 2))
-    pieces = np.stack([above[:, 0] + 0, np.full(300, 2), 1 - above[:, 1]], axis=1)
-    found = layout_embeddings((features[:200], features[200:]), pieces[:200], vectors, 0)
-    np.testing.assert_array_equal(found.argmax(axis=2), pieces[200:])
-
-
-def test_the_gate_sees_means_of_blocks(rng):
-    images = rng.normal(size=(2, 16, 16, 3)).astype(np.float32)
-    found = gate_features(jnp.asarray(images))
-    by_hand = [
-        images[1, 2 * row : 2 * row + 2, 2 * column : 2 * column + 2, channel].mean()
-        for row in range(8)
-        for column in range(8)
-        for channel in range(3)
-    ]
-    np.testing.assert_allclose(found[1], by_hand, rtol=1e-5, atol=1e-6)
 
 
 def test_the_papers_own_tables_bear_out_what_is_stated_about_its_claims():

@@ -154,3 +154,16 @@ def test_curves_beyond_the_colours_have_other_lines_and_too_many_are_refused():
     assert plots.line_style(8) == (plots.COLORS[0], "--")
     with pytest.raises(ValueError, match="32 curves"):
         plots.line_style(32)
+
+
+def test_answers_are_beside_their_picture_in_the_colour_of_right_and_wrong():
+    pictures = np.zeros((2, 3, 3, 3), np.uint8)
+    answers = {"EWC": ["a dog", "a cat"], "SI": ["a fox", "a bird"]}
+    right = {"EWC": np.array([True, False]), "SI": np.array([False, True])}
+    axes = plots.plot_answers(pictures, ["a dog", "a bird"], answers, right)
+    assert len(axes.images) == 2
+    drawn = {(text.get_text(), text.get_position()): text.get_color() for text in axes.texts}
+    green, orange = plots.COLORS[2], plots.COLORS[1]
+    assert drawn["a dog", (1.6, 0.5)] == drawn["a bird", (2.6, 1.5)] == green
+    assert drawn["a cat", (1.6, 1.5)] == drawn["a fox", (2.6, 0.5)] == orange
+    assert {"EWC", "SI", "shown"} <= {text.get_text() for text in axes.texts}

@@ -8,13 +8,14 @@ import functools
 import zlib
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt8
+from jaxtyping import Array, Bool, Int, PRNGKeyArray
 
 from everlight.continual import (
     Objective,
@@ -30,23 +31,22 @@ from everlight.continual.engine.evaluation import evaluate
 from everlight.continual.engine.run import Run
 from everlight.continual.engine.tasks import begin_state
 from everlight.continual.registry import METHODS, Method, Needs
-from everlight.metrics.ranking import Facts, Ranks
+from everlight.continual.strategies.expert_gate import block_means
+from everlight.metrics import gem_backward_transfer, gem_forward_transfer
+from everlight.metrics.ranking import Facts, Ranks, mean_hits, nearest_facts, top_k
+from everlight.metrics.ranking_groups import (
+    SPO_CASES,
+    accuracy_by_count,
+    few_shot,
+    spo_generalisation,
+)
 from everlight.models.joint_embedding import JointEmbedding
 from everlight.scenarios import fact_sequence, same_shapes
 from everlight.scenarios.facts import Examples
 from everlight.trees import checksums_of
-from everlight_data.errors import DataError, MissingDataError
-from everlight_data.facts.divided import (
-    SPLITS,
-    DividedFacts,
-    Size,
-    Split,
-    WordFile,
-    divide_facts,
-    load_source,
-    make_images,
-)
-from everlight_data.facts.published import open_photographs, read_published
+from everlight_data.errors import DataError
+from everlight_data.facts.divided import SPLITS, DividedFacts, Split
+from everlight_data.facts.pictured import PicturedFacts, pictured_facts
 from everlight_data.images.as_inputs import (
     Channels,
     channels,
@@ -55,36 +55,131 @@ from everlight_data.images.as_inputs import (
     stream_centers,
 )
 from everlight_data.images.feature_files import Features
-from everlight_data.images.image_set import ImageSet
 from everlight_data.images.jpeg_store import JpegStore
 from everlight_experiments.continual.benchmark import (
     Benchmark,
     Benchmarks,
     Draw,
+    Metric,
     Request,
     RunData,
     Trained,
+    once_per_run,
     own_data,
 )
+from everlight_experiments.continual.outcome import BY_TASK
 from everlight_experiments.continual.parts import load_features, stored_features
 from everlight_experiments.continual.runner import build_with
-from everlight_experiments.facts.config import GRIDS, Config, Data, Network, Scale
-from everlight_experiments.facts.metrics import (
-    GENERALISED,
-    TOP,
-    fact_metrics,
-    group_tests,
-    nearest_facts,
-)
+from everlight_experiments.facts.config import GRIDS, Config, Network
 
 GATE_SIDE = 8
 """ExpertGate's gate reads images as means of this many blocks per side."""
 GATE_HIDDEN = 100
 EXEMPLARS = 2
 """Stored samples per fact, for methods with exemplars."""
-SHOWN = 48
-"""Test samples of different facts, from head to tail, whose nearest facts are kept."""
 _NONE = Examples(np.zeros(0, int), np.zeros(0, int))
+TOP = 5
+"""Rank up to which a fact counts as found; 5 in the paper."""
+EDGES = (0, 1, 2, 6, 11, 21, 51, 101, 100_000)
+"""Edges of bins of training examples, from tail to head."""
+BINS = ("0", "1", "2–5", "6–10", "11–20", "21–50", "51–100", "101+")
+LEAST = (15, 50)
+"""Training examples that a part must have in the cases of SPO generalisation."""
+STANDARD, GENERALISED, DROP = "standard Top-5", "generalised Top-5", "drop"
+OVER_TASKS, BY_COUNT = "{} over tasks", "{} by training examples"
+BACKWARD, FORWARD = "backward transfer (GEM)", "forward transfer (GEM)"
+HITS, FOUND = "hits", "nearest facts"
+FEW_SHOT = "few-shot Top-5"
+SPO = "SPO generalisation"
+LAYOUT, NO_INPUT = "layout only", "no input"
+
+
+class Groups(NamedTuple):
+    """Groups of test examples by what was trained on; the same for all methods."""
+
+    counts: Int[np.ndarray, "m"]
+    """Training examples of each test example's fact."""
+    few: Bool[np.ndarray, "m"]
+    spo: Bool[np.ndarray, "thresholds 7 m"]
+
+
+def group_tests(divided: DividedFacts) -> Groups:
+    """Return the groups of the test examples."""
+    counts, label = divided.train_counts, divided.test.fact
+    cases = [spo_generalisation(divided.pieces, counts, least)[:, label] for least in LEAST]
+    few = np.asarray(few_shot(jnp.asarray(counts[label])))
+    return Groups(counts[label], few, np.stack(cases))
+
+
+def fact_metrics(
+    groups: Groups, shown: int, initial: Callable[[Draw], Ranks]
+) -> tuple[Metric, ...]:
+    """Return all metrics, which share what is computed once for a run.
+
+    Args:
+      groups: of the test examples.
+      shown: number of test samples whose nearest facts are kept.
+      initial: ranks before the first task.
+    """
+    scores = once_per_run(functools.partial(scores_of, groups, initial))
+
+    def metric(name: str, *axes, better: bool | None = True) -> Metric:
+        return Metric(name, lambda run: scores(run)[name], axes, better)
+
+    def top5(name: str, better: bool = True) -> list[Metric]:
+        return [
+            metric(name, "time", better=better),
+            metric(BY_TASK.format(name), "time", "task", better=better),
+            metric(OVER_TASKS.format(name), "time", better=better),
+        ]
+
+    return (
+        *top5(GENERALISED),
+        *top5(STANDARD),
+        *top5(DROP, False),
+        metric(BACKWARD),
+        metric(FORWARD),
+        metric(HITS, len(groups.counts)),
+        metric(FEW_SHOT),
+        metric(BY_TASK.format(FEW_SHOT), "task"),
+        metric(OVER_TASKS.format(FEW_SHOT)),
+        metric(BY_COUNT.format(STANDARD), BINS),
+        metric(BY_COUNT.format(GENERALISED), BINS),
+        metric(SPO, len(LEAST), len(SPO_CASES)),
+        metric(FOUND, shown, TOP, better=None),
+    )
+
+
+def scores_of(
+    groups: Groups, initial: Callable[[Draw], Ranks], run: Trained
+) -> dict[str, np.ndarray]:
+    """Return every metric of a run by name; transfer is NaN where all was learned at once."""
+    # The test examples may be padded to the number of those for validation.
+    size = len(groups.counts)
+    member = jnp.asarray(run.sequence.test_member)[:, :size]
+    ranks = Ranks(*(jnp.asarray(run.arrays[name])[:, :size] for name in Ranks._fields))
+    scores = top_k(ranks, member, TOP)
+    hits = [rank[-1] <= TOP for rank in ranks]
+    backward = forward = np.float32(np.nan)
+    if np.any(run.arrays["steps"][:-1]):
+        start = Ranks(*(rank[None, :size] for rank in initial(run.draw)))
+        matrix = scores.generalised.by_task
+        backward = gem_backward_transfer(matrix)
+        forward = gem_forward_transfer(matrix, top_k(start, member, TOP).generalised.by_task[0])
+    few = mean_hits(hits[1], member & groups.few)
+    counts, edges = jnp.asarray(groups.counts), jnp.asarray(EDGES)
+    cases = mean_hits(hits[1], jnp.asarray(groups.spo).reshape(-1, size)).by_task
+    found: dict[str, Any] = {}
+    names = (STANDARD, GENERALISED, DROP, FEW_SHOT)
+    for name, means in zip(names, (*scores, few), strict=True):
+        found[name] = means.over_examples
+        found[BY_TASK.format(name)] = means.by_task
+        found[OVER_TASKS.format(name)] = means.over_tasks
+    for name, hit in zip((STANDARD, GENERALISED), hits, strict=True):
+        found[BY_COUNT.format(name)] = accuracy_by_count(hit, counts, edges).accuracy
+    found |= {BACKWARD: backward, FORWARD: forward, HITS: hits[1]}
+    found |= {SPO: cases.reshape(len(LEAST), len(SPO_CASES)), FOUND: run.arrays["found"][-1]}
+    return {name: np.asarray(value) for name, value in found.items()}
 
 
 class Shared(NamedTuple):
@@ -105,42 +200,6 @@ class Kept(NamedTuple):
     """Nearest facts of all tasks for the shown samples, nearest first."""
 
 
-class Learned(NamedTuple):
-    """Facts and images of a configuration."""
-
-    divided: DividedFacts
-    images: ImageSet | JpegStore
-    """Images, training first, in memory or read when steps need them."""
-    features: Features | None = None
-    """Features that networks read instead."""
-
-    @property
-    def shown(self) -> Int[np.ndarray, "s"]:
-        """First test samples of facts that are evenly spaced by their training examples."""
-        facts, first = np.unique(self.divided.test.fact, return_index=True)
-        order = np.argsort(-self.divided.train_counts[facts], kind="stable")
-        spaced = np.unique(np.linspace(0, len(order) - 1, SHOWN).astype(int))
-        return first[order[spaced]]
-
-    @property
-    def pictures(self) -> UInt8[np.ndarray, "s h w 3"]:
-        """Images of the shown samples."""
-        places = len(self.divided.train.fact) + self.shown
-        if isinstance(self.images, JpegStore):
-            return self.images.read(places)
-        return self.images.images[places]
-
-    @property
-    def sizes(self) -> str:
-        """Numbers of facts, tasks and examples in words."""
-        divided = self.divided
-        tasks = int(divided.fact_task["random"].max()) + 1
-        return (
-            f"{len(divided.facts):,} facts in {tasks} tasks, {len(divided.train.fact):,} training "
-            f"and {len(divided.test.fact):,} test examples"
-        )
-
-
 def facts_benchmarks(request: Request) -> Benchmarks:
     """Return the benchmarks of `everlight run facts`, by split.
 
@@ -148,58 +207,26 @@ def facts_benchmarks(request: Request) -> Benchmarks:
       DataError: data or options that cannot be used.
     """
     config, seed = request.config, request.seed
-    learned = loader(config.data, config.network.side, seed)(config.scale)
+    pictured = pictured_facts(config.data.source, config.network.side, seed)
+    found, features = pictured(config.scale.size), None
     if config.features is not None:
-        if isinstance(learned.images, JpegStore):
+        if isinstance(found.images, JpegStore):
             raise DataError("--features is not for --splits, whose photographs are streamed")
-        features = load_features(config.features, learned.images, request.runs)
-        learned = learned._replace(features=features)
-    return fact_benchmarks(config, learned)
+        features = load_features(config.features, found.images, request.runs)
+    return fact_benchmarks(config, found, features)
 
 
-def loader(data: Data, side: int, seed: int) -> Callable[[Scale], Learned]:
-    """Return the function that chooses facts and images for a scale.
-
-    Raises:
-      DataError: options that do not fit together.
-      MissingDataError: --splits without --photographs.
-    """
-    words = WordFile(data.words, data.unknown_words)
-    if data.splits is not None:
-        if data.photographs is None:
-            raise MissingDataError("--splits needs --photographs, the folder of what it lists")
-
-        def read(scale: Scale) -> Learned:
-            divided = read_published(data.splits, size_of(scale), words)
-            return Learned(
-                divided, open_photographs(divided, data.photographs, side, data.memory_limit)
-            )
-
-        return read
-    if data.photographs is not None and data.data != "vrd":
-        raise DataError(f"--photographs: {data.data} has none; give --data vrd or --splits")
-    source = load_source(data.data, data.scenes, seed)
-
-    def choose(scale: Scale) -> Learned:
-        divided = divide_facts(source, data.data, size_of(scale), seed, words)
-        return Learned(divided, make_images(divided, side, data.photographs))
-
-    return choose
-
-
-def size_of(scale: Scale) -> Size:
-    """Return the number of facts, tasks and examples of a scale."""
-    return Size(scale.facts, scale.tasks, scale.per_fact)
-
-
-def fact_benchmarks(config: Config, learned: Learned) -> Benchmarks:
+def fact_benchmarks(
+    config: Config, learned: PicturedFacts, features: Features | None = None
+) -> Benchmarks:
     """Return the benchmark of each split; a seed is an initial network.
 
     Args:
       config: data, network and training.
       learned: its facts and images.
+      features: features that networks read instead of the images.
     """
-    divided, features = learned.divided, learned.features
+    divided = learned.divided
     store = learned.images if isinstance(learned.images, JpegStore) else None
     if features is not None:
         images = stored_features(features, slice(len(divided.train.fact)))
@@ -296,7 +323,7 @@ def beginning(
             scale.tasks,
             facts,
             EXEMPLARS,
-            gate=gate_features,
+            gate=partial(block_means, side=GATE_SIDE),
             gate_hidden=GATE_HIDDEN,
             replay_batch_size=scale.replay_batch_size,
         )
@@ -309,16 +336,6 @@ def facts_of(divided: DividedFacts) -> Facts:
     return Facts(jnp.asarray(divided.pieces), jnp.asarray(divided.words.vectors))
 
 
-def gate_features(inputs: Float[Array, "b *shape"]) -> Float[Array, "b f"]:
-    """Return the input of ExpertGate's gate: means of 8×8 blocks of images, or the features."""
-    if inputs.ndim == 2:
-        return inputs
-    batch, side, _, colors = inputs.shape
-    block = side // GATE_SIDE
-    blocks = inputs.reshape(batch, GATE_SIDE, block, GATE_SIDE, block, colors)
-    return jnp.mean(blocks, axis=(2, 4)).reshape(batch, -1)
-
-
 def keeping_examples(plain: Objective, shared: Shared) -> Objective:
     """Return an objective whose evaluation keeps the nearest facts of the shown samples too."""
 
@@ -328,7 +345,9 @@ def keeping_examples(plain: Objective, shared: Shared) -> Objective:
     def evaluate(sequence: TaskSequence, per_sample: tuple, seen: Bool[Array, "c"]) -> Kept:
         ranks, scores = per_sample
         embeddings = scores[shared.shown].reshape(shared.shown.shape[0], 3, -1)
-        return Kept(plain.evaluate(sequence, ranks, seen), nearest_facts(embeddings, shared.facts))
+        return Kept(
+            plain.evaluate(sequence, ranks, seen), nearest_facts(embeddings, shared.facts, TOP)
+        )
 
     return plain._replace(per_sample_metrics=per_sample_metrics, evaluate=evaluate)
 

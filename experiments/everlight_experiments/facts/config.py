@@ -19,7 +19,8 @@ import tyro
 from everlight.checks import Between
 from everlight.continual import Protocol
 from everlight.continual.registry import METHODS, Method, with_published
-from everlight_data.facts.divided import DataSet
+from everlight_data.facts.divided import DataSet, Size, WordFile
+from everlight_data.facts.pictured import FactSource
 from everlight_experiments.common.settings import Bytes, Count, Preset, Rate
 from everlight_experiments.continual.benchmark import VALIDATION_SEED
 from everlight_experiments.continual.config import Dtype, Side
@@ -62,6 +63,13 @@ class Data:
     memory_limit: Bytes = 2_000_000_000
     """Bytes of decoded photographs held in memory while those of --splits are read."""
 
+    @property
+    def source(self) -> FactSource:
+        """Return where facts, words and photographs come from."""
+        words = WordFile(self.words, self.unknown_words)
+        files = self.photographs, self.splits, self.memory_limit
+        return FactSource(self.data, self.scenes, words, *files)
+
 
 @dataclass(frozen=True)
 class Network:
@@ -95,6 +103,11 @@ class Scale:
     """Epochs and batches of every task."""
     replay_batch_size: Count | None = None
     """Samples that methods replay per step; None is the batch size."""
+
+    @property
+    def size(self) -> Size:
+        """Return the number of facts, tasks and examples."""
+        return Size(self.facts, self.tasks, self.per_fact)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float
 from everlight.continual.registry import Method
 from everlight_data.errors import MissingDataError
 from everlight_data.facts.divided import SPLITS
+from everlight_data.facts.pictured import pictured_facts
 from everlight_data.facts.published import are_published, split_folders
 from everlight_experiments.common.report import Section
 from everlight_experiments.common.run_folder import RunFolder
@@ -26,7 +27,15 @@ from everlight_experiments.continual.paper import (
     run_paper,
 )
 from everlight_experiments.continual.train import Job
-from everlight_experiments.facts.benchmark import fact_benchmarks, loader
+from everlight_experiments.facts.benchmark import (
+    BACKWARD,
+    DROP,
+    FEW_SHOT,
+    GENERALISED,
+    OVER_TASKS,
+    STANDARD,
+    fact_benchmarks,
+)
 from everlight_experiments.facts.config import (
     PAPER_METHODS,
     PAPER_PRESETS,
@@ -34,20 +43,17 @@ from everlight_experiments.facts.config import (
     PaperConfig,
     scale_config,
 )
-from everlight_experiments.facts.metrics import (
-    BACKWARD,
-    DROP,
-    FEW_SHOT,
-    GENERALISED,
-    OVER_TASKS,
-    STANDARD,
+from everlight_experiments.facts.report import (
+    PartData,
+    Values,
     baselines_of,
+    fact_sections,
+    values_of,
 )
-from everlight_experiments.facts.report import PartData, Values, fact_sections, values_of
 
 CITATION = 'Elhoseiny et al. 2018, "Exploring the Challenges towards Lifelong Fact Learning"'
 NAMED_WORDS = 20
-"""Words without a vector that the report names."""
+"""Largest number of words without a vector that the report names."""
 PARTS = MID, LARGE = "mid-scale", "large-scale"
 GAIN, RARE = "gain", OVER_TASKS.format(FEW_SHOT)
 LIFELONG, OTHERS = TABLES[:-1], TABLES[1:-1]
@@ -231,9 +237,9 @@ def finding(claim: Claim, values: Values) -> Finding:
     if claim.how == "each":
         pairs = [p for p in zip(claim.first, claim.second, strict=True) if all(map(ran, p))]
         first, second = (tuple(pair[side] for pair in pairs) for side in (0, 1))
-    text = f"{claim.text} (paper: {claim.in_paper})"
+    text, every = f"{claim.text} (paper: {claim.in_paper})", (*claim.first, *claim.second)
     if not first or not second:
-        missing = {each.method for each in (*claim.first, *claim.second) if not ran(each)}
+        missing = {each.method for each in every if not ran(each)}
         return Finding(text, frozenset(missing), lambda _: (np.zeros(0, bool), ""))
     upper, lower = (np.stack([each.of(values) for each in side]) for side in (first, second))
     if np.isnan([*upper, *lower]).all(axis=1).any():
@@ -271,12 +277,12 @@ def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) ->
     Raises:
       DataError: data, methods or options that cannot be used.
     """
-    load = loader(config.data, config.network.side, options.seed)
+    load = pictured_facts(config.data.source, config.network.side, options.seed)
     parts, benchmarks, jobs, units = {}, {}, [], {}
     for part in scales_of(config):
         scale = config.scales[part]
         check_methods(scale.methods, PAPER_METHODS)
-        learned, seeds = load(scale.scale), config.seeds or scale.seeds
+        learned, seeds = load(scale.scale.size), config.seeds or scale.seeds
         splits = fact_benchmarks(scale_config(config, part), learned)
         draws = [Draw("evaluation", options.seed, number) for number in range(seeds)]
         baselines = baselines_of(learned.divided, learned.shown, splits, draws)
@@ -305,10 +311,10 @@ def scales_of(config: PaperConfig) -> list[str]:
     splits = config.data.splits
     if splits is None:
         return list(config.scales)
-    tasks = {name: each.scale.tasks for name, each in config.scales.items()}
-    found = [name for name, count in tasks.items() if are_published(splits, count)]
+    scales = config.scales.items()
+    found = [name for name, each in scales if are_published(splits, each.scale.tasks)]
     if not found:
-        name, each = next(iter(config.scales.items()))
+        name, each = next(iter(scales))
         needed = " and ".join(map(str, split_folders(splits, each.scale.tasks).values()))
         raise MissingDataError(f"{needed}: {name} needs both, and the others' are missing too")
     return found

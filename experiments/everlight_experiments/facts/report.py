@@ -5,21 +5,30 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Int
 
+from everlight.continual.registry import METHODS
+from everlight.metrics.ranking import chance_hits, nearest_facts, rank_facts
 from everlight.metrics.ranking_groups import SPO_CASES, embedding_similarity, spo_overlap
-from everlight.plots import COLORS
+from everlight.models.random_hidden_units import regress_on_random_units
+from everlight.plots import plot_answers
 from everlight.scenarios.facts import split_statistics
 from everlight.scenarios.facts_splits import semantic_split
 from everlight_data.facts.divided import SPLITS, DividedFacts
+from everlight_data.facts.pictured import PicturedFacts
+from everlight_data.facts.published_tables import OTHER_DATA, PRINTED, SIMILARITY, SPO_TOP5
+from everlight_data.facts.vrd import box_features
 from everlight_experiments.common.cells import dash, percent, spread
+from everlight_experiments.common.many_runs import DIVERGED_AT, NOWHERE
 from everlight_experiments.common.plots import new_canvas, save
 from everlight_experiments.common.report import PAPER, Column, Figure, Section, Table
-from everlight_experiments.continual.outcome import BY_TASK
+from everlight_experiments.continual.benchmark import Benchmarks, Draw, Trained
+from everlight_experiments.continual.outcome import BY_TASK, measured
 from everlight_experiments.continual.paper import Results
-from everlight_experiments.facts.benchmark import Learned, facts_of
-from everlight_experiments.facts.metrics import (
+from everlight_experiments.facts.benchmark import (
     BACKWARD,
     BINS,
     BY_COUNT,
@@ -29,17 +38,14 @@ from everlight_experiments.facts.metrics import (
     FORWARD,
     FOUND,
     GENERALISED,
+    LAYOUT,
     LEAST,
     NO_INPUT,
-    OTHER_DATA,
     OVER_TASKS,
-    PRINTED,
-    SIMILARITY,
     SPO,
-    SPO_TOP5,
     STANDARD,
     TOP,
-    Baselines,
+    facts_of,
     group_tests,
 )
 
@@ -48,6 +54,8 @@ SINGLE_LINKAGE = 1_000
 """Number of facts up to which the paper's linkage is computed too."""
 PICTURES = 8
 """Examples shown of each split."""
+Baselines = Mapping[str, Mapping[str, Mapping[str, np.ndarray]]]
+"""Metrics of what is not trained, by split and name."""
 Values = Mapping[str, Mapping[str, Mapping[str, np.ndarray]]]
 """Metrics by column and method, baselines among them."""
 
@@ -55,9 +63,61 @@ Values = Mapping[str, Mapping[str, Mapping[str, np.ndarray]]]
 class PartData(NamedTuple):
     """One of the paper's benchmarks, of two columns."""
 
-    learned: Learned
+    learned: PicturedFacts
     baselines: Baselines
     seeds: int
+
+
+def baselines_of(
+    divided: DividedFacts,
+    shown: Int[np.ndarray, "s"],
+    benchmarks: Benchmarks,
+    draws: Sequence[Draw],
+) -> Baselines:
+    """Return the metrics of baselines that learn all facts at once.
+
+    One knows only the boxes, where there are some; the other has no input.
+
+    Args:
+      divided: facts and examples.
+      shown: test samples whose nearest facts are kept.
+      benchmarks: by split.
+      draws: seeds.
+    """
+    facts = facts_of(divided)
+    pieces, vectors = divided.pieces[divided.train.fact].T, divided.words.vectors
+    defined = pieces >= 0
+    targets = [vectors[each[rows]] for each, rows in zip(pieces, defined, strict=True)]
+    found: dict[str, dict[str, Mapping[str, np.ndarray]]] = {split: {} for split in benchmarks}
+    for name, features in _features(divided).items():
+        embedded = [
+            jnp.asarray(regress_on_random_units(*features, targets, defined, draw.order))
+            for draw in draws
+        ]
+        for split, benchmark in benchmarks.items():
+            runs = []
+            for draw, each in zip(draws, embedded, strict=True):
+                sequence = benchmark.sequence(METHODS["joint"], draw)
+                ranks = _ranked(each, jnp.asarray(divided.test.fact), facts, sequence.class_task)
+                arrays = {name: np.asarray(rank)[None] for name, rank in ranks._asdict().items()}
+                arrays["found"] = np.asarray(nearest_facts(each[shown], facts, TOP))[None]
+                arrays |= {"steps": np.zeros(1, int), DIVERGED_AT: np.array(NOWHERE)}
+                tasks = sequence.tasks.id.shape[0]
+                runs.append(Trained(arrays, sequence, draw, METHODS["joint"], tasks))
+            found[split][name] = measured(benchmark.metrics, runs)
+    return found
+
+
+def _features(divided: DividedFacts) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Return the features of each baseline; boxes are used where they are known."""
+    parts = divided.train, divided.test
+    nothing = tuple(np.zeros((len(part.fact), 0), np.float32) for part in parts)
+    if any(part.samples is None for part in parts):
+        return {NO_INPUT: nothing}
+    return {LAYOUT: tuple(box_features(part.samples) for part in parts), NO_INPUT: nothing}
+
+
+_ranked = jax.jit(rank_facts)
 
 
 def values_of(results: Results) -> Values:
@@ -129,13 +189,9 @@ def _printed(column: str, method: str) -> tuple[float, ...]:
 
 def _chances(divided: DividedFacts, split: str) -> list[str]:
     """Return the Top-5 of a random order of facts, in the order of the table's columns."""
-    fact_task = divided.fact_task[split]
-    facts, examples = np.bincount(fact_task), np.bincount(fact_task[divided.test.fact])
-    standard = np.minimum(TOP / facts, 1)
-    whole = min(TOP / len(fact_task), 1.0)
-    means = [standard.mean(), np.average(standard, weights=examples)]
-    values = [*standard, *means, *[whole] * (len(facts) + 2), *(mean - whole for mean in means)]
-    return [f"{100 * value:.1f}" for value in values]
+    standard, generalised = chance_hits(divided.fact_task[split], divided.test.fact, TOP)
+    drop = standard[-2:] - generalised[-2:]
+    return [f"{100 * value:.1f}" for value in (*standard, *generalised, *drop)]
 
 
 def _transfer_table(part: str, values: Values) -> Table:
@@ -249,19 +305,9 @@ def _examples(path: Path, part: str, split: str, data: PartData, methods: Mappin
         return ",\n".join(piece for piece in learned.divided.facts[fact] if piece)
 
     canvas, (axis,) = new_canvas(1, 1.5 * (len(found) + 2), 0.75 * (len(chosen) + 0.6))
-    axis.text(0.55, -0.15, "shown", fontsize=9)
-    for row, place in enumerate(chosen):
-        extent = (0, 0.5, row + 0.96, row)
-        axis.imshow(pictures[place], extent=extent, interpolation="nearest")
-        text = {"y": row + 0.5, "va": "center", "fontsize": 8}
-        axis.text(0.55, s=words(label[place]), weight="bold", **text)
-        for column, name in enumerate(found):
-            color = COLORS[2] if right[name][place] else COLORS[1]
-            axis.text(1.6 + column, s=words(found[name][place, 0]), color=color, **text)
-    for column, name in enumerate(found):
-        axis.text(1.6 + column, -0.15, name, fontsize=9)
-    axis.set(xlim=(0, 1.6 + len(found)), ylim=(len(chosen), -0.5), aspect="auto")
-    axis.axis("off")
+    answers = {name: [words(facts[at, 0]) for at in chosen] for name, facts in found.items()}
+    shown = {name: of_all[chosen] for name, of_all in right.items()}
+    plot_answers(pictures[chosen], [words(label[at]) for at in chosen], answers, shown, axis)
     caption = (
         f"{split.capitalize()} split, first seed, after the last task: the nearest of all facts; "
         "green where the true one is among the nearest five. Of the kept test examples those on "

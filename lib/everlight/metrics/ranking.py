@@ -14,6 +14,7 @@ from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from everlight.checks import Between, PositiveInt, check_finite, check_range, check_sizes, checked
@@ -216,3 +217,33 @@ def _blocks(values: Array, size: int, fill: int = 0) -> Array:
     missing = [(0, -values.shape[0] % size)] + [(0, 0)] * (values.ndim - 1)
     padded = jnp.pad(values, missing, constant_values=fill)
     return padded.reshape(-1, size, *values.shape[1:])
+
+
+def nearest_facts(embeddings: Float[Array, "s 3 d"], facts: Facts, count: int) -> Int[Array, "s k"]:
+    """Return the nearest facts of all tasks to each embedding, nearest first, `[s, count]`.
+
+    Args:
+      embeddings: embedding of each sample's subject, predicate and object, `[s, 3, d]`.
+      facts: label space.
+      count: number of facts per sample.
+    """
+    return jax.lax.top_k(-distances_to_facts(embeddings, facts).T, count)[1]
+
+
+def chance_hits(
+    fact_task: Int[np.ndarray, "f"], labels: Int[np.ndarray, "m"], count: int
+) -> tuple[Float[np.ndarray, "t+2"], Float[np.ndarray, "t+2"]]:
+    """Return the probability of a hit when facts are in random order, standard and generalised.
+
+    Each array has the probability of every task, then the means over tasks and over examples.
+
+    Args:
+      fact_task: task of each fact, `[f]`.
+      labels: fact of each test example, `[m]`.
+      count: rank up to which a fact is a hit.
+    """
+    facts, examples = np.bincount(fact_task), np.bincount(fact_task[labels])
+    standard = np.minimum(count / facts, 1)
+    means = standard.mean(), np.average(standard, weights=examples)
+    generalised = np.full(len(facts) + 2, min(count / len(fact_task), 1.0))
+    return np.append(standard, means), generalised

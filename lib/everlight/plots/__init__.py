@@ -10,6 +10,7 @@ from everlight.plots.accuracy import (
     plot_accuracy_over_time,
     plot_forgetting,
 )
+from everlight.plots.answers import plot_answers
 from everlight.plots.confusion import plot_confusion
 from everlight.plots.criteria import plot_criteria
 from everlight.plots.errors import plot_error_curves
@@ -22,6 +23,7 @@ __all__ = [
     "line_style",
     "plot_accuracy_matrix",
     "plot_accuracy_over_time",
+    "plot_answers",
     "plot_chromaticity",
     "plot_confusion",
     "plot_criteria",

@@ -10,6 +10,7 @@ import pytest
 from everlight.continual.strategies.expert_gate import (
     CHOSEN,
     Autoencoder,
+    block_means,
     expert_gate,
     most_related,
     reconstruction_error,
@@ -307,3 +308,15 @@ def test_as_many_hidden_units_as_features_are_refused():
     strategy = expert_gate(SETUP, 3, lambda inputs: inputs, hidden=3)
     with pytest.raises(ValueError, match="hidden=3 of 3 features; an autoencoder needs fewer"):
         strategy.init(jax.random.key(0), small_learner(SETUP, [0]))
+
+
+def test_the_gate_sees_means_of_blocks(rng):
+    images = rng.normal(size=(2, 16, 16, 3)).astype(np.float32)
+    found = block_means(jnp.asarray(images), 8)
+    by_hand = [
+        images[1, 2 * row : 2 * row + 2, 2 * column : 2 * column + 2, channel].mean()
+        for row in range(8)
+        for column in range(8)
+        for channel in range(3)
+    ]
+    np.testing.assert_allclose(found[1], by_hand, rtol=1e-5, atol=1e-6)

@@ -341,3 +341,19 @@ def _new_autoencoder(width: int, hidden: int, key: PRNGKeyArray) -> Autoencoder:
         draw(decode, (hidden, width)),
         jnp.zeros(width),
     )
+
+
+def block_means(inputs: Float[Array, "b *shape"], side: int) -> Float[Array, "b f"]:
+    """Return images as means of `side` blocks per side, for the gate; features are unchanged.
+
+    Args:
+      inputs: square images, `[b, h, w, c]`, whose height is a multiple of `side`; or features,
+        `[b, f]`.
+      side: number of blocks per side.
+    """
+    if inputs.ndim == 2:
+        return inputs
+    batch, height, _, channels = inputs.shape
+    block = height // side
+    blocks = inputs.reshape(batch, side, block, side, block, channels)
+    return jnp.mean(blocks, axis=(2, 4)).reshape(batch, -1)

@@ -1,0 +1,106 @@
+"""Facts with their images, chosen from a data set or read from the authors' files."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Int, UInt8
+
+from everlight_data.errors import DataError, MissingDataError
+from everlight_data.facts.divided import (
+    DataSet,
+    DividedFacts,
+    Size,
+    WordFile,
+    divide_facts,
+    load_source,
+    make_images,
+)
+from everlight_data.facts.published import open_photographs, read_published
+from everlight_data.images.image_set import ImageSet
+from everlight_data.images.jpeg_store import JpegStore
+
+SHOWN = 48
+"""Test samples of different facts, from head to tail, that reports show."""
+
+
+class PicturedFacts(NamedTuple):
+    """Facts, and their images in memory or read when steps need them."""
+
+    divided: DividedFacts
+    images: ImageSet | JpegStore
+    """Images, training first."""
+
+    @property
+    def shown(self) -> Int[np.ndarray, "s"]:
+        """Return the first test samples of facts that are evenly spaced by training examples."""
+        facts, first = np.unique(self.divided.test.fact, return_index=True)
+        order = np.argsort(-self.divided.train_counts[facts], kind="stable")
+        spaced = np.unique(np.linspace(0, len(order) - 1, SHOWN).astype(int))
+        return first[order[spaced]]
+
+    @property
+    def pictures(self) -> UInt8[np.ndarray, "s h w 3"]:
+        """Return the images of the shown samples."""
+        places = len(self.divided.train.fact) + self.shown
+        if isinstance(self.images, JpegStore):
+            return self.images.read(places)
+        return self.images.images[places]
+
+    @property
+    def sizes(self) -> str:
+        """Return the numbers of facts, tasks and examples in words."""
+        divided = self.divided
+        tasks = int(divided.fact_task["random"].max()) + 1
+        return (
+            f"{len(divided.facts):,} facts in {tasks} tasks, {len(divided.train.fact):,} training "
+            f"and {len(divided.test.fact):,} test examples"
+        )
+
+
+class FactSource(NamedTuple):
+    """Where facts, words and photographs come from; options are the names in messages."""
+
+    data: DataSet
+    scenes: tuple[int, int]
+    """Training and test scenes of the procedural world."""
+    words: WordFile
+    photographs: Path | None = None
+    splits: Path | None = None
+    """The authors' folder of splits, instead of a data set."""
+    memory_limit: int = 2_000_000_000
+    """Bytes of decoded photographs held in memory while those of `splits` are read."""
+
+
+def pictured_facts(source: FactSource, side: int, seed: int) -> Callable[[Size], PicturedFacts]:
+    """Return the function that chooses facts and images of a given number.
+
+    Args:
+      source: data set, words and photographs.
+      side: side of the images in pixels.
+      seed: random seed of the procedural world and the random split.
+
+    Raises:
+      DataError: parts of the source do not fit together.
+      MissingDataError: the authors' splits without photographs.
+    """
+    if source.splits is not None:
+        if source.photographs is None:
+            raise MissingDataError("--splits needs --photographs, the folder of what it lists")
+
+        def read(size: Size) -> PicturedFacts:
+            divided = read_published(source.splits, size, source.words)
+            images = open_photographs(divided, source.photographs, side, source.memory_limit)
+            return PicturedFacts(divided, images)
+
+        return read
+    if source.photographs is not None and source.data != "vrd":
+        raise DataError(f"--photographs: {source.data} has none; give --data vrd or --splits")
+    loaded = load_source(source.data, source.scenes, seed)
+
+    def choose(size: Size) -> PicturedFacts:
+        divided = divide_facts(loaded, source.data, size, seed, source.words)
+        return PicturedFacts(divided, make_images(divided, side, source.photographs))
+
+    return choose
