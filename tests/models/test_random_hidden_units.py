@@ -7,7 +7,7 @@ from everlight.models.random_hidden_units import regress_on_random_units
 
 def embedded(train, test, pieces, vectors):
     """Predictions of the vectors of three pieces, -1 where a sample has none."""
-    defined = pieces.T >= 0
+    defined = list(pieces.T >= 0)
     targets = [vectors[row[rows]] for row, rows in zip(pieces.T, defined, strict=True)]
     return regress_on_random_units(train, test, targets, defined, 0)
 

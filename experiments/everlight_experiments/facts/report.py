@@ -86,7 +86,7 @@ def baselines_of(
     """
     facts = facts_of(divided)
     pieces, vectors = divided.pieces[divided.train.fact].T, divided.words.vectors
-    defined = pieces >= 0
+    defined = list(pieces >= 0)
     targets = [vectors[each[rows]] for each, rows in zip(pieces, defined, strict=True)]
     found: dict[str, dict[str, Mapping[str, np.ndarray]]] = {split: {} for split in benchmarks}
     for name, features in _features(divided).items():
