@@ -232,7 +232,7 @@ def nearest_facts(embeddings: Float[Array, "s 3 d"], facts: Facts, count: int) -
 
 def chance_hits(
     fact_task: Int[np.ndarray, "f"], labels: Int[np.ndarray, "m"], count: int
-) -> tuple[Float[np.ndarray, "t+2"], Float[np.ndarray, "t+2"]]:
+) -> tuple[Float[np.ndarray, "_"], Float[np.ndarray, "_"]]:
     """Return the probability of a hit when facts are in random order, standard and generalised.
 
     Each array has the probability of every task, then the means over tasks and over examples.
