@@ -19,6 +19,7 @@ from typing import Any
 import imagecodecs
 import numpy as np
 
+from everlight.color.baselines import fold_methods
 from everlight.continual import Protocol
 from everlight.models.illuminant_training import TrainingSettings
 from everlight_data.checkpoints import Checkpoints
@@ -37,7 +38,6 @@ from everlight_experiments.core50_static.paper import run_static
 from everlight_experiments.data import PrepareSettings, prepare
 from everlight_experiments.facts.paper import run as run_facts
 from everlight_experiments.iirc.paper import run as run_iirc
-from everlight_experiments.illuminant import methods
 from everlight_experiments.illuminant.config import PRESETS
 from everlight_experiments.illuminant.two_camera import TwoCameraRun, run_two_camera
 from tests.experiments.rhythm import due_every
@@ -57,7 +57,7 @@ def rendered(runs: Path) -> None:
 
 def nus(runs: Path) -> None:
     for method in ("SENSOR_INDEPENDENT", "CROSS_CAMERA", "CONFIDENCE_POOLING", "DUAL_MAPPING"):
-        setattr(methods, f"{method}_STEPS", 2)
+        setattr(fold_methods, f"{method}_STEPS", 2)
     two_camera("nus-demo", runs, seeds=1)
 
 

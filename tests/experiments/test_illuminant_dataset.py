@@ -7,6 +7,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from everlight.color.baselines import fold_methods
+from everlight.color.baselines.fold_methods import (
+    DAYLIGHT,
+    DUAL_MAPPING,
+    POOLED,
+    TUNED_HERE,
+    Fold,
+    FoldMethod,
+)
 from everlight.models.illuminant_training import TrainingSettings
 from everlight_data.checkpoints import Checkpoints
 from everlight_data.color.camera_pairs import MOMENTS, CameraPairs
@@ -22,12 +31,6 @@ from everlight_experiments.illuminant.dataset import (
     split_cameras,
 )
 from everlight_experiments.illuminant.methods import (
-    DAYLIGHT,
-    DUAL_MAPPING,
-    POOLED,
-    TUNED_HERE,
-    Fold,
-    Method,
     cross_validate_methods,
     learned_methods,
     left_out,
@@ -61,7 +64,7 @@ def write_thumbnails(path, camera, count, rng, side=16):
 def few(monkeypatch):
     """One method that learns, in the place of them all, and small nets."""
     monkeypatch.setattr(dataset, "LEAST_IMAGES", 6)
-    one = Method(methods.NINE_MOMENTS, methods._correct)
+    one = FoldMethod(fold_methods.NINE_MOMENTS, fold_methods._correct)
     gray = methods.methods_for
 
     def table(data):
@@ -266,7 +269,7 @@ def test_a_lesson_says_who_took_what(tmp_path, rng, few, monkeypatch, split):
         lessons.append(fold)
         return jnp.ones((len(fold.test), 3))
 
-    spy = Method(lambda images, masks: jnp.asarray(images), estimate, at_once=True)
+    spy = FoldMethod(lambda images, masks: jnp.asarray(images), estimate, at_once=True)
     monkeypatch.setattr(methods, "methods_for", lambda data: {"spy": spy})
     data = two_cameras(tmp_path, rng, split=split)["B2"]
     cross_validate_methods(data)
@@ -326,7 +329,7 @@ def test_c5_sees_images_by_the_asked_camera(monkeypatch, camera):
     marked = jnp.zeros((30, 2, 64, 64)).at[:, 0, 0, 0].set(jnp.arange(30))
     cameras = np.arange(20) % 2
     lesson = lesson_of(marked[:20], marked[20:], cameras, camera)
-    chosen = np.asarray(methods._cross_camera(-camera, lesson)).astype(int)
+    chosen = np.asarray(fold_methods._cross_camera(-camera, lesson)).astype(int)
     assert chosen.shape == (10, 3)
     for place, others in enumerate(chosen):
         if camera == 1:
@@ -346,11 +349,13 @@ def test_dmcc_learns_the_asked_cameras_lights(monkeypatch, rng):
     images = jnp.ones((4, 2, 2, 4))
     whites = jnp.array([DAYLIGHT["SonyA57"], DAYLIGHT["NikonD5200"]])
     lesson = lesson_of(images, images, [1, 1, 1, 0], 1, lights)
-    mapped = methods._dual_mapping(-1, whites, lesson)[0]
+    mapped = fold_methods._dual_mapping(-1, whites, lesson)[0]
     expected = lights[3] * np.array([0.17, 0.48, 0.35]) / np.array([0.16, 0.49, 0.35])
     np.testing.assert_allclose(mapped, expected, rtol=1e-6)
     same = lesson._replace(camera=jnp.array(0))
-    np.testing.assert_allclose(methods._dual_mapping(-1, whites, same)[0], lights[3], rtol=1e-6)
+    np.testing.assert_allclose(
+        fold_methods._dual_mapping(-1, whites, same)[0], lights[3], rtol=1e-6
+    )
 
 
 def test_published_cross_sensor_numbers_stand_beside_all_of_nus_8_only():

@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from everlight.color.baselines import fold_methods
+from everlight.color.baselines.fold_methods import FoldMethod
 from everlight.color.estimators import ESTIMATORS
 from everlight.models.illuminant_training import TrainingSettings
 from everlight_data.checkpoints import Checkpoints
@@ -21,7 +23,6 @@ from everlight_experiments.illuminant import cross_validation, methods
 from everlight_experiments.illuminant.config import PRESETS
 from everlight_experiments.illuminant.cross_validation import CHOSEN, DEPTHS, RULES, split_samples
 from everlight_experiments.illuminant.methods import (
-    Method,
     cross_validate_methods,
     left_out,
     methods_for,
@@ -97,8 +98,8 @@ def test_table_2_on_a_made_up_release(release, tmp_path, monkeypatch, rules, siz
         monkeypatch.delitem(RULES, rule)
     monkeypatch.setitem(DEPTHS, "T", tuple(d for d, size in PARAMETERS.items() if size in sizes))
     for steps in ("SENSOR_INDEPENDENT", "CROSS_CAMERA", "CONFIDENCE_POOLING"):
-        monkeypatch.setattr(methods, f"{steps}_STEPS", 2)
-    monkeypatch.setattr(methods, "DUAL_MAPPING_STEPS", 20)
+        monkeypatch.setattr(fold_methods, f"{steps}_STEPS", 2)
+    monkeypatch.setattr(fold_methods, "DUAL_MAPPING_STEPS", 20)
     if 470 not in sizes:
         monkeypatch.setattr(cross_validation, "OTHER_DEPTHS", ())
     settings = TwoCameraRun("nus-paper", seeds=1, runs=tmp_path)
@@ -202,7 +203,7 @@ def one_learner(monkeypatch):
 
     def table(data):
         fixed = {name: each for name, each in every(data).items() if not each.learns}
-        return fixed | {"Homography (GW)": Method(ESTIMATORS["GW"], methods._correct)}
+        return fixed | {"Homography (GW)": FoldMethod(ESTIMATORS["GW"], fold_methods._correct)}
 
     monkeypatch.setattr(methods, "methods_for", table)
 

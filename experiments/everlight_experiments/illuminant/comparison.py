@@ -1,7 +1,6 @@
 """The result of every command: all methods' estimates of the same images, and their errors."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -70,17 +69,6 @@ class Comparison(NamedTuple):
         names, groups = np.unique(owners, return_inverse=True)
         interval = mean_interval(jax.random.key(0), images, groups, count=len(names))
         return float(interval.low), float(interval.high)
-
-
-@partial(jax.jit, static_argnums=0)
-def estimate_all(
-    estimator: Callable, images: Float[Array, "n h w 3"], masks: Float[Array, "n h w"], *fitted: Any
-) -> Any:
-    """Return `estimator(*fitted, image, mask)` of every image.
-
-    Batches of 40 bound the memory; many set sizes are multiples, so no remainder is compiled.
-    """
-    return jax.lax.map(lambda one: estimator(*fitted, *one), (images, masks), batch_size=40)
 
 
 def record_errors(folder: RunFolder, comparisons: Mapping[str, Comparison]) -> dict[str, Errors]:

@@ -1,242 +1,83 @@
-"""Methods that estimate the illuminant of one image, in one table: statistics and learned ones."""
+"""Methods that estimate the illuminant of one image, cross-validated over the folds of a set."""
 
+import zlib
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Float, Int, PyTree
 
-from everlight.color.baselines.bias_correction import (
-    TrainingEstimates,
-    correct_bias,
-    correct_bias_locally,
-    fit_bias_correction,
+from everlight.color.baselines.fold_methods import (
+    NINE_MOMENTS,
+    POOLED,
+    Features,
+    Fold,
+    FoldMethod,
+    TrunkViews,
+    confidence_pooling_method,
+    estimate_images,
+    fold_methods,
 )
-from everlight.color.baselines.confidence_pooling import (
-    confidence_pooled_estimate,
-    fit_confidence_pooling,
-)
-from everlight.color.baselines.cross_camera import (
-    ADDITIONAL_IMAGES,
-    cross_camera_estimate,
-    fit_cross_camera,
-)
-from everlight.color.baselines.dual_mapping import dual_mapping_estimate, fit_dual_mapping
-from everlight.color.baselines.fourier_constancy import (
-    FOURIER_SETTINGS,
-    ROUNDS,
-    FourierSettings,
-    fit_fourier_constancy,
-    fourier_estimate,
-    log_chroma_histograms,
-)
-from everlight.color.baselines.gamut import fit_gamut, gamut_estimate
-from everlight.color.baselines.protocol import ObservedImage
-from everlight.color.baselines.sensor_independent import (
-    fit_sensor_independent,
-    sensor_independent_estimate,
-)
-from everlight.color.estimators import ESTIMATORS
-from everlight.color.moments import color_moments, edge_moments
+from everlight.models import efficientnet_variables
+from everlight.models.trunk_views import VIEWS, draw_views, view_maps
 from everlight_data.color.image_sets import ImageSet
 from everlight_data.errors import MissingDataError
-from everlight_data.images.efficientnet import check_efficientnet_lite0
+from everlight_data.images.efficientnet import check_efficientnet_lite0, load_efficientnet_lite0
+from everlight_experiments.common.interruption import stop_if_asked
 from everlight_experiments.common.progress import progress
-from everlight_experiments.illuminant.comparison import estimate_all
-from everlight_experiments.illuminant.trunk_views import TrunkViews, trunk_views
 
-FOURIER_ROUNDS = ROUNDS
-"""Steps of FFCC's two rounds, as its authors set them."""
-SENSOR_INDEPENDENT_STEPS = 500
-SENSOR_INDEPENDENT_SIDE = 32
-DUAL_MAPPING_STEPS = 5_000
-DUAL_MAPPING_SIDE = 64
-"""Side of the thumbnails that DMCC's authors use."""
-CROSS_CAMERA_STEPS = 400
-CONFIDENCE_POOLING_STEPS = 500
-
-TUNED_HERE = "FFCC, its settings tuned by its authors on this camera's folds"
-DUAL_MAPPING = "DMCC"
-POOLED = "FC4-style"
-
-DAYLIGHT = {
-    "Canon1DsMkIII": (0.19, 0.45, 0.36),
-    "Canon550D": (0.204, 0.471, 0.325),
-    "Canon600D": (0.20, 0.46, 0.34),
-    "FujifilmXM1": (0.22, 0.46, 0.32),
-    "NikonD5200": (0.17, 0.48, 0.35),
-    "OlympusEPL6": (0.22, 0.48, 0.30),
-    "PanasonicGX1": (0.17, 0.48, 0.35),
-    "SamsungNX2000": (0.19, 0.49, 0.32),
-    "SonyA57": (0.16, 0.49, 0.35),
-}
-"""White under daylight of 6500 K in each camera's colours, in shares, measured by DMCC's authors.
-
-The values follow from the matrices and the white of the Sony IMX135 in their repository.
-"""
+AT_ONCE = 16
+"""Number of images in one pass through the frozen network."""
+_last: dict[int, TrunkViews] = {}
+"""The last views; across cameras the same images are needed once per camera."""
 
 
-class Fold(NamedTuple):
-    """Training and test images of one fold, as the method's `features` describe them.
+def trunk_views(
+    images: Float[np.ndarray, "n h w 3"], masks: Float[np.ndarray, "n h w"]
+) -> TrunkViews:
+    """Return the maps of all views by the frozen network.
 
-    Attributes:
-      train: features of the training images, leading axis `n`.
-      illuminants: illuminants of the training images.
-      test: features of the test images, leading axis `k`.
-      cameras: number of the camera of each training image.
-      camera: number of the test images' camera.
+    Raises:
+      MissingDataError: the network's weights are not installed.
     """
-
-    train: PyTree
-    illuminants: Float[Array, "n 3"]
-    test: PyTree
-    cameras: Int[Array, "n"]
-    camera: Int[Array, ""]
-
-
-Features = Callable[[Array, Array], PyTree]
+    checksum = zlib.crc32(np.ascontiguousarray(masks), zlib.crc32(np.ascontiguousarray(images)))
+    if checksum not in _last:
+        views = _compute(images, masks)
+        _last.clear()
+        _last[checksum] = views
+    return _last[checksum]
 
 
-class Method(NamedTuple):
-    """A method that estimates illuminants from features of images.
-
-    Attributes:
-      features: features of an image and its mask.
-      estimate: illuminants of a fold's test images.
-      learns: whether it is fitted to training images and can be chosen by name.
-      at_once: whether `features` takes all images and masks instead of one.
-      incompatibility: reason why it cannot run; empty if it can.
-    """
-
-    features: Features
-    estimate: Callable[[Fold], Float[Array, "k 3"]]
-    learns: bool = True
-    at_once: bool = False
-    incompatibility: Callable[[], str] = str
-
-
-def _predict(fold: Fold) -> Float[Array, "k 3"]:
-    """Return the test features of a statistic, which are its estimates."""
-    return fold.test
-
-
-def _gamut(order: int, fold: Fold) -> Float[Array, "k 3"]:
-    fitted = fit_gamut(ObservedImage(*fold.train), fold.illuminants, order=order)
-    return estimate_all(lambda *seen: gamut_estimate(fitted, ObservedImage(*seen)), *fold.test)
-
-
-def _moments_of_image(
-    image: Float[Array, "h w 3"], mask: Float[Array, "h w"], degree: int
-) -> Array:
-    return color_moments(image.reshape(-1, 3), mask.ravel(), degree)
-
-
-@jax.jit
-def _correct(fold: Fold) -> Float[Array, "k 3"]:
-    fitted = fit_bias_correction(fold.train, fold.illuminants)
-    return jax.vmap(correct_bias, (None, 0))(fitted, fold.test)
-
-
-@jax.jit
-def _correct_locally(fold: Fold) -> Float[Array, "k 3"]:
-    model = TrainingEstimates(fold.train, fold.illuminants)
-    return jax.lax.map(partial(correct_bias_locally, model), fold.test, batch_size=32)
-
-
-def _histograms(image: Float[Array, "h w 3"], mask: Float[Array, "h w"]) -> Array:
-    """Return histograms of an image scaled to its maximum, as FFCC's thumbnails are."""
-    peak = jnp.max(jnp.where(mask[..., None] > 0, image, 0))
-    return log_chroma_histograms(image / jnp.where(peak > 0, peak, 1), mask)
-
-
-@jax.jit
-def _fourier(settings: FourierSettings, fold: Fold) -> Float[Array, "k 3"]:
-    model = fit_fourier_constancy(fold.train, fold.illuminants, None, settings, *FOURIER_ROUNDS)
-    return jax.vmap(fourier_estimate, (None, 0))(model, fold.test)
-
-
-def _shrunk(image: Float[Array, "h w 3"], mask: Float[Array, "h w"], side: int) -> Array:
-    """Return block means of unmasked pixels, and in channel four which blocks have any."""
-    factor = -(-max(mask.shape) // side)
-    height, width = (side // factor for side in mask.shape)
-    seen = (mask > 0)[: height * factor, : width * factor, None]
-    kept = jnp.where(seen, image[: height * factor, : width * factor], 0)
-    blocks = height, factor, width, factor, -1
-    counted = jnp.sum(seen.reshape(blocks), axis=(1, 3))
-    total = jnp.sum(kept.reshape(blocks), axis=(1, 3))
-    return jnp.concatenate([total / jnp.maximum(counted, 1), counted > 0], axis=-1)
-
-
-def _observed(shrunk: Float[Array, "n h w 4"]) -> ObservedImage:
-    return ObservedImage(shrunk[..., :3], shrunk[..., 3])
-
-
-@partial(jax.jit, static_argnums=0)
-def _sensor_independent(steps: int, fold: Fold) -> Float[Array, "k 3"]:
-    train = _observed(fold.train)
-    model = fit_sensor_independent(train, fold.illuminants, jax.random.key(0), steps)
-    return jax.lax.map(
-        partial(sensor_independent_estimate, model), _observed(fold.test), batch_size=32
-    )
-
-
-@partial(jax.jit, static_argnums=0)
-def _dual_mapping(steps: int, whites: Float[Array, "cameras 3"], fold: Fold) -> Float[Array, "k 3"]:
-    mapped = fold.illuminants * whites[fold.camera] / whites[fold.cameras]
-    train = _observed(fold.train)
-    model = fit_dual_mapping(train, fold.illuminants, jax.random.key(0), mapped, steps)
-    return jax.lax.map(partial(dual_mapping_estimate, model), _observed(fold.test), batch_size=32)
-
-
-@partial(jax.jit, static_argnums=0)
-def _cross_camera(steps: int, fold: Fold) -> Float[Array, "k 3"]:
-    """Estimate with additional training images of the camera, or test images if it has none."""
-    own, drawn = jax.random.split(jax.random.key(0))
-    model = fit_cross_camera(own, fold.train, fold.illuminants, fold.cameras, steps)
-    taught = fold.cameras == fold.camera
-    everything = jnp.concatenate([fold.train, fold.test])
-    places = len(fold.train) + jnp.arange(len(fold.test))
-
-    def estimate(one: tuple[Array, Array]) -> Float[Array, "3"]:
-        place, key = one
-        unlabelled = jnp.full(len(fold.test), ~jnp.any(taught))
-        usable = jnp.concatenate([taught, unlabelled]).at[place].set(False)
-        chosen = jax.random.categorical(
-            key, jnp.where(usable, 0.0, -jnp.inf), shape=(ADDITIONAL_IMAGES,)
-        )
-        return cross_camera_estimate(model, everything[place], everything[chosen])
-
-    keys = jax.random.split(drawn, len(places))
-    return jax.lax.map(estimate, (places, keys), batch_size=32)
-
-
-@partial(jax.jit, static_argnums=0)
-def _confidence_pooling(steps: int, fold: Fold) -> Float[Array, "k 3"]:
-    train: TrunkViews = fold.train
-    illuminants = fold.illuminants[:, None] * train.factors
-    model = fit_confidence_pooling(jax.random.key(0), train.maps, train.colors, illuminants, steps)
-    return jax.vmap(confidence_pooled_estimate, (None, 0, 0))(
-        model, fold.test.maps[:, 0], fold.test.colors[:, 0]
-    )
+def _compute(images: Float[np.ndarray, "n h w 3"], masks: Float[np.ndarray, "n h w"]) -> TrunkViews:
+    weights = efficientnet_variables(load_efficientnet_lite0())
+    drawn = draw_views(len(images))
+    found = []
+    with progress("trunk", len(images), 0, "image") as bar:
+        for start in range(0, len(images), AT_ONCE):
+            stop_if_asked()
+            # The last step's rows beyond the end repeat the last image, for one program.
+            rows = np.minimum(np.arange(start, start + AT_ONCE), len(images) - 1)
+            count = min(AT_ONCE, len(images) - start)
+            each = []
+            for view in range(VIEWS):
+                chosen = jax.tree.map(lambda leaf, v=view, r=rows: leaf[r, v], drawn)
+                seen = view_maps(
+                    weights, jnp.asarray(images[rows]), jnp.asarray(masks[rows]), chosen
+                )
+                each.append([np.asarray(part)[:count] for part in seen])
+            found.append([np.stack(part, axis=1) for part in zip(*each, strict=True)])
+            bar.update(count)
+    maps, colors = (np.concatenate(part) for part in zip(*found, strict=True))
+    return TrunkViews(maps, colors, drawn.factors)
 
 
 def camera_numbers(data: ImageSet) -> tuple[list[str], Int[np.ndarray, "n"]]:
     """Return the cameras' names, and the number of each image's camera."""
     names = sorted({*data.cameras(), data.camera})
     return names, np.array([names.index(camera) for camera in data.cameras()])
-
-
-def _without_daylight(names: Sequence[str]) -> str:
-    unknown = [name for name in names if name not in DAYLIGHT]
-    if len(names) < 2 or not unknown:
-        return ""
-    return (
-        "across cameras it needs each one's white under daylight of 6500 K, and none is known "
-        f"of {', '.join(unknown)}"
-    )
 
 
 def _without_trunk() -> str:
@@ -247,44 +88,10 @@ def _without_trunk() -> str:
     return ""
 
 
-def methods_for(data: ImageSet) -> dict[str, Method]:
+def methods_for(data: ImageSet) -> dict[str, FoldMethod]:
     """Return the table of all methods by name, including those that cannot run here."""
-    table = {name: Method(each, _predict, learns=False) for name, each in ESTIMATORS.items()}
-    for order, name in enumerate(("Gamut Pixel", "Gamut Edge")):
-        table[name] = Method(_pixels, partial(_gamut, order), learns=False, at_once=True)
-    for kind, moments in (("colours", _moments_of_image), ("edges", edge_moments)):
-        for count, degree in ((9, 2), (19, 3)):
-            features = partial(moments, degree=degree)
-            table[f"Corrected moments, {count} of {kind}"] = Method(features, _correct)
-    for name in ("SoG", "PCA"):
-        table[f"Homography ({name})"] = Method(ESTIMATORS[name], _correct)
-    for name in ("GW", "SoG", "PCA"):
-        table[f"APAP ({name})"] = Method(ESTIMATORS[name], _correct_locally)
-    names, _ = camera_numbers(data)
-    # Within one camera the whites cancel.
-    whites = jnp.array([DAYLIGHT.get(name, (1.0, 1.0, 1.0)) for name in names])
-    table[DUAL_MAPPING] = Method(
-        partial(_shrunk, side=DUAL_MAPPING_SIDE),
-        partial(_dual_mapping, DUAL_MAPPING_STEPS, whites),
-        incompatibility=partial(_without_daylight, names),
-    )
-    table["SIIE"] = Method(
-        partial(_shrunk, side=SENSOR_INDEPENDENT_SIDE),
-        partial(_sensor_independent, SENSOR_INDEPENDENT_STEPS),
-    )
-    table["C5, small form"] = Method(_histograms, partial(_cross_camera, CROSS_CAMERA_STEPS))
-    table[POOLED] = Method(
-        trunk_views,
-        partial(_confidence_pooling, CONFIDENCE_POOLING_STEPS),
-        at_once=True,
-        incompatibility=_without_trunk,
-    )
-    others = FOURIER_SETTINGS["NikonD5200" if data.camera == "SonyA57" else "SonyA57"]
-    table["FFCC"] = Method(_histograms, partial(_fourier, others))
-    if data.camera in FOURIER_SETTINGS:
-        own = partial(_fourier, FOURIER_SETTINGS[data.camera])
-        table[TUNED_HERE] = Method(_histograms, own)
-    return table
+    table = fold_methods(camera_numbers(data)[0], data.camera)
+    return table | {POOLED: confidence_pooling_method(trunk_views, _without_trunk)}
 
 
 def learned_methods(data: ImageSet) -> list[str]:
@@ -298,16 +105,9 @@ def left_out(data: ImageSet) -> dict[str, str]:
     return {name: reason for name, reason in reasons.items() if reason}
 
 
-def _pixels(images: Array, masks: Array) -> tuple[Array, Array]:
-    return jnp.asarray(images), jnp.asarray(masks)
-
-
-NINE_MOMENTS = partial(_moments_of_image, degree=2)
-
-
 def features_of(features: Features, data: ImageSet) -> Any:
     """Return a method's features of every image."""
-    return estimate_all(features, jnp.asarray(data.images), jnp.asarray(data.masks))
+    return estimate_images(features, jnp.asarray(data.images), jnp.asarray(data.masks))
 
 
 Illuminants = Float[np.ndarray, "folds k 3"]
@@ -338,7 +138,7 @@ def cross_validate_methods(
     camera, illuminants = jnp.array(cameras.index(data.camera)), jnp.asarray(data.illuminants)
     kept: dict[Features, PyTree] = {}
 
-    def by_fold(method: Method) -> Illuminants:
+    def by_fold(method: FoldMethod) -> Illuminants:
         if method.features not in kept:
             kept[method.features] = (
                 method.features(data.images, data.masks)

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from everlight.color.baselines.chromagenic import chromagenic_estimate, fit_chromagenic
+from everlight.color.baselines.fold_methods import estimate_images
 from everlight.color.baselines.gamut import Gamut, fit_gamut, gamut_estimate
 from everlight.color.baselines.linear_regression import fit_linear_regression, linear_estimate
 from everlight.color.baselines.protocol import ObservedImage
@@ -16,7 +17,6 @@ from everlight.color.chromaticity import from_chromaticity
 from everlight.color.estimators import ESTIMATORS
 from everlight_data.color.rendered_pairs import Input, RenderedPair
 from everlight_data.color.rendered_views import in_pieces
-from everlight_experiments.illuminant.comparison import estimate_all
 from everlight_experiments.illuminant.cross_validation import regression_name
 
 
@@ -25,7 +25,7 @@ def _estimates(
 ) -> Float[Array, "n 3"]:
     def of_rows(rows: slice) -> Float[Array, "k 3"]:
         piece = images[rows]
-        return estimate_all(estimator, piece, jnp.ones(piece.shape[:3]), *fitted)
+        return estimate_images(estimator, piece, jnp.ones(piece.shape[:3]), *fitted)
 
     return in_pieces(of_rows, len(images))
 

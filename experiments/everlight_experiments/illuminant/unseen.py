@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from everlight.color.baselines.fold_methods import estimate_images
 from everlight.color.chromaticity import from_chromaticity
 from everlight.color.estimators import ESTIMATORS
 from everlight.models.illuminant_batches import predict_batch
@@ -47,7 +48,6 @@ from everlight_experiments.illuminant import CITATION
 from everlight_experiments.illuminant.comparison import (
     Comparison,
     Units,
-    estimate_all,
     record_errors,
 )
 from everlight_experiments.illuminant.config import OWN_NETWORKS, UNSEEN_NETWORKS, Plan
@@ -189,7 +189,7 @@ def _without_learning(
     images = [patch_thumbnails(world.colors[main, world.scenes.test]) for main, _ in roles]
     estimates = {
         name: np.stack(
-            [estimate_all(ESTIMATORS[name], each, jnp.ones(each.shape[:3])) for each in images]
+            [estimate_images(ESTIMATORS[name], each, jnp.ones(each.shape[:3])) for each in images]
         )[:, None]
         for name in ("GW", "SoG")
     }
