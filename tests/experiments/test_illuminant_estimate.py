@@ -39,6 +39,8 @@ from everlight.models.illuminant_training import (
     predict_chromaticity,
 )
 from everlight.models.out_of_distribution import OutOfDistributionScore, calibrate_distances
+from everlight.models.pair_model import Estimate, Estimates, PairModel, ViewModel
+from everlight_data.color.pair_model_files import load_pair_model, save_pair_model
 from everlight_data.color.radiometric import RadiometricSettings, draw_scenes, photograph
 from everlight_data.color.raw import RawImage, read_raw
 from everlight_data.color.spectra import EMBEDDED_CAMERAS, embedded_library
@@ -47,14 +49,6 @@ from everlight_data.errors import DataError, MissingDataError
 from everlight_experiments.illuminant import estimate as estimate_module
 from everlight_experiments.illuminant.corrections import draw_correction
 from everlight_experiments.illuminant.estimate import EstimateSettings, estimate, estimate_pair
-from everlight_experiments.illuminant.model_files import (
-    Estimate,
-    Estimates,
-    PairModel,
-    ViewModel,
-    load_model,
-    save_model,
-)
 from tests.dng_writer import write_dng
 
 # What the second camera makes of the main camera's channels (rows) under a white light.
@@ -149,7 +143,7 @@ def write_pair(
 @pytest.fixture
 def use_net(monkeypatch):
     def use(net):
-        monkeypatch.setattr(estimate_module, "load_model", lambda path: net)
+        monkeypatch.setattr(estimate_module, "load_pair_model", lambda path: net)
 
     use(ClosedFormNet())
     return use
@@ -275,7 +269,7 @@ def trained_net(tmp_path_factory, rendered):
         ensembles.append(ViewModel("T", 5, members, scale, familiar, alone))
     folder = tmp_path_factory.mktemp("net")
     model = PairModel(*ensembles, prior, "probable", EMBEDDED_CAMERAS, "rendered scenes")
-    save_model(folder, model)
+    save_pair_model(folder, model)
     return folder
 
 
@@ -287,7 +281,7 @@ def estimates_of(members, features):
 
 def test_intervals_hold_on_scenes_that_no_part_of_the_net_has_seen(trained_net, rendered):
     scenes, fitted, _, *illuminants = rendered
-    model = load_model(trained_net)
+    model = load_pair_model(trained_net)
     features = fitted.transform.reshape(-1, 9)[scenes.test]
     for nets, lights in zip((model.main, model.second), illuminants, strict=True):
         estimates = estimates_of(nets.members, features)

@@ -13,14 +13,10 @@ from everlight.models.illuminant_interval import IntervalScale
 from everlight.models.illuminant_net import IlluminantNet
 from everlight.models.illuminant_training import IlluminantModel
 from everlight.models.out_of_distribution import calibrate_distances
+from everlight.models.pair_model import PairModel, ViewModel
 from everlight_data.checkpoints import Checkpoints
+from everlight_data.color.pair_model_files import load_pair_model, save_pair_model
 from everlight_data.errors import DataError, MissingDataError
-from everlight_experiments.illuminant.model_files import (
-    PairModel,
-    ViewModel,
-    load_model,
-    save_model,
-)
 
 
 def drawn(rng, *shape):
@@ -78,8 +74,8 @@ def member_light(members, depth, index, features):
 )
 def test_a_model_read_is_the_model_written(tmp_path, depth, fit, second, given, rng):
     model = model_of(1, depth, fit, second, given)
-    save_model(tmp_path / "net", model)
-    read = load_model(tmp_path / "net")
+    save_pair_model(tmp_path / "net", model)
+    read = load_pair_model(tmp_path / "net")
     assert (read.fit, read.cameras, read.trained_on) == (
         fit,
         ("Main Eye", "Second Eye"),
@@ -147,42 +143,42 @@ def test_an_interval_as_wide_as_that_of_the_training_illuminants_is_uninformativ
 
 def test_a_newer_model_takes_the_place_of_an_older(tmp_path):
     for seed in (1, 2):
-        save_model(tmp_path, model_of(seed, depth=seed))
+        save_pair_model(tmp_path, model_of(seed, depth=seed))
     np.testing.assert_array_equal(
-        load_model(tmp_path).main.members.mean, model_of(2, depth=2).main.members.mean
+        load_pair_model(tmp_path).main.members.mean, model_of(2, depth=2).main.members.mean
     )
     assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_what_is_no_model_is_refused(tmp_path):
     with pytest.raises(MissingDataError, match="train a net first"):
-        load_model(tmp_path / "none")
+        load_pair_model(tmp_path / "none")
     for step in (1, 2, 3):
         Checkpoints(tmp_path / "training").save(step, {"x": jnp.zeros(3)}, {"seed": 0})
     with pytest.raises(DataError, match=r"training holds a checkpoint, but not of a trained model"):
-        load_model(tmp_path / "training")
+        load_pair_model(tmp_path / "training")
 
 
 def test_a_model_whose_arrays_are_another_nets_is_refused(tmp_path):
     wrong = dataclasses.replace(model_of(1), main=dataclasses.replace(model_of(1).main, depth=5))
-    save_model(tmp_path, wrong)
+    save_pair_model(tmp_path, wrong)
     with pytest.raises(DataError, match=r"hidden_2_bias: absent there"):
-        load_model(tmp_path)
+        load_pair_model(tmp_path)
 
 
 def test_a_model_of_inputs_that_are_not_computed_is_refused(tmp_path):
     unknown = dataclasses.replace(model_of(1).main, given="T and the phone's white balance")
-    save_model(tmp_path / "net", dataclasses.replace(model_of(1), main=unknown))
+    save_pair_model(tmp_path / "net", dataclasses.replace(model_of(1), main=unknown))
     message = r"net needs the input T and the phone's white balance, which estimate does not"
     with pytest.raises(DataError, match=message):
-        load_model(tmp_path / "net")
+        load_pair_model(tmp_path / "net")
 
 
 def test_a_model_of_the_most_probable_transforms_needs_its_prior(tmp_path):
     model = dataclasses.replace(model_of(1, fit="probable"), prior=None)
-    save_model(tmp_path, model)
+    save_pair_model(tmp_path, model)
     with pytest.raises(DataError, match=r"prior/mean: absent there"):
-        load_model(tmp_path)
+        load_pair_model(tmp_path)
 
 
 @pytest.mark.parametrize("fit", [None, "scale", "sum"])

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from everlight.models.illuminant_training import TrainingSettings
+from everlight_data.color.pair_model_files import load_pair_model
 from everlight_data.color.rendered_pairs import Variant
 from everlight_data.color.spectra import embedded_library
 from everlight_experiments.illuminant.config import PRESETS, RENDERED_NETWORKS
-from everlight_experiments.illuminant.model_files import load_model
 from everlight_experiments.illuminant.pair_map import map_of_pairs
 from everlight_experiments.illuminant.two_camera import TwoCameraRun, run_two_camera
 
@@ -54,7 +54,7 @@ def test_it_leaves_what_a_run_leaves(folder):
 
 def test_its_models_can_be_loaded_and_answer(folder):
     path = folder / "models" / "Nikon_5100_(NPL)+Sigma_SDMerill_(NPL)-470"
-    model = load_model(path)
+    model = load_pair_model(path)
     assert model.cameras == ("Nikon 5100 (NPL)", "Sigma SDMerill (NPL)")
     assert model.fit == "probable"
     colors = jnp.asarray(np.random.default_rng(0).uniform(0.05, 1, (24, 3)), jnp.float32)

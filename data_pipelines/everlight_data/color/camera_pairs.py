@@ -1,7 +1,7 @@
 """Image pairs of two cameras as inputs of estimators: their features, illuminants and folds."""
 
 from collections.abc import Callable, Mapping
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,13 +11,12 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from everlight.color.chromaticity import to_chromaticity
 from everlight.color.transforms import fit_color_transform, scale_free
 from everlight.models.illuminant_training import Problem
+from everlight.models.pair_model import View
 from everlight_data.color.quasi_real import QuasiReal
 from everlight_data.color.radiometric import RadiometricSettings, draw_scenes, photograph
 from everlight_data.color.s20 import load_s20
 from everlight_data.color.spectra import EMBEDDED_CAMERAS, embedded_library
 
-View = Literal["main", "second"]
-VIEWS: tuple[View, ...] = ("main", "second")
 TRANSFORM = "T"
 MOMENTS = "moments"
 WHITE_BALANCE = "the phone's white balance"

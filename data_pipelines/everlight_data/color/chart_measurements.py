@@ -13,7 +13,7 @@ from scipy.sparse.csgraph import connected_components
 from tqdm import tqdm
 
 from everlight.metrics.angular import angular_error
-from everlight_data.color.camera_pairs import VIEWS, View
+from everlight.models.pair_model import VIEWS, View
 from everlight_data.color.chart import reference_colors
 from everlight_data.color.chart_pairs import (
     LEAST_PAIRS,

@@ -19,7 +19,7 @@ from everlight.color.alignment import area_downsample, fit_homography
 from everlight.color.moments import color_moments
 from everlight.color.transforms import fit_color_transform
 from everlight.metrics.angular import angular_error
-from everlight_data.color.camera_pairs import VIEWS
+from everlight.models.pair_model import VIEWS
 from everlight_data.color.chart import (
     CENTRES,
     MAX_RESIDUAL,

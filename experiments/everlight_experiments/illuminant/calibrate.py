@@ -44,14 +44,8 @@ from everlight.color.reillumination import augment_transforms, chart_transforms
 from everlight.color.transforms import scale_free
 from everlight.models.illuminant_training import TrainingSettings
 from everlight.models.out_of_distribution import DistanceCalibration, calibrate_distances
-from everlight_data.color.camera_pairs import (
-    VIEWS,
-    Augment,
-    CameraPairs,
-    Samples,
-    View,
-    quasi_real_pairs,
-)
+from everlight.models.pair_model import VIEWS, Given, PairModel, View, ViewModel, calibrated_view
+from everlight_data.color.camera_pairs import Augment, CameraPairs, Samples, quasi_real_pairs
 from everlight_data.color.chart_measurements import (
     Measured,
     draw_scene_folds,
@@ -66,6 +60,7 @@ from everlight_data.color.chart_pairs import (
 from everlight_data.color.chart_scenes import write_chart_pairs
 from everlight_data.color.image_sets import ImageSet
 from everlight_data.color.pair_augmentations import chart_augmentations
+from everlight_data.color.pair_model_files import save_pair_model
 from everlight_data.color.view_pairs import described_view
 from everlight_data.errors import DataError
 from everlight_data.writing import written_whole
@@ -82,13 +77,6 @@ from everlight_experiments.illuminant.comparison import (
 from everlight_experiments.illuminant.config import CALIBRATE
 from everlight_experiments.illuminant.cross_validation import CHOSEN
 from everlight_experiments.illuminant.methods import features_of
-from everlight_experiments.illuminant.model_files import (
-    Given,
-    PairModel,
-    ViewModel,
-    calibrated,
-    save_model,
-)
 from everlight_experiments.illuminant.selection import CANDIDATES, NESTED, Choice, by_pair, choose
 
 SAMPLES = 4_096
@@ -148,7 +136,7 @@ def run_calibrate(
     views = {view: view_model(choice, measured) for view, choice in choices.items()}
     models = folder.path / "models"
     model = PairModel(**views, prior=None, fit="scale", cameras=cameras, trained_on=note)
-    save_model(models / "calibrated", model)
+    save_pair_model(models / "calibrated", model)
     with written_whole(models / "homography.json") as unfinished:
         described = {
             view: described_view(*charts[0].shapes[place], charts[0].flips[place])
@@ -234,7 +222,7 @@ def view_model(choice: Choice, measured: Measured) -> ViewModel:
     truth = jnp.asarray(choice.data.targets(np.arange(len(choice.data.illuminants))))
     held_out = jnp.asarray(choice.held_out(choice.kept))
     distances = calibrated_distances(measured, given, choice.data.view)
-    return calibrated(given, depth, choice.members(), held_out, truth, distances)
+    return calibrated_view(given, depth, choice.members(), held_out, truth, distances)
 
 
 def compare(choice: Choice, images: ImageSet, scenes: Int[np.ndarray, "n"]) -> Comparison:

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int
 
 from everlight.color.rendering import white_balance
 from everlight.models.illuminant_interval import COVERAGE
-from everlight_data.color.camera_pairs import View
+from everlight.models.pair_model import View
 from everlight_data.color.quasi_real import QuasiReal
 from everlight_experiments.common.report import Column, FirstScreen, Section, Table
 from everlight_experiments.illuminant.comparison import Comparison, angular_errors, mean_interval

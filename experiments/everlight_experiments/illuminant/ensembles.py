@@ -11,17 +11,18 @@ from everlight.color.feature_distribution import FeatureDistribution
 from everlight.models.illuminant_interval import COVERAGE, IntervalCoverage, interval_coverage
 from everlight.models.illuminant_training import TrainingSettings
 from everlight.models.out_of_distribution import calibrate_distances
-from everlight.trees import rows_of
-from everlight_data.checkpoints import Checkpoints
-from everlight_data.color.camera_pairs import VIEWS, View
-from everlight_data.color.rendered_pairs import RenderedPair
-from everlight_experiments.common.report import Column, Table
-from everlight_experiments.illuminant.model_files import (
+from everlight.models.pair_model import (
+    VIEWS,
     PairModel,
+    View,
     ViewModel,
-    calibrated,
+    calibrated_view,
     members_estimates,
 )
+from everlight.trees import rows_of
+from everlight_data.checkpoints import Checkpoints
+from everlight_data.color.rendered_pairs import RenderedPair
+from everlight_experiments.common.report import Column, Table
 from everlight_experiments.illuminant.networks import train_networks
 
 ENSEMBLE = 4
@@ -55,7 +56,7 @@ def train_models(
             members = rows_of(trained, numbers[index, place])
             predicted = _predict(members, pair.inputs["T"][valid][kept])
             truth = pair.targets(valid, view)[kept]
-            views[view] = calibrated("T", DEPTH, members, predicted, truth, distances)
+            views[view] = calibrated_view("T", DEPTH, members, predicted, truth, distances)
         trained_on = f"noisy radiometric set of {note}"
         models.append(
             PairModel(

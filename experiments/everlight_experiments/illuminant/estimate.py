@@ -21,20 +21,15 @@ import tyro
 from jaxtyping import Float
 
 from everlight.models.illuminant_interval import COVERAGE
+from everlight.models.pair_model import Estimate, Estimates, PairInputs, PairModel
 from everlight_data.color.chart_pairs import MAX_CONDITION
+from everlight_data.color.pair_model_files import load_pair_model
 from everlight_data.color.raw import RawImage, read_raw
 from everlight_data.color.view_pairs import Thumbnails, align_thumbnails, choose_homography
 from everlight_data.errors import DataError
 from everlight_data.files import one_line
 from everlight_data.writing import make_folder
 from everlight_experiments.illuminant.corrections import Format, write_correction, write_lights
-from everlight_experiments.illuminant.model_files import (
-    Estimate,
-    Estimates,
-    PairInputs,
-    PairModel,
-    load_model,
-)
 
 PLAUSIBLE = 20
 """Bound of r/g and b/g and their inverses; no camera exceeds it under any illuminant."""
@@ -120,7 +115,7 @@ def estimate(settings: EstimateSettings) -> list[EstimateResult]:
         pair is too far from the training pairs.
     """
     pairs = settings.pairs()
-    model = load_model(settings.checkpoint)
+    model = load_pair_model(settings.checkpoint)
     results, rows, failures = [], [], []
     for main, second in pairs:
         try:

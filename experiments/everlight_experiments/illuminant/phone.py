@@ -11,6 +11,7 @@ from everlight.models.illuminant_batches import index_of_lowest
 from everlight.models.illuminant_interval import COVERAGE, IntervalCoverage, cross_coverage
 from everlight.models.illuminant_training import TrainingSettings
 from everlight.models.out_of_distribution import cross_calibrate_distances
+from everlight.models.pair_model import PairModel, View, calibrated_view
 from everlight.trees import rows_of
 from everlight_data.checkpoints import Checkpoints
 from everlight_data.color.camera_pairs import (
@@ -18,11 +19,11 @@ from everlight_data.color.camera_pairs import (
     WHITE_BALANCE,
     CameraPairs,
     Samples,
-    View,
     released_pairs,
     rendered_pairs,
 )
 from everlight_data.color.pair_augmentations import PHONE_AUGMENTATIONS
+from everlight_data.color.pair_model_files import save_pair_model
 from everlight_data.color.quasi_real import FOLDS
 from everlight_data.color.s20 import AugmentedS20, load_augmented_s20
 from everlight_experiments.common.report import Column, FirstScreen, Section, Table
@@ -39,7 +40,6 @@ from everlight_experiments.illuminant.cross_validation import (
     network_name,
     train_folds,
 )
-from everlight_experiments.illuminant.model_files import PairModel, calibrated, save_model
 from everlight_experiments.illuminant.networks import PARAMETERS
 from everlight_experiments.illuminant.paper import PHONE_NOTES, phone_rows
 from everlight_experiments.illuminant.report import compared_sections
@@ -171,9 +171,9 @@ def save_ensembles(
         best = [tuple(PHONE_AUGMENTATIONS)[index] for index in index_of_lowest(losses)]
         note = f"{data.note}; augmentation {', '.join(best)}, held-out selection"
         held_out = jnp.asarray(estimates), jnp.asarray(truth)
-        view = calibrated("T", depth, members, *held_out, distances)
+        view = calibrated_view("T", depth, members, *held_out, distances)
         model = PairModel(view, None, None, "sum", data.cameras, note)
-        save_model(folder.path / "models" / f"S20-{PARAMETERS[depth]}", model)
+        save_pair_model(folder.path / "models" / f"S20-{PARAMETERS[depth]}", model)
         coverage[name] = cross_coverage([estimates] * FOLDS, truth, folds)
     return coverage
 

@@ -22,6 +22,7 @@ from everlight_data.color.constancy_sets import ConstancySet
 from everlight_data.color.image_sets import CameraImages, ImageSet, shrink_images
 from everlight_data.color.nus import CAMERAS, THUMBNAILS_SOURCE
 from everlight_data.color.pair_augmentations import repeat_samples
+from everlight_data.color.published_tables import CROSS_SENSOR_NUS, FFCC_THUMBNAILS
 from everlight_data.color.rendered_views import render_thumbnails
 from everlight_data.color.spectra import SpectralLibrary
 from everlight_data.locations import locate
@@ -38,12 +39,7 @@ from everlight_experiments.illuminant.methods import (
     left_out,
     moments_of,
 )
-from everlight_experiments.illuminant.paper import (
-    CROSS_SENSOR_NUS,
-    FFCC_THUMBNAILS,
-    METHOD_NOTES,
-    table_2_rows,
-)
+from everlight_experiments.illuminant.paper import METHOD_NOTES, table_2_rows
 from everlight_experiments.illuminant.report import compared_sections, corrections_figure
 from everlight_experiments.illuminant.tables import error_table
 

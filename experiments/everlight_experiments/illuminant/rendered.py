@@ -15,9 +15,11 @@ from jaxtyping import Float
 from everlight.color.chromaticity import from_chromaticity
 from everlight.models.illuminant_batches import best_of_restarts, predict_batch
 from everlight.models.illuminant_training import IlluminantModel, TrainingSettings
+from everlight.models.pair_model import VIEWS
 from everlight.trees import rows_of
 from everlight_data.checkpoints import Checkpoints
-from everlight_data.color.camera_pairs import VIEWS
+from everlight_data.color.pair_model_files import save_pair_model
+from everlight_data.color.published_tables import TABLE_1_RADIOMETRIC
 from everlight_data.color.radiometric import SAME_ILLUMINANT_COSINE, Split
 from everlight_data.color.rendered_pairs import (
     REPORTED,
@@ -51,10 +53,8 @@ from everlight_experiments.illuminant.ensembles import (
     measure_coverage,
     train_models,
 )
-from everlight_experiments.illuminant.model_files import save_model
 from everlight_experiments.illuminant.networks import train_networks
 from everlight_experiments.illuminant.pair_map import map_of_pairs, map_section
-from everlight_experiments.illuminant.paper import TABLE_1_RADIOMETRIC
 from everlight_experiments.illuminant.rendered_methods import compare_methods
 from everlight_experiments.illuminant.report import compared_sections
 from everlight_experiments.illuminant.tables import spread
@@ -166,7 +166,7 @@ def run_rendered(
     folder.save_results(**errors, **arrays, camera_pairs=np.array(pairs))
     for model in models:
         name = f"{'+'.join(model.cameras)}-470".replace(" ", "_")
-        save_model(folder.path / "models" / name, model)
+        save_pair_model(folder.path / "models" / name, model)
     facts = _facts(folder, plan, library, pairs, count, seed)
     tests = data["exact", "random"]
     rows = slice(tests[0].scenes.test.start, tests[0].scenes.test.start + 200)

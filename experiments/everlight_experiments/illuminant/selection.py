@@ -24,6 +24,7 @@ from everlight.models.illuminant_interval import (
     ensemble_chromaticity,
 )
 from everlight.models.illuminant_training import IlluminantModel, TrainingSettings
+from everlight.models.pair_model import WIDTHS, Given
 from everlight_data.checkpoints import Checkpoints
 from everlight_data.color.camera_pairs import TRANSFORM, Augment, CameraPairs
 from everlight_experiments.illuminant.comparison import angular_errors
@@ -35,7 +36,6 @@ from everlight_experiments.illuminant.cross_validation import (
     network_name,
     regression_name,
 )
-from everlight_experiments.illuminant.model_files import WIDTHS, Given
 
 DEPTH = 5
 """Hidden layers of the networks."""

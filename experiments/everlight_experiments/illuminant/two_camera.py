@@ -52,11 +52,7 @@ from everlight_experiments.illuminant.config import (
 )
 from everlight_experiments.illuminant.cross_validation import compare_rules
 from everlight_experiments.illuminant.methods import cross_validate_methods, moments_of
-from everlight_experiments.illuminant.paper import (
-    METHOD_NOTES,
-    QUASI_REAL_NOTES,
-    quasi_real_rows,
-)
+from everlight_experiments.illuminant.paper import METHOD_NOTES, QUASI_REAL_NOTES, quasi_real_rows
 from everlight_experiments.illuminant.phone import BOTH_RULES, Compared, run_phone
 from everlight_experiments.illuminant.photographs import (
     absent,

@@ -1,14 +1,13 @@
-"""Files of trained illuminant networks and regressions, which `estimate` loads.
+"""Estimators for a pair of cameras: estimates with intervals and out-of-distribution scores.
 
-A file states the inputs for each camera's illuminant: the transform between the cameras (T), colour
-moments of the camera's own image, or both.
+An estimator states the inputs for each camera's illuminant: the transform between the cameras (T),
+colour moments of the camera's own image, or both.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +16,7 @@ from jaxtyping import Array, Bool, Float
 
 from everlight.color.baselines.linear_regression import LinearRegression, linear_estimate
 from everlight.color.chromaticity import from_chromaticity
-from everlight.color.feature_distribution import FeatureDistribution, feature_distance
+from everlight.color.feature_distribution import feature_distance
 from everlight.color.moments import color_moments
 from everlight.color.transform_prior import TransformPrior, fit_probable_transform
 from everlight.color.transforms import Normalization, fit_color_transform
@@ -32,16 +31,14 @@ from everlight.models.illuminant_interval import (
 from everlight.models.illuminant_net import IlluminantNet
 from everlight.models.illuminant_training import IlluminantModel, predict_chromaticity
 from everlight.models.out_of_distribution import (
-    QUANTILES,
     DistanceCalibration,
     OutOfDistributionScore,
     out_of_distribution_score,
 )
-from everlight_data.checkpoints import Checkpoints, open_existing
-from everlight_data.color.camera_pairs import VIEWS, View
-from everlight_data.errors import DataError
-from everlight_data.files import one_line
 
+View = Literal["main", "second"]
+"""Camera of a pair; the transform maps main colours to second colours."""
+VIEWS: tuple[View, ...] = ("main", "second")
 Fit = Normalization | Literal["probable"]
 """Fit of transforms: least squares, normalised, or the most probable under a prior."""
 
@@ -73,7 +70,7 @@ class ViewModel:
     uninformative: Float[Array, ""]
 
 
-def calibrated(
+def calibrated_view(
     given: Given,
     depth: int | None,
     members: IlluminantModel | LinearRegression,
@@ -232,85 +229,3 @@ def members_estimates(
         linear_estimate if depth is None else partial(predict_chromaticity, IlluminantNet(depth))
     )
     return jax.vmap(predict, (0, None))(members, features)
-
-
-DESCRIBED = ("fit", "cameras", "trained_on")
-"""Description of a model in its checkpoint, beside its two estimators."""
-ARRAYS = ("members", "interval", "distances", "uninformative")
-
-
-def save_model(folder: Path, model: PairModel) -> None:
-    """Write a model in place of one in the folder; its checkpoint's facts describe it."""
-    facts: dict[str, Any] = {name: getattr(model, name) for name in DESCRIBED}
-    arrays: dict[str, Any] = {"prior": model.prior}
-    for view in VIEWS:
-        own: ViewModel | None = getattr(model, view)
-        facts[view] = arrays[view] = None
-        if own is not None:
-            size = len(jax.tree.leaves(own.members)[0])
-            facts[view] = {"given": own.given, "depth": own.depth, "size": size}
-            arrays[view] = {name: getattr(own, name) for name in ARRAYS}
-    checkpoints = Checkpoints(folder, keep=1)
-    checkpoints.save((checkpoints.newest() or 0) + 1, arrays, facts)
-
-
-def load_model(folder: Path) -> PairModel:
-    """Read a model.
-
-    Raises:
-      MissingDataError: the folder is missing or holds no complete checkpoint.
-      DataError: the folder holds something else, or the inputs are unknown to this version.
-    """
-    checkpoints = open_existing(folder)
-    newest = checkpoints.newest()
-    facts = checkpoints.facts(newest)
-    if facts.keys() != {*DESCRIBED, *VIEWS} or facts["main"] is None:
-        raise DataError(
-            f"{folder} holds a checkpoint, but not of a trained model; give a folder that a run "
-            "wrote under models/ with this version"
-        )
-    described = {view: facts.pop(view) for view in VIEWS}
-    like: dict[str, Any] = {"prior": None}
-    for view, own in described.items():
-        like[view] = None if own is None else _arrays_of(own, folder)
-    if facts["fit"] == "probable":
-        like["prior"] = TransformPrior(_array(9), _array(9, 9), _array())
-    arrays = checkpoints.restore(newest, like).state
-    views = {
-        view: None if own is None else ViewModel(own["given"], own["depth"], **arrays[view])
-        for view, own in described.items()
-    }
-    facts["cameras"] = tuple(facts["cameras"])
-    return PairModel(**views, prior=arrays["prior"], **facts)
-
-
-def _array(*shape: int) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(shape, jnp.float32)
-
-
-def _arrays_of(described: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Return the shapes of one estimator's arrays.
-
-    Raises:
-      DataError: its inputs are unknown to this version.
-    """
-    given, depth, size = (described[name] for name in ("given", "depth", "size"))
-    if given not in WIDTHS:
-        raise DataError(
-            f"{folder} needs the input {one_line(given)}, which estimate does not compute; it "
-            f"knows {', '.join(WIDTHS)}. Give a model of this version"
-        )
-    width = WIDTHS[given]
-    if depth is None:
-        members = LinearRegression(_array(size, width, 2), _array(size, 2))
-    else:
-        params = jax.eval_shape(IlluminantNet(depth).init, jax.random.key(0), jnp.zeros(width))
-        params = jax.tree.map(lambda leaf: _array(size, *leaf.shape), params)
-        members = IlluminantModel(params, _array(size, width), _array(size, width))
-    known = FeatureDistribution(_array(width), _array(width, width))
-    return {
-        "members": members,
-        "interval": IntervalScale(_array(2), _array()),
-        "distances": DistanceCalibration(known, _array(QUANTILES + 1)),
-        "uninformative": _array(),
-    }
