@@ -4,8 +4,9 @@ import jax
 import numpy as np
 import pytest
 
+from everlight.processes import from_all, is_first
 from everlight_data.errors import DataError
-from everlight_experiments.common.processes import from_all, is_first, join_processes, told_by_first
+from everlight_experiments.common.processes import join_processes, told_by_first
 
 
 @pytest.mark.parametrize(
