@@ -34,8 +34,8 @@ def test_finals_and_options_are_read_by_name(tmp_path):
 
 
 def test_other_folders_are_refused(tmp_path):
-    with pytest.raises(MissingDataError, match="results.npz does not exist. Name the folder of"):
+    with pytest.raises(MissingDataError, match=r"results\.npz does not exist\. Name the folder of"):
         read_finished_run(tmp_path)
     save_sealed(tmp_path / "results.npz", draws=np.arange(2))
-    with pytest.raises(DataError, match="results.npz lacks data, measure. Name the folder"):
+    with pytest.raises(DataError, match=r"results\.npz lacks data, measure\. Name the folder"):
         read_finished_run(tmp_path)
