@@ -88,9 +88,9 @@ def test_images_of_another_kind_are_refused(finished, tests):
         (images / 16, r"images are float64 of"),
         (images[:0], r"images are uint8 of \(0, 8, 8, 1\)"),
     ):
-        with pytest.raises(DataError, match=message):
+        with pytest.raises(ValueError, match=message):
             net.predict(wrong)
-    with pytest.raises(DataError, match="task 2; give 0 to 1"):
+    with pytest.raises(ValueError, match="task 2; give 0 to 1"):
         net.predict(images, task=2)
 
 

@@ -17,9 +17,7 @@ from everlight_experiments.commands import tune
 from everlight_experiments.commands.benchmarks import load
 from everlight_experiments.commands.tune import (
     Tried,
-    edges_of,
     ranked,
-    read_variations,
     run_command,
     run_tune,
 )
@@ -135,27 +133,12 @@ def test_what_two_draws_do_not_tell_from_the_best_is_said():
     assert ranked(every) == (0, [1])
 
 
-def test_the_edge_of_what_was_tried_is_a_number_s():
-    changes = [
-        {"learning_rate": rate, "remat": switch} for rate, switch in ((0.1, False), (0.2, True))
-    ]
-    assert edges_of(changes, 1) == ["learning_rate"]
-
-
 def test_a_run_that_diverged_counts_as_nothing_right():
     """Without it .9 would be the greatest mean."""
     every = [tried(0.1, (0.5, 0.5)), tried(0.2, (0.9, np.nan))]
     assert ranked(every)[0] == 0
     with pytest.raises(DataError, match="every run diverged"):
         ranked([tried(0.1, (np.nan, np.nan), (np.nan, np.nan))])
-
-
-def test_variations_are_all_combinations():
-    found = list(read_variations(["learning_rate=.1,.2", "first-epochs=(1,2),None"]))
-    assert [each["learning-rate"] for each in found] == [0.1, 0.1, 0.2, 0.2]
-    assert [each["first-epochs"] for each in found] == [(1, 2), None] * 2
-    words = list(read_variations(["dtype=float32,bfloat16"]))
-    assert [each["dtype"] for each in words] == ["float32", "bfloat16"]
 
 
 def test_the_command_has_all_that_was_given():

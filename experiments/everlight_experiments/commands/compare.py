@@ -10,18 +10,15 @@ import dataclasses
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
 from zlib import crc32
 
 import numpy as np
 import tyro
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from everlight.metrics import student_interval as paired_interval
 from everlight_data.errors import DataError
-from everlight_data.files import read_json
-from everlight_data.images.class_names import printable
-from everlight_data.writing import read_sealed
+from everlight_data.finished_runs import FinishedRun, name_other_options, read_finished_run
 from everlight_experiments.commands.columns import (
     Cells,
     columns_table,
@@ -55,21 +52,6 @@ class CompareOptions(FolderSettings):
     """Folders of two or more finished runs; differences are from the first."""
 
 
-class Finished(NamedTuple):
-    """Results of a run."""
-
-    name: str
-    data: tuple[int, ...]
-    """Checksums of images and of their labels."""
-    draws: Int[np.ndarray, "seeds"]
-    """Checksum of which samples come when, for each seed."""
-    score: str
-    finals: dict[str, dict[str, Float[np.ndarray, "seeds"]]]
-    """Final scores by setting and method."""
-    options: dict[str, Any]
-    """Options by name, those of the configuration too."""
-
-
 def run_compare(options: CompareOptions) -> Path:
     """Write the comparison; returns the report's path.
 
@@ -80,7 +62,7 @@ def run_compare(options: CompareOptions) -> Path:
     folders = tuple(folder.resolve() for folder in options.folders)
     if len(set(folders)) < max(2, len(folders)):
         raise DataError("give the folders of two runs or more, each once")
-    runs = [_read(folder) for folder in options.folders]
+    runs = [read_finished_run(folder) for folder in options.folders]
     first = runs[0]
     for other in runs[1:]:
         # Images of another size are others, and those that a seed makes.
@@ -100,7 +82,7 @@ def run_compare(options: CompareOptions) -> Path:
             f"the interval is Student's at {LEVEL:.0%}; ± elsewhere is the standard deviation over "
             "all seeds of a run",
         ),
-        ("Settings that differ", _differing(runs)),
+        ("Settings that differ", name_other_options(runs, NO_DIFFERENCE)),
         ("Selection rule", "each run's own, stated in its report"),
     ]
     settings = list(dict.fromkeys(setting for run in runs for setting in run.finals))
@@ -113,7 +95,7 @@ def run_compare(options: CompareOptions) -> Path:
     return write_report(folder.path, f"{len(runs)} runs side by side", summary, sections, screen)
 
 
-def _headline(setting: str, runs: Sequence[Finished]) -> tuple[str, ...]:
+def _headline(setting: str, runs: Sequence[FinishedRun]) -> tuple[str, ...]:
     """Return the question, the highest score with its interval, and the run compared with."""
     finals = {
         f"{name} of {run.name}": values
@@ -136,50 +118,7 @@ def _name(folders: Sequence[Path]) -> str:
     return name if len(name) <= LONGEST else f"{len(folders)}-runs-{crc32(os.fsencode(name)):08x}"
 
 
-def _read(folder: Path) -> Finished:
-    way_out = "Name the folder of a finished run of methods, such as `everlight run`."
-    path = folder / "results.npz"
-    arrays = read_sealed(path, way_out)
-    if missing := {"draws", "data", "measure"} - set(arrays):
-        raise DataError(f"{path} lacks {', '.join(sorted(missing))}. {way_out}")
-    score = str(arrays["measure"])
-    finals: dict[str, dict[str, np.ndarray]] = {}
-    for key, values in arrays.items():
-        setting, _, rest = key.partition("/")
-        method, _, metric = rest.rpartition("/")
-        if metric == score and method:
-            finals.setdefault(setting, {})[method] = values[:, -1]
-    stored = read_json(folder / "config.json", way_out)
-    options = _flat("", stored.get("settings", {}))
-    # After the first three come checksums of features.
-    data = tuple(arrays["data"].tolist()[:3])
-    name = printable(folder.resolve().name)
-    return Finished(name, data, arrays["draws"], score, finals, options)
-
-
-def _flat(name: str, part: Any) -> dict[str, Any]:
-    """Return options by name, those of parts after a dot and those of the configuration alone."""
-    if not isinstance(part, dict):
-        return {name: part}
-    before = "" if name in ("", "config") else f"{name}."
-    found: dict[str, Any] = {}
-    for key, value in part.items():
-        found |= _flat(f"{before}{key}", value)
-    return found
-
-
-def _differing(runs: Sequence[Finished]) -> str:
-    """Return each option that differs between runs, with its values in their order."""
-    names = sorted({name for run in runs for name in run.options} - NO_DIFFERENCE)
-    said = []
-    for name in names:
-        values = [run.options.get(name) for run in runs]
-        if any(value != values[0] for value in values):
-            said.append(f"{name}: {' | '.join(printable(str(value)) for value in values)}")
-    return "; ".join(said) or "none"
-
-
-def _compared(folder: Path, setting: str, runs: Sequence[Finished]) -> tuple[Table, Figure]:
+def _compared(folder: Path, setting: str, runs: Sequence[FinishedRun]) -> tuple[Table, Figure]:
     """Return the final scores of all runs with paired differences, and their picture."""
     first, *others = runs
     final = f"final {first.score}"
@@ -203,7 +142,7 @@ def _compared(folder: Path, setting: str, runs: Sequence[Finished]) -> tuple[Tab
 
 
 def _differences(
-    first: Finished, other: Finished, setting: str
+    first: FinishedRun, other: FinishedRun, setting: str
 ) -> dict[str, Float[np.ndarray, "seeds"]]:
     """Return the differences on the seeds that both have, by method."""
     ours, theirs = (run.finals.get(setting, {}) for run in (first, other))

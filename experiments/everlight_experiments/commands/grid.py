@@ -222,11 +222,7 @@ def _forgetting_table(outcomes: Outcomes, order: Sequence[str], counts: Mapping[
         "be shared; the sum is over the benchmarks where the method ran.",
         "method",
         order,
-        [
-            *cells,
-            Cells(Column("sum", of_time), seconds),
-            Cells(Column("benchmarks", of_time), counts),
-        ],
+        cells,
         marks={"–": "–: not defined, or not known."},
     )
 

@@ -1,15 +1,17 @@
 """Options whose defaults depend on the benchmark, preset or configuration that is named."""
 
 import inspect
+import shlex
 from dataclasses import field as defaulted
 from dataclasses import fields, make_dataclass
 from pathlib import Path
 from typing import Any
 
+from everlight.continual.meanings import hyperparameter_name, meaning_of
+from everlight.continual.registry import METHODS, Method
 from everlight_data.errors import DataError
 from everlight_data.files import read_json, refusing
 from everlight_experiments.commands.benchmarks import BENCHMARKS, default_config, named
-from everlight_experiments.commands.methods_help import list_methods
 from everlight_experiments.commands.options import GridOptions, RunOptions, TuneOptions
 from everlight_experiments.common.configs import from_json, option_value, with_config
 from everlight_experiments.common.python_files import load_object
@@ -102,7 +104,7 @@ def _with_defaults(kind: type, options: Any) -> type:
     ]
     found = make_dataclass(kind.__name__, changed, bases=(type(options),), frozen=True)
     benchmarks = f"Benchmarks: {', '.join(BENCHMARKS)}."
-    found.__doc__ = "\n\n".join((inspect.cleandoc(kind.__doc__), benchmarks, list_methods()))
+    found.__doc__ = "\n\n".join((inspect.cleandoc(kind.__doc__), benchmarks, _methods_help()))
     return found
 
 
@@ -124,3 +126,17 @@ def read_options(kind: type, path: Path) -> Any:
             config = from_json(type(default_config(stored["benchmark"])), stored.pop("config"))
             kind = with_config(kind, config)
         return from_json(kind, stored)
+
+
+def _methods_help() -> str:
+    """Return all methods with a line each, and their candidates in the form that options take."""
+    rows = [f"  {shlex.quote(name):<21}{meaning_of(each)}" for name, each in METHODS.items()]
+    tuned = {_candidates(each): each for each in METHODS.values() if each.hyperparameters}
+    width = max(map(len, tuned))
+    values = [f"  {text:<{width}}  {hyperparameter_name(each)}" for text, each in tuned.items()]
+    title = "Values tried for each hyper-parameter, as --hyperparameters takes them:"
+    return "\n".join(["Methods, by name:", *rows, "", title, *values])
+
+
+def _candidates(method: Method) -> str:
+    return shlex.quote(f"{method.name}={','.join(f'{each:g}' for each in method.hyperparameters)}")

@@ -6,34 +6,54 @@ No test sample of an evaluation seed is used. What was trained is read back: the
 more values, methods or settings trains only those.
 """
 
-import ast
 import itertools
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
-
+from typing import Any
+from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
-
-from everlight.continual import Choice, choose_hyperparameter, fixed_hyperparameter
-from everlight.continual.registry import METHODS, Method
+from everlight.continual import Choice
+from everlight.continual import choose_hyperparameter
+from everlight.continual import fixed_hyperparameter
+from everlight.continual.registry import METHODS
+from everlight.continual.registry import Method
 from everlight.metrics import tied_with as not_told_from
 from everlight_data.errors import DataError
 from everlight_data.loading import loading_once
-from everlight_experiments.commands.benchmarks import default_config, load, named
-from everlight_experiments.commands.columns import Cells, columns_table, plot_columns, score_cells
-from everlight_experiments.commands.options import RunOptions, TuneOptions
+from everlight_experiments.commands.benchmarks import default_config
+from everlight_experiments.commands.benchmarks import load
+from everlight_experiments.commands.benchmarks import named
+from everlight_experiments.commands.columns import Cells
+from everlight_experiments.commands.columns import columns_table
+from everlight_experiments.commands.columns import plot_columns
+from everlight_experiments.commands.columns import score_cells
+from everlight_experiments.commands.options import RunOptions
+from everlight_experiments.commands.options import TuneOptions
 from everlight_experiments.commands.training import refuse_inapplicable
-from everlight_experiments.common.cells import interval_cell, spread
+from everlight_experiments.common.cells import interval_cell
+from everlight_experiments.common.cells import spread
 from everlight_experiments.common.compilation import release_programs
-from everlight_experiments.common.configs import changed, changed_options
-from everlight_experiments.common.report import Column, Figure, FirstScreen, Section, write_report
+from everlight_experiments.common.configs import changed
+from everlight_experiments.common.configs import changed_options
+from everlight_experiments.common.report import Column
+from everlight_experiments.common.report import Figure
+from everlight_experiments.common.report import FirstScreen
+from everlight_experiments.common.report import Section
+from everlight_experiments.common.report import write_report
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import check_methods
 from everlight_experiments.continual.benchmark import Benchmarks
 from everlight_experiments.continual.report_tables import hyperparameters_table
-from everlight_experiments.continual.train import Training, jobs_of, runners_of
+from everlight_experiments.continual.train import Training
+from everlight_experiments.continual.train import jobs_of
+from everlight_experiments.continual.train import runners_of
+from everlight.value_grids import combinations
+from everlight.value_grids import edges_of
+from everlight.value_grids import label_of
+from everlight.value_grids import read_grid
 
 WIDENING = ("vary", "methods", "setting", "validation_seeds")
 """Options that say which runs there are, and change none of them."""
@@ -78,9 +98,9 @@ def run_tune(options: TuneOptions) -> Path:
         values that change the data, which methods apply, or nothing.
     """
     check_methods(options.methods, METHODS)
-    combinations = list(read_variations(options.vary))
+    asked = read_variations(options.vary)
     # All before the first is trained: a value that cannot be is known then.
-    configs = [changed(options.config, changes, VARY) for changes in combinations]
+    configs = [changed(options.config, changes, VARY) for changes in asked]
     rows = [method for name, method in METHODS.items() if name in options.methods]
     tried: list[Tried] = []
     seen: dict[str, str] = {}
@@ -90,8 +110,8 @@ def run_tune(options: TuneOptions) -> Path:
         folder = RunFolder("tune", named(options.benchmark)[0], options, True, WIDENING)
         grids = [job.method.hyperparameters for job in jobs_of(first, rows, 1)]
         runs = options.validation_seeds * sum(max(len(grid), 1) for grid in grids)
-        print(f"{len(combinations)} × {runs} runs", flush=True)
-        for changes, config in zip(combinations, configs, strict=True):
+        print(f"{len(asked)} × {runs} runs", flush=True)
+        for changes, config in zip(asked, configs, strict=True):
             benchmarks = load(options, config)
             _refuse_others(first, benchmarks, label_of(changes))
             _refuse_repeated(benchmarks, rows, label_of(changes), seen)
@@ -121,8 +141,8 @@ def run_tune(options: TuneOptions) -> Path:
     return write_report(folder.path, title, summary, _hyperparameters(criterion, tried), screen)
 
 
-def read_variations(asked: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield all combinations of NAME=VALUE,..., the last name's values changing fastest.
+def read_variations(asked: Sequence[str]) -> list[dict[str, Any]]:
+    """Return all combinations of the values that `--vary` lists.
 
     Raises:
       DataError: none, no list of values, or a name or a value twice.
@@ -131,35 +151,10 @@ def read_variations(asked: Sequence[str]) -> Iterator[dict[str, Any]]:
         raise DataError(
             "--vary without a setting; give NAME=VALUE,..., as in learning-rate=0.01,0.03"
         )
-    grids: dict[str, list] = {}
-    for each in asked:
-        name, equals, text = each.partition("=")
-        name = name.replace("_", "-")
-        if not (name and equals and text):
-            raise DataError(
-                f"--vary {each!a}; give NAME=VALUE,... with commas and no spaces, as in "
-                "learning-rate=0.01,0.03"
-            )
-        if name in grids:
-            raise DataError(f"--vary has {name} twice; give all its values at once")
-        grids[name] = _values(text)
-        if len(set(map(repr, grids[name]))) < len(grids[name]):
-            raise DataError(f"--vary {each!a} has a value twice")
-    for combination in itertools.product(*grids.values()):
-        yield dict(zip(grids, combination, strict=True))
-
-
-def _values(text: str) -> list:
-    """Return values of Python that commas join, or else texts."""
     try:
-        return ast.literal_eval(f"[{text}]")
-    except (ValueError, SyntaxError):
-        return text.split(",")
-
-
-def label_of(changes: Mapping[str, Any]) -> str:
-    """Return the values as they are given, different from any others."""
-    return ", ".join(f"{name}={value!r}" for name, value in changes.items())
+        return list(combinations(read_grid(asked)))
+    except ValueError as error:
+        raise DataError(f"{VARY}{error}") from error
 
 
 def ranked(tried: Sequence[Tried]) -> tuple[int, list[int]]:
@@ -285,19 +280,6 @@ def _first_screen(
     if edges := edges_of([each.changes for each in tried], best):
         remarks.append(f"At the edge of the grid: {', '.join(edges)}.")
     return FirstScreen(tuple(said), Figure(caption, path), table, tuple(remarks))
-
-
-def edges_of(changes: Sequence[Mapping[str, Any]], best: int) -> list[str]:
-    """Return the numbers of which the best is the least or greatest of several."""
-    found = []
-    for name, value in changes[best].items():
-        values = {each[name] for each in changes}
-        numbers = all(
-            isinstance(each, (int, float)) and not isinstance(each, bool) for each in values
-        )
-        if numbers and len(values) > 1 and value in (min(values), max(values)):
-            found.append(name)
-    return found
 
 
 def _hyperparameters(criterion: str, tried: Sequence[Tried]) -> list[Section]:

@@ -87,15 +87,14 @@ def train_units(
 ) -> list[dict[str, np.ndarray]]:
     """Trains runs of one shape together; what was trained before is read back.
 
-    On CPU, and where images are streamed, as many at once as there are devices, one each;
-    elsewhere all of them. Stopped at any
-    moment and called again, they go on to the same bits. Where the folder is shared, other
-    processes train some of them meanwhile, and what one that dies was at is taken over. A run that
-    diverges is told and leaves its neighbours alone; what it kept says so under `DIVERGED_AT`.
-    Processes that were joined (`processes.py`) train on all of their devices together; a kill of
-    one of them ends all, and costs what was learnt since the last checkpoint. Each unit's share of
-    the seconds that its process spent on it, compilation included, goes to metrics.jsonl, but of
-    one that goes on from a checkpoint.
+    On CPU, and where images are streamed, as many are trained at once as there are devices, one
+    each; elsewhere all of them. Stopped at any moment and called again, they go on to the same
+    bits. Where the folder is shared, other processes train some of them meanwhile, and the runs of
+    a process that dies are taken over. A run that diverges leaves its neighbours alone; its arrays
+    say so under `DIVERGED_AT`. Processes that were joined (`processes.py`) train on all of their
+    devices together; a kill of one of them ends all, and costs what was learnt since the last
+    checkpoint. Each unit's share of the seconds that its process spent on it, compilation included,
+    goes to metrics.jsonl; not of a unit that goes on from a checkpoint.
 
     Args:
       folder: the run's.

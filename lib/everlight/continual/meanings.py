@@ -1,12 +1,10 @@
-"""Names, meanings and default candidates of all methods, for the help of commands."""
+"""Methods in a few words, for help texts and tables."""
 
 import math
 import re
-import shlex
 
-from everlight.continual.registry import METHODS, Method, Needs
+from everlight.continual.registry import Method, Needs
 
-INDENT, NAME_WIDTH = "  ", 21
 MEANINGS = {
     "incremental joint": "naive finetuning on all samples so far, with all their labels (IIRC)",
     "online EWC": "EWC with one decaying Fisher information instead of one per task",
@@ -29,29 +27,8 @@ MEANINGS = {
 """Meanings that the first sentence of a strategy's docstring lacks, or that share a strategy."""
 
 
-def list_methods() -> str:
-    """Return all methods with a line each, and their candidates in the form that options take."""
-    tuned = [method for method in METHODS.values() if method.hyperparameters]
-    width = max(len(_candidates(method)) for method in tuned)
-    return "\n".join(
-        [
-            "Methods, by name:",
-            *(
-                f"{INDENT}{shlex.quote(name):<{NAME_WIDTH}}{meaning_of(method)}"
-                for name, method in METHODS.items()
-            ),
-            "",
-            "Values tried for each hyper-parameter, as --hyperparameters takes them:",
-            *(
-                f"{INDENT}{_candidates(each):<{width}}  {hyperparameter_name(each)}"
-                for each in tuned
-            ),
-        ]
-    )
-
-
 def meaning_of(method: Method) -> str:
-    """Return a method in a few words; by default, the first sentence of its strategy."""
+    """Return a method in a few words; without an entry, the first sentence of its strategy."""
     first = (method.factory.__doc__ or "").strip().splitlines()[0].removeprefix("Return ")
     return MEANINGS.get(method.name) or re.split(r", whose|; its", first.rstrip("."))[0]
 
@@ -61,7 +38,3 @@ def hyperparameter_name(method: Method) -> str:
     mark = math.nan
     given = method.given(Needs(tasks=1, classes=1, exemplars_per_class=1, hyperparameter=mark))
     return next(name for name, value in given.items() if value is mark)
-
-
-def _candidates(method: Method) -> str:
-    return shlex.quote(f"{method.name}={','.join(f'{each:g}' for each in method.hyperparameters)}")
