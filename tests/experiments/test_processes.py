@@ -3,11 +3,10 @@
 import jax
 import numpy as np
 import pytest
+
 from everlight.processes import from_all
 from everlight_data.errors import DataError
-from everlight_experiments.common.processes import is_first
-from everlight_experiments.common.processes import join_processes
-from everlight_experiments.common.processes import told_by_first
+from everlight_experiments.common.processes import is_first, join_processes, told_by_first
 
 
 @pytest.mark.parametrize(

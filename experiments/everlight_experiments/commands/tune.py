@@ -8,52 +8,32 @@ more values, methods or settings trains only those.
 
 import itertools
 import shlex
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
 import numpy as np
 from jaxtyping import Float
-from everlight.continual import Choice
-from everlight.continual import choose_hyperparameter
-from everlight.continual import fixed_hyperparameter
-from everlight.continual.registry import METHODS
-from everlight.continual.registry import Method
+
+from everlight.continual import Choice, choose_hyperparameter, fixed_hyperparameter
+from everlight.continual.registry import METHODS, Method
 from everlight.metrics import tied_with as not_told_from
+from everlight.value_grids import combinations, edges_of, label_of, read_grid
 from everlight_data.errors import DataError
 from everlight_data.loading import loading_once
-from everlight_experiments.commands.benchmarks import default_config
-from everlight_experiments.commands.benchmarks import load
-from everlight_experiments.commands.benchmarks import named
-from everlight_experiments.commands.columns import Cells
-from everlight_experiments.commands.columns import columns_table
-from everlight_experiments.commands.columns import plot_columns
-from everlight_experiments.commands.columns import score_cells
-from everlight_experiments.commands.options import RunOptions
-from everlight_experiments.commands.options import TuneOptions
+from everlight_experiments.commands.benchmarks import default_config, load, named
+from everlight_experiments.commands.columns import Cells, columns_table, plot_columns, score_cells
+from everlight_experiments.commands.options import RunOptions, TuneOptions
 from everlight_experiments.commands.training import refuse_inapplicable
-from everlight_experiments.common.cells import interval_cell
-from everlight_experiments.common.cells import spread
+from everlight_experiments.common.cells import interval_cell, spread
 from everlight_experiments.common.compilation import release_programs
-from everlight_experiments.common.configs import changed
-from everlight_experiments.common.configs import changed_options
-from everlight_experiments.common.report import Column
-from everlight_experiments.common.report import Figure
-from everlight_experiments.common.report import FirstScreen
-from everlight_experiments.common.report import Section
-from everlight_experiments.common.report import write_report
+from everlight_experiments.common.configs import changed, changed_options
+from everlight_experiments.common.report import Column, Figure, FirstScreen, Section, write_report
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import check_methods
 from everlight_experiments.continual.benchmark import Benchmarks
 from everlight_experiments.continual.report_tables import hyperparameters_table
-from everlight_experiments.continual.train import Training
-from everlight_experiments.continual.train import jobs_of
-from everlight_experiments.continual.train import runners_of
-from everlight.value_grids import combinations
-from everlight.value_grids import edges_of
-from everlight.value_grids import label_of
-from everlight.value_grids import read_grid
+from everlight_experiments.continual.train import Training, jobs_of, runners_of
 
 WIDENING = ("vary", "methods", "setting", "validation_seeds")
 """Options that say which runs there are, and change none of them."""
