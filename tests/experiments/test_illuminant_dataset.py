@@ -322,9 +322,9 @@ def lesson_of(seen, asked, cameras, camera, lights=None):
 @pytest.mark.parametrize("camera", [1, 2])
 def test_c5_sees_images_by_the_asked_camera(monkeypatch, camera):
     """Of those that teach if it took any, else of those that are asked, never the asked one."""
-    monkeypatch.setattr(methods, "fit_cross_camera", lambda *given: None)
+    monkeypatch.setattr(fold_methods, "fit_cross_camera", lambda *given: None)
     monkeypatch.setattr(
-        methods, "cross_camera_estimate", lambda model, own, others: others[:, 0, 0, 0]
+        fold_methods, "cross_camera_estimate", lambda model, own, others: others[:, 0, 0, 0]
     )
     marked = jnp.zeros((30, 2, 64, 64)).at[:, 0, 0, 0].set(jnp.arange(30))
     cameras = np.arange(20) % 2
@@ -343,8 +343,8 @@ def test_c5_sees_images_by_the_asked_camera(monkeypatch, camera):
 
 def test_dmcc_learns_the_asked_cameras_lights(monkeypatch, rng):
     """Von Kries factors of both cameras' white bring them there."""
-    monkeypatch.setattr(methods, "fit_dual_mapping", lambda *given: given[3])
-    monkeypatch.setattr(methods, "dual_mapping_estimate", lambda model, shares: model[3])
+    monkeypatch.setattr(fold_methods, "fit_dual_mapping", lambda *given: given[3])
+    monkeypatch.setattr(fold_methods, "dual_mapping_estimate", lambda model, shares: model[3])
     lights = jnp.float32(rng.uniform(0.4, 1, (4, 3)))
     images = jnp.ones((4, 2, 2, 4))
     whites = jnp.array([DAYLIGHT["SonyA57"], DAYLIGHT["NikonD5200"]])

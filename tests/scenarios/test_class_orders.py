@@ -13,7 +13,6 @@ from everlight.scenarios import (
     largest_class_incremental,
     same_shapes,
     seeded_class_incremental,
-    tested_on_validation,
     validation_fractions,
     without_validation,
 )
@@ -61,7 +60,7 @@ def test_sequences_by_seed_have_one_shape_and_test_on_validation_samples(natural
     drawn = seeded_class_incremental(TRAIN, TEST, 2, 5, 3, fraction)
     if not natural:
         np.testing.assert_array_equal(sequence(3, False).class_task, drawn.class_task)
-        test, expected = sequence(3, True).test, tested_on_validation(drawn).test
+        test, expected = sequence(3, True).test, scenarios.tested_on_validation(drawn).test
         np.testing.assert_array_equal(test.index[test.mask], expected.index[expected.mask])
 
 
