@@ -60,12 +60,8 @@ def test_without_axes_there_is_a_figure_that_says_what_is_what(plot):
     legends = [*canvas.legends, *(each.get_legend() for each in canvas.axes)]
     said = [text.get_text() for legend in legends if legend for text in legend.get_texts()]
     said += [canvas.axes[-1].get_ylabel()]
-<<<<<<< HEAD
-    assert {"EWC", "Net", "Sun", "accuracy", "share of the true class"} & set(said)
-=======
     named = {"EWC", "Net", "Sun", "accuracy", "share of the true class"}
     assert named & set(said)
->>>>>>> s-continual
     canvas.canvas.draw()
 
 
