@@ -174,7 +174,8 @@ def interval_coverage(
       truth: true chromaticities of the pairs, `[n, 2]`.
       uninformative: radius in degrees of the `uninformative_interval` of the calibration pairs.
     """
-    return _mean_coverage([_covered(scale, estimates, truth, uninformative)])
+    parts = _covered(scale, estimates, truth, uninformative)
+    return IntervalCoverage(*(float(jnp.mean(part)) for part in parts))
 
 
 @checked
@@ -198,7 +199,8 @@ def cross_coverage(
         scale = calibrate_interval(jnp.asarray(own[:, others]), known)
         alone = uninformative_interval(known).degrees
         found.append(_covered(scale, jnp.asarray(own[:, fold]), jnp.asarray(truth[fold]), alone))
-    return _mean_coverage(found)
+    parts = zip(*found, strict=True)
+    return IntervalCoverage(*(float(np.mean(np.concatenate(each))) for each in parts))
 
 
 def _covered(
@@ -208,8 +210,3 @@ def _covered(
     found = _intervals(scale, estimates)
     covered = jnp.all((found.low <= truth) & (truth <= found.high), axis=1)
     return covered, found.degrees, found.degrees >= uninformative
-
-
-def _mean_coverage(found: Sequence[tuple[Array, Array, Array]]) -> IntervalCoverage:
-    parts = zip(*found, strict=True)
-    return IntervalCoverage(*(float(np.mean(np.concatenate(each))) for each in parts))
