@@ -167,6 +167,7 @@ ROWS: dict[str, Any] = {
     "color.fit_cross_camera": {"steps": 1},
     "color.fit_dual_mapping": {"observations": observed(5, 16, 16), "steps": 1},
     "color.fit_gamut": {"observations": observed(5, 16, 16)},
+    "color.fit_linear_regression": {"features": floats(9, 3), "chromaticities": floats(9, 2)},
     "color.fit_sensor_independent": {"observations": observed(5, 16, 16), "steps": 1},
     "color.fourier_estimate": {
         "model": color.FourierModel(floats(2, 64, 64), floats(64, 64), floats(2))
@@ -226,6 +227,7 @@ ROWS: dict[str, Any] = {
     "models.out_of_distribution_score": {
         "calibration": models.DistanceCalibration(DISTRIBUTION, floats(101))
     },
+    "models.unit": {"vectors": floats(4, 5)},
     "models.with_weights": {
         "params": {"a": {"kernel": floats(3, 2), "bias": floats(2)}},
         "arrays": {"a/weight": np.zeros((2, 3)), "a/bias": np.zeros(2)},
@@ -369,7 +371,9 @@ def example(parameter: inspect.Parameter) -> Any:
     if parameter.default not in (None, parameter.empty):
         return parameter.default
     if parameter.name in NAMED:
-        return NAMED[parameter.name]
+        value = NAMED[parameter.name]
+        of_jax = arrays and arrays[0].array_type is jax.Array
+        return jnp.asarray(value) if of_jax and isinstance(value, np.ndarray) else value
     if arrays:
         return KEY if parameter.name == "key" else array(arrays[0])
     if parameter.default is None:
