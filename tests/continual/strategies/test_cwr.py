@@ -161,7 +161,7 @@ def test_every_task_trains_a_head_that_is_drawn_anew():
     drawing = SETUP._replace(
         init=lambda key: (NET.init(key, jnp.zeros((1, FEATURES)), False)["params"], {})
     )
-    strategy = compiled(cwr(drawing))
+    strategy = cwr(drawing)
     learner = init_learner(drawing, CLASSES, jax.random.key(0))
     memory = strategy.init(jax.random.key(1), learner)
     assert not jax.tree.leaves(memory.start)

@@ -18,6 +18,7 @@ from everlight.continual.strategies.bic import bic
 from everlight.continual.strategies.exemplars import add_herded_exemplars, empty_exemplars
 from everlight.continual.strategies.icarl import icarl
 from everlight.continual.strategies.lucir import lucir
+from tests.continual.small_net import compiled
 
 CLASSES, TOTAL, WIDTH = 9, 50, 4
 TASKS = [[0, 1], [2, 3, 4], [5], [6, 7, 8]]
