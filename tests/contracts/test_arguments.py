@@ -156,6 +156,8 @@ OF_SETUP: dict[str, dict] = {
     "der_plus_plus": {"buffer_size": 5, "alpha": 0.1, "beta": 0.1, "labels": 1}
     | {"replay_batch_size": 3, "loss_over": "all"},
     "er_ace": {"buffer_size": 5, "labels": 1, "replay_batch_size": 3, "loss_over": "all"},
+    "er_tricks": {"buffer_size": 5, "replay_batch_size": 3, "replacement": "balanced"}
+    | {"bias_epochs": 1, "bias_batch_size": 2, "decay": 0.9},
     "ewc": {"regularization": jnp.float32(1), "online": False, "decay": 0.9, "fisher_samples": 4}
     | {"implicit_rate": 0.1, "fisher": "true"},
     "balanced_replay": {"exemplars_per_class": 2, "labels": 1, "buffer_size": 6},
@@ -164,6 +166,9 @@ OF_SETUP: dict[str, dict] = {
     | {"class_group": integers(6), "groups": 1},
     "gdumb": {"buffer_size": 5, "epochs": 1, "batch_size": 2, "labels": 1},
     "gem": {"tasks": 2, "per_task": 3, "margin": 0.5, "labels": 1},
+    "hal": {"tasks": 2, "buffer_size": 6, "replay_batch_size": 3, "regularization": 0.1}
+    | {"mean_decay": 0.5, "feature_weight": 0.1, "anchor_steps": 1, "anchor_rate": 0.1}
+    | {"finetuning_steps": 1, "finetuning_batch_size": 2, "labels": 1},
     "hat": {"tasks": 2, "layers": ("a",), "sparsity": 0.5, "steepest": 10.0, "rate": 0.1}
     | {"channels_first": False},
     "icarl": {"exemplars_per_class": 2, "labels": 1, "restart": lambda tree: tree, "loss": "binary"}
