@@ -38,6 +38,14 @@ from everlight.metrics.cl_score import (
     sequence_costs,
     summarize_runs,
 )
+from everlight.metrics.continual_evaluation import (
+    anytime_average_accuracy,
+    average_minimum_accuracy,
+    lowest_so_far,
+    stability_gap,
+    windowed_forgetting,
+    worst_case_accuracy,
+)
 from everlight.metrics.multilabel import (
     Scores,
     TaskMeans,
@@ -100,7 +108,9 @@ __all__ = [
     "accuracy_by_count",
     "accuracy_over_time",
     "angular_error",
+    "anytime_average_accuracy",
     "average_incremental_accuracy",
+    "average_minimum_accuracy",
     "backward_transfer",
     "batch_recall",
     "bootstrap_interval",
@@ -126,6 +136,7 @@ __all__ = [
     "intransigence",
     "jaccard_similarity",
     "learning_curve_area",
+    "lowest_so_far",
     "maximum_softmax_probability",
     "mean_hits",
     "measure_criteria",
@@ -145,9 +156,12 @@ __all__ = [
     "sequence_costs",
     "spo_generalisation",
     "spo_overlap",
+    "stability_gap",
     "summarize_errors",
     "summarize_runs",
     "task_score_matrix",
     "task_scores",
     "top_k",
+    "windowed_forgetting",
+    "worst_case_accuracy",
 ]
