@@ -13,15 +13,18 @@ Each trick is an option of `er_tricks`; without any the method is `experience_re
 - Bias control: after a task, one scale and one shift of the last task's logits are trained on the
   memory by gradient descent (a simple form of BiC). Predictions use them; training does not.
 - Exponential learning-rate decay: after n arrivals, gradients are multiplied by γ^n. With plain
-  gradient descent this is a decay of the learning rate.
+  gradient descent this is a decay of the learning rate. Adam divides the factor away, and weight
+  decay in the optimizer is not multiplied.
 
 The fifth trick, independent augmentation of replayed samples, holds for every method here.
 
 Equal to the official code (hastings24/rethinking_er, `er_tricks.py`) at the gradient of a step, the
-replacement probabilities, the decay, and the gradient descent of the bias control; differs in four
+replacement probabilities, the decay, and the gradient descent of the bias control; differs in five
 points. The n-th sample is stored with probability m / n; theirs with m / (n - 1). Before the memory
-is full, theirs also replays empty slots as black images of class 0. Its count of class 0 is one too
-low once the memory is full. The balanced reservoir without losses is in the paper alone.
+is full, theirs also replays empty slots, as black images of class 0, and trains the bias control on
+them. Its count of class 0 is one too low once the memory is full. The losses run over the classes
+that the objective counts; theirs over all outputs. The balanced reservoir without losses is in the
+paper alone.
 """
 
 from collections.abc import Callable
@@ -96,8 +99,8 @@ def er_tricks(
 ) -> Strategy:
     """Return experience replay with tricks, whose memory is `TricksMemory`.
 
-    Samples have one label. The objective determines the classes of the loss; the authors' code has
-    all outputs of the head.
+    Samples have one label. The objective determines the classes of the loss. For all outputs of the
+    head, as in the authors' code, give the setup `softmax_objective(jnp.zeros(classes, int))`.
 
     Args:
       setup: network, objective, optimizer and data access.
@@ -107,9 +110,10 @@ def er_tricks(
       replacement: stored samples that an arriving one replaces: any one, one of the largest class,
         or one chosen by class and loss.
       bias_epochs: passes over the memory that train the bias control; 0 leaves it out.
-      bias_batch_size: samples per step of the bias control.
+      bias_batch_size: samples per step of the bias control; the authors take the incoming batch's
+        number.
       decay: factor γ on gradients per arrived sample; 1 leaves the decay out. The authors take
-        0.99995 on Fashion-MNIST.
+        0.99995 on Fashion-MNIST in one epoch and 0.99999935 on CIFAR-10 in 50.
     """
 
     def init(key: PRNGKeyArray, learner: Learner) -> TricksMemory:
@@ -140,8 +144,10 @@ def er_tricks(
 
         differentiate = jax.value_and_grad(loss, has_aux=True)
         (value, (losses, batch_stats)), gradient = differentiate(learner.params)
-        factor = jnp.asarray(decay) ** memory.arrived
-        gradient = jax.tree.map(lambda leaf: factor * leaf, gradient)
+        # In float32 a γ close to 1 is inexact; γ - 1 is not.
+        power = jnp.exp(memory.arrived * jnp.log1p(decay - 1))
+        factor = jnp.where(memory.arrived > 0, power, 1.0)
+        gradient = jax.tree.map(lambda leaf: (factor * leaf).astype(leaf.dtype), gradient)
         return gradient, StepInfo(gradient, batch_stats, value, losses)
 
     def after_step(
@@ -159,16 +165,17 @@ def er_tricks(
         memory: TricksMemory, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[TricksMemory, Learner]:
         logits = predict_samples(setup, plain, (), learner, memory.samples, 256)
+        held = memory.samples.mask
 
         def loss(pair: Float[Array, "2"], slots: Int[Array, "b"]) -> Float[Array, ""]:
             corrected = _corrected(pair, task.classes, logits[slots])
             # The loss reads no features.
             outputs = Outputs(corrected, corrected[:, :0])
             losses = setup.objective.loss(outputs, memory.samples.labels[slots], learner.seen)
-            there = memory.samples.mask.at[slots].get(mode="fill", fill_value=False)
+            there = held.at[slots].get(mode="fill", fill_value=False)
             return weighted_mean(losses, there.astype(logits.dtype))
 
-        bias = _descend(loss, memory.bias, buffer_size, bias_batch_size, bias_epochs, key)
+        bias = _descend(loss, memory.bias, held, bias_batch_size, bias_epochs, key)
         return memory._replace(bias=bias, last=task.classes), learner
 
     def predict(
@@ -267,16 +274,19 @@ def _corrected(
 def _descend(
     loss: Callable[[Float[Array, "2"], Int[Array, "b"]], Float[Array, ""]],
     start: Float[Array, "2"],
-    samples: int,
+    held: Bool[Array, "m"],
     batch: int,
     epochs: int,
     key: PRNGKeyArray,
 ) -> Float[Array, "2"]:
-    """Return scale and shift after gradient descent over shuffled batches of slots."""
+    """Return scale and shift after gradient descent over shuffled batches of the filled slots."""
+    samples = held.shape[0]
     steps = -(-samples // batch)
 
     def epoch(pair: Float[Array, "2"], key: PRNGKeyArray) -> tuple[Float[Array, "2"], None]:
         order = jax.random.permutation(key, samples)
+        # Filled slots come first, so that all batches but one are full or empty.
+        order = order[jnp.argsort(~held[order], stable=True)]
         # The last, partial batch repeats no sample: its padding points behind the memory.
         order = jnp.pad(order, (0, steps * batch - samples), constant_values=samples)
 
