@@ -14,9 +14,13 @@ where φ are features and φ̄ their running mean over the task's batches, with 
 a ring: the last samples of each task, the same number for each. Replay is that of
 `experience_replay`.
 
-Equal to the code of Buzzega et al. 2020 (hastings24/rethinking_er, `hal.py`) at the gradient of a
-step, the running mean, the ring and the anchors from given noise; differs in that anchors pass the
-network in evaluation mode, there in training mode. The two are the same without batch statistics.
+Equal to the code of Buzzega et al. 2020 (hastings24/rethinking_er, `hal.py` with `--iba`) at the
+gradient of a step, the running mean, the ring and the anchors from given noise; differs in four
+points. Anchors pass the network in evaluation mode, there in training mode, where they also change
+the batch statistics; the two are the same without batch statistics and dropout. The losses run over
+the classes that the objective counts, theirs over all outputs. Only a task's new classes have
+anchors; there all of its classes have new ones, also those that come again. Theirs replays samples
+as they were augmented when they arrived, unless `--iba` augments them anew, as here.
 """
 
 from typing import NamedTuple
@@ -86,7 +90,7 @@ def hal(
       feature_weight: coefficient γ of the distance to that mean.
       anchor_steps: number k of steps that find an anchor.
       anchor_rate: learning rate of these steps; the authors take the network's.
-      finetuning_steps: steps on the memory that lead to θ_M.
+      finetuning_steps: steps on the memory that lead to θ_M; the optimizer starts anew.
       finetuning_batch_size: samples of such a step; the authors take the incoming batch's number.
       labels: labels per sample in the sequence; an anchor has one.
 
@@ -123,12 +127,10 @@ def hal(
         number = task.id.astype(jnp.int32)
         return memory._replace(task=number, arrived=jnp.int32(0), features=features), learner
 
-    def filled(memory: AnchorMemory) -> Int[Array, ""]:
-        return memory.task * part + jnp.minimum(memory.arrived, part)
-
     def draw(memory: AnchorMemory, batch: Batch, task: Task, key: PRNGKeyArray) -> Batch:
         size = replay_batch_size or batch.index.shape[0]
-        return fill_up(draw_batch(memory.samples, size, key, filled(memory)), batch)
+        # A task of few samples leaves its part with empty slots before those of later tasks.
+        return fill_up(draw_batch(memory.samples, size, key), batch)
 
     def grads(
         memory: AnchorMemory, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
@@ -185,7 +187,7 @@ def hal(
     def finetune(
         memory: AnchorMemory, learner: Learner, key_draw: PRNGKeyArray, key_step: PRNGKeyArray
     ) -> Learner:
-        batch = draw_batch(memory.samples, finetuning_batch_size, key_draw, filled(memory))
+        batch = draw_batch(memory.samples, finetuning_batch_size, key_draw)
         key_inputs, key_pass = jax.random.split(key_step)
         batch = batch._replace(inputs=setup.gather(batch.index, key_inputs))
 
