@@ -1,5 +1,7 @@
 """Metrics of evaluations every few steps, against loops over their definitions."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -58,6 +60,19 @@ def test_a_drop_that_is_made_up_is_a_gap_and_one_that_stays_is_none():
     values[7:, 2] = [0.5, 0.8]
     found = stability_gap(jnp.asarray(values, jnp.float32), jnp.asarray(TASK))
     np.testing.assert_allclose(found, np.mean([0.5, 0.0, 0.5]), rtol=1e-6)
+
+
+def test_tasks_that_were_not_begun_count_nowhere():
+    values = jnp.asarray(curves(2), jnp.float32)
+    more = jnp.concatenate([values, jnp.full((9, 2), jnp.nan)], axis=1)
+    task = jnp.asarray(TASK)
+    windowed = functools.partial(windowed_forgetting, window=4)
+    for metric in (stability_gap, windowed, anytime_average_accuracy, worst_case_accuracy):
+        np.testing.assert_allclose(metric(more, task), metric(values, task), rtol=1e-6)
+
+
+def test_one_task_has_no_gap():
+    assert np.isnan(stability_gap(jnp.array([[0.5], [0.2]]), jnp.array([0, 0])))
 
 
 @pytest.mark.parametrize("window", [1, 2, 4, 20])

@@ -148,6 +148,17 @@ def test_later_tasks_have_a_few_samples_of_each_class():
     assert np.sum(np.asarray(sequence.test_member), axis=1).tolist() == [6, 3, 3]
 
 
+def test_a_class_that_comes_again_has_a_few_other_samples():
+    sequence = few_shot(TRAIN, TEST, [[0, 1], [2, 0], [3, 2]], 4, shots=3, seed=1)
+    drawn = [rows(sequence.tasks.train, task) for task in range(3)]
+    assert [np.bincount(labels, minlength=4).tolist() for _, labels in drawn] == [
+        [10, 10, 0, 0],
+        [3, 0, 3, 0],
+        [0, 0, 3, 3],
+    ]
+    assert set(drawn[1][0][drawn[1][1] == 2]) != set(drawn[2][0][drawn[2][1] == 2])
+
+
 @pytest.mark.parametrize("rate", [0.0, 0.3, 1.0])
 def test_noise_changes_the_given_share_to_other_labels_evenly(rate):
     labels = np.arange(9000) % 3
@@ -162,6 +173,8 @@ def test_noise_changes_the_given_share_to_other_labels_evenly(rate):
     ("call", "message"),
     [
         (lambda: domain_incremental(TRAIN, TEST, 2, 4, train_samples=41), "train_samples=41"),
+        (lambda: domain_incremental(TRAIN - 1, TEST, 2, 4), "train_labels holds -1; give 0 to 3"),
+        (lambda: domain_incremental(TRAIN, TEST, 2, 3), "train_labels holds 3; give 0 to 2"),
         (lambda: domain_incremental(TRAIN, TEST, 2, 4, label_maps=np.eye(4, dtype=int)), r"\[2, 4"),
         (lambda: recurring(TRAIN, TEST[:3], [[0], [3]], 4), "class 3 is in 1 tasks"),
         (lambda: few_shot(TRAIN, TEST, [[0, 1], [2, 3]], 4, shots=11), "class 2 has 10"),

@@ -5,6 +5,10 @@
 evaluation of a task is the one after its last step. Entries of tasks that were not begun are not
 read and may be NaN. The paper is "Continual evaluation for lifelong learning: identifying the
 stability gap" (ICLR).
+
+Equal to the paper, and to its code (Mattdl/ContinualEvaluation), at min-ACC, WC-ACC and windowed
+forgetting. The authors evaluate after every step, here as often as there are rows. The paper names
+the stability gap but has no metric of this name; `stability_gap` is a definition of this library.
 """
 
 import jax.numpy as jnp
@@ -43,8 +47,8 @@ def average_minimum_accuracy(
 ) -> Float[Array, "n"]:
     """Return min-ACC at each evaluation, `[n]`; NaN during the first task.
 
-    It is the mean over earlier tasks of the lowest accuracy since their training ended: a lower
-    bound of what the network could do at any time.
+    It is the mean over earlier tasks of the lowest accuracy in the evaluations after that of their
+    last step: a lower bound of what the network could do at any time since.
 
     Args:
       accuracies: accuracy at each evaluation on each task, `[n, tasks]`.
@@ -78,7 +82,8 @@ def anytime_average_accuracy(
 ) -> Float[Array, ""]:
     """Return AAA: the mean over all evaluations of the mean accuracy on the tasks begun, `[]`.
 
-    Caccia et al. 2020 (NeurIPS) and Koh et al. 2022 (ICLR) report it for online streams.
+    Caccia et al. 2022 (ICLR, "New insights ...") report it for online streams. The area under the
+    curve of Koh et al. 2022 (ICLR) is the same mean if all test sets have the same size.
 
     Args:
       accuracies: accuracy at each evaluation on each task, `[n, tasks]`.
@@ -92,9 +97,10 @@ def anytime_average_accuracy(
 def stability_gap(accuracies: Float[Array, "n tasks"], task: Int[Array, "n"]) -> Float[Array, ""]:
     """Return the mean transient drop of earlier tasks' accuracy within a task, `[]`.
 
-    For each task and each earlier task, the drop is measured from the lower of the accuracies
-    before and after the task to the lowest one during it. A permanent loss is forgetting and not
-    part of the gap. NaN with one task.
+    For each task that was begun and each earlier task, the drop is measured from the lower of the
+    accuracies before and after the task to the lowest one during it, at least 0. A permanent loss
+    is forgetting and not part of the gap. NaN with one task. While the last task is trained, its
+    latest evaluation counts as the one after it.
 
     Args:
       accuracies: accuracy at each evaluation on each task, `[n, tasks]`.
@@ -107,14 +113,18 @@ def stability_gap(accuracies: Float[Array, "n tasks"], task: Int[Array, "n"]) ->
     after = jnp.sum(jnp.where(ends[..., None], accuracies, 0.0), axis=1)
     before = jnp.concatenate([after[:1], after[:-1]])
     gap = jnp.maximum(jnp.minimum(before, after) - lowest, 0.0)
-    return jnp.mean(gap, where=jnp.tri(tasks, k=-1, dtype=bool))
+    begun = jnp.any(during, axis=1)[:, None]
+    return jnp.mean(gap, where=begun & jnp.tri(tasks, k=-1, dtype=bool))
 
 
 @checked
 def windowed_forgetting(
     accuracies: Float[Array, "n tasks"], task: Int[Array, "n"], window: int
 ) -> Float[Array, ""]:
-    """Return WF: the mean over tasks of the largest drop within a window, `[]`.
+    """Return WF: the mean over tasks begun of the largest drop within a window, `[]`.
+
+    A drop is the accuracy at an evaluation minus that at a later one of the window, at least 0. The
+    paper has windows of 10 and of 100 evaluations.
 
     Args:
       accuracies: accuracy at each evaluation on each task, `[n, tasks]`.
@@ -126,4 +136,4 @@ def windowed_forgetting(
     for apart in range(1, min(window, accuracies.shape[0])):
         drop = accuracies[:-apart] - accuracies[apart:]
         drops.append(jnp.max(jnp.where(begun[:-apart], drop, 0.0), axis=0))
-    return jnp.mean(jnp.max(jnp.stack(drops), axis=0))
+    return jnp.mean(jnp.max(jnp.stack(drops), axis=0), where=begun[-1])

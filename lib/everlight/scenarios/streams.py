@@ -60,6 +60,10 @@ def domain_incremental(
     ):
         if wanted is not None and wanted > len(own):
             raise ValueError(f"{name}_samples={wanted}; {name}_labels holds {len(own)}")
+        # As an index, a negative label would mean one of the last classes.
+        wrong = own[(own < 0) | (own >= classes)]
+        if len(wrong):
+            raise ValueError(f"{name}_labels holds {wrong[0]}; give 0 to {classes - 1}")
         drawn = [_draw(len(own), wanted, rng) for _ in range(tasks)]
         index[name] = [task * count + offset + rows for task, rows in enumerate(drawn)]
         labels[name] = [maps[task][own[rows]] for task, rows in enumerate(drawn)]
@@ -199,7 +203,8 @@ def few_shot(
 ) -> TaskSequence:
     """Build a few-shot class-incremental sequence (Tao et al. 2020, CVPR).
 
-    The first task has all training samples of its classes, the later ones a few of each.
+    The first task has all training samples of its classes, the later ones a few of each. In the
+    paper no class comes again; here one that does has other shots each time, drawn independently.
 
     Args:
       train_labels: class of each training sample, `[n]`, in 0..classes-1.
@@ -210,17 +215,21 @@ def few_shot(
       seed: random seed of the draw.
 
     Raises:
-      ValueError: a class of a later task has fewer training samples than `shots`; or as for
-        `recurring`.
+      ValueError: a class of a later task has fewer training samples than `shots`. Or a class is
+        out of range, or a task has no training or no test sample.
     """
     rng = np.random.default_rng(seed)
-    kept = np.isin(train_labels, list(tasks[0]))
-    for label in (label for task in tasks[1:] for label in task):
-        members = np.flatnonzero(train_labels == label)
-        if len(members) < shots:
-            raise ValueError(f"class {label} has {len(members)} training samples; shots={shots}")
-        kept[rng.choice(members, shots, replace=False)] = True
-    places = [np.flatnonzero(kept & np.isin(train_labels, list(task))) for task in tasks]
+    places = [np.flatnonzero(np.isin(train_labels, list(tasks[0])))]
+    for task in tasks[1:]:
+        kept = np.zeros(len(train_labels), bool)
+        for label in dict.fromkeys(task):
+            members = np.flatnonzero(train_labels == label)
+            if len(members) < shots:
+                raise ValueError(
+                    f"class {label} has {len(members)} training samples; shots={shots}"
+                )
+            kept[rng.choice(members, shots, replace=False)] = True
+        places.append(np.flatnonzero(kept))
     test = [np.flatnonzero(np.isin(test_labels, list(task))) for task in tasks]
     return from_experiences(
         places,
