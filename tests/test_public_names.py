@@ -13,7 +13,17 @@ from docs.make_api import PAGE, ROOMS, render
 
 STRATEGIES = {
     *("naive", "cumulative", "joint", "ewc", "si", "mas", "lwf", "imm", "expert_gate", "cwr"),
-    *("balanced_replay", "experience_replay", "der_plus_plus", "er_ace", "gdumb", "agem", "gem"),
+    *(
+        "balanced_replay",
+        "experience_replay",
+        "der_plus_plus",
+        "er_ace",
+        "er_tricks",
+        "gdumb",
+        "hal",
+        "agem",
+        "gem",
+    ),
     *("icarl", "lucir", "bic", "streaming_lda", "nearest_mean", "ranpac", "packnet", "hat"),
 }
 

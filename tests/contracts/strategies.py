@@ -23,11 +23,13 @@ from everlight.continual.strategies.cumulative import cumulative, joint, unlimit
 from everlight.continual.strategies.cwr import cwr
 from everlight.continual.strategies.der_plus_plus import der_plus_plus
 from everlight.continual.strategies.er_ace import er_ace
+from everlight.continual.strategies.er_tricks import er_tricks
 from everlight.continual.strategies.ewc import ewc
 from everlight.continual.strategies.experience_replay import experience_replay
 from everlight.continual.strategies.expert_gate import expert_gate
 from everlight.continual.strategies.gdumb import gdumb
 from everlight.continual.strategies.gem import gem
+from everlight.continual.strategies.hal import hal
 from everlight.continual.strategies.hat import hat
 from everlight.continual.strategies.icarl import icarl
 from everlight.continual.strategies.imm import imm
@@ -60,6 +62,8 @@ STRATEGIES = {
     "reservoir replay": lambda setup: experience_replay(setup, buffer_size=60),
     "der++": lambda setup: der_plus_plus(setup, buffer_size=60),
     "er-ace": lambda setup: er_ace(setup, buffer_size=60),
+    "er tricks": lambda setup: er_tricks(setup, buffer_size=60, replay_batch_size=8),
+    "hal": lambda setup: hal(setup, TASKS, buffer_size=60, anchor_steps=3),
     "gdumb": lambda setup: gdumb(setup, buffer_size=60, epochs=16, batch_size=8),
     "a-gem": lambda setup: agem(setup, exemplars_per_class=3),
     "gem": lambda setup: gem(setup, TASKS, per_task=6),

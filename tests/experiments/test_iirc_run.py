@@ -242,7 +242,7 @@ def test_what_cannot_be_is_refused(tmp_path, monkeypatch):
     for changes, message in (
         ({"methods": ("ICARL",)}, r"no method 'ICARL'; did you mean 'iCaRL-CNN'.* are 'joint'"),
         ({"ablated": ("finetune",)}, "no method with exemplars --ablated 'finetune'"),
-        ({"benchmark": replace(TINY.benchmark, remat=True)}, "--remat is for --net resnet50"),
+        ({"benchmark": replace(TINY.benchmark, remat=True)}, "remat is for resnet50"),
     ):
         with pytest.raises(DataError, match=message):
             run(tiny_options(tmp_path, **changes))

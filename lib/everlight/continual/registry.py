@@ -21,11 +21,13 @@ from everlight.continual.strategies import (
     cwr,
     der_plus_plus,
     er_ace,
+    er_tricks,
     ewc,
     experience_replay,
     expert_gate,
     gdumb,
     gem,
+    hal,
     hat,
     icarl,
     imm,
@@ -295,6 +297,14 @@ _ROWS: dict[str, Method] = {
     "ER-infinite": Method(unlimited_replay, _no_more),
     "DER++": Method(der_plus_plus, _drawn_reservoir, demands=("class scores",)),
     "ER-ACE": Method(er_ace, _drawn_reservoir, demands=("class scores", "chosen classes")),
+    "ER-tricks": Method(
+        er_tricks,
+        lambda needs: {
+            "buffer_size": needs.total_buffer_size,
+            "replay_batch_size": needs.replay_batch_size,
+        },
+        demands=_COUNTING,
+    ),
     "GDumb": Method(gdumb, lambda needs: {**_reservoir(needs), "epochs": 64}),
     # With several labels in IIRC's form.
     "A-GEM": Method(
@@ -313,6 +323,16 @@ _ROWS: dict[str, Method] = {
             "per_task": max(1, needs.total_buffer_size // needs.tasks),
             "labels": needs.labels,
         },
+    ),
+    "HAL": Method(
+        hal,
+        lambda needs: {
+            "tasks": needs.tasks,
+            "buffer_size": max(needs.total_buffer_size, needs.tasks),
+            "replay_batch_size": needs.replay_batch_size,
+            "labels": needs.labels,
+        },
+        demands=_COUNTING,
     ),
     "iCaRL": Method(
         icarl,

@@ -39,6 +39,14 @@ from everlight.metrics.cl_score import (
     summarize_runs,
 )
 from everlight.metrics.confusion import class_accuracies, confusion_counts, confusion_shares
+from everlight.metrics.continual_evaluation import (
+    anytime_average_accuracy,
+    average_minimum_accuracy,
+    lowest_so_far,
+    stability_gap,
+    windowed_forgetting,
+    worst_case_accuracy,
+)
 from everlight.metrics.multilabel import (
     Scores,
     TaskMeans,
@@ -103,7 +111,9 @@ __all__ = [
     "accuracy_by_count",
     "accuracy_over_time",
     "angular_error",
+    "anytime_average_accuracy",
     "average_incremental_accuracy",
+    "average_minimum_accuracy",
     "backward_transfer",
     "batch_recall",
     "bootstrap_interval",
@@ -132,6 +142,7 @@ __all__ = [
     "intransigence",
     "jaccard_similarity",
     "learning_curve_area",
+    "lowest_so_far",
     "maximum_softmax_probability",
     "mean_hits",
     "measure_criteria",
@@ -151,6 +162,7 @@ __all__ = [
     "sequence_costs",
     "spo_generalisation",
     "spo_overlap",
+    "stability_gap",
     "student_interval",
     "summarize_errors",
     "summarize_runs",
@@ -158,4 +170,6 @@ __all__ = [
     "task_scores",
     "tied_with",
     "top_k",
+    "windowed_forgetting",
+    "worst_case_accuracy",
 ]

@@ -52,7 +52,7 @@ class ViewModel:
     """Estimator of the illuminant in one camera.
 
     Attributes:
-      given: inputs.
+      given: inputs, one of `Given`; a file may name others, which cannot be computed here.
       depth: hidden layers of the networks; None for linear regressions.
       members: networks or regressions, arrays with a leading axis over the ensemble.
       interval: scale from their disagreement to an interval, calibrated on pairs outside their
@@ -62,7 +62,7 @@ class ViewModel:
         where they are too few for one.
     """
 
-    given: Given
+    given: str
     depth: int | None
     members: IlluminantModel | LinearRegression
     interval: IntervalScale
@@ -71,7 +71,7 @@ class ViewModel:
 
 
 def calibrated_view(
-    given: Given,
+    given: str,
     depth: int | None,
     members: IlluminantModel | LinearRegression,
     held_out: Float[Array, "m n 2"],
@@ -107,7 +107,7 @@ class PairInputs(NamedTuple):
     distance: Float[Array, ""]
     moments: Mapping[View, Float[Array, "9"]]
 
-    def features(self, given: Given, view: View) -> Float[Array, "f"]:
+    def features(self, given: str, view: View) -> Float[Array, "f"]:
         """Return the features for one camera's illuminant."""
         by_name = {"T": self.transform.reshape(9), "moments": self.moments[view]}
         return jnp.concatenate([by_name[name] for name in given.split(" and ")])

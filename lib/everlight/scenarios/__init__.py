@@ -33,6 +33,16 @@ from everlight.scenarios.facts_splits import (
 from everlight.scenarios.iirc import IIRC, TaskConfiguration, iirc
 from everlight.scenarios.online import online_stream
 from everlight.scenarios.shapes import same_shapes, stack_samples
+from everlight.scenarios.streams import (
+    domain_incremental,
+    few_shot,
+    noisy_labels,
+    permuted_labels,
+    permuted_pixels,
+    recurring,
+    rotated,
+    transformed,
+)
 
 __all__ = [
     "IIRC",
@@ -47,15 +57,22 @@ __all__ = [
     "core50",
     "distances_between_facts",
     "divide_classes",
+    "domain_incremental",
     "embedding_distances",
     "equal_tasks",
     "fact_sequence",
+    "few_shot",
     "from_experiences",
     "iirc",
     "join_tasks",
     "largest_class_incremental",
+    "noisy_labels",
     "online_stream",
+    "permuted_labels",
+    "permuted_pixels",
     "random_split",
+    "recurring",
+    "rotated",
     "same_shapes",
     "seeded_class_incremental",
     "semantic_split",
@@ -63,6 +80,7 @@ __all__ = [
     "stack_samples",
     "tested_on_validation",
     "training_batches",
+    "transformed",
     "validation_fractions",
     "without_validation",
 ]

@@ -234,7 +234,8 @@ def test_a_gem_projects_on_the_mean_of_the_reference_batch(size):
 
 def test_what_fills_up_a_larger_draw_is_the_batch_again_and_again():
     """A draw of ten beside a batch of four, of which three are held."""
-    memory = MEMORIES["ER"]._replace(samples=CONTENT._replace(mask=jnp.arange(20) < 3))
+    three = CONTENT._replace(mask=jnp.arange(20) < 3)
+    memory = MEMORIES["ER"]._replace(samples=three, arrived=jnp.int32(3))
     strategy = MAKE["ER"](SETUP, replay_batch_size=10)
     batch = batch_of([30, 31, 32, 33])
     drawn = strategy.draw(memory, batch, TASK, jax.random.key(0))
@@ -279,7 +280,8 @@ def authors_mask(present, seen):
 def test_er_ace_s_unseen_classes_are_the_authors_but_for_the_last_seen(own, same):
     """Classes 0 to 3 are seen; where class 3 is not in the batch, the authors leave it in."""
     strategy = compiled(er_ace(SETUP, buffer_size=20, loss_over="all"))
-    empty = MEMORIES["ER"]._replace(samples=CONTENT._replace(mask=jnp.zeros(20, bool)))
+    nothing = CONTENT._replace(mask=jnp.zeros(20, bool))
+    empty = MEMORIES["ER"]._replace(samples=nothing, arrived=jnp.int32(0))
     batch = complete_batch(SETUP, strategy, empty, batch_of(own), TASK, jax.random.key(0))
     learner = small_learner(SETUP, [0, 1, 2, 3])
     found, _ = strategy.grads(empty, learner, batch, TASK, jax.random.key(1))

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, PyTree
 
 from everlight.color.baselines.bias_correction import (
@@ -106,7 +107,7 @@ class Fold(NamedTuple):
     camera: Int[Array, ""]
 
 
-Features = Callable[[Array, Array], PyTree]
+Features = Callable[[ArrayLike, ArrayLike], PyTree]
 
 
 class FoldMethod(NamedTuple):
@@ -307,7 +308,7 @@ def confidence_pooling_method(
     return FoldMethod(features, estimate, at_once=True, incompatibility=incompatibility)
 
 
-def _pixels(images: Array, masks: Array) -> tuple[Array, Array]:
+def _pixels(images: ArrayLike, masks: ArrayLike) -> tuple[Array, Array]:
     return jnp.asarray(images), jnp.asarray(masks)
 
 

@@ -55,9 +55,7 @@ def train_step(
             f"grads returned {type(returned).__name__}; it must return (gradient, StepInfo)"
         )
     gradient, info = returned
-    update, opt_state = setup.optimizer.update(gradient, learner.opt_state, learner.params)
-    update = jax.tree.map(lambda leaf: leaf * learner.schedule.factor, update)
-    update = trainable_part(setup, learner.params, update)
+    update, opt_state = optimizer_update(setup, learner, gradient)
     learner = learner._replace(
         params=optax.apply_updates(learner.params, update),
         batch_stats=info.batch_stats,
@@ -69,6 +67,15 @@ def train_step(
         after = strategy.after_step(memory, learner, info, keys.after)
         memory, learner = same_kind("after_step", after, (memory, learner))
     return memory, learner, info.loss
+
+
+def optimizer_update(
+    setup: Setup, learner: Learner, gradient: PyTree
+) -> tuple[PyTree, optax.OptState]:
+    """Return the change of the parameters that a gradient causes, and the optimizer's new state."""
+    update, opt_state = setup.optimizer.update(gradient, learner.opt_state, learner.params)
+    update = jax.tree.map(lambda leaf: leaf * learner.schedule.factor, update)
+    return trainable_part(setup, learner.params, update), opt_state
 
 
 def complete_batch(

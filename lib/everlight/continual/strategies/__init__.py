@@ -7,11 +7,13 @@ from everlight.continual.strategies.cumulative import cumulative, joint, unlimit
 from everlight.continual.strategies.cwr import cwr
 from everlight.continual.strategies.der_plus_plus import der_plus_plus
 from everlight.continual.strategies.er_ace import er_ace
+from everlight.continual.strategies.er_tricks import er_tricks
 from everlight.continual.strategies.ewc import ewc
 from everlight.continual.strategies.experience_replay import experience_replay
 from everlight.continual.strategies.expert_gate import expert_gate
 from everlight.continual.strategies.gdumb import gdumb
 from everlight.continual.strategies.gem import gem
+from everlight.continual.strategies.hal import hal
 from everlight.continual.strategies.hat import hat
 from everlight.continual.strategies.icarl import icarl
 from everlight.continual.strategies.imm import imm
@@ -33,11 +35,13 @@ __all__ = [
     "cwr",
     "der_plus_plus",
     "er_ace",
+    "er_tricks",
     "ewc",
     "experience_replay",
     "expert_gate",
     "gdumb",
     "gem",
+    "hal",
     "hat",
     "icarl",
     "imm",

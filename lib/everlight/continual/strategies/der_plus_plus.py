@@ -43,7 +43,7 @@ from everlight.continual.strategies.memory import (
     arrived,
     batch_at,
     draw_batch,
-    draw_slots,
+    draw_first_slots,
     empty_buffer,
     fill_up,
 )
@@ -103,11 +103,13 @@ def der_plus_plus(
     def draw(memory: DarkReservoir, batch: Batch, task: Task, key: PRNGKeyArray) -> TwoDraws:
         key_matched, key_labelled = jax.random.split(key)
         held, size = memory.samples, replay_batch_size or batch.index.shape[0]
-        slots, weight = draw_slots(held.mask, size, key_matched)
+        capacity = held.mask.shape[0]
+        filled = jnp.minimum(memory.arrived, capacity)
+        slots, weight = draw_first_slots(filled, capacity, size, key_matched)
         return TwoDraws(
             fill_up(batch_at(held, slots, weight), batch),
             memory.logits[slots],
-            fill_up(draw_batch(held, size, key_labelled), batch),
+            fill_up(draw_batch(held, size, key_labelled, filled), batch),
         )
 
     def grads(

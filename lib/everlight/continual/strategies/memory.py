@@ -57,7 +57,8 @@ def draw_slots(
     """Return random slots without replacement and their weights; padding has weight 0.
 
     A draw without replacement has at most m samples, so a size above m gives the whole memory.
-    Mammoth's buffer does the same.
+    Mammoth's buffer does the same. The cost grows with m; where the filled slots come first,
+    `draw_first_slots` is independent of it.
 
     Args:
       mask: True for filled slots, `[m]`.
@@ -71,9 +72,64 @@ def draw_slots(
     return jnp.where(held, slots, slots[0]), held.astype(jnp.float32)
 
 
-def draw_batch(buffer: Samples, size: int, key: PRNGKeyArray) -> Batch:
-    """Return a batch of at most `size` samples of the buffer, drawn without replacement."""
-    return batch_at(buffer, *draw_slots(buffer.mask, size, key))
+def draw_first_slots(
+    filled: Int[Array, ""], capacity: int, size: int, key: PRNGKeyArray
+) -> tuple[Int[Array, "n"], Float[Array, "n"]]:
+    """Return random slots among the first ones without replacement, and their weights.
+
+    It takes the first distinct numbers of an independent uniform sequence, so every ordered choice
+    is equally likely. Time and memory do not depend on the capacity.
+
+    Args:
+      filled: number of filled slots, which come first.
+      capacity: number of slots.
+      size: number of wanted slots; n is the lesser of it and the capacity.
+      key: random key of the draw.
+    """
+    size = min(size, capacity)
+    if capacity <= 4 * size:
+        return draw_slots(jnp.arange(capacity) < filled, size, key)
+    # Among more than 4n slots, n / 8 repetitions are expected. A fuller draw needs one round.
+    block = size + size // 4 + 8
+    taken = jnp.arange(size + block) >= size
+
+    def is_short(state: tuple) -> Bool[Array, ""]:
+        return state[1] < jnp.minimum(size, filled)
+
+    def draw_more(state: tuple) -> tuple:
+        slots, number, key = state
+        key, key_now = jax.random.split(key)
+        drawn = jax.random.randint(key_now, (block,), 0, filled)
+        tried = jnp.concatenate([slots, drawn])
+        counts = taken | (jnp.arange(size + block) < number)
+        again = jnp.any(jnp.tril((tried[:, None] == tried) & counts, -1), axis=1)
+        new = counts & ~again
+        first = jnp.argsort(~new, stable=True)[:size]
+        return tried[first], jnp.minimum(jnp.sum(new), size), key
+
+    # A memory that holds no more than is wanted is returned as a whole.
+    few = filled <= size
+    start = jnp.arange(size), jnp.where(few, filled, 0), key
+    slots, number, _ = jax.lax.while_loop(is_short, draw_more, start)
+    held = jnp.arange(size) < number
+    return jnp.where(held, slots, slots[0]), held.astype(jnp.float32)
+
+
+def draw_batch(
+    buffer: Samples, size: int, key: PRNGKeyArray, filled: Int[Array, ""] | None = None
+) -> Batch:
+    """Return a batch of at most `size` samples of the buffer, drawn without replacement.
+
+    Args:
+      buffer: stored samples.
+      size: number of wanted samples.
+      key: random key of the draw.
+      filled: number of filled slots, if they come first: the draw's cost then does not depend on
+        the capacity. None reads the buffer's mask.
+    """
+    if filled is None:
+        return batch_at(buffer, *draw_slots(buffer.mask, size, key))
+    return batch_at(buffer, *draw_first_slots(filled, buffer.mask.shape[0], size, key))
 
 
 def batch_at(buffer: Samples, slots: Int[Array, "n"], weight: Float[Array, "n"]) -> Batch:
@@ -138,11 +194,9 @@ def add_to_reservoir(
     )
     slot = jnp.where(number < capacity, number, drawn)
     slot = jnp.where(here & (slot < capacity), slot, capacity)
-    # The last one that a slot is given to stays; slots past the end are dropped.
-    last = jax.ops.segment_max(jnp.arange(here.shape[0]), slot, capacity)
-
-    def put(old: Array, arriving: Array) -> Array:
-        given = (last >= 0).reshape(-1, *[1] * (old.ndim - 1))
-        return jnp.where(given, arriving[jnp.maximum(last, 0)], old)
-
-    return jax.tree.map(put, rows, new), arrived + jnp.sum(here, dtype=arrived.dtype)
+    # Of several arrivals for one slot the last stays; slots past the end are dropped. Each slot is
+    # then written at most once, in place, so that the cost does not grow with the capacity.
+    replaced = jnp.any(jnp.triu(slot[:, None] == slot, 1), axis=1)
+    slot = jnp.where(replaced, capacity, slot)
+    rows = jax.tree.map(lambda old, row: old.at[slot].set(row, mode="drop"), rows, new)
+    return rows, arrived + jnp.sum(here, dtype=arrived.dtype)

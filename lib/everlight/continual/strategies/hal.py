@@ -1,0 +1,238 @@
+"""Hindsight anchor learning (HAL; Chaudhry et al. 2021, AAAI).
+
+Every class has an anchor, an input e on which the class is forgotten most. A step takes the replay
+gradient g and the parameters θ̃ that the optimizer would reach with it, and follows
+
+    g + ∇_θ λ mean over anchors and outputs of (f(e; θ̃) − f(e; θ))².
+
+After a task, θ_M is the network after one step (per epoch) on a batch of the memory. Each new class
+y starts from an image of uniform noise and takes k steps of gradient descent on
+
+    −loss(e, y; θ_M) + loss(e, y; θ) + γ ‖φ(e; θ) − φ̄‖²,
+
+where φ are features and φ̄ their running mean over the task's batches, with factor β. The memory is
+a ring: the last samples of each task, the same number for each. Replay is that of
+`experience_replay`.
+
+Equal to the code of Buzzega et al. 2020 (hastings24/rethinking_er, `hal.py` with `--iba`) at the
+gradient of a step, the running mean, the ring and the anchors from given noise; differs in four
+points. Anchors pass the network in evaluation mode, there in training mode, where they also change
+the batch statistics; the two are the same without batch statistics and dropout. The losses run over
+the classes that the objective counts, theirs over all outputs. Only a task's new classes have
+anchors; there all of its classes have new ones, also those that come again. Theirs replays samples
+as they were augmented when they arrived, unless `--iba` augments them anew, as here.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+
+from everlight.checks import NonNegativeInt, PositiveFloat, PositiveInt, UnitInterval, checked
+from everlight.continual.base import (
+    Batch,
+    Coefficient,
+    Learner,
+    Samples,
+    Setup,
+    StepInfo,
+    Strategy,
+    Task,
+)
+from everlight.continual.engine.updates import optimizer_update
+from everlight.continual.strategies.balanced_replay import joint_gradient
+from everlight.continual.strategies.memory import arrived, draw_batch, empty_buffer, fill_up
+from everlight.continual.strategies.naive import batch_outputs, naive, weighted_mean
+
+
+class AnchorMemory(NamedTuple):
+    """Memory of hindsight anchor learning."""
+
+    samples: Samples
+    task: Int[Array, ""]
+    """Number of the current task, whose part of the ring is written."""
+    arrived: Int[Array, ""]
+    """Number of samples of the task that have arrived."""
+    features: Float[Array, "f"]
+    """Running mean of the task's features."""
+    anchors: Float[Array, "c *shape"]
+    """Anchor of each class; 0 for classes without one."""
+    has_anchor: Bool[Array, "c"]
+
+
+@checked
+def hal(
+    setup: Setup,
+    tasks: PositiveInt,
+    buffer_size: PositiveInt = 200,
+    replay_batch_size: PositiveInt | None = None,
+    regularization: Coefficient = 0.1,
+    mean_decay: UnitInterval = 0.5,
+    feature_weight: Coefficient = 0.1,
+    anchor_steps: NonNegativeInt = 100,
+    anchor_rate: PositiveFloat = 0.03,
+    finetuning_steps: NonNegativeInt = 1,
+    finetuning_batch_size: PositiveInt = 10,
+    labels: PositiveInt = 1,
+) -> Strategy:
+    """Return hindsight anchor learning (HAL), whose memory is `AnchorMemory`.
+
+    Args:
+      setup: network, objective, optimizer and data access.
+      tasks: number of tasks in the sequence.
+      buffer_size: number of stored samples; each task has an equal part, rounded down.
+      replay_batch_size: samples drawn per step, at most the stored ones; None is the size of the
+        incoming batch.
+      regularization: coefficient λ of the anchors' squared change.
+      mean_decay: factor β of the running mean of features.
+      feature_weight: coefficient γ of the distance to that mean.
+      anchor_steps: number k of steps that find an anchor.
+      anchor_rate: learning rate of these steps; the authors take the network's.
+      finetuning_steps: steps on the memory that lead to θ_M; the optimizer starts anew.
+      finetuning_batch_size: samples of such a step; the authors take the incoming batch's number.
+      labels: labels per sample in the sequence; an anchor has one.
+
+    Raises:
+      ValueError: the memory has fewer samples than tasks.
+    """
+    part = buffer_size // tasks
+    if part == 0:
+        raise ValueError(f"buffer_size {buffer_size} is below the number of tasks {tasks}")
+
+    def features_of(learner: Learner, inputs: Float[Array, "b *shape"]) -> Float[Array, "b f"]:
+        return setup.apply(learner.params, learner.batch_stats, inputs, False, None)[0].features
+
+    def logits_of(learner: Learner, inputs: Float[Array, "b *shape"]) -> Float[Array, "b c"]:
+        return setup.apply(learner.params, learner.batch_stats, inputs, False, None)[0].logits
+
+    def init(key: PRNGKeyArray, learner: Learner) -> AnchorMemory:
+        classes = learner.seen.shape[0]
+        one = jax.eval_shape(lambda: setup.gather(jnp.zeros(1, jnp.int32), None))
+        features = jax.eval_shape(lambda: features_of(learner, jnp.zeros(one.shape, one.dtype)))
+        return AnchorMemory(
+            empty_buffer(part * tasks, labels),
+            jnp.int32(0),
+            jnp.int32(0),
+            jnp.zeros(features.shape[1:], features.dtype),
+            jnp.zeros((classes, *one.shape[1:]), one.dtype),
+            jnp.zeros(classes, bool),
+        )
+
+    def begin_task(
+        memory: AnchorMemory, learner: Learner, task: Task, key: PRNGKeyArray
+    ) -> tuple[AnchorMemory, Learner]:
+        features = jnp.zeros_like(memory.features)
+        number = task.id.astype(jnp.int32)
+        return memory._replace(task=number, arrived=jnp.int32(0), features=features), learner
+
+    def draw(memory: AnchorMemory, batch: Batch, task: Task, key: PRNGKeyArray) -> Batch:
+        size = replay_batch_size or batch.index.shape[0]
+        # A task of few samples leaves its part with empty slots before those of later tasks.
+        return fill_up(draw_batch(memory.samples, size, key), batch)
+
+    def grads(
+        memory: AnchorMemory, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
+    ) -> tuple[PyTree, StepInfo]:
+        gradient, info = joint_gradient(setup, learner, batch, key)
+        update, _ = optimizer_update(setup, learner, gradient)
+        ahead = learner._replace(params=optax.apply_updates(learner.params, update))
+        reached = logits_of(ahead, memory.anchors)
+
+        def change(params: PyTree) -> Float[Array, ""]:
+            now = logits_of(learner._replace(params=params), memory.anchors)
+            away = jnp.mean((reached - now) ** 2, axis=1)
+            return regularization * weighted_mean(away, memory.has_anchor.astype(now.dtype))
+
+        anchored = jax.grad(change)(learner.params)
+        return jax.tree.map(jnp.add, gradient, anchored), info
+
+    def after_step(
+        memory: AnchorMemory, learner: Learner, info: StepInfo, key: PRNGKeyArray
+    ) -> tuple[AnchorMemory, Learner]:
+        own = info.batch._replace(replay=())
+        outputs, _ = batch_outputs(setup, learner.params, learner, own, key)
+        weight = own.weight[:, None]
+        mean = jnp.sum(weight * outputs.features, axis=0) / jnp.maximum(jnp.sum(weight), 1)
+        features = mean_decay * memory.features + (1 - mean_decay) * mean
+        new = arrived(info)
+        number = memory.arrived + jnp.cumsum(new.mask) - 1
+        # Of a batch larger than a task's part, the last samples stay.
+        count = jnp.sum(new.mask, dtype=memory.arrived.dtype)
+        stays = new.mask & (number >= memory.arrived + count - part)
+        slot = jnp.where(stays, memory.task * part + number % part, part * tasks)
+        samples = jax.tree.map(
+            lambda old, row: old.at[slot].set(row, mode="drop"), memory.samples, new
+        )
+        after = memory._replace(samples=samples, arrived=memory.arrived + count, features=features)
+        return after, learner
+
+    def end_task(
+        memory: AnchorMemory, learner: Learner, task: Task, key: PRNGKeyArray
+    ) -> tuple[AnchorMemory, Learner]:
+        key_noise, key_finetuning = jax.random.split(key)
+        noise = jax.random.uniform(key_noise, memory.anchors.shape, memory.anchors.dtype)
+        finetuned = learner._replace(opt_state=setup.optimizer.init(learner.params))
+        for number in range(finetuning_steps):
+            key_draw, key_step = jax.random.split(jax.random.fold_in(key_finetuning, number))
+            finetuned = finetune(memory, finetuned, key_draw, key_step)
+        found = find_anchors(memory, learner, finetuned, task, noise)
+        new = task.classes.reshape(-1, *[1] * (noise.ndim - 1))
+        anchors = jnp.where(new, found, memory.anchors)
+        return memory._replace(
+            anchors=anchors, has_anchor=memory.has_anchor | task.classes
+        ), learner
+
+    def finetune(
+        memory: AnchorMemory, learner: Learner, key_draw: PRNGKeyArray, key_step: PRNGKeyArray
+    ) -> Learner:
+        batch = draw_batch(memory.samples, finetuning_batch_size, key_draw)
+        key_inputs, key_pass = jax.random.split(key_step)
+        batch = batch._replace(inputs=setup.gather(batch.index, key_inputs))
+
+        def loss(params: PyTree) -> Float[Array, ""]:
+            outputs, _ = batch_outputs(setup, params, learner, batch, key_pass)
+            losses = setup.objective.loss(outputs, batch.labels, learner.seen)
+            return weighted_mean(losses, batch.weight)
+
+        update, opt_state = optimizer_update(setup, learner, jax.grad(loss)(learner.params))
+        params = optax.apply_updates(learner.params, update)
+        return learner._replace(params=params, opt_state=opt_state)
+
+    def find_anchors(
+        memory: AnchorMemory,
+        learner: Learner,
+        finetuned: Learner,
+        task: Task,
+        noise: Float[Array, "c *shape"],
+    ) -> Float[Array, "c *shape"]:
+        # Other classes' anchors are dropped; a seen label keeps their losses finite.
+        number = jnp.arange(noise.shape[0])
+        label = jnp.where(task.classes, number, jnp.argmax(task.classes))
+        own = jnp.full((noise.shape[0], labels), -1).at[:, 0].set(label)
+
+        def loss(net: Learner, anchors: Float[Array, "c *shape"]) -> Float[Array, "c"]:
+            outputs, _ = setup.apply(net.params, net.batch_stats, anchors, False, None)
+            return setup.objective.loss(outputs, own, learner.seen)
+
+        def total(anchors: Float[Array, "c *shape"]) -> Float[Array, ""]:
+            away = jnp.sum((features_of(learner, anchors) - memory.features) ** 2, axis=1)
+            forgotten = loss(finetuned, anchors) - loss(learner, anchors)
+            return jnp.sum(feature_weight * away - forgotten)
+
+        def step(anchors: Float[Array, "c *shape"], _: None) -> tuple:
+            return anchors - anchor_rate * jax.grad(total)(anchors), None
+
+        return jax.lax.scan(step, noise, None, length=anchor_steps)[0]
+
+    return naive(setup)._replace(
+        init=init,
+        begin_task=begin_task,
+        draw=draw,
+        grads=grads,
+        after_step=after_step,
+        end_task=end_task,
+        tasks=tasks,
+        stored_samples=lambda memory, task: jnp.sum(memory.samples.mask),
+    )

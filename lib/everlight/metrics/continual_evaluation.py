@@ -1,0 +1,139 @@
+"""Metrics of an evaluation every few steps, instead of after each task (De Lange et al. 2023).
+
+`accuracies[n, j]` is the accuracy, as a fraction, on the test data of task j at evaluation n, and
+`task[n]` the task that is trained at that time. Tasks are evaluated in order, and the last
+evaluation of a task is the one after its last step. Entries of tasks that were not begun are not
+read and may be NaN. The paper is "Continual evaluation for lifelong learning: identifying the
+stability gap" (ICLR).
+
+Equal to the paper, and to its code (Mattdl/ContinualEvaluation), at min-ACC, WC-ACC and windowed
+forgetting. The authors evaluate after every step, here as often as there are rows. The paper names
+the stability gap but has no metric of this name; `stability_gap` is a definition of this library.
+"""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from everlight.checks import checked
+
+
+def _own(task: Int[Array, "n"], tasks: int) -> Int[Array, "n j"]:
+    """Return the trained task's number minus j, for every evaluation and task j."""
+    return task[:, None] - jnp.arange(tasks)
+
+
+def _ends(task: Int[Array, "n"]) -> Bool[Array, "n"]:
+    """Return True at the last evaluation of each task."""
+    return jnp.append(task[1:] != task[:-1], jnp.array([True]))
+
+
+@checked
+def lowest_so_far(
+    accuracies: Float[Array, "n tasks"], task: Int[Array, "n"]
+) -> Float[Array, "n tasks"]:
+    """Return the lowest accuracy of each task since its training ended; 1 before that.
+
+    Args:
+      accuracies: accuracy at each evaluation on each task, `[n, tasks]`.
+      task: task that is trained at each evaluation, `[n]`.
+    """
+    later = _own(task, accuracies.shape[1]) > 0
+    return jnp.minimum.accumulate(jnp.where(later, accuracies, 1.0), axis=0)
+
+
+@checked
+def average_minimum_accuracy(
+    accuracies: Float[Array, "n tasks"], task: Int[Array, "n"]
+) -> Float[Array, "n"]:
+    """Return min-ACC at each evaluation, `[n]`; NaN during the first task.
+
+    It is the mean over earlier tasks of the lowest accuracy in the evaluations after that of their
+    last step: a lower bound of what the network could do at any time since.
+
+    Args:
+      accuracies: accuracy at each evaluation on each task, `[n, tasks]`.
+      task: task that is trained at each evaluation, `[n]`.
+    """
+    earlier = _own(task, accuracies.shape[1]) > 0
+    return jnp.mean(lowest_so_far(accuracies, task), axis=1, where=earlier)
+
+
+@checked
+def worst_case_accuracy(
+    accuracies: Float[Array, "n tasks"], task: Int[Array, "n"]
+) -> Float[Array, "n"]:
+    """Return WC-ACC at each evaluation, `[n]`.
+
+    With k tasks begun it is 1 / k of the current task's accuracy and (1 − 1 / k) of min-ACC.
+
+    Args:
+      accuracies: accuracy at each evaluation on each task, `[n, tasks]`.
+      task: task that is trained at each evaluation, `[n]`.
+    """
+    own = jnp.take_along_axis(accuracies, task[:, None], axis=1)[:, 0]
+    share = 1 / (task + 1)
+    lowest = jnp.where(task > 0, average_minimum_accuracy(accuracies, task), 0.0)
+    return share * own + (1 - share) * lowest
+
+
+@checked
+def anytime_average_accuracy(
+    accuracies: Float[Array, "n tasks"], task: Int[Array, "n"]
+) -> Float[Array, ""]:
+    """Return AAA: the mean over all evaluations of the mean accuracy on the tasks begun, `[]`.
+
+    Caccia et al. 2022 (ICLR, "New insights ...") report it for online streams. The area under the
+    curve of Koh et al. 2022 (ICLR) is the same mean if all test sets have the same size.
+
+    Args:
+      accuracies: accuracy at each evaluation on each task, `[n, tasks]`.
+      task: task that is trained at each evaluation, `[n]`.
+    """
+    begun = _own(task, accuracies.shape[1]) >= 0
+    return jnp.mean(jnp.mean(accuracies, axis=1, where=begun))
+
+
+@checked
+def stability_gap(accuracies: Float[Array, "n tasks"], task: Int[Array, "n"]) -> Float[Array, ""]:
+    """Return the mean transient drop of earlier tasks' accuracy within a task, `[]`.
+
+    For each task that was begun and each earlier task, the drop is measured from the lower of the
+    accuracies before and after the task to the lowest one during it, at least 0. A permanent loss
+    is forgetting and not part of the gap. NaN with one task. While the last task is trained, its
+    latest evaluation counts as the one after it.
+
+    Args:
+      accuracies: accuracy at each evaluation on each task, `[n, tasks]`.
+      task: task that is trained at each evaluation, `[n]`.
+    """
+    tasks = accuracies.shape[1]
+    during = task == jnp.arange(tasks)[:, None]
+    lowest = jnp.min(jnp.where(during[..., None], accuracies, jnp.inf), axis=1)
+    ends = during & _ends(task)
+    after = jnp.sum(jnp.where(ends[..., None], accuracies, 0.0), axis=1)
+    before = jnp.concatenate([after[:1], after[:-1]])
+    gap = jnp.maximum(jnp.minimum(before, after) - lowest, 0.0)
+    begun = jnp.any(during, axis=1)[:, None]
+    return jnp.mean(gap, where=begun & jnp.tri(tasks, k=-1, dtype=bool))
+
+
+@checked
+def windowed_forgetting(
+    accuracies: Float[Array, "n tasks"], task: Int[Array, "n"], window: int
+) -> Float[Array, ""]:
+    """Return WF: the mean over tasks begun of the largest drop within a window, `[]`.
+
+    A drop is the accuracy at an evaluation minus that at a later one of the window, at least 0. The
+    paper has windows of 10 and of 100 evaluations.
+
+    Args:
+      accuracies: accuracy at each evaluation on each task, `[n, tasks]`.
+      task: task that is trained at each evaluation, `[n]`.
+      window: number of evaluations of a window, its first one included.
+    """
+    begun = _own(task, accuracies.shape[1]) >= 0
+    drops = [jnp.zeros(accuracies.shape[1])]
+    for apart in range(1, min(window, accuracies.shape[0])):
+        drop = accuracies[:-apart] - accuracies[apart:]
+        drops.append(jnp.max(jnp.where(begun[:-apart], drop, 0.0), axis=0))
+    return jnp.mean(jnp.max(jnp.stack(drops), axis=0), where=begun[-1])

@@ -1,0 +1,268 @@
+"""Streams beyond disjoint classes: transformed inputs, permuted labels, recurrence, few shots.
+
+A transformed stream stores every image once. Sample i of task t has the index t · count + i, where
+count is the number of stored images; `transformed` gathers the image i and applies the transform of
+task t inside the compiled program. A replayed sample thus keeps the transform of its own task.
+"""
+
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from everlight.checks import NonNegativeInt, PositiveInt, UnitInterval, checked
+from everlight.continual.base import Setup, TaskSequence
+from everlight.scenarios.experiences import from_experiences
+
+Transform = Callable[[Float[Array, "*shape"], Int[Array, ""]], Float[Array, "*shape"]]
+"""Function from an input and the number of its task to the transformed input."""
+
+
+@checked
+def domain_incremental(
+    train_labels: Int[np.ndarray, "n"],
+    test_labels: Int[np.ndarray, "m"],
+    tasks: PositiveInt,
+    classes: PositiveInt,
+    train_samples: PositiveInt | None = None,
+    test_samples: PositiveInt | None = None,
+    label_maps: Int[np.ndarray, "tasks c"] | None = None,
+    seed: NonNegativeInt = 0,
+) -> TaskSequence:
+    """Build a sequence whose tasks have all classes, for inputs that `transformed` changes by task.
+
+    Test samples follow the training samples in the data set, which has n + m samples.
+
+    Args:
+      train_labels: class of each training sample, `[n]`, in 0..classes-1.
+      test_labels: class of each test sample, `[m]`.
+      tasks: number of tasks.
+      classes: number of outputs of the head.
+      train_samples: training samples of each task, drawn anew without replacement; None is all.
+      test_samples: test samples of each task, drawn anew; None is all.
+      label_maps: new label of each class in each task (`permuted_labels`); None keeps the labels.
+      seed: random seed of the draws.
+
+    Raises:
+      ValueError: a label is out of range, or more samples are wanted than there are.
+    """
+    rng = np.random.default_rng(seed)
+    count = len(train_labels) + len(test_labels)
+    maps = np.tile(np.arange(classes), (tasks, 1)) if label_maps is None else label_maps
+    if maps.shape != (tasks, classes):
+        raise ValueError(f"label_maps has shape {maps.shape}; give [{tasks}, {classes}]")
+    index, labels = {}, {}
+    for name, own, wanted, offset in (
+        ("train", train_labels, train_samples, 0),
+        ("test", test_labels, test_samples, len(train_labels)),
+    ):
+        if wanted is not None and wanted > len(own):
+            raise ValueError(f"{name}_samples={wanted}; {name}_labels holds {len(own)}")
+        # As an index, a negative label would mean one of the last classes.
+        wrong = own[(own < 0) | (own >= classes)]
+        if len(wrong):
+            raise ValueError(f"{name}_labels holds {wrong[0]}; give 0 to {classes - 1}")
+        drawn = [_draw(len(own), wanted, rng) for _ in range(tasks)]
+        index[name] = [task * count + offset + rows for task, rows in enumerate(drawn)]
+        labels[name] = [maps[task][own[rows]] for task, rows in enumerate(drawn)]
+    return from_experiences(index["train"], labels["train"], index["test"], labels["test"], classes)
+
+
+def transformed(setup: Setup, count: int, transform: Transform) -> Setup:
+    """Return the setup whose inputs are transformed by the task of their index.
+
+    Args:
+      setup: setup over `count` stored samples.
+      count: number of stored samples, test samples included.
+      transform: function from an input and its task's number to the input.
+    """
+
+    def gather(index: Int[Array, "b"], key: PRNGKeyArray | None) -> Float[Array, "b *shape"]:
+        return jax.vmap(transform)(setup.gather(index % count, key), index // count)
+
+    return setup._replace(gather=gather)
+
+
+def permuted_pixels(tasks: int, pixels: int, key: PRNGKeyArray) -> Transform:
+    """Return the transform of permuted MNIST (Goodfellow et al. 2014): one permutation per task.
+
+    The first task keeps the order of the pixels. Channels of a pixel stay together.
+
+    Args:
+      tasks: number of tasks.
+      pixels: height times width.
+      key: random key of the permutations.
+    """
+    keys = jax.random.split(key, tasks)
+    orders = jax.vmap(lambda key: jax.random.permutation(key, pixels))(keys)
+    orders = orders.at[0].set(jnp.arange(pixels))
+
+    def permute(image: Float[Array, "h w c"], task: Int[Array, ""]) -> Float[Array, "h w c"]:
+        return image.reshape(pixels, -1)[orders[task]].reshape(image.shape)
+
+    return permute
+
+
+def rotated(degrees: Float[np.ndarray, "tasks"]) -> Transform:
+    """Return the transform of rotated MNIST (Lopez-Paz and Ranzato 2017): one angle per task.
+
+    Images are rotated counter-clockwise about their centre, with bilinear interpolation. What comes
+    from outside is 0.
+
+    Args:
+      degrees: angle of each task, in degrees.
+    """
+    angles = jnp.deg2rad(jnp.asarray(degrees, jnp.float32))
+
+    def rotate(image: Float[Array, "h w c"], task: Int[Array, ""]) -> Float[Array, "h w c"]:
+        height, width = image.shape[:2]
+        cosine, sine = jnp.cos(angles[task]), jnp.sin(angles[task])
+        down = (jnp.arange(height) - (height - 1) / 2)[:, None]
+        right = (jnp.arange(width) - (width - 1) / 2)[None, :]
+        rows = cosine * down + sine * right + (height - 1) / 2
+        columns = cosine * right - sine * down + (width - 1) / 2
+
+        def channel(values: Float[Array, "h w"]) -> Float[Array, "h w"]:
+            return jax.scipy.ndimage.map_coordinates(values, [rows, columns], order=1)
+
+        return jax.vmap(channel, in_axes=-1, out_axes=-1)(image)
+
+    return rotate
+
+
+def permuted_labels(tasks: int, classes: int, seed: int) -> Int[np.ndarray, "tasks c"]:
+    """Return a random permutation of the labels for each task; the first keeps them.
+
+    Args:
+      tasks: number of tasks.
+      classes: number of classes.
+      seed: random seed of the permutations.
+    """
+    rng = np.random.default_rng(seed)
+    others = [rng.permutation(classes) for _ in range(tasks - 1)]
+    return np.stack([np.arange(classes), *others])
+
+
+@checked
+def recurring(
+    train_labels: Int[np.ndarray, "n"],
+    test_labels: Int[np.ndarray, "m"],
+    tasks: Sequence[Sequence[int]],
+    classes: PositiveInt,
+    seed: NonNegativeInt = 0,
+) -> TaskSequence:
+    """Build a sequence in which classes may come again, each time with other samples.
+
+    A class's training samples are divided in random order, as equally as possible, among the tasks
+    that have it. A task is tested on the test samples of its classes.
+
+    Args:
+      train_labels: class of each training sample, `[n]`, in 0..classes-1.
+      test_labels: class of each test sample, `[m]`; they follow the training samples.
+      tasks: classes of each task, in order.
+      classes: number of outputs of the head.
+      seed: random seed of the division.
+
+    Raises:
+      ValueError: a class is out of range, has fewer training samples than tasks, or no test sample.
+    """
+    rng = np.random.default_rng(seed)
+    parts: list[list[np.ndarray]] = [[] for _ in tasks]
+    for label in sorted({label for task in tasks for label in task}):
+        members = np.flatnonzero(train_labels == label)
+        places = [number for number, task in enumerate(tasks) if label in task]
+        if len(members) < len(places) or label not in test_labels:
+            raise ValueError(
+                f"class {label} is in {len(places)} tasks and has {len(members)} training and "
+                f"{np.sum(test_labels == label)} test samples; give one per task and one to test"
+            )
+        divided = np.array_split(rng.permutation(members), len(places))
+        for place, own in zip(places, divided, strict=True):
+            parts[place].append(own)
+    train = [np.concatenate(own) for own in parts]
+    test = [np.flatnonzero(np.isin(test_labels, list(task))) for task in tasks]
+    return from_experiences(
+        train,
+        [train_labels[own] for own in train],
+        [len(train_labels) + own for own in test],
+        [test_labels[own] for own in test],
+        classes,
+    )
+
+
+@checked
+def few_shot(
+    train_labels: Int[np.ndarray, "n"],
+    test_labels: Int[np.ndarray, "m"],
+    tasks: Sequence[Sequence[int]],
+    classes: PositiveInt,
+    shots: PositiveInt = 5,
+    seed: NonNegativeInt = 0,
+) -> TaskSequence:
+    """Build a few-shot class-incremental sequence (Tao et al. 2020, CVPR).
+
+    The first task has all training samples of its classes, the later ones a few of each. In the
+    paper no class comes again; here one that does has other shots each time, drawn independently.
+
+    Args:
+      train_labels: class of each training sample, `[n]`, in 0..classes-1.
+      test_labels: class of each test sample, `[m]`; they follow the training samples.
+      tasks: classes of each task, in order.
+      classes: number of outputs of the head.
+      shots: training samples of each class of a later task; the paper has 5.
+      seed: random seed of the draw.
+
+    Raises:
+      ValueError: a class of a later task has fewer training samples than `shots`. Or a class is
+        out of range, or a task has no training or no test sample.
+    """
+    rng = np.random.default_rng(seed)
+    places = [np.flatnonzero(np.isin(train_labels, list(tasks[0])))]
+    for task in tasks[1:]:
+        kept = np.zeros(len(train_labels), bool)
+        for label in dict.fromkeys(task):
+            members = np.flatnonzero(train_labels == label)
+            if len(members) < shots:
+                raise ValueError(
+                    f"class {label} has {len(members)} training samples; shots={shots}"
+                )
+            kept[rng.choice(members, shots, replace=False)] = True
+        places.append(np.flatnonzero(kept))
+    test = [np.flatnonzero(np.isin(test_labels, list(task))) for task in tasks]
+    return from_experiences(
+        places,
+        [train_labels[own] for own in places],
+        [len(train_labels) + own for own in test],
+        [test_labels[own] for own in test],
+        classes,
+    )
+
+
+@checked
+def noisy_labels(
+    labels: Int[np.ndarray, "n"],
+    classes: PositiveInt,
+    rate: UnitInterval,
+    seed: NonNegativeInt = 0,
+) -> Int[np.ndarray, "n"]:
+    """Return the labels with symmetric noise: a share of them is one of the other classes.
+
+    Exactly `rate` of the samples, rounded, have a wrong label, drawn uniformly among the others.
+
+    Args:
+      labels: class of each sample, `[n]`.
+      classes: number of classes.
+      rate: share of wrong labels.
+      seed: random seed of the draw.
+    """
+    rng = np.random.default_rng(seed)
+    wrong = rng.choice(len(labels), round(rate * len(labels)), replace=False)
+    noisy = np.array(labels)
+    noisy[wrong] = (noisy[wrong] + rng.integers(1, classes, len(wrong))) % classes
+    return noisy
+
+
+def _draw(count: int, wanted: int | None, rng: np.random.Generator) -> Int[np.ndarray, "k"]:
+    return np.arange(count) if wanted is None else rng.permutation(count)[:wanted]

@@ -1,0 +1,185 @@
+"""Streams against NumPy and SciPy: indices, labels and transformed inputs."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import ndimage
+
+from everlight.continual.base import Setup
+from everlight.scenarios.streams import (
+    domain_incremental,
+    few_shot,
+    noisy_labels,
+    permuted_labels,
+    permuted_pixels,
+    recurring,
+    rotated,
+    transformed,
+)
+
+TRAIN, TEST = np.arange(40) % 4, np.arange(12) % 4
+IMAGES = np.random.default_rng(0).uniform(size=(52, 6, 5, 2)).astype(np.float32)
+COUNT = 52
+
+
+def rows(samples, task):
+    """Index and label of a task's samples."""
+    kept = np.asarray(samples.mask[task])
+    return np.asarray(samples.index[task])[kept], np.asarray(samples.labels[task])[kept, 0]
+
+
+def stored_setup(transform):
+    unused = dict.fromkeys(Setup._fields[:4])
+    setup = Setup(**unused, gather=lambda index, key: jnp.asarray(IMAGES)[index])
+    return transformed(setup, COUNT, transform)
+
+
+def test_every_task_has_all_samples_at_its_own_indices():
+    sequence = domain_incremental(TRAIN, TEST, 3, 4)
+    for task in range(3):
+        index, labels = rows(sequence.tasks.train, task)
+        np.testing.assert_array_equal(index, task * COUNT + np.arange(40))
+        np.testing.assert_array_equal(labels, TRAIN)
+        member = np.asarray(sequence.test_member[task])
+        tested = np.asarray(sequence.test.index)[member]
+        np.testing.assert_array_equal(np.sort(tested), task * COUNT + 40 + np.arange(12))
+    np.testing.assert_array_equal(sequence.tasks.classes, [[True] * 4, [False] * 4, [False] * 4])
+    assert np.all(sequence.test_classes)
+
+
+def test_a_part_of_the_samples_is_drawn_anew_for_each_task():
+    sequence = domain_incremental(TRAIN, TEST, 3, 4, train_samples=10, test_samples=5, seed=1)
+    drawn = [rows(sequence.tasks.train, task) for task in range(3)]
+    for task, (index, labels) in enumerate(drawn):
+        own = index - task * COUNT
+        assert len(set(own)) == 10
+        assert own.min() >= 0
+        assert own.max() < 40
+        np.testing.assert_array_equal(labels, TRAIN[own])
+        assert np.sum(sequence.test_member[task]) == 5
+    assert set(drawn[0][0]) != set(drawn[1][0] - COUNT)
+
+
+def test_labels_are_mapped_in_training_and_test():
+    maps = permuted_labels(3, 4, seed=2)
+    np.testing.assert_array_equal(maps[0], range(4))
+    np.testing.assert_array_equal(np.sort(maps, axis=1), [range(4)] * 3)
+    sequence = domain_incremental(TRAIN, TEST, 3, 4, label_maps=maps)
+    for task in range(3):
+        np.testing.assert_array_equal(rows(sequence.tasks.train, task)[1], maps[task][TRAIN])
+        member = np.asarray(sequence.test_member[task])
+        index = np.asarray(sequence.test.index)[member] - task * COUNT - 40
+        labels = np.asarray(sequence.test.labels)[member, 0]
+        np.testing.assert_array_equal(labels, maps[task][TEST[index]])
+
+
+def test_pixels_are_permuted_by_task_and_channels_stay_together():
+    setup = stored_setup(permuted_pixels(3, 30, jax.random.key(0)))
+    index = jnp.array([4, COUNT + 4, COUNT + 9, 2 * COUNT + 4])
+    found = np.asarray(setup.gather(index, None))
+    np.testing.assert_array_equal(found[0], IMAGES[4])
+    flat, own = found.reshape(4, 30, 2), IMAGES.reshape(COUNT, 30, 2)
+    # No two pixels are equal, so the order can be read from one image.
+    order = [int(np.flatnonzero(own[4, :, 0] == value)[0]) for value in flat[1, :, 0]]
+    assert sorted(order) == list(range(30))
+    assert order != sorted(order)
+    np.testing.assert_array_equal(flat[1], own[4][order])
+    np.testing.assert_array_equal(flat[2], own[9][order])
+    assert not np.array_equal(flat[3], flat[1])
+
+
+@pytest.mark.parametrize("angle", [0.0, 30.0, 90.0, -160.0])
+def test_images_are_rotated_as_by_scipy(angle):
+    """A square image, bilinear interpolation, 0 outside."""
+    images = IMAGES[:3, :5, :5]
+    rotate = rotated(np.array([0.0, angle]))
+    found = jax.vmap(rotate, in_axes=(0, None))(jnp.asarray(images), jnp.int32(1))
+    for image, turned in zip(images, np.asarray(found), strict=True):
+        expected = ndimage.rotate(
+            image.astype(float), angle, reshape=False, order=1, mode="constant"
+        )
+        inside = ndimage.rotate(
+            np.ones_like(image, float), angle, reshape=False, order=1, mode="constant"
+        )
+        # SciPy is 0 as soon as a coordinate leaves the image, JAX fades to 0 over a pixel.
+        np.testing.assert_allclose(turned[inside > 0.999], expected[inside > 0.999], atol=1e-5)
+        if angle in (0.0, 90.0):
+            np.testing.assert_allclose(turned, np.rot90(image, int(angle // 90)), atol=1e-5)
+
+
+def test_a_replayed_sample_keeps_the_transform_of_its_task_in_the_compiled_program():
+    setup = stored_setup(rotated(np.array([0.0, 90.0])))
+    found = jax.jit(lambda index: setup.gather(index, None))(np.array([3, COUNT + 3]))
+    square = IMAGES[3][:5, :5]
+    rotate = rotated(np.array([0.0, 90.0]))
+    np.testing.assert_allclose(found[0], IMAGES[3], atol=1e-6)
+    np.testing.assert_allclose(
+        rotate(jnp.asarray(square), jnp.int32(1)), np.rot90(square), atol=1e-5
+    )
+    assert not np.allclose(found[0], found[1])
+
+
+def test_a_recurring_class_brings_other_samples_each_time():
+    tasks = [[0, 1], [2], [0, 2, 3]]
+    sequence = recurring(TRAIN, TEST, tasks, 4)
+    seen = []
+    for number, task in enumerate(tasks):
+        index, labels = rows(sequence.tasks.train, number)
+        assert set(labels) == set(task)
+        np.testing.assert_array_equal(labels, TRAIN[index])
+        seen.extend(index.tolist())
+        tested = np.asarray(sequence.test.labels)[np.asarray(sequence.test_member[number]), 0]
+        assert set(tested) == set(task)
+    assert sorted(seen) == list(range(40))
+    counts = [len(rows(sequence.tasks.train, number)[0]) for number in range(3)]
+    assert counts == [15, 5, 20]
+    new = np.asarray(sequence.tasks.classes)
+    assert [np.flatnonzero(row).tolist() for row in new] == [[0, 1], [2], [3]]
+
+
+def test_later_tasks_have_a_few_samples_of_each_class():
+    sequence = few_shot(TRAIN, TEST, [[0, 1], [2], [3]], 4, shots=3)
+    assert [len(rows(sequence.tasks.train, task)[0]) for task in range(3)] == [20, 3, 3]
+    for task, label in ((1, 2), (2, 3)):
+        index, labels = rows(sequence.tasks.train, task)
+        assert set(labels) == {label}
+        np.testing.assert_array_equal(TRAIN[index], labels)
+    assert np.sum(np.asarray(sequence.test_member), axis=1).tolist() == [6, 3, 3]
+
+
+def test_a_class_that_comes_again_has_a_few_other_samples():
+    sequence = few_shot(TRAIN, TEST, [[0, 1], [2, 0], [3, 2]], 4, shots=3, seed=1)
+    drawn = [rows(sequence.tasks.train, task) for task in range(3)]
+    assert [np.bincount(labels, minlength=4).tolist() for _, labels in drawn] == [
+        [10, 10, 0, 0],
+        [3, 0, 3, 0],
+        [0, 0, 3, 3],
+    ]
+    assert set(drawn[1][0][drawn[1][1] == 2]) != set(drawn[2][0][drawn[2][1] == 2])
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.3, 1.0])
+def test_noise_changes_the_given_share_to_other_labels_evenly(rate):
+    labels = np.arange(9000) % 3
+    noisy = noisy_labels(labels, 3, rate, seed=4)
+    changed = noisy != labels
+    assert changed.sum() == round(rate * 9000)
+    shifts = np.bincount((noisy - labels)[changed] % 3, minlength=3)[1:]
+    assert abs(shifts[0] - shifts[1]) < 5 * max(changed.sum(), 1) ** 0.5
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: domain_incremental(TRAIN, TEST, 2, 4, train_samples=41), "train_samples=41"),
+        (lambda: domain_incremental(TRAIN - 1, TEST, 2, 4), "train_labels holds -1; give 0 to 3"),
+        (lambda: domain_incremental(TRAIN, TEST, 2, 3), "train_labels holds 3; give 0 to 2"),
+        (lambda: domain_incremental(TRAIN, TEST, 2, 4, label_maps=np.eye(4, dtype=int)), r"\[2, 4"),
+        (lambda: recurring(TRAIN, TEST[:3], [[0], [3]], 4), "class 3 is in 1 tasks"),
+        (lambda: few_shot(TRAIN, TEST, [[0, 1], [2, 3]], 4, shots=11), "class 2 has 10"),
+    ],
+)
+def test_what_cannot_be_built_is_refused_with_its_name(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
