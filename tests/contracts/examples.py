@@ -303,6 +303,12 @@ ROWS: dict[str, Any] = {
         "objects": np.repeat(np.arange(50), 11),
         "sessions": np.tile(np.arange(11), 50),
     },
+    "scenarios.domain_incremental": {**LABELS, "tasks": 2, "label_maps": host([[0, 1, 2, 3]] * 2)},
+    "scenarios.few_shot": {**LABELS, "tasks": [[0, 1], [2, 3]], "shots": 2},
+    "scenarios.noisy_labels": {"labels": np.arange(16) % 4},
+    "scenarios.recurring": {**LABELS, "tasks": [[0, 1], [1, 2, 3]]},
+    "scenarios.rotated": {"degrees": host([0, 30, 60], np.float32)},
+    "scenarios.transformed": {"transform": lambda image, task: image},
     "scenarios.divide_classes": {"order": [0, 1, 2]},
     "scenarios.equal_tasks": {"order": range(4)},
     "scenarios.from_experiences": {

@@ -22,10 +22,16 @@ from tests.contracts.examples import ROWS, arguments, floats, functions, public
 
 OUTSIDE_OF_JIT = (
     "models.calibrate_distances",
+    "models.cross_",
+    "models.interval_coverage",
     "continual.diverged",
     "scenarios.",
 )
 """Called as they are: they look at values, and compile little or nothing."""
+COMPILING = {
+    *("continual.count_cost", "continual.lower_step", "continual.operations_per_step"),
+    "continual.train",
+}
 ANYTHING = {"data", "shared", "memory"}
 """Arguments of type Any: a strategy's own memory, and what a build's own setup gathers from."""
 
@@ -45,7 +51,7 @@ def test_the_examples_are_accepted(name):
         function(**given)
         return 0
 
-    if name in ("continual.lower_step", "continual.operations_per_step", "continual.train"):
+    if name in COMPILING:
         pytest.skip("compiles; its own tests call it")
     call() if name.startswith(OUTSIDE_OF_JIT) else jax.eval_shape(call)
 

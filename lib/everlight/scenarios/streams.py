@@ -70,7 +70,8 @@ def domain_incremental(
     return from_experiences(index["train"], labels["train"], index["test"], labels["test"], classes)
 
 
-def transformed(setup: Setup, count: int, transform: Transform) -> Setup:
+@checked
+def transformed(setup: Setup, count: PositiveInt, transform: Transform) -> Setup:
     """Return the setup whose inputs are transformed by the task of their index.
 
     Args:
@@ -85,7 +86,8 @@ def transformed(setup: Setup, count: int, transform: Transform) -> Setup:
     return setup._replace(gather=gather)
 
 
-def permuted_pixels(tasks: int, pixels: int, key: PRNGKeyArray) -> Transform:
+@checked
+def permuted_pixels(tasks: PositiveInt, pixels: PositiveInt, key: PRNGKeyArray) -> Transform:
     """Return the transform of permuted MNIST (Goodfellow et al. 2014): one permutation per task.
 
     The first task keeps the order of the pixels. Channels of a pixel stay together.
@@ -105,6 +107,7 @@ def permuted_pixels(tasks: int, pixels: int, key: PRNGKeyArray) -> Transform:
     return permute
 
 
+@checked
 def rotated(degrees: Float[np.ndarray, "tasks"]) -> Transform:
     """Return the transform of rotated MNIST (Lopez-Paz and Ranzato 2017): one angle per task.
 
@@ -132,7 +135,10 @@ def rotated(degrees: Float[np.ndarray, "tasks"]) -> Transform:
     return rotate
 
 
-def permuted_labels(tasks: int, classes: int, seed: int) -> Int[np.ndarray, "tasks c"]:
+@checked
+def permuted_labels(
+    tasks: PositiveInt, classes: PositiveInt, seed: NonNegativeInt
+) -> Int[np.ndarray, "tasks c"]:
     """Return a random permutation of the labels for each task; the first keeps them.
 
     Args:
