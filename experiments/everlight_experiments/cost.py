@@ -21,7 +21,7 @@ from everlight.continual import Protocol, Run, Setup, StoredImages, TaskSequence
 from everlight.continual.engine.estimate import PEAKS, Estimate, count_steps, estimate_run
 from everlight.continual.registry import METHODS, Method, Needs
 from everlight.metrics.ranking import Facts
-from everlight.models import NetworkRequest as Wanted
+from everlight.models import NetworkRequest
 from everlight.scenarios import class_incremental, core50, divide_classes, fact_sequence, iirc
 from everlight.scenarios.facts import Examples
 from everlight_data.errors import DataError, MissingDataError
@@ -110,7 +110,7 @@ def icifar() -> Work:
     """Return EWC on iCIFAR-100."""
     config = ICIFAR["paper"]
     (train, test), classes, side = config.per_class, config.classes, config.side
-    net = network(config.net, Wanted(classes, side, config.dtype, config.dropout))
+    net = network(config.net, NetworkRequest(classes, side, config.dtype, config.dropout))
     sequence = class_incremental(
         np.repeat(np.arange(classes), train),
         np.repeat(np.arange(classes), test),

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from everlight.continual.registry import METHODS, WHY_NOT, why_not, with_published
-from everlight.models import MLP
-from everlight.models import NetworkRequest as Wanted
+from everlight.models import MLP, NetworkRequest
 from everlight_data.errors import DataError
 from everlight_data.images.core50 import CATEGORIES, OBJECTS, Core50
 from everlight_experiments.cl_metrics.config import PRESETS as ICIFAR
@@ -155,7 +154,7 @@ def test_every_configuration_says_how_it_was_chosen(config):
 
 
 def classes_net(config):
-    wanted = Wanted(config.classes, config.side, config.dtype, config.dropout)
+    wanted = NetworkRequest(config.classes, config.side, config.dtype, config.dropout)
     return network(config.net, wanted).make(NAIVE)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from everlight.metrics import student_interval as paired_interval
+from everlight.metrics import student_interval
 from everlight_data.errors import DataError
 from everlight_experiments.commands.compare import CompareOptions, run_compare
 from everlight_experiments.common.run_folder import RunFolder
@@ -76,10 +76,10 @@ def test_settings_that_differ_are_told(tmp_path):
 
 def test_the_interval_is_students(rng):
     values = rng.normal(size=7)
-    mean, half = paired_interval(values)
+    mean, half = student_interval(values)
     expected = stats.ttest_1samp(values, 0).confidence_interval(0.95)
     np.testing.assert_allclose([mean - half, mean + half], [expected.low, expected.high])
-    assert np.isnan(paired_interval(values[:1]).half)
+    assert np.isnan(student_interval(values[:1]).half)
 
 
 def test_what_cannot_be_compared_is_refused(tmp_path):

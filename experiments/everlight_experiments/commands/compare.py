@@ -16,7 +16,7 @@ import numpy as np
 import tyro
 from jaxtyping import Float
 
-from everlight.metrics import student_interval as paired_interval
+from everlight.metrics import student_interval
 from everlight_data.errors import DataError
 from everlight_data.finished_runs import FinishedRun, name_other_options, read_finished_run
 from everlight_experiments.commands.columns import (
@@ -158,6 +158,6 @@ def _differences(
 
 def _signed(differences: Float[np.ndarray, "seeds"]) -> str:
     """Return mean and interval of differences, with signs."""
-    mean, half = paired_interval(differences)
+    mean, half = student_interval(differences)
     interval = "" if np.isnan(half) else f" [{mean - half:+.3f}, {mean + half:+.3f}]"
     return f"{mean:+.3f}{interval}"

@@ -17,7 +17,7 @@ from jaxtyping import Float
 
 from everlight.continual import Choice, choose_hyperparameter, fixed_hyperparameter
 from everlight.continual.registry import METHODS, Method
-from everlight.metrics import tied_with as not_told_from
+from everlight.metrics import tied_with
 from everlight.value_grids import combinations, edges_of, label_of, read_grid
 from everlight_data.errors import DataError
 from everlight_data.loading import loading_once
@@ -147,7 +147,7 @@ def ranked(tried: Sequence[Tried]) -> tuple[int, list[int]]:
         raise DataError("every run diverged and none is best; give smaller learning rates")
     by_draw = np.stack([each.by_draw for each in tried])
     best = int(np.argmax(by_draw.mean(axis=1)))
-    return best, [place for place in np.flatnonzero(not_told_from(best, by_draw)) if place != best]
+    return best, [place for place in np.flatnonzero(tied_with(best, by_draw)) if place != best]
 
 
 def run_command(options: TuneOptions, config: Any) -> str:

@@ -34,8 +34,7 @@ from everlight.metrics.multilabel import (
     confusion_matrix,
     task_score_matrix,
 )
-from everlight.models import Network
-from everlight.models import NetworkRequest as Wanted
+from everlight.models import Network, NetworkRequest
 from everlight.models.augmentation import crop_and_flip
 from everlight.scenarios.iirc import Setting, iirc
 from everlight.scenarios.shapes import same_shapes
@@ -174,7 +173,9 @@ def learn(config: Config, data: IIRCData, runs: Path, validation: bool = False) 
 
 def network_of(config: Config, classes: int) -> Network:
     """Return the network that a configuration names."""
-    return network(config.net, Wanted(classes, config.side, config.dtype, remat=config.remat))
+    return network(
+        config.net, NetworkRequest(classes, config.side, config.dtype, remat=config.remat)
+    )
 
 
 def sequences_of(data: IIRCData, validation: bool) -> Sequences:
