@@ -297,8 +297,7 @@ def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) ->
         ]
     sizes = [f"{part}: {each.learned.sizes}" for part, each in parts.items()]
     sizes += [f"{name}: left out, there is no such split" for name in config.scales.keys() - parts]
-    note = "; ".join(sizes)
-    benchmarks = {name: each._replace(note=note) for name, each in benchmarks.items()}
+    benchmarks = {name: each._replace(note="; ".join(sizes)) for name, each in benchmarks.items()}
     return Experiment(benchmarks, jobs, units, data=parts)
 
 
