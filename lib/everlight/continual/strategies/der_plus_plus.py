@@ -104,7 +104,7 @@ def der_plus_plus(
         key_matched, key_labelled = jax.random.split(key)
         held, size = memory.samples, replay_batch_size or batch.index.shape[0]
         capacity = held.mask.shape[0]
-        filled = jnp.minimum(memory.arrived, capacity)
+        filled = jnp.sum(held.mask)
         slots, weight = draw_first_slots(filled, capacity, size, key_matched)
         return TwoDraws(
             fill_up(batch_at(held, slots, weight), batch),

@@ -44,7 +44,7 @@ class Reservoir(NamedTuple):
     @property
     def filled(self) -> Int[Array, ""]:
         """Number of filled slots; they come first."""
-        return jnp.minimum(self.arrived, self.samples.mask.shape[0])
+        return jnp.sum(self.samples.mask)
 
 
 @checked
