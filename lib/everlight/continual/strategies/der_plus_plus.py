@@ -43,7 +43,7 @@ from everlight.continual.strategies.memory import (
     arrived,
     batch_at,
     draw_batch,
-    draw_first_slots,
+    draw_slots,
     empty_buffer,
     fill_up,
 )
@@ -103,13 +103,11 @@ def der_plus_plus(
     def draw(memory: DarkReservoir, batch: Batch, task: Task, key: PRNGKeyArray) -> TwoDraws:
         key_matched, key_labelled = jax.random.split(key)
         held, size = memory.samples, replay_batch_size or batch.index.shape[0]
-        capacity = held.mask.shape[0]
-        filled = jnp.sum(held.mask)
-        slots, weight = draw_first_slots(filled, capacity, size, key_matched)
+        slots, weight = draw_slots(held.mask, size, key_matched)
         return TwoDraws(
             fill_up(batch_at(held, slots, weight), batch),
             memory.logits[slots],
-            fill_up(draw_batch(held, size, key_labelled, filled), batch),
+            fill_up(draw_batch(held, size, key_labelled), batch),
         )
 
     def grads(

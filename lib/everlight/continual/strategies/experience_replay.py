@@ -41,11 +41,6 @@ class Reservoir(NamedTuple):
     arrived: Int[Array, ""]
     """Number of samples that have arrived so far."""
 
-    @property
-    def filled(self) -> Int[Array, ""]:
-        """Number of filled slots; they come first."""
-        return jnp.sum(self.samples.mask)
-
 
 @checked
 def experience_replay(
@@ -72,7 +67,7 @@ def experience_replay(
 
     def draw(memory: Reservoir, batch: Batch, task: Task, key: PRNGKeyArray) -> Batch:
         size = replay_batch_size or batch.index.shape[0]
-        return fill_up(draw_batch(memory.samples, size, key, memory.filled), batch)
+        return fill_up(draw_batch(memory.samples, size, key), batch)
 
     def grads(
         memory: Reservoir, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
