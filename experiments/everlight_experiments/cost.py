@@ -19,7 +19,8 @@ from jaxtyping import PyTree
 
 from everlight.continual import Protocol, Run, Setup, StoredImages, TaskSequence
 from everlight.continual.engine.estimate import PEAKS, Estimate, count_steps, estimate_run
-from everlight.continual.registry import METHODS, Method, Needs
+from everlight.continual.method import Method, Needs
+from everlight.continual.registry import METHODS
 from everlight.metrics.ranking import Facts
 from everlight.models import NetworkRequest
 from everlight.scenarios import class_incremental, core50, divide_classes, fact_sequence, iirc

@@ -9,7 +9,8 @@ import pytest
 
 from everlight.continual import Batch
 from everlight.continual.engine.tasks import init_learner
-from everlight.continual.registry import METHODS, Needs
+from everlight.continual.method import Needs
+from everlight.continual.registry import METHODS
 from everlight.models import MLP, Network
 from everlight_data.images.digits import load_digits
 from everlight_experiments.cl_metrics import config as cl_metrics

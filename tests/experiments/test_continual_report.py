@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from everlight.continual import choose_hyperparameter, fixed_hyperparameter
-from everlight.continual.registry import METHODS, Needs
+from everlight.continual.method import Needs
+from everlight.continual.registry import METHODS
 from everlight_experiments.common.cells import deviation, percent, spread
 from everlight_experiments.continual.benchmark import Metric
 from everlight_experiments.continual.matrix_scores import drawn_matrix, why_white

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from everlight.continual.engine.estimate import count_steps, estimate_run
-from everlight.continual.registry import METHODS, Needs
+from everlight.continual.method import Needs
+from everlight.continual.registry import METHODS
 from everlight_data.errors import DataError, MissingDataError
 from everlight_experiments import cost
 from tests.contracts.strategies import CLASSES, DATA, PROTOCOL, SEQUENCE, TASKS, build_with

@@ -4,7 +4,8 @@ import jax
 import numpy as np
 import pytest
 
-from everlight.continual.registry import METHODS, why_not
+from everlight.continual.method import why_not
+from everlight.continual.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_data.images import registry, trunk_features
 from everlight_data.images.image_set import ImageSet

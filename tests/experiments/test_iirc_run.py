@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from everlight.continual import Protocol
-from everlight.continual.registry import METHODS, why_not
+from everlight.continual.method import why_not
+from everlight.continual.registry import METHODS
 from everlight.models import ResNet50
 from everlight.scenarios.iirc import TaskConfiguration
 from everlight_data.errors import DataError

@@ -7,7 +7,8 @@ import jax
 import numpy as np
 import pytest
 
-from everlight.continual.registry import METHODS, Demand
+from everlight.continual.method import Demand
+from everlight.continual.registry import METHODS
 from everlight.models import NetworkRequest
 from everlight_data.errors import DataError
 from everlight_data.images import registry

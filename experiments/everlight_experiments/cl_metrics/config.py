@@ -13,7 +13,8 @@ from typing import Annotated
 import tyro
 
 from everlight.continual import Protocol
-from everlight.continual.registry import METHODS, Method
+from everlight.continual.method import Method
+from everlight.continual.registry import METHODS
 from everlight_experiments.common.settings import Count, Preset
 from everlight_experiments.continual.config import Config
 

@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import rankdata
 
-from everlight.continual.registry import METHODS, Method
+from everlight.continual.method import Method
+from everlight.continual.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_experiments.commands.benchmarks import BENCHMARKS, default_config, named
 from everlight_experiments.commands.columns import Cells, columns_table, plot_columns, score_cell

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from everlight.continual.kept_net import KeptNet, classes_of_tasks
-from everlight.continual.registry import Method
+from everlight.continual.method import Method
 from everlight_data.checkpoints import open_existing
 from everlight_data.descriptions import name_differences
 from everlight_data.errors import DataError, MissingDataError

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from everlight.continual import Setup, Strategy
+from everlight.continual.method import Method
 from everlight.continual.own_factory import fill_by_name
-from everlight.continual.registry import METHODS, Method
+from everlight.continual.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_experiments.common.python_files import load_object
 

@@ -7,8 +7,8 @@ from dataclasses import fields, make_dataclass
 from pathlib import Path
 from typing import Any
 
-from everlight.continual.meanings import hyperparameter_name, meaning_of
-from everlight.continual.registry import METHODS, Method
+from everlight.continual.method import Method
+from everlight.continual.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_data.files import read_json, refusing
 from everlight_experiments.commands.benchmarks import BENCHMARKS, default_config, named
@@ -130,10 +130,10 @@ def read_options(kind: type, path: Path) -> Any:
 
 def _methods_help() -> str:
     """Return all methods with a line each, and their candidates in the form that options take."""
-    rows = [f"  {shlex.quote(name):<21}{meaning_of(each)}" for name, each in METHODS.items()]
+    rows = [f"  {shlex.quote(name):<21}{each.meaning}" for name, each in METHODS.items()]
     tuned = {_candidates(each): each for each in METHODS.values() if each.hyperparameters}
     width = max(map(len, tuned))
-    values = [f"  {text:<{width}}  {hyperparameter_name(each)}" for text, each in tuned.items()]
+    values = [f"  {text:<{width}}  {each.hyperparameter_name}" for text, each in tuned.items()]
     title = "Values tried for each hyper-parameter, as --hyperparameters takes them:"
     return "\n".join(["Methods, by name:", *rows, "", title, *values])
 

@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from everlight.continual.registry import METHODS, Method, why_not, with_published
+from everlight.continual.method import Method, why_not, with_published
+from everlight.continual.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_experiments.commands.benchmarks import load
 from everlight_experiments.commands.options import RunOptions, TrainOptions

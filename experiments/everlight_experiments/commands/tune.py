@@ -16,7 +16,8 @@ import numpy as np
 from jaxtyping import Float
 
 from everlight.continual import Choice, choose_hyperparameter, fixed_hyperparameter
-from everlight.continual.registry import METHODS, Method
+from everlight.continual.method import Method
+from everlight.continual.registry import METHODS
 from everlight.metrics import tied_with
 from everlight.value_grids import combinations, edges_of, label_of, read_grid
 from everlight_data.errors import DataError

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from everlight.continual import Build, Learner, Samples, SequenceResult, predict_samples
-from everlight.continual.registry import Method
+from everlight.continual.method import Method
 from everlight_experiments.continual.benchmark import Benchmark, Draw, Metric, RunData
 from everlight_experiments.continual.runner import build_with
 

@@ -20,7 +20,7 @@ from everlight.continual import (
     softmax_objective,
     with_predictions,
 )
-from everlight.continual.registry import Demand, Method, Needs
+from everlight.continual.method import Demand, Method, Needs
 from everlight.metrics.accuracy_matrix import accuracy
 from everlight.models import Network, NetworkRequest
 from everlight.scenarios import class_incremental_by_seed, validation_fractions, without_validation

@@ -3,11 +3,10 @@
 from pathlib import Path
 from typing import NamedTuple
 
-import jax
-
 from everlight.continual import Learner, SequenceResult
 from everlight.continual.base import Memory
-from everlight.continual.registry import Method
+from everlight.continual.method import Method
+from everlight.trees import tree_bytes
 from everlight_data.checkpoints import Checkpoints
 from everlight_experiments.common.many_runs import AfterTask, Unit
 
@@ -47,4 +46,4 @@ def keeper(run: Path, part: str, setting: str, method: Method) -> AfterTask:
 
 def bytes_of(net: Net) -> int:
     """Return about how many bytes a network takes on disk, from its shapes."""
-    return BESIDE + sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(net))
+    return BESIDE + tree_bytes(net)

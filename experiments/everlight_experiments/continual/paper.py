@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool
 
-from everlight.continual.registry import Method
+from everlight.continual.method import Method
 from everlight_data.errors import DataError
 from everlight_experiments.common.configs import option_value, with_config
 from everlight_experiments.common.report import (

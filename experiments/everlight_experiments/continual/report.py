@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from everlight.continual.registry import METHODS, Method
+from everlight.continual.method import Method
+from everlight.continual.registry import METHODS
 from everlight_experiments.common.cells import counted, deviation, interval_cell, spread
 from everlight_experiments.common.plots import curves_left_out, plot_curves, plot_matrices
 from everlight_experiments.common.report import Figure, FirstScreen, Section, Table

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from everlight.continual import Choice, TaskSequence
-from everlight.continual.registry import Demand, Method, why_not
+from everlight.continual.method import Demand, Method, why_not
 from everlight.metrics import (
     backward_transfer,
     forward_transfer,
@@ -313,7 +313,7 @@ def argument_meanings(outcomes: Outcomes, rows: Sequence[Method]) -> list[str]:
             continue
         trained = [by_name[row.name] for by_name in outcomes.values() if row.name in by_name]
         shown = {name for outcome in trained for name in outcome.settings}
-        for name, meaning in row.meanings.items():
+        for name, meaning in row.argument_meanings.items():
             if name in shown:
                 found.setdefault((name.replace("_", " "), meaning), []).append(row.name)
     return [

@@ -24,7 +24,8 @@ from everlight.continual import (
     initial_state,
     replayed_per_step,
 )
-from everlight.continual.registry import METHODS, Method
+from everlight.continual.method import Method
+from everlight.continual.registry import METHODS
 from everlight_data.images.as_inputs import naming_files
 from everlight_experiments.common.compilation import release_programs
 from everlight_experiments.common.many_runs import DIVERGED_AT, Unit, has_diverged, train_units

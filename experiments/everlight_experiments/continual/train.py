@@ -6,7 +6,8 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from everlight.continual.registry import METHODS, Method, why_not
+from everlight.continual.method import Method, why_not
+from everlight.continual.registry import METHODS
 from everlight.trees import checksums_of
 from everlight_data.writing import amount
 from everlight_experiments.common.run_folder import RunFolder

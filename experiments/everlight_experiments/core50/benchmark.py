@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from everlight.continual import Samples, SequenceResult, Setup, StoredImages, TaskSequence
-from everlight.continual.registry import Method, Needs
+from everlight.continual.method import Method, Needs
 from everlight.metrics.open_set import OpenSet, open_set_scores
 from everlight.scenarios.core50 import RUNS, TEST_SESSIONS, Level, core50
 from everlight.trees import checksums_of

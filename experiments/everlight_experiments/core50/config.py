@@ -19,7 +19,8 @@ from typing import Annotated, Literal
 import tyro
 
 from everlight.checks import Between
-from everlight.continual.registry import METHODS, Method
+from everlight.continual.method import Method
+from everlight.continual.registry import METHODS
 from everlight.scenarios.core50 import Level
 from everlight_experiments.common.settings import Count, Preset, Rate
 from everlight_experiments.continual.config import Dtype, Side

@@ -14,7 +14,7 @@ import optax
 from jaxtyping import Array, Float, PyTree
 
 from everlight.continual import Protocol, Setup, StoredImages, fixed_test_objective, flax_setup
-from everlight.continual.registry import Method, Needs
+from everlight.continual.method import Method, Needs
 from everlight.models.caffe_nets import (
     BGR_MEAN,
     CAFFE_HEAD,

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from sklearn.svm import LinearSVC
 
 from everlight.continual import SequenceResult
-from everlight.continual.registry import Method
+from everlight.continual.method import Method
 from everlight.metrics.frame_fusion import fused_accuracies
 from everlight.scenarios.core50 import OBJECTS, TEST_SESSIONS
 from everlight_data.images.core50_published import STATIC

@@ -30,7 +30,8 @@ from everlight.continual import (
 from everlight.continual.engine.evaluation import evaluate
 from everlight.continual.engine.run import Run
 from everlight.continual.engine.tasks import begin_state
-from everlight.continual.registry import METHODS, Method, Needs
+from everlight.continual.method import Method, Needs
+from everlight.continual.registry import METHODS
 from everlight.continual.strategies.expert_gate import block_means
 from everlight.metrics import gem_backward_transfer, gem_forward_transfer
 from everlight.metrics.ranking import Facts, Ranks, mean_hits, nearest_facts, top_k

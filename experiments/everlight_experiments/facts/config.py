@@ -18,7 +18,8 @@ import tyro
 
 from everlight.checks import Between
 from everlight.continual import Protocol
-from everlight.continual.registry import METHODS, Method, with_published
+from everlight.continual.method import Method, with_published
+from everlight.continual.registry import METHODS
 from everlight_data.facts.divided import DataSet, Size, WordFile
 from everlight_data.facts.pictured import FactSource
 from everlight_experiments.common.settings import Bytes, Count, Preset, Rate

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from everlight.continual.registry import Method
+from everlight.continual.method import Method
 from everlight_data.errors import MissingDataError
 from everlight_data.facts.divided import SPLITS
 from everlight_data.facts.pictured import pictured_facts

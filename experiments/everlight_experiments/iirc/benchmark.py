@@ -26,7 +26,7 @@ from everlight.continual import (
     flax_setup,
     multi_hot,
 )
-from everlight.continual.registry import Demand, Method, Needs
+from everlight.continual.method import Demand, Method, Needs
 from everlight.metrics.multilabel import (
     batch_recall,
     class_type_scores,

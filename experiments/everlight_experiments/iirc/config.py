@@ -18,7 +18,8 @@ from typing import Annotated, Literal
 import tyro
 
 from everlight.continual import Protocol
-from everlight.continual.registry import METHODS, Method, Needs
+from everlight.continual.method import Method, Needs
+from everlight.continual.registry import METHODS
 from everlight_data.images.iirc_sets import IIRCName
 from everlight_experiments.common.settings import Bytes, Count, Preset, Rate, Share
 from everlight_experiments.continual.config import Dtype, Side

@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped
 
 from everlight.continual.base import Learner, Memory, Samples, TaskSequence
+from everlight.continual.engine.costs import are_images, stored_images
 from everlight.continual.engine.evaluation import over_samples
-from everlight.continual.engine.flax_setup import StoredImages
 from everlight.continual.engine.run import Build
 
 
@@ -53,7 +53,7 @@ class KeptNet:
         Raises:
           ValueError: images of another shape, or a task that does not exist.
         """
-        images, stored = np.asarray(images), find_images(self.data)
+        images, stored = np.asarray(images), stored_images(self.data)
         dtype = stored.pieces.dtype
         wrong = images.shape[1:] != stored.shape or not len(images)
         if wrong or images.dtype.kind != dtype.kind:
@@ -84,16 +84,6 @@ def classes_of_tasks(sequence: TaskSequence) -> Bool[np.ndarray, "t c"]:
     return class_task == np.arange(class_task.max() + 1)[:, None]
 
 
-def find_images(data: PyTree) -> StoredImages | None:
-    """Return the images, or features, among the data of a run; None if there are none."""
-    parts = jax.tree.leaves(data, is_leaf=_are_images)
-    return next((part for part in parts if _are_images(part)), None)
-
-
-def _are_images(part: object) -> bool:
-    return isinstance(part, StoredImages)
-
-
 @partial(jax.jit, static_argnums=(0, 1, 2))
 def _predicted(
     build: Build,
@@ -108,9 +98,9 @@ def _predicted(
     """Return the scores of images that are normalized as those that were learned from."""
     strategy = build(data)[1]
     others = jax.tree.map(
-        lambda part: part.with_images(images) if _are_images(part) else part,
+        lambda part: part.with_images(images) if are_images(part) else part,
         data,
-        is_leaf=_are_images,
+        is_leaf=are_images,
     )
     setup = build(others)[0]
 

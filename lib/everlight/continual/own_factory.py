@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from everlight.continual.base import Strategy
-from everlight.continual.registry import Given, Needs
+from everlight.continual.method import Given, Needs
 
 FILLED = {*Needs._fields}
 """Parameters that are filled: `exemplars_per_class`, `tasks`, `replay_batch_size` and others."""

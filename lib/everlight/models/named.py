@@ -13,7 +13,7 @@ from everlight.models.resnet import ReducedResNet, ResNet50
 from everlight.models.small_cnn import SmallCNN
 
 if TYPE_CHECKING:  # the registry imports strategies, and these networks
-    from everlight.continual.registry import Method
+    from everlight.continual.method import Method
 
 Numbers = tuple[int, ...]
 

@@ -188,14 +188,7 @@ def recurring(
         for place, own in zip(places, divided, strict=True):
             parts[place].append(own)
     train = [np.concatenate(own) for own in parts]
-    test = [np.flatnonzero(np.isin(test_labels, list(task))) for task in tasks]
-    return from_experiences(
-        train,
-        [train_labels[own] for own in train],
-        [len(train_labels) + own for own in test],
-        [test_labels[own] for own in test],
-        classes,
-    )
+    return _tested_by_class(train, train_labels, test_labels, tasks, classes)
 
 
 @checked
@@ -236,14 +229,7 @@ def few_shot(
                 )
             kept[rng.choice(members, shots, replace=False)] = True
         places.append(np.flatnonzero(kept))
-    test = [np.flatnonzero(np.isin(test_labels, list(task))) for task in tasks]
-    return from_experiences(
-        places,
-        [train_labels[own] for own in places],
-        [len(train_labels) + own for own in test],
-        [test_labels[own] for own in test],
-        classes,
-    )
+    return _tested_by_class(places, train_labels, test_labels, tasks, classes)
 
 
 @checked
@@ -272,3 +258,21 @@ def noisy_labels(
 
 def _draw(count: int, wanted: int | None, rng: np.random.Generator) -> Int[np.ndarray, "k"]:
     return np.arange(count) if wanted is None else rng.permutation(count)[:wanted]
+
+
+def _tested_by_class(
+    train: list[Int[np.ndarray, "_"]],
+    train_labels: Int[np.ndarray, "n"],
+    test_labels: Int[np.ndarray, "m"],
+    tasks: Sequence[Sequence[int]],
+    classes: int,
+) -> TaskSequence:
+    """Return the sequence of these training samples, each task tested on all of its classes."""
+    test = [np.flatnonzero(np.isin(test_labels, list(task))) for task in tasks]
+    return from_experiences(
+        train,
+        [train_labels[own] for own in train],
+        [len(train_labels) + own for own in test],
+        [test_labels[own] for own in test],
+        classes,
+    )

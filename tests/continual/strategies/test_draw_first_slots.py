@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import chi2
 
 from everlight.continual.base import Samples
-from everlight.continual.strategies.memory import draw_batch, draw_first_slots
+from everlight.continual.strategies.memory import batch_at, draw_first_slots
 
 CAPACITY, SIZE = 64, 5
 draws = jax.jit(
@@ -50,7 +50,7 @@ def test_few_samples_are_drawn_as_a_whole_and_padding_has_weight_0(filled):
 def test_a_draw_is_independent_of_the_capacity_and_a_batch_holds_its_samples():
     buffer = Samples(jnp.arange(500, 600), jnp.arange(100)[:, None] % 7, jnp.arange(100) < 30)
     key = jax.random.key(5)
-    batch = draw_batch(buffer, SIZE, key, jnp.int32(30))
+    batch = batch_at(buffer, *draw_first_slots(jnp.int32(30), 100, SIZE, key))
     slots, _ = draw_first_slots(jnp.int32(30), 10_000, SIZE, key)
     np.testing.assert_array_equal(batch.index, 500 + slots)
     np.testing.assert_array_equal(batch.labels[:, 0], slots % 7)

@@ -10,6 +10,7 @@ from everlight.continual.base import Batch
 from everlight.continual.engine.flax_setup import StoredImages
 from everlight.continual.engine.run import Run
 from everlight.continual.engine.sequence import initial_state, operations_per_step
+from everlight.trees import tree_bytes
 
 
 class RunCost(NamedTuple):
@@ -36,7 +37,7 @@ def count_cost(run: Run) -> RunCost:
     return RunCost(
         sum(leaf.size for leaf in jax.tree.leaves(result.learner.params)),
         run.build(run.data)[1].parameter_copies,
-        sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(result.memory)),
+        tree_bytes(result.memory),
         0 if images is None else images.pieces.nbytes // len(images.pieces),
         run.protocol.batch_size,
         operations_per_step(run),

@@ -46,6 +46,7 @@ from everlight.continual.base import (
     Task,
 )
 from everlight.continual.engine.evaluation import predict_samples
+from everlight.continual.strategies.balanced_replay import joined
 from everlight.continual.strategies.bias_correction import (
     Correction,
     correct_classes,
@@ -134,8 +135,7 @@ def er_tricks(
     def grads(
         memory: TricksMemory, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
     ) -> tuple[PyTree, StepInfo]:
-        own = batch._replace(replay=())
-        both = jax.tree.map(lambda *parts: jnp.concatenate(parts), own, batch.replay.batch)
+        both = joined(batch, batch.replay.batch)
 
         def loss(params: PyTree) -> tuple[Float[Array, ""], tuple]:
             outputs, batch_stats = batch_outputs(setup, params, learner, both, key)
@@ -157,9 +157,9 @@ def er_tricks(
         replay = info.batch.replay
         slots = jnp.where(replay.batch.weight > 0, replay.slots, buffer_size)
         losses = memory.losses.at[slots].set(info.aux[size:], mode="drop")
-        stored = _Stored(memory.samples, losses, memory.arrived)
-        stored = _store_all(stored, new, info.aux[:size], replacement, learner.seen.shape[0], key)
-        return memory._replace(**stored._asdict()), learner
+        memory = memory._replace(losses=losses)
+        classes = learner.seen.shape[0]
+        return _store_all(memory, new, info.aux[:size], replacement, classes, key), learner
 
     def end_task(
         memory: TricksMemory, learner: Learner, task: Task, key: PRNGKeyArray
@@ -222,46 +222,41 @@ def replacement_weights(
     return jnp.where(span > 0, (score - jnp.min(score)) / jnp.where(span > 0, span, 1), 1.0)
 
 
-class _Stored(NamedTuple):
-    samples: Samples
-    losses: Float[Array, "m"]
-    arrived: Int[Array, ""]
-
-
 def _store_all(
-    stored: _Stored,
+    memory: TricksMemory,
     new: Samples,
     losses: Float[Array, "b"],
     replacement: Replacement,
     classes: int,
     key: PRNGKeyArray,
-) -> _Stored:
+) -> TricksMemory:
     """Store a batch's samples one after another; each changes the weights of the next."""
-    capacity = stored.losses.shape[0]
+    capacity = memory.losses.shape[0]
 
-    def replaced_slot(stored: _Stored, key: PRNGKeyArray) -> Int[Array, ""]:
-        labels = stored.samples.labels[:, 0]
-        weights = replacement_weights(labels, stored.losses, classes, replacement)
+    def replaced_slot(memory: TricksMemory, key: PRNGKeyArray) -> Int[Array, ""]:
+        labels = memory.samples.labels[:, 0]
+        weights = replacement_weights(labels, memory.losses, classes, replacement)
         return jax.random.choice(key, capacity, p=weights / jnp.sum(weights))
 
-    def store(stored: _Stored, arriving: tuple) -> tuple[_Stored, None]:
+    def store(memory: TricksMemory, arriving: tuple) -> tuple[TricksMemory, None]:
         sample, loss, key = arriving
         key_enters, key_slot = jax.random.split(key)
-        number = stored.arrived
+        number = memory.arrived
         enters = jax.random.randint(key_enters, (), 0, number + 1) < capacity
         slot = jax.lax.cond(
-            enters & (number >= capacity), replaced_slot, lambda *_: number, stored, key_slot
+            enters & (number >= capacity), replaced_slot, lambda *_: number, memory, key_slot
         )
         slot = jnp.where(sample.mask & enters, slot, capacity)
-        rows = jax.tree.map(
+        samples, held_losses = jax.tree.map(
             lambda old, row: old.at[slot].set(row, mode="drop"),
-            (stored.samples, stored.losses),
+            (memory.samples, memory.losses),
             (sample, loss),
         )
-        return _Stored(*rows, number + sample.mask), None
+        after = memory._replace(samples=samples, losses=held_losses, arrived=number + sample.mask)
+        return after, None
 
     keys = jax.random.split(key, losses.shape[0])
-    return jax.lax.scan(store, stored, (new, losses, keys))[0]
+    return jax.lax.scan(store, memory, (new, losses, keys))[0]
 
 
 def _corrected(

@@ -343,6 +343,11 @@ def _new_autoencoder(width: int, hidden: int, key: PRNGKeyArray) -> Autoencoder:
     )
 
 
+def flattened(inputs: Float[Array, "b *shape"]) -> Float[Array, "b f"]:
+    """Return flattened inputs."""
+    return inputs.reshape(inputs.shape[0], -1)
+
+
 def block_means(inputs: Float[Array, "b *shape"], side: int) -> Float[Array, "b f"]:
     """Return images as means of `side` blocks per side, for the gate; features are unchanged.
 

@@ -35,6 +35,7 @@ from everlight.continual.base import (
     Batch,
     Coefficient,
     Learner,
+    Outputs,
     Samples,
     Setup,
     StepInfo,
@@ -44,7 +45,7 @@ from everlight.continual.base import (
 from everlight.continual.engine.updates import optimizer_update
 from everlight.continual.strategies.balanced_replay import joint_gradient
 from everlight.continual.strategies.memory import arrived, draw_batch, empty_buffer, fill_up
-from everlight.continual.strategies.naive import batch_outputs, naive, weighted_mean
+from everlight.continual.strategies.naive import batch_outputs, naive, task_gradient, weighted_mean
 
 
 class AnchorMemory(NamedTuple):
@@ -101,16 +102,15 @@ def hal(
     if part == 0:
         raise ValueError(f"buffer_size {buffer_size} is below the number of tasks {tasks}")
 
-    def features_of(learner: Learner, inputs: Float[Array, "b *shape"]) -> Float[Array, "b f"]:
-        return setup.apply(learner.params, learner.batch_stats, inputs, False, None)[0].features
-
-    def logits_of(learner: Learner, inputs: Float[Array, "b *shape"]) -> Float[Array, "b c"]:
-        return setup.apply(learner.params, learner.batch_stats, inputs, False, None)[0].logits
+    def outputs_of(learner: Learner, inputs: Float[Array, "b *shape"]) -> Outputs:
+        return setup.apply(learner.params, learner.batch_stats, inputs, False, None)[0]
 
     def init(key: PRNGKeyArray, learner: Learner) -> AnchorMemory:
         classes = learner.seen.shape[0]
         one = jax.eval_shape(lambda: setup.gather(jnp.zeros(1, jnp.int32), None))
-        features = jax.eval_shape(lambda: features_of(learner, jnp.zeros(one.shape, one.dtype)))
+        features = jax.eval_shape(
+            lambda: outputs_of(learner, jnp.zeros(one.shape, one.dtype)).features
+        )
         return AnchorMemory(
             empty_buffer(part * tasks, labels),
             jnp.int32(0),
@@ -138,10 +138,10 @@ def hal(
         gradient, info = joint_gradient(setup, learner, batch, key)
         update, _ = optimizer_update(setup, learner, gradient)
         ahead = learner._replace(params=optax.apply_updates(learner.params, update))
-        reached = logits_of(ahead, memory.anchors)
+        reached = outputs_of(ahead, memory.anchors).logits
 
         def change(params: PyTree) -> Float[Array, ""]:
-            now = logits_of(learner._replace(params=params), memory.anchors)
+            now = outputs_of(learner._replace(params=params), memory.anchors).logits
             away = jnp.mean((reached - now) ** 2, axis=1)
             return regularization * weighted_mean(away, memory.has_anchor.astype(now.dtype))
 
@@ -191,12 +191,8 @@ def hal(
         key_inputs, key_pass = jax.random.split(key_step)
         batch = batch._replace(inputs=setup.gather(batch.index, key_inputs))
 
-        def loss(params: PyTree) -> Float[Array, ""]:
-            outputs, _ = batch_outputs(setup, params, learner, batch, key_pass)
-            losses = setup.objective.loss(outputs, batch.labels, learner.seen)
-            return weighted_mean(losses, batch.weight)
-
-        update, opt_state = optimizer_update(setup, learner, jax.grad(loss)(learner.params))
+        gradient, _ = task_gradient(setup, learner, batch, key_pass)
+        update, opt_state = optimizer_update(setup, learner, gradient)
         params = optax.apply_updates(learner.params, update)
         return learner._replace(params=params, opt_state=opt_state)
 
@@ -213,11 +209,10 @@ def hal(
         own = jnp.full((noise.shape[0], labels), -1).at[:, 0].set(label)
 
         def loss(net: Learner, anchors: Float[Array, "c *shape"]) -> Float[Array, "c"]:
-            outputs, _ = setup.apply(net.params, net.batch_stats, anchors, False, None)
-            return setup.objective.loss(outputs, own, learner.seen)
+            return setup.objective.loss(outputs_of(net, anchors), own, learner.seen)
 
         def total(anchors: Float[Array, "c *shape"]) -> Float[Array, ""]:
-            away = jnp.sum((features_of(learner, anchors) - memory.features) ** 2, axis=1)
+            away = jnp.sum((outputs_of(learner, anchors).features - memory.features) ** 2, axis=1)
             forgotten = loss(finetuned, anchors) - loss(learner, anchors)
             return jnp.sum(feature_weight * away - forgotten)
 

@@ -115,21 +115,9 @@ def draw_first_slots(
     return jnp.where(held, slots, slots[0]), held.astype(jnp.float32)
 
 
-def draw_batch(
-    buffer: Samples, size: int, key: PRNGKeyArray, filled: Int[Array, ""] | None = None
-) -> Batch:
-    """Return a batch of at most `size` samples of the buffer, drawn without replacement.
-
-    Args:
-      buffer: stored samples.
-      size: number of wanted samples.
-      key: random key of the draw.
-      filled: number of filled slots, if they come first: the draw's cost then does not depend on
-        the capacity. None reads the buffer's mask.
-    """
-    if filled is None:
-        return batch_at(buffer, *draw_slots(buffer.mask, size, key))
-    return batch_at(buffer, *draw_first_slots(filled, buffer.mask.shape[0], size, key))
+def draw_batch(buffer: Samples, size: int, key: PRNGKeyArray) -> Batch:
+    """Return a batch of at most `size` samples of the buffer, drawn without replacement."""
+    return batch_at(buffer, *draw_slots(buffer.mask, size, key))
 
 
 def batch_at(buffer: Samples, slots: Int[Array, "n"], weight: Float[Array, "n"]) -> Batch:

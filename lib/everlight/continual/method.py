@@ -1,0 +1,178 @@
+"""Methods: a strategy's factory with its hyper-parameters, requirements and words for reports."""
+
+import inspect
+import math
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
+
+from jaxtyping import Array, Float, Int
+
+from everlight.continual.base import Setup, Strategy
+from everlight.continual.strategies.expert_gate import flattened
+from everlight.models.heads import HeadKind
+from everlight.scenarios.iirc import Setting
+
+Trains = Literal["net", "head"]
+Demand = Literal[
+    "task-incremental",
+    "class scores",
+    "one label",
+    "several labels",
+    "own classes",
+    "chosen classes",
+    "named head",
+    "hidden layers",
+]
+WHY_NOT: dict[Demand, str] = {
+    "task-incremental": "needs the task identity at test, which is not given here",
+    "class scores": "needs class scores, but outputs are embeddings here",
+    "one label": "needs one label per sample, but there are several here",
+    "several labels": "needs several labels per sample, but there is one here",
+    "own classes": "needs new classes in every task, but known ones recur here",
+    "chosen classes": "limits the loss to some classes, but it covers all here, which makes it "
+    "plain replay",
+    "named head": "needs a named head of a known kind, which this network lacks",
+    "hidden layers": "needs named hidden layers, which this network lacks",
+}
+
+
+class Needs(NamedTuple):
+    """Values of a benchmark from which strategies are made, beside the setup."""
+
+    tasks: int
+    """Number of tasks of the sequence."""
+    classes: int
+    exemplars_per_class: int
+    """Stored samples per class; a shared memory holds this many times the number of classes."""
+    hyperparameter: Float[Array, ""] | float = 0.0
+    """Selected value of the method's hyper-parameter, where it has one."""
+    reach: float | None = None
+    """Learning rate of gradient descent divided by 1 − momentum, for implicit steps on penalties;
+    None adds their gradients."""
+    layers: tuple[str, ...] = ()
+    """Names of the network's hidden layers, in order."""
+    class_group: Int[Array, "c"] | None = None
+    """Head of each class, at most one per task; None is one head."""
+    labels: int = 1
+    """Largest number of labels per sample."""
+    importance_samples: int = 1024
+    """Samples of a task from which importances are estimated."""
+    gain: float = 1.0
+    """CWR's factor on the weights consolidated at the first task."""
+    gate: Callable[[Float[Array, "b *shape"]], Float[Array, "b f"]] = flattened
+    """Features of inputs for ExpertGate's gate."""
+    gate_hidden: int = 16
+    replay_batch_size: int | None = None
+    """Samples that a method draws from memory per step; None is the batch size."""
+    buffer_size: int | None = None
+    """Total number of stored samples, instead of `exemplars_per_class`."""
+
+    @property
+    def total_buffer_size(self) -> int:
+        """Return the number of samples of a memory that is not divided by classes."""
+        return self.buffer_size or self.exemplars_per_class * self.classes
+
+
+Given = Callable[[Needs], dict[str, Any]]
+"""Function from `Needs` to the factory's arguments by name, beside the setup."""
+
+
+class Method(NamedTuple):
+    """A row of the registry."""
+
+    factory: Callable[..., Strategy]
+    """Function from a setup and arguments to the strategy."""
+    given: Given
+    hyperparameters: tuple[float, ...] = ()
+    """Values from which one is selected; none without a hyper-parameter, one if it is fixed."""
+    published: float | None = None
+    """Value that its paper recommends, where it recommends one."""
+    trains: Trains = "net"
+    """The whole network, or a head over features of a frozen one (or over the inputs)."""
+    head: HeadKind = "linear"
+    demands: tuple[Demand, ...] = ()
+    """Requirements of a benchmark."""
+    select: Literal["best", "last"] = "best"
+    """Kept epoch of a task where a benchmark validates within tasks."""
+    anew: bool = False
+    """True if it learns all samples so far from a new network, which takes longer."""
+    setting: Setting = "incomplete"
+    """Labels that it learns from where samples get further labels later (IIRC)."""
+    summary: str = ""
+    """Description in a few words, where the strategy's docstring lacks one."""
+    name: str = ""
+    version: str = ""
+    """Checksum of a user's file, so that results of an earlier version are not reused."""
+
+    @property
+    def label(self) -> str:
+        """Name of the method in names of units."""
+        return f"{self.name}@{self.version}" if self.version else self.name
+
+    @property
+    def made(self) -> tuple[Callable[..., Strategy], Given, Setting]:
+        """Value that is equal for rows of one strategy with other names or hyper-parameters."""
+        return self.factory, self.given, self.setting
+
+    @property
+    def meaning(self) -> str:
+        """Return the method in a few words; without a summary, those of its strategy."""
+        first = (self.factory.__doc__ or "").strip().splitlines()[0].removeprefix("Return ")
+        return self.summary or re.split(r", whose|; its", first.rstrip("."))[0]
+
+    @property
+    def hyperparameter_name(self) -> str:
+        """Return the factory's argument that the hyper-parameter fills."""
+        mark = math.nan
+        needs = Needs(tasks=1, classes=1, exemplars_per_class=1, hyperparameter=mark)
+        return next(name for name, value in self.given(needs).items() if value is mark)
+
+    @property
+    def argument_meanings(self) -> dict[str, str]:
+        """Return the meaning of each argument, as the docstring of the function states it."""
+        _, _, listed = (inspect.getdoc(self.factory) or "").partition("Args:\n")
+        listed, *_ = listed.split("\n\n")
+        pairs = re.findall(r"^  (\w+): (.+(?:\n {4}.*)*)", listed, re.MULTILINE)
+        return {name: " ".join(text.replace("`", "").split()) for name, text in pairs}
+
+    def make(self, setup: Setup, needs: Needs) -> Strategy:
+        """Return the strategy."""
+        return self.factory(setup, **self.given(needs))
+
+    def settings(self, needs: Needs) -> dict[str, Any]:
+        """Return the arguments of the strategy, defaults of the factory included, for reports.
+
+        Arrays, functions and None are left out.
+        """
+        _, *parameters = inspect.signature(self.factory).parameters.values()
+        every = {each.name: each.default for each in parameters} | self.given(needs)
+        return {name: value for name, value in every.items() if _is_plain(value)}
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return all(map(_is_plain, value))
+    return isinstance(value, bool | int | float | str)
+
+
+def why_not(method: Method, offers: frozenset[Demand]) -> str | None:
+    """Return why a method does not apply to these capabilities; None where it does."""
+    missing = [demand for demand in method.demands if demand not in offers]
+    return WHY_NOT[missing[0]] if missing else None
+
+
+def with_published(methods: Sequence[Method]) -> list[Method]:
+    """Return each method with a second row for its published hyper-parameter, if it has one."""
+    rows = []
+    for method in methods:
+        rows.append(method)
+        if method.published is not None and len(method.hyperparameters) > 1:
+            rows.append(
+                method._replace(
+                    name=f"{method.name}, published",
+                    hyperparameters=(method.published,),
+                    published=None,
+                )
+            )
+    return rows
