@@ -65,6 +65,11 @@ COMMANDS: dict[str, Command] = {
         "cl_metrics.paper:run",
         "cl_metrics.paper:options",
     ),
+    "paper rethinking-er": Command(
+        "Experience replay with tricks on split Fashion-MNIST, beside the published table.",
+        "rethinking_er.paper:run",
+        "rethinking_er.paper:options",
+    ),
     "paper iirc": Command(
         "IIRC: every class is learned coarse first, then fine (figures 3 to 6).",
         "iirc.paper:run",

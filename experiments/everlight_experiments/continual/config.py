@@ -7,7 +7,7 @@ A configuration is data x tasks x network x optimizer x protocol x memory x metr
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -21,6 +21,8 @@ Dtype = Literal["float32", "bfloat16"]
 Side = Annotated[int, Between(8, 512)]
 Criterion = Literal["final accuracy", "accuracy over all times (A)"]
 Pixels = Literal["channels", "unit"]
+Initialization = Literal["own", "xavier"]
+LossClasses = Literal["seen", "all"]
 FIVE_EPOCHS = Protocol(epochs=5, batch_size=16, select="last")
 NOT_TUNED = "Batch size and memory size were not tuned."
 FEATURES_CHOSEN = (
@@ -28,6 +30,15 @@ FEATURES_CHOSEN = (
     "ER-balanced on a validation seed of Tiny-ImageNet's first 100 classes. Epochs: among 2, 5 and "
     f"15, by the same accuracy. {NOT_TUNED}"
 )
+
+
+@dataclass(frozen=True)
+class MethodSettings:
+    """Settings of one method; None is the benchmark's."""
+
+    learning_rate: Rate | None = None
+    replay_batch_size: Count | None = None
+    weight_decay: Share | None = None
 
 
 @dataclass(frozen=True)
@@ -65,10 +76,17 @@ class Config:
     from the number of classes to a Flax module."""
     dropout: tuple[Share, ...] = ()
     """Dropout of --net small-cnn after both blocks and the dense layer."""
+    initialization: Initialization = "own"
+    """Initial weights: own are those of the network, xavier draws its kernels from the uniform
+    distribution of Glorot and Bengio."""
+    loss_classes: LossClasses = "seen"
+    """Classes in the loss: seen are those of the tasks so far, all are those of the whole head."""
     optimizer: str = "sgd:momentum=0.9"
     """Optimizer: any of optax by name, with arguments, as in adam:b1=0.8,b2=0.99."""
     learning_rate: Rate = 0.01
     """Learning rate of the optimizer."""
+    weight_decay: Share = 0.0
+    """Coefficient of the parameters that is added to every gradient."""
     features_learning_rate: Rate = 0.001
     """Learning rate of a linear head on --features, which replaces --learning-rate."""
     protocol: Annotated[Protocol, tyro.conf.arg(name="")] = FIVE_EPOCHS
@@ -90,6 +108,8 @@ class Config:
     """Metrics beside accuracy: accuracy by class, confusion."""
     criterion: Criterion = "final accuracy"
     """Value on the validation seeds that selects hyper-parameters."""
+    method_settings: tyro.conf.Suppress[Mapping[str, MethodSettings]] = field(default_factory=dict)
+    """Settings of methods that differ from the benchmark's."""
     grids: tyro.conf.Suppress[Mapping[str, tuple[float, ...]]] = field(default_factory=dict)
     """Grids of methods that differ from the table's."""
     chosen: tyro.conf.Suppress[str] = "Nothing was tuned."
@@ -97,6 +117,12 @@ class Config:
     with an option and a colon is left out where the user gives that option."""
     features_chosen: tyro.conf.Suppress[str] = FEATURES_CHOSEN
     """The same of a linear head on --features."""
+
+
+def config_of(config: Config, method: str) -> Config:
+    """Return the configuration with a method's own settings."""
+    own = config.method_settings.get(method, MethodSettings())
+    return replace(config, **{key: x for key, x in asdict(own).items() if x is not None})
 
 
 DIGITS = Config(

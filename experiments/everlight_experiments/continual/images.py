@@ -22,7 +22,7 @@ from everlight.continual import (
 )
 from everlight.continual.method import Demand, Method, Needs
 from everlight.metrics.accuracy_matrix import accuracy
-from everlight.models import Network, NetworkRequest
+from everlight.models import Network, NetworkRequest, with_xavier
 from everlight.scenarios import class_incremental_by_seed, validation_fractions, without_validation
 from everlight.trees import checksums_of
 from everlight_data.errors import DataError
@@ -35,7 +35,7 @@ from everlight_experiments.common.cells import counted
 from everlight_experiments.common.plots import plot_samples
 from everlight_experiments.common.report import Column, Figure, Section, Table
 from everlight_experiments.continual.benchmark import Benchmark, Benchmarks, RunData, Trained, Use
-from everlight_experiments.continual.config import Config
+from everlight_experiments.continual.config import Config, config_of
 from everlight_experiments.continual.metrics import MATRIX, PREDICTED, class_metrics
 from everlight_experiments.continual.parts import (
     TRUNK_SIDE,
@@ -154,11 +154,14 @@ def _bound(
 ) -> Benchmark:
     images, net, given = learned.images, learned.net, setting == "task-incremental"
     predicts, online = bool(config.metrics), setting == "online"
-    facts = facts_of(name, config, net, learned.checksums)
     protocol = config.protocol
     if online:
         protocol = Protocol(epochs=1, batch_size=config.online_batch, select="last")
     over_time = config.criterion != "final accuracy"
+
+    def facts_of_method(method: Method) -> dict[str, Any]:
+        facts = facts_of(name, config_of(config, method.name), net, learned.checksums)
+        return facts | ({"last_relu": False} if method.head == "cosine" else {})
 
     def keep(method: Method, result: SequenceResult) -> dict[str, Array]:
         accuracies = result.evaluation[0] if predicts else result.evaluation
@@ -176,7 +179,7 @@ def _bound(
         checksums=learned.checksums,
         capabilities=capabilities_of(net, given),
         metrics=class_metrics(config.metrics, images.class_names),
-        facts=lambda method: facts | ({"last_relu": False} if method.head == "cosine" else {}),
+        facts=facts_of_method,
         shared=lambda method: learned.stored,
         begin=beginning(config, net, given),
         protocol=lambda method: protocol,
@@ -204,14 +207,17 @@ def beginning(
       net: network of the configuration.
       task_given: whether the task identity is given, so that every task has its own head.
     """
-    found = optimizer(config.optimizer, config.learning_rate)
+    only_seen = config.loss_classes == "seen"
 
     def begin(method: Method, data: RunData) -> tuple[Setup, Needs]:
-        group = data.own.class_group
-        objective = softmax_objective(group, True)
+        own, group = config_of(config, method.name), data.own.class_group
+        found = optimizer(own.optimizer, own.learning_rate, own.weight_decay)
+        objective = softmax_objective(group, only_seen)
         if config.metrics:
             objective = with_predictions(objective, task_given)
         setup = flax_setup(net.make(method), data.shared, objective, found.transformation)
+        if config.initialization == "xavier":
+            setup = with_xavier(setup)
         return setup, Needs(
             number_of_tasks(config),
             net.classes,
@@ -219,7 +225,7 @@ def beginning(
             reach=found.implicit_rate,
             layers=net.layers if method.trains == "net" else (),
             class_group=group,
-            replay_batch_size=config.replay_batch_size,
+            replay_batch_size=own.replay_batch_size,
             buffer_size=config.buffer_size,
         )
 
@@ -236,7 +242,7 @@ def capabilities_of(net: Network, task_given: bool) -> frozenset[Demand]:
 def facts_of(name: str, config: Config, net: Network, checksums: tuple[int, ...]) -> dict[str, Any]:
     """Return what identifies the runs of a configuration."""
     apart = ("data", "test_data", "chosen", "criterion", "grids", "features")
-    apart += ("features_learning_rate", "features_chosen")
+    apart += ("features_learning_rate", "features_chosen", "method_settings")
     kept = {key: value for key, value in asdict(config).items() if key not in apart}
     # A run's own `order` is the seed of its sequence.
     kept["class_order"] = kept.pop("order")
@@ -250,7 +256,7 @@ def training_words(config: Config, net: Network, settings: tuple[str, ...]) -> s
         held = config.exemplars_per_class * net.classes
         each = f" ({config.exemplars_per_class} per class)"
     replay, protocol = config.replay_batch_size, config.protocol
-    found = optimizer(config.optimizer, config.learning_rate)
+    found = optimizer(config.optimizer, config.learning_rate, config.weight_decay)
     parts = [net.note, found.note + ", restarted at every task" * protocol.new_optimizer]
     if set(settings) - {"online"}:
         epochs = counted(protocol.epochs, "epoch")

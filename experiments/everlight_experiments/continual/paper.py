@@ -5,6 +5,7 @@ A paper declares presets, benchmarks, methods, published numbers, findings and s
 """
 
 import dataclasses
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,6 +41,9 @@ from everlight_experiments.continual.train import (
 @dataclasses.dataclass(frozen=True)
 class PaperOptions(RunSettings):
     """Options of a paper's command; `with_config` adds those of its configuration."""
+
+    check: bool = False
+    """Exit with status 1 if a number differs from the published one without a known cause."""
 
 
 class Experiment(NamedTuple):
@@ -119,6 +123,8 @@ class Paper(NamedTuple):
     """Changes to the first screen."""
     arrays: Callable[[Results], Mapping[str, np.ndarray]] = lambda results: {}
     """Arrays of results.npz beside those of the outcomes."""
+    unexplained: Callable[[Results], Sequence[str]] = lambda results: ()
+    """Differences from published numbers that have no known cause, a line each (`--check`)."""
 
 
 def paper_options(paper: Paper, arguments: Sequence[str]) -> type:
@@ -144,7 +150,11 @@ def run_paper(paper: Paper, options: PaperOptions) -> Path:
     folder = RunFolder("paper", paper.name, options, shared=True)
     results, summary, first, sections = paper_parts(paper, folder, options)
     title = paper.title(results.config)
-    return write_report(folder.path, title, summary, sections, first)
+    written = write_report(folder.path, title, summary, sections, first)
+    found = paper.unexplained(results) if options.check else ()
+    if found:
+        sys.exit("differences from published numbers without a known cause:\n" + "\n".join(found))
+    return written
 
 
 def paper_parts(

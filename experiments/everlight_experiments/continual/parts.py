@@ -14,6 +14,7 @@ from pathlib import Path
 import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jaxtyping import Bool
 
 from everlight.continual import Optimizer, StoredImages, named_optimizer
@@ -79,17 +80,27 @@ def feature_head(note: str, classes: int) -> Network:
     return Network(MLP(classes, ()), f"a linear head on {note}", classes=classes)
 
 
-def optimizer(text: str, learning_rate: float) -> Optimizer:
+def optimizer(text: str, learning_rate: float, weight_decay: float = 0) -> Optimizer:
     """Return the optimizer that `--optimizer` names.
+
+    Args:
+      text: name of an optax optimizer with its arguments.
+      learning_rate: of the optimizer.
+      weight_decay: coefficient of the parameters that is added to every gradient.
 
     Raises:
       DataError: optax has no such factory, or it does not take the arguments.
     """
     try:
-        return named_optimizer(text, learning_rate)
+        found = named_optimizer(text, learning_rate)
     except ValueError as error:
         form = "give a name of optax with arguments, as in sgd:momentum=0.9"
         raise DataError(f"--optimizer {text}: {error}; {form}") from error
+    if not weight_decay:
+        return found
+    decay = optax.add_decayed_weights(weight_decay)
+    note = f"{found.note} and weight decay {weight_decay:g}"
+    return found._replace(transformation=optax.chain(decay, found.transformation), note=note)
 
 
 def load_features(asked: str, images: ImageSet, runs: Path) -> Features:

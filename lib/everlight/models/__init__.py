@@ -46,6 +46,7 @@ from everlight.models.illuminant_training import (
     predict_chromaticity,
     predict_illuminant,
 )
+from everlight.models.initialization import with_xavier
 from everlight.models.joint_embedding import JointEmbedding
 from everlight.models.mlp import MLP
 from everlight.models.named import Network, NetworkRequest, named_network
@@ -126,4 +127,5 @@ __all__ = [
     "uninformative_interval",
     "unit",
     "with_weights",
+    "with_xavier",
 ]

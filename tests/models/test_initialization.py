@@ -1,0 +1,51 @@
+"""Xavier initialization against its closed form."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from everlight.continual import StoredImages, flax_setup, softmax_objective
+from everlight.models import MLP, PlainCNN, with_xavier
+
+IMAGES = StoredImages.of(np.zeros((1, 16, 16, 1), np.uint8), jnp.zeros(1), jnp.ones(1))
+
+
+def setup_of(net):
+    return flax_setup(net, IMAGES, softmax_objective(), optax.sgd(0.1))
+
+
+@pytest.mark.parametrize(
+    ("net", "count"),
+    [(MLP(10, (300, 200)), 3), (PlainCNN(10, (16, 32), 64), 4)],
+    ids=["dense", "convolutions"],
+)
+def test_kernels_are_uniform_within_the_bound_and_the_rest_stays(net, count):
+    """Uniform in ±a: mean 0 and variance a² / 3, within five standard errors."""
+    own, _ = setup_of(net).init(jax.random.key(0))
+    params, _ = with_xavier(setup_of(net)).init(jax.random.key(0))
+    kernels = 0
+    for (path, leaf), before in zip(
+        jax.tree_util.tree_leaves_with_path(params), jax.tree.leaves(own), strict=True
+    ):
+        if path[-1].key != "kernel":
+            np.testing.assert_array_equal(leaf, before)
+            continue
+        kernels += 1
+        *taps, inputs, outputs = leaf.shape
+        bound = np.sqrt(6 / ((inputs + outputs) * np.prod(taps)))
+        scaled = np.asarray(leaf, np.float64).ravel() / bound
+        assert np.abs(scaled).max() <= 1
+        assert abs(scaled.mean()) < 5 * np.sqrt(1 / 3 / scaled.size)
+        # The variance of x² is 1/5 − 1/9 for uniform x.
+        assert abs(np.mean(scaled**2) - 1 / 3) < 5 * np.sqrt(4 / 45 / scaled.size)
+    assert kernels == count
+
+
+def test_kernels_of_equal_shape_differ_and_a_key_gives_the_same_again():
+    setup = with_xavier(setup_of(MLP(10, (50, 50, 50))))
+    (first, _), (again, _) = setup.init(jax.random.key(3)), setup.init(jax.random.key(3))
+    jax.tree.map(np.testing.assert_array_equal, first, again)
+    kernels = [first[name]["kernel"] for name in ("hidden2", "hidden3")]
+    assert np.mean(kernels[0] == kernels[1]) < 0.01
