@@ -31,8 +31,14 @@ TEST = JAX_COMPILATION_CACHE_DIR=$(CURDIR)/build/test-programs \
 	XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false $$XLA_FLAGS" \
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
 
+# jaxtyping's import hook checks every annotated call, which makes the tests a third slower: here
+# for one call of each public function and one trace of each strategy, in `test-all` for everything.
+HOOK := --jaxtyping-packages=everlight,beartype.beartype
+HOOKED := tests/contracts/test_traced.py tests/contracts/test_arguments.py -k "traced or accepted"
+
 test: $(VENV)/ready      ## everything but the slow tests
 	$(TEST) tests
+	$(TEST) $(HOOK) $(HOOKED)
 
 # Some of every room, those that take little: about a minute.
 QUICK := tests/color/test_transforms.py tests/color/test_radiometry.py \
@@ -46,7 +52,7 @@ check: lint              ## lint and the quick tests, for every edit
 	$(TEST) $(QUICK)
 
 test-all: $(VENV)/ready  ## the slow tests too
-	$(BIN)/python -m pytest -n 2 --dist loadgroup tests
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(HOOK) tests
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .
