@@ -47,6 +47,7 @@ TINY = PaperConfig(
     Config(
         data="procedural",
         side=8,
+        net="mlp:16",
         per_class=(30, 2),
         protocol=Protocol(epochs=1, first_epochs=2, batch_size=32),
         exemplars_per_class=2,

@@ -8,6 +8,7 @@ import pytest
 from everlight_data.errors import DataError
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.run import run_benchmark
+from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.continual.config import DIGITS
 
 TINY = ("digits", "--epochs", "1", "--batch-size", "64", "--tasks", "2", "--methods", "ER")
@@ -47,14 +48,27 @@ REPEATED = {
 
 
 @pytest.mark.parametrize("name", REPEATED)
-def test_a_run_is_repeated_from_its_config_json(name, tmp_path):
-    folder, first = run(tmp_path, *REPEATED[name], "--seeds", "1")
+def test_config_json_holds_every_option_of_a_run(name, tmp_path):
+    words = [*REPEATED[name], "--seeds", "1", "--runs", str(tmp_path)]
+    options = options_of("run", words)
+    folder = RunFolder("run", name, options)
+    stored = str(folder.path / "config.json")
+    again = options_of("run", ["--config", stored, "--runs", str(tmp_path)])
+    assert again.config == options.config
+    assert (again.methods, again.setting, again.seed) == (
+        options.methods,
+        options.setting,
+        options.seed,
+    )
+    folder.remove_empty()
+
+
+def test_a_run_is_repeated_from_its_config_json(tmp_path):
+    folder, first = run(tmp_path, *REPEATED["digits"], "--seeds", "1")
     _, again = run(tmp_path, "--config", str(folder / "config.json"), "--tag", "again")
     assert first.keys() == again.keys()
     for key, value in first.items():
         np.testing.assert_array_equal(again[key], value)
-    if name != "digits":
-        return
     # A given value is not stated to have been selected.
     page = (folder / "report.html").read_text()
     assert "Given by the user: tasks, epochs, batch-size, buffer-size. The rest: " in page
