@@ -13,14 +13,12 @@ from jaxtyping import Int
 from everlight.continual.registry import METHODS
 from everlight.metrics.ranking import chance_hits, nearest_facts, rank_facts
 from everlight.metrics.ranking_groups import SPO_CASES, embedding_similarity, spo_overlap
-from everlight.models.random_hidden_units import regress_on_random_units
 from everlight.plots import plot_answers
 from everlight.scenarios.facts import split_statistics
 from everlight.scenarios.facts_splits import semantic_split
-from everlight_data.facts.divided import SPLITS, DividedFacts
+from everlight_data.facts.divided import NO_INPUT, SPLITS, DividedFacts
 from everlight_data.facts.pictured import PicturedFacts
 from everlight_data.facts.published_tables import OTHER_DATA, PRINTED, SIMILARITY, SPO_TOP5
-from everlight_data.facts.vrd import box_features
 from everlight_experiments.common.cells import dash, percent, spread
 from everlight_experiments.common.many_runs import DIVERGED_AT, NOWHERE
 from everlight_experiments.common.plots import new_canvas, save
@@ -38,14 +36,11 @@ from everlight_experiments.facts.benchmark import (
     FORWARD,
     FOUND,
     GENERALISED,
-    LAYOUT,
     LEAST,
-    NO_INPUT,
     OVER_TASKS,
     SPO,
     STANDARD,
     TOP,
-    facts_of,
     group_tests,
 )
 
@@ -84,19 +79,12 @@ def baselines_of(
       benchmarks: by split.
       draws: seeds.
     """
-    facts = facts_of(divided)
-    pieces, vectors = divided.pieces[divided.train.fact].T, divided.words.vectors
-    defined = list(pieces >= 0)
-    targets = [vectors[each[rows]] for each, rows in zip(pieces, defined, strict=True)]
+    facts = divided.label_space
     found: dict[str, dict[str, Mapping[str, np.ndarray]]] = {split: {} for split in benchmarks}
-    for name, features in _features(divided).items():
-        embedded = [
-            jnp.asarray(regress_on_random_units(*features, targets, defined, draw.order))
-            for draw in draws
-        ]
+    for name, every in divided.baseline_embeddings([draw.order for draw in draws]).items():
         for split, benchmark in benchmarks.items():
             runs = []
-            for draw, each in zip(draws, embedded, strict=True):
+            for draw, each in zip(draws, jnp.asarray(every), strict=True):
                 sequence = benchmark.sequence(METHODS["joint"], draw)
                 ranks = _ranked(each, jnp.asarray(divided.test.fact), facts, sequence.class_task)
                 arrays = {name: np.asarray(rank)[None] for name, rank in ranks._asdict().items()}
@@ -106,15 +94,6 @@ def baselines_of(
                 runs.append(Trained(arrays, sequence, draw, METHODS["joint"], tasks))
             found[split][name] = measured(benchmark.metrics, runs)
     return found
-
-
-def _features(divided: DividedFacts) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Return the features of each baseline; boxes are used where they are known."""
-    parts = divided.train, divided.test
-    nothing = tuple(np.zeros((len(part.fact), 0), np.float32) for part in parts)
-    if any(part.samples is None for part in parts):
-        return {NO_INPUT: nothing}
-    return {LAYOUT: tuple(box_features(part.samples) for part in parts), NO_INPUT: nothing}
 
 
 _ranked = jax.jit(rank_facts)
@@ -331,7 +310,7 @@ def _similarity_table(parts: Mapping[str, DividedFacts]) -> Table:
         for split in SPLITS:
             fact_task = divided.fact_task[split]
             tasks = int(fact_task.max()) + 1
-            cosines = embedding_similarity(facts_of(divided), jnp.asarray(fact_task), tasks)
+            cosines = embedding_similarity(divided.label_space, jnp.asarray(fact_task), tasks)
             matrices = np.asarray(cosines), spo_overlap(divided.pieces, fact_task, tasks)
             apart, column = ~np.eye(tasks, dtype=bool), f"{part}, {split}"
             means = [matrix.mean() for matrix in matrices]
