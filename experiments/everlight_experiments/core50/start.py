@@ -1,6 +1,7 @@
 """Networks of CORe50, the weights that all methods begin with, and their training."""
 
 import dataclasses
+import functools
 import zlib
 from collections.abc import Callable
 from functools import partial
@@ -100,6 +101,10 @@ class Beginning(NamedTuple):
     stored: StoredImages
     source: str
     """Source of the weights, for the report."""
+    features: Callable[[], FrozenFeatures] | None = None
+    """Features of every frame by the frozen convolutions; None where the frames are features."""
+    checksums: tuple[int, ...] = ()
+    """Checksums of features in the frames' place."""
 
     @property
     def fingerprint(self) -> int:
@@ -149,8 +154,13 @@ def begin_with(folder: RunFolder, config: Base, frames: Core50, seed: int) -> Be
     Raises:
       DataError: weights that are none of the network's; named.
     """
-    if config.net == "small":
-        return _pretrained(folder, config, frames, seed)
+    begin = _pretrained if config.net == "small" else _given_or_drawn
+    beginning = begin(folder, config, frames, seed)
+    features = functools.cache(lambda: trunk_features(beginning, config))
+    return beginning._replace(features=features)
+
+
+def _given_or_drawn(folder: RunFolder, config: Base, frames: Core50, seed: int) -> Beginning:
     layers = _drawn(config, seed)
     if config.weights is None:
         # Weights that are drawn are for inputs of deviation 1, given ones for Caffe's.

@@ -12,7 +12,7 @@ from sklearn.svm import LinearSVC
 from everlight.continual import SequenceResult
 from everlight.continual.registry import Method
 from everlight.metrics.frame_fusion import fused_accuracies
-from everlight.scenarios.core50 import OBJECTS, TEST_SESSIONS
+from everlight_data.images.core50_frames import LabelledFrames
 from everlight_data.images.core50_published import STATIC
 from everlight_experiments.common.plots import plot_curves
 from everlight_experiments.common.report import PAPER as PUBLISHED_GROUP
@@ -30,20 +30,14 @@ from everlight_experiments.continual.paper import (
 )
 from everlight_experiments.continual.report_tables import Measure, table_of
 from everlight_experiments.continual.train import Job
-from everlight_experiments.core50.benchmark import (
-    ACCURACY,
-    Material,
-    Start,
-    core50_benchmark,
-    load_material,
-)
+from everlight_experiments.core50.benchmark import ACCURACY, core50_benchmark, load_material
 from everlight_experiments.core50.config import CITATION, FIXED, published_name, published_net
 from everlight_experiments.core50.start import (
+    Beginning,
     Course,
     begin_with,
     check_net,
     net_note,
-    trunk_features,
 )
 from everlight_experiments.core50_static.config import STATIC_PRESETS, StaticConfig
 
@@ -70,17 +64,15 @@ def experiment(config: StaticConfig, folder: RunFolder, options: PaperOptions) -
     materials = {level: load_material(config, level, options.seed) for level in config.levels}
     frames = next(iter(materials.values())).frames
     beginning = begin_with(folder, config, frames, options.seed)
-    features = trunk_features(beginning, config)
-    start = Start(beginning, lambda: features)
     benchmarks = {
-        f"{level}, {name}": _benchmark(config, name, material, options.seed, start)
+        f"{level}, {name}": _benchmark(config, name, material, options.seed, beginning)
         for level, material in materials.items()
         for name in (SCRATCH, TUNING)
     }
     parts = {column: column.partition(", ")[0] for column in benchmarks}
     jobs = [Job(column, FIXED["naive"], 1) for column in benchmarks]
     facts = {"beginning": beginning.fingerprint, "frames": len(frames.images)}
-    values = np.asarray(features.values)
+    values = np.asarray(beginning.features().values)
     svm = {level: _svm(folder, each, values, facts) for level, each in materials.items()}
     return Experiment(benchmarks, jobs, parts, data=(svm, order_remark(config, values.shape[1])))
 
@@ -106,7 +98,7 @@ def arrays(results: Results) -> dict[str, np.ndarray]:
 
 
 def _benchmark(
-    config: StaticConfig, name: str, material: Material, seed: int, start: Start
+    config: StaticConfig, name: str, material: LabelledFrames, seed: int, start: Beginning
 ) -> Benchmark:
     """Return the benchmark of one batch of all frames, whose runs keep confidences."""
     scratch = name == SCRATCH
@@ -115,21 +107,20 @@ def _benchmark(
     course = Course(name, "static", lambda method: length, 1.0, not scratch, rate)
     benchmark = core50_benchmark(config, course, material, seed, start)
     evaluate = evaluation_of(benchmark, FIXED["naive"], seed)
-    tested = np.isin(material.frames.session, TEST_SESSIONS)
-    labels, recording = material.labels[tested], recordings(material)[tested]
     windows = windows_of(material)
+    tested = material.labels[material.tested], material.test_recordings, windows
 
     def keep(method: Method, result: SequenceResult) -> dict[str, Any]:
         confidence = jax.nn.softmax(evaluate(result)())
         return {**benchmark.keep(method, result), "confidences": confidence}
 
     def fused(run: Trained) -> Float[np.ndarray, "windows"]:
-        return fused_accuracies(run.arrays["confidences"], labels, recording, windows)
+        return fused_accuracies(run.arrays["confidences"], *tested)
 
     metric = Metric(FUSION, fused, (tuple(map(str, windows)),))
     return benchmark._replace(
         draws="initial network",
-        training=_training(config, start.beginning.source),
+        training=_training(config, start.source),
         keep=keep,
         metrics=(*benchmark.metrics[:2], metric),
     )
@@ -146,20 +137,14 @@ def _training(config: StaticConfig, source: str) -> str:
     )
 
 
-def recordings(material: Material) -> Int[np.ndarray, "n"]:
-    """Return the number of each frame's recording, an object in a session."""
-    return material.frames.session * OBJECTS + material.frames.object
-
-
-def windows_of(material: Material) -> tuple[int, ...]:
+def windows_of(material: LabelledFrames) -> tuple[int, ...]:
     """Return the numbers of fused frames that the test recordings reach."""
-    tested = np.isin(material.frames.session, TEST_SESSIONS)
-    longest = np.bincount(recordings(material)[tested]).max()
+    longest = np.bincount(material.test_recordings).max()
     return tuple(window for window in WINDOWS if window <= longest)
 
 
 def _svm(
-    folder: RunFolder, material: Material, features: Float[np.ndarray, "n f"], facts: dict
+    folder: RunFolder, material: LabelledFrames, features: Float[np.ndarray, "n f"], facts: dict
 ) -> dict[str, np.ndarray]:
     """Return the SVM's accuracies, kept in the run's folder: by fused frames and by sessions."""
     name = f"svm-{material.level}"
@@ -168,10 +153,9 @@ def _svm(
     if found is not None:
         return found
     labels, session = material.labels, material.frames.session
-    tested = np.isin(session, TEST_SESSIONS)
+    tested, fused = material.tested, (material.test_recordings, windows_of(material))
     confidence = svm_confidence(features, labels, tested)
-    recording = recordings(material)[tested]
-    found = {FUSION: fused_accuracies(confidence, labels[tested], recording, windows_of(material))}
+    found = {FUSION: fused_accuracies(confidence, labels[tested], *fused)}
     sessions = []
     for count in LEARNED:
         later = session >= count
