@@ -30,8 +30,6 @@ from everlight.continual.registry import Demand, Method, Needs
 from everlight.metrics.multilabel import LabelScores, sequence_label_scores
 from everlight.models import Network, NetworkRequest
 from everlight.models.augmentation import crop_and_flip
-from everlight.scenarios.iirc import Setting, iirc
-from everlight.scenarios.shapes import same_shapes
 from everlight.trees import checksums_of
 from everlight_data.errors import DataError
 from everlight_data.images.as_inputs import Channels, channels, store_images, stream
@@ -173,23 +171,10 @@ def network_of(config: Config, classes: int) -> Network:
 
 def sequences_of(data: IIRCData, validation: bool) -> Sequences:
     """Return the sequence of every method and draw, all of one shape per method."""
-    images, metadata = data
-
-    @functools.cache
-    def made(setting: Setting) -> tuple[list[TaskSequence], list[TaskSequence]]:
-        names, hierarchy = images.class_names, metadata.hierarchy
-        given = images.train_labels, images.test_labels, names, hierarchy
-        every = [
-            iirc(*given, order, setting, metadata.valid_fraction)
-            for order in metadata.configurations
-        ]
-        tests = [each.sequence for each in every]
-        held = [each.post_task for each in every] if validation else []
-        found = same_shapes([*tests, *held])
-        return found[: len(tests)], found[len(tests) :]
+    made = functools.cache(data.sequences)
 
     def sequence(method: Method, draw: Draw) -> TaskSequence:
-        tests, held = made(method.setting)
+        tests, held = made(method.setting, validation)
         return held[-1 - draw.number] if draw.use == "validation" else tests[draw.number]
 
     return sequence
