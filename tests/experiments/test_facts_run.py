@@ -10,6 +10,14 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from everlight.continual import Protocol
+from everlight.metrics.fact_scores import (
+    BACKWARD,
+    DROP,
+    FEW_SHOT,
+    GENERALISED,
+    OVER_TASKS,
+    STANDARD,
+)
 from everlight_data.errors import DataError
 from everlight_data.facts.divided import (
     Size,
@@ -20,20 +28,13 @@ from everlight_data.facts.divided import (
     spaced_examples,
 )
 from everlight_data.facts.published import open_photographs, read_published
+from everlight_data.facts.published_claims import CLAIMS
 from everlight_data.facts.published_tables import PRINTED
 from everlight_data.facts.splits import read_images, write_split
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.common.configs import with_config
 from everlight_experiments.continual.paper import PaperOptions
-from everlight_experiments.facts.benchmark import (
-    BACKWARD,
-    DROP,
-    FEW_SHOT,
-    GENERALISED,
-    OVER_TASKS,
-    STANDARD,
-)
 from everlight_experiments.facts.config import (
     PAPER_PRESETS,
     Data,
@@ -42,7 +43,7 @@ from everlight_experiments.facts.config import (
     PaperScale,
     Scale,
 )
-from everlight_experiments.facts.paper import CLAIMS, findings, options, run
+from everlight_experiments.facts.paper import findings, options, run
 
 LAST = Protocol(epochs=1, batch_size=32, select="last")
 MID = PaperScale(Scale(24, 2, (10, 5), LAST), ("MAS", "joint"), seeds=1, hyperparameters=1)

@@ -37,6 +37,8 @@ HELD_OUT = 10
 """One training scene of this many selects hyper-parameters, with all its facts."""
 
 
+SINGLE_LINKAGE = 1_000
+"""Number of facts up to which the paper's linkage is computed too."""
 LAYOUT, NO_INPUT = "layout only", "no input"
 """Names of the baselines without pixels."""
 
@@ -111,6 +113,11 @@ class DividedFacts(NamedTuple):
     def held_out(self) -> Bool[np.ndarray, "n"]:
         """Training examples that select hyper-parameters: whole scenes with all their facts."""
         return self.train.scene % HELD_OUT == HELD_OUT - 1
+
+    @property
+    def tasks(self) -> int:
+        """Number of tasks of either division."""
+        return int(self.fact_task["random"].max()) + 1
 
     @property
     def label_space(self) -> Facts:
@@ -290,3 +297,25 @@ def part_images(
     if photographs is None:
         return render_facts(shown, side)
     return read_images(photographs, [part.links[row] for row in rows], side, squares(shown))
+
+
+def division_notes(parts: Mapping[str, DividedFacts]) -> list[str]:
+    """Return how facts were divided, and the sizes that the paper's linkage would give.
+
+    Args:
+      parts: facts by the name of the benchmark.
+    """
+    order = "Tasks are learned in the order of their numbers."
+    if any(divided.semantic is None for divided in parts.values()):
+        return [f"Both splits are those of the files that were given. {order}"]
+    notes = [
+        "The semantic split is that of Ward's linkage on the embeddings; the random one is the "
+        f"most balanced of a hundred. {order}"
+    ]
+    for part, divided in parts.items():
+        if len(divided.facts) <= SINGLE_LINKAGE:
+            vectors = divided.words.vectors
+            single = semantic_split(divided.pieces, vectors, divided.tasks, "single")
+            sizes = ", ".join(f"{size:,}" for size in np.bincount(single.fact_task))
+            notes.append(f"{part}: the paper's single linkage would give tasks of {sizes} facts.")
+    return notes

@@ -52,10 +52,9 @@ class PicturedFacts(NamedTuple):
     def sizes(self) -> str:
         """Return the numbers of facts, tasks and examples in words."""
         divided = self.divided
-        tasks = int(divided.fact_task["random"].max()) + 1
         return (
-            f"{len(divided.facts):,} facts in {tasks} tasks, {len(divided.train.fact):,} training "
-            f"and {len(divided.test.fact):,} test examples"
+            f"{len(divided.facts):,} facts in {divided.tasks} tasks, {len(divided.train.fact):,} "
+            f"training and {len(divided.test.fact):,} test examples"
         )
 
 
@@ -71,6 +70,25 @@ class FactSource(NamedTuple):
     """The authors' folder of splits, instead of a data set."""
     memory_limit: int = 2_000_000_000
     """Bytes of decoded photographs held in memory while those of `splits` are read."""
+
+    @property
+    def title(self) -> str:
+        """Return facts and images in a few words."""
+        name = f"the splits in {self.splits.name}" if self.splits else self.data
+        kind = "rendered images" if self.photographs is None else "photographs"
+        return f"{name}, {kind}"
+
+    @property
+    def pixels(self) -> str:
+        """Return where the images come from, for reports."""
+        if self.splits is not None:
+            return "centres of the photographs"
+        if self.photographs is not None:
+            return "squares around annotated boxes, taken from the photographs"
+        return (
+            "rendered from the annotated boxes, no photographs: a category is an outline, a "
+            "texture and a palette, so no number here is about natural images"
+        )
 
 
 def pictured_facts(source: FactSource, side: int, seed: int) -> Callable[[Size], PicturedFacts]:

@@ -6,9 +6,10 @@ from functools import partial
 import numpy as np
 from jaxtyping import Bool, Float
 
-from everlight_data.images.core50_published import CURVES
+from everlight.plots import plot_rejection
+from everlight_data.images.core50_published import published_curves
 from everlight_experiments.common.cells import percent
-from everlight_experiments.common.plots import COLORS, new_canvas, save
+from everlight_experiments.common.plots import new_canvas, save
 from everlight_experiments.common.report import PAPER as PUBLISHED_GROUP
 from everlight_experiments.common.report import Column, Figure, Section, Table
 from everlight_experiments.common.run_folder import RunFolder
@@ -32,7 +33,6 @@ from everlight_experiments.continual.train import Job
 from everlight_experiments.core50.benchmark import (
     AREA,
     ROC,
-    ROC_POINTS,
     TRUNK_OPERATIONS,
     batch_benchmarks,
     length_of,
@@ -57,14 +57,9 @@ MOST_COLUMNS = 10
 def published(results: Results) -> Published:
     """Return the published curves of the run's scenarios, which are of objects."""
     config: PaperConfig = results.config
-    curves: dict[str, dict[str, list[float]]] = {}
-    if config.level == "object":
-        by_scenario = CURVES[published_net(config.benchmark.net)]
-        for scenario in config.scenarios:
-            found = {name: [x / 100 for x in each] for name, each in by_scenario[scenario].items()}
-            # The published curves of CWR are of the authors' code.
-            also = {"CWR as coded": found["CWR"]} if "CWR" in found else {}
-            curves[scenario] = {**found, **also}
+    scenarios = config.scenarios if config.level == "object" else ()
+    net = published_net(config.benchmark.net)
+    curves = {scenario: published_curves(net, scenario) for scenario in scenarios}
     return Published(published_name(config.benchmark), curves)
 
 
@@ -73,11 +68,7 @@ def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) ->
     check_methods(config.methods, FIXED)
     parts = config.benchmark, config.level, config.scenarios, options.seed, options.runs
     benchmarks = {
-        scenario: each._replace(
-            prepare=lambda folder, each=each: with_evaluation_seconds(
-                each.opened(folder), options.seed
-            )
-        )
+        scenario: with_evaluation_seconds(each, options.seed)
         for scenario, each in batch_benchmarks(*parts).items()
     }
     fewer = dict(zip(SCENARIOS, config.cumulative_orders, strict=True))
@@ -293,15 +284,11 @@ def _rejection(results: Results) -> list[Section]:
         canvas, axes = new_canvas(len(moments), 3.6, 3.9)
         canvas.set_layout_engine("compressed")
         for axis, moment in zip(axes, moments, strict=True):
-            axis.plot([0, 1], [0, 1], color="#999999", linestyle=":")
-            for number, (name, outcome) in enumerate(by_name.items()):
-                curve = outcome.metrics[ROC][:, moment].mean(axis=0)
-                look = {"color": COLORS[number % len(COLORS)], "ls": "--" if number > 7 else "-"}
-                axis.plot(ROC_POINTS, curve, label=name, **look)
-            title = f"{scenario}, after batch {1 + moment}"
-            axis.set(title=title, xlabel="unknown samples accepted", xlim=(0, 1), ylim=(0, 1))
-            axis.set_aspect("equal")
-        axes[0].set_ylabel("known samples accepted")
+            curves = {name: each.metrics[ROC][:, moment] for name, each in by_name.items()}
+            plot_rejection({name: each.mean(axis=0) for name, each in curves.items()}, axis)
+            axis.set_title(f"{scenario}, after batch {1 + moment}")
+        for axis in axes[1:]:
+            axis.set_ylabel("")
         axes[-1].legend(loc="lower right")
         caption = (
             "A sample is rejected if its highest class probability is below a threshold (option "

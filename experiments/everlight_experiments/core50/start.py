@@ -24,11 +24,10 @@ from everlight.models.caffe_nets import (
     MidCaffeNet,
     MidVGG,
     scale_layers,
-    with_weights,
 )
 from everlight.models.small_cnn import SmallCNN
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.images.caffe_weights import load_caffe_weights
+from everlight_data.images.caffe_weights import given_layers
 from everlight_data.images.core50 import Core50
 from everlight_data.images.core50_frames import load_release
 from everlight_data.procedural.core50 import WORLD, load_procedural_core50
@@ -169,11 +168,7 @@ def _given_or_drawn(folder: RunFolder, config: Base, frames: Core50, seed: int) 
             "drawn at random: no weights were given, so nothing is learnt before the first batch"
         )
     else:
-        arrays, deviation = load_caffe_weights(config.weights), 1.0
-        try:
-            layers = with_weights(layers, arrays)
-        except ValueError as error:
-            raise DataError(f"{config.weights}: {error}; the head is always drawn") from error
+        layers, deviation = given_layers(config.weights, layers), 1.0
         name = config.weights.name
         source = f"given by the user, {name}; layers that it does not name are drawn"
     # Blue first, as Caffe reads images.

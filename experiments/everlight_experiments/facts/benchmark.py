@@ -29,7 +29,19 @@ from everlight.continual.engine.tasks import initial_evaluation
 from everlight.continual.objectives.embedding import RanksAndNearest, with_nearest_facts
 from everlight.continual.registry import METHODS, Method, Needs
 from everlight.continual.strategies.expert_gate import block_means
-from everlight.metrics.fact_scores import FactGroups, FactScores, fact_scores, group_facts
+from everlight.metrics.fact_scores import (
+    BACKWARD,
+    DROP,
+    FEW_SHOT,
+    FORWARD,
+    GENERALISED,
+    OVER_TASKS,
+    STANDARD,
+    FactGroups,
+    FactScores,
+    fact_scores,
+    group_facts,
+)
 from everlight.metrics.ranking import Facts, Means, Ranks
 from everlight.metrics.ranking_groups import SPO_CASES
 from everlight.models.joint_embedding import JointEmbedding
@@ -77,12 +89,7 @@ EDGES = (0, 1, 2, 6, 11, 21, 51, 101, 100_000)
 BINS = ("0", "1", "2–5", "6–10", "11–20", "21–50", "51–100", "101+")
 LEAST = (15, 50)
 """Training examples that a part must have in the cases of SPO generalisation."""
-STANDARD, GENERALISED, DROP = "standard Top-5", "generalised Top-5", "drop"
-OVER_TASKS, BY_COUNT = "{} over tasks", "{} by training examples"
-BACKWARD, FORWARD = "backward transfer (GEM)", "forward transfer (GEM)"
-FOUND = "nearest facts"
-FEW_SHOT = "few-shot Top-5"
-SPO = "SPO generalisation"
+BY_COUNT, FOUND, SPO = "{} by training examples", "nearest facts", "SPO generalisation"
 
 
 def group_tests(divided: DividedFacts) -> FactGroups:

@@ -21,6 +21,7 @@ from everlight.continual import Protocol
 from everlight.continual.registry import METHODS, Method, with_published
 from everlight_data.facts.divided import DataSet, Size, WordFile
 from everlight_data.facts.pictured import FactSource
+from everlight_data.facts.published_tables import TABLES
 from everlight_experiments.common.settings import Bytes, Count, Preset, Rate
 from everlight_experiments.continual.benchmark import VALIDATION_SEED
 from everlight_experiments.continual.config import Dtype, Side
@@ -29,8 +30,6 @@ GRIDS: Mapping[str, tuple[float, ...]] = {
     "IMM mode": (1e-4, 1e-3, 1e-2, 1e-1),
     "MAS": (0.1, 1, 10, 100, 1000),
 }
-TABLES = ("ExpertGate", "finetune", "IMM mode", "SI", "MAS", "joint")
-"""Methods of the paper's tables."""
 # With EWC and IMM's mean beside the paper's, and the values that SI's and MAS's papers recommend.
 PAPER_METHODS: dict[str, Method] = {
     row.name: row

@@ -15,6 +15,11 @@ from everlight.metrics.accuracy_matrix import gem_backward_transfer, gem_forward
 from everlight.metrics.ranking import Means, Ranks, TopK, mean_hits, top_k
 from everlight.metrics.ranking_groups import accuracy_by_count, few_shot, spo_generalisation
 
+STANDARD, GENERALISED, DROP = "standard Top-5", "generalised Top-5", "drop"
+FEW_SHOT, BACKWARD, FORWARD = "few-shot Top-5", "backward transfer (GEM)", "forward transfer (GEM)"
+OVER_TASKS = "{} over tasks"
+"""Names of scores in results and reports; a mean over tasks has that of its score in it."""
+
 
 class FactGroups(NamedTuple):
     """Groups of test samples by what was trained on; the same for all strategies."""
