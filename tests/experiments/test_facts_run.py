@@ -27,6 +27,7 @@ from everlight_data.facts.divided import (
     part_images,
     spaced_examples,
 )
+from everlight_data.facts.pictured import FactSource
 from everlight_data.facts.published import open_photographs, read_published
 from everlight_data.facts.published_claims import CLAIMS
 from everlight_data.facts.published_tables import PRINTED
@@ -37,7 +38,6 @@ from everlight_experiments.common.configs import with_config
 from everlight_experiments.continual.paper import PaperOptions
 from everlight_experiments.facts.config import (
     PAPER_PRESETS,
-    Data,
     Network,
     PaperConfig,
     PaperScale,
@@ -49,7 +49,7 @@ LAST = Protocol(epochs=1, batch_size=32, select="last")
 MID = PaperScale(Scale(24, 2, (10, 5), LAST), ("MAS", "joint"), seeds=1, hyperparameters=1)
 OF_EIGHT = replace(MID, scale=Scale(None, 8, (10, 5), LAST))
 TINY = PaperConfig(
-    Data("procedural", scenes=(200, 40)),
+    FactSource("procedural", scenes=(200, 40)),
     Network(8, (2,), 2, 4),
     {"mid-scale": MID},
     chosen="not chosen",

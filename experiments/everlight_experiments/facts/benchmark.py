@@ -166,7 +166,7 @@ def facts_benchmarks(request: Request) -> Benchmarks:
       DataError: data or options that cannot be used.
     """
     config, seed = request.config, request.seed
-    pictured = pictured_facts(config.data.source, config.network.side, seed)
+    pictured = pictured_facts(config.data, config.network.side, seed)
     found, features = pictured(config.scale.size), None
     if config.features is not None:
         if isinstance(found.images, JpegStore):

@@ -114,7 +114,7 @@ def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) ->
     Raises:
       DataError: data, methods or options that cannot be used.
     """
-    load = pictured_facts(config.data.source, config.network.side, options.seed)
+    load = pictured_facts(config.data, config.network.side, options.seed)
     parts, benchmarks, jobs, units = {}, {}, [], {}
     tasks = {name: each.scale.tasks for name, each in config.scales.items()}
     splits = config.data.splits
@@ -149,7 +149,7 @@ def middle_values(benchmark: Benchmark, method: Method, count: int) -> Method:
 
 def summary(results: Results) -> list[tuple[str, str]]:
     """Return what the images and word vectors are."""
-    source, parts = results.config.data.source, results.experiment.data
+    source, parts = results.config.data, results.experiment.data
     vectors = vectors_note([each.learned.divided.words for each in parts.values()])
     side = results.config.network.side
     seeds = ", ".join(f"{part}: {each.seeds}" for part, each in parts.items())
@@ -184,7 +184,7 @@ def sections(results: Results) -> list[Section]:
 PAPER = Paper(
     "facts",
     CITATION,
-    lambda config: f"Lifelong fact learning: {config.data.source.title}",
+    lambda config: f"Lifelong fact learning: {config.data.title}",
     PAPER_PRESETS,
     experiment,
     sections,
