@@ -158,6 +158,18 @@ def test_a_training_class_with_too_few_images_is_told(root, tiny_zip, monkeypatc
         prepare(root, "tiny-imagenet", tiny_zip)
 
 
+def test_the_release_is_prepared_where_the_runs_look(real_data, tmp_path, monkeypatch, capsys):
+    release = real_data("core50_sample/core50_128x128_sample.zip")
+    monkeypatch.setenv("EVERLIGHT_DATA", str(tmp_path))
+    words = ["data", "prepare", "core50", str(release), "--partial"]
+    cli.main(words)
+    assert "90 of 164,866 frames, 44 objects in 9 sessions" in capsys.readouterr().out
+    assert load_core50(partial=True).images.shape == (90, 128, 128, 3)
+    monkeypatch.delenv("EVERLIGHT_DATA")
+    with pytest.raises(SystemExit, match=r"EVERLIGHT_DATA is not set.* in <folder>/core50"):
+        cli.main(words)
+
+
 def test_core50_is_prepared_by_the_same_command(root, tmp_path, capsys):
     for frame in range(3):
         path = tmp_path / "release" / "s3" / "o7" / f"C_03_07_{frame:03}.png"

@@ -14,7 +14,7 @@ import pytest
 from everlight.continual import StoredImages
 from everlight_data.errors import DataError
 from everlight_data.images import core50_frames
-from everlight_data.images.core50 import CATEGORIES, OBJECTS, Core50, load_core50
+from everlight_data.images.core50 import CATEGORIES, OBJECTS, Core50
 from everlight_data.images.core50_published import CURVES
 from everlight_data.images.image_set import ImageSet
 from everlight_experiments.commands.options import RunOptions
@@ -43,7 +43,6 @@ from everlight_experiments.core50.start import (
 )
 from everlight_experiments.core50_static.config import StaticConfig
 from everlight_experiments.core50_static.paper import run_static
-from everlight_experiments.data import PrepareSettings, prepare
 
 SMALLEST = {
     "side": 8,
@@ -188,7 +187,8 @@ def test_the_static_benchmark_has_both_nets_the_svm_and_fusion(tmp_path, colors)
     assert TINY.chosen in page
     assert "2 frames fused, %" in page
     with np.load(report.parent / "results.npz") as results:
-        assert set(results) == {
+        accuracies = {name for name in results if name.startswith("category/")}
+        assert accuracies == {
             f"category/{name}"
             for name in ("from scratch", "frozen + SVM", "fine-tuning", "sessions")
         }
@@ -246,18 +246,6 @@ def test_a_run_on_an_incomplete_release_is_asked_for_and_needs_every_recording(
     whole[(frames.session == 3) & (frames.object == 17)] = False
     with pytest.raises(DataError, match=r"no frame in 1 of 550 recordings, .* s4/o18"):
         begun(True)
-
-
-def test_the_release_is_prepared_where_the_runs_look(real_data, tmp_path, monkeypatch, capsys):
-    release = real_data("core50_sample/core50_128x128_sample.zip")
-    monkeypatch.setenv("EVERLIGHT_DATA", str(tmp_path))
-    settings = PrepareSettings("core50", release, partial=True)
-    prepare(settings)
-    assert "90 of 164,866 frames, 44 objects in 9 sessions" in capsys.readouterr().out
-    assert load_core50(partial=True).images.shape == (90, 128, 128, 3)
-    monkeypatch.delenv("EVERLIGHT_DATA")
-    with pytest.raises(DataError, match=r"EVERLIGHT_DATA is not set.* in <folder>/core50"):
-        prepare(settings)
 
 
 def test_weights_are_asked_for_before_the_frames(tmp_path):

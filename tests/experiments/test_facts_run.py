@@ -10,6 +10,14 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from everlight.continual import Protocol
+from everlight.metrics.fact_scores import (
+    BACKWARD,
+    DROP,
+    FEW_SHOT,
+    GENERALISED,
+    OVER_TASKS,
+    STANDARD,
+)
 from everlight_data.errors import DataError
 from everlight_data.facts.divided import (
     Size,
@@ -19,36 +27,29 @@ from everlight_data.facts.divided import (
     part_images,
     spaced_examples,
 )
+from everlight_data.facts.pictured import FactSource
 from everlight_data.facts.published import open_photographs, read_published
+from everlight_data.facts.published_claims import CLAIMS
 from everlight_data.facts.published_tables import PRINTED
 from everlight_data.facts.splits import read_images, write_split
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.common.configs import with_config
 from everlight_experiments.continual.paper import PaperOptions
-from everlight_experiments.facts.benchmark import (
-    BACKWARD,
-    DROP,
-    FEW_SHOT,
-    GENERALISED,
-    OVER_TASKS,
-    STANDARD,
-)
 from everlight_experiments.facts.config import (
     PAPER_PRESETS,
-    Data,
     Network,
     PaperConfig,
     PaperScale,
     Scale,
 )
-from everlight_experiments.facts.paper import CLAIMS, findings, options, run
+from everlight_experiments.facts.paper import findings, options, run
 
 LAST = Protocol(epochs=1, batch_size=32, select="last")
 MID = PaperScale(Scale(24, 2, (10, 5), LAST), ("MAS", "joint"), seeds=1, hyperparameters=1)
 OF_EIGHT = replace(MID, scale=Scale(None, 8, (10, 5), LAST))
 TINY = PaperConfig(
-    Data("procedural", scenes=(200, 40)),
+    FactSource("procedural", scenes=(200, 40)),
     Network(8, (2,), 2, 4),
     {"mid-scale": MID},
     chosen="not chosen",

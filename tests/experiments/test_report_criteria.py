@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from everlight.metrics.cl_score import CRITERIA, WEIGHTINGS, cl_score, cl_stability
-from everlight_experiments.cl_metrics.paper import CRITERIA as THEIRS
-from everlight_experiments.cl_metrics.paper import PAPER_CRITERIA, PRINTED
+from everlight_data.images.icifar_published import COLUMNS as THEIRS
+from everlight_data.images.icifar_published import CRITERIA as PAPER_CRITERIA
+from everlight_data.images.icifar_published import PRINTED
 from everlight_experiments.common.cells import spread
 from everlight_experiments.common.report import PAPER, _told
 from everlight_experiments.continual.report_criteria import (

@@ -1,6 +1,7 @@
 """Multi-label metrics by hand, against loops over sets in float64, and against PyTorch."""
 
 import inspect
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,7 @@ from everlight.metrics.multilabel import (
     class_types,
     confusion_matrix,
     sample_scores,
+    sequence_label_scores,
     task_score_matrix,
     task_scores,
 )
@@ -269,6 +271,30 @@ def test_confusion_of_the_truth_is_the_share_of_each_subclass_in_its_superclass(
     found = compiled_confusion(labels, labels, jnp.arange(4))
     np.testing.assert_array_equal(found[:3], [[1, 0.75, 0.25, 0], [1, 1, 0, 0], [1, 0, 1, 0]])
     assert np.all(np.isnan(found[3]))
+
+
+def test_a_sequence_has_the_scores_of_its_parts():
+    predicted, labels, member = map(jnp.asarray, world(4))
+    introduced = jnp.asarray(np.arange(TASKS)[:, None] == CLASS_TASK)
+    found = sequence_label_scores(
+        predicted, labels, member, introduced, jnp.asarray(SUPERCLASS), batch_size=16
+    )
+    seen, last = jnp.asarray(SEEN), (predicted[-1], labels)
+    task = jnp.asarray(TASKS - 1)
+    for ours, part in (
+        (found.means, compiled_matrix(predicted, labels, member, seen)),
+        (found.batch_recall, compiled_recall(*last, member, seen[-1], task, 16).union),
+        (
+            found.by_class_type,
+            class_type_scores(*last, seen[-1], class_types(jnp.asarray(SUPERCLASS))),
+        ),
+        (found.confusion, compiled_confusion(*last, jnp.arange(CLASSES))),
+    ):
+        jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-6), ours, part)
+    for number, tested in enumerate(np.cumsum(member, axis=0) > 0):
+        true = (labels & SEEN[number])[tested].sum(axis=1).mean()
+        means = predicted[number][tested].sum(axis=1).mean(), true
+        np.testing.assert_allclose(found.counts[number], means, rtol=1e-6)
 
 
 def test_against_pytorch():

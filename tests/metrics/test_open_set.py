@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from everlight.metrics.open_set import (
     maximum_softmax_probability,
+    open_set_scores,
+    open_set_scores_over_time,
     partial_test_accuracy,
     rejection_curve,
     roc_area,
@@ -84,3 +86,13 @@ def test_confidence_is_the_greatest_probability(rng):
     expected = (powers / powers.sum(axis=1, keepdims=True)).max(axis=1)
     result = maximum_softmax_probability(jnp.asarray(scores, jnp.float32))
     np.testing.assert_allclose(result, expected, rtol=1e-5)
+
+
+def test_scores_over_time_are_those_of_every_task():
+    rows = [np.stack(each) for each in zip(*(made(seed, 4)[:3] for seed in range(3)), strict=True)]
+    mask, points = jnp.arange(PADDED) < SIZE, jnp.linspace(0, 1, 5)
+    found = open_set_scores_over_time(*map(jnp.asarray, rows), mask, points)
+    for task in range(3):
+        alone = open_set_scores(*(jnp.asarray(row[task]) for row in rows), mask, points)
+        for ours, part in zip(found, alone, strict=True):
+            np.testing.assert_allclose(ours[task], part, rtol=1e-6)

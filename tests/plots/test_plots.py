@@ -41,6 +41,7 @@ DRAWN = {
     plots.plot_criteria: {"EWC": PERFECT},
     plots.plot_error_curves: {"Net": np.ones((2, 5))},
     plots.plot_chromaticity: {"Sun": np.ones((2, 3))},
+    plots.plot_rejection: {"Net": np.linspace(0, 1, 5) ** 0.5},
 }
 
 

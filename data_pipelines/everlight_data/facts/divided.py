@@ -7,14 +7,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Int, UInt8
+from jaxtyping import Bool, Float, Int, UInt8
 
-from everlight.scenarios.facts import Examples
+from everlight.continual import TaskSequence
+from everlight.metrics.ranking import Facts
+from everlight.models.random_hidden_units import regress_on_random_units
+from everlight.scenarios.facts import Examples, fact_sequence
 from everlight.scenarios.facts_splits import SemanticSplit, random_split, semantic_split
 from everlight_data.facts.render import procedural_facts, render_facts
 from everlight_data.facts.splits import Fact, read_images
-from everlight_data.facts.vrd import BoxedFacts, BoxedSamples, load_vrd, squares
+from everlight_data.facts.vrd import BoxedFacts, BoxedSamples, box_features, load_vrd, squares
 from everlight_data.facts.word_vectors import (
     WordVectors,
     default_word_vectors,
@@ -31,6 +35,12 @@ VRD_VECTORS = "vrd_spo_facts/vrd_word_embeddings.npz"
 VRD_SOURCE = "word2vec's GoogleNews vectors of Visual Relationship Detection's words"
 HELD_OUT = 10
 """One training scene of this many selects hyper-parameters, with all its facts."""
+
+
+SINGLE_LINKAGE = 1_000
+"""Number of facts up to which the paper's linkage is computed too."""
+LAYOUT, NO_INPUT = "layout only", "no input"
+"""Names of the baselines without pixels."""
 
 
 class Size(NamedTuple):
@@ -103,6 +113,60 @@ class DividedFacts(NamedTuple):
     def held_out(self) -> Bool[np.ndarray, "n"]:
         """Training examples that select hyper-parameters: whole scenes with all their facts."""
         return self.train.scene % HELD_OUT == HELD_OUT - 1
+
+    @property
+    def tasks(self) -> int:
+        """Number of tasks of either division."""
+        return int(self.fact_task["random"].max()) + 1
+
+    @property
+    def label_space(self) -> Facts:
+        """Pieces of all facts and word vectors, on the device."""
+        return Facts(jnp.asarray(self.pieces), jnp.asarray(self.words.vectors))
+
+    def sequence(self, split: Split, held_out: bool = False) -> TaskSequence:
+        """Return the tasks of a division.
+
+        Args:
+          split: random or semantic.
+          held_out: True tests on training scenes that are then not trained on. The order of the
+            tasks is the same: if another task came last, forgetting could be selected.
+        """
+        train, tested = self.train_examples, self.test_examples
+        if held_out:
+            rows = self.held_out
+            train, tested = (Examples(*(part[kept] for part in train)) for kept in (~rows, rows))
+        nothing = Examples(np.zeros(0, int), np.zeros(0, int))
+        return fact_sequence(self.fact_task[split], train, nothing, tested)
+
+    def baseline_features(self) -> dict[str, tuple[Float[np.ndarray, "n f"], ...]]:
+        """Return the inputs of baselines without pixels by name, for training and test examples.
+
+        `LAYOUT` has the boxes, where they are known; `NO_INPUT` has nothing.
+        """
+        parts = self.train, self.test
+        nothing = tuple(np.zeros((len(part.fact), 0), np.float32) for part in parts)
+        if any(part.samples is None for part in parts):
+            return {NO_INPUT: nothing}
+        return {LAYOUT: tuple(box_features(part.samples) for part in parts), NO_INPUT: nothing}
+
+    def baseline_embeddings(self, seeds: Sequence[int]) -> dict[str, Float[np.ndarray, "s m 3 d"]]:
+        """Return the baselines' embeddings of the test examples by name and seed.
+
+        They learn all facts at once, by `regress_on_random_units`.
+
+        Args:
+          seeds: random seeds of the hidden units.
+        """
+        pieces, vectors = self.pieces[self.train.fact].T, self.words.vectors
+        defined = list(pieces >= 0)
+        targets = [vectors[each[rows]] for each, rows in zip(pieces, defined, strict=True)]
+        return {
+            name: np.stack(
+                [regress_on_random_units(*each, targets, defined, seed) for seed in seeds]
+            )
+            for name, each in self.baseline_features().items()
+        }
 
 
 @loaded_once
@@ -233,3 +297,25 @@ def part_images(
     if photographs is None:
         return render_facts(shown, side)
     return read_images(photographs, [part.links[row] for row in rows], side, squares(shown))
+
+
+def division_notes(parts: Mapping[str, DividedFacts]) -> list[str]:
+    """Return how facts were divided, and the sizes that the paper's linkage would give.
+
+    Args:
+      parts: facts by the name of the benchmark.
+    """
+    order = "Tasks are learned in the order of their numbers."
+    if any(divided.semantic is None for divided in parts.values()):
+        return [f"Both splits are those of the files that were given. {order}"]
+    notes = [
+        "The semantic split is that of Ward's linkage on the embeddings; the random one is the "
+        f"most balanced of a hundred. {order}"
+    ]
+    for part, divided in parts.items():
+        if len(divided.facts) <= SINGLE_LINKAGE:
+            vectors = divided.words.vectors
+            single = semantic_split(divided.pieces, vectors, divided.tasks, "single")
+            sizes = ", ".join(f"{size:,}" for size in np.bincount(single.fact_task))
+            notes.append(f"{part}: the paper's single linkage would give tasks of {sizes} facts.")
+    return notes

@@ -31,9 +31,23 @@ def split_folders(splits: Path, tasks: int) -> dict[Split, Path]:
     return {split: splits / f"{tasks}tasks_{split}" for split in SPLITS}
 
 
-def are_published(splits: Path, tasks: int) -> bool:
-    """Return whether both divisions into a number of tasks exist."""
-    return all(folder.is_dir() for folder in split_folders(splits, tasks).values())
+def published_scales(splits: Path, tasks: Mapping[str, int]) -> list[str]:
+    """Return the benchmarks of the paper of which both divisions exist.
+
+    Args:
+      splits: the authors' folder.
+      tasks: number of tasks by benchmark.
+
+    Raises:
+      MissingDataError: there is none.
+    """
+    folders = {name: split_folders(splits, count).values() for name, count in tasks.items()}
+    found = [name for name, both in folders.items() if all(each.is_dir() for each in both)]
+    if not found:
+        name, both = next(iter(folders.items()))
+        needed = " and ".join(map(str, both))
+        raise MissingDataError(f"{needed}: {name} needs both, and the others' are missing too")
+    return found
 
 
 def read_published(splits: Path, size: Size, words: WordFile) -> DividedFacts:

@@ -6,6 +6,8 @@ They are of 6DS (mid-scale) and Sherlock (large-scale), which are not public.
 from collections.abc import Mapping
 
 OTHER_DATA = "6DS and Sherlock, other data"
+TABLES = ("ExpertGate", "finetune", "IMM mode", "SI", "MAS", "joint")
+"""Methods of the paper's tables."""
 PRINTED: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     "mid-scale, random": {
         "ExpertGate": (64.88, 43.69),

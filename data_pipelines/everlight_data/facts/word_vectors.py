@@ -35,7 +35,7 @@ MAX_LINE_BYTES = 1_000_000
 """Limit on the bytes of a line of text."""
 MAX_DIMENSIONS = 10_000
 MAX_NAMED = 20
-"""Limit on the unknown words that a message names."""
+"""Limit on the unknown words that a message or a note names."""
 
 
 class WordVectors(NamedTuple):
@@ -209,3 +209,19 @@ def _checked(dimension: int) -> int:
     if not 1 <= dimension <= MAX_DIMENSIONS:
         raise ValueError(f"vectors of {dimension} numbers")
     return dimension
+
+
+def vectors_note(words: Sequence[WordVectors]) -> str:
+    """Return the source of the vectors and the words without one, for reports.
+
+    Args:
+      words: word vectors of one source.
+    """
+    unknown = sorted({word for each in words for word in each.unknown})
+    if not unknown:
+        return words[0].source
+    more = ", ..." if len(unknown) > MAX_NAMED else ""
+    return (
+        f"{words[0].source}; {len(unknown)} words without one count as zeros: "
+        f"{', '.join(unknown[:MAX_NAMED])}{more}"
+    )

@@ -3,7 +3,9 @@
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import PyTree
 
+from everlight.models.caffe_nets import with_weights
 from everlight_data.arrays import read_npz
 from everlight_data.errors import DataError
 
@@ -32,3 +34,20 @@ def load_caffe_weights(path: Path) -> dict[str, np.ndarray]:
         if array.dtype.kind not in "fiu" or not np.all(np.isfinite(array)):
             raise DataError(f"{path}: {name} is {array.dtype}, or not finite; give finite numbers.")
     return {name: array.astype(np.float32) for name, array in arrays.items()}
+
+
+def given_layers(path: Path, layers: PyTree) -> PyTree:
+    """Return a network's layers with those that a file names in their place.
+
+    Args:
+      path: an .npz of numeric arrays.
+      layers: the network's layers without its head, as `flax` names them.
+
+    Raises:
+      MissingDataError, DataError: as `load_caffe_weights`, or the network has no such layer.
+    """
+    arrays = load_caffe_weights(path)
+    try:
+        return with_weights(layers, arrays)
+    except ValueError as error:
+        raise DataError(f"{path}: {error}; the head is always drawn") from error

@@ -1,13 +1,17 @@
-"""Frames of the prepared release, of every recording, with fewer test frames on request."""
+"""Frames of every recording with the classes of a level, and fewer test frames on request."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 
-from everlight.scenarios.core50 import TEST_SESSIONS
+from everlight.continual import TaskSequence
+from everlight.scenarios.core50 import OBJECTS, TEST_SESSIONS, Level, Scenario, core50
+from everlight.trees import checksums_of
 from everlight_data.errors import DataError
-from everlight_data.images.core50 import Core50, load_core50
+from everlight_data.images.core50 import Core50, category_of, load_core50
 from everlight_data.images.core50_release import count_frames
 
 
@@ -60,3 +64,71 @@ def thinned(frames: Core50, sessions: Sequence[int], count: int | None) -> Int[n
     rank = np.arange(len(recording)) - np.concatenate([[0], np.cumsum(sizes)[:-1]])[place]
     chosen = (rank + 1) * count // sizes[place] > rank * count // sizes[place]
     return np.flatnonzero(chosen | ~np.isin(frames.session, sessions) | (sizes[place] < count))
+
+
+VALIDATION_SESSIONS = (0, 1, 3, 4, 7, 8), (5, 10)
+"""Training and test sessions of sequences for validation; all are training sessions."""
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledFrames:
+    """Frames with the classes of a level."""
+
+    frames: Core50
+    level: Level
+    test_frames: int | None = None
+    """Largest number of test frames per recording, to which the test sessions were thinned."""
+
+    @cached_property
+    def labels(self) -> Int[np.ndarray, "n"]:
+        """Class of each frame."""
+        objects = self.frames.object
+        return objects if self.level == "object" else category_of(objects)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the classes."""
+        frames = self.frames
+        return tuple(frames.object_names if self.level == "object" else frames.category_names)
+
+    @cached_property
+    def tested(self) -> Bool[np.ndarray, "n"]:
+        """True for the frames of the test set."""
+        return np.isin(self.frames.session, TEST_SESSIONS)
+
+    @property
+    def test_recordings(self) -> Int[np.ndarray, "m"]:
+        """Number of each test frame's recording, an object in a session."""
+        return (self.frames.session * OBJECTS + self.frames.object)[self.tested]
+
+    @cached_property
+    def checksums(self) -> tuple[int, ...]:
+        """Checksums of images, training labels and test labels."""
+        labels, tested = self.labels, self.tested
+        return checksums_of(self.frames.images, labels[~tested], labels[tested])
+
+    @property
+    def note(self) -> str:
+        """Return classes and numbers of frames in words, for reports."""
+        tested, thin, side = self.tested, self.test_frames, self.frames.images.shape[1]
+        recorded = "" if thin is None else f", at most {thin} per recording"
+        return (
+            f"{self.frames.name}, {side}×{side} pixels, {len(self.names)} classes "
+            f"({self.level} level), {np.count_nonzero(~tested):,} training frames, "
+            f"{np.count_nonzero(tested):,} test frames of sessions 3, 7 and 10{recorded}"
+        )
+
+    def sequence(self, scenario: Scenario, run: int, validation: bool = False) -> TaskSequence:
+        """Return a published order of a scenario's batches.
+
+        Args:
+          scenario: NI, NC, NIC or static.
+          run: number of the order, 0 to 9.
+          validation: whether training sessions that are left out, thinned as the test set is, take
+            its place.
+        """
+        objects, sessions = self.frames.object, self.frames.session
+        if not validation:
+            return core50(objects, sessions, scenario, run, self.level)
+        kept = thinned(self.frames, VALIDATION_SESSIONS[1], self.test_frames)
+        return core50(objects, sessions, scenario, run, self.level, *VALIDATION_SESSIONS, kept)

@@ -97,6 +97,21 @@ CURVES: Mapping[str, Mapping[str, Mapping[str, tuple[float, ...]]]] = {
 They are averages of the authors' result tables (CC BY 4.0), of all runs but, where there are ten,
 of the first nine.
 """
+
+
+def published_curves(net: str, scenario: str) -> dict[str, list[float]]:
+    """Return the accuracies after every batch as fractions, by method.
+
+    The published curves of CWR are of the authors' code, so that they stand for both of its forms.
+
+    Args:
+      net: Mid-CaffeNet or Mid-VGG.
+      scenario: NI, NC or NIC.
+    """
+    found = {name: [x / 100 for x in each] for name, each in CURVES[net][scenario].items()}
+    return found | ({"CWR as coded": found["CWR"]} if "CWR" in found else {})
+
+
 STATIC = {
     "Mid-CaffeNet": {
         "from scratch": {"object": 37.82, "category": 48.93},

@@ -8,7 +8,9 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 from jaxtyping import Int
 
-from everlight.scenarios.iirc import TaskConfiguration
+from everlight.continual import TaskSequence
+from everlight.scenarios.iirc import Setting, TaskConfiguration, iirc
+from everlight.scenarios.shapes import same_shapes
 from everlight_data.images.cifar100 import IIRC_CHANNELS, load_cifar100
 from everlight_data.images.iirc_metadata import (
     Metadata,
@@ -56,6 +58,32 @@ class IIRCData(NamedTuple):
             f"classes without one; {each} training images per class, {fraction:.0%} of them "
             "in-task validation and as many left out"
         )
+
+    @property
+    def groups(self) -> dict[str, tuple[str, ...]]:
+        """Return the subclasses of every superclass, then the classes without one."""
+        hierarchy = {name: tuple(members) for name, members in self.metadata.hierarchy.items()}
+        grouped = set(chain.from_iterable(hierarchy.values()))
+        single = tuple(name for name in self.images.class_names if name not in grouped)
+        return {**hierarchy, "without superclass": single}
+
+    def sequences(
+        self, setting: Setting, validation: bool = True
+    ) -> tuple[list[TaskSequence], list[TaskSequence]]:
+        """Return the tasks of every configuration, all of one shape.
+
+        The first list is tested on the test set, the second on post-task validation.
+
+        Args:
+          setting: labels of the training samples: see `everlight.scenarios.iirc.iirc`.
+          validation: False leaves the second list empty.
+        """
+        images, (hierarchy, configurations, fraction) = self.images, self.metadata
+        given = images.train_labels, images.test_labels, images.class_names, hierarchy
+        every = [iirc(*given, order, setting, fraction) for order in configurations]
+        held = [each.post_task for each in every] if validation else []
+        padded = same_shapes([*(each.sequence for each in every), *held])
+        return padded[: len(every)], padded[len(every) :]
 
     def order(self, configuration: int) -> tuple[str, ...]:
         """Return the names of all classes of a task configuration in order of introduction."""

@@ -6,9 +6,8 @@ task identity is right by chance on later tasks.
 
 from functools import partial
 
-from everlight.metrics import CRITERIA as OURS
-from everlight.metrics import WEIGHTINGS
 from everlight.plots import plot_criteria
+from everlight_data.images.icifar_published import COLUMNS, CRITERIA, PRINTED
 from everlight_experiments.cl_metrics.config import PAPER_METHODS, PAPER_PRESETS, PaperConfig
 from everlight_experiments.common.plots import new_canvas, save
 from everlight_experiments.common.report import Figure, Section
@@ -29,42 +28,6 @@ CITATION = (
     "Díaz-Rodríguez et al. 2018, "
     '"Don\'t forget, there is more than forgetting: new metrics for Continual Learning"'
 )
-CRITERIA = ("A", "REM", "BWT+", "FWT", "MS", "SSS", "CE")
-PAPER_CRITERIA = {
-    "Naive": (0.3825, 0.6664, 0.0000, 0.1000, 1.0000, 1.0000, 0.4492),
-    "Cumulative": (0.7225, 1.0000, 0.0673, 0.1000, 1.0000, 0.5500, 0.1496),
-    "EWC": (0.5940, 0.9821, 0.0000, 0.1000, 0.4000, 1.0000, 0.3495),
-    "LwF": (0.5278, 0.9667, 0.0000, 0.1000, 1.0000, 1.0000, 0.4429),
-    "SI": (0.5795, 0.9620, 0.0000, 0.1000, 0.4000, 1.0000, 0.3613),
-}
-PAPER_SCORES = {
-    "Naive": {"W1": 0.5140, "W2": 0.5529, "W3": 0.5312},
-    "Cumulative": {"W1": 0.5128, "W2": 0.6223, "W3": 0.5373},
-    "EWC": {"W1": 0.4894, "W2": 0.6449, "W3": 0.5816},
-    "LwF": {"W1": 0.5768, "W2": 0.6554, "W3": 0.6030},
-    "SI": {"W1": 0.4861, "W2": 0.6372, "W3": 0.5772},
-}
-PAPER_STABILITIES = {
-    "Naive": {"W1": 0.9986, "W2": 0.9969, "W3": 0.9973},
-    "Cumulative": {"W1": 0.9979, "W2": 0.9976, "W3": 0.9964},
-    "EWC": {"W1": 0.9972, "W2": 0.9976, "W3": 0.9940},
-    "LwF": {"W1": 0.9986, "W2": 0.9990, "W3": 0.9972},
-    "SI": {"W1": 0.9970, "W2": 0.9945, "W3": 0.9927},
-}
-"""The deviations that they are made of are not printed; those of EWC, LwF and SI are of no
-deviations at all (tests/reference)."""
-PRINTED = {
-    name: (
-        *(dict(zip(CRITERIA, row, strict=True))[criterion] for criterion in OURS),
-        *(
-            printed[name][weights]
-            for printed in (PAPER_SCORES, PAPER_STABILITIES)
-            for weights in WEIGHTINGS
-        ),
-    )
-    for name, row in PAPER_CRITERIA.items()
-}
-"""All of them, in the order of the report's table."""
 
 
 def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) -> Experiment:
@@ -100,9 +63,9 @@ def polar_plots(results: Results) -> list[Section]:
         }
         for setting, by_name in outcomes.items()
     }
-    known = [name for name in outcomes["task-incremental"] if name in PAPER_CRITERIA]
+    known = [name for name in outcomes["task-incremental"] if name in CRITERIA]
     panels["the paper's"] = {
-        name: dict(zip(CRITERIA, PAPER_CRITERIA[name], strict=True)) for name in known
+        name: dict(zip(COLUMNS, CRITERIA[name], strict=True)) for name in known
     }
     caption = (
         "The seven criteria of every strategy, 0 at the centre and 1 at the rim; the CL score is "

@@ -20,6 +20,11 @@ EVALUATION_SECONDS = "evaluation seconds"
 
 def with_evaluation_seconds(benchmark: Benchmark, seed: int) -> Benchmark:
     """Return the benchmark whose runs keep the seconds of an evaluation too."""
+    if benchmark.prepare is not None:
+        prepare = benchmark.prepare
+        return benchmark._replace(
+            prepare=lambda folder: with_evaluation_seconds(prepare(folder), seed)
+        )
     programs = functools.cache(lambda method: evaluation_of(benchmark, method, seed))
 
     def keep(method: Method, result: SequenceResult) -> dict[str, Any]:

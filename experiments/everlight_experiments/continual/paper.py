@@ -119,8 +119,9 @@ class Paper(NamedTuple):
     published: Callable[[Results], Published] = lambda results: NOTHING_PUBLISHED
     rule: str | None = None
     """Selection rule; None is the common one, on one validation seed."""
-    first: Callable[[FirstScreen, Results], FirstScreen] = lambda first, results: first
-    """Changes to the first screen."""
+    first: Callable[[Results], FirstScreen] | None = None
+    """First screen of a report that has the paper's own sections alone; None is the general
+    report."""
     arrays: Callable[[Results], Mapping[str, np.ndarray]] = lambda results: {}
     """Arrays of results.npz beside those of the outcomes."""
     unexplained: Callable[[Results], Sequence[str]] = lambda results: ()
@@ -170,13 +171,12 @@ def paper_parts(
     seeds = max(job.seeds for job in experiment.jobs)
     save_outcomes(folder, opened, options.seed, seeds, outcomes, paper.arrays(results))
     shown = {name: opened[name] for name in experiment.shown}
-    first, sections = report_sections(
-        folder.path,
-        shown,
-        {name: outcomes[name] for name in shown},
-        experiment.rows,
-        paper.published(results),
-    )
+    if paper.first is None:
+        by_column = {name: outcomes[name] for name in shown}
+        general = shown, by_column, experiment.rows, paper.published(results)
+        first, sections = report_sections(folder.path, *general)
+    else:
+        first, sections = paper.first(results), []
     benchmark = next(iter(shown.values()))
     rule = 1 if paper.rule is None else paper.rule
     summary = [
@@ -184,8 +184,7 @@ def paper_parts(
         *report_summary(benchmark, options.seed, seeds, rule, folder.duration()),
         *paper.summary(results),
     ]
-    own = paper.sections(results)
-    return results, summary, paper.first(first, results), [*own, *sections]
+    return results, summary, first, [*paper.sections(results), *sections]
 
 
 def findings_section(

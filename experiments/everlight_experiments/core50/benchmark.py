@@ -2,30 +2,35 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float
 
-from everlight.continual import Samples, SequenceResult, Setup, StoredImages, TaskSequence
+from everlight.continual import SequenceResult, Setup, StoredImages, TaskSequence
 from everlight.continual.method import Method, Needs
-from everlight.metrics.open_set import OpenSet, open_set_scores
-from everlight.scenarios.core50 import RUNS, TEST_SESSIONS, Level, core50
+from everlight.metrics.open_set import OpenSet, open_set_scores_over_time
+from everlight.scenarios.core50 import RUNS, Level
 from everlight.trees import checksums_of
 from everlight_data.errors import DataError
-from everlight_data.images.core50 import Core50, category_of
-from everlight_data.images.core50_frames import thin_test, thinned
+from everlight_data.images.core50_frames import LabelledFrames, thin_test
 from everlight_data.images.image_set import ImageSet
 from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.continual.benchmark import Benchmark, Metric, RunData, Trained, Use
+from everlight_experiments.continual.benchmark import (
+    Benchmark,
+    Metric,
+    RunData,
+    Trained,
+    Use,
+    once_per_run,
+)
 from everlight_experiments.continual.outcome import BY_TASK
 from everlight_experiments.continual.parts import load_features, stored_features
-from everlight_experiments.continual.pretraining import FrozenFeatures
 from everlight_experiments.core50.config import GRIDS, Base, Config, Length, Scenario
 from everlight_experiments.core50.start import (
     MOMENTUM,
@@ -39,11 +44,8 @@ from everlight_experiments.core50.start import (
     load_frames,
     net_note,
     protocol_of,
-    trunk_features,
 )
 
-VALIDATION_SESSIONS = (0, 1, 3, 4, 7, 8), (5, 10)
-"""Training and test sessions of the validation seeds; all are training sessions."""
 IDENTIFYING = (
     *("frames", "test_frames", "side", "net", "pretraining", "channels", "hidden", "dense_rate"),
     *("batch_size", "dtype", "gain", "replay_batch_size"),
@@ -66,21 +68,18 @@ def accuracy_by_task(run: Trained) -> Float[np.ndarray, "t t"]:
         return run.arrays["class_accuracy"] @ brought.T / brought.sum(axis=1)
 
 
+@once_per_run
 def open_set(run: Trained) -> OpenSet:
     """Return the paper's two other ways to test (section 5.2): options 1 and 3."""
     sequence = run.sequence
     seen = jnp.cumsum(sequence.tasks.classes, axis=0) > 0
     known = seen[:, sequence.test.labels[:, 0]]
     confidence, correct = (jnp.asarray(run.arrays[name]) for name in ("confidence", "correct"))
-    return _open_sets((confidence, correct, known), sequence.test.mask)
-
-
-@jax.jit
-def _open_sets(rows: tuple[Array, Array, Array], mask: Array) -> OpenSet:
     points = jnp.asarray(ROC_POINTS, jnp.float32)
-    return jax.lax.map(lambda row: open_set_scores(*row, mask, points), rows)
+    return _open_sets(confidence, correct, known, sequence.test.mask, points)
 
 
+_open_sets = jax.jit(open_set_scores_over_time)
 METRICS = (
     Metric(ACCURACY, lambda run: run.arrays["accuracy"], ("time",)),
     Metric(BY_TASK.format(ACCURACY), accuracy_by_task, ("time", "task")),
@@ -101,26 +100,6 @@ METRICS = (
     ),
     Metric(TRUNK_OPERATIONS, lambda run: run.arrays["trunk_operations"], (), False),
 )
-
-
-class Material(NamedTuple):
-    """Frames with the classes of a level."""
-
-    frames: Core50
-    labels: Int[np.ndarray, "n"]
-    names: tuple[str, ...]
-    level: Level
-    checksums: tuple[int, ...]
-
-
-class Start(NamedTuple):
-    """Weights that methods begin with, and features of the frozen trunk."""
-
-    beginning: Beginning
-    features: Callable[[], FrozenFeatures] | None
-    """None where the frames themselves are features."""
-    checksums: tuple[int, ...] = ()
-    """Checksums of features in the frames' place."""
 
 
 def core50_benchmarks(scenario: Scenario, request: Any) -> dict[str, Benchmark]:
@@ -155,7 +134,7 @@ def batch_benchmarks(
     """
     check_net(config)
     material = load_material(config, level, seed)
-    start = functools.cache(partial(_start, config, material.frames, seed, runs))
+    start = functools.cache(partial(_start, config, material, seed, runs))
     found = {}
     for scenario in scenarios:
         # The gain makes up for a first batch of more classes, which NI has not.
@@ -167,26 +146,23 @@ def batch_benchmarks(
     return found
 
 
-def load_material(config: Base, level: Level, seed: int) -> Material:
+def load_material(config: Base, level: Level, seed: int) -> LabelledFrames:
     """Return the frames of a configuration, with a thinned test set, and their classes."""
     frames = thin_test(load_frames(config, seed), config.test_frames)
-    by_object = level == "object"
-    labels = frames.object if by_object else category_of(frames.object)
-    names = frames.object_names if by_object else frames.category_names
-    tested = np.isin(frames.session, TEST_SESSIONS)
-    checksums = checksums_of(frames.images, labels[~tested], labels[tested])
-    return Material(frames, labels, tuple(names), level, checksums)
+    return LabelledFrames(frames, level, config.test_frames)
 
 
-def _start(config: Config, frames: Core50, seed: int, runs: Path, folder: RunFolder) -> Start:
+def _start(
+    config: Config, material: LabelledFrames, seed: int, runs: Path, folder: RunFolder
+) -> Beginning:
+    frames = material.frames
     if config.features is None:
-        beginning = begin_with(folder, config, frames, seed)
-        return Start(beginning, functools.cache(lambda: trunk_features(beginning, config)))
+        return begin_with(folder, config, frames, seed)
     images = ImageSet("", frames.images, frames.object, frames.object[:0], frames.object_names)
     found = load_features(config.features, images, runs)
-    stored = stored_features(found, ~np.isin(frames.session, TEST_SESSIONS))
+    stored = stored_features(found, ~material.tested)
     checksums = checksums_of(np.asarray(stored.pieces))
-    return Start(Beginning({}, stored, f"on {found.note}"), None, checksums)
+    return Beginning({}, stored, f"on {found.note}", checksums=checksums)
 
 
 def length_of(config: Config, scenario: Scenario, method: Method) -> Length:
@@ -197,7 +173,11 @@ def length_of(config: Config, scenario: Scenario, method: Method) -> Length:
 
 
 def core50_benchmark(
-    config: Base, course: Course, material: Material, seed: int, start: Start | None = None
+    config: Base,
+    course: Course,
+    material: LabelledFrames,
+    seed: int,
+    start: Beginning | None = None,
 ) -> Benchmark:
     """Return a benchmark; a draw is a published order of the batches.
 
@@ -208,15 +188,14 @@ def core50_benchmark(
       seed: of the run.
       start: without it nothing can be trained.
     """
-    frames, level, scenario = material.frames, material.level, course.scenario
-    classes = len(material.names)
+    classes, checksums = len(material.names), material.checksums
     on_features = start is not None and start.features is None
 
     @functools.cache
     def ordered(use: Use, number: int) -> TaskSequence:
         if use == "validation":
-            return _validating(frames, scenario, RUNS - 1 - number, level, config.test_frames)
-        return core50(frames.object, frames.session, scenario, number, level)
+            return material.sequence(course.scenario, RUNS - 1 - number, True)
+        return material.sequence(course.scenario, number)
 
     def begin(method: Method, data: RunData) -> tuple[Setup, Needs]:
         tasks = ordered("evaluation", 0).tasks.id.shape[0]
@@ -226,9 +205,9 @@ def core50_benchmark(
         every = dataclasses.asdict(config)
         return {
             "seed": seed,
-            "level": level,
-            "beginning": start.beginning.fingerprint if course.pretrained else None,
-            "data": [*material.checksums, *start.checksums],
+            "level": material.level,
+            "beginning": start.fingerprint if course.pretrained else None,
+            "data": [*checksums, *start.checksums],
             "length": dataclasses.asdict(course.length(method)),
             **{name: every[name] for name in IDENTIFYING if every.get(name) is not None},
         }
@@ -239,8 +218,8 @@ def core50_benchmark(
         if method.trains == "head" and not on_features:
             values = start.features().values
             return Shared(StoredImages.of(values, jnp.float32(0), jnp.float32(1)), {}, *rates)
-        layers = start.beginning.layers if course.pretrained else {}
-        return Shared(start.beginning.stored, layers, *rates)
+        layers = start.layers if course.pretrained else {}
+        return Shared(start.stored, layers, *rates)
 
     def keep(method: Method, result: SequenceResult) -> dict[str, Any]:
         on_trunk = method.trains == "head" and not on_features
@@ -250,13 +229,13 @@ def core50_benchmark(
     return Benchmark(
         name="core50",
         setting=course.setting,
-        note=_note(config, material),
+        note=material.note,
         draws="published order of batches",
         training=_training(config, start),
         chosen=config.chosen,
-        checksums=(*material.checksums, *(start.checksums if start else ())),
+        checksums=(*checksums, *(start.checksums if start else ())),
         capabilities=frozenset(
-            ("class scores", "one label", *(("own classes",) if scenario == "NC" else ()))
+            ("class scores", "one label", *(("own classes",) if course.scenario == "NC" else ()))
         ),
         metrics=METRICS,
         facts=facts,
@@ -273,24 +252,13 @@ def core50_benchmark(
     )
 
 
-def _note(config: Base, material: Material) -> str:
-    tested = np.isin(material.frames.session, TEST_SESSIONS)
-    thin = config.test_frames
-    recorded = "" if thin is None else f", at most {thin} per recording"
-    return (
-        f"{material.frames.name}, {config.side}×{config.side} pixels, {len(material.names)} "
-        f"classes ({material.level} level), {np.count_nonzero(~tested):,} training frames, "
-        f"{np.count_nonzero(tested):,} test frames of sessions 3, 7 and 10{recorded}"
-    )
-
-
-def _training(config: Base, start: Start | None) -> str:
+def _training(config: Base, start: Beginning | None) -> str:
     net, weights = net_note(config), ""
     if start is not None and start.features is None:
-        net, weights = "a linear head", start.beginning.source
+        net, weights = "a linear head", start.source
     elif start is not None:
         weights = (
-            f"every method begins with weights {start.beginning.source}; CWR and methods of "
+            f"every method begins with weights {start.source}; CWR and methods of "
             "counting work on the frozen trunk's features"
         )
     return (
@@ -299,20 +267,3 @@ def _training(config: Base, start: Start | None) -> str:
         f"network at {config.dense_rate:g} times the learning rate, biases at twice their layer's; "
         f"{weights}"
     )
-
-
-def _validating(
-    frames: Core50, scenario: str, run: int, level: Level, test_frames: int | None
-) -> TaskSequence:
-    """Return an order that no evaluation seed has, tested on training sessions left out."""
-    place = thinned(frames, VALIDATION_SESSIONS[1], test_frames)
-    objects, sessions = frames.object[place], frames.session[place]
-    found = core50(objects, sessions, scenario, run, level, *VALIDATION_SESSIONS)
-
-    def in_frames(samples: Samples) -> Samples:
-        return samples._replace(index=jnp.asarray(place)[samples.index])
-
-    tasks = found.tasks._replace(
-        train=in_frames(found.tasks.train), valid=in_frames(found.tasks.valid)
-    )
-    return found._replace(tasks=tasks, test=in_frames(found.test))

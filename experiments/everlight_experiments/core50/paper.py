@@ -6,9 +6,10 @@ from functools import partial
 import numpy as np
 from jaxtyping import Bool, Float
 
-from everlight_data.images.core50_published import CURVES
+from everlight.plots import plot_rejection
+from everlight_data.images.core50_published import published_curves
 from everlight_experiments.common.cells import percent
-from everlight_experiments.common.plots import COLORS, new_canvas, save
+from everlight_experiments.common.plots import new_canvas, save
 from everlight_experiments.common.report import PAPER as PUBLISHED_GROUP
 from everlight_experiments.common.report import Column, Figure, Section, Table
 from everlight_experiments.common.run_folder import RunFolder
@@ -27,12 +28,11 @@ from everlight_experiments.continual.paper import (
     run_paper,
 )
 from everlight_experiments.continual.report_criteria import Published
-from everlight_experiments.continual.report_tables import sizes_table
+from everlight_experiments.continual.report_tables import Measure, sizes_table, table_of
 from everlight_experiments.continual.train import Job
 from everlight_experiments.core50.benchmark import (
     AREA,
     ROC,
-    ROC_POINTS,
     TRUNK_OPERATIONS,
     batch_benchmarks,
     length_of,
@@ -57,14 +57,9 @@ MOST_COLUMNS = 10
 def published(results: Results) -> Published:
     """Return the published curves of the run's scenarios, which are of objects."""
     config: PaperConfig = results.config
-    curves: dict[str, dict[str, list[float]]] = {}
-    if config.level == "object":
-        by_scenario = CURVES[published_net(config.benchmark.net)]
-        for scenario in config.scenarios:
-            found = {name: [x / 100 for x in each] for name, each in by_scenario[scenario].items()}
-            # The published curves of CWR are of the authors' code.
-            also = {"CWR as coded": found["CWR"]} if "CWR" in found else {}
-            curves[scenario] = {**found, **also}
+    scenarios = config.scenarios if config.level == "object" else ()
+    net = published_net(config.benchmark.net)
+    curves = {scenario: published_curves(net, scenario) for scenario in scenarios}
     return Published(published_name(config.benchmark), curves)
 
 
@@ -73,11 +68,7 @@ def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) ->
     check_methods(config.methods, FIXED)
     parts = config.benchmark, config.level, config.scenarios, options.seed, options.runs
     benchmarks = {
-        scenario: each._replace(
-            prepare=lambda folder, each=each: with_evaluation_seconds(
-                each.opened(folder), options.seed
-            )
-        )
+        scenario: with_evaluation_seconds(each, options.seed)
         for scenario, each in batch_benchmarks(*parts).items()
     }
     fewer = dict(zip(SCENARIOS, config.cumulative_orders, strict=True))
@@ -94,12 +85,12 @@ def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) ->
 
 
 Curves = Mapping[str, Float[np.ndarray, "runs t"]]
+Ends = Float[np.ndarray, "runs"]
 Verdict = tuple[Bool[np.ndarray, "runs"], str]
+Test = Callable[[Curves], Verdict]
 
 
-def _finding(
-    scenario: str, claim: str, test: Callable[[Curves], Verdict], methods: tuple[str, ...]
-) -> Finding:
+def _finding(scenario: str, claim: str, test: Test, methods: tuple[str, ...]) -> Finding:
     """Return a finding on curves of one scenario, over the runs that all methods have."""
 
     def tested(outcomes: Mapping[str, Outcome]) -> Verdict:
@@ -111,15 +102,15 @@ def _finding(
     return Finding(f"{scenario}: {claim}", needs, tested)
 
 
-def _ends(curves: Curves) -> tuple[dict[str, Float[np.ndarray, "runs"]], str]:
-    last = {name: curve[:, -1] for name, curve in curves.items()}
-    numbers = ", ".join(f"{name} {value.mean():.1%}" for name, value in last.items())
-    return last, f"at the end {numbers}"
+def _ends(holds: Callable[[Mapping[str, Ends]], Bool[np.ndarray, "runs"]]) -> Test:
+    """Return a test of the accuracies after the last batch."""
 
+    def test(curves: Curves) -> Verdict:
+        last = {name: curve[:, -1] for name, curve in curves.items()}
+        numbers = ", ".join(f"{name} {value.mean():.1%}" for name, value in last.items())
+        return holds(last), f"at the end {numbers}"
 
-def _small_gap(curves: Curves) -> Verdict:
-    last, numbers = _ends(curves)
-    return last["naive"] >= 0.75 * last["cumulative"], numbers
+    return test
 
 
 def _forgets(curves: Curves) -> Verdict:
@@ -135,28 +126,23 @@ def _rises(curves: Curves) -> Verdict:
     return (least >= -NOISE) & (last > first + NOISE), numbers
 
 
-def _between(curves: Curves) -> Verdict:
-    last, numbers = _ends(curves)
-    return (last["naive"] < last["CWR"]) & (last["CWR"] < last["cumulative"]), numbers
-
-
 def _bounds(curves: Curves) -> Verdict:
     others = np.maximum(curves["naive"], curves["CWR"])
     lead = (curves["cumulative"] - others)[:, 1:].min(axis=1)
     return lead >= -NOISE, f"least lead after a batch {lead.mean():+.1%}"
 
 
-def _half(curves: Curves) -> Verdict:
-    last, numbers = _ends(curves)
-    return last["CWR"] < 2 / 3 * last["cumulative"], numbers
-
-
 _THREE = ("naive", "CWR", "cumulative")
+_BETWEEN = (
+    "CWR ends between naive and cumulative",
+    _ends(lambda last: (last["naive"] < last["CWR"]) & (last["CWR"] < last["cumulative"])),
+    _THREE,
+)
 FINDINGS = (
     _finding(
         "NI",
         "the gap is modest: naive ends at three quarters of cumulative or more",
-        _small_gap,
+        _ends(lambda last: last["naive"] >= 0.75 * last["cumulative"]),
         ("naive", "cumulative"),
     ),
     _finding(
@@ -171,10 +157,15 @@ FINDINGS = (
         _rises,
         ("CWR",),
     ),
-    _finding("NC", "CWR ends between naive and cumulative", _between, _THREE),
+    _finding("NC", *_BETWEEN),
     _finding("NC", "cumulative bounds both after every batch but the first", _bounds, _THREE),
-    _finding("NIC", "CWR ends between naive and cumulative", _between, _THREE),
-    _finding("NIC", "CWR ends at less than two thirds of cumulative", _half, _THREE),
+    _finding("NIC", *_BETWEEN),
+    _finding(
+        "NIC",
+        "CWR ends at less than two thirds of cumulative",
+        _ends(lambda last: last["CWR"] < 2 / 3 * last["cumulative"]),
+        _THREE,
+    ),
 )
 
 
@@ -233,35 +224,33 @@ def _batch_table(scenario: str, by_name: Mapping[str, Outcome], theirs: Publishe
 
 
 def _cost_table(scenario: str, by_name: Mapping[str, Outcome], theirs: Published) -> Table:
-    curves, rows = theirs.curves.get(scenario, {}), []
-    best = by_name.get("cumulative")
-    for name, outcome in by_name.items():
-        relative, paper = "–", "–"
-        if best is not None:
-            runs = min(len(outcome.final), len(best.final))
-            relative = percent(outcome.final[:runs] / best.final[:runs])
-        if name in curves:
-            paper = f"{100 * curves[name][-1] / curves['cumulative'][-1]:.1f}"
-        share = evaluation_share(outcome)
-        rows.append(
-            [
-                name,
-                relative,
-                paper,
-                f"{extra_storage(outcome):,}",
-                f"{training_operations(outcome):.2e}",
-                "–" if np.isnan(share) else f"{share:.0%}",
-            ]
-        )
-    columns = [
-        Column("method"),
-        Column("final", "relative to cumulative, %"),
-        Column("relative, final", PUBLISHED_GROUP),
-        Column("bytes", "extra storage"),
-        Column("operations", "training"),
-        Column("share of the time", "evaluation"),
-    ]
-    return Table(f"{scenario}: mean ± standard deviation over the runs.", columns, rows)
+    curves, best = theirs.curves.get(scenario, {}), by_name.get("cumulative")
+
+    def relative(name: str) -> str:
+        if best is None:
+            return "–"
+        final = by_name[name].final
+        runs = min(len(final), len(best.final))
+        return percent(final[:runs] / best.final[:runs])
+
+    def published_share(name: str) -> str:
+        if name not in curves:
+            return "–"
+        return f"{100 * curves[name][-1] / curves['cumulative'][-1]:.1f}"
+
+    def evaluation(name: str) -> str:
+        share = evaluation_share(by_name[name])
+        return "–" if np.isnan(share) else f"{share:.0%}"
+
+    measures = (
+        Measure("final", relative, "relative to cumulative, %"),
+        Measure("relative, final", published_share, PUBLISHED_GROUP),
+        Measure("bytes", lambda name: f"{extra_storage(by_name[name]):,}", "extra storage"),
+        Measure("operations", lambda name: f"{training_operations(by_name[name]):.2e}", "training"),
+        Measure("share of the time", evaluation, "evaluation"),
+    )
+    caption = f"{scenario}: mean ± standard deviation over the runs."
+    return table_of(caption, {name: name for name in by_name}, measures)
 
 
 def extra_storage(outcome: Outcome) -> int:
@@ -295,15 +284,11 @@ def _rejection(results: Results) -> list[Section]:
         canvas, axes = new_canvas(len(moments), 3.6, 3.9)
         canvas.set_layout_engine("compressed")
         for axis, moment in zip(axes, moments, strict=True):
-            axis.plot([0, 1], [0, 1], color="#999999", linestyle=":")
-            for number, (name, outcome) in enumerate(by_name.items()):
-                curve = outcome.metrics[ROC][:, moment].mean(axis=0)
-                look = {"color": COLORS[number % len(COLORS)], "ls": "--" if number > 7 else "-"}
-                axis.plot(ROC_POINTS, curve, label=name, **look)
-            title = f"{scenario}, after batch {1 + moment}"
-            axis.set(title=title, xlabel="unknown samples accepted", xlim=(0, 1), ylim=(0, 1))
-            axis.set_aspect("equal")
-        axes[0].set_ylabel("known samples accepted")
+            curves = {name: each.metrics[ROC][:, moment] for name, each in by_name.items()}
+            plot_rejection({name: each.mean(axis=0) for name, each in curves.items()}, axis)
+            axis.set_title(f"{scenario}, after batch {1 + moment}")
+        for axis in axes[1:]:
+            axis.set_ylabel("")
         axes[-1].legend(loc="lower right")
         caption = (
             "A sample is rejected if its highest class probability is below a threshold (option "

@@ -1,6 +1,7 @@
 """Networks of CORe50, the weights that all methods begin with, and their training."""
 
 import dataclasses
+import functools
 import zlib
 from collections.abc import Callable
 from functools import partial
@@ -23,11 +24,10 @@ from everlight.models.caffe_nets import (
     MidCaffeNet,
     MidVGG,
     scale_layers,
-    with_weights,
 )
 from everlight.models.small_cnn import SmallCNN
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.images.caffe_weights import load_caffe_weights
+from everlight_data.images.caffe_weights import given_layers
 from everlight_data.images.core50 import Core50
 from everlight_data.images.core50_frames import load_release
 from everlight_data.procedural.core50 import WORLD, load_procedural_core50
@@ -100,6 +100,10 @@ class Beginning(NamedTuple):
     stored: StoredImages
     source: str
     """Source of the weights, for the report."""
+    features: Callable[[], FrozenFeatures] | None = None
+    """Features of every frame by the frozen convolutions; None where the frames are features."""
+    checksums: tuple[int, ...] = ()
+    """Checksums of features in the frames' place."""
 
     @property
     def fingerprint(self) -> int:
@@ -149,8 +153,13 @@ def begin_with(folder: RunFolder, config: Base, frames: Core50, seed: int) -> Be
     Raises:
       DataError: weights that are none of the network's; named.
     """
-    if config.net == "small":
-        return _pretrained(folder, config, frames, seed)
+    begin = _pretrained if config.net == "small" else _given_or_drawn
+    beginning = begin(folder, config, frames, seed)
+    features = functools.cache(lambda: trunk_features(beginning, config))
+    return beginning._replace(features=features)
+
+
+def _given_or_drawn(folder: RunFolder, config: Base, frames: Core50, seed: int) -> Beginning:
     layers = _drawn(config, seed)
     if config.weights is None:
         # Weights that are drawn are for inputs of deviation 1, given ones for Caffe's.
@@ -159,11 +168,7 @@ def begin_with(folder: RunFolder, config: Base, frames: Core50, seed: int) -> Be
             "drawn at random: no weights were given, so nothing is learnt before the first batch"
         )
     else:
-        arrays, deviation = load_caffe_weights(config.weights), 1.0
-        try:
-            layers = with_weights(layers, arrays)
-        except ValueError as error:
-            raise DataError(f"{config.weights}: {error}; the head is always drawn") from error
+        layers, deviation = given_layers(config.weights, layers), 1.0
         name = config.weights.name
         source = f"given by the user, {name}; layers that it does not name are drawn"
     # Blue first, as Caffe reads images.

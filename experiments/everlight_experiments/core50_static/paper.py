@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -13,34 +12,32 @@ from sklearn.svm import LinearSVC
 from everlight.continual import SequenceResult
 from everlight.continual.method import Method
 from everlight.metrics.frame_fusion import fused_accuracies
-from everlight.scenarios.core50 import OBJECTS, TEST_SESSIONS
+from everlight_data.images.core50_frames import LabelledFrames
 from everlight_data.images.core50_published import STATIC
-from everlight_experiments.common.plots import COLORS, new_canvas, save
-from everlight_experiments.common.report import (
-    PAPER as PUBLISHED_GROUP,
-)
-from everlight_experiments.common.report import (
-    Column,
-    Figure,
-    FirstScreen,
-    Section,
-    Table,
-    write_report,
-)
+from everlight_experiments.common.plots import plot_curves
+from everlight_experiments.common.report import PAPER as PUBLISHED_GROUP
+from everlight_experiments.common.report import Figure, FirstScreen, Section, Table
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.continual.benchmark import Benchmark, Metric, Trained
 from everlight_experiments.continual.evaluation import evaluation_of
-from everlight_experiments.continual.paper import PaperOptions, paper_options
-from everlight_experiments.continual.train import Job, Training, runners_of, train_jobs
-from everlight_experiments.core50.benchmark import Material, Start, core50_benchmark, load_material
+from everlight_experiments.continual.paper import (
+    Experiment,
+    Paper,
+    PaperOptions,
+    Results,
+    paper_options,
+    run_paper,
+)
+from everlight_experiments.continual.report_tables import Measure, table_of
+from everlight_experiments.continual.train import Job
+from everlight_experiments.core50.benchmark import ACCURACY, core50_benchmark, load_material
 from everlight_experiments.core50.config import CITATION, FIXED, published_name, published_net
-from everlight_experiments.core50.paper import PAPER
 from everlight_experiments.core50.start import (
+    Beginning,
     Course,
     begin_with,
     check_net,
     net_note,
-    trunk_features,
 )
 from everlight_experiments.core50_static.config import STATIC_PRESETS, StaticConfig
 
@@ -56,83 +53,52 @@ FUSION, SESSIONS = "accuracy by fused frames", "sessions"
 Accuracies = Mapping[str, Mapping[str, Float[np.ndarray, "windows"]]]
 """Accuracies by level and strategy, for each of the first `WINDOWS`."""
 
-static_options = partial(
-    paper_options, PAPER._replace(name="core50-static", presets=STATIC_PRESETS)
-)
 
-
-def run_static(options: PaperOptions) -> Path:
-    """Train every strategy at every level and write the report; returns its path.
+def experiment(config: StaticConfig, folder: RunFolder, options: PaperOptions) -> Experiment:
+    """Return both networks at every level, and the SVM's accuracies.
 
     Raises:
       DataError: data or weights that cannot be used.
     """
-    config: StaticConfig = options.config
     check_net(config)
-    folder = RunFolder("paper", "core50-static", options)
     materials = {level: load_material(config, level, options.seed) for level in config.levels}
     frames = next(iter(materials.values())).frames
     beginning = begin_with(folder, config, frames, options.seed)
-    features = trunk_features(beginning, config)
-    start = Start(beginning, lambda: features)
     benchmarks = {
-        f"{level}, {name}": _benchmark(config, name, material, options.seed, start)
+        f"{level}, {name}": _benchmark(config, name, material, options.seed, beginning)
         for level, material in materials.items()
         for name in (SCRATCH, TUNING)
     }
     parts = {column: column.partition(", ")[0] for column in benchmarks}
-    runners = runners_of(Training(folder, options.seed), benchmarks, parts)
-    outcomes = train_jobs(runners, [Job(column, FIXED["naive"], 1) for column in benchmarks])
+    jobs = [Job(column, FIXED["naive"], 1) for column in benchmarks]
     facts = {"beginning": beginning.fingerprint, "frames": len(frames.images)}
-    svm = {
-        level: _svm(folder, material, np.asarray(features.values), facts)
-        for level, material in materials.items()
+    values = np.asarray(beginning.features().values)
+    svm = {level: _svm(folder, each, values, facts) for level, each in materials.items()}
+    return Experiment(benchmarks, jobs, parts, data=(svm, order_remark(config, values.shape[1])))
+
+
+def accuracies_of(results: Results) -> Accuracies:
+    """Return the accuracies of all three strategies."""
+    (svm, _), outcomes = results.experiment.data, results.outcomes
+    found = {level: {SVM: each[FUSION]} for level, each in svm.items()}
+    for level, by_name in found.items():
+        for name in (SCRATCH, TUNING):
+            by_name[name] = outcomes[f"{level}, {name}"]["naive"].metrics[FUSION][0]
+    return found
+
+
+def arrays(results: Results) -> dict[str, np.ndarray]:
+    """Return the accuracies as `level/strategy`, and those by sessions as `level/sessions`."""
+    svm, _ = results.experiment.data
+    return {
+        f"{level}/{name}": values
+        for level, by_name in accuracies_of(results).items()
+        for name, values in (*by_name.items(), (SESSIONS, svm[level][SESSIONS]))
     }
-    accuracies = {
-        level: {
-            SCRATCH: outcomes[f"{level}, {SCRATCH}"]["naive"].metrics[FUSION][0],
-            SVM: found[FUSION],
-            TUNING: outcomes[f"{level}, {TUNING}"]["naive"].metrics[FUSION][0],
-        }
-        for level, found in svm.items()
-    }
-    sessions = {level: found[SESSIONS] for level, found in svm.items()}
-    folder.save_results(
-        **{
-            f"{level}/{name}": values
-            for level, by_name in accuracies.items()
-            for name, values in (*by_name.items(), (SESSIONS, sessions[level]))
-        }
-    )
-    benchmark = next(iter(benchmarks.values()))
-    fine, scratch = config.fine_tuning, config.scratch
-    summary = [
-        ("Paper", CITATION),
-        ("Data", benchmark.note),
-        ("Network", net_note(config)),
-        ("Weights", f"the SVM's features and fine-tuning have the same, {beginning.source}"),
-        (
-            "Training",
-            f"fine-tuning {fine.first} steps of {config.batch_size} at {fine.learning_rate:g}, "
-            f"{config.dense_rate:g} times that in fully connected layers; from scratch "
-            f"{scratch.first} at {scratch.learning_rate:g}; one run, seed {options.seed}; linear "
-            "SVM, one class against the rest, C = 1, on features of mean length 1",
-        ),
-        (
-            "Selection rule",
-            "The networks after the last step are evaluated. The C of the SVM was not tuned.",
-        ),
-        ("Selection of network and training", config.chosen),
-        ("Duration", folder.duration()),
-    ]
-    remark = order_remark(config, features.values.shape[1])
-    first, rest = _sections(folder.path, config, accuracies, sessions, remark)
-    title = f"CORe50, static: {frames.name} ({options.preset})"
-    return write_report(folder.path, title, summary, rest, first)
 
 
 def _benchmark(
-    config: StaticConfig, name: str, material: Material, seed: int, start: Start
+    config: StaticConfig, name: str, material: LabelledFrames, seed: int, start: Beginning
 ) -> Benchmark:
     """Return the benchmark of one batch of all frames, whose runs keep confidences."""
     scratch = name == SCRATCH
@@ -141,35 +107,44 @@ def _benchmark(
     course = Course(name, "static", lambda method: length, 1.0, not scratch, rate)
     benchmark = core50_benchmark(config, course, material, seed, start)
     evaluate = evaluation_of(benchmark, FIXED["naive"], seed)
-    tested = np.isin(material.frames.session, TEST_SESSIONS)
-    labels, recording = material.labels[tested], recordings(material)[tested]
     windows = windows_of(material)
+    tested = material.labels[material.tested], material.test_recordings, windows
 
     def keep(method: Method, result: SequenceResult) -> dict[str, Any]:
         confidence = jax.nn.softmax(evaluate(result)())
         return {**benchmark.keep(method, result), "confidences": confidence}
 
     def fused(run: Trained) -> Float[np.ndarray, "windows"]:
-        return fused_accuracies(run.arrays["confidences"], labels, recording, windows)
+        return fused_accuracies(run.arrays["confidences"], *tested)
 
     metric = Metric(FUSION, fused, (tuple(map(str, windows)),))
-    return benchmark._replace(keep=keep, metrics=(*benchmark.metrics[:2], metric))
+    return benchmark._replace(
+        draws="initial network",
+        training=_training(config, start.source),
+        keep=keep,
+        metrics=(*benchmark.metrics[:2], metric),
+    )
 
 
-def recordings(material: Material) -> Int[np.ndarray, "n"]:
-    """Return the number of each frame's recording, an object in a session."""
-    return material.frames.session * OBJECTS + material.frames.object
+def _training(config: StaticConfig, source: str) -> str:
+    fine, scratch = config.fine_tuning, config.scratch
+    return (
+        f"{net_note(config)}; fine-tuning {fine.first} steps of {config.batch_size} at "
+        f"{fine.learning_rate:g}, {config.dense_rate:g} times that in fully connected layers; from "
+        f"scratch {scratch.first} at {scratch.learning_rate:g}; linear SVM, one class against the "
+        "rest, C = 1, on features of mean length 1; the SVM's features and fine-tuning have the "
+        f"same weights, {source}"
+    )
 
 
-def windows_of(material: Material) -> tuple[int, ...]:
+def windows_of(material: LabelledFrames) -> tuple[int, ...]:
     """Return the numbers of fused frames that the test recordings reach."""
-    tested = np.isin(material.frames.session, TEST_SESSIONS)
-    longest = np.bincount(recordings(material)[tested]).max()
+    longest = np.bincount(material.test_recordings).max()
     return tuple(window for window in WINDOWS if window <= longest)
 
 
 def _svm(
-    folder: RunFolder, material: Material, features: Float[np.ndarray, "n f"], facts: dict
+    folder: RunFolder, material: LabelledFrames, features: Float[np.ndarray, "n f"], facts: dict
 ) -> dict[str, np.ndarray]:
     """Return the SVM's accuracies, kept in the run's folder: by fused frames and by sessions."""
     name = f"svm-{material.level}"
@@ -178,17 +153,18 @@ def _svm(
     if found is not None:
         return found
     labels, session = material.labels, material.frames.session
-    tested = np.isin(session, TEST_SESSIONS)
+    tested, fused = material.tested, (material.test_recordings, windows_of(material))
     confidence = svm_confidence(features, labels, tested)
-    recording = recordings(material)[tested]
-    found = {FUSION: fused_accuracies(confidence, labels[tested], recording, windows_of(material))}
+    found = {FUSION: fused_accuracies(confidence, labels[tested], *fused)}
     sessions = []
     for count in LEARNED:
         later = session >= count
         chosen = svm_confidence(features, labels, later).argmax(axis=1)
         sessions.append(np.mean(chosen == labels[later]))
     found[SESSIONS] = np.array(sessions)
-    folder.save_unit(name, facts, **found)
+    # One of several processes is enough.
+    if folder.claim_unit(name):
+        folder.save_unit(name, facts, **found)
     return found
 
 
@@ -212,14 +188,9 @@ def order_remark(config: StaticConfig, features: int) -> str:
     )
 
 
-def _sections(
-    path: Path,
-    config: StaticConfig,
-    accuracies: Accuracies,
-    sessions: Mapping[str, Float[np.ndarray, "counts"]],
-    remark: str,
-) -> tuple[FirstScreen, list[Section]]:
-    """Return the first screen and the section on the number of training sessions."""
+def first_screen(results: Results) -> FirstScreen:
+    """Return the best strategy of each level, the accuracy by fused frames, and the orders."""
+    config, accuracies = results.config, accuracies_of(results)
     paper = STATIC[published_net(config.net)]
     here = {
         level: {name: float(values[0]) for name, values in by_name.items()}
@@ -231,26 +202,44 @@ def _sections(
         f"{_order(published[level])}."
         for level in accuracies
     ]
+    _, remark = results.experiment.data
     if remark and any(_order(here[level]) != _order(published[level]) for level in here):
         orders.append(remark)
+    panels = {
+        f"{level} level": {name: values[None] for name, values in by_name.items()}
+        for level, by_name in accuracies.items()
+    }
+    (windows,) = results.experiment.benchmarks[f"{config.levels[0]}, {TUNING}"].metrics[-1].axes
+    path = results.folder / "fusion.png"
     fusion = Figure(
         "Accuracy on the test set by the number of fused frames, up to the length of the test "
         "recordings. Fusion sums the class confidences of a frame and of the preceding frames of "
         "its recording (softmax of the networks, distances from the SVM's boundaries).",
-        _plot_fusion(path / "fusion.png", accuracies),
+        plot_curves(path, panels, ACCURACY, "frames fused", top=1, ticks=windows),
     )
+    table = _table(accuracies, paper, published_name(config))
+    return FirstScreen(_headline(here), fusion, table, tuple(orders))
+
+
+def sections(results: Results) -> list[Section]:
+    """Return the section on the number of training sessions."""
     split = (
         "Frozen features and the SVM are trained on the first k sessions and tested on all later "
         "ones, instead of three fixed test sessions."
     )
-    columns = [Column("level"), *(Column(str(count), "sessions, %") for count in LEARNED)]
-    rows = [
-        [level, *(f"{100 * value:.1f}" for value in values)] for level, values in sessions.items()
+    svm, _ = results.experiment.data
+    values = {level: found[SESSIONS] for level, found in svm.items()}
+    measures = [
+        Measure(str(count), partial(_percent, place), "sessions, %")
+        for place, count in enumerate(LEARNED)
     ]
-    table = Table("Accuracy in percent by the number of training sessions.", columns, rows)
-    name = published_name(config)
-    first = FirstScreen(_headline(here), fusion, _table(accuracies, paper, name), tuple(orders))
-    return first, [Section("The first sessions against the rest", [split], [table])]
+    caption = "Accuracy in percent by the number of training sessions."
+    table = table_of(caption, values, measures, first="level")
+    return [Section("The first sessions against the rest", [split], [table])]
+
+
+def _percent(place: int, accuracies: Float[np.ndarray, "n"]) -> str:
+    return f"{100 * accuracies[place]:.1f}"
 
 
 def _headline(accuracy: Mapping[str, Mapping[str, float]]) -> tuple[str, ...]:
@@ -271,38 +260,31 @@ def _order(accuracy: Mapping[str, float]) -> str:
 
 def _table(accuracies: Accuracies, paper: Mapping[str, Mapping[str, float]], marked: str) -> Table:
     windows = len(next(iter(next(iter(accuracies.values())).values())))
-    place = min(windows - 1, WINDOWS.index(FUSED))
-    rows = []
-    for name, published in paper.items():
-        own = [accuracies[level][name] for level in accuracies]
-        rows.append(
-            [
-                name,
-                *(f"{100 * values[0]:.1f}" for values in own),
-                *(f"{100 * values[place]:.1f}" for values in own),
-                *(f"{published[level]:.1f}" for level in accuracies),
-            ]
-        )
-    columns = [
-        Column("strategy"),
-        *(Column(level, "single frames, %") for level in accuracies),
-        *(Column(level, f"{WINDOWS[place]} frames fused, %") for level in accuracies),
-        *(Column(level, PUBLISHED_GROUP) for level in accuracies),
+    fused = min(windows - 1, WINDOWS.index(FUSED))
+    groups = [(0, "single frames, %"), (fused, f"{WINDOWS[fused]} frames fused, %")]
+    measures = [
+        Measure(level, lambda name, at=by_name, place=place: _percent(place, at[name]), group)
+        for place, group in groups
+        for level, by_name in accuracies.items()
+    ]
+    measures += [
+        Measure(level, lambda name, level=level: f"{paper[name][level]:.1f}", PUBLISHED_GROUP)
+        for level in accuracies
     ]
     caption = f"50 objects and 10 categories (table 2). Paper: {marked}, single frames."
-    return Table(caption, columns, rows)
+    return table_of(caption, {name: name for name in paper}, measures, first="strategy")
 
 
-def _plot_fusion(path: Path, accuracies: Accuracies) -> Path:
-    """Draw accuracy by the number of fused frames, a panel per level."""
-    canvas, axes = new_canvas(len(accuracies), 4.6, 3.4)
-    for axis, (level, by_name) in zip(axes, accuracies.items(), strict=True):
-        for color, (name, values) in zip(COLORS, by_name.items(), strict=False):
-            windows = WINDOWS[: len(values)]
-            axis.plot(windows, 100 * values, color=color, marker="o", markersize=3, label=name)
-        axis.set(title=f"{level} level", xlabel="frames fused", ylim=(0, 100))
-        axis.set_xscale("log", base=2)
-        axis.set_xticks(windows, list(map(str, windows)))
-    axes[0].set_ylabel("accuracy, %")
-    canvas.legend(*axes[-1].get_legend_handles_labels(), loc="outside lower center", ncols=3)
-    return save(canvas, path)
+STATIC_PAPER = Paper(
+    "core50-static",
+    CITATION,
+    lambda config: f"CORe50, static: {' and '.join(config.levels)} level",
+    STATIC_PRESETS,
+    experiment,
+    sections,
+    rule="The networks after the last step are evaluated. The C of the SVM was not tuned.",
+    first=first_screen,
+    arrays=arrays,
+)
+run_static = partial(run_paper, STATIC_PAPER)
+static_options = partial(paper_options, STATIC_PAPER)

@@ -9,41 +9,44 @@ import zlib
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Bool, Int, PRNGKeyArray
+from jaxtyping import Array, Int
 
 from everlight.continual import (
-    Objective,
-    Predictions,
     SequenceResult,
     Setup,
     StoredImages,
-    TaskSequence,
     embedding_objective,
     flax_setup,
 )
-from everlight.continual.engine.evaluation import evaluate
 from everlight.continual.engine.run import Run
-from everlight.continual.engine.tasks import begin_state
+from everlight.continual.engine.tasks import initial_evaluation
 from everlight.continual.method import Method, Needs
+from everlight.continual.objectives.embedding import RanksAndNearest, with_nearest_facts
 from everlight.continual.registry import METHODS
 from everlight.continual.strategies.expert_gate import block_means
-from everlight.metrics import gem_backward_transfer, gem_forward_transfer
-from everlight.metrics.ranking import Facts, Ranks, mean_hits, nearest_facts, top_k
-from everlight.metrics.ranking_groups import (
-    SPO_CASES,
-    accuracy_by_count,
-    few_shot,
-    spo_generalisation,
+from everlight.metrics.fact_scores import (
+    BACKWARD,
+    DROP,
+    FEW_SHOT,
+    FORWARD,
+    GENERALISED,
+    OVER_TASKS,
+    STANDARD,
+    FactGroups,
+    FactScores,
+    fact_scores,
+    group_facts,
 )
+from everlight.metrics.ranking import Facts, Means, Ranks
+from everlight.metrics.ranking_groups import SPO_CASES
 from everlight.models.joint_embedding import JointEmbedding
-from everlight.scenarios import fact_sequence, same_shapes
-from everlight.scenarios.facts import Examples
+from everlight.scenarios import same_shapes
 from everlight.trees import checksums_of
 from everlight_data.errors import DataError
 from everlight_data.facts.divided import SPLITS, DividedFacts, Split
@@ -58,6 +61,7 @@ from everlight_data.images.as_inputs import (
 from everlight_data.images.feature_files import Features
 from everlight_data.images.jpeg_store import JpegStore
 from everlight_experiments.continual.benchmark import (
+    Axis,
     Benchmark,
     Benchmarks,
     Draw,
@@ -65,6 +69,7 @@ from everlight_experiments.continual.benchmark import (
     Request,
     RunData,
     Trained,
+    Use,
     once_per_run,
     own_data,
 )
@@ -78,7 +83,6 @@ GATE_SIDE = 8
 GATE_HIDDEN = 100
 EXEMPLARS = 2
 """Stored samples per fact, for methods with exemplars."""
-_NONE = Examples(np.zeros(0, int), np.zeros(0, int))
 TOP = 5
 """Rank up to which a fact counts as found; 5 in the paper."""
 EDGES = (0, 1, 2, 6, 11, 21, 51, 101, 100_000)
@@ -86,34 +90,16 @@ EDGES = (0, 1, 2, 6, 11, 21, 51, 101, 100_000)
 BINS = ("0", "1", "2–5", "6–10", "11–20", "21–50", "51–100", "101+")
 LEAST = (15, 50)
 """Training examples that a part must have in the cases of SPO generalisation."""
-STANDARD, GENERALISED, DROP = "standard Top-5", "generalised Top-5", "drop"
-OVER_TASKS, BY_COUNT = "{} over tasks", "{} by training examples"
-BACKWARD, FORWARD = "backward transfer (GEM)", "forward transfer (GEM)"
-HITS, FOUND = "hits", "nearest facts"
-FEW_SHOT = "few-shot Top-5"
-SPO = "SPO generalisation"
-LAYOUT, NO_INPUT = "layout only", "no input"
+BY_COUNT, FOUND, SPO = "{} by training examples", "nearest facts", "SPO generalisation"
 
 
-class Groups(NamedTuple):
-    """Groups of test examples by what was trained on; the same for all methods."""
-
-    counts: Int[np.ndarray, "m"]
-    """Training examples of each test example's fact."""
-    few: Bool[np.ndarray, "m"]
-    spo: Bool[np.ndarray, "thresholds 7 m"]
-
-
-def group_tests(divided: DividedFacts) -> Groups:
+def group_tests(divided: DividedFacts) -> FactGroups:
     """Return the groups of the test examples."""
-    counts, label = divided.train_counts, divided.test.fact
-    cases = [spo_generalisation(divided.pieces, counts, least)[:, label] for least in LEAST]
-    few = np.asarray(few_shot(jnp.asarray(counts[label])))
-    return Groups(counts[label], few, np.stack(cases))
+    return group_facts(divided.pieces, divided.train_counts, divided.test.fact, LEAST)
 
 
 def fact_metrics(
-    groups: Groups, shown: int, initial: Callable[[Draw], Ranks]
+    groups: FactGroups, shown: int, initial: Callable[[Draw], Ranks]
 ) -> tuple[Metric, ...]:
     """Return all metrics, which share what is computed once for a run.
 
@@ -122,65 +108,46 @@ def fact_metrics(
       shown: number of test samples whose nearest facts are kept.
       initial: ranks before the first task.
     """
-    scores = once_per_run(functools.partial(scores_of, groups, initial))
+    # The test examples may be padded to the number of those for validation.
+    size = len(groups.counts)
 
-    def metric(name: str, *axes, better: bool | None = True) -> Metric:
-        return Metric(name, lambda run: scores(run)[name], axes, better)
+    @once_per_run
+    def scores(run: Trained) -> FactScores:
+        """Return every score; there is no transfer where all was learned at once."""
+        start = None
+        if np.any(run.arrays["steps"][:-1]):
+            start = Ranks(*(rank[:size] for rank in initial(run.draw)))
+        ranks = Ranks(*(jnp.asarray(run.arrays[name])[:, :size] for name in Ranks._fields))
+        member = jnp.asarray(run.sequence.test_member)[:, :size]
+        return fact_scores(ranks, member, groups, jnp.asarray(EDGES), TOP, start)
 
-    def top5(name: str, better: bool = True) -> list[Metric]:
+    def metric(
+        name: str, read: Callable[[FactScores], Array], *axes: Axis, better: bool = True
+    ) -> Metric:
+        return Metric(name, lambda run: np.asarray(read(scores(run))), axes, better)
+
+    def means(
+        name: str, read: Callable[[FactScores], Means], *time: Axis, better: bool = True
+    ) -> list[Metric]:
         return [
-            metric(name, "time", better=better),
-            metric(BY_TASK.format(name), "time", "task", better=better),
-            metric(OVER_TASKS.format(name), "time", better=better),
+            metric(name, lambda of: read(of).over_examples, *time, better=better),
+            metric(BY_TASK.format(name), lambda of: read(of).by_task, *time, "task", better=better),
+            metric(OVER_TASKS.format(name), lambda of: read(of).over_tasks, *time, better=better),
         ]
 
     return (
-        *top5(GENERALISED),
-        *top5(STANDARD),
-        *top5(DROP, False),
-        metric(BACKWARD),
-        metric(FORWARD),
-        metric(HITS, len(groups.counts)),
-        metric(FEW_SHOT),
-        metric(BY_TASK.format(FEW_SHOT), "task"),
-        metric(OVER_TASKS.format(FEW_SHOT)),
-        metric(BY_COUNT.format(STANDARD), BINS),
-        metric(BY_COUNT.format(GENERALISED), BINS),
-        metric(SPO, len(LEAST), len(SPO_CASES)),
-        metric(FOUND, shown, TOP, better=None),
+        *means(GENERALISED, lambda of: of.top_k.generalised, "time"),
+        *means(STANDARD, lambda of: of.top_k.standard, "time"),
+        *means(DROP, lambda of: of.top_k.drop, "time", better=False),
+        metric(BACKWARD, lambda of: of.backward),
+        metric(FORWARD, lambda of: of.forward),
+        metric("hits", lambda of: of.hits, size),
+        *means(FEW_SHOT, lambda of: of.few_shot),
+        metric(BY_COUNT.format(STANDARD), lambda of: of.standard_by_count, BINS),
+        metric(BY_COUNT.format(GENERALISED), lambda of: of.generalised_by_count, BINS),
+        metric(SPO, lambda of: of.spo, len(LEAST), len(SPO_CASES)),
+        Metric(FOUND, lambda run: run.arrays["found"][-1], (shown, TOP), None),
     )
-
-
-def scores_of(
-    groups: Groups, initial: Callable[[Draw], Ranks], run: Trained
-) -> dict[str, np.ndarray]:
-    """Return every metric of a run by name; transfer is NaN where all was learned at once."""
-    # The test examples may be padded to the number of those for validation.
-    size = len(groups.counts)
-    member = jnp.asarray(run.sequence.test_member)[:, :size]
-    ranks = Ranks(*(jnp.asarray(run.arrays[name])[:, :size] for name in Ranks._fields))
-    scores = top_k(ranks, member, TOP)
-    hits = [rank[-1] <= TOP for rank in ranks]
-    backward = forward = np.float32(np.nan)
-    if np.any(run.arrays["steps"][:-1]):
-        start = Ranks(*(rank[None, :size] for rank in initial(run.draw)))
-        matrix = scores.generalised.by_task
-        backward = gem_backward_transfer(matrix)
-        forward = gem_forward_transfer(matrix, top_k(start, member, TOP).generalised.by_task[0])
-    few = mean_hits(hits[1], member & groups.few)
-    counts, edges = jnp.asarray(groups.counts), jnp.asarray(EDGES)
-    cases = mean_hits(hits[1], jnp.asarray(groups.spo).reshape(-1, size)).by_task
-    found: dict[str, Any] = {}
-    names = (STANDARD, GENERALISED, DROP, FEW_SHOT)
-    for name, means in zip(names, (*scores, few), strict=True):
-        found[name] = means.over_examples
-        found[BY_TASK.format(name)] = means.by_task
-        found[OVER_TASKS.format(name)] = means.over_tasks
-    for name, hit in zip((STANDARD, GENERALISED), hits, strict=True):
-        found[BY_COUNT.format(name)] = accuracy_by_count(hit, counts, edges).accuracy
-    found |= {BACKWARD: backward, FORWARD: forward, HITS: hits[1]}
-    found |= {SPO: cases.reshape(len(LEAST), len(SPO_CASES)), FOUND: run.arrays["found"][-1]}
-    return {name: np.asarray(value) for name, value in found.items()}
 
 
 class Shared(NamedTuple):
@@ -193,14 +160,6 @@ class Shared(NamedTuple):
     """Test samples whose nearest facts are kept, for the report's examples."""
 
 
-class Kept(NamedTuple):
-    """Evaluation of all test examples after a task."""
-
-    ranks: Ranks
-    found: Int[Array, "s k"]
-    """Nearest facts of all tasks for the shown samples, nearest first."""
-
-
 def facts_benchmarks(request: Request) -> Benchmarks:
     """Return the benchmarks of `everlight run facts`, by split.
 
@@ -208,7 +167,7 @@ def facts_benchmarks(request: Request) -> Benchmarks:
       DataError: data or options that cannot be used.
     """
     config, seed = request.config, request.seed
-    pictured = pictured_facts(config.data.source, config.network.side, seed)
+    pictured = pictured_facts(config.data, config.network.side, seed)
     found, features = pictured(config.scale.size), None
     if config.features is not None:
         if isinstance(found.images, JpegStore):
@@ -233,7 +192,7 @@ def fact_benchmarks(
         images = stored_features(features, slice(len(divided.train.fact)))
     else:
         images = store_images(learned.images) if store is None else channels()
-    shared = Shared(images, facts_of(divided), jnp.asarray(learned.shown))
+    shared = Shared(images, divided.label_space, jnp.asarray(learned.shown))
     begin = beginning(config, *divided.words.vectors.shape[1:], len(divided.facts), store)
     net, words = config.network, divided.words.source
     identity = {"words": words, "scale": dataclasses.asdict(config.scale)}
@@ -245,8 +204,9 @@ def fact_benchmarks(
     if features is not None:
         content.append(features.values)
         identity["features"] = checksums_of(features.values)
-    made = [sequence_of(divided, split, use) for split in SPLITS for use in USES]
-    sequences = dict(zip([(s, u) for s in SPLITS for u in USES], same_shapes(made), strict=True))
+    uses = [(split, use) for split in SPLITS for use in get_args(Use)]
+    made = [divided.sequence(split, use == "validation") for split, use in uses]
+    sequences = dict(zip(uses, same_shapes(made), strict=True))
     groups, shown = group_tests(divided), len(learned.shown)
 
     def bound(split: Split) -> Benchmark:
@@ -283,24 +243,6 @@ def fact_benchmarks(
     return benchmarks
 
 
-USES = ("evaluation", "validation")
-
-
-def sequence_of(divided: DividedFacts, split: Split, use: str) -> TaskSequence:
-    """Return the tasks of a split; for validation, tested on scenes held out of training.
-
-    Validation keeps the order of the tasks: if another task came last, forgetting could be
-    selected.
-    """
-    train, tested = divided.train_examples, divided.test_examples
-    if use == "validation":
-        held_out = divided.held_out
-        train, tested = (
-            Examples(*(part[rows] for part in train)) for rows in (~held_out, held_out)
-        )
-    return fact_sequence(divided.fact_task[split], train, _NONE, tested)
-
-
 def beginning(
     config: Config, words: int, facts: int, store: JpegStore | None = None
 ) -> Callable[[Method, RunData], tuple[Setup, Needs]]:
@@ -317,7 +259,8 @@ def beginning(
 
     def begin(method: Method, data: RunData) -> tuple[Setup, Needs]:
         shared: Shared = data.shared
-        objective = keeping_examples(embedding_objective(shared.facts), shared)
+        plain = embedding_objective(shared.facts)
+        objective = with_nearest_facts(plain, shared.facts, shared.shown, TOP)
         images = shared.images if store is None else stream_centers(store, shared.images)
         setup = flax_setup(module, images, objective, optax.adam(net.learning_rate))
         return setup, Needs(
@@ -332,31 +275,10 @@ def beginning(
     return begin
 
 
-def facts_of(divided: DividedFacts) -> Facts:
-    """Return the label space on the device."""
-    return Facts(jnp.asarray(divided.pieces), jnp.asarray(divided.words.vectors))
-
-
-def keeping_examples(plain: Objective, shared: Shared) -> Objective:
-    """Return an objective whose evaluation keeps the nearest facts of the shown samples too."""
-
-    def per_sample_metrics(predictions: Predictions, seen: Bool[Array, "c"]) -> tuple:
-        return plain.per_sample_metrics(predictions, seen), predictions.scores
-
-    def evaluate(sequence: TaskSequence, per_sample: tuple, seen: Bool[Array, "c"]) -> Kept:
-        ranks, scores = per_sample
-        embeddings = scores[shared.shown].reshape(shared.shown.shape[0], 3, -1)
-        return Kept(
-            plain.evaluate(sequence, ranks, seen), nearest_facts(embeddings, shared.facts, TOP)
-        )
-
-    return plain._replace(per_sample_metrics=per_sample_metrics, evaluate=evaluate)
-
-
 def keep(method: Method, result: SequenceResult) -> dict[str, Any]:
     """Return ranks and nearest facts after every task."""
-    kept: Kept = result.evaluation
-    return {**kept.ranks._asdict(), "found": kept.found}
+    kept: RanksAndNearest = result.evaluation
+    return {**kept.ranks._asdict(), "found": kept.nearest}
 
 
 def held_out_score(run: Trained) -> float:
@@ -369,13 +291,7 @@ def initial_ranking(benchmark: Benchmark) -> Callable[[Benchmark, Draw], Ranks]:
     """Return the function of ranks before the first task, the same for all methods of a seed."""
     naive = METHODS["naive"]
     build, protocol = build_with(benchmark, naive), benchmark.protocol(naive)
-
-    @jax.jit
-    def ranks(data: RunData, sequence: TaskSequence, key: PRNGKeyArray) -> Ranks:
-        setup, strategy = build(data)
-        start = begin_state(Run(build, protocol, data, sequence, key)).result
-        beginning = (start.memory, start.learner, sequence)
-        return evaluate(setup, strategy, *beginning, protocol.evaluation_batch).ranks
+    ranks = jax.jit(lambda *given: initial_evaluation(Run(build, protocol, *given)).ranks)
 
     def of(benchmark: Benchmark, draw: Draw) -> Ranks:
         sequence, store = benchmark.sequence(naive, draw), benchmark.store

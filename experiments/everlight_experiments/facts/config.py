@@ -11,8 +11,7 @@ Presets:
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 
@@ -20,9 +19,10 @@ from everlight.checks import Between
 from everlight.continual import Protocol
 from everlight.continual.method import Method, with_published
 from everlight.continual.registry import METHODS
-from everlight_data.facts.divided import DataSet, Size, WordFile
+from everlight_data.facts.divided import Size
 from everlight_data.facts.pictured import FactSource
-from everlight_experiments.common.settings import Bytes, Count, Preset, Rate
+from everlight_data.facts.published_tables import TABLES
+from everlight_experiments.common.settings import Count, Preset, Rate
 from everlight_experiments.continual.benchmark import VALIDATION_SEED
 from everlight_experiments.continual.config import Dtype, Side
 
@@ -30,8 +30,6 @@ GRIDS: Mapping[str, tuple[float, ...]] = {
     "IMM mode": (1e-4, 1e-3, 1e-2, 1e-1),
     "MAS": (0.1, 1, 10, 100, 1000),
 }
-TABLES = ("ExpertGate", "finetune", "IMM mode", "SI", "MAS", "joint")
-"""Methods of the paper's tables."""
 # With EWC and IMM's mean beside the paper's, and the values that SI's and MAS's papers recommend.
 PAPER_METHODS: dict[str, Method] = {
     row.name: row
@@ -42,34 +40,6 @@ PAPER_METHODS: dict[str, Method] = {
         ]
     )
 }
-
-
-@dataclass(frozen=True)
-class Data:
-    """Facts, images and word vectors."""
-
-    data: DataSet = "vrd"
-    """Data set to learn: procedural needs no files, vrd is Visual Relationship Detection."""
-    scenes: tuple[Count, Count] = (1500, 400)
-    """Training and test scenes of the procedural world."""
-    photographs: Path | None = None
-    """Folder of VRD's photographs, or of those listed by --splits; None renders VRD's
-    annotations."""
-    splits: Path | None = None
-    """The authors' folder `splits`, which replaces --data; give --photographs and --words too."""
-    words: Path | None = None
-    """File of word vectors in the format of word2vec or GloVe; None is the data set's own."""
-    unknown_words: Literal["refuse", "zeros"] = "refuse"
-    """Action for words without a vector; the report counts them."""
-    memory_limit: Bytes = 2_000_000_000
-    """Bytes of decoded photographs held in memory while those of --splits are read."""
-
-    @property
-    def source(self) -> FactSource:
-        """Return where facts, words and photographs come from."""
-        words = WordFile(self.words, self.unknown_words)
-        files = self.photographs, self.splits, self.memory_limit
-        return FactSource(self.data, self.scenes, words, *files)
 
 
 @dataclass(frozen=True)
@@ -115,7 +85,7 @@ class Scale:
 class Config:
     """Data, network and training of the benchmark."""
 
-    data: Annotated[Data, tyro.conf.arg(name="")]
+    data: Annotated[FactSource, tyro.conf.arg(name="")]
     """Facts, images and word vectors."""
     network: Annotated[Network, tyro.conf.arg(name="")]
     """Network and its learning rate."""
@@ -147,7 +117,7 @@ class PaperScale:
 class PaperConfig:
     """Configuration of the paper's command."""
 
-    data: Annotated[Data, tyro.conf.arg(name="")]
+    data: Annotated[FactSource, tyro.conf.arg(name="")]
     """Facts, images and word vectors."""
     network: Annotated[Network, tyro.conf.arg(name="")]
     """Network and its learning rate."""
@@ -165,7 +135,7 @@ def _last(epochs: int, batch_size: int) -> Protocol:
 
 
 DEMO = PaperConfig(
-    Data("procedural"),
+    FactSource("procedural"),
     Network(),
     {
         "mid-scale": PaperScale(
@@ -180,7 +150,7 @@ DEMO = PaperConfig(
     "validation seed. Sizes and epochs are limited by the demo's time.",
 )
 SMALL = PaperConfig(
-    Data(),
+    FactSource(),
     Network(),
     {
         "mid-scale": PaperScale(Scale(186, 4, (25, 10), _last(12, 32))),
@@ -193,7 +163,7 @@ SMALL = PaperConfig(
     "joint on held-out scenes with a validation seed. The rest is limited by two cores.",
 )
 FULL = PaperConfig(
-    Data(),
+    FactSource(),
     Network(side=64, trunk=(64, 128, 256), branch=256, hidden=1024),
     {
         "mid-scale": PaperScale(Scale(186, 4, (150, 75), _last(30, 64)), seeds=5),

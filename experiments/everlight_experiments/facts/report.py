@@ -1,6 +1,6 @@
 """The sections of the paper's report: tables of ranks, tail and splits, and examples."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -8,19 +8,24 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Int
 
 from everlight.continual.registry import METHODS
+from everlight.metrics.fact_scores import (
+    BACKWARD,
+    DROP,
+    FEW_SHOT,
+    FORWARD,
+    GENERALISED,
+    OVER_TASKS,
+    STANDARD,
+)
 from everlight.metrics.ranking import chance_hits, nearest_facts, rank_facts
 from everlight.metrics.ranking_groups import SPO_CASES, embedding_similarity, spo_overlap
-from everlight.models.random_hidden_units import regress_on_random_units
 from everlight.plots import plot_answers
 from everlight.scenarios.facts import split_statistics
-from everlight.scenarios.facts_splits import semantic_split
-from everlight_data.facts.divided import SPLITS, DividedFacts
+from everlight_data.facts.divided import NO_INPUT, SPLITS, DividedFacts, division_notes
 from everlight_data.facts.pictured import PicturedFacts
 from everlight_data.facts.published_tables import OTHER_DATA, PRINTED, SIMILARITY, SPO_TOP5
-from everlight_data.facts.vrd import box_features
 from everlight_experiments.common.cells import dash, percent, spread
 from everlight_experiments.common.many_runs import DIVERGED_AT, NOWHERE
 from everlight_experiments.common.plots import new_canvas, save
@@ -29,29 +34,17 @@ from everlight_experiments.continual.benchmark import Benchmarks, Draw, Trained
 from everlight_experiments.continual.outcome import BY_TASK, measured
 from everlight_experiments.continual.paper import Results
 from everlight_experiments.facts.benchmark import (
-    BACKWARD,
     BINS,
     BY_COUNT,
-    DROP,
     EDGES,
-    FEW_SHOT,
-    FORWARD,
     FOUND,
-    GENERALISED,
-    LAYOUT,
     LEAST,
-    NO_INPUT,
-    OVER_TASKS,
     SPO,
-    STANDARD,
     TOP,
-    facts_of,
     group_tests,
 )
 
 TYPES = ("S", "SP", "SPO")
-SINGLE_LINKAGE = 1_000
-"""Number of facts up to which the paper's linkage is computed too."""
 PICTURES = 8
 """Examples shown of each split."""
 Baselines = Mapping[str, Mapping[str, Mapping[str, np.ndarray]]]
@@ -69,34 +62,24 @@ class PartData(NamedTuple):
 
 
 def baselines_of(
-    divided: DividedFacts,
-    shown: Int[np.ndarray, "s"],
-    benchmarks: Benchmarks,
-    draws: Sequence[Draw],
+    learned: PicturedFacts, benchmarks: Benchmarks, draws: Sequence[Draw]
 ) -> Baselines:
     """Return the metrics of baselines that learn all facts at once.
 
     One knows only the boxes, where there are some; the other has no input.
 
     Args:
-      divided: facts and examples.
-      shown: test samples whose nearest facts are kept.
+      learned: facts and examples.
       benchmarks: by split.
       draws: seeds.
     """
-    facts = facts_of(divided)
-    pieces, vectors = divided.pieces[divided.train.fact].T, divided.words.vectors
-    defined = list(pieces >= 0)
-    targets = [vectors[each[rows]] for each, rows in zip(pieces, defined, strict=True)]
+    divided, shown = learned.divided, learned.shown
+    facts = divided.label_space
     found: dict[str, dict[str, Mapping[str, np.ndarray]]] = {split: {} for split in benchmarks}
-    for name, features in _features(divided).items():
-        embedded = [
-            jnp.asarray(regress_on_random_units(*features, targets, defined, draw.order))
-            for draw in draws
-        ]
+    for name, every in divided.baseline_embeddings([draw.order for draw in draws]).items():
         for split, benchmark in benchmarks.items():
             runs = []
-            for draw, each in zip(draws, embedded, strict=True):
+            for draw, each in zip(draws, jnp.asarray(every), strict=True):
                 sequence = benchmark.sequence(METHODS["joint"], draw)
                 ranks = _ranked(each, jnp.asarray(divided.test.fact), facts, sequence.class_task)
                 arrays = {name: np.asarray(rank)[None] for name, rank in ranks._asdict().items()}
@@ -106,15 +89,6 @@ def baselines_of(
                 runs.append(Trained(arrays, sequence, draw, METHODS["joint"], tasks))
             found[split][name] = measured(benchmark.metrics, runs)
     return found
-
-
-def _features(divided: DividedFacts) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Return the features of each baseline; boxes are used where they are known."""
-    parts = divided.train, divided.test
-    nothing = tuple(np.zeros((len(part.fact), 0), np.float32) for part in parts)
-    if any(part.samples is None for part in parts):
-        return {NO_INPUT: nothing}
-    return {LAYOUT: tuple(box_features(part.samples) for part in parts), NO_INPUT: nothing}
 
 
 _ranked = jax.jit(rank_facts)
@@ -157,7 +131,7 @@ def fact_sections(results: Results) -> list[Section]:
 
 
 def _final_table(column: str, divided: DividedFacts, methods: Mapping) -> Table:
-    tasks = int(divided.fact_task["random"].max()) + 1
+    tasks = divided.tasks
     columns = [Column("method")]
     for group in ("standard", "generalised"):
         columns += [Column(f"T{task + 1}", group) for task in range(tasks)]
@@ -175,7 +149,11 @@ def _final_table(column: str, divided: DividedFacts, methods: Mapping) -> Table:
         standard, generalised, *_ = (*_printed(column, name), np.nan, np.nan)
         printed = (standard, generalised, standard - generalised)
         rows.append([*row, *(dash(f"{value:.1f}") for value in printed)])
-    rows.append(["chance", *_chances(divided, column.split(", ")[1]), *["–"] * 3])
+    # The Top-5 of a random order of facts.
+    by_chance = chance_hits(divided.fact_task[column.split(", ")[1]], divided.test.fact, TOP)
+    drop = by_chance[0][-2:] - by_chance[1][-2:]
+    chances = [f"{100 * value:.1f}" for value in (*by_chance[0], *by_chance[1], *drop)]
+    rows.append(["chance", *chances, *["–"] * 3])
     caption = (
         f"{column}: percent, mean ± standard deviation over seeds; by task, mean over tasks and "
         f"over examples. The paper's: over examples, {OTHER_DATA}."
@@ -185,13 +163,6 @@ def _final_table(column: str, divided: DividedFacts, methods: Mapping) -> Table:
 
 def _printed(column: str, method: str) -> tuple[float, ...]:
     return PRINTED.get(column, {}).get(method, ())
-
-
-def _chances(divided: DividedFacts, split: str) -> list[str]:
-    """Return the Top-5 of a random order of facts, in the order of the table's columns."""
-    standard, generalised = chance_hits(divided.fact_task[split], divided.test.fact, TOP)
-    drop = standard[-2:] - generalised[-2:]
-    return [f"{100 * value:.1f}" for value in (*standard, *generalised, *drop)]
 
 
 def _transfer_table(part: str, values: Values) -> Table:
@@ -235,8 +206,11 @@ def _tail_section(part: str, divided: DividedFacts, values: Values) -> Section:
     ]
     paragraphs = []
     if groups.few.any():
-        tasks = int(divided.fact_task["random"].max()) + 1
-        names = [*(f"T{task + 1}" for task in range(tasks)), "mean over tasks", "paper's mean"]
+        names = [
+            *(f"T{1 + task}" for task in range(divided.tasks)),
+            "mean over tasks",
+            "paper's mean",
+        ]
         by_task = _rows(values, BY_TASK.format(FEW_SHOT))
         means = dict(_rows(values, OVER_TASKS.format(FEW_SHOT)))
         rows = [
@@ -322,16 +296,15 @@ def _splits_section(parts: Mapping[str, DividedFacts]) -> Section:
     for part, divided in parts.items():
         tables += [_statistics_table(part, split, divided) for split in SPLITS]
         tables.append(_counts_table(part, divided))
-    return Section("The splits", list(_linkage(parts)), tables)
+    return Section("The splits", division_notes(parts), tables)
 
 
 def _similarity_table(parts: Mapping[str, DividedFacts]) -> Table:
     rows = []
     for part, divided in parts.items():
         for split in SPLITS:
-            fact_task = divided.fact_task[split]
-            tasks = int(fact_task.max()) + 1
-            cosines = embedding_similarity(facts_of(divided), jnp.asarray(fact_task), tasks)
+            fact_task, tasks = divided.fact_task[split], divided.tasks
+            cosines = embedding_similarity(divided.label_space, jnp.asarray(fact_task), tasks)
             matrices = np.asarray(cosines), spo_overlap(divided.pieces, fact_task, tasks)
             apart, column = ~np.eye(tasks, dtype=bool), f"{part}, {split}"
             means = [matrix.mean() for matrix in matrices]
@@ -379,21 +352,3 @@ def _counts_table(part: str, divided: DividedFacts) -> Table:
         "benchmark takes some of each."
     )
     return Table(caption, [Column("type"), *map(Column, BINS)], rows)
-
-
-def _linkage(parts: Mapping[str, DividedFacts]) -> Iterator[str]:
-    """Yield how the facts were divided, and the sizes that the paper's linkage would give."""
-    order = "Tasks are learned in the order of their numbers."
-    if any(divided.semantic is None for divided in parts.values()):
-        yield f"Both splits are those of the files that were given. {order}"
-        return
-    yield (
-        "The semantic split is that of Ward's linkage on the embeddings; the random one is the "
-        f"most balanced of a hundred. {order}"
-    )
-    for part, divided in parts.items():
-        if len(divided.facts) <= SINGLE_LINKAGE:
-            tasks = int(divided.fact_task["semantic"].max()) + 1
-            single = semantic_split(divided.pieces, divided.words.vectors, tasks, "single")
-            sizes = ", ".join(f"{size:,}" for size in np.bincount(single.fact_task))
-            yield f"{part}: the paper's single linkage would give tasks of {sizes} facts."

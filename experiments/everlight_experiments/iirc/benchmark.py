@@ -5,7 +5,7 @@ far, and what they predict for every test sample is kept, from which all metrics
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Bool, Float, Int, UInt8
+from jaxtyping import Array, Int, UInt8
 
 from everlight.continual import (
     Optimizer,
@@ -27,17 +27,9 @@ from everlight.continual import (
     multi_hot,
 )
 from everlight.continual.method import Demand, Method, Needs
-from everlight.metrics.multilabel import (
-    batch_recall,
-    class_type_scores,
-    class_types,
-    confusion_matrix,
-    task_score_matrix,
-)
+from everlight.metrics.multilabel import LabelScores, sequence_label_scores
 from everlight.models import Network, NetworkRequest
 from everlight.models.augmentation import crop_and_flip
-from everlight.scenarios.iirc import Setting, iirc
-from everlight.scenarios.shapes import same_shapes
 from everlight.trees import checksums_of
 from everlight_data.errors import DataError
 from everlight_data.images.as_inputs import Channels, channels, store_images, stream
@@ -77,7 +69,6 @@ RECALL_BATCH = 128
 """Samples per batch of the recall that the authors average over batches."""
 NEWEST = "pw-JS on the newest task"
 CONFUSION = "confusion of labels"
-LABEL_COUNTS = "labels per sample"
 CLASS_TYPES = ("superclasses", "subclasses", "classes without one")
 MOST_CONFIGURATIONS = 10
 """Task configurations of `everlight run iirc`."""
@@ -180,23 +171,10 @@ def network_of(config: Config, classes: int) -> Network:
 
 def sequences_of(data: IIRCData, validation: bool) -> Sequences:
     """Return the sequence of every method and draw, all of one shape per method."""
-    images, metadata = data
-
-    @functools.cache
-    def made(setting: Setting) -> tuple[list[TaskSequence], list[TaskSequence]]:
-        names, hierarchy = images.class_names, metadata.hierarchy
-        given = images.train_labels, images.test_labels, names, hierarchy
-        every = [
-            iirc(*given, order, setting, metadata.valid_fraction)
-            for order in metadata.configurations
-        ]
-        tests = [each.sequence for each in every]
-        held = [each.post_task for each in every] if validation else []
-        found = same_shapes([*tests, *held])
-        return found[: len(tests)], found[len(tests) :]
+    made = functools.cache(data.sequences)
 
     def sequence(method: Method, draw: Draw) -> TaskSequence:
-        tests, held = made(method.setting)
+        tests, held = made(method.setting, validation)
         return held[-1 - draw.number] if draw.use == "validation" else tests[draw.number]
 
     return sequence
@@ -291,38 +269,63 @@ def metrics_of(data: IIRCData) -> tuple[Metric, ...]:
     """Return all metrics, which share what is computed once for a run."""
 
     @once_per_run
-    def scores(run: Trained) -> dict[str, np.ndarray]:
+    def scores(run: Trained) -> LabelScores:
         number = run.draw.number
         superclass = data.superclass(-1 - number if run.draw.use == "validation" else number)
-        found = label_scores(run.sequence, run.arrays["predicted"], superclass)
-        return found if len(run.sequence.tasks.id) == run.tasks else at_the_end(found, run.tasks)
+        return label_scores(run.sequence, run.arrays["predicted"], superclass)
 
-    def metric(name: str, *axes: Axis, better: bool | None = True, meaning: str = "") -> Metric:
-        return Metric(name, lambda run: scores(run)[name], axes, better, meaning)
+    def metric(
+        name: str,
+        read: Callable[[LabelScores], Array],
+        *axes: Axis,
+        better: bool | None = True,
+        meaning: str = "",
+    ) -> Metric:
+        return Metric(
+            name, lambda run: at_the_end(run, read(scores(run)), axes), axes, better, meaning
+        )
 
     final = "Mean over the test samples of all tasks, after the last task."
     return (
-        metric(SCORE, "time"),
-        metric(BY_TASK.format(SCORE), "time", "task"),
-        metric(SCORES, "time", SCORE_NAMES, meaning=final),
+        metric(SCORE, lambda found: found.means.union.precision_weighted_jaccard, "time"),
+        metric(
+            BY_TASK.format(SCORE),
+            lambda found: found.means.by_task.precision_weighted_jaccard,
+            *("time", "task"),
+        ),
+        metric(
+            SCORES,
+            lambda found: jnp.stack(found.means.union, axis=-1),
+            *("time", SCORE_NAMES),
+            meaning=final,
+        ),
         metric(
             "recall by batches",
+            lambda found: found.batch_recall,
             meaning="Recall after the last task as the authors average it: labels found over true "
             f"labels of each {RECALL_BATCH} samples.",
         ),
-        metric(LABEL_COUNTS, "time", ("predicted", "true"), better=None, meaning=final),
+        metric(
+            "labels per sample",
+            lambda found: found.counts,
+            *("time", ("predicted", "true")),
+            better=None,
+            meaning=final,
+        ),
         metric(
             NEWEST,
+            lambda found: found.means.current.precision_weighted_jaccard,
             "time",
             meaning="Mean over the test samples of the newest task, R_jj (figure 5).",
         ),
         metric(
             "pw-JS by class type",
+            lambda found: found.by_class_type.precision_weighted_jaccard,
             CLASS_TYPES,
-            meaning="Mean after the last task over the "
-            "test samples with a label of the type; only labels of the type count.",
+            meaning="Mean after the last task over the test samples with a label of the type; "
+            "only labels of the type count.",
         ),
-        metric(CONFUSION, data.classes, data.classes, better=None),
+        metric(CONFUSION, lambda found: found.confusion, *[data.classes] * 2, better=None),
     )
 
 
@@ -330,53 +333,27 @@ def label_scores(
     sequence: TaskSequence,
     predicted: UInt8[np.ndarray, "t m packed"],
     superclass: Int[np.ndarray, "c"],
-) -> dict[str, np.ndarray]:
-    """Return every metric of predicted labels by name.
-
-    Args:
-      sequence: that was learned.
-      predicted: labels after each task, as bits.
-      superclass: superclass of each class; -1 where it has none.
-    """
+) -> LabelScores:
+    """Return all scores of the labels predicted after each task, which are kept as bits."""
     classes = sequence.class_task.shape[0]
-    chosen = jnp.asarray(unpack(predicted, classes))
-    labels, member = multi_hot(sequence.test.labels, classes), sequence.test_member
-    seen, tested = (jnp.cumsum(x, axis=0) > 0 for x in (sequence.tasks.classes, member))
-    means = task_score_matrix(chosen, labels, member, seen)
-    last = chosen[-1], labels
-    recalls = batch_recall(*last, member, seen[-1], sequence.tasks.id[-1], RECALL_BATCH)
-    by_type = class_type_scores(*last, seen[-1], class_types(jnp.asarray(superclass)))
-
-    def per_sample(mask: Bool[Array, "t m c"]) -> Float[Array, "t"]:
-        return jnp.sum(jnp.sum(mask, axis=2) * tested, axis=1) / jnp.sum(tested, axis=1)
-
-    found = {
-        SCORE: means.union.precision_weighted_jaccard,
-        BY_TASK.format(SCORE): means.by_task.precision_weighted_jaccard,
-        NEWEST: means.current.precision_weighted_jaccard,
-        SCORES: jnp.stack(means.union, axis=-1),
-        "recall by batches": recalls.union,
-        LABEL_COUNTS: jnp.stack([per_sample(chosen), per_sample(labels & seen[:, None])], axis=-1),
-        "pw-JS by class type": by_type.precision_weighted_jaccard,
-        CONFUSION: confusion_matrix(*last, jnp.arange(classes)),
-    }
-    return {name: np.asarray(value) for name, value in found.items()}
+    return sequence_label_scores(
+        jnp.asarray(np.unpackbits(predicted, axis=-1, count=classes).astype(bool)),
+        multi_hot(sequence.test.labels, classes),
+        sequence.test_member,
+        sequence.tasks.classes,
+        jnp.asarray(superclass),
+        RECALL_BATCH,
+    )
 
 
-def at_the_end(found: dict[str, np.ndarray], tasks: int) -> dict[str, np.ndarray]:
-    """Return joint training's scores as those after the last task; NaN where it has none."""
-    matrix = BY_TASK.format(SCORE)
-    padded = {
-        name: np.concatenate([np.full((tasks - 1, *value.shape[1:]), np.nan), value])
-        for name, value in found.items()
-        if name in (SCORE, SCORES, NEWEST, LABEL_COUNTS)
-    }
-    return found | padded | {matrix: np.full((tasks, tasks), np.nan)}
-
-
-def unpack(predicted: UInt8[np.ndarray, "t m packed"], classes: int) -> Bool[np.ndarray, "t m c"]:
-    """Return predicted labels, kept as bits, as booleans."""
-    return np.unpackbits(predicted, axis=-1, count=classes).astype(bool)
+def at_the_end(run: Trained, value: Array, axes: Sequence[Axis]) -> np.ndarray:
+    """Return joint training's values as those after the last task; NaN where it has none."""
+    value, missing = np.asarray(value), run.tasks - len(run.sequence.tasks.id)
+    if not missing or "time" not in axes:
+        return value
+    if "task" in axes:
+        return np.full((run.tasks, run.tasks), np.nan)
+    return np.concatenate([np.full((missing, *value.shape[1:]), np.nan), value])
 
 
 def training_words(config: Config, net: Network) -> str:

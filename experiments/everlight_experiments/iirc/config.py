@@ -63,7 +63,7 @@ class Config:
     optimizer: str = "sgd:momentum=0.9"
     """Optimizer: any of optax by name, with arguments, as in adam:b1=0.8,b2=0.99."""
     weight_decay: Share = 1e-5
-    """Coefficient of the parameters that is added to every gradient."""
+    """Weight decay: this multiple of the parameters is added to every gradient."""
     joint_epochs: Count | None = None
     """Epochs of joint training; None is as many as the first task has."""
     exemplars_per_class: Count = 20
@@ -73,7 +73,8 @@ class Config:
     per_class: tuple[Count, Count] = (500, 100)
     """Largest number of training and of test images per class."""
     superclasses: Count | None = None
-    """Number of Tiny-ImageNet's superclasses, with as many classes that have none; None is all."""
+    """Number of superclasses of --data tiny-imagenet, and of its classes without a superclass. None
+    takes all of both."""
     features: str | None = None
     """Features instead of images: efficientnet-lite0 computes them, FILE.npz holds features with
     labels."""
@@ -104,9 +105,10 @@ class PaperConfig:
     iCaRL-norm, LUCIR, BiC, A-GEM, finetune, LUCIR-0.5, BiC-whole-pwJS; LUCIR-0.5 has λ₀ = 0.5
     and BiC-whole-pwJS label weights 1."""
     ablation: tuple[Count, ...] = ()
-    """Further numbers of exemplars per class to train with (appendix E)."""
+    """Further numbers of exemplars per class, with which the methods of --ablated are trained
+    again (appendix E)."""
     ablated: tuple[str, ...] = WITH_EXEMPLARS
-    """Methods that are trained with the numbers of --ablation; the paper's is ER-balanced."""
+    """Methods of --ablation, which must store exemplars. The paper has ER-balanced alone."""
 
 
 DEMO = PaperConfig(

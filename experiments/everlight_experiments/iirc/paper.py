@@ -261,13 +261,11 @@ def exemplars(results: Results) -> tuple[Figure, Table]:
 
 def hierarchy_table(data: IIRCData) -> Table:
     """Return the superclasses with their subclasses and numbers of training images."""
-    images, hierarchy = data.images, data.metadata.hierarchy
+    images = data.images
     counts = dict(zip(images.class_names, np.bincount(images.train_labels), strict=True))
-    grouped = {member for members in hierarchy.values() for member in members}
-    groups = {**hierarchy, "without superclass": [name for name in counts if name not in grouped]}
     rows = [
         [name, str(len(members)), f"{sum(counts[each] for each in members):,}", listed(members)]
-        for name, members in groups.items()
+        for name, members in data.groups.items()
     ]
     columns = [Column(name) for name in ("superclass", "subclasses", "training images", "which")]
     return Table("The hierarchy.", columns, rows)

@@ -269,3 +269,52 @@ def confusion_matrix(
         true.T, predicted[:, shown].astype(float), precision=jax.lax.Precision.HIGHEST
     )
     return together / jnp.sum(true, axis=0)[:, None]
+
+
+class LabelScores(NamedTuple):
+    """Every score of the labels that are predicted after each task of a sequence."""
+
+    means: TaskMeans
+    """`Scores` after every task: of each earlier task, of the newest, and of all so far."""
+    batch_recall: Float[Array, ""]
+    """The authors' recall after the last task on the samples of all tasks."""
+    counts: Float[Array, "t 2"]
+    """Mean numbers of predicted and of true labels per sample of the tasks so far."""
+    by_class_type: Scores
+    """Means after the last task by type of class, `[3]` each: `class_types`."""
+    confusion: Float[Array, "c c"]
+    """`confusion_matrix` of all classes after the last task."""
+
+
+@checked
+def sequence_label_scores(
+    predicted: Bool[Array, "t m c"],
+    labels: Bool[Array, "m c"],
+    test_member: Bool[Array, "t m"],
+    task_classes: Bool[Array, "t c"],
+    superclass: Int[Array, "c"],
+    batch_size: PositiveInt = 128,
+) -> LabelScores:
+    """Return all scores of a sequence of tasks (sections 4.2 and 6, figures 3 to 6).
+
+    Args:
+      predicted: labels predicted after each task, `[t, m, c]`.
+      labels: all labels, `[m, c]`.
+      test_member: mask of each task's test samples, `[t, m]`.
+      task_classes: mask of the classes that each task introduces, `[t, c]`.
+      superclass: superclass of each class, `[c]`; -1 for none.
+      batch_size: samples per batch of `batch_recall`.
+    """
+    seen, tested = (jnp.cumsum(each, axis=0) > 0 for each in (task_classes, test_member))
+    last, task = (predicted[-1], labels), jnp.asarray(len(predicted) - 1)
+
+    def per_sample(mask: Bool[Array, "t m c"]) -> Float[Array, "t"]:
+        return jnp.sum(jnp.sum(mask, axis=2) * tested, axis=1) / jnp.sum(tested, axis=1)
+
+    return LabelScores(
+        task_score_matrix(predicted, labels, test_member, seen),
+        batch_recall(*last, test_member, seen[-1], task, batch_size).union,
+        jnp.stack([per_sample(predicted), per_sample(labels & seen[:, None])], axis=-1),
+        class_type_scores(*last, seen[-1], class_types(superclass)),
+        confusion_matrix(*last, jnp.arange(labels.shape[1])),
+    )

@@ -121,3 +121,24 @@ def open_set_scores(
     curve = rejection_curve(confidence, correct, known, mask)
     roc = jnp.interp(unknown_accepted, curve.unknown_accepted, curve.known_accepted)
     return OpenSet(partial_test_accuracy(correct, known, mask), roc, roc_area(curve))
+
+
+@checked
+def open_set_scores_over_time(
+    confidence: Float[Array, "t m"],
+    correct: Bool[Array, "t m"],
+    known: Bool[Array, "t m"],
+    mask: Bool[Array, "m"],
+    unknown_accepted: Float[Array, "points"],
+) -> OpenSet:
+    """Return `open_set_scores` after every task, one at a time; fields have a leading axis over t.
+
+    Args:
+      confidence: confidence of each sample, `[t, m]`.
+      correct: true where a sample is classified correctly if accepted, `[t, m]`.
+      known: true where a sample's class has been learned, `[t, m]`.
+      mask: false for padding, `[m]`.
+      unknown_accepted: fractions of accepted unknown samples at which the ROC curve is read.
+    """
+    rows = confidence, correct, known
+    return jax.lax.map(lambda row: open_set_scores(*row, mask, unknown_accepted), rows)

@@ -1,4 +1,4 @@
-"""Plots of accuracies, forgetting, confusion, criteria, angles and illuminants, one Axes each.
+"""Plots of accuracies, forgetting, confusion, criteria, ROC curves, angles and illuminants.
 
 They need matplotlib (the extra `plots`), and nothing else of the library imports them. Every
 function takes arrays and an optional Axes, and returns the Axes. Without an Axes it creates a
@@ -15,6 +15,7 @@ from everlight.plots.confusion import plot_confusion
 from everlight.plots.criteria import plot_criteria
 from everlight.plots.errors import plot_error_curves
 from everlight.plots.illuminants import plot_chromaticity
+from everlight.plots.rejection import plot_rejection
 from everlight.plots.style import COLORS, LineStyle, line_style
 
 __all__ = [
@@ -29,4 +30,5 @@ __all__ = [
     "plot_criteria",
     "plot_error_curves",
     "plot_forgetting",
+    "plot_rejection",
 ]

@@ -49,6 +49,7 @@ def core50(
     level: Level = "object",
     train_sessions: Sequence[int] = TRAIN_SESSIONS,
     test_sessions: Sequence[int] = TEST_SESSIONS,
+    kept: Int[np.ndarray, "k"] | None = None,
 ) -> TaskSequence:
     """Build a run of a scenario: one task per batch, all tested on the same frames (section 5).
 
@@ -67,6 +68,7 @@ def core50(
       train_sessions: training sessions in the order that a run shuffles. Sessions 1 to k of the
         paper are `range(k)`.
       test_sessions: sessions of the test set; sessions in neither argument are left out.
+      kept: positions of the frames that are used, `[k]`; None is all.
 
     Raises:
       ValueError: a choice does not exist, a session is in both arguments or twice in one, or an
@@ -79,11 +81,13 @@ def core50(
         raise ValueError(
             f"session {min(both)} is in train_sessions and in test_sessions; keep it in one"
         )
-    _check_frames(objects, sessions, [*train_sessions, *test_sessions])
+    used = np.arange(len(objects)) if kept is None else kept
+    _check_frames(objects[used], sessions[used], [*train_sessions, *test_sessions])
+    used = np.isin(np.arange(len(objects)), used)
 
     labels = objects if level == "object" else objects // OBJECTS_PER_CATEGORY
     groups = [
-        np.flatnonzero(np.isin(objects, batch.objects) & np.isin(sessions, batch.sessions))
+        np.flatnonzero(used & np.isin(objects, batch.objects) & np.isin(sessions, batch.sessions))
         for batch in batches
     ]
     held = np.stack([np.isin(np.arange(OBJECTS), batch.objects) for batch in batches])
@@ -97,7 +101,7 @@ def core50(
         jnp.asarray(class_task == number[:, None]),
         jnp.asarray(number),
     )
-    index = np.flatnonzero(np.isin(sessions, test_sessions))
+    index = np.flatnonzero(used & np.isin(sessions, test_sessions))
     test = Samples(index, labels[index][:, None], np.ones(len(index), bool))
     member = class_task[labels[index]] == number[:, None]
     return TaskSequence(

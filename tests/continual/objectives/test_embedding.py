@@ -13,7 +13,7 @@ from everlight.continual.engine.protocol import Protocol
 from everlight.continual.engine.run import Run
 from everlight.continual.engine.sequence import run_sequence
 from everlight.continual.engine.tasks import init_learner
-from everlight.continual.objectives.embedding import embedding_objective
+from everlight.continual.objectives.embedding import embedding_objective, with_nearest_facts
 from everlight.continual.strategies.cumulative import joint
 from everlight.continual.strategies.ewc import ewc
 from everlight.continual.strategies.expert_gate import expert_gate
@@ -67,6 +67,21 @@ def test_the_loss_is_the_squared_distance_over_the_pieces_that_the_fact_defines(
     np.testing.assert_allclose(found, expected, rtol=1e-5)
     good = OBJECTIVE.metric(jnp.asarray(IMAGES[:4]), jnp.asarray(facts)[:, None], SEEN)
     np.testing.assert_array_equal(good, -found)
+
+
+def test_an_evaluation_keeps_the_nearest_facts_of_the_shown_samples_too():
+    shown = jnp.asarray([3, 0])
+    kept = with_nearest_facts(OBJECTIVE, FACTS, shown, 2)
+    assert kept.loss is OBJECTIVE.loss
+    scores, labels = jnp.asarray(IMAGES[:4]), jnp.asarray(SHOWN[:4])[:, None]
+    predictions = Predictions(scores, scores, labels, jnp.zeros(4, int), jnp.asarray(TASK), None)
+    found = kept.evaluate(SEQUENCE, kept.per_sample_metrics(predictions, SEEN), SEEN)
+    ranks = OBJECTIVE.per_sample_metrics(predictions, SEEN)
+    np.testing.assert_array_equal(found.ranks.generalised, ranks.generalised)
+    pieces = np.sum(PIECES >= 0, axis=1)
+    for row, sample in zip(found.nearest, (3, 0), strict=True):
+        distances = distances_by_hand(IMAGES[[sample] * 6], range(6)) / pieces
+        np.testing.assert_array_equal(row, np.argsort(distances)[:2])
 
 
 def test_undefined_pieces_get_no_gradient():

@@ -71,6 +71,18 @@ def begin_state(run: Run) -> SequenceState:
     return SequenceState(result, jnp.int32(0), jnp.int32(0), best)
 
 
+def initial_evaluation(run: Run) -> PyTree:
+    """Return the objective's evaluation of all test samples before the first task.
+
+    Raises:
+      ValueError: as `begin_state`.
+    """
+    setup, strategy = run.build(run.data)
+    start = begin_state(run).result
+    begun = start.memory, start.learner, run.sequence
+    return evaluate(setup, strategy, *begun, run.protocol.evaluation_batch)
+
+
 def init_learner(setup: Setup, classes: int, key: PRNGKeyArray) -> Learner:
     """Return a new learner, which has seen no class."""
     params, batch_stats = setup.init(key)

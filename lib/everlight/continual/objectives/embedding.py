@@ -12,13 +12,22 @@ would assign importance to all parameters that badly fitted samples use (Kunstne
 NeurIPS).
 """
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from everlight.checks import checked
+from everlight.checks import PositiveInt, checked
 from everlight.continual.base import Objective, Outputs, Predictions, TaskSequence
-from everlight.metrics.ranking import Facts, Ranks, check_pieces, embed_facts, rank_facts
+from everlight.metrics.ranking import (
+    Facts,
+    Ranks,
+    check_pieces,
+    embed_facts,
+    nearest_facts,
+    rank_facts,
+)
 
 
 @checked
@@ -69,6 +78,41 @@ def embedding_objective(facts: Facts) -> Objective:
         fisher_loss=fisher_loss,
         fisher="true",
     )
+
+
+class RanksAndNearest(NamedTuple):
+    """Evaluation of all test samples after a task."""
+
+    ranks: Ranks
+    nearest: Int[Array, "s k"]
+    """Nearest facts of all tasks to the shown samples, nearest first."""
+
+
+@checked
+def with_nearest_facts(
+    objective: Objective, facts: Facts, shown: Int[Array, "s"], count: PositiveInt
+) -> Objective:
+    """Return the objective of fact learning whose evaluation keeps `RanksAndNearest`.
+
+    Args:
+      objective: `embedding_objective` of the facts.
+      facts: pieces of every fact and word vectors.
+      shown: test samples whose nearest facts are kept, `[s]`.
+      count: number of facts per sample.
+    """
+
+    def per_sample_metrics(predictions: Predictions, seen: Bool[Array, "c"]) -> tuple:
+        return objective.per_sample_metrics(predictions, seen), predictions.scores
+
+    def evaluate(
+        sequence: TaskSequence, per_sample: tuple, seen: Bool[Array, "c"]
+    ) -> RanksAndNearest:
+        ranks, scores = per_sample
+        embeddings = scores[shown].reshape(shown.shape[0], 3, -1)
+        nearest = nearest_facts(embeddings, facts, count)
+        return RanksAndNearest(objective.evaluate(sequence, ranks, seen), nearest)
+
+    return objective._replace(per_sample_metrics=per_sample_metrics, evaluate=evaluate)
 
 
 def projection(
