@@ -183,3 +183,14 @@ def test_noise_changes_the_given_share_to_other_labels_evenly(rate):
 def test_what_cannot_be_built_is_refused_with_its_name(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_validation_samples_are_the_first_of_each_class_in_every_task():
+    sequence = domain_incremental(TRAIN, TEST, 2, 4, valid_fraction=0.25)
+    for task in range(2):
+        learned, _ = rows(sequence.tasks.train, task)
+        valid, labels = rows(sequence.tasks.valid, task)
+        # 2 of the 10 samples of each of 4 classes, which take turns.
+        np.testing.assert_array_equal(valid, task * COUNT + np.arange(8))
+        np.testing.assert_array_equal(labels, np.arange(8) % 4)
+        np.testing.assert_array_equal(learned, task * COUNT + np.arange(8, 40))

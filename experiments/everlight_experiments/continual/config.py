@@ -23,6 +23,7 @@ Criterion = Literal["final accuracy", "accuracy over all times (A)"]
 Pixels = Literal["channels", "unit"]
 Initialization = Literal["own", "xavier"]
 LossClasses = Literal["seen", "all"]
+Stream = Literal["classes", "permuted", "rotated", "permuted-labels"]
 FIVE_EPOCHS = Protocol(epochs=5, batch_size=16, select="last")
 NOT_TUNED = "Batch size and memory size were not tuned."
 FEATURES_CHOSEN = (
@@ -70,6 +71,10 @@ class Config:
     """Number of tasks of as equal sizes as possible, or the number of classes of every task."""
     order: Literal["seeded", "natural"] = "seeded"
     """Order of the classes: seeded is another one for every seed, natural is that of the labels."""
+    stream: Stream = "classes"
+    """Difference between tasks: classes brings new classes in every task. The others have all
+    classes in every task (domain-incremental): permuted has other orders of the pixels, rotated
+    other angles from 0 up to 180 degrees, permuted-labels other labels of the same images."""
     net: str = "cnn"
     """Network: mlp:256,256 (hidden units), cnn, cnn:16,32,64 (channels, then hidden units),
     small-cnn:32,64,512, resnet:5 (blocks per stage), resnet50, linear, or FILE.py:NAME, a function

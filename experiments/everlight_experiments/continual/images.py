@@ -1,8 +1,10 @@
 """Benchmarks composed from a configuration: images, or their features, with one class each."""
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,7 +47,15 @@ from everlight_experiments.continual.parts import (
     optimizer,
     stored_features,
 )
+from everlight_experiments.continual.streams import (
+    DOMAIN,
+    domain_sequences,
+    refuse_unfit,
+    with_stream,
+)
 
+KNOWN: frozenset[Demand] = frozenset({"own classes", "chosen classes"})
+"""Demands that are not met where every task has all classes."""
 MOST_LISTED = 200
 """Classes that a report lists."""
 NAME = 24
@@ -93,6 +103,10 @@ def image_benchmarks(
         net = feature_head(features.note, classes)
         stored = stored_features(features, slice(len(images.train_labels)))
         content.append(np.asarray(stored.pieces))
+    if config.stream != "classes":
+        refuse_unfit(config, settings)
+        settings = (DOMAIN,)
+        stored = dataclasses.replace(stored, copies=number_of_tasks(config))
     learned = Learned(images, stored, note, net, checksums_of(*content))
     parts = name, config, learned, sequences_of(images, config)
     training = training_words(config, net, settings)
@@ -132,7 +146,7 @@ def _check_sizes(config: Config, classes: int) -> None:
     tasks = config.tasks
     if not tasks:
         raise DataError("--tasks without a number; give how many tasks there are")
-    if len(tasks) == 1 and tasks[0] > classes:
+    if len(tasks) == 1 and tasks[0] > classes and config.stream == "classes":
         raise DataError(f"--tasks {tasks[0]} of {classes} classes; give {classes} or fewer")
     if len(tasks) > 1 and sum(tasks) != classes:
         raise DataError(
@@ -158,6 +172,8 @@ def _bound(
     if online:
         protocol = Protocol(epochs=1, batch_size=config.online_batch, select="last")
     over_time = config.criterion != "final accuracy"
+    domain = setting == DOMAIN
+    wrap = {"wrap": partial(with_stream, images=images, config=config)} if domain else {}
 
     def facts_of_method(method: Method) -> dict[str, Any]:
         facts = facts_of(name, config_of(config, method.name), net, learned.checksums)
@@ -173,15 +189,15 @@ def _bound(
         name=name,
         setting=setting,
         note=learned.note,
-        draws="order of classes" if config.order == "seeded" else "initial network",
+        draws="order of classes" if _is_ordered(config) else "initial network",
         training=training,
         chosen=config.chosen,
         checksums=learned.checksums,
-        capabilities=capabilities_of(net, given),
+        capabilities=capabilities_of(net, given) - (KNOWN if domain else set()),
         metrics=class_metrics(config.metrics, images.class_names),
         facts=facts_of_method,
         shared=lambda method: learned.stored,
-        begin=beginning(config, net, given),
+        begin=beginning(config, net, given, **wrap),
         protocol=lambda method: protocol,
         sequence=lambda method, draw: sequences(draw.order, draw.use),
         keep=keep,
@@ -198,7 +214,10 @@ def _bound(
 
 
 def beginning(
-    config: Config, net: Network, task_given: bool
+    config: Config,
+    net: Network,
+    task_given: bool,
+    wrap: Callable[[Setup], Setup] = lambda setup: setup,
 ) -> Callable[[Method, RunData], tuple[Setup, Needs]]:
     """Return the function that makes the parts of a strategy: softmax over the seen classes.
 
@@ -206,6 +225,7 @@ def beginning(
       config: of the benchmark.
       net: network of the configuration.
       task_given: whether the task identity is given, so that every task has its own head.
+      wrap: change of the setup, such as inputs that depend on the task.
     """
     only_seen = config.loss_classes == "seen"
 
@@ -218,7 +238,7 @@ def beginning(
         setup = flax_setup(net.make(method), data.shared, objective, found.transformation)
         if config.initialization == "xavier":
             setup = with_xavier(setup)
-        return setup, Needs(
+        return wrap(setup), Needs(
             number_of_tasks(config),
             net.classes,
             config.exemplars_per_class,
@@ -281,6 +301,8 @@ def number_of_tasks(config: Config) -> int:
 
 def sequences_of(images: ImageSet, config: Config) -> Callable[[int, Use], TaskSequence]:
     """Return the sequence of every seed and use, all of one shape."""
+    if config.stream != "classes":
+        return domain_sequences(images, config)
     classes, fraction = len(images.class_names), config.validation_fraction
     tasks = config.tasks if len(config.tasks) > 1 else config.tasks[0]
     labels, natural = (images.train_labels, images.test_labels), config.order == "natural"
@@ -300,21 +322,33 @@ def sequences_of(images: ImageSet, config: Config) -> Callable[[int, Use], TaskS
     return sequence
 
 
+def _is_ordered(config: Config) -> bool:
+    """Return whether seeds differ in the order of classes."""
+    return config.order == "seeded" and config.stream == "classes"
+
+
 def _validates(config: Config) -> bool:
     """Return whether validation within a task selects its epoch or learning rate."""
     return config.protocol.select == "best" or config.protocol.plateau_factor != 1
 
 
 def _counts(images: ImageSet, config: Config, sequence: TaskSequence) -> str:
-    held_out = len(images.train_labels) - int(np.sum(sequence.tasks.train.mask))
+    masks = np.asarray(sequence.tasks.train.mask)
     sizes = np.bincount(np.asarray(sequence.class_task))
-    selects = "epochs and hyper-parameters" if _validates(config) else "hyper-parameters"
     several = " or ".join(map(str, sorted(set(sizes.tolist()))))
     each = several if len(config.tasks) == 1 else ", ".join(map(str, sizes))
+    divided, learned = f"{len(sizes)} tasks of {each} classes", int(np.sum(masks))
+    if config.stream != "classes":
+        divided, learned = (
+            f"{len(masks)} tasks of all classes ({config.stream})",
+            int(masks[0].sum()),
+        )
+    held_out = len(images.train_labels) - learned
+    selects = "epochs and hyper-parameters" if _validates(config) else "hyper-parameters"
     return (
         f"; {len(images.train_labels):,} training images, of which {held_out:,} are for "
         f"validation only (they select {selects}), and {len(images.test_labels):,} test images; "
-        f"{len(sizes)} tasks of {each} classes"
+        f"{divided}"
     )
 
 

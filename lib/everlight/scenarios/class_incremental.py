@@ -53,7 +53,7 @@ def class_incremental(
         empty = set(range(len(tasks))) - set(class_task[labels].tolist())
         if empty:
             raise ValueError(f"task {min(empty)} has no samples in {name}; give at least one")
-    validates = _first_of_each_class(train_labels, fractions)
+    validates = first_of_each_class(train_labels, fractions)
     owner = class_task[train_labels]
     split = []
     for part in (~validates, validates):
@@ -129,9 +129,10 @@ def _task_of_classes(tasks: Sequence[Sequence[int]], classes: int) -> Int[np.nda
     return class_task
 
 
-def _first_of_each_class(
+def first_of_each_class(
     labels: Int[np.ndarray, "n"], fractions: Float[np.ndarray, "c"]
 ) -> Bool[np.ndarray, "n"]:
+    """Return True for the first samples of each class, as large a part of it as its fraction."""
     chosen = np.zeros(len(labels), bool)
     for label in np.unique(labels):
         members = np.flatnonzero(labels == label)

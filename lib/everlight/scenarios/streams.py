@@ -2,7 +2,8 @@
 
 A transformed stream stores every image once. Sample i of task t has the index t · count + i, where
 count is the number of stored images; `transformed` gathers the image i and applies the transform of
-task t inside the compiled program. A replayed sample thus keeps the transform of its own task.
+task t inside the compiled program. A replayed sample thus keeps the transform of its own task. The
+images have as many indices as tasks (`StoredImages.copies`).
 """
 
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from everlight.checks import NonNegativeInt, PositiveInt, UnitInterval, checked
 from everlight.continual.base import Setup, TaskSequence
+from everlight.scenarios.class_incremental import first_of_each_class
 from everlight.scenarios.experiences import from_experiences
 
 Transform = Callable[[Float[Array, "*shape"], Int[Array, ""]], Float[Array, "*shape"]]
@@ -30,6 +32,7 @@ def domain_incremental(
     test_samples: PositiveInt | None = None,
     label_maps: Int[np.ndarray, "tasks c"] | None = None,
     seed: NonNegativeInt = 0,
+    valid_fraction: UnitInterval = 0.0,
 ) -> TaskSequence:
     """Build a sequence whose tasks have all classes, for inputs that `transformed` changes by task.
 
@@ -44,6 +47,7 @@ def domain_incremental(
       test_samples: test samples of each task, drawn anew; None is all.
       label_maps: new label of each class in each task (`permuted_labels`); None keeps the labels.
       seed: random seed of the draws.
+      valid_fraction: validation fraction of the training samples, the first ones of each class.
 
     Raises:
       ValueError: a label is out of range, or more samples are wanted than there are.
@@ -53,21 +57,26 @@ def domain_incremental(
     maps = np.tile(np.arange(classes), (tasks, 1)) if label_maps is None else label_maps
     if maps.shape != (tasks, classes):
         raise ValueError(f"label_maps has shape {maps.shape}; give [{tasks}, {classes}]")
-    index, labels = {}, {}
-    for name, own, wanted, offset in (
-        ("train", train_labels, train_samples, 0),
-        ("test", test_labels, test_samples, len(train_labels)),
-    ):
-        if wanted is not None and wanted > len(own):
-            raise ValueError(f"{name}_samples={wanted}; {name}_labels holds {len(own)}")
+    for name, own in (("train", train_labels), ("test", test_labels)):
         # As an index, a negative label would mean one of the last classes.
         wrong = own[(own < 0) | (own >= classes)]
         if len(wrong):
             raise ValueError(f"{name}_labels holds {wrong[0]}; give 0 to {classes - 1}")
-        drawn = [_draw(len(own), wanted, rng) for _ in range(tasks)]
-        index[name] = [task * count + offset + rows for task, rows in enumerate(drawn)]
-        labels[name] = [maps[task][own[rows]] for task, rows in enumerate(drawn)]
-    return from_experiences(index["train"], labels["train"], index["test"], labels["test"], classes)
+    validates = first_of_each_class(train_labels, np.full(classes, valid_fraction))
+    every = np.concatenate([train_labels, test_labels])
+    index, labels = {}, {}
+    for name, places, wanted in (
+        ("train", np.flatnonzero(~validates), train_samples),
+        ("test", np.arange(len(train_labels), count), test_samples),
+        ("valid", np.flatnonzero(validates), None),
+    ):
+        if wanted is not None and wanted > len(places):
+            raise ValueError(f"{name}_samples={wanted}; there are {len(places)} of them")
+        drawn = [places[_draw(len(places), wanted, rng)] for _ in range(tasks)]
+        index[name] = [task * count + rows for task, rows in enumerate(drawn)]
+        labels[name] = [maps[task][every[rows]] for task, rows in enumerate(drawn)]
+    parts = [each[name] for name in ("train", "test") for each in (index, labels)]
+    return from_experiences(*parts, classes, index["valid"], labels["valid"])
 
 
 @checked

@@ -30,7 +30,7 @@ def refuse_unfit(protocol: Protocol, data: Any, sequence: TaskSequence) -> None:
     check_sizes(test=(sequence.test.mask, -1), test_member=(sequence.test_member, -1))
     check_range("sequence.class_task", sequence.class_task, 0, tests - 1)
     stores = [each for each in jax.tree.leaves(data, is_leaf=_is_store) if _is_store(each)]
-    last = max((each.pieces.shape[0] for each in stores), default=np.inf) - 1
+    last = max((len(each.pieces) * each.copies for each in stores), default=np.inf) - 1
     parts = {"tasks.train": sequence.tasks.train, "tasks.valid": sequence.tasks.valid}
     for name, samples in {**parts, "test": sequence.test}.items():
         check_range(f"sequence.{name}.labels", samples.labels, -1, classes - 1)

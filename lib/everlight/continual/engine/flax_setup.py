@@ -37,6 +37,9 @@ class StoredImages:
     """Standard deviation of each channel, or one for all."""
     shape: tuple[int, ...]
     """Shape of one image."""
+    copies: int = 1
+    """Number of indices of each image: index i is image i modulo the number of images, as in a
+    stream that transforms images by task (`scenarios.transformed`)."""
 
     @classmethod
     @checked
@@ -68,21 +71,21 @@ class StoredImages:
         self, index: Int[Array, "b"], keys: Shaped[PRNGKeyArray, "b"] | None
     ) -> Shaped[Array, "b *shape"]:
         """Return stored images; `keys` have no effect."""
-        return self._shaped(self.pieces[index])
+        return self._shaped(self.pieces[index % len(self.pieces) if self.copies > 1 else index])
 
     def with_images(self, images: Shaped[Array | np.ndarray, "k *shape"]) -> "StoredImages":
         """Return other images with the same normalisation."""
         return StoredImages.of(images, self.mean, self.deviation)
 
-    def tree_flatten(self) -> tuple[tuple, tuple[int, ...]]:
-        """Return the pytree leaves (pieces, mean, deviation) and the static shape."""
-        return (self.pieces, self.mean, self.deviation), self.shape
+    def tree_flatten(self) -> tuple[tuple, tuple[tuple[int, ...], int]]:
+        """Return the pytree leaves (pieces, mean, deviation), and the static shape and copies."""
+        return (self.pieces, self.mean, self.deviation), (self.shape, self.copies)
 
     @classmethod
-    def tree_unflatten(cls, shape: tuple[int, ...], leaves: tuple) -> "StoredImages":
+    def tree_unflatten(cls, static: tuple[tuple[int, ...], int], leaves: tuple) -> "StoredImages":
         """Return the images of a flattened pytree; leaves may be placeholders."""
         stored = object.__new__(cls)
-        for field, value in zip(dataclasses.fields(cls), (*leaves, shape), strict=True):
+        for field, value in zip(dataclasses.fields(cls), (*leaves, *static), strict=True):
             object.__setattr__(stored, field.name, value)
         return stored
 

@@ -1,0 +1,78 @@
+"""Domain-incremental streams: every task has all classes, with inputs or labels of its own."""
+
+import functools
+from collections.abc import Callable
+
+import jax
+import numpy as np
+
+from everlight.continual import Setup, TaskSequence
+from everlight.scenarios import (
+    domain_incremental,
+    permuted_labels,
+    permuted_pixels,
+    rotated,
+    tested_on_validation,
+    transformed,
+)
+from everlight_data.errors import DataError
+from everlight_data.images.image_set import ImageSet
+from everlight_experiments.continual.benchmark import Use
+from everlight_experiments.continual.config import Config
+
+DOMAIN = "domain-incremental"
+STREAM_SEED = 2_000
+"""Seed of the permutations, which are the same for every seed of a run."""
+
+
+def refuse_unfit(config: Config, settings: tuple[str, ...]) -> None:
+    """Refuse options that a domain-incremental stream has no use for.
+
+    Raises:
+      DataError: which, and what to give.
+    """
+    stream = f"--stream {config.stream}"
+    if settings != ("class-incremental",):
+        raise DataError(f"{stream} is {DOMAIN}; leave out --setting")
+    if len(config.tasks) != 1:
+        raise DataError(f"{stream} has all classes in every task; give --tasks one number")
+    if config.features is not None and config.stream != "permuted-labels":
+        raise DataError(f"{stream} changes images; leave out --features")
+    if config.metrics:
+        raise DataError(f"{stream} has no --metrics beside accuracy; leave them out")
+
+
+def domain_sequences(images: ImageSet, config: Config) -> Callable[[int, Use], TaskSequence]:
+    """Return the sequence of every use; seeds differ in initialization and order of samples."""
+    (tasks,), classes = config.tasks, len(images.class_names)
+    relabelled = config.stream == "permuted-labels"
+    maps = permuted_labels(tasks, classes, STREAM_SEED) if relabelled else None
+
+    @functools.cache
+    def of_use(use: Use) -> TaskSequence:
+        found = domain_incremental(
+            images.train_labels,
+            images.test_labels,
+            tasks,
+            classes,
+            label_maps=maps,
+            valid_fraction=config.validation_fraction,
+        )
+        return tested_on_validation(found) if use == "validation" else found
+
+    return lambda seed, use: of_use(use)
+
+
+def with_stream(setup: Setup, images: ImageSet, config: Config) -> Setup:
+    """Return the setup whose inputs are those of the task of their index."""
+    count = len(images.train_labels) + len(images.test_labels)
+    (tasks,) = config.tasks
+    if config.stream == "permuted":
+        pixels = int(np.prod(images.images.shape[1:3]))
+        return transformed(
+            setup, count, permuted_pixels(tasks, pixels, jax.random.key(STREAM_SEED))
+        )
+    if config.stream == "rotated":
+        angles = np.linspace(0, 180, tasks, endpoint=False)
+        return transformed(setup, count, rotated(angles))
+    return transformed(setup, count, lambda image, task: image)

@@ -1,0 +1,104 @@
+"""Domain-incremental streams as options: what tasks have, what is refused, and one run."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import ndimage
+
+from everlight.continual.registry import METHODS
+from everlight_data.errors import DataError
+from everlight_data.images.digits import load_digits
+from everlight_experiments.cli import options_of
+from everlight_experiments.commands.run import run_benchmark
+from everlight_experiments.continual.benchmark import Draw, Own, RunData
+from everlight_experiments.continual.config import DIGITS
+from everlight_experiments.continual.images import image_benchmarks
+
+COUNT = 1797
+
+
+def benchmark_of(stream, **changes):
+    config = replace(DIGITS, stream=stream, tasks=(4,), **changes)
+    found = image_benchmarks("digits", config, ("class-incremental",), 0, Path("runs"))
+    assert list(found) == ["domain-incremental"]
+    return found["domain-incremental"]
+
+
+def inputs_of(benchmark, index):
+    """Network inputs of images, in evaluation."""
+    naive = METHODS["naive"]
+    data = RunData(benchmark.shared(naive), Own(jnp.zeros(10, int), jnp.float32(0)))
+    setup, _ = benchmark.begin(naive, data)
+    return np.asarray(jax.jit(lambda i: setup.gather(i, None))(jnp.asarray(index)))
+
+
+def test_permuted_tasks_have_the_same_pixels_in_other_orders():
+    benchmark = benchmark_of("permuted")
+    first, second = (inputs_of(benchmark, [5 + task * COUNT]).ravel() for task in (0, 1))
+    assert np.any(first != second)
+    np.testing.assert_array_equal(np.sort(first), np.sort(second))
+    other = [inputs_of(benchmark, [9 + task * COUNT]).ravel() for task in (0, 1)]
+    # One permutation per task: positions that agree for one image do so for the other.
+    for position in range(64):
+        same = np.flatnonzero(first == second[position])
+        assert other[1][position] in other[0][same]
+
+
+def test_rotated_tasks_have_the_angles_of_scipy():
+    benchmark = benchmark_of("rotated", pixels="unit")
+    start, turned = (inputs_of(benchmark, [5 + task * COUNT])[0, ..., 0] for task in (0, 2))
+    expected = ndimage.rotate(start, 90, reshape=False, order=1)
+    np.testing.assert_allclose(turned, expected, atol=1e-5)
+
+
+def test_permuted_labels_are_those_of_the_task_alone():
+    benchmark = benchmark_of("permuted-labels")
+    tasks = benchmark.sequence(METHODS["naive"], Draw("evaluation", 0, 0)).tasks.train
+    labels = np.asarray(tasks.labels[..., 0])
+    assert np.all(inputs_of(benchmark, [5]) == inputs_of(benchmark, [5 + COUNT]))
+    for task in (1, 2, 3):
+        pairs = {*zip(labels[0], labels[task], strict=True)}
+        assert len(pairs) == 10
+        assert np.any(labels[0] != labels[task])
+
+
+def test_validation_images_are_no_training_images_and_no_test_images():
+    benchmark, images = benchmark_of("rotated"), load_digits()
+    learned, tested = (
+        benchmark.sequence(METHODS["naive"], Draw(use, 0, 0))
+        for use in ("evaluation", "validation")
+    )
+    train = {*np.asarray(learned.tasks.train.index).ravel().tolist()}
+    valid = {*np.asarray(tested.test.index)[np.asarray(tested.test.mask)].tolist()}
+    assert not train & valid
+    assert max(index % COUNT for index in valid) < len(images.train_labels)
+    assert len(train) + len(valid) == 4 * len(images.train_labels)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--setting online", "--stream rotated is domain-incremental; leave out --setting"),
+        ("--tasks 5 5", "--stream rotated has all classes in every task; give --tasks one number"),
+        ("--metrics confusion", "--stream rotated has no --metrics beside accuracy"),
+        ("--methods LUCIR", "LUCIR needs new classes in every task, but known ones recur here"),
+    ],
+)
+def test_what_does_not_fit_is_refused(words, message, tmp_path):
+    words = ["digits", "--stream", "rotated", *words.split(), "--runs", str(tmp_path)]
+    with pytest.raises(DataError, match=message):
+        run_benchmark(options_of("run", words))
+
+
+def test_a_run_has_a_matrix_over_all_tasks(tmp_path):
+    words = "digits --stream rotated --tasks 3 --epochs 1 --seeds 1 --methods naive --net linear"
+    report = run_benchmark(options_of("run", [*words.split(), "--runs", str(tmp_path)]))
+    with np.load(report.parent / "results.npz") as results:
+        matrix = results["domain-incremental/naive/accuracy by task"][0]
+    # An angle that was not seen is predicted worse than the newest one.
+    assert matrix[0, 0] > matrix[0, 2] + 0.2
+    assert "3 tasks of all classes (rotated)" in report.read_text()
