@@ -5,8 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from PIL import Image
 
 from everlight.continual import Protocol
@@ -22,10 +20,7 @@ from everlight_data.errors import DataError
 from everlight_data.facts.divided import (
     Size,
     WordFile,
-    divide_facts,
     load_source,
-    part_images,
-    spaced_examples,
 )
 from everlight_data.facts.pictured import FactSource
 from everlight_data.facts.published import open_photographs, read_published
@@ -220,51 +215,6 @@ def test_faults_of_the_authors_files_are_named(release):
     (release / "splits" / "2tasks_random").rename(release / "elsewhere")
     with pytest.raises(DataError, match=r"2tasks_random.*mid-scale needs both"):
         run(of_release(release))
-
-
-@given(
-    st.lists(st.integers(0, 3), min_size=1, max_size=60).map(np.array),
-    st.sets(st.integers(0, 3), min_size=1),
-    st.integers(1, 9),
-)
-def test_kept_examples_are_spaced_evenly(fact, chosen, most):
-    kept = spaced_examples(fact, np.array(sorted(chosen)), most)
-    assert set(fact[kept].tolist()) == chosen & set(fact.tolist())
-    for number in chosen & set(fact.tolist()):
-        places = np.flatnonzero(fact == number)
-        own = np.flatnonzero(np.isin(places, kept))
-        assert len(own) == min(most, len(places))
-        # Steps of the two whole numbers around the mean.
-        assert np.ptp(np.diff(own, append=len(places))) <= 1
-
-
-def test_scenes_that_choose_hyperparameters_are_held_out_whole():
-    source = load_source("procedural", (60, 20), 0)
-    divided = divide_facts(source, "procedural", Size(None, 2, (100, 100)), 0)
-    samples = divided.train.samples
-    scene = samples.scenes.image[samples.subject]
-    assert set(scene[divided.held_out]) == {9, 19, 29, 39, 49, 59}
-    assert not set(scene[divided.held_out]) & set(scene[~divided.held_out])
-    # Every scene states one triple, one pair and two singles.
-    assert divided.held_out.sum() == 6 * 4
-    assert len(divided.train.fact) == 60 * 4
-    words = [source.facts.facts[number] for number in source.facts.train.facts]
-    assert [divided.facts[number] for number in divided.train.fact] == words
-
-
-def test_photographs_take_the_place_of_rendered_images(tmp_path):
-    source = load_source("procedural", (3, 1), 0)
-    divided = divide_facts(source, "procedural", Size(None, 1, (100, 100)), 0)
-    for number in range(3):
-        path = tmp_path / f"{divided.train.samples.scenes.images[number]}.png"
-        Image.new("RGB", (256, 256), (50 * number, 7, 9)).save(path)
-    scene = divided.train.samples.scenes.image[divided.train.samples.subject]
-    rows = np.array([11, 0, 4])
-    assert scene[rows].tolist() == [2, 0, 1]
-    found = part_images(divided.train, rows, 8, tmp_path)
-    # A square may leave its scene, but not with most of its pixels.
-    middle = np.median(found.reshape(3, -1, 3), axis=1)
-    np.testing.assert_array_equal(middle, [[100, 7, 9], [0, 7, 9], [50, 7, 9]])
 
 
 def test_the_papers_own_tables_bear_out_what_is_stated_about_its_claims():

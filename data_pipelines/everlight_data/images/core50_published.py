@@ -99,6 +99,16 @@ of the first nine.
 """
 
 
+def published_net(net: str) -> str:
+    """Return the published network that a run is compared with; any other with Mid-CaffeNet."""
+    return "Mid-VGG" if net == "Mid-VGG" else "Mid-CaffeNet"
+
+
+def published_name(net: str, data: str) -> str:
+    """Return how reports of a network's runs on a data set mark published numbers."""
+    return f"{published_net(net)} on CORe50" + ("" if data == "core50" else ", other data")
+
+
 def published_curves(net: str, scenario: str) -> dict[str, list[float]]:
     """Return the accuracies after every batch as fractions, by method.
 

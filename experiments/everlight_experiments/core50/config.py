@@ -216,14 +216,3 @@ PAPER_PRESETS: Mapping[Preset, PaperConfig] = {
     "small": PaperConfig(SMALL, orders=3),
     "paper": PaperConfig(FULL, cumulative_orders=(10, 5, 3)),
 }
-
-
-def published_net(net: str) -> str:
-    """Return the published network that a run is compared with; the small one with Mid-CaffeNet."""
-    return "Mid-VGG" if net == "Mid-VGG" else "Mid-CaffeNet"
-
-
-def published_name(config: Base) -> str:
-    """Return how a report marks published numbers."""
-    same = config.data == "core50"
-    return f"{published_net(config.net)} on CORe50" + ("" if same else ", other data")

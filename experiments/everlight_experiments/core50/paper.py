@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from everlight.plots import plot_rejection
-from everlight_data.images.core50_published import published_curves
+from everlight_data.images.core50_published import published_curves, published_name, published_net
 from everlight_experiments.common.cells import percent
 from everlight_experiments.common.plots import new_canvas, save
 from everlight_experiments.common.report import PAPER as PUBLISHED_GROUP
@@ -44,8 +44,6 @@ from everlight_experiments.core50.config import (
     PAPER_PRESETS,
     SCENARIOS,
     PaperConfig,
-    published_name,
-    published_net,
 )
 
 NOISE = 0.02
@@ -58,9 +56,9 @@ def published(results: Results) -> Published:
     """Return the published curves of the run's scenarios, which are of objects."""
     config: PaperConfig = results.config
     scenarios = config.scenarios if config.level == "object" else ()
-    net = published_net(config.benchmark.net)
+    net, data = published_net(config.benchmark.net), config.benchmark.data
     curves = {scenario: published_curves(net, scenario) for scenario in scenarios}
-    return Published(published_name(config.benchmark), curves)
+    return Published(published_name(net, data), curves)
 
 
 def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) -> Experiment:

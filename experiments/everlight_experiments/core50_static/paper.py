@@ -13,7 +13,7 @@ from everlight.continual import SequenceResult
 from everlight.continual.method import Method
 from everlight.metrics.frame_fusion import fused_accuracies
 from everlight_data.images.core50_frames import LabelledFrames
-from everlight_data.images.core50_published import STATIC
+from everlight_data.images.core50_published import STATIC, published_name, published_net
 from everlight_experiments.common.plots import plot_curves
 from everlight_experiments.common.report import PAPER as PUBLISHED_GROUP
 from everlight_experiments.common.report import Figure, FirstScreen, Section, Table
@@ -31,7 +31,7 @@ from everlight_experiments.continual.paper import (
 from everlight_experiments.continual.report_tables import Measure, table_of
 from everlight_experiments.continual.train import Job
 from everlight_experiments.core50.benchmark import ACCURACY, core50_benchmark, load_material
-from everlight_experiments.core50.config import CITATION, FIXED, published_name, published_net
+from everlight_experiments.core50.config import CITATION, FIXED
 from everlight_experiments.core50.start import (
     Beginning,
     Course,
@@ -217,7 +217,7 @@ def first_screen(results: Results) -> FirstScreen:
         "its recording (softmax of the networks, distances from the SVM's boundaries).",
         plot_curves(path, panels, ACCURACY, "frames fused", top=1, ticks=windows),
     )
-    table = _table(accuracies, paper, published_name(config))
+    table = _table(accuracies, paper, published_name(config.net, config.data))
     return FirstScreen(_headline(here), fusion, table, tuple(orders))
 
 

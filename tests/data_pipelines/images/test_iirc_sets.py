@@ -1,0 +1,32 @@
+"""Sequences and groups of IIRC's data."""
+
+import numpy as np
+import pytest
+
+from everlight_data.images.iirc_sets import IIRCRequest, load_iirc
+
+
+@pytest.fixture(scope="module")
+def data():
+    return load_iirc(IIRCRequest("procedural", 8, (20, 4), 2))
+
+
+def test_groups_are_the_superclasses_and_the_classes_without_one(data):
+    *_, last = data.groups
+    assert last == "without superclass"
+    members = [name for group in data.groups.values() for name in group]
+    assert sorted(members) == sorted(data.images.class_names)
+    assert data.groups["without superclass"] == ()
+
+
+def test_sequences_of_every_configuration_have_one_shape(data):
+    tests, held = data.sequences("incomplete")
+    assert len(tests) == len(held) == 2
+    assert len({each.test.mask.shape for each in (*tests, *held)}) == 1
+    trained = len(data.images.train_labels)
+    for one, other in zip(tests, held, strict=True):
+        np.testing.assert_array_equal(one.tasks.train.index, other.tasks.train.index)
+        kept = [np.asarray(each.test.index)[np.asarray(each.test.mask)] for each in (one, other)]
+        assert kept[0].min() == trained
+        assert kept[1].max() < trained
+    assert data.sequences("incomplete", validation=False)[1] == []
