@@ -166,7 +166,7 @@ def mid_scale_facts() -> Work:
     task = np.arange(scale.facts) * scale.tasks // scale.facts
     sequence = fact_sequence(task, examples[0], none, examples[1])
     shared = facts_benchmark.Shared(
-        _images(sum(map(len, every)), config.data.side),
+        _images(sum(map(len, every)), config.network.side),
         Facts(
             jax.ShapeDtypeStruct((scale.facts, 3), jnp.int32),
             jax.ShapeDtypeStruct((words, dimension), jnp.float32),

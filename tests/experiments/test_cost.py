@@ -2,10 +2,12 @@
 
 import importlib.util
 
+import jax
 import numpy as np
 import pytest
 
 from everlight.continual.engine.estimate import count_steps, estimate_run
+from everlight.continual.engine.sequence import initial_state
 from everlight.continual.method import Needs
 from everlight.continual.registry import METHODS
 from everlight_data.errors import DataError, MissingDataError
@@ -33,6 +35,12 @@ def work():
 def test_the_papers_steps_by_hand(made, steps):
     found = made()
     assert count_steps(found.protocol, found.sequence, found.replayed) == steps
+
+
+@pytest.mark.parametrize("make", cost.WORKS)
+def test_every_row_s_run_is_traced_to_its_parameters(make):
+    params = initial_state(make().run).result.learner.params
+    assert sum(leaf.size for leaf in jax.tree.leaves(params)) > 100_000
 
 
 def test_a_row_is_printed_for_every_run(capsys, monkeypatch):
