@@ -136,7 +136,7 @@ def test_over_two_devices_it_is_what_it_is_on_one(driven, two_devices):
 
 
 def test_devices_do_not_wait_for_each_other_where_one_run_fills_two(two_devices):
-    assert two_devices["epochs"] == 25
+    assert two_devices["epochs"] == 10
 
 
 def test_runs_do_not_talk_to_each_other(two_devices):

@@ -55,8 +55,8 @@ def sharded(data):
 def epochs_of_one_run():
     """A state of one run is cut out of two; cut leaf by leaf, streaming LDA's stood still."""
     order, classes, width = np.arange(25).reshape(5, 5).tolist(), np.arange(25), 768
-    images = np.random.default_rng(0).normal(size=(2500, width)).astype(np.float32)
-    sequence = class_incremental(np.repeat(classes, 80), np.repeat(classes, 20), order, 25)
+    images = np.random.default_rng(0).normal(size=(500, width)).astype(np.float32)
+    sequence = class_incremental(np.repeat(classes, 16), np.repeat(classes, 4), order, 25)
     stored = StoredImages.of(jnp.asarray(images), jnp.zeros(width), jnp.ones(width))
 
     def wide(stored):
@@ -64,7 +64,7 @@ def epochs_of_one_run():
         setup = flax_setup(head, stored, softmax_objective(), descent)
         return setup, streaming_lda(setup)
 
-    protocol = Protocol(epochs=5, batch_size=32, select="last")
+    protocol = Protocol(epochs=2, batch_size=32, select="last")
     one = Runs.of(Run(wide, protocol, stored, sequence, jax.random.key(0)))
     return len([0 for _ in drive_runs(one, chunk=1, mesh=runs_mesh())])
 
