@@ -1,0 +1,74 @@
+"""The reproduction table: standard errors against SciPy's Welch statistic, and its verdicts."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from scipy.stats import ttest_ind_from_stats
+
+from everlight_experiments.continual.reproduction import (
+    Comparison,
+    Known,
+    Reference,
+    compare,
+    reproduction_section,
+    unexplained,
+)
+
+OURS = np.array([0.70, 0.74, 0.72, 0.71])
+
+
+def test_standard_errors_are_welch_s_statistic():
+    known = Known(0.73, 0.02, 5)
+    expected = ttest_ind_from_stats(
+        OURS.mean(), OURS.std(ddof=1), 4, 0.73, 0.02, 5, equal_var=False
+    ).statistic
+    assert known.standard_errors(OURS) == pytest.approx(expected)
+
+
+def test_without_a_deviation_they_are_those_of_our_seeds():
+    error = OURS.std(ddof=1) / 2
+    assert Known(0.70).standard_errors(OURS) == pytest.approx((OURS.mean() - 0.70) / error)
+    assert np.isnan(Known(0.70).standard_errors(OURS[:1]))
+
+
+def of(published, code):
+    return Comparison(Reference("buffer of 200", "ER", published, code), OURS)
+
+
+@pytest.mark.parametrize(
+    ("published", "code", "verified"),
+    [
+        (Known(0.72), Known(0.715, 0.01, 5), "both"),
+        (Known(0.72), Known(0.60, 0.01, 5), "table"),
+        (Known(0.80), Known(0.72, 0.01, 5), "code"),
+        (Known(0.80), Known(0.60, 0.01, 5), "no"),
+        (Known(0.80), None, "no"),
+        (None, Known(0.72, 0.01, 5), "code"),
+    ],
+)
+def test_a_number_is_verified_by_the_table_or_by_the_code(published, code, verified):
+    found = of(published, code)
+    assert found.verified == verified
+    assert bool(unexplained([found], {})) == (verified == "no")
+
+
+def test_a_known_cause_explains_and_stands_in_the_table():
+    found = of(Known(0.80), None)
+    assert unexplained([found], {"ER": "another learning rate"}) == []
+    assert unexplained([found], {"ER, buffer of 500": "another learning rate"})
+    section = reproduction_section([found], {"ER": "another learning rate"}, "From a table.")
+    (row,) = section.items[0].rows
+    errors = (OURS.mean() - 0.8) / (OURS.std(ddof=1) / 2)
+    assert row == [
+        *("ER", "buffer of 200", "80.0", "–", "71.8 ± 1.7"),
+        *(f"{errors:+.1f}", "–", "no", "another learning rate"),
+    ]
+
+
+def test_only_methods_that_were_run_are_compared():
+    outcomes = {"buffer of 200": {"ER": SimpleNamespace(final=OURS)}}
+    references = [Reference("buffer of 200", name) for name in ("ER", "GEM")]
+    (found,) = compare([*references, Reference("no memory", "ER")], outcomes)
+    assert found.reference.method == "ER"
+    np.testing.assert_array_equal(found.ours, OURS)
