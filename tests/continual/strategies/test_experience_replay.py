@@ -41,8 +41,8 @@ ACTIVE = np.arange(CLASSES) < 4
 
 
 def memory_of(index):
-    """Stored samples in some slots, among empty ones that hold others."""
-    place = 2 * np.arange(len(index)) + 1
+    """Stored samples in the first slots, before empty ones that hold others."""
+    place = np.arange(len(index))
     content, mask = np.full(8, 39), np.zeros(8, bool)
     content[place], mask[place] = index, True
     return Reservoir(samples_of(content, mask), jnp.int32(len(index)))

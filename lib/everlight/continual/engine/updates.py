@@ -94,7 +94,7 @@ def complete_batch(
     drawn = strategy.draw(memory, batch, task, keys.draw)
     leaves, tree = jax.tree.flatten(drawn, is_leaf=_is_batch)
     if not any(map(_is_batch, leaves)):
-        raise TypeError("draw returned no Batch; return one or more (memory.draw_batch)")
+        raise TypeError("draw returned no Batch; return one or more (memory.batch_at)")
     for place, leaf in enumerate(leaves):
         if _is_batch(leaf):
             leaves[place] = with_inputs(setup, leaf, jax.random.fold_in(keys.replay, place))

@@ -42,8 +42,7 @@ from everlight.continual.strategies.memory import (
     add_to_reservoir,
     arrived,
     batch_at,
-    draw_batch,
-    draw_slots,
+    draw_reservoir,
     empty_buffer,
     fill_up,
 )
@@ -103,11 +102,15 @@ def der_plus_plus(
     def draw(memory: DarkReservoir, batch: Batch, task: Task, key: PRNGKeyArray) -> TwoDraws:
         key_matched, key_labelled = jax.random.split(key)
         held, size = memory.samples, replay_batch_size or batch.index.shape[0]
-        slots, weight = draw_slots(held.mask, size, key_matched)
+        matched, labelled = (
+            draw_reservoir(memory.arrived, held.mask.shape[0], size, key)
+            for key in (key_matched, key_labelled)
+        )
+        slots, _ = matched
         return TwoDraws(
-            fill_up(batch_at(held, slots, weight), batch),
+            fill_up(batch_at(held, *matched), batch),
             memory.logits[slots],
-            fill_up(draw_batch(held, size, key_labelled), batch),
+            fill_up(batch_at(held, *labelled), batch),
         )
 
     def grads(

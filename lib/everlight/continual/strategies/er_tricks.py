@@ -55,7 +55,7 @@ from everlight.continual.strategies.bias_correction import (
 from everlight.continual.strategies.memory import (
     arrived,
     batch_at,
-    draw_first_slots,
+    draw_reservoir,
     empty_buffer,
     fill_up,
 )
@@ -128,8 +128,7 @@ def er_tricks(
 
     def draw(memory: TricksMemory, batch: Batch, task: Task, key: PRNGKeyArray) -> Replay:
         size = replay_batch_size or batch.index.shape[0]
-        filled = jnp.minimum(memory.arrived, buffer_size)
-        slots, weight = draw_first_slots(filled, buffer_size, size, key)
+        slots, weight = draw_reservoir(memory.arrived, memory.samples.mask.shape[0], size, key)
         return Replay(fill_up(batch_at(memory.samples, slots, weight), batch), slots)
 
     def grads(

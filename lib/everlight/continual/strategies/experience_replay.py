@@ -27,7 +27,8 @@ from everlight.continual.strategies.balanced_replay import joint_gradient
 from everlight.continual.strategies.memory import (
     add_to_reservoir,
     arrived,
-    draw_batch,
+    batch_at,
+    draw_reservoir,
     empty_buffer,
     fill_up,
 )
@@ -67,7 +68,8 @@ def experience_replay(
 
     def draw(memory: Reservoir, batch: Batch, task: Task, key: PRNGKeyArray) -> Batch:
         size = replay_batch_size or batch.index.shape[0]
-        return fill_up(draw_batch(memory.samples, size, key), batch)
+        slots, weight = draw_reservoir(memory.arrived, memory.samples.mask.shape[0], size, key)
+        return fill_up(batch_at(memory.samples, slots, weight), batch)
 
     def grads(
         memory: Reservoir, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray

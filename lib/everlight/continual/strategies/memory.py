@@ -115,6 +115,20 @@ def draw_first_slots(
     return jnp.where(held, slots, slots[0]), held.astype(jnp.float32)
 
 
+def draw_reservoir(
+    arrived: Int[Array, ""], capacity: int, size: int, key: PRNGKeyArray
+) -> tuple[Int[Array, "n"], Float[Array, "n"]]:
+    """Return random slots of a reservoir, which fills from the first slot on, and their weights.
+
+    Args:
+      arrived: number of samples that have arrived so far.
+      capacity: number of slots.
+      size: number of wanted slots.
+      key: random key of the draw.
+    """
+    return draw_first_slots(jnp.minimum(arrived, capacity), capacity, size, key)
+
+
 def draw_batch(buffer: Samples, size: int, key: PRNGKeyArray) -> Batch:
     """Return a batch of at most `size` samples of the buffer, drawn without replacement."""
     return batch_at(buffer, *draw_slots(buffer.mask, size, key))
