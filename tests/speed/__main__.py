@@ -13,7 +13,7 @@ import importlib.metadata
 
 import jax
 
-from tests.speed import arrays, color, sequences
+from tests.speed import arrays, color, replay, sequences
 from tests.speed.timing import HAS_TORCH, measure, measure_machine, table
 
 CASES = {
@@ -21,20 +21,25 @@ CASES = {
     "nets": color.nets,
     "sequences": sequences.sequences,
     "many-runs": sequences.many_runs,
+    "replay": replay.replay,
     "iirc-metrics": arrays.iirc_metrics,
     "iirc-training": sequences.iirc_training,
     "iirc-race": sequences.iirc_race,
     "herding": arrays.herding,
     "fact-ranking": arrays.fact_ranking,
 }
-NAMED_ONLY = ("iirc-race",)
-"""Cases that take ten minutes, and run only if they are named."""
+NAMED_ONLY = ("iirc-race", "replay")
+"""Cases that take five minutes or more, and run only if they are named."""
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Measure the cases that are named, or all but the longest, and print a table."""
     parser = argparse.ArgumentParser(prog="python -m tests.speed", description=__doc__)
-    parser.add_argument("case", nargs="*", help=f"one of {', '.join(CASES)}; none is all but race")
+    parser.add_argument(
+        "case",
+        nargs="*",
+        help=f"one of {', '.join(CASES)}; none is all that take less than five minutes",
+    )
     parser.add_argument("--small", action="store_true", help="least sizes, to try the code")
     given = parser.parse_args(arguments)
     unknown = [name for name in given.case if name not in CASES]

@@ -1,0 +1,106 @@
+"""Experience replay on images of Fashion-MNIST's size, and how its cost grows.
+
+Five tasks of two classes, an MLP of two hidden layers, SGD, batches of 10 and 128 replayed samples:
+the protocol of `everlight paper rethinking-er`, on noise. The plain PyTorch loop stores and draws
+the same number of samples with one call per batch.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from everlight.continual import (
+    Protocol,
+    Run,
+    Runs,
+    Setup,
+    StoredImages,
+    Strategy,
+    drive_runs,
+    experience_replay,
+    flax_setup,
+    run_sequence,
+    runs_mesh,
+    softmax_objective,
+)
+from everlight.models import MLP
+from everlight.scenarios import class_incremental
+from tests.speed.timing import HAS_TORCH, Case, Machine
+
+CLASSES, TASKS, PIXELS = 10, 5, 784
+HIDDEN, BATCH, REPLAYED, RATE = 256, 10, 128, 0.03
+BUFFERS = (200, 5_000, 20_000)
+PROTOCOL = Protocol(epochs=1, batch_size=BATCH, select="last")
+
+
+def replay(machine: Machine, small: bool) -> list[Case]:
+    """Return one seed and ten seeds beside PyTorch, and one seed by buffer size."""
+    per_class, seeds = (20, 2) if small else (6_000, 10)
+    images, labels = noise(per_class)
+    steps = CLASSES * per_class // BATCH
+    # Three matrix products, forward and twice backward, of the samples of a step.
+    products = PIXELS * HIDDEN + HIDDEN * HIDDEN + HIDDEN * CLASSES
+    work = 3 * 2 * (BATCH + REPLAYED) * products * steps
+    name = f"ER, {steps:,} steps of {BATCH} + {REPLAYED} samples, buffer {BUFFERS[0]}"
+    cases = []
+    for count in (1, seeds):
+        contestants = {"everlight": partial(train, images, labels, BUFFERS[0], count)}
+        if HAS_TORCH:
+            from tests.speed.torch_replay import torch_replay
+
+            contestants["PyTorch"] = partial(torch_replay, images, labels, BUFFERS[0], count)
+        floor = machine.floor(0, count * work)
+        cases.append(Case(f"{name}, seeds: {count}", contestants, floor, rounds=2))
+    by_size = {
+        f"everlight, buffer {size:,}": partial(train, images, labels, size, 1) for size in BUFFERS
+    }
+    return [*cases, Case(f"ER, {steps:,} steps by buffer size", by_size, rounds=2)]
+
+
+def noise(per_class: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return images of noise, `[n, 784]` in [0, 1], and their labels, class by class."""
+    labels = np.repeat(np.arange(CLASSES), per_class)
+    images = np.random.default_rng(0).random((len(labels), PIXELS), np.float32)
+    return images, labels
+
+
+def train(images: np.ndarray, labels: np.ndarray, buffer_size: int, seeds: int) -> np.ndarray:
+    """Train all seeds over all devices and return their losses, `[seeds, tasks, 1]`."""
+    # A few of the training images stand for the test images, whose cost is small.
+    tested = np.tile(np.arange(CLASSES), 10)
+    order = np.arange(CLASSES).reshape(TASKS, -1).tolist()
+    sequence = class_incremental(labels, tested, order, CLASSES, 0.0, test_offset=0)
+    own = jax.tree.map(lambda leaf: jnp.stack([leaf] * seeds), sequence)
+    stored = StoredImages.of(images, jnp.float32(0), jnp.float32(1))
+    build = _build(buffer_size)
+    if seeds == 1:
+        run = Run(build, PROTOCOL, stored, sequence, jax.random.key(0))
+        return np.asarray(_sequence(run).losses)[None]
+    keys = jax.random.split(jax.random.key(0), seeds)
+    width = jax.device_count()
+    losses = []
+    for first in range(0, seeds, width):
+        rows = jax.tree.map(lambda leaf, f=first: leaf[f : f + width], own)
+        runs = Runs(build, PROTOCOL, stored, rows, keys[first : first + width])
+        *_, last = drive_runs(runs, mesh=runs_mesh())
+        losses.append(np.asarray(last.result.losses))
+    return np.concatenate(losses)
+
+
+_sequence = jax.jit(run_sequence)
+_BUILDS: dict[int, Callable] = {}
+
+
+def _build(buffer_size: int) -> Callable[[StoredImages], tuple[Setup, Strategy]]:
+    """Return the same function for the same size, by which the compiled program is found."""
+
+    def build(stored: StoredImages) -> tuple[Setup, Strategy]:
+        net = MLP(CLASSES, (HIDDEN, HIDDEN))
+        setup = flax_setup(net, stored, softmax_objective(), optax.sgd(RATE))
+        return setup, experience_replay(setup, buffer_size, replay_batch_size=REPLAYED)
+
+    return _BUILDS.setdefault(buffer_size, build)
