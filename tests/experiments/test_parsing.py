@@ -1,6 +1,7 @@
 """`--config`: a run's config.json, a preset or a user's own file gives all options."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -112,3 +113,16 @@ def test_a_preset_is_a_configuration_too():
     found = options_of("run", ["--config", "digits", "--seeds", "2"])
     assert (found.benchmark, found.config, found.seeds) == ("digits", DIGITS, 2)
     assert options_of("run", ["--config", "iirc:small"]).preset == "small"
+
+
+def test_a_folder_is_not_refused_for_what_only_the_report_says(tmp_path):
+    """How values were chosen may be said otherwise by a later version."""
+    options = options_of("run", ["digits", "--runs", str(tmp_path)])
+    RunFolder("run", "digits", options).log(unit="a", seconds=1.0)
+    (tmp_path / "run-digits-demo" / "units").mkdir()
+    (tmp_path / "run-digits-demo" / "units" / "a.npz").write_bytes(b"work")
+    texts = replace(options.config, chosen="Otherwise.", features_chosen="Otherwise.")
+    RunFolder("run", "digits", replace(options, config=texts))
+    rate = replace(options.config, learning_rate=0.5)
+    with pytest.raises(DataError, match=r"other settings .*learning_rate"):
+        RunFolder("run", "digits", replace(options, config=rate))

@@ -16,6 +16,8 @@ from everlight_data.files import read_json, refusing
 from everlight_data.writing import written_whole
 
 PACKAGES = ("everlight", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
+TEXTS = ("chosen", "features_chosen")
+"""Fields of a configuration that the report quotes and nothing else reads."""
 FLAGS = ("JAX_", "XLA_FLAGS", "LIBTPU_INIT_ARGS", "NVIDIA_TF32_OVERRIDE")
 """Beginnings of the environment's names that may change numbers, but for those of caches."""
 
@@ -46,13 +48,21 @@ def read_config(config: Path, chosen: dict, widening: Sequence[str]) -> dict:
             raise ValueError("its checksum differs")
     # Where the folder lies is no setting: it may be moved, or named from another directory.
     free = dict.fromkeys(("runs", *widening))
-    changed = name_differences(stored | free, chosen | free)
+    changed = name_differences(_deciding(stored) | free, _deciding(chosen) | free)
     if changed:
         raise DataError(
             f"{config.parent} holds a run with other settings ({changed}). "
             "Give this one a --tag of its own, or delete that folder."
         )
     return content
+
+
+def _deciding(settings: dict) -> dict:
+    """Return the settings without what only the report says."""
+    config = settings.get("config")
+    if not isinstance(config, dict):
+        return settings
+    return settings | {"config": {key: x for key, x in config.items() if key not in TEXTS}}
 
 
 def _commit() -> str | None:

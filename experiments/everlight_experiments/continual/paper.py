@@ -148,7 +148,7 @@ def run_paper(paper: Paper, options: PaperOptions) -> Path:
     Raises:
       DataError: data that are missing or wrong, or settings that cannot be.
     """
-    folder = RunFolder("paper", paper.name, options, shared=True)
+    folder = RunFolder("paper", paper.name, options, True, ("check",))
     results, summary, first, sections = paper_parts(paper, folder, options)
     title = paper.title(results.config)
     written = write_report(folder.path, title, summary, sections, first)

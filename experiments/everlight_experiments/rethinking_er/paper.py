@@ -2,7 +2,10 @@
 
 from functools import partial
 
-from everlight_experiments.common.report import Section
+import numpy as np
+
+from everlight_data.images.rethinking_er_published import CODE, PRINTED
+from everlight_experiments.common.report import Column, Section, Table
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import check_methods
 from everlight_experiments.continual.images import image_benchmarks
@@ -16,6 +19,7 @@ from everlight_experiments.continual.paper import (
 )
 from everlight_experiments.continual.reproduction import (
     Comparison,
+    Known,
     Reference,
     compare,
     reproduction_section,
@@ -33,36 +37,32 @@ CITATION = (
     "Buzzega et al. 2020 (ICPR), "
     '"Rethinking Experience Replay: a Bag of Tricks for Continual Learning"'
 )
-WITHOUT = "no memory"
-PRINTED = {
-    ("joint", WITHOUT): 0.8447,
-    ("online EWC", WITHOUT): 0.2004,
-    ("SI", WITHOUT): 0.1991,
-    ("ER", 200): 0.7254,
-    ("ER", 500): 0.7902,
-    ("ER", 1000): 0.8139,
-    ("ER-tricks", 200): 0.7607,
-    ("ER-tricks", 500): 0.8011,
-    ("ER-tricks", 1000): 0.8246,
-    ("iCaRL", 200): 0.7546,
-    ("iCaRL", 500): 0.7754,
-    ("iCaRL", 1000): 0.7813,
-}
-"""Published class-incremental accuracies by method and buffer size."""
 CAUSES: dict[str, str] = {}
 """Causes of differences that an experiment showed."""
 SOURCE = (
-    "The published means are those of the paper's table on split Fashion-MNIST. Standard errors "
-    "are of our seeds alone."
+    "Published are the means of the paper's table, without deviations; standard errors from them "
+    "are of our seeds alone. The authors' code was run for this project on the same images with "
+    "the settings that it ships."
 )
 
 
-def column_of(buffer_size: int | str) -> str:
-    """Return the name of the column of a buffer size."""
-    return f"buffer of {buffer_size:,}" if isinstance(buffer_size, int) else buffer_size
+def column_of(buffer_size: int | None) -> str:
+    """Return the name of the column of a buffer size, or of methods without a memory."""
+    return "no memory" if buffer_size is None else f"buffer of {buffer_size:,}"
 
 
-REFERENCES = [Reference(column_of(size), method, mean) for (method, size), mean in PRINTED.items()]
+def reference_of(method: str, size: int | None) -> Reference:
+    """Return what is known of a method with a buffer size."""
+    printed, code = PRINTED.get((method, size)), CODE.get((method, size))
+    return Reference(
+        column_of(size),
+        method,
+        None if printed is None else Known(printed),
+        None if code is None else Known(np.mean(code), np.std(code, ddof=1), len(code)),
+    )
+
+
+REFERENCES = [reference_of(*key) for key in dict.fromkeys((*PRINTED, *CODE))]
 
 
 def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) -> Experiment:
@@ -74,7 +74,7 @@ def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) ->
         if not names:
             continue
         held = size or config.buffer_sizes[0]
-        column = column_of(WITHOUT if size is None else size)
+        column = column_of(size)
         with_size = config.benchmark_of(held)
         found = image_benchmarks(
             "rethinking-er", with_size, ("class-incremental",), options.seed, options.runs
@@ -91,9 +91,37 @@ def compared(results: Results) -> list[Comparison]:
 
 
 def sections(results: Results) -> list[Section]:
-    """Return the reproduction table, where the data are the paper's."""
+    """Return the reproduction table, where data are the paper's, and each method's settings."""
     found = compared(results)
-    return [reproduction_section(found, CAUSES, SOURCE)] if found else []
+    own = Section("Settings of each method", (), [settings_table(results.config)])
+    return [*([reproduction_section(found, CAUSES, SOURCE)] if found else []), own]
+
+
+def settings_table(config: PaperConfig) -> Table:
+    """Return learning rate, replay batch and weight decay by method and buffer size."""
+    rows = []
+    for size in config.buffer_sizes:
+        settings = config.benchmark_of(size).method_settings
+        for name in config.methods:
+            own = settings[name]
+            if name in NO_MEMORY and size != config.buffer_sizes[0]:
+                continue
+            held = None if name in NO_MEMORY else size
+            replayed, decay = own.replay_batch_size, own.weight_decay
+            rows.append(
+                [
+                    name,
+                    column_of(held),
+                    f"{own.learning_rate:g}",
+                    "–" if replayed is None else str(replayed),
+                    "–" if decay is None else f"{decay:g}",
+                ]
+            )
+    names = ("method", "memory", "learning rate", "replayed per step", "weight decay")
+    caption = (
+        "Settings of the authors' code; online EWC and SI have those of Mammoth for split MNIST."
+    )
+    return Table(caption, [Column(name) for name in names], rows)
 
 
 PAPER = Paper(

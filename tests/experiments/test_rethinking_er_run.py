@@ -1,0 +1,84 @@
+"""The paper's command on digits: columns, settings by method, and --check."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from everlight.continual import Protocol
+from everlight_experiments.cli import options_of
+from everlight_experiments.continual.config import MethodSettings, config_of
+from everlight_experiments.rethinking_er import paper
+from everlight_experiments.rethinking_er.config import (
+    DIGITS,
+    PAPER_METHODS,
+    PAPER_PRESETS,
+    PaperConfig,
+)
+
+TINY = PaperConfig(
+    replace(DIGITS, net="mlp:16", protocol=Protocol(epochs=1, batch_size=64, select="last")),
+    methods=("SGD", "ER"),
+    buffer_sizes=(50, 100),
+    seeds=2,
+)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    runs = tmp_path_factory.mktemp("runs")
+    report = paper.run(options_with(runs))
+    with np.load(report.parent / "results.npz") as results:
+        return report, dict(results)
+
+
+def options_with(runs, *words):
+    return replace(options_of("paper rethinking-er", ["--runs", str(runs), *words]), config=TINY)
+
+
+def test_methods_with_a_memory_have_a_column_per_buffer(finished):
+    report, results = finished
+    assert results["no memory/SGD/accuracy"].shape == (2, 5)
+    for size in (50, 100):
+        column = f"buffer of {size}/ER"
+        assert results[f"{column}/accuracy"].shape == (2, 5)
+        assert results[f"{column}/stored_samples"].max() == size
+    assert "no memory/ER/accuracy" not in results
+    page = report.read_text()
+    # Digits are not the paper's data.
+    assert "Published and own numbers" not in page
+    assert "Settings of each method" in page
+
+
+def test_every_method_has_the_authors_settings():
+    """Numbers of `best_args.py` for Fashion-MNIST, read there."""
+    config = PAPER_PRESETS["paper"]
+    for size, er, icarl in ((200, (0.03, 128), 0.1), (500, (0.1, 128), 0.03)):
+        benchmark = config.benchmark_of(size)
+        assert benchmark.method_settings.keys() == PAPER_METHODS.keys()
+        own = config_of(benchmark, "ER")
+        assert (own.learning_rate, own.replay_batch_size, own.buffer_size) == (*er, size)
+        # Twice the coefficient of the squared norm.
+        assert config_of(benchmark, "iCaRL").weight_decay == 2 * 0.0005
+        assert config_of(benchmark, "iCaRL").learning_rate == icarl
+        assert config_of(benchmark, "SGD").learning_rate == 0.2
+
+
+def test_a_method_without_settings_has_the_benchmark_s():
+    config = replace(DIGITS, method_settings={"ER": MethodSettings(learning_rate=0.5)})
+    assert config_of(config, "ER").learning_rate == 0.5
+    assert config_of(config, "GEM").learning_rate == DIGITS.learning_rate
+    assert config_of(config, "ER").replay_batch_size == DIGITS.replay_batch_size
+
+
+def test_check_ends_with_the_differences_that_have_no_cause(finished, tmp_path, monkeypatch):
+    report, _ = finished
+    known = paper.Known(0.99)
+    references = [paper.Reference("buffer of 50", "ER", known)]
+    monkeypatch.setattr(paper, "compared", lambda each: paper.compare(references, each.outcomes))
+    options = options_with(report.parent.parent, "--check")
+    with pytest.raises(SystemExit, match=r"ER, buffer of 50: .* standard errors from the publish"):
+        paper.run(options)
+    monkeypatch.setitem(paper.CAUSES, "ER", "these are digits")
+    assert paper.run(options) == report
+    assert "these are digits" in report.read_text()
