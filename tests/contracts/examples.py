@@ -236,7 +236,6 @@ ROWS: dict[str, Any] = {
         "hyperparameters": (1.0, 10.0),
         "found": host([[0.5, 0.6], [0.7, 0.4]], float),
     },
-    "continual.fixed_hyperparameter": lambda: {"hyperparameter": 1.0},
     "continual.named_optimizer": lambda: {"text": "sgd:momentum=0.9", "learning_rate": 0.1},
     "continual.with_predictions": lambda: {
         "objective": continual.softmax_objective(),
@@ -302,6 +301,7 @@ ROWS: dict[str, Any] = {
     "scenarios.core50": {
         "objects": np.repeat(np.arange(50), 11),
         "sessions": np.tile(np.arange(11), 50),
+        "kept": np.arange(550),
     },
     "scenarios.domain_incremental": {**LABELS, "tasks": 2, "label_maps": host([[0, 1, 2, 3]] * 2)},
     "scenarios.few_shot": {**LABELS, "tasks": [[0, 1], [2, 3]], "shots": 2},

@@ -22,7 +22,7 @@ from everlight_experiments.commands.benchmarks import BENCHMARKS, default_config
 from everlight_experiments.commands.columns import Cells, columns_table, plot_columns, score_cell
 from everlight_experiments.commands.options import GridOptions, RunOptions, TrainOptions
 from everlight_experiments.commands.training import NETS_KEPT, load_asked, train_loaded
-from everlight_experiments.common.cells import dash, interval_cell
+from everlight_experiments.common.cells import counted, dash, interval_cell
 from everlight_experiments.common.configs import (
     changed,
     full_name,
@@ -129,8 +129,8 @@ def _summary(options: GridOptions, benchmarks: Benchmarks, duration: str) -> lis
         *((f"Data: {name}", each.note + each.counts) for name, each in benchmarks.items()),
         (
             "Seeds",
-            f"{options.seeds} evaluation seeds; ± is the standard deviation over seeds; each has "
-            f"its own {draws}",
+            f"{counted(options.seeds, 'evaluation seed')}; ± is the standard deviation over seeds; "
+            f"each has its own {draws}",
         ),
         ("Selection rule", rule),
         *((f"Training: {name}", each.training) for name, each in benchmarks.items()),

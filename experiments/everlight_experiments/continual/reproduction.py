@@ -38,7 +38,7 @@ class Known(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """What is known of a method's final score in a column of the run."""
+    """Numbers that are known of a method's final score in a column of the run."""
 
     column: str
     method: str
