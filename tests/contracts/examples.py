@@ -294,7 +294,6 @@ ROWS: dict[str, Any] = {
         **LABELS,
         "tasks": 2,
         "classes": 4,
-        "natural": False,
         "valid_fraction": 0.25,
     },
     "scenarios.class_incremental": {**LABELS, "tasks": [[0, 1], [2, 3]]},
@@ -329,8 +328,8 @@ ROWS: dict[str, Any] = {
     "scenarios.largest_class_incremental": LABELS,
     "scenarios.online_stream": {**LABELS, "tasks": [[0, 1], [2, 3]]},
     "scenarios.random_split": {
-        "train_counts": host([1, 2]),
-        "test_counts": host([1, 2]),
+        "train_counts": host([1] * 2),
+        "test_counts": host([1] * 2),
         "tasks": 1,
     },
     "scenarios.same_shapes": lambda: {"sequences": [sequence()]},

@@ -1,0 +1,105 @@
+"""Two made-up cameras' files of a real photo, and models that answer in closed form."""
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from everlight.color.alignment import warp_image
+from everlight.models.illuminant_interval import (
+    Interval,
+)
+from everlight.models.out_of_distribution import OutOfDistributionScore
+from everlight.models.pair_model import Estimate, Estimates, PairModel
+from everlight_data.color.raw import RawImage
+from tests.dng_writer import write_dng
+
+# What the second camera makes of the main camera's channels (rows) under a white light.
+CAMERA_CHANGE = np.array([[0.85, 0.15, 0.05], [0.2, 0.8, 0.2], [0.03, 0.2, 0.9]])
+# Main pixels to second pixels: scale 0.9, a shift of 20 pixels, small rotation and perspective.
+ALIGNMENT = np.array([[0.9, -0.02, 25.0], [0.015, 0.91, -4.0], [2e-5, -1e-5, 1.0]])
+LIGHT = np.array([0.55, 1.0, 0.7])
+CANON = np.array([[0.6461, -0.1164, -0.0857], [-0.3825, 1.1597, 0.2534], [-0.0416, 0.154, 0.6039]])
+
+# In colorchart.dng: the chart, and its three lightest neutral patches.
+CHART = np.s_[540:1020, 600:1380]
+NEUTRALS = [np.s_[910:950, column : column + 40] for column in (680, 790, 900)]
+
+
+class Pair(NamedTuple):
+    """Files of the two views and of their point pairs."""
+
+    main: Path
+    second: Path
+    points: Path
+
+
+ORDINARY = OutOfDistributionScore(np.float32(0.5), np.float32(0.4))
+
+
+def told_lights(light, second=None, score=ORDINARY):
+    """Lights whose R/G and B/G are known to a tenth."""
+    light = np.array(light, np.float32)
+    interval = Interval(light[::2] * 0.9, light[::2] * 1.1, np.float32(3.25))
+    told = Estimate(light, interval, score, uninformative=False)
+    return Estimates(told, None if second is None else told._replace(illuminant=np.array(second)))
+
+
+class ClosedFormNet:
+    """The exact answer for cameras that differ by CAMERA_CHANGE: T_ij ∝ M_ij L_j / L_i."""
+
+    fit = None
+    cameras = ("Main Eye", "Second Eye")
+    needs_transform = True
+
+    def inputs(self, main, second, weights):
+        return PairModel.inputs(self, main, second, weights)
+
+    def estimate(self, inputs):
+        ratio = np.asarray(inputs.transform, float) / CAMERA_CHANGE
+        red = np.sqrt(ratio[1, 0] / ratio[0, 1])
+        blue = np.sqrt(ratio[1, 2] / ratio[2, 1])
+        return told_lights([red, 1, blue])
+
+
+def pair_transform(light):
+    """The transform between the two cameras under a light: balance, change camera, unbalance."""
+    return np.diag(1 / light) @ CAMERA_CHANGE @ np.diag(light)
+
+
+def homography_of(points, homography):
+    lifted = np.column_stack([points, np.ones(len(points))]) @ np.asarray(homography, float).T
+    return lifted[:, :2] / lifted[:, 2:]
+
+
+def write_pair(
+    folder: Path, photo: RawImage, white, crop, light, transform, homography, peak: float = 0.9
+) -> Pair:
+    """Writes both views of a photo whose own illuminant is `white`, as under another light.
+
+    The main view is the crop of the re-illuminated photo; the second is that photo through
+    `transform`, on its own pixel grid under `homography` (main to second pixels).
+    """
+    scene = photo.image * (light / white).astype(np.float32)
+    scene *= peak / scene[crop].max()
+    main = scene[crop]
+    to_scene = np.array([[1, 0, crop[1].start], [0, 1, crop[0].start], [0, 0, 1]])
+    second = warp_image(
+        jnp.asarray(scene @ transform.astype(np.float32)),
+        jnp.asarray(to_scene @ np.linalg.inv(homography), jnp.float32),
+        main.shape[:2],
+    ).image
+    second = np.asarray(second)
+    assert second.max() < 1, "transform must not saturate the second view"
+
+    height, width = main.shape[:2]
+    points = np.random.default_rng(0).uniform(0, [width - 1, height - 1], (16, 2)).round()
+    pairs = {"main": points.tolist(), "second": homography_of(points, homography).round(1).tolist()}
+    (folder / "points.json").write_text(json.dumps(pairs))
+    return Pair(
+        write_dng(folder / "main.dng", main, 512, 16383, CANON, light, "Main Eye"),
+        write_dng(folder / "second.dng", second, 64, 16383, model="Second Eye"),
+        folder / "points.json",
+    )

@@ -1,0 +1,346 @@
+"""The command on small pairs of views: what it says, warns of and refuses."""
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tyro
+
+from everlight.models.illuminant_interval import (
+    Interval,
+)
+from everlight.models.out_of_distribution import OutOfDistributionScore
+from everlight.models.pair_model import Estimates
+from everlight_data.color.raw import read_raw
+from everlight_data.color.view_pairs import choose_homography, described_view
+from everlight_data.errors import DataError, MissingDataError
+from everlight_experiments.illuminant import estimate as estimate_module
+from everlight_experiments.illuminant.corrections import draw_correction
+from everlight_experiments.illuminant.estimate import EstimateSettings, estimate, estimate_pair
+from tests.dng_writer import write_dng
+from tests.experiments.estimate_pairs import (
+    ALIGNMENT,
+    LIGHT,
+    ClosedFormNet,
+    pair_transform,
+    told_lights,
+)
+
+
+@pytest.fixture
+def use_net(monkeypatch):
+    def use(net):
+        monkeypatch.setattr(estimate_module, "load_pair_model", lambda path: net)
+
+    use(ClosedFormNet())
+    return use
+
+
+def tiles(seed=0, height=60, width=84):
+    colors = np.random.default_rng(seed).uniform(0.05, 0.6, (height // 12, width // 12, 3))
+    return colors.repeat(12, axis=0).repeat(12, axis=1)
+
+
+@pytest.fixture
+def small_pair(tmp_path):
+    def write(main=None, second=None):
+        main = tiles() if main is None else main
+        second = 0.6 * main @ pair_transform(LIGHT) if second is None else second
+        return (
+            write_dng(tmp_path / "main.dng", main, 512, 16383),
+            write_dng(tmp_path / "second.dng", second, 64, 16383),
+        )
+
+    return write
+
+
+def settings_for(paths, tmp_path, **changes):
+    settings = {"output": tmp_path / "out", "formats": ("png",), **changes}
+    return EstimateSettings(tuple(paths), tmp_path / "net", **settings)
+
+
+def test_aligned_views_need_no_homography(tmp_path, small_pair, use_net):
+    (result,) = estimate(settings_for(small_pair(), tmp_path))
+    expected = 0.6 * pair_transform(LIGHT)
+    np.testing.assert_allclose(result.transform, expected, atol=0.01)
+    # Demosaicing blurs red and blue more than green at the tiles' edges.
+    np.testing.assert_allclose(result.estimates.main.illuminant, LIGHT, rtol=0.03)
+    np.testing.assert_array_equal(result.homography, np.eye(3))
+
+
+def test_the_fit_normalises_as_the_net_was_trained(tmp_path, small_pair, use_net):
+    class SumNet(ClosedFormNet):
+        fit = "sum"
+
+    use_net(SumNet())
+    paths = small_pair()
+    transform = estimate(settings_for(paths, tmp_path))[0].transform
+    pixels = []
+    for path in paths:
+        means = read_raw(path).image.astype(float).reshape(10, 6, 14, 6, 3).mean((1, 3))
+        pixels.append((means / means.sum(-1, keepdims=True)).reshape(-1, 3))
+    np.testing.assert_allclose(transform, np.linalg.lstsq(*pixels)[0], atol=1e-4)
+
+
+def test_saturated_pixels_of_either_view_take_no_part(tmp_path, small_pair, use_net):
+    main = tiles()
+    second = 0.6 * main @ pair_transform(LIGHT)
+    main[0:12, 0:12, 1] = 2
+    second[24:36, 60:72, 2] = 2
+    (result,) = estimate(settings_for(small_pair(main, second), tmp_path))
+    np.testing.assert_allclose(result.transform, 0.6 * pair_transform(LIGHT), atol=0.01)
+
+
+def test_an_unfamiliar_pair_is_told_loudly(tmp_path, small_pair, use_net, capsys):
+    class Narrow(ClosedFormNet):
+        def estimate(self, inputs):
+            return told_lights(
+                [0.5, 1, 0.6], score=OutOfDistributionScore(np.float32(1.7), np.float32(0))
+            )
+
+    use_net(Narrow())
+    (result,) = estimate(settings_for(small_pair(), tmp_path))
+    printed = capsys.readouterr()
+    assert "out-of-distribution score 1.70, where 1 is" in printed.out
+    assert "WARNING" in printed.err
+    assert "0% of them are as far" in printed.err
+    (line,) = csv.DictReader((tmp_path / "out" / "lights.csv").open())
+    assert line["main distance from training"] == "1.700"
+    assert line["warnings"] == " ".join(result.warnings)
+    assert "may be far from the truth" in line["warnings"]
+
+
+def test_an_unfamiliar_second_view_costs_its_own_light_only(tmp_path, small_pair, use_net, capsys):
+    class Other(ClosedFormNet):
+        def estimate(self, inputs):
+            told = told_lights([0.5, 1, 0.6], [0.8, 1, 0.4])
+            return told._replace(
+                second=told.second._replace(score=OutOfDistributionScore(9.0, 0.0))
+            )
+
+    use_net(Other())
+    (result,) = estimate(settings_for(small_pair(), tmp_path))
+    assert result.estimates.second is None
+    assert "second illuminant: out-of-distribution score 9.00" in capsys.readouterr().err
+    (line,) = csv.DictReader((tmp_path / "out" / "lights.csv").open())
+    assert line["second r/g"] == line["second distance from training"] == ""
+    assert "is left out" in line["warnings"]
+
+
+def test_an_uninformative_interval_is_warned_of(tmp_path, small_pair, use_net, capsys):
+    class Wide(ClosedFormNet):
+        def estimate(self, inputs):
+            told = told_lights([0.5, 1, 0.6])
+            return told._replace(main=told.main._replace(uninformative=True))
+
+    use_net(Wide())
+    (result,) = estimate(settings_for(small_pair(), tmp_path))
+    printed = capsys.readouterr().err
+    assert "WARNING: " in printed
+    assert "its interval has a radius of 3.2 degrees, no less than that of the training" in printed
+    assert "THE ESTIMATE IS UNINFORMATIVE" in result.warnings[0]
+    (line,) = csv.DictReader((tmp_path / "out" / "lights.csv").open())
+    assert "UNINFORMATIVE" in line["warnings"]
+
+
+def test_a_model_on_moments_needs_no_colourful_scene(tmp_path, small_pair, use_net, capsys):
+    class Moments(ClosedFormNet):
+        needs_transform = False
+
+        def estimate(self, inputs):
+            return told_lights([inputs.moments["main"][2], 1, inputs.moments["main"][0]])
+
+    use_net(Moments())
+    grey = np.full((60, 84, 3), [0.2, 0.4, 0.3])
+    (result,) = estimate(settings_for(small_pair(grey, grey), tmp_path))
+    assert result.transform is None
+    # All moments of one colour are that colour; their mean is one.
+    mean = np.mean([0.3, 0.4, 0.2, 0.3, 0.12**0.5, 0.4, 0.06**0.5, 0.08**0.5, 0.2])
+    np.testing.assert_allclose(
+        result.estimates.main.illuminant[::2], np.array([0.2, 0.3]) / mean, rtol=1e-3
+    )
+    assert "transform" not in capsys.readouterr().out
+
+
+def test_levels_given_replace_those_of_the_files(tmp_path, small_pair, use_net):
+    paths = small_pair()
+    levels = {
+        "main_black_level": 0,
+        "main_white_level": 16000,
+        "second_black_level": 60,
+        "second_white_level": 15000,
+    }
+    (result,) = estimate(settings_for(paths, tmp_path, **levels))
+    views = read_raw(paths[0], 0, 16000), read_raw(paths[1], 60, 15000)
+    expected = estimate_pair(*views, np.eye(3, dtype=np.float32), ClosedFormNet(), 6)
+    np.testing.assert_array_equal(result.transform, expected.transform)
+    assert np.abs(result.transform - 0.6 * pair_transform(LIGHT)).max() > 0.01
+
+
+def test_a_homography_of_views_that_were_held_otherwise_is_refused(tmp_path, small_pair):
+    views = [read_raw(path) for path in small_pair()]
+    taken = [described_view(*view.image.shape[:2], view.flip) for view in views]
+    path = tmp_path / "phone.json"
+    known = {
+        "matrix": ALIGNMENT.tolist(),
+        "views": dict(zip(("main", "second"), taken, strict=True)),
+    }
+    path.write_text(json.dumps(known))
+    np.testing.assert_allclose(choose_homography(path, *views), ALIGNMENT, rtol=1e-6)
+    with pytest.raises(MissingDataError, match=r"none\.json does not exist\. Give --homography"):
+        choose_homography(tmp_path / "none.json", *views)
+    upside_down = views[1]._replace(flip=3)
+    with pytest.raises(DataError, match=r"taken as .*'flip': 3.* is for .*'flip': 0"):
+        choose_homography(path, views[0], upside_down)
+    upright = views[0]._replace(image=views[0].image.swapaxes(0, 1), flip=6)
+    with pytest.raises(DataError, match="hold the phone as for that"):
+        choose_homography(path, upright, views[1])
+
+
+def test_a_photo_without_a_matrix_is_labelled_and_drawn_with_gamma_alone(small_pair):
+    photo = read_raw(small_pair()[0])
+    picture = draw_correction(photo, LIGHT)
+    panel = np.asarray(picture)[-12 - 60 : -12, -12 - 84 : -12]
+    balanced = photo.image / LIGHT
+    linear = np.clip(balanced / np.quantile(balanced.max(-1), 0.995), 0, 1)
+    curved = np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055)
+    np.testing.assert_allclose(panel, 255 * curved, atol=0.6)
+
+
+def test_the_command_line_takes_two_files_and_a_checkpoint():
+    parsed = tyro.cli(EstimateSettings, args=["a.dng", "b.dng", "--checkpoint", "net"])
+    assert parsed == EstimateSettings((Path("a.dng"), Path("b.dng")), Path("net"))
+    parsed = tyro.cli(
+        EstimateSettings,
+        args="a b c d --checkpoint net --formats png dng".split(),  # noqa: SIM905
+    )
+    assert parsed.pairs() == [(Path("a"), Path("b")), (Path("c"), Path("d"))]
+    assert parsed.formats == ("png", "dng")
+
+
+def test_of_several_pairs_one_that_fails_is_told_and_the_others_are_estimated(
+    tmp_path, small_pair, use_net, capsys
+):
+    main, second = small_pair()
+    dark = write_dng(tmp_path / "dark.dng", np.zeros((60, 84, 3)), 512, 16383)
+    again = shutil.copy(main, tmp_path / "again.dng")
+    files = main, second, dark, second, again, second
+    with pytest.raises(DataError, match=r"1 of 3 pairs have no estimate.*dark\.dng is all black"):
+        estimate(settings_for(files, tmp_path))
+    assert "NO ESTIMATE: " in capsys.readouterr().err
+    lines = list(csv.DictReader((tmp_path / "out" / "lights.csv").open()))
+    assert [Path(line["main"]).name for line in lines] == ["main.dng", "again.dng"]
+    assert lines[0]["main r/g"] == lines[1]["main r/g"]
+    assert (tmp_path / "out" / "again.png").exists()
+
+
+def test_the_second_light_is_told_where_a_net_knows_it(tmp_path, small_pair, use_net, capsys):
+    class Both(ClosedFormNet):
+        def estimate(self, inputs):
+            return told_lights([0.5, 1, 0.6], [0.8, 1, 0.4])
+
+    use_net(Both())
+    estimate(settings_for(small_pair(), tmp_path))
+    assert "illuminant of the second view: r 0.8000  g 1.0000  b 0.4000" in capsys.readouterr().out
+    (line,) = csv.DictReader((tmp_path / "out" / "lights.csv").open())
+    assert (line["second r/g"], line["second b/g"]) == ("0.800000", "0.400000")
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ([], "0 raw files are no pairs"),
+        (["a.dng"], "1 raw files are no pairs"),
+        (["x/a.dng", "b.dng", "y/a.dng", "c.dng"], "several main files are named a,"),
+    ],
+)
+def test_files_that_are_no_pairs_are_refused(tmp_path, files, message):
+    with pytest.raises(DataError, match=message):
+        estimate(settings_for([tmp_path / file for file in files], tmp_path))
+
+
+def test_an_unknown_interval_is_said(tmp_path, small_pair, use_net, capsys):
+    class Few(ClosedFormNet):
+        def estimate(self, inputs):
+            told = told_lights([0.5, 1, 0.6])
+            unknown = Interval(np.zeros(2), np.full(2, np.inf), np.inf)
+            return Estimates(told.main._replace(interval=unknown), None)
+
+    use_net(Few())
+    estimate(settings_for(small_pair(), tmp_path))
+    assert "no interval, as the model was validated on too few pairs" in capsys.readouterr().out
+
+
+def fails(tmp_path, paths, message, **changes):
+    with pytest.raises(DataError, match=message):
+        estimate(settings_for(paths, tmp_path, **changes))
+    assert not (tmp_path / "out").exists()
+
+
+def test_views_of_different_sizes_ask_for_a_homography(tmp_path, small_pair, use_net):
+    paths = small_pair(tiles(), tiles(height=48))
+    fails(tmp_path, paths, r"main\.dng has 84×60 .*second\.dng 84×48.*give .*--homography")
+
+
+@pytest.mark.parametrize("view", ["main", "second"])
+def test_a_black_view_is_named(tmp_path, small_pair, use_net, view):
+    paths = small_pair(
+        **{view: np.zeros((60, 84, 3))}, **({"second": tiles()} if view == "main" else {})
+    )
+    fails(tmp_path, paths, rf"{view}\.dng is all black .*--{view}-black-level")
+
+
+@pytest.mark.parametrize(
+    "scene",
+    [
+        np.full((60, 84, 3), [0.2, 0.4, 0.3]),
+        tiles()[..., :1] * [1.0, 0.0, 0.5],
+        # Rank 1 but for the sensor's rounding and a noise of 0.2%.
+        np.linspace(0.1, 0.2, 84)[:, None] * [0.5, 1, 0.7]
+        + np.random.default_rng(0).normal(0, 2e-3, (60, 84, 3)),
+    ],
+    ids=["one colour", "one hue", "a grey wall"],
+)
+def test_a_scene_of_too_few_colours_is_named(tmp_path, small_pair, use_net, scene):
+    fails(
+        tmp_path, small_pair(scene, tiles()), r"main\.dng: .*three independent colours.*colourful"
+    )
+
+
+def test_a_wholly_saturated_view_is_named(tmp_path, small_pair, use_net):
+    paths = small_pair(tiles(), np.full((60, 84, 3), 1.5))
+    fails(tmp_path, paths, r"share no block .* neither saturates; check their white levels")
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("view", [0, 1])
+def test_pixels_that_are_no_light_are_counted_and_named(small_pair, value, view):
+    views = [read_raw(path) for path in small_pair()]
+    views[view].image[3, 4, 1:] = value
+    with pytest.raises(
+        DataError, match=rf"{views[view].path.name} has 2 values that are NaN or infinite"
+    ):
+        estimate_pair(*views, np.eye(3, dtype=np.float32), ClosedFormNet(), 6)
+
+
+@pytest.mark.parametrize("factor", [0, -1, 61])
+def test_a_downsampling_that_does_not_fit_is_refused(tmp_path, small_pair, use_net, factor):
+    fails(tmp_path, small_pair(), r"--downsample .*take 1 to 60 pixels", downsample=factor)
+
+
+def test_a_net_that_answers_nonsense_is_named(tmp_path, small_pair, use_net):
+    class Broken(ClosedFormNet):
+        def estimate(self, inputs):
+            return told_lights([np.inf, 1, 0.5])
+
+    use_net(Broken())
+    fails(tmp_path, small_pair(), r"main\.dng: .*is no illuminant; .*Main Eye and Second Eye")
+
+
+def test_views_that_do_not_overlap_are_named(tmp_path, small_pair, use_net):
+    path = tmp_path / "far.json"
+    path.write_text(json.dumps({"matrix": [[1, 0, 500], [0, 1, 0], [0, 0, 1]]}))
+    fails(tmp_path, small_pair(), r"second\.dng does not overlap .*main\.dng", homography=path)
