@@ -38,9 +38,9 @@ CITATION = (
     '"Rethinking Experience Replay: a Bag of Tricks for Continual Learning"'
 )
 CAUSES: dict[str, str] = {
-    "iCaRL, buffer of 1,000": "the authors' code joins exemplars as black images (it casts [0, 1] to "
-    "whole numbers) and does not normalise features; with both, this strategy has 63.3 ± 0.9 in "
-    "four seeds, like the code",
+    "iCaRL, buffer of 1,000": "the authors' code joins exemplars as black images (it casts [0, 1] "
+    "to whole numbers) and does not normalise features; with both, this strategy has 63.3 ± 0.9 "
+    "in four seeds, like the code",
 }
 """Causes of differences that an experiment showed, by method and column."""
 SOURCE = (
