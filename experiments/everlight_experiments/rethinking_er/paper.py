@@ -37,7 +37,10 @@ CITATION = (
     "Buzzega et al. 2020 (ICPR), "
     '"Rethinking Experience Replay: a Bag of Tricks for Continual Learning"'
 )
+_OWN_SETTINGS = "0.1 points; its settings are not in the authors' code"
 CAUSES: dict[str, str] = {
+    "online EWC": _OWN_SETTINGS,
+    "SI": _OWN_SETTINGS,
     "iCaRL, buffer of 1,000": "the authors' code joins exemplars as black images (it casts [0, 1] "
     "to whole numbers) and does not normalise features; with both, this strategy has 63.3 ± 0.9 "
     "in four seeds, like the code",

@@ -105,7 +105,7 @@ def draw_first_slots(
         again = jnp.any(jnp.tril((tried[:, None] == tried) & counts, -1), axis=1)
         new = counts & ~again
         first = jnp.argsort(~new, stable=True)[:size]
-        return tried[first], jnp.minimum(jnp.sum(new), size), key
+        return tried[first], jnp.minimum(jnp.sum(new, dtype=number.dtype), size), key
 
     # A memory that holds no more than is wanted is returned as a whole.
     few = filled <= size
