@@ -235,7 +235,8 @@ def _store_all(
     def replaced_slot(memory: TricksMemory, key: PRNGKeyArray) -> Int[Array, ""]:
         labels = memory.samples.labels[:, 0]
         weights = replacement_weights(labels, memory.losses, classes, replacement)
-        return jax.random.choice(key, capacity, p=weights / jnp.sum(weights))
+        slot = jax.random.choice(key, capacity, p=weights / jnp.sum(weights))
+        return slot.astype(memory.arrived.dtype)
 
     def store(memory: TricksMemory, arriving: tuple) -> tuple[TricksMemory, None]:
         sample, loss, key = arriving
