@@ -13,8 +13,8 @@ import tyro
 
 from everlight_data.data_sets import DATA_SETS, prepare_data_set
 from everlight_data.locations import data_root
+from everlight_data.names import check_name
 from everlight_data.writing import amount
-from everlight_experiments.common.settings import check_name
 
 
 @dataclass(frozen=True)

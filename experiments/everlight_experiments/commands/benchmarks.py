@@ -5,10 +5,11 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from everlight_data.errors import DataError
+from everlight_data.names import check_name
 from everlight_experiments.cl_metrics.config import PRESETS as ICIFAR
 from everlight_experiments.commands.options import SETTINGS, RunOptions, TuneOptions
 from everlight_experiments.common.configs import changed_options
-from everlight_experiments.common.settings import Preset, check_name
+from everlight_experiments.common.settings import Preset
 from everlight_experiments.continual.benchmark import Benchmarks, Request
 from everlight_experiments.continual.config import CONFIGS
 from everlight_experiments.continual.images import image_benchmarks

@@ -18,6 +18,7 @@ from scipy.stats import rankdata
 from everlight.continual.method import Method
 from everlight.continual.registry import METHODS
 from everlight_data.errors import DataError
+from everlight_data.names import check_name
 from everlight_experiments.commands.benchmarks import BENCHMARKS, default_config, named
 from everlight_experiments.commands.columns import Cells, columns_table, plot_columns, score_cell
 from everlight_experiments.commands.options import GridOptions, RunOptions, TrainOptions
@@ -39,7 +40,6 @@ from everlight_experiments.common.report import (
     write_report,
 )
 from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.common.settings import check_name
 from everlight_experiments.continual.benchmark import Benchmarks
 from everlight_experiments.continual.matrix_scores import forgetting_cell, median_seconds
 from everlight_experiments.continual.outcome import Outcomes, arrays_of

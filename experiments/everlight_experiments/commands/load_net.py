@@ -16,6 +16,7 @@ from everlight_data.checkpoints import open_existing
 from everlight_data.descriptions import name_differences
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.files import read_json
+from everlight_data.names import check_name
 from everlight_experiments.commands.benchmarks import load
 from everlight_experiments.commands.grid import WIDENING as OF_GRIDS
 from everlight_experiments.commands.grid import runs_of
@@ -24,7 +25,6 @@ from everlight_experiments.commands.own_strategy import own_methods
 from everlight_experiments.commands.parsing import read_options
 from everlight_experiments.commands.training import rows_of
 from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.common.settings import check_name
 from everlight_experiments.continual.benchmark import Benchmark, Draw, RunData
 from everlight_experiments.continual.kept_nets import NETS, nets_folder
 from everlight_experiments.continual.runner import Runner

@@ -10,7 +10,7 @@ from everlight.continual.method import Method
 from everlight.continual.own_factory import fill_by_name
 from everlight.continual.registry import METHODS
 from everlight_data.errors import DataError
-from everlight_experiments.common.python_files import load_object
+from everlight_data.python_files import load_object
 
 _FORM = "give my_file.py:my_strategy, a function from a Setup to a Strategy"
 HYPERPARAMETERS = "HYPERPARAMETERS"

@@ -8,11 +8,12 @@ import numpy as np
 from everlight.continual.method import Method, why_not, with_published
 from everlight.continual.registry import METHODS
 from everlight_data.errors import DataError
+from everlight_data.names import check_name
 from everlight_experiments.commands.benchmarks import load
 from everlight_experiments.commands.options import RunOptions, TrainOptions
 from everlight_experiments.commands.own_strategy import own_methods
 from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.common.settings import check_methods, check_name
+from everlight_experiments.common.settings import check_methods
 from everlight_experiments.continual.benchmark import Benchmark, Benchmarks
 from everlight_experiments.continual.kept_nets import NETS
 from everlight_experiments.continual.outcome import Outcomes

@@ -5,14 +5,15 @@ import dataclasses
 import io
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union
 
 import tyro
 
 from everlight_data.errors import DataError
-from everlight_experiments.common.settings import check_name, check_settings
+from everlight_data.names import check_name
+from everlight_experiments.common.settings import check_settings
 
 C = TypeVar("C")
 _SUPPRESSED = tyro.conf.Suppress[int].__metadata__[0]
@@ -158,34 +159,21 @@ def option_names(config: Any) -> list[str]:
 def _options(config: Any, before: str = "") -> dict[str, Any]:
     """Return the values of a configuration's options by name."""
     found: dict[str, Any] = {}
-    parts = config if isinstance(config, Mapping) else _fields(config)
-    for name, value in parts.items():
-        written = name.replace("_", "-")
-        if _has_mark(config, name, lambda mark: mark is _SUPPRESSED):
+    is_mapping = isinstance(config, Mapping)
+    hints = {} if is_mapping else typing.get_type_hints(type(config), include_extras=True)
+    for name in config if is_mapping else [field.name for field in dataclasses.fields(config)]:
+        value = config[name] if is_mapping else getattr(config, name)
+        marks = getattr(hints.get(name), "__metadata__", ())
+        if _SUPPRESSED in marks:
             continue
+        written = name.replace("_", "-")
         if dataclasses.is_dataclass(value) or (isinstance(value, Mapping) and value):
-            inner = before if _is_unnamed(config, name) else f"{before}{written}."
-            found |= _options(value, inner)
+            # A part's options may stand without its name.
+            is_unnamed = any(getattr(mark, "name", None) == "" for mark in marks)
+            found |= _options(value, before if is_unnamed else f"{before}{written}.")
         else:
             found[before + written] = value
     return found
-
-
-def _fields(config: Any) -> dict[str, Any]:
-    return {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
-
-
-def _is_unnamed(config: Any, name: str) -> bool:
-    """Return whether a part's options stand without its name."""
-    return _has_mark(config, name, lambda mark: getattr(mark, "name", None) == "")
-
-
-def _has_mark(config: Any, name: str, holds: Callable[[Any], bool]) -> bool:
-    """Return whether a field's type is annotated with a mark of a kind."""
-    if isinstance(config, Mapping):
-        return False
-    hint = typing.get_type_hints(type(config), include_extras=True)[name]
-    return any(map(holds, getattr(hint, "__metadata__", ())))
 
 
 def read_changes(given: Sequence[str], option: str) -> dict[str, str]:

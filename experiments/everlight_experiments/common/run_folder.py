@@ -24,6 +24,7 @@ from everlight_data.descriptions import (
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.events import append_event, whole_events
 from everlight_data.files import read_json
+from everlight_data.run_configs import read_config, state_of, write_config
 from everlight_data.writing import (
     LOCK,
     UNFINISHED,
@@ -37,12 +38,13 @@ from everlight_data.writing import (
 )
 from everlight_experiments.common.interruption import stop_if_asked
 from everlight_experiments.common.processes import told_by_first
-from everlight_experiments.common.run_config import read_config, state_of, write_config
 from everlight_experiments.common.settings import FolderSettings, check_settings
 
 WAY_OUT = "Wait for its end, or give this run a --tag of its own."
 PATIENCE = 600
 """Seconds; a report takes less."""
+TEXTS = ("chosen", "features_chosen")
+"""Fields of configurations that say for the report how values were chosen."""
 _OPENED: "weakref.WeakSet[RunFolder]" = weakref.WeakSet()
 """Folders that this process opened and still uses."""
 
@@ -118,7 +120,8 @@ class RunFolder:
         # A run that was killed before it saved anything claims nothing.
         begun = self._holds_work()
         try:
-            told = read_config(config, chosen, widening) if begun else {}
+            # Where the folder lies is no setting: it may be moved, or named from another directory.
+            told = read_config(config, chosen, ("runs", *widening), TEXTS) if begun else {}
             self._continued = begun
             write_config(config, chosen, told)
         except DataError:

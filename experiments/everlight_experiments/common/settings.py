@@ -1,15 +1,15 @@
 """Settings of runs, and the bounds that their types state."""
 
-import difflib
 import math
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from everlight.checks import Between
 from everlight_data.errors import DataError
+from everlight_data.names import check_name
 
 Preset = Literal["demo", "small", "paper"]
 
@@ -60,7 +60,7 @@ def check_settings(settings: Any) -> None:
     Raises:
       DataError: which option, and what it may be.
     """
-    _check_fields(settings, "--")
+    _check_fields(settings)
     tag = getattr(settings, "tag", "")
     if Path(tag).name != tag or not tag.isprintable():
         raise DataError(
@@ -68,47 +68,52 @@ def check_settings(settings: Any) -> None:
         )
 
 
-def _check_fields(settings: Any, before: str) -> None:
+def _check_fields(settings: Any) -> None:
     hints = typing.get_type_hints(type(settings), include_extras=True)
     for field in fields(settings):
-        value, option = getattr(settings, field.name), before + field.name.replace("_", "-")
+        value = getattr(settings, field.name)
         if is_dataclass(value):
-            _check_fields(value, before)
-            continue
-        check_value(option, hints[field.name], value)
-        names = _find(hints[field.name], _literals, str)
-        if value == () and names:
-            raise DataError(f"{option} without a name; there are {', '.join(names)}")
+            _check_fields(value)
+        else:
+            _check_value(f"--{field.name.replace('_', '-')}", hints[field.name], value)
 
 
-def check_bounds(option: str, hint: Any, value: Any) -> None:
-    """Refuses a number outside the bounds of its type.
+def _check_value(option: str, hint: Any, value: Any) -> None:
+    """Refuse a number outside its bounds or infinite, and what a written-out type does not allow.
 
     Raises:
-      DataError: what it may be.
+      DataError: what the option may be.
     """
-    bounds = _find(hint, lambda each: getattr(each, "__metadata__", ()), Between)
-    if bounds and value is not None:
-        for each in value if isinstance(value, tuple) else (value,):
-            _check_number(option, each, bounds[0])
-
-
-def check_value(option: str, hint: Any, value: Any) -> None:
-    """Refuses what a type that is written out does not allow, where nobody else has looked.
-
-    Raises:
-      DataError: a number outside its bounds or infinite, a name that is none of its, more or fewer
-        values than it has.
-    """
-    check_bounds(option, hint, value)
-    if isinstance(value, float) and not math.isfinite(value):
-        raise DataError(f"{option} {value}; give a finite number")
-    names = _find(hint, _literals, str)
+    parts = list(_parts(hint))
+    bounds = next((each for each in parts if isinstance(each, Between)), None)
+    names = [each for each in parts if isinstance(each, str)]
+    for each in value if isinstance(value, tuple) else (value,):
+        if isinstance(each, int | float):
+            _check_number(option, each, bounds)
     if isinstance(value, str) and names:
         check_name(f"value {option}", value, names)
-    parts = typing.get_args(hint) if typing.get_origin(hint) is tuple else ()
-    if parts and Ellipsis not in parts and isinstance(value, tuple) and len(parts) != len(value):
-        raise DataError(f"{option} {value}; give {len(parts)} values")
+    if value == () and names:
+        raise DataError(f"{option} without a name; there are {', '.join(names)}")
+    lengths = typing.get_args(hint) if typing.get_origin(hint) is tuple else ()
+    if lengths and ... not in lengths and isinstance(value, tuple) and len(lengths) != len(value):
+        raise DataError(f"{option} {value}; give {len(lengths)} values")
+
+
+def _check_number(option: str, value: float, bounds: Between | None) -> None:
+    # Written so that NaN is refused.
+    if bounds and not value >= bounds.least:
+        raise DataError(f"{option} {value}; give {bounds.least:g} or more")
+    if bounds and not value <= bounds.most:
+        raise DataError(f"{option} {value}; give {bounds.most:,} or less")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise DataError(f"{option} {value}; give a finite number")
+
+
+def _parts(hint: Any) -> Iterator[Any]:
+    """Yield a type and all parts of it: bounds, and the names that it is written out with."""
+    yield hint
+    for each in typing.get_args(hint):
+        yield from _parts(each)
 
 
 def in_words(settings: Any) -> str:
@@ -135,26 +140,6 @@ def _shown(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _check_number(option: str, value: float, bounds: Between) -> None:
-    # Written so that NaN is refused.
-    if not value >= bounds.least:
-        raise DataError(f"{option} {value}; give {bounds.least:g} or more")
-    if not value <= bounds.most:
-        raise DataError(f"{option} {value}; give {bounds.most:,} or less")
-
-
-def _literals(hint: Any) -> tuple:
-    return typing.get_args(hint) if typing.get_origin(hint) is Literal else ()
-
-
-def _find(hint: Any, look: Any, kind: type) -> list[Any]:
-    """Return all parts of one kind anywhere in a type."""
-    found = [each for each in look(hint) if isinstance(each, kind)]
-    for argument in typing.get_args(hint):
-        found += _find(argument, look, kind)
-    return found
-
-
 def check_methods(asked: Sequence[str] | None, known: Iterable[str]) -> None:
     """Refuses names of methods that there are not, and an option without any.
 
@@ -168,22 +153,3 @@ def check_methods(asked: Sequence[str] | None, known: Iterable[str]) -> None:
         raise DataError(f"--methods without a name; there are {', '.join(map(repr, names))}")
     for name in asked:
         check_name("method", name, names)
-
-
-def check_name(what: str, name: str, known: Sequence[str]) -> None:
-    """Refuses a name that there is not.
-
-    Raises:
-      DataError: with the nearest ones, and all that there are.
-    """
-    if name not in known:
-        near = nearest_names(name, known)
-        meant = f"; did you mean {' or '.join(map(repr, near))}?" if near else "."
-        raise DataError(f"no {what} {name!a}{meant} There are {', '.join(map(repr, known))}.")
-
-
-def nearest_names(name: str, known: Sequence[str]) -> list[str]:
-    """Those that a name was probably meant for, at most three, the nearest first."""
-    plain = {each.casefold(): each for each in known}
-    close = difflib.get_close_matches(name.casefold(), plain, n=3, cutoff=0.5)
-    return [plain[each] for each in close]

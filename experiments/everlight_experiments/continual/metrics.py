@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 
 from everlight.metrics import class_accuracies
 from everlight.metrics import confusion_counts as count_confusion
-from everlight_experiments.common.settings import check_name
+from everlight_data.names import check_name
 from everlight_experiments.continual.benchmark import Metric, Trained
 from everlight_experiments.continual.outcome import BY_TASK
 

@@ -35,6 +35,7 @@ from everlight_data.color.nus import CAMERAS
 from everlight_data.color.quasi_real import FOLDS
 from everlight_data.color.spectra import EMBEDDED_CAMERAS, embedded_library, measured_library
 from everlight_data.errors import DataError
+from everlight_data.names import check_name
 from everlight_experiments.common.report import write_report
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import (
@@ -42,7 +43,6 @@ from everlight_experiments.common.settings import (
     Preset,
     RunSettings,
     check_methods,
-    check_name,
     in_words,
 )
 from everlight_experiments.illuminant import CITATION

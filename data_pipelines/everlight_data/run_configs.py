@@ -5,8 +5,9 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 import jax
 
@@ -16,27 +17,48 @@ from everlight_data.files import read_json, refusing
 from everlight_data.writing import written_whole
 
 PACKAGES = ("everlight", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
-TEXTS = ("chosen", "features_chosen")
-"""Fields of a configuration that the report quotes and nothing else reads."""
 FLAGS = ("JAX_", "XLA_FLAGS", "LIBTPU_INIT_ARGS", "NVIDIA_TF32_OVERRIDE")
-"""Beginnings of the environment's names that may change numbers, but for those of caches."""
+"""Beginnings of the environment's names that may change numbers, except those of caches."""
 
 
 def state_of(config: Path) -> tuple[int, int]:
-    """Another one after every writing, which replaces the file."""
+    """Return a value that every writing changes, since it replaces the file."""
     state = config.stat()
     return state.st_ino, state.st_mtime_ns
 
 
 def write_config(config: Path, chosen: dict, told: dict) -> None:
-    """Write config.json: the settings, what made the run, and what was added before."""
+    """Write config.json: the settings and what made the run.
+
+    Args:
+      config: the file.
+      chosen: settings, as `descriptions.as_json` returns them.
+      told: what the file held before, of which anything else is kept.
+
+    Raises:
+      DataError: the file cannot be written.
+    """
     content = {"settings": chosen, "made_with": _made_with(), "crc32": json_checksum(chosen)}
     with written_whole(config) as unfinished:
         unfinished.write_text(json.dumps({**told, **content}, indent=2))
 
 
-def read_config(config: Path, chosen: dict, widening: Sequence[str]) -> dict:
-    """Return the content of config.json if it is of a run with these settings."""
+def read_config(
+    config: Path, chosen: dict, free: Collection[str] = (), texts: Collection[str] = ()
+) -> dict:
+    """Return the content of config.json if it is of a run with these settings.
+
+    Args:
+      config: the file.
+      chosen: settings, as `descriptions.as_json` returns them.
+      free: names of settings that may differ.
+      texts: names of values at any depth that a report quotes and nothing else reads; they may
+        differ, too.
+
+    Raises:
+      MissingDataError: the file does not exist.
+      DataError: it is damaged, or of a run with other settings, which the message names.
+    """
     way_out = (
         "It tells what the run in this folder was begun with, and nothing else does: put it back, "
         "give this run a --tag of its own, or delete the folder."
@@ -46,9 +68,8 @@ def read_config(config: Path, chosen: dict, widening: Sequence[str]) -> dict:
         stored = content["settings"]
         if content["crc32"] != json_checksum(stored):
             raise ValueError("its checksum differs")
-    # Where the folder lies is no setting: it may be moved, or named from another directory.
-    free = dict.fromkeys(("runs", *widening))
-    changed = name_differences(_deciding(stored) | free, _deciding(chosen) | free)
+    ignored = dict.fromkeys(free)
+    changed = name_differences(_without(texts, stored) | ignored, _without(texts, chosen) | ignored)
     if changed:
         raise DataError(
             f"{config.parent} holds a run with other settings ({changed}). "
@@ -57,31 +78,22 @@ def read_config(config: Path, chosen: dict, widening: Sequence[str]) -> dict:
     return content
 
 
-def _deciding(settings: dict) -> dict:
-    """Return the settings without what only the report says."""
-    config = settings.get("config")
-    if not isinstance(config, dict):
-        return settings
-    return settings | {"config": {key: x for key, x in config.items() if key not in TEXTS}}
+def _without(names: Collection[str], value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return {name: _without(names, each) for name, each in value.items() if name not in names}
 
 
 def _commit() -> str | None:
-    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    """Return the full hash of the code's commit; None outside of a repository or without git."""
+    words = ("describe", "--always", "--abbrev=40", "--exclude=*")
+    changes = "--dirty=, with uncommitted changes"
+    command = ("git", "-C", str(Path(__file__).parent), *words, changes)
     try:
         answer = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:  # no git on this machine
+    except FileNotFoundError:
         return None
-    commit = answer.stdout.strip()
-    changed = (
-        commit
-        and subprocess.run(
-            [*command[:3], "status", "--porcelain", "--untracked-files=no"],
-            capture_output=True,
-            text=True,
-            check=False,
-        ).stdout.strip()
-    )
-    return f"{commit}, with uncommitted changes" if changed else commit or None
+    return answer.stdout.strip() or None
 
 
 def _made_with() -> dict:

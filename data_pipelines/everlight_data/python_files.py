@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from everlight_data.errors import DataError
 from everlight_data.files import one_line, read_bytes
-from everlight_experiments.common.settings import nearest_names
+from everlight_data.names import nearest_names
 
 _MOST_BYTES = 10_000_000
 

@@ -1,0 +1,30 @@
+"""Names that a user gives, checked against those that there are."""
+
+import difflib
+from collections.abc import Sequence
+
+from everlight_data.errors import DataError
+
+
+def check_name(what: str, name: str, known: Sequence[str]) -> None:
+    """Refuse a name that does not exist.
+
+    Args:
+      what: noun for the message.
+      name: as it was given.
+      known: all names.
+
+    Raises:
+      DataError: the name is none of them; the message gives the nearest ones and all.
+    """
+    if name not in known:
+        near = nearest_names(name, known)
+        meant = f"; did you mean {' or '.join(map(repr, near))}?" if near else "."
+        raise DataError(f"no {what} {name!a}{meant} There are {', '.join(map(repr, known))}.")
+
+
+def nearest_names(name: str, known: Sequence[str]) -> list[str]:
+    """Return the names that one was probably meant for, at most three, the nearest first."""
+    plain = {each.casefold(): each for each in known}
+    close = difflib.get_close_matches(name.casefold(), plain, n=3, cutoff=0.5)
+    return [plain[each] for each in close]
