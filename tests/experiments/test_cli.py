@@ -235,12 +235,13 @@ def test_names_that_are_no_text_are_told(somewhere, monkeypatch):
     [
         *(
             (old, f"everlight {old} is now everlight {new}")
-            for old, new in renamed.COMMANDS.items()
+            for old, new in renamed.RENAMED.items()
+            if not old.startswith("--")
         ),
         ("two-camera dataset --seeds 1", "is now everlight illuminant dataset"),
         ("run digits --scenario told", "--scenario is now --setting"),
-        ("run digits --setting told", "--setting told: give task-incremental"),
-        ("run digits --setting online not-told", "not-told: give class-incremental"),
+        ("run digits --setting told", "--setting told is now --setting task-incremental"),
+        ("run digits --setting online not-told", "not-told is now --setting class-incremental"),
         ("run digits --strengths EWC=1", "--strengths is now --hyperparameters"),
         ("run digits --rate=.1", "--rate is now --learning-rate"),
         ("run images --images mine", "--images is now --data"),
@@ -248,11 +249,11 @@ def test_names_that_are_no_text_are_told(somewhere, monkeypatch):
         ("run digits --tuning_orders 1", "--tuning-orders is now --validation-seeds"),
         ("run digits --plan.protocol.epochs 5", "--plan.protocol.epochs is now --epochs"),
         ("illuminant dataset --scale cpu", "--scale is now --preset"),
-        ("illuminant dataset --preset cpu", "--preset cpu: give small"),
-        ("grid --benchmarks digits iirc:cpu", "--benchmarks iirc:cpu: give iirc:small"),
+        ("illuminant dataset --preset cpu", "--preset cpu is now --preset small"),
+        ("grid --benchmarks digits iirc:cpu", "iirc:cpu is now --benchmarks BENCHMARK:small"),
         ("grid --plan.digits.epochs 1", "is now --set digits.epochs=VALUE"),
         ("paper cl-metrics --plan.rate .1", "--plan.rate is now --learning-rate"),
-        ("tune digits --vary epochs=5 rate=.1", "rate is now --vary learning-rate"),
+        ("tune digits --vary epochs=5 rate=.1", "--vary rate=.1 is now --vary learning-rate"),
         ("paper facts --scenarios NI", "--scenarios"),
     ],
 )

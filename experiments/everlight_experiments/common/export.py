@@ -2,12 +2,13 @@
 
 import collections
 import csv
+import itertools
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import tyro
@@ -17,6 +18,8 @@ from everlight_data.events import whole_events
 from everlight_data.files import read_json, read_text, refusing
 from everlight_data.writing import make_folder, read_sealed, written_whole
 
+WAIT = "Wait for the run's end, or run it again."
+NAME_A_RUN = "Name the folder of a run."
 Form = Literal["csv", "matrices", "tensorboard", "wandb"]
 
 
@@ -52,60 +55,49 @@ def export(settings: ExportSettings) -> Path:
 COLUMNS = ("method", "setting", "seed", "task", "tested on", "metric", "value")
 
 
-class Named(NamedTuple):
-    """Where an array of results.npz belongs; empty texts where it is of no method."""
-
-    setting: str
-    method: str
-    metric: str
-    seeds: int
-    """Number of evaluation seeds, the length of the first axis; 0 where it has none."""
-    tasks: int
-
-
 def _write_csv(run: Path) -> Path:
     """Write a line per number: method, setting, seed, task, task tested on, metric, value.
 
     Places along other axes stand in brackets behind the metric, as in `tried[2]`.
     """
-    arrays = read_sealed(run / "results.npz", "Wait for the run's end, or run it again.")
-    first = read_json(run / "config.json", "Name the folder of a run.")["settings"].get("seed", 0)
-    path = run / "scores.csv"
+    arrays = read_sealed(run / "results.npz", WAIT)
+    first = read_json(run / "config.json", NAME_A_RUN)["settings"].get("seed", 0)
+    lines = (line for name in arrays for line in _lines(name, arrays, first))
+    return _write_table(run / "scores.csv", COLUMNS, lines)
+
+
+def _write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Path:
     with written_whole(path) as unfinished, unfinished.open("w", newline="") as stream:
         writer = csv.writer(stream)
-        writer.writerow(COLUMNS)
-        for name, array in arrays.items():
-            named = _named(name, arrays)
-            for place, value in np.ndenumerate(array):
-                writer.writerow([*_place(named, array.shape, place, first), value])
+        writer.writerow(columns)
+        writer.writerows(rows)
     return path
 
 
-def _named(name: str, arrays: Mapping[str, np.ndarray]) -> Named:
+def _empty(folder: Path, files: str) -> None:
+    """Make a folder without the files that an earlier export left there."""
+    make_folder(folder)
+    for old in folder.glob(files):
+        old.unlink()
+
+
+def _lines(name: str, arrays: Mapping[str, np.ndarray], first: int) -> Iterator[tuple]:
+    """Yield the columns of every number of an array; texts are empty where it is of no method."""
     before, _, metric = name.rpartition("/")
     setting, _, method = before.partition("/")
-    steps = arrays.get(f"{before}/steps")
+    steps, shape = arrays.get(f"{before}/steps"), arrays[name].shape
     if not method or steps is None:
-        return Named("", "", name, 0, 0)
-    seeds, tasks = steps.shape
-    # The grid of a hyper-parameter has no seeds.
-    of_seeds = arrays[name].shape[:1] == (seeds,) and metric not in ("hyperparameters", "tried")
-    return Named(setting, method, metric, seeds if of_seeds else 0, tasks)
-
-
-def _place(
-    named: Named, shape: tuple[int, ...], place: tuple[int, ...], first: int
-) -> tuple[str | int, ...]:
-    """Return all columns but for the value."""
-    left, seed = list(zip(shape, place, strict=True)), ""
-    if named.seeds:
-        seed = first + left.pop(0)[1]
-    tasks: list[str | int] = []
-    while named.seeds and left and left[0][0] == named.tasks and len(tasks) < 2:
-        tasks.append(left.pop(0)[1])
-    task, tested = [*tasks, "", ""][:2]
-    behind = f"[{','.join(str(number) for _, number in left)}]" if left else ""
-    return named.method, named.setting, seed, task, tested, f"{named.metric}{behind}"
+        setting, method, metric, of_seeds = "", "", name, False
+    else:
+        # The grid of a hyper-parameter has no seeds.
+        of_seeds = shape[:1] == steps.shape[:1] and metric not in ("hyperparameters", "tried")
+    of_tasks = itertools.takewhile(lambda size: size == steps.shape[1], shape[1:3])
+    count = len(list(of_tasks)) if of_seeds else 0
+    for place, value in np.ndenumerate(arrays[name]):
+        seed = first + place[0] if of_seeds else ""
+        task, tested = [*place[1 : 1 + count], "", ""][:2]
+        left = ",".join(map(str, place[of_seeds + count :]))
+        yield method, setting, seed, task, tested, metric + (f"[{left}]" if left else ""), value
 
 
 def _write_matrices(run: Path) -> Path:
@@ -114,24 +106,22 @@ def _write_matrices(run: Path) -> Path:
     A matrix's table has a row per run and task learned, and a column per task tested.
     """
     path = run / "results.npz"
-    arrays = read_sealed(path, "Wait for the run's end, or run it again.")
-    matrices = {name: array for name, array in arrays.items() if _is_matrices(array)}
+    matrices = {
+        name: array for name, array in read_sealed(path, WAIT).items() if _is_matrices(array)
+    }
     if not matrices:
         raise DataError(f"{path} has no accuracy matrices; --to csv writes all that it has")
     folder = run / "matrices"
-    make_folder(folder)
-    for old in folder.glob("*.csv"):
-        old.unlink()
+    _empty(folder, "*.csv")
     for name, array in matrices.items():
+        columns = ["run", "after task", *(f"task {task}" for task in range(len(array[0])))]
+        rows = [
+            (number, task, *row)
+            for number, matrix in enumerate(array.tolist())
+            for task, row in enumerate(matrix)
+        ]
         file = folder / f"{name.replace('/', '_').replace(' ', '_')}.csv"
-        with written_whole(file) as unfinished, unfinished.open("w", newline="") as stream:
-            writer = csv.writer(stream)
-            writer.writerow(
-                ["run", "after task", *(f"task {task}" for task in range(len(array[0])))]
-            )
-            for number, matrix in enumerate(array):
-                for task, row in enumerate(matrix.tolist()):
-                    writer.writerow([number, task, *row])
+        _write_table(file, columns, rows)
     plain = {
         name: np.where(np.isnan(array), None, array.astype(object)).tolist()
         for name, array in matrices.items()
@@ -153,8 +143,8 @@ def _write_offline_run(run: Path) -> Path:
         import wandb
     except ImportError as error:
         raise DataError("wandb is missing: pip install '.[wandb]'") from error
-    events = _read_events(run / "metrics.jsonl")
-    config = read_json(run / "config.json", "Name the folder of a run.")
+    scalars = list(_scalars(run / "metrics.jsonl"))
+    config = read_json(run / "config.json", NAME_A_RUN)
     folder = run / "wandb"
     # What an earlier export left; the library numbers its folders by the time.
     shutil.rmtree(folder, ignore_errors=True)
@@ -162,13 +152,10 @@ def _write_offline_run(run: Path) -> Path:
     with wandb.init(
         dir=str(run), project="everlight", name=run.resolve().name, config=config, settings=settings
     ) as logged:
-        steps: collections.Counter[str] = collections.Counter()
-        for tag, value in (each for event in events for each in _scalars(event)):
-            if value is not None:
-                # A number has steps of its own, where the library has one for all.
-                logged.define_metric(tag, step_metric=f"{tag}/step")
-                logged.log({tag: value, f"{tag}/step": steps[tag]})
-            steps[tag] += 1
+        for tag, step, value in scalars:
+            # A number has steps of its own, where the library has one for all.
+            logged.define_metric(tag, step_metric=f"{tag}/step")
+            logged.log({tag: value, f"{tag}/step": step})
     return folder
 
 
@@ -178,37 +165,34 @@ def _write_events(run: Path) -> Path:
         from tensorboardX import SummaryWriter
     except ImportError as error:
         raise DataError("tensorboardX is missing: pip install '.[tensorboard]'") from error
-    events = _read_events(run / "metrics.jsonl")
+    scalars = list(_scalars(run / "metrics.jsonl"))
     folder = run / "tensorboard"
-    make_folder(folder)
-    for old in folder.glob("events.*"):
-        old.unlink()
-    steps: collections.Counter[str] = collections.Counter()
+    _empty(folder, "events.*")
     with SummaryWriter(str(folder)) as writer:
-        for tag, value in (each for event in events for each in _scalars(event)):
-            if value is not None:
-                writer.add_scalar(tag, value, steps[tag])
-            steps[tag] += 1
+        for tag, step, value in scalars:
+            writer.add_scalar(tag, value, step)
     return folder
 
 
-def _read_events(path: Path) -> list[dict[str, Any]]:
+def _scalars(path: Path) -> Iterator[tuple[str, int, float]]:
+    """Yield tag, step and value of every number of a file of events, a list's one by one.
+
+    What is no number, such as an infinite loss, is left out and takes a step all the same.
+    """
     way_out = "Only runs that follow their training have one that can be exported."
     text = read_text(path, way_out)
-    events = whole_events(text)
+    events, steps = whole_events(text), collections.Counter()
     with refusing(path, way_out):
         if not all(isinstance(event, dict) for event in events):
             raise ValueError("a line is no event")
         if text and not events:
             raise ValueError("no line is an event")
-    return events
-
-
-def _scalars(event: dict[str, Any]) -> Iterator[tuple[str, float | None]]:
-    """Yield the event's numbers, a list's one by one; None is no number, and takes a step too."""
-    label = [value for value in event.values() if isinstance(value, str)]
-    for name, value in event.items():
-        if isinstance(value, int | float | list):
-            for number in np.ravel(np.array(value, dtype=object)):
-                if isinstance(number, int | float | None):
-                    yield "/".join([*label, name]), number
+    for event in events:
+        label = [value for value in event.values() if isinstance(value, str)]
+        for name, value in event.items():
+            tag = "/".join([*label, name])
+            numbers = value if isinstance(value, int | float | list) else []
+            for number in np.ravel(np.array(numbers, dtype=object)):
+                if isinstance(number, int | float):
+                    yield tag, steps[tag], number
+                steps[tag] += isinstance(number, int | float | None)

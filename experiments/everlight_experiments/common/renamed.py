@@ -1,38 +1,14 @@
-"""Options and values of the command line that have new names, each refused with the new one."""
+"""Commands, options and values of the command line that have new names; each refusal names it."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
-from typing import Any
+import re
+from collections.abc import Sequence
 
 from everlight_data.errors import DataError
-from everlight_experiments.common.configs import full_name, option_names
 
-OPTIONS = {
-    "--exemplars": "--exemplars-per-class",
-    "--images": "--data",
-    "--rate": "--learning-rate",
-    "--scale": "--preset",
-    "--scenario": "--setting",
-    "--strengths": "--hyperparameters",
-    "--tuning-orders": "--validation-seeds",
-}
-VALUES = {
-    "--preset": {"cpu": "small"},
-    "--setting": {"told": "task-incremental", "not-told": "class-incremental"},
-}
-SETTINGS = {
-    "exemplars": "exemplars-per-class",
-    "rate": "learning-rate",
-    "rates": "learning-rates",
-    "strengths-tried": "hyperparameters-tried",
-    "blocks": "net",
-}
-"""Last parts of names after the former `--plan.` and of `--vary`."""
-
-
-COMMANDS = {
-    "everlight tour": "demo",
-    "everlight plan": "cost",
+RENAMED = {
+    "tour": "demo",
+    "plan": "cost",
     "continual run": "run",
     "continual digits": "run digits",
     "continual grid": "grid",
@@ -50,8 +26,26 @@ COMMANDS = {
     "two_camera dataset": "illuminant dataset",
     "two_camera calibrate": "illuminant calibrate",
     "two_camera estimate": "illuminant estimate",
+    "--exemplars": "--exemplars-per-class",
+    "--images": "--data",
+    "--rate": "--learning-rate",
+    "--scale": "--preset",
+    "--scenario": "--setting",
+    "--strengths": "--hyperparameters",
+    "--tuning-orders": "--validation-seeds",
+    "--preset cpu": "--preset small",
+    "--benchmarks cpu": "--benchmarks BENCHMARK:small",
+    "--setting told": "--setting task-incremental",
+    "--setting not-told": "--setting class-incremental",
+    "--vary exemplars": "--vary exemplars-per-class",
+    "--vary rate": "--vary learning-rate",
+    "--vary rates": "--vary learning-rates",
+    "--vary strengths-tried": "--vary hyperparameters-tried",
+    "--vary blocks": "--vary net",
 }
-"""Commands by their former names."""
+"""New names by old ones: of commands, of options, and of an option's values or settings."""
+PLAN = "--plan."
+"""Former beginning of a configuration's options, which are options of their own now."""
 
 
 def refuse_old_command(arguments: Sequence[str]) -> None:
@@ -62,8 +56,8 @@ def refuse_old_command(arguments: Sequence[str]) -> None:
     """
     for words in (1, 2):
         asked = " ".join(arguments[:words]).replace("-", "_")
-        if asked in COMMANDS:
-            raise DataError(f"everlight {asked} is now everlight {COMMANDS[asked]}")
+        if asked in RENAMED:
+            raise DataError(f"everlight {asked} is now everlight {RENAMED[asked]}")
 
 
 def refuse_old_names(arguments: Sequence[str], kind: type) -> None:
@@ -76,54 +70,22 @@ def refuse_old_names(arguments: Sequence[str], kind: type) -> None:
     Raises:
       DataError: the new name.
     """
-    own = {f"--{field.name.replace('_', '-')}": field.default for field in dataclasses.fields(kind)}
+    own = {f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(kind)}
     option = ""
-    for word, value in _words(arguments):
-        if word.startswith("--plan."):
-            _refuse_plan(word, "--set" in own, own.get("--config"))
-        elif word:
-            option = word.replace("_", "-")
-            if option in OPTIONS and option not in own:
-                raise DataError(f"{option} is now {OPTIONS[option]}")
-        if value in VALUES.get(option, ()):
-            raise DataError(f"{option} {value}: give {VALUES[option][value]}")
-        if option == "--benchmarks" and ":" in value:
-            benchmark, _, preset = value.partition(":")
-            if preset in VALUES["--preset"]:
-                raise DataError(f"{option} {value}: give {benchmark}:{VALUES['--preset'][preset]}")
-        if option == "--vary" and "=" in value:
-            name = value.partition("=")[0]
-            if _renamed(name) != name.replace("_", "-"):
-                raise DataError(f"--vary {name} is now --vary {_renamed(name)}")
-
-
-def _refuse_plan(word: str, is_grid: bool, config: Any) -> None:
-    """Refuse the former options `--plan.NAME`, which are options of their own now.
-
-    Raises:
-      DataError: the new name.
-    """
-    new = _renamed(word.removeprefix("--plan."))
-    if is_grid:
-        raise DataError(f"{word} is now --set {new}=VALUE")
-    if dataclasses.is_dataclass(config):
-        # A part's options may stand without its name.
-        names = option_names(config)
-        new = new if new in names else full_name(names, new.rpartition(".")[2])
-    raise DataError(f"{word} is now --{new}")
-
-
-def _words(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield an option and the value joined to it, or a value alone."""
     for argument in arguments:
+        value = argument
         if argument.startswith("--"):
             word, _, value = argument.partition("=")
-            yield word, value
-        else:
-            yield "", argument
-
-
-def _renamed(name: str) -> str:
-    """Return the new name of a setting, whose parts are joined by dots."""
-    before, dot, last = name.replace("_", "-").rpartition(".")
-    return f"{before}{dot}{SETTINGS.get(last, last)}"
+            option = word.replace("_", "-")
+            if option in RENAMED and option not in own:
+                raise DataError(f"{option} is now {RENAMED[option]}")
+            if option.startswith(PLAN):
+                before, dot, last = option.removeprefix(PLAN).rpartition(".")
+                last = RENAMED.get(f"--vary {last}", last).removeprefix("--vary ")
+                new = f"--set {before}{dot}{last}=VALUE" if "--set" in own else f"--{last}"
+                raise DataError(f"{word} is now {new}")
+        # A value may be PART.NAME=VALUE or BENCHMARK:PRESET.
+        name = re.split("[.:]", value.partition("=")[0])[-1].replace("_", "-")
+        old = f"{option} {name}"
+        if old in RENAMED:
+            raise DataError(f"{option} {value} is now {RENAMED[old]}")
