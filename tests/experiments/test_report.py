@@ -4,12 +4,14 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
 from jinja2 import UndefinedError
 from PIL import Image
 
+from everlight_experiments.common import report
 from everlight_experiments.common.report import (
     PAPER,
     Column,
@@ -20,7 +22,6 @@ from everlight_experiments.common.report import (
     write_report,
 )
 from everlight_experiments.common.settings import in_words
-from everlight_experiments.common.sortable import SORTING
 
 COLUMNS = [
     Column("Method"),
@@ -29,6 +30,7 @@ COLUMNS = [
     Column("Mean", PAPER),
     Column("Med", PAPER),
 ]
+SORTING = (Path(report.__file__).parent / "pages" / "sorting.js").read_text()
 HOSTILE = '<script>alert("1 & 2")</script>'
 RULE = ("Selection rule", "nothing was chosen")
 

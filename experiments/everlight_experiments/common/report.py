@@ -5,15 +5,14 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import jinja2
 
 from everlight_data.writing import written_whole
-from everlight_experiments.common.sortable import SORTING, SORTING_STYLE
 
 PAPER = "paper"
-CAME_OUT = "came-out"
-"""The class of a page's first sentence, by which the page over all runs finds it."""
+"""Group of a table's columns that hold the paper's own numbers."""
 
 
 @dataclass(frozen=True)
@@ -117,26 +116,37 @@ def write_report(
         replace(section, items=[_told(item) for item in section.items]) for section in sections
     ]
     first = first and replace(first, table=_told(first.table))
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    environment.tests["table"] = lambda item: isinstance(item, Table)
-    config = json.dumps(json.loads((folder / "config.json").read_text()), indent=2)
-    page = environment.from_string(_TEMPLATE).render(
+    path = folder / "report.html"
+    write_page(
+        path,
         title=title,
         first=first,
         summary=summary,
         sections=sections,
-        config=config,
+        config=json.dumps(json.loads((folder / "config.json").read_text()), indent=2),
         paper=PAPER,
-        came_out=CAME_OUT,
-        sorting=SORTING,
-        sorting_style=SORTING_STYLE,
     )
-    path = folder / "report.html"
+    print(f"report: {path}")
+    return path
+
+
+def write_page(path: Path, **values: Any) -> None:
+    """Write the page of a file's name, such as index.html, whole or not at all.
+
+    Args:
+      path: file to write; `pages/` has a template of its name.
+      values: what the template shows by name, `title` among them; all text in them is escaped.
+    """
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("everlight_experiments.common", "pages"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.tests["table"] = lambda item: isinstance(item, Table)
+    page = environment.get_template(path.name).render(values)
     with written_whole(path) as unfinished:
         # A folder's name may hold bytes that are no text.
         unfinished.write_text(page, encoding="utf-8", errors="backslashreplace")
-    print(f"report: {path}")
-    return path
 
 
 def _told(item: Table | Figure) -> Table | Figure:
@@ -158,73 +168,3 @@ def _told(item: Table | Figure) -> Table | Figure:
     ]
     caption = " ".join(filter(None, (item.caption, *meanings, *marks)))
     return replace(item, caption=caption, columns=columns, rows=rows)
-
-
-_TEMPLATE = """{% macro shown(item) %}
-{% if item is table %}
-<div class="scroll"><table><caption>{{ item.caption }}</caption><thead>
-{% if item.groups | length > 1 %}<tr class="groups">
-{% for name, span in item.groups %}<th colspan="{{ span }}"
-{% if name == paper %}class="paper"{% endif %}>{{ name }}</th>{% endfor %}</tr>{% endif %}
-<tr>{% for column in item.columns %}<th{% if column.group == paper %} class="paper"{% endif %}>
-{{- column.name }}</th>{% endfor %}</tr></thead><tbody>
-{% for row in item.rows %}<tr{% if loop.index0 in item.strong_rows %} class="strong"{% endif %}>
-{% for cell in row %}<td{% if item.columns[loop.index0].group == paper %} class="paper"{% endif %}>
-{{- cell }}</td>{% endfor %}</tr>
-{% endfor %}</tbody></table></div>
-{% else %}
-<figure><img src="{{ item.source }}" alt="{{ item.caption }}">
-<figcaption>{{ item.caption }}</figcaption></figure>
-{% endif %}
-{%- endmacro -%}
-<!doctype html>
-<html lang="en"><head><meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{{ title }}</title>
-<style>
-  :root { --ink: #1d2530; --soft: #5d6875; --line: #d9dee4; --paper: #8a5a00; --tint: #fdf7ea; }
-  body { font: 15px/1.55 system-ui, "Segoe UI", Helvetica, Arial, sans-serif; color: var(--ink);
-         max-width: 1240px; margin: 2.5rem auto 5rem; padding: 0 1.25rem; }
-  h1 { font-size: 1.7rem; line-height: 1.2; margin: 0 0 1.2rem; }
-  h2 { font-size: 1.2rem; margin: 2.6rem 0 .6rem; }
-  p { max-width: 46rem; }
-  dl { display: grid; grid-template-columns: max-content 1fr; gap: .25rem 1.2rem; margin: 0; }
-  dt { color: var(--soft); } dd { margin: 0; }
-  .scroll { overflow-x: auto; margin: 1.2rem 0 .3rem; }
-  table { border-collapse: collapse; font-size: .8rem; font-variant-numeric: tabular-nums; }
-  caption, figcaption { text-align: left; color: var(--soft); font-size: .86rem;
-                        padding: 0 0 .5rem; max-width: min(60rem, calc(100vw - 2.5rem)); }
-  th, td { padding: .2rem .45rem; text-align: right; border-bottom: 1px solid var(--line);
-           white-space: nowrap; }
-  th:first-child, td:first-child { text-align: left; }
-  thead th { border-bottom: 1px solid var(--ink); font-weight: 600; vertical-align: bottom; }
-  thead tr.groups th { border-bottom: 1px solid var(--line); text-align: center;
-                       color: var(--soft); font-weight: 500; }
-  .paper { color: var(--paper); background: var(--tint); }
-  tr.strong td { font-weight: 600; }
-  figure { margin: 1.4rem 0; } figure img { max-width: 100%; height: auto; }
-  figcaption { padding-top: .4rem; }
-  .{{ came_out }} { font-size: 1.1rem; max-width: 60rem; }
-  .first { display: flex; flex-wrap: wrap; gap: 0 2rem; margin-bottom: 1.6rem; }
-  .first > * { flex: 1 1 30rem; min-width: 0; }
-  .first th { white-space: normal; } .first caption { max-width: min(34rem, 100vw - 2.5rem); }
-  pre { font-size: .8rem; background: #f5f6f8; padding: 1rem; overflow-x: auto; }
-  {{ sorting_style | safe }}
-</style></head><body>
-<h1>{{ title }}</h1>
-{% if first %}<p class="{{ came_out }}">{{ first.sentences | join(" ") }}</p>
-<div class="first">{{ shown(first.figure) }}{{ shown(first.table) }}</div>
-{% for paragraph in first.below %}<p>{{ paragraph }}</p>{% endfor %}{% endif %}
-<dl>{% for name, value in summary %}<dt>{{ name }}</dt><dd>{{ value }}</dd>{% endfor %}</dl>
-{% for section in sections %}
-<h2>{{ section.title }}</h2>
-{% for paragraph in section.paragraphs %}<p>{{ paragraph }}</p>{% endfor %}
-{% for item in section.items %}
-{{ shown(item) }}
-{% endfor %}
-{% endfor %}
-<h2>Settings and versions</h2>
-<pre>{{ config }}</pre>
-<script>{{ sorting | safe }}</script>
-</body></html>
-"""

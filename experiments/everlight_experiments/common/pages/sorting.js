@@ -1,10 +1,3 @@
-"""A click on a heading sorts its table; without JavaScript tables stay as they were written."""
-
-SORTING_STYLE = r"""th[data-sorts] { cursor: pointer; }
-  th[aria-sort=ascending]::after { content: " \25b2"; }
-  th[aria-sort=descending]::after { content: " \25bc"; }"""
-
-SORTING = r"""
 "use strict";
 // Of "1.2 ± 0.3" and of "1.2–1.5" it is 1.2; "–" and dates have none.
 function leadingNumber(text) {
@@ -42,4 +35,3 @@ function makeSortable(table) {
   });
 }
 if (typeof document !== "undefined") document.querySelectorAll("table").forEach(makeSortable);
-"""
