@@ -9,12 +9,13 @@ from typing import Any
 
 from everlight.continual.method import Method
 from everlight.continual.registry import METHODS
+from everlight_data.descriptions import from_json
 from everlight_data.errors import DataError
 from everlight_data.files import read_json, refusing
 from everlight_data.python_files import load_object
 from everlight_experiments.commands.benchmarks import BENCHMARKS, default_config, named
 from everlight_experiments.commands.options import GridOptions, RunOptions, TuneOptions
-from everlight_experiments.common.configs import from_json, option_value, with_config
+from everlight_experiments.common.configs import option_value, with_config
 
 CONFIG = "--config"
 _FORM = "give the config.json of a run, BENCHMARK:PRESET, or FILE.py:NAME, a configuration"

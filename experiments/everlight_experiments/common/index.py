@@ -11,6 +11,8 @@ from everlight_data.errors import DataError
 from everlight_data.files import read_json, read_text, refusing
 from everlight_experiments.common.report import write_page
 
+WAY_OUT = "Run it again, or delete its folder."
+
 
 @dataclass(frozen=True)
 class ReportsSettings:
@@ -52,28 +54,23 @@ def write_index(settings: ReportsSettings) -> Path:
 
 
 def _entry(folder: Path) -> Entry:
-    report = folder / "report.html"
+    report, config = folder / "report.html", folder / "config.json"
     finished = report.is_file()
-    changed = (report if finished else folder / "config.json").stat().st_mtime
+    changed = (report if finished else config).stat().st_mtime
     when = datetime.datetime.fromtimestamp(changed, datetime.UTC).strftime("%Y-%m-%d %H:%M")
     try:
-        preset = _preset(folder / "config.json")
+        content = read_json(config, WAY_OUT)
+        with refusing(config, WAY_OUT):
+            preset = str(content["settings"].get("preset", "–"))
         headline, came_out = _said(report) if finished else ("not finished", "")
     except DataError as error:
         preset, headline, came_out = "?", str(error), ""
     return Entry(folder.name, preset, when, headline, came_out, finished)
 
 
-def _preset(config: Path) -> str:
-    way_out = "Run it again, or delete its folder."
-    content = read_json(config, way_out)
-    with refusing(config, way_out):
-        return str(content["settings"].get("preset", "–"))
-
-
 def _said(report: Path) -> tuple[str, str]:
     """The report's own heading and its first sentence, as text."""
-    page = read_text(report, "Run it again.")
+    page = read_text(report, WAY_OUT)
     heading = re.search(r"<h1>(.*?)</h1>", page, re.DOTALL)
     sentence = re.search(r'<p class="came-out">(.*?)</p>', page, re.DOTALL)
     return (

@@ -120,7 +120,7 @@ class RunFolder:
         # A run that was killed before it saved anything claims nothing.
         begun = self._holds_work()
         try:
-            # Where the folder lies is no setting: it may be moved, or named from another directory.
+            # It may be moved, or named from another directory.
             told = read_config(config, chosen, ("runs", *widening), TEXTS) if begun else {}
             self._continued = begun
             write_config(config, chosen, told)
