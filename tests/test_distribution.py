@@ -46,7 +46,7 @@ def test_the_wheel_has_every_file_of_the_three_packages_and_nothing_else(built):
         (folder, str(path.relative_to(ROOT / folder)))
         for folder, package in PACKAGES.items()
         for path in (ROOT / folder / package).rglob("*")
-        if path.suffix == ".py" or path.name == "py.typed"
+        if path.suffix in (".py", ".html", ".js") or path.name == "py.typed"
     }
     with zipfile.ZipFile(built[1]) as wheel:
         names = {name for name in wheel.namelist() if ".dist-info/" not in name}
