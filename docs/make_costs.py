@@ -12,8 +12,8 @@ import jax
 from everlight.continual.registry import METHODS
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmarks import load
-from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.continual.train import Training, jobs_of, runners_of
+from everlight_experiments.run_folder.folder import RunFolder
 
 # A method is costed in the first setting that it applies to.
 SETTINGS = ("class-incremental", "task-incremental")

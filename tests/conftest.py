@@ -9,7 +9,7 @@ import pytest
 
 from everlight_data.errors import MissingDataError
 from everlight_data.locations import locate
-from everlight_experiments.common.compilation import release_programs
+from everlight_experiments.run_folder.compilation import release_programs
 
 # Tracing makes so many objects that a tenth of the time went into looking for garbage among them.
 gc.set_threshold(100_000, 20, 100)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from everlight_data.errors import DataError
 from everlight_data.files import one_line
-from everlight_experiments.common.interruption import (
+from everlight_experiments.run_folder.interruption import (
     begin_stopping,
     end_by_signal,
     signal_received,
@@ -112,13 +112,13 @@ COMMANDS: dict[str, Command] = {
     ),
     "export": Command(
         "Export a run's numbers as CSV or JSON, or for TensorBoard or W&B.",
-        "common.export:export",
-        "common.export:ExportSettings",
+        "report.export:export",
+        "report.export:ExportSettings",
     ),
     "report": Command(
         "Write a page that lists all runs with preset, time, result and report.",
-        "common.index:write_index",
-        "common.index:ReportsSettings",
+        "report.index:write_index",
+        "report.index:ReportsSettings",
     ),
     "cost": Command(
         "Print memory, operations and hours of the papers' presets without training.",
@@ -140,7 +140,7 @@ COMMANDS: dict[str, Command] = {
 
 def command() -> None:
     """Run the command line of this process; the entry point of the console script."""
-    main(prepare=lambda: _imported("common.compilation:prepare_jax")())
+    main(prepare=lambda: _imported("run_folder.compilation:prepare_jax")())
 
 
 def main(
@@ -174,7 +174,7 @@ def _run(arguments: Sequence[str], prepare: Callable[[], None]) -> None:
         return
     prepare()
     options = options_of(name, rest)
-    from everlight_experiments.common.processes import join_processes
+    from everlight_experiments.run_folder.processes import join_processes
 
     join_processes(getattr(options, "distributed", None))
     _imported(COMMANDS[name].target)(options)
@@ -194,7 +194,7 @@ def options_of(name: str, arguments: Sequence[str]) -> Any:
     """
     import tyro
 
-    from everlight_experiments.common.renamed import refuse_old_names
+    from everlight_experiments.run_folder.renamed import refuse_old_names
 
     arguments = list(arguments)
     kind = options_type(name, arguments)
@@ -229,7 +229,7 @@ def _split(arguments: Sequence[str]) -> tuple[str, list[str]]:
     words = 2 if group else 1
     name = " ".join(arguments[:words])
     if name not in COMMANDS:
-        from everlight_experiments.common.renamed import refuse_old_command
+        from everlight_experiments.run_folder.renamed import refuse_old_command
 
         refuse_old_command(arguments)
         sys.exit(_overview(name))
@@ -261,7 +261,7 @@ def _end(error: BaseException) -> None:
     """End the process with one line if the error is in the input, the system or a signal's."""
     number = signal_received()
     begin_stopping()
-    folders = sys.modules.get(f"{PACKAGE}common.run_folder")
+    folders = sys.modules.get(f"{PACKAGE}run_folder.folder")
     if folders is not None:
         folders.remove_empty_folders()
     if number is not None:

@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from everlight_experiments.cl_metrics.paper import PAPER
-from everlight_experiments.common.configs import with_config
-from everlight_experiments.common.report import Section, write_report
-from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.common.settings import FolderSettings, Seed
 from everlight_experiments.continual.paper import PaperOptions, paper_parts
 from everlight_experiments.illuminant.config import PRESETS
 from everlight_experiments.illuminant.two_camera import TwoCameraRun, two_camera_sections
+from everlight_experiments.report.writer import Section, write_report
+from everlight_experiments.run_folder.configs import with_config
+from everlight_experiments.run_folder.folder import RunFolder
+from everlight_experiments.run_folder.settings import FolderSettings, Seed
 
 
 @dataclass(frozen=True)

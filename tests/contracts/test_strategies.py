@@ -27,8 +27,8 @@ from everlight.continual.engine.tasks import (
 from everlight.continual.strategies.naive import naive
 from everlight.meshes import REPLICATED, RUNS_SPEC, runs_mesh
 from everlight_data.checkpoints import Checkpoints
-from everlight_experiments.common.compilation import release_programs
 from everlight_experiments.cost import chips_of_a_v5e
+from everlight_experiments.run_folder.compilation import release_programs
 from tests.contracts.strategies import (
     COUNTING,
     DATA,

@@ -3,9 +3,9 @@
 import jax
 import numpy as np
 
-from everlight_experiments.common.many_runs import Unit, train_units
-from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.common.settings import RunSettings
+from everlight_experiments.run_folder.folder import RunFolder
+from everlight_experiments.run_folder.many_runs import Unit, train_units
+from everlight_experiments.run_folder.settings import RunSettings
 from tests.contracts.strategies import DATA, KEY, PROTOCOL, SEQUENCE, build_with
 
 

@@ -13,12 +13,12 @@ import numpy as np
 from everlight.continual import Setup, StoredImages, Strategy
 from everlight.scenarios.core50 import core50
 from everlight_data.checkpoints import Checkpoints
-from everlight_experiments.common.many_runs import Unit, train_units
-from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.common.settings import RunSettings
 from everlight_experiments.continual.benchmark import RunData, own_data
 from everlight_experiments.core50.config import FIXED, PRESETS, Length
 from everlight_experiments.core50.start import Course, Shared, core50_begin, protocol_of
+from everlight_experiments.run_folder.folder import RunFolder
+from everlight_experiments.run_folder.many_runs import Unit, train_units
+from everlight_experiments.run_folder.settings import RunSettings
 from tests.experiments.rhythm import due_every
 
 FRAMES, SIDE = 10, 32

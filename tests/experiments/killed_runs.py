@@ -28,7 +28,6 @@ from everlight_experiments.cl_metrics.paper import run as run_cl_metrics
 from everlight_experiments.commands.benchmarks import default_config
 from everlight_experiments.commands.options import RunOptions
 from everlight_experiments.commands.run import run_benchmark
-from everlight_experiments.common.configs import with_config
 from everlight_experiments.continual.config import Config
 from everlight_experiments.continual.paper import PaperOptions
 from everlight_experiments.core50 import start
@@ -40,6 +39,7 @@ from everlight_experiments.facts.paper import run as run_facts
 from everlight_experiments.iirc.paper import run as run_iirc
 from everlight_experiments.illuminant.config import PRESETS
 from everlight_experiments.illuminant.two_camera import TwoCameraRun, run_two_camera
+from everlight_experiments.run_folder.configs import with_config
 from tests.experiments.rhythm import due_every
 
 SHORT = TrainingSettings(40, batch_size=16, validate_every=2)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from everlight_data.checkpoints import Checkpoints
-from everlight_experiments.common import many_runs
-from everlight_experiments.common.report import write_report
-from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.common.settings import RunSettings
+from everlight_experiments.report.writer import write_report
+from everlight_experiments.run_folder import many_runs
+from everlight_experiments.run_folder.folder import RunFolder
+from everlight_experiments.run_folder.settings import RunSettings
 from tests.experiments.command import run_as_command
 from tests.experiments.rhythm import due_every
 

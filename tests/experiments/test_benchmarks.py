@@ -14,7 +14,6 @@ from everlight_data.images.core50 import CATEGORIES, OBJECTS, Core50
 from everlight_experiments.cl_metrics.config import PRESETS as ICIFAR
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmarks import BENCHMARKS, load
-from everlight_experiments.common.configs import changed
 from everlight_experiments.continual.benchmark import Draw, Trained
 from everlight_experiments.continual.metrics import mean_so_far
 from everlight_experiments.continual.parts import network
@@ -29,6 +28,7 @@ from everlight_experiments.facts.config import PRESETS as FACTS
 from everlight_experiments.iirc.benchmark import network_of
 from everlight_experiments.iirc.config import IMAGENET
 from everlight_experiments.iirc.config import PRESETS as IIRC
+from everlight_experiments.run_folder.configs import changed
 
 NAIVE = METHODS["naive"]
 

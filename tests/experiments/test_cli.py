@@ -16,7 +16,7 @@ from everlight.continual.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_experiments import cli
 from everlight_experiments.commands.training import given_hyperparameters
-from everlight_experiments.common import renamed
+from everlight_experiments.run_folder import renamed
 
 TRAINING = {
     "run": "run digits",

@@ -9,8 +9,8 @@ from scipy import stats
 from everlight.metrics import student_interval
 from everlight_data.errors import DataError
 from everlight_experiments.commands.compare import CompareOptions, run_compare
-from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.common.settings import RunSettings
+from everlight_experiments.run_folder.folder import RunFolder
+from everlight_experiments.run_folder.settings import RunSettings
 
 LABELS = (11, 12)
 

@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
-from everlight_experiments.common import compilation
+from everlight_experiments.run_folder import compilation
 
 CODE = """
 import jax, logging
-from everlight_experiments.common.compilation import keep_compiled_programs
+from everlight_experiments.run_folder.compilation import keep_compiled_programs
 keep_compiled_programs()
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 hits = []

@@ -12,7 +12,7 @@ import tyro
 from everlight.continual import Protocol
 from everlight_data.descriptions import from_json
 from everlight_data.errors import DataError
-from everlight_experiments.common.configs import (
+from everlight_experiments.run_folder.configs import (
     changed,
     changed_options,
     full_name,
@@ -21,7 +21,7 @@ from everlight_experiments.common.configs import (
     read_changes,
     with_config,
 )
-from everlight_experiments.common.settings import Share
+from everlight_experiments.run_folder.settings import Share
 
 
 @dataclasses.dataclass(frozen=True)

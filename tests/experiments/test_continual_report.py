@@ -8,7 +8,6 @@ import pytest
 from everlight.continual import choose_hyperparameter, fixed_hyperparameter
 from everlight.continual.method import Needs
 from everlight.continual.registry import METHODS
-from everlight_experiments.common.cells import deviation, percent, spread
 from everlight_experiments.continual.benchmark import Metric
 from everlight_experiments.continual.matrix_scores import drawn_matrix, why_white
 from everlight_experiments.continual.report import (
@@ -28,6 +27,7 @@ from everlight_experiments.continual.report_tables import (
     own_table,
     settings_table,
 )
+from everlight_experiments.report.cells import deviation, percent, spread
 from tests.experiments.outcomes import (
     ACCURACY,
     BENCHMARK,

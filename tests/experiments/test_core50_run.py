@@ -19,9 +19,6 @@ from everlight_data.images.core50_published import CURVES
 from everlight_data.images.image_set import ImageSet
 from everlight_experiments.commands.options import RunOptions
 from everlight_experiments.commands.run import run_benchmark
-from everlight_experiments.common.configs import with_config
-from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.common.settings import RunSettings
 from everlight_experiments.continual.paper import PaperOptions, findings_section
 from everlight_experiments.core50 import paper, start
 from everlight_experiments.core50.benchmark import AREA as ROC_AREA
@@ -43,6 +40,9 @@ from everlight_experiments.core50.start import (
 )
 from everlight_experiments.core50_static.config import StaticConfig
 from everlight_experiments.core50_static.paper import run_static
+from everlight_experiments.run_folder.configs import with_config
+from everlight_experiments.run_folder.folder import RunFolder
+from everlight_experiments.run_folder.settings import RunSettings
 
 SMALLEST = {
     "side": 8,

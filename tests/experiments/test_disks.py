@@ -19,11 +19,11 @@ from everlight_data.errors import DataError
 from everlight_data.images import core50
 from everlight_data.images.core50 import load_core50, prepare_core50
 from everlight_data.writing import read_sealed, written_whole
-from everlight_experiments.common.interruption import StoppedError, stopping_on_signals
-from everlight_experiments.common.plots import new_canvas, save
-from everlight_experiments.common.report import write_report
-from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.common.settings import RunSettings
+from everlight_experiments.report.plots import new_canvas, save
+from everlight_experiments.report.writer import write_report
+from everlight_experiments.run_folder.folder import RunFolder
+from everlight_experiments.run_folder.interruption import StoppedError, stopping_on_signals
+from everlight_experiments.run_folder.settings import RunSettings
 
 
 def mount(*arguments):

@@ -8,7 +8,7 @@ import pytest
 
 from everlight_data.errors import DataError
 from everlight_data.writing import save_sealed
-from everlight_experiments.common.export import ExportSettings, export
+from everlight_experiments.report.export import ExportSettings, export
 
 MATRICES = np.array([[[0.9, 0.1], [0.5, 0.8]], [[0.7, np.nan], [0.6, 0.75]]])
 ARRAYS = {

@@ -29,7 +29,6 @@ from everlight_data.facts.published_tables import PRINTED
 from everlight_data.facts.splits import read_images, write_split
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.run import run_benchmark
-from everlight_experiments.common.configs import with_config
 from everlight_experiments.continual.paper import PaperOptions
 from everlight_experiments.facts.config import (
     PAPER_PRESETS,
@@ -39,6 +38,7 @@ from everlight_experiments.facts.config import (
     Scale,
 )
 from everlight_experiments.facts.paper import findings, options, run
+from everlight_experiments.run_folder.configs import with_config
 
 LAST = Protocol(epochs=1, batch_size=32, select="last")
 MID = PaperScale(Scale(24, 2, (10, 5), LAST), ("MAS", "joint"), seeds=1, hyperparameters=1)

@@ -13,8 +13,8 @@ from everlight_data.images.trunk_features import LITE0
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmarks import load
 from everlight_experiments.commands.run import run_benchmark
-from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.continual.benchmark import Draw, RunData
+from everlight_experiments.run_folder.folder import RunFolder
 
 NAMES = ("a <b>", "c", "d & e", "é")
 WIDTH = 6

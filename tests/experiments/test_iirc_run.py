@@ -18,7 +18,6 @@ from everlight_data.images.iirc_sets import IIRCData
 from everlight_data.images.image_set import ImageSet
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.run import run_benchmark
-from everlight_experiments.common.configs import with_config
 from everlight_experiments.continual.benchmark import Draw, Request, RunData, Trained
 from everlight_experiments.continual.paper import PaperOptions
 from everlight_experiments.iirc import benchmark as iirc_module
@@ -42,6 +41,7 @@ from everlight_experiments.iirc.config import (
     PaperConfig,
 )
 from everlight_experiments.iirc.paper import options, run
+from everlight_experiments.run_folder.configs import with_config
 
 TINY = PaperConfig(
     Config(

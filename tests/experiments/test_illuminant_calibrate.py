@@ -29,7 +29,6 @@ from everlight_data.color.raw import read_raw
 from everlight_data.color.view_pairs import align_thumbnails
 from everlight_data.errors import DataError
 from everlight_data.files import read_bytes
-from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.illuminant.calibrate import (
     CalibrateRun,
     relit_inputs,
@@ -38,6 +37,7 @@ from everlight_experiments.illuminant.calibrate import (
 from everlight_experiments.illuminant.calibrate_report import sensor_differences
 from everlight_experiments.illuminant.comparison import angular_errors
 from everlight_experiments.illuminant.estimate import EstimateSettings, estimate
+from everlight_experiments.run_folder.folder import RunFolder
 
 pytestmark = pytest.mark.xdist_group("calibrate")
 

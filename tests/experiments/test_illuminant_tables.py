@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from everlight_experiments.common.report import Figure
 from everlight_experiments.illuminant.comparison import Comparison, Units
 from everlight_experiments.illuminant.tables import error_table, shown_curves, spread, summary
+from everlight_experiments.report.writer import Figure
 
 
 def lights_at(degrees):

@@ -12,9 +12,9 @@ from tensorboardX.proto.event_pb2 import Event
 
 from everlight_data.errors import DataError
 from everlight_data.writing import save_sealed
-from everlight_experiments.common.export import ExportSettings, export
-from everlight_experiments.common.index import ReportsSettings, write_index
-from everlight_experiments.common.report import Column, Figure, FirstScreen, Table, write_report
+from everlight_experiments.report.export import ExportSettings, export
+from everlight_experiments.report.index import ReportsSettings, write_index
+from everlight_experiments.report.writer import Column, Figure, FirstScreen, Table, write_report
 
 HOSTILE = "<script>alert(1)</script>"
 

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 from everlight_data.checkpoints import Checkpoints
-from everlight_experiments.common.interruption import (
+from everlight_experiments.run_folder.folder import RunFolder
+from everlight_experiments.run_folder.interruption import (
     SIGNALS,
     StoppedError,
     signal_received,
     stopping_on_signals,
     uninterrupted,
 )
-from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.common.settings import RunSettings
+from everlight_experiments.run_folder.settings import RunSettings
 from tests.contracts.strategies import PROTOCOL
 from tests.experiments.a_unit import checkpoints_of
 

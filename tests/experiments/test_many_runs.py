@@ -16,15 +16,15 @@ from everlight.continual import run_sequence
 from everlight.continual.engine.run import Run
 from everlight_data.checkpoints import Checkpoints
 from everlight_data.errors import DataError
-from everlight_experiments.common.many_runs import (
+from everlight_experiments.run_folder.folder import RunFolder
+from everlight_experiments.run_folder.many_runs import (
     DivergedRunError,
     Unit,
     has_diverged,
     refuse_diverged,
     train_units,
 )
-from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.common.settings import RunSettings
+from everlight_experiments.run_folder.settings import RunSettings
 from tests.continual.engine.test_runs import DATA, PROTOCOL, build, join, some_runs
 from tests.experiments.a_unit import checkpoints_of, folder_in, train_unit
 
@@ -78,7 +78,7 @@ def test_a_stopped_wave_does_not_stand_in_the_way_of_others_that_begin_alike(tmp
     code = (
         "import jax, sys; jax.config.update('jax_num_cpu_devices', 2)\n"
         "from pathlib import Path\n"
-        "from everlight_experiments.common import many_runs\n"
+        "from everlight_experiments.run_folder import many_runs\n"
         "from tests.experiments.test_many_runs import *\n"
         "folder, every = run_folder(Path(sys.argv[1])), units()\n"
         "def stop(*_, **__): raise KeyboardInterrupt\n"

@@ -9,8 +9,8 @@ import pytest
 from everlight_data.errors import DataError
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.run import run_benchmark
-from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.continual.config import DIGITS
+from everlight_experiments.run_folder.folder import RunFolder
 
 TINY = ("digits", "--epochs", "1", "--batch-size", "64", "--tasks", "2", "--methods", "ER")
 

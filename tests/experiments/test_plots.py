@@ -11,9 +11,9 @@ from matplotlib.text import Text
 from PIL import Image
 
 from everlight_data.images.image_set import ImageSet
-from everlight_experiments.common import plots
-from everlight_experiments.common.fonts import _family_with
-from everlight_experiments.common.plots import new_canvas, plot_samples, save
+from everlight_experiments.report import plots
+from everlight_experiments.report.fonts import _family_with
+from everlight_experiments.report.plots import new_canvas, plot_samples, save
 
 NAMES = ("$", "$a_{$", "$x$ and $y$", r"\frac{", "100 $ _^{}\\", "é ☃", "<b>", "%s {0}")
 

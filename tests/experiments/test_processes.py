@@ -6,7 +6,7 @@ import pytest
 
 from everlight.processes import from_all
 from everlight_data.errors import DataError
-from everlight_experiments.common.processes import is_first, join_processes, told_by_first
+from everlight_experiments.run_folder.processes import is_first, join_processes, told_by_first
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ import pytest
 from jinja2 import UndefinedError
 from PIL import Image
 
-from everlight_experiments.common import report
-from everlight_experiments.common.report import (
+from everlight_experiments.report import writer as report
+from everlight_experiments.report.writer import (
     PAPER,
     Column,
     Figure,
@@ -21,7 +21,7 @@ from everlight_experiments.common.report import (
     Table,
     write_report,
 )
-from everlight_experiments.common.settings import in_words
+from everlight_experiments.run_folder.settings import in_words
 
 COLUMNS = [
     Column("Method"),

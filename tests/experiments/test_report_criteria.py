@@ -7,8 +7,6 @@ from everlight.metrics.cl_score import CRITERIA, WEIGHTINGS, cl_score, cl_stabil
 from everlight_data.images.icifar_published import COLUMNS as THEIRS
 from everlight_data.images.icifar_published import CRITERIA as PAPER_CRITERIA
 from everlight_data.images.icifar_published import PRINTED
-from everlight_experiments.common.cells import spread
-from everlight_experiments.common.report import PAPER, _told
 from everlight_experiments.continual.report_criteria import (
     NOTHING_PUBLISHED,
     Published,
@@ -19,6 +17,8 @@ from everlight_experiments.continual.report_tables import (
     costs_table,
     scores_table,
 )
+from everlight_experiments.report.cells import spread
+from everlight_experiments.report.writer import PAPER, _told
 from tests.experiments.outcomes import (
     ACCURACY,
     BENCHMARK,

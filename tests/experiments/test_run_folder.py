@@ -18,8 +18,8 @@ import pytest
 
 from everlight.checks import Between
 from everlight_data.errors import DataError
-from everlight_experiments.common.run_folder import RunFolder, remove_empty_folders
-from everlight_experiments.common.settings import Count, RunSettings
+from everlight_experiments.run_folder.folder import RunFolder, remove_empty_folders
+from everlight_experiments.run_folder.settings import Count, RunSettings
 
 
 @dataclass(frozen=True)
@@ -321,8 +321,8 @@ def test_what_a_kill_left_is_removed_by_the_next_start(settings):
 OPENER = """
 import sys, time
 from pathlib import Path
-from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.common.settings import RunSettings
+from everlight_experiments.run_folder.folder import RunFolder
+from everlight_experiments.run_folder.settings import RunSettings
 folder = RunFolder("paper", "run", RunSettings(runs=Path(sys.argv[1])))
 folder.log(step=0)
 print("held", flush=True)

@@ -21,9 +21,9 @@ from everlight_experiments.commands.tune import (
     run_command,
     run_tune,
 )
-from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.common.settings import RunSettings
 from everlight_experiments.continual.runner import Runner
+from everlight_experiments.run_folder.folder import RunFolder
+from everlight_experiments.run_folder.settings import RunSettings
 
 # What its module prepares is prepared once.
 pytestmark = pytest.mark.xdist_group("tune")

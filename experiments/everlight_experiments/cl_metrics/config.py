@@ -15,8 +15,8 @@ import tyro
 from everlight.continual import Protocol
 from everlight.continual.method import Method
 from everlight.continual.registry import METHODS
-from everlight_experiments.common.settings import Count, Preset
 from everlight_experiments.continual.config import Config
+from everlight_experiments.run_folder.settings import Count, Preset
 
 GRIDS = {"EWC": (10, 100, 1e3, 1e4), "LwF": (1, 3, 10, 30), "SI": (0.1, 1, 10, 100)}
 PAPER_METHODS: dict[str, Method] = {

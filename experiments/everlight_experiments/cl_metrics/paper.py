@@ -9,9 +9,6 @@ from functools import partial
 from everlight.plots import plot_criteria
 from everlight_data.images.icifar_published import COLUMNS, CRITERIA, PRINTED
 from everlight_experiments.cl_metrics.config import PAPER_METHODS, PAPER_PRESETS, PaperConfig
-from everlight_experiments.common.plots import new_canvas, save
-from everlight_experiments.common.report import Figure, Section
-from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.continual.images import image_benchmarks
 from everlight_experiments.continual.paper import (
     Experiment,
@@ -23,6 +20,9 @@ from everlight_experiments.continual.paper import (
 )
 from everlight_experiments.continual.report_criteria import Published, summarize
 from everlight_experiments.continual.train import jobs_of
+from everlight_experiments.report.plots import new_canvas, save
+from everlight_experiments.report.writer import Figure, Section
+from everlight_experiments.run_folder.folder import RunFolder
 
 CITATION = (
     "Díaz-Rodríguez et al. 2018, "

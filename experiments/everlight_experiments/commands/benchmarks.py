@@ -8,8 +8,6 @@ from everlight_data.errors import DataError
 from everlight_data.names import check_name
 from everlight_experiments.cl_metrics.config import PRESETS as ICIFAR
 from everlight_experiments.commands.options import SETTINGS, RunOptions, TuneOptions
-from everlight_experiments.common.configs import changed_options
-from everlight_experiments.common.settings import Preset
 from everlight_experiments.continual.benchmark import Benchmarks, Request
 from everlight_experiments.continual.config import CONFIGS
 from everlight_experiments.continual.images import image_benchmarks
@@ -19,6 +17,8 @@ from everlight_experiments.facts.benchmark import facts_benchmarks
 from everlight_experiments.facts.config import PRESETS as FACTS
 from everlight_experiments.iirc.benchmark import iirc_benchmarks
 from everlight_experiments.iirc.config import PRESETS as IIRC
+from everlight_experiments.run_folder.configs import changed_options
+from everlight_experiments.run_folder.settings import Preset
 
 
 class Entry(NamedTuple):

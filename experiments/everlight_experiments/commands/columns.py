@@ -8,9 +8,9 @@ import numpy as np
 from jaxtyping import Float
 
 from everlight.plots import COLORS
-from everlight_experiments.common.cells import deviation, spread
-from everlight_experiments.common.plots import MARKERS, new_canvas, save
-from everlight_experiments.common.report import Column, Table
+from everlight_experiments.report.cells import deviation, spread
+from everlight_experiments.report.plots import MARKERS, new_canvas, save
+from everlight_experiments.report.writer import Column, Table
 
 Scores = Mapping[str, Mapping[str, Float[np.ndarray, "seeds"]]]
 """Scores by column and row; NaN where a run diverged."""

@@ -25,8 +25,9 @@ from everlight_experiments.commands.columns import (
     plot_columns,
     score_cells,
 )
-from everlight_experiments.common.cells import LEVEL, interval_cell
-from everlight_experiments.common.report import (
+from everlight_experiments.continual.report import sentence
+from everlight_experiments.report.cells import LEVEL, interval_cell
+from everlight_experiments.report.writer import (
     Column,
     Figure,
     FirstScreen,
@@ -34,9 +35,8 @@ from everlight_experiments.common.report import (
     Table,
     write_report,
 )
-from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.common.settings import FolderSettings
-from everlight_experiments.continual.report import sentence
+from everlight_experiments.run_folder.folder import RunFolder
+from everlight_experiments.run_folder.settings import FolderSettings
 
 NO_DIFFERENCE = {"runs", "tag", "distributed", "chosen"}
 """Options that change no number."""

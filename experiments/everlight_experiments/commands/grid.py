@@ -23,23 +23,6 @@ from everlight_experiments.commands.benchmarks import BENCHMARKS, default_config
 from everlight_experiments.commands.columns import Cells, columns_table, plot_columns, score_cell
 from everlight_experiments.commands.options import GridOptions, RunOptions, TrainOptions
 from everlight_experiments.commands.training import NETS_KEPT, load_asked, train_loaded
-from everlight_experiments.common.cells import counted, dash, interval_cell
-from everlight_experiments.common.configs import (
-    changed,
-    full_name,
-    option_names,
-    read_changes,
-    with_config,
-)
-from everlight_experiments.common.report import (
-    Column,
-    Figure,
-    FirstScreen,
-    Section,
-    Table,
-    write_report,
-)
-from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.continual.benchmark import Benchmarks
 from everlight_experiments.continual.matrix_scores import forgetting_cell, median_seconds
 from everlight_experiments.continual.outcome import Outcomes, arrays_of
@@ -49,6 +32,23 @@ from everlight_experiments.continual.report_tables import (
     hyperparameters_table,
     left_out_table,
 )
+from everlight_experiments.report.cells import counted, dash, interval_cell
+from everlight_experiments.report.writer import (
+    Column,
+    Figure,
+    FirstScreen,
+    Section,
+    Table,
+    write_report,
+)
+from everlight_experiments.run_folder.configs import (
+    changed,
+    full_name,
+    option_names,
+    read_changes,
+    with_config,
+)
+from everlight_experiments.run_folder.folder import RunFolder
 
 WIDENING = ("benchmarks", "methods", "setting", "seeds", "set")
 """Options that say which runs there are; --set stands in the fingerprint of every run."""

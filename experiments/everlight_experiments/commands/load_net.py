@@ -24,10 +24,10 @@ from everlight_experiments.commands.options import WIDENING, GridOptions, RunOpt
 from everlight_experiments.commands.own_strategy import own_methods
 from everlight_experiments.commands.parsing import read_options
 from everlight_experiments.commands.training import rows_of
-from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.continual.benchmark import Benchmark, Draw, RunData
 from everlight_experiments.continual.kept_nets import NETS, nets_folder
 from everlight_experiments.continual.runner import Runner
+from everlight_experiments.run_folder.folder import RunFolder
 
 _WAY_OUT = "Name the folder of an `everlight run` or `everlight grid` with --keep-nets."
 

@@ -6,8 +6,8 @@ from typing import Annotated, Literal, get_args
 import tyro
 
 from everlight.checks import Between
-from everlight_experiments.common.settings import Count, Preset, RunSettings
 from everlight_experiments.continual.benchmark import VALIDATION_SEED
+from everlight_experiments.run_folder.settings import Count, Preset, RunSettings
 
 Option = Literal["task-incremental", "class-incremental", "online"]
 SETTINGS: tuple[Option, ...] = get_args(Option)

@@ -15,7 +15,7 @@ from everlight_data.files import read_json, refusing
 from everlight_data.python_files import load_object
 from everlight_experiments.commands.benchmarks import BENCHMARKS, default_config, named
 from everlight_experiments.commands.options import GridOptions, RunOptions, TuneOptions
-from everlight_experiments.common.configs import option_value, with_config
+from everlight_experiments.run_folder.configs import option_value, with_config
 
 CONFIG = "--config"
 _FORM = "give the config.json of a run, BENCHMARK:PRESET, or FILE.py:NAME, a configuration"

@@ -16,10 +16,10 @@ from everlight_experiments.commands.training import (
     refuse_inapplicable,
     train_loaded,
 )
-from everlight_experiments.common.report import write_report
-from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.continual.report import report_sections, report_summary
 from everlight_experiments.continual.train import save_outcomes
+from everlight_experiments.report.writer import write_report
+from everlight_experiments.run_folder.folder import RunFolder
 
 
 def run_benchmark(options: RunOptions) -> Path:

@@ -12,8 +12,6 @@ from everlight_data.names import check_name
 from everlight_experiments.commands.benchmarks import load
 from everlight_experiments.commands.options import RunOptions, TrainOptions
 from everlight_experiments.commands.own_strategy import own_methods
-from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.common.settings import check_methods
 from everlight_experiments.continual.benchmark import Benchmark, Benchmarks
 from everlight_experiments.continual.kept_nets import NETS
 from everlight_experiments.continual.outcome import Outcomes
@@ -25,6 +23,8 @@ from everlight_experiments.continual.train import (
     runners_of,
     train_jobs,
 )
+from everlight_experiments.run_folder.folder import RunFolder
+from everlight_experiments.run_folder.settings import check_methods
 
 NETS_KEPT = ("Networks", f"after every task, in {NETS}/; `load_net` reads them")
 

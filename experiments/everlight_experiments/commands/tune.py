@@ -26,15 +26,15 @@ from everlight_experiments.commands.benchmarks import default_config, load, name
 from everlight_experiments.commands.columns import Cells, columns_table, plot_columns, score_cells
 from everlight_experiments.commands.options import RunOptions, TuneOptions
 from everlight_experiments.commands.training import refuse_inapplicable
-from everlight_experiments.common.cells import interval_cell, spread
-from everlight_experiments.common.compilation import release_programs
-from everlight_experiments.common.configs import changed, changed_options
-from everlight_experiments.common.report import Column, Figure, FirstScreen, Section, write_report
-from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.common.settings import check_methods
 from everlight_experiments.continual.benchmark import Benchmarks
 from everlight_experiments.continual.report_tables import hyperparameters_table
 from everlight_experiments.continual.train import Training, jobs_of, runners_of
+from everlight_experiments.report.cells import interval_cell, spread
+from everlight_experiments.report.writer import Column, Figure, FirstScreen, Section, write_report
+from everlight_experiments.run_folder.compilation import release_programs
+from everlight_experiments.run_folder.configs import changed, changed_options
+from everlight_experiments.run_folder.folder import RunFolder
+from everlight_experiments.run_folder.settings import check_methods
 
 WIDENING = ("vary", "methods", "setting", "validation_seeds")
 """Options that say which runs there are, and change none of them."""

@@ -16,8 +16,8 @@ from everlight.continual import Protocol, SequenceResult, Setup, TaskSequence
 from everlight.continual.method import Demand, Method, Needs
 from everlight_data.images.image_set import ImageSet
 from everlight_data.images.jpeg_store import JpegStore
-from everlight_experiments.common.report import Section
-from everlight_experiments.common.run_folder import RunFolder
+from everlight_experiments.report.writer import Section
+from everlight_experiments.run_folder.folder import RunFolder
 
 VALIDATION_SEED = 1_000
 """Validation seeds begin at the run's seed plus this number and are never evaluated on."""

@@ -15,7 +15,7 @@ import tyro
 
 from everlight.checks import Between
 from everlight.continual import Protocol
-from everlight_experiments.common.settings import Count, Rate, Share
+from everlight_experiments.run_folder.settings import Count, Rate, Share
 
 Dtype = Literal["float32", "bfloat16"]
 Side = Annotated[int, Between(8, 512)]

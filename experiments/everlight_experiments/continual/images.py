@@ -33,9 +33,6 @@ from everlight_data.images.feature_files import Features, features_alone
 from everlight_data.images.image_set import ImageSet
 from everlight_data.images.registry import IMAGE_SETS, ImageRequest, load_images
 from everlight_data.images.trunk_features import LITE0
-from everlight_experiments.common.cells import counted
-from everlight_experiments.common.plots import plot_samples
-from everlight_experiments.common.report import Column, Figure, Section, Table
 from everlight_experiments.continual.benchmark import Benchmark, Benchmarks, RunData, Trained, Use
 from everlight_experiments.continual.config import Config, config_of
 from everlight_experiments.continual.metrics import MATRIX, PREDICTED, class_metrics
@@ -53,6 +50,9 @@ from everlight_experiments.continual.streams import (
     refuse_unfit,
     with_stream,
 )
+from everlight_experiments.report.cells import counted
+from everlight_experiments.report.plots import plot_samples
+from everlight_experiments.report.writer import Column, Figure, Section, Table
 
 KNOWN: frozenset[Demand] = frozenset({"own classes", "chosen classes"})
 """Demands that are not met where every task has all classes."""

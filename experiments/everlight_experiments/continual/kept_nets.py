@@ -8,7 +8,7 @@ from everlight.continual.base import Memory
 from everlight.continual.method import Method
 from everlight.trees import tree_bytes
 from everlight_data.checkpoints import Checkpoints
-from everlight_experiments.common.many_runs import AfterTask, Unit
+from everlight_experiments.run_folder.many_runs import AfterTask, Unit
 
 NETS = "models"
 """Folder of the networks that a run keeps."""

@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from everlight.metrics import forgetting, forward_transfer
-from everlight_experiments.common.cells import spread
 from everlight_experiments.continual.outcome import Outcome
+from everlight_experiments.report.cells import spread
 
 
 def forgetting_cell(outcome: Outcome) -> str:

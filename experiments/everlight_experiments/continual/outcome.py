@@ -7,8 +7,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from everlight.continual import Choice, RunCost
-from everlight_experiments.common.many_runs import has_diverged
 from everlight_experiments.continual.benchmark import Metric, Trained
+from everlight_experiments.run_folder.many_runs import has_diverged
 
 BY_TASK = "{} by task"
 """Name of the metric that is the score after the task of the row on the task of the column."""

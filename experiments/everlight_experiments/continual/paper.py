@@ -15,16 +15,6 @@ from jaxtyping import Bool
 
 from everlight.continual.method import Method
 from everlight_data.errors import DataError
-from everlight_experiments.common.configs import option_value, with_config
-from everlight_experiments.common.report import (
-    Column,
-    FirstScreen,
-    Section,
-    Table,
-    write_report,
-)
-from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.common.settings import Preset, RunSettings
 from everlight_experiments.continual.benchmark import Benchmarks
 from everlight_experiments.continual.outcome import Outcome, Outcomes
 from everlight_experiments.continual.report import report_sections, report_summary
@@ -36,6 +26,16 @@ from everlight_experiments.continual.train import (
     save_outcomes,
     train_jobs,
 )
+from everlight_experiments.report.writer import (
+    Column,
+    FirstScreen,
+    Section,
+    Table,
+    write_report,
+)
+from everlight_experiments.run_folder.configs import option_value, with_config
+from everlight_experiments.run_folder.folder import RunFolder
+from everlight_experiments.run_folder.settings import Preset, RunSettings
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,8 +25,13 @@ from everlight.continual.engine.tasks import init_learner
 from everlight.scenarios import class_incremental
 from everlight_data.images.as_inputs import store_images
 from everlight_data.images.image_set import ImageSet
-from everlight_experiments.common.many_runs import DIVERGED_AT, Unit, refuse_diverged, train_units
-from everlight_experiments.common.run_folder import RunFolder
+from everlight_experiments.run_folder.folder import RunFolder
+from everlight_experiments.run_folder.many_runs import (
+    DIVERGED_AT,
+    Unit,
+    refuse_diverged,
+    train_units,
+)
 
 Layers = dict[str, dict[str, Array]]
 AT_ONCE = 128

@@ -8,9 +8,6 @@ import numpy as np
 
 from everlight.continual.method import Method
 from everlight.continual.registry import METHODS
-from everlight_experiments.common.cells import counted, deviation, interval_cell, spread
-from everlight_experiments.common.plots import curves_left_out, plot_curves, plot_matrices
-from everlight_experiments.common.report import Figure, FirstScreen, Section, Table
 from everlight_experiments.continual.benchmark import Benchmark, Benchmarks
 from everlight_experiments.continual.matrix_scores import drawn_matrix, forgetting_cell, why_white
 from everlight_experiments.continual.outcome import Outcome, Outcomes
@@ -37,6 +34,9 @@ from everlight_experiments.continual.report_tables import (
     settings_table,
     table_of,
 )
+from everlight_experiments.report.cells import counted, deviation, interval_cell, spread
+from everlight_experiments.report.plots import curves_left_out, plot_curves, plot_matrices
+from everlight_experiments.report.writer import Figure, FirstScreen, Section, Table
 
 _MEANING = {
     "task-incremental": "Task-incremental: the task identity is given at test, and every task has "

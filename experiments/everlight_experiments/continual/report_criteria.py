@@ -15,10 +15,10 @@ from everlight.metrics import (
     sequence_costs,
     summarize_runs,
 )
-from everlight_experiments.common.cells import dash, plus_minus
-from everlight_experiments.common.report import PAPER, Column, Table
 from everlight_experiments.continual.matrix_scores import gone, learns_at_once, names_ahead
 from everlight_experiments.continual.outcome import Outcome
+from everlight_experiments.report.cells import dash, plus_minus
+from everlight_experiments.report.writer import PAPER, Column, Table
 
 
 class Published(NamedTuple):

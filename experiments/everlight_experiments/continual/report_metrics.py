@@ -7,12 +7,12 @@ import numpy as np
 
 from everlight.metrics import confusion_shares
 from everlight.plots import plot_confusion
-from everlight_experiments.common.cells import dash, spread
-from everlight_experiments.common.plots import new_canvas, plot_curves, plot_matrices, save
-from everlight_experiments.common.report import Figure, Table
 from everlight_experiments.continual.benchmark import Benchmark, Metric
 from everlight_experiments.continual.outcome import Outcome
 from everlight_experiments.continual.report_tables import Measure, table_of
+from everlight_experiments.report.cells import dash, spread
+from everlight_experiments.report.plots import new_canvas, plot_curves, plot_matrices, save
+from everlight_experiments.report.writer import Figure, Table
 
 MOST_COLUMNS = 50
 """Names of an axis that a table shows as columns."""

@@ -13,9 +13,6 @@ from everlight.metrics import (
     backward_transfer,
     forward_transfer,
 )
-from everlight_experiments.common.cells import dash, spread
-from everlight_experiments.common.report import Column, Table
-from everlight_experiments.common.settings import said_in_words
 from everlight_experiments.continual.benchmark import Benchmark
 from everlight_experiments.continual.matrix_scores import (
     gone,
@@ -25,6 +22,9 @@ from everlight_experiments.continual.matrix_scores import (
     score_cell,
 )
 from everlight_experiments.continual.outcome import Outcome, Outcomes
+from everlight_experiments.report.cells import dash, spread
+from everlight_experiments.report.writer import Column, Table
+from everlight_experiments.run_folder.settings import said_in_words
 
 
 class Measure(NamedTuple):

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from everlight_experiments.common.cells import percent
-from everlight_experiments.common.report import PAPER, Column, Section, Table
 from everlight_experiments.continual.outcome import Outcomes
+from everlight_experiments.report.cells import percent
+from everlight_experiments.report.writer import PAPER, Column, Section, Table
 
 TOLERANCE = 2.0
 """Largest difference, in standard errors, of a number that counts as reproduced."""

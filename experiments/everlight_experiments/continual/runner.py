@@ -27,12 +27,12 @@ from everlight.continual import (
 from everlight.continual.method import Method
 from everlight.continual.registry import METHODS
 from everlight_data.images.as_inputs import naming_files
-from everlight_experiments.common.compilation import release_programs
-from everlight_experiments.common.many_runs import DIVERGED_AT, Unit, has_diverged, train_units
-from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.continual.benchmark import Benchmark, Draw, RunData, Trained, Use
 from everlight_experiments.continual.kept_nets import Net, keeper, net_of
 from everlight_experiments.continual.outcome import Outcome, measured
+from everlight_experiments.run_folder.compilation import release_programs
+from everlight_experiments.run_folder.folder import RunFolder
+from everlight_experiments.run_folder.many_runs import DIVERGED_AT, Unit, has_diverged, train_units
 
 
 class Programs:

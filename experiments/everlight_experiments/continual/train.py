@@ -10,11 +10,11 @@ from everlight.continual.method import Method, why_not
 from everlight.continual.registry import METHODS
 from everlight.trees import checksums_of
 from everlight_data.writing import amount
-from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.continual.benchmark import Benchmark, Benchmarks, Draw
 from everlight_experiments.continual.kept_nets import NETS, bytes_of
 from everlight_experiments.continual.outcome import Outcome, Outcomes, arrays_of
 from everlight_experiments.continual.runner import Programs, Runner
+from everlight_experiments.run_folder.folder import RunFolder
 
 
 class Job(NamedTuple):

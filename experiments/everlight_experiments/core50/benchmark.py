@@ -20,7 +20,6 @@ from everlight.trees import checksums_of
 from everlight_data.errors import DataError
 from everlight_data.images.core50_frames import LabelledFrames, thin_test
 from everlight_data.images.image_set import ImageSet
-from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.continual.benchmark import (
     Benchmark,
     Metric,
@@ -45,6 +44,7 @@ from everlight_experiments.core50.start import (
     net_note,
     protocol_of,
 )
+from everlight_experiments.run_folder.folder import RunFolder
 
 IDENTIFYING = (
     *("frames", "test_frames", "side", "net", "pretraining", "channels", "hidden", "dense_rate"),

@@ -22,8 +22,8 @@ from everlight.checks import Between
 from everlight.continual.method import Method
 from everlight.continual.registry import METHODS
 from everlight.scenarios.core50 import Level
-from everlight_experiments.common.settings import Count, Preset, Rate
 from everlight_experiments.continual.config import Dtype, Side
+from everlight_experiments.run_folder.settings import Count, Preset, Rate
 
 CITATION = (
     "Lomonaco and Maltoni 2017, "

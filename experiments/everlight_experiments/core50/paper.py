@@ -8,12 +8,6 @@ from jaxtyping import Bool, Float
 
 from everlight.plots import plot_rejection
 from everlight_data.images.core50_published import published_curves, published_name, published_net
-from everlight_experiments.common.cells import percent
-from everlight_experiments.common.plots import new_canvas, save
-from everlight_experiments.common.report import PAPER as PUBLISHED_GROUP
-from everlight_experiments.common.report import Column, Figure, Section, Table
-from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.common.settings import check_methods
 from everlight_experiments.continual.benchmark import Draw
 from everlight_experiments.continual.evaluation import EVALUATION_SECONDS, with_evaluation_seconds
 from everlight_experiments.continual.outcome import Outcome
@@ -45,6 +39,12 @@ from everlight_experiments.core50.config import (
     SCENARIOS,
     PaperConfig,
 )
+from everlight_experiments.report.cells import percent
+from everlight_experiments.report.plots import new_canvas, save
+from everlight_experiments.report.writer import PAPER as PUBLISHED_GROUP
+from everlight_experiments.report.writer import Column, Figure, Section, Table
+from everlight_experiments.run_folder.folder import RunFolder
+from everlight_experiments.run_folder.settings import check_methods
 
 NOISE = 0.02
 """Largest fall of a curve that still counts as rising."""

@@ -32,7 +32,6 @@ from everlight_data.images.core50 import Core50
 from everlight_data.images.core50_frames import load_release
 from everlight_data.procedural.core50 import WORLD, load_procedural_core50
 from everlight_data.procedural.world import load_procedural
-from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.continual.benchmark import RunData
 from everlight_experiments.continual.pretraining import (
     FrozenFeatures,
@@ -41,6 +40,7 @@ from everlight_experiments.continual.pretraining import (
     pretrained,
 )
 from everlight_experiments.core50.config import Base, Length
+from everlight_experiments.run_folder.folder import RunFolder
 
 OTHER_WORLD = 1_000
 """Number added to the seed of the world whose objects the small network is pretrained on."""

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from everlight.scenarios.core50 import Level
-from everlight_experiments.common.settings import Preset
 from everlight_experiments.core50.config import ON_TRAINING_SESSIONS, Base, Length, Pretraining
+from everlight_experiments.run_folder.settings import Preset
 
 
 @dataclass(frozen=True, kw_only=True)

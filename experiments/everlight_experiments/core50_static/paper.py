@@ -14,10 +14,6 @@ from everlight.continual.method import Method
 from everlight.metrics.frame_fusion import fused_accuracies
 from everlight_data.images.core50_frames import LabelledFrames
 from everlight_data.images.core50_published import STATIC, published_name, published_net
-from everlight_experiments.common.plots import plot_curves
-from everlight_experiments.common.report import PAPER as PUBLISHED_GROUP
-from everlight_experiments.common.report import Figure, FirstScreen, Section, Table
-from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.continual.benchmark import Benchmark, Metric, Trained
 from everlight_experiments.continual.evaluation import evaluation_of
 from everlight_experiments.continual.paper import (
@@ -40,6 +36,10 @@ from everlight_experiments.core50.start import (
     net_note,
 )
 from everlight_experiments.core50_static.config import STATIC_PRESETS, StaticConfig
+from everlight_experiments.report.plots import plot_curves
+from everlight_experiments.report.writer import PAPER as PUBLISHED_GROUP
+from everlight_experiments.report.writer import Figure, FirstScreen, Section, Table
+from everlight_experiments.run_folder.folder import RunFolder
 
 WINDOWS = (1, 2, 4, 8, 16, 32)
 """Numbers of fused frames, as far as the recordings reach."""

@@ -22,9 +22,9 @@ from everlight.continual.registry import METHODS
 from everlight_data.facts.divided import Size
 from everlight_data.facts.pictured import FactSource
 from everlight_data.facts.published_tables import TABLES
-from everlight_experiments.common.settings import Count, Preset, Rate
 from everlight_experiments.continual.benchmark import VALIDATION_SEED
 from everlight_experiments.continual.config import Dtype, Side
+from everlight_experiments.run_folder.settings import Count, Preset, Rate
 
 GRIDS: Mapping[str, tuple[float, ...]] = {
     "IMM mode": (1e-4, 1e-3, 1e-2, 1e-1),

@@ -13,9 +13,6 @@ from everlight_data.facts.pictured import pictured_facts
 from everlight_data.facts.published import published_scales
 from everlight_data.facts.published_claims import CLAIMS, GAIN, Claim, Quantity
 from everlight_data.facts.word_vectors import vectors_note
-from everlight_experiments.common.report import Section
-from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.common.settings import check_methods
 from everlight_experiments.continual.benchmark import Benchmark, Draw
 from everlight_experiments.continual.paper import (
     Experiment,
@@ -42,6 +39,9 @@ from everlight_experiments.facts.report import (
     fact_sections,
     values_of,
 )
+from everlight_experiments.report.writer import Section
+from everlight_experiments.run_folder.folder import RunFolder
+from everlight_experiments.run_folder.settings import check_methods
 
 CITATION = 'Elhoseiny et al. 2018, "Exploring the Challenges towards Lifelong Fact Learning"'
 

@@ -26,10 +26,6 @@ from everlight.scenarios.facts import split_statistics
 from everlight_data.facts.divided import NO_INPUT, SPLITS, DividedFacts, division_notes
 from everlight_data.facts.pictured import PicturedFacts
 from everlight_data.facts.published_tables import OTHER_DATA, PRINTED, SIMILARITY, SPO_TOP5
-from everlight_experiments.common.cells import dash, percent, spread
-from everlight_experiments.common.many_runs import DIVERGED_AT, NOWHERE
-from everlight_experiments.common.plots import new_canvas, save
-from everlight_experiments.common.report import PAPER, Column, Figure, Section, Table
 from everlight_experiments.continual.benchmark import Benchmarks, Draw, Trained
 from everlight_experiments.continual.outcome import BY_TASK, measured
 from everlight_experiments.continual.paper import Results
@@ -43,6 +39,10 @@ from everlight_experiments.facts.benchmark import (
     TOP,
     group_tests,
 )
+from everlight_experiments.report.cells import dash, percent, spread
+from everlight_experiments.report.plots import new_canvas, save
+from everlight_experiments.report.writer import PAPER, Column, Figure, Section, Table
+from everlight_experiments.run_folder.many_runs import DIVERGED_AT, NOWHERE
 
 TYPES = ("S", "SP", "SPO")
 PICTURES = 8

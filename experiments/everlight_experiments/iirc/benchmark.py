@@ -36,8 +36,6 @@ from everlight_data.images.as_inputs import Channels, channels, store_images, st
 from everlight_data.images.iirc_sets import CHANNELS, IIRCData, IIRCRequest, load_iirc
 from everlight_data.images.imagenet import ImageFiles
 from everlight_data.images.jpeg_store import JpegStore
-from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.common.streaming import leave_out_undecodable
 from everlight_experiments.continual.benchmark import (
     Axis,
     Benchmark,
@@ -59,6 +57,8 @@ from everlight_experiments.continual.parts import (
     stored_features,
 )
 from everlight_experiments.iirc.config import Config
+from everlight_experiments.run_folder.folder import RunFolder
+from everlight_experiments.run_folder.streaming import leave_out_undecodable
 
 SETTING = "incomplete labels"
 LABELS = 2

@@ -21,8 +21,8 @@ from everlight.continual import Protocol
 from everlight.continual.method import Method, Needs
 from everlight.continual.registry import METHODS
 from everlight_data.images.iirc_sets import IIRCName
-from everlight_experiments.common.settings import Bytes, Count, Preset, Rate, Share
 from everlight_experiments.continual.config import Dtype, Side
+from everlight_experiments.run_folder.settings import Bytes, Count, Preset, Rate, Share
 
 _AS_THEY_ARE = (
     *("joint", "incremental joint", "ER-infinite", "ER-balanced", "iCaRL-CNN", "iCaRL-norm"),

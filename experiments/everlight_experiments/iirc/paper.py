@@ -14,12 +14,6 @@ from everlight.metrics import confusion_matrix
 from everlight_data.errors import DataError
 from everlight_data.images.iirc_sets import IIRCData, is_imagenet
 from everlight_data.names import check_name
-from everlight_experiments.common.cells import spread
-from everlight_experiments.common.configs import option_value
-from everlight_experiments.common.plots import curves_left_out, plot_curves
-from everlight_experiments.common.report import Column, Figure, Section, Table
-from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.common.settings import check_methods
 from everlight_experiments.continual.benchmark import Draw
 from everlight_experiments.continual.outcome import Outcome
 from everlight_experiments.continual.paper import (
@@ -53,6 +47,12 @@ from everlight_experiments.iirc.config import (
     WITH_EXEMPLARS,
     PaperConfig,
 )
+from everlight_experiments.report.cells import spread
+from everlight_experiments.report.plots import curves_left_out, plot_curves
+from everlight_experiments.report.writer import Column, Figure, Section, Table
+from everlight_experiments.run_folder.configs import option_value
+from everlight_experiments.run_folder.folder import RunFolder
+from everlight_experiments.run_folder.settings import check_methods
 
 CITATION = 'Abdelsalam et al. 2021, "IIRC: Incremental Implicitly-Refined Classification"'
 RULE = (

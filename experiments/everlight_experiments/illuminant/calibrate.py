@@ -64,9 +64,6 @@ from everlight_data.color.pair_model_files import save_pair_model
 from everlight_data.color.view_pairs import described_view
 from everlight_data.errors import DataError
 from everlight_data.writing import written_whole
-from everlight_experiments.common.report import write_report
-from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.common.settings import Count, Preset, RunSettings, in_words
 from everlight_experiments.illuminant import CITATION
 from everlight_experiments.illuminant.calibrate_report import Calibration, calibration_sections
 from everlight_experiments.illuminant.comparison import (
@@ -78,6 +75,9 @@ from everlight_experiments.illuminant.config import CALIBRATE
 from everlight_experiments.illuminant.cross_validation import CHOSEN
 from everlight_experiments.illuminant.methods import features_of
 from everlight_experiments.illuminant.selection import CANDIDATES, NESTED, Choice, by_pair, choose
+from everlight_experiments.report.writer import write_report
+from everlight_experiments.run_folder.folder import RunFolder
+from everlight_experiments.run_folder.settings import Count, Preset, RunSettings, in_words
 
 SAMPLES = 4_096
 """Samples of a training with its re-illuminations, equal in every fold."""

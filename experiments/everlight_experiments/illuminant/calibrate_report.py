@@ -14,11 +14,11 @@ from everlight.color.rendering import white_balance
 from everlight.models.illuminant_interval import COVERAGE
 from everlight.models.pair_model import View
 from everlight_data.color.quasi_real import QuasiReal
-from everlight_experiments.common.report import Column, FirstScreen, Section, Table
 from everlight_experiments.illuminant.comparison import Comparison, angular_errors, mean_interval
 from everlight_experiments.illuminant.report import compared_sections
 from everlight_experiments.illuminant.selection import CANDIDATES, NESTED, Choice, mean_error
 from everlight_experiments.illuminant.tables import error_table
+from everlight_experiments.report.writer import Column, FirstScreen, Section, Table
 
 RIVALS = (
     "SoG",

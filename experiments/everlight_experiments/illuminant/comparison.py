@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int
 
 from everlight.metrics.angular import angular_error, reproduction_error, summarize_errors
 from everlight.metrics.bootstrap import grouped_mean_interval
-from everlight_experiments.common.run_folder import RunFolder
+from everlight_experiments.run_folder.folder import RunFolder
 
 mean_interval = jax.jit(grouped_mean_interval, static_argnames="count")
 summarize_all = jax.jit(jax.vmap(jax.vmap(summarize_errors)))

@@ -29,9 +29,9 @@ from everlight.models.illuminant_training import TrainingSettings, chromaticity_
 from everlight.trees import stacked
 from everlight_data.checkpoints import Checkpoints
 from everlight_data.color.camera_pairs import TRANSFORM, Augment, CameraPairs, Samples, problem_of
-from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.illuminant.comparison import Comparison
 from everlight_experiments.illuminant.networks import PARAMETERS, train_networks
+from everlight_experiments.run_folder.folder import RunFolder
 
 Selection = Literal["held-out", "test-set"]
 VALIDATION_SHARE = 0.15

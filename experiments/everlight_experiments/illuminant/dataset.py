@@ -36,15 +36,6 @@ from everlight_data.color.quasi_real import FOLDS
 from everlight_data.color.spectra import EMBEDDED_CAMERAS, embedded_library, measured_library
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
-from everlight_experiments.common.report import write_report
-from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.common.settings import (
-    Count,
-    Preset,
-    RunSettings,
-    check_methods,
-    in_words,
-)
 from everlight_experiments.illuminant import CITATION
 from everlight_experiments.illuminant.comparison import record_errors
 from everlight_experiments.illuminant.config import DATASET
@@ -56,6 +47,15 @@ from everlight_experiments.illuminant.photographs import (
     photograph_sections,
     read_images,
     rendered_cameras,
+)
+from everlight_experiments.report.writer import write_report
+from everlight_experiments.run_folder.folder import RunFolder
+from everlight_experiments.run_folder.settings import (
+    Count,
+    Preset,
+    RunSettings,
+    check_methods,
+    in_words,
 )
 
 Release = Literal["gehler-shi", "cube-plus", "intel-tau", "nus8", "radiometric"]

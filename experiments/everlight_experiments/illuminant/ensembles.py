@@ -22,8 +22,8 @@ from everlight.models.pair_model import (
 from everlight.trees import rows_of
 from everlight_data.checkpoints import Checkpoints
 from everlight_data.color.rendered_pairs import RenderedPair
-from everlight_experiments.common.report import Column, Table
 from everlight_experiments.illuminant.networks import train_networks
+from everlight_experiments.report.writer import Column, Table
 
 ENSEMBLE = 4
 """Number of saved networks per camera's illuminant, with different initial parameters."""

@@ -26,8 +26,8 @@ from everlight.models.trunk_views import VIEWS, draw_views, view_maps
 from everlight_data.color.image_sets import ImageSet
 from everlight_data.errors import MissingDataError
 from everlight_data.images.efficientnet import check_efficientnet_lite0, load_efficientnet_lite0
-from everlight_experiments.common.interruption import stop_if_asked
-from everlight_experiments.common.progress import progress
+from everlight_experiments.run_folder.interruption import stop_if_asked
+from everlight_experiments.run_folder.progress import progress
 
 AT_ONCE = 16
 """Number of images in one pass through the frozen network."""

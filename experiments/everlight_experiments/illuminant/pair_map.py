@@ -12,11 +12,11 @@ from everlight_data.color.radiometric import RadiometricSettings, draw_scenes
 from everlight_data.color.rendered_pairs import pair_inputs, prior_of
 from everlight_data.color.rendered_views import views_of
 from everlight_data.color.spectra import SpectralLibrary, sensitivity_distances
-from everlight_experiments.common.progress import progress
-from everlight_experiments.common.report import Figure, Section
 from everlight_experiments.illuminant import plots
 from everlight_experiments.illuminant.comparison import angular_errors
 from everlight_experiments.illuminant.rendered_methods import regress
+from everlight_experiments.report.writer import Figure, Section
+from everlight_experiments.run_folder.progress import progress
 
 
 class PairMap(NamedTuple):

@@ -26,8 +26,6 @@ from everlight_data.color.pair_augmentations import PHONE_AUGMENTATIONS
 from everlight_data.color.pair_model_files import save_pair_model
 from everlight_data.color.quasi_real import FOLDS
 from everlight_data.color.s20 import AugmentedS20, load_augmented_s20
-from everlight_experiments.common.report import Column, FirstScreen, Section, Table
-from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.illuminant.comparison import Comparison, record_errors
 from everlight_experiments.illuminant.config import RATES, Plan
 from everlight_experiments.illuminant.cross_validation import (
@@ -44,6 +42,8 @@ from everlight_experiments.illuminant.networks import PARAMETERS
 from everlight_experiments.illuminant.paper import PHONE_NOTES, phone_rows
 from everlight_experiments.illuminant.report import compared_sections
 from everlight_experiments.illuminant.tables import error_table
+from everlight_experiments.report.writer import Column, FirstScreen, Section, Table
+from everlight_experiments.run_folder.folder import RunFolder
 
 SECOND_VIEW = "second illuminant"
 

@@ -26,9 +26,6 @@ from everlight_data.color.published_tables import CROSS_SENSOR_NUS, FFCC_THUMBNA
 from everlight_data.color.rendered_views import render_thumbnails
 from everlight_data.color.spectra import SpectralLibrary
 from everlight_data.locations import locate
-from everlight_experiments.common.progress import progress
-from everlight_experiments.common.report import Column, FirstScreen, Section, Table
-from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.illuminant.comparison import Comparison, angular_errors
 from everlight_experiments.illuminant.cross_validation import cross_validate
 from everlight_experiments.illuminant.methods import (
@@ -42,6 +39,9 @@ from everlight_experiments.illuminant.methods import (
 from everlight_experiments.illuminant.paper import METHOD_NOTES, table_2_rows
 from everlight_experiments.illuminant.report import compared_sections, corrections_figure
 from everlight_experiments.illuminant.tables import error_table
+from everlight_experiments.report.writer import Column, FirstScreen, Section, Table
+from everlight_experiments.run_folder.folder import RunFolder
+from everlight_experiments.run_folder.progress import progress
 
 Split = Literal["folds", "cross-camera"]
 

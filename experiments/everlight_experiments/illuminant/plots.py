@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from everlight import plots
-from everlight_experiments.common.plots import new_canvas, save
+from everlight_experiments.report.plots import new_canvas, save
 
 
 def plot_error_curves(

@@ -35,10 +35,6 @@ from everlight_data.color.rendered_pairs import (
     render_variants,
 )
 from everlight_data.color.spectra import SpectralLibrary, embedded_library, measured_library
-from everlight_experiments.common.progress import progress
-from everlight_experiments.common.report import Column, FirstScreen, Section, Table
-from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.common.settings import in_words
 from everlight_experiments.illuminant import CITATION
 from everlight_experiments.illuminant.comparison import (
     Comparison,
@@ -58,6 +54,10 @@ from everlight_experiments.illuminant.pair_map import map_of_pairs, map_section
 from everlight_experiments.illuminant.rendered_methods import compare_methods
 from everlight_experiments.illuminant.report import compared_sections
 from everlight_experiments.illuminant.tables import spread
+from everlight_experiments.report.writer import Column, FirstScreen, Section, Table
+from everlight_experiments.run_folder.folder import RunFolder
+from everlight_experiments.run_folder.progress import progress
+from everlight_experiments.run_folder.settings import in_words
 
 CONDITIONS: dict[Condition, str] = {
     "exact": "Exact responses, one exposure, 24 colours",

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from everlight_experiments.common.report import Figure, FirstScreen, Section, Table
 from everlight_experiments.illuminant import plots
 from everlight_experiments.illuminant.comparison import Comparison
 from everlight_experiments.illuminant.tables import (
@@ -16,6 +15,7 @@ from everlight_experiments.illuminant.tables import (
     shown_curves,
     summary,
 )
+from everlight_experiments.report.writer import Figure, FirstScreen, Section, Table
 
 
 def compared_sections(

@@ -7,9 +7,9 @@ import numpy as np
 from jaxtyping import Float
 
 from everlight.metrics.angular import ErrorSummary
-from everlight_experiments.common.report import PAPER, Column, Figure, FirstScreen, Table
 from everlight_experiments.illuminant.comparison import Comparison, Errors, summarize_all
 from everlight_experiments.illuminant.paper import STATISTICS
+from everlight_experiments.report.writer import PAPER, Column, Figure, FirstScreen, Table
 
 OURS = ("mean", "median", "trimean", "best25", "worst25", "q1", "q3", "max")
 OURS_NAMES = ("Mean", "95% interval", "Med", "Tri", "B25%", "W25%", "Q1", "Q3", "Max", "Invalid")

@@ -38,9 +38,6 @@ from everlight_data.color.image_sets import (
 from everlight_data.color.pair_augmentations import chart_augmentations
 from everlight_data.color.quasi_real import FOLDS
 from everlight_data.color.spectra import EMBEDDED_CAMERAS, embedded_library
-from everlight_experiments.common.report import FirstScreen, Section, write_report
-from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.common.settings import Count, RunSettings, in_words
 from everlight_experiments.illuminant import CITATION
 from everlight_experiments.illuminant.comparison import record_errors
 from everlight_experiments.illuminant.config import (
@@ -66,6 +63,9 @@ from everlight_experiments.illuminant.photographs import (
 from everlight_experiments.illuminant.rendered import run_rendered
 from everlight_experiments.illuminant.report import compared_sections, corrections_figure
 from everlight_experiments.illuminant.unseen import run_unseen
+from everlight_experiments.report.writer import FirstScreen, Section, write_report
+from everlight_experiments.run_folder.folder import RunFolder
+from everlight_experiments.run_folder.settings import Count, RunSettings, in_words
 
 LEAST_SCENES = 16
 """Minimum number of scenes: ten train, and linear regression fits that many numbers."""

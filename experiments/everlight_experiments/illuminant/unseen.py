@@ -41,9 +41,6 @@ from everlight_data.color.radiometric import Split
 from everlight_data.color.rendered_pairs import SPLITS
 from everlight_data.color.rendered_views import patch_thumbnails
 from everlight_data.color.spectra import measured_library, sensitivity_distances
-from everlight_experiments.common.report import Column, FirstScreen, Section, Table
-from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.common.settings import in_words
 from everlight_experiments.illuminant import CITATION
 from everlight_experiments.illuminant.comparison import (
     Comparison,
@@ -53,6 +50,9 @@ from everlight_experiments.illuminant.comparison import (
 from everlight_experiments.illuminant.config import OWN_NETWORKS, UNSEEN_NETWORKS, Plan
 from everlight_experiments.illuminant.networks import train_networks
 from everlight_experiments.illuminant.report import compared_sections
+from everlight_experiments.report.writer import Column, FirstScreen, Section, Table
+from everlight_experiments.run_folder.folder import RunFolder
+from everlight_experiments.run_folder.settings import in_words
 
 DEPTH, WIDTH = 5, 16
 """Hidden layers of all networks, and their units."""

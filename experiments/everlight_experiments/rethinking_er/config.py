@@ -15,8 +15,8 @@ import tyro
 from everlight.continual import Protocol
 from everlight.continual.method import Method, Needs
 from everlight.continual.registry import METHODS
-from everlight_experiments.common.settings import Count, Preset
 from everlight_experiments.continual.config import Config, MethodSettings
+from everlight_experiments.run_folder.settings import Count, Preset
 
 NO_MEMORY = ("SGD", "joint", "online EWC", "SI")
 """Methods without stored samples, which are trained once."""

@@ -5,9 +5,6 @@ from functools import partial
 import numpy as np
 
 from everlight_data.images.rethinking_er_published import CODE, PRINTED
-from everlight_experiments.common.report import Column, Section, Table
-from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.common.settings import check_methods
 from everlight_experiments.continual.images import image_benchmarks
 from everlight_experiments.continual.paper import (
     Experiment,
@@ -26,12 +23,15 @@ from everlight_experiments.continual.reproduction import (
     unexplained,
 )
 from everlight_experiments.continual.train import Job
+from everlight_experiments.report.writer import Column, Section, Table
 from everlight_experiments.rethinking_er.config import (
     NO_MEMORY,
     PAPER_METHODS,
     PAPER_PRESETS,
     PaperConfig,
 )
+from everlight_experiments.run_folder.folder import RunFolder
+from everlight_experiments.run_folder.settings import check_methods
 
 CITATION = (
     "Buzzega et al. 2020 (ICPR), "

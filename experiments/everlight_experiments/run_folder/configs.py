@@ -11,7 +11,7 @@ import tyro
 
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
-from everlight_experiments.common.settings import check_settings
+from everlight_experiments.run_folder.settings import check_settings
 
 C = TypeVar("C")
 _SUPPRESSED = tyro.conf.Suppress[int].__metadata__[0]

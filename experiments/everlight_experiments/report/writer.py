@@ -138,7 +138,7 @@ def write_page(path: Path, **values: Any) -> None:
       values: what the template shows by name, `title` among them; all text in them is escaped.
     """
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("everlight_experiments.common", "pages"),
+        loader=jinja2.PackageLoader("everlight_experiments.report", "pages"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
     )

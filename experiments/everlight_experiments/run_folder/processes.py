@@ -14,7 +14,7 @@ import jax
 from everlight.processes import is_first
 from everlight.processes import told_by_first as told_by_first_of
 from everlight_data.errors import DataError
-from everlight_experiments.common.interruption import signals_as_before
+from everlight_experiments.run_folder.interruption import signals_as_before
 
 CLUSTER = "cluster"
 PATIENCE = 300

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from everlight_data.errors import DataError
 from everlight_data.files import read_json, read_text, refusing
-from everlight_experiments.common.report import write_page
+from everlight_experiments.report.writer import write_page
 
 WAY_OUT = "Run it again, or delete its folder."
 

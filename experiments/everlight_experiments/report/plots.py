@@ -18,8 +18,8 @@ from matplotlib.ticker import LogFormatter, LogFormatterSciNotation
 from everlight.plots import COLORS, plot_accuracy_matrix
 from everlight_data.images.image_set import ImageSet
 from everlight_data.writing import written_whole
-from everlight_experiments.common.cells import deviation
-from everlight_experiments.common.fonts import make_drawable
+from everlight_experiments.report.cells import deviation
+from everlight_experiments.report.fonts import make_drawable
 
 # Names come from data, and a dollar in one begins no formula.
 mpl.rcParams["text.parse_math"] = False

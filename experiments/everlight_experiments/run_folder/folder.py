@@ -36,9 +36,9 @@ from everlight_data.writing import (
     try_lock,
     written_whole,
 )
-from everlight_experiments.common.interruption import stop_if_asked
-from everlight_experiments.common.processes import told_by_first
-from everlight_experiments.common.settings import FolderSettings, check_settings
+from everlight_experiments.run_folder.interruption import stop_if_asked
+from everlight_experiments.run_folder.processes import told_by_first
+from everlight_experiments.run_folder.settings import FolderSettings, check_settings
 
 WAY_OUT = "Wait for its end, or give this run a --tag of its own."
 PATIENCE = 600

@@ -1,0 +1,1 @@
+"""Parts that all runs share: the run folder, many runs, signals, settings."""
