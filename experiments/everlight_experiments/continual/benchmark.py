@@ -72,11 +72,14 @@ class Trained:
     """Number of tasks of the benchmark; joint training may have learned them as one."""
 
 
+STEPS_WITHIN = "within_tasks_steps"
+"""Stored array: optimizer steps before each evaluation within tasks; 0 where none took place."""
 once_per_run = lru_cache(maxsize=1)
 """Decorator of a function of `Trained` whose value is computed once, for all metrics that read
 it."""
-Axis = Literal["time", "task", "class"] | int | tuple[str, ...]
-"""One entry per finished task, one per task or class, a number of entries, or one per name."""
+Axis = Literal["time", "task", "class", "evaluation"] | int | tuple[str, ...]
+"""One entry per finished task, one per task or class, one per evaluation within tasks, a number of
+entries, or one per name."""
 
 
 class Metric(NamedTuple):
@@ -94,9 +97,11 @@ class Metric(NamedTuple):
     meaning: str = ""
     """Definition in one sentence, for the report."""
 
-    def shape(self, tasks: int) -> tuple[int, ...]:
+    def shape(self, run: Trained) -> tuple[int, ...]:
         """Return the shape of a run's values."""
-        sizes = {"time": tasks, "task": tasks}
+        sizes = {"time": run.tasks, "task": run.tasks}
+        if STEPS_WITHIN in run.arrays:
+            sizes["evaluation"] = run.arrays[STEPS_WITHIN].size
         return tuple(
             len(axis) if isinstance(axis, tuple) else sizes.get(axis, axis) for axis in self.axes
         )

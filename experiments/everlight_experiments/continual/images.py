@@ -33,6 +33,7 @@ from everlight_data.images.feature_files import Features, features_alone
 from everlight_data.images.image_set import ImageSet
 from everlight_data.images.registry import IMAGE_SETS, ImageRequest, load_images
 from everlight_data.images.trunk_features import LITE0
+from everlight_experiments.continual import within_tasks
 from everlight_experiments.continual.benchmark import Benchmark, Benchmarks, RunData, Trained, Use
 from everlight_experiments.continual.config import Config, config_of
 from everlight_experiments.continual.metrics import MATRIX, PREDICTED, class_metrics
@@ -170,7 +171,12 @@ def _bound(
     predicts, online = bool(config.metrics), setting == "online"
     protocol = config.protocol
     if online:
-        protocol = Protocol(epochs=1, batch_size=config.online_batch, select="last")
+        protocol = Protocol(
+            epochs=1,
+            batch_size=config.online_batch,
+            select="last",
+            evaluate_steps=protocol.evaluate_steps,
+        )
     over_time = config.criterion != "final accuracy"
     domain = setting == DOMAIN
     wrap = {"wrap": partial(with_stream, images=images, config=config)} if domain else {}
@@ -180,9 +186,12 @@ def _bound(
         return facts | ({"last_relu": False} if method.head == "cosine" else {})
 
     def keep(method: Method, result: SequenceResult) -> dict[str, Array]:
-        accuracies = result.evaluation[0] if predicts else result.evaluation
-        matrix = accuracies.task_masked if given else accuracies.class_incremental
-        kept = {MATRIX: matrix, "validation": result.validation}
+        def accuracies(evaluation: Any) -> Array:
+            found = evaluation[0] if predicts else evaluation
+            return found.task_masked if given else found.class_incremental
+
+        kept = {MATRIX: accuracies(result.evaluation), "validation": result.validation}
+        kept |= within_tasks.kept_within(result, accuracies)
         return kept | ({PREDICTED: result.evaluation[1]} if predicts else {})
 
     return Benchmark(
@@ -194,7 +203,8 @@ def _bound(
         chosen=config.chosen,
         checksums=learned.checksums,
         capabilities=capabilities_of(net, given) - (KNOWN if domain else set()),
-        metrics=class_metrics(config.metrics, images.class_names),
+        metrics=class_metrics(config.metrics, images.class_names)
+        + (within_tasks.METRICS if protocol.evaluate_steps else ()),
         facts=facts_of_method,
         shared=lambda method: learned.stored,
         begin=beginning(config, net, given, **wrap),

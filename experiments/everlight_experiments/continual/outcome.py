@@ -78,7 +78,7 @@ def measured(metrics: Sequence[Metric], runs: Sequence[Trained]) -> dict[str, np
     """Return metrics of all runs by name, `[runs, *axes]`; NaN for runs that diverged."""
     by_run = [
         [
-            np.full(each.shape(run.tasks), np.nan) if diverged else np.asarray(each.compute(run))
+            np.full(each.shape(run), np.nan) if diverged else np.asarray(each.compute(run))
             for each in metrics
         ]
         for run in runs

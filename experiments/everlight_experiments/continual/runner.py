@@ -26,6 +26,7 @@ from everlight.continual import (
 )
 from everlight.continual.method import Method
 from everlight.continual.registry import METHODS
+from everlight_data.errors import DataError
 from everlight_data.images.as_inputs import naming_files
 from everlight_experiments.continual.benchmark import Benchmark, Draw, RunData, Trained, Use
 from everlight_experiments.continual.kept_nets import Net, keeper, net_of
@@ -189,6 +190,12 @@ class Runner:
     def protocol(self, method: Method) -> Protocol:
         """Return the benchmark's protocol; online without boundaries if the method permits it."""
         protocol = self.benchmark.protocol(method)
+        by_step = any("evaluation" in metric.axes for metric in self.benchmark.metrics)
+        if protocol.evaluate_steps and not by_step:
+            raise DataError(
+                f"--evaluate-steps: {self.benchmark.name} is evaluated after tasks alone; leave it "
+                "out"
+            )
         if self.benchmark.setting != "online" or self.strategy(method).needs_boundaries:
             return protocol
         return dataclasses.replace(protocol, boundaries=False)

@@ -1,1 +1,1 @@
-"""What runs are read by: the report, its pictures and tables, export and the list of runs."""
+"""Output of finished runs: reports with pictures and tables, exports, the list of runs."""

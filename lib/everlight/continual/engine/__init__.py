@@ -14,6 +14,7 @@ from everlight.continual.engine.run import (
     Run,
     SequenceResult,
     SequenceState,
+    StepEvaluations,
     Usage,
 )
 from everlight.continual.engine.runs import (
@@ -39,6 +40,7 @@ __all__ = [
     "Runs",
     "SequenceResult",
     "SequenceState",
+    "StepEvaluations",
     "StoredImages",
     "StreamedImages",
     "Usage",

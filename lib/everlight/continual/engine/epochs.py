@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.continual.base import (
     Batch,
@@ -19,9 +19,9 @@ from everlight.continual.base import (
 )
 from everlight.continual.engine.evaluation import gathered, validate
 from everlight.continual.engine.keys import epoch_keys, step_key, update_keys
-from everlight.continual.engine.placeholders import all_finite
+from everlight.continual.engine.placeholders import all_finite, nan_where
 from everlight.continual.engine.protocol import Protocol
-from everlight.continual.engine.run import Best, SequenceState, with_learned
+from everlight.continual.engine.run import Best, SequenceState, StepEvaluations, with_learned
 from everlight.continual.engine.updates import train_step
 from everlight.continual.objectives.many_labels import multi_hot
 
@@ -87,6 +87,12 @@ def count_steps(order: Order, protocol: Protocol) -> Int[Array, ""]:
     return jnp.where(order.count > 0, protocol.epoch_steps, 0)
 
 
+def most_evaluations(samples: int, protocol: Protocol) -> int:
+    """Return the most evaluations within an epoch of at most a number of samples."""
+    steps = protocol.epoch_steps or -(-samples // protocol.batch_size)
+    return -(-steps // (protocol.evaluate_steps or steps or 1))
+
+
 def learn_epoch(
     setup: Setup,
     strategy: Strategy,
@@ -94,14 +100,23 @@ def learn_epoch(
     state: SequenceState,
     task: Task,
     key: PRNGKeyArray,
+    evaluate: Callable[[Memory, Learner, PRNGKeyArray], PyTree],
 ) -> SequenceState:
-    """Return the state after one more epoch of its task; `key` is the `epochs` of the task's keys.
+    """Return the state after one more epoch of its task; its loss is NaN if it diverged.
 
-    The epoch's loss is NaN if it diverged.
+    Args:
+      setup: network, objective, optimizer and data access.
+      strategy: strategy that learns.
+      protocol: training protocol.
+      state: state before the epoch.
+      task: the state's task.
+      key: the `epochs` of the task's keys.
+      evaluate: function to the result on all test samples, for `Protocol.evaluate_steps`.
     """
     keys, result = epoch_keys(key, state.epoch), state.result
     opened = open_epoch(strategy, result.memory, task, keys.order)
     steps = count_steps(opened[1], protocol)
+    at = state.task, state.epoch
 
     def one_step(step: Int[Array, ""], carry: tuple) -> tuple:
         memory, learner, sums = carry
@@ -110,8 +125,25 @@ def learn_epoch(
         )
         return memory, learner, jax.tree.map(jnp.add, sums, scores)
 
+    def one_part(number: Int[Array, ""], carry: tuple) -> tuple:
+        *trained, within = carry
+        first = number * protocol.evaluate_steps
+        last = jnp.minimum(first + protocol.evaluate_steps, steps)
+        memory, learner, sums = jax.lax.fori_loop(first, last, one_step, tuple(trained))
+        row = evaluate(memory, learner, jax.random.fold_in(keys.evaluations, number))
+        well = all_finite((learner.params, sums.loss, result.losses))
+        row = StepEvaluations(nan_where(~well, row), learner.step)
+        within = jax.tree.map(lambda every, new: every.at[*at, number].set(new), within, row)
+        return memory, learner, sums, within
+
     start = (result.memory, result.learner, no_scores(protocol))
-    memory, learner, sums = jax.lax.fori_loop(0, steps, one_step, start)
+    if protocol.evaluate_steps is None:
+        memory, learner, sums = jax.lax.fori_loop(0, steps, one_step, start)
+    else:
+        parts = -(-steps // protocol.evaluate_steps)
+        *trained, within = jax.lax.fori_loop(0, parts, one_part, (*start, result.within_tasks))
+        memory, learner, sums = trained
+        state = state._replace(result=result._replace(within_tasks=within))
     samples = strategy.valid_data(memory, task)
     size = protocol.evaluation_batch
     score = validate(setup, strategy, memory, learner, samples, size, keys.validation)

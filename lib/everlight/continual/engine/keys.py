@@ -52,6 +52,8 @@ class EpochKeys(NamedTuple):
     """Folded with the number of a step by `step_key`."""
     validation: PRNGKeyArray
     """`Strategy.before_evaluation` in validation."""
+    evaluations: PRNGKeyArray
+    """`Strategy.before_evaluation` in evaluations within the epoch, folded with their number."""
 
 
 class BatchKeys(NamedTuple):

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from everlight.continual.engine.protocol import Protocol
-from everlight.continual.engine.run import SequenceState
+from everlight.continual.engine.run import SequenceState, StepEvaluations
 
 
 def not_reached(shape: tuple[int, ...], dtype: Any) -> Array:
@@ -64,10 +64,15 @@ def _with_placeholders(protocol: Protocol, state: SequenceState, value: float) -
         evaluation, curves = _filled(
             protocol, state.task, state.epoch, result.evaluation, curves, value
         )
+        within_tasks = _filled_within(result.within_tasks, value)
     losses, validation, prequential = curves
     return state._replace(
         result=result._replace(
-            evaluation=evaluation, losses=losses, validation=validation, prequential=prequential
+            evaluation=evaluation,
+            losses=losses,
+            validation=validation,
+            prequential=prequential,
+            within_tasks=within_tasks,
         )
     )
 
@@ -102,6 +107,24 @@ def _filled(
     without = jnp.where(jnp.isnan(value), jnp.nan, -jnp.inf)
     validation = jnp.where(measured & missing, without, validation)
     return jax.tree.map(of_evaluation, evaluation), (losses, validation, prequential)
+
+
+@jax.jit
+def _filled_within(
+    within: StepEvaluations | None, value: Float[Array, ""]
+) -> StepEvaluations | None:
+    """Return evaluations within tasks with a value where none took place; runs may lead."""
+    if within is None:
+        return None
+    took_place = within.steps > 0
+
+    def filled(leaf: Array) -> Array:
+        if not _is_float(leaf):
+            return leaf
+        rows = took_place.reshape(*took_place.shape, *[1] * (leaf.ndim - took_place.ndim))
+        return jnp.where(rows, leaf, value)
+
+    return within._replace(evaluation=jax.tree.map(filled, within.evaluation))
 
 
 def _is_float(leaf: Array) -> bool:

@@ -44,6 +44,9 @@ class Protocol:
     """Samples per forward pass in validation and evaluation."""
     evaluate_every: PositiveInt = 1
     """Tasks between two evaluations on all test samples; the last task is always evaluated."""
+    evaluate_steps: PositiveInt | None = None
+    """Batches between two evaluations on all test samples within an epoch, which ends with one;
+    None evaluates after tasks alone. A strategy with `before_evaluation` calls it every time."""
     new_optimizer: bool = True
     """Reset optimizer and schedule at every task."""
     updates_per_batch: PositiveInt = 1

@@ -74,6 +74,16 @@ class Usage(NamedTuple):
     """Samples of earlier tasks that were stored when each task began."""
 
 
+class StepEvaluations(NamedTuple):
+    """Evaluations within tasks; the leading axes are task, epoch and evaluation of the epoch."""
+
+    evaluation: PyTree
+    """Result of the objective on all test samples. Floats are NaN where none took place, and from
+    there on where a loss or the parameters were not finite."""
+    steps: Int[Array, "t e n"]
+    """Optimizer steps from the start of the sequence; 0 where no evaluation took place."""
+
+
 class SequenceResult(NamedTuple):
     """Result of a sequence; for tasks not reached yet, floats are NaN and others 0."""
 
@@ -93,6 +103,8 @@ class SequenceResult(NamedTuple):
     prequential: Float[Array, "t e"] | None = None
     """Mean metric of every epoch's batches, each before it was learned. With one epoch per task it
     is the prequential (online) accuracy. None unless `Protocol.prequential`."""
+    within_tasks: StepEvaluations | None = None
+    """Evaluations every few steps. None unless `Protocol.evaluate_steps`."""
 
 
 class Best(NamedTuple):

@@ -3,6 +3,8 @@
 Every function takes a run and its state. `run_sequence` and `drive_runs` call the same functions.
 """
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree
@@ -18,7 +20,13 @@ from everlight.continual.base import (
     Task,
     TaskSequence,
 )
-from everlight.continual.engine.epochs import Order, as_best, learn_epoch, open_epoch
+from everlight.continual.engine.epochs import (
+    Order,
+    as_best,
+    learn_epoch,
+    most_evaluations,
+    open_epoch,
+)
 from everlight.continual.engine.evaluation import evaluate
 from everlight.continual.engine.keys import epoch_keys, sequence_keys, task_keys
 from everlight.continual.engine.placeholders import (
@@ -33,6 +41,7 @@ from everlight.continual.engine.run import (
     Run,
     SequenceResult,
     SequenceState,
+    StepEvaluations,
     Usage,
     with_learned,
 )
@@ -56,17 +65,23 @@ def begin_state(run: Run) -> SequenceState:
     learner = init_learner(setup, sequence.class_task.shape[0], keys.learner)
     memory = strategy.init(keys.memory, learner)
 
-    def first_row(memory: Memory, learner: Learner) -> PyTree:
-        if strategy.before_evaluation is not None:
-            memory, learner = strategy.before_evaluation(memory, learner, run.key)
-        return evaluate(setup, strategy, memory, learner, sequence, protocol.evaluation_batch)
+    row = jax.eval_shape(partial(_ready_row, setup, strategy, run), memory, learner, run.key)[1]
 
-    row = jax.eval_shape(first_row, memory, learner)
-    evaluation = jax.tree.map(lambda leaf: not_reached((run.tasks, *leaf.shape), leaf.dtype), row)
+    def no_rows(*axes: int) -> PyTree:
+        return jax.tree.map(lambda leaf: not_reached((*axes, *leaf.shape), leaf.dtype), row)
+
+    evaluation, within_tasks = no_rows(run.tasks), None
+    if protocol.evaluate_steps is not None:
+        task = take_task(strategy, protocol, sequence, 0)
+        samples = jax.eval_shape(strategy.epoch_data, memory, task).samples.mask.shape[0]
+        axes = (run.tasks, protocol.most_epochs, most_evaluations(samples, protocol))
+        within_tasks = StepEvaluations(no_rows(*axes), jnp.zeros(axes, jnp.int32))
     curve = not_reached((run.tasks, protocol.most_epochs), jnp.float32)
     usage = Usage(*[jnp.zeros(run.tasks, jnp.int32)] * 2)
     prequential = curve if protocol.prequential else None
-    result = SequenceResult(evaluation, usage, curve, curve, memory, learner, prequential)
+    result = SequenceResult(
+        evaluation, usage, curve, curve, memory, learner, prequential, within_tasks
+    )
     best = _no_best(strategy, protocol, memory, learner)
     return SequenceState(result, jnp.int32(0), jnp.int32(0), best)
 
@@ -141,8 +156,11 @@ def learn_epochs(run: Run, state: SequenceState, epochs: Int[Array, ""] | int) -
     task = take_task(strategy, run.protocol, run.sequence, state.task)
     key = task_keys(run.key, state.task).epochs
 
+    def row_of(memory: Memory, learner: Learner, key: PRNGKeyArray) -> PyTree:
+        return _ready_row(setup, strategy, run, memory, learner, key)[1]
+
     def one_epoch(_: Int[Array, ""], state: SequenceState) -> SequenceState:
-        return learn_epoch(setup, strategy, run.protocol, state, task, key)
+        return learn_epoch(setup, strategy, run.protocol, state, task, key, row_of)
 
     return jax.lax.fori_loop(0, epochs, one_epoch, state)
 
@@ -212,14 +230,10 @@ def _evaluated(
     key: PRNGKeyArray,
 ) -> tuple[Memory, Learner, PyTree]:
     """Return memory and learner made ready for evaluation, and its result if one is due."""
-    protocol, sequence = run.protocol, run.sequence
+    protocol = run.protocol
 
     def evaluated() -> tuple[Memory, Learner, PyTree]:
-        ready = (memory, learner)
-        if strategy.before_evaluation is not None:
-            made_ready = strategy.before_evaluation(*ready, key)
-            ready = same_kind("before_evaluation", made_ready, ready)
-        row = evaluate(setup, strategy, *ready, sequence, protocol.evaluation_batch)
+        ready, row = _ready_row(setup, strategy, run, memory, learner, key)
         return *ready, nan_where(diverged, row)
 
     def left_out() -> tuple[Memory, Learner, PyTree]:
@@ -230,6 +244,23 @@ def _evaluated(
         return evaluated()
     due = (number + 1) % protocol.evaluate_every == 0
     return jax.lax.cond(due | (number == run.tasks - 1), evaluated, left_out)
+
+
+def _ready_row(
+    setup: Setup,
+    strategy: Strategy,
+    run: Run,
+    memory: Memory,
+    learner: Learner,
+    key: PRNGKeyArray,
+) -> tuple[tuple[Memory, Learner], PyTree]:
+    """Return memory and learner made ready for evaluation, and its result."""
+    ready = memory, learner
+    if strategy.before_evaluation is not None:
+        made_ready = strategy.before_evaluation(*ready, key)
+        ready = same_kind("before_evaluation", made_ready, ready)
+    size = run.protocol.evaluation_batch
+    return ready, evaluate(setup, strategy, *ready, run.sequence, size)
 
 
 def _no_best(

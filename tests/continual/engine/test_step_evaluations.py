@@ -1,0 +1,117 @@
+"""Evaluations every few steps within tasks, against runs that end there."""
+
+from dataclasses import replace
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from everlight.continual import Protocol, run_sequence
+from everlight.continual.engine.run import Run
+from everlight.continual.strategies.experience_replay import experience_replay
+from everlight.continual.strategies.icarl import icarl
+from everlight.continual.strategies.naive import naive
+from everlight.scenarios.class_incremental import class_incremental
+from tests.continual.small_net import CLASSES, LABELS, small_setup
+from tests.driving import drive_run
+
+TASKS = [[4, 1], [0, 5], [2, 3]]
+SEQUENCE = class_incremental(LABELS, LABELS[:33], TASKS, CLASSES, 0.0, test_offset=0)
+SIZES = np.asarray(SEQUENCE.tasks.train.mask).sum(axis=1)
+KEY = jax.random.key(2)
+EVERY = 3
+PLAIN = Protocol(epochs=2, batch_size=2, select="last", evaluation_batch=32)
+PROTOCOL = replace(PLAIN, evaluate_steps=EVERY)
+
+
+def run_of(strategy, protocol=PROTOCOL):
+    def build(data):
+        setup = small_setup()
+        return setup, strategy(setup)
+
+    return Run(build, protocol, (), SEQUENCE, KEY)
+
+
+def trained(strategy, protocol=PROTOCOL):
+    return jax.jit(run_sequence)(run_of(strategy, protocol))
+
+
+def taken(tree, place):
+    return jax.tree.map(lambda leaf: leaf[place], tree)
+
+
+def test_an_evaluation_within_the_first_task_is_that_of_a_run_that_ends_there():
+    within = trained(naive, replace(PROTOCOL, epochs=1)).within_tasks
+    places = np.flatnonzero(within.steps[0, 0])
+    assert len(places) == -(-SIZES[0] // (2 * EVERY)) > 2
+    steps = EVERY * 2
+    assert int(within.steps[0, 0, 1]) == steps
+    ended = trained(naive, replace(PLAIN, epochs=1, epoch_steps=steps)).evaluation
+    chex.assert_trees_all_close(taken(within.evaluation, (0, 0, 1)), taken(ended, 0), atol=1e-6)
+
+
+@pytest.mark.parametrize("strategy", [naive, experience_replay])
+def test_an_epoch_ends_with_one_and_none_changes_the_training(strategy):
+    found, without = trained(strategy), trained(strategy, PLAIN)
+    chex.assert_trees_all_equal(found.learner.params, without.learner.params)
+    chex.assert_trees_all_equal(found.evaluation, without.evaluation)
+    assert without.within_tasks is None
+    steps = np.asarray(found.within_tasks.steps)
+    # Two epochs per task, each of which evaluates after every third step and its last.
+    per_epoch = -(-SIZES // 2)
+    np.testing.assert_array_equal((steps > 0).sum(axis=2), np.stack([-(-per_epoch // EVERY)] * 2).T)
+    ends = np.cumsum(np.repeat(per_epoch, 2)).reshape(3, 2)
+    np.testing.assert_array_equal(steps.max(axis=2), ends)
+    last = (steps[:, 1] > 0).sum(axis=1) - 1
+    for task in range(3):
+        row = taken(found.within_tasks.evaluation, (task, 1, last[task]))
+        chex.assert_trees_all_close(row, taken(found.evaluation, task), atol=1e-6)
+
+
+def test_epochs_that_repeat_stored_samples_are_evaluated_to_their_end():
+    """iCaRL's epochs grow with its exemplars; the shape is that of the longest."""
+    found = trained(lambda setup: icarl(setup, buffer_size=12))
+    steps = np.asarray(found.within_tasks.steps)
+    np.testing.assert_array_equal(steps.max(axis=(1, 2)), found.usage.steps)
+    assert (steps[0] > 0).sum() < (steps[2] > 0).sum()
+
+
+def test_what_did_not_take_place_is_nan_and_runs_may_be_driven_or_vmapped():
+    states = list(drive_run(run_of(naive)))
+    compiled = trained(naive).within_tasks
+    assert np.isnan(states[0].result.within_tasks.evaluation.class_incremental[1:]).all()
+    chex.assert_trees_all_equal(states[-1].result.within_tasks.steps, compiled.steps)
+    chex.assert_trees_all_close(
+        states[-1].result.within_tasks.evaluation, compiled.evaluation, atol=0.02
+    )
+    took_place = np.asarray(compiled.steps) > 0
+    matrix = compiled.evaluation.class_incremental
+    np.testing.assert_array_equal(np.isfinite(matrix).all(axis=-1), took_place)
+    run = run_of(naive)
+    keys = jnp.stack([KEY, jax.random.key(5)])
+    both = jax.jit(
+        jax.vmap(lambda key: run_sequence(Run(run.build, run.protocol, (), SEQUENCE, key)))
+    )(keys)
+    chex.assert_trees_all_equal(both.within_tasks.steps[0], compiled.steps)
+    chex.assert_trees_all_close(
+        both.within_tasks.evaluation.class_incremental[0], matrix, atol=0.02
+    )
+
+
+def test_a_run_that_diverges_has_no_number_from_there_on():
+    def exploding(setup):
+        def loss(outputs, labels, seen):
+            usual = setup.objective.loss(outputs, labels, seen)
+            # Class 0 is learned in the second task.
+            return jnp.where(labels[:, 0] == 0, jnp.inf, usual)
+
+        return naive(setup._replace(objective=setup.objective._replace(loss=loss)))
+
+    within = trained(exploding).within_tasks
+    took_place = np.asarray(within.steps) > 0
+    finite = np.isfinite(within.evaluation.class_incremental).all(axis=-1)
+    assert finite[0][took_place[0]].all()
+    assert not finite[2].any()
+    assert not finite[1, 1].any()

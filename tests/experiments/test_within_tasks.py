@@ -1,0 +1,68 @@
+"""Evaluations within tasks: what a run makes of them, by hand-made arrays and in a whole run."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from everlight_data.errors import DataError
+from everlight_experiments.continual.benchmark import STEPS_WITHIN, Trained
+from everlight_experiments.continual.metrics import MATRIX
+from everlight_experiments.continual.outcome import measured
+from everlight_experiments.continual.runner import Runner
+from everlight_experiments.continual.within_tasks import (
+    METRICS,
+    WITHIN,
+    accuracy_by_step,
+    plot_within_tasks,
+    scores_within,
+)
+from everlight_experiments.run_folder.many_runs import DIVERGED_AT
+
+
+def trained(diverged_at=(-1, -1)):
+    """Two tasks of one epoch: three evaluations and two."""
+    steps = np.array([[[5, 10, 12]], [[17, 20, 0]]])
+    within = np.zeros((2, 1, 3, 2), np.float32)
+    within[0, 0, :, 0] = 0.5, 0.75, 0.875
+    within[1, 0, :2] = [[0.25, 0.5], [0.5, 0.75]]
+    matrix = np.array([[1.0, 0.0], [0.75, 1.0]], np.float32)
+    arrays = {WITHIN: within, STEPS_WITHIN: steps, MATRIX: matrix}
+    arrays[DIVERGED_AT] = np.array(diverged_at)
+    return Trained(arrays, sequence=None, draw=None, method=None, tasks=2)
+
+
+def test_a_task_ends_with_the_evaluation_after_it_and_scores_are_those_of_their_definitions():
+    run = trained()
+    nan = [np.nan] * 2
+    np.testing.assert_array_equal(
+        accuracy_by_step(run), [[0.5, 0], [0.75, 0], [1, 0], [0.25, 0.5], nan, [0.75, 1]]
+    )
+    anytime = np.mean([0.5, 0.75, 1, (0.25 + 0.5) / 2, (0.75 + 1) / 2])
+    # The first task's lowest since its end is 0.25; it ends the second with 0.75.
+    expected = [anytime, 0.25, 0.5 * 1 + 0.5 * 0.25, 0.75 - 0.25]
+    np.testing.assert_allclose(scores_within(run), expected, rtol=1e-6)
+
+
+def test_joint_training_has_no_scores_and_a_diverged_run_is_nan():
+    joint = trained()
+    joint.arrays[STEPS_WITHIN][0], joint.arrays[WITHIN][0] = 0, np.nan
+    assert np.isnan(scores_within(joint)).all()
+    found = measured(METRICS, [trained(), trained((1, 0))])
+    assert found["accuracy by step"].shape == (2, 6, 2)
+    assert np.isnan(found["accuracy by step"][1]).all()
+    assert np.isnan(found["continual evaluation"][1]).all()
+
+
+def test_the_picture_leaves_out_what_seeds_do_not_share(tmp_path):
+    runs = accuracy_by_step(trained())[None].repeat(2, axis=0)
+    runs[1, 1] = np.nan
+    path = plot_within_tasks(tmp_path / "p.png", {"EWC": runs, "SI": runs}, "accuracy")
+    assert path.stat().st_size > 10_000
+
+
+def test_a_benchmark_that_evaluates_after_tasks_alone_refuses_it():
+    protocol = SimpleNamespace(evaluate_steps=5)
+    benchmark = SimpleNamespace(name="facts", metrics=(), protocol=lambda method: protocol)
+    with pytest.raises(DataError, match=r"^--evaluate-steps: facts is evaluated after tasks alone"):
+        Runner(None, benchmark, 0).protocol(None)
