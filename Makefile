@@ -28,7 +28,7 @@ demo: $(VENV)/ready      ## two cameras and continual learning, no data needed, 
 # here; `make test-all` runs the programs as users do. What one test compiled another finds on disk.
 TEST = JAX_COMPILATION_CACHE_DIR=$(CURDIR)/build/test-programs \
 	JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES=0 \
-	XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1 $$XLA_FLAGS" \
+	XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1 --xla_llvm_disable_expensive_passes=true $$XLA_FLAGS" \
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
 
 # jaxtyping's import hook checks every annotated call, which makes the tests a third slower: here

@@ -79,9 +79,28 @@ def test_validation_images_are_no_training_images_and_no_test_images():
     assert len(train) + len(valid) == 4 * len(images.train_labels)
 
 
+def test_shots_and_noise_are_in_the_training_samples_alone():
+    images = load_digits()
+    config = replace(DIGITS, shots=5, label_noise=0.25)
+    noisy = image_benchmarks("digits", config, ("class-incremental",), 0, Path("runs"))
+    benchmark = noisy["class-incremental"]
+    sequence = benchmark.sequence(METHODS["naive"], Draw("evaluation", 0, 0))
+    train, test = sequence.tasks.train, sequence.test
+    sizes = np.asarray(train.mask).sum(axis=1)
+    assert sizes[1:].tolist() == [10] * 4
+    assert sizes[0] > 200
+    index, labels = np.asarray(train.index)[train.mask], np.asarray(train.labels)[train.mask][:, 0]
+    wrong = np.mean(images.train_labels[index] != labels)
+    assert 0.15 < wrong < 0.35
+    tested = np.asarray(test.index)[test.mask] - len(images.train_labels)
+    np.testing.assert_array_equal(images.test_labels[tested], test.labels[test.mask][:, 0])
+    assert "5 images per class after the first" in benchmark.counts
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        ("--shots 5", "--stream rotated brings no new classes; leave out --shots"),
         ("--setting online", "--stream rotated is domain-incremental; leave out --setting"),
         ("--tasks 5 5", "--stream rotated has all classes in every task; give --tasks one number"),
         ("--metrics confusion", "--stream rotated has no --metrics beside accuracy"),

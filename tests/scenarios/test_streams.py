@@ -16,6 +16,7 @@ from everlight.scenarios.streams import (
     recurring,
     rotated,
     transformed,
+    with_shots,
 )
 
 TRAIN, TEST = np.arange(40) % 4, np.arange(12) % 4
@@ -157,6 +158,20 @@ def test_a_class_that_comes_again_has_a_few_other_samples():
         [0, 0, 3, 3],
     ]
     assert set(drawn[1][0][drawn[1][1] == 2]) != set(drawn[2][0][drawn[2][1] == 2])
+
+
+def test_a_sequence_may_keep_a_few_shots_after_its_first_task():
+    """The count per class is the number of shots; no other sample of the sequence changes."""
+    whole = recurring(TRAIN, TEST, [[0, 1], [2, 0], [3, 2]], 4)
+    found = with_shots(whole, 3, seed=1)
+    counts = [
+        np.bincount(rows(found.tasks.train, task)[1], minlength=4).tolist() for task in range(3)
+    ]
+    assert counts == [[5, 10, 0, 0], [3, 0, 3, 0], [0, 0, 3, 3]]
+    for task in range(3):
+        assert set(rows(found.tasks.train, task)[0]) <= set(rows(whole.tasks.train, task)[0])
+    np.testing.assert_array_equal(found.test_member, whole.test_member)
+    np.testing.assert_array_equal(with_shots(whole, 50).tasks.train.mask, whole.tasks.train.mask)
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.3, 1.0])

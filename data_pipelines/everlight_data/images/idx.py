@@ -4,10 +4,12 @@ A folder holds `train-images-idx3-ubyte`, `train-labels-idx1-ubyte` and the same
 as it is or with `.gz`. A file is a header of big-endian 32-bit numbers and the array's bytes.
 """
 
+import hashlib
 import math
 import os
 import struct
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +31,14 @@ FASHION_CLASSES = (
 )
 FILES = [name.format(part) for part in PARTS for name in (IMAGES_FILE, LABELS_FILE)]
 """Names of the four files, without .gz."""
+FASHION_SHA256 = {
+    "train-images-idx3-ubyte": "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+    "train-labels-idx1-ubyte": "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+    "t10k-images-idx3-ubyte": "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+    "t10k-labels-idx1-ubyte": "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+}
+"""SHA-256 of the unpacked files of Debian's package dataset-fashion-mnist. Compressed files are not
+compared, since their gzip headers differ from the published ones."""
 _BYTES_TYPE = 8
 """Code of unsigned bytes in the third byte of a header."""
 _WAY_OUT = "Download it again, or remove it."
@@ -39,11 +49,11 @@ def load_fashion_mnist() -> ImageSet:
 
     Raises:
       MissingDataError: `fashion_mnist` below EVERLIGHT_DATA is not there, or lacks a file.
-      DataError: as for `load_idx`.
+      DataError: as for `load_idx`, or a file is another one than the published.
     """
     source = "github.com/zalandoresearch/fashion-mnist, its four .gz files"
     folder = locate("fashion_mnist", source, "31 MB")
-    return load_idx(folder, "Fashion-MNIST", FASHION_CLASSES)
+    return load_idx(folder, "Fashion-MNIST", FASHION_CLASSES, FASHION_SHA256)
 
 
 def load_mnist() -> ImageSet:
@@ -63,7 +73,10 @@ def is_idx_folder(folder: Path) -> bool:
 
 
 def load_idx(
-    folder: Path, name: str | None = None, class_names: tuple[str, ...] | None = None
+    folder: Path,
+    name: str | None = None,
+    class_names: tuple[str, ...] | None = None,
+    sha256: Mapping[str, str] | None = None,
 ) -> ImageSet:
     """Load the four IDX files of a folder, in their order.
 
@@ -72,14 +85,16 @@ def load_idx(
       name: name of the set in reports; None is the folder's.
       class_names: names of the labels 0, 1 and so on; None names the training labels by their
         numbers, which may begin at 1 or have gaps.
+      sha256: hashes of the unpacked files by name; None compares nothing.
 
     Raises:
       MissingDataError: a file is missing.
       DataError: a file is damaged or too large, images are not square or vary in size, the numbers
-        of images and labels differ, or a label is out of range; the message names the file.
+        of images and labels differ, a label is out of range, or a hash differs; the message names
+        the file.
     """
-    train, train_labels, train_path = _read_part(folder, PARTS[0])
-    test, test_labels, test_path = _read_part(folder, PARTS[1])
+    train, train_labels, train_path = _read_part(folder, PARTS[0], sha256 or {})
+    test, test_labels, test_path = _read_part(folder, PARTS[1], sha256 or {})
     if train.shape[1:] != test.shape[1:]:
         sizes = " and ".join("{}x{}".format(*part.shape[1:]) for part in (train, test))
         raise DataError(f"{folder}: training and test images are of {sizes} pixels. {_WAY_OUT}")
@@ -95,13 +110,13 @@ def load_idx(
 
 
 def _read_part(
-    folder: Path, part: str
+    folder: Path, part: str, sha256: Mapping[str, str]
 ) -> tuple[UInt8[np.ndarray, "n h w"], UInt8[np.ndarray, "n"], Path]:
     """Return images and labels of a part, and the path of its labels."""
     images_path, labels_path = (
         _find(folder, name.format(part)) for name in (IMAGES_FILE, LABELS_FILE)
     )
-    images, labels = _read(images_path, 3), _read(labels_path, 1)
+    images, labels = _read(images_path, 3, sha256), _read(labels_path, 1, sha256)
     if len(images) != len(labels):
         raise DataError(
             f"{labels_path} has {len(labels):,} labels for {len(images):,} images. {_WAY_OUT}"
@@ -124,7 +139,7 @@ def _find(folder: Path, file: str) -> Path:
     )
 
 
-def _read(path: Path, dimensions: int) -> UInt8[np.ndarray, "*shape"]:
+def _read(path: Path, dimensions: int, sha256: Mapping[str, str]) -> UInt8[np.ndarray, "*shape"]:
     """Return the array of a file; nothing above what its header states is decompressed."""
     content = read_bytes(path, MAX_BYTES, _WAY_OUT)
     start = 4 + 4 * dimensions
@@ -141,6 +156,9 @@ def _read(path: Path, dimensions: int) -> UInt8[np.ndarray, "*shape"]:
         values = inflate(content, size + 1, gzip=True) if packed else content
         if len(values) != size:
             raise ValueError(f"{len(values):,} bytes, but {shape} needs {size:,}")
+        expected = sha256.get(path.name.removesuffix(".gz"))
+        if expected and hashlib.sha256(values).hexdigest() != expected:
+            raise ValueError("its SHA-256 is not that of the published file")
         return np.frombuffer(values, np.uint8, offset=start).reshape(shape)
 
 

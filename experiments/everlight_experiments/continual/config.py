@@ -75,6 +75,11 @@ class Config:
     """Difference between tasks: classes brings new classes in every task. The others have all
     classes in every task (domain-incremental): permuted has other orders of the pixels, rotated
     other angles from 0 up to 180 degrees, permuted-labels other labels of the same images."""
+    label_noise: Share = 0.0
+    """Fraction of the training and validation images whose label is another class, drawn uniformly;
+    test labels stay."""
+    shots: Count | None = None
+    """Training images per class in every task after the first (few-shot); None is all."""
     net: str = "cnn"
     """Network: mlp:256,256 (hidden units), cnn, cnn:16,32,64 (channels, then hidden units),
     small-cnn:32,64,512, resnet:5 (blocks per stage), resnet50, linear, or FILE.py:NAME, a function

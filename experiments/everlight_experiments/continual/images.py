@@ -25,7 +25,12 @@ from everlight.continual import (
 from everlight.continual.method import Demand, Method, Needs
 from everlight.metrics.accuracy_matrix import accuracy
 from everlight.models import Network, NetworkRequest, with_xavier
-from everlight.scenarios import class_incremental_by_seed, validation_fractions, without_validation
+from everlight.scenarios import (
+    class_incremental_by_seed,
+    validation_fractions,
+    with_shots,
+    without_validation,
+)
 from everlight.trees import checksums_of
 from everlight_data.errors import DataError
 from everlight_data.images.as_inputs import store_images
@@ -49,6 +54,7 @@ from everlight_experiments.continual.streams import (
     DOMAIN,
     domain_sequences,
     refuse_unfit,
+    with_noise,
     with_stream,
 )
 from everlight_experiments.report.cells import counted
@@ -90,6 +96,7 @@ def image_benchmarks(
       DataError: data that cannot be read, or parts that do not fit together.
     """
     images, note, features = _load(config, seed, runs)
+    images = with_noise(images, config)
     if features is not None:
         rate, chosen = config.features_learning_rate, config.features_chosen
         config = replace(config, learning_rate=rate, chosen=chosen)
@@ -214,7 +221,7 @@ def _bound(
         criterion=over_all_times if over_time else None,
         criterion_name=config.criterion if over_time else "",
         hyperparameters=config.grids,
-        counts=_counts(images, config, sequences(0, "evaluation")),
+        counts=_counts(images, config),
         images=images,
         # Settings differ in their data and protocol alone, unless predictions are kept.
         program=setting if predicts else "",
@@ -327,6 +334,8 @@ def sequences_of(images: ImageSet, config: Config) -> Callable[[int, Use], TaskS
                 "method's value, as in --hyperparameters EWC=100, or a fraction"
             )
         found = by_seed(seed, use == "validation")
+        if config.shots is not None:
+            found = with_shots(found, config.shots, seed)
         return found if _validates(config) else without_validation(found)
 
     return sequence
@@ -342,7 +351,8 @@ def _validates(config: Config) -> bool:
     return config.protocol.select == "best" or config.protocol.plateau_factor != 1
 
 
-def _counts(images: ImageSet, config: Config, sequence: TaskSequence) -> str:
+def _counts(images: ImageSet, config: Config) -> str:
+    sequence = sequences_of(images, replace(config, shots=None))(0, "evaluation")
     masks = np.asarray(sequence.tasks.train.mask)
     sizes = np.bincount(np.asarray(sequence.class_task))
     several = " or ".join(map(str, sorted(set(sizes.tolist()))))
@@ -353,6 +363,8 @@ def _counts(images: ImageSet, config: Config, sequence: TaskSequence) -> str:
             f"{len(masks)} tasks of all classes ({config.stream})",
             int(masks[0].sum()),
         )
+    if config.shots is not None:
+        divided += f", {counted(config.shots, 'image')} per class after the first"
     held_out = len(images.train_labels) - learned
     selects = "epochs and hyper-parameters" if _validates(config) else "hyper-parameters"
     return (

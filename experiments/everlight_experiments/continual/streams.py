@@ -9,6 +9,7 @@ import numpy as np
 from everlight.continual import Setup, TaskSequence
 from everlight.scenarios import (
     domain_incremental,
+    noisy_labels,
     permuted_labels,
     permuted_pixels,
     rotated,
@@ -38,8 +39,19 @@ def refuse_unfit(config: Config, settings: tuple[str, ...]) -> None:
         raise DataError(f"{stream} has all classes in every task; give --tasks one number")
     if config.features is not None and config.stream != "permuted-labels":
         raise DataError(f"{stream} changes images; leave out --features")
+    if config.shots is not None:
+        raise DataError(f"{stream} brings no new classes; leave out --shots")
     if config.metrics:
         raise DataError(f"{stream} has no --metrics beside accuracy; leave them out")
+
+
+def with_noise(images: ImageSet, config: Config) -> ImageSet:
+    """Return the images with the wrong training labels of `--label-noise`."""
+    if not config.label_noise:
+        return images
+    classes = len(images.class_names)
+    labels = noisy_labels(images.train_labels, classes, config.label_noise, STREAM_SEED)
+    return images._replace(train_labels=labels)
 
 
 def domain_sequences(images: ImageSet, config: Config) -> Callable[[int, Use], TaskSequence]:

@@ -42,6 +42,7 @@ from everlight.scenarios.streams import (
     recurring,
     rotated,
     transformed,
+    with_shots,
 )
 
 __all__ = [
@@ -82,5 +83,6 @@ __all__ = [
     "training_batches",
     "transformed",
     "validation_fractions",
+    "with_shots",
     "without_validation",
 ]

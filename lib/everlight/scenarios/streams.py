@@ -242,6 +242,29 @@ def few_shot(
 
 
 @checked
+def with_shots(
+    sequence: TaskSequence, shots: PositiveInt, seed: NonNegativeInt = 0
+) -> TaskSequence:
+    """Return a sequence with few training samples of each class after the first task.
+
+    A class with fewer samples keeps them. Validation and test samples stay.
+
+    Args:
+      sequence: sequence with one label per sample.
+      shots: training samples of each class of a later task.
+      seed: random seed of the draw.
+    """
+    rng, train = np.random.default_rng(seed), sequence.tasks.train
+    mask, labels = np.array(train.mask), np.asarray(train.labels[..., 0])
+    for kept, own in zip(mask[1:], labels[1:], strict=True):
+        for label in np.unique(own[kept]):
+            members = np.flatnonzero(kept & (own == label))
+            kept[rng.permutation(members)[shots:]] = False
+    train = train._replace(mask=jnp.asarray(mask))
+    return sequence._replace(tasks=sequence.tasks._replace(train=train))
+
+
+@checked
 def noisy_labels(
     labels: Int[np.ndarray, "n"],
     classes: PositiveInt,

@@ -1,6 +1,7 @@
 """IDX files: small ones written here, damaged ones, and the real Fashion-MNIST."""
 
 import gzip
+import hashlib
 
 import numpy as np
 import pytest
@@ -140,6 +141,13 @@ def test_a_missing_file_is_named(folder):
 def test_labels_of_a_named_set_are_those_of_its_names(folder):
     with pytest.raises(DataError, match=r"label 4 of image 4 is not one of the 4 classes, 0 to 3"):
         load_idx(folder, "four", ("a", "b", "c", "d"))
+
+
+def test_another_file_than_the_published_one_is_refused(folder):
+    digest = hashlib.sha256((folder / LABELS).read_bytes()).hexdigest()
+    assert len(load_idx(folder, sha256={LABELS: digest}).train_labels) > 0
+    with pytest.raises(DataError, match=rf"{LABELS} .*SHA-256 is not that of the published file"):
+        load_idx(folder, sha256={LABELS: "0" * 64})
 
 
 def test_fashion_mnist_is_whole():
