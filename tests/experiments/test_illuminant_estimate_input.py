@@ -14,11 +14,11 @@ from everlight.models.illuminant_interval import (
 )
 from everlight.models.out_of_distribution import OutOfDistributionScore
 from everlight.models.pair_model import Estimates
+from everlight_data.color.corrections import draw_correction
 from everlight_data.color.raw import read_raw
 from everlight_data.color.view_pairs import choose_homography, described_view
 from everlight_data.errors import DataError, MissingDataError
 from everlight_experiments.illuminant import estimate as estimate_module
-from everlight_experiments.illuminant.corrections import draw_correction
 from everlight_experiments.illuminant.estimate import EstimateSettings, estimate, estimate_pair
 from tests.dng_writer import write_dng
 from tests.experiments.estimate_pairs import (

@@ -23,13 +23,13 @@ from jaxtyping import Float
 from everlight.models.illuminant_interval import COVERAGE
 from everlight.models.pair_model import Estimate, Estimates, PairInputs, PairModel
 from everlight_data.color.chart_pairs import MAX_CONDITION
+from everlight_data.color.corrections import Format, write_correction, write_illuminants
 from everlight_data.color.pair_model_files import load_pair_model
 from everlight_data.color.raw import RawImage, read_raw
 from everlight_data.color.view_pairs import Thumbnails, align_thumbnails, choose_homography
 from everlight_data.errors import DataError
 from everlight_data.files import one_line
 from everlight_data.writing import make_folder
-from everlight_experiments.illuminant.corrections import Format, write_correction, write_lights
 
 PLAUSIBLE = 20
 """Bound of r/g and b/g and their inverses; no camera exceeds it under any illuminant."""
@@ -128,7 +128,7 @@ def estimate(settings: EstimateSettings) -> list[EstimateResult]:
         results.append(result)
         rows.append(_row(main, second, result))
     if rows:
-        write_lights(settings.output / "lights.csv", rows)
+        write_illuminants(settings.output / "lights.csv", rows)
         print(f"lights: {settings.output / 'lights.csv'}")
     if failures and len(pairs) == 1:
         raise failures[0]

@@ -1,4 +1,4 @@
-"""Files that `estimate` writes for a corrected photo: a picture, a linear TIFF and a DNG."""
+"""Files of a corrected raw photo: a picture, a linear TIFF and a DNG; a table of illuminants."""
 
 import csv
 import io
@@ -27,10 +27,19 @@ PICTURE_SIDE = 900
 def write_correction(
     main: RawImage, illuminant: Float[np.ndarray, "3"], formats: Sequence[Format], stem: Path
 ) -> list[Path]:
-    """Write the corrected photo, one file per format, and return the paths.
+    """Write a corrected photo, one file per format, and return the paths.
 
     The PNG shows a small version before and after. The TIFF has all pixels, linear, 65535 where the
     sensor saturates. The DNG has the sensor's numbers, and the illuminant as AsShotNeutral.
+
+    Args:
+      main: raw photo.
+      illuminant: (r, g, b) of the light in the camera's raw colors, of any scale.
+      formats: files to write.
+      stem: path of the files without their ending.
+
+    Raises:
+      DataError: a file cannot be written.
     """
     written = []
     for kind in formats:
@@ -52,8 +61,8 @@ def write_correction(
 _render = jax.jit(render_linear)
 
 
-def write_lights(path: Path, rows: Sequence[dict[str, str]]) -> None:
-    """Write a table of all estimates as csv."""
+def write_illuminants(path: Path, rows: Sequence[dict[str, str]]) -> None:
+    """Write rows with the same columns, at least one, as CSV."""
     text = io.StringIO()
     table = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     table.writeheader()
@@ -73,7 +82,12 @@ def space_of(photo: RawImage) -> str:
 
 
 def draw_correction(main: RawImage, illuminant: Float[np.ndarray, "3"]) -> Image.Image:
-    """Draw the main view with a gamma only beside its corrected version, with labels."""
+    """Draw a photo with a gamma only beside its corrected version, with labels.
+
+    Args:
+      main: raw photo.
+      illuminant: (r, g, b) of the light in the camera's raw colors, of any scale.
+    """
     shrink = math.ceil(max(main.image.shape) / PICTURE_SIDE)
     small = area_downsample(jnp.asarray(main.image), shrink).image
     neutral, matrix = jnp.asarray(illuminant, jnp.float32), camera_matrix(main)
