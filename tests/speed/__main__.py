@@ -13,7 +13,7 @@ import importlib.metadata
 
 import jax
 
-from tests.speed import arrays, color, replay, sequences
+from tests.speed import arrays, color, growth, replay, sequences
 from tests.speed.timing import HAS_TORCH, measure, measure_machine, table
 
 CASES = {
@@ -22,13 +22,14 @@ CASES = {
     "sequences": sequences.sequences,
     "many-runs": sequences.many_runs,
     "replay": replay.replay,
+    "growth": growth.growth,
     "iirc-metrics": arrays.iirc_metrics,
     "iirc-training": sequences.iirc_training,
     "iirc-race": sequences.iirc_race,
     "herding": arrays.herding,
     "fact-ranking": arrays.fact_ranking,
 }
-NAMED_ONLY = ("iirc-race", "replay")
+NAMED_ONLY = ("iirc-race", "replay", "growth")
 """Cases that take five minutes or more, and run only if they are named."""
 
 

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from tests.speed import arrays, color, timing
+from tests.speed import arrays, color, growth, timing
 from tests.speed.__main__ import CASES, main
 from tests.speed.timing import Case, Machine, Timed, table
 
@@ -62,6 +62,11 @@ def test_ranks_are_equal():
     everlight, other = contestants("fact-ranking")
     for ours, theirs in zip(everlight, other, strict=True):
         np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_program_does_not_grow_with_the_number_of_tasks():
+    few, many = (growth.compiled(tasks).as_text().count(" = ") for tasks in (3, 30))
+    assert abs(many - few) < 0.02 * few
 
 
 def test_parameters_are_the_papers():
