@@ -54,8 +54,7 @@ def host(values, dtype=int):
 
 
 def sequence():
-    labels = np.arange(24) % 4
-    return scenarios.class_incremental(labels[:16], labels[16:], [[0, 1], [2, 3]], 4, 0.25)
+    return scenarios.class_incremental(*LABELS.values(), [[0, 1], [2, 3]], 4, 0.25)
 
 
 def build(stored):
@@ -91,8 +90,8 @@ def parameters(net, *given):
 
 
 def sensor_independent():
-    given = floats(1, 64, 3), floats(1, 64)
-    return color.SensorIndependentModel(parameters(SensorIndependentNet(), *given))
+    given = SensorIndependentNet(), floats(1, 64, 3), floats(1, 64)
+    return color.SensorIndependentModel(parameters(*given))
 
 
 def cross_camera():

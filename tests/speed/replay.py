@@ -54,7 +54,7 @@ def replay(machine: Machine, small: bool) -> list[Case]:
 
             contestants["PyTorch"] = partial(torch_replay, images, labels, BUFFERS[0], count)
         floor = machine.floor(0, count * work)
-        cases.append(Case(f"{name}, seeds: {count}", contestants, floor, rounds=2))
+        cases.append(Case(f"{name}, seeds: {count}", contestants, floor, rounds=1))
     by_size = {
         f"everlight, buffer {size:,}": partial(train, images, labels, size, 1) for size in BUFFERS
     }
