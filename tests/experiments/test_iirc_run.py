@@ -165,7 +165,7 @@ def test_joint_training_has_a_score_at_the_end_alone(benchmark):
     predicted = np.packbits(np.ones((1, len(sequence.test.mask), 5), np.uint8), axis=-1)
     trained = Trained({"predicted": predicted}, sequence, draw, joint, tasks=2)
     for metric in benchmark.metrics:
-        assert np.shape(metric.compute(trained)) == metric.shape(trained.tasks), metric.name
+        assert np.shape(metric.compute(trained)) == metric.shape(trained), metric.name
     score = benchmark.metrics[0].compute(trained)
     assert np.isnan(score[0])
     # All five labels for every sample: of a and b two are right, of c and d one; (2/5)², (1/5)².
