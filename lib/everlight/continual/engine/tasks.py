@@ -72,7 +72,7 @@ def begin_state(run: Run) -> SequenceState:
 
     evaluation, within_tasks = no_rows(run.tasks), None
     if protocol.evaluate_steps is not None:
-        task = take_task(strategy, protocol, sequence, 0)
+        task = take_task(strategy, protocol, sequence, jnp.int32(0))
         samples = jax.eval_shape(strategy.epoch_data, memory, task).samples.mask.shape[0]
         axes = (run.tasks, protocol.most_epochs, most_evaluations(samples, protocol))
         within_tasks = StepEvaluations(no_rows(*axes), jnp.zeros(axes, jnp.int32))
