@@ -1,12 +1,13 @@
-"""Experience replay on images of Fashion-MNIST's size, and how its cost grows.
+"""Whole sequences on images of Fashion-MNIST's size beside PyTorch and Avalanche, and their growth.
 
 Five tasks of two classes, an MLP of two hidden layers, SGD, batches of 10 and 128 replayed samples:
-the protocol of `everlight paper rethinking-er`, on noise. The plain PyTorch loop stores and draws
-the same number of samples with one call per batch.
+the protocol of `everlight paper rethinking-er`, on noise. The plain PyTorch loops do the same work
+with one call per batch. Avalanche has its own strategies, which log and evaluate nothing here.
+Compilation is counted: every call compiles anew, as the first one of a process does.
 """
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -20,43 +21,54 @@ from everlight.continual import (
     Setup,
     StoredImages,
     Strategy,
+    der_plus_plus,
     drive_runs,
+    ewc,
     experience_replay,
     flax_setup,
+    naive,
     run_sequence,
     runs_mesh,
     softmax_objective,
 )
 from everlight.models import MLP
 from everlight.scenarios import class_incremental
-from tests.speed.timing import HAS_TORCH, Case, Machine
+from tests.speed.timing import HAS_AVALANCHE, HAS_TORCH, Case, Machine
 
 CLASSES, TASKS, PIXELS = 10, 5, 784
 HIDDEN, BATCH, REPLAYED, RATE = 256, 10, 128, 0.03
-BUFFERS = (200, 5_000, 20_000)
+METHODS = ("SGD", "ER", "EWC", "DER++")
+PENALTY, FISHER_SAMPLES, ALPHA, BETA = 10.0, 1_024, 0.1, 0.5
+"""Coefficient and samples of EWC, and coefficients of DER++."""
+BUFFER, BUFFERS = 200, (200, 5_000, 20_000)
 PROTOCOL = Protocol(epochs=1, batch_size=BATCH, select="last")
 
 
 def replay(machine: Machine, small: bool) -> list[Case]:
-    """Return one seed and ten seeds beside PyTorch, and one seed by buffer size."""
+    """Return every method with one seed and ER with ten beside PyTorch, and ER by buffer size."""
     per_class, seeds = (20, 2) if small else (6_000, 10)
     images, labels = noise(per_class)
     steps = CLASSES * per_class // BATCH
     # Three matrix products, forward and twice backward, of the samples of a step.
     products = PIXELS * HIDDEN + HIDDEN * HIDDEN + HIDDEN * CLASSES
     work = 3 * 2 * (BATCH + REPLAYED) * products * steps
-    name = f"ER, {steps:,} steps of {BATCH} + {REPLAYED} samples, buffer {BUFFERS[0]}"
     cases = []
-    for count in (1, seeds):
-        contestants = {"everlight": partial(train, images, labels, BUFFERS[0], count)}
+    for method, count in (*((name, 1) for name in METHODS), ("ER", seeds)):
+        contestants = {"everlight": partial(train, images, labels, method, BUFFER, count)}
         if HAS_TORCH:
-            from tests.speed.torch_replay import torch_replay
+            from tests.speed.torch_replay import torch_sequences
 
-            contestants["PyTorch"] = partial(torch_replay, images, labels, BUFFERS[0], count)
-        floor = machine.floor(0, count * work)
-        cases.append(Case(f"{name}, seeds: {count}", contestants, floor, rounds=1))
+            contestants["PyTorch"] = partial(torch_sequences, images, labels, method, BUFFER, count)
+        if HAS_AVALANCHE and count == 1:
+            from tests.speed.avalanche_replay import avalanche_sequence
+
+            contestants["Avalanche"] = partial(avalanche_sequence, images, labels, method, BUFFER)
+        floor = machine.floor(0, count * work) if method == "ER" else None
+        name = f"{method}, {steps:,} steps, buffer {BUFFER}, seeds: {count}"
+        cases.append(Case(name, contestants, floor, rounds=1, warm=False))
     by_size = {
-        f"everlight, buffer {size:,}": partial(train, images, labels, size, 1) for size in BUFFERS
+        f"everlight, buffer {size:,}": partial(train, images, labels, "ER", size, 1)
+        for size in BUFFERS
     }
     return [*cases, Case(f"ER, {steps:,} steps by buffer size", by_size, rounds=2)]
 
@@ -68,7 +80,9 @@ def noise(per_class: int) -> tuple[np.ndarray, np.ndarray]:
     return images, labels
 
 
-def train(images: np.ndarray, labels: np.ndarray, buffer_size: int, seeds: int) -> np.ndarray:
+def train(
+    images: np.ndarray, labels: np.ndarray, method: str, buffer_size: int, seeds: int
+) -> np.ndarray:
     """Train all seeds over all devices and return their losses, `[seeds, tasks, 1]`."""
     # A few of the training images stand for the test images, whose cost is small.
     tested = np.tile(np.arange(CLASSES), 10)
@@ -76,7 +90,7 @@ def train(images: np.ndarray, labels: np.ndarray, buffer_size: int, seeds: int) 
     sequence = class_incremental(labels, tested, order, CLASSES, 0.0, test_offset=0)
     own = jax.tree.map(lambda leaf: jnp.stack([leaf] * seeds), sequence)
     stored = StoredImages.of(images, jnp.float32(0), jnp.float32(1))
-    build = _build(buffer_size)
+    build = _build(method, buffer_size)
     if seeds == 1:
         run = Run(build, PROTOCOL, stored, sequence, jax.random.key(0))
         return np.asarray(_sequence(run).losses)[None]
@@ -92,15 +106,22 @@ def train(images: np.ndarray, labels: np.ndarray, buffer_size: int, seeds: int) 
 
 
 _sequence = jax.jit(run_sequence)
-_BUILDS: dict[int, Callable] = {}
 
 
-def _build(buffer_size: int) -> Callable[[StoredImages], tuple[Setup, Strategy]]:
-    """Return the same function for the same size, by which the compiled program is found."""
+@cache
+def _build(method: str, buffer_size: int) -> Callable[[StoredImages], tuple[Setup, Strategy]]:
+    """Return the same function for the same arguments, by which the compiled program is found."""
 
     def build(stored: StoredImages) -> tuple[Setup, Strategy]:
         net = MLP(CLASSES, (HIDDEN, HIDDEN))
         setup = flax_setup(net, stored, softmax_objective(), optax.sgd(RATE))
+        if method == "SGD":
+            return setup, naive(setup)
+        if method == "EWC":
+            return setup, ewc(setup, PENALTY, fisher_samples=FISHER_SAMPLES)
+        if method == "DER++":
+            strategy = der_plus_plus(setup, buffer_size, ALPHA, BETA, replay_batch_size=REPLAYED)
+            return setup, strategy
         return setup, experience_replay(setup, buffer_size, replay_batch_size=REPLAYED)
 
-    return _BUILDS.setdefault(buffer_size, build)
+    return build

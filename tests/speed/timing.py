@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 HAS_TORCH = find_spec("torch") is not None
+HAS_AVALANCHE = find_spec("avalanche") is not None
 
 
 class Case(NamedTuple):
@@ -22,6 +23,8 @@ class Case(NamedTuple):
     floor: float | None = None
     """Seconds that the work takes at least on this machine (`Machine.floor`)."""
     rounds: int = 5
+    warm: bool = True
+    """Whether programs are compiled before the first round; otherwise every round compiles."""
 
 
 class Timed(NamedTuple):
@@ -50,11 +53,14 @@ class Machine(NamedTuple):
 
 
 def measure(case: Case) -> Timed:
-    """Time every contestant in turn, after one call of each to compile."""
+    """Time every contestant in turn, for a warm case after one call of each."""
     before = os.getloadavg()[0]
-    for run in case.contestants.values():
-        jax.block_until_ready(run())
-    rounds = [[_seconds(run) for run in case.contestants.values()] for _ in range(case.rounds)]
+    rounds = []
+    for number in range(-1 if case.warm else 0, case.rounds):
+        if not case.warm:
+            jax.clear_caches()
+        seconds = [_seconds(run) for run in case.contestants.values()]
+        rounds += [seconds] if number >= 0 else []
     seconds = np.median(rounds, axis=0)
     ratios = np.median(np.asarray(rounds) / np.asarray(rounds)[:, :1], axis=0)
     return Timed(
