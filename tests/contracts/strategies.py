@@ -19,6 +19,7 @@ from everlight.continual.objectives.softmax import (
 from everlight.continual.strategies.agem import agem
 from everlight.continual.strategies.balanced_replay import balanced_replay
 from everlight.continual.strategies.bic import bic
+from everlight.continual.strategies.cls_er import cls_er
 from everlight.continual.strategies.cumulative import cumulative, joint, unlimited_replay
 from everlight.continual.strategies.cwr import cwr
 from everlight.continual.strategies.der_plus_plus import der_plus_plus
@@ -62,6 +63,7 @@ STRATEGIES = {
     "reservoir replay": lambda setup: experience_replay(setup, buffer_size=60),
     "der++": lambda setup: der_plus_plus(setup, buffer_size=60),
     "er-ace": lambda setup: er_ace(setup, buffer_size=60),
+    "cls-er": lambda setup: cls_er(setup, buffer_size=60, stable_decay=0.9, plastic_decay=0.9),
     "er tricks": lambda setup: er_tricks(setup, buffer_size=60, replay_batch_size=8),
     "hal": lambda setup: hal(setup, TASKS, buffer_size=60, anchor_steps=3),
     "gdumb": lambda setup: gdumb(setup, buffer_size=60, epochs=16, batch_size=8),

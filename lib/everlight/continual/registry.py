@@ -14,6 +14,7 @@ from everlight.continual.strategies import (
     agem,
     balanced_replay,
     bic,
+    cls_er,
     cumulative,
     cwr,
     der_plus_plus,
@@ -66,6 +67,17 @@ def _drawn_reservoir(needs: Needs) -> dict[str, Any]:
 def _tricks(needs: Needs) -> dict[str, Any]:
     given = _drawn_reservoir(needs)
     return {name: given[name] for name in ("buffer_size", "replay_batch_size")}
+
+
+def _averages(needs: Needs) -> dict[str, Any]:
+    """Return CLS-ER's arguments, with the authors' decays and probabilities on split MNIST."""
+    return {
+        **_drawn_reservoir(needs),
+        "regularization": needs.hyperparameter,
+        **dict.fromkeys(("plastic_decay", "stable_decay"), 0.99),
+        "plastic_rate": 1.0,
+        "stable_rate": 0.9,
+    }
 
 
 def _anchors(needs: Needs) -> dict[str, Any]:
@@ -172,6 +184,7 @@ _ROWS: dict[str, Method] = {
     ),
     "ER-infinite": Method(unlimited_replay, _no_more),
     "DER++": Method(der_plus_plus, _drawn_reservoir, demands=("class scores",)),
+    "CLS-ER": Method(cls_er, _averages, (0.1, 0.5, 2), demands=_COUNTING),
     "ER-ACE": Method(er_ace, _drawn_reservoir, demands=("class scores", "chosen classes")),
     "ER-tricks": Method(er_tricks, _tricks, demands=_COUNTING),
     "GDumb": Method(

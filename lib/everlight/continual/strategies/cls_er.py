@@ -1,0 +1,179 @@
+"""Complementary learning systems replay (CLS-ER; Arani, Sarfraz and Zonooz 2022, ICLR).
+
+Two moving averages of the network teach it on replayed samples x'. The plastic average follows
+often, the stable one seldom:
+
+    L = CE(batch ∪ x') + λ mean over x' and outputs of (f(x'; θ) − z)²
+    z = f(x'; θ_S) where softmax(f(x'; θ_S))_y' > softmax(f(x'; θ_P))_y', else f(x'; θ_P)
+    θ_P ← α θ_P + (1 − α) θ  with probability r_P after each step,   α = min(1 − 1 / (t + 1), α_P)
+
+and likewise θ_S with r_S < r_P and α_S, t being the number of steps so far. Test samples are
+classified by θ_S. The memory is a reservoir as in `experience_replay`.
+
+The authors' code sets, with 200 samples, λ = 2, α_P = α_S = 0.99, r_P = 1 and r_S = 0.9 on split
+MNIST, and λ = 0.15, α_P = α_S = 0.999, r_P = 0.3 and r_S = 0.1 on split CIFAR-10.
+
+Equal to the official code (NeurAI-Lab/CLS-ER, `clser.py`) at the gradient of a step and at both
+averages, with `loss_over="all"`; differs by default, where the cross-entropy runs over the seen
+classes. That code reports the accuracy of all three networks; the paper and `predict` take θ_S.
+"""
+
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+
+from everlight.checks import PositiveInt, UnitInterval, checked
+from everlight.continual.base import (
+    Batch,
+    Coefficient,
+    Learner,
+    Samples,
+    Setup,
+    StepInfo,
+    Strategy,
+    Task,
+)
+from everlight.continual.strategies.balanced_replay import (
+    joined,
+    replayed_outputs,
+    with_all_seen,
+)
+from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
+from everlight.continual.strategies.memory import empty_buffer
+from everlight.continual.strategies.naive import batch_loss, weighted_mean
+
+
+class Average(NamedTuple):
+    """Moving average of a network's parameters, and its own batch statistics."""
+
+    params: PyTree
+    batch_stats: PyTree
+
+
+class TwoAverages(NamedTuple):
+    """Memory of CLS-ER; `samples` and `arrived` are those of `Reservoir`."""
+
+    samples: Samples
+    arrived: Int[Array, ""]
+    steps: Int[Array, ""]
+    """Number of steps so far."""
+    plastic: Average
+    stable: Average
+
+
+@checked
+def cls_er(
+    setup: Setup,
+    buffer_size: PositiveInt = 200,
+    regularization: Coefficient = 0.1,
+    plastic_decay: UnitInterval = 0.999,
+    plastic_rate: UnitInterval = 0.9,
+    stable_decay: UnitInterval = 0.999,
+    stable_rate: UnitInterval = 0.7,
+    labels: PositiveInt = 1,
+    replay_batch_size: PositiveInt | None = None,
+    loss_over: Literal["seen", "all"] = "seen",
+) -> Strategy:
+    """Return replay taught by two averages (CLS-ER), whose memory is `TwoAverages`.
+
+    Args:
+      setup: network, objective, optimizer and data access.
+      buffer_size: number of stored samples.
+      regularization: coefficient λ of the squared distance of logits.
+      plastic_decay: largest decay α_P of the plastic average.
+      plastic_rate: probability r_P that the plastic average moves after a step.
+      stable_decay: largest decay α_S of the stable average.
+      stable_rate: probability r_S that the stable average moves after a step.
+      labels: labels per sample in the sequence; the first one chooses the teacher.
+      replay_batch_size: samples drawn per step, at most the stored ones; None is the size of the
+        incoming batch.
+      loss_over: classes of the cross-entropy: the seen ones, or all outputs of the head, as in the
+        authors' code.
+    """
+    replay = experience_replay(setup, buffer_size, labels, replay_batch_size)
+
+    def init(key: PRNGKeyArray, learner: Learner) -> TwoAverages:
+        start = Average(learner.params, learner.batch_stats)
+        return TwoAverages(
+            empty_buffer(buffer_size, labels), jnp.int32(0), jnp.int32(0), start, start
+        )
+
+    def grads(
+        memory: TwoAverages, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
+    ) -> tuple[PyTree, StepInfo]:
+        learner = learner if loss_over == "seen" else with_all_seen(learner)
+        replayed = batch.replay
+        key_stable, key_plastic, key_kept, key_joint = jax.random.split(key, 4)
+
+        def taught(average: Average, key: PRNGKeyArray) -> tuple[Float[Array, "b c"], PyTree]:
+            own = learner._replace(batch_stats=average.batch_stats)
+            outputs, stats = replayed_outputs(setup, average.params, own, replayed, key)
+            return outputs.logits, stats
+
+        stable, stable_stats = taught(memory.stable, key_stable)
+        plastic, plastic_stats = taught(memory.plastic, key_plastic)
+        target = surer_logits(stable, plastic, replayed.labels[:, 0])
+
+        def loss(params: PyTree) -> tuple[Float[Array, ""], tuple]:
+            now, stats = replayed_outputs(setup, params, learner, replayed, key_kept)
+            away = weighted_mean(jnp.mean((now.logits - target) ** 2, axis=1), replayed.weight)
+            after = learner._replace(batch_stats=stats)
+            own, (_, stats) = batch_loss(setup, params, after, joined(batch, replayed), key_joint)
+            return own + regularization * away, (own, stats)
+
+        gradient, (own, stats) = jax.grad(loss, has_aux=True)(learner.params)
+        return gradient, StepInfo(gradient, stats, own, (plastic_stats, stable_stats))
+
+    def after_step(
+        memory: TwoAverages, learner: Learner, info: StepInfo, key: PRNGKeyArray
+    ) -> tuple[TwoAverages, Learner]:
+        key_store, key_plastic, key_stable = jax.random.split(key, 3)
+        held = Reservoir(memory.samples, memory.arrived)
+        held, learner = replay.after_step(held, learner, info, key_store)
+        steps = memory.steps + 1
+        plastic_stats, stable_stats = info.aux
+
+        def moved(
+            average: Average, stats: PyTree, decay: float, rate: float, key: PRNGKeyArray
+        ) -> Average:
+            decay = jnp.minimum(1 - 1 / (steps + 1), decay)
+            share = jnp.where(jax.random.uniform(key) < rate, 1 - decay, 0.0)
+            params = jax.tree.map(
+                lambda old, new: old + share.astype(old.dtype) * (new - old),
+                average.params,
+                learner.params,
+            )
+            return Average(params, stats)
+
+        plastic = moved(memory.plastic, plastic_stats, plastic_decay, plastic_rate, key_plastic)
+        stable = moved(memory.stable, stable_stats, stable_decay, stable_rate, key_stable)
+        return TwoAverages(*held, steps, plastic, stable), learner
+
+    def predict(
+        memory: TwoAverages, learner: Learner, inputs: Float[Array, "b *shape"]
+    ) -> Float[Array, "b c"]:
+        outputs, _ = setup.apply(*memory.stable, inputs, False, None)
+        return setup.objective.scores(outputs)
+
+    return replay._replace(
+        init=init, grads=grads, after_step=after_step, predict=predict, parameter_copies=2
+    )
+
+
+def surer_logits(
+    stable: Float[Array, "b c"], plastic: Float[Array, "b c"], labels: Int[Array, "b"]
+) -> Float[Array, "b c"]:
+    """Return each sample's logits of the average that gives its label the higher probability.
+
+    Equal probabilities take the plastic average's.
+
+    Args:
+      stable: logits of the stable average.
+      plastic: logits of the plastic average.
+      labels: label of each sample.
+    """
+    rows = jnp.arange(labels.shape[0])
+    sure = jax.nn.softmax(stable)[rows, labels] > jax.nn.softmax(plastic)[rows, labels]
+    return jnp.where(sure[:, None], stable, plastic)
