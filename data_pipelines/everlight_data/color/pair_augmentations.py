@@ -5,13 +5,14 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Int, PRNGKeyArray
+from jaxtyping import Float, Int, PRNGKeyArray
 
 from everlight.color.chromaticity import to_chromaticity
 from everlight.color.mixing import mix_neighbors
 from everlight.color.moments import reilluminate_moments
 from everlight.color.reillumination import augment_transforms, von_kries
 from everlight.color.transforms import scale_free
+from everlight.models.pair_model import View
 from everlight_data.color.camera_pairs import (
     MOMENTS,
     TRANSFORM,
@@ -23,7 +24,11 @@ from everlight_data.color.camera_pairs import (
     transform_and_moments,
     transform_and_white_balance,
 )
-from everlight_data.color.quasi_real import QuasiReal, reilluminate_training
+from everlight_data.color.quasi_real import (
+    QuasiReal,
+    reilluminate_training,
+    relight_by_charts,
+)
 
 COPIES = 99
 """Re-illuminations of each pair, the paper's number."""
@@ -43,6 +48,19 @@ def chart_augmentations(quasi: QuasiReal) -> dict[str, Augment]:
         "none": lambda data, train, _: repeat_samples(data, train, 1 + _copies(train)),
         "re-illuminated": partial(_relit_by_charts, quasi),
     }
+
+
+def resampled(augment: Augment, count: int) -> Augment:
+    """Return an augmentation with `count` samples, drawn or repeated, whatever the fold's size."""
+
+    def augmented(data: CameraPairs, train: Int[np.ndarray, "k"], key: PRNGKeyArray) -> Samples:
+        samples = augment(data, train, key)
+        drawn = np.random.default_rng(len(train)).permutation(len(samples.targets))
+        rows = np.resize(drawn, count)
+        inputs = {name: np.asarray(values)[rows] for name, values in samples.inputs.items()}
+        return Samples(inputs, np.asarray(samples.targets)[rows])
+
+    return augmented
 
 
 def _copies(train: Int[np.ndarray, "k"]) -> int:
@@ -66,6 +84,22 @@ def _relit_by_charts(
         transform_and_moments(flat_transforms(augmented.transforms), moments),
         to_chromaticity(jnp.asarray(truth[data.view])),
     )
+
+
+def relit_inputs(
+    quasi: QuasiReal, moments: Float[np.ndarray, "n 9"], view: View
+) -> dict[str, Float[np.ndarray, "n n f"]]:
+    """Return inputs by name of every pair under every pair's illuminant.
+
+    Args:
+      quasi: transforms and charts.
+      moments: nine colour moments of the images of `view`.
+      view: camera whose moments are inputs.
+    """
+    relit = relight_by_charts(quasi, np.arange(len(quasi.names)))
+    relight_all = jax.vmap(jax.vmap(reilluminate_moments, (None, 0)))
+    relit_moments = relight_all(jnp.asarray(moments), getattr(relit, view))
+    return transform_and_moments(flat_transforms(relit.transforms), np.asarray(relit_moments))
 
 
 def _relit_by_von_kries(

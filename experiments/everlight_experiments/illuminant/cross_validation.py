@@ -25,8 +25,12 @@ from everlight.models.illuminant_batches import (
 from everlight.models.illuminant_interval import (
     ensemble_chromaticity,
 )
-from everlight.models.illuminant_training import TrainingSettings, chromaticity_loss
-from everlight.trees import stacked
+from everlight.models.illuminant_training import (
+    IlluminantModel,
+    TrainingSettings,
+    chromaticity_loss,
+)
+from everlight.trees import rows_of, stacked
 from everlight_data.checkpoints import Checkpoints
 from everlight_data.color.camera_pairs import TRANSFORM, Augment, CameraPairs, Samples, problem_of
 from everlight_experiments.illuminant.comparison import Comparison
@@ -79,6 +83,17 @@ class CrossValidation(NamedTuple):
             name: np.asarray(from_chromaticity(jnp.asarray(estimate)))
             for name, estimate in self.estimates.items()
         }
+
+    def members(self, given: str, depth: int | None) -> IlluminantModel | LinearRegression:
+        """Return a network's or regression's trainings of every fold and seed.
+
+        Those of a fold have the augmentation that its validation pairs select.
+        """
+        trained = self.regressions[given] if depth is None else self.networks[given].models[depth]
+        losses = np.stack(list(self.validation[method_name(given, depth)].values()))
+        folds, seeds = losses.shape[1], len(jax.tree.leaves(trained)[0]) // losses.size
+        firsts = (folds * index_of_lowest(losses) + np.arange(folds)) * seeds
+        return rows_of(trained, (firsts[:, None] + np.arange(seeds)).ravel())
 
 
 def cross_validate(
@@ -143,7 +158,7 @@ def train_folds(
         truth = jnp.stack([each.valid_targets for each in problems])
         losses = jax.vmap(chromaticity_loss)(valid, truth)
         outcome.regressions[given] = regressions
-        by_method = {regression_name(given): (estimate(regressions, tests), losses)}
+        by_method = {method_name(given, None): (estimate(regressions, tests), losses)}
         folder = checkpoints.folder / given.replace(" ", "-")
         by_rate = {
             rate: train_networks(
@@ -158,11 +173,11 @@ def train_folds(
         outcome.networks[given], chosen_rates = best_of_rates(by_rate, len(seeds))
         for depth, of_groups in chosen_rates.items():
             named = zip(makers, of_groups.reshape(shape[:2]), strict=True)
-            outcome.rates[network_name(given, depth)] = dict(named)
+            outcome.rates[method_name(given, depth)] = dict(named)
         for depth, models in outcome.networks[given].models.items():
             # Unlike nanmin, this is silent where a network never had a finite loss.
             losses = np.fmin.reduce(outcome.networks[given].losses[depth].valid, axis=0)
-            by_method[network_name(given, depth)] = predict_batch(depth, models, tests), losses
+            by_method[method_name(given, depth)] = predict_batch(depth, models, tests), losses
         for method, (every, losses) in by_method.items():
             runs = np.asarray(every).reshape(*shape, -1, 2).swapaxes(1, 2)
             per_fold = np.asarray(losses).reshape(shape).mean(axis=2)
@@ -192,26 +207,11 @@ def split_samples(
     return augment(data, train, key), data.samples(valid)
 
 
-def chosen_rows(losses: Float[np.ndarray, "augmentations folds"], count: int) -> np.ndarray:
-    """Return the rows of the chosen augmentation's trainings of every fold and seed.
-
-    Args:
-      losses: validation losses of one method.
-      count: number of all trainings.
-    """
-    folds, seeds = losses.shape[1], count // losses.size
-    best = index_of_lowest(losses)
-    return (((folds * best + np.arange(folds)) * seeds)[:, None] + np.arange(seeds)).ravel()
-
-
-def network_name(given: str, depth: int) -> str:
-    """Return a network's name in tables."""
-    return f"Net, {PARAMETERS[depth]} parameters" if given == TRANSFORM else f"Net on {given}"
-
-
-def regression_name(given: str) -> str:
-    """Return a regression's name in tables."""
-    return "Linear regression" if given == TRANSFORM else f"Linear regression on {given}"
+def method_name(given: str, depth: int | None) -> str:
+    """Return the name in tables of a network of `depth` hidden layers, or else of a regression."""
+    if given == TRANSFORM:
+        return "Linear regression" if depth is None else f"Net, {PARAMETERS[depth]} parameters"
+    return f"Linear regression on {given}" if depth is None else f"Net on {given}"
 
 
 def compare_rules(

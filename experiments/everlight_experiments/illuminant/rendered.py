@@ -45,7 +45,6 @@ from everlight_experiments.illuminant.comparison import (
 from everlight_experiments.illuminant.config import RENDERED_NETWORKS, RESTARTS, Plan
 from everlight_experiments.illuminant.ensembles import (
     ENSEMBLE,
-    coverage_table,
     measure_coverage,
     train_models,
 )
@@ -186,8 +185,7 @@ def run_rendered(
         NOTES,
     )
     sections.insert(1, _gain_section(variants))
-    table = coverage_table(coverage)
-    sections.insert(2, Section("Intervals of the command estimate", (), [table]))
+    sections.insert(2, Section("Intervals of the command estimate", (), [coverage]))
     if pair_map is not None:
         sections.append(map_section(folder.path, pair_map, library.camera_names))
     return facts, first, sections

@@ -17,7 +17,7 @@ from everlight.color.chromaticity import from_chromaticity
 from everlight.color.estimators import ESTIMATORS
 from everlight_data.color.rendered_pairs import Input, RenderedPair
 from everlight_data.color.rendered_views import in_pieces
-from everlight_experiments.illuminant.cross_validation import regression_name
+from everlight_experiments.illuminant.cross_validation import method_name
 
 
 def _estimates(
@@ -52,7 +52,7 @@ def compare_methods(pair: RenderedPair, test: RenderedPair) -> dict[str, Float[n
         gamut = fit_gamut(seen, pair.main.illuminants[sample], order=order)
         estimates[name] = _estimates(_gamut_estimate, images, gamut)
     regressed = regress(pair, test)
-    estimates |= {regression_name(given): each for given, each in regressed.items()}
+    estimates |= {method_name(given, None): each for given, each in regressed.items()}
     estimates["Chromagenic"] = _chromagenic(pair, test, rows)
     return {name: np.asarray(value) for name, value in estimates.items()}
 

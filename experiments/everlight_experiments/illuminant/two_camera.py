@@ -155,8 +155,7 @@ def _quasi_real(folder: RunFolder, plan: Plan, seeds: Sequence[int]) -> Compared
     """Compare all methods on the release's quasi-real pairs."""
     quasi, images = official_pairs(MAIN, SECOND, seeds[0])
     single = cross_validate_methods(images)
-    moments = {"main": moments_of(images)}
-    pairs = quasi_real_pairs(quasi, moments, (MAIN, SECOND), images.note)
+    pairs = quasi_real_pairs(quasi, moments_of(images), (MAIN, SECOND), images.note)
     augmentations = chart_augmentations(quasi)
     comparisons, _ = compare_rules(
         folder, pairs, augmentations, seeds, plan.training, single, quasi_real_rows()

@@ -13,7 +13,7 @@ position are an estimate, and networks predict the ratio of the truth to it. T a
 transforms as plain inputs were worse on validation cameras and scenes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -37,20 +37,15 @@ from everlight_data.color.camera_descriptions import (
     see_scenes,
     unseen_tasks,
 )
-from everlight_data.color.radiometric import Split
 from everlight_data.color.rendered_pairs import SPLITS
 from everlight_data.color.rendered_views import patch_thumbnails
-from everlight_data.color.spectra import measured_library, sensitivity_distances
+from everlight_data.color.spectra import measured_library
 from everlight_experiments.illuminant import CITATION
-from everlight_experiments.illuminant.comparison import (
-    Comparison,
-    Units,
-    record_errors,
-)
+from everlight_experiments.illuminant.comparison import Comparison, Units, record_errors
 from everlight_experiments.illuminant.config import OWN_NETWORKS, UNSEEN_NETWORKS, Plan
 from everlight_experiments.illuminant.networks import train_networks
 from everlight_experiments.illuminant.report import compared_sections
-from everlight_experiments.report.writer import Column, FirstScreen, Section, Table
+from everlight_experiments.report.writer import FirstScreen, Section
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import in_words
 
@@ -67,11 +62,7 @@ def run_unseen(
 ) -> tuple[list[tuple[str, str]], FirstScreen, list[Section]]:
     """Train and compare; return the report's facts, summary and body.
 
-    Args:
-      folder: the run's folder.
-      plan: preset.
-      seed: random seed of cameras, scenes and trainings.
-      camera_pairs: number of disjoint pairs that are left out in turn.
+    `camera_pairs` disjoint pairs are left out in turn.
     """
     library = measured_library()
     folds = draw_camera_folds(len(library.camera_names), camera_pairs, seed)
@@ -139,9 +130,6 @@ def run_unseen(
         headline=HEADLINE,
         baselines=(OWN,),
     )
-    distances = sensitivity_distances(library)
-    apart = [distances[role] for role in roles]
-    sections[0].items.append(_pairs_table(names, apart, comparisons))
     return facts, first, sections
 
 
@@ -157,12 +145,13 @@ def _train(
 
     Networks with known illuminants predict relative to the interpolated illuminant.
     """
+    relative = "known lights" in given
 
     def joined(inputs: Inputs) -> Float[np.ndarray, "n f"]:
         return np.hstack([inputs[name] for name in given])
 
-    def reference(inputs: Inputs) -> Float[np.ndarray, "n 2"] | float:
-        return inputs["interpolated"] if "known lights" in given else 1.0
+    def reference(inputs: Inputs) -> Float[np.ndarray, "#n #2"]:
+        return inputs["interpolated"] if relative else np.ones((1, 1), np.float32)
 
     problems = []
     for task in tasks:
@@ -175,11 +164,8 @@ def _train(
     trained = train_networks(problems, (DEPTH,), optimizer, seed, Checkpoints(folder), WIDTH)
     features = np.stack([np.concatenate([joined(test) for test in task.tests]) for task in tasks])
     ratios = predict_batch(DEPTH, trained.models[DEPTH], jnp.asarray(features), WIDTH)
-    ratios = np.asarray(ratios).reshape(len(tasks), len(tasks[0].tests), -1, 2)
-    if "known lights" in given:
-        ratios = ratios * np.stack([[reference(test) for test in task.tests] for task in tasks])
-    illuminants = np.asarray(from_chromaticity(jnp.asarray(ratios)))
-    return illuminants.reshape(-1, *illuminants.shape[2:])
+    references = np.stack([reference(test) for task in tasks for test in task.tests])
+    return np.asarray(from_chromaticity(ratios.reshape(len(references), -1, 2) * references))
 
 
 def _without_learning(
@@ -195,26 +181,3 @@ def _without_learning(
     }
     between = jnp.asarray(np.stack([test["interpolated"] for test in tests]))
     return estimates | {INTERPOLATED: np.asarray(from_chromaticity(between))[:, None]}
-
-
-def _pairs_table(
-    pairs: Sequence[tuple[str, ...]],
-    distances: Sequence[float],
-    comparisons: Mapping[Split, Comparison],
-) -> Table:
-    errors = {split: each.errors() for split, each in comparisons.items()}
-    columns = [Column("Main"), Column("Second"), Column("Distance")]
-    for split in errors:
-        columns += [Column(name, SPLITS[split]) for name in CURVES]
-    rows = []
-    for index, names in enumerate(pairs):
-        row = [*names, f"{distances[index]:.3f}"]
-        for by_method in errors.values():
-            row += [f"{np.nanmean(by_method[name][index]):.2f}" for name in CURVES]
-        rows.append(row)
-    return Table(
-        "Mean angular error in degrees per pair. Distance: residual of the second camera's "
-        "sensitivities from the best 3x3 transform of the main camera's, as a share of the norm.",
-        columns,
-        rows,
-    )
