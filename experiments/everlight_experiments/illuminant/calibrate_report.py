@@ -62,7 +62,7 @@ def calibration_sections(
     }
     apart = sensor_differences(results.quasi)
     coverage = coverage_table(
-        {"left-out folds": {view: [each.coverage()] for view, each in results.choices.items()}},
+        {"kept estimators": {view: [each.coverage()] for view, each in results.choices.items()}},
         "on each fold after selection and calibration on the others. Intervals of the main camera "
         f"are uninformative from {results.model.main.uninformative:.1f} degrees on, of the second "
         f"from {results.model.second.uninformative:.1f}.",

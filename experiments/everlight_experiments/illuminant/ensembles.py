@@ -58,11 +58,10 @@ def train_models(
             truth = pair.targets(valid, view)[kept]
             views[view] = calibrated_view("T", DEPTH, members, predicted, truth, distances)
         trained_on = f"noisy radiometric set of {note}"
-        models.append(
-            PairModel(
-                **views, prior=pair.prior, fit="probable", cameras=cameras, trained_on=trained_on
-            )
+        model = PairModel(
+            views["main"], views["second"], pair.prior, "probable", cameras, trained_on
         )
+        models.append(model)
     return models
 
 
@@ -110,7 +109,7 @@ def coverage_table(
             row.append(f"{degrees.mean():.1f}" if finite else "too few pairs for an interval")
             row.append(f"{wide.mean():.1%}")
         rows.append(row)
-    columns = [Column("")]
+    columns = [Column("Tested")]
     for view in next(iter(found.values())):
         names = ("Coverage", "Minimum", "Degrees", "Uninformative")
         columns += [Column(name, f"{view} illuminant") for name in names]

@@ -161,8 +161,8 @@ def save_ensembles(folder: RunFolder, outcome: CrossValidation, data: CameraPair
         members = outcome.members(TRANSFORM, depth)
         known = jnp.asarray(held_out), jnp.asarray(truth)
         view = calibrated_view(TRANSFORM, depth, members, *known, distances)
-        note = f"{data.note}; held-out selection"
-        model = PairModel(view, None, None, "sum", data.cameras, note)
+        trained_on = f"{data.note}; held-out selection"
+        model = PairModel(view, None, None, "sum", data.cameras, trained_on)
         save_pair_model(folder.path / "models" / f"S20-{PARAMETERS[depth]}", model)
         coverage[name] = {"main": [cross_coverage([held_out] * FOLDS, truth, folds)]}
     return coverage_table(

@@ -20,9 +20,11 @@ from everlight_data.color.rendered_views import in_pieces
 from everlight_experiments.illuminant.cross_validation import method_name
 
 
-def _estimates(
+def estimate_rendered(
     estimator: Callable, images: Float[Array, "n h w 3"], *fitted: Any
 ) -> Float[Array, "n 3"]:
+    """Return an estimator's illuminants of rendered images, in which no pixel is masked."""
+
     def of_rows(rows: slice) -> Float[Array, "k 3"]:
         piece = images[rows]
         return estimate_images(estimator, piece, jnp.ones(piece.shape[:3]), *fitted)
@@ -43,14 +45,14 @@ def compare_methods(pair: RenderedPair, test: RenderedPair) -> dict[str, Float[n
     """
     train, rows = pair.scenes.train, test.scenes.test
     images = test.main.images(rows)
-    estimates = {name: _estimates(method, images) for name, method in ESTIMATORS.items()}
+    estimates = {name: estimate_rendered(method, images) for name, method in ESTIMATORS.items()}
     # The corners of the gamut's hull are found among 26,000 colours of a tenth of the scenes.
     sample = slice(train.start, train.stop, 10)
     examples = pair.main.images(sample)
     for order, name in enumerate(("Gamut Pixel", "Gamut Edge")):
         seen = ObservedImage(examples, jnp.ones(examples.shape[:3]))
         gamut = fit_gamut(seen, pair.main.illuminants[sample], order=order)
-        estimates[name] = _estimates(_gamut_estimate, images, gamut)
+        estimates[name] = estimate_rendered(_gamut_estimate, images, gamut)
     regressed = regress(pair, test)
     estimates |= {method_name(given, None): each for given, each in regressed.items()}
     estimates["Chromagenic"] = _chromagenic(pair, test, rows)

@@ -123,21 +123,14 @@ def choose(
     """
     couples = list(itertools.combinations(range(len(data.folds)), 2))
     without_two = np.stack([np.concatenate(data.folds[[*couple]]) for couple in couples])
-    outer, inner = (
-        cross_validate(
-            data._replace(folds=folds),
-            augmentations,
-            "held-out",
-            own_seeds,
-            training,
-            Checkpoints(folder / name),
-            {TRANSFORM: (DEPTH,)},
-        )
-        for name, folds, own_seeds in (
-            ("without-one", data.folds, seeds),
-            ("without-two", without_two, seeds[:1]),
-        )
-    )
+
+    def validate(name: str, folds: np.ndarray, seeds: Sequence[int]) -> CrossValidation:
+        checkpoints, depths = Checkpoints(folder / name), {TRANSFORM: (DEPTH,)}
+        own = data._replace(folds=folds)
+        return cross_validate(own, augmentations, "held-out", seeds, training, checkpoints, depths)
+
+    outer = validate("without-one", data.folds, seeds)
+    inner = validate("without-two", without_two, seeds[:1])
     # Errors in each tested fold, summed over its pairs, of trainings without it and another fold.
     sums = np.zeros((len(CANDIDATES), len(data.folds), len(data.folds)))
     for own, candidate in zip(sums, CANDIDATES, strict=True):

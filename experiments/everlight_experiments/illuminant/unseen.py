@@ -13,14 +13,13 @@ position are an estimate, and networks predict the ratio of the truth to it. T a
 transforms as plain inputs were worse on validation cameras and scenes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from everlight.color.baselines.fold_methods import estimate_images
 from everlight.color.chromaticity import from_chromaticity
 from everlight.color.estimators import ESTIMATORS
 from everlight.models.illuminant_batches import predict_batch
@@ -44,6 +43,7 @@ from everlight_experiments.illuminant import CITATION
 from everlight_experiments.illuminant.comparison import Comparison, Units, record_errors
 from everlight_experiments.illuminant.config import OWN_NETWORKS, UNSEEN_NETWORKS, Plan
 from everlight_experiments.illuminant.networks import train_networks
+from everlight_experiments.illuminant.rendered_methods import estimate_rendered
 from everlight_experiments.illuminant.report import compared_sections
 from everlight_experiments.report.writer import FirstScreen, Section
 from everlight_experiments.run_folder.folder import RunFolder
@@ -69,7 +69,9 @@ def run_unseen(
     roles = [role for fold in folds for role in fold.roles()]
     worlds = {split: see_scenes(library, plan.scenes, split, seed) for split in SPLITS}
     others, own = unseen_tasks(library, folds, worlds, seed)
-    learned = {
+    between = jnp.asarray(np.stack([task.tests[0]["interpolated"] for task in own]))
+    estimates = {INTERPOLATED: np.asarray(from_chromaticity(between))}
+    estimates |= {
         name: _train(name, given, tasks, plan.training, seed, folder.checkpoints)
         for networks, tasks in ((UNSEEN_NETWORKS, others), (OWN_NETWORKS, own))
         for name, given in networks.items()
@@ -77,18 +79,8 @@ def run_unseen(
     comparisons = {}
     for number, (split, world) in enumerate(worlds.items()):
         rows = slice(number * len(roles), (number + 1) * len(roles))
-        estimates = _without_learning(world, roles, [task.tests[0] for task in own[rows]])
-        estimates |= {name: each[rows, None] for name, each in learned.items()}
-        test = world.scenes.test
-        comparisons[split] = Comparison(
-            estimates,
-            np.stack([world.illuminants[main, test] for main, _ in roles])[:, None],
-            SPLITS[split],
-            f"Test scenes of {len(roles)} unseen camera pairs, {SPLITS[split]}.",
-            "camera pairs",
-            {},
-            Units("illuminants", world.scenes.clusters[test][None]),
-        )
+        known = {name: each[rows] for name, each in estimates.items()}
+        comparisons[split] = _compare(SPLITS[split], world, roles, known)
     names = [tuple(library.camera_names[camera] for camera in role) for role in roles]
     folder.save_results(camera_pairs=np.array(names), **record_errors(folder, comparisons))
     kelvin = " and ".join(f"{each:,.0f}" for each in KNOWN_KELVIN)
@@ -168,16 +160,24 @@ def _train(
     return np.asarray(from_chromaticity(ratios.reshape(len(references), -1, 2) * references))
 
 
-def _without_learning(
-    world: World, roles: Sequence[tuple[int, int]], tests: Sequence[Inputs]
-) -> dict[str, Float[np.ndarray, "p 1 n 3"]]:
-    """Return estimates by statistics of the main image, and by T between known illuminants."""
-    images = [patch_thumbnails(world.colors[main, world.scenes.test]) for main, _ in roles]
-    estimates = {
-        name: np.stack(
-            [estimate_images(ESTIMATORS[name], each, jnp.ones(each.shape[:3])) for each in images]
-        )[:, None]
+def _compare(
+    title: str,
+    world: World,
+    roles: Sequence[tuple[int, int]],
+    estimates: Mapping[str, Float[np.ndarray, "p n 3"]],
+) -> Comparison:
+    """Compare estimates with those by statistics of the main image."""
+    test = world.scenes.test
+    images = [patch_thumbnails(world.colors[main, test]) for main, _ in roles]
+    statistics = {
+        name: np.stack([estimate_rendered(ESTIMATORS[name], each) for each in images])
         for name in ("GW", "SoG")
     }
-    between = jnp.asarray(np.stack([test["interpolated"] for test in tests]))
-    return estimates | {INTERPOLATED: np.asarray(from_chromaticity(between))[:, None]}
+    return Comparison(
+        {name: each[:, None] for name, each in (statistics | estimates).items()},
+        np.stack([world.illuminants[main, test] for main, _ in roles])[:, None],
+        title,
+        f"Test scenes of {len(roles)} unseen camera pairs, {title}.",
+        "camera pairs",
+        units=Units("illuminants", world.scenes.clusters[test][None]),
+    )
