@@ -63,9 +63,9 @@ def calibration_sections(
     apart = sensor_differences(results.quasi)
     coverage = coverage_table(
         {"kept estimators": {view: [each.coverage()] for view, each in results.choices.items()}},
-        "on each fold after selection and calibration on the others. Intervals of the main camera "
-        f"are uninformative from {results.model.main.uninformative:.1f} degrees on, of the second "
-        f"from {results.model.second.uninformative:.1f}.",
+        "on each fold after selection and calibration on the others. Intervals are uninformative "
+        f"from {results.model.main.uninformative:.1f} degrees on (main camera) and from "
+        f"{results.model.second.uninformative:.1f} on (second); inf if the pairs are too few.",
     )
     notes = [
         *(_verdict(view, results) for view in results.choices),
