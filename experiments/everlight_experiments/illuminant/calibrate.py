@@ -11,11 +11,6 @@ Linear regressions and networks, on the transform between the cameras, on colour
 camera's own image, and on both, are cross-validated over scenes. Each training pair is
 re-illuminated as every other by the charts (two-camera paper, section 3.4). The best for each
 camera is kept for `estimate`; the report's errors are of scenes outside training and selection.
-
-Presets:
-  demo: thirty synthetic pairs under known illuminants are written and calibrated on.
-  small: FOLDER, 3,000 steps of every network.
-  paper: FOLDER, 20,000 steps.
 """
 
 from collections.abc import Mapping
@@ -69,8 +64,8 @@ class CalibrateRun(RunSettings):
     folder: tyro.conf.Positional[Path | None] = None
     """Folder with raw files in main/ and second/, and an optional charts.json of chart corners."""
     preset: Preset = "small"
-    """Configuration to run: demo makes pairs under known illuminants, small trains 3,000 steps,
-    paper 20,000."""
+    """Configuration to run: demo makes thirty pairs under known illuminants, small trains 3,000
+    steps, paper 20,000."""
     homography: Path | None = None
     """JSON file that maps main to second pixels, as for `estimate`; by default fitted to all
     charts."""

@@ -78,7 +78,7 @@ class Choice(NamedTuple):
     def held_out(self, candidate: Candidate) -> Float[np.ndarray, "seeds n 2"]:
         """Return each pair's estimates by the trainings that left it out."""
         estimates = self.outcome.estimates[f"{candidate.name}, {CHOSEN}"]
-        pooled = np.full((len(estimates), *self.truth.shape), np.nan, np.float32)
+        pooled = np.full((len(estimates), len(self.data.main), 2), np.nan, np.float32)
         pooled[:, self.data.folds] = estimates
         return pooled
 
@@ -86,7 +86,7 @@ class Choice(NamedTuple):
         """Return each pair's held-out estimates by candidate, ensemble and nested selection."""
         single = {candidate: jnp.asarray(self.held_out(candidate)) for candidate in CANDIDATES}
         ensembles = {each: ensemble_chromaticity(found)[None] for each, found in single.items()}
-        nested = np.full((1, *self.truth.shape), np.nan, np.float32)
+        nested = np.full((1, len(self.data.main), 2), np.nan, np.float32)
         for fold, candidate in zip(self.data.folds, self.without, strict=True):
             nested[:, fold] = ensembles[candidate][:, fold]
         found = {NESTED: jnp.asarray(nested)}
