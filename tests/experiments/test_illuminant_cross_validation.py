@@ -20,7 +20,6 @@ from everlight_experiments.illuminant.cross_validation import (
     CHOSEN,
     cross_validate,
     split_samples,
-    train_folds,
 )
 
 SETTINGS = TrainingSettings(20, batch_size=8, validate_every=2)
@@ -162,17 +161,18 @@ def test_the_second_cameras_light_is_told_where_it_is_asked_for(pairs, tmp_path)
     assert errors_of(outcome, asked)["Linear regression, good"].max() < 0.05
 
 
-def test_samples_of_any_maker_train_and_only_the_given_folds_are_tested(pairs, tmp_path):
-    """As for released augmentations: training samples are not the pairs themselves."""
-    seen = []
-
-    def make(fold, seed):
-        seen.append((fold, seed))
-        rest = np.setdiff1d(np.arange(60), pairs.folds[fold])
-        return pairs.samples(np.repeat(rest, 3)), pairs.samples(pairs.folds[fold])
-
+def test_other_pairs_than_those_that_train_are_tested(pairs, tmp_path):
+    """As for released augmentations: every third training pair is one that is tested."""
     data = pairs._replace(inputs={"T": pairs.inputs["T"]})
-    outcome = train_folds(data, {"thrice": make}, (4, 5), SETTINGS, Checkpoints(tmp_path))
-    assert seen == [(fold, seed) for fold in range(3) for seed in (4, 5)]
+    thrice = data._replace(
+        inputs={"T": np.repeat(data.inputs["T"], 3, axis=0)},
+        main=np.repeat(data.main, 3, axis=0),
+        second=np.repeat(data.second, 3, axis=0),
+        folds=np.stack([np.concatenate([3 * fold + i for i in range(3)]) for fold in data.folds]),
+    )
+    same = {"thrice": lambda given, train, key: given.samples(train)}
+    outcome = cross_validate(
+        thrice, same, "test-set", (4, 5), SETTINGS, Checkpoints(tmp_path), tested=data
+    )
     assert outcome.estimates["Net, 200 parameters, thrice"].shape == (2, 3, 20, 2)
     assert errors_of(outcome, data)["Linear regression, thrice"].max() < 0.05

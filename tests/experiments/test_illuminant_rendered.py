@@ -67,7 +67,7 @@ def test_its_models_can_be_loaded_and_answer(folder):
 
 def test_the_map_tells_each_pair_and_what_the_second_camera_adds():
     library = embedded_library()
-    result = map_of_pairs(library, 400, 0, 0.01)
+    result = map_of_pairs(library, 400, 0)
     for errors in (result.transform, result.moments, result.both):
         assert errors.shape == (2, 2, 2)
         assert np.isnan(errors[:, [0, 1], [0, 1]]).all()

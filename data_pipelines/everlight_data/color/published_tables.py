@@ -4,7 +4,9 @@ Tables 1 to 4 are those of Abdelhamed et al. 2021, "Leveraging the Availability 
 Illuminant Estimation".
 """
 
-# Tables 1 to 3: mean, median, best 25%, worst 25%, first and third quartile.
+STATISTICS = ("Mean", "Med", "B25%", "W25%", "Q1", "Q3")
+"""Columns of tables 1 to 3: mean, median, best and worst 25%, first and third quartile."""
+
 TABLE_1_RADIOMETRIC = {
     "GW": (4.09, 3.68, 1.36, 7.51, 2.21, 5.56),
     "SoG": (4.56, 4.11, 1.51, 8.41, 2.43, 6.21),
@@ -29,7 +31,8 @@ TABLE_2_NUS = {
     "WP": (4.49, 3.47, 0.93, 9.99, 1.42, 6.09),
     "Gamut Pixel": (5.99, 3.70, 0.90, 14.95, 1.41, 8.65),
     "Gamut Edge": (4.99, 3.38, 0.85, 11.63, 1.72, 7.22),
-    "CM": (2.80, 2.09, 0.66, 6.12, 1.21, 3.67),
+    # The paper does not state the kind of its corrected moments.
+    "Corrected moments, 9 of edges": (2.80, 2.09, 0.66, 6.12, 1.21, 3.67),
     "Homography (SoG)": (2.70, 1.95, 0.69, 5.88, 1.06, 3.71),
     "Homography (PCA)": (2.97, 2.16, 0.72, 6.47, 1.14, 4.22),
     "APAP (GW)": (2.64, 2.00, 0.60, 5.99, 1.02, 3.26),

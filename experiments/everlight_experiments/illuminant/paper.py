@@ -7,14 +7,6 @@ from everlight_data.color.published_tables import (
     TABLE_4_S20_NOT_AUGMENTED,
 )
 
-STATISTICS = ("Mean", "Med", "B25%", "W25%", "Q1", "Q3")
-
-
-def table_2_rows() -> dict[str, tuple[float, ...]]:
-    """Return the paper's table 2 under our names; its kind of corrected moments is not stated."""
-    return {"Corrected moments, 9 of edges" if n == "CM" else n: v for n, v in TABLE_2_NUS.items()}
-
-
 METHOD_NOTES = (
     "Corrected moments, homography and APAP are fitted by alternating least squares, as "
     "in the papers; APAP has width 3 and floor 0.065. FFCC has its authors' steps and their "
@@ -65,7 +57,7 @@ PHONE_NOTES = (
 
 def quasi_real_rows() -> dict[str, tuple[float, ...]]:
     """Return tables 2 and 4 of NUS under our names."""
-    rows = table_2_rows() | {"Net, 200 parameters, none": TABLE_4_NUS_NOT_AUGMENTED}
+    rows = TABLE_2_NUS | {"Net, 200 parameters, none": TABLE_4_NUS_NOT_AUGMENTED}
     for count in (200, 470, 1460):
         rows[f"Net, {count} parameters, re-illuminated"] = rows.pop(f"Net, {count} parameters")
     return rows

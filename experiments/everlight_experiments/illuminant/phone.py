@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from everlight.color.chromaticity import from_chromaticity, to_chromaticity
+from everlight.color.chromaticity import from_chromaticity
 from everlight.models.illuminant_interval import cross_coverage
 from everlight.models.illuminant_training import TrainingSettings
 from everlight.models.out_of_distribution import cross_calibrate_distances
@@ -16,7 +16,6 @@ from everlight_data.color.camera_pairs import (
     TRANSFORM,
     WHITE_BALANCE,
     CameraPairs,
-    Samples,
     released_pairs,
     rendered_pairs,
 )
@@ -33,7 +32,6 @@ from everlight_experiments.illuminant.cross_validation import (
     compare_rules,
     cross_validate,
     method_name,
-    train_folds,
 )
 from everlight_experiments.illuminant.ensembles import coverage_table
 from everlight_experiments.illuminant.networks import PARAMETERS
@@ -45,9 +43,8 @@ from everlight_experiments.run_folder.folder import RunFolder
 
 SECOND_VIEW = "second illuminant"
 
-Compared = tuple[str, str, tuple[FirstScreen, list[Section]]]
-"""Note on the data, selection rule, and the report's summary and body."""
-BOTH_RULES = "held-out selection and the paper's test-set selection, a table each; quote held-out"
+Compared = tuple[str, tuple[FirstScreen, list[Section]]]
+"""Note on the data, and the report's summary and body."""
 
 
 def run_phone(folder: RunFolder, plan: Plan, seeds: Sequence[int]) -> Compared:
@@ -106,7 +103,7 @@ def run_phone(folder: RunFolder, plan: Plan, seeds: Sequence[int]) -> Compared:
         ),
         [*map(error_table, (*comparisons.values(), other)), coverage],
     )
-    return data.note, BOTH_RULES, sections
+    return data.note, sections
 
 
 def phone_estimates(data: CameraPairs) -> dict[str, Float[np.ndarray, "1 folds k 3"]]:
@@ -129,17 +126,20 @@ def as_released(
     Pairs were re-illuminated before the folds were made, so that test illuminants can be training
     targets, and the step is selected on the augmented test fold.
     """
-    features = augmented.transforms.reshape(-1, 9)
-    targets = np.asarray(to_chromaticity(jnp.asarray(augmented.illuminants)))
-
-    def split(fold: int, _: int) -> tuple[Samples, Samples]:
-        valid = augmented.folds[fold]
-        train = np.setdiff1d(np.arange(len(features)), valid)
-        return tuple(Samples({TRANSFORM: features[r]}, targets[r]) for r in (train, valid))
-
-    data = data._replace(inputs={TRANSFORM: data.inputs[TRANSFORM]})
-    checkpoints = Checkpoints(folder.checkpoints / "as-released")
-    outcome = train_folds(data, {"as released": split}, seeds, training, checkpoints)
+    transforms = augmented.transforms.reshape(-1, 9)
+    illuminants, folds = augmented.illuminants, augmented.folds
+    trained = CameraPairs(
+        {TRANSFORM: transforms}, illuminants, illuminants, folds, data.cameras, data.note
+    )
+    outcome = cross_validate(
+        trained,
+        {"as released": lambda pairs, train, _: pairs.samples(train)},
+        "test-set",
+        seeds,
+        training,
+        Checkpoints(folder.checkpoints / "as-released"),
+        tested=data,
+    )
     illuminants, depths = outcome.illuminants(), outcome.networks[TRANSFORM].models
     names = [f"{method_name(TRANSFORM, depth)}, as released" for depth in depths]
     return {name: illuminants[name] for name in names}

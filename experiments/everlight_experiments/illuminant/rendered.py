@@ -11,6 +11,7 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
+from tqdm import tqdm
 
 from everlight.color.chromaticity import from_chromaticity
 from everlight.models.illuminant_batches import best_of_restarts, predict_batch
@@ -34,7 +35,7 @@ from everlight_data.color.rendered_pairs import (
     render_conditions,
     render_variants,
 )
-from everlight_data.color.spectra import SpectralLibrary, embedded_library, measured_library
+from everlight_data.color.spectra import embedded_library, measured_library
 from everlight_experiments.illuminant import CITATION
 from everlight_experiments.illuminant.comparison import (
     Comparison,
@@ -51,11 +52,10 @@ from everlight_experiments.illuminant.ensembles import (
 from everlight_experiments.illuminant.networks import train_networks
 from everlight_experiments.illuminant.pair_map import map_of_pairs, map_section
 from everlight_experiments.illuminant.rendered_methods import compare_methods
-from everlight_experiments.illuminant.report import compared_sections
+from everlight_experiments.illuminant.report import Report, compared_sections
 from everlight_experiments.illuminant.tables import spread
-from everlight_experiments.report.writer import Column, FirstScreen, Section, Table
+from everlight_experiments.report.writer import Column, Section, Table
 from everlight_experiments.run_folder.folder import RunFolder
-from everlight_experiments.run_folder.progress import progress
 from everlight_experiments.run_folder.settings import in_words
 
 CONDITIONS: dict[Condition, str] = {
@@ -73,6 +73,10 @@ INPUTS = {
     "T and moments": "Net on T and moments, 551 parameters",
 }
 """Networks that show the gain of the second camera, by input."""
+Networks = Mapping[tuple[Place, str], IlluminantModel]
+"""The networks of all pairs, in their order, by condition, split and name."""
+Variants = dict[tuple[Split, str], dict[str, Float[np.ndarray, "p"]]]
+"""Each pair's mean error by split and variant of the test scenes, and by network."""
 CURVES = (
     *INPUTS.values(),
     *("Linear regression", "Chromagenic", "GW", "PCA", "Gamut Pixel"),
@@ -90,9 +94,7 @@ NOTES = (
 )
 
 
-def run_rendered(
-    folder: RunFolder, plan: Plan, seed: int, count: int, camera_pairs: int
-) -> tuple[list[tuple[str, str]], FirstScreen, list[Section]]:
+def run_rendered(folder: RunFolder, plan: Plan, seed: int, count: int, camera_pairs: int) -> Report:
     """Train and compare; return the report's facts, summary and body.
 
     Args:
@@ -106,7 +108,7 @@ def run_rendered(
     if plan.measured:
         library = measured_library()
         pairs = draw_camera_pairs(library.camera_names, camera_pairs, seed)
-        pair_map = map_of_pairs(library, min(count, 6_000), seed, REPORTED_NOISE)
+        pair_map = map_of_pairs(library, min(count, 6_000), seed)
     else:
         library = embedded_library()
         pairs = list(itertools.permutations(library.camera_names))
@@ -116,66 +118,38 @@ def run_rendered(
         data["noisy", "random"], pairs, plan.training, seed, folder.checkpoints, library.note
     )
     comparisons: dict[str, Comparison] = {}
-    variants: dict[str, dict[str, dict[str, np.ndarray]]] = {}
-    with progress("estimators", 2 * len(SPLITS) * len(pairs), unit="pair") as bar:
-        for split in SPLITS:
-            rendered = render_variants(library, pairs, data, split, seed)
-            for condition in RENDERED_NETWORKS:
-                place = condition, split
-                tests = data[place] if condition == "exact" else rendered[REPORTED]
-                found = []
-                for pair, test in zip(data[place], tests, strict=True):
-                    found.append(compare_methods(pair, test))
-                    bar.update()
-                estimates = {name: np.stack([each[name] for each in found]) for name in found[0]}
-                estimates |= predict_networks(networks, place, tests)
-                truth, scenes = _truth(tests), tests[0].scenes
-                # Runs are the camera pairs, in one fold.
-                comparisons[f"{condition}/{split}"] = Comparison(
-                    {name: values[:, None] for name, values in estimates.items()},
-                    truth[:, None],
-                    f"{condition}, {SPLITS[split]}",
-                    f"{CONDITIONS[condition]}. {SPLITS[split].capitalize()}: "
-                    f"{SPLIT_NOTES[split]}. Test set: {len(truth)} camera pairs, "
-                    f"{truth.shape[1]:,} scenes.",
-                    "camera pairs",
-                    TABLE_1_RADIOMETRIC if condition == "exact" else {},
-                    Units("illuminants", scenes.clusters[scenes.test][None]),
-                )
-            truth = _truth(rendered[REPORTED])
-            variants[split] = {
-                name: {
-                    network: np.nanmean(np.asarray(angular_errors(each, truth)), axis=1)
-                    for network, each in predict_networks(networks, ("noisy", split), tests).items()
-                }
-                for name, tests in rendered.items()
+    variants: Variants = {}
+    for split in SPLITS:
+        rendered = render_variants(library, pairs, data, split, seed)
+        tests = {"exact": data["exact", split], "noisy": rendered[REPORTED]}
+        for condition, own in tests.items():
+            comparisons[f"{condition}/{split}"] = _compare(networks, (condition, split), data, own)
+        for name, own in rendered.items():
+            estimates = predict_networks(networks, ("noisy", split), own)
+            variants[split, name] = {
+                network: np.nanmean(np.asarray(angular_errors(each, _truth(own))), axis=1)
+                for network, each in estimates.items()
             }
-            if split == "random":
-                alike = {"as in training": data["noisy", split]}
-                coverage = measure_coverage(models, alike | rendered)
-    errors = {name: each[:, 0] for name, each in record_errors(folder, comparisons).items()}
-    arrays = {
-        f"variants/{split}/{variant}/{name}": means
-        for split, by_variant in variants.items()
-        for variant, by_network in by_variant.items()
-        for name, means in by_network.items()
-    }
+        if split == "random":
+            alike = {"as in training": data["noisy", split]}
+            coverage = measure_coverage(models, alike | rendered)
+    arrays = {name: each[:, 0] for name, each in record_errors(folder, comparisons).items()}
+    for place, means in variants.items():
+        arrays |= {"/".join(("variants", *place, name)): each for name, each in means.items()}
     if pair_map is not None:
         arrays |= {f"pair_map/{name}": values for name, values in pair_map._asdict().items()}
-    folder.save_results(**errors, **arrays, camera_pairs=np.array(pairs))
+    folder.save_results(**arrays, camera_pairs=np.array(pairs))
     for model in models:
         name = f"{'+'.join(model.cameras)}-470".replace(" ", "_")
         save_pair_model(folder.path / "models" / name, model)
-    facts = _facts(folder, plan, library, pairs, count, seed)
-    tests = data["exact", "random"]
-    rows = slice(tests[0].scenes.test.start, tests[0].scenes.test.start + 200)
     panels = {
-        " + ".join(names): dict(
-            zip(names, (test.main.illuminants[rows], test.second.illuminants[rows]), strict=True)
-        )
-        for names, test in list(zip(pairs, tests, strict=True))[:3]
+        " + ".join(names): {
+            camera: view.illuminants[test.scenes.test][:200]
+            for camera, view in zip(names, (test.main, test.second), strict=True)
+        }
+        for names, test in list(zip(pairs, data["exact", "random"], strict=True))[:3]
     }
-    first, sections = compared_sections(
+    first, (errors, *others) = compared_sections(
         folder.path,
         "Does a second camera lower the angular error?",
         library.note,
@@ -184,25 +158,14 @@ def run_rendered(
         panels,
         NOTES,
     )
-    sections.insert(1, _gain_section(variants))
-    sections.insert(2, Section("Intervals of the command estimate", (), [coverage]))
+    intervals = Section("Intervals of the command estimate", (), [coverage])
+    sections = [errors, _gain_section(variants), intervals, *others]
     if pair_map is not None:
-        sections.append(map_section(folder.path, pair_map, library.camera_names))
-    return facts, first, sections
-
-
-def _facts(
-    folder: RunFolder,
-    plan: Plan,
-    library: SpectralLibrary,
-    pairs: Sequence[tuple[str, str]],
-    count: int,
-    seed: int,
-) -> list[tuple[str, str]]:
+        sections.append(map_section(pair_map, library.camera_names))
     jobs = sum(len(each) for each in RENDERED_NETWORKS.values()) * len(SPLITS) * len(pairs)
     trainings = RESTARTS * jobs + ENSEMBLE * len(VIEWS) * len(pairs)
     low, high = TRAINING_NOISE
-    return [
+    facts = [
         ("Paper", CITATION),
         ("Data", library.note),
         ("Scenes", f"{count:,} of 24 surfaces: 60% train, 20% validate, 20% test"),
@@ -223,6 +186,37 @@ def _facts(
         ("Training", f"{trainings} trainings: {in_words(plan.training)}"),
         ("Duration", folder.duration()),
     ]
+    return facts, first, sections
+
+
+def _compare(
+    networks: Networks,
+    place: Place,
+    data: Mapping[Place, Sequence[RenderedPair]],
+    tests: Sequence[RenderedPair],
+) -> Comparison:
+    """Return all methods' estimates of the test scenes; runs are camera pairs, in one fold."""
+    condition, split = place
+    estimates: dict[str, list[np.ndarray]] = {}
+    title = f"{condition}, {SPLITS[split]}"
+    both = list(zip(data[place], tests, strict=True))
+    for pair, test in tqdm(both, title, unit="pair"):
+        for name, each in compare_methods(pair, test).items():
+            estimates.setdefault(name, []).append(each)
+    stacked = {name: np.stack(each)[:, None] for name, each in estimates.items()}
+    for name, each in predict_networks(networks, place, tests).items():
+        stacked[name] = each[:, None]
+    truth, scenes = _truth(tests), tests[0].scenes
+    return Comparison(
+        stacked,
+        truth[:, None],
+        title,
+        f"{CONDITIONS[condition]}. {SPLITS[split].capitalize()}: {SPLIT_NOTES[split]}. Test set: "
+        f"{len(truth)} camera pairs, {truth.shape[1]:,} scenes.",
+        "camera pairs",
+        TABLE_1_RADIOMETRIC if condition == "exact" else {},
+        Units("illuminants", scenes.clusters[scenes.test][None]),
+    )
 
 
 def train_all(
@@ -230,12 +224,8 @@ def train_all(
     optimizer: TrainingSettings,
     seed: int,
     checkpoints: Path,
-) -> dict[tuple[Place, str], IlluminantModel]:
-    """Train every network on every pair, those of one shape in one program.
-
-    Returns:
-      The networks of all pairs, in their order, by condition, split and name.
-    """
+) -> Networks:
+    """Train every network on every pair, those of one shape in one program."""
     programs: dict[tuple[int, int], list[tuple[Place, str]]] = {}
     for place, pairs in data.items():
         for name, network in RENDERED_NETWORKS[place[0]].items():
@@ -262,9 +252,7 @@ def train_all(
 
 
 def predict_networks(
-    models: Mapping[tuple[Place, str], IlluminantModel],
-    place: Place,
-    tests: Sequence[RenderedPair],
+    models: Networks, place: Place, tests: Sequence[RenderedPair]
 ) -> dict[str, Float[np.ndarray, "p n 3"]]:
     """Return the networks' estimates of the test scenes of all pairs."""
     estimates = {}
@@ -279,31 +267,22 @@ def _truth(tests: Sequence[RenderedPair]) -> Float[np.ndarray, "p n 3"]:
     return np.stack([test.main.illuminants[test.scenes.test] for test in tests])
 
 
-def _gain_section(
-    variants: Mapping[str, Mapping[str, Mapping[str, Float[np.ndarray, "p"]]]],
-) -> Section:
+def _gain_section(variants: Variants) -> Section:
     """Return the gain of the second camera over a network on the main image alone."""
-    rows, sentences = [], []
-    for split, by_variant in variants.items():
-        helps = []
-        for variant, means in by_variant.items():
-            own = [means[name] for name in INPUTS.values()]
-            gains = means[INPUTS["moments"]] - means[INPUTS["T and moments"]]
-            rows.append([SPLITS[split], variant, *map(spread, own), spread(gains)])
-            helps += [variant] if np.all(gains > 0) else []
-        rest = [variant for variant in by_variant if variant not in helps]
-        sentences.append(
-            f"{SPLITS[split].capitalize()}: both inputs have a lower error than moments alone "
-            f"on every camera pair for {'; '.join(helps) or 'no condition'}. They do not for "
-            f"{'; '.join(rest) or 'no condition'}."
-        )
+    rows = []
+    for (split, variant), means in variants.items():
+        own = [means[name] for name in INPUTS.values()]
+        gains = means[INPUTS["moments"]] - means[INPUTS["T and moments"]]
+        positive = f"{np.sum(gains > 0)} of {len(gains)}"
+        rows.append([SPLITS[split], variant, *map(spread, own), spread(gains), positive])
     columns = [Column("Split"), Column("Test scenes")]
     columns += [Column(given, "input of the network, degrees") for given in INPUTS]
-    columns.append(Column("Gain of the second camera", "moments minus both, degrees"))
+    columns += [Column("Gain of the second camera", "moments minus both, degrees")]
+    columns += [Column("Pairs with a gain")]
     caption = (
         "Networks trained on noisy scenes and tested under other conditions: read noise of 0.1% to "
         "10% of white per pixel with 24 colours, and at 1% noise 1 to 8 colours, or 20 of 24 "
         "patches in one colour. Means over test scenes and camera pairs; ± is the standard "
         "deviation over pairs."
     )
-    return Section("Gain of the second camera", sentences, [Table(caption, columns, rows)])
+    return Section("Gain of the second camera", (), [Table(caption, columns, rows)])
