@@ -1,6 +1,6 @@
 """Photographs corrected by several methods' estimates (the paper's figure 9)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -39,7 +39,7 @@ def corrections_figure(
         f"error; scenes at the quantiles {quantiles} of Gray World's errors. The camera's matrix "
         "is unknown: its own primaries are shown with a gamma, not in sRGB. One exposure per row; "
         "masked charts are black.",
-        _plot(folder / "corrections.png", list(SCENES), correction_columns(data, estimates)),
+        _plot(folder / "corrections.png", correction_columns(data, estimates)),
     )
 
 
@@ -72,20 +72,16 @@ def _exposed(image: Float[np.ndarray, "h w 3"], truth: Float[np.ndarray, "3"]) -
     return jnp.asarray(image) / jnp.quantile(brightest, 0.97)
 
 
-def _plot(path: Path, rows: Sequence[str], columns: Columns) -> Path:
-    """Plot pictures in named rows and columns, each above its caption."""
+def _plot(path: Path, columns: Columns) -> Path:
+    """Plot the scenes as rows, with each picture's caption below it."""
     height, width = next(iter(columns.values()))[0][0].shape[:2]
-    step = height + round(0.16 * width)
-    canvas, axes = new_canvas(len(columns), 1.6, 1.53 * step * len(rows) / width + 0.4)
-    for axis, (title, cells) in zip(axes, columns.items(), strict=True):
-        for index, (picture, caption) in enumerate(cells):
-            bottom = index * step + height
-            axis.imshow(picture, extent=(0, width, bottom, index * step), interpolation="nearest")
-            middle = (width / 2, (bottom + (index + 1) * step) / 2)
-            axis.text(*middle, caption, ha="center", va="center", fontsize=8)
-        axis.set(xlim=(0, width), ylim=(step * len(rows), 0), title=title)
-        axis.set_axis_off()
-    for index, name in enumerate(rows):
-        place = (-0.04 * width, index * step + height / 2)
-        axes[0].text(*place, name, rotation=90, ha="right", va="center", fontsize=9)
+    canvas, axes = new_canvas(len(columns), 1.6, 1.4 * height / width + 0.35, len(SCENES))
+    for row, scene in enumerate(SCENES):
+        own = axes[row * len(columns) : (row + 1) * len(columns)]
+        for axis, (title, pictures) in zip(own, columns.items(), strict=True):
+            picture, caption = pictures[row]
+            axis.imshow(picture, interpolation="nearest")
+            axis.set(xticks=[], yticks=[], xlabel=caption, title=title if row == 0 else "")
+            axis.set_frame_on(False)
+        own[0].set_ylabel(scene)
     return save(canvas, path)

@@ -62,14 +62,12 @@ class CrossValidation(NamedTuple):
       estimates: chromaticities by method, `[runs, folds, k, 2]`.
       validation: mean validation loss by method and augmentation, `[folds]`, which selects each
         fold's augmentation.
-      rates: selected learning rate by network and augmentation, `[folds]`.
     """
 
     networks: dict[str, TrainedNetworks]
     regressions: dict[str, LinearRegression]
     estimates: dict[str, Float[np.ndarray, "runs folds k 2"]]
     validation: dict[str, dict[str, Float[np.ndarray, "folds"]]]
-    rates: dict[str, dict[str, Float[np.ndarray, "folds"]]]
 
     def illuminants(self) -> dict[str, Float[np.ndarray, "runs folds k 3"]]:
         """Return every method's estimates as (R/G, 1, B/G)."""
@@ -109,7 +107,7 @@ def cross_validate(
     augmentation that each fold's validation pairs select.
 
     Args:
-      data: pairs that train and select, and their folds.
+      data: pairs and folds that train and select.
       augmentations: makers of training samples by name.
       selection: rule of `RULES`.
       seeds: random seeds of trainings and validation pairs.
@@ -117,11 +115,11 @@ def cross_validate(
       checkpoints: folder of the trainings' checkpoints.
       depths: hidden layers by input, by default `DEPTHS`; other inputs have `OTHER_DEPTHS`.
       rates: learning rates to select from; by default the rate of `training`.
-      tested: pairs and folds that are tested, where these are not the ones that train.
+      tested: pairs and folds that are tested, where they are not `data`.
     """
     tested = tested or data
     depths = DEPTHS if depths is None else depths
-    outcome = CrossValidation({}, {}, {}, {}, {})
+    outcome = CrossValidation({}, {}, {}, {})
     folds, shape = range(len(data.folds)), (len(augmentations), len(data.folds), len(seeds))
     samples = [
         split_samples(data, augment, selection, fold, seed)
@@ -155,15 +153,11 @@ def cross_validate(
             )
             for rate in rates or (training.learning_rate,)
         }
-        networks, chosen_rates = best_of_rates(by_rate, len(seeds))
-        outcome.networks[given] = networks
+        networks = outcome.networks[given] = best_of_rates(by_rate, len(seeds)).networks
         for depth, models in networks.models.items():
-            name = method_name(given, depth)
-            by_fold = chosen_rates[depth].reshape(shape[:2])
-            outcome.rates[name] = dict(zip(augmentations, by_fold, strict=True))
             # Unlike nanmin, this is silent where a network never had a finite loss.
             losses = np.fmin.reduce(networks.losses[depth].valid, axis=0)
-            by_method[name] = predict_batch(depth, models, tests), losses
+            by_method[method_name(given, depth)] = predict_batch(depth, models, tests), losses
         for method, (every, losses) in by_method.items():
             runs = np.asarray(every).reshape(*shape, -1, 2).swapaxes(1, 2)
             per_fold = np.asarray(losses).reshape(shape).mean(axis=2)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+from tqdm import tqdm
 
 from everlight_data.color.radiometric import RadiometricSettings, draw_scenes
 from everlight_data.color.rendered_pairs import REPORTED_NOISE, pair_inputs, prior_of
@@ -14,7 +15,6 @@ from everlight_data.color.spectra import SpectralLibrary, sensitivity_distances
 from everlight_experiments.illuminant.comparison import angular_errors
 from everlight_experiments.illuminant.rendered_methods import regress
 from everlight_experiments.report.writer import Column, Section, Table
-from everlight_experiments.run_folder.progress import progress
 
 
 class PairMap(NamedTuple):
@@ -41,8 +41,7 @@ def map_of_pairs(library: SpectralLibrary, scenes: int, seed: int) -> PairMap:
     exact = views_of(library, everyone, drawn, seed)
     noisy = views_of(library, everyone, drawn, seed, np.full(scenes, REPORTED_NOISE))
     errors, invalid = np.full((3, 2, count, count), np.nan), 0
-    bar = progress("pair map", len(pairs), unit="pair")
-    for row, column in pairs:
+    for row, column in tqdm(pairs, "pair map", unit="pair"):
         main, second = names[row], names[column]
         plain = pair_inputs(exact[main], exact[second], drawn)
         both = plain, pair_inputs(noisy[main], noisy[second], drawn, prior_of(plain))
@@ -53,8 +52,6 @@ def map_of_pairs(library: SpectralLibrary, scenes: int, seed: int) -> PairMap:
                 wrong = angular_errors(estimates, truth)
                 errors[kind, index, row, column] = np.nanmean(wrong)
             invalid += int(np.isnan(pair.inputs["T"][:, 0]).sum())
-        bar.update()
-    bar.close()
     return PairMap(*errors, sensitivity_distances(library), invalid)
 
 

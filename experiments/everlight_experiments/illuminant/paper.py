@@ -1,11 +1,6 @@
-"""Rows of published tables under our names, and notes on methods."""
+"""Notes on methods, and the phone's published rows under our names."""
 
-from everlight_data.color.published_tables import (
-    TABLE_2_NUS,
-    TABLE_3_S20,
-    TABLE_4_NUS_NOT_AUGMENTED,
-    TABLE_4_S20_NOT_AUGMENTED,
-)
+from everlight_data.color.published_tables import TABLE_3_S20
 
 METHOD_NOTES = (
     "Corrected moments, homography and APAP are fitted by alternating least squares, as "
@@ -55,18 +50,9 @@ PHONE_NOTES = (
 )
 
 
-def quasi_real_rows() -> dict[str, tuple[float, ...]]:
-    """Return tables 2 and 4 of NUS under our names."""
-    rows = TABLE_2_NUS | {"Net, 200 parameters, none": TABLE_4_NUS_NOT_AUGMENTED}
-    for count in (200, 470, 1460):
-        rows[f"Net, {count} parameters, re-illuminated"] = rows.pop(f"Net, {count} parameters")
-    return rows
-
-
 def phone_rows() -> dict[str, tuple[float, ...]]:
-    """Return tables 3 and 4 of S20 under our names."""
-    rows = dict(TABLE_3_S20) | {"Net, 200 parameters, none": TABLE_4_S20_NOT_AUGMENTED}
-    rows["Linear regression, none"] = rows.pop("Linear regression")
+    """Return table 3 with each network's row under every re-illumination of the transforms."""
+    rows = dict(TABLE_3_S20)
     for count in (200, 470, 1460):
         published = rows.pop(f"Net, {count} parameters")
         for name in ("von Kries", "chosen in the fold", "as released"):

@@ -95,15 +95,7 @@ NOTES = (
 
 
 def run_rendered(folder: RunFolder, plan: Plan, seed: int, count: int, camera_pairs: int) -> Report:
-    """Train and compare; return the report's facts, summary and body.
-
-    Args:
-      folder: the run's folder.
-      plan: preset.
-      seed: random seed of scenes, camera pairs and trainings.
-      count: number of scenes.
-      camera_pairs: number of camera pairs drawn from measured cameras.
-    """
+    """Train and compare on `count` scenes, for `camera_pairs` drawn pairs of measured cameras."""
     pair_map = None
     if plan.measured:
         library = measured_library()

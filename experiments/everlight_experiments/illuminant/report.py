@@ -47,8 +47,7 @@ def compared_sections(
       notes: paragraphs above the tables.
       tables: tables of the body; by default one per comparison.
       figures: further figures.
-      headline: method reported in place of the best one.
-      baselines: methods to compare with; the first available one is shown.
+      headline, baselines: as for `summary`.
     """
     conditions = list(comparisons.values())
     picture = Figure(

@@ -81,13 +81,8 @@ def summary(
 ) -> FirstScreen:
     """Return the best method with its interval, and the baseline, in sentences and a table.
 
-    Args:
-      question: the report's question.
-      data: name of the data.
-      figure: figure beside the table.
-      comparisons: one per condition.
-      headline: method reported in place of the best one, which selection would make optimistic.
-      baselines: methods to compare with; the first available one is shown.
+    The best of several methods is optimistic; `headline` is reported in its place. Of the baselines
+    the first available one is shown. There is one comparison per condition.
     """
     errors = [compared.errors() for compared in comparisons]
     means = [_means(each) for each in errors]

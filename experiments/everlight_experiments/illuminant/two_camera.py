@@ -30,6 +30,7 @@ from everlight.checks import Between
 from everlight_data.color.camera_pairs import quasi_real_pairs
 from everlight_data.color.image_sets import THUMBNAIL_SIDE, official_pairs
 from everlight_data.color.pair_augmentations import chart_augmentations
+from everlight_data.color.published_tables import TABLE_2_NUS
 from everlight_data.color.quasi_real import FOLDS
 from everlight_data.color.spectra import EMBEDDED_CAMERAS
 from everlight_experiments.illuminant import CITATION
@@ -39,7 +40,7 @@ from everlight_experiments.illuminant.corrections import corrections_figure
 from everlight_experiments.illuminant.cross_validation import compare_rules
 from everlight_experiments.illuminant.dataset import DatasetRun, compare_photographs
 from everlight_experiments.illuminant.methods import cross_validate_methods, moments_of
-from everlight_experiments.illuminant.paper import METHOD_NOTES, QUASI_REAL_NOTES, quasi_real_rows
+from everlight_experiments.illuminant.paper import METHOD_NOTES, QUASI_REAL_NOTES
 from everlight_experiments.illuminant.phone import Compared, run_phone
 from everlight_experiments.illuminant.photographs import CURVES, absent
 from everlight_experiments.illuminant.rendered import run_rendered
@@ -125,7 +126,7 @@ def _compare_quasi_real(folder: RunFolder, plan: Plan, seeds: Sequence[int]) -> 
     pairs = quasi_real_pairs(quasi, moments_of(images), (MAIN, SECOND), images.note)
     augmentations = chart_augmentations(quasi)
     comparisons, _ = compare_rules(
-        folder, pairs, augmentations, seeds, plan.training, single, quasi_real_rows()
+        folder, pairs, augmentations, seeds, plan.training, single, TABLE_2_NUS
     )
     folder.save_results(**record_errors(folder, comparisons))
     held_out = comparisons["held-out"]
