@@ -5,9 +5,7 @@
     everlight illuminant dataset --thumbnails a.npz b.npz --split cross-camera
     everlight illuminant dataset --release radiometric --cameras "Canon 600D"
 
-By default the NUS-8 thumbnails below EVERLIGHT_DATA are read; `--preset demo` needs no data. A
-thumbnails file holds `images_u16` or `images`, `illuminant_rgb` and `names`. The releases are those
-of `everlight_data.color.constancy_sets`, as they are unpacked.
+By default the NUS-8 thumbnails below EVERLIGHT_DATA are read; `--preset demo` needs no data.
 
 In folds, two thirds of a camera's images train the methods, and the third is tested. Across
 cameras, all images of the other cameras train. Networks and regressions select their step and

@@ -33,7 +33,7 @@ from everlight_experiments.illuminant.methods import (
 from everlight_experiments.illuminant.paper import METHOD_NOTES
 from everlight_experiments.illuminant.report import compared_sections
 from everlight_experiments.illuminant.tables import error_table
-from everlight_experiments.report.writer import Column, FirstScreen, Section, Table
+from everlight_experiments.report.writer import FirstScreen, Section
 from everlight_experiments.run_folder.folder import RunFolder
 
 Split = Literal["folds", "cross-camera"]
@@ -134,7 +134,7 @@ def photograph_sections(
     together = shown[first]
     if others:
         together = pooled(shown, split)
-        tables = [error_table(together), _camera_table(shown), *tables]
+        tables = [error_table(together), *tables]
     return compared_sections(
         folder,
         "Which single-image method has the lowest mean angular error?",
@@ -186,17 +186,3 @@ def pooled(comparisons: Mapping[str, Comparison], split: Split) -> Comparison:
         )
     truth = joined([each.truth for each in every])
     return Comparison(estimates, truth, caption=caption, published=published)
-
-
-def _camera_table(comparisons: Mapping[str, Comparison]) -> Table:
-    means = [
-        {name: np.nanmean(values) for name, values in each.errors().items()}
-        for each in comparisons.values()
-    ]
-    rows = []
-    for name in dict.fromkeys(name for by_method in means for name in by_method):
-        cells = [by_method.get(name, np.nan) for by_method in means]
-        cells.append(np.mean(cells))
-        rows.append([name, *("–" if np.isnan(cell) else f"{cell:.2f}" for cell in cells)])
-    columns = [Column("Method"), *map(Column, comparisons), Column("Mean of cameras")]
-    return Table("Mean angular error by camera.", columns, rows)

@@ -16,7 +16,6 @@ from tqdm import tqdm
 from everlight.color.chromaticity import from_chromaticity
 from everlight.models.illuminant_batches import best_of_restarts, predict_batch
 from everlight.models.illuminant_training import IlluminantModel, TrainingSettings
-from everlight.models.pair_model import VIEWS
 from everlight.trees import rows_of
 from everlight_data.checkpoints import Checkpoints
 from everlight_data.color.pair_model_files import save_pair_model
@@ -45,7 +44,6 @@ from everlight_experiments.illuminant.comparison import (
 )
 from everlight_experiments.illuminant.config import RENDERED_NETWORKS, RESTARTS, Plan
 from everlight_experiments.illuminant.ensembles import (
-    ENSEMBLE,
     measure_coverage,
     train_models,
 )
@@ -88,19 +86,20 @@ NOTES = (
     "same size and training on nine colour moments of the main image. The chromagenic method "
     "selects among training illuminants, which contain the test illuminants only where these are "
     "seen.",
-    "Noisy: each pixel has read noise of 1% of white and shot noise, each camera has its own "
-    "exposure, and T is the maximum a posteriori transform under the distribution of the training "
-    "scenes' exact transforms.",
+    "Noisy: scenes have 1 to 24 colours, and each camera has its own exposure, up to two stops "
+    f"under. A pixel has photon noise of 10,000 electrons at white, 10 bits, and read noise of "
+    f"{TRAINING_NOISE[0]:.1%} to {TRAINING_NOISE[1]:.0%} of white in training and "
+    f"{REPORTED_NOISE:.0%} in the tables. These test {SWEEP_SCENES:,} scenes of 24 colours. T is "
+    "the maximum a posteriori transform under the distribution of the training scenes' exact "
+    "transforms.",
 )
 
 
 def run_rendered(folder: RunFolder, plan: Plan, seed: int, count: int, camera_pairs: int) -> Report:
     """Train and compare on `count` scenes, for `camera_pairs` drawn pairs of measured cameras."""
-    pair_map = None
     if plan.measured:
         library = measured_library()
         pairs = draw_camera_pairs(library.camera_names, camera_pairs, seed)
-        pair_map = map_of_pairs(library, min(count, 6_000), seed)
     else:
         library = embedded_library()
         pairs = list(itertools.permutations(library.camera_names))
@@ -128,8 +127,11 @@ def run_rendered(folder: RunFolder, plan: Plan, seed: int, count: int, camera_pa
     arrays = {name: each[:, 0] for name, each in record_errors(folder, comparisons).items()}
     for place, means in variants.items():
         arrays |= {"/".join(("variants", *place, name)): each for name, each in means.items()}
-    if pair_map is not None:
+    of_all_pairs = []
+    if plan.measured:
+        pair_map = map_of_pairs(library, min(count, 6_000), seed)
         arrays |= {f"pair_map/{name}": values for name, values in pair_map._asdict().items()}
+        of_all_pairs = [map_section(pair_map, library.camera_names)]
     folder.save_results(**arrays, camera_pairs=np.array(pairs))
     for model in models:
         name = f"{'+'.join(model.cameras)}-470".replace(" ", "_")
@@ -151,23 +153,10 @@ def run_rendered(folder: RunFolder, plan: Plan, seed: int, count: int, camera_pa
         NOTES,
     )
     intervals = Section("Intervals of the command estimate", (), [coverage])
-    sections = [errors, _gain_section(variants), intervals, *others]
-    if pair_map is not None:
-        sections.append(map_section(pair_map, library.camera_names))
-    jobs = sum(len(each) for each in RENDERED_NETWORKS.values()) * len(SPLITS) * len(pairs)
-    trainings = RESTARTS * jobs + ENSEMBLE * len(VIEWS) * len(pairs)
-    low, high = TRAINING_NOISE
     facts = [
         ("Paper", CITATION),
         ("Data", library.note),
         ("Scenes", f"{count:,} of 24 surfaces: 60% train, 20% validate, 20% test"),
-        (
-            "Noisy scenes",
-            "1 to 24 colours, exposures of each camera up to two stops under, read noise "
-            f"{low:.1%} to {high:.0%} of white per pixel in training, {REPORTED_NOISE:.0%} in the "
-            "tables, photon noise of 10,000 electrons at white, 10 bits; tested on "
-            f"{SWEEP_SCENES:,} scenes of 24 colours",
-        ),
         ("Camera pairs (main + second)", "; ".join(" + ".join(pair) for pair in pairs)),
         (
             "Selection rule",
@@ -175,10 +164,10 @@ def run_rendered(folder: RunFolder, plan: Plan, seed: int, count: int, camera_pa
             "loss; learning rate and misfit selected on validation camera pairs and scenes",
         ),
         ("Seeds", f"scenes, camera pairs and trainings from seed {seed}"),
-        ("Training", f"{trainings} trainings: {in_words(plan.training)}"),
+        ("Training", in_words(plan.training)),
         ("Duration", folder.duration()),
     ]
-    return facts, first, sections
+    return facts, first, [errors, _gain_section(variants), intervals, *others, *of_all_pairs]
 
 
 def _compare(
