@@ -26,11 +26,6 @@ Keep = Callable[[str, Callable[[], dict[str, np.ndarray]]], dict[str, np.ndarray
 """Takes a name and a function that computes arrays; returns them, perhaps read."""
 
 
-def compute(name: str, arrays: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Compute arrays and keep nothing."""
-    return arrays()
-
-
 def camera_numbers(data: ImageSet) -> tuple[list[str], Int[np.ndarray, "n"]]:
     """Return the cameras' names, and the number of each image's camera."""
     names = sorted({*data.cameras(), data.camera})
@@ -65,13 +60,13 @@ def moments_of(data: ImageSet) -> Float[np.ndarray, "n 9"]:
 
 
 def cross_validate_methods(
-    data: ImageSet, keep: Keep = compute, names: Sequence[str] | None = None
+    data: ImageSet, keep: Keep | None = None, names: Sequence[str] | None = None
 ) -> dict[str, Float[np.ndarray, "1 folds k 3"]]:
     """Return every method's estimates for each fold, trained on the images outside of it.
 
     Args:
       data: images and folds.
-      keep: stores the estimates of learned methods.
+      keep: stores the estimates of learned methods; None keeps nothing.
       names: learned methods to run; None is all that can run.
     """
     missing = left_out(data)
@@ -95,8 +90,8 @@ def cross_validate_methods(
     with progress(data.camera, len(table), unit="method") as bar:
         for name, method in table.items():
             bar.set_postfix_str(name)
-            stored = keep if method.learns else compute
-            kept = stored(f"{data.camera}-{name}", partial(by_fold, method))
+            compute = partial(by_fold, method)
+            kept = keep(f"{data.camera}-{name}", compute) if keep and method.learns else compute()
             found[name] = kept["estimates"][None]
             bar.update()
     return found

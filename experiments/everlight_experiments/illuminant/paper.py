@@ -6,7 +6,8 @@ METHOD_NOTES = (
     "Corrected moments, homography and APAP are fitted by alternating least squares, as "
     "in the papers; APAP has width 3 and floor 0.065. FFCC has its authors' steps and their "
     "thumbnail settings of another camera, since they tuned them on each camera's test images; a "
-    "row with the camera's own settings is marked. Gamut mapping's rule (largest trace, a hull "
+    "row with the camera's own settings is marked, and its published mean is the authors' own, on "
+    "thumbnails of 32x48 in folds of whole scenes. Gamut mapping's rule (largest trace, a hull "
     "grown by 3%) was selected on NUS thumbnails, where its rows are optimistic.",
     "SIIE is a smaller version (see everlight.color.baselines.sensor_independent), trained once on "
     "all training images for a fixed number of steps; in folds it trains on the tested camera, "

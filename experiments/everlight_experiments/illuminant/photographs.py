@@ -25,7 +25,6 @@ from everlight_experiments.illuminant.corrections import corrections_figure
 from everlight_experiments.illuminant.cross_validation import cross_validate
 from everlight_experiments.illuminant.methods import (
     Keep,
-    compute,
     cross_validate_methods,
     left_out,
     moments_of,
@@ -90,7 +89,7 @@ def compare_images(
     seeds: Sequence[int],
     training: TrainingSettings,
     checkpoints: Checkpoints,
-    keep: Keep = compute,
+    keep: Keep | None = None,
     names: Sequence[str] | None = None,
 ) -> Estimates:
     """Return the estimates of all methods, and of networks and regressions on colour moments."""
