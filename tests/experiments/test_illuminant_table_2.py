@@ -146,7 +146,7 @@ def test_table_2_on_a_made_up_release(release, tmp_path, monkeypatch, rules, siz
 def test_reilluminated_pairs_have_the_transform_of_their_new_light(release, selection, fold):
     """In this world a pair under another's light has exactly the other's transform."""
     quasi, images = official_pairs(MAIN, SECOND, seed=0)
-    pairs = quasi_real_pairs(quasi, {"main": moments_of(images)}, (MAIN, SECOND), "")
+    pairs = quasi_real_pairs(quasi, moments_of(images), (MAIN, SECOND), "")
     augmentations = chart_augmentations(quasi)
     augment = augmentations["re-illuminated"]
     samples = split_samples(pairs, augment, selection, fold, 5)

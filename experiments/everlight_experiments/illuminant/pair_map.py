@@ -48,9 +48,10 @@ def map_of_pairs(library: SpectralLibrary, scenes: int, seed: int) -> PairMap:
         for index, pair in enumerate(both):
             truth = pair.main.illuminants[drawn.test]
             # Scenes without a transform are neither trained on nor scored.
-            for kind, estimates in enumerate(regress(pair, pair).values()):
-                wrong = angular_errors(estimates, truth)
-                errors[kind, index, row, column] = np.nanmean(wrong)
+            errors[:, index, row, column] = [
+                np.nanmean(angular_errors(estimates, truth))
+                for estimates in regress(pair, pair).values()
+            ]
             invalid += int(np.isnan(pair.inputs["T"][:, 0]).sum())
     return PairMap(*errors, sensitivity_distances(library), invalid)
 
