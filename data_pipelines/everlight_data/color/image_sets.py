@@ -1,7 +1,6 @@
 """Photographs of cameras, shrunk to one size, and the folds that cross-validation tests in turn."""
 
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -9,7 +8,6 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
-from tqdm import tqdm
 
 from everlight.color.alignment import area_downsample
 from everlight_data.color.constancy_sets import ConstancySet, thumbnail_set
@@ -24,6 +22,7 @@ from everlight_data.errors import DataError
 from everlight_data.files import read_text, refusing
 from everlight_data.locations import locate
 from everlight_data.matlab import read_mat
+from everlight_data.progress import with_progress
 
 THUMBNAIL_SIDE = 384
 """Longest side in pixels of the official release's images for single-image methods."""
@@ -95,8 +94,7 @@ def shrink_images(
     Images whose longest side is at most `side` stay unchanged.
     """
     shrunk = []
-    interval = 0.2 if sys.stderr.isatty() else 30.0
-    for name in tqdm(names, "images", unit="image", mininterval=interval):
+    for name in with_progress(names, "images", "image"):
         image, mask = camera.read_image(camera.names.index(name))
         factor = math.ceil(max(mask.shape) / side)
         shrunk.append((image, mask) if factor == 1 else _blocks(image, mask, factor))

@@ -1,19 +1,18 @@
 """Maps of a frozen EfficientNet-Lite0 for several views of each photograph."""
 
-import sys
 import zlib
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
-from tqdm import tqdm
 
 from everlight.color.baselines.fold_methods import TrunkViews
 from everlight.models import efficientnet_variables
 from everlight.models.trunk_views import VIEWS, draw_views, view_maps
 from everlight_data.errors import MissingDataError
 from everlight_data.images.efficientnet import check_efficientnet_lite0, load_efficientnet_lite0
+from everlight_data.progress import with_progress
 
 AT_ONCE = 16
 """Number of images in one pass through the frozen network."""
@@ -50,8 +49,7 @@ def _compute(images: Float[np.ndarray, "n h w 3"], masks: Float[np.ndarray, "n h
     weights = efficientnet_variables(load_efficientnet_lite0())
     drawn = draw_views(len(images))
     found = []
-    interval = 0.2 if sys.stderr.isatty() else 30.0
-    for start in tqdm(range(0, len(images), AT_ONCE), "trunk", mininterval=interval):
+    for start in with_progress(range(0, len(images), AT_ONCE), "trunk", "step"):
         # The last step's rows beyond the end repeat the last image, for one program.
         rows = np.minimum(np.arange(start, start + AT_ONCE), len(images) - 1)
         count = min(AT_ONCE, len(images) - start)
