@@ -40,11 +40,7 @@ from everlight_experiments.illuminant import CITATION
 from everlight_experiments.illuminant.comparison import record_errors
 from everlight_experiments.illuminant.config import DATASET
 from everlight_experiments.illuminant.methods import learned_methods
-from everlight_experiments.illuminant.photographs import (
-    Split,
-    compare_cameras,
-    photograph_sections,
-)
+from everlight_experiments.illuminant.photographs import Split, compare_cameras, photograph_sections
 from everlight_experiments.illuminant.report import Report
 from everlight_experiments.report.writer import write_report
 from everlight_experiments.run_folder.folder import RunFolder

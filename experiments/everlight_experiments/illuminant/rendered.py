@@ -43,10 +43,7 @@ from everlight_experiments.illuminant.comparison import (
     record_errors,
 )
 from everlight_experiments.illuminant.config import RENDERED_NETWORKS, RESTARTS, Plan
-from everlight_experiments.illuminant.ensembles import (
-    measure_coverage,
-    train_models,
-)
+from everlight_experiments.illuminant.ensembles import measure_coverage, train_models
 from everlight_experiments.illuminant.networks import train_networks
 from everlight_experiments.illuminant.pair_map import map_of_pairs, map_section
 from everlight_experiments.illuminant.rendered_methods import compare_methods
