@@ -69,7 +69,7 @@ def compare_cameras(
         )
         truth = data.illuminants[np.stack(data.folds)]
         rows = published_rows(camera, split)
-        comparisons[camera] = Comparison(estimates, truth, camera, data.note, published=rows)
+        comparisons[camera] = Comparison(estimates, truth, camera, f"{data.note}.", published=rows)
     return comparisons
 
 
