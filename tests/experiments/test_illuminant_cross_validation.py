@@ -20,7 +20,6 @@ from everlight_experiments.illuminant.cross_validation import (
     CHOSEN,
     cross_validate,
     split_samples,
-    train_folds,
 )
 
 SETTINGS = TrainingSettings(20, batch_size=8, validate_every=2)
@@ -138,16 +137,15 @@ def test_regression_is_fitted_to_the_nets_training_samples(pairs, tmp_path):
 def test_each_fold_trains_at_the_rate_that_its_validation_pairs_prefer(pairs, tmp_path):
     """At a rate of nothing a net stays what it was."""
     only, pairs = {"good": good}, pairs._replace(inputs={"T": pairs.inputs["T"]})
-    outcome = cross_validate(
-        pairs, only, "held-out", (0, 1), SETTINGS, Checkpoints(tmp_path), rates=(1e-9, 1e-2)
-    )
-    fixed = cross_validate(
-        pairs, only, "held-out", (0, 1), SETTINGS, Checkpoints(tmp_path / "fixed"), rates=(1e-9,)
+    both, low, high = (
+        cross_validate(
+            pairs, only, "held-out", (0, 1), SETTINGS, Checkpoints(tmp_path / name), rates=rates
+        )
+        for name, rates in (("both", (1e-9, 1e-2)), ("low", (1e-9,)), ("high", (1e-2,)))
     )
     name = "Net, 200 parameters"
-    assert outcome.rates[name]["good"].tolist() == [1e-2] * 3
-    assert fixed.rates[name]["good"].tolist() == [1e-9] * 3
-    assert (outcome.validation[name]["good"] < fixed.validation[name]["good"]).all()
+    assert (high.validation[name]["good"] < low.validation[name]["good"]).all()
+    np.testing.assert_array_equal(both.estimates[f"{name}, good"], high.estimates[f"{name}, good"])
 
 
 def test_the_second_cameras_light_is_told_where_it_is_asked_for(pairs, tmp_path):
@@ -162,17 +160,18 @@ def test_the_second_cameras_light_is_told_where_it_is_asked_for(pairs, tmp_path)
     assert errors_of(outcome, asked)["Linear regression, good"].max() < 0.05
 
 
-def test_samples_of_any_maker_train_and_only_the_given_folds_are_tested(pairs, tmp_path):
-    """As for released augmentations: training samples are not the pairs themselves."""
-    seen = []
-
-    def make(fold, seed):
-        seen.append((fold, seed))
-        rest = np.setdiff1d(np.arange(60), pairs.folds[fold])
-        return pairs.samples(np.repeat(rest, 3)), pairs.samples(pairs.folds[fold])
-
+def test_other_pairs_than_those_that_train_are_tested(pairs, tmp_path):
+    """As for released augmentations: every third training pair is one that is tested."""
     data = pairs._replace(inputs={"T": pairs.inputs["T"]})
-    outcome = train_folds(data, {"thrice": make}, (4, 5), SETTINGS, Checkpoints(tmp_path))
-    assert seen == [(fold, seed) for fold in range(3) for seed in (4, 5)]
+    thrice = data._replace(
+        inputs={"T": np.repeat(data.inputs["T"], 3, axis=0)},
+        main=np.repeat(data.main, 3, axis=0),
+        second=np.repeat(data.second, 3, axis=0),
+        folds=np.stack([np.concatenate([3 * fold + i for i in range(3)]) for fold in data.folds]),
+    )
+    same = {"thrice": lambda given, train, key: given.samples(train)}
+    outcome = cross_validate(
+        thrice, same, "test-set", (4, 5), SETTINGS, Checkpoints(tmp_path), tested=data
+    )
     assert outcome.estimates["Net, 200 parameters, thrice"].shape == (2, 3, 20, 2)
     assert errors_of(outcome, data)["Linear regression, thrice"].max() < 0.05

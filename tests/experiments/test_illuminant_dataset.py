@@ -18,9 +18,10 @@ from everlight.color.baselines.fold_methods import (
 )
 from everlight.models.illuminant_training import TrainingSettings
 from everlight_data.checkpoints import Checkpoints
+from everlight_data.color import trunk_views
 from everlight_data.color.camera_pairs import MOMENTS, CameraPairs
-from everlight_data.color.image_sets import ImageSet
 from everlight_data.color.nus import CAMERAS
+from everlight_data.color.pair_augmentations import IMAGE_AUGMENTATIONS
 from everlight_data.errors import DataError, MissingDataError
 from everlight_experiments.illuminant import cross_validation, dataset, methods, photographs
 from everlight_experiments.illuminant.comparison import Comparison
@@ -40,10 +41,8 @@ from everlight_experiments.illuminant.methods import (
 from everlight_experiments.illuminant.photographs import (
     absent,
     compare_images,
-    cross_sensor,
-    expected_duration,
     pooled,
-    relit_by_von_kries,
+    published_rows,
 )
 
 SHORT = TrainingSettings(20, batch_size=4, validate_every=2)
@@ -154,7 +153,7 @@ def test_relit_images_have_the_numbers_of_their_new_light(tmp_path, rng, few):
     )
     train = np.arange(5)
     key = jax.random.key(3)
-    samples = relit_by_von_kries(pairs, train, key)
+    samples = IMAGE_AUGMENTATIONS["re-illuminated"](pairs, train, key)
     assert len(samples.targets) == 5 * 5
     chromaticities = data.illuminants[:, ::2] / data.illuminants[:, 1:2]
     for place in range(25):
@@ -169,16 +168,6 @@ def test_relit_images_have_the_numbers_of_their_new_light(tmp_path, rng, few):
         )
         if place % 5 == 0:
             assert light == source
-
-
-def test_a_rough_duration_is_told_by_images_and_pixels(rng):
-    """260 s a camera and .1 s 64x64 pixels: 700 s for two of 450 images twice as wide."""
-    lights = rng.uniform(0.4, 1, (450, 3))
-    each = ImageSet(np.zeros((450, 64, 128, 3)), np.ones((450, 64, 128)), lights, [], "", "")
-    said = expected_duration({"a": each, "b": each})
-    assert said.startswith("2 cameras, 900 training images: about 12 minutes of processor")
-    few = each._replace(images=each.images[:2], masks=each.masks[:2])
-    assert "about 4 minutes" in expected_duration({"a": few})
 
 
 @pytest.mark.slow
@@ -235,12 +224,12 @@ def test_what_a_method_told_is_not_computed_again(tmp_path, rng, few):
     data = two_cameras(tmp_path, rng)["A1"]
     kept = {}
 
-    def keep(name, lights):
-        return kept.setdefault(name, lights() if name not in kept else None)
+    def keep(name, compute):
+        return kept.setdefault(name, compute() if name not in kept else None)
 
     first = cross_validate_methods(data, keep)
-    assert list(kept) == ["of A1"]
-    kept["of A1"] = 2 * kept["of A1"]
+    assert list(kept) == ["A1-of A1"]
+    kept["A1-of A1"] = {"estimates": 2 * kept["A1-of A1"]["estimates"]}
     again = cross_validate_methods(data, keep)
     np.testing.assert_array_equal(again["of A1"], 2 * first["of A1"])
     fewer = cross_validate_methods(data, names=["of A1"])
@@ -290,7 +279,7 @@ def test_what_cannot_be_had_is_left_out_with_its_reason(tmp_path, rng, monkeypat
     of_known = two_cameras(tmp_path, rng, known, "cross-camera")["SonyA57"]
     of_others = two_cameras(tmp_path, rng, ("SonyA57", "B2"), "cross-camera")["B2"]
     in_folds = two_cameras(tmp_path, rng)["B2"]
-    monkeypatch.setattr(methods, "check_efficientnet_lite0", lambda: None)
+    monkeypatch.setattr(trunk_views, "check_efficientnet_lite0", lambda: None)
     assert not left_out(of_known)
     assert not left_out(in_folds)
     assert {DUAL_MAPPING, POOLED} <= available(of_known)
@@ -302,7 +291,7 @@ def test_what_cannot_be_had_is_left_out_with_its_reason(tmp_path, rng, monkeypat
         asked.append(1)
         raise MissingDataError("not installed")
 
-    monkeypatch.setattr(methods, "check_efficientnet_lite0", missing)
+    monkeypatch.setattr(trunk_views, "check_efficientnet_lite0", missing)
     # A name is known, whether its method can run or not.
     assert POOLED in learned_methods(of_known)
     assert not asked
@@ -358,19 +347,25 @@ def test_dmcc_learns_the_asked_cameras_lights(monkeypatch, rng):
     )
 
 
-def test_published_cross_sensor_numbers_stand_beside_all_of_nus_8_only():
-    rows = cross_sensor(CAMERAS, "cross-camera")
-    assert rows["C5, published"] == (1.77, 1.37, 0.48, 3.75)
-    assert not cross_sensor(CAMERAS, "folds")
-    assert not cross_sensor(CAMERAS[1:], "cross-camera")
-
-
 def test_all_cameras_images_are_pooled():
     def one(value, folds, count):
         lights = jnp.full((2, folds, count, 3), value)
         return Comparison({"GW": lights, f"own {value}": lights}, np.full((folds, count, 3), value))
 
-    both = pooled([one(1.0, 3, 2), one(2.0, 1, 5)])
+    both = pooled({"a": one(1.0, 3, 2), "b": one(2.0, 1, 5)}, "folds")
     assert list(both.estimates) == ["GW"]
     assert both.estimates["GW"].shape == (2, 1, 11, 3)
     np.testing.assert_array_equal(both.truth[0, :, 0], [1] * 6 + [2] * 5)
+
+
+def test_published_numbers_stand_beside_the_same_data_only():
+    ones = np.ones((1, 3, 3))
+    every = {camera: Comparison({"GW": ones[None]}, ones) for camera in CAMERAS}
+    assert pooled(every, "cross-camera").published["C5, published"] == (1.77, 1.37, 0.48, 3.75)
+    assert not pooled(every, "folds").published
+    del every["SonyA57"]
+    assert not pooled(every, "cross-camera").published
+    assert published_rows("NikonD5200", "folds")["GW"][0] == 4.43
+    assert published_rows("SonyA57", "folds") == {TUNED_HERE: (2.11,)}
+    assert not published_rows("SonyA57", "cross-camera")
+    assert not published_rows("A1", "folds")

@@ -12,7 +12,7 @@ from everlight.models.illuminant_training import IlluminantModel, TrainingSettin
 from everlight_data.color.camera_pairs import CameraPairs
 from everlight_experiments.illuminant import selection
 from everlight_experiments.illuminant.cross_validation import CHOSEN, CrossValidation
-from everlight_experiments.illuminant.selection import CANDIDATES, Choice, choose
+from everlight_experiments.illuminant.selection import CANDIDATES, NESTED, Choice, choose
 
 FOLDS = np.array([[0, 1, 2], [3, 4, 5], [6, 7, 6], [8, 9, 8]])
 """The last two name a row twice."""
@@ -72,7 +72,7 @@ def test_each_fold_is_told_by_what_trainings_without_it_say_of_the_others(chosen
 def test_the_nested_lights_are_those_of_what_was_chosen_without_their_fold(chosen, pairs):
     choice = chosen()
     expected = pairs.targets(np.arange(10)) * 1.3 * [1, 0.9]
-    lights = choice.nested()
+    (lights,) = choice.illuminants()[NESTED]
     np.testing.assert_allclose(lights[:, [0, 2]], expected, rtol=1e-5)
     np.testing.assert_array_equal(lights[:, 1], 1)
 
@@ -86,7 +86,7 @@ def test_a_candidate_that_gives_no_light_at_times_is_not_chosen(chosen):
 
 
 @pytest.mark.parametrize("depth", [None, 5])
-def test_the_members_are_all_folds_and_seeds_of_the_folds_augmentation(pairs, depth):
+def test_the_members_are_all_folds_and_seeds_of_the_folds_augmentation(depth):
     """Problems are numbered by augmentation, fold and seed."""
     numbers = jnp.arange(2 * 4 * 3.0)
     regressions = {"moments": LinearRegression(numbers, numbers)}
@@ -94,7 +94,7 @@ def test_the_members_are_all_folds_and_seeds_of_the_folds_augmentation(pairs, de
     candidate = next(each for each in CANDIDATES if each == ("moments", depth))
     losses = {"none": np.array([0.1, 0.4, 0.1, 0.4]), "relit": np.array([0.2, 0.3, 0.2, 0.3])}
     outcome = CrossValidation(nets, regressions, {}, {candidate.name: losses}, {})
-    members = Choice(pairs, outcome, candidate, ()).members()
+    members = outcome.members(*candidate)
     kept = members[0] if depth is None else members.mean
     expected = [
         aug * 12 + fold * 3 + seed for fold, aug in enumerate((0, 1, 0, 1)) for seed in (0, 1, 2)

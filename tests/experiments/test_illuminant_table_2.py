@@ -15,12 +15,20 @@ from everlight.color.estimators import ESTIMATORS
 from everlight.models.illuminant_training import TrainingSettings
 from everlight_data.checkpoints import Checkpoints
 from everlight_data.color.camera_pairs import problem_of, quasi_real_pairs
-from everlight_data.color.image_sets import ImageSet, draw_folds, official_pairs, thumbnail_cameras
+from everlight_data.color.image_sets import (
+    ImageSet,
+    draw_folds,
+    official_pairs,
+    read_images,
+    thumbnail_cameras,
+)
+from everlight_data.color.nus import thumbnail_files
 from everlight_data.color.pair_augmentations import chart_augmentations
 from everlight_data.errors import MissingDataError
 from everlight_experiments.cli import main
 from everlight_experiments.illuminant import cross_validation, methods
 from everlight_experiments.illuminant.config import PRESETS
+from everlight_experiments.illuminant.corrections import correction_columns
 from everlight_experiments.illuminant.cross_validation import CHOSEN, DEPTHS, RULES, split_samples
 from everlight_experiments.illuminant.methods import (
     cross_validate_methods,
@@ -29,12 +37,7 @@ from everlight_experiments.illuminant.methods import (
     moments_of,
 )
 from everlight_experiments.illuminant.networks import PARAMETERS
-from everlight_experiments.illuminant.photographs import (
-    compare_images,
-    correction_columns,
-    nus_thumbnails,
-    read_images,
-)
+from everlight_experiments.illuminant.photographs import compare_images
 from everlight_experiments.illuminant.two_camera import TwoCameraRun, run_two_camera
 from tests.nus_files import BLACK, MAIN, SECOND, WHITE, render, write_camera
 
@@ -143,7 +146,7 @@ def test_table_2_on_a_made_up_release(release, tmp_path, monkeypatch, rules, siz
 def test_reilluminated_pairs_have_the_transform_of_their_new_light(release, selection, fold):
     """In this world a pair under another's light has exactly the other's transform."""
     quasi, images = official_pairs(MAIN, SECOND, seed=0)
-    pairs = quasi_real_pairs(quasi, {"main": moments_of(images)}, (MAIN, SECOND), "")
+    pairs = quasi_real_pairs(quasi, moments_of(images), (MAIN, SECOND), "")
     augmentations = chart_augmentations(quasi)
     augment = augmentations["re-illuminated"]
     samples = split_samples(pairs, augment, selection, fold, 5)
@@ -248,7 +251,8 @@ def test_the_demo_leaves_a_report_that_does_not_pass_for_nus(tmp_path, monkeypat
     main(["paper", "two-camera", *words])
     folder = tmp_path / "two-camera-nus-demo"
     page = (folder / "report.html").read_text()
-    assert "NOT NUS; NOT photographs: 162 rendered thumbnails" in page
+    assert "NOT photographs: 162 rendered thumbnails" in page
+    assert "NUS" not in page.split("</h1>")[0]
     assert page.count("data:image/png;base64,") == 3
     results = np.load(folder / "results.npz")
     assert {results[name].shape for name in results.files} == {(1, 3, 54)}
@@ -260,7 +264,7 @@ def test_the_demo_leaves_a_report_that_does_not_pass_for_nus(tmp_path, monkeypat
 def test_thumbnails_mask_charts_and_saturation(real_data, monkeypatch):
     root = real_data("nus8_64x64").parent
     monkeypatch.setenv("EVERLIGHT_DATA", str(root))
-    data = read_images(thumbnail_cameras(nus_thumbnails([MAIN]))[MAIN], 64)
+    data = read_images(thumbnail_cameras(thumbnail_files())[MAIN], 64)
     with np.load(root / "nus8_64x64/NikonD5200.npz") as stored:
         own = np.char.startswith(stored["names"], "NikonD5200_")
         raw = stored["images_u16"][own].astype(float) / 65535

@@ -53,3 +53,20 @@ def test_each_fold_is_measured_from_the_others(rng):
         distances.append(np.sqrt(np.einsum("nf,fg,ng->n", away, inverse, away)))
     expected = np.quantile(np.concatenate(distances), np.linspace(0, 1, 101))
     np.testing.assert_allclose(found.distances, expected, rtol=1e-3)
+
+
+def test_re_illuminated_features_belong_to_the_distribution(rng):
+    """Pairs of one fold take part neither as sources nor by their illuminants."""
+    features = np.float32(rng.normal(size=(6, 6, 2)))
+    folds = [np.array([0, 1, 2]), np.array([3, 4, 5])]
+    found = cross_calibrate_distances(jnp.asarray(features), folds)
+    whole = features.reshape(-1, 2)
+    np.testing.assert_allclose(found.distribution.mean, whole.mean(axis=0), atol=1e-6)
+    distances = []
+    for own, other in (folds, folds[::-1]):
+        known = features[other][:, other].reshape(-1, 2)
+        away = features[own, own] - known.mean(axis=0)
+        inverse = np.linalg.inv(np.cov(known.T, bias=True))
+        distances.append(np.sqrt(np.einsum("nf,fg,ng->n", away, inverse, away)))
+    expected = np.quantile(np.concatenate(distances), np.linspace(0, 1, 101))
+    np.testing.assert_allclose(found.distances, expected, rtol=1e-3)

@@ -209,10 +209,6 @@ def draw_camera_folds(cameras: int, pairs: int, seed: int) -> list[CameraFold]:
     return [CameraFold(*np.split(np.roll(order, -2 * pair), cuts)) for pair in range(pairs)]
 
 
-def _joined(inputs: Inputs, given: Sequence[str]) -> Float[np.ndarray, "n f"]:
-    return np.hstack([inputs[name] for name in given])
-
-
 class UnseenTask(NamedTuple):
     """Training and validation samples of networks, and the inputs of their tests."""
 

@@ -90,7 +90,7 @@ def finite_rows(inputs: Float[np.ndarray, "n f"]) -> Int[np.ndarray, "n"]:
 
 def quasi_real_pairs(
     quasi: QuasiReal,
-    moments: Mapping[View, Float[np.ndarray, "n 9"]],
+    moments: Float[np.ndarray, "n 9"],
     cameras: tuple[str, str],
     note: str,
     view: View = "main",
@@ -99,13 +99,13 @@ def quasi_real_pairs(
 
     Args:
       quasi: transforms, illuminants and folds.
-      moments: nine colour moments of each camera's images.
+      moments: nine colour moments of the images of `view`.
       cameras: names of the two cameras.
       note: description of the data for reports.
       view: camera whose illuminant is estimated.
     """
     return CameraPairs(
-        transform_and_moments(flat_transforms(quasi.transforms), moments[view]),
+        transform_and_moments(flat_transforms(quasi.transforms), moments),
         quasi.illuminants_main,
         quasi.illuminants_second,
         np.stack(quasi.folds),
@@ -116,16 +116,17 @@ def quasi_real_pairs(
 
 
 def transform_and_moments(
-    transforms: Float[Array, "n 9"], moments: Float[Array, "n 9"]
-) -> dict[str, Float[Array, "n f"]]:
+    transforms: Float[Array, "*n 9"], moments: Float[Array, "*n 9"]
+) -> dict[str, Float[Array, "*n f"]]:
     """Return both inputs by name, alone and joined."""
-    both = np.hstack([transforms, moments])
+    both = np.concatenate([transforms, moments], axis=-1)
     return {TRANSFORM: transforms, MOMENTS: moments, TRANSFORM_AND_MOMENTS: both}
 
 
-def flat_transforms(transforms: Float[np.ndarray, "n 3 3"]) -> Float[np.ndarray, "n 9"]:
+def flat_transforms(transforms: Float[Array, "*n 3 3"]) -> Float[np.ndarray, "*n 9"]:
     """Return transforms of a mean row sum of 1, row by row."""
-    return np.asarray(scale_free(jnp.asarray(transforms))).reshape(-1, 9)
+    flat = np.asarray(scale_free(jnp.asarray(transforms)))
+    return flat.reshape(*flat.shape[:-2], 9)
 
 
 def released_pairs(view: View = "main") -> CameraPairs:

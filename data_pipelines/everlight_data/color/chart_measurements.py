@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from scipy.sparse.csgraph import connected_components
 from tqdm import tqdm
 
+from everlight.color.rendering import white_balance
 from everlight.metrics.angular import angular_error
 from everlight.models.pair_model import VIEWS, View
 from everlight_data.color.chart import reference_colors
@@ -160,6 +161,19 @@ def measure_pairs(
         for view, camera in zip(VIEWS, charts[0].cameras, strict=True)
     }
     return Measured(quasi, images, {view: every[f"moments_{view}"] for view in VIEWS})
+
+
+def sensor_differences(quasi: QuasiReal) -> Float[np.ndarray, "n"]:
+    """Return the mean angle between a patch's white-balanced colours in the two cameras."""
+    main, second = (
+        jax.vmap(white_balance)(jnp.asarray(charts, jnp.float32), jnp.asarray(truth, jnp.float32))
+        for charts, truth in (
+            (quasi.charts_main, quasi.illuminants_main),
+            (quasi.charts_second, quasi.illuminants_second),
+        )
+    )
+    angles = np.asarray(jax.vmap(jax.vmap(angular_error))(main, second))
+    return np.mean(angles, axis=1, where=quasi.usable)
 
 
 def group_scenes(quasi: QuasiReal) -> Int[np.ndarray, "n"]:

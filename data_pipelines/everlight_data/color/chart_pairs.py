@@ -19,6 +19,7 @@ from everlight.color.alignment import area_downsample, fit_homography
 from everlight.color.moments import color_moments
 from everlight.color.transforms import fit_color_transform
 from everlight.metrics.angular import angular_error
+from everlight.models.pair_estimate import MAX_CONDITION
 from everlight.models.pair_model import VIEWS
 from everlight_data.color.chart import (
     CENTRES,
@@ -40,11 +41,6 @@ LEAST_PAIRS = 6
 """Minimum number of pairs, and of scenes, of a calibration."""
 SIDE = 96
 """Longest side in pixels of the images for single-image methods."""
-MAX_CONDITION = 300
-"""Maximum condition number of the averaged colours.
-
-The 1,853 photos of NUS-8 stay below 147; a grey wall with 0.2% noise has 900.
-"""
 ONE_KIND = {
     "shapes": "photos of one view differ in size",
     "flips": "photos of one view were held differently",

@@ -3,7 +3,7 @@
 import csv
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +15,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from everlight.color.alignment import area_downsample
 from everlight.color.rendering import encode_srgb, full_scale_balance, render, render_linear
+from everlight.models.pair_estimate import PairEstimate
 from everlight_data.color.dng import rewrite_with_illuminant, write_linear_tiff
 from everlight_data.color.raw import RawImage
 from everlight_data.writing import written_whole
@@ -61,14 +62,30 @@ def write_correction(
 _render = jax.jit(render_linear)
 
 
-def write_illuminants(path: Path, rows: Sequence[dict[str, str]]) -> None:
-    """Write rows with the same columns, at least one, as CSV."""
+def write_illuminants(path: Path, results: Mapping[tuple[Path, Path], PairEstimate]) -> None:
+    """Write the estimates of at least one pair of files as CSV; unknown cells are empty."""
+    rows = [_illuminant_row(*files, found) for files, found in results.items()]
     text = io.StringIO()
     table = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     table.writeheader()
     table.writerows(rows)
     with written_whole(path) as unfinished:
         unfinished.write_text(text.getvalue(), encoding="utf-8")
+
+
+def _illuminant_row(main: Path, second: Path, result: PairEstimate) -> dict[str, str]:
+    row = {"main": str(main), "second": str(second)}
+    for view, found in result.estimates._asdict().items():
+        interval = None if found is None else found.interval
+        for place, ratio in enumerate(("r/g", "b/g")):
+            row[f"{view} {ratio}"] = "" if found is None else f"{found.illuminant[2 * place]:.6f}"
+            for end in ("low", "high"):
+                known = "" if interval is None else f"{getattr(interval, end)[place]:.6f}"
+                row[f"{view} {ratio} {end}"] = known
+        row[f"{view} degrees"] = "" if interval is None else f"{interval.degrees:.3f}"
+        distance = "" if found is None else f"{found.score.distance:.3f}"
+        row[f"{view} distance from training"] = distance
+    return row | {"warnings": " ".join(result.warnings)}
 
 
 def camera_matrix(photo: RawImage) -> Float[Array, "3 3"] | None:

@@ -1,7 +1,7 @@
 """Photographs of cameras, shrunk to one size, and the folds that cross-validation tests in turn."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ from everlight_data.errors import DataError
 from everlight_data.files import read_text, refusing
 from everlight_data.locations import locate
 from everlight_data.matlab import read_mat
+from everlight_data.progress import with_progress
 
 THUMBNAIL_SIDE = 384
 """Longest side in pixels of the official release's images for single-image methods."""
@@ -86,14 +87,14 @@ def thumbnail_cameras(files: Sequence[Path], camera: str = "") -> dict[str, Cons
 
 
 def shrink_images(
-    camera: ConstancySet | OfficialNus, names: Iterable[str], side: int = THUMBNAIL_SIDE
+    camera: ConstancySet | OfficialNus, names: Sequence[str], side: int = THUMBNAIL_SIDE
 ) -> tuple[Float[np.ndarray, "n h w 3"], Float[np.ndarray, "n h w"]]:
     """Return block means on a canvas for upright and wide images; the rest is masked.
 
     Images whose longest side is at most `side` stay unchanged.
     """
     shrunk = []
-    for name in names:
+    for name in with_progress(names, "images", "image"):
         image, mask = camera.read_image(camera.names.index(name))
         factor = math.ceil(max(mask.shape) / side)
         shrunk.append((image, mask) if factor == 1 else _blocks(image, mask, factor))
@@ -105,6 +106,15 @@ def shrink_images(
         images[row, :height, :width] = image
         masks[row, :height, :width] = mask
     return images, masks
+
+
+def read_images(camera: ConstancySet, side: int) -> CameraImages:
+    """Read a camera's images, averaged down to a longest side, in the set's own order.
+
+    Published folds number the images in that order.
+    """
+    images, masks = shrink_images(camera, camera.names, side)
+    return CameraImages(images, masks, camera.illuminants, tuple(camera.names))
 
 
 def draw_folds(count: int, seed: int) -> list[Int[np.ndarray, "k"]]:

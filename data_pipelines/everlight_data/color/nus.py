@@ -72,6 +72,16 @@ def load_same_scene_pairs(path: Path | None = None) -> SameScenePairs:
     return SameScenePairs(main, second, similarity)
 
 
+def thumbnail_files() -> list[Path]:
+    """Return the eight cameras' thumbnail files below EVERLIGHT_DATA.
+
+    Raises:
+      MissingDataError: their folder does not exist.
+    """
+    folder = locate("nus8_64x64", THUMBNAILS_SOURCE, "37 MB")
+    return [folder / f"{camera}.npz" for camera in CAMERAS]
+
+
 def _locate_thumbnails(folder: Path | None, file: str) -> Path:
     if folder is None:
         return locate(f"nus8_64x64/{file}", THUMBNAILS_SOURCE, "37 MB in all")

@@ -5,13 +5,14 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Int, PRNGKeyArray
+from jaxtyping import Float, Int, PRNGKeyArray
 
 from everlight.color.chromaticity import to_chromaticity
 from everlight.color.mixing import mix_neighbors
 from everlight.color.moments import reilluminate_moments
 from everlight.color.reillumination import augment_transforms, von_kries
 from everlight.color.transforms import scale_free
+from everlight.models.pair_model import View
 from everlight_data.color.camera_pairs import (
     MOMENTS,
     TRANSFORM,
@@ -23,10 +24,16 @@ from everlight_data.color.camera_pairs import (
     transform_and_moments,
     transform_and_white_balance,
 )
-from everlight_data.color.quasi_real import QuasiReal, reilluminate_training
+from everlight_data.color.quasi_real import (
+    QuasiReal,
+    reilluminate_training,
+    relight_by_charts,
+)
 
 COPIES = 99
-"""Re-illuminations of each pair, the paper's number."""
+"""Re-illuminations of each pair or image, the paper's number."""
+SAMPLES = 19_500
+"""Maximum number of samples with re-illuminations of images, as in the paper's NUS set."""
 NEIGHBORS = (5, 20)
 """Numbers of neighbours to mix a pair with; each fold's validation pairs select one."""
 
@@ -43,6 +50,19 @@ def chart_augmentations(quasi: QuasiReal) -> dict[str, Augment]:
         "none": lambda data, train, _: repeat_samples(data, train, 1 + _copies(train)),
         "re-illuminated": partial(_relit_by_charts, quasi),
     }
+
+
+def resampled(augment: Augment, count: int) -> Augment:
+    """Return an augmentation with `count` samples, drawn or repeated, whatever the fold's size."""
+
+    def augmented(data: CameraPairs, train: Int[np.ndarray, "k"], key: PRNGKeyArray) -> Samples:
+        samples = augment(data, train, key)
+        drawn = np.random.default_rng(len(train)).permutation(len(samples.targets))
+        rows = np.resize(drawn, count)
+        inputs = {name: np.asarray(values)[rows] for name, values in samples.inputs.items()}
+        return Samples(inputs, np.asarray(samples.targets)[rows])
+
+    return augmented
 
 
 def _copies(train: Int[np.ndarray, "k"]) -> int:
@@ -68,6 +88,22 @@ def _relit_by_charts(
     )
 
 
+def relit_inputs(
+    quasi: QuasiReal, moments: Float[np.ndarray, "n 9"], view: View
+) -> dict[str, Float[np.ndarray, "n n f"]]:
+    """Return inputs by name of every pair under every pair's illuminant.
+
+    Args:
+      quasi: transforms and charts.
+      moments: nine colour moments of the images of `view`.
+      view: camera whose moments are inputs.
+    """
+    relit = relight_by_charts(quasi, np.arange(len(quasi.names)))
+    relight_all = jax.vmap(jax.vmap(reilluminate_moments, (None, 0)))
+    relit_moments = relight_all(jnp.asarray(moments), getattr(relit, view))
+    return transform_and_moments(flat_transforms(relit.transforms), np.asarray(relit_moments))
+
+
 def _relit_by_von_kries(
     data: CameraPairs, train: Int[np.ndarray, "k"], key: PRNGKeyArray
 ) -> Samples:
@@ -77,18 +113,38 @@ def _relit_by_von_kries(
     transforms = jnp.asarray(data.inputs[TRANSFORM][train]).reshape(-1, 3, 3)
     # Rows of sum-normalised transforms add up to about 1, which the factors change.
     everything = np.asarray(scale_free(augment_transforms(transforms, *factors)))
-    own = np.arange(len(train))[:, None]
-    others = jax.vmap(lambda k: jax.random.permutation(k, len(train) - 1))
-    # With fewer others than copies some occur twice.
-    shift = np.resize(np.asarray(others(jax.random.split(key, len(train)))).T, (COPIES, len(train)))
-    target = np.concatenate([own, (own + 1 + shift.T) % len(train)], axis=1)
-    inputs = {TRANSFORM: everything[own, target].reshape(-1, 9)}
+    target = _draw_targets(key, len(train), COPIES)
+    inputs = {TRANSFORM: everything[np.arange(len(train))[:, None], target].reshape(-1, 9)}
     targets = data.targets(train)
     if WHITE_BALANCE in data.inputs:
         # The phone's estimate changes with the illuminant.
         balance = data.inputs[WHITE_BALANCE][train][:, None] * targets[target] / targets[:, None]
         inputs = transform_and_white_balance(inputs[TRANSFORM], balance.reshape(-1, 2))
     return Samples(inputs, targets[target.ravel()])
+
+
+def _draw_targets(key: PRNGKeyArray, count: int, copies: int) -> Int[np.ndarray, "count t"]:
+    """Return each row's own number and those of `copies` others; too few others occur twice."""
+    own = np.arange(count)[:, None]
+    others = jax.vmap(lambda each: jax.random.permutation(each, count - 1))
+    shift = np.resize(np.asarray(others(jax.random.split(key, count))).T, (copies, count))
+    return np.concatenate([own, (own + 1 + shift.T) % count], axis=1)
+
+
+def _image_copies(train: Int[np.ndarray, "k"]) -> int:
+    return min(SAMPLES // len(train), _copies(train))
+
+
+def _relit_moments_by_von_kries(
+    data: CameraPairs, train: Int[np.ndarray, "k"], key: PRNGKeyArray
+) -> Samples:
+    """Return each image's moments under its own and other training illuminants."""
+    target = _draw_targets(key, len(train), _image_copies(train))
+    relights = np.asarray(von_kries(jnp.asarray(data.main[train])))
+    relights = relights[np.arange(len(train))[:, None], target].reshape(-1, 3, 3)
+    moments = jnp.asarray(data.inputs[MOMENTS][np.repeat(train, target.shape[1])])
+    relit = {MOMENTS: jax.vmap(reilluminate_moments)(moments, relights)}
+    return Samples(relit, data.targets(train)[target.ravel()])
 
 
 def _mixed(
@@ -109,3 +165,8 @@ PHONE_AUGMENTATIONS: dict[str, Augment] = {
     **{f"mixed with {count}": partial(_mixed, count) for count in NEIGHBORS},
 }
 """Augmentations without charts; mixing pairs under similar illuminants is ours."""
+IMAGE_AUGMENTATIONS: dict[str, Augment] = {
+    "none": lambda data, train, _: repeat_samples(data, train, 1 + _image_copies(train)),
+    "re-illuminated": _relit_moments_by_von_kries,
+}
+"""Augmentations of colour moments of single images."""

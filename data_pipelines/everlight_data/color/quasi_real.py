@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from everlight.color.alignment import MaskedImage, area_downsample
 from everlight.color.reillumination import augment_transforms, chart_transforms
@@ -145,18 +145,13 @@ def reilluminate_training(
             f"reilluminations={reilluminations}, but fold {fold} has {len(train)} training pairs; "
             f"give at most {len(train) - 1}, the number of other pairs."
         )
-    weights = jnp.asarray(data.usable[train], jnp.float32)
-    first, second = (
-        chart_transforms(jnp.asarray(charts[train]), weights)
-        for charts in (data.charts_main, data.charts_second)
-    )
+    relit = relight_by_charts(data, train)
     rng = np.random.default_rng(seed)
     own = np.arange(len(train))
     targets = np.stack(
         [[i, *rng.choice(np.delete(own, i), reilluminations, replace=False)] for i in own]
     )
-    every = augment_transforms(jnp.asarray(data.transforms[train]), first, second)
-    chosen = np.asarray(every)[own[:, None], targets]
+    chosen = np.asarray(relit.transforms)[own[:, None], targets]
     faulty = ~np.isfinite(chosen).all(axis=(1, 2, 3))
     if faulty.any():
         names = ", ".join(data.names[i][0] for i in train[faulty])
@@ -167,10 +162,34 @@ def reilluminate_training(
         chosen.reshape(-1, 3, 3),
         data.illuminants_main[train][targets].reshape(-1, 3),
         data.illuminants_second[train][targets].reshape(-1, 3),
-        np.asarray(first)[own[:, None], targets].reshape(-1, 3, 3),
-        np.asarray(second)[own[:, None], targets].reshape(-1, 3, 3),
+        np.asarray(relit.main)[own[:, None], targets].reshape(-1, 3, 3),
+        np.asarray(relit.second)[own[:, None], targets].reshape(-1, 3, 3),
         np.repeat(train, targets.shape[1]),
     )
+
+
+class Relit(NamedTuple):
+    """Every pair i under every pair j's illuminant.
+
+    Attributes:
+      transforms: colour transforms between the two cameras.
+      main: matrices that re-illuminate the main image's colours, as rows.
+      second: matrices that re-illuminate the second image's colours, as rows.
+    """
+
+    transforms: Float[Array, "n n 3 3"]
+    main: Float[Array, "n n 3 3"]
+    second: Float[Array, "n n 3 3"]
+
+
+def relight_by_charts(data: QuasiReal, rows: Int[np.ndarray, "n"]) -> Relit:
+    """Return some pairs under each other's illuminants; NaN where charts have too few patches."""
+    weights = jnp.asarray(data.usable[rows], jnp.float32)
+    main, second = (
+        chart_transforms(jnp.asarray(charts[rows]), weights)
+        for charts in (data.charts_main, data.charts_second)
+    )
+    return Relit(augment_transforms(jnp.asarray(data.transforms[rows]), main, second), main, second)
 
 
 def _indices(camera: OfficialNus, names: Sequence[str]) -> list[int]:

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from everlight.color.radiometry import Sensor, patch_means, patch_thumbnail, take_photograph
+from everlight_data.color.image_sets import CameraImages
 from everlight_data.color.radiometric import RadiometricSettings, Scenes, draw_scenes, photograph
 from everlight_data.color.spectra import SpectralLibrary
 
@@ -78,14 +79,16 @@ def views_of(
 
 def render_thumbnails(
     library: SpectralLibrary, cameras: Sequence[str], count: int, seed: int
-) -> dict[str, tuple[Float[np.ndarray, "n 32 48 3"], Float[np.ndarray, "n 3"]]]:
-    """Return the radiometric set's scenes as patch thumbnails with illuminants, by camera."""
+) -> dict[str, CameraImages]:
+    """Return the radiometric set's scenes as patch thumbnails of 32x48 pixels, by camera."""
     scenes = draw_scenes(library, RadiometricSettings(count, "random", seed))
-    views = {camera: photograph(library, camera, scenes) for camera in cameras}
-    return {
-        camera: (np.asarray(patch_thumbnails(view.colors)), view.illuminants)
-        for camera, view in views.items()
-    }
+    names, found = tuple(f"{index:04}" for index in range(count)), {}
+    for camera in cameras:
+        view = photograph(library, camera, scenes)
+        images = np.asarray(patch_thumbnails(view.colors))
+        masks = np.ones(images.shape[:3], np.float32)
+        found[camera] = CameraImages(images, masks, view.illuminants, names)
+    return found
 
 
 def in_pieces(of_rows: Callable[[slice], PyTree], count: int) -> PyTree:

@@ -1,17 +1,20 @@
 """Two raw views of one scene: their homography, and both averaged on the main view's grid."""
 
+import json
 from pathlib import Path
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from everlight.color.alignment import area_downsample, fit_homography, warp_image
+from everlight.models.pair_model import VIEWS
 from everlight_data.color.raw import RawImage
 from everlight_data.errors import DataError
 from everlight_data.files import one_line, read_json
+from everlight_data.writing import written_whole
 
 
 class Thumbnails(NamedTuple):
@@ -46,6 +49,19 @@ def choose_homography(
 def described_view(height: int, width: int, flip: int) -> dict[str, int]:
     """Return the entry of a homography file for an upright view."""
     return {"width": int(width), "height": int(height), "flip": int(flip)}
+
+
+def write_homography(
+    path: Path,
+    homography: Float[np.ndarray, "3 3"],
+    shapes: Int[np.ndarray, "2 2"],
+    flips: Int[np.ndarray, "2"],
+) -> None:
+    """Write a file for `choose_homography`, for upright views of these sizes and orientations."""
+    described = zip(VIEWS, shapes, flips, strict=True)
+    views = {view: described_view(*shape, flip) for view, shape, flip in described}
+    with written_whole(path) as unfinished:
+        unfinished.write_text(json.dumps({"matrix": homography.tolist(), "views": views}))
 
 
 def _refuse_other_views(path: Path, main: RawImage, second: RawImage) -> None:

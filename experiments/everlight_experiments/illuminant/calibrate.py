@@ -11,70 +11,43 @@ Linear regressions and networks, on the transform between the cameras, on colour
 camera's own image, and on both, are cross-validated over scenes. Each training pair is
 re-illuminated as every other by the charts (two-camera paper, section 3.4). The best for each
 camera is kept for `estimate`; the report's errors are of scenes outside training and selection.
-
-Presets:
-  demo: thirty synthetic pairs under known illuminants are written and calibrated on.
-  small: FOLDER, 3,000 steps of every network.
-  paper: FOLDER, 20,000 steps.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import tyro
-from jaxtyping import Float, Int
+from jaxtyping import Int
 
 from everlight.checks import Between
-from everlight.color.chromaticity import from_chromaticity
 from everlight.color.estimators import ESTIMATORS
-from everlight.color.feature_distribution import (
-    FeatureDistribution,
-    feature_distance,
-    fit_feature_distribution,
-)
-from everlight.color.moments import reilluminate_moments
-from everlight.color.reillumination import augment_transforms, chart_transforms
-from everlight.color.transforms import scale_free
 from everlight.models.illuminant_training import TrainingSettings
-from everlight.models.out_of_distribution import DistanceCalibration, calibrate_distances
-from everlight.models.pair_model import VIEWS, Given, PairModel, View, ViewModel, calibrated_view
-from everlight_data.color.camera_pairs import Augment, CameraPairs, Samples, quasi_real_pairs
+from everlight.models.out_of_distribution import cross_calibrate_distances
+from everlight.models.pair_model import VIEWS, PairModel
+from everlight_data.color.camera_pairs import quasi_real_pairs
 from everlight_data.color.chart_measurements import (
-    Measured,
     draw_scene_folds,
     group_scenes,
     measure_pairs,
     read_charts,
 )
-from everlight_data.color.chart_pairs import (
-    align_cameras,
-    find_pairs,
-)
+from everlight_data.color.chart_pairs import align_cameras, find_pairs
 from everlight_data.color.chart_scenes import write_chart_pairs
 from everlight_data.color.image_sets import ImageSet
-from everlight_data.color.pair_augmentations import chart_augmentations
+from everlight_data.color.pair_augmentations import chart_augmentations, relit_inputs, resampled
 from everlight_data.color.pair_model_files import save_pair_model
-from everlight_data.color.view_pairs import described_view
+from everlight_data.color.view_pairs import write_homography
 from everlight_data.errors import DataError
-from everlight_data.writing import written_whole
 from everlight_experiments.illuminant import CITATION
 from everlight_experiments.illuminant.calibrate_report import Calibration, calibration_sections
-from everlight_experiments.illuminant.comparison import (
-    Comparison,
-    Units,
-    record_errors,
-)
+from everlight_experiments.illuminant.comparison import Comparison, Units, record_errors
 from everlight_experiments.illuminant.config import CALIBRATE
-from everlight_experiments.illuminant.cross_validation import CHOSEN
 from everlight_experiments.illuminant.methods import features_of
-from everlight_experiments.illuminant.selection import CANDIDATES, NESTED, Choice, by_pair, choose
+from everlight_experiments.illuminant.selection import NESTED, Choice, choose
 from everlight_experiments.report.writer import write_report
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import Count, Preset, RunSettings, in_words
@@ -91,8 +64,8 @@ class CalibrateRun(RunSettings):
     folder: tyro.conf.Positional[Path | None] = None
     """Folder with raw files in main/ and second/, and an optional charts.json of chart corners."""
     preset: Preset = "small"
-    """Configuration to run: demo makes pairs under known illuminants, small trains 3,000 steps,
-    paper 20,000."""
+    """Configuration to run: demo makes thirty pairs under known illuminants, small trains 3,000
+    steps, paper 20,000."""
     homography: Path | None = None
     """JSON file that maps main to second pixels, as for `estimate`; by default fitted to all
     charts."""
@@ -121,31 +94,25 @@ def run_calibrate(
     scenes = group_scenes(measured.quasi)
     folds = draw_scene_folds(scenes, settings.seed)
     quasi = measured.quasi._replace(folds=tuple(folds))
-    measured = measured._replace(quasi=quasi)
     cameras = (measured.images["main"].camera, measured.images["second"].camera)
     optimizer = training[settings.preset]
     seeds = range(settings.seed, settings.seed + settings.seeds)
-    choices = {}
+    augmentations = {
+        name: resampled(augment, SAMPLES) for name, augment in chart_augmentations(quasi).items()
+    }
+    choices, views, comparisons = {}, {}, {}
     for view in VIEWS:
-        pairs = quasi_real_pairs(quasi, measured.moments, cameras, note, view)
-        augmentations = {
-            name: partial(_resampled, augment)
-            for name, augment in chart_augmentations(quasi).items()
-        }
-        choices[view] = choose(pairs, augmentations, seeds, optimizer, folder.checkpoints / view)
-    views = {view: view_model(choice, measured) for view, choice in choices.items()}
+        moments = measured.moments[view]
+        pairs = quasi_real_pairs(quasi, moments, cameras, note, view)
+        choice = choose(pairs, augmentations, seeds, optimizer, folder.checkpoints / view)
+        relit = relit_inputs(quasi, moments, view)[choice.kept.given]
+        distances = cross_calibrate_distances(jnp.asarray(relit), [*map(np.unique, folds)])
+        choices[view], views[view] = choice, choice.view_model(distances)
+        comparisons[view] = compare(choice, measured.images[view], scenes)
     models = folder.path / "models"
     model = PairModel(**views, prior=None, fit="scale", cameras=cameras, trained_on=note)
     save_pair_model(models / "calibrated", model)
-    with written_whole(models / "homography.json") as unfinished:
-        described = {
-            view: described_view(*charts[0].shapes[place], charts[0].flips[place])
-            for place, view in enumerate(VIEWS)
-        }
-        unfinished.write_text(json.dumps({"matrix": homography.tolist(), "views": described}))
-    comparisons = {
-        view: compare(choice, measured.images[view], scenes) for view, choice in choices.items()
-    }
+    write_homography(models / "homography.json", homography, charts[0].shapes, charts[0].flips)
     folder.save_results(
         **record_errors(folder, comparisons),
         **{f"illuminant/{view}": choice.data.illuminants for view, choice in choices.items()},
@@ -153,18 +120,7 @@ def run_calibrate(
         homography=homography,
         scenes=scenes,
     )
-    results = Calibration(
-        [each.name for each in files],
-        scenes,
-        choices,
-        comparisons,
-        {view: float(own.uninformative) for view, own in views.items()},
-        np.array([[each.grey_spread(place) for place in (0, 1)] for each in charts]),
-        residuals,
-        settings.homography is None,
-        quasi,
-        cameras,
-    )
+    results = Calibration(scenes, choices, comparisons, model, charts, residuals, quasi)
     summary = [
         ("Paper", CITATION),
         ("Data", note),
@@ -207,37 +163,13 @@ def _source(settings: CalibrateRun, folder: RunFolder) -> tuple[Path, str]:
     return settings.folder, f"raw pairs in {settings.folder}"
 
 
-def _resampled(augment: Augment, data: CameraPairs, train: np.ndarray, key: jax.Array) -> Samples:
-    """Draw or repeat `SAMPLES` samples, whatever the fold's size."""
-    samples = augment(data, train, key)
-    drawn = np.random.default_rng(len(train)).permutation(len(samples.targets))
-    rows = np.resize(drawn, SAMPLES)
-    inputs = {name: np.asarray(values)[rows] for name, values in samples.inputs.items()}
-    return Samples(inputs, np.asarray(samples.targets)[rows])
-
-
-def view_model(choice: Choice, measured: Measured) -> ViewModel:
-    """Return the kept candidate with its interval and the distribution of its inputs."""
-    given, depth = choice.kept
-    truth = jnp.asarray(choice.data.targets(np.arange(len(choice.data.illuminants))))
-    held_out = jnp.asarray(choice.held_out(choice.kept))
-    distances = calibrated_distances(measured, given, choice.data.view)
-    return calibrated_view(given, depth, choice.members(), held_out, truth, distances)
-
-
 def compare(choice: Choice, images: ImageSet, scenes: Int[np.ndarray, "n"]) -> Comparison:
     """Return every method's estimates, by trainings without the pair's scene, in one fold."""
-    data, estimates = choice.data, choice.outcome.estimates
+    data = choice.data
     found = {
         name: np.asarray(features_of(ESTIMATORS[name], images))[None] for name in ("GW", "SoG")
     }
-    found[NESTED] = choice.nested()[None]
-    for candidate in CANDIDATES:
-        found[candidate.name] = _illuminants(estimates[f"{candidate.name}, {CHOSEN}"], data)
-        # Regressions of other validation pairs hardly differ, so their ensemble is left out.
-        if candidate.depth is not None:
-            ensemble = estimates[f"{candidate.name}, {CHOSEN}, ensemble"]
-            found[f"{candidate.name}, ensemble"] = _illuminants(ensemble, data)
+    found |= choice.illuminants()
     camera = data.cameras[VIEWS.index(data.view)]
     return Comparison(
         {name: each[:, None] for name, each in found.items()},
@@ -248,42 +180,3 @@ def compare(choice: Choice, images: ImageSet, scenes: Int[np.ndarray, "n"]) -> C
         "were selected without it too; the lowest of the other rows is optimistic.",
         units=Units("scenes", scenes[None]),
     )
-
-
-def _illuminants(
-    estimates: Float[np.ndarray, "runs folds k 2"], data: CameraPairs
-) -> Float[np.ndarray, "runs n 3"]:
-    return np.asarray(from_chromaticity(jnp.asarray(by_pair(estimates, data))))
-
-
-def calibrated_distances(measured: Measured, given: Given, view: View) -> DistanceCalibration:
-    """Return the distribution of all re-illuminated inputs, and each fold's distances from it."""
-    inputs = relit_inputs(measured, view)
-    features = jnp.concatenate([inputs[name] for name in given.split(" and ")], axis=2)
-
-    def distribution(rows: Int[np.ndarray, "k"]) -> FeatureDistribution:
-        own = features[rows][:, rows].reshape(len(rows) ** 2, -1)
-        return fit_feature_distribution(own, jnp.ones(len(own), bool))
-
-    everything, distances = np.arange(len(features)), []
-    for fold in map(np.unique, measured.quasi.folds):
-        known = distribution(np.setdiff1d(everything, fold))
-        held = jnp.stack([features[row, row] for row in fold])
-        distances.append(jax.vmap(feature_distance, (None, 0))(known, held))
-    return calibrate_distances(distribution(everything), jnp.concatenate(distances))
-
-
-def relit_inputs(measured: Measured, view: View) -> dict[str, Float[jax.Array, "n n 9"]]:
-    """Return transforms, and the view's moments, of every pair under every pair's illuminant."""
-    quasi = measured.quasi
-    weights = jnp.asarray(quasi.usable, jnp.float32)
-    relights = {
-        "main": chart_transforms(jnp.asarray(quasi.charts_main), weights),
-        "second": chart_transforms(jnp.asarray(quasi.charts_second), weights),
-    }
-    transforms = augment_transforms(jnp.asarray(quasi.transforms), *relights.values())
-    relight_all = jax.vmap(jax.vmap(reilluminate_moments, (None, 0)))
-    return {
-        "T": scale_free(transforms).reshape(*transforms.shape[:2], 9),
-        "moments": relight_all(jnp.asarray(measured.moments[view]), relights[view]),
-    }

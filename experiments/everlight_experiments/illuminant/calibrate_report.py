@@ -6,17 +6,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
 
-from everlight.color.rendering import white_balance
-from everlight.models.illuminant_interval import COVERAGE
-from everlight.models.pair_model import View
+from everlight.models.pair_model import PairModel, View
+from everlight_data.color.chart_measurements import sensor_differences
+from everlight_data.color.chart_pairs import PairCharts
 from everlight_data.color.quasi_real import QuasiReal
-from everlight_experiments.illuminant.comparison import Comparison, angular_errors, mean_interval
+from everlight_experiments.illuminant.comparison import Comparison, mean_interval
+from everlight_experiments.illuminant.ensembles import coverage_table
 from everlight_experiments.illuminant.report import compared_sections
-from everlight_experiments.illuminant.selection import CANDIDATES, NESTED, Choice, mean_error
+from everlight_experiments.illuminant.selection import NESTED, Choice
 from everlight_experiments.illuminant.tables import error_table
 from everlight_experiments.report.writer import Column, FirstScreen, Section, Table
 
@@ -33,48 +33,54 @@ class Calibration(NamedTuple):
     """Results of a calibration.
 
     Attributes:
-      names: names of the pairs.
       scenes: scene number of each pair.
       choices: kept candidate and its selection by camera.
       comparisons: every method's estimates by camera.
-      uninformative: radius of the interval of the illuminants alone, in degrees, by camera.
-      grey_spread: largest angle between a grey patch and the illuminant, in degrees.
+      model: the kept estimators.
+      charts: charts of each pair.
       residuals: residuals of the alignment in pixels.
-      fitted: whether the alignment was fitted to the charts.
       quasi: transforms and illuminants.
-      cameras: names of the cameras.
     """
 
-    names: Sequence[str]
     scenes: Int[np.ndarray, "n"]
     choices: Mapping[View, Choice]
     comparisons: Mapping[View, Comparison]
-    uninformative: Mapping[View, float]
-    grey_spread: Float[np.ndarray, "n 2"]
+    model: PairModel
+    charts: Sequence[PairCharts]
     residuals: Float[np.ndarray, "n"]
-    fitted: bool
     quasi: QuasiReal
-    cameras: tuple[str, str]
 
 
 def calibration_sections(
     folder: Path, results: Calibration, note: str
 ) -> tuple[FirstScreen, list[Section]]:
     """Return the summary and body of the report."""
+    main, second = results.model.cameras
     illuminants = {
-        results.cameras[0]: results.quasi.illuminants_main,
-        f"{results.cameras[1]} (second)": results.quasi.illuminants_second,
+        main: results.quasi.illuminants_main,
+        f"{second} (second)": results.quasi.illuminants_second,
     }
     apart = sensor_differences(results.quasi)
-    notes = (
+    coverage = coverage_table(
+        {"kept estimators": {view: [each.coverage()] for view, each in results.choices.items()}},
+        "on each fold after selection and calibration on the others. Intervals are uninformative "
+        f"from {results.model.main.uninformative:.1f} degrees on (main camera) and from "
+        f"{results.model.second.uninformative:.1f} on (second); inf if the pairs are too few.",
+    )
+    notes = [
         *(_verdict(view, results) for view in results.choices),
-        *_warn_of_few(int(results.scenes.max()) + 1),
-        _interval_notes(results),
         "White-balanced chart colours of equal sensors are equal, and then the second camera adds "
         f"no information. Here they differ by {apart.mean():.1f} degrees per patch "
         f"({apart.min():.1f} to {apart.max():.1f} over {len(apart)} pairs).",
         "The model has not seen illuminants outside those of the figure below.",
-    )
+    ]
+    scenes = results.scenes.max() + 1
+    if scenes < FEW_SCENES:
+        notes.append(
+            f"{scenes} scenes are few: an interval over so few is itself uncertain, and unseen "
+            f"illuminants are not learned. {FEW_SCENES} or more, under all kinds of illuminants, "
+            "are advised."
+        )
     first, sections = compared_sections(
         folder,
         "How well does the kept model estimate the illuminants of these two cameras?",
@@ -83,23 +89,11 @@ def calibration_sections(
         (NESTED, *RIVALS, "GW"),
         {"charts": illuminants},
         notes,
-        [_choice_table(results), *map(error_table, results.comparisons.values())],
+        [*map(error_table, results.comparisons.values()), coverage],
         headline=NESTED,
         baselines=("SoG",),
     )
-    return first, [*sections, Section("The pairs", _pair_notes(results), [_pairs_table(results)])]
-
-
-def sensor_differences(quasi: QuasiReal) -> Float[np.ndarray, "n"]:
-    """Return the mean angle between a patch's white-balanced colours in the two cameras."""
-    balanced: list[Float[Array, "n 24 3"]] = [
-        jax.vmap(white_balance)(jnp.asarray(charts, jnp.float32), jnp.asarray(truth, jnp.float32))
-        for charts, truth in (
-            (quasi.charts_main, quasi.illuminants_main),
-            (quasi.charts_second, quasi.illuminants_second),
-        )
-    ]
-    return np.mean(angular_errors(*balanced), axis=1, where=quasi.usable)
+    return first, [*sections, Section("The pairs", (), [_pairs_table(results)])]
 
 
 def _verdict(view: View, results: Calibration) -> str:
@@ -107,9 +101,13 @@ def _verdict(view: View, results: Calibration) -> str:
     errors = {
         name: each[:, 0].mean(axis=0) for name, each in results.comparisons[view].errors().items()
     }
+    choice = results.choices[view]
+    selected = Counter(candidate.name for candidate in choice.without).most_common()
     sentences = [
-        f"Illuminant of the {view} camera: {results.choices[view].kept.name} is kept. Selected "
-        f"without the scene, its mean error is {np.nanmean(errors[NESTED]):.2f} degrees."
+        f"Illuminant of the {view} camera: {choice.kept.name} is kept for `estimate`, as single "
+        "trainings have the lowest error on held-out scenes. Selections without the scenes of each "
+        f"of {len(choice.without)} folds: {', '.join(f'{name} ({n})' for name, n in selected)}. "
+        f"Their mean error on the fold is {np.nanmean(errors[NESTED]):.2f} degrees."
     ]
     count = int(results.scenes.max() + 1)
     for rival in RIVALS:
@@ -126,88 +124,27 @@ def _verdict(view: View, results: Calibration) -> str:
     return " ".join(sentences)
 
 
-def _warn_of_few(count: int) -> list[str]:
-    if count >= FEW_SCENES:
-        return []
-    return [
-        f"{count} scenes are few: an interval over so few is itself uncertain, and unseen "
-        f"illuminants are not learned. {FEW_SCENES} or more, under all kinds of illuminants, are "
-        "advised."
-    ]
-
-
-def _interval_notes(results: Calibration) -> str:
-    notes = []
-    for view, choice in results.choices.items():
-        each = choice.coverage()
-        if not np.isfinite(each.degrees):
-            notes.append(f"{view} illuminant: too few pairs for an interval.")
-            continue
-        loud = " THEY ARE TOO WIDE TO BE OF USE." if each.uninformative > 0.5 else ""
-        notes.append(
-            f"{view} illuminant: coverage {each.share:.0%}, mean radius {each.degrees:.1f} "
-            f"degrees, {each.uninformative:.0%} uninformative, since no smaller than the interval "
-            f"of the illuminants alone ({results.uninformative[view]:.1f}).{loud}"
-        )
-    return (
-        f"The intervals of estimate have a nominal coverage of {COVERAGE:.0%}. Coverage on each "
-        f"scene after selection and calibration on the others: {' '.join(notes)} Estimate warns of "
-        "uninformative intervals."
-    )
-
-
-def _choice_table(results: Calibration) -> Table:
-    """Return each candidate's error, and the number of folds that select it."""
-    rows = []
-    for candidate in CANDIDATES:
-        row = [candidate.name]
-        for choice in results.choices.values():
-            everything = np.arange(len(results.names))
-            error = mean_error(choice.held_out(candidate), choice.data, everything)
-            times = Counter(choice.without)[candidate]
-            kept = "kept" if candidate == choice.kept else ""
-            row += [f"{error:.2f}", f"{times} of {len(choice.without)}", kept]
-        rows.append(row)
-    columns = [Column("Candidate")]
-    for view in results.choices:
-        names = ("Mean", "Folds", "For estimate")
-        columns += [Column(name, f"{view} illuminant") for name in names]
-    return Table(
-        "Candidates for estimate. Mean: error of single trainings on held-out scenes, in degrees, "
-        "the lowest of which is kept. Folds: the number of folds that select the candidate "
-        "without their scenes.",
-        columns,
-        rows,
-    )
-
-
-def _pair_notes(results: Calibration) -> list[str]:
-    where = "fitted to all charts" if results.fitted else "given"
-    return [
-        "Greys: largest angle between a grey patch and the illuminant; more than two degrees "
-        "indicate shade, glare or a second illuminant on the chart. Off: root mean square "
-        f"residual of the homography, in pixels of the second view; the homography is {where}."
-    ]
-
-
 def _pairs_table(results: Calibration) -> Table:
     errors = [each.errors()[NESTED][0, 0] for each in results.comparisons.values()]
     rows = []
-    for row, name in enumerate(results.names):
+    for row, (name, _) in enumerate(results.quasi.names):
         cells = [name, str(results.scenes[row] + 1)]
         for place, view in enumerate(results.comparisons):
             red, green, blue = getattr(results.quasi, f"illuminants_{view}")[row]
             cells += [f"{red / green:.3f}", f"{blue / green:.3f}"]
-            cells += [f"{results.grey_spread[row, place]:.2f}", f"{errors[place][row]:.2f}"]
+            cells += [f"{results.charts[row].grey_spread(place):.2f}", f"{errors[place][row]:.2f}"]
         usable = int(results.quasi.usable[row].sum())
         rows.append([*cells, str(usable), f"{results.residuals[row]:.1f}"])
     columns = [Column("Pair"), Column("Scene")]
-    for view, camera in zip(results.comparisons, results.cameras, strict=True):
+    for view, camera in zip(results.comparisons, results.model.cameras, strict=True):
         group = f"{camera} ({view}), degrees"
         columns += [Column(name, group) for name in ("R/G", "B/G", "Greys", "Error")]
     columns += [Column("Patches"), Column("Off")]
     caption = (
         "Illuminants of the charts, and error of the estimate trained and selected without the "
-        "pair's scene. Patches: of 24, unsaturated in both views."
+        "pair's scene. Greys: largest angle between a grey patch and the illuminant; more than two "
+        "degrees indicate shade, glare or a second illuminant on the chart. Patches: of 24, "
+        "unsaturated in both views. Off: root mean square residual of the homography, in pixels of "
+        "the second view."
     )
     return Table(caption, columns, rows)

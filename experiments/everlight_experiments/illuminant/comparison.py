@@ -37,7 +37,7 @@ class Comparison(NamedTuple):
       title: condition in a few words.
       caption: description of the data and the protocol.
       runs: name of a run, "seeds" or "camera pairs".
-      published: published statistics by method, in the order of `paper.STATISTICS`.
+      published: published statistics by method, in the order of `published_tables.STATISTICS`.
       units: independent units; None for the images themselves.
     """
 

@@ -1,8 +1,7 @@
 """Cross-validation of networks and linear regressions, with selection inside each fold."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Literal, NamedTuple
 
 import jax
@@ -22,11 +21,13 @@ from everlight.models.illuminant_batches import (
     index_of_lowest,
     predict_batch,
 )
-from everlight.models.illuminant_interval import (
-    ensemble_chromaticity,
+from everlight.models.illuminant_interval import ensemble_chromaticity
+from everlight.models.illuminant_training import (
+    IlluminantModel,
+    TrainingSettings,
+    chromaticity_loss,
 )
-from everlight.models.illuminant_training import TrainingSettings, chromaticity_loss
-from everlight.trees import stacked
+from everlight.trees import rows_of, stacked
 from everlight_data.checkpoints import Checkpoints
 from everlight_data.color.camera_pairs import TRANSFORM, Augment, CameraPairs, Samples, problem_of
 from everlight_experiments.illuminant.comparison import Comparison
@@ -50,9 +51,6 @@ DEPTHS = {TRANSFORM: tuple(PARAMETERS)}
 OTHER_DEPTHS = (5,)
 CHOSEN = "chosen in the fold"
 
-Maker = Callable[[int, int], tuple[Samples, Samples]]
-"""Makes training and validation samples of a fold and a seed, equally many for all of a table."""
-
 
 class CrossValidation(NamedTuple):
     """Results of cross-validation.
@@ -64,14 +62,12 @@ class CrossValidation(NamedTuple):
       estimates: chromaticities by method, `[runs, folds, k, 2]`.
       validation: mean validation loss by method and augmentation, `[folds]`, which selects each
         fold's augmentation.
-      rates: selected learning rate by network and augmentation, `[folds]`.
     """
 
     networks: dict[str, TrainedNetworks]
     regressions: dict[str, LinearRegression]
     estimates: dict[str, Float[np.ndarray, "runs folds k 2"]]
     validation: dict[str, dict[str, Float[np.ndarray, "folds"]]]
-    rates: dict[str, dict[str, Float[np.ndarray, "folds"]]]
 
     def illuminants(self) -> dict[str, Float[np.ndarray, "runs folds k 3"]]:
         """Return every method's estimates as (R/G, 1, B/G)."""
@@ -79,6 +75,17 @@ class CrossValidation(NamedTuple):
             name: np.asarray(from_chromaticity(jnp.asarray(estimate)))
             for name, estimate in self.estimates.items()
         }
+
+    def members(self, given: str, depth: int | None) -> IlluminantModel | LinearRegression:
+        """Return a network's or regression's trainings of every fold and seed.
+
+        Those of a fold have the augmentation that its validation pairs select.
+        """
+        trained = self.regressions[given] if depth is None else self.networks[given].models[depth]
+        losses = np.stack(list(self.validation[method_name(given, depth)].values()))
+        folds, seeds = losses.shape[1], len(jax.tree.leaves(trained)[0]) // losses.size
+        firsts = (folds * index_of_lowest(losses) + np.arange(folds)) * seeds
+        return rows_of(trained, (firsts[:, None] + np.arange(seeds)).ravel())
 
 
 def cross_validate(
@@ -90,23 +97,7 @@ def cross_validate(
     checkpoints: Checkpoints,
     depths: Mapping[str, Sequence[int]] | None = None,
     rates: Sequence[float] = (),
-) -> CrossValidation:
-    """Train on augmented pairs of the folds (`train_folds`); `selection` is a rule of `RULES`."""
-    makers = {
-        name: partial(split_samples, data, augment, selection)
-        for name, augment in augmentations.items()
-    }
-    return train_folds(data, makers, seeds, training, checkpoints, depths, rates)
-
-
-def train_folds(
-    data: CameraPairs,
-    makers: Mapping[str, Maker],
-    seeds: Sequence[int],
-    training: TrainingSettings,
-    checkpoints: Checkpoints,
-    depths: Mapping[str, Sequence[int]] | None = None,
-    rates: Sequence[float] = (),
+    tested: CameraPairs | None = None,
 ) -> CrossValidation:
     """Train networks and regressions on every input, fold, augmentation and seed; test the folds.
 
@@ -116,34 +107,41 @@ def train_folds(
     augmentation that each fold's validation pairs select.
 
     Args:
-      data: pairs and folds.
-      makers: samples of a fold and a seed by name of the augmentation.
+      data: pairs and folds that train and select.
+      augmentations: makers of training samples by name.
+      selection: rule of `RULES`.
       seeds: random seeds of trainings and validation pairs.
       training: optimizer settings.
       checkpoints: folder of the trainings' checkpoints.
       depths: hidden layers by input, by default `DEPTHS`; other inputs have `OTHER_DEPTHS`.
       rates: learning rates to select from; by default the rate of `training`.
+      tested: pairs and folds that are tested, where they are not `data`.
     """
+    tested = tested or data
     depths = DEPTHS if depths is None else depths
-    outcome = CrossValidation({}, {}, {}, {}, {})
-    folds, shape = range(len(data.folds)), (len(makers), len(data.folds), len(seeds))
-    samples = [make(fold, seed) for make in makers.values() for fold in folds for seed in seeds]
+    outcome = CrossValidation({}, {}, {}, {})
+    folds, shape = range(len(data.folds)), (len(augmentations), len(data.folds), len(seeds))
+    samples = [
+        split_samples(data, augment, selection, fold, seed)
+        for augment in augmentations.values()
+        for fold in folds
+        for seed in seeds
+    ]
+    estimate = jax.vmap(linear_estimate)
     for given in data.inputs:
         problems = [problem_of(given, *each) for each in samples]
-        tests = np.repeat(data.inputs[given][data.folds], len(seeds), axis=0)
-        tests = jnp.asarray(np.concatenate([tests] * len(makers)))
-        regressions = stacked(
+        tests = np.repeat(tested.inputs[given][tested.folds], len(seeds), axis=0)
+        tests = jnp.asarray(np.concatenate([tests] * len(augmentations)))
+        regressions = outcome.regressions[given] = stacked(
             [
                 fit_linear_regression(jnp.asarray(each.features), jnp.asarray(each.targets))
                 for each in problems
             ]
         )
-        estimate = jax.vmap(linear_estimate)
         valid = estimate(regressions, jnp.stack([each.valid_features for each in problems]))
         truth = jnp.stack([each.valid_targets for each in problems])
         losses = jax.vmap(chromaticity_loss)(valid, truth)
-        outcome.regressions[given] = regressions
-        by_method = {regression_name(given): (estimate(regressions, tests), losses)}
+        by_method = {method_name(given, None): (estimate(regressions, tests), losses)}
         folder = checkpoints.folder / given.replace(" ", "-")
         by_rate = {
             rate: train_networks(
@@ -155,21 +153,18 @@ def train_folds(
             )
             for rate in rates or (training.learning_rate,)
         }
-        outcome.networks[given], chosen_rates = best_of_rates(by_rate, len(seeds))
-        for depth, of_groups in chosen_rates.items():
-            named = zip(makers, of_groups.reshape(shape[:2]), strict=True)
-            outcome.rates[network_name(given, depth)] = dict(named)
-        for depth, models in outcome.networks[given].models.items():
+        networks = outcome.networks[given] = best_of_rates(by_rate, len(seeds)).networks
+        for depth, models in networks.models.items():
             # Unlike nanmin, this is silent where a network never had a finite loss.
-            losses = np.fmin.reduce(outcome.networks[given].losses[depth].valid, axis=0)
-            by_method[network_name(given, depth)] = predict_batch(depth, models, tests), losses
+            losses = np.fmin.reduce(networks.losses[depth].valid, axis=0)
+            by_method[method_name(given, depth)] = predict_batch(depth, models, tests), losses
         for method, (every, losses) in by_method.items():
             runs = np.asarray(every).reshape(*shape, -1, 2).swapaxes(1, 2)
             per_fold = np.asarray(losses).reshape(shape).mean(axis=2)
-            outcome.validation[method] = dict(zip(makers, per_fold, strict=True))
+            outcome.validation[method] = dict(zip(augmentations, per_fold, strict=True))
             best = index_of_lowest(per_fold)
             chosen = np.stack([runs[best[fold], :, fold] for fold in folds], axis=1)
-            for name, single in zip((*makers, CHOSEN), (*runs, chosen), strict=True):
+            for name, single in zip((*augmentations, CHOSEN), (*runs, chosen), strict=True):
                 outcome.estimates[f"{method}, {name}"] = single
                 ensemble = np.asarray(ensemble_chromaticity(jnp.asarray(single)))[None]
                 outcome.estimates[f"{method}, {name}, ensemble"] = ensemble
@@ -192,26 +187,11 @@ def split_samples(
     return augment(data, train, key), data.samples(valid)
 
 
-def chosen_rows(losses: Float[np.ndarray, "augmentations folds"], count: int) -> np.ndarray:
-    """Return the rows of the chosen augmentation's trainings of every fold and seed.
-
-    Args:
-      losses: validation losses of one method.
-      count: number of all trainings.
-    """
-    folds, seeds = losses.shape[1], count // losses.size
-    best = index_of_lowest(losses)
-    return (((folds * best + np.arange(folds)) * seeds)[:, None] + np.arange(seeds)).ravel()
-
-
-def network_name(given: str, depth: int) -> str:
-    """Return a network's name in tables."""
-    return f"Net, {PARAMETERS[depth]} parameters" if given == TRANSFORM else f"Net on {given}"
-
-
-def regression_name(given: str) -> str:
-    """Return a regression's name in tables."""
-    return "Linear regression" if given == TRANSFORM else f"Linear regression on {given}"
+def method_name(given: str, depth: int | None) -> str:
+    """Return the name in tables of a network of `depth` hidden layers, or else of a regression."""
+    if given == TRANSFORM:
+        return "Linear regression" if depth is None else f"Net, {PARAMETERS[depth]} parameters"
+    return f"Linear regression on {given}" if depth is None else f"Net on {given}"
 
 
 def compare_rules(
@@ -226,18 +206,8 @@ def compare_rules(
 ) -> tuple[dict[str, Comparison], CrossValidation]:
     """Compare networks and regressions with other methods under both selection rules.
 
-    Args:
-      folder: the run's folder.
-      data: pairs and folds.
-      augmentations: augmentations by name.
-      seeds: random seeds of trainings and validation pairs.
-      training: optimizer settings.
-      others: estimates of methods without training on pairs.
-      published: published statistics by method.
-      rates: learning rates that held-out selection chooses from.
-
-    Returns:
-      A comparison per selection rule, and the cross-validation with held-out selection.
+    The published statistics are those of methods by name. Only held-out selection chooses among the
+    learning rates. Returned are a comparison per rule, and the outcome of held-out selection.
     """
     comparisons, outcomes = {}, {}
     for selection, caption in RULES.items():

@@ -5,16 +5,14 @@
     everlight illuminant dataset --thumbnails a.npz b.npz --split cross-camera
     everlight illuminant dataset --release radiometric --cameras "Canon 600D"
 
-By default the NUS-8 thumbnails below EVERLIGHT_DATA are read; `--preset demo` needs no data. A
-thumbnails file holds `images_u16` or `images`, `illuminant_rgb` and `names`. The releases are those
-of `everlight_data.color.constancy_sets`, as they are unpacked.
+By default the NUS-8 thumbnails below EVERLIGHT_DATA are read; `--preset demo` needs no data.
 
 In folds, two thirds of a camera's images train the methods, and the third is tested. Across
 cameras, all images of the other cameras train. Networks and regressions select their step and
 augmentation on 15% of the training images.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -27,27 +25,23 @@ from everlight_data.color.image_sets import (
     ImageSet,
     draw_folds,
     read_folds,
+    read_images,
     split_across,
     split_within,
     thumbnail_cameras,
 )
-from everlight_data.color.nus import CAMERAS
+from everlight_data.color.nus import CAMERAS, thumbnail_files
 from everlight_data.color.quasi_real import FOLDS
-from everlight_data.color.spectra import EMBEDDED_CAMERAS, embedded_library, measured_library
+from everlight_data.color.rendered_views import render_thumbnails
+from everlight_data.color.spectra import embedded_library, measured_library
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
 from everlight_experiments.illuminant import CITATION
 from everlight_experiments.illuminant.comparison import record_errors
 from everlight_experiments.illuminant.config import DATASET
 from everlight_experiments.illuminant.methods import learned_methods
-from everlight_experiments.illuminant.photographs import (
-    Split,
-    compare_cameras,
-    nus_thumbnails,
-    photograph_sections,
-    read_images,
-    rendered_cameras,
-)
+from everlight_experiments.illuminant.photographs import Split, compare_cameras, photograph_sections
+from everlight_experiments.illuminant.report import Report
 from everlight_experiments.report.writer import write_report
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import (
@@ -60,6 +54,8 @@ from everlight_experiments.run_folder.settings import (
 
 Release = Literal["gehler-shi", "cube-plus", "intel-tau", "nus8", "radiometric"]
 
+RENDERED = 162
+"""Number of rendered scenes, each by every camera."""
 LEAST_IMAGES = 45
 """Minimum number of images: two thirds, less the validation part, must determine 20 numbers."""
 PROTOCOLS: dict[Split, str] = {
@@ -107,17 +103,30 @@ def run_dataset(
 ) -> Path:
     """Run the comparison and return the report's path."""
     folder = RunFolder("illuminant", "dataset", settings)
+    facts, first, sections = compare_photographs(folder, settings, training[settings.preset])
+    title = f"Illuminant estimation from one image ({settings.split})"
+    return write_report(folder.path, title, facts, sections, first)
+
+
+def compare_photographs(
+    folder: RunFolder, settings: DatasetRun, training: TrainingSettings
+) -> Report:
+    """Compare all methods on the images that the settings name, and save their errors."""
     cameras, note = load_cameras(settings)
     sets = split_cameras(cameras, settings)
     for data in sets.values():
         check_methods(settings.methods, learned_methods(data))
-    optimizer = training[settings.preset]
     seeds = range(settings.seed, settings.seed + settings.seeds)
-    comparisons = compare_cameras(folder, sets, settings.split, seeds, optimizer, settings.methods)
+    comparisons = compare_cameras(folder, sets, settings.split, seeds, training, settings.methods)
     folder.save_results(**record_errors(folder, comparisons))
-    summary = [
+    illuminants = {camera: data.illuminants for camera, data in cameras.items()}
+    first, sections = photograph_sections(
+        folder.path, sets, comparisons, settings.split, note, illuminants
+    )
+    facts = [
         ("Paper", CITATION),
         ("Data", note),
+        ("Cameras", ", ".join(sets)),
         ("Protocol", PROTOCOLS[settings.split]),
         ("Folds", str(settings.folds or f"drawn by seed {settings.seed}")),
         (
@@ -125,15 +134,10 @@ def run_dataset(
             "held-out selection: step and augmentation on 15% of the training images",
         ),
         ("Seeds", f"{settings.seeds} per network, from {settings.seed}"),
-        ("Training of networks", in_words(optimizer)),
+        ("Training of networks", in_words(training)),
         ("Duration", folder.duration()),
     ]
-    title = f"Illuminant estimation from one image: {', '.join(sets)} ({settings.split})"
-    illuminants = {camera: data.illuminants for camera, data in cameras.items()}
-    first, sections = photograph_sections(
-        folder.path, sets, comparisons, settings.split, note, illuminants
-    )
-    return write_report(folder.path, title, summary, sections, first)
+    return facts, first, sections
 
 
 def load_cameras(settings: DatasetRun) -> tuple[dict[str, CameraImages], str]:
@@ -143,28 +147,23 @@ def load_cameras(settings: DatasetRun) -> tuple[dict[str, CameraImages], str]:
       DataError: options contradict each other, a camera is unknown, or one has too few images.
     """
     _check_options(settings)
-    if settings.preset == "demo":
-        return rendered_cameras(embedded_library(), EMBEDDED_CAMERAS, settings.seed)
-    if settings.release == "radiometric":
-        library = measured_library()
-        for camera in settings.cameras:
-            check_name("camera", camera, list(library.camera_names))
-        chosen = settings.cameras or library.camera_names
-        return rendered_cameras(library, chosen, settings.seed)
+    if settings.preset == "demo" or settings.release == "radiometric":
+        library = embedded_library() if settings.preset == "demo" else measured_library()
+        chosen = _chosen(settings, library.camera_names)
+        note = f"NOT photographs: {RENDERED} rendered thumbnails (32x48); {library.note}"
+        return render_thumbnails(library, chosen, RENDERED, settings.seed), note
     sets, note = _read_sets(settings)
-    for camera in settings.cameras:
-        check_name("camera", camera, list(sets))
-    chosen = {camera: sets[camera] for camera in settings.cameras or sets}
+    chosen = _chosen(settings, list(sets))
     # All counts are known before the first image is read.
-    for camera, each in chosen.items():
-        if len(each.names) < LEAST_IMAGES:
+    for camera in chosen:
+        count = len(sets[camera].names)
+        if count < LEAST_IMAGES:
             raise DataError(
-                f"{camera} has {len(each.names)} images; at least {LEAST_IMAGES} are needed to "
-                "train and to test. Leave it out by --cameras, add images, or, if all images are "
-                "by one camera, name it by --camera."
+                f"{camera} has {count} images; at least {LEAST_IMAGES} are needed to train and to "
+                "test. Leave it out by --cameras, add images, or, if all images are by one camera, "
+                "name it by --camera."
             )
-    _check_number(settings, chosen)
-    return {camera: read_images(each, settings.side) for camera, each in chosen.items()}, note
+    return {camera: read_images(sets[camera], settings.side) for camera in chosen}, note
 
 
 def _check_options(settings: DatasetRun) -> None:
@@ -183,11 +182,16 @@ def _check_options(settings: DatasetRun) -> None:
         raise DataError("--preset demo renders its own images; leave the data or --preset away")
 
 
-def _check_number(settings: DatasetRun, cameras: Mapping[str, object]) -> None:
-    if settings.split == "cross-camera" and len(cameras) < 2:
+def _chosen(settings: DatasetRun, known: Sequence[str]) -> Sequence[str]:
+    """Return the names of the cameras to use."""
+    for camera in settings.cameras:
+        check_name("camera", camera, known)
+    chosen = settings.cameras or known
+    if settings.split == "cross-camera" and len(chosen) < 2:
         raise DataError("--split cross-camera needs two cameras or more; give more --thumbnails")
-    if settings.folds and (len(cameras) > 1 or settings.split == "cross-camera"):
+    if settings.folds and (len(chosen) > 1 or settings.split == "cross-camera"):
         raise DataError("--folds are those of one camera; name it by --cameras")
+    return chosen
 
 
 def _read_sets(settings: DatasetRun) -> tuple[dict[str, ConstancySet], str]:
@@ -195,7 +199,7 @@ def _read_sets(settings: DatasetRun) -> tuple[dict[str, ConstancySet], str]:
         sets = RELEASES[settings.release](settings.folder)
         return sets, f"{settings.release} as released, averaged down to {settings.side} pixels"
     files, names = settings.thumbnails, ", ".join(file.name for file in settings.thumbnails)
-    sets = thumbnail_cameras(files or nus_thumbnails(), settings.camera)
+    sets = thumbnail_cameras(files or thumbnail_files(), settings.camera)
     if not files:
         sets, names = {name: sets[name] for name in sets if name in CAMERAS}, "NUS-8"
     return sets, (
@@ -206,16 +210,11 @@ def _read_sets(settings: DatasetRun) -> tuple[dict[str, ConstancySet], str]:
 
 def split_cameras(cameras: Mapping[str, CameraImages], settings: DatasetRun) -> dict[str, ImageSet]:
     """Return each camera's images in folds, or all cameras' images with one camera as the test."""
-    _check_number(settings, cameras)
     if settings.split == "cross-camera":
         return split_across(cameras)
     sets = {}
     for camera, data in cameras.items():
-        count = len(data.names)
-        folds = (
-            draw_folds(count, settings.seed)
-            if settings.folds is None
-            else read_folds(settings.folds, count)
-        )
+        count, path = len(data.names), settings.folds
+        folds = read_folds(path, count) if path else draw_folds(count, settings.seed)
         sets[camera] = split_within(camera, data, folds)
     return sets

@@ -13,31 +13,26 @@ estimates of all pairs are in lights.csv, with warnings.
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, get_args
+from typing import get_args
 
-import jax.numpy as jnp
 import numpy as np
 import tyro
-from jaxtyping import Float
 
 from everlight.models.illuminant_interval import COVERAGE
-from everlight.models.pair_model import Estimate, Estimates, PairInputs, PairModel
-from everlight_data.color.chart_pairs import MAX_CONDITION
+from everlight.models.pair_estimate import (
+    PairEstimate,
+    UnsuitablePairError,
+    describe_score,
+    estimate_pair,
+)
+from everlight.models.pair_model import Estimate, PairModel
 from everlight_data.color.corrections import Format, write_correction, write_illuminants
 from everlight_data.color.pair_model_files import load_pair_model
-from everlight_data.color.raw import RawImage, read_raw
-from everlight_data.color.view_pairs import Thumbnails, align_thumbnails, choose_homography
+from everlight_data.color.raw import read_raw
+from everlight_data.color.view_pairs import align_thumbnails, choose_homography
 from everlight_data.errors import DataError
 from everlight_data.files import one_line
 from everlight_data.writing import make_folder
-
-PLAUSIBLE = 20
-"""Bound of r/g and b/g and their inverses; no camera exceeds it under any illuminant."""
-MAX_SCORE = 3.0
-"""Maximum out-of-distribution score; above 1 a warning is given.
-
-The unit is the 99th percentile of validation pairs.
-"""
 
 
 @dataclass(frozen=True)
@@ -90,24 +85,7 @@ class EstimateSettings:
         return pairs
 
 
-class EstimateResult(NamedTuple):
-    """Estimates of a pair.
-
-    Attributes:
-      transform: transform of main to second colours in the model's scale; None if the model needs
-        none and the colours determine none.
-      estimates: illuminants of the main view and, if the model has it, of the second.
-      homography: homography from main to second pixels.
-      warnings: reasons to distrust the estimates, each with its view.
-    """
-
-    transform: Float[np.ndarray, "3 3"] | None
-    estimates: Estimates
-    homography: Float[np.ndarray, "3 3"]
-    warnings: tuple[str, ...]
-
-
-def estimate(settings: EstimateSettings) -> list[EstimateResult]:
+def estimate(settings: EstimateSettings) -> list[PairEstimate]:
     """Read, estimate, print and write; pairs without an estimate are reported at the end.
 
     Raises:
@@ -116,19 +94,16 @@ def estimate(settings: EstimateSettings) -> list[EstimateResult]:
     """
     pairs = settings.pairs()
     model = load_pair_model(settings.checkpoint)
-    results, rows, failures = [], [], []
-    for main, second in pairs:
+    results, failures = {}, []
+    for pair in pairs:
         try:
-            result = _estimate_files(main, second, model, settings)
+            results[pair] = _estimate_files(*pair, model, settings)
         except DataError as error:
             failures.append(error)
             if len(pairs) > 1:
                 print(f"NO ESTIMATE: {error}", file=sys.stderr)
-            continue
-        results.append(result)
-        rows.append(_row(main, second, result))
-    if rows:
-        write_illuminants(settings.output / "lights.csv", rows)
+    if results:
+        write_illuminants(settings.output / "lights.csv", results)
         print(f"lights: {settings.output / 'lights.csv'}")
     if failures and len(pairs) == 1:
         raise failures[0]
@@ -137,16 +112,24 @@ def estimate(settings: EstimateSettings) -> list[EstimateResult]:
             f"{len(failures)} of {len(pairs)} pairs have no estimate, for the reasons above; the "
             f"first: {failures[0]}"
         )
-    return results
+    return list(results.values())
 
 
 def _estimate_files(
     main_file: Path, second_file: Path, model: PairModel, settings: EstimateSettings
-) -> EstimateResult:
+) -> PairEstimate:
     main = read_raw(main_file, settings.main_black_level, settings.main_white_level)
     second = read_raw(second_file, settings.second_black_level, settings.second_white_level)
     homography = choose_homography(settings.homography, main, second)
-    result = estimate_pair(main, second, homography, model, settings.downsample)
+    thumbnails = align_thumbnails(main, second, homography, settings.downsample)
+    try:
+        result = estimate_pair(model, *thumbnails)
+    except UnsuitablePairError as error:
+        raise DataError(f"{main_file}: {error}.") from error
+    print(
+        f"used {thumbnails.mask.sum()} of {thumbnails.mask.size} averaged pixels; "
+        f"condition number of their colours {result.condition:.1f}"
+    )
     for view, trained_for in zip((main, second), model.cameras, strict=True):
         print(
             f"{view.path}: {view.camera or 'unnamed camera'}, black {view.black_level.tolist()}, "
@@ -156,7 +139,8 @@ def _estimate_files(
         print(f"transform, main @ T = second:\n{np.array2string(result.transform, precision=4)}")
     for view, found in result.estimates._asdict().items():
         if found is not None:
-            print(f"illuminant of the {view} view: {_describe(found)}")
+            score = describe_score(found)
+            print(f"illuminant of the {view} view: {_describe(found)}; {score}")
     for warning in result.warnings:
         print(f"WARNING: {main_file}: {warning}", file=sys.stderr)
     make_folder(settings.output)
@@ -178,107 +162,3 @@ def _describe(found: Estimate) -> str:
         f"{ratios}; {COVERAGE:.0%} interval: r/g {low[0]:.4f} to {high[0]:.4f}, b/g {low[1]:.4f} "
         f"to {high[1]:.4f}, its farthest corner {found.interval.degrees:.1f} degrees from it"
     )
-
-
-def _row(main: Path, second: Path, result: EstimateResult) -> dict[str, str]:
-    """Return a line of lights.csv; cells of a view without an estimate are empty."""
-    row = {"main": str(main), "second": str(second)}
-    for view, found in result.estimates._asdict().items():
-        interval = None if found is None else found.interval
-        for place, ratio in enumerate(("r/g", "b/g")):
-            row[f"{view} {ratio}"] = "" if found is None else f"{found.illuminant[2 * place]:.6f}"
-            for end in ("low", "high"):
-                known = "" if interval is None else f"{getattr(interval, end)[place]:.6f}"
-                row[f"{view} {ratio} {end}"] = known
-        row[f"{view} degrees"] = "" if interval is None else f"{interval.degrees:.3f}"
-        distance = "" if found is None else f"{found.score.distance:.3f}"
-        row[f"{view} distance from training"] = distance
-    return row | {"warnings": " ".join(result.warnings)}
-
-
-def estimate_pair(
-    main: RawImage,
-    second: RawImage,
-    homography: Float[np.ndarray, "3 3"],
-    model: PairModel,
-    factor: int,
-) -> EstimateResult:
-    """Return the model's estimates for two views.
-
-    Raises:
-      DataError: the views do not fit together or to the model.
-    """
-    thumbnails = align_thumbnails(main, second, homography, factor)
-    inputs = inputs_of(thumbnails, model)
-    counted = thumbnails.main[thumbnails.mask]
-    condition = np.linalg.cond(counted)
-    has_transform = bool(inputs.valid) and condition <= MAX_CONDITION
-    if model.needs_transform and not has_transform:
-        raise DataError(
-            f"{main.path}: the {len(counted)} averaged pixels seen by both views hold fewer than "
-            "three independent colours, too few for a transform (condition number "
-            f"{condition:.0f}, more than {MAX_CONDITION}); photograph a more colourful scene."
-        )
-    print(
-        f"used {len(counted)} of {thumbnails.mask.size} averaged pixels; "
-        f"condition number of their colours {condition:.1f}"
-    )
-    estimates, warnings = _judge(model.estimate(inputs), main, model)
-    for found in estimates:
-        ratios = np.ones(3) if found is None else found.illuminant
-        if not np.all((ratios > 1 / PLAUSIBLE) & (ratios < PLAUSIBLE)):
-            raise DataError(
-                f"{main.path}: the model's estimate {ratios} is no illuminant; use one for "
-                f"these two cameras (this one is for {' and '.join(model.cameras)})."
-            )
-    transform = np.asarray(inputs.transform) if has_transform else None
-    return EstimateResult(transform, estimates, homography, warnings)
-
-
-def inputs_of(thumbnails: Thumbnails, model: PairModel) -> PairInputs:
-    """Return the model's inputs."""
-    return model.inputs(
-        jnp.asarray(thumbnails.main.reshape(-1, 3)),
-        jnp.asarray(thumbnails.second.reshape(-1, 3)),
-        jnp.asarray(thumbnails.mask.ravel(), jnp.float32),
-    )
-
-
-def _judge(
-    estimates: Estimates, main: RawImage, model: PairModel
-) -> tuple[Estimates, tuple[str, ...]]:
-    """Print the out-of-distribution scores, and leave out a second estimate that is too far.
-
-    Raises:
-      DataError: the main view is too far from the training pairs.
-    """
-    warnings = []
-    for view, found in estimates._asdict().items():
-        if found is None:
-            continue
-        distance, farther = float(found.score.distance), float(found.score.p_value)
-        scored = (
-            f"{view} illuminant: out-of-distribution score {distance:.2f}, where 1 is the 99th "
-            f"percentile of validation pairs; {farther:.0%} of them are as far"
-        )
-        if not distance <= MAX_SCORE:
-            worthless = f"{scored}. The estimate would be worthless"
-            if view == "main":
-                raise DataError(
-                    f"{main.path}: {worthless}. Give files of the cameras it was trained for, "
-                    f"{' and '.join(model.cameras)}, main one first, well aligned, or another "
-                    "model."
-                )
-            estimates = estimates._replace(second=None)
-            warnings.append(f"{worthless} and is left out.")
-            continue
-        print(scored)
-        if distance > 1:
-            warnings.append(f"{scored}. The estimate and its interval may be far from the truth.")
-        if found.uninformative:
-            warnings.append(
-                f"{view} illuminant: its interval has a radius of {found.interval.degrees:.1f} "
-                "degrees, no less than that of the training illuminants alone: THE ESTIMATE IS "
-                "UNINFORMATIVE."
-            )
-    return estimates, tuple(warnings)

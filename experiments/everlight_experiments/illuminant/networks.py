@@ -10,11 +10,7 @@ import numpy as np
 from everlight.meshes import REPLICATED, put_on_mesh, runs_mesh
 from everlight.models.illuminant_batches import TrainedNetworks, make_batch_trainer, stack_problems
 from everlight.models.illuminant_net import IlluminantNet
-from everlight.models.illuminant_training import (
-    Losses,
-    Problem,
-    TrainingSettings,
-)
+from everlight.models.illuminant_training import Losses, Problem, TrainingSettings
 from everlight.trees import checksums_of
 from everlight_data.checkpoints import Checkpoints
 from everlight_data.errors import DataError
@@ -38,16 +34,10 @@ def train_networks(
 ) -> TrainedNetworks:
     """Train a network of every depth on every problem.
 
-    After an interruption the same call continues from the newest checkpoint, with the same result
-    bit for bit: batches are keyed by step, and every block runs in the same compiled program.
-
-    Args:
-      problems: problems of equal sizes (folds, cameras, seeds).
-      depths: numbers of hidden layers.
-      settings: optimizer settings, shared by all.
-      seed: random seed of initial parameters and batches.
-      checkpoints: where the state is saved after blocks and at the end.
-      width: units of each hidden layer.
+    Problems (folds, cameras, seeds) have equal sizes. Depths are numbers of hidden layers, each of
+    `width` units. After an interruption the same call continues from the newest checkpoint, with
+    the same result bit for bit: batches are keyed by step, and every block runs in the same
+    compiled program.
 
     Raises:
       DataError: the steps do not divide into blocks of validations, all networks diverged, or the
@@ -60,13 +50,9 @@ def train_networks(
             f"validate_every={settings.validate_every}"
         )
     together, count, per_block = stack_problems(problems), len(problems), validations // BLOCKS
-    facts = {
-        "seed": seed,
-        **dataclasses.asdict(settings),
-        "problems": checksums_of(*jax.tree.leaves(together)),
-    }
-    key = jax.random.key(seed)
-    trainer = make_batch_trainer(key, depths, settings, count, per_block, width)
+    facts = dataclasses.asdict(settings)
+    facts |= {"seed": seed, "problems": checksums_of(*jax.tree.leaves(together))}
+    trainer = make_batch_trainer(jax.random.key(seed), depths, settings, count, per_block, width)
     empty = jnp.full((BLOCKS, per_block, count), jnp.nan)
     saved = {"states": trainer.init(together), "losses": {d: Losses(empty, empty) for d in depths}}
     done, saved = checkpoints.resume(facts, lambda: saved) or (0, saved)

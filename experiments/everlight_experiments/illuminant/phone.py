@@ -1,24 +1,21 @@
 """The two-camera paper's experiment on a phone's transforms (section 4.3, tables 3 and 4)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from everlight.color.chromaticity import from_chromaticity, to_chromaticity
-from everlight.models.illuminant_batches import index_of_lowest
-from everlight.models.illuminant_interval import COVERAGE, IntervalCoverage, cross_coverage
+from everlight.color.chromaticity import from_chromaticity
+from everlight.models.illuminant_interval import cross_coverage
 from everlight.models.illuminant_training import TrainingSettings
 from everlight.models.out_of_distribution import cross_calibrate_distances
 from everlight.models.pair_model import PairModel, View, calibrated_view
-from everlight.trees import rows_of
 from everlight_data.checkpoints import Checkpoints
 from everlight_data.color.camera_pairs import (
     TRANSFORM,
     WHITE_BALANCE,
     CameraPairs,
-    Samples,
     released_pairs,
     rendered_pairs,
 )
@@ -32,24 +29,22 @@ from everlight_experiments.illuminant.cross_validation import (
     CHOSEN,
     RULES,
     CrossValidation,
-    chosen_rows,
     compare_rules,
     cross_validate,
-    network_name,
-    train_folds,
+    method_name,
 )
+from everlight_experiments.illuminant.ensembles import coverage_table
 from everlight_experiments.illuminant.networks import PARAMETERS
 from everlight_experiments.illuminant.paper import PHONE_NOTES, phone_rows
 from everlight_experiments.illuminant.report import compared_sections
 from everlight_experiments.illuminant.tables import error_table
-from everlight_experiments.report.writer import Column, FirstScreen, Section, Table
+from everlight_experiments.report.writer import FirstScreen, Section, Table
 from everlight_experiments.run_folder.folder import RunFolder
 
 SECOND_VIEW = "second illuminant"
 
-Compared = tuple[str, str, tuple[FirstScreen, list[Section]]]
-"""Note on the data, selection rule, and the report's summary and body."""
-BOTH_RULES = "held-out selection and the paper's test-set selection, a table each; quote held-out"
+Compared = tuple[str, tuple[FirstScreen, list[Section]]]
+"""Note on the data, and the report's summary and body."""
 
 
 def run_phone(folder: RunFolder, plan: Plan, seeds: Sequence[int]) -> Compared:
@@ -105,11 +100,10 @@ def run_phone(folder: RunFolder, plan: Plan, seeds: Sequence[int]) -> Compared:
         (
             *PHONE_NOTES,
             f"With held-out selection each fold selects the learning rate, {rates}.",
-            _coverage_note(coverage),
         ),
-        [*map(error_table, (*comparisons.values(), other)), _validation_table(held_out)],
+        [*map(error_table, (*comparisons.values(), other)), coverage],
     )
-    return data.note, BOTH_RULES, sections
+    return data.note, sections
 
 
 def phone_estimates(data: CameraPairs) -> dict[str, Float[np.ndarray, "1 folds k 3"]]:
@@ -132,78 +126,47 @@ def as_released(
     Pairs were re-illuminated before the folds were made, so that test illuminants can be training
     targets, and the step is selected on the augmented test fold.
     """
-    features = augmented.transforms.reshape(-1, 9)
-    targets = np.asarray(to_chromaticity(jnp.asarray(augmented.illuminants)))
-
-    def split(fold: int, _: int) -> tuple[Samples, Samples]:
-        valid = augmented.folds[fold]
-        train = np.setdiff1d(np.arange(len(features)), valid)
-        return tuple(Samples({TRANSFORM: features[r]}, targets[r]) for r in (train, valid))
-
-    data = data._replace(inputs={TRANSFORM: data.inputs[TRANSFORM]})
-    checkpoints = Checkpoints(folder.checkpoints / "as-released")
-    outcome = train_folds(data, {"as released": split}, seeds, training, checkpoints)
+    transforms = augmented.transforms.reshape(-1, 9)
+    illuminants, folds = augmented.illuminants, augmented.folds
+    trained = CameraPairs(
+        {TRANSFORM: transforms}, illuminants, illuminants, folds, data.cameras, data.note
+    )
+    outcome = cross_validate(
+        trained,
+        {"as released": lambda pairs, train, _: pairs.samples(train)},
+        "test-set",
+        seeds,
+        training,
+        Checkpoints(folder.checkpoints / "as-released"),
+        tested=data,
+    )
     illuminants, depths = outcome.illuminants(), outcome.networks[TRANSFORM].models
-    names = [f"{network_name(TRANSFORM, depth)}, as released" for depth in depths]
+    names = [f"{method_name(TRANSFORM, depth)}, as released" for depth in depths]
     return {name: illuminants[name] for name in names}
 
 
-def save_ensembles(
-    folder: RunFolder, outcome: CrossValidation, data: CameraPairs
-) -> dict[str, IntervalCoverage]:
+def save_ensembles(folder: RunFolder, outcome: CrossValidation, data: CameraPairs) -> Table:
     """Save all folds' and seeds' networks, each fold's of its chosen augmentation, for `estimate`.
 
     Intervals are calibrated on every test fold by the networks trained without it. All networks
-    together disagree a little more, which widens the intervals.
-
-    Returns:
-      Each network's interval coverage on a fold, calibrated on the other two.
+    together disagree a little more, which widens the intervals. Their coverage is returned.
     """
-    transforms, truth = jnp.asarray(data.inputs[TRANSFORM]), data.targets(data.folds.ravel())
-    distances = cross_calibrate_distances(transforms, list(data.folds))
-    folds, coverage = np.split(np.arange(len(truth)), FOLDS), {}
-    for depth, models in outcome.networks[TRANSFORM].models.items():
-        name = network_name(TRANSFORM, depth)
-        losses = np.stack([outcome.validation[name][each] for each in PHONE_AUGMENTATIONS])
-        members = rows_of(models, chosen_rows(losses, models.mean.shape[0]))
-        chosen = outcome.estimates[f"{name}, {CHOSEN}"]
-        estimates = chosen.reshape(len(chosen), -1, 2)
-        best = [tuple(PHONE_AUGMENTATIONS)[index] for index in index_of_lowest(losses)]
-        note = f"{data.note}; augmentation {', '.join(best)}, held-out selection"
-        held_out = jnp.asarray(estimates), jnp.asarray(truth)
-        view = calibrated_view("T", depth, members, *held_out, distances)
-        model = PairModel(view, None, None, "sum", data.cameras, note)
+    rows = data.folds.ravel()
+    truth, folds, coverage = data.targets(rows), np.split(np.arange(len(rows)), FOLDS), {}
+    distances = cross_calibrate_distances(jnp.asarray(data.inputs[TRANSFORM]), list(data.folds))
+    for depth in outcome.networks[TRANSFORM].models:
+        name = method_name(TRANSFORM, depth)
+        estimates = outcome.estimates[f"{name}, {CHOSEN}"]
+        held_out = estimates.reshape(len(estimates), -1, 2)
+        members = outcome.members(TRANSFORM, depth)
+        known = jnp.asarray(held_out), jnp.asarray(truth)
+        view = calibrated_view(TRANSFORM, depth, members, *known, distances)
+        trained_on = f"{data.note}; held-out selection"
+        model = PairModel(view, None, None, "sum", data.cameras, trained_on)
         save_pair_model(folder.path / "models" / f"S20-{PARAMETERS[depth]}", model)
-        coverage[name] = cross_coverage([estimates] * FOLDS, truth, folds)
-    return coverage
-
-
-def _coverage_note(coverage: Mapping[str, IntervalCoverage]) -> str:
-    covered = "; ".join(
-        f"{name}: {each.share:.0%}, mean radius {each.degrees:.1f} degrees, "
-        f"{each.uninformative:.0%} uninformative (no smaller than the interval of the training "
-        "illuminants)"
-        for name, each in coverage.items()
+        coverage[name] = {"main": [cross_coverage([held_out] * FOLDS, truth, folds)]}
+    return coverage_table(
+        coverage,
+        "the saved ensembles with held-out selection, on each fold after calibration on the other "
+        "two.",
     )
-    return (
-        f"Intervals of the saved ensembles have a nominal coverage of {COVERAGE:.0%}. Coverage on "
-        f"one fold after calibration on two, held-out selection: {covered}."
-    )
-
-
-def _validation_table(outcome: CrossValidation) -> Table:
-    rows = []
-    for method, losses in outcome.validation.items():
-        row = [method]
-        for name in PHONE_AUGMENTATIONS:
-            cells = [f"{loss:.4f}" for loss in losses[name]]
-            if method in outcome.rates:
-                rates = outcome.rates[method][name]
-                cells = [f"{c} ({rate:g})" for c, rate in zip(cells, rates, strict=True)]
-            row.append(" / ".join(cells))
-        rows.append(row)
-    caption = (
-        "Mean of the lowest validation losses by augmentation, one number per fold, which selects "
-        "each fold's augmentation. In brackets the learning rate, selected before in the same way."
-    )
-    return Table(caption, [Column("Method"), *map(Column, PHONE_AUGMENTATIONS)], rows)

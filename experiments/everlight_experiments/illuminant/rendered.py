@@ -15,7 +15,6 @@ from jaxtyping import Float
 from everlight.color.chromaticity import from_chromaticity
 from everlight.models.illuminant_batches import best_of_restarts, predict_batch
 from everlight.models.illuminant_training import IlluminantModel, TrainingSettings
-from everlight.models.pair_model import VIEWS
 from everlight.trees import rows_of
 from everlight_data.checkpoints import Checkpoints
 from everlight_data.color.pair_model_files import save_pair_model
@@ -34,7 +33,8 @@ from everlight_data.color.rendered_pairs import (
     render_conditions,
     render_variants,
 )
-from everlight_data.color.spectra import SpectralLibrary, embedded_library, measured_library
+from everlight_data.color.spectra import embedded_library, measured_library
+from everlight_data.progress import with_progress
 from everlight_experiments.illuminant import CITATION
 from everlight_experiments.illuminant.comparison import (
     Comparison,
@@ -43,20 +43,14 @@ from everlight_experiments.illuminant.comparison import (
     record_errors,
 )
 from everlight_experiments.illuminant.config import RENDERED_NETWORKS, RESTARTS, Plan
-from everlight_experiments.illuminant.ensembles import (
-    ENSEMBLE,
-    coverage_table,
-    measure_coverage,
-    train_models,
-)
+from everlight_experiments.illuminant.ensembles import measure_coverage, train_models
 from everlight_experiments.illuminant.networks import train_networks
 from everlight_experiments.illuminant.pair_map import map_of_pairs, map_section
 from everlight_experiments.illuminant.rendered_methods import compare_methods
-from everlight_experiments.illuminant.report import compared_sections
+from everlight_experiments.illuminant.report import Report, compared_sections
 from everlight_experiments.illuminant.tables import spread
-from everlight_experiments.report.writer import Column, FirstScreen, Section, Table
+from everlight_experiments.report.writer import Column, Section, Table
 from everlight_experiments.run_folder.folder import RunFolder
-from everlight_experiments.run_folder.progress import progress
 from everlight_experiments.run_folder.settings import in_words
 
 CONDITIONS: dict[Condition, str] = {
@@ -74,6 +68,10 @@ INPUTS = {
     "T and moments": "Net on T and moments, 551 parameters",
 }
 """Networks that show the gain of the second camera, by input."""
+Networks = Mapping[tuple[Place, str], IlluminantModel]
+"""The networks of all pairs, in their order, by condition, split and name."""
+Variants = dict[tuple[Split, str], dict[str, Float[np.ndarray, "p"]]]
+"""Each pair's mean error by split and variant of the test scenes, and by network."""
 CURVES = (
     *INPUTS.values(),
     *("Linear regression", "Chromagenic", "GW", "PCA", "Gamut Pixel"),
@@ -85,29 +83,20 @@ NOTES = (
     "same size and training on nine colour moments of the main image. The chromagenic method "
     "selects among training illuminants, which contain the test illuminants only where these are "
     "seen.",
-    "Noisy: each pixel has read noise of 1% of white and shot noise, each camera has its own "
-    "exposure, and T is the maximum a posteriori transform under the distribution of the training "
-    "scenes' exact transforms.",
+    "Noisy: scenes have 1 to 24 colours, and each camera has its own exposure, up to two stops "
+    f"under. A pixel has photon noise of 10,000 electrons at white, 10 bits, and read noise of "
+    f"{TRAINING_NOISE[0]:.1%} to {TRAINING_NOISE[1]:.0%} of white in training and "
+    f"{REPORTED_NOISE:.0%} in the tables. These test {SWEEP_SCENES:,} scenes of 24 colours. T is "
+    "the maximum a posteriori transform under the distribution of the training scenes' exact "
+    "transforms.",
 )
 
 
-def run_rendered(
-    folder: RunFolder, plan: Plan, seed: int, count: int, camera_pairs: int
-) -> tuple[list[tuple[str, str]], FirstScreen, list[Section]]:
-    """Train and compare; return the report's facts, summary and body.
-
-    Args:
-      folder: the run's folder.
-      plan: preset.
-      seed: random seed of scenes, camera pairs and trainings.
-      count: number of scenes.
-      camera_pairs: number of camera pairs drawn from measured cameras.
-    """
-    pair_map = None
+def run_rendered(folder: RunFolder, plan: Plan, seed: int, count: int, camera_pairs: int) -> Report:
+    """Train and compare on `count` scenes, for `camera_pairs` drawn pairs of measured cameras."""
     if plan.measured:
         library = measured_library()
         pairs = draw_camera_pairs(library.camera_names, camera_pairs, seed)
-        pair_map = map_of_pairs(library, min(count, 6_000), seed, REPORTED_NOISE)
     else:
         library = embedded_library()
         pairs = list(itertools.permutations(library.camera_names))
@@ -117,66 +106,41 @@ def run_rendered(
         data["noisy", "random"], pairs, plan.training, seed, folder.checkpoints, library.note
     )
     comparisons: dict[str, Comparison] = {}
-    variants: dict[str, dict[str, dict[str, np.ndarray]]] = {}
-    with progress("estimators", 2 * len(SPLITS) * len(pairs), unit="pair") as bar:
-        for split in SPLITS:
-            rendered = render_variants(library, pairs, data, split, seed)
-            for condition in RENDERED_NETWORKS:
-                place = condition, split
-                tests = data[place] if condition == "exact" else rendered[REPORTED]
-                found = []
-                for pair, test in zip(data[place], tests, strict=True):
-                    found.append(compare_methods(pair, test))
-                    bar.update()
-                estimates = {name: np.stack([each[name] for each in found]) for name in found[0]}
-                estimates |= predict_networks(networks, place, tests)
-                truth, scenes = _truth(tests), tests[0].scenes
-                # Runs are the camera pairs, in one fold.
-                comparisons[f"{condition}/{split}"] = Comparison(
-                    {name: values[:, None] for name, values in estimates.items()},
-                    truth[:, None],
-                    f"{condition}, {SPLITS[split]}",
-                    f"{CONDITIONS[condition]}. {SPLITS[split].capitalize()}: "
-                    f"{SPLIT_NOTES[split]}. Test set: {len(truth)} camera pairs, "
-                    f"{truth.shape[1]:,} scenes.",
-                    "camera pairs",
-                    TABLE_1_RADIOMETRIC if condition == "exact" else {},
-                    Units("illuminants", scenes.clusters[scenes.test][None]),
-                )
-            truth = _truth(rendered[REPORTED])
-            variants[split] = {
-                name: {
-                    network: np.nanmean(np.asarray(angular_errors(each, truth)), axis=1)
-                    for network, each in predict_networks(networks, ("noisy", split), tests).items()
-                }
-                for name, tests in rendered.items()
+    variants: Variants = {}
+    for split in SPLITS:
+        rendered = render_variants(library, pairs, data, split, seed)
+        tests = {"exact": data["exact", split], "noisy": rendered[REPORTED]}
+        for condition, own in tests.items():
+            comparisons[f"{condition}/{split}"] = _compare(networks, (condition, split), data, own)
+        for name, own in rendered.items():
+            estimates = predict_networks(networks, ("noisy", split), own)
+            variants[split, name] = {
+                network: np.nanmean(np.asarray(angular_errors(each, _truth(own))), axis=1)
+                for network, each in estimates.items()
             }
-            if split == "random":
-                alike = {"as in training": data["noisy", split]}
-                coverage = measure_coverage(models, alike | rendered)
-    errors = {name: each[:, 0] for name, each in record_errors(folder, comparisons).items()}
-    arrays = {
-        f"variants/{split}/{variant}/{name}": means
-        for split, by_variant in variants.items()
-        for variant, by_network in by_variant.items()
-        for name, means in by_network.items()
-    }
-    if pair_map is not None:
+        if split == "random":
+            alike = {"as in training": data["noisy", split]}
+            coverage = measure_coverage(models, alike | rendered)
+    arrays = {name: each[:, 0] for name, each in record_errors(folder, comparisons).items()}
+    for place, means in variants.items():
+        arrays |= {"/".join(("variants", *place, name)): each for name, each in means.items()}
+    of_all_pairs = []
+    if plan.measured:
+        pair_map = map_of_pairs(library, min(count, 6_000), seed)
         arrays |= {f"pair_map/{name}": values for name, values in pair_map._asdict().items()}
-    folder.save_results(**errors, **arrays, camera_pairs=np.array(pairs))
+        of_all_pairs = [map_section(pair_map, library.camera_names)]
+    folder.save_results(**arrays, camera_pairs=np.array(pairs))
     for model in models:
         name = f"{'+'.join(model.cameras)}-470".replace(" ", "_")
         save_pair_model(folder.path / "models" / name, model)
-    facts = _facts(folder, plan, library, pairs, count, seed)
-    tests = data["exact", "random"]
-    rows = slice(tests[0].scenes.test.start, tests[0].scenes.test.start + 200)
     panels = {
-        " + ".join(names): dict(
-            zip(names, (test.main.illuminants[rows], test.second.illuminants[rows]), strict=True)
-        )
-        for names, test in list(zip(pairs, tests, strict=True))[:3]
+        " + ".join(names): {
+            camera: view.illuminants[test.scenes.test][:200]
+            for camera, view in zip(names, (test.main, test.second), strict=True)
+        }
+        for names, test in list(zip(pairs, data["exact", "random"], strict=True))[:3]
     }
-    first, sections = compared_sections(
+    first, (errors, *others) = compared_sections(
         folder.path,
         "Does a second camera lower the angular error?",
         library.note,
@@ -185,36 +149,11 @@ def run_rendered(
         panels,
         NOTES,
     )
-    sections.insert(1, _gain_section(variants))
-    table = coverage_table(coverage)
-    sections.insert(2, Section("Intervals of the command estimate", (), [table]))
-    if pair_map is not None:
-        sections.append(map_section(folder.path, pair_map, library.camera_names))
-    return facts, first, sections
-
-
-def _facts(
-    folder: RunFolder,
-    plan: Plan,
-    library: SpectralLibrary,
-    pairs: Sequence[tuple[str, str]],
-    count: int,
-    seed: int,
-) -> list[tuple[str, str]]:
-    jobs = sum(len(each) for each in RENDERED_NETWORKS.values()) * len(SPLITS) * len(pairs)
-    trainings = RESTARTS * jobs + ENSEMBLE * len(VIEWS) * len(pairs)
-    low, high = TRAINING_NOISE
-    return [
+    intervals = Section("Intervals of the command estimate", (), [coverage])
+    facts = [
         ("Paper", CITATION),
         ("Data", library.note),
         ("Scenes", f"{count:,} of 24 surfaces: 60% train, 20% validate, 20% test"),
-        (
-            "Noisy scenes",
-            "1 to 24 colours, exposures of each camera up to two stops under, read noise "
-            f"{low:.1%} to {high:.0%} of white per pixel in training, {REPORTED_NOISE:.0%} in the "
-            "tables, photon noise of 10,000 electrons at white, 10 bits; tested on "
-            f"{SWEEP_SCENES:,} scenes of 24 colours",
-        ),
         ("Camera pairs (main + second)", "; ".join(" + ".join(pair) for pair in pairs)),
         (
             "Selection rule",
@@ -222,9 +161,40 @@ def _facts(
             "loss; learning rate and misfit selected on validation camera pairs and scenes",
         ),
         ("Seeds", f"scenes, camera pairs and trainings from seed {seed}"),
-        ("Training", f"{trainings} trainings: {in_words(plan.training)}"),
+        ("Training", in_words(plan.training)),
         ("Duration", folder.duration()),
     ]
+    return facts, first, [errors, _gain_section(variants), intervals, *others, *of_all_pairs]
+
+
+def _compare(
+    networks: Networks,
+    place: Place,
+    data: Mapping[Place, Sequence[RenderedPair]],
+    tests: Sequence[RenderedPair],
+) -> Comparison:
+    """Return all methods' estimates of the test scenes; runs are camera pairs, in one fold."""
+    condition, split = place
+    estimates: dict[str, list[np.ndarray]] = {}
+    title = f"{condition}, {SPLITS[split]}"
+    both = list(zip(data[place], tests, strict=True))
+    for pair, test in with_progress(both, title, "pair"):
+        for name, each in compare_methods(pair, test).items():
+            estimates.setdefault(name, []).append(each)
+    stacked = {name: np.stack(each)[:, None] for name, each in estimates.items()}
+    for name, each in predict_networks(networks, place, tests).items():
+        stacked[name] = each[:, None]
+    truth, scenes = _truth(tests), tests[0].scenes
+    return Comparison(
+        stacked,
+        truth[:, None],
+        title,
+        f"{CONDITIONS[condition]}. {SPLITS[split].capitalize()}: {SPLIT_NOTES[split]}. Test set: "
+        f"{len(truth)} camera pairs, {truth.shape[1]:,} scenes.",
+        "camera pairs",
+        TABLE_1_RADIOMETRIC if condition == "exact" else {},
+        Units("illuminants", scenes.clusters[scenes.test][None]),
+    )
 
 
 def train_all(
@@ -232,12 +202,8 @@ def train_all(
     optimizer: TrainingSettings,
     seed: int,
     checkpoints: Path,
-) -> dict[tuple[Place, str], IlluminantModel]:
-    """Train every network on every pair, those of one shape in one program.
-
-    Returns:
-      The networks of all pairs, in their order, by condition, split and name.
-    """
+) -> Networks:
+    """Train every network on every pair, those of one shape in one program."""
     programs: dict[tuple[int, int], list[tuple[Place, str]]] = {}
     for place, pairs in data.items():
         for name, network in RENDERED_NETWORKS[place[0]].items():
@@ -264,9 +230,7 @@ def train_all(
 
 
 def predict_networks(
-    models: Mapping[tuple[Place, str], IlluminantModel],
-    place: Place,
-    tests: Sequence[RenderedPair],
+    models: Networks, place: Place, tests: Sequence[RenderedPair]
 ) -> dict[str, Float[np.ndarray, "p n 3"]]:
     """Return the networks' estimates of the test scenes of all pairs."""
     estimates = {}
@@ -281,31 +245,22 @@ def _truth(tests: Sequence[RenderedPair]) -> Float[np.ndarray, "p n 3"]:
     return np.stack([test.main.illuminants[test.scenes.test] for test in tests])
 
 
-def _gain_section(
-    variants: Mapping[str, Mapping[str, Mapping[str, Float[np.ndarray, "p"]]]],
-) -> Section:
+def _gain_section(variants: Variants) -> Section:
     """Return the gain of the second camera over a network on the main image alone."""
-    rows, sentences = [], []
-    for split, by_variant in variants.items():
-        helps = []
-        for variant, means in by_variant.items():
-            own = [means[name] for name in INPUTS.values()]
-            gains = means[INPUTS["moments"]] - means[INPUTS["T and moments"]]
-            rows.append([SPLITS[split], variant, *map(spread, own), spread(gains)])
-            helps += [variant] if np.all(gains > 0) else []
-        rest = [variant for variant in by_variant if variant not in helps]
-        sentences.append(
-            f"{SPLITS[split].capitalize()}: both inputs have a lower error than moments alone "
-            f"on every camera pair for {'; '.join(helps) or 'no condition'}. They do not for "
-            f"{'; '.join(rest) or 'no condition'}."
-        )
+    rows = []
+    for (split, variant), means in variants.items():
+        own = [means[name] for name in INPUTS.values()]
+        gains = means[INPUTS["moments"]] - means[INPUTS["T and moments"]]
+        positive = f"{np.sum(gains > 0)} of {len(gains)}"
+        rows.append([SPLITS[split], variant, *map(spread, own), spread(gains), positive])
     columns = [Column("Split"), Column("Test scenes")]
     columns += [Column(given, "input of the network, degrees") for given in INPUTS]
-    columns.append(Column("Gain of the second camera", "moments minus both, degrees"))
+    columns += [Column("Gain of the second camera", "moments minus both, degrees")]
+    columns += [Column("Pairs with a gain")]
     caption = (
         "Networks trained on noisy scenes and tested under other conditions: read noise of 0.1% to "
         "10% of white per pixel with 24 colours, and at 1% noise 1 to 8 colours, or 20 of 24 "
         "patches in one colour. Means over test scenes and camera pairs; ± is the standard "
         "deviation over pairs."
     )
-    return Section("Gain of the second camera", sentences, [Table(caption, columns, rows)])
+    return Section("Gain of the second camera", (), [Table(caption, columns, rows)])

@@ -1,7 +1,6 @@
 """All methods but networks on rendered scenes of a camera pair."""
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,26 +8,12 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from everlight.color.baselines.chromagenic import chromagenic_estimate, fit_chromagenic
-from everlight.color.baselines.fold_methods import estimate_images
-from everlight.color.baselines.gamut import Gamut, fit_gamut, gamut_estimate
+from everlight.color.baselines.fold_methods import Fold, estimate_images, fold_methods
 from everlight.color.baselines.linear_regression import fit_linear_regression, linear_estimate
-from everlight.color.baselines.protocol import ObservedImage
 from everlight.color.chromaticity import from_chromaticity
 from everlight.color.estimators import ESTIMATORS
 from everlight_data.color.rendered_pairs import Input, RenderedPair
-from everlight_data.color.rendered_views import in_pieces
-from everlight_experiments.illuminant.cross_validation import regression_name
-
-
-def _estimates(
-    estimator: Callable, images: Float[Array, "n h w 3"], *fitted: Any
-) -> Float[Array, "n 3"]:
-    def of_rows(rows: slice) -> Float[Array, "k 3"]:
-        piece = images[rows]
-        return estimate_images(estimator, piece, jnp.ones(piece.shape[:3]), *fitted)
-
-    return in_pieces(of_rows, len(images))
-
+from everlight_experiments.illuminant.cross_validation import method_name
 
 REGRESSED: tuple[Input, ...] = ("T", "moments", "T and moments")
 """Inputs of the linear regressions."""
@@ -41,20 +26,27 @@ def compare_methods(pair: RenderedPair, test: RenderedPair) -> dict[str, Float[n
       pair: pair whose training scenes train the methods.
       test: the same pair, perhaps under other conditions, whose test scenes are estimated.
     """
-    train, rows = pair.scenes.train, test.scenes.test
-    images = test.main.images(rows)
-    estimates = {name: _estimates(method, images) for name, method in ESTIMATORS.items()}
+    images = test.main.images(test.scenes.test)
+    estimates = {name: estimate_rendered(each, images) for name, each in ESTIMATORS.items()}
     # The corners of the gamut's hull are found among 26,000 colours of a tenth of the scenes.
-    sample = slice(train.start, train.stop, 10)
+    sample = slice(pair.scenes.train.start, pair.scenes.train.stop, 10)
     examples = pair.main.images(sample)
-    for order, name in enumerate(("Gamut Pixel", "Gamut Edge")):
-        seen = ObservedImage(examples, jnp.ones(examples.shape[:3]))
-        gamut = fit_gamut(seen, pair.main.illuminants[sample], order=order)
-        estimates[name] = _estimates(_gamut_estimate, images, gamut)
-    regressed = regress(pair, test)
-    estimates |= {regression_name(given): each for given, each in regressed.items()}
-    estimates["Chromagenic"] = _chromagenic(pair, test, rows)
+    taught, seen = ((each, jnp.ones(each.shape[:3])) for each in (examples, images))
+    cameras = jnp.zeros(len(examples), int)
+    fold = Fold(taught, pair.main.illuminants[sample], seen, cameras, cameras[0])
+    table = fold_methods([""], "")
+    estimates |= {name: table[name].estimate(fold) for name in ("Gamut Pixel", "Gamut Edge")}
+    for given, each in regress(pair, test).items():
+        estimates[method_name(given, None)] = each
+    estimates["Chromagenic"] = _chromagenic(pair, test)
     return {name: np.asarray(value) for name, value in estimates.items()}
+
+
+def estimate_rendered(
+    estimator: Callable[..., Array], images: Float[Array, "n h w 3"]
+) -> Float[Array, "n 3"]:
+    """Return the estimates of whole images by a function of an image and its mask."""
+    return estimate_images(estimator, images, jnp.ones(images.shape[:3]))
 
 
 def regress(pair: RenderedPair, test: RenderedPair) -> dict[Input, Float[Array, "n 3"]]:
@@ -70,11 +62,7 @@ def regress(pair: RenderedPair, test: RenderedPair) -> dict[Input, Float[Array, 
     return estimates
 
 
-def _gamut_estimate(gamut: Gamut, *seen: Array) -> Float[Array, "3"]:
-    return gamut_estimate(gamut, ObservedImage(*seen))
-
-
-def _chromagenic(pair: RenderedPair, test: RenderedPair, rows: slice) -> Float[Array, "n 3"]:
+def _chromagenic(pair: RenderedPair, test: RenderedPair) -> Float[Array, "n 3"]:
     train = pair.scenes.train
     _, first, labels = np.unique(
         pair.scenes.illuminant[train], return_index=True, return_inverse=True
@@ -86,7 +74,7 @@ def _chromagenic(pair: RenderedPair, test: RenderedPair, rows: slice) -> Float[A
         return [each / jnp.mean(each, axis=(1, 2), keepdims=True) for each in colors]
 
     model = _fit_transforms(*at_mean_one(pair, train), jnp.asarray(labels), candidates)
-    return _choose_candidates(model, *at_mean_one(test, rows))
+    return _choose_candidates(model, *at_mean_one(test, test.scenes.test))
 
 
 _fit_transforms = jax.jit(fit_chromagenic)

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from everlight_experiments.illuminant import plots
-from everlight_experiments.illuminant.comparison import Comparison
+from everlight import plots
+from everlight_experiments.illuminant.comparison import Comparison, Errors
 from everlight_experiments.illuminant.tables import (
     ABBREVIATIONS,
     BASELINES,
@@ -15,7 +15,11 @@ from everlight_experiments.illuminant.tables import (
     shown_curves,
     summary,
 )
+from everlight_experiments.report.plots import new_canvas, save
 from everlight_experiments.report.writer import Figure, FirstScreen, Section, Table
+
+Report = tuple[list[tuple[str, str]], FirstScreen, list[Section]]
+"""A report's facts, summary and body."""
 
 
 def compared_sections(
@@ -43,18 +47,17 @@ def compared_sections(
       notes: paragraphs above the tables.
       tables: tables of the body; by default one per comparison.
       figures: further figures.
-      headline: method reported in place of the best one.
-      baselines: methods to compare with; the first available one is shown.
+      headline, baselines: as for `summary`.
     """
     conditions = list(comparisons.values())
     picture = Figure(
         "Share of images at or below each angular error, for at most eight methods; the band, if "
         f"any, is the range over {conditions[0].runs} of the first method.",
-        plots.plot_error_curves(folder / "error_curves.png", shown_curves(curves, conditions)),
+        _plot_error_curves(folder / "error_curves.png", shown_curves(curves, conditions)),
     )
     truth = Figure(
         "Ground-truth illuminants in the raw colours of each camera (the paper's figure 5).",
-        plots.plot_illuminants(folder / "illuminants.png", illuminants),
+        _plot_illuminants(folder / "illuminants.png", illuminants),
     )
     if tables is None:
         tables = [error_table(each) for each in conditions]
@@ -73,15 +76,27 @@ def compared_sections(
     ]
 
 
-def corrections_figure(
-    folder: Path, columns: Mapping[str, Sequence[tuple[Float[np.ndarray, "h w 3"], str]]]
-) -> Figure:
-    """Return the figure of images corrected by several methods."""
-    rows = ("easy", "median", "hard")
-    return Figure(
-        "Images corrected by each method's estimate (the paper's figure 9), with its angular "
-        "error; scenes at the quantiles 0.1, 0.5 and 0.9 of Gray World's errors. The camera's "
-        "matrix is unknown: its own primaries are shown with a gamma, not in sRGB. One exposure "
-        "per row; masked charts are black.",
-        plots.plot_picture_grid(folder / "corrections.png", rows, columns),
-    )
+def _plot_error_curves(path: Path, panels: Mapping[str, Mapping[str, Errors]]) -> Path:
+    """Plot the share of images below each angular error: a panel per title, a curve per method."""
+    rows = 2 if len(panels) > 3 else 1
+    columns = -(-len(panels) // rows)
+    legend = 3.2
+    canvas, axes = new_canvas(columns, 5.0 + legend / columns, 4.0, rows)
+    for axis, (title, errors) in zip(axes, panels.items(), strict=False):
+        plots.plot_error_curves(errors, axis).set_title(title)
+    for axis in axes[len(panels) :]:
+        axis.set_axis_off()
+    handles, names = axes[0].get_legend_handles_labels()
+    canvas.legend(handles, names, loc="outside right center")
+    return save(canvas, path)
+
+
+def _plot_illuminants(
+    path: Path, panels: Mapping[str, Mapping[str, Float[np.ndarray, "n 3"]]]
+) -> Path:
+    """Plot the cameras' ground-truth illuminants as chromaticities."""
+    canvas, axes = new_canvas(len(panels), 4.6, 4.0)
+    for axis, (title, cameras) in zip(axes, panels.items(), strict=True):
+        plots.plot_chromaticity(cameras, axes=axis).set_title(title)
+        axis.legend()
+    return save(canvas, path)

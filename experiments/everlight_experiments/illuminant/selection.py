@@ -11,30 +11,27 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from everlight.color.baselines.linear_regression import LinearRegression
 from everlight.color.chromaticity import from_chromaticity
 from everlight.models.illuminant_interval import (
     IntervalCoverage,
     cross_coverage,
     ensemble_chromaticity,
 )
-from everlight.models.illuminant_training import IlluminantModel, TrainingSettings
-from everlight.models.pair_model import WIDTHS, Given
+from everlight.models.illuminant_training import TrainingSettings
+from everlight.models.out_of_distribution import DistanceCalibration
+from everlight.models.pair_model import WIDTHS, Given, ViewModel, calibrated_view
 from everlight_data.checkpoints import Checkpoints
 from everlight_data.color.camera_pairs import TRANSFORM, Augment, CameraPairs
 from everlight_experiments.illuminant.comparison import angular_errors
 from everlight_experiments.illuminant.cross_validation import (
     CHOSEN,
     CrossValidation,
-    chosen_rows,
     cross_validate,
-    network_name,
-    regression_name,
+    method_name,
 )
 
 DEPTH = 5
@@ -52,9 +49,7 @@ class Candidate(NamedTuple):
     @property
     def name(self) -> str:
         """Name in tables."""
-        if self.depth is None:
-            return regression_name(self.given)
-        return network_name(self.given, self.depth)
+        return method_name(*self)
 
 
 CANDIDATES = tuple(Candidate(given, depth) for given in WIDTHS for depth in (None, DEPTH))
@@ -66,7 +61,7 @@ class Choice(NamedTuple):
     Attributes:
       data: pairs and folds.
       outcome: cross-validation of every candidate.
-      kept: candidate with the lowest error over all folds.
+      kept: candidate with the lowest mean error of single trainings over all folds.
       without: for each fold, the candidate with the lowest error without the fold.
     """
 
@@ -75,35 +70,43 @@ class Choice(NamedTuple):
     kept: Candidate
     without: tuple[Candidate, ...]
 
+    @property
+    def truth(self) -> Float[np.ndarray, "n 2"]:
+        """Chromaticities of all illuminants."""
+        return self.data.targets(np.arange(len(self.data.illuminants)))
+
     def held_out(self, candidate: Candidate) -> Float[np.ndarray, "seeds n 2"]:
         """Return each pair's estimates by the trainings that left it out."""
-        return by_pair(self.outcome.estimates[f"{candidate.name}, {CHOSEN}"], self.data)
+        estimates = self.outcome.estimates[f"{candidate.name}, {CHOSEN}"]
+        pooled = np.full((len(estimates), len(self.data.main), 2), np.nan, np.float32)
+        pooled[:, self.data.folds] = estimates
+        return pooled
 
-    def nested(self) -> Float[np.ndarray, "n 3"]:
-        """Return each pair's estimate by the ensemble of the candidate selected without it."""
-        illuminants = np.full_like(self.data.illuminants, np.nan)
+    def illuminants(self) -> dict[str, Float[np.ndarray, "runs n 3"]]:
+        """Return each pair's held-out estimates by candidate, ensemble and nested selection."""
+        single = {candidate: jnp.asarray(self.held_out(candidate)) for candidate in CANDIDATES}
+        ensembles = {each: ensemble_chromaticity(found)[None] for each, found in single.items()}
+        nested = np.full((1, len(self.data.main), 2), np.nan, np.float32)
         for fold, candidate in zip(self.data.folds, self.without, strict=True):
-            estimates = ensemble_chromaticity(jnp.asarray(self.held_out(candidate)[:, fold]))
-            illuminants[fold] = from_chromaticity(estimates)
-        return illuminants
+            nested[:, fold] = ensembles[candidate][:, fold]
+        found = {NESTED: jnp.asarray(nested)}
+        for candidate in CANDIDATES:
+            found[candidate.name] = single[candidate]
+            # Regressions of other validation pairs hardly differ, so their ensemble is left out.
+            if candidate.depth is not None:
+                found[f"{candidate.name}, ensemble"] = ensembles[candidate]
+        return {name: np.asarray(from_chromaticity(each)) for name, each in found.items()}
 
     def coverage(self) -> IntervalCoverage:
         """Return the coverage, with each fold's candidate selected and calibrated without it."""
         every = [self.held_out(candidate) for candidate in self.without]
-        folds = [np.unique(fold) for fold in self.data.folds]
-        return cross_coverage(
-            every, self.data.targets(np.arange(len(self.data.illuminants))), folds
-        )
+        return cross_coverage(every, self.truth, [np.unique(fold) for fold in self.data.folds])
 
-    def members(self) -> IlluminantModel | LinearRegression:
-        """Return the kept candidate's trainings of every fold and seed, by its augmentation."""
-        given, depth = self.kept
-        losses = np.stack(list(self.outcome.validation[self.kept.name].values()))
-        trained = self.outcome.regressions[given]
-        if depth is not None:
-            trained = self.outcome.networks[given].models[depth]
-        rows = chosen_rows(losses, len(jax.tree.leaves(trained)[0]))
-        return jax.tree.map(lambda leaf: leaf[rows], trained)
+    def view_model(self, distances: DistanceCalibration) -> ViewModel:
+        """Return the kept candidate with its interval, and the distances of its inputs."""
+        held_out, truth = jnp.asarray(self.held_out(self.kept)), jnp.asarray(self.truth)
+        members = self.outcome.members(*self.kept)
+        return calibrated_view(*self.kept, members, held_out, truth, distances)
 
 
 def choose(
@@ -115,77 +118,41 @@ def choose(
 ) -> Choice:
     """Train every candidate without each fold, and without each two folds.
 
-    The trainings without two folds have one seed, as they only select.
-
-    Args:
-      data: pairs and folds.
-      augmentations: augmentations by name.
-      seeds: random seeds of the trainings.
-      training: optimizer settings.
-      folder: folder of the checkpoints.
+    The trainings without two folds have one seed, as they only select. Checkpoints are written into
+    `folder`.
     """
     couples = list(itertools.combinations(range(len(data.folds)), 2))
     without_two = np.stack([np.concatenate(data.folds[[*couple]]) for couple in couples])
-    outer, inner = (
-        cross_validate(
-            data._replace(folds=folds),
-            augmentations,
-            "held-out",
-            own_seeds,
-            training,
-            Checkpoints(folder / name),
-            {TRANSFORM: (DEPTH,)},
-        )
-        for name, folds, own_seeds in (
-            ("without-one", data.folds, seeds),
-            ("without-two", without_two, seeds[:1]),
-        )
-    )
-    without = []
-    for fold in range(len(data.folds)):
-        errors = {}
-        for candidate in CANDIDATES:
-            estimates = inner.estimates[f"{candidate.name}, {CHOSEN}"]
-            pooled = _without(fold, couples, estimates, data)
-            errors[candidate] = mean_error(pooled, data, np.setdiff1d(data.folds, data.folds[fold]))
-        without.append(min(errors, key=errors.__getitem__))
-    everything = np.unique(data.folds)
-    found = Choice(data, outer, CANDIDATES[0], tuple(without))
-    kept = min(CANDIDATES, key=lambda each: mean_error(found.held_out(each), data, everything))
-    return found._replace(kept=kept)
+
+    def validate(name: str, folds: np.ndarray, seeds: Sequence[int]) -> CrossValidation:
+        checkpoints, depths = Checkpoints(folder / name), {TRANSFORM: (DEPTH,)}
+        own = data._replace(folds=folds)
+        return cross_validate(own, augmentations, "held-out", seeds, training, checkpoints, depths)
+
+    outer = validate("without-one", data.folds, seeds)
+    inner = validate("without-two", without_two, seeds[:1])
+    # Errors in each tested fold, summed over its pairs, of trainings without it and another fold.
+    sums = np.zeros((len(CANDIDATES), len(data.folds), len(data.folds)))
+    for own, candidate in zip(sums, CANDIDATES, strict=True):
+        alone, pairwise = (each.estimates[f"{candidate.name}, {CHOSEN}"] for each in (outer, inner))
+        for fold in range(len(data.folds)):
+            own[fold, fold] = _summed_error(alone[:, fold], data, fold)
+        for index, (first, second) in enumerate(couples):
+            halves = np.split(pairwise[:, index], 2, axis=1)
+            own[first, second] = _summed_error(halves[0], data, first)
+            own[second, first] = _summed_error(halves[1], data, second)
+    kept = CANDIDATES[np.argmin(np.trace(sums, axis1=1, axis2=2))]
+    others = [np.delete(sums[:, :, fold], fold, axis=1) for fold in range(len(data.folds))]
+    without = [CANDIDATES[np.argmin(each.sum(axis=1))] for each in others]
+    return Choice(data, outer, kept, tuple(without))
 
 
-def _without(
-    fold: int,
-    couples: Sequence[tuple[int, int]],
-    estimates: Float[np.ndarray, "runs couples k 2"],
-    data: CameraPairs,
-) -> Float[np.ndarray, "runs n 2"]:
-    """Return each pair's estimates by the trainings that left out its fold and `fold`."""
-    length = data.folds.shape[1]
-    pooled = np.full((len(estimates), len(data.illuminants), 2), np.nan, np.float32)
-    for index, couple in enumerate(couples):
-        if fold in couple:
-            place = 1 - couple.index(fold)
-            rows = slice(place * length, (place + 1) * length)
-            pooled[:, data.folds[couple[place]]] = estimates[:, index, rows]
-    return pooled
+def _summed_error(estimates: Float[np.ndarray, "runs k 2"], data: CameraPairs, fold: int) -> float:
+    """Return a fold's mean errors over runs in degrees, summed; infinite if one is invalid.
 
-
-def mean_error(
-    estimates: Float[np.ndarray, "runs n 2"], data: CameraPairs, rows: np.ndarray
-) -> float:
-    """Return the mean error in degrees over runs and some pairs; infinite if one is invalid."""
-    illuminants = from_chromaticity(jnp.asarray(estimates[:, rows]))
+    A row that occurs twice in the fold counts once.
+    """
+    rows, first = np.unique(data.folds[fold], return_index=True)
+    illuminants = from_chromaticity(jnp.asarray(estimates[:, first]))
     errors = np.asarray(angular_errors(illuminants, jnp.asarray(data.illuminants[rows])))
-    return float(np.mean(np.where(np.isfinite(errors), errors, np.inf)))
-
-
-def by_pair(
-    estimates: Float[np.ndarray, "runs folds k c"], data: CameraPairs
-) -> Float[np.ndarray, "runs n c"]:
-    """Return each pair's estimates from the fold that left it out."""
-    shape = len(estimates), len(data.illuminants), estimates.shape[-1]
-    pooled = np.full(shape, np.nan, np.float32)
-    pooled[:, data.folds] = estimates
-    return pooled
+    return float(np.sum(np.mean(np.where(np.isfinite(errors), errors, np.inf), axis=0)))

@@ -1,20 +1,28 @@
 """Tables of angular errors beside published ones, and the summary of a report."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from everlight.metrics.angular import ErrorSummary
+from everlight_data.color.published_tables import STATISTICS
 from everlight_experiments.illuminant.comparison import Comparison, Errors, summarize_all
-from everlight_experiments.illuminant.paper import STATISTICS
+from everlight_experiments.report import cells
 from everlight_experiments.report.writer import PAPER, Column, Figure, FirstScreen, Table
 
-OURS = ("mean", "median", "trimean", "best25", "worst25", "q1", "q3", "max")
-OURS_NAMES = ("Mean", "95% interval", "Med", "Tri", "B25%", "W25%", "Q1", "Q3", "Max", "Invalid")
-REPRODUCTION = "reproduction, degrees"
-REPRODUCTION_NAMES = {"mean": "Mean", "median": "Med", "worst25": "W25%"}
+RECOVERY = {
+    "median": "Med",
+    "trimean": "Tri",
+    "best25": "B25%",
+    "worst25": "W25%",
+    "q1": "Q1",
+    "q3": "Q3",
+    "max": "Max",
+}
+"""Columns of the recovery error after its mean and interval, by statistic."""
+REPRODUCTION = {"mean": "Mean", "median": "Med", "worst25": "W25%"}
 ABBREVIATIONS = (
     "Methods: GW is Gray World, SoG Shades-of-Gray, WP White Patch, GE Gray Edge, WGE Weighted "
     "Gray Edge. T is the inter-camera colour transform, a 3x3 matrix; moments are the colour "
@@ -29,6 +37,8 @@ SPELLED = {"GW": "Gray World (GW)", "SoG": "Shades-of-Gray (SoG)"}
 MOST_CURVES = 8
 """Maximum number of curves per panel."""
 
+spread = partial(cells.spread, digits=2)
+
 
 def error_table(compared: Comparison) -> Table:
     """Return one row of statistics per method, and the published ones beside.
@@ -36,17 +46,22 @@ def error_table(compared: Comparison) -> Table:
     Methods that only the paper has follow as "not run".
     """
     errors, reproduction = compared.errors(), compared.reproduction()
-    columns = [Column("Method"), *(Column(name, "ours, degrees") for name in OURS_NAMES)]
-    columns += [Column(name, REPRODUCTION) for name in REPRODUCTION_NAMES.values()]
+    ours = ("Mean", "95% interval", *RECOVERY.values(), "Invalid")
+    columns = [Column("Method"), *(Column(name, "ours, degrees") for name in ours)]
+    columns += [Column(name, "reproduction, degrees") for name in REPRODUCTION.values()]
     columns += [Column(name, PAPER) for name in STATISTICS]
     rows = []
-    for name, values in errors.items():
-        ours = _statistics(compared, values) + _reproduced(reproduction[name])
-        rows.append([name, *ours, *_published(compared.published.get(name, ()))])
-    empty = len(OURS_NAMES) + len(REPRODUCTION_NAMES) - 1
-    for name, published in compared.published.items():
-        if name not in errors:
-            rows.append([name, "not run", *["–"] * empty, *_published(published)])
+    for name in dict.fromkeys((*errors, *compared.published)):
+        row = ["not run", *["–"] * (len(ours) + len(REPRODUCTION) - 1)]
+        if name in errors:
+            recovered, reproduced = _per_run(errors[name]), _per_run(reproduction[name])
+            low, high = compared.interval(errors[name])
+            row = [spread(recovered["mean"]), f"{low:.2f}–{high:.2f}"]
+            row += [f"{np.mean(recovered[statistic]):.2f}" for statistic in RECOVERY]
+            row += [str(np.sum(~np.isfinite(errors[name])))]
+            row += [f"{np.mean(reproduced[statistic]):.2f}" for statistic in REPRODUCTION]
+        published = [f"{value:.2f}" for value in compared.published.get(name, ())]
+        rows.append([name, *row, *published, *["–"] * (len(STATISTICS) - len(published))])
     caption = compared.caption
     if max(len(values) for values in errors.values()) > 1:
         caption += f" Statistics are means over {compared.runs}; ± is the standard deviation."
@@ -66,22 +81,14 @@ def summary(
 ) -> FirstScreen:
     """Return the best method with its interval, and the baseline, in sentences and a table.
 
-    Args:
-      question: the report's question.
-      data: name of the data.
-      figure: figure beside the table.
-      comparisons: one per condition.
-      headline: method reported in place of the best one, which selection would make optimistic.
-      baselines: methods to compare with; the first available one is shown.
+    The best of several methods is optimistic; `headline` is reported in its place. Of the baselines
+    the first available one is shown. There is one comparison per condition.
     """
     errors = [compared.errors() for compared in comparisons]
     means = [_means(each) for each in errors]
     ranked = [sorted(each, key=lambda name, of=each: np.mean(of[name])) for each in means]
-    names = dict.fromkeys([headline] if headline else [])
-    names |= dict.fromkeys(name for order in ranked for name in order[:LEADERS])
-    baseline = next((name for name in baselines if name in means[0]), None)
-    if baseline is not None:
-        names[baseline] = None
+    baseline = next((name for name in baselines if name in means[0]), "")
+    names = {headline, baseline, *(name for order in ranked for name in order[:LEADERS])} - {""}
     best, simple = [], []
     parts = list(zip(comparisons, errors, means, ranked, strict=True))
     # The sentences stay short: of many conditions the table shows those between first and last.
@@ -99,10 +106,10 @@ def summary(
             *(spread(each[name]) if name in each else "–" for each in means),
             f"{published[name][0]:.2f}" if name in published else "–",
         ]
-        for name in sorted(names, key=lambda name: np.mean(means[0].get(name, np.inf)))
+        for name in sorted(names, key=lambda name: (np.mean(means[0].get(name, np.inf)), name))
     ]
     titles = [Column(compared.title) for compared in comparisons]
-    beside = "" if baseline is None else f", and {baseline}"
+    beside = f", and {baseline}" if baseline else ""
     caption = (
         f"{data}. Mean angular error in degrees of the {LEADERS} best methods of each "
         f"condition{beside}. The tables below have all methods."
@@ -116,54 +123,29 @@ def summary(
 
 
 def shown_curves(
-    names: Sequence[str], comparisons: Sequence[Comparison]
+    names: Iterable[str], comparisons: Sequence[Comparison]
 ) -> dict[str, dict[str, Errors]]:
     """Return errors of the named methods and of each condition's best one, by condition.
 
     At most `MOST_CURVES` methods are kept, all of which every condition has.
     """
     errors = {compared.title: compared.errors() for compared in comparisons}
-    conditions = list(errors.values())
-    common = [name for name in conditions[0] if all(name in each for each in conditions)]
-    finite = [name for name in common if all(np.isfinite(each[name]).any() for each in conditions)]
-    best = [min(finite, key=lambda name, of=each: np.nanmean(of[name])) for each in conditions]
+    means = [_means(each) for each in errors.values()]
+    common = [name for name in means[0] if all(name in each for each in means)]
+    best = {min(common, key=lambda name, of=each: np.mean(of[name])) for each in means}
     named = [name for name in names if name in common and name not in best]
-    few = {*named[: MOST_CURVES - len({*best})], *best}
-    shown = dict.fromkeys(name for name in (*names, *best) if name in few)
+    few = {*named[: MOST_CURVES - len(best)], *best}
+    shown = [name for name in dict.fromkeys((*names, *sorted(best))) if name in few]
     return {title: {name: each[name] for name in shown} for title, each in errors.items()}
 
 
-def spread(values: Float[np.ndarray, "runs"]) -> str:
-    """Return the mean in degrees, with the sample deviation of several values."""
-    mean = f"{np.mean(values):.2f}"
-    return f"{mean} ± {np.std(values, ddof=1):.2f}" if len(values) > 1 else mean
+def _per_run(errors: Errors) -> dict[str, Float[np.ndarray, "runs"]]:
+    """Return statistics within a fold, averaged over folds."""
+    per_fold = summarize_all(jnp.asarray(errors))._asdict()
+    return {name: np.mean(values, axis=1) for name, values in per_fold.items()}
 
 
 def _means(errors: Mapping[str, Errors]) -> dict[str, Float[np.ndarray, "runs"]]:
     """Return mean errors of the methods that estimate an illuminant in every fold."""
-    return {
-        name: np.nanmean(values, axis=2).mean(axis=1)
-        for name, values in errors.items()
-        if np.isfinite(values).any(axis=2).all()
-    }
-
-
-def _published(statistics: Sequence[float]) -> list[str]:
-    return [f"{value:.2f}" for value in statistics] + ["–"] * (len(STATISTICS) - len(statistics))
-
-
-def _reproduced(values: Errors) -> list[str]:
-    per_fold: ErrorSummary = summarize_all(jnp.asarray(values))
-    return [f"{np.mean(getattr(per_fold, name)):.2f}" for name in REPRODUCTION_NAMES]
-
-
-def _statistics(compared: Comparison, values: Errors) -> list[str]:
-    per_fold: ErrorSummary = summarize_all(jnp.asarray(values))
-    per_run = {name: np.mean(value, axis=1) for name, value in per_fold._asdict().items()}
-    low, high = compared.interval(values)
-    return [
-        spread(per_run["mean"]),
-        f"{low:.2f}–{high:.2f}",
-        *[f"{np.mean(per_run[name]):.2f}" for name in OURS[1:]],
-        str(int(np.sum(per_fold.invalid))),
-    ]
+    means = {name: _per_run(values)["mean"] for name, values in errors.items()}
+    return {name: mean for name, mean in means.items() if np.isfinite(mean).all()}

@@ -28,58 +28,37 @@ from typing import Annotated
 
 from everlight.checks import Between
 from everlight_data.color.camera_pairs import quasi_real_pairs
-from everlight_data.color.image_sets import (
-    THUMBNAIL_SIDE,
-    draw_folds,
-    official_pairs,
-    split_within,
-    thumbnail_cameras,
-)
+from everlight_data.color.image_sets import THUMBNAIL_SIDE, official_pairs
 from everlight_data.color.pair_augmentations import chart_augmentations
+from everlight_data.color.published_tables import TABLE_2_NUS
 from everlight_data.color.quasi_real import FOLDS
-from everlight_data.color.spectra import EMBEDDED_CAMERAS, embedded_library
+from everlight_data.color.spectra import EMBEDDED_CAMERAS
 from everlight_experiments.illuminant import CITATION
 from everlight_experiments.illuminant.comparison import record_errors
-from everlight_experiments.illuminant.config import (
-    MAIN,
-    PRESETS,
-    SECOND,
-    PairPreset,
-    Plan,
-)
+from everlight_experiments.illuminant.config import MAIN, PRESETS, SECOND, PairPreset, Plan
+from everlight_experiments.illuminant.corrections import corrections_figure
 from everlight_experiments.illuminant.cross_validation import compare_rules
+from everlight_experiments.illuminant.dataset import DatasetRun, compare_photographs
 from everlight_experiments.illuminant.methods import cross_validate_methods, moments_of
-from everlight_experiments.illuminant.paper import METHOD_NOTES, QUASI_REAL_NOTES, quasi_real_rows
-from everlight_experiments.illuminant.phone import BOTH_RULES, Compared, run_phone
-from everlight_experiments.illuminant.photographs import (
-    absent,
-    compare_cameras,
-    correction_columns,
-    nus_thumbnails,
-    photograph_sections,
-    read_images,
-    rendered_cameras,
-)
+from everlight_experiments.illuminant.paper import METHOD_NOTES, QUASI_REAL_NOTES
+from everlight_experiments.illuminant.phone import Compared, run_phone
+from everlight_experiments.illuminant.photographs import CURVES, absent
 from everlight_experiments.illuminant.rendered import run_rendered
-from everlight_experiments.illuminant.report import compared_sections, corrections_figure
+from everlight_experiments.illuminant.report import Report, compared_sections
 from everlight_experiments.illuminant.unseen import run_unseen
-from everlight_experiments.report.writer import FirstScreen, Section, write_report
+from everlight_experiments.report.writer import write_report
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import Count, RunSettings, in_words
 
 LEAST_SCENES = 16
 """Minimum number of scenes: ten train, and linear regression fits that many numbers."""
-SIDE = 64
-"""Longest side in pixels of NUS's thumbnails."""
 TITLES = {
     "rendered": "Two-camera illuminant estimation: rendered scenes (table 1)",
-    "photographs": "Illuminant estimation on NUS images (table 2)",
+    "photographs": "Illuminant estimation from one image (table 2)",
     "quasi-real": "Two-camera illuminant estimation: quasi-real pairs (table 2)",
     "transforms": "Two-camera illuminant estimation: S20 phone pairs (tables 3 and 4)",
     "unseen": "Two-camera illuminant estimation: unseen camera pairs",
 }
-
-Report = tuple[list[tuple[str, str]], FirstScreen, list[Section]]
 
 
 @dataclass(frozen=True)
@@ -116,14 +95,23 @@ def two_camera_sections(folder: RunFolder, settings: TwoCameraRun, plan: Plan) -
         return run_rendered(folder, plan, settings.seed, count, settings.camera_pairs)
     if plan.data == "unseen":
         return run_unseen(folder, plan, settings.seed, settings.camera_pairs)
-    runs = {"photographs": _photographs, "quasi-real": _quasi_real, "transforms": run_phone}
+    if plan.data == "photographs":
+        preset, camera = ("small", MAIN) if plan.measured else ("demo", EMBEDDED_CAMERAS[0])
+        dataset = DatasetRun(
+            preset=preset, cameras=(camera,), seed=settings.seed, seeds=settings.seeds
+        )
+        return compare_photographs(folder, dataset, plan.training)
+    compare = _compare_quasi_real if plan.data == "quasi-real" else run_phone
     seeds = range(settings.seed, settings.seed + settings.seeds)
-    note, rule, (first, sections) = runs[plan.data](folder, plan, seeds)
+    note, (first, sections) = compare(folder, plan, seeds)
     facts = [
         ("Paper", CITATION),
         ("Data", note),
         ("Protocol", f"{FOLDS} folds; statistics within a fold, averaged over folds"),
-        ("Selection rule", rule),
+        (
+            "Selection rule",
+            "held-out selection and the paper's test-set selection, a table each; quote held-out",
+        ),
         ("Seeds", f"{settings.seeds} per fold, from {settings.seed}, which also draws the folds"),
         ("Training", in_words(plan.training)),
         ("Duration", folder.duration()),
@@ -131,49 +119,26 @@ def two_camera_sections(folder: RunFolder, settings: TwoCameraRun, plan: Plan) -
     return facts, first, sections
 
 
-def _photographs(folder: RunFolder, plan: Plan, seeds: Sequence[int]) -> Compared:
-    """Compare single-image methods on one camera's images, as `illuminant dataset` does."""
-    if plan.measured:
-        read = thumbnail_cameras(nus_thumbnails((MAIN, SECOND)))
-        cameras = {name: read_images(read[name], SIDE) for name in (MAIN, SECOND)}
-        note = f"NUS-8: linear thumbnails of {MAIN}; masked are the chart and saturated pixels"
-    else:
-        cameras, note = rendered_cameras(embedded_library(), EMBEDDED_CAMERAS, seeds[0])
-        note = f"NOT NUS; {note}"
-    camera = next(iter(cameras))
-    folds = draw_folds(len(cameras[camera].names), seeds[0])
-    sets = {camera: split_within(camera, cameras[camera], folds)}
-    comparisons = compare_cameras(folder, sets, "folds", seeds, plan.training)
-    folder.save_results(**record_errors(folder, comparisons))
-    illuminants = {name: each.illuminants for name, each in cameras.items()}
-    sections = photograph_sections(folder.path, sets, comparisons, "folds", note, illuminants)
-    rule = "held-out selection: step and augmentation on 15% of the training images"
-    return note, rule, sections
-
-
-def _quasi_real(folder: RunFolder, plan: Plan, seeds: Sequence[int]) -> Compared:
+def _compare_quasi_real(folder: RunFolder, plan: Plan, seeds: Sequence[int]) -> Compared:
     """Compare all methods on the release's quasi-real pairs."""
     quasi, images = official_pairs(MAIN, SECOND, seeds[0])
     single = cross_validate_methods(images)
-    moments = {"main": moments_of(images)}
-    pairs = quasi_real_pairs(quasi, moments, (MAIN, SECOND), images.note)
+    pairs = quasi_real_pairs(quasi, moments_of(images), (MAIN, SECOND), images.note)
     augmentations = chart_augmentations(quasi)
     comparisons, _ = compare_rules(
-        folder, pairs, augmentations, seeds, plan.training, single, quasi_real_rows()
+        folder, pairs, augmentations, seeds, plan.training, single, TABLE_2_NUS
     )
     folder.save_results(**record_errors(folder, comparisons))
-    shown = "Net, 1460 parameters, re-illuminated, ensemble"
-    estimates = comparisons["held-out"].estimates
-    missing = absent({MAIN: images}, {MAIN: comparisons["held-out"]})
+    held_out = comparisons["held-out"]
     sections = compared_sections(
         folder.path,
         "Does a second camera lower the angular error on NUS's scenes?",
         images.note,
         comparisons,
-        (shown, "Net on moments, chosen in the fold", "FFCC", "APAP (PCA)", "GW", "SoG", "PCA"),
+        ("Net, 1460 parameters, re-illuminated, ensemble", *CURVES),
         {f"{MAIN} + {SECOND}": {MAIN: pairs.main, SECOND: pairs.second}},
-        (*QUASI_REAL_NOTES, *METHOD_NOTES, *missing),
-        figures=[corrections_figure(folder.path, correction_columns(images, estimates))],
+        (*QUASI_REAL_NOTES, *METHOD_NOTES, *absent({MAIN: images}, {MAIN: held_out})),
+        figures=[corrections_figure(folder.path, images, held_out.estimates)],
     )
     note = f"{images.note}; averaged down to {THUMBNAIL_SIDE} pixels for single-image methods"
-    return note, BOTH_RULES, sections
+    return note, sections

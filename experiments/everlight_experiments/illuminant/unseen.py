@@ -20,7 +20,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from everlight.color.baselines.fold_methods import estimate_images
 from everlight.color.chromaticity import from_chromaticity
 from everlight.color.estimators import ESTIMATORS
 from everlight.models.illuminant_batches import predict_batch
@@ -37,20 +36,16 @@ from everlight_data.color.camera_descriptions import (
     see_scenes,
     unseen_tasks,
 )
-from everlight_data.color.radiometric import Split
 from everlight_data.color.rendered_pairs import SPLITS
 from everlight_data.color.rendered_views import patch_thumbnails
-from everlight_data.color.spectra import measured_library, sensitivity_distances
+from everlight_data.color.spectra import measured_library
 from everlight_experiments.illuminant import CITATION
-from everlight_experiments.illuminant.comparison import (
-    Comparison,
-    Units,
-    record_errors,
-)
+from everlight_experiments.illuminant.comparison import Comparison, Units, record_errors
 from everlight_experiments.illuminant.config import OWN_NETWORKS, UNSEEN_NETWORKS, Plan
 from everlight_experiments.illuminant.networks import train_networks
+from everlight_experiments.illuminant.rendered_methods import estimate_rendered
 from everlight_experiments.illuminant.report import compared_sections
-from everlight_experiments.report.writer import Column, FirstScreen, Section, Table
+from everlight_experiments.report.writer import FirstScreen, Section
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import in_words
 
@@ -67,18 +62,16 @@ def run_unseen(
 ) -> tuple[list[tuple[str, str]], FirstScreen, list[Section]]:
     """Train and compare; return the report's facts, summary and body.
 
-    Args:
-      folder: the run's folder.
-      plan: preset.
-      seed: random seed of cameras, scenes and trainings.
-      camera_pairs: number of disjoint pairs that are left out in turn.
+    `camera_pairs` disjoint pairs are left out in turn.
     """
     library = measured_library()
     folds = draw_camera_folds(len(library.camera_names), camera_pairs, seed)
     roles = [role for fold in folds for role in fold.roles()]
     worlds = {split: see_scenes(library, plan.scenes, split, seed) for split in SPLITS}
     others, own = unseen_tasks(library, folds, worlds, seed)
-    learned = {
+    between = jnp.asarray(np.stack([task.tests[0]["interpolated"] for task in own]))
+    estimates = {INTERPOLATED: np.asarray(from_chromaticity(between))}
+    estimates |= {
         name: _train(name, given, tasks, plan.training, seed, folder.checkpoints)
         for networks, tasks in ((UNSEEN_NETWORKS, others), (OWN_NETWORKS, own))
         for name, given in networks.items()
@@ -86,18 +79,8 @@ def run_unseen(
     comparisons = {}
     for number, (split, world) in enumerate(worlds.items()):
         rows = slice(number * len(roles), (number + 1) * len(roles))
-        estimates = _without_learning(world, roles, [task.tests[0] for task in own[rows]])
-        estimates |= {name: each[rows, None] for name, each in learned.items()}
-        test = world.scenes.test
-        comparisons[split] = Comparison(
-            estimates,
-            np.stack([world.illuminants[main, test] for main, _ in roles])[:, None],
-            SPLITS[split],
-            f"Test scenes of {len(roles)} unseen camera pairs, {SPLITS[split]}.",
-            "camera pairs",
-            {},
-            Units("illuminants", world.scenes.clusters[test][None]),
-        )
+        known = {name: each[rows] for name, each in estimates.items()}
+        comparisons[split] = _compare(SPLITS[split], world, roles, known)
     names = [tuple(library.camera_names[camera] for camera in role) for role in roles]
     folder.save_results(camera_pairs=np.array(names), **record_errors(folder, comparisons))
     kelvin = " and ".join(f"{each:,.0f}" for each in KNOWN_KELVIN)
@@ -139,9 +122,6 @@ def run_unseen(
         headline=HEADLINE,
         baselines=(OWN,),
     )
-    distances = sensitivity_distances(library)
-    apart = [distances[role] for role in roles]
-    sections[0].items.append(_pairs_table(names, apart, comparisons))
     return facts, first, sections
 
 
@@ -157,12 +137,13 @@ def _train(
 
     Networks with known illuminants predict relative to the interpolated illuminant.
     """
+    relative = "known lights" in given
 
     def joined(inputs: Inputs) -> Float[np.ndarray, "n f"]:
         return np.hstack([inputs[name] for name in given])
 
-    def reference(inputs: Inputs) -> Float[np.ndarray, "n 2"] | float:
-        return inputs["interpolated"] if "known lights" in given else 1.0
+    def reference(inputs: Inputs) -> Float[np.ndarray, "#n #2"]:
+        return inputs["interpolated"] if relative else np.ones((1, 1), np.float32)
 
     problems = []
     for task in tasks:
@@ -175,46 +156,28 @@ def _train(
     trained = train_networks(problems, (DEPTH,), optimizer, seed, Checkpoints(folder), WIDTH)
     features = np.stack([np.concatenate([joined(test) for test in task.tests]) for task in tasks])
     ratios = predict_batch(DEPTH, trained.models[DEPTH], jnp.asarray(features), WIDTH)
-    ratios = np.asarray(ratios).reshape(len(tasks), len(tasks[0].tests), -1, 2)
-    if "known lights" in given:
-        ratios = ratios * np.stack([[reference(test) for test in task.tests] for task in tasks])
-    illuminants = np.asarray(from_chromaticity(jnp.asarray(ratios)))
-    return illuminants.reshape(-1, *illuminants.shape[2:])
+    references = np.stack([reference(test) for task in tasks for test in task.tests])
+    return np.asarray(from_chromaticity(ratios.reshape(len(references), -1, 2) * references))
 
 
-def _without_learning(
-    world: World, roles: Sequence[tuple[int, int]], tests: Sequence[Inputs]
-) -> dict[str, Float[np.ndarray, "p 1 n 3"]]:
-    """Return estimates by statistics of the main image, and by T between known illuminants."""
-    images = [patch_thumbnails(world.colors[main, world.scenes.test]) for main, _ in roles]
-    estimates = {
-        name: np.stack(
-            [estimate_images(ESTIMATORS[name], each, jnp.ones(each.shape[:3])) for each in images]
-        )[:, None]
+def _compare(
+    title: str,
+    world: World,
+    roles: Sequence[tuple[int, int]],
+    estimates: Mapping[str, Float[np.ndarray, "p n 3"]],
+) -> Comparison:
+    """Compare estimates with those by statistics of the main image."""
+    test = world.scenes.test
+    images = [patch_thumbnails(world.colors[main, test]) for main, _ in roles]
+    statistics = {
+        name: np.stack([estimate_rendered(ESTIMATORS[name], each) for each in images])
         for name in ("GW", "SoG")
     }
-    between = jnp.asarray(np.stack([test["interpolated"] for test in tests]))
-    return estimates | {INTERPOLATED: np.asarray(from_chromaticity(between))[:, None]}
-
-
-def _pairs_table(
-    pairs: Sequence[tuple[str, ...]],
-    distances: Sequence[float],
-    comparisons: Mapping[Split, Comparison],
-) -> Table:
-    errors = {split: each.errors() for split, each in comparisons.items()}
-    columns = [Column("Main"), Column("Second"), Column("Distance")]
-    for split in errors:
-        columns += [Column(name, SPLITS[split]) for name in CURVES]
-    rows = []
-    for index, names in enumerate(pairs):
-        row = [*names, f"{distances[index]:.3f}"]
-        for by_method in errors.values():
-            row += [f"{np.nanmean(by_method[name][index]):.2f}" for name in CURVES]
-        rows.append(row)
-    return Table(
-        "Mean angular error in degrees per pair. Distance: residual of the second camera's "
-        "sensitivities from the best 3x3 transform of the main camera's, as a share of the norm.",
-        columns,
-        rows,
+    return Comparison(
+        {name: each[:, None] for name, each in (statistics | estimates).items()},
+        np.stack([world.illuminants[main, test] for main, _ in roles])[:, None],
+        title,
+        f"Test scenes of {len(roles)} unseen camera pairs, {title}.",
+        "camera pairs",
+        units=Units("illuminants", world.scenes.clusters[test][None]),
     )

@@ -66,23 +66,25 @@ def calibrate_distances(
 
 @checked
 def cross_calibrate_distances(
-    features: Float[Array, "n f"], folds: Sequence[Int[np.ndarray, "_"]]
+    features: Float[Array, "n *relit f"], folds: Sequence[Int[np.ndarray, "_"]]
 ) -> DistanceCalibration:
     """Return the distribution of all pairs, and each fold's distances from the other folds.
 
     Args:
-      features: features of the training pairs, `[n, f]`.
+      features: features of the training pairs, `[n, f]`; or `[n, n, f]`, those of pair i under the
+        illuminant of pair j, which all belong to the distribution. Distances are then those of
+        pairs under their own illuminants.
       folds: rows of each fold.
     """
+    every, relit = np.arange(len(features)), features.ndim == 3
+    own = features[every, every] if relit else features
 
     def distribution(rows: np.ndarray) -> FeatureDistribution:
-        return fit_feature_distribution(features[rows], jnp.ones(len(rows), bool))
+        known = features[rows][:, rows].reshape(-1, features.shape[-1]) if relit else own[rows]
+        return fit_feature_distribution(known, jnp.ones(len(known), bool))
 
-    every = np.arange(len(features))
     distances = [
-        jax.vmap(feature_distance, (None, 0))(
-            distribution(np.setdiff1d(every, fold)), features[fold]
-        )
+        jax.vmap(feature_distance, (None, 0))(distribution(np.setdiff1d(every, fold)), own[fold])
         for fold in folds
     ]
     return calibrate_distances(distribution(every), jnp.concatenate(distances))

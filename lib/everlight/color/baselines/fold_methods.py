@@ -38,7 +38,7 @@ from everlight.color.baselines.fourier_constancy import (
     fourier_estimate,
     log_chroma_histograms,
 )
-from everlight.color.baselines.gamut import fit_gamut, gamut_estimate
+from everlight.color.baselines.gamut import Gamut, fit_gamut, gamut_estimate
 from everlight.color.baselines.protocol import ObservedImage
 from everlight.color.baselines.sensor_independent import (
     fit_sensor_independent,
@@ -127,6 +127,14 @@ class FoldMethod(NamedTuple):
     at_once: bool = False
     incompatibility: Callable[[], str] = str
 
+    def describe(
+        self, images: Float[ArrayLike, "n h w 3"], masks: Float[ArrayLike, "n h w"]
+    ) -> PyTree:
+        """Return the features of all images."""
+        if self.at_once:
+            return self.features(images, masks)
+        return estimate_images(self.features, jnp.asarray(images), jnp.asarray(masks))
+
 
 @partial(jax.jit, static_argnums=0)
 def estimate_images(
@@ -152,7 +160,11 @@ def _predict(fold: Fold) -> Float[Array, "k 3"]:
 
 def _gamut(order: int, fold: Fold) -> Float[Array, "k 3"]:
     fitted = fit_gamut(ObservedImage(*fold.train), fold.illuminants, order=order)
-    return estimate_images(lambda *seen: gamut_estimate(fitted, ObservedImage(*seen)), *fold.test)
+    return estimate_images(_map_gamut, *fold.test, fitted)
+
+
+def _map_gamut(fitted: Gamut, image: Float[Array, "h w 3"], mask: Float[Array, "h w"]) -> Array:
+    return gamut_estimate(fitted, ObservedImage(image, mask))
 
 
 def _moments_of_image(
@@ -298,6 +310,35 @@ def fold_methods(names: Sequence[str], camera: str) -> dict[str, FoldMethod]:
         own = partial(_fourier, FOURIER_SETTINGS[camera])
         table[TUNED_HERE] = FoldMethod(_histograms, own)
     return table
+
+
+def estimate_folds(
+    method: FoldMethod,
+    features: PyTree,
+    illuminants: Float[Array, "n 3"],
+    folds: Sequence[Int[np.ndarray, "k"]],
+    cameras: Int[Array, "n"],
+    camera: Int[Array, ""],
+) -> Float[np.ndarray, "folds k 3"]:
+    """Return a method's estimates of each fold's images, trained on the images outside of it.
+
+    Args:
+      method: method to cross-validate.
+      features: features of all images (`FoldMethod.describe`), leading axis `n`.
+      illuminants: illuminants of all images.
+      folds: test images of each fold.
+      cameras: number of the camera of each image.
+      camera: number of the test images' camera.
+    """
+    estimates = []
+    for test in folds:
+        train = np.setdiff1d(np.arange(len(illuminants)), test)
+        taught, tested = (
+            jax.tree.map(lambda leaf, r=rows: leaf[r], features) for rows in (train, test)
+        )
+        fold = Fold(taught, illuminants[train], tested, cameras[train], camera)
+        estimates.append(np.asarray(method.estimate(fold)))
+    return np.stack(estimates)
 
 
 def confidence_pooling_method(

@@ -8,10 +8,10 @@ import pytest
 from everlight.models import EfficientNetLite0
 from everlight.models.efficientnet import DEVIATION, MEAN, efficientnet_variables
 from everlight.models.trunk_views import FACTORS, VIEWS
+from everlight_data.color import trunk_views as module
+from everlight_data.color.trunk_views import trunk_views
 from everlight_data.errors import MissingDataError
 from everlight_data.images.efficientnet import load_efficientnet_lite0
-from everlight_experiments.illuminant import methods as module
-from everlight_experiments.illuminant.methods import trunk_views
 
 COLORS = np.array([[0.8, 0.4, 0.2], [0.1, 0.3, 0.6]], np.float32)
 _images = np.broadcast_to(COLORS[:, None, None], (2, 16, 24, 3))
