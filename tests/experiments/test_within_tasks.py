@@ -14,7 +14,7 @@ from everlight_experiments.continual.within_tasks import (
     METRICS,
     WITHIN,
     accuracy_by_step,
-    plot_within_tasks,
+    curves_within,
     scores_within,
 )
 from everlight_experiments.run_folder.many_runs import DIVERGED_AT
@@ -54,11 +54,15 @@ def test_joint_training_has_no_scores_and_a_diverged_run_is_nan():
     assert np.isnan(found["continual evaluation"][1]).all()
 
 
-def test_the_picture_leaves_out_what_seeds_do_not_share(tmp_path):
+def test_curves_leave_out_what_seeds_do_not_share_and_joint_training_has_its_end_alone():
     runs = accuracy_by_step(trained())[None].repeat(2, axis=0)
     runs[1, 1] = np.nan
-    path = plot_within_tasks(tmp_path / "p.png", {"EWC": runs, "SI": runs}, "accuracy")
-    assert path.stat().st_size > 10_000
+    late = runs.copy()
+    late[:, :5] = np.nan
+    first, so_far = curves_within({"EWC": runs, "joint": late}).values()
+    np.testing.assert_allclose(first["EWC"], [[0.5, 1, 0.25, 0.75]] * 2)
+    np.testing.assert_allclose(so_far["EWC"], [[0.5, 1, 0.375, 0.875]] * 2)
+    np.testing.assert_allclose(so_far["joint"], [[0.875]] * 2)
 
 
 def test_a_benchmark_that_evaluates_after_tasks_alone_refuses_it():

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from everlight.continual import Build, Learner, Samples, SequenceResult, predict_samples
+from everlight.continual import Learner, Samples, SequenceResult, predict_samples
 from everlight.continual.method import Method
 from everlight_experiments.continual.benchmark import Benchmark, Draw, Metric, RunData
 from everlight_experiments.continual.runner import build_with
@@ -49,17 +49,10 @@ def evaluation_of(
     sequence = benchmark.sequence(method, Draw("evaluation", seed, 0))
     data = RunData(benchmark.shared(method), benchmark.own(sequence))
 
-    def evaluation(result: SequenceResult) -> Callable[[], Float[Array, "m c"]]:
-        left = result.memory, result.learner
-        return partial(score_test_set, build, size, data, sequence.test, *left)
+    @jax.jit
+    def scores(
+        data: RunData, test: Samples, memory: PyTree, learner: Learner
+    ) -> Float[Array, "m c"]:
+        return predict_samples(*build(data), memory, learner, test, size)
 
-    return evaluation
-
-
-@partial(jax.jit, static_argnums=(0, 1))
-def score_test_set(
-    build: Build, size: int, data: RunData, test: Samples, memory: PyTree, learner: Learner
-) -> Float[Array, "m c"]:
-    """Return the scores of test samples, as they are computed after every batch."""
-    setup, strategy = build(data)
-    return predict_samples(setup, strategy, memory, learner, test, size)
+    return lambda result: partial(scores, data, sequence.test, result.memory, result.learner)

@@ -1,6 +1,5 @@
 """Benchmarks composed from a configuration: images, or their features, with one class each."""
 
-import dataclasses
 import functools
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -33,13 +32,19 @@ from everlight.scenarios import (
 )
 from everlight.trees import checksums_of
 from everlight_data.errors import DataError
-from everlight_data.images.as_inputs import store_images
+from everlight_data.images.as_inputs import store_features, store_images
 from everlight_data.images.feature_files import Features, features_alone
 from everlight_data.images.image_set import ImageSet
 from everlight_data.images.registry import IMAGE_SETS, ImageRequest, load_images
 from everlight_data.images.trunk_features import LITE0
-from everlight_experiments.continual import within_tasks
-from everlight_experiments.continual.benchmark import Benchmark, Benchmarks, RunData, Trained, Use
+from everlight_experiments.continual.benchmark import (
+    STEPS_WITHIN,
+    Benchmark,
+    Benchmarks,
+    RunData,
+    Trained,
+    Use,
+)
 from everlight_experiments.continual.config import Config, config_of
 from everlight_experiments.continual.metrics import MATRIX, PREDICTED, class_metrics
 from everlight_experiments.continual.parts import (
@@ -48,7 +53,6 @@ from everlight_experiments.continual.parts import (
     load_features,
     network,
     optimizer,
-    stored_features,
 )
 from everlight_experiments.continual.streams import (
     DOMAIN,
@@ -57,12 +61,16 @@ from everlight_experiments.continual.streams import (
     with_noise,
     with_stream,
 )
+from everlight_experiments.continual.within_tasks import METRICS, WITHIN
 from everlight_experiments.report.cells import counted
 from everlight_experiments.report.plots import plot_samples
 from everlight_experiments.report.writer import Column, Figure, Section, Table
 
-KNOWN: frozenset[Demand] = frozenset({"own classes", "chosen classes"})
-"""Demands that are not met where every task has all classes."""
+NOT_IDENTIFYING = {
+    *("data", "test_data", "chosen", "criterion", "grids", "features", "features_learning_rate"),
+    *("features_chosen", "method_settings"),
+}
+"""Fields of a configuration that do not identify a run."""
 MOST_LISTED = 200
 """Classes that a report lists."""
 NAME = 24
@@ -109,12 +117,12 @@ def image_benchmarks(
         stored = store_images(images, unit=config.pixels == "unit")
     else:
         net = feature_head(features.note, classes)
-        stored = stored_features(features, slice(len(images.train_labels)))
+        stored = store_features(features, slice(len(images.train_labels)))
         content.append(np.asarray(stored.pieces))
     if config.stream != "classes":
         refuse_unfit(config, settings)
         settings = (DOMAIN,)
-        stored = dataclasses.replace(stored, copies=number_of_tasks(config))
+        stored = replace(stored, copies=number_of_tasks(config))
     learned = Learned(images, stored, note, net, checksums_of(*content))
     parts = name, config, learned, sequences_of(images, config)
     training = training_words(config, net, settings)
@@ -135,17 +143,8 @@ def _load(config: Config, seed: int, runs: Path) -> tuple[ImageSet, str, Feature
     if config.features is not None:
         # A pretrained network has its own size, to which it enlarges small images.
         side = None if config.data in IMAGE_SETS else side or TRUNK_SIDE
-    images, note = load_images(
-        ImageRequest(
-            config.data,
-            side,
-            config.classes,
-            config.per_class,
-            config.test_every,
-            config.test_data,
-            seed,
-        )
-    )
+    limits = config.classes, config.per_class, config.test_every, config.test_data
+    images, note = load_images(ImageRequest(config.data, side, *limits, seed))
     features = None if config.features is None else load_features(config.features, images, runs)
     return images, note, features
 
@@ -175,22 +174,25 @@ def _bound(
     sequences: Callable[[int, Use], TaskSequence],
 ) -> Benchmark:
     images, net, given = learned.images, learned.net, setting == "task-incremental"
-    predicts, online = bool(config.metrics), setting == "online"
-    protocol = config.protocol
-    if online:
+    predicts, domain = bool(config.metrics), setting == DOMAIN
+    over_time, protocol = config.criterion != "final accuracy", config.protocol
+    if setting == "online":
         protocol = Protocol(
             epochs=1,
             batch_size=config.online_batch,
             select="last",
             evaluate_steps=protocol.evaluate_steps,
         )
-    over_time = config.criterion != "final accuracy"
-    domain = setting == DOMAIN
-    wrap = {"wrap": partial(with_stream, images=images, config=config)} if domain else {}
+    ordered = config.order == "seeded" and config.stream == "classes"
+    wrap = partial(with_stream, images=images, config=config) if domain else None
 
-    def facts_of_method(method: Method) -> dict[str, Any]:
-        facts = facts_of(name, config_of(config, method.name), net, learned.checksums)
-        return facts | ({"last_relu": False} if method.head == "cosine" else {})
+    def facts(method: Method) -> dict[str, Any]:
+        every = asdict(config_of(config, method.name))
+        own = {key: value for key, value in every.items() if key not in NOT_IDENTIFYING}
+        # A run's own `order` is the seed of its sequence.
+        own["class_order"] = own.pop("order")
+        own |= {"last_relu": False} if method.head == "cosine" else {}
+        return {"benchmark": name, "net": net.note, "data": list(learned.checksums), **own}
 
     def keep(method: Method, result: SequenceResult) -> dict[str, Array]:
         def accuracies(evaluation: Any) -> Array:
@@ -198,23 +200,25 @@ def _bound(
             return found.task_masked if given else found.class_incremental
 
         kept = {MATRIX: accuracies(result.evaluation), "validation": result.validation}
-        kept |= within_tasks.kept_within(result, accuracies)
+        within = result.within_tasks
+        if within is not None:
+            kept |= {WITHIN: accuracies(within.evaluation), STEPS_WITHIN: within.steps}
         return kept | ({PREDICTED: result.evaluation[1]} if predicts else {})
 
     return Benchmark(
         name=name,
         setting=setting,
         note=learned.note,
-        draws="order of classes" if _is_ordered(config) else "initial network",
+        draws="order of classes" if ordered else "initial network",
         training=training,
         chosen=config.chosen,
         checksums=learned.checksums,
-        capabilities=capabilities_of(net, given) - (KNOWN if domain else set()),
+        capabilities=capabilities_of(net, setting),
         metrics=class_metrics(config.metrics, images.class_names)
-        + (within_tasks.METRICS if protocol.evaluate_steps else ()),
-        facts=facts_of_method,
+        + (METRICS if protocol.evaluate_steps else ()),
+        facts=facts,
         shared=lambda method: learned.stored,
-        begin=beginning(config, net, given, **wrap),
+        begin=beginning(config, net, given, wrap),
         protocol=lambda method: protocol,
         sequence=lambda method, draw: sequences(draw.order, draw.use),
         keep=keep,
@@ -234,7 +238,7 @@ def beginning(
     config: Config,
     net: Network,
     task_given: bool,
-    wrap: Callable[[Setup], Setup] = lambda setup: setup,
+    wrap: Callable[[Setup], Setup] | None = None,
 ) -> Callable[[Method, RunData], tuple[Setup, Needs]]:
     """Return the function that makes the parts of a strategy: softmax over the seen classes.
 
@@ -255,7 +259,7 @@ def beginning(
         setup = flax_setup(net.make(method), data.shared, objective, found.transformation)
         if config.initialization == "xavier":
             setup = with_xavier(setup)
-        return wrap(setup), Needs(
+        return setup if wrap is None else wrap(setup), Needs(
             number_of_tasks(config),
             net.classes,
             config.exemplars_per_class,
@@ -269,21 +273,17 @@ def beginning(
     return begin
 
 
-def capabilities_of(net: Network, task_given: bool) -> frozenset[Demand]:
+def capabilities_of(net: Network, setting: str) -> frozenset[Demand]:
     """Return what methods may require of images with classes."""
-    own = {"named head": net.named, "hidden layers": net.layers, "task-incremental": task_given}
-    always = {"class scores", "one label", "own classes", "chosen classes"}
-    return frozenset({*always, *(name for name, has in own.items() if has)})
-
-
-def facts_of(name: str, config: Config, net: Network, checksums: tuple[int, ...]) -> dict[str, Any]:
-    """Return what identifies the runs of a configuration."""
-    apart = ("data", "test_data", "chosen", "criterion", "grids", "features")
-    apart += ("features_learning_rate", "features_chosen", "method_settings")
-    kept = {key: value for key, value in asdict(config).items() if key not in apart}
-    # A run's own `order` is the seed of its sequence.
-    kept["class_order"] = kept.pop("order")
-    return {"benchmark": name, "net": net.note, "data": list(checksums), **kept}
+    has = {
+        "named head": net.named,
+        "hidden layers": net.layers,
+        "task-incremental": setting == "task-incremental",
+        # Where every task has all classes, no class is its own.
+        "own classes": setting != DOMAIN,
+        "chosen classes": setting != DOMAIN,
+    }
+    return frozenset({"class scores", "one label", *(name for name, there in has.items() if there)})
 
 
 def training_words(config: Config, net: Network, settings: tuple[str, ...]) -> str:
@@ -339,11 +339,6 @@ def sequences_of(images: ImageSet, config: Config) -> Callable[[int, Use], TaskS
         return found if _validates(config) else without_validation(found)
 
     return sequence
-
-
-def _is_ordered(config: Config) -> bool:
-    """Return whether seeds differ in the order of classes."""
-    return config.order == "seeded" and config.stream == "classes"
 
 
 def _validates(config: Config) -> bool:

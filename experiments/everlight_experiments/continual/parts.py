@@ -12,12 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import flax.linen as nn
-import jax.numpy as jnp
-import numpy as np
-import optax
-from jaxtyping import Bool
 
-from everlight.continual import Optimizer, StoredImages, named_optimizer
+from everlight.continual import Optimizer, named_optimizer
 from everlight.models import MLP, Network, NetworkRequest, named_network
 from everlight.models.named import NETWORKS
 from everlight_data.errors import DataError
@@ -80,27 +76,17 @@ def feature_head(note: str, classes: int) -> Network:
     return Network(MLP(classes, ()), f"a linear head on {note}", classes=classes)
 
 
-def optimizer(text: str, learning_rate: float, weight_decay: float = 0) -> Optimizer:
-    """Return the optimizer that `--optimizer` names.
-
-    Args:
-      text: name of an optax optimizer with its arguments.
-      learning_rate: of the optimizer.
-      weight_decay: coefficient of the parameters that is added to every gradient.
+def optimizer(text: str, learning_rate: float, weight_decay: float = 0.0) -> Optimizer:
+    """Return the optimizer that `--optimizer` names, as `named_optimizer` does.
 
     Raises:
       DataError: optax has no such factory, or it does not take the arguments.
     """
     try:
-        found = named_optimizer(text, learning_rate)
+        return named_optimizer(text, learning_rate, weight_decay)
     except ValueError as error:
         form = "give a name of optax with arguments, as in sgd:momentum=0.9"
         raise DataError(f"--optimizer {text}: {error}; {form}") from error
-    if not weight_decay:
-        return found
-    decay = optax.add_decayed_weights(weight_decay)
-    note = f"{found.note} and weight decay {weight_decay:g}"
-    return found._replace(transformation=optax.chain(decay, found.transformation), note=note)
 
 
 def load_features(asked: str, images: ImageSet, runs: Path) -> Features:
@@ -127,16 +113,3 @@ def _steps(starts: range) -> Iterator[int]:
             stop_if_asked()
             yield start
             bar.update()
-
-
-def stored_features(features: Features, train: slice | Bool[np.ndarray, "n"]) -> StoredImages:
-    """Return features on the device, normalized by one mean and deviation of the training rows.
-
-    Raises:
-      DataError: they are all the same number.
-    """
-    seen = features.values[train]
-    mean, deviation = seen.mean(dtype=np.float64), seen.std(dtype=np.float64)
-    if not deviation > 0:
-        raise DataError(f"--features: all {features.note} are the same number.")
-    return StoredImages.of(features.values, jnp.float32(mean), jnp.float32(deviation))

@@ -1,6 +1,6 @@
 """The one report of strategies on a benchmark, and what papers' reports take from it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,7 +9,6 @@ import numpy as np
 from everlight.continual.method import Method
 from everlight.continual.registry import METHODS
 from everlight_experiments.continual.benchmark import Benchmark, Benchmarks
-from everlight_experiments.continual.matrix_scores import drawn_matrix, forgetting_cell, why_white
 from everlight_experiments.continual.outcome import Outcome, Outcomes
 from everlight_experiments.continual.report_criteria import (
     NOTHING_PUBLISHED,
@@ -25,11 +24,11 @@ from everlight_experiments.continual.report_tables import (
     argument_meanings,
     choices_of,
     costs_table,
-    expected_table,
+    final_difference,
+    forgetting_cell,
     hyperparameters_table,
     left_out_table,
     own_table,
-    paired_differences,
     scores_table,
     settings_table,
     table_of,
@@ -135,21 +134,17 @@ def report_sections(
     benchmark = next(iter(benchmarks.values()))
     shown = Shown(benchmark, outcomes, rows, published)
     offers = {column: each.capabilities for column, each in benchmarks.items()}
-    criterion = benchmark.criterion_words
-    tables = {
-        "Arguments of the methods": settings_table(outcomes),
-        "Your own strategy against the others": own_table(outcomes, rows),
-        "Orders expected from the literature": expected_table(outcomes),
-        "Selection of hyper-parameters": hyperparameters_table(criterion, choices_of(outcomes)),
-        "Methods not applicable here": left_out_table(rows, offers),
+    selection = hyperparameters_table(benchmark.criterion_words, choices_of(outcomes))
+    details = {
+        "Arguments of the methods": (argument_meanings(outcomes, rows), settings_table(outcomes)),
+        "Your own strategy against the others": ((), own_table(outcomes, rows)),
+        "Selection of hyper-parameters": ((), selection),
+        "Methods not applicable here": ((), left_out_table(rows, offers)),
     }
-    details = [Section(name, [], [each]) for name, each in tables.items() if each.rows]
-    if meanings := argument_meanings(outcomes, rows):
-        details.insert(1, Section("Meanings of the arguments", meanings))
     sections = [
         *_overview(shown),
         *(_column(folder, benchmarks[column], column, shown) for column in outcomes),
-        *details,
+        *(Section(name, said, [each]) for name, (said, each) in details.items() if each.rows),
         *benchmark.sections(folder),
     ]
     return _first_screen(folder, shown), sections
@@ -204,7 +199,7 @@ def _headline(shown: Shown) -> tuple[str, ...]:
 
 
 def _sentence(column: str, shown: Shown) -> str:
-    """Return the best sequential method of a column, its runner-up and the references."""
+    """Return the best sequential method of a column and its runner-up."""
     by_name, ranked = shown.outcomes[column], shown.ranked(column)
     if not ranked:
         return f"{sentence(column)}: every method has a diverged run and none is ranked."
@@ -212,34 +207,26 @@ def _sentence(column: str, shown: Shown) -> str:
     made = {row.name: row.made for row in shown.rows}
     # A method's other hyper-parameter is no other method.
     second = next((name for name in ranked if made[name] != made[best]), None)
-    others = [
-        f"{name} {spread(by_name[name].final)}"
-        for name in dict.fromkeys((shown.naive, *by_name))
-        if name in by_name.keys() & {*shown.references, shown.naive} - {best, second}
-    ]
-    beside = f" References: {', '.join(others)}." if others else ""
     highest = f"the highest {shown.score}" if len(by_name) > 1 else f"a {shown.score}"
     ahead = "" if second is None else _ahead(by_name[best], second, by_name[second])
-    return (
-        f"{sentence(column)}: {best} has {highest} of {spread(by_name[best].final)}.{ahead}{beside}"
-    )
+    return f"{sentence(column)}: {best} has {highest} of {spread(by_name[best].final)}.{ahead}"
 
 
 def _ahead(best: Outcome, second: str, other: Outcome) -> str:
     """Return the runner-up's score and the paired difference from the best."""
-    difference = paired_differences(best, other)
-    said = f" Second is {second} with {spread(other.final)}"
+    difference = final_difference(best, other)
     if np.isnan(difference).any():
-        return f"{said}."
-    if len(difference) < 2:
-        return f"{said} (one seed)."
-    if not difference.any():
-        return f"{said} (equal on every seed)."
-    larger = abs(difference.mean()) > deviation(difference)
-    return (
-        f"{said} (paired difference {spread(difference, '+')}, "
-        f"{'more' if larger else 'no more'} than its standard deviation)."
-    )
+        remark = ""
+    elif len(difference) < 2:
+        remark = " (one seed)"
+    elif not difference.any():
+        remark = " (equal on every seed)"
+    else:
+        larger = "more" if abs(difference.mean()) > deviation(difference) else "no more"
+        remark = (
+            f" (paired difference {spread(difference, '+')}, {larger} than its standard deviation)"
+        )
+    return f" Second is {second} with {spread(other.final)}{remark}."
 
 
 def _finals(shown: Shown) -> Table:
@@ -269,10 +256,10 @@ def _overview(shown: Shown) -> list[Section]:
     """Return the section on settings, references and diverged runs; none where it is empty."""
     outcomes, naive = shown.outcomes, shown.naive
     gone = [
-        f"{name}, {column}: {outcome.diverged} of {len(outcome.matrices)} runs"
+        f"{name}, {column}: {np.sum(outcome.gone)} of {len(outcome.gone)} runs"
         for column, by_name in outcomes.items()
         for name, outcome in by_name.items()
-        if outcome.diverged
+        if outcome.gone.any()
     ]
     said = [" ".join(_MEANING[column] for column in outcomes if column in _MEANING)]
     if any(naive in by_name for by_name in outcomes.values()):
@@ -290,7 +277,7 @@ def _overview(shown: Shown) -> list[Section]:
 
 def _column(folder: Path, benchmark: Benchmark, column: str, shown: Shown) -> Section:
     by_name = shown.outcomes[column]
-    matrices = {name: drawn_matrix(outcome) for name, outcome in by_name.items()}
+    matrices = {name: outcome.mean_matrix for name, outcome in by_name.items()}
     path = folder / f"matrices_{column.replace(', ', '_').replace(' ', '_')}.png"
     items = [
         scores_table(benchmark, by_name, shown.naive),
@@ -304,6 +291,19 @@ def _column(folder: Path, benchmark: Benchmark, column: str, shown: Shown) -> Se
         costs_table(by_name),
     ]
     return Section(sentence(column), [], items)
+
+
+def why_white(outcomes: Iterable[Outcome]) -> str:
+    """Return the sentence on where mean matrices have no value; empty where they have all."""
+    every = list(outcomes)
+    reasons = {
+        "classes of later tasks cannot be predicted yet": not all(x.names_ahead for x in every),
+        "joint training has not begun": any(x.learns_at_once for x in every),
+        "a run diverged": any(x.gone.any() for x in every),
+        "the task is not tested": any(np.isnan(x.matrices[~x.gone]).any() for x in every),
+    }
+    holding = [reason for reason, holds in reasons.items() if holds]
+    return f" White: {'; '.join(holding)}." if holding else ""
 
 
 def sentence(name: str) -> str:

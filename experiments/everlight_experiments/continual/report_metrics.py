@@ -10,7 +10,7 @@ from everlight.plots import plot_confusion
 from everlight_experiments.continual.benchmark import Benchmark, Metric
 from everlight_experiments.continual.outcome import Outcome
 from everlight_experiments.continual.report_tables import Measure, table_of
-from everlight_experiments.continual.within_tasks import plot_within_tasks
+from everlight_experiments.continual.within_tasks import curves_within
 from everlight_experiments.report.cells import dash, spread
 from everlight_experiments.report.plots import new_canvas, plot_curves, plot_matrices, save
 from everlight_experiments.report.writer import Figure, Table
@@ -50,7 +50,8 @@ def _item(
         means = {name: value.mean(axis=0) for name, value in values.items()}
         return Figure(caption, plot_matrices(path, means, metric.name))
     if axes == ("evaluation", "task"):
-        return Figure(caption, plot_within_tasks(path, values, "accuracy"))
+        panels = curves_within(values)
+        return Figure(caption, plot_curves(path, panels, "accuracy", "evaluations within tasks"))
     if len(axes) == 2 and all(isinstance(axis, tuple) for axis in axes):
         first = {
             name: confusion_shares(np.nan_to_num(value[0]).astype(int))

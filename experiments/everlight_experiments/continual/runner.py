@@ -41,20 +41,16 @@ class Programs:
 
     def __init__(self):
         """Begin without any."""
-        self._made: Any = None
-        self._builds: dict[tuple[str, Method], Build] = {}
-
-    def begin(self, method: Method) -> None:
-        """Release the programs of another strategy; small ones of all would fill the memory."""
-        if method.made != self._made:
-            release_programs()
-            self._builds.clear()
-            self._made = method.made
+        self._builds: dict[tuple[str, str, Method], Build] = {}
 
     def build(self, benchmark: Benchmark, method: Method) -> Build:
-        """Return how the engine builds the method."""
+        """Return how the engine builds the method; small programs of all would fill the memory."""
+        if any(other.made != method.made for *_, other in self._builds):
+            release_programs()
+            self._builds.clear()
         # A row with the published hyper-parameter has the programs of its method.
-        key = benchmark.program, method._replace(name="", hyperparameters=(), published=None)
+        row = method._replace(name="", hyperparameters=(), published=None)
+        key = benchmark.part, benchmark.program, row
         if key not in self._builds:
             self._builds[key] = build_with(benchmark, method)
         return self._builds[key]
@@ -78,23 +74,18 @@ class Runner:
     benchmark: Benchmark
     seed: int
     validation_seeds: int = 1
-    part: str = ""
-    """Begins the names of units and nets where a folder has several benchmarks."""
     keep_nets: bool = False
     programs: Programs = dataclasses.field(default_factory=Programs)
     """Runners that are given the same programs share what is compiled."""
-    costs: dict[tuple[Build, Protocol], RunCost] = dataclasses.field(default_factory=dict)
-    """Costs that were counted before."""
 
     def _name(self, label: str) -> str:
         """Return the name of a unit of this benchmark."""
-        return f"{self.part}-{label}" if self.part else label
+        return f"{self.benchmark.part}-{label}" if self.benchmark.part else label
 
     def outcome(self, method: Method, seeds: int) -> Outcome:
         """Train a method on evaluation seeds; validation seeds select its hyper-parameter."""
-        self.programs.begin(method)
         choice = self.choose(method)
-        runs = self.train(method, choice.hyperparameter, seeds)
+        runs = self._train(method, "evaluation", [choice.hyperparameter], seeds)
         metrics = measured(self.benchmark.metrics, runs)
         score = metrics[self.benchmark.score]
         names = self._named(method, "evaluation", [choice.hyperparameter], seeds)
@@ -154,10 +145,6 @@ class Runner:
         ]
         return np.reshape(found, (len(hyperparameters), -1))
 
-    def train(self, method: Method, hyperparameter: float, seeds: int) -> list[Trained]:
-        """Return the method's runs on the evaluation sequences."""
-        return self._train(method, "evaluation", [hyperparameter], seeds)
-
     def build(self, method: Method) -> Build:
         """Return how the engine builds the method."""
         return self.programs.build(self.benchmark, method)
@@ -168,9 +155,6 @@ class Runner:
 
     def cost(self, method: Method) -> RunCost:
         """Return costs, counted from shapes and from the step's program; kept as a unit."""
-        key = self.build(method), self.protocol(method)
-        if key in self.costs:
-            return self.costs[key]
         setting = self.benchmark.setting
         name = self._name(f"cost-{setting}-{method.label}")
         facts = {"setting": setting, **self.benchmark.facts(method)}
@@ -180,8 +164,7 @@ class Runner:
             # One of several processes is enough.
             if self.folder.claim_unit(name):
                 self.folder.save_unit(name, facts, **kept)
-        self.costs[key] = RunCost(**{key: np.asarray(x).item() for key, x in kept.items()})
-        return self.costs[key]
+        return RunCost(**{key: np.asarray(x).item() for key, x in kept.items()})
 
     def net(self, method: Method) -> Net:
         """Return shapes and dtypes of what is kept of a run after a task."""
@@ -254,7 +237,7 @@ class Runner:
 
         after_task = None
         if self.keep_nets and use == "evaluation":
-            after_task = keeper(self.folder.path, self.part, benchmark.setting, method)
+            after_task = keeper(self.folder.path, benchmark, method)
         shared = benchmark.shared(method)
         parts = (self.folder, units, self.build(method), self.protocol(method), shared, keep)
         if benchmark.store is None:

@@ -77,14 +77,12 @@ def domain_sequences(images: ImageSet, config: Config) -> Callable[[int, Use], T
 
 def with_stream(setup: Setup, images: ImageSet, config: Config) -> Setup:
     """Return the setup whose inputs are those of the task of their index."""
-    count = len(images.train_labels) + len(images.test_labels)
-    (tasks,) = config.tasks
-    if config.stream == "permuted":
-        pixels = int(np.prod(images.images.shape[1:3]))
-        return transformed(
-            setup, count, permuted_pixels(tasks, pixels, jax.random.key(STREAM_SEED))
-        )
-    if config.stream == "rotated":
-        angles = np.linspace(0, 180, tasks, endpoint=False)
-        return transformed(setup, count, rotated(angles))
-    return transformed(setup, count, lambda image, task: image)
+    count, (tasks,) = len(images.train_labels) + len(images.test_labels), config.tasks
+    transforms = {
+        "permuted": lambda: permuted_pixels(
+            tasks, int(np.prod(images.images.shape[1:3])), jax.random.key(STREAM_SEED)
+        ),
+        "rotated": lambda: rotated(np.linspace(0, 180, tasks, endpoint=False)),
+        "permuted-labels": lambda: lambda image, task: image,
+    }
+    return transformed(setup, count, transforms[config.stream]())

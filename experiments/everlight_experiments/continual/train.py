@@ -26,33 +26,16 @@ class Job(NamedTuple):
     seeds: int
 
 
-class Training(NamedTuple):
-    """How the jobs of a run are trained."""
-
-    folder: RunFolder
-    seed: int
-    validation_seeds: int = 1
-    keep_nets: bool = False
-
-
 def runners_of(
-    training: Training, benchmarks: Benchmarks, parts: Mapping[str, str] = {}
+    folder: RunFolder,
+    benchmarks: Benchmarks,
+    seed: int,
+    validation_seeds: int = 1,
+    keep_nets: bool = False,
 ) -> dict[str, Runner]:
-    """Return a runner for every benchmark; those of one part share their programs.
-
-    Args:
-      training: folder and seeds.
-      benchmarks: by column.
-      parts: what begins the names of a column's units, where a folder has several benchmarks.
-    """
-    folder, seed, validation_seeds, keep_nets = training
-    programs = {part: Programs() for part in {"", *parts.values()}}
-    found = {}
-    for column, benchmark in benchmarks.items():
-        part = parts.get(column, "")
-        shared = part, keep_nets, programs[part]
-        found[column] = Runner(folder, benchmark, seed, validation_seeds, *shared)
-    return found
+    """Return a runner for every benchmark; they share compiled programs."""
+    shared = seed, validation_seeds, keep_nets, Programs()
+    return {column: Runner(folder, each, *shared) for column, each in benchmarks.items()}
 
 
 def jobs_of(benchmarks: Benchmarks, rows: Sequence[Method], seeds: int) -> list[Job]:

@@ -1,20 +1,17 @@
-"""Evaluations every few steps within tasks: what is kept, metrics, a figure."""
+"""Evaluations every few steps within tasks: metrics and curves."""
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
-from everlight.continual import SequenceResult
 from everlight.metrics import (
     anytime_average_accuracy,
     average_minimum_accuracy,
     stability_gap,
     worst_case_accuracy,
 )
-from everlight.plots import COLORS
 from everlight_experiments.continual.benchmark import (
     STEPS_WITHIN,
     Metric,
@@ -22,8 +19,6 @@ from everlight_experiments.continual.benchmark import (
     once_per_run,
 )
 from everlight_experiments.continual.metrics import MATRIX
-from everlight_experiments.report.cells import deviation
-from everlight_experiments.report.plots import highest_curves, new_canvas, save
 
 WITHIN = "within_tasks"
 """Stored array: accuracy on each task at each evaluation within tasks."""
@@ -33,21 +28,6 @@ SCORES: Mapping[str, Callable[[Array, Array], Array]] = {
     "WC-ACC": lambda accuracies, task: worst_case_accuracy(accuracies, task)[-1],
     "stability gap": stability_gap,
 }
-
-
-def kept_within(
-    result: SequenceResult, accuracies: Callable[[object], Float[Array, "*n t"]]
-) -> dict[str, Array]:
-    """Return what is stored of evaluations within tasks; nothing where there are none.
-
-    Args:
-      result: of a run.
-      accuracies: function from the objective's result to the accuracy on each task.
-    """
-    within = result.within_tasks
-    if within is None:
-        return {}
-    return {WITHIN: accuracies(within.evaluation), STEPS_WITHIN: within.steps}
 
 
 @once_per_run
@@ -100,51 +80,19 @@ METRICS = (
 """Metrics of benchmarks that are evaluated within tasks."""
 
 
-def plot_within_tasks(
-    path: Path, values: Mapping[str, Float[np.ndarray, "runs n t"]], measure: str
-) -> Path:
-    """Draw accuracy over the evaluations within tasks, of the first task and of all so far.
+def curves_within(
+    values: Mapping[str, Float[np.ndarray, "runs n t"]],
+) -> dict[str, dict[str, Float[np.ndarray, "runs k"]]]:
+    """Return accuracy over the evaluations, of the first task and of all so far, by method.
 
-    A task is one unit wide, however many steps it has.
-
-    Args:
-      path: of the picture.
-      values: accuracies by method.
-      measure: label of the vertical axis.
+    Evaluations that not all seeds have are left out. Joint training has its last one alone.
     """
-    canvas, axes = new_canvas(2, 5.6, 3.8)
-    panels = {"first task": _of_first, "tasks so far, mean": _of_tasks_so_far}
-    shown = highest_curves({name: _of_tasks_so_far(array) for name, array in values.items()})
-    looks, names = dict(zip(shown, COLORS, strict=False)), {}
-    for axis, (title, over_time) in zip(axes, panels.items(), strict=True):
-        for name in shown:
-            curve, tasks = over_time(values[name]), values[name].shape[-1]
-            # Epochs of seeds with fewer samples have fewer evaluations.
+    found: dict[str, dict[str, np.ndarray]] = {"first task": {}, "tasks so far, mean": {}}
+    for name, accuracies in values.items():
+        places, tasks = accuracies.shape[1:]
+        begun = np.tri(tasks, dtype=bool).repeat(places // tasks, axis=0)
+        means = accuracies.mean(axis=2, where=begun)
+        for title, curve in zip(found, (accuracies[..., 0], means), strict=True):
             there = np.isfinite(curve).all(axis=0)
-            each = there.reshape(tasks, -1)
-            places = (np.arange(tasks)[:, None] + _share(each))[each]
-            mean, spread = curve[:, there].mean(axis=0), deviation(curve[:, there])
-            (names[name],) = axis.plot(places, mean, color=looks[name], lw=1.3)
-            axis.fill_between(
-                places, mean - spread, mean + spread, color=looks[name], alpha=0.12, lw=0
-            )
-        axis.set(title=title, xlabel="tasks learned", ylim=(0, None))
-        axis.set_xticks(range(next(iter(values.values())).shape[-1] + 1))
-    axes[0].set_ylabel(measure)
-    canvas.legend(names.values(), names, loc="outside right center", fontsize="small")
-    return save(canvas, path)
-
-
-def _share(there: Bool[np.ndarray, "t k"]) -> Float[np.ndarray, "t k"]:
-    """Return the share of a task's evaluations that lie before and at each."""
-    return np.cumsum(there, axis=1) / np.maximum(there.sum(axis=1, keepdims=True), 1)
-
-
-def _of_first(accuracies: Float[np.ndarray, "runs n t"]) -> Float[np.ndarray, "runs n"]:
-    return accuracies[..., 0]
-
-
-def _of_tasks_so_far(accuracies: Float[np.ndarray, "runs n t"]) -> Float[np.ndarray, "runs n"]:
-    tasks = accuracies.shape[-1]
-    begun = np.tri(tasks, dtype=bool).repeat(accuracies.shape[1] // tasks, axis=0)
-    return accuracies.mean(axis=-1, where=begun)
+            found[title][name] = curve[:, there] if there[0] else curve[:, -1:]
+    return found

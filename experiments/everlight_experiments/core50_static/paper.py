@@ -65,16 +65,17 @@ def experiment(config: StaticConfig, folder: RunFolder, options: PaperOptions) -
     frames = next(iter(materials.values())).frames
     beginning = begin_with(folder, config, frames, options.seed)
     benchmarks = {
-        f"{level}, {name}": _benchmark(config, name, material, options.seed, beginning)
+        f"{level}, {name}": _benchmark(config, name, material, options.seed, beginning)._replace(
+            part=level
+        )
         for level, material in materials.items()
         for name in (SCRATCH, TUNING)
     }
-    parts = {column: column.partition(", ")[0] for column in benchmarks}
     jobs = [Job(column, FIXED["naive"], 1) for column in benchmarks]
     facts = {"beginning": beginning.fingerprint, "frames": len(frames.images)}
     values = np.asarray(beginning.features().values)
     svm = {level: _svm(folder, each, values, facts) for level, each in materials.items()}
-    return Experiment(benchmarks, jobs, parts, data=(svm, order_remark(config, values.shape[1])))
+    return Experiment(benchmarks, jobs, data=(svm, order_remark(config, values.shape[1])))
 
 
 def accuracies_of(results: Results) -> Accuracies:

@@ -86,9 +86,9 @@ def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) ->
         found = image_benchmarks(
             "rethinking-er", with_size, ("class-incremental",), options.seed, options.runs
         )
-        benchmarks[column] = found["class-incremental"]
+        benchmarks[column] = found["class-incremental"]._replace(part=column)
         jobs += [Job(column, PAPER_METHODS[name], config.seeds) for name in names]
-    return Experiment(benchmarks, jobs, {column: column for column in benchmarks})
+    return Experiment(benchmarks, jobs)
 
 
 def compared(results: Results) -> list[Comparison]:
