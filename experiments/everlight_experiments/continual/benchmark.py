@@ -66,7 +66,6 @@ class Trained:
     arrays: dict[str, np.ndarray]
     sequence: TaskSequence
     draw: Draw
-    method: Method
     tasks: int
     """Number of tasks of the benchmark; joint training may have learned them as one."""
 
@@ -137,9 +136,8 @@ class Benchmark(NamedTuple):
     """All sequences of a method have one shape."""
     keep: Callable[[Method, SequenceResult], dict[str, Any]]
     """Arrays that a run leaves, beside losses, steps and stored samples; metrics read them."""
-    criterion: Callable[[Trained], float] | None = None
-    """Selects hyper-parameters; None is the score after the last task."""
-    criterion_name: str = ""
+    criterion: Metric | None = None
+    """Number that selects hyper-parameters; None is the score after the last task."""
     hyperparameters: Mapping[str, tuple[float, ...]] = {}
     """Grids of methods that differ from the table's."""
     store: JpegStore | None = None
@@ -171,7 +169,7 @@ class Benchmark(NamedTuple):
     @property
     def criterion_words(self) -> str:
         """The criterion that selects hyper-parameters, in words."""
-        return self.criterion_name or f"final {self.score}"
+        return f"final {self.score}" if self.criterion is None else self.criterion.name
 
     def opened(self, folder: RunFolder) -> "Benchmark":
         """Return the benchmark with all that comes before the first task."""
@@ -202,7 +200,7 @@ class Benchmark(NamedTuple):
     def select_by(self, run: Trained) -> float:
         """Return the value by which hyper-parameters are selected."""
         if self.criterion is not None:
-            return self.criterion(run)
+            return float(self.criterion.compute(run))
         return float(self.metrics[0].compute(run)[-1])
 
     def own(self, sequence: TaskSequence, hyperparameter: float = 1.0) -> Own:

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
@@ -22,7 +21,6 @@ from everlight.continual import (
     with_predictions,
 )
 from everlight.continual.method import Demand, Method, Needs
-from everlight.metrics.accuracy_matrix import accuracy
 from everlight.models import Network, NetworkRequest, with_xavier
 from everlight.scenarios import (
     class_incremental_by_seed,
@@ -42,11 +40,16 @@ from everlight_experiments.continual.benchmark import (
     Benchmark,
     Benchmarks,
     RunData,
-    Trained,
     Use,
 )
 from everlight_experiments.continual.config import Config, config_of
-from everlight_experiments.continual.metrics import MATRIX, PREDICTED, class_metrics
+from everlight_experiments.continual.metrics import (
+    BY_STEP,
+    MATRIX,
+    PREDICTED,
+    WITHIN,
+    class_metrics,
+)
 from everlight_experiments.continual.parts import (
     TRUNK_SIDE,
     feature_head,
@@ -61,7 +64,6 @@ from everlight_experiments.continual.streams import (
     with_noise,
     with_stream,
 )
-from everlight_experiments.continual.within_tasks import METRICS, WITHIN
 from everlight_experiments.report.cells import counted
 from everlight_experiments.report.plots import plot_samples
 from everlight_experiments.report.writer import Column, Figure, Section, Table
@@ -80,6 +82,7 @@ NAME = 24
 class Learned(NamedTuple):
     """Data and network of a configuration."""
 
+    config: Config
     images: ImageSet
     stored: StoredImages
     """Images, or features, as networks read them."""
@@ -123,10 +126,10 @@ def image_benchmarks(
         refuse_unfit(config, settings)
         settings = (DOMAIN,)
         stored = replace(stored, copies=number_of_tasks(config))
-    learned = Learned(images, stored, note, net, checksums_of(*content))
-    parts = name, config, learned, sequences_of(images, config)
+    learned = Learned(config, images, stored, note, net, checksums_of(*content))
     training = training_words(config, net, settings)
-    return {setting: _bound(setting, training, *parts) for setting in settings}
+    bound = partial(_bound, name, training, learned, sequences_of(images, config))
+    return {setting: bound(setting) for setting in settings}
 
 
 def _load(config: Config, seed: int, runs: Path) -> tuple[ImageSet, str, Features | None]:
@@ -166,16 +169,15 @@ def _check_sizes(config: Config, classes: int) -> None:
 
 
 def _bound(
-    setting: str,
-    training: str,
     name: str,
-    config: Config,
+    training: str,
     learned: Learned,
     sequences: Callable[[int, Use], TaskSequence],
+    setting: str,
 ) -> Benchmark:
-    images, net, given = learned.images, learned.net, setting == "task-incremental"
-    predicts, domain = bool(config.metrics), setting == DOMAIN
-    over_time, protocol = config.criterion != "final accuracy", config.protocol
+    config, images, stored, note, net, checksums = learned
+    given, predicts = setting == "task-incremental", bool(config.metrics)
+    domain, protocol = setting == DOMAIN, config.protocol
     if setting == "online":
         protocol = Protocol(
             epochs=1,
@@ -192,7 +194,7 @@ def _bound(
         # A run's own `order` is the seed of its sequence.
         own["class_order"] = own.pop("order")
         own |= {"last_relu": False} if method.head == "cosine" else {}
-        return {"benchmark": name, "net": net.note, "data": list(learned.checksums), **own}
+        return {"benchmark": name, "net": net.note, "data": list(checksums), **own}
 
     def keep(method: Method, result: SequenceResult) -> dict[str, Array]:
         def accuracies(evaluation: Any) -> Array:
@@ -208,22 +210,21 @@ def _bound(
     return Benchmark(
         name=name,
         setting=setting,
-        note=learned.note,
+        note=note,
         draws="order of classes" if ordered else "initial network",
         training=training,
         chosen=config.chosen,
-        checksums=learned.checksums,
+        checksums=checksums,
         capabilities=capabilities_of(net, setting),
         metrics=class_metrics(config.metrics, images.class_names)
-        + (METRICS if protocol.evaluate_steps else ()),
+        + (BY_STEP if protocol.evaluate_steps else ()),
         facts=facts,
-        shared=lambda method: learned.stored,
+        shared=lambda method: stored,
         begin=beginning(config, net, given, wrap),
         protocol=lambda method: protocol,
         sequence=lambda method, draw: sequences(draw.order, draw.use),
         keep=keep,
-        criterion=over_all_times if over_time else None,
-        criterion_name=config.criterion if over_time else "",
+        criterion=None if config.criterion == "final accuracy" else OVER_ALL_TIMES,
         hyperparameters=config.grids,
         counts=_counts(images, config),
         images=images,
@@ -245,7 +246,7 @@ def beginning(
     Args:
       config: of the benchmark.
       net: network of the configuration.
-      task_given: whether the task identity is given, so that every task has its own head.
+      task_given: True if every task has its own head.
       wrap: change of the setup, such as inputs that depend on the task.
     """
     only_seen = config.loss_classes == "seen"
@@ -304,13 +305,6 @@ def training_words(config: Config, net: Network, settings: tuple[str, ...]) -> s
     return "; ".join(parts) + ("" if replay is None else f", replayed in batches of {replay}")
 
 
-def over_all_times(run: Trained) -> float:
-    """Return the accuracy over all times (A); of joint training that after its only task."""
-    matrix = jnp.asarray(run.arrays[MATRIX])
-    at_once = not np.any(run.arrays["steps"][:-1])
-    return float(jnp.mean(matrix[-1]) if at_once else accuracy(matrix))
-
-
 def number_of_tasks(config: Config) -> int:
     """Return the number of tasks of a configuration."""
     return config.tasks[0] if len(config.tasks) == 1 else len(config.tasks)
@@ -347,17 +341,16 @@ def _validates(config: Config) -> bool:
 
 
 def _counts(images: ImageSet, config: Config) -> str:
+    """Return the sizes of the data in words, after the note."""
     sequence = sequences_of(images, replace(config, shots=None))(0, "evaluation")
-    masks = np.asarray(sequence.tasks.train.mask)
-    sizes = np.bincount(np.asarray(sequence.class_task))
-    several = " or ".join(map(str, sorted(set(sizes.tolist()))))
-    each = several if len(config.tasks) == 1 else ", ".join(map(str, sizes))
-    divided, learned = f"{len(sizes)} tasks of {each} classes", int(np.sum(masks))
-    if config.stream != "classes":
-        divided, learned = (
-            f"{len(masks)} tasks of all classes ({config.stream})",
-            int(masks[0].sum()),
-        )
+    trained = np.asarray(sequence.tasks.train.mask).sum(axis=1)
+    if config.stream == "classes":
+        sizes = np.bincount(np.asarray(sequence.class_task)).tolist()
+        several = " or ".join(map(str, sorted(set(sizes))))
+        each = several if len(config.tasks) == 1 else ", ".join(map(str, sizes))
+        divided, learned = f"{len(sizes)} tasks of {each} classes", trained.sum()
+    else:
+        divided, learned = f"{len(trained)} tasks of all classes ({config.stream})", trained[0]
     if config.shots is not None:
         divided += f", {counted(config.shots, 'image')} per class after the first"
     held_out = len(images.train_labels) - learned
@@ -377,17 +370,14 @@ def short_name(name: str) -> str:
 def data_section(folder: Path, images: ImageSet) -> Section:
     """Return the images per class and some samples."""
     names = images.class_names
-    counts = [
-        np.bincount(x, minlength=len(names)) for x in (images.train_labels, images.test_labels)
-    ]
-    rows = [
-        [name, f"{train:,}", f"{test:,}"]
-        for name, train, test in zip(names[:MOST_LISTED], *counts, strict=False)
-    ]
+    labels = images.train_labels, images.test_labels
+    counts = np.transpose([np.bincount(each, minlength=len(names)) for each in labels])
     caption = "Images per class. The training images include those for validation."
     if len(names) > MOST_LISTED:
         caption += f" The first {MOST_LISTED} of {len(names):,}."
-    items = [Table(caption, [Column("class"), Column("training"), Column("test")], rows)]
+    rows = [[name, *(f"{n:,}" for n in own)] for name, own in zip(names, counts, strict=True)]
+    columns = [Column("class"), Column("training"), Column("test")]
+    items = [Table(caption, columns, rows[:MOST_LISTED])]
     if images.images.size:
         picture = plot_samples(folder / "samples.png", images, short_name)
         below = "Training images of some classes at the network's resolution."

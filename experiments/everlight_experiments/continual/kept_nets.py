@@ -6,7 +6,6 @@ from typing import NamedTuple
 from everlight.continual import Learner, SequenceResult
 from everlight.continual.base import Memory
 from everlight.continual.method import Method
-from everlight.trees import tree_bytes
 from everlight_data.checkpoints import Checkpoints
 from everlight_experiments.continual.benchmark import Benchmark
 from everlight_experiments.run_folder.many_runs import AfterTask, Unit
@@ -43,8 +42,3 @@ def keeper(run: Path, benchmark: Benchmark, method: Method) -> AfterTask:
         Checkpoints(path, keep=tasks).renew(task, net_of(result), unit.facts)
 
     return keep
-
-
-def bytes_of(net: Net) -> int:
-    """Return about how many bytes a network takes on disk, from its shapes."""
-    return BESIDE + tree_bytes(net)

@@ -11,18 +11,15 @@ whole benchmark.
 from collections.abc import Iterator
 from pathlib import Path
 
-import flax.linen as nn
-
 from everlight.continual import Optimizer, named_optimizer
 from everlight.models import MLP, Network, NetworkRequest, named_network
 from everlight.models.named import NETWORKS
 from everlight_data.errors import DataError
-from everlight_data.files import one_line
 from everlight_data.images.feature_files import Features, features_of_images
 from everlight_data.images.image_set import ImageSet
 from everlight_data.images.trunk_features import LITE0, kept_features
 from everlight_data.names import check_name
-from everlight_data.python_files import load_object
+from everlight_data.python_files import load_network
 from everlight_experiments.run_folder.interruption import stop_if_asked
 from everlight_experiments.run_folder.progress import progress
 
@@ -45,30 +42,14 @@ def network(text: str, wanted: NetworkRequest) -> Network:
     """
     name, *_ = text.split(":")
     if name.endswith(".py"):
-        return _from_file(text, wanted)
+        if wanted.dropout or wanted.remat:
+            raise DataError(f"--dropout and --remat are for networks with a name, not {text}")
+        return load_network(text, "--net", wanted.classes)
     check_name("network --net", name, list(NETWORKS))
     try:
         return named_network(text, wanted)
     except ValueError as error:
         raise DataError(f"--net {text}: {error}") from error
-
-
-def _from_file(text: str, wanted: NetworkRequest) -> Network:
-    form = "give FILE.py:NAME, a function from the number of classes to a Flax module"
-    if wanted.dropout or wanted.remat:
-        raise DataError(f"--dropout and --remat are for networks with a name, not {text}")
-    make = load_object(text, "--net", form).value
-    try:
-        shape = make(wanted.classes)
-    # Anything may fail in a user's code.
-    except Exception as error:
-        message = f"{type(error).__name__}: {one_line(error)}"
-        raise DataError(f"--net {text} cannot be built ({message}); {form}") from error
-    if not isinstance(shape, nn.Module):
-        raise DataError(f"--net {text} gave {type(shape).__name__}; {form}")
-    named = "head" in getattr(shape, "__dataclass_fields__", {})
-    path, _, name = text.rpartition(":")
-    return Network(shape, f"{name} of {Path(path).name}", named=named, classes=wanted.classes)
 
 
 def feature_head(note: str, classes: int) -> Network:

@@ -33,7 +33,7 @@ from everlight_experiments.continual.report_tables import (
     settings_table,
     table_of,
 )
-from everlight_experiments.report.cells import counted, deviation, interval_cell, spread
+from everlight_experiments.report.cells import counted, interval_cell, spread
 from everlight_experiments.report.plots import curves_left_out, plot_curves, plot_matrices
 from everlight_experiments.report.writer import Figure, FirstScreen, Section, Table
 
@@ -109,10 +109,8 @@ class Shown(NamedTuple):
         finals = {name: each.final.mean() for name, each in self.outcomes[column].items()}
         if np.isnan(list(finals.values())).all():
             return []
-        # As in a grid's ranks, what diverged is last.
-        finals = {name: -np.inf if np.isnan(final) else final for name, final in finals.items()}
         sequential = [name for name in finals if name not in self.references] or list(finals)
-        return sorted(sequential, key=lambda name: -finals[name])
+        return sorted(sequential, key=lambda name: -np.nan_to_num(finals[name], nan=-np.inf))
 
 
 def report_sections(
@@ -177,8 +175,8 @@ def _first_screen(folder: Path, shown: Shown) -> FirstScreen:
         f"{sentence(what)}, mean over seeds; bands are one standard deviation.{level}{dashed}"
         f"{curves_left_out(curves, shown.naive)}"
     )
-    sentences = tuple(_sentence(column, shown) for column, by_name in outcomes.items() if by_name)
-    return FirstScreen(_headline(shown), Figure(caption, picture), _finals(shown), sentences)
+    below = tuple(said for column in outcomes if (said := _runner_up(column, shown)))
+    return FirstScreen(_headline(shown), Figure(caption, picture), _finals(shown), below)
 
 
 def _headline(shown: Shown) -> tuple[str, ...]:
@@ -198,35 +196,17 @@ def _headline(shown: Shown) -> tuple[str, ...]:
     return tuple(said)
 
 
-def _sentence(column: str, shown: Shown) -> str:
-    """Return the best sequential method of a column and its runner-up."""
+def _runner_up(column: str, shown: Shown) -> str:
+    """Return the second sequential method and its distance from the best; empty without one."""
     by_name, ranked = shown.outcomes[column], shown.ranked(column)
-    if not ranked:
-        return f"{sentence(column)}: every method has a diverged run and none is ranked."
-    best, *_ = ranked
     made = {row.name: row.made for row in shown.rows}
     # A method's other hyper-parameter is no other method.
-    second = next((name for name in ranked if made[name] != made[best]), None)
-    highest = f"the highest {shown.score}" if len(by_name) > 1 else f"a {shown.score}"
-    ahead = "" if second is None else _ahead(by_name[best], second, by_name[second])
-    return f"{sentence(column)}: {best} has {highest} of {spread(by_name[best].final)}.{ahead}"
-
-
-def _ahead(best: Outcome, second: str, other: Outcome) -> str:
-    """Return the runner-up's score and the paired difference from the best."""
-    difference = final_difference(best, other)
-    if np.isnan(difference).any():
-        remark = ""
-    elif len(difference) < 2:
-        remark = " (one seed)"
-    elif not difference.any():
-        remark = " (equal on every seed)"
-    else:
-        larger = "more" if abs(difference.mean()) > deviation(difference) else "no more"
-        remark = (
-            f" (paired difference {spread(difference, '+')}, {larger} than its standard deviation)"
-        )
-    return f" Second is {second} with {spread(other.final)}{remark}."
+    second = next((name for name in ranked[1:] if made[name] != made[ranked[0]]), None)
+    if second is None:
+        return ""
+    behind = final_difference(by_name[ranked[0]], by_name[second])
+    known = "" if np.isnan(behind).any() else f", behind by {spread(behind)} (paired by seed)"
+    return f"{sentence(column)}: second is {second} with {spread(by_name[second].final)}{known}."
 
 
 def _finals(shown: Shown) -> Table:

@@ -44,6 +44,7 @@ PUBLISHED_ROW = {
     "recommends, instead of the selected one."
 }
 """The mark of a row beside that of the selected hyper-parameter."""
+BY_SEED = "paired by seed"
 UNDEFINED = {"–": "–: not defined for this method or setting."}
 FORGETTING = "Forgetting: the drop from a task's best {measure} to its final {measure}."
 
@@ -95,32 +96,21 @@ def scores_table(benchmark: Benchmark, by_name: Mapping[str, Outcome], naive: st
         ),
     ]
     if base is not None:
-        names = f"final {measure} minus {naive}'s", f"seeds above {naive}"
-        measures += paired_measures(
-            names, lambda outcome: None if outcome is base else (outcome, base)
-        )
+
+        def pair(outcome: Outcome) -> tuple[str, str]:
+            return ("–", "–") if outcome is base else paired(outcome, base)
+
+        measures += [
+            Measure(f"final {measure} minus {naive}'s", lambda of: pair(of)[0], BY_SEED),
+            Measure(f"seeds above {naive}", lambda of: pair(of)[1], BY_SEED),
+        ]
     return table_of("Mean ± standard deviation over seeds.", by_name, measures, UNDEFINED)
 
 
-def paired_measures(
-    names: tuple[str, str], pair: Callable[[Any], tuple[Outcome, Outcome] | None]
-) -> list[Measure]:
-    """Return the columns of the final difference and of the seeds where it is positive.
-
-    Args:
-      names: of both columns.
-      pair: function from a row's value to the two outcomes; None gives dashes.
-    """
-
-    def cell(words: Callable[[Float[np.ndarray, "seeds"]], str]) -> Callable[[Any], str]:
-        return lambda value: "–" if pair(value) is None else words(final_difference(*pair(value)))
-
-    difference = cell(lambda values: spread(values, "+"))
-    above = cell(lambda values: f"{np.sum(values > 0)} of {len(values)}")
-    return [
-        Measure(name, each, "paired by seed")
-        for name, each in zip(names, (difference, above), strict=True)
-    ]
+def paired(above: Outcome, below: Outcome) -> tuple[str, str]:
+    """Return the final difference and where it is positive, as cells."""
+    difference = final_difference(above, below)
+    return spread(difference, "+"), f"{np.sum(difference > 0)} of {len(difference)}"
 
 
 def final_difference(above: Outcome, below: Outcome) -> Float[np.ndarray, "seeds"]:
@@ -149,7 +139,6 @@ COSTS = (
         "Copies are counted as in the criteria: a regularizer's anchor and importances, without a "
         "teacher network.",
     ),
-    Measure("parameters, MB", lambda of: f"{4 * of.cost.parameters / 1e6:.2f}", "model"),
     Measure(
         "strategy's memory, MB",
         lambda of: f"{of.cost.memory_bytes / 1e6:.2f}",
@@ -191,13 +180,16 @@ def own_table(outcomes: Outcomes, rows: Sequence[Method]) -> Table:
     """Return differences of a user's strategies from all others."""
     own = [row.name for row in rows if row.version]
     pairs = {
-        f"{mine} above {name}, {column}": (by_name[mine], by_name[name])
+        f"{mine} above {name}, {column}": paired(by_name[mine], by_name[name])
         for column, by_name in outcomes.items()
         for mine in own
         for name in by_name
         if mine in by_name and name not in own
     }
-    measures = paired_measures(("difference", "seeds where it holds"), lambda pair: pair)
+    measures = [
+        Measure("difference", lambda cells: cells[0], BY_SEED),
+        Measure("seeds where it holds", lambda cells: cells[1], BY_SEED),
+    ]
     caption = "Differences after the last task on the same seeds."
     return table_of(caption, pairs, measures, first="order")
 

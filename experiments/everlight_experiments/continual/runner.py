@@ -1,19 +1,24 @@
 """The one runner: a benchmark's methods on all seeds, trained once and read back afterwards."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+import functools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 
 from everlight.continual import (
     Build,
     Choice,
+    Learner,
     Protocol,
     Run,
     RunCost,
+    Samples,
     SequenceResult,
     Setup,
     Strategy,
@@ -22,18 +27,21 @@ from everlight.continual import (
     count_cost,
     fixed_hyperparameter,
     initial_state,
+    predict_samples,
     replayed_per_step,
 )
 from everlight.continual.method import Method
 from everlight.continual.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_data.images.as_inputs import naming_files
-from everlight_experiments.continual.benchmark import Benchmark, Draw, RunData, Trained, Use
+from everlight_experiments.continual.benchmark import Benchmark, Draw, Metric, RunData, Trained, Use
 from everlight_experiments.continual.kept_nets import Net, keeper, net_of
 from everlight_experiments.continual.outcome import Outcome, measured
 from everlight_experiments.run_folder.compilation import release_programs
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.many_runs import DIVERGED_AT, Unit, has_diverged, train_units
+
+EVALUATION_SECONDS = "evaluation seconds"
 
 
 class Programs:
@@ -64,6 +72,46 @@ def build_with(benchmark: Benchmark, method: Method) -> Build:
         return setup, method.make(setup, needs._replace(hyperparameter=data.own.hyperparameter))
 
     return build
+
+
+def with_evaluation_seconds(benchmark: Benchmark, seed: int) -> Benchmark:
+    """Return the benchmark whose runs keep the seconds of an evaluation too."""
+    if benchmark.prepare is not None:
+        prepare = benchmark.prepare
+        return benchmark._replace(
+            prepare=lambda folder: with_evaluation_seconds(prepare(folder), seed)
+        )
+    programs = functools.cache(lambda method: evaluation_of(benchmark, method, seed))
+
+    def keep(method: Method, result: SequenceResult) -> dict[str, Any]:
+        evaluate = programs(method)(result)
+        jax.block_until_ready(evaluate())  # compiles
+        start = time.monotonic()
+        jax.block_until_ready(evaluate())
+        spent = time.monotonic() - start
+        return {**benchmark.keep(method, result), "evaluation_seconds": np.array(spent)}
+
+    seconds = Metric(EVALUATION_SECONDS, lambda run: run.arrays["evaluation_seconds"], (), False)
+    return benchmark._replace(keep=keep, metrics=(*benchmark.metrics, seconds))
+
+
+def evaluation_of(
+    benchmark: Benchmark, method: Method, seed: int
+) -> Callable[[SequenceResult], Callable[[], Float[Array, "m c"]]]:
+    """Return a function from a result to the evaluation of its test set, as after every batch."""
+    build = build_with(benchmark, method)
+    size = benchmark.protocol(method).evaluation_batch
+    # The test samples are the same in all orders.
+    sequence = benchmark.sequence(method, Draw("evaluation", seed, 0))
+    data = RunData(benchmark.shared(method), benchmark.own(sequence))
+
+    @jax.jit
+    def scores(
+        data: RunData, test: Samples, memory: PyTree, learner: Learner
+    ) -> Float[Array, "m c"]:
+        return predict_samples(*build(data), memory, learner, test, size)
+
+    return lambda result: partial(scores, data, sequence.test, result.memory, result.learner)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -253,7 +301,6 @@ class Runner:
                 {**arrays, "seconds": np.array(took.get(unit.name) or np.nan)},
                 unit.sequence,
                 draw,
-                method,
                 tasks,
             )
             for arrays, unit, draw in zip(kept, units, draws, strict=True)

@@ -32,17 +32,17 @@ def refuse_unfit(config: Config, settings: tuple[str, ...]) -> None:
     Raises:
       DataError: which, and what to give.
     """
-    stream = f"--stream {config.stream}"
-    if settings != ("class-incremental",):
-        raise DataError(f"{stream} is {DOMAIN}; leave out --setting")
-    if len(config.tasks) != 1:
-        raise DataError(f"{stream} has all classes in every task; give --tasks one number")
-    if config.features is not None and config.stream != "permuted-labels":
-        raise DataError(f"{stream} changes images; leave out --features")
-    if config.shots is not None:
-        raise DataError(f"{stream} brings no new classes; leave out --shots")
-    if config.metrics:
-        raise DataError(f"{stream} has no --metrics beside accuracy; leave them out")
+    reasons = {
+        f"is {DOMAIN}; leave out --setting": settings != ("class-incremental",),
+        "has all classes in every task; give --tasks one number": len(config.tasks) != 1,
+        "changes images; leave out --features": config.features is not None
+        and config.stream != "permuted-labels",
+        "brings no new classes; leave out --shots": config.shots is not None,
+        "has no --metrics beside accuracy; leave them out": bool(config.metrics),
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            raise DataError(f"--stream {config.stream} {reason}")
 
 
 def with_noise(images: ImageSet, config: Config) -> ImageSet:

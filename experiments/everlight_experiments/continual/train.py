@@ -8,10 +8,10 @@ import numpy as np
 
 from everlight.continual.method import Method, why_not
 from everlight.continual.registry import METHODS
-from everlight.trees import checksums_of
+from everlight.trees import checksums_of, tree_bytes
 from everlight_data.writing import amount
 from everlight_experiments.continual.benchmark import Benchmark, Benchmarks, Draw
-from everlight_experiments.continual.kept_nets import NETS, bytes_of
+from everlight_experiments.continual.kept_nets import BESIDE, NETS
 from everlight_experiments.continual.outcome import Outcome, Outcomes, arrays_of
 from everlight_experiments.continual.runner import Programs, Runner
 from everlight_experiments.run_folder.folder import RunFolder
@@ -82,7 +82,9 @@ def train_jobs(runners: Mapping[str, Runner], jobs: Sequence[Job]) -> Outcomes:
 def print_size_of_nets(runners: Mapping[str, Runner], jobs: Sequence[Job], path: str) -> None:
     """Print, before anything is trained, how much space the kept networks take."""
     needed = sum(
-        seeds * runners[column].run(method).tasks * bytes_of(runners[column].net(method))
+        seeds
+        * runners[column].run(method).tasks
+        * (BESIDE + tree_bytes(runners[column].net(method)))
         for column, method, seeds in jobs
     )
     print(f"--keep-nets: about {amount(needed)} in all, in {path}/{NETS}", flush=True)

@@ -15,7 +15,6 @@ from everlight.metrics.frame_fusion import fused_accuracies
 from everlight_data.images.core50_frames import LabelledFrames
 from everlight_data.images.core50_published import STATIC, published_name, published_net
 from everlight_experiments.continual.benchmark import Benchmark, Metric, Trained
-from everlight_experiments.continual.evaluation import evaluation_of
 from everlight_experiments.continual.paper import (
     Experiment,
     Paper,
@@ -25,6 +24,7 @@ from everlight_experiments.continual.paper import (
     run_paper,
 )
 from everlight_experiments.continual.report_tables import Measure, table_of
+from everlight_experiments.continual.runner import evaluation_of
 from everlight_experiments.continual.train import Job
 from everlight_experiments.core50.benchmark import ACCURACY, core50_benchmark, load_material
 from everlight_experiments.core50.config import CITATION, FIXED

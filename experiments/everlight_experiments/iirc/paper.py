@@ -26,7 +26,7 @@ from everlight_experiments.continual.paper import (
     paper_options,
     run_paper,
 )
-from everlight_experiments.continual.report_metrics import plot_squares
+from everlight_experiments.continual.report_metrics import plot_shares
 from everlight_experiments.continual.report_tables import sizes_table
 from everlight_experiments.continual.train import jobs_of
 from everlight_experiments.iirc.benchmark import (
@@ -237,7 +237,7 @@ def confusion(results: Results, outcomes: Outcomes) -> Figure:
         "superclasses and their subclasses. Labels are in order of introduction: "
         f"{listed(order, len(order))}."
     )
-    return Figure(caption, plot_squares(results.folder / "confusion.png", squares, "label"))
+    return Figure(caption, plot_shares(results.folder / "confusion.png", squares, "label"))
 
 
 def exemplars(results: Results) -> tuple[Figure, Table]:
