@@ -11,8 +11,8 @@ from everlight.continual.registry import METHODS
 from everlight_experiments.continual.benchmark import Metric
 from everlight_experiments.continual.report import (
     Shown,
+    _finals,
     _headline,
-    _overview,
     _runner_up,
     report_summary,
     why_white,
@@ -27,6 +27,7 @@ from everlight_experiments.continual.report_tables import (
     settings_table,
 )
 from everlight_experiments.report.cells import deviation, percent, spread
+from everlight_experiments.report.writer import _told
 from tests.experiments.outcomes import (
     ACCURACY,
     BENCHMARK,
@@ -116,11 +117,14 @@ def test_a_single_seed_is_stated_in_the_singular():
 
 def test_a_baseline_of_another_name_is_called_naive_too(naive):
     rows = [NAIVE._replace(name="finetune")]
-    (section,) = _overview(Shown(BENCHMARK, {"NI": {"finetune": naive}}, rows))
-    assert section.paragraphs == [
+    table = _finals(Shown(BENCHMARK, {"NI": {"finetune": naive}}, rows))
+    assert _told(table).caption.endswith(
         "Method finetune trains on one task after the other and does no more. Other reports call "
         "it naive."
-    ]
+    )
+    gone = naive._replace(diverged_at=np.array([[-1, -1], [1, 0]]))
+    (row,) = _finals(Shown(BENCHMARK, {"NI": {"finetune": gone}}, rows)).rows
+    assert row[1] == "diverged in 1 of 2"
 
 
 def test_ones_own_strategy_is_compared_with_every_other(naive):

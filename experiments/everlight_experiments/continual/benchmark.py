@@ -156,8 +156,6 @@ class Benchmark(NamedTuple):
     """True if runs are trained one after another on one device, with seconds of their own."""
     prepare: Callable[[RunFolder], "Benchmark"] | None = None
     """Trains what comes before the first task and returns the benchmark with it."""
-    config: Any = None
-    """Configuration from which it was made."""
     sections: Callable[[Path], Sequence[Section]] = lambda folder: ()
     """Report sections on the data; pictures go into the folder."""
 

@@ -230,7 +230,6 @@ def _bound(
         images=images,
         # Settings differ in their data and protocol alone, unless predictions are kept.
         program=setting if predicts else "",
-        config=config,
         sections=lambda folder: [data_section(folder, images)],
     )
 
@@ -243,11 +242,8 @@ def beginning(
 ) -> Callable[[Method, RunData], tuple[Setup, Needs]]:
     """Return the function that makes the parts of a strategy: softmax over the seen classes.
 
-    Args:
-      config: of the benchmark.
-      net: network of the configuration.
-      task_given: True if every task has its own head.
-      wrap: change of the setup, such as inputs that depend on the task.
+    With `task_given` every task has its own head. `wrap` changes the setup, such as to inputs that
+    depend on the task.
     """
     only_seen = config.loss_classes == "seen"
 

@@ -79,16 +79,13 @@ class Results(NamedTuple):
         return self.outcomes[column]
 
 
-Holds = Callable[[Mapping[str, Outcome]], tuple[Bool[np.ndarray, "seeds"], str]]
-
-
 class Finding(NamedTuple):
     """A claim of a paper, checked in every run."""
 
     claim: str
     needs: frozenset[str]
     """Methods that the check reads."""
-    test: Holds
+    test: Callable[[Mapping[str, Outcome]], tuple[Bool[np.ndarray, "seeds"], str]]
     """Function from outcomes by method to whether it holds for each seed, and the numbers."""
 
 
@@ -132,10 +129,6 @@ def paper_options(paper: Paper, arguments: Sequence[str]) -> type:
 
 def run_paper(paper: Paper, options: PaperOptions) -> Path:
     """Train what a paper's configuration asks for and write the report; returns its path.
-
-    Args:
-      paper: the paper.
-      options: its command's options, with the field `config`.
 
     Raises:
       DataError: data that are missing or wrong, or settings that cannot be.
@@ -183,10 +176,7 @@ def findings_section(
 ) -> Section:
     """Return a table of claims with the number of seeds for which each holds.
 
-    Args:
-      findings: of the paper.
-      outcomes: by method.
-      source: sentence on what the claims are about in the paper.
+    `source` says what the claims are about in the paper.
     """
     rows = []
     for claim, needs, test in findings:

@@ -30,12 +30,7 @@ TRUNK_SIDE = 224
 
 
 def network(text: str, wanted: NetworkRequest) -> Network:
-    """Return the network that `--net` names.
-
-    Args:
-      text: as `named_network` takes it, or `FILE.py:NAME`, a function from the number of classes
-        to a Flax module.
-      wanted: what it is made for.
+    """Return the network that `--net` names, as `named_network` does, or one of a user's file.
 
     Raises:
       DataError: there is no such network, or it takes other numbers.
@@ -71,12 +66,7 @@ def optimizer(text: str, learning_rate: float, weight_decay: float = 0.0) -> Opt
 
 
 def load_features(asked: str, images: ImageSet, runs: Path) -> Features:
-    """Return the features of a benchmark's images: computed, or read from a file.
-
-    Args:
-      asked: value of `--features`.
-      images: of the benchmark.
-      runs: where run folders are made; computed features are kept there.
+    """Return the features of a benchmark's images: computed and kept in `runs`, or read.
 
     Raises:
       MissingDataError: the trunk's package, or the file, is not there.

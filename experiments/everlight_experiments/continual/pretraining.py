@@ -55,14 +55,7 @@ def pretrained(
 ) -> Pretrained:
     """Train a network with Adam on all classes of an image set; a folder keeps what was learned.
 
-    Args:
-      folder: folder of the run.
-      net: function from the number of classes to the network.
-      images: image set to train on.
-      epochs: number of epochs.
-      learning_rate: learning rate of Adam.
-      key: random key of the training.
-      facts: identification of the training; another one is trained anew.
+    `net` is a function from the number of classes; `facts` identify the training.
     """
     stored, classes = store_images(images), len(images.class_names)
     made = net(classes)

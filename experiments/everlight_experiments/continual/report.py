@@ -37,26 +37,20 @@ from everlight_experiments.report.cells import counted, interval_cell, spread
 from everlight_experiments.report.plots import curves_left_out, plot_curves, plot_matrices
 from everlight_experiments.report.writer import Figure, FirstScreen, Section, Table
 
-_MEANING = {
+MEANINGS = {
     "task-incremental": "Task-incremental: the task identity is given at test, and every task has "
     "its own head.",
     "class-incremental": "Class-incremental: one head has all classes seen so far.",
     "online": "Online: class-incremental in one pass over a stream, with task boundaries given to "
     "methods that need them.",
 }
+"""Meanings of settings."""
 
 
 def report_summary(
     benchmark: Benchmark, seed: int, seeds: int, rule: int | str, duration: str
 ) -> list[tuple[str, str]]:
-    """Return the facts that every report owes.
-
-    Args:
-      benchmark: that was learned.
-      seed, seeds: the first, and how many.
-      rule: the selection rule, or the number of validation seeds for the common rule.
-      duration: of the run.
-    """
+    """Return the facts that every report owes; a `rule` in numbers is that of validation seeds."""
     what = benchmark.draws
     if isinstance(rule, int):
         rule = RULE.format(criterion=benchmark.criterion_words, draws=rule, what=what)
@@ -120,14 +114,9 @@ def report_sections(
     rows: Sequence[Method],
     published: Published = NOTHING_PUBLISHED,
 ) -> tuple[FirstScreen, list[Section]]:
-    """Return the first screen and the sections between the summary and the settings.
+    """Return the first screen and the sections after the summary; pictures go into the folder.
 
-    Args:
-      folder: where pictures go.
-      benchmarks: by column.
-      outcomes: by column and method.
-      rows: all methods, also those that do not apply somewhere.
-      published: a paper's numbers.
+    `rows` are all methods, also those that do not apply somewhere.
     """
     benchmark = next(iter(benchmarks.values()))
     shown = Shown(benchmark, outcomes, rows, published)
@@ -140,7 +129,6 @@ def report_sections(
         "Methods not applicable here": ((), left_out_table(rows, offers)),
     }
     sections = [
-        *_overview(shown),
         *(_column(folder, benchmarks[column], column, shown) for column in outcomes),
         *(Section(name, said, [each]) for name, (said, each) in details.items() if each.rows),
         *benchmark.sections(folder),
@@ -211,7 +199,8 @@ def _runner_up(column: str, shown: Shown) -> str:
 
 def _finals(shown: Shown) -> Table:
     """Return final score and forgetting of every method in every column."""
-    columns, meaning = shown.outcomes, FORGETTING.format(measure=shown.benchmark.score)
+    columns, naive = shown.outcomes, shown.naive
+    meaning = FORGETTING.format(measure=shown.benchmark.score)
     names = dict.fromkeys(name for by_name in columns.values() for name in by_name)
 
     def known(column: str, cell: Callable[[Outcome], str]) -> Callable[[str], str]:
@@ -221,7 +210,7 @@ def _finals(shown: Shown) -> Table:
         measure
         for column in columns
         for measure in (
-            Measure(shown.score, known(column, lambda outcome: spread(outcome.final)), column),
+            Measure(shown.score, known(column, _final_cell), column, MEANINGS.get(column, "")),
             Measure("forgetting", known(column, forgetting_cell), column, meaning),
         )
     ]
@@ -229,30 +218,21 @@ def _finals(shown: Shown) -> Table:
         f"{sentence(shown.benchmark.note)}. Mean ± standard deviation over seeds, after the last "
         "task, on all tasks."
     )
-    return table_of(caption, {name: name for name in names}, measures, PUBLISHED_ROW)
+    alias = "" if naive == "naive" else " Other reports call it naive."
+    methods = {
+        naive: f"Method {naive} trains on one task after the other and does no more.{alias}",
+        "joint": "Method joint trains once, on all tasks together, at the last task.",
+    }
+    marks = {name: said for name, said in methods.items() if name in names}
+    marks["diverged"] = "A lower learning rate may help where runs diverged."
+    values = {name: name for name in names}
+    return table_of(caption, values, measures, marks | PUBLISHED_ROW)
 
 
-def _overview(shown: Shown) -> list[Section]:
-    """Return the section on settings, references and diverged runs; none where it is empty."""
-    outcomes, naive = shown.outcomes, shown.naive
-    gone = [
-        f"{name}, {column}: {np.sum(outcome.gone)} of {len(outcome.gone)} runs"
-        for column, by_name in outcomes.items()
-        for name, outcome in by_name.items()
-        if outcome.gone.any()
-    ]
-    said = [" ".join(_MEANING[column] for column in outcomes if column in _MEANING)]
-    if any(naive in by_name for by_name in outcomes.values()):
-        alias = "" if naive == "naive" else " Other reports call it naive."
-        said.append(f"Method {naive} trains on one task after the other and does no more.{alias}")
-    if any("joint" in by_name for by_name in outcomes.values()):
-        said.append("Method joint trains once, on all tasks together, at the last task.")
-    if gone:
-        said.append(
-            f"Diverged runs, shown as nan: {'; '.join(gone)}. A lower learning rate may help."
-        )
-    said = [each for each in said if each]
-    return [Section("Settings of continual learning", said)] if said else []
+def _final_cell(outcome: Outcome) -> str:
+    """Return the final score, or how many runs diverged where any did."""
+    gone = np.count_nonzero(outcome.gone)
+    return f"diverged in {gone} of {len(outcome.gone)}" if gone else spread(outcome.final)
 
 
 def _column(folder: Path, benchmark: Benchmark, column: str, shown: Shown) -> Section:

@@ -22,14 +22,7 @@ MOST_COLUMNS = 50
 def metric_items(
     folder: Path, column: str, benchmark: Benchmark, by_name: Mapping[str, Outcome]
 ) -> list[Table | Figure]:
-    """Return a table or a picture of every metric that has a meaning, but for the score.
-
-    Args:
-      folder: where pictures go.
-      column: name of the benchmark among those of the report.
-      benchmark: whose metrics are shown.
-      by_name: outcomes by method.
-    """
+    """Return a table or a picture of every metric that has a meaning, but for the score."""
     return [
         _item(folder, column, metric, {k: each.metrics[metric.name] for k, each in by_name.items()})
         for metric in benchmark.metrics[2:]

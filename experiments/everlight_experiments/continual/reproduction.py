@@ -83,10 +83,8 @@ def reproduction_section(
 ) -> Section:
     """Return the table of known and own numbers.
 
-    Args:
-      compared: our scores beside known numbers.
-      causes: known cause of a difference by method, or by method and column joined by a comma.
-      source: sentence on where the numbers are from.
+    Known causes of differences are by method, or by method and column joined by a comma. `source`
+    says where the numbers are from.
     """
     measures = [
         Measure("published", lambda of: "–" if of.published is None else of.published.cell, PAPER),

@@ -3,19 +3,17 @@
 import functools
 from collections.abc import Callable
 
-import jax
 import numpy as np
 
 from everlight.continual import Setup, TaskSequence
 from everlight.scenarios import (
     domain_incremental,
+    named_stream,
     noisy_labels,
-    permuted_labels,
-    permuted_pixels,
-    rotated,
     tested_on_validation,
     transformed,
 )
+from everlight.scenarios.streams import Stream
 from everlight_data.errors import DataError
 from everlight_data.images.image_set import ImageSet
 from everlight_experiments.continual.benchmark import Use
@@ -56,18 +54,15 @@ def with_noise(images: ImageSet, config: Config) -> ImageSet:
 
 def domain_sequences(images: ImageSet, config: Config) -> Callable[[int, Use], TaskSequence]:
     """Return the sequence of every use; seeds differ in initialization and order of samples."""
-    (tasks,), classes = config.tasks, len(images.class_names)
-    relabelled = config.stream == "permuted-labels"
-    maps = permuted_labels(tasks, classes, STREAM_SEED) if relabelled else None
 
     @functools.cache
     def of_use(use: Use) -> TaskSequence:
         found = domain_incremental(
             images.train_labels,
             images.test_labels,
-            tasks,
-            classes,
-            label_maps=maps,
+            *config.tasks,
+            len(images.class_names),
+            label_maps=_stream(images, config).label_maps,
             valid_fraction=config.validation_fraction,
         )
         return tested_on_validation(found) if use == "validation" else found
@@ -77,12 +72,10 @@ def domain_sequences(images: ImageSet, config: Config) -> Callable[[int, Use], T
 
 def with_stream(setup: Setup, images: ImageSet, config: Config) -> Setup:
     """Return the setup whose inputs are those of the task of their index."""
-    count, (tasks,) = len(images.train_labels) + len(images.test_labels), config.tasks
-    transforms = {
-        "permuted": lambda: permuted_pixels(
-            tasks, int(np.prod(images.images.shape[1:3])), jax.random.key(STREAM_SEED)
-        ),
-        "rotated": lambda: rotated(np.linspace(0, 180, tasks, endpoint=False)),
-        "permuted-labels": lambda: lambda image, task: image,
-    }
-    return transformed(setup, count, transforms[config.stream]())
+    count = len(images.train_labels) + len(images.test_labels)
+    return transformed(setup, count, _stream(images, config).transform)
+
+
+def _stream(images: ImageSet, config: Config) -> Stream:
+    classes, pixels = len(images.class_names), int(np.prod(images.images.shape[1:3]))
+    return named_stream(config.stream, *config.tasks, classes, pixels, STREAM_SEED)

@@ -249,7 +249,6 @@ def core50_benchmark(
         hyperparameters=GRIDS,
         program=course.setting,
         one_by_one=True,
-        config=config,
     )
 
 

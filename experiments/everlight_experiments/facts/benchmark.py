@@ -229,7 +229,6 @@ def fact_benchmarks(
             criterion=Metric(f"{GENERALISED} on held-out training scenes", held_out_score),
             hyperparameters=GRIDS,
             store=store,
-            config=config,
         )
 
     benchmarks = {split: bound(split) for split in SPLITS}

@@ -210,7 +210,6 @@ def iirc_benchmark(config: Config, learned: Learned, seed: int) -> Benchmark:
         sequence=learned.sequence,
         keep=keep,
         store=learned.store,
-        config=config,
     )
 
 
