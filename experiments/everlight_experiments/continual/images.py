@@ -66,15 +66,13 @@ from everlight_experiments.continual.streams import (
 )
 from everlight_experiments.report.cells import counted
 from everlight_experiments.report.plots import plot_samples
-from everlight_experiments.report.writer import Column, Figure, Section, Table
+from everlight_experiments.report.writer import Figure, Section
 
 NOT_IDENTIFYING = {
     *("data", "test_data", "chosen", "criterion", "grids", "features", "features_learning_rate"),
     *("features_chosen", "method_settings"),
 }
 """Fields of a configuration that do not identify a run."""
-MOST_LISTED = 200
-"""Classes that a report lists."""
 NAME = 24
 """Characters of a class's name that a picture shows."""
 
@@ -230,7 +228,7 @@ def _bound(
         images=images,
         # Settings differ in their data and protocol alone, unless predictions are kept.
         program=setting if predicts else "",
-        sections=lambda folder: [data_section(folder, images)],
+        sections=partial(data_sections, images=images),
     )
 
 
@@ -351,10 +349,12 @@ def _counts(images: ImageSet, config: Config) -> str:
         divided += f", {counted(config.shots, 'image')} per class after the first"
     held_out = len(images.train_labels) - learned
     selects = "epochs and hyper-parameters" if _validates(config) else "hyper-parameters"
+    least, most = np.bincount(images.train_labels).min(), np.bincount(images.train_labels).max()
+    each = f"{least:,}" if least == most else f"{least:,} to {most:,}"
     return (
-        f"; {len(images.train_labels):,} training images, of which {held_out:,} are for "
-        f"validation only (they select {selects}), and {len(images.test_labels):,} test images; "
-        f"{divided}"
+        f"; {len(images.train_labels):,} training images ({each} per class), of which "
+        f"{held_out:,} are for validation only (they select {selects}), and "
+        f"{len(images.test_labels):,} test images; {divided}"
     )
 
 
@@ -363,19 +363,10 @@ def short_name(name: str) -> str:
     return name if len(name) <= NAME else f"{name[: NAME - 1]}…"
 
 
-def data_section(folder: Path, images: ImageSet) -> Section:
-    """Return the images per class and some samples."""
-    names = images.class_names
-    labels = images.train_labels, images.test_labels
-    counts = np.transpose([np.bincount(each, minlength=len(names)) for each in labels])
-    caption = "Images per class. The training images include those for validation."
-    if len(names) > MOST_LISTED:
-        caption += f" The first {MOST_LISTED} of {len(names):,}."
-    rows = [[name, *(f"{n:,}" for n in own)] for name, own in zip(names, counts, strict=True)]
-    columns = [Column("class"), Column("training"), Column("test")]
-    items = [Table(caption, columns, rows[:MOST_LISTED])]
-    if images.images.size:
-        picture = plot_samples(folder / "samples.png", images, short_name)
-        below = "Training images of some classes at the network's resolution."
-        items.insert(0, Figure(below, picture))
-    return Section("The data", [], items)
+def data_sections(folder: Path, images: ImageSet) -> list[Section]:
+    """Return the section of some samples; none of features without images."""
+    if not images.images.size:
+        return []
+    picture = plot_samples(folder / "samples.png", images, short_name)
+    caption = "Training images of some classes at the network's resolution."
+    return [Section("The data", [], [Figure(caption, picture)])]

@@ -133,13 +133,6 @@ def _stored_bytes(outcome: Outcome) -> str:
 COSTS = (
     Measure("parameters", lambda of: f"{of.cost.parameters:,}", "model"),
     Measure(
-        "copies counted (MS)",
-        lambda of: f"{1 + of.cost.parameter_copies}",
-        "model",
-        "Copies are counted as in the criteria: a regularizer's anchor and importances, without a "
-        "teacher network.",
-    ),
-    Measure(
         "strategy's memory, MB",
         lambda of: f"{of.cost.memory_bytes / 1e6:.2f}",
         "model",
@@ -266,9 +259,7 @@ def argument_meanings(outcomes: Outcomes, rows: Sequence[Method]) -> list[str]:
     """
     found: dict[tuple[str, str], list[str]] = {}
     first = {row.made: row for row in reversed(rows)}
-    for row in rows:
-        if row is not first[row.made]:
-            continue
+    for row in reversed(first.values()):
         trained = [by_name[row.name] for by_name in outcomes.values() if row.name in by_name]
         shown = {name for outcome in trained for name in outcome.settings}
         for name, meaning in row.argument_meanings.items():
