@@ -12,7 +12,7 @@ import jax
 from everlight.continual.registry import METHODS
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmarks import load
-from everlight_experiments.continual.train import Training, jobs_of, runners_of
+from everlight_experiments.continual.train import jobs_of, runners_of
 from everlight_experiments.run_folder.folder import RunFolder
 
 # A method is costed in the first setting that it applies to.
@@ -49,7 +49,7 @@ def render() -> str:
         found = load(options)
         benchmarks = {setting: found[setting] for setting in SETTINGS}
         runs = RunFolder("docs", "costs", options)
-        runners = runners_of(Training(runs, options.seed), benchmarks)
+        runners = runners_of(runs, benchmarks, options.seed)
         costs = {}
         for setting, method, _ in jobs_of(benchmarks, list(METHODS.values()), 1):
             if method.name not in costs:

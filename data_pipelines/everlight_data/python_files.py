@@ -7,6 +7,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+import flax.linen as nn
+
+from everlight.models import Network
 from everlight_data.errors import DataError
 from everlight_data.files import one_line, read_bytes
 from everlight_data.names import nearest_names
@@ -57,3 +60,30 @@ def load_object(asked: str, option: str, form: str) -> Loaded:
         meant = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
         raise DataError(f"{path} has no {name!r}.{meant} For {option} {form}.")
     return Loaded(getattr(module, name), module, version)
+
+
+def load_network(asked: str, option: str, classes: int) -> Network:
+    """Return the network of a user's file, which is run.
+
+    Args:
+      asked: FILE.py:NAME, a function from the number of classes to a Flax module.
+      option: of the command line, for messages.
+      classes: number of outputs.
+
+    Raises:
+      MissingDataError: there is no such file.
+      DataError: it fails, has no such function, or the function gives no Flax module.
+    """
+    form = "give FILE.py:NAME, a function from the number of classes to a Flax module"
+    make = load_object(asked, option, form).value
+    try:
+        shape = make(classes)
+    # Anything may fail in a user's code.
+    except Exception as error:
+        message = f"{type(error).__name__}: {one_line(error)}"
+        raise DataError(f"{option} {asked} cannot be built ({message}); {form}") from error
+    if not isinstance(shape, nn.Module):
+        raise DataError(f"{option} {asked} gave {type(shape).__name__}; {form}")
+    named = "head" in getattr(shape, "__dataclass_fields__", {})
+    path, _, name = asked.rpartition(":")
+    return Network(shape, f"{name} of {Path(path).name}", named=named, classes=classes)

@@ -13,7 +13,7 @@ import numpy as np
 from everlight.continual import Setup, StoredImages, Strategy
 from everlight.scenarios.core50 import core50
 from everlight_data.checkpoints import Checkpoints
-from everlight_experiments.continual.benchmark import RunData, own_data
+from everlight_experiments.continual.benchmark import Own, RunData
 from everlight_experiments.core50.config import FIXED, PRESETS, Length
 from everlight_experiments.core50.start import Course, Shared, core50_begin, protocol_of
 from everlight_experiments.run_folder.folder import RunFolder
@@ -44,7 +44,8 @@ def main() -> None:
         setup, needs = begin(method, data)
         return setup, method.make(setup, needs)
 
-    unit = Unit("NIC", {}, sequence, jax.random.key(0), own_data(sequence))
+    own = Own(jnp.zeros_like(sequence.class_task), jnp.float32(1.0))
+    unit = Unit("NIC", {}, sequence, jax.random.key(0), own)
     Checkpoints.due = due_every(1)
     peaks = []
     with tempfile.TemporaryDirectory() as path:

@@ -11,7 +11,7 @@ from everlight_experiments.continual.outcome import BY_TASK, Outcome
 TASKS, RUNS = 3, 2
 SCORE = "accuracy"
 MATRIX = BY_TASK.format(SCORE)
-BENCHMARK = SimpleNamespace(score=SCORE, tested="all tasks so far")
+BENCHMARK = SimpleNamespace(score=SCORE, tested="all tasks so far", note="digits")
 ACCURACY = np.array(
     [
         [[0.9, 0.1, 0.2], [0.8, 0.6, 0.3], [0.85, 0.5, 0.7]],

@@ -79,7 +79,7 @@ def core50_metrics(benchmark, accuracy):
     draw = Draw("evaluation", 0, 0)
     sequence = benchmark.sequence(NAIVE, draw)
     arrays = {"class_accuracy": accuracy, "accuracy": accuracy[:, 0]}
-    run = Trained(arrays, sequence, draw, NAIVE, len(accuracy))
+    run = Trained(arrays, sequence, draw, len(accuracy))
     return [metric.compute(run) for metric in benchmark.metrics[:2]]
 
 

@@ -117,7 +117,7 @@ def test_class_accuracies_and_confusion_are_counts_of_predictions():
     labels = np.asarray(sequence.test.labels[:, 0])
     # After the first task everything of it is right, after the second all is called class 2.
     predicted = np.stack([np.where(labels < 2, labels, -1), np.full(len(labels), 2)])
-    found = Trained({"predicted": predicted}, sequence, None, None, 2)
+    found = Trained({"predicted": predicted}, sequence, None, 2)
     np.testing.assert_array_equal(accuracy_by_class(found), [[1, 1, np.nan, np.nan], [0, 0, 1, 0]])
     np.testing.assert_array_equal(final_confusion(found), [[0, 0, 4, 0]] * 4)
 

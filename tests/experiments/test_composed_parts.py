@@ -17,7 +17,7 @@ from everlight_experiments.cl_metrics import config as cl_metrics
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmarks import load
 from everlight_experiments.commands.training import rows_of
-from everlight_experiments.continual.benchmark import Draw, RunData, own_data
+from everlight_experiments.continual.benchmark import Draw, RunData
 from everlight_experiments.continual.config import DIGITS
 from everlight_experiments.continual.images import image_benchmarks
 from everlight_experiments.core50 import config as core50
@@ -103,7 +103,7 @@ def test_the_replay_batch_size_is_an_option_of_every_paper_s_benchmark(name, pre
 def test_the_replay_batch_size_of_iirc_reaches_its_methods(digits):
     config = replace(iirc.PRESETS["demo"], replay_batch_size=64)
     begin = iirc_benchmark.beginning(config, Network(MLP(4, ()), "", classes=4), 4, 2)
-    own = own_data(digits.sequence(NAIVE, FIRST))
+    own = digits.own(digits.sequence(NAIVE, FIRST))
     _, needs = begin(METHODS["A-GEM"], RunData(digits.shared(NAIVE), own))
     assert METHODS["A-GEM"].given(needs)["replay_batch_size"] == 64
 

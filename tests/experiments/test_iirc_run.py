@@ -163,7 +163,7 @@ def test_joint_training_has_a_score_at_the_end_alone(benchmark):
     joint, draw = METHODS["joint"], Draw("evaluation", 0, 0)
     sequence = benchmark.sequence(joint, draw)
     predicted = np.packbits(np.ones((1, len(sequence.test.mask), 5), np.uint8), axis=-1)
-    trained = Trained({"predicted": predicted}, sequence, draw, joint, tasks=2)
+    trained = Trained({"predicted": predicted}, sequence, draw, tasks=2)
     for metric in benchmark.metrics:
         assert np.shape(metric.compute(trained)) == metric.shape(trained), metric.name
     score = benchmark.metrics[0].compute(trained)
@@ -181,7 +181,7 @@ def test_the_metrics_of_a_run_share_one_computation(benchmark, monkeypatch):
     naive, draw = METHODS["naive"], Draw("evaluation", 0, 1)
     sequence = benchmark.sequence(naive, draw)
     predicted = np.zeros((2, len(sequence.test.mask), 1), np.uint8)
-    runs = [Trained({"predicted": predicted}, sequence, draw, naive, tasks=2) for _ in range(2)]
+    runs = [Trained({"predicted": predicted}, sequence, draw, tasks=2) for _ in range(2)]
     for each in runs:
         for metric in benchmark.metrics:
             metric.compute(each)

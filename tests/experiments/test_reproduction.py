@@ -9,7 +9,6 @@ from scipy.stats import ttest_ind_from_stats
 from everlight_experiments.continual.reproduction import (
     Comparison,
     Known,
-    Reference,
     compare,
     reproduction_section,
     unexplained,
@@ -33,7 +32,7 @@ def test_without_a_deviation_they_are_those_of_our_seeds():
 
 
 def of(published, code):
-    return Comparison(Reference("buffer of 200", "ER", published, code), OURS)
+    return Comparison("buffer of 200", "ER", published, code, OURS)
 
 
 @pytest.mark.parametrize(
@@ -61,14 +60,14 @@ def test_a_known_cause_explains_and_stands_in_the_table():
     (row,) = section.items[0].rows
     errors = (OURS.mean() - 0.8) / (OURS.std(ddof=1) / 2)
     assert row == [
-        *("ER", "buffer of 200", "80.0", "–", "71.8 ± 1.7"),
+        *("ER, buffer of 200", "80.0", "–", "71.8 ± 1.7"),
         *(f"{errors:+.1f}", "–", "no", "another learning rate"),
     ]
 
 
 def test_only_methods_that_were_run_are_compared():
     outcomes = {"buffer of 200": {"ER": SimpleNamespace(final=OURS)}}
-    references = [Reference("buffer of 200", name) for name in ("ER", "GEM")]
-    (found,) = compare([*references, Reference("no memory", "ER")], outcomes)
-    assert found.reference.method == "ER"
+    references = [Comparison("buffer of 200", name) for name in ("ER", "GEM")]
+    (found,) = compare([*references, Comparison("no memory", "ER")], outcomes)
+    assert found.method == "ER"
     np.testing.assert_array_equal(found.ours, OURS)

@@ -74,7 +74,7 @@ def test_a_method_without_settings_has_the_benchmark_s():
 def test_check_ends_with_the_differences_that_have_no_cause(finished, tmp_path, monkeypatch):
     report, _ = finished
     known = paper.Known(0.99)
-    references = [paper.Reference("buffer of 50", "ER", known)]
+    references = [paper.Comparison("buffer of 50", "ER", known)]
     monkeypatch.setattr(paper, "compared", lambda each: paper.compare(references, each.outcomes))
     options = options_with(report.parent.parent, "--check")
     with pytest.raises(SystemExit, match=r"ER, buffer of 50: .* standard errors from the publish"):

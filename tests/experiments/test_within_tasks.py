@@ -7,16 +7,16 @@ import pytest
 
 from everlight_data.errors import DataError
 from everlight_experiments.continual.benchmark import STEPS_WITHIN, Trained
-from everlight_experiments.continual.metrics import MATRIX
-from everlight_experiments.continual.outcome import measured
-from everlight_experiments.continual.runner import Runner
-from everlight_experiments.continual.within_tasks import (
-    METRICS,
+from everlight_experiments.continual.metrics import (
+    BY_STEP,
+    MATRIX,
     WITHIN,
     accuracy_by_step,
-    plot_within_tasks,
+    curves_within,
     scores_within,
 )
+from everlight_experiments.continual.outcome import measured
+from everlight_experiments.continual.runner import Runner
 from everlight_experiments.run_folder.many_runs import DIVERGED_AT
 
 
@@ -29,7 +29,7 @@ def trained(diverged_at=(-1, -1)):
     matrix = np.array([[1.0, 0.0], [0.75, 1.0]], np.float32)
     arrays = {WITHIN: within, STEPS_WITHIN: steps, MATRIX: matrix}
     arrays[DIVERGED_AT] = np.array(diverged_at)
-    return Trained(arrays, sequence=None, draw=None, method=None, tasks=2)
+    return Trained(arrays, sequence=None, draw=None, tasks=2)
 
 
 def test_a_task_ends_with_the_evaluation_after_it_and_scores_are_those_of_their_definitions():
@@ -48,17 +48,21 @@ def test_joint_training_has_no_scores_and_a_diverged_run_is_nan():
     joint = trained()
     joint.arrays[STEPS_WITHIN][0], joint.arrays[WITHIN][0] = 0, np.nan
     assert np.isnan(scores_within(joint)).all()
-    found = measured(METRICS, [trained(), trained((1, 0))])
+    found = measured(BY_STEP, [trained(), trained((1, 0))])
     assert found["accuracy by step"].shape == (2, 6, 2)
     assert np.isnan(found["accuracy by step"][1]).all()
     assert np.isnan(found["continual evaluation"][1]).all()
 
 
-def test_the_picture_leaves_out_what_seeds_do_not_share(tmp_path):
+def test_curves_leave_out_what_seeds_do_not_share_and_joint_training_has_its_end_alone():
     runs = accuracy_by_step(trained())[None].repeat(2, axis=0)
     runs[1, 1] = np.nan
-    path = plot_within_tasks(tmp_path / "p.png", {"EWC": runs, "SI": runs}, "accuracy")
-    assert path.stat().st_size > 10_000
+    late = runs.copy()
+    late[:, :5] = np.nan
+    first, so_far = curves_within({"EWC": runs, "joint": late}).values()
+    np.testing.assert_allclose(first["EWC"], [[0.5, 1, 0.25, 0.75]] * 2)
+    np.testing.assert_allclose(so_far["EWC"], [[0.5, 1, 0.375, 0.875]] * 2)
+    np.testing.assert_allclose(so_far["joint"], [[0.875]] * 2)
 
 
 def test_a_benchmark_that_evaluates_after_tasks_alone_refuses_it():

@@ -10,6 +10,7 @@ from everlight.continual.base import Setup
 from everlight.scenarios.streams import (
     domain_incremental,
     few_shot,
+    named_stream,
     noisy_labels,
     permuted_labels,
     permuted_pixels,
@@ -22,6 +23,7 @@ from everlight.scenarios.streams import (
 TRAIN, TEST = np.arange(40) % 4, np.arange(12) % 4
 IMAGES = np.random.default_rng(0).uniform(size=(52, 6, 5, 2)).astype(np.float32)
 COUNT = 52
+ANGLES = np.array([0.0, 60.0, 120.0])
 
 
 def rows(samples, task):
@@ -121,6 +123,18 @@ def test_a_replayed_sample_keeps_the_transform_of_its_task_in_the_compiled_progr
     assert not np.allclose(found[0], found[1])
 
 
+def test_a_stream_by_name_has_the_transform_or_the_labels_of_its_kind():
+    key = jax.random.key(7)
+    image, task = jnp.asarray(IMAGES[0]), jnp.int32(2)
+    for name, same in (("permuted", permuted_pixels(3, 30, key)), ("rotated", rotated(ANGLES))):
+        stream = named_stream(name, 3, 4, 30, 7)
+        np.testing.assert_array_equal(stream.transform(image, task), same(image, task))
+        assert stream.label_maps is None
+    relabelled = named_stream("permuted-labels", 3, 4, 30, 7)
+    np.testing.assert_array_equal(relabelled.label_maps, permuted_labels(3, 4, 7))
+    np.testing.assert_array_equal(relabelled.transform(image, task), image)
+
+
 def test_a_recurring_class_brings_other_samples_each_time():
     tasks = [[0, 1], [2], [0, 2, 3]]
     sequence = recurring(TRAIN, TEST, tasks, 4)
@@ -191,6 +205,7 @@ def test_noise_changes_the_given_share_to_other_labels_evenly(rate):
         (lambda: domain_incremental(TRAIN - 1, TEST, 2, 4), "train_labels holds -1; give 0 to 3"),
         (lambda: domain_incremental(TRAIN, TEST, 2, 3), "train_labels holds 3; give 0 to 2"),
         (lambda: domain_incremental(TRAIN, TEST, 2, 4, label_maps=np.eye(4, dtype=int)), r"\[2, 4"),
+        (lambda: named_stream("mirrored", 2, 4, 30, 0), "'mirrored' is no stream; give permuted"),
         (lambda: recurring(TRAIN, TEST[:3], [[0], [3]], 4), "class 3 is in 1 tasks"),
         (lambda: few_shot(TRAIN, TEST, [[0, 1], [2, 3]], 4, shots=11), "class 2 has 10"),
     ],

@@ -5,11 +5,13 @@ from contextlib import contextmanager
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, UInt8
+from jaxtyping import Array, Bool, Float, Int, UInt8
 
 from everlight.continual import StoredImages
 from everlight.continual.engine.flax_setup import StreamedImages
 from everlight.continual.labelled_images import channel_statistics
+from everlight_data.errors import DataError
+from everlight_data.images.feature_files import Features
 from everlight_data.images.image_set import Channels as ChannelValues
 from everlight_data.images.image_set import ImageSet
 from everlight_data.images.jpeg_store import JpegStore
@@ -44,6 +46,19 @@ def store_images(
     return StoredImages.of(
         stored, jnp.asarray(mean, jnp.float32), jnp.asarray(deviation, jnp.float32)
     )
+
+
+def store_features(features: Features, train: slice | Bool[np.ndarray, "n"]) -> StoredImages:
+    """Return features on the device, normalized by one mean and deviation of the training rows.
+
+    Raises:
+      DataError: they are all the same number.
+    """
+    seen = features.values[train]
+    mean, deviation = seen.mean(dtype=np.float64), seen.std(dtype=np.float64)
+    if not deviation > 0:
+        raise DataError(f"--features: all {features.note} are the same number.")
+    return StoredImages.of(features.values, jnp.float32(mean), jnp.float32(deviation))
 
 
 def channels() -> Channels:

@@ -24,11 +24,11 @@ from everlight_experiments.commands.columns import Cells, columns_table, plot_co
 from everlight_experiments.commands.options import GridOptions, RunOptions, TrainOptions
 from everlight_experiments.commands.training import NETS_KEPT, load_asked, train_loaded
 from everlight_experiments.continual.benchmark import Benchmarks
-from everlight_experiments.continual.matrix_scores import forgetting_cell, median_seconds
 from everlight_experiments.continual.outcome import Outcomes, arrays_of
 from everlight_experiments.continual.report_tables import (
     RULE,
     choices_of,
+    forgetting_cell,
     hyperparameters_table,
     left_out_table,
 )
@@ -204,7 +204,7 @@ def _sections(
 def _forgetting_table(outcomes: Outcomes, order: Sequence[str], counts: Mapping[str, str]) -> Table:
     """Return forgetting in every column, and seconds per run."""
     sums = {
-        name: sum(median_seconds(each[name]) for each in outcomes.values() if name in each)
+        name: sum(each[name].median_seconds for each in outcomes.values() if name in each)
         for name in order
     }
     seconds = {name: dash(f"{value:,.1f}") for name, value in sums.items()}

@@ -17,7 +17,6 @@ from everlight_experiments.continual.kept_nets import NETS
 from everlight_experiments.continual.outcome import Outcomes
 from everlight_experiments.continual.train import (
     Job,
-    Training,
     jobs_of,
     print_size_of_nets,
     runners_of,
@@ -67,22 +66,20 @@ def train_loaded(
       loaded: by name in the folder; the only one may have the name "".
     """
     benchmarks: dict[str, Benchmark] = {}
-    parts: dict[str, str] = {}
     jobs: list[Job] = []
     for name, (found, rows) in loaded.items():
         grids = given_hyperparameters(options.hyperparameters, rows)
         columns = {
             f"{name}, {setting}" if name else setting: benchmark._replace(
-                hyperparameters={**benchmark.hyperparameters, **grids}
+                hyperparameters={**benchmark.hyperparameters, **grids}, part=name
             )
             for setting, each in found.items()
             for benchmark in [each.opened(folder)]
         }
         benchmarks |= columns
-        parts |= dict.fromkeys(columns, name)
         jobs += jobs_of(columns, rows, options.seeds)
-    training = Training(folder, options.seed, options.validation_seeds, options.keep_nets)
-    runners = runners_of(training, benchmarks, parts)
+    how = options.seed, options.validation_seeds, options.keep_nets
+    runners = runners_of(folder, benchmarks, *how)
     if options.keep_nets:
         print_size_of_nets(runners, jobs, str(folder.path))
     return benchmarks, train_jobs(runners, jobs)

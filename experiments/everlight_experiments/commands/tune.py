@@ -28,7 +28,7 @@ from everlight_experiments.commands.options import RunOptions, TuneOptions
 from everlight_experiments.commands.training import refuse_inapplicable
 from everlight_experiments.continual.benchmark import Benchmarks
 from everlight_experiments.continual.report_tables import hyperparameters_table
-from everlight_experiments.continual.train import Training, jobs_of, runners_of
+from everlight_experiments.continual.train import jobs_of, runners_of
 from everlight_experiments.report.cells import interval_cell, spread
 from everlight_experiments.report.writer import Column, Figure, FirstScreen, Section, write_report
 from everlight_experiments.run_folder.compilation import release_programs
@@ -206,11 +206,10 @@ def _try_all(
     config: Any,
 ) -> Tried:
     """Return the scores of every method with one combination of values."""
-    opened = {name: each.opened(folder) for name, each in benchmarks.items()}
     # Their order on the command line starts nothing anew.
     part = label_of(dict(sorted(changes.items())))
-    training = Training(folder, options.seed, options.validation_seeds)
-    runners = runners_of(training, opened, dict.fromkeys(opened, part))
+    opened = {name: each.opened(folder)._replace(part=part) for name, each in benchmarks.items()}
+    runners = runners_of(folder, opened, options.seed, options.validation_seeds)
     found: dict[str, np.ndarray] = {}
     choices: dict[str, dict[str, Choice]] = {}
     for setting, method, _ in jobs_of(opened, rows, 1):

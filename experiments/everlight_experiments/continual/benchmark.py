@@ -23,7 +23,6 @@ VALIDATION_SEED = 1_000
 """Validation seeds begin at the run's seed plus this number and are never evaluated on."""
 
 Use = Literal["evaluation", "validation"]
-Arrays = dict[str, np.ndarray]
 
 
 class Draw(NamedTuple):
@@ -64,10 +63,9 @@ class RunData(NamedTuple):
 class Trained:
     """One finished run, from which metrics are computed."""
 
-    arrays: Arrays
+    arrays: dict[str, np.ndarray]
     sequence: TaskSequence
     draw: Draw
-    method: Method
     tasks: int
     """Number of tasks of the benchmark; joint training may have learned them as one."""
 
@@ -138,9 +136,8 @@ class Benchmark(NamedTuple):
     """All sequences of a method have one shape."""
     keep: Callable[[Method, SequenceResult], dict[str, Any]]
     """Arrays that a run leaves, beside losses, steps and stored samples; metrics read them."""
-    criterion: Callable[[Trained], float] | None = None
-    """Selects hyper-parameters; None is the score after the last task."""
-    criterion_name: str = ""
+    criterion: Metric | None = None
+    """Number that selects hyper-parameters; None is the score after the last task."""
     hyperparameters: Mapping[str, tuple[float, ...]] = {}
     """Grids of methods that differ from the table's."""
     store: JpegStore | None = None
@@ -151,14 +148,14 @@ class Benchmark(NamedTuple):
     """Images with one class each, where there are such."""
     tested: str = "all tasks so far"
     """Test data of the score over time."""
+    part: str = ""
+    """Begins the names of its runs in a folder with several benchmarks."""
     program: str = ""
-    """Benchmarks of one run with equal names here share their compiled programs."""
+    """Benchmarks of one part with equal names here share their compiled programs."""
     one_by_one: bool = False
     """True if runs are trained one after another on one device, with seconds of their own."""
     prepare: Callable[[RunFolder], "Benchmark"] | None = None
     """Trains what comes before the first task and returns the benchmark with it."""
-    config: Any = None
-    """Configuration from which it was made."""
     sections: Callable[[Path], Sequence[Section]] = lambda folder: ()
     """Report sections on the data; pictures go into the folder."""
 
@@ -170,11 +167,11 @@ class Benchmark(NamedTuple):
     @property
     def criterion_words(self) -> str:
         """The criterion that selects hyper-parameters, in words."""
-        return self.criterion_name or f"final {self.score}"
+        return f"final {self.score}" if self.criterion is None else self.criterion.name
 
     def opened(self, folder: RunFolder) -> "Benchmark":
         """Return the benchmark with all that comes before the first task."""
-        return self if self.prepare is None else self.prepare(folder)
+        return self if self.prepare is None else self.prepare(folder)._replace(part=self.part)
 
     def with_given(self, options: Sequence[str]) -> "Benchmark":
         """Return the benchmark with the options in `chosen` that the user gave.
@@ -201,12 +198,14 @@ class Benchmark(NamedTuple):
     def select_by(self, run: Trained) -> float:
         """Return the value by which hyper-parameters are selected."""
         if self.criterion is not None:
-            return self.criterion(run)
+            return float(self.criterion.compute(run))
         return float(self.metrics[0].compute(run)[-1])
 
     def own(self, sequence: TaskSequence, hyperparameter: float = 1.0) -> Own:
-        """Return the data of one run alone."""
-        return own_data(sequence, hyperparameter, "task-incremental" in self.capabilities)
+        """Return the data of one run, with classes grouped by task if that is given at test."""
+        tasks = sequence.class_task
+        group = tasks if "task-incremental" in self.capabilities else jnp.zeros_like(tasks)
+        return Own(group, jnp.float32(hyperparameter))
 
 
 Benchmarks = Mapping[str, Benchmark]
@@ -225,12 +224,3 @@ class Request(NamedTuple):
     validation_seeds: int
     runs: Path
     """Folder of run folders; computed features are kept there."""
-
-
-def own_data(
-    sequence: TaskSequence, hyperparameter: float = 1.0, task_incremental: bool = False
-) -> Own:
-    """Return the data of one run, whose classes are grouped by task if that is given at test."""
-    tasks = sequence.class_task
-    group = tasks if task_incremental else jnp.zeros_like(tasks)
-    return Own(group, jnp.float32(hyperparameter))

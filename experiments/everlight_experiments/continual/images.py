@@ -1,6 +1,5 @@
 """Benchmarks composed from a configuration: images, or their features, with one class each."""
 
-import dataclasses
 import functools
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -8,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
@@ -23,7 +21,6 @@ from everlight.continual import (
     with_predictions,
 )
 from everlight.continual.method import Demand, Method, Needs
-from everlight.metrics.accuracy_matrix import accuracy
 from everlight.models import Network, NetworkRequest, with_xavier
 from everlight.scenarios import (
     class_incremental_by_seed,
@@ -33,22 +30,32 @@ from everlight.scenarios import (
 )
 from everlight.trees import checksums_of
 from everlight_data.errors import DataError
-from everlight_data.images.as_inputs import store_images
+from everlight_data.images.as_inputs import store_features, store_images
 from everlight_data.images.feature_files import Features, features_alone
 from everlight_data.images.image_set import ImageSet
 from everlight_data.images.registry import IMAGE_SETS, ImageRequest, load_images
 from everlight_data.images.trunk_features import LITE0
-from everlight_experiments.continual import within_tasks
-from everlight_experiments.continual.benchmark import Benchmark, Benchmarks, RunData, Trained, Use
+from everlight_experiments.continual.benchmark import (
+    STEPS_WITHIN,
+    Benchmark,
+    Benchmarks,
+    RunData,
+    Use,
+)
 from everlight_experiments.continual.config import Config, config_of
-from everlight_experiments.continual.metrics import MATRIX, PREDICTED, class_metrics
+from everlight_experiments.continual.metrics import (
+    BY_STEP,
+    MATRIX,
+    PREDICTED,
+    WITHIN,
+    class_metrics,
+)
 from everlight_experiments.continual.parts import (
     TRUNK_SIDE,
     feature_head,
     load_features,
     network,
     optimizer,
-    stored_features,
 )
 from everlight_experiments.continual.streams import (
     DOMAIN,
@@ -59,12 +66,13 @@ from everlight_experiments.continual.streams import (
 )
 from everlight_experiments.report.cells import counted
 from everlight_experiments.report.plots import plot_samples
-from everlight_experiments.report.writer import Column, Figure, Section, Table
+from everlight_experiments.report.writer import Figure, Section
 
-KNOWN: frozenset[Demand] = frozenset({"own classes", "chosen classes"})
-"""Demands that are not met where every task has all classes."""
-MOST_LISTED = 200
-"""Classes that a report lists."""
+NOT_IDENTIFYING = {
+    *("data", "test_data", "chosen", "criterion", "grids", "features", "features_learning_rate"),
+    *("features_chosen", "method_settings"),
+}
+"""Fields of a configuration that do not identify a run."""
 NAME = 24
 """Characters of a class's name that a picture shows."""
 
@@ -72,6 +80,7 @@ NAME = 24
 class Learned(NamedTuple):
     """Data and network of a configuration."""
 
+    config: Config
     images: ImageSet
     stored: StoredImages
     """Images, or features, as networks read them."""
@@ -109,16 +118,16 @@ def image_benchmarks(
         stored = store_images(images, unit=config.pixels == "unit")
     else:
         net = feature_head(features.note, classes)
-        stored = stored_features(features, slice(len(images.train_labels)))
+        stored = store_features(features, slice(len(images.train_labels)))
         content.append(np.asarray(stored.pieces))
     if config.stream != "classes":
         refuse_unfit(config, settings)
         settings = (DOMAIN,)
-        stored = dataclasses.replace(stored, copies=number_of_tasks(config))
-    learned = Learned(images, stored, note, net, checksums_of(*content))
-    parts = name, config, learned, sequences_of(images, config)
+        stored = replace(stored, copies=number_of_tasks(config))
+    learned = Learned(config, images, stored, note, net, checksums_of(*content))
     training = training_words(config, net, settings)
-    return {setting: _bound(setting, training, *parts) for setting in settings}
+    bound = partial(_bound, name, training, learned, sequences_of(images, config))
+    return {setting: bound(setting) for setting in settings}
 
 
 def _load(config: Config, seed: int, runs: Path) -> tuple[ImageSet, str, Features | None]:
@@ -135,17 +144,8 @@ def _load(config: Config, seed: int, runs: Path) -> tuple[ImageSet, str, Feature
     if config.features is not None:
         # A pretrained network has its own size, to which it enlarges small images.
         side = None if config.data in IMAGE_SETS else side or TRUNK_SIDE
-    images, note = load_images(
-        ImageRequest(
-            config.data,
-            side,
-            config.classes,
-            config.per_class,
-            config.test_every,
-            config.test_data,
-            seed,
-        )
-    )
+    limits = config.classes, config.per_class, config.test_every, config.test_data
+    images, note = load_images(ImageRequest(config.data, side, *limits, seed))
     features = None if config.features is None else load_features(config.features, images, runs)
     return images, note, features
 
@@ -167,30 +167,32 @@ def _check_sizes(config: Config, classes: int) -> None:
 
 
 def _bound(
-    setting: str,
-    training: str,
     name: str,
-    config: Config,
+    training: str,
     learned: Learned,
     sequences: Callable[[int, Use], TaskSequence],
+    setting: str,
 ) -> Benchmark:
-    images, net, given = learned.images, learned.net, setting == "task-incremental"
-    predicts, online = bool(config.metrics), setting == "online"
-    protocol = config.protocol
-    if online:
+    config, images, stored, note, net, checksums = learned
+    given, predicts = setting == "task-incremental", bool(config.metrics)
+    domain, protocol = setting == DOMAIN, config.protocol
+    if setting == "online":
         protocol = Protocol(
             epochs=1,
             batch_size=config.online_batch,
             select="last",
             evaluate_steps=protocol.evaluate_steps,
         )
-    over_time = config.criterion != "final accuracy"
-    domain = setting == DOMAIN
-    wrap = {"wrap": partial(with_stream, images=images, config=config)} if domain else {}
+    ordered = config.order == "seeded" and config.stream == "classes"
+    wrap = partial(with_stream, images=images, config=config) if domain else None
 
-    def facts_of_method(method: Method) -> dict[str, Any]:
-        facts = facts_of(name, config_of(config, method.name), net, learned.checksums)
-        return facts | ({"last_relu": False} if method.head == "cosine" else {})
+    def facts(method: Method) -> dict[str, Any]:
+        every = asdict(config_of(config, method.name))
+        own = {key: value for key, value in every.items() if key not in NOT_IDENTIFYING}
+        # A run's own `order` is the seed of its sequence.
+        own["class_order"] = own.pop("order")
+        own |= {"last_relu": False} if method.head == "cosine" else {}
+        return {"benchmark": name, "net": net.note, "data": list(checksums), **own}
 
     def keep(method: Method, result: SequenceResult) -> dict[str, Array]:
         def accuracies(evaluation: Any) -> Array:
@@ -198,35 +200,35 @@ def _bound(
             return found.task_masked if given else found.class_incremental
 
         kept = {MATRIX: accuracies(result.evaluation), "validation": result.validation}
-        kept |= within_tasks.kept_within(result, accuracies)
+        within = result.within_tasks
+        if within is not None:
+            kept |= {WITHIN: accuracies(within.evaluation), STEPS_WITHIN: within.steps}
         return kept | ({PREDICTED: result.evaluation[1]} if predicts else {})
 
     return Benchmark(
         name=name,
         setting=setting,
-        note=learned.note,
-        draws="order of classes" if _is_ordered(config) else "initial network",
+        note=note,
+        draws="order of classes" if ordered else "initial network",
         training=training,
         chosen=config.chosen,
-        checksums=learned.checksums,
-        capabilities=capabilities_of(net, given) - (KNOWN if domain else set()),
+        checksums=checksums,
+        capabilities=capabilities_of(net, setting),
         metrics=class_metrics(config.metrics, images.class_names)
-        + (within_tasks.METRICS if protocol.evaluate_steps else ()),
-        facts=facts_of_method,
-        shared=lambda method: learned.stored,
-        begin=beginning(config, net, given, **wrap),
+        + (BY_STEP if protocol.evaluate_steps else ()),
+        facts=facts,
+        shared=lambda method: stored,
+        begin=beginning(config, net, given, wrap),
         protocol=lambda method: protocol,
         sequence=lambda method, draw: sequences(draw.order, draw.use),
         keep=keep,
-        criterion=over_all_times if over_time else None,
-        criterion_name=config.criterion if over_time else "",
+        criterion=None if config.criterion == "final accuracy" else OVER_ALL_TIMES,
         hyperparameters=config.grids,
         counts=_counts(images, config),
         images=images,
         # Settings differ in their data and protocol alone, unless predictions are kept.
         program=setting if predicts else "",
-        config=config,
-        sections=lambda folder: [data_section(folder, images)],
+        sections=partial(data_sections, images=images),
     )
 
 
@@ -234,15 +236,12 @@ def beginning(
     config: Config,
     net: Network,
     task_given: bool,
-    wrap: Callable[[Setup], Setup] = lambda setup: setup,
+    wrap: Callable[[Setup], Setup] | None = None,
 ) -> Callable[[Method, RunData], tuple[Setup, Needs]]:
     """Return the function that makes the parts of a strategy: softmax over the seen classes.
 
-    Args:
-      config: of the benchmark.
-      net: network of the configuration.
-      task_given: whether the task identity is given, so that every task has its own head.
-      wrap: change of the setup, such as inputs that depend on the task.
+    With `task_given` every task has its own head. `wrap` changes the setup, such as to inputs that
+    depend on the task.
     """
     only_seen = config.loss_classes == "seen"
 
@@ -255,7 +254,7 @@ def beginning(
         setup = flax_setup(net.make(method), data.shared, objective, found.transformation)
         if config.initialization == "xavier":
             setup = with_xavier(setup)
-        return wrap(setup), Needs(
+        return setup if wrap is None else wrap(setup), Needs(
             number_of_tasks(config),
             net.classes,
             config.exemplars_per_class,
@@ -269,21 +268,17 @@ def beginning(
     return begin
 
 
-def capabilities_of(net: Network, task_given: bool) -> frozenset[Demand]:
+def capabilities_of(net: Network, setting: str) -> frozenset[Demand]:
     """Return what methods may require of images with classes."""
-    own = {"named head": net.named, "hidden layers": net.layers, "task-incremental": task_given}
-    always = {"class scores", "one label", "own classes", "chosen classes"}
-    return frozenset({*always, *(name for name, has in own.items() if has)})
-
-
-def facts_of(name: str, config: Config, net: Network, checksums: tuple[int, ...]) -> dict[str, Any]:
-    """Return what identifies the runs of a configuration."""
-    apart = ("data", "test_data", "chosen", "criterion", "grids", "features")
-    apart += ("features_learning_rate", "features_chosen", "method_settings")
-    kept = {key: value for key, value in asdict(config).items() if key not in apart}
-    # A run's own `order` is the seed of its sequence.
-    kept["class_order"] = kept.pop("order")
-    return {"benchmark": name, "net": net.note, "data": list(checksums), **kept}
+    has = {
+        "named head": net.named,
+        "hidden layers": net.layers,
+        "task-incremental": setting == "task-incremental",
+        # Where every task has all classes, no class is its own.
+        "own classes": setting != DOMAIN,
+        "chosen classes": setting != DOMAIN,
+    }
+    return frozenset({"class scores", "one label", *(name for name, there in has.items() if there)})
 
 
 def training_words(config: Config, net: Network, settings: tuple[str, ...]) -> str:
@@ -302,13 +297,6 @@ def training_words(config: Config, net: Network, settings: tuple[str, ...]) -> s
         parts.append(f"online one pass in batches of {config.online_batch}")
     parts.append(f"replay memory of {held:,} samples in total{each}")
     return "; ".join(parts) + ("" if replay is None else f", replayed in batches of {replay}")
-
-
-def over_all_times(run: Trained) -> float:
-    """Return the accuracy over all times (A); of joint training that after its only task."""
-    matrix = jnp.asarray(run.arrays[MATRIX])
-    at_once = not np.any(run.arrays["steps"][:-1])
-    return float(jnp.mean(matrix[-1]) if at_once else accuracy(matrix))
 
 
 def number_of_tasks(config: Config) -> int:
@@ -341,36 +329,32 @@ def sequences_of(images: ImageSet, config: Config) -> Callable[[int, Use], TaskS
     return sequence
 
 
-def _is_ordered(config: Config) -> bool:
-    """Return whether seeds differ in the order of classes."""
-    return config.order == "seeded" and config.stream == "classes"
-
-
 def _validates(config: Config) -> bool:
     """Return whether validation within a task selects its epoch or learning rate."""
     return config.protocol.select == "best" or config.protocol.plateau_factor != 1
 
 
 def _counts(images: ImageSet, config: Config) -> str:
+    """Return the sizes of the data in words, after the note."""
     sequence = sequences_of(images, replace(config, shots=None))(0, "evaluation")
-    masks = np.asarray(sequence.tasks.train.mask)
-    sizes = np.bincount(np.asarray(sequence.class_task))
-    several = " or ".join(map(str, sorted(set(sizes.tolist()))))
-    each = several if len(config.tasks) == 1 else ", ".join(map(str, sizes))
-    divided, learned = f"{len(sizes)} tasks of {each} classes", int(np.sum(masks))
-    if config.stream != "classes":
-        divided, learned = (
-            f"{len(masks)} tasks of all classes ({config.stream})",
-            int(masks[0].sum()),
-        )
+    trained = np.asarray(sequence.tasks.train.mask).sum(axis=1)
+    if config.stream == "classes":
+        sizes = np.bincount(np.asarray(sequence.class_task)).tolist()
+        several = " or ".join(map(str, sorted(set(sizes))))
+        each = several if len(config.tasks) == 1 else ", ".join(map(str, sizes))
+        divided, learned = f"{len(sizes)} tasks of {each} classes", trained.sum()
+    else:
+        divided, learned = f"{len(trained)} tasks of all classes ({config.stream})", trained[0]
     if config.shots is not None:
         divided += f", {counted(config.shots, 'image')} per class after the first"
     held_out = len(images.train_labels) - learned
     selects = "epochs and hyper-parameters" if _validates(config) else "hyper-parameters"
+    least, most = np.bincount(images.train_labels).min(), np.bincount(images.train_labels).max()
+    each = f"{least:,}" if least == most else f"{least:,} to {most:,}"
     return (
-        f"; {len(images.train_labels):,} training images, of which {held_out:,} are for "
-        f"validation only (they select {selects}), and {len(images.test_labels):,} test images; "
-        f"{divided}"
+        f"; {len(images.train_labels):,} training images ({each} per class), of which "
+        f"{held_out:,} are for validation only (they select {selects}), and "
+        f"{len(images.test_labels):,} test images; {divided}"
     )
 
 
@@ -379,22 +363,10 @@ def short_name(name: str) -> str:
     return name if len(name) <= NAME else f"{name[: NAME - 1]}…"
 
 
-def data_section(folder: Path, images: ImageSet) -> Section:
-    """Return the images per class and some samples."""
-    names = images.class_names
-    counts = [
-        np.bincount(x, minlength=len(names)) for x in (images.train_labels, images.test_labels)
-    ]
-    rows = [
-        [name, f"{train:,}", f"{test:,}"]
-        for name, train, test in zip(names[:MOST_LISTED], *counts, strict=False)
-    ]
-    caption = "Images per class. The training images include those for validation."
-    if len(names) > MOST_LISTED:
-        caption += f" The first {MOST_LISTED} of {len(names):,}."
-    items = [Table(caption, [Column("class"), Column("training"), Column("test")], rows)]
-    if images.images.size:
-        picture = plot_samples(folder / "samples.png", images, short_name)
-        below = "Training images of some classes at the network's resolution."
-        items.insert(0, Figure(below, picture))
-    return Section("The data", [], items)
+def data_sections(folder: Path, images: ImageSet) -> list[Section]:
+    """Return the section of some samples; none of features without images."""
+    if not images.images.size:
+        return []
+    picture = plot_samples(folder / "samples.png", images, short_name)
+    caption = "Training images of some classes at the network's resolution."
+    return [Section("The data", [], [Figure(caption, picture)])]

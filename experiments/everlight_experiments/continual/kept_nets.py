@@ -6,8 +6,8 @@ from typing import NamedTuple
 from everlight.continual import Learner, SequenceResult
 from everlight.continual.base import Memory
 from everlight.continual.method import Method
-from everlight.trees import tree_bytes
 from everlight_data.checkpoints import Checkpoints
+from everlight_experiments.continual.benchmark import Benchmark
 from everlight_experiments.run_folder.many_runs import AfterTask, Unit
 
 NETS = "models"
@@ -33,17 +33,12 @@ def nets_folder(run: Path, part: str, setting: str, method: Method, order: int) 
     return run / NETS / part / setting / method.label / str(order)
 
 
-def keeper(run: Path, part: str, setting: str, method: Method) -> AfterTask:
-    """Return what writes the network of a run after every task, once."""
+def keeper(run: Path, benchmark: Benchmark, method: Method) -> AfterTask:
+    """Return the function that writes the network of a run after every task, once."""
 
     def keep(unit: Unit, task: int, result: SequenceResult) -> None:
-        tasks = unit.sequence.tasks.id.shape[0]
-        path = nets_folder(run, part, setting, method, unit.facts["order"])
+        tasks, order = unit.sequence.tasks.id.shape[0], unit.facts["order"]
+        path = nets_folder(run, benchmark.part, benchmark.setting, method, order)
         Checkpoints(path, keep=tasks).renew(task, net_of(result), unit.facts)
 
     return keep
-
-
-def bytes_of(net: Net) -> int:
-    """Return about how many bytes a network takes on disk, from its shapes."""
-    return BESIDE + tree_bytes(net)

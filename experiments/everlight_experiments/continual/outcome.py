@@ -1,12 +1,15 @@
 """Results of a method on a benchmark: named metrics over seeds, and what the runs cost."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from everlight.continual import Choice, RunCost
+from everlight.metrics import forward_transfer
 from everlight_experiments.continual.benchmark import Metric, Trained
 from everlight_experiments.run_folder.many_runs import has_diverged
 
@@ -54,9 +57,55 @@ class Outcome(NamedTuple):
         return self.over_time[:, -1]
 
     @property
-    def diverged(self) -> int:
-        """Number of diverged runs."""
-        return int(np.sum(self.diverged_at[:, 0] >= 0))
+    def gone(self) -> Bool[np.ndarray, "seeds"]:
+        """True for diverged runs."""
+        return self.diverged_at[:, 0] >= 0
+
+    @property
+    def median_seconds(self) -> float:
+        """Median over runs; NaN where it is known for none."""
+        known = self.seconds[~np.isnan(self.seconds)]
+        return float(np.median(known)) if len(known) else np.nan
+
+    @property
+    def learns_at_once(self) -> bool:
+        """True if nothing is learned before the last task, so that nothing is forgotten."""
+        return self.steps.shape[1] > 1 and not self.steps[:, -2].any()
+
+    @property
+    def ahead(self) -> Bool[np.ndarray, "t t"]:
+        """True for scores on tasks that are not learned yet."""
+        return np.triu(np.ones(self.matrices.shape[1:], bool), 1)
+
+    @property
+    def names_ahead(self) -> bool:
+        """True if classes of tasks not learned yet can be predicted.
+
+        Where they are not among the outputs, all scores ahead are 0 for that reason alone.
+        """
+        return bool(np.any(np.nan_to_num(self.matrices[:, self.ahead]) != 0))
+
+    def of_matrices(self, metric: Callable) -> Float[np.ndarray, "seeds"]:
+        """Return a metric of each seed's matrix; NaN where it is undefined or the run diverged."""
+        matrices, is_forward = self.matrices, metric is forward_transfer
+        if not (self.names_ahead if is_forward else not self.learns_at_once):
+            return np.full(len(matrices), np.nan)
+        if not is_forward:
+            # Of tasks to come they want nothing but a maximum, which those do not raise.
+            matrices = np.where(self.ahead & np.isnan(matrices), 0, matrices)
+        values = np.asarray(jax.vmap(metric)(jnp.asarray(matrices)))
+        # A maximum or a minimum may pass over NaN.
+        return np.where(self.gone, np.nan, values)
+
+    @property
+    def mean_matrix(self) -> Float[np.ndarray, "t t"]:
+        """Mean matrix over seeds; NaN where the method cannot have a value."""
+        mean = self.matrices.mean(axis=0)
+        if not self.names_ahead:
+            mean = np.where(self.ahead, np.nan, mean)
+        if self.learns_at_once:
+            mean[:-1] = np.nan
+        return mean
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:

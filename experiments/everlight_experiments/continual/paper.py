@@ -19,13 +19,7 @@ from everlight_experiments.continual.benchmark import Benchmarks
 from everlight_experiments.continual.outcome import Outcome, Outcomes
 from everlight_experiments.continual.report import report_sections, report_summary
 from everlight_experiments.continual.report_criteria import NOTHING_PUBLISHED, Published
-from everlight_experiments.continual.train import (
-    Job,
-    Training,
-    runners_of,
-    save_outcomes,
-    train_jobs,
-)
+from everlight_experiments.continual.train import Job, runners_of, save_outcomes, train_jobs
 from everlight_experiments.report.writer import (
     Column,
     FirstScreen,
@@ -53,8 +47,6 @@ class Experiment(NamedTuple):
     """Benchmarks by column."""
     jobs: Sequence[Job]
     """Methods by column, each with its number of seeds."""
-    parts: Mapping[str, str] = {}
-    """Prefix of a column's units, where a folder has several benchmarks."""
     aside: frozenset[str] = frozenset()
     """Columns that only the paper's own sections show."""
     data: Any = None
@@ -87,16 +79,13 @@ class Results(NamedTuple):
         return self.outcomes[column]
 
 
-Holds = Callable[[Mapping[str, Outcome]], tuple[Bool[np.ndarray, "seeds"], str]]
-
-
 class Finding(NamedTuple):
     """A claim of a paper, checked in every run."""
 
     claim: str
     needs: frozenset[str]
     """Methods that the check reads."""
-    test: Holds
+    test: Callable[[Mapping[str, Outcome]], tuple[Bool[np.ndarray, "seeds"], str]]
     """Function from outcomes by method to whether it holds for each seed, and the numbers."""
 
 
@@ -141,10 +130,6 @@ def paper_options(paper: Paper, arguments: Sequence[str]) -> type:
 def run_paper(paper: Paper, options: PaperOptions) -> Path:
     """Train what a paper's configuration asks for and write the report; returns its path.
 
-    Args:
-      paper: the paper.
-      options: its command's options, with the field `config`.
-
     Raises:
       DataError: data that are missing or wrong, or settings that cannot be.
     """
@@ -165,8 +150,7 @@ def paper_parts(
     experiment = paper.experiment(options.config, folder, options)
     opened = {name: each.opened(folder) for name, each in experiment.benchmarks.items()}
     experiment = experiment._replace(benchmarks=opened)
-    runners = runners_of(Training(folder, options.seed), opened, experiment.parts)
-    outcomes = train_jobs(runners, experiment.jobs)
+    outcomes = train_jobs(runners_of(folder, opened, options.seed), experiment.jobs)
     results = Results(folder.path, options.config, experiment, outcomes, options.seed)
     seeds = max(job.seeds for job in experiment.jobs)
     save_outcomes(folder, opened, options.seed, seeds, outcomes, paper.arrays(results))
@@ -192,10 +176,7 @@ def findings_section(
 ) -> Section:
     """Return a table of claims with the number of seeds for which each holds.
 
-    Args:
-      findings: of the paper.
-      outcomes: by method.
-      source: sentence on what the claims are about in the paper.
+    `source` says what the claims are about in the paper.
     """
     rows = []
     for claim, needs, test in findings:

@@ -11,22 +11,15 @@ whole benchmark.
 from collections.abc import Iterator
 from pathlib import Path
 
-import flax.linen as nn
-import jax.numpy as jnp
-import numpy as np
-import optax
-from jaxtyping import Bool
-
-from everlight.continual import Optimizer, StoredImages, named_optimizer
+from everlight.continual import Optimizer, named_optimizer
 from everlight.models import MLP, Network, NetworkRequest, named_network
 from everlight.models.named import NETWORKS
 from everlight_data.errors import DataError
-from everlight_data.files import one_line
 from everlight_data.images.feature_files import Features, features_of_images
 from everlight_data.images.image_set import ImageSet
 from everlight_data.images.trunk_features import LITE0, kept_features
 from everlight_data.names import check_name
-from everlight_data.python_files import load_object
+from everlight_data.python_files import load_network
 from everlight_experiments.run_folder.interruption import stop_if_asked
 from everlight_experiments.run_folder.progress import progress
 
@@ -37,19 +30,16 @@ TRUNK_SIDE = 224
 
 
 def network(text: str, wanted: NetworkRequest) -> Network:
-    """Return the network that `--net` names.
-
-    Args:
-      text: as `named_network` takes it, or `FILE.py:NAME`, a function from the number of classes
-        to a Flax module.
-      wanted: what it is made for.
+    """Return the network that `--net` names, as `named_network` does, or one of a user's file.
 
     Raises:
       DataError: there is no such network, or it takes other numbers.
     """
     name, *_ = text.split(":")
     if name.endswith(".py"):
-        return _from_file(text, wanted)
+        if wanted.dropout or wanted.remat:
+            raise DataError(f"--dropout and --remat are for networks with a name, not {text}")
+        return load_network(text, "--net", wanted.classes)
     check_name("network --net", name, list(NETWORKS))
     try:
         return named_network(text, wanted)
@@ -57,59 +47,26 @@ def network(text: str, wanted: NetworkRequest) -> Network:
         raise DataError(f"--net {text}: {error}") from error
 
 
-def _from_file(text: str, wanted: NetworkRequest) -> Network:
-    form = "give FILE.py:NAME, a function from the number of classes to a Flax module"
-    if wanted.dropout or wanted.remat:
-        raise DataError(f"--dropout and --remat are for networks with a name, not {text}")
-    make = load_object(text, "--net", form).value
-    try:
-        shape = make(wanted.classes)
-    # Anything may fail in a user's code.
-    except Exception as error:
-        message = f"{type(error).__name__}: {one_line(error)}"
-        raise DataError(f"--net {text} cannot be built ({message}); {form}") from error
-    if not isinstance(shape, nn.Module):
-        raise DataError(f"--net {text} gave {type(shape).__name__}; {form}")
-    named = "head" in getattr(shape, "__dataclass_fields__", {})
-    path, _, name = text.rpartition(":")
-    return Network(shape, f"{name} of {Path(path).name}", named=named, classes=wanted.classes)
-
-
 def feature_head(note: str, classes: int) -> Network:
     """Return a linear head over features of a frozen network."""
     return Network(MLP(classes, ()), f"a linear head on {note}", classes=classes)
 
 
-def optimizer(text: str, learning_rate: float, weight_decay: float = 0) -> Optimizer:
-    """Return the optimizer that `--optimizer` names.
-
-    Args:
-      text: name of an optax optimizer with its arguments.
-      learning_rate: of the optimizer.
-      weight_decay: coefficient of the parameters that is added to every gradient.
+def optimizer(text: str, learning_rate: float, weight_decay: float = 0.0) -> Optimizer:
+    """Return the optimizer that `--optimizer` names, as `named_optimizer` does.
 
     Raises:
       DataError: optax has no such factory, or it does not take the arguments.
     """
     try:
-        found = named_optimizer(text, learning_rate)
+        return named_optimizer(text, learning_rate, weight_decay)
     except ValueError as error:
         form = "give a name of optax with arguments, as in sgd:momentum=0.9"
         raise DataError(f"--optimizer {text}: {error}; {form}") from error
-    if not weight_decay:
-        return found
-    decay = optax.add_decayed_weights(weight_decay)
-    note = f"{found.note} and weight decay {weight_decay:g}"
-    return found._replace(transformation=optax.chain(decay, found.transformation), note=note)
 
 
 def load_features(asked: str, images: ImageSet, runs: Path) -> Features:
-    """Return the features of a benchmark's images: computed, or read from a file.
-
-    Args:
-      asked: value of `--features`.
-      images: of the benchmark.
-      runs: where run folders are made; computed features are kept there.
+    """Return the features of a benchmark's images: computed and kept in `runs`, or read.
 
     Raises:
       MissingDataError: the trunk's package, or the file, is not there.
@@ -127,16 +84,3 @@ def _steps(starts: range) -> Iterator[int]:
             stop_if_asked()
             yield start
             bar.update()
-
-
-def stored_features(features: Features, train: slice | Bool[np.ndarray, "n"]) -> StoredImages:
-    """Return features on the device, normalized by one mean and deviation of the training rows.
-
-    Raises:
-      DataError: they are all the same number.
-    """
-    seen = features.values[train]
-    mean, deviation = seen.mean(dtype=np.float64), seen.std(dtype=np.float64)
-    if not deviation > 0:
-        raise DataError(f"--features: all {features.note} are the same number.")
-    return StoredImages.of(features.values, jnp.float32(mean), jnp.float32(deviation))

@@ -1,6 +1,6 @@
 """The one report of strategies on a benchmark, and what papers' reports take from it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,7 +9,6 @@ import numpy as np
 from everlight.continual.method import Method
 from everlight.continual.registry import METHODS
 from everlight_experiments.continual.benchmark import Benchmark, Benchmarks
-from everlight_experiments.continual.matrix_scores import drawn_matrix, forgetting_cell, why_white
 from everlight_experiments.continual.outcome import Outcome, Outcomes
 from everlight_experiments.continual.report_criteria import (
     NOTHING_PUBLISHED,
@@ -25,39 +24,33 @@ from everlight_experiments.continual.report_tables import (
     argument_meanings,
     choices_of,
     costs_table,
-    expected_table,
+    final_difference,
+    forgetting_cell,
     hyperparameters_table,
     left_out_table,
     own_table,
-    paired_differences,
     scores_table,
     settings_table,
     table_of,
 )
-from everlight_experiments.report.cells import counted, deviation, interval_cell, spread
+from everlight_experiments.report.cells import counted, interval_cell, spread
 from everlight_experiments.report.plots import curves_left_out, plot_curves, plot_matrices
 from everlight_experiments.report.writer import Figure, FirstScreen, Section, Table
 
-_MEANING = {
+MEANINGS = {
     "task-incremental": "Task-incremental: the task identity is given at test, and every task has "
     "its own head.",
     "class-incremental": "Class-incremental: one head has all classes seen so far.",
     "online": "Online: class-incremental in one pass over a stream, with task boundaries given to "
     "methods that need them.",
 }
+"""Meanings of settings."""
 
 
 def report_summary(
     benchmark: Benchmark, seed: int, seeds: int, rule: int | str, duration: str
 ) -> list[tuple[str, str]]:
-    """Return the facts that every report owes.
-
-    Args:
-      benchmark: that was learned.
-      seed, seeds: the first, and how many.
-      rule: the selection rule, or the number of validation seeds for the common rule.
-      duration: of the run.
-    """
+    """Return the facts that every report owes; a `rule` in numbers is that of validation seeds."""
     what = benchmark.draws
     if isinstance(rule, int):
         rule = RULE.format(criterion=benchmark.criterion_words, draws=rule, what=what)
@@ -110,10 +103,8 @@ class Shown(NamedTuple):
         finals = {name: each.final.mean() for name, each in self.outcomes[column].items()}
         if np.isnan(list(finals.values())).all():
             return []
-        # As in a grid's ranks, what diverged is last.
-        finals = {name: -np.inf if np.isnan(final) else final for name, final in finals.items()}
         sequential = [name for name in finals if name not in self.references] or list(finals)
-        return sorted(sequential, key=lambda name: -finals[name])
+        return sorted(sequential, key=lambda name: -np.nan_to_num(finals[name], nan=-np.inf))
 
 
 def report_sections(
@@ -123,33 +114,23 @@ def report_sections(
     rows: Sequence[Method],
     published: Published = NOTHING_PUBLISHED,
 ) -> tuple[FirstScreen, list[Section]]:
-    """Return the first screen and the sections between the summary and the settings.
+    """Return the first screen and the sections after the summary; pictures go into the folder.
 
-    Args:
-      folder: where pictures go.
-      benchmarks: by column.
-      outcomes: by column and method.
-      rows: all methods, also those that do not apply somewhere.
-      published: a paper's numbers.
+    `rows` are all methods, also those that do not apply somewhere.
     """
     benchmark = next(iter(benchmarks.values()))
     shown = Shown(benchmark, outcomes, rows, published)
     offers = {column: each.capabilities for column, each in benchmarks.items()}
-    criterion = benchmark.criterion_words
-    tables = {
-        "Arguments of the methods": settings_table(outcomes),
-        "Your own strategy against the others": own_table(outcomes, rows),
-        "Orders expected from the literature": expected_table(outcomes),
-        "Selection of hyper-parameters": hyperparameters_table(criterion, choices_of(outcomes)),
-        "Methods not applicable here": left_out_table(rows, offers),
+    selection = hyperparameters_table(benchmark.criterion_words, choices_of(outcomes))
+    details = {
+        "Arguments of the methods": (argument_meanings(outcomes, rows), settings_table(outcomes)),
+        "Your own strategy against the others": ((), own_table(outcomes, rows)),
+        "Selection of hyper-parameters": ((), selection),
+        "Methods not applicable here": ((), left_out_table(rows, offers)),
     }
-    details = [Section(name, [], [each]) for name, each in tables.items() if each.rows]
-    if meanings := argument_meanings(outcomes, rows):
-        details.insert(1, Section("Meanings of the arguments", meanings))
     sections = [
-        *_overview(shown),
         *(_column(folder, benchmarks[column], column, shown) for column in outcomes),
-        *details,
+        *(Section(name, said, [each]) for name, (said, each) in details.items() if each.rows),
         *benchmark.sections(folder),
     ]
     return _first_screen(folder, shown), sections
@@ -182,8 +163,8 @@ def _first_screen(folder: Path, shown: Shown) -> FirstScreen:
         f"{sentence(what)}, mean over seeds; bands are one standard deviation.{level}{dashed}"
         f"{curves_left_out(curves, shown.naive)}"
     )
-    sentences = tuple(_sentence(column, shown) for column, by_name in outcomes.items() if by_name)
-    return FirstScreen(_headline(shown), Figure(caption, picture), _finals(shown), sentences)
+    below = tuple(said for column in outcomes if (said := _runner_up(column, shown)))
+    return FirstScreen(_headline(shown), Figure(caption, picture), _finals(shown), below)
 
 
 def _headline(shown: Shown) -> tuple[str, ...]:
@@ -203,48 +184,23 @@ def _headline(shown: Shown) -> tuple[str, ...]:
     return tuple(said)
 
 
-def _sentence(column: str, shown: Shown) -> str:
-    """Return the best sequential method of a column, its runner-up and the references."""
+def _runner_up(column: str, shown: Shown) -> str:
+    """Return the second sequential method and its distance from the best; empty without one."""
     by_name, ranked = shown.outcomes[column], shown.ranked(column)
-    if not ranked:
-        return f"{sentence(column)}: every method has a diverged run and none is ranked."
-    best, *_ = ranked
     made = {row.name: row.made for row in shown.rows}
     # A method's other hyper-parameter is no other method.
-    second = next((name for name in ranked if made[name] != made[best]), None)
-    others = [
-        f"{name} {spread(by_name[name].final)}"
-        for name in dict.fromkeys((shown.naive, *by_name))
-        if name in by_name.keys() & {*shown.references, shown.naive} - {best, second}
-    ]
-    beside = f" References: {', '.join(others)}." if others else ""
-    highest = f"the highest {shown.score}" if len(by_name) > 1 else f"a {shown.score}"
-    ahead = "" if second is None else _ahead(by_name[best], second, by_name[second])
-    return (
-        f"{sentence(column)}: {best} has {highest} of {spread(by_name[best].final)}.{ahead}{beside}"
-    )
-
-
-def _ahead(best: Outcome, second: str, other: Outcome) -> str:
-    """Return the runner-up's score and the paired difference from the best."""
-    difference = paired_differences(best, other)
-    said = f" Second is {second} with {spread(other.final)}"
-    if np.isnan(difference).any():
-        return f"{said}."
-    if len(difference) < 2:
-        return f"{said} (one seed)."
-    if not difference.any():
-        return f"{said} (equal on every seed)."
-    larger = abs(difference.mean()) > deviation(difference)
-    return (
-        f"{said} (paired difference {spread(difference, '+')}, "
-        f"{'more' if larger else 'no more'} than its standard deviation)."
-    )
+    second = next((name for name in ranked[1:] if made[name] != made[ranked[0]]), None)
+    if second is None:
+        return ""
+    behind = final_difference(by_name[ranked[0]], by_name[second])
+    known = "" if np.isnan(behind).any() else f", behind by {spread(behind)} (paired by seed)"
+    return f"{sentence(column)}: second is {second} with {spread(by_name[second].final)}{known}."
 
 
 def _finals(shown: Shown) -> Table:
     """Return final score and forgetting of every method in every column."""
-    columns, meaning = shown.outcomes, FORGETTING.format(measure=shown.benchmark.score)
+    columns, naive = shown.outcomes, shown.naive
+    meaning = FORGETTING.format(measure=shown.benchmark.score)
     names = dict.fromkeys(name for by_name in columns.values() for name in by_name)
 
     def known(column: str, cell: Callable[[Outcome], str]) -> Callable[[str], str]:
@@ -254,7 +210,7 @@ def _finals(shown: Shown) -> Table:
         measure
         for column in columns
         for measure in (
-            Measure(shown.score, known(column, lambda outcome: spread(outcome.final)), column),
+            Measure(shown.score, known(column, _final_cell), column, MEANINGS.get(column, "")),
             Measure("forgetting", known(column, forgetting_cell), column, meaning),
         )
     ]
@@ -262,35 +218,26 @@ def _finals(shown: Shown) -> Table:
         f"{sentence(shown.benchmark.note)}. Mean ± standard deviation over seeds, after the last "
         "task, on all tasks."
     )
-    return table_of(caption, {name: name for name in names}, measures, PUBLISHED_ROW)
+    alias = "" if naive == "naive" else " Other reports call it naive."
+    methods = {
+        naive: f"Method {naive} trains on one task after the other and does no more.{alias}",
+        "joint": "Method joint trains once, on all tasks together, at the last task.",
+    }
+    marks = {name: said for name, said in methods.items() if name in names}
+    marks["diverged"] = "A lower learning rate may help where runs diverged."
+    values = {name: name for name in names}
+    return table_of(caption, values, measures, marks | PUBLISHED_ROW)
 
 
-def _overview(shown: Shown) -> list[Section]:
-    """Return the section on settings, references and diverged runs; none where it is empty."""
-    outcomes, naive = shown.outcomes, shown.naive
-    gone = [
-        f"{name}, {column}: {outcome.diverged} of {len(outcome.matrices)} runs"
-        for column, by_name in outcomes.items()
-        for name, outcome in by_name.items()
-        if outcome.diverged
-    ]
-    said = [" ".join(_MEANING[column] for column in outcomes if column in _MEANING)]
-    if any(naive in by_name for by_name in outcomes.values()):
-        alias = "" if naive == "naive" else " Other reports call it naive."
-        said.append(f"Method {naive} trains on one task after the other and does no more.{alias}")
-    if any("joint" in by_name for by_name in outcomes.values()):
-        said.append("Method joint trains once, on all tasks together, at the last task.")
-    if gone:
-        said.append(
-            f"Diverged runs, shown as nan: {'; '.join(gone)}. A lower learning rate may help."
-        )
-    said = [each for each in said if each]
-    return [Section("Settings of continual learning", said)] if said else []
+def _final_cell(outcome: Outcome) -> str:
+    """Return the final score, or how many runs diverged where any did."""
+    gone = np.count_nonzero(outcome.gone)
+    return f"diverged in {gone} of {len(outcome.gone)}" if gone else spread(outcome.final)
 
 
 def _column(folder: Path, benchmark: Benchmark, column: str, shown: Shown) -> Section:
     by_name = shown.outcomes[column]
-    matrices = {name: drawn_matrix(outcome) for name, outcome in by_name.items()}
+    matrices = {name: outcome.mean_matrix for name, outcome in by_name.items()}
     path = folder / f"matrices_{column.replace(', ', '_').replace(' ', '_')}.png"
     items = [
         scores_table(benchmark, by_name, shown.naive),
@@ -304,6 +251,19 @@ def _column(folder: Path, benchmark: Benchmark, column: str, shown: Shown) -> Se
         costs_table(by_name),
     ]
     return Section(sentence(column), [], items)
+
+
+def why_white(outcomes: Iterable[Outcome]) -> str:
+    """Return the sentence on where mean matrices have no value; empty where they have all."""
+    every = list(outcomes)
+    reasons = {
+        "classes of later tasks cannot be predicted yet": not all(x.names_ahead for x in every),
+        "joint training has not begun": any(x.learns_at_once for x in every),
+        "a run diverged": any(x.gone.any() for x in every),
+        "the task is not tested": any(np.isnan(x.matrices[~x.gone]).any() for x in every),
+    }
+    holding = [reason for reason, holds in reasons.items() if holds]
+    return f" White: {'; '.join(holding)}." if holding else ""
 
 
 def sentence(name: str) -> str:

@@ -15,7 +15,6 @@ from everlight.metrics import (
     sequence_costs,
     summarize_runs,
 )
-from everlight_experiments.continual.matrix_scores import gone, learns_at_once, names_ahead
 from everlight_experiments.continual.outcome import Outcome
 from everlight_experiments.report.cells import dash, plus_minus
 from everlight_experiments.report.writer import PAPER, Column, Table
@@ -76,7 +75,7 @@ def summarize(outcome: Outcome, naive: Outcome) -> RunSummary:
 
     Runs that diverged are NaN.
     """
-    cost, samples, lost = outcome.cost, outcome.samples, gone(outcome)[:, None]
+    cost, samples, lost = outcome.cost, outcome.samples, outcome.gone[:, None]
     steps = np.where(lost, np.nan, np.diff(outcome.steps, prepend=0))
     passes = np.ceil(samples / naive.cost.batch_size)
     stored = np.where(lost, np.nan, outcome.stored_samples)
@@ -104,11 +103,11 @@ def criteria_tables(
     ]
     rows = []
     for name, outcome in by_name.items():
-        if learns_at_once(outcome):
+        if outcome.learns_at_once:
             continue
         mean, of = summarize(outcome, by_name[naive])
         row = [name, *(dash(plus_minus(float(mean[c]), float(of[c]))) for c in CRITERIA)]
-        if not names_ahead(outcome):
+        if not outcome.names_ahead:
             row[1 + CRITERIA.index("FWT")] = "–"
         row += [dash(f"{float(cl_score(mean, w)):.3f}") for w in WEIGHTINGS.values()]
         row += [dash(f"{float(cl_stability(of, w)):.3f}") for w in WEIGHTINGS.values()]
@@ -121,7 +120,7 @@ def criteria_tables(
         columns += [Column(name, PAPER) for name in names]
     caption = [
         "Criteria of Díaz-Rodríguez et al. 2018, each in [0, 1] and better when higher.",
-        "" if all(map(names_ahead, by_name.values())) else NO_FORWARD_TRANSFER,
+        "" if all(each.names_ahead for each in by_name.values()) else NO_FORWARD_TRANSFER,
         "Joint training has no criteria." if len(rows) < len(by_name) else "",
         published.name if printed is not None else "",
     ]

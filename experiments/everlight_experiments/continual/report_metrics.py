@@ -8,11 +8,11 @@ import numpy as np
 from everlight.metrics import confusion_shares
 from everlight.plots import plot_confusion
 from everlight_experiments.continual.benchmark import Benchmark, Metric
+from everlight_experiments.continual.metrics import curves_within
 from everlight_experiments.continual.outcome import Outcome
 from everlight_experiments.continual.report_tables import Measure, table_of
-from everlight_experiments.continual.within_tasks import plot_within_tasks
 from everlight_experiments.report.cells import dash, spread
-from everlight_experiments.report.plots import new_canvas, plot_curves, plot_matrices, save
+from everlight_experiments.report.plots import plot_curves, plot_matrices
 from everlight_experiments.report.writer import Figure, Table
 
 MOST_COLUMNS = 50
@@ -22,14 +22,7 @@ MOST_COLUMNS = 50
 def metric_items(
     folder: Path, column: str, benchmark: Benchmark, by_name: Mapping[str, Outcome]
 ) -> list[Table | Figure]:
-    """Return a table or a picture of every metric that has a meaning, but for the score.
-
-    Args:
-      folder: where pictures go.
-      column: name of the benchmark among those of the report.
-      benchmark: whose metrics are shown.
-      by_name: outcomes by method.
-    """
+    """Return a table or a picture of every metric that has a meaning, but for the score."""
     return [
         _item(folder, column, metric, {k: each.metrics[metric.name] for k, each in by_name.items()})
         for metric in benchmark.metrics[2:]
@@ -50,13 +43,14 @@ def _item(
         means = {name: value.mean(axis=0) for name, value in values.items()}
         return Figure(caption, plot_matrices(path, means, metric.name))
     if axes == ("evaluation", "task"):
-        return Figure(caption, plot_within_tasks(path, values, "accuracy"))
+        panels = curves_within(values)
+        return Figure(caption, plot_curves(path, panels, "accuracy", "evaluations within tasks"))
     if len(axes) == 2 and all(isinstance(axis, tuple) for axis in axes):
         first = {
             name: confusion_shares(np.nan_to_num(value[0]).astype(int))
             for name, value in values.items()
         }
-        return Figure(caption, plot_squares(path, first))
+        return Figure(caption, plot_shares(path, first))
     if axes[:1] == ("time",):
         values = {name: value[:, -1] for name, value in values.items()}
         axes = axes[1:]
@@ -74,25 +68,12 @@ def _item(
     return table_of(caption, values, measures)
 
 
-def plot_squares(path: Path, squares: Mapping[str, np.ndarray], what: str = "class") -> Path:
-    """Draw shares of true against predicted classes, a panel per name.
-
-    Args:
-      path: of the picture.
-      squares: shares at `[true, predicted]`, by name.
-      what: word for a row and a column.
-    """
-    columns = -(-len(squares) // 2)
-    canvas, axes = new_canvas(columns, 3.4, 3.4, rows=min(2, len(squares)))
-    for axis in axes[len(squares) :]:
-        axis.set_axis_off()
-    for place, (axis, (name, square)) in enumerate(zip(axes, squares.items(), strict=False)):
-        plot_confusion(square, what, axis).set_title(name)
-        if place % columns:
-            axis.set_ylabel("")
-    picture = axes[0].images[0]
-    canvas.colorbar(picture, ax=axes, label=f"share of the true {what}, first seed", shrink=0.6)
-    return save(canvas, path)
+def plot_shares(path: Path, shares: Mapping[str, np.ndarray], what: str = "class") -> Path:
+    """Draw shares of true against predicted classes, `[true, predicted]`, a panel per name."""
+    label = f"share of the true {what}, first seed"
+    return plot_matrices(
+        path, shares, label, lambda each, axis: plot_confusion(each, what, axis), 3.4
+    )
 
 
 def _file_name(name: str) -> str:

@@ -1,7 +1,6 @@
 """The tables that reports of strategies share, each from declared columns."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,18 +8,8 @@ from jaxtyping import Float
 
 from everlight.continual import Choice, TaskSequence
 from everlight.continual.method import Demand, Method, why_not
-from everlight.metrics import (
-    backward_transfer,
-    forward_transfer,
-)
+from everlight.metrics import backward_transfer, forgetting, forward_transfer
 from everlight_experiments.continual.benchmark import Benchmark
-from everlight_experiments.continual.matrix_scores import (
-    gone,
-    known_cell,
-    learns_at_once,
-    median_seconds,
-    score_cell,
-)
 from everlight_experiments.continual.outcome import Outcome, Outcomes
 from everlight_experiments.report.cells import dash, spread
 from everlight_experiments.report.writer import Column, Table
@@ -55,8 +44,24 @@ PUBLISHED_ROW = {
     "recommends, instead of the selected one."
 }
 """The mark of a row beside that of the selected hyper-parameter."""
+BY_SEED = "paired by seed"
 UNDEFINED = {"–": "–: not defined for this method or setting."}
 FORGETTING = "Forgetting: the drop from a task's best {measure} to its final {measure}."
+
+
+def score_cell(outcome: Outcome, metric: Callable) -> str:
+    """Return a metric of the matrices over seeds; – where it is not defined or not known."""
+    return _known(outcome, outcome.of_matrices(metric))
+
+
+def _known(outcome: Outcome, values: Float[np.ndarray, "seeds"]) -> str:
+    """Return `spread` of values; – where one of a run that has not diverged is NaN."""
+    return "–" if np.isnan(values[~outcome.gone]).any() else spread(values)
+
+
+def forgetting_cell(outcome: Outcome) -> str:
+    """Return forgetting after the last task; – where it is not defined or not known."""
+    return score_cell(outcome, forgetting)
 
 
 def scores_table(benchmark: Benchmark, by_name: Mapping[str, Outcome], naive: str) -> Table:
@@ -64,15 +69,11 @@ def scores_table(benchmark: Benchmark, by_name: Mapping[str, Outcome], naive: st
 
     The summary of the page has the final measure and forgetting.
     """
-    measure = benchmark.score
+    measure, base = benchmark.score, by_name.get(naive)
 
     def over_time(outcome: Outcome) -> str:
         values = outcome.over_time.mean(axis=1)
-        return known_cell(outcome, np.where(learns_at_once(outcome), np.nan, values))
-
-    def difference(place: int) -> Callable[[Outcome], str]:
-        base = by_name[naive]
-        return lambda outcome: "–" if outcome is base else paired(outcome, base)[place]
+        return _known(outcome, np.where(outcome.learns_at_once, np.nan, values))
 
     measures = [
         Measure(
@@ -94,22 +95,25 @@ def scores_table(benchmark: Benchmark, by_name: Mapping[str, Outcome], naive: st
             "chance included.",
         ),
     ]
-    if naive in by_name:
-        by_seed = "paired by seed"
+    if base is not None:
+
+        def pair(outcome: Outcome) -> tuple[str, str]:
+            return ("–", "–") if outcome is base else paired(outcome, base)
+
         measures += [
-            Measure(f"final {measure} minus {naive}'s", difference(0), by_seed),
-            Measure(f"seeds above {naive}", difference(1), by_seed),
+            Measure(f"final {measure} minus {naive}'s", lambda of: pair(of)[0], BY_SEED),
+            Measure(f"seeds above {naive}", lambda of: pair(of)[1], BY_SEED),
         ]
     return table_of("Mean ± standard deviation over seeds.", by_name, measures, UNDEFINED)
 
 
-def paired(above: Outcome, below: Outcome) -> list[str]:
-    """Return the final difference and where it is positive, over the seeds that both have."""
-    difference = paired_differences(above, below)
-    return [spread(difference, "+"), f"{np.sum(difference > 0)} of {len(difference)}"]
+def paired(above: Outcome, below: Outcome) -> tuple[str, str]:
+    """Return the final difference and where it is positive, as cells."""
+    difference = final_difference(above, below)
+    return spread(difference, "+"), f"{np.sum(difference > 0)} of {len(difference)}"
 
 
-def paired_differences(above: Outcome, below: Outcome) -> Float[np.ndarray, "seeds"]:
+def final_difference(above: Outcome, below: Outcome) -> Float[np.ndarray, "seeds"]:
     """Return the differences of final scores, over the seeds that both have."""
     seeds = min(len(above.final), len(below.final))
     return above.final[:seeds] - below.final[:seeds]
@@ -117,7 +121,7 @@ def paired_differences(above: Outcome, below: Outcome) -> Float[np.ndarray, "see
 
 def _last(outcome: Outcome, values: np.ndarray) -> float:
     """Return the mean after the last task over runs that have not diverged; NaN of none."""
-    alive = values[~gone(outcome), -1]
+    alive = values[~outcome.gone, -1]
     return float(alive.mean()) if len(alive) else np.nan
 
 
@@ -128,14 +132,6 @@ def _stored_bytes(outcome: Outcome) -> str:
 
 COSTS = (
     Measure("parameters", lambda of: f"{of.cost.parameters:,}", "model"),
-    Measure(
-        "copies counted (MS)",
-        lambda of: f"{1 + of.cost.parameter_copies}",
-        "model",
-        "Copies are counted as in the criteria: a regularizer's anchor and importances, without a "
-        "teacher network.",
-    ),
-    Measure("parameters, MB", lambda of: f"{4 * of.cost.parameters / 1e6:.2f}", "model"),
     Measure(
         "strategy's memory, MB",
         lambda of: f"{of.cost.memory_bytes / 1e6:.2f}",
@@ -159,7 +155,7 @@ COSTS = (
     Measure("steps", lambda of: dash(f"{_last(of, of.steps):,.0f}"), "computation"),
     Measure(
         "seconds per run",
-        lambda of: dash(f"{median_seconds(of):.1f}"),
+        lambda of: dash(f"{of.median_seconds:.1f}"),
         "computation",
         "Seconds per run: median over runs on a machine that may be shared. They include "
         "compilation, which dominates short runs and is absent where selection or another setting "
@@ -173,67 +169,22 @@ def costs_table(by_name: Mapping[str, Outcome]) -> Table:
     return table_of("Costs.", by_name, COSTS, {"–": "–: not known."})
 
 
-REGULARISERS = ("EWC", "online EWC", "SI", "MAS", "LwF")
-EXPECTED_BY = {
-    "joint": "upper bound by construction",
-    "DER++": "Buzzega et al. 2020",
-    "ER": "Chaudhry et al. 2019",
-    **dict.fromkeys(REGULARISERS, "van de Ven and Tolias 2019"),
-}
-"""The source of an expected order, by the method that is ahead."""
-
-
-def expected_table(outcomes: Outcomes) -> Table:
-    """Return differences between methods whose order the literature leads one to expect."""
-    orders = [("joint", "DER++"), ("DER++", "ER"), ("ER", "naive")]
-    pairs = {
-        "task-incremental": [(name, "naive") for name in REGULARISERS],
-        "online": [("DER++", "naive")],
-    }
-    table = _pairs(outcomes, {column: pairs.get(column, orders) for column in outcomes}, True)
-    known = [name for name in REGULARISERS if any(name in each for each in outcomes.values())]
-    if not known or set(outcomes) <= {"task-incremental"}:
-        return table
-    return replace(
-        table,
-        caption=f"{table.caption} {', '.join(known)} {'is' if len(known) == 1 else 'are'} compared "
-        "only task-incrementally: without task identities regularization often equals naive (van "
-        "de Ven and Tolias 2019).",
-    )
-
-
 def own_table(outcomes: Outcomes, rows: Sequence[Method]) -> Table:
     """Return differences of a user's strategies from all others."""
     own = [row.name for row in rows if row.version]
     pairs = {
-        column: [(mine, name) for mine in own for name in by_name if name not in own]
+        f"{mine} above {name}, {column}": paired(by_name[mine], by_name[name])
         for column, by_name in outcomes.items()
+        for mine in own
+        for name in by_name
+        if mine in by_name and name not in own
     }
-    return _pairs(outcomes, pairs)
-
-
-def _pairs(
-    outcomes: Outcomes, pairs: Mapping[str, Sequence[tuple[str, str]]], sources: bool = False
-) -> Table:
-    rows = [
-        [
-            f"{above} above {below}",
-            column,
-            *([EXPECTED_BY[above]] if sources else []),
-            *paired(by_name[above], by_name[below]),
-        ]
-        for column, by_name in outcomes.items()
-        for above, below in pairs[column]
-        if above in by_name and below in by_name
+    measures = [
+        Measure("difference", lambda cells: cells[0], BY_SEED),
+        Measure("seeds where it holds", lambda cells: cells[1], BY_SEED),
     ]
-    columns = [
-        Column("expected order"),
-        Column("setting"),
-        *([Column("source")] if sources else []),
-        Column("difference", "paired by seed"),
-        Column("seeds where it holds", "paired by seed"),
-    ]
-    return Table("Differences after the last task on the same seeds.", columns, rows)
+    caption = "Differences after the last task on the same seeds."
+    return table_of(caption, pairs, measures, first="order")
 
 
 RULE = (
@@ -308,9 +259,7 @@ def argument_meanings(outcomes: Outcomes, rows: Sequence[Method]) -> list[str]:
     """
     found: dict[tuple[str, str], list[str]] = {}
     first = {row.made: row for row in reversed(rows)}
-    for row in rows:
-        if row is not first[row.made]:
-            continue
+    for row in reversed(first.values()):
         trained = [by_name[row.name] for by_name in outcomes.values() if row.name in by_name]
         shown = {name for outcome in trained for name in outcome.settings}
         for name, meaning in row.argument_meanings.items():

@@ -7,8 +7,9 @@ import numpy as np
 from jaxtyping import Float
 
 from everlight_experiments.continual.outcome import Outcomes
+from everlight_experiments.continual.report_tables import Measure, table_of
 from everlight_experiments.report.cells import percent
-from everlight_experiments.report.writer import PAPER, Column, Section, Table
+from everlight_experiments.report.writer import PAPER, Section
 
 TOLERANCE = 2.0
 """Largest difference, in standard errors, of a number that counts as reproduced."""
@@ -37,48 +38,42 @@ class Known(NamedTuple):
         return f"{100 * self.mean:.1f}{after}"
 
 
-class Reference(NamedTuple):
-    """Numbers that are known of a method's final score in a column of the run."""
+class Comparison(NamedTuple):
+    """Known numbers of a method's final score in a column of the run, and ours."""
 
     column: str
     method: str
     published: Known | None = None
     code: Known | None = None
     """Score of the authors' code, run for this project on the same data."""
-
-
-class Comparison(NamedTuple):
-    """Our final score of every seed beside what is known."""
-
-    reference: Reference
-    ours: Float[np.ndarray, "seeds"]
+    ours: Float[np.ndarray, "seeds"] = np.zeros(0)
 
     @property
-    def from_published(self) -> float:
-        """Return the difference from the published mean in standard errors; NaN if unknown."""
-        return self._from(self.reference.published)
-
-    @property
-    def from_code(self) -> float:
-        """Return the difference from the authors' code in standard errors; NaN if unknown."""
-        return self._from(self.reference.code)
-
-    def _from(self, known: Known | None) -> float:
-        return float("nan") if known is None else known.standard_errors(self.ours)
+    def name(self) -> str:
+        """Method and column."""
+        return f"{self.method}, {self.column}"
 
     @property
     def verified(self) -> str:
         """Return which numbers ours agrees with: "table", "code", "both", or "no"."""
-        found = {"table": self.from_published, "code": self.from_code}
-        agree = [name for name, errors in found.items() if abs(errors) <= TOLERANCE]
+        known = {"table": self.published, "code": self.code}
+        agree = [name for name, each in known.items() if abs(self.errors(each)) <= TOLERANCE]
         return "both" if len(agree) == 2 else "".join(agree) or "no"
 
+    def errors(self, known: Known | None) -> float:
+        """Return our difference from a known number in standard errors; NaN if it is unknown."""
+        return float("nan") if known is None else known.standard_errors(self.ours)
 
-def compare(references: Sequence[Reference], outcomes: Outcomes) -> list[Comparison]:
-    """Return our final scores beside what is known, for the methods that the run has."""
+    def cause(self, causes: Mapping[str, str]) -> str:
+        """Return the known cause of a difference, or that there is none."""
+        return causes.get(self.name, causes.get(self.method, "not known"))
+
+
+def compare(known: Sequence[Comparison], outcomes: Outcomes) -> list[Comparison]:
+    """Return known numbers with our final scores, for the methods that the run has."""
     return [
-        Comparison(each, np.asarray(outcomes[each.column][each.method].final, np.float64))
-        for each in references
+        each._replace(ours=np.asarray(outcomes[each.column][each.method].final, np.float64))
+        for each in known
         if each.method in outcomes.get(each.column, {})
     ]
 
@@ -88,56 +83,38 @@ def reproduction_section(
 ) -> Section:
     """Return the table of known and own numbers.
 
-    Args:
-      compared: our scores beside what is known.
-      causes: known cause of a difference by method, or by method and column joined by a comma.
-      source: sentence on where the numbers are from.
+    Known causes of differences are by method, or by method and column joined by a comma. `source`
+    says where the numbers are from.
     """
-    columns = [
-        Column("method"),
-        Column("memory"),
-        Column("published", PAPER),
-        Column("authors' code", PAPER),
-        Column("ours"),
-        Column("from published", "standard errors"),
-        Column("from the code", "standard errors"),
-        Column("verified"),
-        Column("cause of a difference"),
-    ]
-    rows = [
-        [
-            each.reference.method,
-            each.reference.column,
-            *("–" if known is None else known.cell for known in each.reference[2:]),
-            percent(each.ours),
-            *(_errors(value) for value in (each.from_published, each.from_code)),
-            each.verified,
-            "–" if each.verified in ("both", "table") else cause_of(each, causes),
-        ]
-        for each in compared
+    measures = [
+        Measure("published", lambda of: "–" if of.published is None else of.published.cell, PAPER),
+        Measure("authors' code", lambda of: "–" if of.code is None else of.code.cell, PAPER),
+        Measure("ours", lambda of: percent(of.ours)),
+        Measure("from published", lambda of: _errors(of.errors(of.published)), "standard errors"),
+        Measure("from the code", lambda of: _errors(of.errors(of.code)), "standard errors"),
+        Measure("verified", lambda of: of.verified),
+        Measure(
+            "cause of a difference",
+            lambda of: "–" if of.verified in ("both", "table") else of.cause(causes),
+        ),
     ]
     caption = (
         "Final average accuracy in percent, mean ± standard deviation over seeds. Verified: ours "
         f"is within {TOLERANCE:g} standard errors of the published table, of the authors' code as "
         "run here on the same images, or of both."
     )
-    return Section("Published and own numbers", [source], [Table(caption, columns, rows)])
-
-
-def cause_of(compared: Comparison, causes: Mapping[str, str]) -> str:
-    """Return the known cause of a difference, or that there is none."""
-    method, column = compared.reference.method, compared.reference.column
-    return causes.get(f"{method}, {column}", causes.get(method, "not known"))
+    table = table_of(caption, {each.name: each for each in compared}, measures)
+    return Section("Published and own numbers", [source], [table])
 
 
 def unexplained(compared: Sequence[Comparison], causes: Mapping[str, str]) -> list[str]:
     """Return a line for every number that agrees with neither and has no known cause."""
     return [
-        f"{each.reference.method}, {each.reference.column}: {percent(each.ours)}, "
-        f"{_errors(each.from_published)} standard errors from the published number and "
-        f"{_errors(each.from_code)} from the authors' code"
+        f"{each.name}: {percent(each.ours)}, {_errors(each.errors(each.published))} standard "
+        f"errors from the published number and {_errors(each.errors(each.code))} from the "
+        "authors' code"
         for each in compared
-        if each.verified == "no" and cause_of(each, causes) == "not known"
+        if each.verified == "no" and each.cause(causes) == "not known"
     ]
 
 

@@ -1,19 +1,24 @@
 """The one runner: a benchmark's methods on all seeds, trained once and read back afterwards."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+import functools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 
 from everlight.continual import (
     Build,
     Choice,
+    Learner,
     Protocol,
     Run,
     RunCost,
+    Samples,
     SequenceResult,
     Setup,
     Strategy,
@@ -22,18 +27,21 @@ from everlight.continual import (
     count_cost,
     fixed_hyperparameter,
     initial_state,
+    predict_samples,
     replayed_per_step,
 )
 from everlight.continual.method import Method
 from everlight.continual.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_data.images.as_inputs import naming_files
-from everlight_experiments.continual.benchmark import Benchmark, Draw, RunData, Trained, Use
+from everlight_experiments.continual.benchmark import Benchmark, Draw, Metric, RunData, Trained, Use
 from everlight_experiments.continual.kept_nets import Net, keeper, net_of
 from everlight_experiments.continual.outcome import Outcome, measured
 from everlight_experiments.run_folder.compilation import release_programs
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.many_runs import DIVERGED_AT, Unit, has_diverged, train_units
+
+EVALUATION_SECONDS = "evaluation seconds"
 
 
 class Programs:
@@ -41,20 +49,16 @@ class Programs:
 
     def __init__(self):
         """Begin without any."""
-        self._made: Any = None
-        self._builds: dict[tuple[str, Method], Build] = {}
-
-    def begin(self, method: Method) -> None:
-        """Release the programs of another strategy; small ones of all would fill the memory."""
-        if method.made != self._made:
-            release_programs()
-            self._builds.clear()
-            self._made = method.made
+        self._builds: dict[tuple[str, str, Method], Build] = {}
 
     def build(self, benchmark: Benchmark, method: Method) -> Build:
-        """Return how the engine builds the method."""
+        """Return how the engine builds the method; small programs of all would fill the memory."""
+        if any(other.made != method.made for *_, other in self._builds):
+            release_programs()
+            self._builds.clear()
         # A row with the published hyper-parameter has the programs of its method.
-        key = benchmark.program, method._replace(name="", hyperparameters=(), published=None)
+        row = method._replace(name="", hyperparameters=(), published=None)
+        key = benchmark.part, benchmark.program, row
         if key not in self._builds:
             self._builds[key] = build_with(benchmark, method)
         return self._builds[key]
@@ -70,6 +74,46 @@ def build_with(benchmark: Benchmark, method: Method) -> Build:
     return build
 
 
+def with_evaluation_seconds(benchmark: Benchmark, seed: int) -> Benchmark:
+    """Return the benchmark whose runs keep the seconds of an evaluation too."""
+    if benchmark.prepare is not None:
+        prepare = benchmark.prepare
+        return benchmark._replace(
+            prepare=lambda folder: with_evaluation_seconds(prepare(folder), seed)
+        )
+    programs = functools.cache(lambda method: evaluation_of(benchmark, method, seed))
+
+    def keep(method: Method, result: SequenceResult) -> dict[str, Any]:
+        evaluate = programs(method)(result)
+        jax.block_until_ready(evaluate())  # compiles
+        start = time.monotonic()
+        jax.block_until_ready(evaluate())
+        spent = time.monotonic() - start
+        return {**benchmark.keep(method, result), "evaluation_seconds": np.array(spent)}
+
+    seconds = Metric(EVALUATION_SECONDS, lambda run: run.arrays["evaluation_seconds"], (), False)
+    return benchmark._replace(keep=keep, metrics=(*benchmark.metrics, seconds))
+
+
+def evaluation_of(
+    benchmark: Benchmark, method: Method, seed: int
+) -> Callable[[SequenceResult], Callable[[], Float[Array, "m c"]]]:
+    """Return a function from a result to the evaluation of its test set, as after every batch."""
+    build = build_with(benchmark, method)
+    size = benchmark.protocol(method).evaluation_batch
+    # The test samples are the same in all orders.
+    sequence = benchmark.sequence(method, Draw("evaluation", seed, 0))
+    data = RunData(benchmark.shared(method), benchmark.own(sequence))
+
+    @jax.jit
+    def scores(
+        data: RunData, test: Samples, memory: PyTree, learner: Learner
+    ) -> Float[Array, "m c"]:
+        return predict_samples(*build(data), memory, learner, test, size)
+
+    return lambda result: partial(scores, data, sequence.test, result.memory, result.learner)
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Runner:
     """Trains methods on a benchmark's sequences; finished runs are read back."""
@@ -78,23 +122,18 @@ class Runner:
     benchmark: Benchmark
     seed: int
     validation_seeds: int = 1
-    part: str = ""
-    """Begins the names of units and nets where a folder has several benchmarks."""
     keep_nets: bool = False
     programs: Programs = dataclasses.field(default_factory=Programs)
     """Runners that are given the same programs share what is compiled."""
-    costs: dict[tuple[Build, Protocol], RunCost] = dataclasses.field(default_factory=dict)
-    """Costs that were counted before."""
 
     def _name(self, label: str) -> str:
         """Return the name of a unit of this benchmark."""
-        return f"{self.part}-{label}" if self.part else label
+        return f"{self.benchmark.part}-{label}" if self.benchmark.part else label
 
     def outcome(self, method: Method, seeds: int) -> Outcome:
         """Train a method on evaluation seeds; validation seeds select its hyper-parameter."""
-        self.programs.begin(method)
         choice = self.choose(method)
-        runs = self.train(method, choice.hyperparameter, seeds)
+        runs = self._train(method, "evaluation", [choice.hyperparameter], seeds)
         metrics = measured(self.benchmark.metrics, runs)
         score = metrics[self.benchmark.score]
         names = self._named(method, "evaluation", [choice.hyperparameter], seeds)
@@ -154,10 +193,6 @@ class Runner:
         ]
         return np.reshape(found, (len(hyperparameters), -1))
 
-    def train(self, method: Method, hyperparameter: float, seeds: int) -> list[Trained]:
-        """Return the method's runs on the evaluation sequences."""
-        return self._train(method, "evaluation", [hyperparameter], seeds)
-
     def build(self, method: Method) -> Build:
         """Return how the engine builds the method."""
         return self.programs.build(self.benchmark, method)
@@ -168,9 +203,6 @@ class Runner:
 
     def cost(self, method: Method) -> RunCost:
         """Return costs, counted from shapes and from the step's program; kept as a unit."""
-        key = self.build(method), self.protocol(method)
-        if key in self.costs:
-            return self.costs[key]
         setting = self.benchmark.setting
         name = self._name(f"cost-{setting}-{method.label}")
         facts = {"setting": setting, **self.benchmark.facts(method)}
@@ -180,8 +212,7 @@ class Runner:
             # One of several processes is enough.
             if self.folder.claim_unit(name):
                 self.folder.save_unit(name, facts, **kept)
-        self.costs[key] = RunCost(**{key: np.asarray(x).item() for key, x in kept.items()})
-        return self.costs[key]
+        return RunCost(**{key: np.asarray(x).item() for key, x in kept.items()})
 
     def net(self, method: Method) -> Net:
         """Return shapes and dtypes of what is kept of a run after a task."""
@@ -254,7 +285,7 @@ class Runner:
 
         after_task = None
         if self.keep_nets and use == "evaluation":
-            after_task = keeper(self.folder.path, self.part, benchmark.setting, method)
+            after_task = keeper(self.folder.path, benchmark, method)
         shared = benchmark.shared(method)
         parts = (self.folder, units, self.build(method), self.protocol(method), shared, keep)
         if benchmark.store is None:
@@ -270,7 +301,6 @@ class Runner:
                 {**arrays, "seconds": np.array(took.get(unit.name) or np.nan)},
                 unit.sequence,
                 draw,
-                method,
                 tasks,
             )
             for arrays, unit, draw in zip(kept, units, draws, strict=True)

@@ -3,19 +3,17 @@
 import functools
 from collections.abc import Callable
 
-import jax
 import numpy as np
 
 from everlight.continual import Setup, TaskSequence
 from everlight.scenarios import (
     domain_incremental,
+    named_stream,
     noisy_labels,
-    permuted_labels,
-    permuted_pixels,
-    rotated,
     tested_on_validation,
     transformed,
 )
+from everlight.scenarios.streams import Stream
 from everlight_data.errors import DataError
 from everlight_data.images.image_set import ImageSet
 from everlight_experiments.continual.benchmark import Use
@@ -32,17 +30,17 @@ def refuse_unfit(config: Config, settings: tuple[str, ...]) -> None:
     Raises:
       DataError: which, and what to give.
     """
-    stream = f"--stream {config.stream}"
-    if settings != ("class-incremental",):
-        raise DataError(f"{stream} is {DOMAIN}; leave out --setting")
-    if len(config.tasks) != 1:
-        raise DataError(f"{stream} has all classes in every task; give --tasks one number")
-    if config.features is not None and config.stream != "permuted-labels":
-        raise DataError(f"{stream} changes images; leave out --features")
-    if config.shots is not None:
-        raise DataError(f"{stream} brings no new classes; leave out --shots")
-    if config.metrics:
-        raise DataError(f"{stream} has no --metrics beside accuracy; leave them out")
+    reasons = {
+        f"is {DOMAIN}; leave out --setting": settings != ("class-incremental",),
+        "has all classes in every task; give --tasks one number": len(config.tasks) != 1,
+        "changes images; leave out --features": config.features is not None
+        and config.stream != "permuted-labels",
+        "brings no new classes; leave out --shots": config.shots is not None,
+        "has no --metrics beside accuracy; leave them out": bool(config.metrics),
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            raise DataError(f"--stream {config.stream} {reason}")
 
 
 def with_noise(images: ImageSet, config: Config) -> ImageSet:
@@ -56,18 +54,15 @@ def with_noise(images: ImageSet, config: Config) -> ImageSet:
 
 def domain_sequences(images: ImageSet, config: Config) -> Callable[[int, Use], TaskSequence]:
     """Return the sequence of every use; seeds differ in initialization and order of samples."""
-    (tasks,), classes = config.tasks, len(images.class_names)
-    relabelled = config.stream == "permuted-labels"
-    maps = permuted_labels(tasks, classes, STREAM_SEED) if relabelled else None
 
     @functools.cache
     def of_use(use: Use) -> TaskSequence:
         found = domain_incremental(
             images.train_labels,
             images.test_labels,
-            tasks,
-            classes,
-            label_maps=maps,
+            *config.tasks,
+            len(images.class_names),
+            label_maps=_stream(images, config).label_maps,
             valid_fraction=config.validation_fraction,
         )
         return tested_on_validation(found) if use == "validation" else found
@@ -78,13 +73,9 @@ def domain_sequences(images: ImageSet, config: Config) -> Callable[[int, Use], T
 def with_stream(setup: Setup, images: ImageSet, config: Config) -> Setup:
     """Return the setup whose inputs are those of the task of their index."""
     count = len(images.train_labels) + len(images.test_labels)
-    (tasks,) = config.tasks
-    if config.stream == "permuted":
-        pixels = int(np.prod(images.images.shape[1:3]))
-        return transformed(
-            setup, count, permuted_pixels(tasks, pixels, jax.random.key(STREAM_SEED))
-        )
-    if config.stream == "rotated":
-        angles = np.linspace(0, 180, tasks, endpoint=False)
-        return transformed(setup, count, rotated(angles))
-    return transformed(setup, count, lambda image, task: image)
+    return transformed(setup, count, _stream(images, config).transform)
+
+
+def _stream(images: ImageSet, config: Config) -> Stream:
+    classes, pixels = len(images.class_names), int(np.prod(images.images.shape[1:3]))
+    return named_stream(config.stream, *config.tasks, classes, pixels, STREAM_SEED)

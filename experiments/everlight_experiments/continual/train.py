@@ -8,10 +8,10 @@ import numpy as np
 
 from everlight.continual.method import Method, why_not
 from everlight.continual.registry import METHODS
-from everlight.trees import checksums_of
+from everlight.trees import checksums_of, tree_bytes
 from everlight_data.writing import amount
 from everlight_experiments.continual.benchmark import Benchmark, Benchmarks, Draw
-from everlight_experiments.continual.kept_nets import NETS, bytes_of
+from everlight_experiments.continual.kept_nets import BESIDE, NETS
 from everlight_experiments.continual.outcome import Outcome, Outcomes, arrays_of
 from everlight_experiments.continual.runner import Programs, Runner
 from everlight_experiments.run_folder.folder import RunFolder
@@ -26,33 +26,16 @@ class Job(NamedTuple):
     seeds: int
 
 
-class Training(NamedTuple):
-    """How the jobs of a run are trained."""
-
-    folder: RunFolder
-    seed: int
-    validation_seeds: int = 1
-    keep_nets: bool = False
-
-
 def runners_of(
-    training: Training, benchmarks: Benchmarks, parts: Mapping[str, str] = {}
+    folder: RunFolder,
+    benchmarks: Benchmarks,
+    seed: int,
+    validation_seeds: int = 1,
+    keep_nets: bool = False,
 ) -> dict[str, Runner]:
-    """Return a runner for every benchmark; those of one part share their programs.
-
-    Args:
-      training: folder and seeds.
-      benchmarks: by column.
-      parts: what begins the names of a column's units, where a folder has several benchmarks.
-    """
-    folder, seed, validation_seeds, keep_nets = training
-    programs = {part: Programs() for part in {"", *parts.values()}}
-    found = {}
-    for column, benchmark in benchmarks.items():
-        part = parts.get(column, "")
-        shared = part, keep_nets, programs[part]
-        found[column] = Runner(folder, benchmark, seed, validation_seeds, *shared)
-    return found
+    """Return a runner for every benchmark; they share compiled programs."""
+    shared = seed, validation_seeds, keep_nets, Programs()
+    return {column: Runner(folder, each, *shared) for column, each in benchmarks.items()}
 
 
 def jobs_of(benchmarks: Benchmarks, rows: Sequence[Method], seeds: int) -> list[Job]:
@@ -99,7 +82,9 @@ def train_jobs(runners: Mapping[str, Runner], jobs: Sequence[Job]) -> Outcomes:
 def print_size_of_nets(runners: Mapping[str, Runner], jobs: Sequence[Job], path: str) -> None:
     """Print, before anything is trained, how much space the kept networks take."""
     needed = sum(
-        seeds * runners[column].run(method).tasks * bytes_of(runners[column].net(method))
+        seeds
+        * runners[column].run(method).tasks
+        * (BESIDE + tree_bytes(runners[column].net(method)))
         for column, method, seeds in jobs
     )
     print(f"--keep-nets: about {amount(needed)} in all, in {path}/{NETS}", flush=True)

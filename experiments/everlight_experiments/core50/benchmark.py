@@ -18,6 +18,7 @@ from everlight.metrics.open_set import OpenSet, open_set_scores_over_time
 from everlight.scenarios.core50 import RUNS, Level
 from everlight.trees import checksums_of
 from everlight_data.errors import DataError
+from everlight_data.images.as_inputs import store_features
 from everlight_data.images.core50_frames import LabelledFrames, thin_test
 from everlight_data.images.image_set import ImageSet
 from everlight_experiments.continual.benchmark import (
@@ -29,7 +30,7 @@ from everlight_experiments.continual.benchmark import (
     once_per_run,
 )
 from everlight_experiments.continual.outcome import BY_TASK
-from everlight_experiments.continual.parts import load_features, stored_features
+from everlight_experiments.continual.parts import load_features
 from everlight_experiments.core50.config import GRIDS, Base, Config, Length, Scenario
 from everlight_experiments.core50.start import (
     MOMENTUM,
@@ -160,7 +161,7 @@ def _start(
         return begin_with(folder, config, frames, seed)
     images = ImageSet("", frames.images, frames.object, frames.object[:0], frames.object_names)
     found = load_features(config.features, images, runs)
-    stored = stored_features(found, ~material.tested)
+    stored = store_features(found, ~material.tested)
     checksums = checksums_of(np.asarray(stored.pieces))
     return Beginning({}, stored, f"on {found.note}", checksums=checksums)
 
@@ -248,7 +249,6 @@ def core50_benchmark(
         hyperparameters=GRIDS,
         program=course.setting,
         one_by_one=True,
-        config=config,
     )
 
 

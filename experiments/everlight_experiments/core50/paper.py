@@ -9,7 +9,6 @@ from jaxtyping import Bool, Float
 from everlight.plots import plot_rejection
 from everlight_data.images.core50_published import published_curves, published_name, published_net
 from everlight_experiments.continual.benchmark import Draw
-from everlight_experiments.continual.evaluation import EVALUATION_SECONDS, with_evaluation_seconds
 from everlight_experiments.continual.outcome import Outcome
 from everlight_experiments.continual.paper import (
     Experiment,
@@ -23,6 +22,7 @@ from everlight_experiments.continual.paper import (
 )
 from everlight_experiments.continual.report_criteria import Published
 from everlight_experiments.continual.report_tables import Measure, sizes_table, table_of
+from everlight_experiments.continual.runner import EVALUATION_SECONDS, with_evaluation_seconds
 from everlight_experiments.continual.train import Job
 from everlight_experiments.core50.benchmark import (
     AREA,

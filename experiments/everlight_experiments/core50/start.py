@@ -15,6 +15,7 @@ import optax
 from jaxtyping import Array, Float, PyTree
 
 from everlight.continual import Protocol, Setup, StoredImages, fixed_test_objective, flax_setup
+from everlight.continual.engine.frozen_features import FrozenFeatures, frozen_features
 from everlight.continual.method import Method, Needs
 from everlight.models.caffe_nets import (
     BGR_MEAN,
@@ -33,12 +34,7 @@ from everlight_data.images.core50_frames import load_release
 from everlight_data.procedural.core50 import WORLD, load_procedural_core50
 from everlight_data.procedural.world import load_procedural
 from everlight_experiments.continual.benchmark import RunData
-from everlight_experiments.continual.pretraining import (
-    FrozenFeatures,
-    Layers,
-    frozen_features,
-    pretrained,
-)
+from everlight_experiments.continual.pretraining import Layers, pretrained
 from everlight_experiments.core50.config import Base, Length
 from everlight_experiments.run_folder.folder import RunFolder
 

@@ -15,7 +15,6 @@ from everlight.metrics.frame_fusion import fused_accuracies
 from everlight_data.images.core50_frames import LabelledFrames
 from everlight_data.images.core50_published import STATIC, published_name, published_net
 from everlight_experiments.continual.benchmark import Benchmark, Metric, Trained
-from everlight_experiments.continual.evaluation import evaluation_of
 from everlight_experiments.continual.paper import (
     Experiment,
     Paper,
@@ -25,6 +24,7 @@ from everlight_experiments.continual.paper import (
     run_paper,
 )
 from everlight_experiments.continual.report_tables import Measure, table_of
+from everlight_experiments.continual.runner import evaluation_of
 from everlight_experiments.continual.train import Job
 from everlight_experiments.core50.benchmark import ACCURACY, core50_benchmark, load_material
 from everlight_experiments.core50.config import CITATION, FIXED
@@ -65,16 +65,17 @@ def experiment(config: StaticConfig, folder: RunFolder, options: PaperOptions) -
     frames = next(iter(materials.values())).frames
     beginning = begin_with(folder, config, frames, options.seed)
     benchmarks = {
-        f"{level}, {name}": _benchmark(config, name, material, options.seed, beginning)
+        f"{level}, {name}": _benchmark(config, name, material, options.seed, beginning)._replace(
+            part=level
+        )
         for level, material in materials.items()
         for name in (SCRATCH, TUNING)
     }
-    parts = {column: column.partition(", ")[0] for column in benchmarks}
     jobs = [Job(column, FIXED["naive"], 1) for column in benchmarks]
     facts = {"beginning": beginning.fingerprint, "frames": len(frames.images)}
     values = np.asarray(beginning.features().values)
     svm = {level: _svm(folder, each, values, facts) for level, each in materials.items()}
-    return Experiment(benchmarks, jobs, parts, data=(svm, order_remark(config, values.shape[1])))
+    return Experiment(benchmarks, jobs, data=(svm, order_remark(config, values.shape[1])))
 
 
 def accuracies_of(results: Results) -> Accuracies:

@@ -55,6 +55,7 @@ from everlight_data.images.as_inputs import (
     Channels,
     channels,
     naming_files,
+    store_features,
     store_images,
     stream_centers,
 )
@@ -71,10 +72,9 @@ from everlight_experiments.continual.benchmark import (
     Trained,
     Use,
     once_per_run,
-    own_data,
 )
 from everlight_experiments.continual.outcome import BY_TASK
-from everlight_experiments.continual.parts import load_features, stored_features
+from everlight_experiments.continual.parts import load_features
 from everlight_experiments.continual.runner import build_with
 from everlight_experiments.facts.config import GRIDS, Config, Network
 
@@ -189,7 +189,7 @@ def fact_benchmarks(
     divided = learned.divided
     store = learned.images if isinstance(learned.images, JpegStore) else None
     if features is not None:
-        images = stored_features(features, slice(len(divided.train.fact)))
+        images = store_features(features, slice(len(divided.train.fact)))
     else:
         images = store_images(learned.images) if store is None else channels()
     shared = Shared(images, divided.label_space, jnp.asarray(learned.shown))
@@ -226,11 +226,9 @@ def fact_benchmarks(
             protocol=lambda method: config.scale.protocol,
             sequence=lambda method, draw: sequences[split, draw.use],
             keep=keep,
-            criterion=held_out_score,
-            criterion_name=f"{GENERALISED} on held-out training scenes",
+            criterion=Metric(f"{GENERALISED} on held-out training scenes", held_out_score),
             hyperparameters=GRIDS,
             store=store,
-            config=config,
         )
 
     benchmarks = {split: bound(split) for split in SPLITS}
@@ -295,7 +293,7 @@ def initial_ranking(benchmark: Benchmark) -> Callable[[Benchmark, Draw], Ranks]:
 
     def of(benchmark: Benchmark, draw: Draw) -> Ranks:
         sequence, store = benchmark.sequence(naive, draw), benchmark.store
-        data = RunData(benchmark.shared(naive), own_data(sequence, 0.0))
+        data = RunData(benchmark.shared(naive), benchmark.own(sequence, 0.0))
         with nullcontext() if store is None else naming_files(store):
             return jax.block_until_ready(ranks(data, sequence, draw.key))
 

@@ -115,7 +115,7 @@ def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) ->
       DataError: data, methods or options that cannot be used.
     """
     load = pictured_facts(config.data, config.network.side, options.seed)
-    parts, benchmarks, jobs, units = {}, {}, [], {}
+    parts, benchmarks, jobs = {}, {}, []
     tasks = {name: each.scale.tasks for name, each in config.scales.items()}
     splits = config.data.splits
     for part in tasks if splits is None else published_scales(splits, tasks):
@@ -126,9 +126,8 @@ def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) ->
         draws = [Draw("evaluation", options.seed, number) for number in range(seeds)]
         baselines = baselines_of(learned, by_split, draws)
         parts[part] = PartData(learned, baselines, seeds)
-        columns = {f"{part}, {split}": benchmark for split, benchmark in by_split.items()}
+        columns = {f"{part}, {name}": each._replace(part=part) for name, each in by_split.items()}
         benchmarks |= columns
-        units |= dict.fromkeys(columns, part)
         jobs += [
             Job(column, middle_values(benchmark, PAPER_METHODS[name], scale.hyperparameters), seeds)
             for name in scale.methods
@@ -137,7 +136,7 @@ def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) ->
     sizes = [f"{part}: {each.learned.sizes}" for part, each in parts.items()]
     sizes += [f"{name}: left out, there is no such split" for name in config.scales.keys() - parts]
     benchmarks = {name: each._replace(note="; ".join(sizes)) for name, each in benchmarks.items()}
-    return Experiment(benchmarks, jobs, units, data=parts)
+    return Experiment(benchmarks, jobs, data=parts)
 
 
 def middle_values(benchmark: Benchmark, method: Method, count: int) -> Method:

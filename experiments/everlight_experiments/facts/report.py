@@ -86,7 +86,7 @@ def baselines_of(
                 arrays["found"] = np.asarray(nearest_facts(each[shown], facts, TOP))[None]
                 arrays |= {"steps": np.zeros(1, int), DIVERGED_AT: np.array(NOWHERE)}
                 tasks = sequence.tasks.id.shape[0]
-                runs.append(Trained(arrays, sequence, draw, METHODS["joint"], tasks))
+                runs.append(Trained(arrays, sequence, draw, tasks))
             found[split][name] = measured(benchmark.metrics, runs)
     return found
 

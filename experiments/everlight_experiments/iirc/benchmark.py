@@ -32,7 +32,7 @@ from everlight.models import Network, NetworkRequest
 from everlight.models.augmentation import crop_and_flip
 from everlight.trees import checksums_of
 from everlight_data.errors import DataError
-from everlight_data.images.as_inputs import Channels, channels, store_images, stream
+from everlight_data.images.as_inputs import Channels, channels, store_features, store_images, stream
 from everlight_data.images.iirc_sets import CHANNELS, IIRCData, IIRCRequest, load_iirc
 from everlight_data.images.imagenet import ImageFiles
 from everlight_data.images.jpeg_store import JpegStore
@@ -54,7 +54,6 @@ from everlight_experiments.continual.parts import (
     load_features,
     network,
     optimizer,
-    stored_features,
 )
 from everlight_experiments.iirc.config import Config
 from everlight_experiments.run_folder.folder import RunFolder
@@ -151,7 +150,7 @@ def learn(config: Config, data: IIRCData, runs: Path, validation: bool = False) 
         if isinstance(images, ImageFiles):
             raise DataError("--features is not for ImageNet's files, which are streamed")
         features = load_features(config.features, images, runs)
-        stored = stored_features(features, slice(len(images.train_labels)))
+        stored = store_features(features, slice(len(images.train_labels)))
         net, checksums = feature_head(features.note, data.classes), checksums_of(features.values)
         return Learned(data, stored, net, (*checksums_of(*content), *checksums), sequence)
     net, checksums = network_of(config, data.classes), checksums_of(*content)
@@ -211,7 +210,6 @@ def iirc_benchmark(config: Config, learned: Learned, seed: int) -> Benchmark:
         sequence=learned.sequence,
         keep=keep,
         store=learned.store,
-        config=config,
     )
 
 

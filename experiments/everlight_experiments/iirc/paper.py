@@ -26,7 +26,7 @@ from everlight_experiments.continual.paper import (
     paper_options,
     run_paper,
 )
-from everlight_experiments.continual.report_metrics import plot_squares
+from everlight_experiments.continual.report_metrics import plot_shares
 from everlight_experiments.continual.report_tables import sizes_table
 from everlight_experiments.continual.train import jobs_of
 from everlight_experiments.iirc.benchmark import (
@@ -94,15 +94,15 @@ def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) ->
     benchmarks = {SETTING: iirc_benchmark(own, learned, options.seed)}
     rows = [FORMS[name] for name in config.methods]
     ablated = [row for row in rows if row.name in config.ablated]
-    aside, parts = {}, {}
+    aside = {}
     for count in config.ablation if ablated else ():
         column = column_of(count)
         changed = replace(own, exemplars_per_class=count)
         benchmark = iirc_benchmark(changed, learned, options.seed)
-        aside[column] = benchmark._replace(metrics=benchmark.metrics[:2])
-        parts[column] = f"{count}-exemplars"
+        part, metrics = f"{count}-exemplars", benchmark.metrics[:2]
+        aside[column] = benchmark._replace(part=part, metrics=metrics)
     jobs = [*jobs_of(benchmarks, rows, runs), *jobs_of(aside, ablated, runs)]
-    return Experiment(benchmarks | aside, jobs, parts, frozenset(aside), learned.data)
+    return Experiment(benchmarks | aside, jobs, frozenset(aside), learned.data)
 
 
 def column_of(exemplars: int) -> str:
@@ -237,7 +237,7 @@ def confusion(results: Results, outcomes: Outcomes) -> Figure:
         "superclasses and their subclasses. Labels are in order of introduction: "
         f"{listed(order, len(order))}."
     )
-    return Figure(caption, plot_squares(results.folder / "confusion.png", squares, "label"))
+    return Figure(caption, plot_shares(results.folder / "confusion.png", squares, "label"))
 
 
 def exemplars(results: Results) -> tuple[Figure, Table]:

@@ -196,15 +196,22 @@ def _end(panels: Iterable[Curves], name: str) -> float:
 
 
 def plot_matrices(
-    path: Path, matrices: Mapping[str, Float[np.ndarray, "t t"]], measure: str = "accuracy"
+    path: Path,
+    matrices: Mapping[str, Float[np.ndarray, "n n"]],
+    measure: str = "accuracy",
+    draw: Callable[[Float[np.ndarray, "n n"], Axes], Axes] = plot_accuracy_matrix,
+    side: float = 2.2,
 ) -> Path:
-    """Draw scores after each task (row) on each task (column), all on one scale."""
+    """Draw matrices on one scale, in panels of `side` inches.
+
+    They are scores after each task (row) on each task (column), or what `draw` shows.
+    """
     columns = min(COLUMNS, len(matrices))
-    canvas, axes = new_canvas(columns, 2.2, 2.5, -(-len(matrices) // columns))
+    canvas, axes = new_canvas(columns, side, side + 0.3, -(-len(matrices) // columns))
     for axis in axes[len(matrices) :]:
         axis.set_visible(False)
     for place, (axis, (name, matrix)) in enumerate(zip(axes, matrices.items(), strict=False)):
-        plot_accuracy_matrix(matrix, axis).set_title(name, fontsize="medium")
+        draw(matrix, axis).set_title(name, fontsize="medium")
         if place % columns:
             axis.set_ylabel("")
         if place < len(matrices) - columns:

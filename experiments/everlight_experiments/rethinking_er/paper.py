@@ -17,7 +17,6 @@ from everlight_experiments.continual.paper import (
 from everlight_experiments.continual.reproduction import (
     Comparison,
     Known,
-    Reference,
     compare,
     reproduction_section,
     unexplained,
@@ -58,10 +57,10 @@ def column_of(buffer_size: int | None) -> str:
     return "no memory" if buffer_size is None else f"buffer of {buffer_size:,}"
 
 
-def reference_of(method: str, size: int | None) -> Reference:
+def reference_of(method: str, size: int | None) -> Comparison:
     """Return what is known of a method with a buffer size."""
     printed, code = PRINTED.get((method, size)), CODE.get((method, size))
-    return Reference(
+    return Comparison(
         column_of(size),
         method,
         None if printed is None else Known(printed),
@@ -86,9 +85,9 @@ def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) ->
         found = image_benchmarks(
             "rethinking-er", with_size, ("class-incremental",), options.seed, options.runs
         )
-        benchmarks[column] = found["class-incremental"]
+        benchmarks[column] = found["class-incremental"]._replace(part=column)
         jobs += [Job(column, PAPER_METHODS[name], config.seeds) for name in names]
-    return Experiment(benchmarks, jobs, {column: column for column in benchmarks})
+    return Experiment(benchmarks, jobs)
 
 
 def compared(results: Results) -> list[Comparison]:

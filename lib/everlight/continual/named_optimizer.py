@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import optax
 
 from everlight.calls import parse_call
-from everlight.checks import PositiveFloat, checked
+from everlight.checks import NonNegativeFloat, PositiveFloat, checked
 
 
 class Optimizer(NamedTuple):
@@ -22,13 +22,16 @@ class Optimizer(NamedTuple):
 
 
 @checked
-def named_optimizer(text: str, learning_rate: PositiveFloat) -> Optimizer:
+def named_optimizer(
+    text: str, learning_rate: PositiveFloat, weight_decay: NonNegativeFloat = 0.0
+) -> Optimizer:
     """Return an optimizer of optax by its name.
 
     Args:
       text: a factory of optax that takes a learning rate, with its other arguments after a colon,
         as in `sgd:momentum=0.9` or `adam:b1=0.8,b2=0.99`.
       learning_rate: first argument of the factory.
+      weight_decay: coefficient of the parameters that is added to every gradient.
 
     Raises:
       ValueError: optax has no such factory, with the nearest names, or it does not take the
@@ -51,6 +54,9 @@ def named_optimizer(text: str, learning_rate: PositiveFloat) -> Optimizer:
     rate = learning_rate / (1 - (options.get("momentum") or 0)) if plain else None
     given = "".join(f" and {key} {value:g}" for key, value in options.items())
     called = "SGD" if name == "sgd" else name.capitalize()
+    if weight_decay:
+        made = optax.chain(optax.add_decayed_weights(weight_decay), made)
+        given += f" and weight decay {weight_decay:g}"
     return Optimizer(made, rate, f"{called} with learning rate {learning_rate:g}{given}")
 
 

@@ -36,6 +36,7 @@ from everlight.scenarios.shapes import same_shapes, stack_samples
 from everlight.scenarios.streams import (
     domain_incremental,
     few_shot,
+    named_stream,
     noisy_labels,
     permuted_labels,
     permuted_pixels,
@@ -67,6 +68,7 @@ __all__ = [
     "iirc",
     "join_tasks",
     "largest_class_incremental",
+    "named_stream",
     "noisy_labels",
     "online_stream",
     "permuted_labels",

@@ -7,6 +7,7 @@ images have as many indices as tasks (`StoredImages.copies`).
 """
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +21,14 @@ from everlight.scenarios.experiences import from_experiences
 
 Transform = Callable[[Float[Array, "*shape"], Int[Array, ""]], Float[Array, "*shape"]]
 """Function from an input and the number of its task to the transformed input."""
+
+
+class Stream(NamedTuple):
+    """Inputs and labels of the tasks of a domain-incremental stream."""
+
+    transform: Transform
+    label_maps: Int[np.ndarray, "tasks c"] | None = None
+    """New label of each class in each task; None keeps the labels."""
 
 
 @checked
@@ -158,6 +167,35 @@ def permuted_labels(
     rng = np.random.default_rng(seed)
     others = [rng.permutation(classes) for _ in range(tasks - 1)]
     return np.stack([np.arange(classes), *others])
+
+
+@checked
+def named_stream(
+    name: str,
+    tasks: PositiveInt,
+    classes: PositiveInt,
+    pixels: NonNegativeInt,
+    seed: NonNegativeInt,
+) -> Stream:
+    """Return the transform and the labels of a domain-incremental stream by its name.
+
+    Args:
+      name: permuted (pixels), rotated (by angles from 0 up to 180 degrees) or permuted-labels.
+      tasks: number of tasks.
+      classes: number of classes.
+      pixels: height times width; not read for the other streams.
+      seed: random seed of the permutations.
+
+    Raises:
+      ValueError: there is no such stream.
+    """
+    if name == "permuted":
+        return Stream(permuted_pixels(tasks, pixels, jax.random.key(seed)))
+    if name == "rotated":
+        return Stream(rotated(np.linspace(0, 180, tasks, endpoint=False)))
+    if name == "permuted-labels":
+        return Stream(lambda image, task: image, permuted_labels(tasks, classes, seed))
+    raise ValueError(f"{name!r} is no stream; give permuted, rotated or permuted-labels")
 
 
 @checked
