@@ -1,6 +1,5 @@
 """The command line: `everlight COMMAND [options]`. A command imports JAX only when it runs."""
 
-import difflib
 import importlib
 import io
 import os
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple
 
 from everlight_data.errors import DataError
 from everlight_data.files import one_line
+from everlight_data.names import nearest_names
 from everlight_experiments.run_folder.interruption import (
     begin_stopping,
     end_by_signal,
@@ -188,22 +188,29 @@ def options_of(name: str, arguments: Sequence[str]) -> Any:
       arguments: of the command line, after the name.
 
     Raises:
-      DataError: an option with a new name, a configuration that does not exist, or a value that a
-        part of the configuration refuses.
-      SystemExit: other options that cannot be parsed, or --help.
+      DataError: an option or a configuration that does not exist, or a value that a part of the
+        configuration refuses.
+      SystemExit: options that cannot be parsed, or --help.
     """
     import tyro
 
-    from everlight_experiments.run_folder.renamed import refuse_old_names
+    from everlight_experiments.run_folder.configs import option_names
 
-    arguments = list(arguments)
+    arguments, program = list(arguments), f"everlight {name}"
     kind = options_type(name, arguments)
-    refuse_old_names(arguments, kind)
     try:
-        return tyro.cli(kind, args=arguments, prog=f"everlight {name}", config=())
+        options, unknown = tyro.cli(
+            kind, args=arguments, prog=program, config=(), return_unknown_args=True
+        )
     except ValueError as error:
         # A part's own checks, such as those of `Protocol`.
         raise DataError(str(error)) from error
+    if unknown:
+        asked = unknown[0].partition("=")[0].replace("_", "-")
+        near = nearest_names(asked, [f"--{option}" for option in option_names(options)])
+        meant = f"; did you mean {' or '.join(near)}?" if near else "."
+        raise DataError(f"no option {asked!a}{meant} {program} --help lists all.")
+    return options
 
 
 def options_type(name: str, arguments: list[str]) -> type:
@@ -229,9 +236,6 @@ def _split(arguments: Sequence[str]) -> tuple[str, list[str]]:
     words = 2 if group else 1
     name = " ".join(arguments[:words])
     if name not in COMMANDS:
-        from everlight_experiments.run_folder.renamed import refuse_old_command
-
-        refuse_old_command(arguments)
         sys.exit(_overview(name))
     return name, list(arguments[words:])
 
@@ -243,7 +247,7 @@ def _imported(place: str) -> Any:
 
 def _overview(asked: str, group: str = "") -> str:
     """Return all commands, or those of a group, with a line each."""
-    near = difflib.get_close_matches(asked, COMMANDS, n=3, cutoff=0.5)
+    near = nearest_names(asked, list(COMMANDS))
     meant = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
     refusal = f"There is no command {asked!a}.{meant}\n\n" if asked else ""
     shown = [name for name in COMMANDS if not group or name.startswith(f"{group} ")]

@@ -16,7 +16,6 @@ from everlight.continual.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_experiments import cli
 from everlight_experiments.commands.training import given_hyperparameters
-from everlight_experiments.run_folder import renamed
 
 TRAINING = {
     "run": "run digits",
@@ -113,6 +112,10 @@ def test_settings_of_all_runs_are_checked_first(capsys, somewhere, run, options,
         ("run images --data minst", "did you mean 'mnist'?"),
         ("run images --data tfds:mnist", "EVERLIGHT_DATA is not set"),
         ("run tiny-imagenet", "EVERLIGHT_DATA is not set"),
+        ("run digits --epoch 5", "no option '--epoch'; did you mean --epochs"),
+        ("run digits --learning_rates=.1", "no option '--learning-rates'; did you mean --learning-rate"),
+        ("illuminant dataset --prest small", "no option '--prest'; did you mean --preset?"),
+        ("grid --benchmark digits", "no option '--benchmark'; did you mean --benchmarks?"),
         ("rnu", "There is no command 'rnu'. Did you mean 'run'"),
         ("report --runs nowhere", "--runs nowhere: no such folder"),
         ("export nowhere", "nowhere/results.npz"),
@@ -228,39 +231,6 @@ def test_names_that_are_no_text_are_told(somewhere, monkeypatch):
     print(refused.value, file=sys.stderr, flush=True)
     said = outputs["stderr"].buffer.getvalue()
     assert b"no\\udcffwhere.zip" in said
-
-
-@pytest.mark.parametrize(
-    ("command", "message"),
-    [
-        *(
-            (old, f"everlight {old} is now everlight {new}")
-            for old, new in renamed.RENAMED.items()
-            if not old.startswith("--")
-        ),
-        ("two-camera dataset --seeds 1", "is now everlight illuminant dataset"),
-        ("run digits --scenario told", "--scenario is now --setting"),
-        ("run digits --setting told", "--setting told is now --setting task-incremental"),
-        ("run digits --setting online not-told", "not-told is now --setting class-incremental"),
-        ("run digits --strengths EWC=1", "--strengths is now --hyperparameters"),
-        ("run digits --rate=.1", "--rate is now --learning-rate"),
-        ("run images --images mine", "--images is now --data"),
-        ("run digits --exemplars 5", "--exemplars is now --exemplars-per-class"),
-        ("run digits --tuning_orders 1", "--tuning-orders is now --validation-seeds"),
-        ("run digits --plan.protocol.epochs 5", "--plan.protocol.epochs is now --epochs"),
-        ("illuminant dataset --scale cpu", "--scale is now --preset"),
-        ("illuminant dataset --preset cpu", "--preset cpu is now --preset small"),
-        ("grid --benchmarks digits iirc:cpu", "iirc:cpu is now --benchmarks BENCHMARK:small"),
-        ("grid --plan.digits.epochs 1", "is now --set digits.epochs=VALUE"),
-        ("paper cl-metrics --plan.rate .1", "--plan.rate is now --learning-rate"),
-        ("tune digits --vary epochs=5 rate=.1", "--vary rate=.1 is now --vary learning-rate"),
-        ("paper facts --scenarios NI", "--scenarios"),
-    ],
-)
-def test_an_old_name_is_refused_with_the_new_one(capsys, somewhere, command, message):
-    said = refusal(capsys, *command.split())
-    assert message in said
-    assert not list(somewhere.glob("runs/*"))
 
 
 @pytest.mark.filterwarnings("ignore:get_parser")

@@ -129,20 +129,3 @@ def test_what_cannot_be_used_is_refused(tmp_path, own_file, monkeypatch, asked, 
 def test_two_of_one_name_are_refused(tmp_path, own_file):
     with pytest.raises(DataError, match="two --strategy of one name; rename one"):
         run(tmp_path / "runs", "--strategy", f"{own_file}:mine", f"{own_file}:mine")
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("capacity", "buffer_size"),
-        ("exemplars", "exemplars_per_class"),
-        ("strength", "hyperparameter"),
-    ],
-)
-def test_an_old_parameter_is_refused_with_the_new_name(own_file, old, new):
-    own_file.write_text(f"def mine(setup, {old}=7):\n    return None\n")
-    with pytest.raises(DataError, match=f"the parameter '{old}' is now '{new}'"):
-        load_strategy(f"{own_file}:mine")
-    own_file.write_text("STRENGTHS = (1, 2)\ndef mine(setup):\n    return None\n")
-    with pytest.raises(DataError, match="the tuple STRENGTHS is now HYPERPARAMETERS"):
-        load_strategy(f"{own_file}:mine")

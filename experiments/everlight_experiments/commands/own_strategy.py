@@ -15,11 +15,6 @@ from everlight_data.python_files import load_object
 _FORM = "give my_file.py:my_strategy, a function from a Setup to a Strategy"
 HYPERPARAMETERS = "HYPERPARAMETERS"
 """Name of a file's tuple of values, from which one is selected."""
-_RENAMED = {
-    "capacity": "buffer_size",
-    "exemplars": "exemplars_per_class",
-    "strength": "hyperparameter",
-}
 
 
 def own_methods(asked: Sequence[str]) -> list[Method]:
@@ -51,11 +46,7 @@ def load_strategy(asked: str) -> Method:
     factory, module, version = load_object(asked, "--strategy", _FORM)
     if not callable(factory):
         raise DataError(f"{asked} is {type(factory).__name__}; {_FORM}")
-    if hasattr(module, "STRENGTHS"):
-        raise DataError(f"{asked}: the tuple STRENGTHS is now {HYPERPARAMETERS}")
     parameters = [*inspect.signature(factory).parameters][1:]
-    for old in _RENAMED.keys() & parameters:
-        raise DataError(f"{asked}: the parameter {old!r} is now {_RENAMED[old]!r}")
     values = tuple(getattr(module, HYPERPARAMETERS, ()))
     try:
         given = fill_by_name(factory, bool(values))
