@@ -1,28 +1,20 @@
 """Scores in rows and columns, with spread: the table and the picture of grid, tune and compare."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from everlight.plots import COLORS
+from everlight_experiments.continual.report_tables import Measure
 from everlight_experiments.report.cells import deviation, spread
 from everlight_experiments.report.plots import MARKERS, new_canvas, save
-from everlight_experiments.report.writer import Column, Table
 
 Scores = Mapping[str, Mapping[str, Float[np.ndarray, "seeds"]]]
 """Scores by column and row; NaN where a run diverged."""
 DIVERGED = {"diverged": "Diverged runs have no score."}
-
-
-class Cells(NamedTuple):
-    """A column of a table."""
-
-    column: Column
-    by_row: Mapping[str, str]
-    """Texts; rows without one have a dash."""
 
 
 def score_cell(values: Float[np.ndarray, "seeds"], after: str = "") -> str:
@@ -31,47 +23,15 @@ def score_cell(values: Float[np.ndarray, "seeds"], after: str = "") -> str:
     return (f"diverged in {gone} of {len(values)}" if gone else spread(values)) + after
 
 
-def score_cells(scores: Mapping[str, Float[np.ndarray, "seeds"]]) -> dict[str, str]:
-    """Return the cells of a column of scores."""
-    return {row: score_cell(values) for row, values in scores.items()}
-
-
-def columns_table(
-    caption: str,
-    first: str,
-    rows: Sequence[str],
-    columns: Sequence[Cells],
-    strong: str = "",
-    marks: Mapping[str, str] = DIVERGED,
-) -> Table:
-    """Return a table of columns.
-
-    Args:
-      caption: of the table.
-      first: heading of the rows' names.
-      rows: names, from top to bottom.
-      columns: from left to right.
-      strong: name of a row that is set apart.
-      marks: definitions of words and marks of cells.
-    """
-    return Table(
-        caption,
-        [Column(first), *(each.column for each in columns)],
-        [[row, *(each.by_row.get(row, "–") for each in columns)] for row in rows],
-        frozenset(place for place, row in enumerate(rows) if row == strong),
-        marks,
-    )
+def column(
+    name: str, values: Mapping[str, Any], cell: Callable[[Any], str] = str, group: str = ""
+) -> Measure:
+    """Return a table's column of values by row; rows without one have a dash."""
+    return Measure(name, lambda row: cell(values[row]) if row in values else "–", group)
 
 
 def plot_columns(path: Path, rows: Sequence[str], scores: Scores, label: str) -> Path:
-    """Draw the mean score of every row in every column, with bars of one standard deviation.
-
-    Args:
-      path: of the picture.
-      rows: names, from top to bottom.
-      scores: by column and row.
-      label: of the axis of scores.
-    """
+    """Draw the mean score of every row in every column, with bars of one standard deviation."""
     canvas, (axis,) = new_canvas(1, 8.0, 1.6 + 0.42 * len(rows))
     for number, (name, by_row) in enumerate(scores.items()):
         shift = 0.5 * ((number + 0.5) / len(scores) - 0.5)

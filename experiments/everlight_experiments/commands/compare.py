@@ -19,22 +19,11 @@ from jaxtyping import Float
 from everlight.metrics import student_interval
 from everlight_data.errors import DataError
 from everlight_data.finished_runs import FinishedRun, name_other_options, read_finished_run
-from everlight_experiments.commands.columns import (
-    Cells,
-    columns_table,
-    plot_columns,
-    score_cells,
-)
+from everlight_experiments.commands.columns import DIVERGED, column, plot_columns, score_cell
 from everlight_experiments.continual.report import sentence
+from everlight_experiments.continual.report_tables import table_of
 from everlight_experiments.report.cells import LEVEL, interval_cell
-from everlight_experiments.report.writer import (
-    Column,
-    Figure,
-    FirstScreen,
-    Section,
-    Table,
-    write_report,
-)
+from everlight_experiments.report.writer import Figure, FirstScreen, Section, Table, write_report
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import FolderSettings
 
@@ -124,18 +113,16 @@ def _compared(folder: Path, setting: str, runs: Sequence[FinishedRun]) -> tuple[
     final = f"final {first.score}"
     scores = {run.name: run.finals.get(setting, {}) for run in runs}
     names = list(dict.fromkeys(name for by_name in scores.values() for name in by_name))
-    columns = [Cells(Column(name, final), score_cells(each)) for name, each in scores.items()]
+    columns = [column(name, each, score_cell, final) for name, each in scores.items()]
     for other in others:
         found, group = _differences(first, other, setting), f"{other.name} − {first.name}"
-        signed = {name: _signed(values) for name, values in found.items()}
-        above = {name: f"{np.sum(each > 0)} of {len(each)}" for name, each in found.items()}
-        columns += [Cells(Column("difference", group), signed)]
-        columns += [Cells(Column("seeds above", group), above)]
+        columns.append(column("difference", found, _signed, group))
+        columns.append(column("seeds above", found, _seeds_above, group))
     caption = (
         f"{sentence(final)} of each run ({setting}; mean ± standard deviation over seeds), and "
         f"paired differences with {LEVEL:.0%} intervals."
     )
-    table = columns_table(caption, "method", names, columns)
+    table = table_of(caption, {name: name for name in names}, columns, DIVERGED)
     path = folder / f"compared_{setting.replace(' ', '_')}.png"
     below = f"{sentence(final)} ({setting}), mean over seeds; bars are one standard deviation."
     return table, Figure(below, plot_columns(path, names, scores, final))
@@ -161,3 +148,7 @@ def _signed(differences: Float[np.ndarray, "seeds"]) -> str:
     mean, half = student_interval(differences)
     interval = "" if np.isnan(half) else f" [{mean - half:+.3f}, {mean + half:+.3f}]"
     return f"{mean:+.3f}{interval}"
+
+
+def _seeds_above(differences: Float[np.ndarray, "seeds"]) -> str:
+    return f"{np.sum(differences > 0)} of {len(differences)}"

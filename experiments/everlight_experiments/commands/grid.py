@@ -20,7 +20,7 @@ from everlight.continual.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
 from everlight_experiments.commands.benchmarks import BENCHMARKS, default_config, named
-from everlight_experiments.commands.columns import Cells, columns_table, plot_columns, score_cell
+from everlight_experiments.commands.columns import column, plot_columns, score_cell
 from everlight_experiments.commands.options import GridOptions, RunOptions, TrainOptions
 from everlight_experiments.commands.training import NETS_KEPT, load_asked, train_loaded
 from everlight_experiments.continual.benchmark import Benchmarks
@@ -31,16 +31,10 @@ from everlight_experiments.continual.report_tables import (
     forgetting_cell,
     hyperparameters_table,
     left_out_table,
+    table_of,
 )
 from everlight_experiments.report.cells import counted, dash, interval_cell
-from everlight_experiments.report.writer import (
-    Column,
-    Figure,
-    FirstScreen,
-    Section,
-    Table,
-    write_report,
-)
+from everlight_experiments.report.writer import Figure, FirstScreen, Section, Table, write_report
 from everlight_experiments.run_folder.configs import (
     changed,
     full_name,
@@ -151,12 +145,12 @@ def _sections(
 ) -> tuple[FirstScreen, list[Section]]:
     """Return the first screen and the sections after the summary."""
     scores = {
-        column: {name: outcome.final for name, outcome in by_name.items()}
-        for column, by_name in outcomes.items()
+        place: {name: outcome.final for name, outcome in by_name.items()}
+        for place, by_name in outcomes.items()
     }
     ranks = {
-        column: ranks_of({name: values.mean() for name, values in by_name.items()})
-        for column, by_name in scores.items()
+        place: ranks_of({name: values.mean() for name, values in by_name.items()})
+        for place, by_name in scores.items()
     }
     found = {
         row.name: own
@@ -164,36 +158,31 @@ def _sections(
         if (own := [ranked[row.name] for ranked in ranks.values() if row.name in ranked])
     }
     order = sorted(found, key=lambda name: np.mean(found[name]))
-    means = {name: f"{np.mean(own):.2f}" for name, own in found.items()}
-    counts = {name: str(len(own)) for name, own in found.items()}
-    cells = [
-        Cells(
-            Column(f"{column}: {benchmarks[column].score}"),
-            {
-                name: score_cell(values, f" ({ranks[column][name]:g})")
-                for name, values in by_name.items()
-            },
+    columns = [
+        column(
+            f"{place}: {benchmarks[place].score}",
+            {name: score_cell(each, f" ({ranks[place][name]:g})") for name, each in own.items()},
         )
-        for column, by_name in scores.items()
+        for place, own in scores.items()
     ]
-    table = columns_table(
+    columns.append(column("mean", found, lambda own: f"{np.mean(own):.2f}", "rank"))
+    columns.append(column("benchmarks", found, lambda own: str(len(own)), "rank"))
+    caption = (
         "Final score, mean ± standard deviation over seeds, in each benchmark's own measure. In "
         "brackets: the rank within the column. The mean rank is over the benchmarks where a method "
-        "ran.",
-        "method",
-        order,
-        [*cells, Cells(Column("mean", "rank"), means), Cells(Column("benchmarks", "rank"), counts)],
-        marks={
-            "–": "–: not applicable, see below. Compare mean ranks over equally many benchmarks.",
-            "diverged": "Diverged methods have the last rank.",
-        },
+        "ran."
     )
+    marks = {
+        "–": "–: not applicable, see below. Compare mean ranks over equally many benchmarks.",
+        "diverged": "Diverged methods have the last rank.",
+    }
+    table = table_of(caption, {name: name for name in order}, columns, marks)
     caption = "Final scores, mean over seeds; bars are one standard deviation."
     figure = Figure(caption, plot_columns(path / "grid.png", order, scores, "final score"))
-    offers = {column: each.capabilities for column, each in benchmarks.items()}
+    offers = {place: each.capabilities for place, each in benchmarks.items()}
     tuned = hyperparameters_table(_criterion(benchmarks), choices_of(outcomes))
     more = (
-        ("Forgetting and time", _forgetting_table(outcomes, order, counts)),
+        ("Forgetting and time", _forgetting_table(outcomes, order)),
         ("Methods not applicable", left_out_table(rows, offers)),
         ("Selection of hyper-parameters", tuned),
     )
@@ -201,31 +190,23 @@ def _sections(
     return first, [Section(title, items=[each]) for title, each in more if each.rows]
 
 
-def _forgetting_table(outcomes: Outcomes, order: Sequence[str], counts: Mapping[str, str]) -> Table:
+def _forgetting_table(outcomes: Outcomes, order: Sequence[str]) -> Table:
     """Return forgetting in every column, and seconds per run."""
     sums = {
         name: sum(each[name].median_seconds for each in outcomes.values() if name in each)
         for name in order
     }
-    seconds = {name: dash(f"{value:,.1f}") for name, value in sums.items()}
-    cells = [
-        Cells(
-            Column(column, "forgetting"),
-            {name: forgetting_cell(outcome) for name, outcome in by_name.items()},
-        )
-        for column, by_name in outcomes.items()
+    columns = [
+        *(column(place, each, forgetting_cell, "forgetting") for place, each in outcomes.items()),
+        column("sum", sums, lambda seconds: dash(f"{seconds:,.1f}"), "seconds per run"),
     ]
-    of_time = "seconds per run"
-    cells += [Cells(Column("sum", of_time), seconds), Cells(Column("benchmarks", of_time), counts)]
-    return columns_table(
+    caption = (
         "Forgetting: the drop from a task's best score to its final score, in each benchmark's own "
         "measure. Seconds per run: median over runs, compilation included, on a machine that may "
-        "be shared; the sum is over the benchmarks where the method ran.",
-        "method",
-        order,
-        cells,
-        marks={"–": "–: not defined, or not known."},
+        "be shared; the sum is over the benchmarks where the method ran."
     )
+    marks = {"–": "–: not defined, or not known."}
+    return table_of(caption, {name: name for name in order}, columns, marks)
 
 
 def _headline(ranks: Mapping[str, Sequence[float]], rows: Sequence[Method]) -> tuple[str, ...]:

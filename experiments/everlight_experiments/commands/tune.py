@@ -9,6 +9,7 @@ more values, methods or settings trains only those.
 import itertools
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,14 +24,14 @@ from everlight.value_grids import combinations, edges_of, label_of, read_grid
 from everlight_data.errors import DataError
 from everlight_data.loading import loading_once
 from everlight_experiments.commands.benchmarks import default_config, load, named
-from everlight_experiments.commands.columns import Cells, columns_table, plot_columns, score_cells
+from everlight_experiments.commands.columns import DIVERGED, column, plot_columns, score_cell
 from everlight_experiments.commands.options import RunOptions, TuneOptions
 from everlight_experiments.commands.training import refuse_inapplicable
 from everlight_experiments.continual.benchmark import Benchmarks
-from everlight_experiments.continual.report_tables import hyperparameters_table
+from everlight_experiments.continual.report_tables import hyperparameters_table, table_of
 from everlight_experiments.continual.train import jobs_of, runners_of
 from everlight_experiments.report.cells import interval_cell, spread
-from everlight_experiments.report.writer import Column, Figure, FirstScreen, Section, write_report
+from everlight_experiments.report.writer import Figure, FirstScreen, Section, write_report
 from everlight_experiments.run_folder.compilation import release_programs
 from everlight_experiments.run_folder.configs import changed, changed_options
 from everlight_experiments.run_folder.folder import RunFolder
@@ -99,13 +100,10 @@ def run_tune(options: TuneOptions) -> Path:
             tried.append(_try_all(folder, options, benchmarks, rows, changes, config))
             print(f"{tried[-1].label}: {tried[-1].by_draw.mean():.3f}", flush=True)
             release_programs()
-    folder.save_results(
-        **{
-            f"{each.label}/{column}": values
-            for each in tried
-            for column, values in each.found.items()
-        }
-    )
+    found = {
+        f"{each.label}/{name}": values for each in tried for name, values in each.found.items()
+    }
+    folder.save_results(**found)
     best, near = ranked(tried)
     benchmark = next(iter(first.values()))
     criterion = benchmark.criterion_words
@@ -229,21 +227,20 @@ def _first_screen(
     """Return the best configuration, its distance from the others, and ties and edges."""
     labels, measure = [each.label for each in tried], f"{criterion} on validation samples"
     scores = {
-        column.partition("/"): {each.label: each.found[column] for each in tried}
-        for column in tried[0].found
+        name.partition("/"): {each.label: each.found[name] for each in tried}
+        for name in tried[0].found
     }
     means = {each.label: f"{each.by_draw.mean():.3f}" for each in tried}
     below = {each.label: spread(tried[best].by_draw - each.by_draw) for each in tried}
     below[labels[best]] = "best"
-    cells = [
-        *(Cells(Column(name[2], name[0]), score_cells(each)) for name, each in scores.items()),
-        Cells(Column("mean"), means),
-        Cells(
-            Column("below the best", "paired by validation seed"), below | {labels[best]: "best"}
-        ),
+    columns = [
+        *(column(name[2], each, score_cell, name[0]) for name, each in scores.items()),
+        column("mean", means),
+        column("below the best", below, group="paired by validation seed"),
     ]
     caption = f"{measure}, mean ± standard deviation over seeds."
-    table = columns_table(caption, "settings", labels, cells, strong=labels[best])
+    table = table_of(caption, {label: label for label in labels}, columns, DIVERGED, "settings")
+    table = replace(table, strong_rows=frozenset((best,)))
     shown = {f"{name[2]}, {name[0]}": each for name, each in scores.items()}
     path = plot_columns(folder / "tried.png", labels, shown, f"{criterion}, on validation samples")
     caption = f"{measure}; bars are one standard deviation over validation seeds."
