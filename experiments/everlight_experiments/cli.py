@@ -5,6 +5,7 @@ import io
 import os
 import signal
 import sys
+import typing
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -28,9 +29,9 @@ class Command(NamedTuple):
     """One line for the overview; the command's own help has the details."""
     target: str
     """MODULE:FUNCTION, below the package, which takes the options."""
-    options: str
-    """MODULE:CLASS, a dataclass; or MODULE:FUNCTION from the arguments to such a class, where its
-    defaults depend on them."""
+    options: str = ""
+    """MODULE:FUNCTION from the arguments to the dataclass of options, where their defaults depend
+    on these; empty is the class that the target takes."""
 
 
 # A new command is one row.
@@ -38,7 +39,6 @@ COMMANDS: dict[str, Command] = {
     "demo": Command(
         "Run a demo of illuminant estimation and of continual learning; no data needed.",
         "demo:run_demo",
-        "demo:DemoOptions",
     ),
     "run": Command(
         "Train any methods on one benchmark or on your own images.",
@@ -58,7 +58,6 @@ COMMANDS: dict[str, Command] = {
     "compare": Command(
         "Compare finished runs with paired differences and intervals.",
         "commands.compare:run_compare",
-        "commands.compare:CompareOptions",
     ),
     "paper cl-metrics": Command(
         "Metrics beyond forgetting: five strategies by seven criteria and the CL score.",
@@ -93,47 +92,38 @@ COMMANDS: dict[str, Command] = {
     "paper two-camera": Command(
         "Two-camera illuminant estimation: rendered, NUS and S20 pairs (tables 1 to 4).",
         "illuminant.two_camera:run_two_camera",
-        "illuminant.two_camera:TwoCameraRun",
     ),
     "illuminant dataset": Command(
         "Compare single-image methods on photographs with known illuminants.",
         "illuminant.dataset:run_dataset",
-        "illuminant.dataset:DatasetRun",
     ),
     "illuminant calibrate": Command(
         "Choose and train a model for a phone from raw pairs with a color chart.",
         "illuminant.calibrate:run_calibrate",
-        "illuminant.calibrate:CalibrateRun",
     ),
     "illuminant estimate": Command(
         "Estimate illuminants of photos from the raw files of a phone's two cameras.",
         "illuminant.estimate:estimate",
-        "illuminant.estimate:EstimateSettings",
     ),
     "export": Command(
         "Export a run's numbers as CSV or JSON, or for TensorBoard or W&B.",
         "report.export:export",
-        "report.export:ExportSettings",
     ),
     "report": Command(
         "Write a page that lists all runs with preset, time, result and report.",
         "report.index:write_index",
-        "report.index:ReportsSettings",
     ),
     "cost": Command(
         "Print memory, operations and hours of the papers' presets without training.",
         "cost:run_cost",
-        "cost:CostOptions",
     ),
     "data list": Command(
         "List all data sets with their state, source and size.",
         "data:list_data",
-        "data:ListSettings",
     ),
     "data prepare": Command(
         "Prepare a data set in EVERLIGHT_DATA from its publisher's files.",
         "data:prepare",
-        "data:PrepareSettings",
     ),
 }
 
@@ -218,8 +208,11 @@ def options_type(name: str, arguments: list[str]) -> type:
 
     Arguments that only select defaults are taken out of the list.
     """
-    kind = _imported(COMMANDS[name].options)
-    return kind if isinstance(kind, type) else kind(arguments)
+    command = COMMANDS[name]
+    if command.options:
+        return _imported(command.options)(arguments)
+    first, *_ = typing.get_type_hints(_imported(command.target)).values()
+    return first
 
 
 def _split(arguments: Sequence[str]) -> tuple[str, list[str]]:

@@ -183,7 +183,7 @@ class Nothing:
     """No settings."""
 
 
-def fail(settings):
+def fail(settings: Nothing):
     raise fail.error
 
 
@@ -198,8 +198,8 @@ def fail(settings):
 )
 def test_what_the_system_refuses_is_one_line(capsys, monkeypatch, error, message):
     monkeypatch.setattr(fail, "error", error, raising=False)
-    monkeypatch.setattr(cli, "_imported", lambda place: {"run": fail, "options": Nothing}[place])
-    monkeypatch.setitem(cli.COMMANDS, "test", cli.Command("A test.", "run", "options"))
+    monkeypatch.setattr(cli, "_imported", lambda place: fail)
+    monkeypatch.setitem(cli.COMMANDS, "test", cli.Command("A test.", "run"))
     said = refusal(capsys, "test")
     assert message in said
 

@@ -16,7 +16,6 @@ import numpy as np
 from scipy.stats import rankdata
 
 from everlight.continual.method import Method
-from everlight.continual.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
 from everlight_experiments.commands.benchmarks import BENCHMARKS, default_config, named
@@ -66,8 +65,7 @@ def run_grid(options: GridOptions) -> Path:
         print(f"{name}: {benchmark.note}{benchmark.counts}", flush=True)
     benchmarks, outcomes = train_loaded(folder, options, loaded)
     folder.save_results(**arrays_of(outcomes))
-    names = {"naive", *(METHODS if options.methods is None else options.methods)}
-    rows = [method for name, method in METHODS.items() if name in names]
+    rows = next(iter(loaded.values())).rows
     title = f"Continual learning: {len(rows)} methods on {', '.join(firsts)}"
     summary = _summary(options, firsts, folder.duration())
     first, sections = _sections(folder.path, benchmarks, outcomes, rows)

@@ -8,23 +8,19 @@ net = load_net("runs/grid-demo", "ER", seed=0, task=4, benchmark="digits")
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 from everlight.continual.kept_net import KeptNet, classes_of_tasks
-from everlight.continual.method import Method
 from everlight_data.checkpoints import open_existing
 from everlight_data.descriptions import name_differences
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.files import read_json
 from everlight_data.names import check_name
-from everlight_experiments.commands.benchmarks import load
 from everlight_experiments.commands.grid import WIDENING as OF_GRIDS
 from everlight_experiments.commands.grid import runs_of
 from everlight_experiments.commands.options import WIDENING, GridOptions, RunOptions
-from everlight_experiments.commands.own_strategy import own_methods
 from everlight_experiments.commands.parsing import read_options
-from everlight_experiments.commands.training import rows_of
-from everlight_experiments.continual.benchmark import Benchmark, Draw, RunData
+from everlight_experiments.commands.training import load_asked
+from everlight_experiments.continual.benchmark import Draw, RunData
 from everlight_experiments.continual.kept_nets import NETS, nets_folder
 from everlight_experiments.continual.runner import Runner
 from everlight_experiments.run_folder.folder import RunFolder
@@ -74,10 +70,12 @@ def load_net(
     check_name("net of method", method, [label.partition("@")[0] for label in labels])
     # Settings of earlier starts are there too.
     asked = None if options.setting is None else (setting,)
-    loaded = load(dataclasses.replace(options, setting=asked))[setting]
+    every = dataclasses.replace(options, setting=asked, methods=None, published=True)
+    benchmarks, rows = load_asked(every)
+    loaded = benchmarks[setting]
     if loaded.prepare is not None:
         loaded = loaded.opened(opened())
-    row = _row(loaded, options, method)
+    row = next((each for each in rows if each.name == method), None)
     if row is None or row.label not in labels:
         raise DataError(f"{run}: its {method} is of another version of your file")
     seeds = _names(kept / setting / row.label)
@@ -104,24 +102,11 @@ def load_net(
     )
 
 
-def _row(benchmark: Benchmark, options: RunOptions, method: str) -> Method | None:
-    """Return the method's row, also one of an earlier start of the run."""
-    every = dataclasses.replace(options, methods=None, published=True)
-    rows = rows_of(benchmark, every, own_methods(options.strategy))
-    return next((each for each in rows if each.name == method), None)
+def _stored(run: Path, benchmark: str | None) -> tuple[RunOptions, str, Callable[[], RunFolder]]:
+    """Return a benchmark's options, its name among several, and what opens the folder.
 
-
-class _Stored(NamedTuple):
-    """One of a folder's benchmarks."""
-
-    options: RunOptions
-    part: str
-    """Its name among several."""
-    opened: Callable[[], RunFolder]
-
-
-def _stored(run: Path, benchmark: str | None) -> _Stored:
-    """Return the options that a run was begun with, wherever its folder lies now."""
+    They are the options that the run was begun with, wherever its folder lies now.
+    """
     path = run / "config.json"
     is_grid = "benchmarks" in read_json(path, _WAY_OUT).get("settings", {})
     options = read_options(GridOptions if is_grid else RunOptions, path)
@@ -141,7 +126,7 @@ def _stored(run: Path, benchmark: str | None) -> _Stored:
             raise DataError(f"{run} was {folder.path.name}; give it its name again")
         return folder
 
-    return _Stored(every[benchmark], benchmark if is_grid else "", opened)
+    return every[benchmark], benchmark if is_grid else "", opened
 
 
 def _names(folder: Path) -> list[str]:

@@ -4,6 +4,7 @@ import inspect
 import shlex
 from dataclasses import field as defaulted
 from dataclasses import fields, make_dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,27 +16,10 @@ from everlight_data.files import read_json, refusing
 from everlight_data.python_files import load_object
 from everlight_experiments.commands.benchmarks import BENCHMARKS, default_config, named
 from everlight_experiments.commands.options import GridOptions, RunOptions, TuneOptions
-from everlight_experiments.run_folder.configs import option_value, with_config
+from everlight_experiments.run_folder.configs import option_value, take_option, with_config
 
 CONFIG = "--config"
 _FORM = "give the config.json of a run, BENCHMARK:PRESET, or FILE.py:NAME, a configuration"
-
-
-def run_options(arguments: list[str]) -> type:
-    """Return the options of `everlight run`: those of its benchmark, or of `--config`.
-
-    Args:
-      arguments: of the command line; `--config` is taken out of them.
-
-    Raises:
-      DataError: a benchmark, preset or file that cannot be used.
-    """
-    return _options(RunOptions, arguments)
-
-
-def tune_options(arguments: list[str]) -> type:
-    """Return the options of `everlight tune`, which begin as those of `everlight run`."""
-    return _options(TuneOptions, arguments)
 
 
 def grid_options(arguments: list[str]) -> type:
@@ -43,8 +27,17 @@ def grid_options(arguments: list[str]) -> type:
     return _with_defaults(GridOptions, GridOptions())
 
 
-def _options(kind: type, arguments: list[str]) -> type:
-    given, config = _taken(arguments), None
+def options_of_benchmark(kind: type, arguments: list[str]) -> type:
+    """Return the options of `everlight run` or `tune`: those of a benchmark, or of `--config`.
+
+    Args:
+      kind: dataclass of the command.
+      arguments: of the command line; `--config` is taken out of them.
+
+    Raises:
+      DataError: a benchmark, preset or file that cannot be used.
+    """
+    given, config = take_option(arguments, CONFIG), None
     if given is not None and given.rpartition(":")[0].endswith(".py"):
         config = load_object(given, CONFIG, _FORM).value
         if not arguments or arguments[0].startswith("-"):
@@ -67,13 +60,8 @@ def _options(kind: type, arguments: list[str]) -> type:
     return _with_defaults(kind, found(benchmark=name, preset=preset))
 
 
-def _taken(arguments: list[str]) -> str | None:
-    """Take `--config` and its value out of arguments; return the value."""
-    given = option_value(arguments, CONFIG)
-    if given is not None:
-        place = next(n for n, each in enumerate(arguments) if each.partition("=")[0] == CONFIG)
-        del arguments[place : place + (1 if "=" in arguments[place] else 2)]
-    return given
+run_options = partial(options_of_benchmark, RunOptions)
+tune_options = partial(options_of_benchmark, TuneOptions)
 
 
 def _benchmark_of(given: str, config: Any) -> str:

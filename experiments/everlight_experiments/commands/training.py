@@ -41,7 +41,9 @@ class Loaded(NamedTuple):
 
 
 def load_asked(options: RunOptions) -> Loaded:
-    """Return the benchmarks and methods that options ask for.
+    """Return the benchmarks and methods that options ask for, in the table's order.
+
+    The baseline naive is among them; the user's own come last.
 
     Raises:
       DataError: a benchmark or method that does not exist; data, values or a strategy that cannot
@@ -52,7 +54,17 @@ def load_asked(options: RunOptions) -> Loaded:
         raise DataError("--keep-nets is for runs of one process; leave out --distributed")
     own = own_methods(options.strategy)
     benchmarks = load(options)
-    return Loaded(benchmarks, rows_of(next(iter(benchmarks.values())), options, own))
+    first = next(iter(benchmarks.values()))
+    asked = {*(METHODS if options.methods is None else options.methods), "naive"}
+    rows = [first.row(method) for name, method in METHODS.items() if name in asked] + own
+    grids = given_hyperparameters(options.hyperparameters, rows)
+    benchmarks = {
+        name: each._replace(hyperparameters={**each.hyperparameters, **grids})
+        for name, each in benchmarks.items()
+    }
+    first = next(iter(benchmarks.values()))
+    rows = [first.row(row) for row in rows]
+    return Loaded(benchmarks, with_published(rows) if options.published else rows)
 
 
 def train_loaded(
@@ -68,13 +80,9 @@ def train_loaded(
     benchmarks: dict[str, Benchmark] = {}
     jobs: list[Job] = []
     for name, (found, rows) in loaded.items():
-        grids = given_hyperparameters(options.hyperparameters, rows)
         columns = {
-            f"{name}, {setting}" if name else setting: benchmark._replace(
-                hyperparameters={**benchmark.hyperparameters, **grids}, part=name
-            )
+            f"{name}, {setting}" if name else setting: each._replace(part=name).opened(folder)
             for setting, each in found.items()
-            for benchmark in [each.opened(folder)]
         }
         benchmarks |= columns
         jobs += jobs_of(columns, rows, options.seeds)
@@ -83,18 +91,6 @@ def train_loaded(
     if options.keep_nets:
         print_size_of_nets(runners, jobs, str(folder.path))
     return benchmarks, train_jobs(runners, jobs)
-
-
-def rows_of(benchmark: Benchmark, options: RunOptions, own: Sequence[Method] = ()) -> list[Method]:
-    """Return the requested methods in the table's order, naive among them, and the user's own."""
-    asked = {*(METHODS if options.methods is None else options.methods), "naive"}
-    rows = [benchmark.row(method) for name, method in METHODS.items() if name in asked]
-    grids = given_hyperparameters(options.hyperparameters, [*rows, *own])
-    rows, own = (
-        [row._replace(hyperparameters=grids.get(row.name, row.hyperparameters)) for row in each]
-        for each in (rows, own)
-    )
-    return [*(with_published(rows) if options.published else rows), *own]
 
 
 def given_hyperparameters(

@@ -171,7 +171,11 @@ class Benchmark(NamedTuple):
 
     def opened(self, folder: RunFolder) -> "Benchmark":
         """Return the benchmark with all that comes before the first task."""
-        return self if self.prepare is None else self.prepare(folder)._replace(part=self.part)
+        if self.prepare is None:
+            return self
+        # What was changed since it was made stays.
+        own = {name: getattr(self, name) for name in ("chosen", "hyperparameters", "part")}
+        return self.prepare(folder)._replace(**own)
 
     def with_given(self, options: Sequence[str]) -> "Benchmark":
         """Return the benchmark with the options in `chosen` that the user gave.

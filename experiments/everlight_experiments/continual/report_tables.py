@@ -13,7 +13,7 @@ from everlight_experiments.continual.benchmark import Benchmark
 from everlight_experiments.continual.outcome import Outcome, Outcomes
 from everlight_experiments.report.cells import dash, spread
 from everlight_experiments.report.writer import Column, Table
-from everlight_experiments.run_folder.settings import said_in_words
+from everlight_experiments.run_folder.settings import in_words
 
 
 class Measure(NamedTuple):
@@ -239,7 +239,7 @@ def settings_table(outcomes: Outcomes) -> Table:
     for column, by_name in outcomes.items():
         for name, outcome in by_name.items():
             drawn = {DRAWN: outcome.replayed} if outcome.replayed else {}
-            words = said_in_words({**outcome.settings, **drawn})
+            words = in_words({**outcome.settings, **drawn})
             if words:
                 rows.setdefault((name, words), []).append(column)
     caption = (

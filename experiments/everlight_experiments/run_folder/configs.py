@@ -1,5 +1,6 @@
 """Configurations as options of the command line, and changed by name."""
 
+import argparse
 import contextlib
 import dataclasses
 import io
@@ -137,9 +138,12 @@ def read_changes(given: Sequence[str], option: str) -> dict[str, str]:
 
 def option_value(arguments: Sequence[str], option: str) -> str | None:
     """Return the value of an option among arguments; None if it is not there."""
-    for place, argument in enumerate(arguments):
-        if argument == option and place + 1 < len(arguments):
-            return arguments[place + 1]
-        if argument.startswith(f"{option}="):
-            return argument.partition("=")[2]
-    return None
+    return take_option(list(arguments), option)
+
+
+def take_option(arguments: list[str], option: str) -> str | None:
+    """Take an option and its value out of arguments; return the value."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument(option, dest="value", nargs="?")
+    found, arguments[:] = parser.parse_known_args(arguments)
+    return found.value

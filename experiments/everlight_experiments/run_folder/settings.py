@@ -12,8 +12,6 @@ from everlight_data.errors import DataError
 from everlight_data.names import check_name
 
 Preset = Literal["demo", "small", "paper"]
-
-
 Seed = Annotated[int, Between(0, 2**31 - 1)]
 """Random seed: keys are made of 32 bits, and runs count up from it."""
 Count = Annotated[int, Between(1, 1_000_000)]
@@ -55,12 +53,18 @@ class RunSettings(FolderSettings):
 
 
 def check_settings(settings: Any) -> None:
-    """Refuses what lies outside the bounds of a field's type, and what makes no folder's name.
+    """Refuse what lies outside the bounds of a field's type, and what makes no folder's name.
 
     Raises:
       DataError: which option, and what it may be.
     """
-    _check_fields(settings)
+    hints = typing.get_type_hints(type(settings), include_extras=True)
+    for field in fields(settings):
+        value = getattr(settings, field.name)
+        if is_dataclass(value):
+            check_settings(value)
+        else:
+            _check_value(f"--{field.name.replace('_', '-')}", hints[field.name], value)
     tag = getattr(settings, "tag", "")
     if Path(tag).name != tag or not tag.isprintable():
         raise DataError(
@@ -68,22 +72,8 @@ def check_settings(settings: Any) -> None:
         )
 
 
-def _check_fields(settings: Any) -> None:
-    hints = typing.get_type_hints(type(settings), include_extras=True)
-    for field in fields(settings):
-        value = getattr(settings, field.name)
-        if is_dataclass(value):
-            _check_fields(value)
-        else:
-            _check_value(f"--{field.name.replace('_', '-')}", hints[field.name], value)
-
-
 def _check_value(option: str, hint: Any, value: Any) -> None:
-    """Refuse a number outside its bounds or infinite, and what a written-out type does not allow.
-
-    Raises:
-      DataError: what the option may be.
-    """
+    """Refuse numbers outside their bounds or infinite, and texts that the type does not list."""
     parts = list(_parts(hint))
     bounds = next((each for each in parts if isinstance(each, Between)), None)
     names = [each for each in parts if isinstance(each, str)]
@@ -116,16 +106,12 @@ def _parts(hint: Any) -> Iterator[Any]:
         yield from _parts(each)
 
 
-def in_words(settings: Any) -> str:
-    """A dataclass's fields by name, as a report shows them; what is None is left out."""
-    return said_in_words({field.name: getattr(settings, field.name) for field in fields(settings)})
-
-
-def said_in_words(values: Mapping[str, Any]) -> str:
-    """Values by name, as a report shows them; what is None is left out."""
+def in_words(values: Any) -> str:
+    """Return a mapping's or a dataclass's values by name, without None, as a report shows them."""
+    by_name = values if isinstance(values, Mapping) else vars(values)
     return ", ".join(
         f"{name.replace('_', ' ')} {_shown(value)}"
-        for name, value in values.items()
+        for name, value in by_name.items()
         if value is not None
     )
 
@@ -141,11 +127,7 @@ def _shown(value: Any) -> str:
 
 
 def check_methods(asked: Sequence[str] | None, known: Iterable[str]) -> None:
-    """Refuses names of methods that there are not, and an option without any.
-
-    Raises:
-      DataError: which, the nearest ones, and what there is.
-    """
+    """Refuse names of methods that there are not, and an option without any; None is allowed."""
     if asked is None:
         return
     names = list(known)
