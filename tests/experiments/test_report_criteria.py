@@ -18,7 +18,7 @@ from everlight_experiments.continual.report_tables import (
     scores_table,
 )
 from everlight_experiments.report.cells import spread
-from everlight_experiments.report.writer import PAPER, _told
+from everlight_experiments.report.writer import PAPER
 from tests.experiments.outcomes import (
     ACCURACY,
     BENCHMARK,
@@ -149,7 +149,7 @@ def test_definitions_are_those_of_the_columns_that_are_shown(method, naive):
 
     def caption(**methods):
         (table,) = criteria_tables(methods, "naive", NOTHING_PUBLISHED, "class-incremental")
-        return _told(table).caption
+        return table.shown.caption
 
     both = caption(naive=naive, x=method)
     assert "CL stability: 1 minus" in both

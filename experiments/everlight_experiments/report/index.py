@@ -25,13 +25,13 @@ class ReportsSettings:
 class Entry(NamedTuple):
     """A run's row."""
 
+    when: str
     name: str
     preset: str
-    when: str
     headline: str
-    """Path of its report, or the reason why there is none."""
-    came_out: str
-    """Its report's first sentence; empty where there is none."""
+    """Heading of its report, or the reason why there is none."""
+    first_sentence: str
+    """Of its report; empty where there is none."""
     finished: bool
 
 
@@ -46,7 +46,7 @@ def write_index(settings: ReportsSettings) -> Path:
     folders = [path.parent for path in settings.runs.glob("*/config.json")]
     if not folders:
         raise DataError(f"--runs {settings.runs} holds no run, which would have a config.json")
-    entries = sorted(map(_entry, folders), key=lambda entry: (entry.when, entry.name), reverse=True)
+    entries = sorted(map(_entry, folders), reverse=True)
     path = settings.runs / "index.html"
     write_page(path, title="Runs", entries=entries)
     print(f"{len(entries)} runs: {path}")
@@ -62,18 +62,15 @@ def _entry(folder: Path) -> Entry:
         content = read_json(config, WAY_OUT)
         with refusing(config, WAY_OUT):
             preset = str(content["settings"].get("preset", "–"))
-        headline, came_out = _said(report) if finished else ("not finished", "")
+        page = read_text(report, WAY_OUT) if finished else "<h1>not finished</h1>"
+        headline = _text_of("h1", page) or "no heading"
+        first_sentence = _text_of('p class="came-out"', page)
     except DataError as error:
-        preset, headline, came_out = "?", str(error), ""
-    return Entry(folder.name, preset, when, headline, came_out, finished)
+        preset, headline, first_sentence = "?", str(error), ""
+    return Entry(when, folder.name, preset, headline, first_sentence, finished)
 
 
-def _said(report: Path) -> tuple[str, str]:
-    """The report's own heading and its first sentence, as text."""
-    page = read_text(report, WAY_OUT)
-    heading = re.search(r"<h1>(.*?)</h1>", page, re.DOTALL)
-    sentence = re.search(r'<p class="came-out">(.*?)</p>', page, re.DOTALL)
-    return (
-        html.unescape(heading[1]) if heading else "no heading",
-        html.unescape(sentence[1]) if sentence else "",
-    )
+def _text_of(tag: str, page: str) -> str:
+    """Return the text within the first element of a tag; empty where there is none."""
+    found = re.search(rf"<{tag}>(.*?)</{tag.split()[0]}>", page, re.DOTALL)
+    return html.unescape(found[1]) if found else ""

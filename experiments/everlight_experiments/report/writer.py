@@ -1,6 +1,7 @@
 """The one report writer: a self-contained HTML page of text, tables and embedded pictures."""
 
 import base64
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -45,13 +46,29 @@ class Table:
     @property
     def groups(self) -> list[tuple[str, int]]:
         """Runs of neighbouring columns with the same group, and their lengths."""
-        runs: list[tuple[str, int]] = []
-        for column in self.columns:
-            if runs and runs[-1][0] == column.group:
-                runs[-1] = (column.group, runs[-1][1] + 1)
-            else:
-                runs.append((column.group, 1))
-        return runs
+        runs = itertools.groupby(column.group for column in self.columns)
+        return [(name, len(list(run))) for name, run in runs]
+
+    @property
+    def shown(self) -> "Table":
+        """The table without columns of – alone, its caption with what defines the rest."""
+        if any(len(row) != len(self.columns) for row in self.rows):
+            return self
+        kept = [
+            place
+            for place in range(len(self.columns))
+            if place == 0 or not self.rows or any(row[place] != "–" for row in self.rows)
+        ]
+        columns = [self.columns[place] for place in kept]
+        rows = [[row[place] for place in kept] for row in self.rows]
+        meanings = dict.fromkeys(column.meaning for column in columns)
+        marks = [
+            meaning
+            for mark, meaning in self.marks.items()
+            if any(mark in cell for row in rows for cell in row)
+        ]
+        caption = " ".join(filter(None, (self.caption, *meanings, *marks)))
+        return replace(self, caption=caption, columns=columns, rows=rows)
 
 
 @dataclass(frozen=True)
@@ -103,7 +120,7 @@ def write_report(
     Args:
       folder: the run's folder, whose config.json is shown at the end.
       title: heading of the page.
-      summary: the facts every report owes: data used, selection rule, seeds, duration.
+      summary: facts by name; the selection rule must be among them.
       sections: the body.
       first: the result, which stands under the heading.
 
@@ -112,10 +129,6 @@ def write_report(
     """
     if not any("selection rule" in name.lower() for name, _ in summary):
         raise ValueError(f"the report {title!r} states no selection rule")
-    sections = [
-        replace(section, items=[_told(item) for item in section.items]) for section in sections
-    ]
-    first = first and replace(first, table=_told(first.table))
     path = folder / "report.html"
     write_page(
         path,
@@ -147,24 +160,3 @@ def write_page(path: Path, **values: Any) -> None:
     with written_whole(path) as unfinished:
         # A folder's name may hold bytes that are no text.
         unfinished.write_text(page, encoding="utf-8", errors="backslashreplace")
-
-
-def _told(item: Table | Figure) -> Table | Figure:
-    """Return a table without columns of dashes alone, its caption with what defines the rest."""
-    if not isinstance(item, Table) or any(len(row) != len(item.columns) for row in item.rows):
-        return item
-    kept = [
-        place
-        for place in range(len(item.columns))
-        if place == 0 or not item.rows or any(row[place] != "–" for row in item.rows)
-    ]
-    columns = [item.columns[place] for place in kept]
-    rows = [[row[place] for place in kept] for row in item.rows]
-    meanings = dict.fromkeys(column.meaning for column in columns if column.meaning)
-    marks = [
-        meaning
-        for mark, meaning in item.marks.items()
-        if any(mark in cell for row in rows for cell in row)
-    ]
-    caption = " ".join(filter(None, (item.caption, *meanings, *marks)))
-    return replace(item, caption=caption, columns=columns, rows=rows)
