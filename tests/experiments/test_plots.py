@@ -122,18 +122,6 @@ def test_panels_of_one_measure_have_one_scale(tmp_path, monkeypatch):
     ends = {axis.get_ylim() for axis in shown[0].axes}
     assert len(ends) == 1
     assert max(ends)[1] >= 0.9
-    # What is measured otherwise has its own, and so has another benchmark.
-    measures = {"task-incremental": "accuracy", "class-incremental": "seconds"}
-    plots.plot_curves(
-        tmp_path, {"task-incremental": {"ER": high}, "class-incremental": {"ER": low}}, measures
-    )
-    assert len({axis.get_ylim() for axis in shown[1].axes}) == 2
-    two = {
-        f"{name}, {split}": {"ER": high if name == "a" else low} for name in "ab" for split in "xy"
-    }
-    plots.plot_curves(tmp_path, two, "accuracy")
-    ends = [axis.get_ylim()[1] for axis in shown[2].axes]
-    assert ends[0] == ends[1] >= 0.9 > ends[2] == ends[3]
 
 
 def test_a_panel_has_the_eight_highest_curves_and_the_baseline(tmp_path, monkeypatch):

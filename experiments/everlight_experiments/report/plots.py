@@ -11,11 +11,10 @@ from jaxtyping import Float
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import LogFormatter, LogFormatterSciNotation
 
-from everlight.plots import COLORS, plot_accuracy_matrix
+from everlight.plots import line_style, plot_accuracy_matrix
 from everlight_data.images.image_set import ImageSet
 from everlight_data.writing import written_whole
 from everlight_experiments.report.cells import deviation
@@ -24,11 +23,12 @@ from everlight_experiments.report.fonts import make_drawable
 # Names come from data, and a dollar in one begins no formula.
 mpl.rcParams["text.parse_math"] = False
 
-LINES = ("-", "--", ":", "-.")
+STYLES = [line_style(number) for number in range(32)]
+"""Colours and dashes of curves."""
 LEVELS = (":", "-.", "--")
 """Line style of a level with one value, in grey."""
 MARKERS = "os^D"
-"""Markers of the second and later curves with one line style and color."""
+"""Markers of points; the next one where all colours have been used."""
 MOST_CURVES = 8
 """Curves of a panel."""
 COLUMNS = 6
@@ -89,10 +89,10 @@ def save(canvas: Canvas, path: Path) -> Path:
 def plot_curves(
     path: Path,
     panels: Mapping[str, Curves],
-    ylabel: str | Mapping[str, str],
+    ylabel: str,
     xlabel: str = "tasks learned",
     order: Sequence[str] = (),
-    published: Mapping[str, Mapping[str, Sequence[float]]] | None = None,
+    published: Mapping[str, Mapping[str, Sequence[float]]] = {},
     paper: str = "",
     top: float | None = None,
     rows: int = 1,
@@ -101,36 +101,33 @@ def plot_curves(
 ) -> Path:
     """Draw means over runs with bands of one standard deviation, a panel per title.
 
-    A panel has at most `MOST_CURVES` curves, those that end highest and the baseline. What has one
-    value alone, learnt all at once, is a level line. The legend goes from the curve that ends
-    highest, in the mean over panels, to the lowest.
+    All panels have one vertical scale. A panel has at most `MOST_CURVES` curves, those that end
+    highest and the baseline. What has one value alone, learnt all at once, is a level line. The
+    legend goes from the curve that ends highest, in the mean over panels, to the lowest.
 
     Args:
       path: of the picture.
-      panels: curves by title and method; of several benchmarks a title begins with their name and a
-        comma.
-      ylabel: of all panels, or of each.
-      xlabel: of all panels.
-      order: of names, which begins that of colours.
+      panels: curves by title and method.
+      ylabel, xlabel: of the axes.
+      order: of the methods' colours and line styles; others follow.
       published: dashed curves in the methods' colours, by title and method.
       paper: their name in the legend.
-      top: of the vertical axis; None is as the curves have it, the same for a benchmark's panels of
-        one `ylabel`.
+      top: of the vertical axis; None is as the curves have it.
       rows: of panels.
       baseline: name of a curve that every panel keeps.
       ticks: labels of the places on the horizontal axis; none are numbers from 1.
     """
     panels = {title: highest_curves(curves, baseline) for title, curves in panels.items()}
-    names = dict.fromkeys([*order, *(name for curves in panels.values() for name in curves)])
-    every = itertools.cycle(itertools.product(MARKERS, LINES, COLORS))
-    looks = dict(zip(names, every, strict=False))
+    every = [name for curves in panels.values() for name in curves]
+    names = [name for name in dict.fromkeys((*order, *every)) if name in every]
+    looks = dict(zip(names, itertools.cycle(STYLES), strict=False))
     columns = -(-len(panels) // rows)
     height = max(3.6, (0.6 + 0.2 * len(names)) / rows)
     canvas, axes = new_canvas(columns, max(5.0, height), height, rows)
     drawn, levels = {}, {}
     for axis, (title, curves) in zip(axes, panels.items(), strict=True):
         for name, values in curves.items():
-            shape, line, color = looks[name]
+            color, line = looks[name]
             mean = values.mean(axis=0)
             if len(mean) == 1:
                 line = levels.setdefault(name, LEVELS[len(levels) % len(LEVELS)])
@@ -138,32 +135,22 @@ def plot_curves(
                 continue
             spread = deviation(values)
             places = 1 + np.arange(len(mean))
-            marker = shape if len(places) < 20 else None
+            marker = "o" if len(places) < 20 else None
             (drawn[name],) = axis.plot(places, mean, line, color=color, marker=marker, ms=3)
             axis.fill_between(places, mean - spread, mean + spread, color=color, alpha=0.12, lw=0)
             step = -(-len(places) // 10)
             axis.set_xticks(places[::step], ticks[::step] or None)
-            theirs = (published or {}).get(title, {}).get(name)
-            if theirs:
+            if theirs := published.get(title, {}).get(name):
                 axis.plot(places, theirs, "--", color=color, lw=1)
                 drawn[paper] = axis.plot([], [], "--", color="black", lw=1)[0]
-        said = ylabel if isinstance(ylabel, str) else ylabel[title]
-        axis.set(title=title, xlabel=xlabel, ylabel=said, ylim=(0, top))
-    if isinstance(ylabel, str):
-        for alike in by_benchmark(panels, axes):
-            highest = max(axis.get_ylim()[1] for axis in alike)
-            for axis in alike:
-                axis.set_ylim(0, highest)
-    shown = sorted(
-        names.keys() & drawn.keys(), key=lambda name: (-_end(panels.values(), name), name)
-    )
-    shown += [paper] if paper in drawn else []
-    canvas.legend(
-        [drawn[name] for name in shown],
-        shown,
-        loc="outside right center",
-        fontsize="small",
-    )
+        axis.set(title=title, xlabel=xlabel, ylabel=ylabel, ylim=(0, top))
+    highest = max(axis.get_ylim()[1] for axis in axes)
+    for axis in axes:
+        axis.set_ylim(0, highest)
+    names = sorted(names, key=lambda name: (-_end(panels.values(), name), name))
+    names += [paper] if paper in drawn else []
+    handles = [drawn[name] for name in names]
+    canvas.legend(handles, names, loc="outside right center", fontsize="small")
     return save(canvas, path)
 
 
@@ -179,14 +166,6 @@ def curves_left_out(panels: Mapping[str, Curves], baseline: str = "") -> str:
         return ""
     kept = f"the baseline {baseline} and " if baseline else ""
     return f" Shown are {kept}the highest final values, {MOST_CURVES} curves; the table has all."
-
-
-def by_benchmark(titles: Iterable[str], axes: Iterable[Axes]) -> list[list[Axes]]:
-    """Panels of one scale: of several benchmarks a title begins with their name and a comma."""
-    found: dict[str, list[Axes]] = {}
-    for title, axis in zip(titles, axes, strict=True):
-        found.setdefault(title.rpartition(", ")[0], []).append(axis)
-    return list(found.values())
 
 
 def _end(panels: Iterable[Curves], name: str) -> float:
