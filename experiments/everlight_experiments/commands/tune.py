@@ -28,7 +28,7 @@ from everlight_experiments.commands.columns import DIVERGED, column, plot_column
 from everlight_experiments.commands.options import RunOptions, TuneOptions
 from everlight_experiments.commands.training import refuse_inapplicable
 from everlight_experiments.continual.benchmark import Benchmarks
-from everlight_experiments.continual.report_tables import hyperparameters_table, table_of
+from everlight_experiments.continual.report_tables import RULE, hyperparameters_table, table_of
 from everlight_experiments.continual.train import jobs_of, runners_of
 from everlight_experiments.report.cells import interval_cell, spread
 from everlight_experiments.report.writer import Figure, FirstScreen, Section, write_report
@@ -40,11 +40,9 @@ from everlight_experiments.run_folder.settings import check_methods
 WIDENING = ("vary", "methods", "setting", "validation_seeds")
 """Options that say which runs there are, and change none of them."""
 VARY = "--vary "
-RULE = (
-    "{criterion} on the validation samples of the {draws} validation seeds (each with its own "
-    "{what}), which are never evaluated on; each method has its best hyper-parameter there; the "
-    "best configuration has the greatest mean over columns, a diverged run counting as 0; "
-    "configurations within one standard error over seeds are statistically tied with it"
+BEST = (
+    "The best configuration has the greatest mean over columns; configurations within one standard "
+    "error over seeds are statistically tied with it. Validation seeds are never evaluated on."
 )
 
 
@@ -80,7 +78,14 @@ def run_tune(options: TuneOptions) -> Path:
         values that change the data, which methods apply, or nothing.
     """
     check_methods(options.methods, METHODS)
-    asked = read_variations(options.vary)
+    if not options.vary:
+        raise DataError(
+            "--vary without a setting; give NAME=VALUE,..., as in learning-rate=0.01,0.03"
+        )
+    try:
+        asked = list(combinations(read_grid(options.vary)))
+    except ValueError as error:
+        raise DataError(f"{VARY}{error}") from error
     # All before the first is trained: a value that cannot be is known then.
     configs = [changed(options.config, changes, VARY) for changes in asked]
     rows = [method for name, method in METHODS.items() if name in options.methods]
@@ -94,11 +99,13 @@ def run_tune(options: TuneOptions) -> Path:
         runs = options.validation_seeds * sum(max(len(grid), 1) for grid in grids)
         print(f"{len(asked)} × {runs} runs", flush=True)
         for changes, config in zip(asked, configs, strict=True):
-            benchmarks = load(options, config)
-            _refuse_others(first, benchmarks, label_of(changes))
-            _refuse_repeated(benchmarks, rows, label_of(changes), seen)
+            benchmarks, label = load(options, config), label_of(changes)
+            _refuse_others(first, benchmarks, label)
+            facts = repr([each.facts(row) for each in benchmarks.values() for row in rows])
+            if (same := seen.setdefault(facts, label)) != label:
+                raise DataError(f"{VARY}{label} trains what {same} does: it changes nothing here")
             tried.append(_try_all(folder, options, benchmarks, rows, changes, config))
-            print(f"{tried[-1].label}: {tried[-1].by_draw.mean():.3f}", flush=True)
+            print(f"{label}: {tried[-1].by_draw.mean():.3f}", flush=True)
             release_programs()
     found = {
         f"{each.label}/{name}": values for each in tried for name, values in each.found.items()
@@ -110,7 +117,7 @@ def run_tune(options: TuneOptions) -> Path:
     rule = RULE.format(criterion=criterion, draws=options.validation_seeds, what=benchmark.draws)
     summary = [
         ("Data", benchmark.note + benchmark.counts),
-        ("Selection rule", rule),
+        ("Selection rule", f"{rule} {BEST}"),
         ("Training with the best", tried[best].training),
         ("Command for the best", run_command(options, tried[best].config)),
         ("Duration", folder.duration()),
@@ -118,22 +125,6 @@ def run_tune(options: TuneOptions) -> Path:
     title = f"Grid search of {benchmark.name} on validation seeds"
     screen = _first_screen(folder.path, criterion, tried, best, near)
     return write_report(folder.path, title, summary, _hyperparameters(criterion, tried), screen)
-
-
-def read_variations(asked: Sequence[str]) -> list[dict[str, Any]]:
-    """Return all combinations of the values that `--vary` lists.
-
-    Raises:
-      DataError: none, no list of values, or a name or a value twice.
-    """
-    if not asked:
-        raise DataError(
-            "--vary without a setting; give NAME=VALUE,..., as in learning-rate=0.01,0.03"
-        )
-    try:
-        return list(combinations(read_grid(asked)))
-    except ValueError as error:
-        raise DataError(f"{VARY}{error}") from error
 
 
 def ranked(tried: Sequence[Tried]) -> tuple[int, list[int]]:
@@ -179,20 +170,6 @@ def _refuse_others(first: Benchmarks, other: Benchmarks, label: str) -> None:
     capabilities = [{name: x.capabilities for name, x in each.items()} for each in (first, other)]
     if capabilities[0] != capabilities[1]:
         raise DataError(f"{VARY}{label} changes which methods apply; run them separately")
-
-
-def _refuse_repeated(
-    benchmarks: Benchmarks, rows: Sequence[Method], label: str, seen: dict[str, str]
-) -> None:
-    """Refuse values that train what others did.
-
-    Raises:
-      DataError: which.
-    """
-    facts = repr([each.facts(row) for each in benchmarks.values() for row in rows])
-    if facts in seen:
-        raise DataError(f"{VARY}{label} trains what {seen[facts]} does: it changes nothing here")
-    seen[facts] = label
 
 
 def _try_all(

@@ -24,20 +24,14 @@ def prepare_jax() -> None:
 
 
 def one_device_per_core() -> None:
-    """Give each CPU core a device, so that independent runs share nothing but memory.
-
-    Accelerators stay as they are. `JAX_NUM_CPU_DEVICES` and XLA's own flags have precedence.
-    """
+    """Give each CPU core a device, unless `JAX_NUM_CPU_DEVICES` or XLA's own flags are set."""
     forced = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
     if "JAX_NUM_CPU_DEVICES" not in os.environ and not forced:
         jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
 
 
 def keep_compiled_programs() -> None:
-    """Keep compiled programs below the user's cache folder, unless JAX's settings say otherwise.
-
-    `JAX_COMPILATION_CACHE_DIR` names another folder, `JAX_ENABLE_COMPILATION_CACHE=false` is none.
-    """
+    """Keep compiled programs below the user's cache folder, or in `JAX_COMPILATION_CACHE_DIR`."""
     if "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return
     try:
@@ -49,10 +43,7 @@ def keep_compiled_programs() -> None:
 
 
 def compile_faster() -> None:
-    """Set LLVM's second level on CPU: programs as fast as by its third, compiled in half the time.
-
-    A level that `XLA_FLAGS` names stays.
-    """
+    """Set LLVM's second level on CPU: as fast programs as by its third in half the time."""
     flags = os.environ.get("XLA_FLAGS", "")
     accelerated = bool(entry_points(group="jax_plugins")) or find_spec("libtpu") is not None
     if os.environ.get("JAX_PLATFORMS") != "cpu" and accelerated:
@@ -74,8 +65,7 @@ def release_programs() -> None:
 
 
 def _resident() -> float:
-    """Bytes of this process in memory; infinite where the system does not tell."""
+    """Return this process's bytes in memory; infinite where the system has no such table."""
     table = Path("/proc/self/statm")
-    if not table.exists():
-        return math.inf
-    return int(table.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    pages = int(table.read_text().split()[1]) if table.exists() else math.inf
+    return pages * os.sysconf("SC_PAGE_SIZE")

@@ -50,12 +50,7 @@ _OPENED: "weakref.WeakSet[RunFolder]" = weakref.WeakSet()
 
 
 class RunFolder:
-    """One run's folder: config.json, metrics.jsonl, results.npz, units/, checkpoints/, plots,
-    report.html.
-
-    A folder that was begun with the same settings is continued; with other settings it is refused,
-    so that no run is ever resumed into another's results. What is read back from it is checked
-    against the checksum that it was written with.
+    """One run's folder, which is continued with the same settings and refused with others.
 
     One process at a time works in it, or, where it is shared, any number: each claims the units
     that it computes, and what one that dies had claimed is free again. Processes that were joined
@@ -70,15 +65,14 @@ class RunFolder:
         shared: bool = False,
         widening: Sequence[str] = (),
     ):
-        """Opens or creates the folder of `settings`.
+        """Open or create the folder.
 
         Args:
           paper, run: name the folder, with the preset, where there is one, and the tag.
           settings: of the run.
           shared: all of the run's work is units, so that other processes may help with it.
-          widening: fields that say which units there are and change none of them, such as how many
-            seeds: they may differ from what the folder was begun with, and config.json then has
-            those of the newest start.
+          widening: fields that say which units there are, such as how many seeds; they may differ
+            from what the folder was begun with.
 
         Raises:
           DataError: the folder holds a run with other settings, which are named, or another process
@@ -146,10 +140,7 @@ class RunFolder:
         )
 
     def remove_empty(self) -> None:
-        """Removes the folder where no work lies in it, ending this process's claims.
-
-        One that was there before, or that another process has opened since, stays.
-        """
+        """Remove the folder if this process made it and no work lies in it; end all claims."""
         # A folder that cannot be removed is in nobody's way.
         with contextlib.suppress(OSError, DataError):
             self._claims.release_all()
@@ -169,16 +160,13 @@ class RunFolder:
         return unchanged and not self._holds_work()
 
     def duration(self) -> str:
-        """How long the run has taken, and on what, for its report."""
+        """Return how long the run has taken, and on what, for its report."""
         before = "; continued: what was done before is not counted" if self._continued else ""
         seconds = time.monotonic() - self._opened
         return f"{seconds:.0f} s on {jax.devices()[0].device_kind}{before}"
 
     def tell_method(self, name: str, settings: Mapping[str, Any]) -> None:
-        """Writes what a method was made with into config.json, its defaults included.
-
-        A later start's are not compared with them.
-        """
+        """Write what a method was made with into config.json; later starts may differ."""
         config = self.path / "config.json"
         # Another process that opens a shared folder removes what is half written there.
         lock = lock_folder(self.path, WAY_OUT, PATIENCE if self._shared else 0)
@@ -191,29 +179,22 @@ class RunFolder:
         lock.release()
 
     def log(self, **event: Any) -> None:
-        """Appends one event to metrics.jsonl, once; what is no number is null there.
-
-        A run that goes on comes by what was told before.
-        """
+        """Append one event to metrics.jsonl, unless it is there; NaN is null."""
         append_event(self.path / "metrics.jsonl", event)
 
     def logged(self) -> list[dict[str, Any]]:
-        """The events in metrics.jsonl, but for lines that a kill cut short."""
+        """Return the events in metrics.jsonl, but for lines that a kill cut short."""
         path = self.path / "metrics.jsonl"
         return whole_events(path.read_text()) if path.exists() else []
 
     def claim_unit(self, name: str) -> bool:
-        """Claims a part of a shared run for this process until it is saved or given up.
-
-        Raises:
-          DataError: the folder cannot be written.
-        """
+        """Claim a part of a shared run for this process until it is saved or given up."""
         path = self._unit(name)
         found = told_by_first(lambda: {"claimed": np.array(self._claims.claim(path))})
         return bool(found["claimed"])
 
     def give_up_unit(self, name: str) -> None:
-        """Lets another process claim a part, where this one has."""
+        """Let another process claim a part."""
         self._claims.release(self._unit(name))
 
     def are_elsewhere(self, names: Sequence[str]) -> bool | None:
@@ -227,11 +208,7 @@ class RunFolder:
         return bool(found.all()) if len(found) else None
 
     def save_unit(self, name: str, facts: dict, **arrays: np.ndarray) -> None:
-        """Keeps the results of a finished part of the run, whole or not at all; ends its claim.
-
-        Raises:
-          DataError: they cannot be written.
-        """
+        """Keep the results of a finished part of the run, whole or not at all; end its claim."""
         stop_if_asked()
         if not is_first():
             return
@@ -239,9 +216,7 @@ class RunFolder:
         self.give_up_unit(name)
 
     def read_unit(self, name: str, facts: dict) -> dict[str, np.ndarray] | None:
-        """The results of a finished part, or None where there are none.
-
-        A part that is not what was written, or a copy of another one, is told and counts as none.
+        """Return the results of a finished part; None where there are none or they are damaged.
 
         Raises:
           DataError: they were saved with other facts; the message names the difference.
@@ -276,13 +251,7 @@ class RunFolder:
         return self.path / "units" / f"{name}.npz"
 
     def save_results(self, **arrays: np.ndarray) -> Path:
-        """Writes the raw arrays that every number of the report is computed from.
-
-        Any NumPy reads them; `everlight_data.writing.read_sealed` checks them as well.
-
-        Raises:
-          DataError: they cannot be written.
-        """
+        """Write the arrays that every number of the report is computed from."""
         stop_if_asked()
         if self._shared:
             # From here to the report's end one process after another writes the same.
@@ -293,6 +262,6 @@ class RunFolder:
 
 
 def remove_empty_folders() -> None:
-    """Removes what this process opened for runs that ended before they saved anything."""
+    """Remove what this process opened for runs that ended before they saved anything."""
     for folder in list(_OPENED):
         folder.remove_empty()

@@ -17,7 +17,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class StoppedError(BaseException):
-    """A signal came; like KeyboardInterrupt no Exception, so that nothing takes it for damage."""
+    """A signal came; no Exception, like KeyboardInterrupt, so that nothing takes it for damage."""
 
     def __init__(self, number: int):
         super().__init__(signal.Signals(number).name)
@@ -34,10 +34,7 @@ class _Signals:
 
 @contextmanager
 def stopping_on_signals() -> Iterator[None]:
-    """Raises StoppedError where a signal comes.
-
-    A signal that the process was told to ignore (nohup) stays ignored.
-    """
+    """Raise StoppedError where a signal comes; one that is ignored (nohup) stays so."""
     before = {number: signal.getsignal(number) for number in SIGNALS}
     heeded = [number for number in SIGNALS if before[number] is not signal.SIG_IGN]
     _Signals.received, _Signals.holders, _Signals.stopping = None, 0, False
@@ -53,7 +50,7 @@ def stopping_on_signals() -> Iterator[None]:
 
 @contextmanager
 def signals_as_before() -> Iterator[None]:
-    """Lets a signal end the process at once, where no Python runs that could raise."""
+    """Let a signal end the process at once, where no Python runs that could raise."""
     ours = [number for number in SIGNALS if signal.getsignal(number) is _receive]
     for number in ours:
         signal.signal(number, signal.SIG_DFL)
@@ -73,19 +70,19 @@ def _receive(number: int, frame: object) -> None:
 
 
 def signal_received() -> int | None:
-    """The number of the signal that asked to stop, if one came."""
+    """Return the number of the signal that asked to stop, if one came."""
     return _Signals.received
 
 
 def stop_if_asked() -> None:
-    """Raises StoppedError where a signal came before, in case that its own was swallowed."""
+    """Raise StoppedError where a signal came before, in case that its own was swallowed."""
     if _Signals.received is not None and not _Signals.stopping:
         raise StoppedError(_Signals.received)
 
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Lets a signal wait until what is within is done, such as a checkpoint's writing."""
+    """Let a signal wait until what is within is done, such as a checkpoint's writing."""
     stop_if_asked()
     _Signals.holders += 1
     try:
@@ -98,7 +95,7 @@ def uninterrupted() -> Iterator[None]:
 
 @contextmanager
 def saving_when_stopped(save: Callable[[], None]) -> Iterator[None]:
-    """Calls `save` where a signal stops what is within, whatever error that has become."""
+    """Call `save` where a signal stops what is within, whatever error that has become."""
     try:
         yield
     except BaseException:
@@ -116,7 +113,7 @@ def begin_stopping() -> None:
 
 
 def end_by_signal(number: int) -> None:
-    """Ends the process as if the signal had met no handler, so that its parent sees which came."""
+    """End the process as if the signal had met no handler, so that its parent sees which came."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

@@ -69,8 +69,7 @@ class DivergedRunError(DataError):
 
 
 AfterTask = Callable[[Unit, int, SequenceResult], None]
-"""Told what a run has left after a task, from 0, unless it has diverged; after a kill perhaps
-again, to the same bits."""
+"""Gets what a run has left after a task, from 0, unless it diverged; after a kill perhaps again."""
 
 
 def train_units(
@@ -85,28 +84,28 @@ def train_units(
     announce: Announce | None = None,
     one_by_one: bool = False,
 ) -> list[dict[str, np.ndarray]]:
-    """Trains runs of one shape together; what was trained before is read back.
+    """Train runs of one shape together; what was trained before is read back.
 
-    On CPU, and where images are streamed, as many are trained at once as there are devices, one
-    each; elsewhere all of them. Stopped at any moment and called again, they go on to the same
-    bits. Where the folder is shared, other processes train some of them meanwhile, and the runs of
-    a process that dies are taken over. A run that diverges leaves its neighbours alone; its arrays
-    say so under `DIVERGED_AT`. Processes that were joined (`processes.py`) train on all of their
-    devices together; a kill of one of them ends all, and costs what was learnt since the last
-    checkpoint. Each unit's share of the seconds that its process spent on it, compilation included,
-    goes to metrics.jsonl; not of a unit that goes on from a checkpoint.
+    On CPU, and where images are streamed, as many are trained at once as there are devices;
+    elsewhere all. Stopped at any moment and called again, they go on to the same bits. Where the
+    folder is shared, other processes train some of them meanwhile, and the runs of a process that
+    dies are taken over. Processes that were joined (`processes.py`) train on all of their devices
+    together; a kill of one of them ends all. Each unit's share of its process's seconds,
+    compilation included, goes to metrics.jsonl, unless it went on from a checkpoint.
 
     Args:
       folder: the run's.
       units: of equal shapes (`scenarios.same_shapes`); may be none.
-      build, protocol: as for `drive_runs`.
+      build, protocol, announce: as for `drive_runs`.
       shared: data of all runs.
       keep: from what one sequence left to the arrays that the run keeps.
       join: from `shared` and a unit's `own` to its data; a function that lives as long as `build`,
         since programs are compiled once for both.
-      after_task: told of every task that is learnt here.
-      announce: as for `drive_runs`, where images are read as steps ask for them.
+      after_task: called after every task that is learnt here.
       one_by_one: one run after another on one device, so that each one's seconds are its own.
+
+    Returns:
+      each unit's arrays; `DIVERGED_AT` says whether its run diverged.
 
     Raises:
       DataError: the folder holds one of the units, or their checkpoints, with other facts; or
@@ -150,11 +149,7 @@ def has_diverged(arrays: dict[str, np.ndarray]) -> bool:
 
 
 def refuse_diverged(units: Sequence[Unit], kept: Sequence[dict[str, np.ndarray]]) -> None:
-    """Where no run may diverge.
-
-    Raises:
-      DivergedRunError: which did, where, and what to do.
-    """
+    """Raise `DivergedRunError` if a run diverged, with all that did."""
     told = "; ".join(
         "{} at task {}, epoch {}".format(unit.name, *arrays[DIVERGED_AT])
         for unit, arrays in zip(units, kept, strict=True)
@@ -169,9 +164,9 @@ def refuse_diverged(units: Sequence[Unit], kept: Sequence[dict[str, np.ndarray]]
 def _claimed(
     folder: RunFolder, units: Sequence[Unit], at_once: int, found: dict[str, dict]
 ) -> Iterator[list[Unit]]:
-    """At most so many units at a time that are this process's to train, until all are in `found`.
+    """Yield units for this process to train, at most so many at a time, until all are in `found`.
 
-    Those that are finished, by whomever, are read into it; the caller adds those that it trains.
+    Finished ones are read into it; the caller adds those that it trains.
     """
     told = False
     while missing := [unit for unit in units if unit.name not in found]:
@@ -205,7 +200,7 @@ def wave_name(wave: Sequence[Unit]) -> str:
 
 
 def _remove_left(folder: RunFolder, units: Sequence[Unit]) -> None:
-    """Removes what waves left that were stopped and did not form again."""
+    """Remove what waves left that were stopped and did not form again."""
     for unit in units:
         waves = folder.checkpoints.glob(f"{glob.escape(unit.name)} and * more *")
         for left in (folder.checkpoints / unit.name, *waves):
@@ -220,7 +215,7 @@ def _train(
     after_task: AfterTask | None,
     announce: Announce | None,
 ) -> SequenceState:
-    """The state at the end, or where all of them have diverged."""
+    """Return the state at the end, or where all of them have diverged."""
     protocol = runs.protocol
     facts = {
         "runs": [{"unit": unit.name, **unit.facts} for unit in wave],
@@ -274,6 +269,6 @@ def _train(
 
 
 def _full(wave: Sequence[Unit], mesh: Mesh) -> list[Unit]:
-    """The wave with its last unit repeated, where each of several processes needs as many."""
+    """Return the wave, its last unit repeated until each of several processes has as many."""
     missing = -len(wave) % mesh.shape[RUNS_AXIS] if mesh.is_multi_process else 0
     return [*wave, *wave[-1:] * missing]

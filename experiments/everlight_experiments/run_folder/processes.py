@@ -24,12 +24,11 @@ told_by_first = partial(told_by_first_of, refusal=DataError)
 
 
 def join_processes(distributed: str | None) -> None:
-    """Makes this process one of several; to be called before JAX computes anything.
+    """Make this process one of several; to be called before JAX computes anything.
 
     Args:
-      distributed: "cluster" for what the environment says (Slurm, Open MPI, Kubernetes, Cloud TPU);
-        or this process's number, how many there are and where the first one listens, such as
-        0/2@localhost:1234; None is a run of one process.
+      distributed: cluster or NUMBER/PROCESSES@HOST:PORT, as in `RunSettings`; None is a run of one
+        process.
 
     Raises:
       DataError: neither of these, or no cluster is found.
