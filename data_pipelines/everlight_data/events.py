@@ -1,11 +1,15 @@
 """Files of events, one JSON object per line, as runs write them; a kill may cut the last line."""
 
+import collections
 import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from everlight_data.files import read_text, refusing
 
 
 def append_event(path: Path, event: dict[str, Any]) -> None:
@@ -34,6 +38,34 @@ def whole_events(text: str) -> list[Any]:
         with contextlib.suppress(json.JSONDecodeError):
             events.append(json.loads(line))
     return events
+
+
+def read_scalars(path: Path, way_out: str) -> Iterator[tuple[str, int, float]]:
+    """Yield tag, step and value of every number of a file of events, a list's one by one.
+
+    A tag is the event's texts and the number's name. What is no number, such as an infinite loss,
+    is left out and takes a step all the same.
+
+    Raises:
+      MissingDataError: the file does not exist.
+      DataError: it holds no events; the message ends with `way_out`.
+    """
+    text = read_text(path, way_out)
+    events, steps = whole_events(text), collections.Counter()
+    with refusing(path, way_out):
+        if not all(isinstance(event, dict) for event in events):
+            raise ValueError("a line is no event")
+        if text and not events:
+            raise ValueError("no line is an event")
+    for event in events:
+        label = [value for value in event.values() if isinstance(value, str)]
+        for name, value in event.items():
+            tag = "/".join([*label, name])
+            numbers = value if isinstance(value, int | float | list) else []
+            for number in np.ravel(np.array(numbers, dtype=object)):
+                if isinstance(number, int | float):
+                    yield tag, steps[tag], number
+                steps[tag] += isinstance(number, int | float | None)
 
 
 def _plain(value: Any) -> Any:

@@ -24,15 +24,15 @@ from everlight_experiments.commands.options import GridOptions, RunOptions, Trai
 from everlight_experiments.commands.training import NETS_KEPT, load_asked, train_loaded
 from everlight_experiments.continual.benchmark import Benchmarks
 from everlight_experiments.continual.outcome import Outcomes, arrays_of
+from everlight_experiments.continual.report import report_summary
 from everlight_experiments.continual.report_tables import (
-    RULE,
     choices_of,
     forgetting_cell,
     hyperparameters_table,
     left_out_table,
     table_of,
 )
-from everlight_experiments.report.cells import counted, dash, interval_cell
+from everlight_experiments.report.cells import dash, interval_cell
 from everlight_experiments.report.writer import Figure, FirstScreen, Section, Table, write_report
 from everlight_experiments.run_folder.configs import (
     changed,
@@ -112,21 +112,12 @@ def _changed_by(key: str, configs: Mapping[str, object]) -> dict[str, str]:
 
 
 def _summary(options: GridOptions, benchmarks: Benchmarks, duration: str) -> list[tuple[str, str]]:
-    """Return the facts that every report owes; `benchmarks` has one setting of each."""
-    draws = ", ".join(f"{each.draws} ({name})" for name, each in benchmarks.items())
-    rule = RULE.format(
-        criterion=_criterion(benchmarks), draws=options.validation_seeds, what="data"
-    )
+    """Return the facts of every benchmark, each fact of all benchmarks together."""
+    numbers = options.seed, options.seeds, options.validation_seeds, duration
+    facts = {name: dict(report_summary(each, *numbers)) for name, each in benchmarks.items()}
+    names = [fact for fact in next(iter(facts.values())) if fact != "Duration"]
     return [
-        *((f"Data: {name}", each.note + each.counts) for name, each in benchmarks.items()),
-        (
-            "Seeds",
-            f"{counted(options.seeds, 'evaluation seed')}; ± is the standard deviation over seeds; "
-            f"each has its own {draws}",
-        ),
-        ("Selection rule", rule),
-        *((f"Training: {name}", each.training) for name, each in benchmarks.items()),
-        *((f"Selection: {name}", each.chosen) for name, each in benchmarks.items()),
+        *((f"{fact}: {name}", own[fact]) for fact in names for name, own in facts.items()),
         ("Duration", duration),
         *([NETS_KEPT] if options.keep_nets else []),
     ]

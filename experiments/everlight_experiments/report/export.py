@@ -1,6 +1,5 @@
 """`everlight export RUN`: a run's numbers for other programs."""
 
-import collections
 import csv
 import itertools
 import json
@@ -14,12 +13,13 @@ import numpy as np
 import tyro
 
 from everlight_data.errors import DataError
-from everlight_data.events import whole_events
-from everlight_data.files import read_json, read_text, refusing
+from everlight_data.events import read_scalars
+from everlight_data.files import read_json
 from everlight_data.writing import make_folder, read_sealed, written_whole
 
 WAIT = "Wait for the run's end, or run it again."
 NAME_A_RUN = "Name the folder of a run."
+NO_EVENTS = "Only runs that follow their training have one that can be exported."
 Form = Literal["csv", "matrices", "tensorboard", "wandb"]
 
 
@@ -143,7 +143,7 @@ def _write_offline_run(run: Path) -> Path:
         import wandb
     except ImportError as error:
         raise DataError("wandb is missing: pip install '.[wandb]'") from error
-    scalars = list(_scalars(run / "metrics.jsonl"))
+    scalars = list(read_scalars(run / "metrics.jsonl", NO_EVENTS))
     config = read_json(run / "config.json", NAME_A_RUN)
     folder = run / "wandb"
     # What an earlier export left; the library numbers its folders by the time.
@@ -165,34 +165,10 @@ def _write_events(run: Path) -> Path:
         from tensorboardX import SummaryWriter
     except ImportError as error:
         raise DataError("tensorboardX is missing: pip install '.[tensorboard]'") from error
-    scalars = list(_scalars(run / "metrics.jsonl"))
+    scalars = list(read_scalars(run / "metrics.jsonl", NO_EVENTS))
     folder = run / "tensorboard"
     _empty(folder, "events.*")
     with SummaryWriter(str(folder)) as writer:
         for tag, step, value in scalars:
             writer.add_scalar(tag, value, step)
     return folder
-
-
-def _scalars(path: Path) -> Iterator[tuple[str, int, float]]:
-    """Yield tag, step and value of every number of a file of events, a list's one by one.
-
-    What is no number, such as an infinite loss, is left out and takes a step all the same.
-    """
-    way_out = "Only runs that follow their training have one that can be exported."
-    text = read_text(path, way_out)
-    events, steps = whole_events(text), collections.Counter()
-    with refusing(path, way_out):
-        if not all(isinstance(event, dict) for event in events):
-            raise ValueError("a line is no event")
-        if text and not events:
-            raise ValueError("no line is an event")
-    for event in events:
-        label = [value for value in event.values() if isinstance(value, str)]
-        for name, value in event.items():
-            tag = "/".join([*label, name])
-            numbers = value if isinstance(value, int | float | list) else []
-            for number in np.ravel(np.array(numbers, dtype=object)):
-                if isinstance(number, int | float):
-                    yield tag, steps[tag], number
-                steps[tag] += isinstance(number, int | float | None)
