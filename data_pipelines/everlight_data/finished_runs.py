@@ -1,6 +1,7 @@
 """Results of finished runs of methods, read from their folders."""
 
-from collections.abc import Collection, Sequence
+import itertools
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ from everlight_data.files import read_json
 from everlight_data.images.class_names import printable
 from everlight_data.writing import read_sealed
 
+NUMBER_COLUMNS = ("method", "setting", "seed", "task", "tested on", "metric", "value")
 _WAY_OUT = "Name the folder of a finished run of methods, such as `everlight run`."
 
 
@@ -58,6 +60,38 @@ def read_finished_run(folder: Path) -> FinishedRun:
     return FinishedRun(name, data, arrays["draws"], score, finals, options)
 
 
+def check_comparable(runs: Sequence[FinishedRun]) -> None:
+    """Refuse runs that share nothing with the first one that could be paired.
+
+    Raises:
+      DataError: a run is on other data, has another score, or has no order of classes of the first.
+    """
+    first = runs[0]
+    for other in runs[1:]:
+        # Images of another size are others, and those that a seed makes.
+        seeds = {run.options.get("seed") for run in (first, other)}
+        made = other.data[0] != first.data[0] and len(seeds) > 1
+        if other.data[1:] != first.data[1:] or other.score != first.score or made:
+            raise DataError(f"{other.name} is on other data than {first.name}; nothing is paired")
+        if not len(np.intersect1d(other.draws, first.draws)):
+            raise DataError(f"{other.name} shares no order of classes with {first.name}")
+
+
+def differences(
+    first: FinishedRun, other: FinishedRun, setting: str
+) -> dict[str, Float[np.ndarray, "seeds"]]:
+    """Return final scores minus those of the first run on the seeds that both have, by method."""
+    ours, theirs = (run.finals.get(setting, {}) for run in (first, other))
+    found = {}
+    for name in ours.keys() & theirs.keys():
+        # A method of a paper's run may have fewer seeds than the others.
+        draws = first.draws[: len(ours[name])], other.draws[: len(theirs[name])]
+        _, here, there = np.intersect1d(*draws, return_indices=True)
+        if len(here):
+            found[name] = theirs[name][there] - ours[name][here]
+    return found
+
+
 def name_other_options(runs: Sequence[FinishedRun], ignored: Collection[str] = ()) -> str:
     """Return each option that differs between runs, with its values in their order, as text."""
     names = sorted({name for run in runs for name in run.options}.difference(ignored))
@@ -67,6 +101,34 @@ def name_other_options(runs: Sequence[FinishedRun], ignored: Collection[str] = (
         if any(value != values[0] for value in values):
             said.append(f"{name}: {' | '.join(printable(str(value)) for value in values)}")
     return "; ".join(said) or "none"
+
+
+def numbers_of(arrays: Mapping[str, np.ndarray], first_seed: int) -> Iterator[tuple]:
+    """Yield `NUMBER_COLUMNS` of every number of a results.npz.
+
+    Columns are empty where an array is of no method, seed or task. Places along other axes stand in
+    brackets behind the metric, as in `tried[2]`.
+    """
+    for name in arrays:
+        yield from _numbers(name, arrays, first_seed)
+
+
+def _numbers(name: str, arrays: Mapping[str, np.ndarray], first: int) -> Iterator[tuple]:
+    before, _, metric = name.rpartition("/")
+    setting, _, method = before.partition("/")
+    steps, shape = arrays.get(f"{before}/steps"), arrays[name].shape
+    if not method or steps is None:
+        setting, method, metric, of_seeds = "", "", name, False
+    else:
+        # The grid of a hyper-parameter has no seeds.
+        of_seeds = shape[:1] == steps.shape[:1] and metric not in ("hyperparameters", "tried")
+    of_tasks = itertools.takewhile(lambda size: size == steps.shape[1], shape[1:3])
+    count = len(list(of_tasks)) if of_seeds else 0
+    for place, value in np.ndenumerate(arrays[name]):
+        seed = first + place[0] if of_seeds else ""
+        task, tested = [*place[1 : 1 + count], "", ""][:2]
+        left = ",".join(map(str, place[of_seeds + count :]))
+        yield method, setting, seed, task, tested, metric + (f"[{left}]" if left else ""), value
 
 
 def _flat(name: str, part: Any) -> dict[str, Any]:

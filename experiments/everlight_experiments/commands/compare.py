@@ -18,7 +18,13 @@ from jaxtyping import Float
 
 from everlight.metrics import student_interval
 from everlight_data.errors import DataError
-from everlight_data.finished_runs import FinishedRun, name_other_options, read_finished_run
+from everlight_data.finished_runs import (
+    FinishedRun,
+    check_comparable,
+    differences,
+    name_other_options,
+    read_finished_run,
+)
 from everlight_experiments.commands.columns import DIVERGED, column, plot_columns, score_cell
 from everlight_experiments.continual.report import sentence
 from everlight_experiments.continual.report_tables import table_of
@@ -53,14 +59,7 @@ def run_compare(options: CompareOptions) -> Path:
         raise DataError("give the folders of two runs or more, each once")
     runs = [read_finished_run(folder) for folder in options.folders]
     first = runs[0]
-    for other in runs[1:]:
-        # Images of another size are others, and those that a seed makes.
-        seeds = {run.options.get("seed") for run in (first, other)}
-        made = other.data[0] != first.data[0] and len(seeds) > 1
-        if other.data[1:] != first.data[1:] or other.score != first.score or made:
-            raise DataError(f"{other.name} is on other data than {first.name}; nothing is paired")
-        if not len(np.intersect1d(other.draws, first.draws)):
-            raise DataError(f"{other.name} shares no order of classes with {first.name}")
+    check_comparable(runs)
     options = dataclasses.replace(options, folders=folders)
     folder = RunFolder("compare", _name(folders), options)
     summary = [
@@ -115,7 +114,7 @@ def _compared(folder: Path, setting: str, runs: Sequence[FinishedRun]) -> tuple[
     names = list(dict.fromkeys(name for by_name in scores.values() for name in by_name))
     columns = [column(name, each, score_cell, final) for name, each in scores.items()]
     for other in others:
-        found, group = _differences(first, other, setting), f"{other.name} − {first.name}"
+        found, group = differences(first, other, setting), f"{other.name} − {first.name}"
         columns.append(column("difference", found, _signed, group))
         columns.append(column("seeds above", found, _seeds_above, group))
     caption = (
@@ -128,27 +127,12 @@ def _compared(folder: Path, setting: str, runs: Sequence[FinishedRun]) -> tuple[
     return table, Figure(below, plot_columns(path, names, scores, final))
 
 
-def _differences(
-    first: FinishedRun, other: FinishedRun, setting: str
-) -> dict[str, Float[np.ndarray, "seeds"]]:
-    """Return the differences on the seeds that both have, by method."""
-    ours, theirs = (run.finals.get(setting, {}) for run in (first, other))
-    found = {}
-    for name in ours.keys() & theirs.keys():
-        # A method of a paper's run may have fewer seeds than the others.
-        draws = first.draws[: len(ours[name])], other.draws[: len(theirs[name])]
-        _, here, there = np.intersect1d(*draws, return_indices=True)
-        if len(here):
-            found[name] = theirs[name][there] - ours[name][here]
-    return found
-
-
-def _signed(differences: Float[np.ndarray, "seeds"]) -> str:
+def _signed(found: Float[np.ndarray, "seeds"]) -> str:
     """Return mean and interval of differences, with signs."""
-    mean, half = student_interval(differences)
+    mean, half = student_interval(found)
     interval = "" if np.isnan(half) else f" [{mean - half:+.3f}, {mean + half:+.3f}]"
     return f"{mean:+.3f}{interval}"
 
 
-def _seeds_above(differences: Float[np.ndarray, "seeds"]) -> str:
-    return f"{np.sum(differences > 0)} of {len(differences)}"
+def _seeds_above(found: Float[np.ndarray, "seeds"]) -> str:
+    return f"{np.sum(found > 0)} of {len(found)}"

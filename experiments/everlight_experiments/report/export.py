@@ -1,10 +1,9 @@
 """`everlight export RUN`: a run's numbers for other programs."""
 
 import csv
-import itertools
 import json
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +14,7 @@ import tyro
 from everlight_data.errors import DataError
 from everlight_data.events import read_scalars
 from everlight_data.files import read_json
+from everlight_data.finished_runs import NUMBER_COLUMNS, numbers_of
 from everlight_data.writing import make_folder, read_sealed, written_whole
 
 WAIT = "Wait for the run's end, or run it again."
@@ -52,18 +52,11 @@ def export(settings: ExportSettings) -> Path:
     return written
 
 
-COLUMNS = ("method", "setting", "seed", "task", "tested on", "metric", "value")
-
-
 def _write_csv(run: Path) -> Path:
-    """Write a line per number: method, setting, seed, task, task tested on, metric, value.
-
-    Places along other axes stand in brackets behind the metric, as in `tried[2]`.
-    """
+    """Write a line per number, as `numbers_of` gives them."""
     arrays = read_sealed(run / "results.npz", WAIT)
     first = read_json(run / "config.json", NAME_A_RUN)["settings"].get("seed", 0)
-    lines = (line for name in arrays for line in _lines(name, arrays, first))
-    return _write_table(run / "scores.csv", COLUMNS, lines)
+    return _write_table(run / "scores.csv", NUMBER_COLUMNS, numbers_of(arrays, first))
 
 
 def _write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Path:
@@ -79,25 +72,6 @@ def _empty(folder: Path, files: str) -> None:
     make_folder(folder)
     for old in folder.glob(files):
         old.unlink()
-
-
-def _lines(name: str, arrays: Mapping[str, np.ndarray], first: int) -> Iterator[tuple]:
-    """Yield the columns of every number of an array; texts are empty where it is of no method."""
-    before, _, metric = name.rpartition("/")
-    setting, _, method = before.partition("/")
-    steps, shape = arrays.get(f"{before}/steps"), arrays[name].shape
-    if not method or steps is None:
-        setting, method, metric, of_seeds = "", "", name, False
-    else:
-        # The grid of a hyper-parameter has no seeds.
-        of_seeds = shape[:1] == steps.shape[:1] and metric not in ("hyperparameters", "tried")
-    of_tasks = itertools.takewhile(lambda size: size == steps.shape[1], shape[1:3])
-    count = len(list(of_tasks)) if of_seeds else 0
-    for place, value in np.ndenumerate(arrays[name]):
-        seed = first + place[0] if of_seeds else ""
-        task, tested = [*place[1 : 1 + count], "", ""][:2]
-        left = ",".join(map(str, place[of_seeds + count :]))
-        yield method, setting, seed, task, tested, metric + (f"[{left}]" if left else ""), value
 
 
 def _write_matrices(run: Path) -> Path:
