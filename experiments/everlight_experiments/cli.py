@@ -218,18 +218,17 @@ def options_type(name: str, arguments: list[str]) -> type:
 def _split(arguments: Sequence[str]) -> tuple[str, list[str]]:
     """Return the command and its arguments; print the overview if help was asked for."""
     if not arguments:
-        sys.exit(_overview(""))
-    if arguments[0] in ("--help", "-h"):
-        print(_overview(""))
-        return "", []
-    group = [name for name in COMMANDS if name.startswith(f"{arguments[0]} ")]
-    if group and (len(arguments) == 1 or arguments[1] in ("--help", "-h")):
-        print(_overview("", arguments[0]))
-        return "", []
+        sys.exit(_overview())
+    group = arguments[0] if any(name.startswith(f"{arguments[0]} ") for name in COMMANDS) else ""
     words = 2 if group else 1
+    if arguments[words - 1 :][:1] in ([], ["--help"], ["-h"]):
+        print(_overview(group))
+        return "", []
     name = " ".join(arguments[:words])
     if name not in COMMANDS:
-        sys.exit(_overview(name))
+        near = nearest_names(name, list(COMMANDS))
+        meant = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+        sys.exit(f"There is no command {name!a}.{meant}\n\n{_overview()}")
     return name, list(arguments[words:])
 
 
@@ -238,16 +237,13 @@ def _imported(place: str) -> Any:
     return getattr(importlib.import_module(PACKAGE + module), name)
 
 
-def _overview(asked: str, group: str = "") -> str:
+def _overview(group: str = "") -> str:
     """Return all commands, or those of a group, with a line each."""
-    near = nearest_names(asked, list(COMMANDS))
-    meant = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
-    refusal = f"There is no command {asked!a}.{meant}\n\n" if asked else ""
     shown = [name for name in COMMANDS if not group or name.startswith(f"{group} ")]
     width = max(map(len, shown))
     rows = [f"  {name:<{width}}  {COMMANDS[name].summary}" for name in shown]
     return (
-        f"{refusal}usage: everlight {f'{group} ' if group else ''}COMMAND [options]\n\n"
+        f"usage: everlight {f'{group} ' if group else ''}COMMAND [options]\n\n"
         + "\n".join(rows)
         + "\n\nA run leaves a folder with report.html under runs/. Add --help for its options.\n"
         "EVERLIGHT_DATA names the folder of real data sets; see docs/guide/data.md."

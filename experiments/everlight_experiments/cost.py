@@ -8,7 +8,7 @@ Data are shapes alone.
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
@@ -43,10 +43,6 @@ FRAMES = 300
 """Frames per object and session of CORe50, about."""
 Device = Literal["here", "tpu-v5e"]
 TIMED_STEPS = 3
-COLUMNS = (
-    *("run", "parameters", "data", "state", "step's memory", "GFLOP a step", "steps", "h"),
-    "runs at once",
-)
 _NUMBER = jax.ShapeDtypeStruct((), jnp.float32)
 
 
@@ -93,11 +89,13 @@ def run_cost(options: CostOptions) -> None:
     memory = _memory(device)
     ran = "only zeros are learnt from" if options.timed else "nothing is run"
     print(f"One run at the paper's preset, compiled for {device.device_kind}; {ran}.")
-    print(_row(COLUMNS))
-    for make in WORKS:
+    for number, make in enumerate(WORKS):
         work = make()
         found = estimate_run(work.run, device, TIMED_STEPS if options.timed else 0)
-        print(_row(_cells(work, found, memory)), flush=True)
+        cells = _cells(work, found, memory)
+        if number == 0:
+            print(_row(cells))
+        print(_row(cells.values()), flush=True)
     least = "the least that a step's operations and bytes can take at the peaks of a TPU v5e"
     clock = "a step timed here" if options.timed else least
     print(
@@ -224,19 +222,22 @@ def _memory(device: jax.Device) -> int:
     return device.memory_stats()["bytes_limit"]
 
 
-def _cells(work: Work, found: Estimate, memory: int) -> list[str]:
-    """Return the cells of a row of `COLUMNS`."""
+def _cells(work: Work, found: Estimate, memory: int) -> dict[str, str]:
+    """Return the cells of a row by column."""
     steps, seconds = count_steps(work.protocol, work.sequence, work.replayed), found.step_seconds
-    return [
-        f"{work.benchmark}: {work.method.name}",
-        f"{found.parameters:,}",
-        *(f"{size / 1e6:,.0f} MB" for size in found[1:4]),
-        f"{found.operations / 1e9:,.1f}",
-        f"{steps:,}",
-        "–" if seconds is None else f"{seconds * steps / 3600:.2f}",
-        f"{found.at_once(memory):,}",
-    ]
+    return {
+        "run": f"{work.benchmark}: {work.method.name}",
+        "parameters": f"{found.parameters:,}",
+        "data": f"{found.data_bytes / 1e6:,.0f} MB",
+        "state": f"{found.state_bytes / 1e6:,.0f} MB",
+        "step's memory": f"{found.working_bytes / 1e6:,.0f} MB",
+        "GFLOP per step": f"{found.operations / 1e9:,.1f}",
+        "steps": f"{steps:,}",
+        "h": "–" if seconds is None else f"{seconds * steps / 3600:.2f}",
+        "runs at once": f"{found.at_once(memory):,}",
+    }
 
 
-def _row(cells: Sequence[str]) -> str:
-    return f"{cells[0]:<44}" + "".join(f"{cell:>16}" for cell in cells[1:])
+def _row(cells: Iterable[str]) -> str:
+    run, *others = cells
+    return f"{run:<44}" + "".join(f"{cell:>16}" for cell in others)
