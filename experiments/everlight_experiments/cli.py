@@ -184,7 +184,7 @@ def options_of(name: str, arguments: Sequence[str]) -> Any:
     """
     import tyro
 
-    from everlight_experiments.run_folder.configs import option_names
+    from everlight_experiments.run_folder.configs import options_by_name
 
     arguments, program = list(arguments), f"everlight {name}"
     kind = options_type(name, arguments)
@@ -197,7 +197,7 @@ def options_of(name: str, arguments: Sequence[str]) -> Any:
         raise DataError(str(error)) from error
     if unknown:
         asked = unknown[0].partition("=")[0].replace("_", "-")
-        near = nearest_names(asked, [f"--{option}" for option in option_names(options)])
+        near = nearest_names(asked, [f"--{option}" for option in options_by_name(options)])
         meant = f"; did you mean {' or '.join(near)}?" if near else "."
         raise DataError(f"no option {asked!a}{meant} {program} --help lists all.")
     return options

@@ -16,8 +16,8 @@ from everlight_experiments.run_folder.configs import (
     changed,
     changed_options,
     full_name,
-    option_names,
     option_value,
+    options_by_name,
     read_changes,
     with_config,
 )
@@ -63,7 +63,7 @@ def test_options_of_a_configuration_stand_beside_those_of_the_command():
 
 
 def test_names_of_options_are_those_of_the_command_line():
-    names = option_names(Config())
+    names = list(options_by_name(Config()))
     assert {"protocol.epochs", "protocol.batch-size", "steps", "rate", "most"} <= set(names)
     assert {"parts.mid-scale.steps", "parts.mid-scale.rate"} <= set(names)
     assert not {"chosen", "protocol", "unnamed", "parts"} & set(names)

@@ -37,7 +37,7 @@ from everlight_experiments.report.writer import Figure, FirstScreen, Section, Ta
 from everlight_experiments.run_folder.configs import (
     changed,
     full_name,
-    option_names,
+    options_by_name,
     read_changes,
     with_config,
 )
@@ -102,12 +102,11 @@ def _changed_by(key: str, configs: Mapping[str, object]) -> dict[str, str]:
     name, dot, setting = key.partition(".")
     if dot and name in configs:
         return {name: setting}
-    names = {name: option_names(config) for name, config in configs.items()}
-    found = {name: full_name(own, key) for name, own in names.items()}
-    every = sorted({each for own in names.values() for each in own})
-    having = {name: setting for name, setting in found.items() if setting in names[name]}
+    options = {name: options_by_name(config) for name, config in configs.items()}
+    found = {name: full_name(list(own), key) for name, own in options.items()}
+    having = {name: setting for name, setting in found.items() if setting in options[name]}
     if not having:
-        check_name(f"setting {SET}{key} among", key, every)
+        check_name(f"setting {SET}{key} among", key, sorted(set().union(*options.values())))
     return having
 
 

@@ -48,7 +48,7 @@ def changed(config: C, changes: Mapping[str, Any], option: str = "--") -> C:
     Raises:
       DataError: a name that does not exist, with the nearest ones, or a value of another type.
     """
-    names = option_names(config)
+    names = list(options_by_name(config))
     for given, value in changes.items():
         name = full_name(names, given)
         check_name(f"setting {option}{name} among", name, names)
@@ -64,7 +64,7 @@ def changed(config: C, changes: Mapping[str, Any], option: str = "--") -> C:
                 )
         # A part's own checks raise ValueError.
         except (SystemExit, ValueError) as error:
-            now = _options(config)[name]
+            now = options_by_name(config)[name]
             said = f"{option}{name} {' '.join(texts)}; give something like {now!r}"
             raise DataError(said) from error
     check_settings(config)
@@ -80,8 +80,8 @@ def full_name(names: Sequence[str], given: str) -> str:
 
 def changed_options(default: Any, config: Any) -> dict[str, list[str]]:
     """Return the words that make one configuration of another on the command line, by option."""
-    words, defaults = {}, _options(default)
-    for name, value in _options(config).items():
+    words, defaults = {}, options_by_name(default)
+    for name, value in options_by_name(config).items():
         if value == defaults[name]:
             continue
         before, dot, last = name.rpartition(".")
@@ -96,13 +96,8 @@ def _texts(value: Any) -> list[str]:
     return [str(each) for each in (value if isinstance(value, tuple) else (value,))]
 
 
-def option_names(config: Any) -> list[str]:
-    """Return the names of a configuration's options as the command line writes them."""
-    return list(_options(config))
-
-
-def _options(config: Any, before: str = "") -> dict[str, Any]:
-    """Return the values of a configuration's options by name."""
+def options_by_name(config: Any, before: str = "") -> dict[str, Any]:
+    """Return the values of a configuration's options by the name on the command line."""
     found: dict[str, Any] = {}
     is_mapping = isinstance(config, Mapping)
     hints = {} if is_mapping else typing.get_type_hints(type(config), include_extras=True)
@@ -115,7 +110,7 @@ def _options(config: Any, before: str = "") -> dict[str, Any]:
         if dataclasses.is_dataclass(value) or (isinstance(value, Mapping) and value):
             # A part's options may stand without its name.
             is_unnamed = any(getattr(mark, "name", None) == "" for mark in marks)
-            found |= _options(value, before if is_unnamed else f"{before}{written}.")
+            found |= options_by_name(value, before if is_unnamed else f"{before}{written}.")
         else:
             found[before + written] = value
     return found
