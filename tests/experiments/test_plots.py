@@ -140,6 +140,6 @@ def test_samples_of_one_channel_are_drawn_as_those_of_three(tmp_path, rng):
     pictures = []
     for name, pixels in (("grey", grey), ("rgb", np.repeat(grey, 3, -1))):
         images = ImageSet(name, pixels, np.arange(12) % 3, np.arange(0), tuple("abc"))
-        with Image.open(plot_samples(tmp_path / f"{name}.png", images, str)) as picture:
+        with Image.open(plot_samples(tmp_path / f"{name}.png", images)) as picture:
             pictures.append(np.asarray(picture))
     np.testing.assert_array_equal(*pictures)

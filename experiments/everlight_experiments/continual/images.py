@@ -73,8 +73,6 @@ NOT_IDENTIFYING = {
     *("features_chosen", "method_settings"),
 }
 """Fields of a configuration that do not identify a run."""
-NAME = 24
-"""Characters of a class's name that a picture shows."""
 
 
 class Learned(NamedTuple):
@@ -358,15 +356,10 @@ def _counts(images: ImageSet, config: Config) -> str:
     )
 
 
-def short_name(name: str) -> str:
-    """Return a class's name as a picture shows it."""
-    return name if len(name) <= NAME else f"{name[: NAME - 1]}…"
-
-
 def data_sections(folder: Path, images: ImageSet) -> list[Section]:
     """Return the section of some samples; none of features without images."""
     if not images.images.size:
         return []
-    picture = plot_samples(folder / "samples.png", images, short_name)
+    picture = plot_samples(folder / "samples.png", images)
     caption = "Training images of some classes at the network's resolution."
     return [Section("The data", [], [Figure(caption, picture)])]

@@ -1,7 +1,7 @@
 """One style for all pictures, drawn without a display."""
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -33,6 +33,10 @@ MOST_CURVES = 8
 """Curves of a panel."""
 COLUMNS = 6
 """Matrices side by side."""
+SAMPLES = 10, 12
+"""Classes, and images of each."""
+NAME = 24
+"""Characters of a class's name."""
 Curves = Mapping[str, Float[np.ndarray, "runs t"]]
 STYLE = {
     "figure.dpi": 130,
@@ -199,24 +203,23 @@ def plot_matrices(
     return save(canvas, path)
 
 
-def plot_samples(
-    path: Path, images: ImageSet, shortened: Callable[[str], str], classes: int = 10, each: int = 12
-) -> Path:
-    """A row of training images for some of the classes, their names shortened."""
+def plot_samples(path: Path, images: ImageSet) -> Path:
+    """Draw a row of training images for some of the classes, their names shortened."""
     count = len(images.class_names)
-    shown = np.unique(np.linspace(0, count - 1, min(classes, count)).astype(int))
+    shown = np.unique(np.linspace(0, count - 1, min(SAMPLES[0], count)).astype(int))
     side = images.images.shape[1] + 2
-    sheet = np.full((side * len(shown), side * each, 3), 255, np.uint8)
+    sheet = np.full((side * len(shown), side * SAMPLES[1], 3), 255, np.uint8)
     for row, label in enumerate(shown):
-        for column, sample in enumerate(np.flatnonzero(images.train_labels == label)[:each]):
+        for column, sample in enumerate(np.flatnonzero(images.train_labels == label)[: SAMPLES[1]]):
             top, left = row * side + 1, column * side + 1
             # A grey image has one channel, which is written to all three.
             sheet[top : top + side - 2, left : left + side - 2] = images.images[sample]
-    canvas, (axis,) = new_canvas(1, 7.0, 0.3 + 7.0 * len(shown) / each * 0.85)
+    canvas, (axis,) = new_canvas(1, 7.0, 0.3 + 7.0 * len(shown) / SAMPLES[1] * 0.85)
     axis.imshow(sheet, interpolation="nearest")
     axis.grid(False)
     axis.set_xticks([])
-    names = [shortened(images.class_names[label]) for label in shown]
+    names = [images.class_names[label] for label in shown]
+    names = [name if len(name) <= NAME else f"{name[: NAME - 1]}…" for name in names]
     axis.set_yticks(side * (np.arange(len(shown)) + 0.5), names)
     axis.tick_params(length=0)
     for edge in axis.spines.values():
