@@ -138,11 +138,8 @@ def main(
 ) -> None:
     """Parse the command and run it; an error in its input ends it with one line.
 
-    A signal to stop ends the process as that signal does, after a checkpoint.
-
-    Args:
-      arguments: of the command line; None takes those of this process.
-      prepare: called before a command's modules are imported, but not for help.
+    A signal to stop ends the process as that signal does, after a checkpoint. `prepare` is called
+    before a command's modules are imported, but not for help.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     for stream in (sys.stdout, sys.stderr):
@@ -171,11 +168,7 @@ def _run(arguments: Sequence[str], prepare: Callable[[], None]) -> None:
 
 
 def options_of(name: str, arguments: Sequence[str]) -> Any:
-    """Return a command's options.
-
-    Args:
-      name: of the command.
-      arguments: of the command line, after the name.
+    """Return a command's options from the arguments after its name.
 
     Raises:
       DataError: an option or a configuration that does not exist, or a value that a part of the

@@ -70,11 +70,7 @@ def default_config(text: str, preset: Preset = "demo") -> Any:
 
 
 def load(options: RunOptions | TuneOptions, config: Any = None) -> Benchmarks:
-    """Return the benchmarks that options ask for, by setting.
-
-    Args:
-      options: of a command, with the field `config`.
-      config: another configuration in its place.
+    """Return the benchmarks that options ask for, by setting; `config` replaces their own.
 
     Raises:
       DataError: data that cannot be read, parts that do not fit together, or a setting that the

@@ -30,9 +30,7 @@ def grid_options(arguments: list[str]) -> type:
 def options_of_benchmark(kind: type, arguments: list[str]) -> type:
     """Return the options of `everlight run` or `tune`: those of a benchmark, or of `--config`.
 
-    Args:
-      kind: dataclass of the command.
-      arguments: of the command line; `--config` is taken out of them.
+    `--config` is taken out of the arguments.
 
     Raises:
       DataError: a benchmark, preset or file that cannot be used.
@@ -98,11 +96,7 @@ def _with_defaults(kind: type, options: Any) -> type:
 
 
 def read_options(kind: type, path: Path) -> Any:
-    """Return the options that a run's config.json holds.
-
-    Args:
-      kind: dataclass of the command, without the configuration.
-      path: of the file.
+    """Return the options that a run's config.json holds, of a command's dataclass.
 
     Raises:
       DataError: the file cannot be read, or is not of this command.

@@ -72,10 +72,7 @@ def train_loaded(
 ) -> tuple[Benchmarks, Outcomes]:
     """Train all methods on all benchmarks; return these, opened, and outcomes by column.
 
-    Args:
-      folder: of the run.
-      options: of the command.
-      loaded: by name in the folder; the only one may have the name "".
+    Benchmarks come by their name in the folder; the only one may have the name "".
     """
     benchmarks: dict[str, Benchmark] = {}
     jobs: list[Job] = []

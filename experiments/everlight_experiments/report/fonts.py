@@ -12,10 +12,9 @@ BOXES = "Last Resort"
 
 
 def make_drawable(canvas: Canvas) -> str:
-    """Gives a picture's texts fonts that have their characters.
+    """Give a picture's texts fonts that have their characters; return those that no font has.
 
-    Returns:
-      The characters that no font of this machine has, now written as `\\u4e2d`.
+    These are written as `\\u4e2d`.
     """
     texts = canvas.findobj(Text)
     axes = [axis for drawn in canvas.axes for axis in (drawn.xaxis, drawn.yaxis)]
@@ -38,13 +37,13 @@ def make_drawable(canvas: Canvas) -> str:
 
 
 def _escaping(formatter: Formatter, escapes: dict[int, str]) -> Formatter:
-    """Labels of ticks are written anew at every drawing."""
+    """Return a formatter for labels of ticks, which are written anew at every drawing."""
     return FuncFormatter(lambda value, place: formatter(value, place).translate(escapes))
 
 
 @functools.cache
 def _family_with(character: str) -> str | None:
-    """A family of this machine, installed since matplotlib looked or before."""
+    """Return a family of this machine, installed since matplotlib looked or before."""
     known = {entry.fname for entry in fontManager.ttflist}
     for path in findSystemFonts():
         if path not in known:

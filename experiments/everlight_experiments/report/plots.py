@@ -58,7 +58,7 @@ def new_canvas(
     rows: int = 1,
     projection: Literal["polar"] | None = None,
 ) -> tuple[Canvas, list]:
-    """Axes in the house's style, row by row, each `width` by `height` inches."""
+    """Return axes in one style, row by row, each `width` by `height` inches."""
     with plt.rc_context(STYLE):
         canvas, axes = plt.subplots(
             rows,
@@ -71,7 +71,7 @@ def new_canvas(
 
 
 def save(canvas: Canvas, path: Path) -> Path:
-    """Writes a PNG, whole or not at all, and frees the canvas."""
+    """Write a PNG, whole or not at all, and free the canvas."""
     for axes in canvas.axes:
         for axis in (axes.xaxis, axes.yaxis):
             # Powers of ten would be written as formulas.
@@ -173,7 +173,7 @@ def curves_left_out(panels: Mapping[str, Curves], baseline: str = "") -> str:
 
 
 def _end(panels: Iterable[Curves], name: str) -> float:
-    """Where a method's curves end, in the mean over the panels that have it; diverged, lowest."""
+    """Return a method's last value, in the mean over the panels that have it; diverged, lowest."""
     ends = [curves[name].mean(axis=0)[-1] for curves in panels if name in curves]
     return float(np.nan_to_num(np.mean(ends), nan=-np.inf))
 

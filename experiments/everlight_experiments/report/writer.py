@@ -115,17 +115,10 @@ def write_report(
     sections: Sequence[Section],
     first: FirstScreen | None = None,
 ) -> Path:
-    """Writes report.html into a run's folder.
-
-    Args:
-      folder: the run's folder, whose config.json is shown at the end.
-      title: heading of the page.
-      summary: facts by name; the selection rule must be among them.
-      sections: the body.
-      first: the result, which stands under the heading.
+    """Write report.html into a run's folder, whose config.json is shown at the end.
 
     Raises:
-      ValueError: the summary does not say how what was chosen was chosen.
+      ValueError: the summary's facts do not say how what was chosen was chosen.
     """
     if not any("selection rule" in name.lower() for name, _ in summary):
         raise ValueError(f"the report {title!r} states no selection rule")
@@ -144,18 +137,15 @@ def write_report(
 
 
 def write_page(path: Path, **values: Any) -> None:
-    """Write the page of a file's name, such as index.html, whole or not at all.
+    """Write a page, whole or not at all, from the template of its name in `pages/`.
 
-    Args:
-      path: file to write; `pages/` has a template of its name.
-      values: what the template shows by name, `title` among them; all text in them is escaped.
+    The template shows the values, `title` among them; all text in them is escaped.
     """
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("everlight_experiments.report", "pages"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.tests["table"] = lambda item: isinstance(item, Table)
     page = environment.get_template(path.name).render(values)
     with written_whole(path) as unfinished:
         # A folder's name may hold bytes that are no text.

@@ -20,12 +20,7 @@ _SUPPRESSED = tyro.conf.Suppress[int].__metadata__[0]
 
 
 def with_config(options: type, config: Any) -> type:
-    """Return a command's options with those of a configuration, whose values are the defaults.
-
-    Args:
-      options: dataclass of the command.
-      config: dataclass instance, which becomes the field `config`.
-    """
+    """Return a command's options with a configuration, whose values are defaults, as `config`."""
     kind = Annotated[type(config), tyro.conf.arg(name="")]
     found = dataclasses.make_dataclass(
         options.__name__,
