@@ -33,7 +33,7 @@ from everlight_experiments.continual.train import jobs_of, runners_of
 from everlight_experiments.report.cells import interval_cell, spread
 from everlight_experiments.report.writer import Figure, FirstScreen, Section, write_report
 from everlight_experiments.run_folder.compilation import release_programs
-from everlight_experiments.run_folder.configs import changed, changed_options
+from everlight_experiments.run_folder.configs import changed, changed_options, with_config
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import check_methods
 
@@ -143,16 +143,11 @@ def ranked(tried: Sequence[Tried]) -> tuple[int, list[int]]:
 def run_command(options: TuneOptions, config: Any) -> str:
     """Return the command that trains the same methods with a configuration."""
     name, preset = named(options.benchmark, options.preset)
-    words = ["everlight", "run", name, "--preset", preset, "--methods", *options.methods]
-    if options.setting is not None:
-        words += ["--setting", *options.setting]
-    default = default_config(name, preset)
-    words += itertools.chain(*changed_options(default, config).values())
-    for field in ("seed", "validation_seeds"):
-        value = getattr(options, field)
-        if value != getattr(RunOptions, field):
-            words += [f"--{field.replace('_', '-')}", str(value)]
-    return shlex.join(words)
+    kept = ("methods", "setting", "seed", "validation_seeds")
+    default = with_config(RunOptions, default_config(name, preset))()
+    asked = with_config(RunOptions, config)(**{field: getattr(options, field) for field in kept})
+    words = itertools.chain(*changed_options(default, asked).values())
+    return shlex.join(["everlight", "run", name, "--preset", preset, *words])
 
 
 def _refuse_others(first: Benchmarks, other: Benchmarks, label: str) -> None:
