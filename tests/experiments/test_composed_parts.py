@@ -120,6 +120,12 @@ def test_hyperparameters_asked_for_stand_in_the_place_of_the_tables():
     assert "LwF, published" not in rows
 
 
+def test_what_options_changed_stays_where_a_benchmark_is_opened(digits):
+    changes = {"chosen": "Given by the user.", "hyperparameters": {"EWC": (7.0,)}}
+    opened = digits._replace(prepare=lambda folder: digits, **changes).opened(None)
+    assert {name: getattr(opened, name) for name in changes} == changes
+
+
 def test_the_report_names_the_options_that_were_given(tmp_path):
     """What was selected for the preset's own value is not stated of the user's value."""
     words = ["digits", "--epochs", "3", "--runs", str(tmp_path)]
