@@ -12,7 +12,6 @@ from jaxtyping import Float
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure as Canvas
-from matplotlib.ticker import LogFormatter, LogFormatterSciNotation
 
 from everlight.plots import line_style, plot_accuracy_matrix
 from everlight_data.images.image_set import ImageSet
@@ -72,15 +71,6 @@ def new_canvas(
 
 def save(canvas: Canvas, path: Path) -> Path:
     """Write a PNG, whole or not at all, and free the canvas."""
-    for axes in canvas.axes:
-        for axis in (axes.xaxis, axes.yaxis):
-            # Powers of ten would be written as formulas.
-            if axis.get_scale() == "log" and isinstance(
-                axis.get_major_formatter(), LogFormatterSciNotation
-            ):
-                base = axis.get_transform().base
-                axis.set_major_formatter(_PlainLogFormatter(base))
-                axis.set_minor_formatter(_PlainLogFormatter(base, labelOnlyBase=False))
     absent = make_drawable(canvas)
     if absent:
         print(f"{path.name}: no font of this machine has {absent!a}; written so in the picture")
@@ -225,10 +215,3 @@ def plot_samples(path: Path, images: ImageSet) -> Path:
     for edge in axis.spines.values():
         edge.set_visible(False)
     return save(canvas, path)
-
-
-class _PlainLogFormatter(LogFormatter):
-    """Labels the ticks that matplotlib would, by numbers as they are printed."""
-
-    def __call__(self, x: float, pos: int | None = None) -> str:
-        return f"{x:g}" if super().__call__(x, pos) else ""
