@@ -38,7 +38,7 @@ from everlight_data.writing import (
 )
 from everlight_experiments.run_folder.interruption import stop_if_asked
 from everlight_experiments.run_folder.processes import told_by_first
-from everlight_experiments.run_folder.settings import FolderSettings, check_settings
+from everlight_experiments.run_folder.settings import FolderSettings
 
 WAY_OUT = "Wait for its end, or give this run a --tag of its own."
 PATIENCE = 600
@@ -79,7 +79,6 @@ class RunFolder:
             works in it alone; a setting is out of its bounds; the folder cannot be made; or
             processes were joined for a run that is not shared.
         """
-        check_settings(settings)
         if jax.process_count() > 1 and not shared:
             raise DataError(f"{paper} {run} is a run of one process; leave out --distributed")
         words = paper, run, getattr(settings, "preset", ""), settings.tag
