@@ -76,8 +76,8 @@ EDGES = (0, 1, 2, 6, 11, 21, 51, 101, 100_000)
 """Edges of bins of training examples, from tail to head."""
 BINS = ("0", "1", "2–5", "6–10", "11–20", "21–50", "51–100", "101+")
 TAIL = (
-    "By the number of training examples of a fact, from tail to head (figure 4), after the last "
-    "task; in brackets the number of test examples."
+    "Accuracy by the number of training examples of the fact, from tail to head (figure 4), after "
+    "the last task; in brackets the number of test examples."
 )
 LEAST = (15, 50)
 """Training examples that a part must have in the cases of SPO generalisation."""
