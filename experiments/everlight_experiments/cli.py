@@ -2,6 +2,7 @@
 
 import importlib
 import io
+import operator
 import os
 import signal
 import sys
@@ -61,33 +62,33 @@ COMMANDS: dict[str, Command] = {
     ),
     "paper cl-metrics": Command(
         "Metrics beyond forgetting: five strategies by seven criteria and the CL score.",
-        "cl_metrics.paper:run",
-        "cl_metrics.paper:options",
+        "cl_metrics.paper:PAPER.run",
+        "cl_metrics.paper:PAPER.options",
     ),
     "paper rethinking-er": Command(
         "Experience replay with tricks on split Fashion-MNIST, beside the published table.",
-        "rethinking_er.paper:run",
-        "rethinking_er.paper:options",
+        "rethinking_er.paper:PAPER.run",
+        "rethinking_er.paper:PAPER.options",
     ),
     "paper iirc": Command(
         "IIRC: every class is learned coarse first, then fine (figures 3 to 6).",
-        "iirc.paper:run",
+        "iirc.paper:PAPER.run",
         "iirc.paper:options",
     ),
     "paper core50": Command(
         "CORe50: new instances (NI), new classes (NC) or both (NIC) in every batch.",
-        "core50.paper:run",
-        "core50.paper:options",
+        "core50.paper:PAPER.run",
+        "core50.paper:PAPER.options",
     ),
     "paper core50-static": Command(
         "CORe50 at once: from scratch, frozen features with an SVM, fine-tuning (table 2).",
-        "core50_static.paper:run_static",
-        "core50_static.paper:static_options",
+        "core50_static.paper:PAPER.run",
+        "core50_static.paper:PAPER.options",
     ),
     "paper facts": Command(
         "Lifelong fact learning with random and semantic splits (tables 2 to 17).",
-        "facts.paper:run",
-        "facts.paper:options",
+        "facts.paper:PAPER.run",
+        "facts.paper:PAPER.options",
     ),
     "paper two-camera": Command(
         "Two-camera illuminant estimation: rendered, NUS and S20 pairs (tables 1 to 4).",
@@ -227,7 +228,7 @@ def _split(arguments: Sequence[str]) -> tuple[str, list[str]]:
 
 def _imported(place: str) -> Any:
     module, _, name = place.partition(":")
-    return getattr(importlib.import_module(PACKAGE + module), name)
+    return operator.attrgetter(name)(importlib.import_module(PACKAGE + module))
 
 
 def _overview(group: str = "") -> str:

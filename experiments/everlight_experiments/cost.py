@@ -32,7 +32,7 @@ from everlight_experiments.continual.benchmark import Own, RunData
 from everlight_experiments.continual.images import beginning as images_beginning
 from everlight_experiments.continual.parts import network
 from everlight_experiments.continual.runner import build_with
-from everlight_experiments.core50 import start as core50_start
+from everlight_experiments.core50 import benchmark as core50_benchmark
 from everlight_experiments.core50.config import PRESETS as CORE50
 from everlight_experiments.facts import benchmark as facts_benchmark
 from everlight_experiments.facts.config import PRESETS as FACTS
@@ -146,11 +146,10 @@ def core50_nc(net: str) -> Work:
     # As many frames of every recording as the release has on average.
     objects, sessions = np.repeat(objects, FRAMES), np.repeat(sessions, FRAMES)
     sequence, length = core50(objects, sessions, "NC"), config.nc
-    course = core50_start.Course("NC", "NC", lambda method: length)
-    tasks = sequence.tasks.id.shape[0]
-    begin = core50_start.core50_begin(config, course, 50, tasks)
-    protocol = core50_start.protocol_of(length, config.batch_size)
-    shared = core50_start.Shared(_images(len(objects), config.side), {}, _NUMBER, _NUMBER)
+    course = core50_benchmark.Course("NC", "NC", lambda method: length)
+    begin = core50_benchmark.core50_begin(config, course, 50)
+    protocol = length.protocol(config.batch_size)
+    shared = core50_benchmark.Shared(_images(len(objects), config.side), {}, _NUMBER, _NUMBER)
     return Work(f"core50-nc, {net}", method, begin, protocol, shared, sequence)
 
 

@@ -14,8 +14,8 @@ from everlight.continual import Setup, StoredImages, Strategy
 from everlight.scenarios.core50 import core50
 from everlight_data.checkpoints import Checkpoints
 from everlight_experiments.continual.benchmark import Own, RunData
+from everlight_experiments.core50.benchmark import Course, Shared, core50_begin
 from everlight_experiments.core50.config import FIXED, PRESETS, Length
-from everlight_experiments.core50.start import Course, Shared, core50_begin, protocol_of
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.many_runs import Unit, train_units
 from everlight_experiments.run_folder.settings import RunSettings
@@ -37,7 +37,7 @@ def main() -> None:
     shared = Shared(stored, {}, jnp.float32(1e-3), jnp.float32(1.0))
     config = dataclasses.replace(PRESETS["demo"], channels=(4, 8), hidden=16)
     course = Course("NIC", "NIC", lambda method: Length(2, 2, 1e-3))
-    begin = core50_begin(config, course, 50, sequence.tasks.id.shape[0])
+    begin = core50_begin(config, course, 50)
     method = FIXED["cumulative"]
 
     def build(data: RunData) -> tuple[Setup, Strategy]:
@@ -53,7 +53,7 @@ def main() -> None:
             RunFolder("paper", "run", RunSettings(runs=Path(path))),
             [unit],
             build,
-            protocol_of(Length(2, 2, 1e-3), 16),
+            Length(2, 2, 1e-3).protocol(16),
             shared,
             lambda result: {"losses": result.losses},
             RunData,

@@ -24,7 +24,7 @@ from everlight.continual import Protocol
 from everlight.models.illuminant_training import TrainingSettings
 from everlight_data.checkpoints import Checkpoints
 from everlight_experiments.cl_metrics.config import PaperConfig
-from everlight_experiments.cl_metrics.paper import run as run_cl_metrics
+from everlight_experiments.cl_metrics.paper import PAPER as CL_METRICS
 from everlight_experiments.commands.benchmarks import default_config
 from everlight_experiments.commands.options import RunOptions
 from everlight_experiments.commands.run import run_benchmark
@@ -32,11 +32,11 @@ from everlight_experiments.continual.config import Config
 from everlight_experiments.continual.paper import PaperOptions
 from everlight_experiments.core50 import start
 from everlight_experiments.core50.config import PaperConfig as BatchesConfig
-from everlight_experiments.core50.paper import run as run_core50
-from everlight_experiments.core50_static.paper import run_static
+from everlight_experiments.core50.paper import PAPER as CORE50
+from everlight_experiments.core50_static.paper import PAPER as STATIC_PAPER
 from everlight_experiments.data import PrepareSettings, prepare
-from everlight_experiments.facts.paper import run as run_facts
-from everlight_experiments.iirc.paper import run as run_iirc
+from everlight_experiments.facts.paper import PAPER as FACTS
+from everlight_experiments.iirc.paper import PAPER as IIRC
 from everlight_experiments.illuminant.config import PRESETS
 from everlight_experiments.illuminant.two_camera import TwoCameraRun, run_two_camera
 from everlight_experiments.run_folder.configs import with_config
@@ -77,13 +77,13 @@ def cl_metrics(runs: Path) -> None:
     )
     # Without hyper-parameters to be selected, which take most of its time.
     config = PaperConfig(benchmark, methods=("Naive",), seeds=2)
-    run_cl_metrics(with_config(PaperOptions, config)(runs=runs))
+    CL_METRICS.run(with_config(PaperOptions, config)(runs=runs))
 
 
 def iirc(runs: Path) -> None:
     from tests.experiments.test_iirc_run import tiny_options
 
-    run_iirc(tiny_options(runs))
+    IIRC.run(tiny_options(runs))
 
 
 def core50(runs: Path) -> None:
@@ -92,14 +92,14 @@ def core50(runs: Path) -> None:
     show_colors()
     methods = ("naive", "CWR")
     config = BatchesConfig(TINY, scenarios=("NC",), methods=methods, orders=2)
-    run_core50(asked(runs, config))
+    CORE50.run(asked(runs, config))
 
 
 def core50_static(runs: Path) -> None:
     from tests.experiments.test_core50_run import STATIC, asked
 
     show_colors()
-    run_static(asked(runs, STATIC))
+    STATIC_PAPER.run(asked(runs, STATIC))
 
 
 def show_colors() -> None:
@@ -113,7 +113,7 @@ def show_colors() -> None:
 def facts(runs: Path) -> None:
     from tests.experiments.test_facts_run import options_with
 
-    run_facts(options_with(runs))
+    FACTS.run(options_with(runs))
 
 
 def digits(runs: Path, **asked: Any) -> None:

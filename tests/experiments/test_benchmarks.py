@@ -18,6 +18,7 @@ from everlight_experiments.continual.benchmark import Draw, Trained
 from everlight_experiments.continual.metrics import mean_so_far
 from everlight_experiments.continual.parts import network
 from everlight_experiments.core50 import benchmark as core50_benchmark
+from everlight_experiments.core50 import start
 from everlight_experiments.core50.config import PAPER_PRESETS as CORE50_PAPER
 from everlight_experiments.core50.config import PRESETS as CORE50
 from everlight_experiments.core50.start import make_net
@@ -45,9 +46,9 @@ def frames():
 def core50(frames):
     """The three scenarios on these frames."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(core50_benchmark, "load_frames", lambda config, seed: frames)
+        patch.setattr(start, "load_procedural_core50", lambda count, world: frames)
         # Places in the sequences are then places in the frames.
-        patch.setattr(core50_benchmark, "thin_test", lambda frames, count: frames)
+        patch.setattr(start, "thin_test", lambda frames, count: frames)
         parts = CORE50["demo"], "object", ("NI", "NC", "NIC"), 0, Path("runs")
         return core50_benchmark.batch_benchmarks(*parts)
 
@@ -123,7 +124,7 @@ def test_a_published_hyperparameter_is_a_row_of_its_own():
 
 
 def test_more_seeds_than_there_are_orders_are_refused():
-    message = r"--seeds 9; core50 has 10 published orders.* give 8 or less"
+    message = r"--seeds 9; core50-nc has 10 published orders.* give 8 or less"
     with pytest.raises(DataError, match=message):
         load(options_of("run", ["core50-nc", "--seeds", "9"]))
 

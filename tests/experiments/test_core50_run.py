@@ -35,11 +35,10 @@ from everlight_experiments.core50.start import (
     begin_with,
     make_head,
     make_net,
-    protocol_of,
     trunk_features,
 )
 from everlight_experiments.core50_static.config import StaticConfig
-from everlight_experiments.core50_static.paper import run_static
+from everlight_experiments.core50_static.paper import PAPER as STATIC_PAPER
 from everlight_experiments.run_folder.configs import with_config
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import RunSettings
@@ -79,7 +78,7 @@ def asked(tmp_path, config, **options):
 def run_paper(tmp_path, config=TINY, **changes):
     options = {name: changes.pop(name) for name in ("preset", "tag") if name in changes}
     chosen = {"scenarios": ("NC",), "orders": 2, **changes}
-    return paper.run(asked(tmp_path, PaperConfig(config, **chosen), **options))
+    return paper.PAPER.run(asked(tmp_path, PaperConfig(config, **chosen), **options))
 
 
 def colored_frames(frames, side=8):
@@ -180,7 +179,7 @@ def test_the_one_runner_has_it_for_any_method(tmp_path, colors):
 
 
 def test_the_static_benchmark_has_both_nets_the_svm_and_fusion(tmp_path, colors):
-    report = run_static(asked(tmp_path, STATIC))
+    report = STATIC_PAPER.run(asked(tmp_path, STATIC))
     page = report.read_text()
     assert "77.8" in page
     assert "65.9" not in page, "the object level was not asked for"
@@ -217,7 +216,7 @@ def test_what_cannot_be_run_is_named(tmp_path, colors, changes, message):
         run_paper(tmp_path, config, **changes)
 
 
-@pytest.mark.parametrize("run", [run_paper, run_static])
+@pytest.mark.parametrize("run", [run_paper, STATIC_PAPER.run])
 def test_a_run_on_an_incomplete_release_is_asked_for_and_needs_every_recording(
     tmp_path, monkeypatch, run
 ):
@@ -236,13 +235,14 @@ def test_a_run_on_an_incomplete_release_is_asked_for_and_needs_every_recording(
         release = {"data": "core50", "partial": partial}
         if run is run_paper:
             return run_paper(tmp_path, replace(TINY, **release))
-        return run_static(asked(tmp_path, replace(STATIC, **release)))
+        return STATIC_PAPER.run(asked(tmp_path, replace(STATIC, **release)))
 
     monkeypatch.setattr(core50_frames, "load_core50", load)
     with pytest.raises(DataError, match="give --partial"):
         begun(False)
-    found = start.load_frames(replace(TINY, data="core50", partial=True), 0)
-    assert len(found.images) == 1100
+    found = start.load_material(replace(TINY, data="core50", partial=True), "object", 0)
+    # Two frames in each of eight training sessions and one in each of three for testing.
+    assert len(found.frames.images) == 50 * (8 * 2 + 3)
     whole[(frames.session == 3) & (frames.object == 17)] = False
     with pytest.raises(DataError, match=r"no frame in 1 of 550 recordings, .* s4/o18"):
         begun(True)
@@ -257,11 +257,11 @@ def test_the_paper_s_lengths_are_its_iterations():
     """facts/core50.md: NC naive 2000 at 1e-3, then 300 at 1e-5; cumulative 2000 at every batch."""
     plan = PRESETS["paper"]
     naive, whole = plan.nc, plan.cumulative
-    protocol = protocol_of(naive, plan.batch_size)
+    protocol = naive.protocol(plan.batch_size)
     assert protocol.epochs_of(0) * protocol.epoch_steps == 2000
     assert protocol.epochs_of(5) * protocol.epoch_steps == 300
     assert naive.later_factor * naive.learning_rate == pytest.approx(1e-5)
-    protocol = protocol_of(whole, plan.batch_size)
+    protocol = whole.protocol(plan.batch_size)
     assert protocol.epochs_of(0) * protocol.epoch_steps == 2000
     assert protocol.epochs_of(5) * protocol.epoch_steps == 2000
     assert whole.later_factor == 1
@@ -335,7 +335,7 @@ def test_the_papers_nets_learn_in_batches(tmp_path, caffe_frames, net, methods, 
     config = replace(CAFFE_PLAN, net=net)
     report = run_paper(tmp_path, config, preset="paper", methods=methods, orders=1)
     page = report.read_text()
-    assert f"CWR, {name} on CORe50" in page
+    assert f"Paper: {name} on CORe50" in page
     assert published in page
     assert "drawn at random: no weights were given" in page
 

@@ -37,7 +37,7 @@ from everlight_experiments.facts.config import (
     PaperScale,
     Scale,
 )
-from everlight_experiments.facts.paper import findings, options, run
+from everlight_experiments.facts.paper import PAPER, findings
 from everlight_experiments.run_folder.configs import with_config
 
 LAST = Protocol(epochs=1, batch_size=32, select="last")
@@ -59,7 +59,7 @@ def options_with(folder, config=TINY, **data):
 
 
 def test_it_reports_both_splits_and_refuses_parts_of_another_configuration(tmp_path):
-    report = run(options_with(tmp_path))
+    report = PAPER.run(options_with(tmp_path))
     page = report.read_text()
     for wanted in ("no photographs", "other data", "single linkage", "layout only"):
         assert wanted in page
@@ -85,12 +85,12 @@ def test_it_reports_both_splits_and_refuses_parts_of_another_configuration(tmp_p
     assert np.isnan(first[f"mid-scale, random/joint/{BACKWARD}"]).all()
     other = replace(TINY, network=replace(TINY.network, hidden=5))
     with pytest.raises(DataError, match=r"hidden"):
-        run(options_with(tmp_path, other))
+        PAPER.run(options_with(tmp_path, other))
 
 
 @pytest.mark.parametrize("preset", PAPER_PRESETS)
 def test_every_preset_has_options_and_states_how_it_was_chosen(preset):
-    found = options(["--preset", preset])(preset=preset)
+    found = PAPER.options(["--preset", preset])(preset=preset)
     assert found.config == PAPER_PRESETS[preset]
     known = ("not chosen on any data", "validation seed")
     assert any(word in found.config.chosen for word in known)
@@ -145,7 +145,7 @@ def of_release(folder, config=TINY, **changes):
 def test_the_authors_files_are_run_with_photographs_streamed(release):
     finetuned = replace(MID, methods=("finetune",))
     config = replace(TINY, scales={"mid-scale": finetuned, "large-scale": OF_EIGHT})
-    report = run(of_release(release, config))
+    report = PAPER.run(of_release(release, config))
     page = report.read_text()
     for wanted in (
         "centres of the photographs",
@@ -175,10 +175,10 @@ def test_options_that_cannot_be_used_are_named(tmp_path):
     with pytest.raises(DataError, match="--seeds 0; give 1 or more"):
         options_with(tmp_path, replace(TINY, seeds=0))
     with pytest.raises(DataError, match="procedural has none; give --data vrd"):
-        run(options_with(tmp_path, photographs=Path("photos")))
+        PAPER.run(options_with(tmp_path, photographs=Path("photos")))
     unknown = replace(TINY, scales={"mid-scale": replace(MID, methods=("MAZ",))})
     with pytest.raises(DataError, match="no method 'MAZ'; did you mean 'MAS'"):
-        run(options_with(tmp_path, unknown))
+        PAPER.run(options_with(tmp_path, unknown))
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_options_that_cannot_be_used_are_named(tmp_path):
 )
 def test_missing_options_of_the_authors_files_are_named(release, changes, message):
     with pytest.raises(DataError, match=message):
-        run(of_release(release, **changes))
+        PAPER.run(of_release(release, **changes))
 
 
 def test_faults_of_the_authors_files_are_named(release):
@@ -214,7 +214,7 @@ def test_faults_of_the_authors_files_are_named(release):
         read_published(release / "splits", SIZE, WordFile(words, "zeros"))
     (release / "splits" / "2tasks_random").rename(release / "elsewhere")
     with pytest.raises(DataError, match=r"2tasks_random.*mid-scale needs both"):
-        run(of_release(release))
+        PAPER.run(of_release(release))
 
 
 def test_the_papers_own_tables_bear_out_what_is_stated_about_its_claims():

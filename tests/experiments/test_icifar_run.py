@@ -8,7 +8,7 @@ import pytest
 from everlight.continual import Protocol
 from everlight_data.errors import DataError
 from everlight_experiments.cl_metrics.config import DEMO, PaperConfig
-from everlight_experiments.cl_metrics.paper import run
+from everlight_experiments.cl_metrics.paper import PAPER
 from everlight_experiments.cli import options_of
 
 TINY = PaperConfig(
@@ -28,7 +28,7 @@ TINY = PaperConfig(
 
 def test_it_reports_both_settings_and_continues_from_finished_parts(tmp_path):
     options = replace(options_of("paper cl-metrics", ["--runs", str(tmp_path)]), config=TINY)
-    report = run(options)
+    report = PAPER.run(options)
     page = report.read_text()
     for wanted in (
         "Task-incremental",
@@ -49,7 +49,7 @@ def test_it_reports_both_settings_and_continues_from_finished_parts(tmp_path):
     units = sorted((report.parent / "units").iterdir())
     assert not list((report.parent / "checkpoints").iterdir()), "finished parts leave no nets"
     units[0].unlink()
-    again = run(options)
+    again = PAPER.run(options)
     with np.load(again.parent / "results.npz") as results:
         for name, array in results.items():
             if not name.endswith("seconds"):
@@ -57,4 +57,4 @@ def test_it_reports_both_settings_and_continues_from_finished_parts(tmp_path):
     changed = replace(TINY, benchmark=replace(TINY.benchmark, learning_rate=0.01))
     differs = r"\(config\.benchmark\.learning_rate: 0\.003 there, 0\.01 now\)"
     with pytest.raises(DataError, match=differs):
-        run(replace(options, config=changed))
+        PAPER.run(replace(options, config=changed))

@@ -8,6 +8,7 @@ import pytest
 from everlight.continual import Protocol
 from everlight_experiments.cli import options_of
 from everlight_experiments.continual.config import MethodSettings, config_of
+from everlight_experiments.continual.reproduction import Comparison, Known, compare
 from everlight_experiments.rethinking_er import paper
 from everlight_experiments.rethinking_er.config import (
     DIGITS,
@@ -27,7 +28,7 @@ TINY = PaperConfig(
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     runs = tmp_path_factory.mktemp("runs")
-    report = paper.run(options_with(runs))
+    report = paper.PAPER.run(options_with(runs))
     with np.load(report.parent / "results.npz") as results:
         return report, dict(results)
 
@@ -73,12 +74,11 @@ def test_a_method_without_settings_has_the_benchmark_s():
 
 def test_check_ends_with_the_differences_that_have_no_cause(finished, tmp_path, monkeypatch):
     report, _ = finished
-    known = paper.Known(0.99)
-    references = [paper.Comparison("buffer of 50", "ER", known)]
-    monkeypatch.setattr(paper, "compared", lambda each: paper.compare(references, each.outcomes))
+    known = Comparison("buffer of 50", "ER", Known(0.99))
+    monkeypatch.setattr(paper, "compared", lambda each: compare([known], each.outcomes))
     options = options_with(report.parent.parent, "--check")
     with pytest.raises(SystemExit, match=r"ER, buffer of 50: .* standard errors from the publish"):
-        paper.run(options)
+        paper.PAPER.run(options)
     monkeypatch.setitem(paper.CAUSES, "ER", "these are digits")
-    assert paper.run(options) == report
+    assert paper.PAPER.run(options) == report
     assert "these are digits" in report.read_text()

@@ -21,7 +21,6 @@ from everlight_data.images.iirc_sets import IIRCRequest, load_iirc
 from everlight_data.images.jpeg_store import JpegStore
 from everlight_experiments.continual.paper import PaperOptions
 from everlight_experiments.iirc.config import Config, PaperConfig
-from everlight_experiments.iirc.paper import run
 from everlight_experiments.run_folder.configs import with_config
 from tests.experiments.killed_stream import WNIDS
 from tests.jpeg_tree import Mosaics, write_tree
@@ -175,7 +174,7 @@ def tree(mosaics, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_the_run_leaves_out_what_cannot_be_decoded_and_says_so(tree):
     options = with_config(PaperOptions, CONFIG)(runs=tree / "runs")
-    report = run(options)
+    report = PAPER.run(options)
     page = report.read_text()
     assert "ImageNet, 16×16 pixels: 2 superclasses of 5 classes and 1 classes without one" in page
     assert "9 to 10 training images per class, 30% of them" in page
@@ -186,7 +185,7 @@ def test_the_run_leaves_out_what_cannot_be_decoded_and_says_so(tree):
     # Another file changes what the splits hold.
     (tree / "imagenet" / "train" / WNIDS[0] / f"{WNIDS[0]}_0.JPEG").unlink()
     with pytest.raises(DataError, match="files: "):
-        run(options)
+        PAPER.run(options)
 
 
 def test_a_file_that_fails_within_a_program_is_named(tree):

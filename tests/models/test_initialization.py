@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from everlight.continual import StoredImages, flax_setup, softmax_objective
-from everlight.models import MLP, PlainCNN, with_xavier
+from everlight.models import MLP, PlainCNN, with_layers, with_xavier
 
 IMAGES = StoredImages.of(np.zeros((1, 16, 16, 1), np.uint8), jnp.zeros(1), jnp.ones(1))
 
@@ -49,3 +49,13 @@ def test_kernels_of_equal_shape_differ_and_a_key_gives_the_same_again():
     jax.tree.map(np.testing.assert_array_equal, first, again)
     kernels = [first[name]["kernel"] for name in ("hidden2", "hidden3")]
     assert np.mean(kernels[0] == kernels[1]) < 0.01
+
+
+def test_given_layers_stand_in_the_place_of_drawn_ones():
+    setup = setup_of(MLP(10, (3,)))
+    own, _ = setup.init(jax.random.key(0))
+    first, *others = own
+    given = {first: jax.tree.map(lambda leaf: leaf + 1, own[first])}
+    found, _ = with_layers(setup, given).init(jax.random.key(0))
+    assert others
+    jax.tree.map(np.testing.assert_array_equal, found, own | given)

@@ -86,8 +86,6 @@ class DividedFacts(NamedTuple):
     pieces: Int[np.ndarray, "f 3"]
     """Index in `words` of every fact's components, -1 where undefined."""
     words: WordVectors
-    all_counts: Int[np.ndarray, "f"]
-    """Training examples of every fact in the data set."""
     train: Part
     test: Part
     fact_task: Mapping[Split, Int[np.ndarray, "f"]]
@@ -214,7 +212,7 @@ def divide_facts(
         "random": random_split(*kept, size.tasks, seed),
         "semantic": semantic.fact_task,
     }
-    return DividedFacts(facts, pieces, vectors, counts[0][chosen], *parts, fact_task, semantic)
+    return DividedFacts(facts, pieces, vectors, *parts, fact_task, semantic)
 
 
 def number_pieces(facts: Sequence[Fact]) -> tuple[Int[np.ndarray, "f 3"], list[str]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Int, UInt8
+from jaxtyping import Int
 
 from everlight.checks import Between
 from everlight_data.errors import DataError, MissingDataError
@@ -42,14 +42,6 @@ class PicturedFacts(NamedTuple):
         order = np.argsort(-self.divided.train_counts[facts], kind="stable")
         spaced = np.unique(np.linspace(0, len(order) - 1, SHOWN).astype(int))
         return first[order[spaced]]
-
-    @property
-    def pictures(self) -> UInt8[np.ndarray, "s h w 3"]:
-        """Return the images of the shown samples."""
-        places = len(self.divided.train.fact) + self.shown
-        if isinstance(self.images, JpegStore):
-            return self.images.read(places)
-        return self.images.images[places]
 
     @property
     def sizes(self) -> str:

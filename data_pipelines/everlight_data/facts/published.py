@@ -76,9 +76,8 @@ def read_published(splits: Path, size: Size, words: WordFile) -> DividedFacts:
         _part(samples, len(whole.facts), most)
         for samples, most in zip((whole.train, whole.test), size.per_fact, strict=True)
     ]
-    counts = np.bincount(whole.train.facts, minlength=len(whole.facts))
     vectors = load_word_vectors(words.path, vocabulary, words.unknown)
-    return DividedFacts(whole.facts, pieces, vectors, counts, *parts, fact_task, None)
+    return DividedFacts(whole.facts, pieces, vectors, *parts, fact_task, None)
 
 
 def open_photographs(facts: DividedFacts, folder: Path, side: int, memory_limit: int) -> JpegStore:

@@ -59,14 +59,6 @@ class IIRCData(NamedTuple):
             "in-task validation and as many left out"
         )
 
-    @property
-    def groups(self) -> dict[str, tuple[str, ...]]:
-        """Return the subclasses of every superclass, then the classes without one."""
-        hierarchy = {name: tuple(members) for name, members in self.metadata.hierarchy.items()}
-        grouped = set(chain.from_iterable(hierarchy.values()))
-        single = tuple(name for name in self.images.class_names if name not in grouped)
-        return {**hierarchy, "without superclass": single}
-
     def sequences(
         self, setting: Setting, validation: bool = True
     ) -> tuple[list[TaskSequence], list[TaskSequence]]:

@@ -10,24 +10,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-import tyro
-
 from everlight.continual import Protocol
 from everlight.continual.method import Method
 from everlight.continual.registry import METHODS
-from everlight_experiments.continual.config import Config
+from everlight_experiments.continual.config import UNNAMED, Config
 from everlight_experiments.run_folder.settings import Count, Preset
 
 GRIDS = {"EWC": (10, 100, 1e3, 1e4), "LwF": (1, 3, 10, 30), "SI": (0.1, 1, 10, 100)}
 PAPER_METHODS: dict[str, Method] = {
-    name: METHODS[of]._replace(name=name)
-    for name, of in (
-        ("Naive", "naive"),
-        ("Cumulative", "cumulative"),
-        ("EWC", "EWC"),
-        ("LwF", "LwF"),
-        ("SI", "SI"),
-    )
+    "Naive": METHODS["naive"]._replace(name="Naive"),
+    "Cumulative": METHODS["cumulative"]._replace(name="Cumulative"),
+    **{name: METHODS[name] for name in GRIDS},
 }
 
 
@@ -35,7 +28,7 @@ PAPER_METHODS: dict[str, Method] = {
 class PaperConfig:
     """Configuration of the paper's command."""
 
-    benchmark: Annotated[Config, tyro.conf.arg(name="")]
+    benchmark: Annotated[Config, UNNAMED]
     methods: tuple[str, ...] = tuple(PAPER_METHODS)
     """Methods to train: Naive, Cumulative, EWC, LwF, SI."""
     seeds: Count = 10

@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from everlight.continual import Protocol, SequenceResult, Setup, TaskSequence
 from everlight.continual.method import Demand, Method, Needs
+from everlight_data.errors import DataError
 from everlight_data.images.image_set import ImageSet
 from everlight_data.images.jpeg_store import JpegStore
 from everlight_experiments.report.writer import Section
@@ -228,3 +229,16 @@ class Request(NamedTuple):
     validation_seeds: int
     runs: Path
     """Folder of run folders; computed features are kept there."""
+
+    def refuse_more_seeds_than(self, there: int, what: str) -> None:
+        """Refuse more seeds than a benchmark has, whose last ones are for validation.
+
+        Raises:
+          DataError: the largest number of seeds.
+        """
+        left = there - self.validation_seeds
+        if self.seeds > left:
+            raise DataError(
+                f"--seeds {self.seeds}; {self.name} has {there} {what}, of which "
+                f"--validation-seeds {self.validation_seeds} take some: give {left} or less"
+            )

@@ -17,7 +17,28 @@ from everlight.checks import Between
 from everlight.continual import Protocol
 from everlight_experiments.run_folder.settings import Count, Rate, Share
 
-Dtype = Literal["float32", "bfloat16"]
+UNNAMED = tyro.conf.arg(name="")
+"""Mark of a part of a configuration whose options stand without the part's name."""
+Dtype = Annotated[
+    Literal["float32", "bfloat16"],
+    tyro.conf.arg(
+        help="Data type of the network's computation; parameters, statistics and losses are "
+        "float32."
+    ),
+]
+Features = Annotated[
+    str | None,
+    tyro.conf.arg(
+        help="Features instead of images: efficientnet-lite0 computes them, FILE.npz holds "
+        "features with labels."
+    ),
+]
+Replay = Annotated[
+    Count | None,
+    tyro.conf.arg(help="Samples that methods replay per step; None is the batch size."),
+]
+Chosen = tyro.conf.Suppress[str]
+"""How network, learning rate and epochs were selected, for the report."""
 Side = Annotated[int, Between(8, 512)]
 Criterion = Literal["final accuracy", "accuracy over all times (A)"]
 Pixels = Literal["channels", "unit"]
@@ -64,9 +85,7 @@ class Config:
     pixels: Pixels = "channels"
     """Normalization: channels subtracts each channel's training mean and divides by its standard
     deviation, unit divides by 255."""
-    features: str | None = None
-    """Features instead of images: efficientnet-lite0 computes them, FILE.npz holds features with
-    labels."""
+    features: Features = None
     tasks: tuple[Count, ...] = (5,)
     """Number of tasks of as equal sizes as possible, or the number of classes of every task."""
     order: Literal["seeded", "natural"] = "seeded"
@@ -99,7 +118,7 @@ class Config:
     """Coefficient of the parameters that is added to every gradient."""
     features_learning_rate: Rate = 0.001
     """Learning rate of a linear head on --features, which replaces --learning-rate."""
-    protocol: Annotated[Protocol, tyro.conf.arg(name="")] = FIVE_EPOCHS
+    protocol: Annotated[Protocol, UNNAMED] = FIVE_EPOCHS
     online_batch: Count = 10
     """Samples per step in the online setting, which has one pass."""
     validation_fraction: Annotated[float, Between(0, 0.9)] = 0.1
@@ -113,7 +132,6 @@ class Config:
     """Samples that ER, ER-tricks, DER++, ER-ACE, A-GEM and HAL replay per step; None is the batch
     size."""
     dtype: Dtype = "float32"
-    """Data type of the network's computation; parameters, statistics and losses are float32."""
     metrics: tuple[str, ...] = ()
     """Metrics beside accuracy: accuracy by class, confusion."""
     criterion: Criterion = "final accuracy"
@@ -122,10 +140,10 @@ class Config:
     """Settings of methods that differ from the benchmark's."""
     grids: tyro.conf.Suppress[Mapping[str, tuple[float, ...]]] = field(default_factory=dict)
     """Grids of methods that differ from the table's."""
-    chosen: tyro.conf.Suppress[str] = "Nothing was tuned."
-    """How network, learning rate and epochs were selected, for the report; a sentence that begins
-    with an option and a colon is left out where the user gives that option."""
-    features_chosen: tyro.conf.Suppress[str] = FEATURES_CHOSEN
+    chosen: Chosen = "Nothing was tuned."
+    """A sentence that begins with an option and a colon is left out where the user gives that
+    option."""
+    features_chosen: Chosen = FEATURES_CHOSEN
     """The same of a linear head on --features."""
 
 

@@ -1,7 +1,7 @@
-"""A paper as a value, and the one function that runs it.
+"""A paper as a value that can be run.
 
 A paper declares presets, benchmarks, methods, published numbers, findings and special sections;
-`run_paper` opens the folder, trains, saves and writes the report.
+`Paper.run` opens the folder, trains, saves and writes the report.
 """
 
 import dataclasses
@@ -78,15 +78,23 @@ class Results(NamedTuple):
         """Return the outcomes of a column by method."""
         return self.outcomes[column]
 
+    @property
+    def by_name(self) -> dict[str, Outcome]:
+        """Outcomes by "column, method"; those of the first column by the method alone, too."""
+        found = dict(next(iter(self.outcomes.values())))
+        for column, by_method in self.outcomes.items():
+            found |= {f"{column}, {name}": outcome for name, outcome in by_method.items()}
+        return found
+
 
 class Finding(NamedTuple):
     """A claim of a paper, checked in every run."""
 
     claim: str
     needs: frozenset[str]
-    """Methods that the check reads."""
+    """Names of the outcomes that the check reads, as in `Results.by_name`."""
     test: Callable[[Mapping[str, Outcome]], tuple[Bool[np.ndarray, "seeds"], str]]
-    """Function from outcomes by method to whether it holds for each seed, and the numbers."""
+    """Function from outcomes by name to whether it holds for each seed, and the numbers."""
 
 
 class Paper(NamedTuple):
@@ -115,32 +123,35 @@ class Paper(NamedTuple):
     """Arrays of results.npz beside those of the outcomes."""
     unexplained: Callable[[Results], Sequence[str]] = lambda results: ()
     """Differences from published numbers that have no known cause, a line each (`--check`)."""
+    findings: Callable[[Results], Sequence[Finding]] = lambda results: ()
+    """Claims that are about this configuration."""
+    findings_source: str = ""
+    """Sentence on what the claims are about in the paper."""
 
+    def options(self, arguments: Sequence[str]) -> type:
+        """Return the command's options, with the defaults of the preset that is named."""
+        preset = option_value(arguments, "--preset") or "demo"
+        if preset not in self.presets:
+            raise DataError(f"--preset {preset!a}; there are {', '.join(self.presets)}")
+        found = with_config(PaperOptions, self.presets[preset])
+        found.__doc__ = f"{self.citation}."
+        return found
 
-def paper_options(paper: Paper, arguments: Sequence[str]) -> type:
-    """Return the options of a paper's command, with the defaults of the preset that is named."""
-    preset = option_value(arguments, "--preset") or "demo"
-    if preset not in paper.presets:
-        raise DataError(f"--preset {preset!a}; there are {', '.join(paper.presets)}")
-    found = with_config(PaperOptions, paper.presets[preset])
-    found.__doc__ = f"{paper.citation}."
-    return found
+    def run(self, options: PaperOptions) -> Path:
+        """Train what the options' configuration asks for and write the report; returns its path.
 
-
-def run_paper(paper: Paper, options: PaperOptions) -> Path:
-    """Train what a paper's configuration asks for and write the report; returns its path.
-
-    Raises:
-      DataError: data that are missing or wrong, or settings that cannot be.
-    """
-    folder = RunFolder("paper", paper.name, options, True, ("check",))
-    results, summary, first, sections = paper_parts(paper, folder, options)
-    title = paper.title(results.config)
-    written = write_report(folder.path, title, summary, sections, first)
-    found = paper.unexplained(results) if options.check else ()
-    if found:
-        sys.exit("differences from published numbers without a known cause:\n" + "\n".join(found))
-    return written
+        Raises:
+          DataError: data that are missing or wrong, or settings that cannot be.
+        """
+        folder = RunFolder("paper", self.name, options, True, ("check",))
+        results, summary, first, sections = paper_parts(self, folder, options)
+        title = self.title(results.config)
+        written = write_report(folder.path, title, summary, sections, first)
+        found = self.unexplained(results) if options.check else ()
+        if found:
+            differences = "\n".join(found)
+            sys.exit(f"differences from published numbers without a known cause:\n{differences}")
+        return written
 
 
 def paper_parts(
@@ -168,16 +179,16 @@ def paper_parts(
         *report_summary(benchmark, options.seed, seeds, rule, folder.duration()),
         *paper.summary(results),
     ]
-    return results, summary, first, [*paper.sections(results), *sections]
+    own, findings = paper.sections(results), paper.findings(results)
+    if findings:
+        own = [findings_section(findings, results.by_name, paper.findings_source), *own]
+    return results, summary, first, [*own, *sections]
 
 
 def findings_section(
     findings: Sequence[Finding], outcomes: Mapping[str, Outcome], source: str
 ) -> Section:
-    """Return a table of claims with the number of seeds for which each holds.
-
-    `source` says what the claims are about in the paper.
-    """
+    """Return a table of claims with the number of seeds for which each holds."""
     rows = []
     for claim, needs, test in findings:
         missing = sorted(needs - outcomes.keys())

@@ -10,13 +10,17 @@ whole benchmark.
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
-from everlight.continual import Optimizer, named_optimizer
+from everlight.continual import Optimizer, StoredImages, named_optimizer
 from everlight.models import MLP, Network, NetworkRequest, named_network
 from everlight.models.named import NETWORKS
 from everlight_data.errors import DataError
+from everlight_data.images.as_inputs import Channels, channels, store_features, store_images
 from everlight_data.images.feature_files import Features, features_of_images
+from everlight_data.images.image_set import Channels as ChannelValues
 from everlight_data.images.image_set import ImageSet
+from everlight_data.images.jpeg_store import JpegStore
 from everlight_data.images.trunk_features import LITE0, kept_features
 from everlight_data.names import check_name
 from everlight_data.python_files import load_network
@@ -84,3 +88,41 @@ def _steps(starts: range) -> Iterator[int]:
             stop_if_asked()
             yield start
             bar.update()
+
+
+class Inputs(NamedTuple):
+    """Images in memory, images streamed from files, or features, as networks read them."""
+
+    stored: StoredImages | Channels
+    """Images or features on the device; of streamed images the channels alone."""
+    store: JpegStore | None = None
+    """Reader of streamed images."""
+    features: Features | None = None
+
+
+def inputs_of(
+    asked: str | None,
+    images: ImageSet | JpegStore,
+    runs: Path,
+    normalization: ChannelValues | None = None,
+) -> Inputs:
+    """Return a benchmark's images, or the features that `--features` names in their place.
+
+    Args:
+      asked: value of `--features`.
+      images: of the benchmark, in memory or streamed.
+      runs: where run folders are made; computed features are kept there.
+      normalization: channels' mean and deviation, as `store_images` takes them.
+
+    Raises:
+      DataError: features of streamed images, or features that cannot be used.
+    """
+    if asked is None:
+        streamed = isinstance(images, JpegStore)
+        stored = channels() if streamed else store_images(images, normalization)
+        return Inputs(stored, images if streamed else None)
+    if isinstance(images, JpegStore):
+        raise DataError("--features is not for images that are streamed from files; leave it out")
+    features = load_features(asked, images, runs)
+    stored = store_features(features, slice(len(images.train_labels)))
+    return Inputs(stored, features=features)

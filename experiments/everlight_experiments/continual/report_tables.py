@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from everlight.continual import Choice, TaskSequence
+from everlight.continual import Choice
 from everlight.continual.method import Demand, Method, why_not
 from everlight.metrics import backward_transfer, forgetting, forward_transfer
 from everlight_experiments.continual.benchmark import Benchmark
@@ -280,32 +280,3 @@ def left_out_table(rows: Sequence[Method], offers: Mapping[str, frozenset[Demand
         if (reason := why_not(method, offered)) is not None
     }
     return table_of("Methods that were not run.", reasons, [Measure("reason", str)])
-
-
-def sizes_table(sequences: Mapping[str, TaskSequence]) -> Table:
-    """Return classes and samples of tasks, a row per sequence."""
-
-    def row(sequence: TaskSequence) -> list[str]:
-        tasks = sequence.tasks
-        sizes = np.asarray(tasks.train.mask).sum(axis=1)
-        classes = np.asarray(tasks.classes).sum(axis=1)
-        return [
-            str(len(sizes)),
-            f"{classes[0]}, then {classes[1:].min()} to {classes[1:].max()}",
-            f"{np.count_nonzero(classes[1:])}",
-            f"{sizes.sum():,}",
-            f"{sizes[0]:,}",
-            f"{sizes[1:].mean():,.0f} ({sizes[1:].min():,} to {sizes[1:].max():,})",
-            f"{np.asarray(tasks.valid.mask).sum():,}",
-            f"{np.asarray(sequence.test.mask).sum():,}",
-        ]
-
-    names = {
-        "classes": ("new per task", "later tasks with new classes"),
-        "training samples": ("all tasks", "first task", "later tasks, mean (least to most)"),
-        "": ("in-task validation samples", "test samples"),
-    }
-    columns = [Column(name, group) for group, each in names.items() for name in each]
-    caption = "A sample that two tasks train on under different labels counts twice."
-    rows = [[name, *row(sequence)] for name, sequence in sequences.items()]
-    return Table(caption, [Column("order"), Column("tasks"), *columns], rows)

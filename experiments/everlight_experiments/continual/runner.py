@@ -1,10 +1,7 @@
 """The one runner: a benchmark's methods on all seeds, trained once and read back afterwards."""
 
 import dataclasses
-import functools
-import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import Any
 
 import jax
@@ -34,14 +31,12 @@ from everlight.continual.method import Method
 from everlight.continual.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_data.images.as_inputs import naming_files
-from everlight_experiments.continual.benchmark import Benchmark, Draw, Metric, RunData, Trained, Use
+from everlight_experiments.continual.benchmark import Benchmark, Draw, RunData, Trained, Use
 from everlight_experiments.continual.kept_nets import Net, keeper, net_of
 from everlight_experiments.continual.outcome import Outcome, measured
 from everlight_experiments.run_folder.compilation import release_programs
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.many_runs import DIVERGED_AT, Unit, has_diverged, train_units
-
-EVALUATION_SECONDS = "evaluation seconds"
 
 
 class Programs:
@@ -74,31 +69,10 @@ def build_with(benchmark: Benchmark, method: Method) -> Build:
     return build
 
 
-def with_evaluation_seconds(benchmark: Benchmark, seed: int) -> Benchmark:
-    """Return the benchmark whose runs keep the seconds of an evaluation too."""
-    if benchmark.prepare is not None:
-        prepare = benchmark.prepare
-        return benchmark._replace(
-            prepare=lambda folder: with_evaluation_seconds(prepare(folder), seed)
-        )
-    programs = functools.cache(lambda method: evaluation_of(benchmark, method, seed))
-
-    def keep(method: Method, result: SequenceResult) -> dict[str, Any]:
-        evaluate = programs(method)(result)
-        jax.block_until_ready(evaluate())  # compiles
-        start = time.monotonic()
-        jax.block_until_ready(evaluate())
-        spent = time.monotonic() - start
-        return {**benchmark.keep(method, result), "evaluation_seconds": np.array(spent)}
-
-    seconds = Metric(EVALUATION_SECONDS, lambda run: run.arrays["evaluation_seconds"], (), False)
-    return benchmark._replace(keep=keep, metrics=(*benchmark.metrics, seconds))
-
-
 def evaluation_of(
     benchmark: Benchmark, method: Method, seed: int
-) -> Callable[[SequenceResult], Callable[[], Float[Array, "m c"]]]:
-    """Return a function from a result to the evaluation of its test set, as after every batch."""
+) -> Callable[[SequenceResult], Float[Array, "m c"]]:
+    """Return a function from a result to the scores of its test samples, as after every batch."""
     build = build_with(benchmark, method)
     size = benchmark.protocol(method).evaluation_batch
     # The test samples are the same in all orders.
@@ -111,7 +85,7 @@ def evaluation_of(
     ) -> Float[Array, "m c"]:
         return predict_samples(*build(data), memory, learner, test, size)
 
-    return lambda result: partial(scores, data, sequence.test, result.memory, result.learner)
+    return lambda result: scores(data, sequence.test, result.memory, result.learner)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -206,12 +180,12 @@ class Runner:
         setting = self.benchmark.setting
         name = self._name(f"cost-{setting}-{method.label}")
         facts = {"setting": setting, **self.benchmark.facts(method)}
-        kept = self.folder.read_unit(name, facts)
-        if kept is None:
-            kept = {key: np.array(x) for key, x in count_cost(self.run(method))._asdict().items()}
-            # One of several processes is enough.
-            if self.folder.claim_unit(name):
-                self.folder.save_unit(name, facts, **kept)
+
+        def counted() -> dict[str, np.ndarray]:
+            cost = count_cost(self.run(method))
+            return {field: np.array(value) for field, value in cost._asdict().items()}
+
+        kept = self.folder.computed(name, facts, counted)
         return RunCost(**{key: np.asarray(x).item() for key, x in kept.items()})
 
     def net(self, method: Method) -> Net:

@@ -2,28 +2,38 @@
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+import optax
+from jaxtyping import Array, Float, PyTree
 
-from everlight.continual import SequenceResult, Setup, StoredImages, TaskSequence
+from everlight.continual import (
+    SequenceResult,
+    Setup,
+    StoredImages,
+    TaskSequence,
+    fixed_test_objective,
+    flax_setup,
+)
 from everlight.continual.method import Method, Needs
 from everlight.metrics.open_set import OpenSet, open_set_scores_over_time
+from everlight.models import with_layers
+from everlight.models.caffe_nets import scale_layers
 from everlight.scenarios.core50 import RUNS, Level
 from everlight.trees import checksums_of
-from everlight_data.errors import DataError
 from everlight_data.images.as_inputs import store_features
-from everlight_data.images.core50_frames import LabelledFrames, thin_test
+from everlight_data.images.core50_frames import LabelledFrames
 from everlight_data.images.image_set import ImageSet
 from everlight_experiments.continual.benchmark import (
     Benchmark,
     Metric,
+    Request,
     RunData,
     Trained,
     Use,
@@ -33,17 +43,13 @@ from everlight_experiments.continual.outcome import BY_TASK
 from everlight_experiments.continual.parts import load_features
 from everlight_experiments.core50.config import GRIDS, Base, Config, Length, Scenario
 from everlight_experiments.core50.start import (
-    MOMENTUM,
-    WEIGHT_DECAY,
     Beginning,
-    Course,
-    Shared,
     begin_with,
     check_net,
-    core50_begin,
-    load_frames,
+    load_material,
+    make_head,
+    make_net,
     net_note,
-    protocol_of,
 )
 from everlight_experiments.run_folder.folder import RunFolder
 
@@ -57,6 +63,35 @@ SEEN, ROC, AREA = "accuracy on seen classes", "ROC curve", "area under the ROC c
 TRUNK_OPERATIONS = "trunk operations per frame"
 ROC_POINTS = np.linspace(0, 1, 51)
 """Shares of unknown samples accepted at which the ROC curve is kept."""
+BATCHES = {"NI": 8, "NC": 9, "NIC": 79, "static": 1}
+MOMENTUM, WEIGHT_DECAY = 0.9, 5e-4
+EXEMPLARS, IMPORTANCE_SAMPLES = 20, 256
+
+
+class Course(NamedTuple):
+    """Batches of a benchmark, and how methods learn from them."""
+
+    setting: str
+    scenario: str
+    """NI, NC, NIC or static."""
+    length: Callable[[Method], Length]
+    gain: float = 1.0
+    """CWR's factor on weights consolidated at the first batch."""
+    pretrained: bool = True
+    whole_rate: float = 1.0
+    """Factor of the learning rate in fully connected layers of whole networks."""
+
+
+class Shared(NamedTuple):
+    """Data of all sequences of a method."""
+
+    frames: StoredImages
+    """The images, or the frozen trunk's features."""
+    layers: PyTree
+    """Weights that every network begins with; the others are drawn."""
+    rate: Float[Array, ""]
+    later_factor: Float[Array, ""]
+    """Factor of the learning rate in all batches but the first."""
 
 
 def accuracy_by_task(run: Trained) -> Float[np.ndarray, "t t"]:
@@ -103,18 +138,13 @@ METRICS = (
 )
 
 
-def core50_benchmarks(scenario: Scenario, request: Any) -> dict[str, Benchmark]:
+def core50_benchmarks(scenario: Scenario, request: Request) -> dict[str, Benchmark]:
     """Return the benchmark of a scenario, for any methods.
 
     Raises:
       DataError: more seeds than published orders beside those of the validation seeds.
     """
-    left = RUNS - request.validation_seeds
-    if request.seeds > left:
-        raise DataError(
-            f"--seeds {request.seeds}; core50 has {RUNS} published orders, of which "
-            f"--validation-seeds {request.validation_seeds} take some: give {left} or less"
-        )
+    request.refuse_more_seeds_than(RUNS, "published orders")
     return batch_benchmarks(request.config, "object", (scenario,), request.seed, request.runs)
 
 
@@ -122,13 +152,6 @@ def batch_benchmarks(
     config: Config, level: Level, scenarios: Sequence[Scenario], seed: int, runs: Path
 ) -> dict[str, Benchmark]:
     """Return the benchmarks of scenarios, which share frames, weights and features.
-
-    Args:
-      config: of the benchmark.
-      level: of the classes.
-      scenarios: NI, NC, NIC.
-      seed: of the run.
-      runs: where run folders are made; computed features are kept there.
 
     Raises:
       DataError: data or weights that cannot be used.
@@ -145,12 +168,6 @@ def batch_benchmarks(
         bound = partial(core50_benchmark, config, course, material, seed)
         found[scenario] = bound()._replace(prepare=lambda folder, bound=bound: bound(start(folder)))
     return found
-
-
-def load_material(config: Base, level: Level, seed: int) -> LabelledFrames:
-    """Return the frames of a configuration, with a thinned test set, and their classes."""
-    frames = thin_test(load_frames(config, seed), config.test_frames)
-    return LabelledFrames(frames, level, config.test_frames)
 
 
 def _start(
@@ -180,16 +197,8 @@ def core50_benchmark(
     seed: int,
     start: Beginning | None = None,
 ) -> Benchmark:
-    """Return a benchmark; a draw is a published order of the batches.
-
-    Args:
-      config: of the benchmark.
-      course: batches and training.
-      material: frames and classes.
-      seed: of the run.
-      start: without it nothing can be trained.
-    """
-    classes, checksums = len(material.names), material.checksums
+    """Return a benchmark of published orders; without `start` nothing can be trained."""
+    checksums = (*material.checksums, *(start.checksums if start else ()))
     on_features = start is not None and start.features is None
 
     @functools.cache
@@ -198,9 +207,8 @@ def core50_benchmark(
             return material.sequence(course.scenario, RUNS - 1 - number, True)
         return material.sequence(course.scenario, number)
 
-    def begin(method: Method, data: RunData) -> tuple[Setup, Needs]:
-        tasks = ordered("evaluation", 0).tasks.id.shape[0]
-        return core50_begin(config, course, classes, tasks, on_features)(method, data)
+    def reads_trunk(method: Method) -> bool:
+        return method.trains == "head" and not on_features
 
     def facts(method: Method) -> dict:
         every = dataclasses.asdict(config)
@@ -208,7 +216,7 @@ def core50_benchmark(
             "seed": seed,
             "level": material.level,
             "beginning": start.fingerprint if course.pretrained else None,
-            "data": [*checksums, *start.checksums],
+            "data": list(checksums),
             "length": dataclasses.asdict(course.length(method)),
             **{name: every[name] for name in IDENTIFYING if every.get(name) is not None},
         }
@@ -216,15 +224,14 @@ def core50_benchmark(
     def shared(method: Method) -> Shared:
         length = course.length(method)
         rates = jnp.float32(length.learning_rate), jnp.float32(length.later_factor)
-        if method.trains == "head" and not on_features:
+        if reads_trunk(method):
             values = start.features().values
             return Shared(StoredImages.of(values, jnp.float32(0), jnp.float32(1)), {}, *rates)
         layers = start.layers if course.pretrained else {}
         return Shared(start.stored, layers, *rates)
 
     def keep(method: Method, result: SequenceResult) -> dict[str, Any]:
-        on_trunk = method.trains == "head" and not on_features
-        operations = start.features().operations if on_trunk else 0.0
+        operations = start.features().operations if reads_trunk(method) else 0.0
         return {**result.evaluation._asdict(), "trunk_operations": np.array(operations)}
 
     return Benchmark(
@@ -234,15 +241,15 @@ def core50_benchmark(
         draws="published order of batches",
         training=_training(config, start),
         chosen=config.chosen,
-        checksums=(*checksums, *(start.checksums if start else ())),
+        checksums=checksums,
         capabilities=frozenset(
             ("class scores", "one label", *(("own classes",) if course.scenario == "NC" else ()))
         ),
         metrics=METRICS,
         facts=facts,
         shared=shared,
-        begin=begin,
-        protocol=lambda method: protocol_of(course.length(method), config.batch_size),
+        begin=core50_begin(config, course, len(material.names), on_features),
+        protocol=lambda method: course.length(method).protocol(config.batch_size),
         sequence=lambda method, draw: ordered(draw.use, draw.number),
         keep=keep,
         tested="the full test set",
@@ -250,6 +257,39 @@ def core50_benchmark(
         program=course.setting,
         one_by_one=True,
     )
+
+
+def core50_begin(
+    config: Base, course: Course, classes: int, on_features: bool = False
+) -> Callable[[Method, RunData], tuple[Setup, Needs]]:
+    """Return what strategies are made from: softmax over all classes, SGD with momentum and decay.
+
+    With `on_features` every method learns a head on features in the frames' place.
+    """
+
+    def begin(method: Method, data: RunData) -> tuple[Setup, Needs]:
+        shared: Shared = data.shared
+        frozen = on_features or method.trains == "head"
+        optimizer = optax.chain(
+            optax.add_decayed_weights(WEIGHT_DECAY),
+            optax.sgd(shared.rate, momentum=MOMENTUM),
+            scale_layers(1.0 if frozen else course.whole_rate),
+        )
+        net = (make_head if frozen else make_net)(config, classes)
+        drawn = flax_setup(net, shared.frames, fixed_test_objective(classes), optimizer)
+        setup = with_layers(drawn, shared.layers)._replace(
+            task_rate=lambda number: jnp.where(number == 0, 1.0, shared.later_factor)
+        )
+        return setup, Needs(
+            BATCHES[course.scenario],
+            classes,
+            EXEMPLARS,
+            importance_samples=IMPORTANCE_SAMPLES,
+            gain=course.gain,
+            replay_batch_size=getattr(config, "replay_batch_size", None),
+        )
+
+    return begin
 
 
 def _training(config: Base, start: Beginning | None) -> str:

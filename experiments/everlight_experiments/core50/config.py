@@ -11,18 +11,18 @@ Presets:
     `--weights`; without them training begins at random.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
-import tyro
-
 from everlight.checks import Between
+from everlight.continual import Protocol
 from everlight.continual.method import Method
 from everlight.continual.registry import METHODS
 from everlight.scenarios.core50 import Level
-from everlight_experiments.continual.config import Dtype, Side
+from everlight_experiments.continual.config import UNNAMED, Chosen, Dtype, Features, Replay, Side
 from everlight_experiments.run_folder.settings import Count, Preset, Rate
 
 CITATION = (
@@ -39,17 +39,10 @@ PAPER_METHODS: Mapping[Scenario, tuple[str, ...]] = {
 }
 # The paper's three, CWR in both forms, then others at hyper-parameters that were not tuned and do
 # not diverge in NI.
-FIXED: dict[str, Method] = {
-    name: METHODS[name]._replace(hyperparameters=hyperparameters)
-    for name, hyperparameters in (
-        *((name, ()) for name in ("naive", "CWR", "CWR as coded", "cumulative")),
-        ("EWC", (1.0,)),
-        ("SI", (1.0,)),
-        ("MAS", (0.01,)),
-        ("LwF", (1.0,)),
-        ("ER-balanced", ()),
-        ("A-GEM", ()),
-    )
+_PLAIN = ("naive", "CWR", "CWR as coded", "cumulative", "ER-balanced", "A-GEM")
+FIXED: dict[str, Method] = {name: METHODS[name] for name in _PLAIN} | {
+    name: METHODS[name]._replace(hyperparameters=(value,))
+    for name, value in {"EWC": 1.0, "SI": 1.0, "MAS": 0.01, "LwF": 1.0}.items()
 }
 # Their gradients are added to that of the loss.
 GRIDS = {
@@ -77,6 +70,24 @@ class Length:
     def later_factor(self) -> float:
         """Factor of the learning rate on later batches."""
         return 1.0 if self.later_rate is None else self.later_rate / self.learning_rate
+
+    def protocol(self, batch_size: int) -> Protocol:
+        """Return the protocol of equally many steps per batch, whatever its size, not validated."""
+        chunk = math.gcd(self.first, self.later)
+        return Protocol(
+            epochs=self.later // chunk,
+            first_epochs=self.first // chunk,
+            batch_size=batch_size,
+            epoch_steps=chunk,
+            select="last",
+            evaluation_batch=128,
+        )
+
+    @property
+    def words(self) -> str:
+        """Return steps and rates in words, for reports."""
+        later = self.learning_rate * self.later_factor
+        return f"{self.first} at {self.learning_rate:g}, then {self.later} at {later:g}"
 
 
 @dataclass(frozen=True)
@@ -123,9 +134,7 @@ class Base:
     batch_size: Count = 32
     """Samples per training step."""
     dtype: Dtype = "float32"
-    """Data type of the network's computation; parameters, statistics and losses are float32."""
-    chosen: tyro.conf.Suppress[str] = "Nothing was tuned."
-    """How network, learning rates and steps were selected, for the report."""
+    chosen: Chosen = "Nothing was tuned."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,18 +153,15 @@ class Config(Base):
     """Training of cumulative, which begins anew at every batch."""
     gain: Annotated[float, Between(0, 1_000)]
     """CWR's factor on weights consolidated at the first batch of NC and NIC; published is 3."""
-    replay_batch_size: Count | None = None
-    """Samples that methods replay per step; None is the batch size."""
-    features: str | None = None
-    """Features instead of images: efficientnet-lite0 computes them, FILE.npz holds features with
-    labels."""
+    replay_batch_size: Replay = None
+    features: Features = None
 
 
 @dataclass(frozen=True)
 class PaperConfig:
     """Options of the paper's command."""
 
-    benchmark: Annotated[Config, tyro.conf.arg(name="")]
+    benchmark: Annotated[Config, UNNAMED]
     scenarios: tuple[Scenario, ...] = SCENARIOS
     """Scenarios to run: NI has 8 batches, NC 9 and NIC 79."""
     methods: tuple[str, ...] | None = None

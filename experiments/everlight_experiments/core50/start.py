@@ -1,4 +1,4 @@
-"""Networks of CORe50, the weights that all methods begin with, and their training."""
+"""Frames and networks of CORe50, and the weights that all methods begin with."""
 
 import dataclasses
 import functools
@@ -11,81 +11,29 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
-from jaxtyping import Array, Float, PyTree
 
-from everlight.continual import Protocol, Setup, StoredImages, fixed_test_objective, flax_setup
+from everlight.continual import StoredImages
 from everlight.continual.engine.frozen_features import FrozenFeatures, frozen_features
-from everlight.continual.method import Method, Needs
-from everlight.models.caffe_nets import (
-    BGR_MEAN,
-    CAFFE_HEAD,
-    VGG_HEAD,
-    LinearClassifier,
-    MidCaffeNet,
-    MidVGG,
-    scale_layers,
-)
+from everlight.models import caffe_nets
 from everlight.models.small_cnn import SmallCNN
+from everlight.scenarios.core50 import Level
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.images.caffe_weights import given_layers
 from everlight_data.images.core50 import Core50
-from everlight_data.images.core50_frames import load_release
+from everlight_data.images.core50_frames import LabelledFrames, load_release, thin_test
 from everlight_data.procedural.core50 import WORLD, load_procedural_core50
 from everlight_data.procedural.world import load_procedural
-from everlight_experiments.continual.benchmark import RunData
 from everlight_experiments.continual.pretraining import Layers, pretrained
-from everlight_experiments.core50.config import Base, Length
+from everlight_experiments.core50.config import Base
 from everlight_experiments.run_folder.folder import RunFolder
 
 OTHER_WORLD = 1_000
 """Number added to the seed of the world whose objects the small network is pretrained on."""
 DRAWN_DEVIATION = 64.0
 """Approximate standard deviation of the channels, 0 to 255."""
-CAFFE_NETS = {"Mid-CaffeNet": MidCaffeNet, "Mid-VGG": MidVGG}
+CAFFE_NETS = {"Mid-CaffeNet": caffe_nets.MidCaffeNet, "Mid-VGG": caffe_nets.MidVGG}
 SMALLEST_SIDE = 48
 """Smallest side of the images, in pixels, that the paper's networks are given."""
-
-
-def load_frames(config: Base, seed: int) -> Core50:
-    """Return the frames of a configuration.
-
-    Raises:
-      DataError: the release cannot be read, or lacks an object in a session.
-    """
-    if config.data == "procedural":
-        return load_procedural_core50(config.frames, WORLD._replace(size=config.side, seed=seed))
-    return load_release(config.side, config.partial)
-
-
-MOMENTUM, WEIGHT_DECAY = 0.9, 5e-4
-EXEMPLARS, IMPORTANCE_SAMPLES = 20, 256
-
-
-class Course(NamedTuple):
-    """Batches of a benchmark, and how methods learn from them."""
-
-    setting: str
-    scenario: str
-    """NI, NC, NIC or static."""
-    length: Callable[[Method], Length]
-    gain: float = 1.0
-    """CWR's factor on weights consolidated at the first batch."""
-    pretrained: bool = True
-    whole_rate: float = 1.0
-    """Factor of the learning rate in fully connected layers of whole networks."""
-
-
-class Shared(NamedTuple):
-    """Data of all sequences of a method."""
-
-    frames: StoredImages
-    """The images, or the frozen trunk's features."""
-    layers: PyTree
-    """Weights that every network begins with; the others are drawn."""
-    rate: Float[Array, ""]
-    later_factor: Float[Array, ""]
-    """Factor of the learning rate in all batches but the first."""
 
 
 class Beginning(NamedTuple):
@@ -108,11 +56,25 @@ class Beginning(NamedTuple):
         return zlib.crc32(b"".join(np.asarray(leaf).tobytes() for leaf in leaves))
 
 
+def load_material(config: Base, level: Level, seed: int) -> LabelledFrames:
+    """Return the frames of a configuration, with a thinned test set, and their classes.
+
+    Raises:
+      DataError: the release cannot be read, or lacks an object in a session.
+    """
+    if config.data == "procedural":
+        world = WORLD._replace(size=config.side, seed=seed)
+        frames = load_procedural_core50(config.frames, world)
+    else:
+        frames = load_release(config.side, config.partial)
+    return LabelledFrames(thin_test(frames, config.test_frames), level, config.test_frames)
+
+
 def make_net(config: Base, classes: int, hidden: bool = True) -> nn.Module:
     """Return the whole network, or one with the head right behind the trunk."""
     if config.net == "small":
         units, still = config.hidden if hidden else None, (0.0, 0.0, 0.0)
-        deviation = CAFFE_HEAD.deviation
+        deviation = caffe_nets.CAFFE_HEAD.deviation
         return SmallCNN(classes, config.channels, units, still, deviation, config.dtype)
     kind = partial(CAFFE_NETS[config.net], classes, dtype=config.dtype)
     return kind() if hidden else kind(hidden=())
@@ -120,7 +82,9 @@ def make_net(config: Base, classes: int, hidden: bool = True) -> nn.Module:
 
 def make_head(config: Base, classes: int) -> nn.Module:
     """Return the head alone, over the trunk's features, initialized as in the whole network."""
-    return LinearClassifier(classes, VGG_HEAD if config.net == "Mid-VGG" else CAFFE_HEAD)
+    return caffe_nets.LinearClassifier(
+        classes, caffe_nets.VGG_HEAD if config.net == "Mid-VGG" else caffe_nets.CAFFE_HEAD
+    )
 
 
 def check_net(config: Base) -> None:
@@ -151,8 +115,7 @@ def begin_with(folder: RunFolder, config: Base, frames: Core50, seed: int) -> Be
     """
     begin = _pretrained if config.net == "small" else _given_or_drawn
     beginning = begin(folder, config, frames, seed)
-    features = functools.cache(lambda: trunk_features(beginning, config))
-    return beginning._replace(features=features)
+    return beginning._replace(features=functools.cache(partial(trunk_features, beginning, config)))
 
 
 def _given_or_drawn(folder: RunFolder, config: Base, frames: Core50, seed: int) -> Beginning:
@@ -169,7 +132,7 @@ def _given_or_drawn(folder: RunFolder, config: Base, frames: Core50, seed: int) 
         source = f"given by the user, {name}; layers that it does not name are drawn"
     # Blue first, as Caffe reads images.
     images = frames.images[..., ::-1]
-    stored = StoredImages.of(images, jnp.array(BGR_MEAN), jnp.full(3, deviation))
+    stored = StoredImages.of(images, jnp.array(caffe_nets.BGR_MEAN), jnp.full(3, deviation))
     return Beginning(layers, stored, source)
 
 
@@ -221,59 +184,3 @@ def net_note(config: Base) -> str:
     small = f"small CNN, channels {config.channels}, {config.hidden} hidden units"
     precision = "" if config.dtype == "float32" else f", computed in {config.dtype} below its head"
     return (small if config.net == "small" else config.net) + precision
-
-
-def protocol_of(length: Length, batch_size: int) -> Protocol:
-    """Return the protocol of equally many steps per batch, whatever its size, not validated."""
-    chunk = int(np.gcd(length.first, length.later))
-    return Protocol(
-        epochs=length.later // chunk,
-        first_epochs=length.first // chunk,
-        batch_size=batch_size,
-        epoch_steps=chunk,
-        select="last",
-        evaluation_batch=128,
-    )
-
-
-def core50_begin(
-    config: Base, course: Course, classes: int, tasks: int, on_features: bool = False
-) -> Callable[[Method, RunData], tuple[Setup, Needs]]:
-    """Return what strategies are made from: softmax over all classes, SGD with momentum and decay.
-
-    Args:
-      config: of the benchmark.
-      course: of the batches.
-      classes: number at the level.
-      tasks: number in a sequence.
-      on_features: every method learns a head on features in the frames' place.
-    """
-
-    def begin(method: Method, data: RunData) -> tuple[Setup, Needs]:
-        shared: Shared = data.shared
-        frozen = on_features or method.trains == "head"
-        optimizer = optax.chain(
-            optax.add_decayed_weights(WEIGHT_DECAY),
-            optax.sgd(shared.rate, momentum=MOMENTUM),
-            scale_layers(1.0 if frozen else course.whole_rate),
-        )
-        net = (make_head if frozen else make_net)(config, classes)
-        drawn = flax_setup(net, shared.frames, fixed_test_objective(classes), optimizer)
-
-        def init(key: Array) -> tuple[PyTree, PyTree]:
-            params, batch_stats = drawn.init(key)
-            return {**params, **shared.layers}, batch_stats
-
-        setup = drawn._replace(
-            init=init, task_rate=lambda number: jnp.where(number == 0, 1.0, shared.later_factor)
-        )
-        return setup, Needs(
-            tasks,
-            classes,
-            EXEMPLARS,
-            importance_samples=IMPORTANCE_SAMPLES,
-            gain=course.gain,
-            replay_batch_size=getattr(config, "replay_batch_size", None),
-        )
-
-    return begin

@@ -15,30 +15,17 @@ from everlight.metrics.frame_fusion import fused_accuracies
 from everlight_data.images.core50_frames import LabelledFrames
 from everlight_data.images.core50_published import STATIC, published_name, published_net
 from everlight_experiments.continual.benchmark import Benchmark, Metric, Trained
-from everlight_experiments.continual.paper import (
-    Experiment,
-    Paper,
-    PaperOptions,
-    Results,
-    paper_options,
-    run_paper,
-)
+from everlight_experiments.continual.paper import Experiment, Paper, PaperOptions, Results
 from everlight_experiments.continual.report_tables import Measure, table_of
 from everlight_experiments.continual.runner import evaluation_of
 from everlight_experiments.continual.train import Job
-from everlight_experiments.core50.benchmark import ACCURACY, core50_benchmark, load_material
+from everlight_experiments.core50 import start
+from everlight_experiments.core50.benchmark import ACCURACY, Course, core50_benchmark
 from everlight_experiments.core50.config import CITATION, FIXED
-from everlight_experiments.core50.start import (
-    Beginning,
-    Course,
-    begin_with,
-    check_net,
-    net_note,
-)
 from everlight_experiments.core50_static.config import STATIC_PRESETS, StaticConfig
 from everlight_experiments.report.plots import plot_curves
 from everlight_experiments.report.writer import PAPER as PUBLISHED_GROUP
-from everlight_experiments.report.writer import Figure, FirstScreen, Section, Table
+from everlight_experiments.report.writer import Column, Figure, FirstScreen, Section, Table
 from everlight_experiments.run_folder.folder import RunFolder
 
 WINDOWS = (1, 2, 4, 8, 16, 32)
@@ -55,42 +42,38 @@ Accuracies = Mapping[str, Mapping[str, Float[np.ndarray, "windows"]]]
 
 
 def experiment(config: StaticConfig, folder: RunFolder, options: PaperOptions) -> Experiment:
-    """Return both networks at every level, and the SVM's accuracies.
-
-    Raises:
-      DataError: data or weights that cannot be used.
-    """
-    check_net(config)
-    materials = {level: load_material(config, level, options.seed) for level in config.levels}
+    """Return both networks at every level, and the SVM's accuracies."""
+    start.check_net(config)
+    materials = {level: start.load_material(config, level, options.seed) for level in config.levels}
     frames = next(iter(materials.values())).frames
-    beginning = begin_with(folder, config, frames, options.seed)
+    begun = start.begin_with(folder, config, frames, options.seed)
     benchmarks = {
-        f"{level}, {name}": _benchmark(config, name, material, options.seed, beginning)._replace(
-            part=level
-        )
+        f"{level}, {name}": _benchmark(config, name, material, options.seed, begun)
         for level, material in materials.items()
         for name in (SCRATCH, TUNING)
     }
     jobs = [Job(column, FIXED["naive"], 1) for column in benchmarks]
-    facts = {"beginning": beginning.fingerprint, "frames": len(frames.images)}
-    values = np.asarray(beginning.features().values)
-    svm = {level: _svm(folder, each, values, facts) for level, each in materials.items()}
-    return Experiment(benchmarks, jobs, data=(svm, order_remark(config, values.shape[1])))
+    values, svm = np.asarray(begun.features().values), {}
+    for level, material in materials.items():
+        facts = {"level": level, "learned": LEARNED, "beginning": begun.fingerprint}
+        facts["frames"] = len(frames.images)
+        compute = partial(svm_accuracies, material, values)
+        svm[level] = folder.computed(f"svm-{level}", facts, compute)
+    return Experiment(benchmarks, jobs, data=svm)
 
 
 def accuracies_of(results: Results) -> Accuracies:
     """Return the accuracies of all three strategies."""
-    (svm, _), outcomes = results.experiment.data, results.outcomes
-    found = {level: {SVM: each[FUSION]} for level, each in svm.items()}
+    found = {level: {SVM: each[FUSION]} for level, each in results.experiment.data.items()}
     for level, by_name in found.items():
         for name in (SCRATCH, TUNING):
-            by_name[name] = outcomes[f"{level}, {name}"]["naive"].metrics[FUSION][0]
+            by_name[name] = results.of(f"{level}, {name}")["naive"].metrics[FUSION][0]
     return found
 
 
 def arrays(results: Results) -> dict[str, np.ndarray]:
     """Return the accuracies as `level/strategy`, and those by sessions as `level/sessions`."""
-    svm, _ = results.experiment.data
+    svm = results.experiment.data
     return {
         f"{level}/{name}": values
         for level, by_name in accuracies_of(results).items()
@@ -99,20 +82,20 @@ def arrays(results: Results) -> dict[str, np.ndarray]:
 
 
 def _benchmark(
-    config: StaticConfig, name: str, material: LabelledFrames, seed: int, start: Beginning
+    config: StaticConfig, name: str, material: LabelledFrames, seed: int, begun: start.Beginning
 ) -> Benchmark:
     """Return the benchmark of one batch of all frames, whose runs keep confidences."""
     scratch = name == SCRATCH
     length = config.scratch if scratch else config.fine_tuning
     rate = 1.0 if scratch else config.dense_rate
     course = Course(name, "static", lambda method: length, 1.0, not scratch, rate)
-    benchmark = core50_benchmark(config, course, material, seed, start)
+    benchmark = core50_benchmark(config, course, material, seed, begun)
     evaluate = evaluation_of(benchmark, FIXED["naive"], seed)
     windows = windows_of(material)
     tested = material.labels[material.tested], material.test_recordings, windows
 
     def keep(method: Method, result: SequenceResult) -> dict[str, Any]:
-        confidence = jax.nn.softmax(evaluate(result)())
+        confidence = jax.nn.softmax(evaluate(result))
         return {**benchmark.keep(method, result), "confidences": confidence}
 
     def fused(run: Trained) -> Float[np.ndarray, "windows"]:
@@ -120,8 +103,9 @@ def _benchmark(
 
     metric = Metric(FUSION, fused, (tuple(map(str, windows)),))
     return benchmark._replace(
+        part=material.level,
         draws="initial network",
-        training=_training(config, start.source),
+        training=_training(config, begun.source),
         keep=keep,
         metrics=(*benchmark.metrics[:2], metric),
     )
@@ -130,7 +114,7 @@ def _benchmark(
 def _training(config: StaticConfig, source: str) -> str:
     fine, scratch = config.fine_tuning, config.scratch
     return (
-        f"{net_note(config)}; fine-tuning {fine.first} steps of {config.batch_size} at "
+        f"{start.net_note(config)}; fine-tuning {fine.first} steps of {config.batch_size} at "
         f"{fine.learning_rate:g}, {config.dense_rate:g} times that in fully connected layers; from "
         f"scratch {scratch.first} at {scratch.learning_rate:g}; linear SVM, one class against the "
         "rest, C = 1, on features of mean length 1; the SVM's features and fine-tuning have the "
@@ -144,29 +128,22 @@ def windows_of(material: LabelledFrames) -> tuple[int, ...]:
     return tuple(window for window in WINDOWS if window <= longest)
 
 
-def _svm(
-    folder: RunFolder, material: LabelledFrames, features: Float[np.ndarray, "n f"], facts: dict
+def svm_accuracies(
+    material: LabelledFrames, features: Float[np.ndarray, "n f"]
 ) -> dict[str, np.ndarray]:
-    """Return the SVM's accuracies, kept in the run's folder: by fused frames and by sessions."""
-    name = f"svm-{material.level}"
-    facts = {"level": material.level, "learned": LEARNED, **facts}
-    found = folder.read_unit(name, facts)
-    if found is not None:
-        return found
-    labels, session = material.labels, material.frames.session
-    tested, fused = material.tested, (material.test_recordings, windows_of(material))
+    """Return the SVM's accuracies by fused frames and by sessions."""
+    labels, session, tested = material.labels, material.frames.session, material.tested
     confidence = svm_confidence(features, labels, tested)
-    found = {FUSION: fused_accuracies(confidence, labels[tested], *fused)}
+    of_recordings = labels[tested], material.test_recordings, windows_of(material)
     sessions = []
     for count in LEARNED:
         later = session >= count
         chosen = svm_confidence(features, labels, later).argmax(axis=1)
         sessions.append(np.mean(chosen == labels[later]))
-    found[SESSIONS] = np.array(sessions)
-    # One of several processes is enough.
-    if folder.claim_unit(name):
-        folder.save_unit(name, facts, **found)
-    return found
+    return {
+        FUSION: fused_accuracies(confidence, *of_recordings),
+        SESSIONS: np.array(sessions),
+    }
 
 
 def svm_confidence(
@@ -179,47 +156,33 @@ def svm_confidence(
     return machine.decision_function(features[tested] / scale)
 
 
-def order_remark(config: StaticConfig, features: int) -> str:
-    """Return why the order of strategies may differ from the paper's; empty for its networks."""
-    if config.net != "small" or config.hidden >= features:
-        return ""
-    return (
-        "A likely reason for another order: the networks classify from a hidden layer of "
-        f"{config.hidden} units, narrower than the {features:,} features of the SVM."
-    )
-
-
 def first_screen(results: Results) -> FirstScreen:
-    """Return the best strategy of each level, the accuracy by fused frames, and the orders."""
-    config, accuracies = results.config, accuracies_of(results)
-    paper = STATIC[published_net(config.net)]
-    here = {
-        level: {name: float(values[0]) for name, values in by_name.items()}
-        for level, by_name in accuracies.items()
-    }
-    published = {level: {name: paper[name][level] for name in paper} for level in accuracies}
-    orders = [
-        f"{level.capitalize()} level, from the lowest: {_order(here[level])}; in the paper "
-        f"{_order(published[level])}."
-        for level in accuracies
-    ]
-    _, remark = results.experiment.data
-    if remark and any(_order(here[level]) != _order(published[level]) for level in here):
-        orders.append(remark)
-    panels = {
-        f"{level} level": {name: values[None] for name, values in by_name.items()}
-        for level, by_name in accuracies.items()
-    }
-    (windows,) = results.experiment.benchmarks[f"{config.levels[0]}, {TUNING}"].metrics[-1].axes
-    path = results.folder / "fusion.png"
+    """Return the best strategy of each level, the accuracy by fused frames, and table 2."""
+    accuracies = accuracies_of(results)
+    best, baseline, panels = [], [], {}
+    for level, values in accuracies.items():
+        name = max(values, key=lambda name: values[name][0])
+        best.append(f"{name} {values[name][0]:.1%} ({level})")
+        baseline.append(f"{values[SCRATCH][0]:.1%} ({level})")
+        panels[f"{level} level"] = {name: each[None] for name, each in values.items()}
+    sentences = (
+        "Which strategy is best when all training sessions are available at once?",
+        f"Best on single frames, in one run without an interval: {'; '.join(best)}.",
+        f"Baseline, {SCRATCH}: {'; '.join(baseline)}.",
+    )
+    path, ticks = results.folder / "fusion.png", list(map(str, WINDOWS[: reach(accuracies)]))
     fusion = Figure(
         "Accuracy on the test set by the number of fused frames, up to the length of the test "
         "recordings. Fusion sums the class confidences of a frame and of the preceding frames of "
         "its recording (softmax of the networks, distances from the SVM's boundaries).",
-        plot_curves(path, panels, ACCURACY, "frames fused", top=1, ticks=windows),
+        plot_curves(path, panels, ACCURACY, "frames fused", top=1, ticks=ticks),
     )
-    table = _table(accuracies, paper, published_name(config.net, config.data))
-    return FirstScreen(_headline(here), fusion, table, tuple(orders))
+    return FirstScreen(sentences, fusion, _table(results.config, accuracies))
+
+
+def reach(accuracies: Accuracies) -> int:
+    """Return how many of `WINDOWS` the recordings reach."""
+    return min(len(values) for by_name in accuracies.values() for values in by_name.values())
 
 
 def sections(results: Results) -> list[Section]:
@@ -228,8 +191,7 @@ def sections(results: Results) -> list[Section]:
         "Frozen features and the SVM are trained on the first k sessions and tested on all later "
         "ones, instead of three fixed test sessions."
     )
-    svm, _ = results.experiment.data
-    values = {level: found[SESSIONS] for level, found in svm.items()}
+    values = {level: found[SESSIONS] for level, found in results.experiment.data.items()}
     measures = [
         Measure(str(count), partial(_percent, place), "sessions, %")
         for place, count in enumerate(LEARNED)
@@ -243,40 +205,28 @@ def _percent(place: int, accuracies: Float[np.ndarray, "n"]) -> str:
     return f"{100 * accuracies[place]:.1f}"
 
 
-def _headline(accuracy: Mapping[str, Mapping[str, float]]) -> tuple[str, ...]:
-    """Return the question, the best strategy of each level, and the baseline."""
-    best = {level: max(values, key=lambda name: values[name]) for level, values in accuracy.items()}
-    found = (f"{name} {accuracy[level][name]:.1%} ({level})" for level, name in best.items())
-    baseline = (f"{values[SCRATCH]:.1%} ({level})" for level, values in accuracy.items())
-    return (
-        "Which strategy is best when all training sessions are available at once?",
-        f"Best on single frames, in one run without an interval: {'; '.join(found)}.",
-        f"Baseline, {SCRATCH}: {'; '.join(baseline)}.",
-    )
-
-
-def _order(accuracy: Mapping[str, float]) -> str:
-    return ", ".join(sorted(accuracy, key=lambda name: accuracy[name]))
-
-
-def _table(accuracies: Accuracies, paper: Mapping[str, Mapping[str, float]], marked: str) -> Table:
-    windows = len(next(iter(next(iter(accuracies.values())).values())))
-    fused = min(windows - 1, WINDOWS.index(FUSED))
-    groups = [(0, "single frames, %"), (fused, f"{WINDOWS[fused]} frames fused, %")]
-    measures = [
-        Measure(level, lambda name, at=by_name, place=place: _percent(place, at[name]), group)
-        for place, group in groups
-        for level, by_name in accuracies.items()
+def _table(config: StaticConfig, accuracies: Accuracies) -> Table:
+    """Return the accuracies on single and on fused frames, beside the paper's."""
+    paper = STATIC[published_net(config.net)]
+    fused = min(WINDOWS.index(FUSED), reach(accuracies) - 1)
+    groups = {0: "single frames, %", fused: f"{WINDOWS[fused]} frames fused, %"}
+    columns = [Column("strategy")]
+    columns += [Column(level, group) for group in groups.values() for level in accuracies]
+    columns += [Column(level, PUBLISHED_GROUP) for level in accuracies]
+    rows = [
+        [
+            name,
+            *(_percent(place, by[name]) for place in groups for by in accuracies.values()),
+            *(f"{paper[name][level]:.1f}" for level in accuracies),
+        ]
+        for name in paper
     ]
-    measures += [
-        Measure(level, lambda name, level=level: f"{paper[name][level]:.1f}", PUBLISHED_GROUP)
-        for level in accuracies
-    ]
+    marked = published_name(config.net, config.data)
     caption = f"50 objects and 10 categories (table 2). Paper: {marked}, single frames."
-    return table_of(caption, {name: name for name in paper}, measures, first="strategy")
+    return Table(caption, columns, rows)
 
 
-STATIC_PAPER = Paper(
+PAPER = Paper(
     "core50-static",
     CITATION,
     lambda config: f"CORe50, static: {' and '.join(config.levels)} level",
@@ -287,5 +237,3 @@ STATIC_PAPER = Paper(
     first=first_screen,
     arrays=arrays,
 )
-run_static = partial(run_paper, STATIC_PAPER)
-static_options = partial(paper_options, STATIC_PAPER)

@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 import jax
@@ -17,13 +18,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Int
 
-from everlight.continual import (
-    SequenceResult,
-    Setup,
-    StoredImages,
-    embedding_objective,
-    flax_setup,
-)
+from everlight.continual import SequenceResult, Setup, StoredImages, embedding_objective, flax_setup
 from everlight.continual.engine.run import Run
 from everlight.continual.engine.tasks import initial_evaluation
 from everlight.continual.method import Method, Needs
@@ -48,17 +43,9 @@ from everlight.metrics.ranking_groups import SPO_CASES
 from everlight.models.joint_embedding import JointEmbedding
 from everlight.scenarios import same_shapes
 from everlight.trees import checksums_of
-from everlight_data.errors import DataError
 from everlight_data.facts.divided import SPLITS, DividedFacts, Split
 from everlight_data.facts.pictured import PicturedFacts, pictured_facts
-from everlight_data.images.as_inputs import (
-    Channels,
-    channels,
-    naming_files,
-    store_features,
-    store_images,
-    stream_centers,
-)
+from everlight_data.images.as_inputs import Channels, naming_files, stream_centers
 from everlight_data.images.feature_files import Features
 from everlight_data.images.jpeg_store import JpegStore
 from everlight_experiments.continual.benchmark import (
@@ -74,7 +61,7 @@ from everlight_experiments.continual.benchmark import (
     once_per_run,
 )
 from everlight_experiments.continual.outcome import BY_TASK
-from everlight_experiments.continual.parts import load_features
+from everlight_experiments.continual.parts import inputs_of
 from everlight_experiments.continual.runner import build_with
 from everlight_experiments.facts.config import GRIDS, Config, Network
 
@@ -88,6 +75,10 @@ TOP = 5
 EDGES = (0, 1, 2, 6, 11, 21, 51, 101, 100_000)
 """Edges of bins of training examples, from tail to head."""
 BINS = ("0", "1", "2–5", "6–10", "11–20", "21–50", "51–100", "101+")
+TAIL = (
+    "Accuracy by the number of training examples of the fact, from tail to head (figure 4), after "
+    "the last task; in brackets the number of test examples."
+)
 LEAST = (15, 50)
 """Training examples that a part must have in the cases of SPO generalisation."""
 BY_COUNT, FOUND, SPO = "{} by training examples", "nearest facts", "SPO generalisation"
@@ -101,15 +92,11 @@ def group_tests(divided: DividedFacts) -> FactGroups:
 def fact_metrics(
     groups: FactGroups, shown: int, initial: Callable[[Draw], Ranks]
 ) -> tuple[Metric, ...]:
-    """Return all metrics, which share what is computed once for a run.
-
-    Args:
-      groups: of the test examples.
-      shown: number of test samples whose nearest facts are kept.
-      initial: ranks before the first task.
-    """
+    """Return all metrics; `initial` has the ranks before a draw's first task."""
     # The test examples may be padded to the number of those for validation.
     size = len(groups.counts)
+    inside, _ = np.histogram(groups.counts, EDGES)
+    bins = tuple(f"{name} ({count:,})" for name, count in zip(BINS, inside, strict=True))
 
     @once_per_run
     def scores(run: Trained) -> FactScores:
@@ -121,33 +108,37 @@ def fact_metrics(
         member = jnp.asarray(run.sequence.test_member)[:, :size]
         return fact_scores(ranks, member, groups, jnp.asarray(EDGES), TOP, start)
 
-    def metric(
-        name: str, read: Callable[[FactScores], Array], *axes: Axis, better: bool = True
-    ) -> Metric:
-        return Metric(name, lambda run: np.asarray(read(scores(run))), axes, better)
+    def of_run(metric: Metric) -> Metric:
+        read = metric.compute
+        return metric._replace(compute=lambda run: np.asarray(read(scores(run))))
 
-    def means(
-        name: str, read: Callable[[FactScores], Means], *time: Axis, better: bool = True
-    ) -> list[Metric]:
-        return [
-            metric(name, lambda of: read(of).over_examples, *time, better=better),
-            metric(BY_TASK.format(name), lambda of: read(of).by_task, *time, "task", better=better),
-            metric(OVER_TASKS.format(name), lambda of: read(of).over_tasks, *time, better=better),
-        ]
-
-    return (
+    of_scores = (
         *means(GENERALISED, lambda of: of.top_k.generalised, "time"),
         *means(STANDARD, lambda of: of.top_k.standard, "time"),
         *means(DROP, lambda of: of.top_k.drop, "time", better=False),
-        metric(BACKWARD, lambda of: of.backward),
-        metric(FORWARD, lambda of: of.forward),
-        metric("hits", lambda of: of.hits, size),
+        Metric(BACKWARD, lambda of: of.backward),
+        Metric(FORWARD, lambda of: of.forward),
+        Metric("hits", lambda of: of.hits, (size,)),
         *means(FEW_SHOT, lambda of: of.few_shot),
-        metric(BY_COUNT.format(STANDARD), lambda of: of.standard_by_count, BINS),
-        metric(BY_COUNT.format(GENERALISED), lambda of: of.generalised_by_count, BINS),
-        metric(SPO, lambda of: of.spo, len(LEAST), len(SPO_CASES)),
-        Metric(FOUND, lambda run: run.arrays["found"][-1], (shown, TOP), None),
+        Metric(BY_COUNT.format(STANDARD), lambda of: of.standard_by_count, (bins,), True, TAIL),
+        Metric(
+            BY_COUNT.format(GENERALISED), lambda of: of.generalised_by_count, (bins,), True, TAIL
+        ),
+        Metric(SPO, lambda of: of.spo, (len(LEAST), len(SPO_CASES))),
     )
+    nearest = Metric(FOUND, lambda run: run.arrays["found"][-1], (shown, TOP), None)
+    return (*map(of_run, of_scores), nearest)
+
+
+def means(
+    name: str, read: Callable[[FactScores], Means], *time: Axis, better: bool = True
+) -> list[Metric]:
+    """Return a score's means over examples, by task and over tasks, which read `FactScores`."""
+    return [
+        Metric(name, lambda of: read(of).over_examples, time, better),
+        Metric(BY_TASK.format(name), lambda of: read(of).by_task, (*time, "task"), better),
+        Metric(OVER_TASKS.format(name), lambda of: read(of).over_tasks, time, better),
+    ]
 
 
 class Shared(NamedTuple):
@@ -157,7 +148,7 @@ class Shared(NamedTuple):
     """Channels alone where images are streamed."""
     facts: Facts
     shown: Int[Array, "s"]
-    """Test samples whose nearest facts are kept, for the report's examples."""
+    """Test samples whose nearest facts are kept, of facts from head to tail."""
 
 
 def facts_benchmarks(request: Request) -> Benchmarks:
@@ -166,32 +157,15 @@ def facts_benchmarks(request: Request) -> Benchmarks:
     Raises:
       DataError: data or options that cannot be used.
     """
-    config, seed = request.config, request.seed
-    pictured = pictured_facts(config.data, config.network.side, seed)
-    found, features = pictured(config.scale.size), None
-    if config.features is not None:
-        if isinstance(found.images, JpegStore):
-            raise DataError("--features is not for --splits, whose photographs are streamed")
-        features = load_features(config.features, found.images, request.runs)
-    return fact_benchmarks(config, found, features)
+    config = request.config
+    pictured = pictured_facts(config.data, config.network.side, request.seed)
+    return fact_benchmarks(config, pictured(config.scale.size), request.runs)
 
 
-def fact_benchmarks(
-    config: Config, learned: PicturedFacts, features: Features | None = None
-) -> Benchmarks:
-    """Return the benchmark of each split; a seed is an initial network.
-
-    Args:
-      config: data, network and training.
-      learned: its facts and images.
-      features: features that networks read instead of the images.
-    """
+def fact_benchmarks(config: Config, learned: PicturedFacts, runs: Path) -> Benchmarks:
+    """Return the benchmark of each split; a seed is an initial network."""
     divided = learned.divided
-    store = learned.images if isinstance(learned.images, JpegStore) else None
-    if features is not None:
-        images = store_features(features, slice(len(divided.train.fact)))
-    else:
-        images = store_images(learned.images) if store is None else channels()
+    images, store, features = inputs_of(config.features, learned.images, runs)
     shared = Shared(images, divided.label_space, jnp.asarray(learned.shown))
     begin = beginning(config, *divided.words.vectors.shape[1:], len(divided.facts), store)
     net, words = config.network, divided.words.source
@@ -232,28 +206,16 @@ def fact_benchmarks(
         )
 
     benchmarks = {split: bound(split) for split in SPLITS}
-    ranking = initial_ranking(benchmarks["random"])
-
-    @functools.cache
-    def initial(split: Split, draw: Draw) -> Ranks:
-        return ranking(benchmarks[split], draw)
-
+    initial = initial_ranking(benchmarks)
     return benchmarks
 
 
 def beginning(
-    config: Config, words: int, facts: int, store: JpegStore | None = None
+    config: Config, word_dimensions: int, facts: int, store: JpegStore | None = None
 ) -> Callable[[Method, RunData], tuple[Setup, Needs]]:
-    """Return the function that makes the parts of a strategy: one embedding for all tasks.
-
-    Args:
-      config: of the benchmark.
-      words: dimensions of a word vector.
-      facts: number of facts of all tasks.
-      store: reader of images that are not in memory.
-    """
+    """Return the function that makes the parts of a strategy: one embedding for all tasks."""
     net, scale = config.network, config.scale
-    module = JointEmbedding(words, net.trunk, net.branch, net.hidden, net.dtype)
+    module = JointEmbedding(word_dimensions, net.trunk, net.branch, net.hidden, net.dtype)
 
     def begin(method: Method, data: RunData) -> tuple[Setup, Needs]:
         shared: Shared = data.shared
@@ -285,15 +247,16 @@ def held_out_score(run: Trained) -> float:
     return float(np.mean(run.arrays["generalised"][-1][tested] <= TOP))
 
 
-def initial_ranking(benchmark: Benchmark) -> Callable[[Benchmark, Draw], Ranks]:
+def initial_ranking(benchmarks: Benchmarks) -> Callable[[Split, Draw], Ranks]:
     """Return the function of ranks before the first task, the same for all methods of a seed."""
-    naive = METHODS["naive"]
-    build, protocol = build_with(benchmark, naive), benchmark.protocol(naive)
+    naive, first = METHODS["naive"], next(iter(benchmarks.values()))
+    build, protocol = build_with(first, naive), first.protocol(naive)
     ranks = jax.jit(lambda *given: initial_evaluation(Run(build, protocol, *given)).ranks)
 
-    def of(benchmark: Benchmark, draw: Draw) -> Ranks:
-        sequence, store = benchmark.sequence(naive, draw), benchmark.store
-        data = RunData(benchmark.shared(naive), benchmark.own(sequence, 0.0))
+    @functools.cache
+    def of(split: Split, draw: Draw) -> Ranks:
+        sequence, store = benchmarks[split].sequence(naive, draw), first.store
+        data = RunData(first.shared(naive), first.own(sequence, 0.0))
         with nullcontext() if store is None else naming_files(store):
             return jax.block_until_ready(ranks(data, sequence, draw.key))
 

@@ -13,8 +13,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
-import tyro
-
 from everlight.checks import Between
 from everlight.continual import Protocol
 from everlight.continual.method import Method, with_published
@@ -23,7 +21,7 @@ from everlight_data.facts.divided import Size
 from everlight_data.facts.pictured import FactSource
 from everlight_data.facts.published_tables import TABLES
 from everlight_experiments.continual.benchmark import VALIDATION_SEED
-from everlight_experiments.continual.config import Dtype, Side
+from everlight_experiments.continual.config import UNNAMED, Chosen, Dtype, Features, Replay, Side
 from everlight_experiments.run_folder.settings import Count, Preset, Rate
 
 GRIDS: Mapping[str, tuple[float, ...]] = {
@@ -57,7 +55,6 @@ class Network:
     learning_rate: Rate = 1e-3
     """Learning rate of Adam, which restarts at every task."""
     dtype: Dtype = "float32"
-    """Data type of the network's computation; parameters, statistics and losses are float32."""
 
 
 @dataclass(frozen=True)
@@ -70,10 +67,9 @@ class Scale:
     """Number of tasks that the facts are divided into."""
     per_fact: tuple[Count, Count]
     """Largest number of training and of test images per fact."""
-    protocol: Annotated[Protocol, tyro.conf.arg(name="")]
+    protocol: Annotated[Protocol, UNNAMED]
     """Epochs and batches of every task."""
-    replay_batch_size: Count | None = None
-    """Samples that methods replay per step; None is the batch size."""
+    replay_batch_size: Replay = None
 
     @property
     def size(self) -> Size:
@@ -85,25 +81,18 @@ class Scale:
 class Config:
     """Data, network and training of the benchmark."""
 
-    data: Annotated[FactSource, tyro.conf.arg(name="")]
-    """Facts, images and word vectors."""
-    network: Annotated[Network, tyro.conf.arg(name="")]
-    """Network and its learning rate."""
-    scale: Annotated[Scale, tyro.conf.arg(name="")]
-    """Facts, tasks, examples and training."""
-    features: str | None = None
-    """Features instead of images: efficientnet-lite0 computes them, FILE.npz holds features with
-    labels."""
-    chosen: tyro.conf.Suppress[str] = "Nothing was tuned."
-    """How network, learning rate and epochs were selected, for the report."""
+    data: Annotated[FactSource, UNNAMED]
+    network: Annotated[Network, UNNAMED]
+    scale: Annotated[Scale, UNNAMED]
+    features: Features = None
+    chosen: Chosen = "Nothing was tuned."
 
 
 @dataclass(frozen=True)
 class PaperScale:
     """One of the paper's benchmarks and the methods that are trained on it."""
 
-    scale: Annotated[Scale, tyro.conf.arg(name="")]
-    """Facts, tasks, examples and training."""
+    scale: Annotated[Scale, UNNAMED]
     methods: tuple[str, ...] = tuple(PAPER_METHODS)
     """Methods to train: ExpertGate, finetune, IMM mode, SI, MAS, EWC, IMM mean, joint, and
     the published hyper-parameters, as in "SI, published"."""
@@ -117,16 +106,13 @@ class PaperScale:
 class PaperConfig:
     """Configuration of the paper's command."""
 
-    data: Annotated[FactSource, tyro.conf.arg(name="")]
-    """Facts, images and word vectors."""
-    network: Annotated[Network, tyro.conf.arg(name="")]
-    """Network and its learning rate."""
-    scales: Annotated[Mapping[str, PaperScale], tyro.conf.arg(name="")]
+    data: Annotated[FactSource, UNNAMED]
+    network: Annotated[Network, UNNAMED]
+    scales: Annotated[Mapping[str, PaperScale], UNNAMED]
     """The paper's benchmarks by name, mid-scale and large-scale."""
     seeds: Annotated[int, Between(1, VALIDATION_SEED)] | None = None
     """Number of evaluation seeds of every benchmark; None is each benchmark's own."""
-    chosen: tyro.conf.Suppress[str] = "Nothing was tuned."
-    """How network, learning rate and epochs were selected, for the report."""
+    chosen: Chosen = "Nothing was tuned."
 
 
 def _last(epochs: int, batch_size: int) -> Protocol:

@@ -12,27 +12,24 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-import optax
-from jaxtyping import Array, Int, UInt8
+from jaxtyping import Array
 
 from everlight.continual import (
     Optimizer,
     Protocol,
     SequenceResult,
     Setup,
-    StoredImages,
     TaskSequence,
     binary_objective,
     flax_setup,
-    multi_hot,
 )
 from everlight.continual.method import Demand, Method, Needs
-from everlight.metrics.multilabel import LabelScores, sequence_label_scores
+from everlight.continual.objectives.many_labels import label_scores
+from everlight.metrics.multilabel import LabelScores
 from everlight.models import Network, NetworkRequest
 from everlight.models.augmentation import crop_and_flip
 from everlight.trees import checksums_of
-from everlight_data.errors import DataError
-from everlight_data.images.as_inputs import Channels, channels, store_features, store_images, stream
+from everlight_data.images.as_inputs import stream
 from everlight_data.images.iirc_sets import CHANNELS, IIRCData, IIRCRequest, load_iirc
 from everlight_data.images.imagenet import ImageFiles
 from everlight_data.images.jpeg_store import JpegStore
@@ -50,8 +47,9 @@ from everlight_experiments.continual.benchmark import (
 from everlight_experiments.continual.outcome import BY_TASK
 from everlight_experiments.continual.parts import (
     AS_THEY_COME,
+    Inputs,
     feature_head,
-    load_features,
+    inputs_of,
     network,
     optimizer,
 )
@@ -64,8 +62,6 @@ LABELS = 2
 """Largest number of labels per sample."""
 SCORE = "pw-JS"
 SCORES, SCORE_NAMES = "scores", (SCORE, "JS", "exact match", "recall")
-RECALL_BATCH = 128
-"""Samples per batch of the recall that the authors average over batches."""
 NEWEST = "pw-JS on the newest task"
 CONFUSION = "confusion of labels"
 CLASS_TYPES = ("superclasses", "subclasses", "classes without one")
@@ -81,13 +77,10 @@ class Learned(NamedTuple):
     """Data, sequences and network of a configuration."""
 
     data: IIRCData
-    shared: StoredImages | Channels
-    """Images or features as networks read them; the channels of images that are streamed."""
+    inputs: Inputs
     net: Network
     checksums: tuple[int, ...]
     sequence: Sequences
-    store: JpegStore | None = None
-    """Reader of images that are not in memory."""
 
 
 def iirc_benchmarks(request: Request) -> Benchmarks:
@@ -98,13 +91,7 @@ def iirc_benchmarks(request: Request) -> Benchmarks:
     """
     config, seed = request.config, request.seed
     data = load_data(config, MOST_CONFIGURATIONS, seed)
-    there = len(data.metadata.configurations)
-    left = there - request.validation_seeds
-    if request.seeds > left:
-        raise DataError(
-            f"--seeds {request.seeds}; iirc has {there} configurations, of which "
-            f"--validation-seeds {request.validation_seeds} take some: give {left} or less"
-        )
+    request.refuse_more_seeds_than(len(data.metadata.configurations), "configurations")
 
     def made(data: IIRCData) -> Benchmark:
         return iirc_benchmark(config, learn(config, data, request.runs, True), seed)
@@ -128,37 +115,30 @@ def decodable(config: Config, data: IIRCData, folder: RunFolder) -> IIRCData:
     files = data.images
     if config.undecodable == "fail" or not isinstance(files, ImageFiles):
         return data
-    store = JpegStore(files.folder, files.images, config.side, config.memory_limit)
-    return data._replace(images=leave_out_undecodable(folder, files, store))
+    return data._replace(images=leave_out_undecodable(folder, files, reader(config, files)))
+
+
+def reader(config: Config, files: ImageFiles) -> JpegStore:
+    """Return the reader of ImageNet's files."""
+    return JpegStore(files.folder, files.images, config.side, config.memory_limit)
 
 
 def learn(config: Config, data: IIRCData, runs: Path, validation: bool = False) -> Learned:
-    """Return data and network of a configuration.
-
-    Args:
-      config: of the benchmark.
-      data: of the configuration.
-      runs: where run folders are made; computed features are kept there.
-      validation: whether the post-task validation of the last task configurations is read.
+    """Return inputs and network; with `validation` the sequences for validation too.
 
     Raises:
       DataError: options that do not fit together, or features that cannot be used.
     """
-    images, sequence = data.images, sequences_of(data, validation)
+    images = data.images
+    given = reader(config, images) if isinstance(images, ImageFiles) else images
+    inputs = inputs_of(config.features, given, runs, CHANNELS.get(config.data))
     content = [images.images, images.train_labels, images.test_labels]
-    if config.features is not None:
-        if isinstance(images, ImageFiles):
-            raise DataError("--features is not for ImageNet's files, which are streamed")
-        features = load_features(config.features, images, runs)
-        stored = store_features(features, slice(len(images.train_labels)))
-        net, checksums = feature_head(features.note, data.classes), checksums_of(features.values)
-        return Learned(data, stored, net, (*checksums_of(*content), *checksums), sequence)
-    net, checksums = network_of(config, data.classes), checksums_of(*content)
-    if isinstance(images, ImageFiles):
-        store = JpegStore(images.folder, images.images, config.side, config.memory_limit)
-        return Learned(data, channels(), net, checksums, sequence, store)
-    stored = store_images(images, CHANNELS.get(config.data))
-    return Learned(data, stored, net, checksums, sequence)
+    if inputs.features is None:
+        net = network_of(config, data.classes)
+    else:
+        net = feature_head(inputs.features.note, data.classes)
+        content.append(inputs.features.values)
+    return Learned(data, inputs, net, checksums_of(*content), sequences_of(data, validation))
 
 
 def network_of(config: Config, classes: int) -> Network:
@@ -180,14 +160,8 @@ def sequences_of(data: IIRCData, validation: bool) -> Sequences:
 
 
 def iirc_benchmark(config: Config, learned: Learned, seed: int) -> Benchmark:
-    """Return the benchmark of a configuration, for any methods.
-
-    Args:
-      config: of the benchmark.
-      learned: its data and network.
-      seed: of the run.
-    """
-    data, net = learned.data, learned.net
+    """Return the benchmark of a configuration, for any methods."""
+    data, net, inputs = learned.data, learned.net, learned.inputs
     tasks = len(data.metadata.configurations[0].tasks)
     side = f"{config.side}×{config.side} pixels"
     apart = ("chosen", "memory_limit", "undecodable")
@@ -204,31 +178,27 @@ def iirc_benchmark(config: Config, learned: Learned, seed: int) -> Benchmark:
         capabilities=CAPABILITIES | (frozenset({"named head"}) if net.named else frozenset()),
         metrics=metrics_of(data),
         facts=lambda method: facts,
-        shared=lambda method: learned.shared,
-        begin=beginning(config, net, data.classes, tasks, learned.store),
+        shared=lambda method: inputs.stored,
+        begin=beginning(config, net, data.classes, tasks, inputs.store),
         protocol=lambda method: protocol_of(config, method),
         sequence=learned.sequence,
         keep=keep,
-        store=learned.store,
+        store=inputs.store,
     )
 
 
 def beginning(
     config: Config, net: Network, classes: int, tasks: int, store: JpegStore | None = None
 ) -> Callable[[Method, RunData], tuple[Setup, Needs]]:
-    """Return the function that makes the parts of a strategy.
-
-    Images from a store crop and mirror themselves; features have nothing to crop.
-    """
+    """Return the function that makes the parts of a strategy."""
+    # Images from a store crop and mirror themselves; features have nothing to crop.
     augment = crop_and_flip if store is None and config.features is None else None
 
     def begin(method: Method, data: RunData) -> tuple[Setup, Needs]:
         images = data.shared if store is None else stream(store, data.shared)
         found = optimizer_of(config, method)
-        decay = optax.add_decayed_weights(config.weight_decay)
-        transformation = optax.chain(decay, found.transformation)
-        setup = flax_setup(net.make(method), images, binary_objective(), transformation, augment)
-        return setup, Needs(
+        parts = images, binary_objective(), found.transformation, augment
+        return flax_setup(net.make(method), *parts), Needs(
             1 if method.setting == "joint" else tasks,
             classes,
             config.exemplars_per_class,
@@ -247,7 +217,7 @@ def optimizer_of(config: Config, method: Method | None = None) -> Optimizer:
         rate = config.features_learning_rate
     elif method is not None:
         rate = config.learning_rates.get(method.name, rate)
-    return optimizer(config.optimizer, rate)
+    return optimizer(config.optimizer, rate, config.weight_decay)
 
 
 def protocol_of(config: Config, method: Method) -> Protocol:
@@ -263,8 +233,52 @@ def keep(method: Method, result: SequenceResult) -> dict[str, Array]:
     return {"predicted": result.evaluation, "validation": result.validation}
 
 
+_AFTER_LAST = "Mean over the test samples of all tasks, after the last task."
+OF_SCORES = (
+    Metric(SCORE, lambda of: of.means.union.precision_weighted_jaccard, ("time",)),
+    Metric(
+        BY_TASK.format(SCORE),
+        lambda of: of.means.by_task.precision_weighted_jaccard,
+        ("time", "task"),
+    ),
+    Metric(
+        SCORES,
+        lambda of: jnp.stack(of.means.union, axis=-1),
+        ("time", SCORE_NAMES),
+        meaning=_AFTER_LAST,
+    ),
+    Metric(
+        "recall by batches",
+        lambda of: of.batch_recall,
+        meaning="Recall after the last task as the authors average it: labels found over true "
+        "labels of each 128 samples.",
+    ),
+    Metric(
+        "labels per sample",
+        lambda of: of.counts,
+        ("time", ("predicted", "true")),
+        None,
+        _AFTER_LAST,
+    ),
+    Metric(
+        NEWEST,
+        lambda of: of.means.current.precision_weighted_jaccard,
+        ("time",),
+        meaning="Mean over the test samples of the newest task, R_jj (figure 5).",
+    ),
+    Metric(
+        "pw-JS by class type",
+        lambda of: of.by_class_type.precision_weighted_jaccard,
+        (CLASS_TYPES,),
+        meaning="Mean after the last task over the test samples with a label of the type; "
+        "only labels of the type count.",
+    ),
+)
+"""Metrics that read the `LabelScores` of a run."""
+
+
 def metrics_of(data: IIRCData) -> tuple[Metric, ...]:
-    """Return all metrics, which share what is computed once for a run."""
+    """Return all metrics, which share the scores of a run."""
 
     @once_per_run
     def scores(run: Trained) -> LabelScores:
@@ -272,76 +286,12 @@ def metrics_of(data: IIRCData) -> tuple[Metric, ...]:
         superclass = data.superclass(-1 - number if run.draw.use == "validation" else number)
         return label_scores(run.sequence, run.arrays["predicted"], superclass)
 
-    def metric(
-        name: str,
-        read: Callable[[LabelScores], Array],
-        *axes: Axis,
-        better: bool | None = True,
-        meaning: str = "",
-    ) -> Metric:
-        return Metric(
-            name, lambda run: at_the_end(run, read(scores(run)), axes), axes, better, meaning
-        )
+    def of_run(metric: Metric) -> Metric:
+        read, axes = metric.compute, metric.axes
+        return metric._replace(compute=lambda run: at_the_end(run, read(scores(run)), axes))
 
-    final = "Mean over the test samples of all tasks, after the last task."
-    return (
-        metric(SCORE, lambda found: found.means.union.precision_weighted_jaccard, "time"),
-        metric(
-            BY_TASK.format(SCORE),
-            lambda found: found.means.by_task.precision_weighted_jaccard,
-            *("time", "task"),
-        ),
-        metric(
-            SCORES,
-            lambda found: jnp.stack(found.means.union, axis=-1),
-            *("time", SCORE_NAMES),
-            meaning=final,
-        ),
-        metric(
-            "recall by batches",
-            lambda found: found.batch_recall,
-            meaning="Recall after the last task as the authors average it: labels found over true "
-            f"labels of each {RECALL_BATCH} samples.",
-        ),
-        metric(
-            "labels per sample",
-            lambda found: found.counts,
-            *("time", ("predicted", "true")),
-            better=None,
-            meaning=final,
-        ),
-        metric(
-            NEWEST,
-            lambda found: found.means.current.precision_weighted_jaccard,
-            "time",
-            meaning="Mean over the test samples of the newest task, R_jj (figure 5).",
-        ),
-        metric(
-            "pw-JS by class type",
-            lambda found: found.by_class_type.precision_weighted_jaccard,
-            CLASS_TYPES,
-            meaning="Mean after the last task over the test samples with a label of the type; "
-            "only labels of the type count.",
-        ),
-        metric(CONFUSION, lambda found: found.confusion, *[data.classes] * 2, better=None),
-    )
-
-
-def label_scores(
-    sequence: TaskSequence,
-    predicted: UInt8[np.ndarray, "t m packed"],
-    superclass: Int[np.ndarray, "c"],
-) -> LabelScores:
-    """Return all scores of the labels predicted after each task, which are kept as bits."""
-    classes = sequence.class_task.shape[0]
-    return sequence_label_scores(
-        jnp.asarray(np.unpackbits(predicted, axis=-1, count=classes).astype(bool)),
-        multi_hot(sequence.test.labels, classes),
-        sequence.test_member,
-        sequence.tasks.classes,
-        jnp.asarray(superclass),
-        RECALL_BATCH,
-    )
+    confusion = Metric(CONFUSION, lambda of: of.confusion, (data.classes, data.classes), None)
+    return tuple(map(of_run, (*OF_SCORES, confusion)))
 
 
 def at_the_end(run: Trained, value: Array, axes: Sequence[Axis]) -> np.ndarray:

@@ -15,13 +15,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
-import tyro
-
 from everlight.continual import Protocol
 from everlight.continual.method import Method, Needs
 from everlight.continual.registry import METHODS
 from everlight_data.images.iirc_sets import IIRCName
-from everlight_experiments.continual.config import Dtype, Side
+from everlight_experiments.continual.config import UNNAMED, Chosen, Dtype, Features, Replay, Side
 from everlight_experiments.run_folder.settings import Bytes, Count, Preset, Rate, Share
 
 _AS_THEY_ARE = (
@@ -51,7 +49,7 @@ class Config:
     latter without superclasses."""
     side: Side
     """Side of the images in pixels; ImageNet's are cropped to it, others are shrunk."""
-    protocol: Annotated[Protocol, tyro.conf.arg(name="")]
+    protocol: Annotated[Protocol, UNNAMED]
     """Epochs and batches of every task."""
     net: str = "resnet:1"
     """Network: resnet:5 (blocks per stage, 5 is ResNet-32), resnet50, or any other that
@@ -68,20 +66,16 @@ class Config:
     """Epochs of joint training; None is as many as the first task has."""
     exemplars_per_class: Count = 20
     """Stored samples per class, for methods with exemplars."""
-    replay_batch_size: Count | None = None
-    """Samples that methods replay per step; None is the batch size."""
+    replay_batch_size: Replay = None
     per_class: tuple[Count, Count] = (500, 100)
     """Largest number of training and of test images per class."""
     superclasses: Count | None = None
     """Number of superclasses of --data tiny-imagenet, and of its classes without a superclass. None
     takes all of both."""
-    features: str | None = None
-    """Features instead of images: efficientnet-lite0 computes them, FILE.npz holds features with
-    labels."""
+    features: Features = None
     features_learning_rate: Rate = 0.01
     """Learning rate of a linear head on --features, which replaces --learning-rate."""
     dtype: Dtype = "float32"
-    """Data type of the network's computation; parameters, statistics and losses are float32."""
     remat: bool = False
     """Recompute the activations of --net resnet50 in the backward pass, which saves memory."""
     memory_limit: Bytes = 2_000_000_000
@@ -89,15 +83,14 @@ class Config:
     undecodable: Literal["fail", "skip"] = "fail"
     """Action for broken image files of ImageNet: fail names the file; skip decodes all files first,
     leaves broken ones out and reports their number."""
-    chosen: tyro.conf.Suppress[str] = "All is as published, or not chosen on any data."
-    """How network, learning rate and epochs were selected, for the report."""
+    chosen: Chosen = "All is as published, or not chosen on any data."
 
 
 @dataclass(frozen=True)
 class PaperConfig:
     """Benchmark, methods and numbers of runs of the paper's command."""
 
-    benchmark: Annotated[Config, tyro.conf.arg(name="")]
+    benchmark: Annotated[Config, UNNAMED]
     configurations: Count
     """Number of task configurations, each with its own seed."""
     methods: tuple[str, ...] = tuple(PAPER_METHODS)

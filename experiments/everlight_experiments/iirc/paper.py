@@ -1,45 +1,25 @@
-"""The paper's report: findings, label precision, earlier tasks, confusion, exemplars, splits."""
+"""The paper's report: findings, confusion of labels and exemplars."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
-from everlight.continual import TaskSequence, multi_hot
+from everlight.continual import multi_hot
 from everlight.continual.registry import METHODS
 from everlight.metrics import confusion_matrix
 from everlight_data.errors import DataError
-from everlight_data.images.iirc_sets import IIRCData, is_imagenet
+from everlight_data.images.iirc_sets import is_imagenet
 from everlight_data.names import check_name
 from everlight_experiments.continual.benchmark import Draw
 from everlight_experiments.continual.outcome import Outcome
-from everlight_experiments.continual.paper import (
-    Experiment,
-    Finding,
-    Paper,
-    PaperOptions,
-    Results,
-    findings_section,
-    paper_options,
-    run_paper,
-)
+from everlight_experiments.continual.paper import Experiment, Finding, Paper, PaperOptions, Results
 from everlight_experiments.continual.report_metrics import plot_shares
-from everlight_experiments.continual.report_tables import sizes_table
+from everlight_experiments.continual.report_tables import Measure, table_of
 from everlight_experiments.continual.train import jobs_of
-from everlight_experiments.iirc.benchmark import (
-    CONFUSION,
-    NEWEST,
-    SCORE,
-    SCORES,
-    SETTING,
-    decodable,
-    iirc_benchmark,
-    learn,
-    load_data,
-)
+from everlight_experiments.iirc import benchmark as iirc
 from everlight_experiments.iirc.config import (
     FORMS,
     IMAGENET,
@@ -48,8 +28,7 @@ from everlight_experiments.iirc.config import (
     PaperConfig,
 )
 from everlight_experiments.report.cells import spread
-from everlight_experiments.report.plots import curves_left_out, plot_curves
-from everlight_experiments.report.writer import Column, Figure, Section, Table
+from everlight_experiments.report.writer import Figure, Section, Table
 from everlight_experiments.run_folder.configs import option_value
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import check_methods
@@ -59,46 +38,30 @@ RULE = (
     "finetune, ER-balanced, ER-infinite and joint training keep the epoch with the best in-task "
     "validation (among equals, the last). The other methods keep the last epoch."
 )
-FINDINGS_ARE_OF = (
-    "Each finding of the paper is for IIRC-CIFAR; the table counts the configurations of this run "
-    "in which it holds. Means are over tasks and configurations."
-)
-LATER_LABELS = (
-    "A later subclass adds a label to a task's samples: curves can fall without forgetting."
-)
-SUPERFLUOUS = (
-    "The precision-weighted Jaccard similarity penalizes superfluous labels more than the Jaccard "
-    "similarity; the distance between the two curves shows them."
-)
-
 Outcomes = Mapping[str, Outcome]
 Values = Float[np.ndarray, "seeds"]
 Verdict = tuple[Bool[np.ndarray, "seeds"], str]
 
 
 def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) -> Experiment:
-    """Return the benchmark with the paper's methods, and one for each further number of exemplars.
-
-    Raises:
-      DataError: methods, configurations or data that are not available.
-    """
+    """Return the benchmark with the paper's methods, and one per further number of exemplars."""
     check_methods(config.methods, FORMS)
     for name in config.ablated:
         check_name("method with exemplars --ablated", name, WITH_EXEMPLARS)
     own, runs = config.benchmark, config.configurations
-    data = load_data(own, runs, options.seed)
+    data = iirc.load_data(own, runs, options.seed)
     there = len(data.metadata.configurations)
     if runs > there:
         raise DataError(f"--configurations {runs}; {own.data} has {there}")
-    learned = learn(own, decodable(own, data, folder), options.runs)
-    benchmarks = {SETTING: iirc_benchmark(own, learned, options.seed)}
+    learned = iirc.learn(own, iirc.decodable(own, data, folder), options.runs)
+    benchmarks = {iirc.SETTING: iirc.iirc_benchmark(own, learned, options.seed)}
     rows = [FORMS[name] for name in config.methods]
     ablated = [row for row in rows if row.name in config.ablated]
     aside = {}
     for count in config.ablation if ablated else ():
         column = column_of(count)
         changed = replace(own, exemplars_per_class=count)
-        benchmark = iirc_benchmark(changed, learned, options.seed)
+        benchmark = iirc.iirc_benchmark(changed, learned, options.seed)
         part, metrics = f"{count}-exemplars", benchmark.metrics[:2]
         aside[column] = benchmark._replace(part=part, metrics=metrics)
     jobs = [*jobs_of(benchmarks, rows, runs), *jobs_of(aside, ablated, runs)]
@@ -112,7 +75,7 @@ def column_of(exemplars: int) -> str:
 
 def superfluous(outcome: Outcome) -> Values:
     """Return the mean distance of JS from pw-JS, which superfluous labels make."""
-    weighted, plain, *_ = np.moveaxis(outcome.metrics[SCORES], -1, 0)
+    weighted, plain, *_ = np.moveaxis(outcome.metrics[iirc.SCORES], -1, 0)
     return (plain - weighted).mean(axis=1)
 
 
@@ -122,13 +85,7 @@ def ahead(
     second: Sequence[str],
     value: Callable[[Outcome], Values] = lambda outcome: outcome.over_time.mean(axis=1),
 ) -> Finding:
-    """Return the finding that every first method's value is above every second one's.
-
-    Args:
-      claim: of the paper.
-      first, second: names of methods.
-      value: function from a method's outcome to a value per seed; its mean pw-JS over tasks.
-    """
+    """Return the finding that every first method's value is above every second one's."""
 
     def test(outcomes: Outcomes) -> Verdict:
         values = {name: value(outcomes[name]) for name in (*first, *second)}
@@ -142,7 +99,7 @@ def ahead(
 
 def learns_less(outcomes: Outcomes) -> Verdict:
     """Compare the newest task's score in the last third of the tasks with the first third."""
-    newest = outcomes["LUCIR"].metrics[NEWEST]
+    newest = outcomes["LUCIR"].metrics[iirc.NEWEST]
     third = max(1, newest.shape[1] // 3)
     # The first task has superclasses alone and twice the epochs.
     early, late = newest[:, 1 : 1 + third].mean(axis=1), newest[:, -third:].mean(axis=1)
@@ -179,105 +136,47 @@ FINDINGS = (
 
 def sections(results: Results) -> list[Section]:
     """Return what only this paper's report shows."""
-    outcomes = results.of(SETTING)
-    sequential = {name: each for name, each in outcomes.items() if name != "joint"}
-    found = [findings_section(FINDINGS, outcomes, FINDINGS_ARE_OF)]
-    if sequential:
-        gap, earlier = label_curves(results, sequential), earlier_tasks(results, sequential)
-        found.append(Section("Precision of the predicted labels", [SUPERFLUOUS], [gap]))
-        found.append(Section("Each task over time", [LATER_LABELS], [earlier]))
-        found.append(Section("Confusion of labels", items=[confusion(results, sequential)]))
+    found = [Section("Confusion of labels", items=[confusion(results)])]
     if results.experiment.aside:
-        found.append(Section("More exemplars", items=exemplars(results)))
-    runs = range(results.config.configurations)
-    sizes = sizes_table({str(number): sequence_of(results, number) for number in runs})
-    return [*found, Section("The splits", items=[sizes, hierarchy_table(results.experiment.data)])]
+        found.append(Section("More exemplars", items=[exemplars(results)]))
+    return found
 
 
-def sequence_of(results: Results, number: int) -> TaskSequence:
-    """Return the tasks of a configuration."""
-    benchmark = results.experiment.benchmarks[SETTING]
-    return benchmark.sequence(METHODS["naive"], Draw("evaluation", results.seed, number))
-
-
-def label_curves(results: Results, outcomes: Outcomes) -> Figure:
-    """Return JS and pw-JS over time of the methods of figure 4, or of the first four."""
-    compared = ("iCaRL-CNN", "iCaRL-norm", "LUCIR", "ER-balanced")
-    shown = [name for name in compared if name in outcomes] or list(outcomes)[:4]
-    panels = {}
-    for name in shown:
-        weighted, plain, *_ = np.moveaxis(outcomes[name].metrics[SCORES], -1, 0)
-        panels[name] = {"JS": plain, SCORE: weighted}
-    caption = "JS and pw-JS on the samples of all tasks so far (figure 4)."
-    return Figure(caption, plot_curves(results.folder / "js_gap.png", panels, "R_j"))
-
-
-def earlier_tasks(results: Results, outcomes: Outcomes) -> Figure:
-    """Return pw-JS over time on some tasks since they were learned."""
-    tasks = next(iter(outcomes.values())).matrices.shape[-1]
-    panels = {
-        f"Task {task + 1}": {name: each.matrices[..., task] for name, each in outcomes.items()}
-        for task in sorted({0, tasks // 4, tasks // 2})
-    }
-    caption = "pw-JS on the samples of one task since it was learned (figures A.16 and A.17)."
-    path, order = results.folder / "earlier_tasks.png", tuple(results.of(SETTING))
-    picture = plot_curves(path, panels, SCORE, order=order, baseline="finetune")
-    return Figure(caption + curves_left_out(panels, "finetune"), picture)
-
-
-def confusion(results: Results, outcomes: Outcomes) -> Figure:
+def confusion(results: Results) -> Figure:
     """Return the labels that are predicted for samples of each label, and those that are true."""
-    order = results.experiment.data.order(0)
-    labels = multi_hot(sequence_of(results, 0).test.labels, len(order))
+    order, benchmark = results.experiment.data.order(0), results.experiment.benchmarks[iirc.SETTING]
+    sequence = benchmark.sequence(METHODS["naive"], Draw("evaluation", results.seed, 0))
+    labels = multi_hot(sequence.test.labels, len(order))
     squares = {"truth": np.asarray(confusion_matrix(labels, labels, jnp.arange(len(order))))}
-    squares |= {name: each.metrics[CONFUSION][0] for name, each in outcomes.items()}
+    for name, outcome in results.of(iirc.SETTING).items():
+        squares[name] = outcome.metrics[iirc.CONFUSION][0]
     caption = (
         "After the last task of the first configuration: of the samples with one label, the share "
         "for which another is predicted (figure 6). Lines of the truth off its diagonal are "
         "superclasses and their subclasses. Labels are in order of introduction: "
-        f"{listed(order, len(order))}."
+        # ImageNet's names are lists of synonyms.
+        f"{', '.join(name.split(',')[0] for name in order)}."
     )
     return Figure(caption, plot_shares(results.folder / "confusion.png", squares, "label"))
 
 
-def exemplars(results: Results) -> tuple[Figure, Table]:
-    """Return the final pw-JS by the number of exemplars per class as curves and a table."""
+def exemplars(results: Results) -> Table:
+    """Return the final pw-JS by the number of exemplars per class."""
     by_count = {count: results.of(column_of(count)) for count in results.config.ablation}
     names = next(iter(by_count.values()))
-    by_count[results.config.benchmark.exemplars_per_class] = results.of(SETTING)
-    counts = sorted(by_count)
-    finals = {
-        name: np.stack([by_count[count][name].final for count in counts], axis=1) for name in names
-    }
-    shown, ticks = {"": finals}, [f"{count:,}" for count in counts]
-    path, label = results.folder / "exemplars.png", "exemplars per class"
-    picture = plot_curves(path, shown, f"final {SCORE}", label, ticks=ticks)
-    caption = (
-        "pw-JS after the last task with more exemplars per class (appendix E); ± and bands are "
-        f"one standard deviation over configurations.{curves_left_out(shown)}"
-    )
-    rows = [[name, *map(spread, values.T)] for name, values in finals.items()]
-    columns = [Column("method"), *(Column(tick, label) for tick in ticks)]
-    return Figure(caption, picture), Table("The same in numbers.", columns, rows)
+    by_count[results.config.benchmark.exemplars_per_class] = results.of(iirc.SETTING)
 
+    def cell(count: int) -> Callable[[str], str]:
+        return lambda name: spread(by_count[count][name].final)
 
-def hierarchy_table(data: IIRCData) -> Table:
-    """Return the superclasses with their subclasses and numbers of training images."""
-    images = data.images
-    counts = dict(zip(images.class_names, np.bincount(images.train_labels), strict=True))
-    rows = [
-        [name, str(len(members)), f"{sum(counts[each] for each in members):,}", listed(members)]
-        for name, members in data.groups.items()
+    measures = [
+        Measure(f"{count:,}", cell(count), "exemplars per class") for count in sorted(by_count)
     ]
-    columns = [Column(name) for name in ("superclass", "subclasses", "training images", "which")]
-    return Table("The hierarchy.", columns, rows)
-
-
-def listed(names: Sequence[str], shown: int = 4) -> str:
-    """Return the first names, and how many more there are."""
-    # ImageNet's names are lists of synonyms.
-    text = ", ".join(name.split(",")[0] for name in names[:shown])
-    return text if len(names) <= shown else f"{text} and {len(names) - shown} more"
+    caption = (
+        "pw-JS after the last task with more exemplars per class (appendix E); ± is the standard "
+        "deviation over configurations."
+    )
+    return table_of(caption, {name: name for name in names}, measures)
 
 
 def file_remarks(results: Results) -> list[tuple[str, str]]:
@@ -290,7 +189,7 @@ def options(arguments: Sequence[str]) -> type:
     """Return the command's options; preset paper has other defaults on ImageNet's data."""
     on_imagenet = is_imagenet(option_value(arguments, "--data") or "")
     presets = {**PAPER_PRESETS, "paper": IMAGENET} if on_imagenet else PAPER_PRESETS
-    return paper_options(PAPER._replace(presets=presets), arguments)
+    return PAPER._replace(presets=presets).options(arguments)
 
 
 PAPER = Paper(
@@ -302,5 +201,7 @@ PAPER = Paper(
     sections,
     file_remarks,
     rule=RULE,
+    findings=lambda results: FINDINGS,
+    findings_source="Each finding of the paper is for IIRC-CIFAR; the table counts the "
+    "configurations of this run in which it holds. Means are over tasks and configurations.",
 )
-run = partial(run_paper, PAPER)

@@ -10,33 +10,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
-import tyro
-
 from everlight.continual import Protocol
 from everlight.continual.method import Method, Needs
 from everlight.continual.registry import METHODS
-from everlight_experiments.continual.config import Config, MethodSettings
+from everlight_experiments.continual.config import UNNAMED, Config, MethodSettings
 from everlight_experiments.run_folder.settings import Count, Preset
 
 NO_MEMORY = ("SGD", "joint", "online EWC", "SI")
 """Methods without stored samples, which are trained once."""
 
 
-def _tricks(**own: Any) -> Method:
-    """Return ER-tricks with the authors' decay and batch size, and some tricks left out."""
-    every = {"bias_batch_size": 10, "decay": 0.99995} | own
-
-    def given(needs: Needs) -> dict[str, Any]:
-        return METHODS["ER-tricks"].given(needs) | every
-
-    return METHODS["ER-tricks"]._replace(given=given)
-
-
-_PLAIN = {"replacement": "uniform", "bias_epochs": 0, "decay": 1.0}
-
-
-def _gem(needs: Needs) -> dict[str, Any]:
-    return METHODS["GEM"].given(needs) | {"margin": 1.0}
+def _with(name: str, **own: Any) -> Method:
+    """Return a method with arguments that replace the registry's."""
+    row = METHODS[name]
+    return row._replace(given=lambda needs: row.given(needs) | own)
 
 
 def _hal(needs: Needs) -> dict[str, Any]:
@@ -44,22 +31,21 @@ def _hal(needs: Needs) -> dict[str, Any]:
     return METHODS["HAL"].given(needs) | {"regularization": 0.3 if large else 0.1}
 
 
-def _si(needs: Needs) -> dict[str, Any]:
-    return METHODS["SI"].given(needs) | {"damping": 0.9}
-
-
+# The authors' decay and batch size; then with one trick each.
+_ALL = {"bias_batch_size": 10, "decay": 0.99995}
+_NONE = _ALL | {"replacement": "uniform", "bias_epochs": 0, "decay": 1.0}
 _ROWS: dict[str, Method] = {
     "SGD": METHODS["naive"],
     "joint": METHODS["joint"],
     "online EWC": METHODS["online EWC"]._replace(hyperparameters=(180.0,)),
-    "SI": METHODS["SI"]._replace(given=_si, hyperparameters=(1.0,)),
+    "SI": _with("SI", damping=0.9)._replace(hyperparameters=(1.0,)),
     "ER": METHODS["ER"],
-    "ER-tricks": _tricks(),
-    "ER with bias control": _tricks(**_PLAIN | {"bias_epochs": 50}),
-    "ER with rate decay": _tricks(**_PLAIN | {"decay": 0.99995}),
-    "ER with balanced reservoir": _tricks(**_PLAIN | {"replacement": "balanced"}),
-    "ER with loss-aware reservoir": _tricks(**_PLAIN | {"replacement": "loss-aware"}),
-    "GEM": METHODS["GEM"]._replace(given=_gem),
+    "ER-tricks": _with("ER-tricks", **_ALL),
+    "ER with bias control": _with("ER-tricks", **_NONE | {"bias_epochs": 50}),
+    "ER with rate decay": _with("ER-tricks", **_NONE | {"decay": 0.99995}),
+    "ER with balanced reservoir": _with("ER-tricks", **_NONE | {"replacement": "balanced"}),
+    "ER with loss-aware reservoir": _with("ER-tricks", **_NONE | {"replacement": "loss-aware"}),
+    "GEM": _with("GEM", margin=1.0),
     "A-GEM": METHODS["A-GEM"],
     "HAL": METHODS["HAL"]._replace(given=_hal),
     "iCaRL": METHODS["iCaRL"],
@@ -97,7 +83,7 @@ def authors_settings(buffer_size: int) -> Mapping[str, MethodSettings]:
 class PaperConfig:
     """Configuration of the paper's command."""
 
-    benchmark: Annotated[Config, tyro.conf.arg(name="")]
+    benchmark: Annotated[Config, UNNAMED]
     methods: tuple[str, ...] = tuple(PAPER_METHODS)
     """Methods to train: SGD, joint, online EWC, SI, ER, ER-tricks, ER with one trick each (bias
     control, rate decay, balanced reservoir, loss-aware reservoir), GEM, A-GEM, HAL, iCaRL."""

@@ -1,28 +1,15 @@
 """The paper's report: final accuracy of every method and buffer beside the published one."""
 
-from functools import partial
-
 import numpy as np
 
 from everlight_data.images.rethinking_er_published import CODE, PRINTED
+from everlight_experiments.continual import reproduction
+from everlight_experiments.continual.config import config_of
 from everlight_experiments.continual.images import image_benchmarks
-from everlight_experiments.continual.paper import (
-    Experiment,
-    Paper,
-    PaperOptions,
-    Results,
-    paper_options,
-    run_paper,
-)
-from everlight_experiments.continual.reproduction import (
-    Comparison,
-    Known,
-    compare,
-    reproduction_section,
-    unexplained,
-)
+from everlight_experiments.continual.paper import Experiment, Paper, PaperOptions, Results
+from everlight_experiments.continual.report_tables import Measure, table_of
 from everlight_experiments.continual.train import Job
-from everlight_experiments.report.writer import Column, Section, Table
+from everlight_experiments.report.writer import Section, Table
 from everlight_experiments.rethinking_er.config import (
     NO_MEMORY,
     PAPER_METHODS,
@@ -57,14 +44,16 @@ def column_of(buffer_size: int | None) -> str:
     return "no memory" if buffer_size is None else f"buffer of {buffer_size:,}"
 
 
-def reference_of(method: str, size: int | None) -> Comparison:
+def reference_of(method: str, size: int | None) -> reproduction.Comparison:
     """Return what is known of a method with a buffer size."""
     printed, code = PRINTED.get((method, size)), CODE.get((method, size))
-    return Comparison(
+    return reproduction.Comparison(
         column_of(size),
         method,
-        None if printed is None else Known(printed),
-        None if code is None else Known(np.mean(code), np.std(code, ddof=1), len(code)),
+        None if printed is None else reproduction.Known(printed),
+        None
+        if code is None
+        else reproduction.Known(np.mean(code), np.std(code, ddof=1), len(code)),
     )
 
 
@@ -77,57 +66,44 @@ def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) ->
     benchmarks, jobs = {}, []
     for size in (None, *config.buffer_sizes):
         names = [name for name in config.methods if (name in NO_MEMORY) == (size is None)]
-        if not names:
-            continue
-        held = size or config.buffer_sizes[0]
-        column = column_of(size)
-        with_size = config.benchmark_of(held)
-        found = image_benchmarks(
-            "rethinking-er", with_size, ("class-incremental",), options.seed, options.runs
-        )
-        benchmarks[column] = found["class-incremental"]._replace(part=column)
-        jobs += [Job(column, PAPER_METHODS[name], config.seeds) for name in names]
+        if names:
+            column, own = column_of(size), config.benchmark_of(size or config.buffer_sizes[0])
+            of = own, ("class-incremental",), options.seed, options.runs
+            (found,) = image_benchmarks("rethinking-er", *of).values()
+            benchmarks[column] = found._replace(part=column)
+            jobs += [Job(column, PAPER_METHODS[name], config.seeds) for name in names]
     return Experiment(benchmarks, jobs)
 
 
-def compared(results: Results) -> list[Comparison]:
+def compared(results: Results) -> list[reproduction.Comparison]:
     """Return the published numbers beside ours, where the data are the paper's."""
     same = results.config.benchmark.data == "fashion-mnist"
-    return compare(REFERENCES if same else [], results.outcomes)
+    return reproduction.compare(REFERENCES if same else [], results.outcomes)
 
 
 def sections(results: Results) -> list[Section]:
     """Return the reproduction table, where data are the paper's, and each method's settings."""
     found = compared(results)
-    own = Section("Settings of each method", (), [settings_table(results.config)])
-    return [*([reproduction_section(found, CAUSES, SOURCE)] if found else []), own]
+    own = Section("Settings of each method", (), [settings_table(results)])
+    return [*([reproduction.reproduction_section(found, CAUSES, SOURCE)] if found else []), own]
 
 
-def settings_table(config: PaperConfig) -> Table:
-    """Return learning rate, replay batch and weight decay by method and buffer size."""
-    rows = []
-    for size in config.buffer_sizes:
-        settings = config.benchmark_of(size).method_settings
-        for name in config.methods:
-            own = settings[name]
-            if name in NO_MEMORY and size != config.buffer_sizes[0]:
-                continue
-            held = None if name in NO_MEMORY else size
-            replayed, decay = own.replay_batch_size, own.weight_decay
-            rows.append(
-                [
-                    name,
-                    column_of(held),
-                    f"{own.learning_rate:g}",
-                    "–" if replayed is None else str(replayed),
-                    "–" if decay is None else f"{decay:g}",
-                ]
-            )
-    names = ("method", "memory", "learning rate", "replayed per step", "weight decay")
+def settings_table(results: Results) -> Table:
+    """Return learning rate, replay batch and weight decay by method and memory."""
+    sizes = results.config.buffer_sizes
+    configs = {column_of(size): results.config.benchmark_of(size) for size in sizes}
+    plain, own = configs[column_of(sizes[0])], {}
+    for column, method, _ in results.experiment.jobs:
+        own[f"{method.name}, {column}"] = config_of(configs.get(column, plain), method.name)
+    measures = (
+        Measure("learning rate", lambda config: f"{config.learning_rate:g}"),
+        Measure("replayed per step", lambda config: str(config.replay_batch_size or "–")),
+        Measure("weight decay", lambda config: f"{config.weight_decay:g}"),
+    )
     caption = (
         "Settings of the authors' code; online EWC and SI have those of Mammoth for split MNIST."
     )
-    return Table(caption, [Column(name) for name in names], rows)
+    return table_of(caption, own, measures)
 
 
 PAPER = Paper(
@@ -137,7 +113,5 @@ PAPER = Paper(
     PAPER_PRESETS,
     experiment,
     sections,
-    unexplained=lambda results: unexplained(compared(results), CAUSES),
+    unexplained=lambda results: reproduction.unexplained(compared(results), CAUSES),
 )
-run = partial(run_paper, PAPER)
-options = partial(paper_options, PAPER)

@@ -6,7 +6,7 @@ import json
 import tempfile
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -205,6 +205,18 @@ class RunFolder:
 
         found = told_by_first(held)["held"]
         return bool(found.all()) if len(found) else None
+
+    def computed(
+        self, name: str, facts: dict, compute: Callable[[], dict[str, np.ndarray]]
+    ) -> dict[str, np.ndarray]:
+        """Return the arrays of a part that is kept; it is computed if it is not there."""
+        found = self.read_unit(name, facts)
+        if found is None:
+            found = compute()
+            # One of several processes is enough.
+            if self.claim_unit(name):
+                self.save_unit(name, facts, **found)
+        return found
 
     def save_unit(self, name: str, facts: dict, **arrays: np.ndarray) -> None:
         """Keep the results of a finished part of the run, whole or not at all; end its claim."""

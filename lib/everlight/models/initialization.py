@@ -29,4 +29,20 @@ def with_xavier(setup: Setup) -> Setup:
     return setup._replace(init=init)
 
 
+@checked
+def with_layers(setup: Setup, layers: PyTree) -> Setup:
+    """Return the setup whose network begins with the given layers; others are drawn as before.
+
+    Args:
+      setup: of any network.
+      layers: parameters by layer.
+    """
+
+    def init(key: PRNGKeyArray) -> tuple[PyTree, PyTree]:
+        params, batch_stats = setup.init(key)
+        return {**params, **layers}, batch_stats
+
+    return setup._replace(init=init)
+
+
 _draw = initializers.xavier_uniform()

@@ -12,9 +12,9 @@ from everlight.continual.engine.evaluation import (
     sample_features,
     validate,
 )
+from everlight.continual.objectives.many_labels import label_scores
 from everlight.continual.objectives.softmax import accuracy_per_sample, accuracy_row
 from everlight.continual.strategies.naive import naive
-from everlight_experiments.iirc.benchmark import label_scores
 from tests.continual.many_labels import PAIRS, binary_setup
 from tests.continual.small_net import (
     CLASSES,

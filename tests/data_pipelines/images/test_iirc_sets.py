@@ -1,4 +1,4 @@
-"""Sequences and groups of IIRC's data."""
+"""Sequences of IIRC's data."""
 
 import numpy as np
 import pytest
@@ -9,14 +9,6 @@ from everlight_data.images.iirc_sets import IIRCRequest, load_iirc
 @pytest.fixture(scope="module")
 def data():
     return load_iirc(IIRCRequest("procedural", 8, (20, 4), 2))
-
-
-def test_groups_are_the_superclasses_and_the_classes_without_one(data):
-    *_, last = data.groups
-    assert last == "without superclass"
-    members = [name for group in data.groups.values() for name in group]
-    assert sorted(members) == sorted(data.images.class_names)
-    assert data.groups["without superclass"] == ()
 
 
 def test_sequences_of_every_configuration_have_one_shape(data):

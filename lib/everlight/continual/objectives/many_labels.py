@@ -2,12 +2,17 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt8
 
 from everlight.checks import PositiveInt, checked
 from everlight.continual.base import Objective, Outputs, Predictions, TaskSequence
-from everlight.metrics.multilabel import precision_weighted_jaccard
+from everlight.metrics.multilabel import (
+    LabelScores,
+    precision_weighted_jaccard,
+    sequence_label_scores,
+)
 
 
 @checked
@@ -93,3 +98,28 @@ def binary_cross_entropy(
     """
     losses = optax.sigmoid_binary_cross_entropy(logits, targets)
     return jnp.sum(losses, axis=-1, where=among) / jnp.maximum(jnp.sum(among, axis=-1), 1)
+
+
+def label_scores(
+    sequence: TaskSequence,
+    predicted: UInt8[np.ndarray, "t m packed"],
+    superclass: Int[np.ndarray, "c"],
+    batch_size: int = 128,
+) -> LabelScores:
+    """Return all scores of the labels predicted after each task, as an evaluation keeps them.
+
+    Args:
+      sequence: tasks and test samples.
+      predicted: predicted labels as bits, `[t, m, packed]`.
+      superclass: superclass of each class, `[c]`; -1 for none.
+      batch_size: samples per batch of the recall by batches.
+    """
+    classes = sequence.class_task.shape[0]
+    return sequence_label_scores(
+        jnp.asarray(np.unpackbits(predicted, axis=-1, count=classes).astype(bool)),
+        multi_hot(sequence.test.labels, classes),
+        sequence.test_member,
+        sequence.tasks.classes,
+        jnp.asarray(superclass),
+        batch_size,
+    )
