@@ -16,7 +16,7 @@ from everlight_experiments.commands.training import (
     refuse_inapplicable,
     train_loaded,
 )
-from everlight_experiments.continual.report import report_sections, report_summary
+from everlight_experiments.continual.report import Shown, report_sections, report_summary
 from everlight_experiments.continual.train import save_outcomes
 from everlight_experiments.report.writer import write_report
 from everlight_experiments.run_folder.folder import RunFolder
@@ -40,5 +40,5 @@ def run_benchmark(options: RunOptions) -> Path:
     if options.keep_nets:
         summary.append(NETS_KEPT)
     title = f"Continual learning of {benchmark.name}: {len(loaded.rows)} methods"
-    first, sections = report_sections(folder.path, benchmarks, outcomes, loaded.rows)
+    first, sections = report_sections(folder.path, Shown(benchmarks, outcomes, loaded.rows))
     return write_report(folder.path, title, summary, sections, first)

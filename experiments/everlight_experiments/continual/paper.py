@@ -17,7 +17,7 @@ from everlight.continual.method import Method
 from everlight_data.errors import DataError
 from everlight_experiments.continual.benchmark import Benchmarks
 from everlight_experiments.continual.outcome import Outcome, Outcomes
-from everlight_experiments.continual.report import report_sections, report_summary
+from everlight_experiments.continual.report import Shown, report_sections, report_summary
 from everlight_experiments.continual.report_criteria import NOTHING_PUBLISHED, Published
 from everlight_experiments.continual.train import Job, runners_of, save_outcomes, train_jobs
 from everlight_experiments.report.writer import (
@@ -168,8 +168,8 @@ def paper_parts(
     shown = {name: opened[name] for name in experiment.shown}
     if paper.first is None:
         by_column = {name: outcomes[name] for name in shown}
-        general = shown, by_column, experiment.rows, paper.published(results)
-        first, sections = report_sections(folder.path, *general)
+        general = Shown(shown, by_column, experiment.rows, paper.published(results))
+        first, sections = report_sections(folder.path, general)
     else:
         first, sections = paper.first(results), []
     benchmark = next(iter(shown.values()))

@@ -72,13 +72,17 @@ def report_summary(
 class Shown(NamedTuple):
     """Benchmarks, outcomes and methods of a report."""
 
-    benchmark: Benchmark
-    """The first of the report's benchmarks."""
+    benchmarks: Benchmarks
     outcomes: Outcomes
     """Outcomes by column and method."""
     rows: Sequence[Method]
     """All methods, also those that do not apply somewhere."""
     published: Published = NOTHING_PUBLISHED
+
+    @property
+    def benchmark(self) -> Benchmark:
+        """The first benchmark."""
+        return next(iter(self.benchmarks.values()))
 
     @property
     def naive(self) -> str:
@@ -107,19 +111,10 @@ class Shown(NamedTuple):
         return sorted(sequential, key=lambda name: -np.nan_to_num(finals[name], nan=-np.inf))
 
 
-def report_sections(
-    folder: Path,
-    benchmarks: Benchmarks,
-    outcomes: Outcomes,
-    rows: Sequence[Method],
-    published: Published = NOTHING_PUBLISHED,
-) -> tuple[FirstScreen, list[Section]]:
-    """Return the first screen and the sections after the summary; pictures go into the folder.
-
-    `rows` are all methods, also those that do not apply somewhere.
-    """
-    benchmark = next(iter(benchmarks.values()))
-    shown = Shown(benchmark, outcomes, rows, published)
+def report_sections(folder: Path, shown: Shown) -> tuple[FirstScreen, list[Section]]:
+    """Return the first screen and the sections after the summary; pictures go into the folder."""
+    benchmarks, outcomes, rows, _ = shown
+    benchmark = shown.benchmark
     offers = {column: each.capabilities for column, each in benchmarks.items()}
     selection = hyperparameters_table(benchmark.criterion_words, choices_of(outcomes))
     details = {
@@ -129,7 +124,7 @@ def report_sections(
         "Methods not applicable here": ((), left_out_table(rows, offers)),
     }
     sections = [
-        *(_column(folder, benchmarks[column], column, shown) for column in outcomes),
+        *(_column(folder, column, shown) for column in outcomes),
         *(Section(name, said, [each]) for name, (said, each) in details.items() if each.rows),
         *benchmark.sections(folder),
     ]
@@ -137,7 +132,7 @@ def report_sections(
 
 
 def _first_screen(folder: Path, shown: Shown) -> FirstScreen:
-    benchmark, outcomes, rows, published = shown
+    benchmark, (_, outcomes, rows, published) = shown.benchmark, shown
     at_once = {row.name for row in rows if row.made == METHODS["joint"].made}
     curves = {
         column: {
@@ -235,8 +230,8 @@ def _final_cell(outcome: Outcome) -> str:
     return f"diverged in {gone} of {len(outcome.gone)}" if gone else spread(outcome.final)
 
 
-def _column(folder: Path, benchmark: Benchmark, column: str, shown: Shown) -> Section:
-    by_name = shown.outcomes[column]
+def _column(folder: Path, column: str, shown: Shown) -> Section:
+    benchmark, by_name = shown.benchmarks[column], shown.outcomes[column]
     matrices = {name: outcome.mean_matrix for name, outcome in by_name.items()}
     path = folder / f"matrices_{column.replace(', ', '_').replace(' ', '_')}.png"
     items = [

@@ -47,11 +47,6 @@ EFFICIENCIES = {
     "FWT": "FWT: forward transfer, the mean of R[i, j] over j > i.",
 }
 """Definitions of the seven criteria."""
-CL_SCORE = "CL score: weighted mean of the criteria."
-CL_STABILITY = (
-    "CL stability: 1 minus the mean, with the same weights, of the criteria's standard deviations "
-    "over seeds."
-)
 NO_FORWARD_TRANSFER = (
     "Where classes of later tasks cannot be predicted, FWT is not shown and counts as 0 in the CL "
     "score."
@@ -96,10 +91,15 @@ def criteria_tables(
     if naive not in by_name:
         return []
     printed = published.criteria.get(scenario)
+    score = f"CL score: weighted mean of the criteria. {weightings()}"
+    stability = (
+        "CL stability: 1 minus the mean, with the same weights, of the criteria's standard "
+        "deviations over seeds."
+    )
     columns = [
         *(Column(name, "criteria", EFFICIENCIES[name]) for name in CRITERIA),
-        *(Column(name, "CL score", f"{CL_SCORE} {weightings()}") for name in WEIGHTINGS),
-        *(Column(name, "CL stability", CL_STABILITY) for name in WEIGHTINGS),
+        *(Column(name, "CL score", score) for name in WEIGHTINGS),
+        *(Column(name, "CL stability", stability) for name in WEIGHTINGS),
     ]
     rows = []
     for name, outcome in by_name.items():

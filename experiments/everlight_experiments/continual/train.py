@@ -10,7 +10,7 @@ from everlight.continual.method import Method, why_not
 from everlight.continual.registry import METHODS
 from everlight.trees import checksums_of, tree_bytes
 from everlight_data.writing import amount
-from everlight_experiments.continual.benchmark import Benchmark, Benchmarks, Draw
+from everlight_experiments.continual.benchmark import Benchmarks, Draw
 from everlight_experiments.continual.kept_nets import BESIDE, NETS
 from everlight_experiments.continual.outcome import Outcome, Outcomes, arrays_of
 from everlight_experiments.continual.runner import Programs, Runner
@@ -99,20 +99,20 @@ def save_outcomes(
     others: Mapping[str, np.ndarray] = {},
 ) -> None:
     """Save all metrics as `column/method/name`, what `compare` checks, and other arrays."""
+
+    def checksum(number: int) -> int:
+        """Return that of which samples come when; equal seeds may number different orders."""
+        draw = Draw("evaluation", seed, number)
+        sequences = [each.sequence(METHODS["naive"], draw) for each in benchmarks.values()]
+        leaves = checksums_of(*map(np.asarray, jax.tree.leaves(sequences)))
+        return checksums_of(np.array(leaves))[0]
+
     first = next(iter(benchmarks.values()))
-    every = list(benchmarks.values())
     folder.save_results(
-        draws=np.array([draw_checksum(every, Draw("evaluation", seed, n)) for n in range(seeds)]),
+        draws=np.array([checksum(number) for number in range(seeds)]),
         data=np.array(first.checksums),
         measure=np.array(first.score),
         tested=np.array(first.tested),
         **arrays_of(outcomes),
         **others,
     )
-
-
-def draw_checksum(benchmarks: Sequence[Benchmark], draw: Draw) -> int:
-    """Return a checksum of which samples come when; equal seeds may number different orders."""
-    sequences = [benchmark.sequence(METHODS["naive"], draw) for benchmark in benchmarks]
-    (checksum,) = checksums_of(np.array(checksums_of(*map(np.asarray, jax.tree.leaves(sequences)))))
-    return checksum
