@@ -82,7 +82,9 @@ def array_of(content: bytes | memoryview, header: Header) -> np.ndarray:
     Raises:
       ValueError: the number of bytes does not match the shape, or the array holds objects.
     """
-    return shaped(content[header.length :], header.dtype, header.shape, header.columns_first)
+    # A view, as a slice of bytes would be a copy of the whole array.
+    rest = memoryview(content)[header.length :]
+    return shaped(rest, header.dtype, header.shape, header.columns_first)
 
 
 def shaped(

@@ -33,8 +33,13 @@ _ENCRYPTED = 1
 
 
 def one_line(error: object) -> str:
-    """Return an error's text on one line, cut to `MAX_MESSAGE_LENGTH` characters."""
+    """Return an error's text on one line, cut to `MAX_MESSAGE_LENGTH` characters.
+
+    Control characters and those that change the direction of text become question marks: a
+    terminal would obey them.
+    """
     text = " ".join(str(error).split())
+    text = "".join(each if each.isprintable() else "?" for each in text)
     return text if len(text) <= MAX_MESSAGE_LENGTH else f"{text[:MAX_MESSAGE_LENGTH]}..."
 
 
@@ -106,7 +111,8 @@ def opened(path: Path, limit: int, way_out: str) -> Iterator[BinaryIO]:
 def read_bytes(path: Path, limit: int, way_out: str) -> bytes:
     """Return all bytes of a regular file; raises the same errors as `opened`."""
     with opened(path, limit, way_out) as stream:
-        return stream.read(limit + 1)
+        # As many bytes as are asked for are allocated at once.
+        return stream.read(os.fstat(stream.fileno()).st_size)
 
 
 def read_text(path: Path, way_out: str, limit: int = MAX_TEXT_BYTES) -> str:

@@ -16,7 +16,10 @@ from everlight_data.files import one_line
 
 Charge = Callable[[int], None]
 """Function that charges copied bytes or items to the pickle's budget."""
-SCALARS = (type(None), bool, int, float, complex, str, bytes)
+KEYS = (type(None), bool, int, float, str, bytes)
+SCALARS = (*KEYS, complex)
+MAX_KEY_BITS = 60
+"""Limit on the bits of an integer key; CPython reduces larger ones to 61 bits."""
 
 
 class Refused(ValueError):
@@ -116,9 +119,15 @@ def _object_array(content: list[Any], shape: tuple[int, ...], columns_first: boo
 
 
 def as_keys(items: Any) -> list[Any]:
-    """Return the keys if all are scalars; nested tuples could be hashed repeatedly."""
-    if not isinstance(items, (list, tuple)) or not all(type(item) in SCALARS for item in items):
+    """Return the keys if all are scalars; nested tuples could be hashed repeatedly.
+
+    Integers of more bits and complex numbers can be chosen to have one hash, which makes a dict's
+    time quadratic.
+    """
+    if not isinstance(items, (list, tuple)) or not all(type(item) in KEYS for item in items):
         raise Refused("a key that is no number and no text")
+    if any(type(item) is int and item.bit_length() > MAX_KEY_BITS for item in items):
+        raise Refused(f"an integer key of more than {MAX_KEY_BITS} bits")
     return list(items)
 
 
@@ -150,6 +159,9 @@ def _make_array(charge: Charge, kind: Any, shape: Any, code: Any) -> Unbuilt:
 
 
 def _make_scalar(charge: Charge, dtype: Any, content: Any) -> np.generic:
+    # A scalar is a copy, unlike an array over the same bytes.
+    if isinstance(content, bytes):
+        charge(len(content))
     return _filled(charge, dtype, (), False, content)[()]
 
 

@@ -68,7 +68,12 @@ def read_torch_state(path: Path, way_out: str) -> dict[str, np.ndarray]:
         if following()["little_endian"] is not True:
             raise ValueError("it was written on a big-endian machine")
         state, keys = following(), following()
-        numbers = _storages(memoryview(content)[stream.tell() :], keys, _sizes(state))
+        known = _sizes(state)
+        copied = sum(math.prod(t.shape) * t.storage.dtype.itemsize for t in state.values())
+        # Weights that two layers share are written twice.
+        if copied > 2 * len(content):
+            raise ValueError("its tensors hold the same numbers over and over")
+        numbers = _storages(memoryview(content)[stream.tell() :], keys, known)
         return {name: _array(tensor, numbers) for name, tensor in state.items()}
 
 

@@ -132,25 +132,22 @@ def load_augmented_s20(pairs: int, path: Path | None = None) -> AugmentedS20 | N
 
 
 def _pair_files(folder: Path, name: str = ARCHIVE) -> Iterator[tuple[str, bytes]]:
-    """Return name and bytes of every RAW_xxxx.npy, sorted by name."""
+    """Yield name and bytes of every RAW_xxxx.npy, sorted by name; one at a time is in memory."""
     archive, unpacked = folder / name, folder / Path(name).stem
     if archive.exists():
         with opened_archive(archive, _AGAIN) as members:
             files = sorted(name for name, _ in members.files() if name.endswith(".npy"))
-            contents = [members.read(file, MAX_PAIR_BYTES) for file in files]
-        names = [f"{archive}/{file}" for file in files]
+            for file in files:
+                yield f"{archive}/{file}", members.read(file, MAX_PAIR_BYTES)
     else:
-        paths = sorted(unpacked.glob("*.npy"))
-        names, contents = (
-            [str(path) for path in paths],
-            [read_bytes(path, MAX_PAIR_BYTES, _AGAIN) for path in paths],
-        )
-    if not names:
+        files = sorted(unpacked.glob("*.npy"))
+        for path in files:
+            yield str(path), read_bytes(path, MAX_PAIR_BYTES, _AGAIN)
+    if not files:
         raise MissingDataError(
             f"Neither {archive} nor {unpacked}/RAW_xxxx.npy holds a pair. Download them from "
             f"{SOURCE}."
         )
-    return zip(names, contents, strict=True)
 
 
 def _read_pair(
