@@ -117,7 +117,7 @@ def test_a_single_seed_is_stated_in_the_singular():
 def test_a_baseline_of_another_name_is_called_naive_too(naive):
     rows = [NAIVE._replace(name="finetune")]
     table = _finals(Shown({"NI": BENCHMARK}, {"NI": {"finetune": naive}}, rows))
-    assert table.shown().caption.endswith(
+    assert table.shown.caption.endswith(
         "Method finetune trains on one task after the other and does no more. Other reports call "
         "it naive."
     )
