@@ -27,7 +27,6 @@ from everlight_experiments.continual.report_tables import (
     settings_table,
 )
 from everlight_experiments.report.cells import deviation, percent, spread
-from everlight_experiments.report.writer import _told
 from tests.experiments.outcomes import (
     ACCURACY,
     BENCHMARK,
@@ -118,7 +117,7 @@ def test_a_single_seed_is_stated_in_the_singular():
 def test_a_baseline_of_another_name_is_called_naive_too(naive):
     rows = [NAIVE._replace(name="finetune")]
     table = _finals(Shown({"NI": BENCHMARK}, {"NI": {"finetune": naive}}, rows))
-    assert _told(table).caption.endswith(
+    assert table.shown.caption.endswith(
         "Method finetune trains on one task after the other and does no more. Other reports call "
         "it naive."
     )

@@ -1,9 +1,9 @@
-"""Student's interval and ties, against SciPy and by hand."""
+"""Student's interval, distances and ties, against SciPy and by hand."""
 
 import numpy as np
 from scipy import stats
 
-from everlight.metrics import student_interval, tied_with
+from everlight.metrics import standard_errors_apart, student_interval, tied_with
 
 
 def test_the_interval_is_scipys(rng):
@@ -12,6 +12,17 @@ def test_the_interval_is_scipys(rng):
     low, high = stats.t.interval(0.9, 6, values.mean(), stats.sem(values))
     np.testing.assert_allclose((mean - half, mean + half), (low, high))
     assert np.isnan(student_interval(values[:1]).half)
+
+
+def test_standard_errors_are_welch_s_statistic(rng):
+    values = rng.normal(size=4)
+    given = values.mean(), values.std(ddof=1), 4
+    expected = stats.ttest_ind_from_stats(*given, 0.73, 0.02, 5, equal_var=False).statistic
+    np.testing.assert_allclose(standard_errors_apart(values, 0.73, 0.02, 5), expected)
+    # Without a deviation they are those of the values alone.
+    alone = (values.mean() - 0.7) / stats.sem(values)
+    np.testing.assert_allclose(standard_errors_apart(values, 0.7), alone)
+    assert np.isnan(standard_errors_apart(values[:1], 0.7))
 
 
 def test_ties_are_within_one_standard_error_of_paired_differences():

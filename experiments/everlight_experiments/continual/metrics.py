@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from everlight.metrics import (
+    accuracies_in_order,
     anytime_average_accuracy,
     average_minimum_accuracy,
     class_accuracies,
@@ -118,18 +119,8 @@ SCORES: Mapping[str, Callable[[Array, Array], Array]] = {
 
 @once_per_run
 def accuracy_by_step(run: Trained) -> Float[np.ndarray, "n t"]:
-    """Return the accuracy on each task at each evaluation; NaN where none took place.
-
-    A task's last row is the evaluation after its end, which may change the network.
-    """
-    steps, matrix = run.arrays[STEPS_WITHIN], run.arrays[MATRIX]
-    steps = steps.reshape(len(steps), -1)
-    found = run.arrays[WITHIN].reshape(*steps.shape, -1).copy()
-    for of_task, of_steps, after in zip(found, steps, matrix, strict=True):
-        if of_steps.any():
-            of_task[of_steps.argmax()] = np.nan
-            of_task[-1] = after
-    return found.reshape(-1, found.shape[-1])
+    """Return the accuracy on each task at each evaluation; NaN where none took place."""
+    return accuracies_in_order(run.arrays[WITHIN], run.arrays[STEPS_WITHIN], run.arrays[MATRIX])
 
 
 def scores_within(run: Trained) -> Float[np.ndarray, "scores"]:

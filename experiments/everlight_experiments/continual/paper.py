@@ -74,10 +74,6 @@ class Results(NamedTuple):
     """Outcomes by column and method, those of columns aside too."""
     seed: int
 
-    def of(self, column: str) -> Mapping[str, Outcome]:
-        """Return the outcomes of a column by method."""
-        return self.outcomes[column]
-
     @property
     def by_name(self) -> dict[str, Outcome]:
         """Outcomes by "column, method"; those of the first column by the method alone, too."""

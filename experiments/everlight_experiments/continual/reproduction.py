@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from everlight.metrics import standard_errors_apart
 from everlight_experiments.continual.outcome import Outcomes
 from everlight_experiments.continual.report_tables import Measure, table_of
 from everlight_experiments.report.cells import percent
@@ -22,14 +23,6 @@ class Known(NamedTuple):
     deviation: float | None = None
     """Standard deviation over the runs; None where none is known."""
     runs: int = 1
-
-    def standard_errors(self, ours: Float[np.ndarray, "seeds"]) -> float:
-        """Return our mean minus this one in standard errors of both, or of ours if theirs is
-        unknown; NaN for a single seed."""
-        if len(ours) < 2:
-            return float("nan")
-        variance = ours.var(ddof=1) / len(ours) + (self.deviation or 0.0) ** 2 / self.runs
-        return float((ours.mean() - self.mean) / np.sqrt(variance))
 
     @property
     def cell(self) -> str:
@@ -62,7 +55,10 @@ class Comparison(NamedTuple):
 
     def errors(self, known: Known | None) -> float:
         """Return our difference from a known number in standard errors; NaN if it is unknown."""
-        return float("nan") if known is None else known.standard_errors(self.ours)
+        if known is None:
+            return float("nan")
+        mean, deviation, runs = known
+        return standard_errors_apart(self.ours, mean, deviation or 0.0, runs)
 
     def cause(self, causes: Mapping[str, str]) -> str:
         """Return the known cause of a difference, or that there is none."""

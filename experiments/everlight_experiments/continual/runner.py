@@ -113,7 +113,8 @@ class Runner:
         names = self._named(method, "evaluation", [choice.hyperparameter], seeds)
         for (name, *_), over_time in zip(names, score, strict=True):
             self.folder.log(unit=name, over_time=over_time)
-        settings = self._settings(method, choice.hyperparameter)
+        _, needs = self.benchmark.begin(method, self._data(method))
+        settings = method.settings(needs._replace(hyperparameter=choice.hyperparameter))
         if settings:
             label = self._name(f"{self.benchmark.setting}-{method.label}")
             self.folder.tell_method(label, settings)
@@ -221,10 +222,6 @@ class Runner:
     def _data(self, method: Method) -> RunData:
         own = self.benchmark.own(self._sequence(method, 0))
         return RunData(self.benchmark.shared(method), own)
-
-    def _settings(self, method: Method, hyperparameter: float) -> dict[str, Any]:
-        _, needs = self.benchmark.begin(method, self._data(method))
-        return method.settings(needs._replace(hyperparameter=hyperparameter))
 
     def _named(
         self, method: Method, use: Use, hyperparameters: Sequence[float], count: int

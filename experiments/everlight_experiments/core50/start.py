@@ -11,22 +11,42 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
+from flax.traverse_util import flatten_dict, unflatten_dict
+from jaxtyping import Array
 
-from everlight.continual import StoredImages
+from everlight.continual import (
+    Protocol,
+    SequenceResult,
+    Setup,
+    StoredImages,
+    Strategy,
+    fixed_test_objective,
+    flax_setup,
+    naive,
+)
 from everlight.continual.engine.frozen_features import FrozenFeatures, frozen_features
 from everlight.models import caffe_nets
 from everlight.models.small_cnn import SmallCNN
+from everlight.scenarios import class_incremental
 from everlight.scenarios.core50 import Level
 from everlight_data.errors import DataError, MissingDataError
+from everlight_data.images.as_inputs import store_images
 from everlight_data.images.caffe_weights import given_layers
 from everlight_data.images.core50 import Core50
 from everlight_data.images.core50_frames import LabelledFrames, load_release, thin_test
 from everlight_data.procedural.core50 import WORLD, load_procedural_core50
 from everlight_data.procedural.world import load_procedural
-from everlight_experiments.continual.pretraining import Layers, pretrained
 from everlight_experiments.core50.config import Base
 from everlight_experiments.run_folder.folder import RunFolder
+from everlight_experiments.run_folder.many_runs import (
+    DIVERGED_AT,
+    Unit,
+    refuse_diverged,
+    train_units,
+)
 
+Layers = dict[str, dict[str, Array]]
 OTHER_WORLD = 1_000
 """Number added to the seed of the world whose objects the small network is pretrained on."""
 DRAWN_DEVIATION = 64.0
@@ -160,16 +180,37 @@ def _pretrained(folder: RunFolder, config: Base, frames: Core50, seed: int) -> B
         "hidden": config.hidden,
         "dtype": config.dtype,
     }
-    images, key = load_procedural(world, training.images, 10), jax.random.key(OTHER_WORLD + seed)
-    net, rate = partial(make_net, config), training.learning_rate
-    found = pretrained(folder, net, images, training.epochs, rate, key, facts)
-    source = (
-        f"learnt on {len(images.class_names)} other objects of a procedural world of another seed, "
-        f"{training.images} images each, of whose new images it names {found.accuracy:.0%}; this "
-        "stands in for ILSVRC-2012"
+    images = load_procedural(world, training.images, 10)
+    classes, stored = len(images.class_names), store_images(images)
+    net = make_net(config, classes)
+
+    def build(data: StoredImages) -> tuple[Setup, Strategy]:
+        optimizer = optax.adam(training.learning_rate)
+        setup = flax_setup(net, data, fixed_test_objective(classes), optimizer)
+        return setup, naive(setup)
+
+    def keep(result: SequenceResult) -> dict[str, Array]:
+        layers = flatten_dict(result.learner.params, sep="/")
+        return {"accuracy": result.evaluation.accuracy, **layers}
+
+    sequence = class_incremental(
+        images.train_labels, images.test_labels, [range(classes)], classes, valid_fraction=0.0
     )
-    layers, stored = _without_head(config, found.layers), found.stored
-    return Beginning(layers, stored.with_images(frames.images), source)
+    # Several networks that share a folder have a name each.
+    name = f"pretraining-{zlib.crc32(repr(facts).encode()):08x}"
+    unit = Unit(name, facts, sequence, jax.random.key(OTHER_WORLD + seed))
+    protocol = Protocol(epochs=training.epochs, select="last")
+    (arrays,) = train_units(folder, [unit], build, protocol, stored, keep, one_by_one=True)
+    refuse_diverged([unit], [arrays])
+    del arrays[DIVERGED_AT]
+    accuracy = float(arrays.pop("accuracy")[0])
+    layers = unflatten_dict({name: jnp.asarray(each) for name, each in arrays.items()}, sep="/")
+    source = (
+        f"learnt on {classes} other objects of a procedural world of another seed, "
+        f"{training.images} images each, of whose new images it names {accuracy:.0%}; this stands "
+        "in for ILSVRC-2012"
+    )
+    return Beginning(_without_head(config, layers), stored.with_images(frames.images), source)
 
 
 def trunk_features(beginning: Beginning, config: Base) -> FrozenFeatures:

@@ -67,7 +67,7 @@ def accuracies_of(results: Results) -> Accuracies:
     found = {level: {SVM: each[FUSION]} for level, each in results.experiment.data.items()}
     for level, by_name in found.items():
         for name in (SCRATCH, TUNING):
-            by_name[name] = results.of(f"{level}, {name}")["naive"].metrics[FUSION][0]
+            by_name[name] = results.outcomes[f"{level}, {name}"]["naive"].metrics[FUSION][0]
     return found
 
 

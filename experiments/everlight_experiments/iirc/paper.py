@@ -148,7 +148,7 @@ def confusion(results: Results) -> Figure:
     sequence = benchmark.sequence(METHODS["naive"], Draw("evaluation", results.seed, 0))
     labels = multi_hot(sequence.test.labels, len(order))
     squares = {"truth": np.asarray(confusion_matrix(labels, labels, jnp.arange(len(order))))}
-    for name, outcome in results.of(iirc.SETTING).items():
+    for name, outcome in results.outcomes[iirc.SETTING].items():
         squares[name] = outcome.metrics[iirc.CONFUSION][0]
     caption = (
         "After the last task of the first configuration: of the samples with one label, the share "
@@ -162,9 +162,9 @@ def confusion(results: Results) -> Figure:
 
 def exemplars(results: Results) -> Table:
     """Return the final pw-JS by the number of exemplars per class."""
-    by_count = {count: results.of(column_of(count)) for count in results.config.ablation}
+    by_count = {count: results.outcomes[column_of(count)] for count in results.config.ablation}
     names = next(iter(by_count.values()))
-    by_count[results.config.benchmark.exemplars_per_class] = results.of(iirc.SETTING)
+    by_count[results.config.benchmark.exemplars_per_class] = results.outcomes[iirc.SETTING]
 
     def cell(count: int) -> Callable[[str], str]:
         return lambda name: spread(by_count[count][name].final)

@@ -40,6 +40,7 @@ from everlight.metrics.cl_score import (
 )
 from everlight.metrics.confusion import class_accuracies, confusion_counts, confusion_shares
 from everlight.metrics.continual_evaluation import (
+    accuracies_in_order,
     anytime_average_accuracy,
     average_minimum_accuracy,
     lowest_so_far,
@@ -89,7 +90,12 @@ from everlight.metrics.ranking_groups import (
     spo_generalisation,
     spo_overlap,
 )
-from everlight.metrics.student import MeanInterval, student_interval, tied_with
+from everlight.metrics.student import (
+    MeanInterval,
+    standard_errors_apart,
+    student_interval,
+    tied_with,
+)
 
 __all__ = [
     "CRITERIA",
@@ -107,6 +113,7 @@ __all__ = [
     "Scores",
     "TaskMeans",
     "TopK",
+    "accuracies_in_order",
     "accuracy",
     "accuracy_by_count",
     "accuracy_over_time",
@@ -163,6 +170,7 @@ __all__ = [
     "spo_generalisation",
     "spo_overlap",
     "stability_gap",
+    "standard_errors_apart",
     "student_interval",
     "summarize_errors",
     "summarize_runs",

@@ -12,6 +12,7 @@ the stability gap but has no metric of this name; `stability_gap` is a definitio
 """
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from everlight.checks import checked
@@ -25,6 +26,31 @@ def _own(task: Int[Array, "n"], tasks: int) -> Int[Array, "n j"]:
 def _ends(task: Int[Array, "n"]) -> Bool[Array, "n"]:
     """Return True at the last evaluation of each task."""
     return jnp.append(task[1:] != task[:-1], jnp.array([True]))
+
+
+@checked
+def accuracies_in_order(
+    within: Float[np.ndarray, "tasks *k tasks"],
+    steps: Int[np.ndarray, "tasks *k"],
+    after: Float[np.ndarray, "tasks tasks"],
+) -> Float[np.ndarray, "n tasks"]:
+    """Return the accuracies at all evaluations in order, `[n, tasks]`; NaN where none took place.
+
+    A task's last row is the evaluation after its end, which may change the network. It replaces the
+    last one within the task.
+
+    Args:
+      within: accuracy at each evaluation within a task on each task, as in `StepEvaluations`.
+      steps: optimizer steps before each evaluation; 0 where none took place.
+      after: accuracy after each task on each task.
+    """
+    steps = steps.reshape(len(steps), -1)
+    found = within.reshape(*steps.shape, -1).copy()
+    for of_task, of_steps, at_end in zip(found, steps, after, strict=True):
+        if of_steps.any():
+            of_task[of_steps.argmax()] = np.nan
+            of_task[-1] = at_end
+    return found.reshape(-1, found.shape[-1])
 
 
 @checked

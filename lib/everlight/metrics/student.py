@@ -1,4 +1,4 @@
-"""Student's interval of a mean, and ties of candidates that share their samples."""
+"""Student's interval of a mean, distances of means, and ties of candidates."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy import stats
 
-from everlight.checks import NonNegativeInt, UnitInterval, checked
+from everlight.checks import NonNegativeFloat, NonNegativeInt, PositiveInt, UnitInterval, checked
 
 
 class MeanInterval(NamedTuple):
@@ -32,6 +32,30 @@ def student_interval(values: Float[np.ndarray, "n"], level: UnitInterval = 0.95)
         return MeanInterval(mean, float("nan"))
     error = np.std(values, ddof=1) / np.sqrt(count)
     return MeanInterval(mean, float(stats.t.ppf((1 + level) / 2, count - 1) * error))
+
+
+@checked
+def standard_errors_apart(
+    values: Float[np.ndarray, "n"],
+    mean: float,
+    deviation: NonNegativeFloat = 0.0,
+    count: PositiveInt = 1,
+) -> float:
+    """Return a mean's distance from another in standard errors of both (Welch 1947).
+
+    Args:
+      values: one value per independent unit, `[n]`.
+      mean: the other mean, which is subtracted.
+      deviation: sample standard deviation of its values; 0 where it is unknown.
+      count: number of its values.
+
+    Returns:
+      The distance; NaN for fewer than two values.
+    """
+    if len(values) < 2:
+        return float("nan")
+    variance = np.var(values, ddof=1) / len(values) + deviation**2 / count
+    return float((np.mean(values) - mean) / np.sqrt(variance))
 
 
 @checked
