@@ -1,7 +1,7 @@
 """One style for all pictures, drawn without a display."""
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -11,6 +11,7 @@ from jaxtyping import Float
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
 from everlight.plots import line_style, plot_accuracy_matrix
