@@ -46,6 +46,7 @@ from everlight_experiments.continual.config import Config, config_of
 from everlight_experiments.continual.metrics import (
     BY_STEP,
     MATRIX,
+    OVER_ALL_TIMES,
     PREDICTED,
     WITHIN,
     class_metrics,
