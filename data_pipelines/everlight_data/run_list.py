@@ -21,7 +21,7 @@ class RunEntry(NamedTuple):
     headline: str
     """Heading of its report, or the reason why there is none."""
     first_sentence: str
-    """Of its report; empty where there is none."""
+    """First sentence of its report; empty where there is none."""
     finished: bool
 
 

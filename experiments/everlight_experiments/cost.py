@@ -7,8 +7,7 @@
 Data are shapes alone.
 """
 
-import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
@@ -18,7 +17,13 @@ import numpy as np
 from jaxtyping import PyTree
 
 from everlight.continual import Protocol, Run, Setup, StoredImages, TaskSequence
-from everlight.continual.engine.estimate import PEAKS, Estimate, count_steps, estimate_run
+from everlight.continual.engine.estimate import (
+    Estimate,
+    chips_of_a_v5e,
+    count_steps,
+    estimate_run,
+    memory_of,
+)
 from everlight.continual.method import Method, Needs
 from everlight.continual.registry import METHODS
 from everlight.metrics.ranking import Facts
@@ -85,8 +90,11 @@ def run_cost(options: CostOptions) -> None:
     """
     if options.timed and options.device != "here":
         raise DataError("--timed is for --device here, where a step can run")
-    device = (jax.devices() if options.device == "here" else chips_of_a_v5e())[0]
-    memory = _memory(device)
+    try:
+        device = (jax.devices() if options.device == "here" else chips_of_a_v5e())[0]
+    except ImportError as error:
+        raise MissingDataError(str(error)) from error
+    memory = memory_of(device)
     ran = "only zeros are learnt from" if options.timed else "nothing is run"
     print(f"One run at the paper's preset, compiled for {device.device_kind}; {ran}.")
     for number, make in enumerate(WORKS):
@@ -187,38 +195,6 @@ def _images(count: int, side: int) -> StoredImages:
     channel = jax.ShapeDtypeStruct((3,), jnp.float32)
     images = jax.ShapeDtypeStruct((count, side, side, 3), jnp.uint8)
     return jax.eval_shape(StoredImages.of, images, channel, channel)
-
-
-def chips_of_a_v5e() -> Sequence[jax.Device]:
-    """Return four chips of a TPU v5e to compile for, which need not exist.
-
-    Raises:
-      MissingDataError: the TPU's compiler is not installed.
-    """
-    # What the compiler would ask a TPU machine for.
-    for name, value in (
-        ("TPU_SKIP_MDS_QUERY", "1"),
-        ("TPU_ACCELERATOR_TYPE", "v5litepod-4"),
-        ("TPU_WORKER_HOSTNAMES", "localhost"),
-    ):
-        os.environ.setdefault(name, value)
-    from jax.experimental import topologies
-
-    try:
-        return topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x2").devices
-    except Exception as error:
-        raise MissingDataError(
-            f"the TPU's compiler is not there ({type(error).__name__}); install the extra tpu"
-        ) from error
-
-
-def _memory(device: jax.Device) -> int:
-    """Return a device's bytes of memory; a CPU's is the machine's."""
-    if device.device_kind in PEAKS:
-        return PEAKS[device.device_kind].memory
-    if device.platform == "cpu":
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return device.memory_stats()["bytes_limit"]
 
 
 def _cells(work: Work, found: Estimate, memory: int) -> dict[str, str]:

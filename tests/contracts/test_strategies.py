@@ -13,6 +13,7 @@ import optax
 import pytest
 
 from everlight.continual.engine.epochs import count_steps, end_epoch, epoch_step, open_epoch
+from everlight.continual.engine.estimate import chips_of_a_v5e
 from everlight.continual.engine.protocol import Protocol
 from everlight.continual.engine.run import Run, with_learned
 from everlight.continual.engine.runs import Runs, _program, initial_runs_state
@@ -27,7 +28,6 @@ from everlight.continual.engine.tasks import (
 from everlight.continual.strategies.naive import naive
 from everlight.meshes import REPLICATED, RUNS_SPEC, runs_mesh
 from everlight_data.checkpoints import Checkpoints
-from everlight_experiments.cost import chips_of_a_v5e
 from everlight_experiments.run_folder.compilation import release_programs
 from tests.contracts.strategies import (
     COUNTING,

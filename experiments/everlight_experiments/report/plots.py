@@ -3,7 +3,6 @@
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
 
 import matplotlib as mpl
 import numpy as np
@@ -52,21 +51,12 @@ STYLE = {
 
 
 def new_canvas(
-    columns: int = 1,
-    width: float = 5.0,
-    height: float = 3.6,
-    rows: int = 1,
-    projection: Literal["polar"] | None = None,
+    columns: int = 1, width: float = 5.0, height: float = 3.6, rows: int = 1
 ) -> tuple[Canvas, list]:
     """Return axes in one style, row by row, each `width` by `height` inches."""
     with plt.rc_context(STYLE):
-        canvas, axes = plt.subplots(
-            rows,
-            columns,
-            figsize=(width * columns, height * rows),
-            squeeze=False,
-            subplot_kw={"projection": projection},
-        )
+        size = width * columns, height * rows
+        canvas, axes = plt.subplots(rows, columns, figsize=size, squeeze=False)
     return canvas, list(axes.flat)
 
 

@@ -19,17 +19,17 @@ def leave_out_undecodable(folder: RunFolder, files: ImageFiles, store: JpegStore
     Raises:
       DataError: the run has checked other files before, or one is too large for the store.
     """
-    facts = {"files": zlib.crc32(files.images)}
-    found = folder.read_unit("undecodable", facts)
-    if found is None:
+
+    def check() -> dict[str, np.ndarray]:
         places, parts = np.arange(len(files.images)), []
         with progress("checking files", len(places), unit="file") as bar:
             for start in range(0, len(places), CHECKED_AT_A_TIME):
                 some = places[start : start + CHECKED_AT_A_TIME]
                 parts.append(store.undecodable(some))
                 bar.update(len(some))
-        found = {"places": np.concatenate(parts)}
-        folder.save_unit("undecodable", facts, **found)
+        return {"places": np.concatenate(parts)}
+
+    found = folder.computed("undecodable", {"files": zlib.crc32(files.images)}, check)
     left = leave_out(files, found["places"])
     folder.log(event="files", count=len(left.images), remarks=list(left.remarks))
     return left

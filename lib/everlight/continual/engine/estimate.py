@@ -1,8 +1,9 @@
 """Memory, operations and time of a run, from one compiled training step; nothing is trained."""
 
 import math
+import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -61,6 +62,38 @@ class Estimate(NamedTuple):
     def at_once(self, memory: int) -> int:
         """Return the number of runs that a device of so many bytes holds."""
         return max(0, (memory - self.data_bytes) // (self.state_bytes + self.working_bytes))
+
+
+def chips_of_a_v5e() -> Sequence[jax.Device]:
+    """Return four chips of a TPU v5e to compile for, which need not exist.
+
+    Raises:
+      ImportError: the TPU's compiler is not installed.
+    """
+    # What the compiler would ask a TPU machine for.
+    for name, value in (
+        ("TPU_SKIP_MDS_QUERY", "1"),
+        ("TPU_ACCELERATOR_TYPE", "v5litepod-4"),
+        ("TPU_WORKER_HOSTNAMES", "localhost"),
+    ):
+        os.environ.setdefault(name, value)
+    from jax.experimental import topologies
+
+    try:
+        return topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x2").devices
+    except Exception as error:
+        raise ImportError(
+            f"the TPU's compiler is not there ({type(error).__name__}); install the extra tpu"
+        ) from error
+
+
+def memory_of(device: jax.Device) -> int:
+    """Return a device's bytes of memory; a CPU's is the machine's."""
+    if device.device_kind in PEAKS:
+        return PEAKS[device.device_kind].memory
+    if device.platform == "cpu":
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return device.memory_stats()["bytes_limit"]
 
 
 @checked
