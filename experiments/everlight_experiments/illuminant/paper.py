@@ -9,15 +9,11 @@ METHOD_NOTES = (
     "row with the camera's own settings is marked, and its published mean is the authors' own, on "
     "thumbnails of 32x48 in folds of whole scenes. Gamut mapping's rule (largest trace, a hull "
     "grown by 3%) was selected on NUS thumbnails, where its rows are optimistic.",
-    "SIIE is a smaller version (see everlight.color.baselines.sensor_independent), trained once on "
-    "all training images for a fixed number of steps; in folds it trains on the tested camera, "
-    "which its authors exclude.",
-    "DMCC is its authors' net of 783 parameters on four colours of an image (bright, max, mean, "
-    "dark), with their loss, learning rate and re-lit images, trained for a fixed number of "
-    "steps. Across cameras, training illuminants are mapped to the tested camera by both cameras' "
-    "white under daylight of 6500 K, as its authors measured it.",
-    "C5 is a smaller version (see everlight.color.baselines.cross_camera). Its input is the "
-    "histogram of the tested image and of three unlabelled images of the same camera.",
+    "SIIE and C5 are smaller versions, DMCC is its authors' network; everlight.color.baselines "
+    "states all differences. They are trained for a fixed number of steps. In folds SIIE trains on "
+    "the tested camera, which its authors exclude. C5 sees three unlabelled images of the tested "
+    "camera. Across cameras DMCC maps training illuminants by both cameras' white under daylight "
+    "of 6500 K, as its authors measured it.",
     "FC4-style is FC4's confidence-weighted pooling on a frozen EfficientNet-Lite0 pretrained on "
     "ImageNet, at 128x128 pixels. FC4 itself trains its trunk on full photographs; its row "
     "is the paper's. Predicting each location's illuminant relative to its colour, and the stage "
@@ -31,9 +27,7 @@ METHOD_NOTES = (
 QUASI_REAL_NOTES = (
     "The paper's columns are of full images of its own 195 scenes, averaged over three folds. Gray "
     "Edge's filters are one pixel wide here, for thumbnails; the paper does not state its own. "
-    "Saturated pixels are masked here. Without the mask, WGE's mean error on the thumbnails rises "
-    "from 3.63 to 5.29 degrees, and the worst quarter's from 8.4 to 13.1; the paper's are 5.77 and "
-    "14.75, which suggests no mask.",
+    "Saturated pixels are masked here, which lowers WGE's error; the paper's suggests no mask.",
     "On quasi-real pairs T is the chart's own transform, independent of the scene.",
 )
 PHONE_NOTES = (
