@@ -1,15 +1,26 @@
-"""Progress of loops that take more than a few seconds."""
+"""Progress of anything that takes more than a few seconds."""
 
 import sys
 from collections.abc import Iterable
-from typing import TypeVar
 
 from tqdm import tqdm
 
-Value = TypeVar("Value")
 
+def progress(
+    label: str,
+    total: int | None = None,
+    done: int = 0,
+    unit: str = "step",
+    values: Iterable | None = None,
+) -> tqdm:
+    """Return a progress bar; in a log file it is one line every half minute.
 
-def with_progress(values: Iterable[Value], label: str, unit: str) -> Iterable[Value]:
-    """Return the values under a progress bar; in a log file it is one line every half minute."""
+    Args:
+      label: what stands before the bar.
+      total: number of units; None is the number of values.
+      done: units that are done already.
+      unit: name of a unit.
+      values: values to iterate over; without them the caller updates the bar.
+    """
     interval = 0.2 if sys.stderr.isatty() else 30.0
-    return tqdm(values, label, unit=unit, mininterval=interval)
+    return tqdm(values, label, total, initial=done, unit=unit, mininterval=interval)

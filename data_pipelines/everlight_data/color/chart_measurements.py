@@ -1,6 +1,5 @@
 """Measurements of raw pairs with a chart, each pair's kept in a store, and scenes in folds."""
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -10,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.sparse.csgraph import connected_components
-from tqdm import tqdm
 
 from everlight.color.rendering import white_balance
 from everlight.metrics.angular import angular_error
@@ -28,6 +26,7 @@ from everlight_data.color.chart_pairs import (
 from everlight_data.color.image_sets import ImageSet
 from everlight_data.color.quasi_real import QuasiReal
 from everlight_data.errors import DataError
+from everlight_data.progress import progress
 
 MOST_FOLDS = 8
 """Maximum number of folds; each two folds are another training."""
@@ -93,21 +92,18 @@ def _once(
       DataError: the errors of all pairs in one.
     """
     found, failures = [], []
-    interval = 0.2 if sys.stderr.isatty() else 30.0
-    with tqdm(desc=kind, total=len(files), unit="pair", mininterval=interval) as bar:
-        for index, pair in enumerate(files):
-            name, known = f"{kind}-{pair.name}", {**pair.checksums} | facts[index]
-            arrays = store.read_unit(name, known)
-            if arrays is None:
-                try:
-                    arrays = measure(index)
-                except DataError as error:
-                    failures.append(str(error))
-                else:
-                    store.save_unit(name, known, **arrays)
-            if arrays is not None:
-                found.append(arrays)
-            bar.update()
+    for index, pair in enumerate(progress(kind, unit="pair", values=files)):
+        name, known = f"{kind}-{pair.name}", {**pair.checksums} | facts[index]
+        arrays = store.read_unit(name, known)
+        if arrays is None:
+            try:
+                arrays = measure(index)
+            except DataError as error:
+                failures.append(str(error))
+            else:
+                store.save_unit(name, known, **arrays)
+        if arrays is not None:
+            found.append(arrays)
     if failures:
         raise DataError(f"{len(failures)} of {len(files)} pairs: {' '.join(failures)}")
     return found

@@ -22,7 +22,7 @@ from everlight_data.errors import DataError
 from everlight_data.files import read_text, refusing
 from everlight_data.locations import locate
 from everlight_data.matlab import read_mat
-from everlight_data.progress import with_progress
+from everlight_data.progress import progress
 
 THUMBNAIL_SIDE = 384
 """Longest side in pixels of the official release's images for single-image methods."""
@@ -94,7 +94,7 @@ def shrink_images(
     Images whose longest side is at most `side` stay unchanged.
     """
     shrunk = []
-    for name in with_progress(names, "images", "image"):
+    for name in progress("images", unit="image", values=names):
         image, mask = camera.read_image(camera.names.index(name))
         factor = math.ceil(max(mask.shape) / side)
         shrunk.append((image, mask) if factor == 1 else _blocks(image, mask, factor))

@@ -12,7 +12,7 @@ from everlight.models import efficientnet_variables
 from everlight.models.trunk_views import VIEWS, draw_views, view_maps
 from everlight_data.errors import MissingDataError
 from everlight_data.images.efficientnet import check_efficientnet_lite0, load_efficientnet_lite0
-from everlight_data.progress import with_progress
+from everlight_data.progress import progress
 
 AT_ONCE = 16
 """Number of images in one pass through the frozen network."""
@@ -49,7 +49,7 @@ def _compute(images: Float[np.ndarray, "n h w 3"], masks: Float[np.ndarray, "n h
     weights = efficientnet_variables(load_efficientnet_lite0())
     drawn = draw_views(len(images))
     found = []
-    for start in with_progress(range(0, len(images), AT_ONCE), "trunk", "step"):
+    for start in progress("trunk", values=range(0, len(images), AT_ONCE)):
         # The last step's rows beyond the end repeat the last image, for one program.
         rows = np.minimum(np.arange(start, start + AT_ONCE), len(images) - 1)
         count = min(AT_ONCE, len(images) - start)

@@ -7,7 +7,6 @@ once into a folder; `load_core50` maps that folder's files into memory.
 import io
 import json
 import os
-import sys
 import zlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +16,6 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Int, UInt8
-from tqdm import tqdm
 
 from everlight_data.arrays import map_npy, take
 from everlight_data.errors import DataError, MissingDataError
@@ -36,6 +34,7 @@ from everlight_data.images.core50_release import (
 from everlight_data.images.image_set import block_means
 from everlight_data.loading import loaded_once
 from everlight_data.locations import locate
+from everlight_data.progress import progress
 from everlight_data.writing import (
     cannot_write,
     check_room,
@@ -253,8 +252,7 @@ def _write_blocks(
     """Write the invalid blocks, each with its checksum."""
     (count, side), header = size, _header(*size)
     done = min(BLOCK * right.count(True), count)
-    interval = 0.2 if sys.stderr.isatty() else 30.0
-    bar = tqdm(None, part.stem, count, initial=done, unit="frame", mininterval=interval)
+    bar = progress(part.stem, count, done, "frame")
     # Not mapped: writing to a mapped file on a full disk ends the process.
     with bar, part.open("r+b" if part.exists() else "w+b") as stream:
         stream.write(header)

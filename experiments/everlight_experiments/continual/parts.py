@@ -23,9 +23,9 @@ from everlight_data.images.image_set import ImageSet
 from everlight_data.images.jpeg_store import JpegStore
 from everlight_data.images.trunk_features import LITE0, kept_features
 from everlight_data.names import check_name
+from everlight_data.progress import progress
 from everlight_data.python_files import load_network
 from everlight_experiments.run_folder.interruption import stop_if_asked
-from everlight_experiments.run_folder.progress import progress
 
 AS_THEY_COME = 32
 """Side of the data sets' images, which a trunk gets as they are."""

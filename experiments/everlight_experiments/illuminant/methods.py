@@ -20,7 +20,7 @@ from everlight.color.baselines.fold_methods import (
 )
 from everlight_data.color.image_sets import ImageSet
 from everlight_data.color.trunk_views import missing_trunk, trunk_views
-from everlight_experiments.run_folder.progress import progress
+from everlight_data.progress import progress
 
 Keep = Callable[[str, Callable[[], dict[str, np.ndarray]]], dict[str, np.ndarray]]
 """Takes a name and a function that computes arrays; returns them, perhaps read."""
@@ -87,11 +87,10 @@ def cross_validate_methods(
         return {"estimates": estimate_folds(method, features, *known, camera)}
 
     found = {}
-    with progress(data.camera, len(table), unit="method") as bar:
-        for name, method in table.items():
-            bar.set_postfix_str(name)
-            compute = partial(by_fold, method)
-            kept = keep(f"{data.camera}-{name}", compute) if keep and method.learns else compute()
-            found[name] = kept["estimates"][None]
-            bar.update()
+    bar = progress(data.camera, unit="method", values=table.items())
+    for name, method in bar:
+        bar.set_postfix_str(name)
+        compute = partial(by_fold, method)
+        kept = keep(f"{data.camera}-{name}", compute) if keep and method.learns else compute()
+        found[name] = kept["estimates"][None]
     return found

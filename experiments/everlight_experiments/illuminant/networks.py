@@ -14,8 +14,8 @@ from everlight.models.illuminant_training import Losses, Problem, TrainingSettin
 from everlight.trees import checksums_of
 from everlight_data.checkpoints import Checkpoints
 from everlight_data.errors import DataError
+from everlight_data.progress import progress
 from everlight_experiments.run_folder.interruption import uninterrupted
-from everlight_experiments.run_folder.progress import progress
 
 PARAMETERS = {2: 200, 5: 470, 16: 1460}
 """Number of parameters, after which the paper names its networks, by number of hidden layers."""

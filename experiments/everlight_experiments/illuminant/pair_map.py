@@ -11,7 +11,7 @@ from everlight_data.color.radiometric import RadiometricSettings, draw_scenes
 from everlight_data.color.rendered_pairs import REPORTED_NOISE, pair_inputs, prior_of
 from everlight_data.color.rendered_views import views_of
 from everlight_data.color.spectra import SpectralLibrary, sensitivity_distances
-from everlight_data.progress import with_progress
+from everlight_data.progress import progress
 from everlight_experiments.illuminant.comparison import angular_errors
 from everlight_experiments.illuminant.rendered_methods import regress
 from everlight_experiments.report.writer import Column, Section, Table
@@ -41,7 +41,7 @@ def map_of_pairs(library: SpectralLibrary, scenes: int, seed: int) -> PairMap:
     exact = views_of(library, everyone, drawn, seed)
     noisy = views_of(library, everyone, drawn, seed, np.full(scenes, REPORTED_NOISE))
     errors, invalid = np.full((3, 2, count, count), np.nan), 0
-    for row, column in with_progress(pairs, "pair map", "pair"):
+    for row, column in progress("pair map", unit="pair", values=pairs):
         main, second = names[row], names[column]
         plain = pair_inputs(exact[main], exact[second], drawn)
         both = plain, pair_inputs(noisy[main], noisy[second], drawn, prior_of(plain))

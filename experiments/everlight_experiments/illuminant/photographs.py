@@ -18,7 +18,7 @@ from everlight_data.color.image_sets import ImageSet
 from everlight_data.color.nus import CAMERAS
 from everlight_data.color.pair_augmentations import IMAGE_AUGMENTATIONS
 from everlight_data.color.published_tables import CROSS_SENSOR_NUS, FFCC_THUMBNAILS, TABLE_2_NUS
-from everlight_data.progress import with_progress
+from everlight_data.progress import progress
 from everlight_experiments.illuminant.comparison import Comparison
 from everlight_experiments.illuminant.config import MAIN
 from everlight_experiments.illuminant.corrections import corrections_figure
@@ -53,7 +53,7 @@ def compare_cameras(
 ) -> dict[str, Comparison]:
     """Compare all methods on every camera's images; finished cameras and methods are read back."""
     comparisons = {}
-    for camera, data in with_progress(sets.items(), "cameras", "camera"):
+    for camera, data in progress("cameras", unit="camera", values=sets.items()):
         facts = asdict(training) | {
             "seeds": len(seeds),
             "seed": seeds[0],

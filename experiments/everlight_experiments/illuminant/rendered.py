@@ -34,7 +34,7 @@ from everlight_data.color.rendered_pairs import (
     render_variants,
 )
 from everlight_data.color.spectra import embedded_library, measured_library
-from everlight_data.progress import with_progress
+from everlight_data.progress import progress
 from everlight_experiments.illuminant import CITATION
 from everlight_experiments.illuminant.comparison import (
     Comparison,
@@ -178,7 +178,7 @@ def _compare(
     estimates: dict[str, list[np.ndarray]] = {}
     title = f"{condition}, {SPLITS[split]}"
     both = list(zip(data[place], tests, strict=True))
-    for pair, test in with_progress(both, title, "pair"):
+    for pair, test in progress(title, unit="pair", values=both):
         for name, each in compare_methods(pair, test).items():
             estimates.setdefault(name, []).append(each)
     stacked = {name: np.stack(each)[:, None] for name, each in estimates.items()}

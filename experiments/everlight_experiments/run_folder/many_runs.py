@@ -40,9 +40,9 @@ from everlight.processes import is_first
 from everlight.trees import stacked
 from everlight_data.checkpoints import Checkpoints
 from everlight_data.errors import DataError
+from everlight_data.progress import progress
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.interruption import saving_when_stopped, uninterrupted
-from everlight_experiments.run_folder.progress import progress
 
 DIVERGED_AT = "diverged_at"
 """Task and epoch of the first loss that is no finite number, or `NOWHERE`."""

@@ -6,8 +6,8 @@ import numpy as np
 
 from everlight_data.images.imagenet import ImageFiles, leave_out
 from everlight_data.images.jpeg_store import JpegStore
+from everlight_data.progress import progress
 from everlight_experiments.run_folder.folder import RunFolder
-from everlight_experiments.run_folder.progress import progress
 
 CHECKED_AT_A_TIME = 1000
 """Files that are decoded between two steps of a progress bar."""
