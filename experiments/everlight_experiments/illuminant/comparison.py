@@ -1,7 +1,7 @@
 """The result of every command: all methods' estimates of the same images, and their errors."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -49,15 +49,8 @@ class Comparison(NamedTuple):
     published: Mapping[str, Sequence[float]] = {}
     units: Units | None = None
 
-    def errors(self) -> dict[str, Errors]:
-        """Return recovery angular errors by method."""
-        return self._measured(angular_errors)
-
-    def reproduction(self) -> dict[str, Errors]:
-        """Return reproduction angular errors by method."""
-        return self._measured(reproduction_errors)
-
-    def _measured(self, measure: Callable[[Any, Any], Array]) -> dict[str, Errors]:
+    def errors(self, measure: Callable[..., Array] = angular_errors) -> dict[str, Errors]:
+        """Return the errors of every method; the default are recovery angular errors."""
         return {
             name: np.asarray(measure(each, self.truth)) for name, each in self.estimates.items()
         }

@@ -8,7 +8,12 @@ import numpy as np
 from jaxtyping import Float
 
 from everlight_data.color.published_tables import STATISTICS
-from everlight_experiments.illuminant.comparison import Comparison, Errors, summarize_all
+from everlight_experiments.illuminant.comparison import (
+    Comparison,
+    Errors,
+    reproduction_errors,
+    summarize_all,
+)
 from everlight_experiments.report import cells
 from everlight_experiments.report.writer import PAPER, Column, Figure, FirstScreen, Table
 
@@ -45,7 +50,7 @@ def error_table(compared: Comparison) -> Table:
 
     Methods that only the paper has follow as "not run".
     """
-    errors, reproduction = compared.errors(), compared.reproduction()
+    errors, reproduction = compared.errors(), compared.errors(reproduction_errors)
     ours = ("Mean", "95% interval", *RECOVERY.values(), "Invalid")
     columns = [Column("Method"), *(Column(name, "ours, degrees") for name in ours)]
     columns += [Column(name, "reproduction, degrees") for name in REPRODUCTION.values()]
