@@ -83,12 +83,12 @@ NOTES = (
     "same size and training on nine colour moments of the main image. The chromagenic method "
     "selects among training illuminants, which contain the test illuminants only where these are "
     "seen.",
-    "Noisy: scenes have 1 to 24 colours, and each camera has its own exposure, up to two stops "
-    f"under. A pixel has photon noise of 10,000 electrons at white, 10 bits, and read noise of "
+    "Noisy: training scenes have 1 to 24 colours, those of the tables, "
+    f"{SWEEP_SCENES:,} test scenes, 24. Each camera has its own exposure, up to two stops under. A "
+    "pixel has photon noise of 10,000 electrons at white, 10 bits, and read noise of "
     f"{TRAINING_NOISE[0]:.1%} to {TRAINING_NOISE[1]:.0%} of white in training and "
-    f"{REPORTED_NOISE:.0%} in the tables. These test {SWEEP_SCENES:,} scenes of 24 colours. T is "
-    "the maximum a posteriori transform under the distribution of the training scenes' exact "
-    "transforms.",
+    f"{REPORTED_NOISE:.0%} in the tables. T is the maximum a posteriori transform under the "
+    "distribution of the training scenes' exact transforms.",
 )
 
 
