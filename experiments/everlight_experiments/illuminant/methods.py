@@ -22,8 +22,8 @@ from everlight_data.color.image_sets import ImageSet
 from everlight_data.color.trunk_views import missing_trunk, trunk_views
 from everlight_data.progress import progress
 
-Keep = Callable[[str, Callable[[], dict[str, np.ndarray]]], dict[str, np.ndarray]]
-"""Takes a name and a function that computes arrays; returns them, perhaps read."""
+Keep = Callable[..., dict[str, np.ndarray]]
+"""Takes a name and a function `compute` of arrays by name; returns these, perhaps read."""
 
 
 def camera_numbers(data: ImageSet) -> tuple[list[str], Int[np.ndarray, "n"]]:
@@ -91,6 +91,7 @@ def cross_validate_methods(
     for name, method in bar:
         bar.set_postfix_str(name)
         compute = partial(by_fold, method)
-        kept = keep(f"{data.camera}-{name}", compute) if keep and method.learns else compute()
-        found[name] = kept["estimates"][None]
+        kept = keep and method.learns
+        arrays = keep(f"{data.camera}-{name}", compute=compute) if kept else compute()
+        found[name] = arrays["estimates"][None]
     return found

@@ -1,6 +1,6 @@
 """Cross-validation of every single-image method on photographs of known illuminant."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -62,26 +62,14 @@ def compare_cameras(
             "taken_by": checksums_of(np.array(data.taken_by, dtype=np.str_)),
             "left_out": sorted(left_out(data)),
         }
-        keep = partial(_kept, folder, facts)
+        keep = partial(folder.computed, facts=facts)
         checkpoints = Checkpoints(folder.checkpoints / camera)
-        estimates = keep(
-            camera, partial(compare_images, data, seeds, training, checkpoints, keep, names)
-        )
+        compute = partial(compare_images, data, seeds, training, checkpoints, keep, names)
+        estimates = keep(camera, compute=compute)
         truth = data.illuminants[np.stack(data.folds)]
         rows = published_rows(camera, split)
         comparisons[camera] = Comparison(estimates, truth, camera, f"{data.note}.", published=rows)
     return comparisons
-
-
-def _kept(
-    folder: RunFolder, facts: dict, name: str, compute: Callable[[], dict[str, np.ndarray]]
-) -> dict[str, np.ndarray]:
-    """Return a finished part of the run, or compute and save it."""
-    found = folder.read_unit(name, facts)
-    if found is None:
-        found = compute()
-        folder.save_unit(name, facts, **found)
-    return found
 
 
 def compare_images(
