@@ -210,8 +210,9 @@ def compare_rules(
     learning rates. Returned are a comparison per rule, and the outcome of held-out selection.
     """
     comparisons, outcomes = {}, {}
+    truth = data.illuminants[data.folds]
     for selection, caption in RULES.items():
-        outcome = outcomes[selection] = cross_validate(
+        outcomes[selection] = cross_validate(
             data,
             augmentations,
             selection,
@@ -220,11 +221,7 @@ def compare_rules(
             Checkpoints(folder.checkpoints / selection),
             rates=rates if selection == "held-out" else (),
         )
-        comparisons[selection] = Comparison(
-            {**others, **outcome.illuminants()},
-            data.illuminants[data.folds],
-            f"{selection} selection",
-            caption,
-            published=published,
-        )
+        estimates = {**others, **outcomes[selection].illuminants()}
+        title = f"{selection} selection"
+        comparisons[selection] = Comparison(estimates, truth, title, caption, published=published)
     return comparisons, outcomes["held-out"]

@@ -36,7 +36,6 @@ from everlight_experiments.report.writer import FirstScreen, Section
 from everlight_experiments.run_folder.folder import RunFolder
 
 Split = Literal["folds", "cross-camera"]
-Estimates = Mapping[str, Float[np.ndarray, "runs folds k 3"]]
 
 FIXED = (", none", ", re-illuminated")
 """Names of methods with one augmentation; reports show the one that each fold selects."""
@@ -79,16 +78,11 @@ def compare_images(
     checkpoints: Checkpoints,
     keep: Keep | None = None,
     names: Sequence[str] | None = None,
-) -> Estimates:
+) -> dict[str, Float[np.ndarray, "runs folds k 3"]]:
     """Return the estimates of all methods, and of networks and regressions on colour moments."""
-    pairs = CameraPairs(
-        {MOMENTS: moments_of(data)},
-        data.illuminants,
-        data.illuminants,
-        np.stack(data.folds),
-        (data.camera, data.camera),
-        data.note,
-    )
+    inputs, cameras = {MOMENTS: moments_of(data)}, (data.camera, data.camera)
+    truth, folds = data.illuminants, np.stack(data.folds)
+    pairs = CameraPairs(inputs, truth, truth, folds, cameras, data.note)
     outcome = cross_validate(pairs, IMAGE_AUGMENTATIONS, "held-out", seeds, training, checkpoints)
     return cross_validate_methods(data, keep, names) | outcome.illuminants()
 

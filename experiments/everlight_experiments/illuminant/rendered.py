@@ -72,10 +72,7 @@ Networks = Mapping[tuple[Place, str], IlluminantModel]
 """The networks of all pairs, in their order, by condition, split and name."""
 Variants = dict[tuple[Split, str], dict[str, Float[np.ndarray, "p"]]]
 """Each pair's mean error by split and variant of the test scenes, and by network."""
-CURVES = (
-    *INPUTS.values(),
-    *("Linear regression", "Chromagenic", "GW", "PCA", "Gamut Pixel"),
-)
+CURVES = (*INPUTS.values(), "Linear regression", "Chromagenic", "GW", "PCA", "Gamut Pixel")
 NOTES = (
     "The paper's columns are of another data set: it does not state which two of the 28 cameras it "
     "used, and not all its surfaces and illuminants are published. T is divided by its mean row "
@@ -140,14 +137,9 @@ def run_rendered(folder: RunFolder, plan: Plan, seed: int, count: int, camera_pa
         }
         for names, test in list(zip(pairs, data["exact", "random"], strict=True))[:3]
     }
+    question = "Does a second camera lower the angular error?"
     first, (errors, *others) = compared_sections(
-        folder.path,
-        "Does a second camera lower the angular error?",
-        library.note,
-        comparisons,
-        CURVES,
-        panels,
-        NOTES,
+        folder.path, question, library.note, comparisons, CURVES, panels, NOTES
     )
     intervals = Section("Intervals of the command estimate", (), [coverage])
     facts = [
