@@ -20,11 +20,9 @@ REGRESSED: tuple[Input, ...] = ("T", "moments", "T and moments")
 
 
 def compare_methods(pair: RenderedPair, test: RenderedPair) -> dict[str, Float[np.ndarray, "n 3"]]:
-    """Return all methods' estimates of the test scenes, networks excepted.
+    """Return estimates of the test scenes of `test` by all methods but networks.
 
-    Args:
-      pair: pair whose training scenes train the methods.
-      test: the same pair, perhaps under other conditions, whose test scenes are estimated.
+    The training scenes of `pair` train them; `test` is it, perhaps under other conditions.
     """
     images = test.main.images(test.scenes.test)
     estimates = {name: estimate_rendered(each, images) for name, each in ESTIMATORS.items()}

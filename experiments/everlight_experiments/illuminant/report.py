@@ -37,17 +37,9 @@ def compared_sections(
 ) -> tuple[FirstScreen, list[Section]]:
     """Return the summary and body of a report; figures are written into `folder`.
 
-    Args:
-      folder: the run's folder.
-      question: question that the summary answers.
-      data: name of the data.
-      comparisons: comparisons of the summary by condition.
-      curves: methods whose error curves are shown beside each condition's best one.
-      illuminants: ground-truth illuminants by panel and camera.
-      notes: paragraphs above the tables.
-      tables: tables of the body; by default one per comparison.
-      figures: further figures.
-      headline, baselines: as for `summary`.
+    The summary is of the comparisons by condition. Error curves are those of the methods `curves`
+    and of each condition's best one. Illuminants are by panel and camera. Notes stand above the
+    tables, of which there is by default one per comparison.
     """
     conditions = list(comparisons.values())
     picture = Figure(
