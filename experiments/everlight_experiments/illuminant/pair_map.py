@@ -69,12 +69,10 @@ def map_section(pair_map: PairMap, cameras: Sequence[str]) -> Section:
         rows.append([*row, f"{np.nanmin(gain):.2f}", f"{np.nanmax(gain):.2f}"])
     columns = [Column("Scenes")]
     columns += [Column(name, "error from T, degrees") for name in ("Median", "Lowest", "Highest")]
-    columns += [
-        Column(name, "gain of the second camera over moments, degrees")
-        for name in ("Lowest", "Highest")
-    ]
+    columns += [Column(name, "moments minus both, degrees") for name in ("Lowest", "Highest")]
     caption = (
         f"Linear regression on all {len(cameras) * (len(cameras) - 1)} ordered pairs, seen "
-        f"illuminants. Scenes without a transform: {pair_map.invalid}, not scored."
+        "illuminants. Moments minus both inputs is the gain of the second camera. Scenes without a "
+        f"transform: {pair_map.invalid}, not scored."
     )
     return Section("Errors of all camera pairs", (), [Table(caption, columns, rows)])

@@ -8,17 +8,11 @@ and `unseen-*` is an experiment beyond the paper. The demos need no data: they r
 pairs in the place of NUS's and S20's. `*-small` runs on two cores, `*-paper` has the paper's own
 optimizer and length and is meant for a GPU.
 
-Table 2: `nus-small` has the D5200's thumbnails, whose charts are masked, so that quasi-real pairs
-cannot be made; it compares the single-image methods, as `illuminant dataset` does. `nus-paper`
-reads the official release. A quasi-real pair's second image is made from its first by the chart's
-transform, so T is that transform, whatever the scene: networks on T know more than two photographs
-would show. Transforms are fitted without normalising pixels, for which re-illumination in closed
-form is exact, and then scaled to a mean row sum of 1, which removes the exposures.
-
-Tables 3 and 4: the repository of S20 holds transforms; its README links the raw images and the
-authors' augmented transforms, which are used ("as released") where they lie beside the rest.
-Otherwise von Kries factors replace the paper's chart transforms in re-illumination, on
-sum-normalised transforms, where the closed form is approximate.
+`nus-small` has the D5200's thumbnails, whose charts are masked, so that quasi-real pairs cannot be
+made; it compares the single-image methods, as `illuminant dataset` does. `nus-paper` reads the
+official release. Its transforms are fitted without normalising pixels, for which re-illumination in
+closed form is exact, and then scaled to a mean row sum of 1, which removes the exposures. S20's
+transforms are sum-normalised; there the closed form is approximate.
 """
 
 from collections.abc import Mapping, Sequence
