@@ -48,7 +48,7 @@ def plant(spoil=None):
             estimates[name] = np.stack([truth * off] * len(seeds)).astype(np.float32)
         if spoil is not None:
             estimates[f"{CANDIDATES[spoil].name}, {CHOSEN}"][0, 0, 0] = -1
-        return CrossValidation({}, {}, estimates, {}, {})
+        return CrossValidation({}, {}, estimates, {})
 
     return cross_validate
 
@@ -93,7 +93,7 @@ def test_the_members_are_all_folds_and_seeds_of_the_folds_augmentation(depth):
     nets = {"moments": TrainedNetworks({5: IlluminantModel({}, numbers, numbers)}, {})}
     candidate = next(each for each in CANDIDATES if each == ("moments", depth))
     losses = {"none": np.array([0.1, 0.4, 0.1, 0.4]), "relit": np.array([0.2, 0.3, 0.2, 0.3])}
-    outcome = CrossValidation(nets, regressions, {}, {candidate.name: losses}, {})
+    outcome = CrossValidation(nets, regressions, {}, {candidate.name: losses})
     members = outcome.members(*candidate)
     kept = members[0] if depth is None else members.mean
     expected = [
@@ -115,7 +115,7 @@ def test_the_coverage_counts_each_fold_by_its_own_choice(rng, pairs):
     wide = truth * np.exp(rng.normal(0, 0.6, truth.shape))
     estimates[f"{CANDIDATES[0].name}, {CHOSEN}"] = wide[None]
     estimates = {name: np.float32(each) for name, each in estimates.items()}
-    outcome = CrossValidation({}, {}, estimates, {}, {})
+    outcome = CrossValidation({}, {}, estimates, {})
     every = tuple(CANDIDATES[1] for _ in range(4))
     told = Choice(data, outcome, CANDIDATES[0], every).coverage()
     assert told.degrees < 3

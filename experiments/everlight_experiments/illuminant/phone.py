@@ -97,10 +97,7 @@ def run_phone(folder: RunFolder, plan: Plan, seeds: Sequence[int]) -> Compared:
         comparisons,
         (*chosen, f"{chosen[0]}, ensemble", f"Linear regression, {CHOSEN}"),
         {" + ".join(data.cameras): illuminants},
-        (
-            *PHONE_NOTES,
-            f"With held-out selection each fold selects the learning rate, {rates}.",
-        ),
+        (*PHONE_NOTES, f"With held-out selection each fold selects the learning rate, {rates}."),
         [*map(error_table, (*comparisons.values(), other)), coverage],
     )
     return data.note, sections
