@@ -11,14 +11,13 @@ Presets:
     `--weights`; without them training begins at random.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
 from everlight.checks import Between
-from everlight.continual import Protocol
+from everlight.continual import Protocol, fixed_steps_protocol
 from everlight.continual.method import Method
 from everlight.continual.registry import METHODS
 from everlight.scenarios.core50 import Level
@@ -72,16 +71,9 @@ class Length:
         return 1.0 if self.later_rate is None else self.later_rate / self.learning_rate
 
     def protocol(self, batch_size: int) -> Protocol:
-        """Return the protocol of equally many steps per batch, whatever its size, not validated."""
-        chunk = math.gcd(self.first, self.later)
-        return Protocol(
-            epochs=self.later // chunk,
-            first_epochs=self.first // chunk,
-            batch_size=batch_size,
-            epoch_steps=chunk,
-            select="last",
-            evaluation_batch=128,
-        )
+        """Return the protocol of these steps."""
+        protocol = fixed_steps_protocol(self.first, self.later, batch_size)
+        return replace(protocol, evaluation_batch=128)
 
     @property
     def words(self) -> str:

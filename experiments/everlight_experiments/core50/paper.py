@@ -201,11 +201,7 @@ def summary(results: Results) -> list[tuple[str, str]]:
             "Steps per batch",
             "; ".join(f"{', '.join(names)}: {words}" for words, names in lengths.items()),
         ),
-        (
-            "Scenarios",
-            "NI: new instances of known classes in every batch; NC: new classes; NIC: new "
-            "instances and new classes",
-        ),
+        ("Scenarios", "batches bring new instances (NI), new classes (NC) or both (NIC)"),
         (
             "CWR",
             "copy weights with re-init, a head over the frozen trunk's features, computed once; "

@@ -16,7 +16,6 @@ from everlight_data.images.core50_frames import LabelledFrames
 from everlight_data.images.core50_published import STATIC, published_name, published_net
 from everlight_experiments.continual.benchmark import Benchmark, Metric, Trained
 from everlight_experiments.continual.paper import Experiment, Paper, PaperOptions, Results
-from everlight_experiments.continual.report_tables import Measure, table_of
 from everlight_experiments.continual.runner import evaluation_of
 from everlight_experiments.continual.train import Job
 from everlight_experiments.core50 import start
@@ -191,18 +190,13 @@ def sections(results: Results) -> list[Section]:
         "Frozen features and the SVM are trained on the first k sessions and tested on all later "
         "ones, instead of three fixed test sessions."
     )
-    values = {level: found[SESSIONS] for level, found in results.experiment.data.items()}
-    measures = [
-        Measure(str(count), partial(_percent, place), "sessions, %")
-        for place, count in enumerate(LEARNED)
+    rows = [
+        [level, *(f"{100 * value:.1f}" for value in found[SESSIONS])]
+        for level, found in results.experiment.data.items()
     ]
-    caption = "Accuracy in percent by the number of training sessions."
-    table = table_of(caption, values, measures, first="level")
+    columns = [Column("level"), *(Column(str(count), "sessions, %") for count in LEARNED)]
+    table = Table("Accuracy in percent by the number of training sessions.", columns, rows)
     return [Section("The first sessions against the rest", [split], [table])]
-
-
-def _percent(place: int, accuracies: Float[np.ndarray, "n"]) -> str:
-    return f"{100 * accuracies[place]:.1f}"
 
 
 def _table(config: StaticConfig, accuracies: Accuracies) -> Table:
@@ -216,7 +210,7 @@ def _table(config: StaticConfig, accuracies: Accuracies) -> Table:
     rows = [
         [
             name,
-            *(_percent(place, by[name]) for place in groups for by in accuracies.values()),
+            *(f"{100 * by[name][at]:.1f}" for at in groups for by in accuracies.values()),
             *(f"{paper[name][level]:.1f}" for level in accuracies),
         ]
         for name in paper

@@ -235,8 +235,8 @@ def _statistics_table(part: str, divided: DividedFacts) -> Table:
             for examples in (divided.train_examples, divided.test_examples)
         )
         counts = np.concatenate([train.facts, train.examples, test.examples], axis=1)
-        named = {f"{split}, T{task + 1}": row for task, row in enumerate(counts)}
-        rows += [[name, *(f"{value:,}" for value in row)] for name, row in named.items()]
+        for task, row in enumerate(counts, 1):
+            rows.append([f"{split}, T{task}", *(f"{value:,}" for value in row)])
     rows.append(["all", *(f"{value:,}" for value in counts.sum(axis=0))])
     columns = [Column("task")]
     for group in ("facts", "training examples", "test examples"):

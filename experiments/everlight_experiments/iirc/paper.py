@@ -17,7 +17,6 @@ from everlight_experiments.continual.benchmark import Draw
 from everlight_experiments.continual.outcome import Outcome
 from everlight_experiments.continual.paper import Experiment, Finding, Paper, PaperOptions, Results
 from everlight_experiments.continual.report_metrics import plot_shares
-from everlight_experiments.continual.report_tables import Measure, table_of
 from everlight_experiments.continual.train import jobs_of
 from everlight_experiments.iirc import benchmark as iirc
 from everlight_experiments.iirc.config import (
@@ -28,7 +27,7 @@ from everlight_experiments.iirc.config import (
     PaperConfig,
 )
 from everlight_experiments.report.cells import spread
-from everlight_experiments.report.writer import Figure, Section, Table
+from everlight_experiments.report.writer import Column, Figure, Section, Table
 from everlight_experiments.run_folder.configs import option_value
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import check_methods
@@ -165,18 +164,14 @@ def exemplars(results: Results) -> Table:
     by_count = {count: results.outcomes[column_of(count)] for count in results.config.ablation}
     names = next(iter(by_count.values()))
     by_count[results.config.benchmark.exemplars_per_class] = results.outcomes[iirc.SETTING]
-
-    def cell(count: int) -> Callable[[str], str]:
-        return lambda name: spread(by_count[count][name].final)
-
-    measures = [
-        Measure(f"{count:,}", cell(count), "exemplars per class") for count in sorted(by_count)
-    ]
+    counts = sorted(by_count)
+    columns = [Column("method"), *(Column(f"{count:,}", "exemplars per class") for count in counts)]
+    rows = [[name, *(spread(by_count[count][name].final) for count in counts)] for name in names]
     caption = (
         "pw-JS after the last task with more exemplars per class (appendix E); ± is the standard "
         "deviation over configurations."
     )
-    return table_of(caption, {name: name for name in names}, measures)
+    return Table(caption, columns, rows)
 
 
 def file_remarks(results: Results) -> list[tuple[str, str]]:

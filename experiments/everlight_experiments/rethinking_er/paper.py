@@ -7,9 +7,8 @@ from everlight_experiments.continual import reproduction
 from everlight_experiments.continual.config import config_of
 from everlight_experiments.continual.images import image_benchmarks
 from everlight_experiments.continual.paper import Experiment, Paper, PaperOptions, Results
-from everlight_experiments.continual.report_tables import Measure, table_of
 from everlight_experiments.continual.train import Job
-from everlight_experiments.report.writer import Section, Table
+from everlight_experiments.report.writer import Column, Section, Table
 from everlight_experiments.rethinking_er.config import (
     NO_MEMORY,
     PAPER_METHODS,
@@ -92,18 +91,17 @@ def settings_table(results: Results) -> Table:
     """Return learning rate, replay batch and weight decay by method and memory."""
     sizes = results.config.buffer_sizes
     configs = {column_of(size): results.config.benchmark_of(size) for size in sizes}
-    plain, own = configs[column_of(sizes[0])], {}
+    plain, rows = configs[column_of(sizes[0])], []
     for column, method, _ in results.experiment.jobs:
-        own[f"{method.name}, {column}"] = config_of(configs.get(column, plain), method.name)
-    measures = (
-        Measure("learning rate", lambda config: f"{config.learning_rate:g}"),
-        Measure("replayed per step", lambda config: str(config.replay_batch_size or "–")),
-        Measure("weight decay", lambda config: f"{config.weight_decay:g}"),
-    )
+        own = config_of(configs.get(column, plain), method.name)
+        replayed = str(own.replay_batch_size or "–")
+        row = [method.name, column, f"{own.learning_rate:g}", replayed, f"{own.weight_decay:g}"]
+        rows.append(row)
+    names = ("method", "memory", "learning rate", "replayed per step", "weight decay")
     caption = (
         "Settings of the authors' code; online EWC and SI have those of Mammoth for split MNIST."
     )
-    return table_of(caption, own, measures)
+    return Table(caption, [Column(name) for name in names], rows)
 
 
 PAPER = Paper(

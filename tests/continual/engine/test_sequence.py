@@ -10,7 +10,7 @@ import optax
 import pytest
 
 from everlight.continual.base import Outputs, Setup
-from everlight.continual.engine.protocol import Protocol, online_protocol
+from everlight.continual.engine.protocol import Protocol, fixed_steps_protocol, online_protocol
 from everlight.continual.engine.run import Run
 from everlight.continual.engine.sequence import operations_per_step, run_sequence
 from everlight.continual.objectives.softmax import softmax_objective
@@ -209,3 +209,9 @@ def test_a_strategy_made_for_another_number_of_tasks_is_refused(strategy):
         run_sequence(Run(built(strategy), protocol, DATA, sequence, KEY))
     with refused:
         next(drive_run(Run(built(strategy), protocol, DATA, sequence, KEY)))
+
+
+def test_fixed_steps_are_those_of_the_first_and_of_later_tasks():
+    protocol = fixed_steps_protocol(12, 8, batch_size=4)
+    assert [protocol.epochs_of(task) * protocol.epoch_steps for task in range(3)] == [12, 8, 8]
+    assert (protocol.batch_size, protocol.select) == (4, "last")

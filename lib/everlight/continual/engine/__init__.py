@@ -8,7 +8,11 @@ from everlight.continual.engine.evaluation import (
     validate,
 )
 from everlight.continual.engine.flax_setup import StoredImages, StreamedImages, flax_setup
-from everlight.continual.engine.protocol import Protocol, online_protocol
+from everlight.continual.engine.protocol import (
+    Protocol,
+    fixed_steps_protocol,
+    online_protocol,
+)
 from everlight.continual.engine.run import (
     Build,
     Run,
@@ -48,6 +52,7 @@ __all__ = [
     "diverged",
     "drive_runs",
     "evaluate",
+    "fixed_steps_protocol",
     "flax_setup",
     "initial_runs_state",
     "initial_state",

@@ -1,5 +1,6 @@
 """Training protocol: epochs, batches, selection of the best epoch, task boundaries."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -90,3 +91,26 @@ def online_protocol(batch_size: PositiveInt = 10) -> Protocol:
       batch_size: samples per step; 10 in the literature.
     """
     return Protocol(epochs=1, batch_size=batch_size, select="last", boundaries=False)
+
+
+@checked
+def fixed_steps_protocol(
+    first: PositiveInt, later: PositiveInt, batch_size: PositiveInt = 32
+) -> Protocol:
+    """Return the protocol of equally many steps on tasks of all sizes, without validation.
+
+    It is that of Lomonaco and Maltoni 2017 (CORe50).
+
+    Args:
+      first: steps on the first task.
+      later: steps on every later task.
+      batch_size: samples per step.
+    """
+    chunk = math.gcd(first, later)
+    return Protocol(
+        epochs=later // chunk,
+        first_epochs=first // chunk,
+        batch_size=batch_size,
+        epoch_steps=chunk,
+        select="last",
+    )
