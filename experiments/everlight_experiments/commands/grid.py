@@ -168,7 +168,7 @@ def _sections(
     caption = "Final scores, mean over seeds; bars are one standard deviation."
     figure = Figure(caption, plot_columns(path / "grid.png", order, scores, "final score"))
     offers = {place: each.capabilities for place, each in benchmarks.items()}
-    tuned = hyperparameters_table(_criterion(benchmarks), choices_of(outcomes))
+    tuned = hyperparameters_table("criterion", choices_of(outcomes))
     more = (
         ("Forgetting and time", _forgetting_table(outcomes, order)),
         ("Methods not applicable", left_out_table(rows, offers)),
@@ -217,11 +217,3 @@ def _headline(ranks: Mapping[str, Sequence[float]], rows: Sequence[Method]) -> t
         f"Best mean rank{', with 95% interval' * (most > 1)}: {said}.",
         f"Baseline, naive: {np.mean(ranks['naive']):.2f}.",
     )
-
-
-def _criterion(benchmarks: Benchmarks) -> str:
-    """Return what selects hyper-parameters, for each benchmark where they differ."""
-    by_name = {name: each.criterion_words for name, each in benchmarks.items()}
-    if len(set(by_name.values())) == 1:
-        return next(iter(by_name.values()))
-    return " and ".join(f"{criterion} ({name})" for name, criterion in by_name.items())
