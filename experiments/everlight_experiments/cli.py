@@ -2,7 +2,6 @@
 
 import importlib
 import io
-import operator
 import os
 import signal
 import sys
@@ -29,10 +28,10 @@ class Command(NamedTuple):
     summary: str
     """One line for the overview; the command's own help has the details."""
     target: str
-    """MODULE:FUNCTION, below the package, which takes the options."""
+    """MODULE:NAME, below the package, of a function that takes the options, or of a paper."""
     options: str = ""
     """MODULE:FUNCTION from the arguments to the dataclass of options, where their defaults depend
-    on these; empty is the class that the target takes."""
+    on these; empty is what the target takes."""
 
 
 # A new command is one row.
@@ -62,33 +61,28 @@ COMMANDS: dict[str, Command] = {
     ),
     "paper cl-metrics": Command(
         "Metrics beyond forgetting: five strategies by seven criteria and the CL score.",
-        "cl_metrics.paper:PAPER.run",
-        "cl_metrics.paper:PAPER.options",
+        "cl_metrics.paper:PAPER",
     ),
     "paper rethinking-er": Command(
         "Experience replay with tricks on split Fashion-MNIST, beside the published table.",
-        "rethinking_er.paper:PAPER.run",
-        "rethinking_er.paper:PAPER.options",
+        "rethinking_er.paper:PAPER",
     ),
     "paper iirc": Command(
         "IIRC: every class is learned coarse first, then fine (figures 3 to 6).",
-        "iirc.paper:PAPER.run",
+        "iirc.paper:PAPER",
         "iirc.paper:options",
     ),
     "paper core50": Command(
         "CORe50: new instances (NI), new classes (NC) or both (NIC) in every batch.",
-        "core50.paper:PAPER.run",
-        "core50.paper:PAPER.options",
+        "core50.paper:PAPER",
     ),
     "paper core50-static": Command(
         "CORe50 at once: from scratch, frozen features with an SVM, fine-tuning (table 2).",
-        "core50_static.paper:PAPER.run",
-        "core50_static.paper:PAPER.options",
+        "core50_static.paper:PAPER",
     ),
     "paper facts": Command(
         "Lifelong fact learning with random and semantic splits (tables 2 to 17).",
-        "facts.paper:PAPER.run",
-        "facts.paper:PAPER.options",
+        "facts.paper:PAPER",
     ),
     "paper two-camera": Command(
         "Two-camera illuminant estimation: rendered, NUS and S20 pairs (tables 1 to 4).",
@@ -165,7 +159,8 @@ def _run(arguments: Sequence[str], prepare: Callable[[], None]) -> None:
     from everlight_experiments.run_folder.processes import join_processes
 
     join_processes(getattr(options, "distributed", None))
-    _imported(COMMANDS[name].target)(options)
+    target = _imported(COMMANDS[name].target)
+    getattr(target, "run", target)(options)
 
 
 def options_of(name: str, arguments: Sequence[str]) -> Any:
@@ -205,7 +200,10 @@ def options_type(name: str, arguments: list[str]) -> type:
     command = COMMANDS[name]
     if command.options:
         return _imported(command.options)(arguments)
-    first, *_ = typing.get_type_hints(_imported(command.target)).values()
+    target = _imported(command.target)
+    if hasattr(target, "options"):
+        return target.options(arguments)
+    first, *_ = typing.get_type_hints(target).values()
     return first
 
 
@@ -228,7 +226,7 @@ def _split(arguments: Sequence[str]) -> tuple[str, list[str]]:
 
 def _imported(place: str) -> Any:
     module, _, name = place.partition(":")
-    return operator.attrgetter(name)(importlib.import_module(PACKAGE + module))
+    return getattr(importlib.import_module(PACKAGE + module), name)
 
 
 def _overview(group: str = "") -> str:

@@ -57,14 +57,10 @@ def run_demo(options: DemoOptions) -> Path:
     ]
     sentences = (
         "Which methods are best on the demo data of both topics?",
-        f"Illuminants: {_first_part(first.sentences[1])}",
+        # Up to the first semicolon is the best of the first condition alone.
+        f"Illuminants: {first.sentences[1].partition(';')[0].rstrip('.')}.",
         f"Continual learning: {also.sentences[1]}",
     )
     below = (*first.sentences[1:], *first.below, *also.sentences[2:], *also.below)
     both = replace(first, sentences=sentences, below=below)
     return write_report(folder.path, "everlight: the demo", summary, every, both)
-
-
-def _first_part(sentence: str) -> str:
-    """Return a sentence up to its first semicolon: the best of the first condition alone."""
-    return sentence.partition(";")[0].rstrip(".") + "."

@@ -18,7 +18,6 @@ from everlight_experiments.run_folder.configs import (
     full_name,
     option_value,
     options_by_name,
-    read_changes,
     with_config,
 )
 from everlight_experiments.run_folder.settings import Share
@@ -152,13 +151,6 @@ def test_json_gives_back_the_same_configuration():
     assert from_json(kind, stored) == options
     with pytest.raises(ValueError, match="epochs"):
         from_json(Config, {"protocol": {"epochs": 0}})
-
-
-def test_changes_of_the_command_line_have_a_name_and_a_value():
-    assert read_changes(["a.rate=0.1", "net=mlp:1"], "--set") == {"a.rate": "0.1", "net": "mlp:1"}
-    for given in ("rate", "=1", "rate="):
-        with pytest.raises(DataError, match=f"--set '{given}'; give NAME=VALUE"):
-            read_changes([given], "--set")
 
 
 def test_an_option_s_value_is_found_among_arguments():

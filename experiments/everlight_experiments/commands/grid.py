@@ -38,7 +38,6 @@ from everlight_experiments.run_folder.configs import (
     changed,
     full_name,
     options_by_name,
-    read_changes,
     with_config,
 )
 from everlight_experiments.run_folder.folder import RunFolder
@@ -60,7 +59,7 @@ def run_grid(options: GridOptions) -> Path:
     # All before the first is trained: one whose data are missing is then known.
     loaded = {name: load_asked(each) for name, each in asked.items()}
     folder = RunFolder("grid", "", options, True, WIDENING)
-    firsts = {name: each.first for name, each in loaded.items()}
+    firsts = {name: next(iter(each.benchmarks.values())) for name, each in loaded.items()}
     for name, benchmark in firsts.items():
         print(f"{name}: {benchmark.note}{benchmark.counts}", flush=True)
     benchmarks, outcomes = train_loaded(folder, options, loaded)
@@ -82,10 +81,12 @@ def runs_of(options: GridOptions) -> dict[str, RunOptions]:
     if "images" in [benchmark for benchmark, _ in presets.values()]:
         raise DataError("the benchmark images is for everlight run")
     configs = {name: default_config(*presets[name]) for name in presets}
-    for key, text in read_changes(options.set, "--set").items():
-        value = tuple(shlex.split(text))
+    for each in options.set:
+        key, equals, text = each.partition("=")
+        if not (key and equals and text):
+            raise DataError(f"{SET}{each!a}; give NAME=VALUE, as in learning-rate=0.01")
         for name, setting in _changed_by(key, configs).items():
-            configs[name] = changed(configs[name], {setting: value}, SET)
+            configs[name] = changed(configs[name], {setting: tuple(shlex.split(text))}, SET)
     shared = {each.name: getattr(options, each.name) for each in dataclasses.fields(TrainOptions)}
     return {
         name: with_config(RunOptions, configs[name])(
@@ -168,7 +169,7 @@ def _sections(
     caption = "Final scores, mean over seeds; bars are one standard deviation."
     figure = Figure(caption, plot_columns(path / "grid.png", order, scores, "final score"))
     offers = {place: each.capabilities for place, each in benchmarks.items()}
-    tuned = hyperparameters_table(_criterion(benchmarks), choices_of(outcomes))
+    tuned = hyperparameters_table("criterion", choices_of(outcomes))
     more = (
         ("Forgetting and time", _forgetting_table(outcomes, order)),
         ("Methods not applicable", left_out_table(rows, offers)),
@@ -217,11 +218,3 @@ def _headline(ranks: Mapping[str, Sequence[float]], rows: Sequence[Method]) -> t
         f"Best mean rank{', with 95% interval' * (most > 1)}: {said}.",
         f"Baseline, naive: {np.mean(ranks['naive']):.2f}.",
     )
-
-
-def _criterion(benchmarks: Benchmarks) -> str:
-    """Return what selects hyper-parameters, for each benchmark where they differ."""
-    by_name = {name: each.criterion_words for name, each in benchmarks.items()}
-    if len(set(by_name.values())) == 1:
-        return next(iter(by_name.values()))
-    return " and ".join(f"{criterion} ({name})" for name, criterion in by_name.items())

@@ -2,7 +2,6 @@
 
 import functools
 import inspect
-from collections.abc import Sequence
 from typing import Any
 
 from everlight.continual import Setup, Strategy
@@ -15,18 +14,6 @@ from everlight_data.python_files import load_object
 _FORM = "give my_file.py:my_strategy, a function from a Setup to a Strategy"
 HYPERPARAMETERS = "HYPERPARAMETERS"
 """Name of a file's tuple of values, from which one is selected."""
-
-
-def own_methods(asked: Sequence[str]) -> list[Method]:
-    """Return the methods of a user's files.
-
-    Raises:
-      MissingDataError, DataError: a file that cannot be used, or two functions of one name.
-    """
-    own = [load_strategy(each) for each in asked]
-    if len({each.name for each in own}) < len(own):
-        raise DataError("two --strategy of one name; rename one")
-    return own
 
 
 def load_strategy(asked: str) -> Method:

@@ -11,7 +11,7 @@ from everlight_data.errors import DataError
 from everlight_data.names import check_name
 from everlight_experiments.commands.benchmarks import load
 from everlight_experiments.commands.options import RunOptions, TrainOptions
-from everlight_experiments.commands.own_strategy import own_methods
+from everlight_experiments.commands.own_strategy import load_strategy
 from everlight_experiments.continual.benchmark import Benchmark, Benchmarks
 from everlight_experiments.continual.kept_nets import NETS
 from everlight_experiments.continual.outcome import Outcomes
@@ -34,11 +34,6 @@ class Loaded(NamedTuple):
     benchmarks: Benchmarks
     rows: list[Method]
 
-    @property
-    def first(self) -> Benchmark:
-        """The benchmark of the first setting."""
-        return next(iter(self.benchmarks.values()))
-
 
 def load_asked(options: RunOptions) -> Loaded:
     """Return the benchmarks and methods that options ask for, in the table's order.
@@ -52,7 +47,9 @@ def load_asked(options: RunOptions) -> Loaded:
     check_methods(options.methods, METHODS)
     if options.keep_nets and options.distributed is not None:
         raise DataError("--keep-nets is for runs of one process; leave out --distributed")
-    own = own_methods(options.strategy)
+    own = [load_strategy(each) for each in options.strategy]
+    if len({each.name for each in own}) < len(own):
+        raise DataError("two --strategy of one name; rename one")
     benchmarks = load(options)
     first = next(iter(benchmarks.values()))
     asked = {*(METHODS if options.methods is None else options.methods), "naive"}

@@ -39,12 +39,7 @@ from everlight_data.procedural.core50 import WORLD, load_procedural_core50
 from everlight_data.procedural.world import load_procedural
 from everlight_experiments.core50.config import Base
 from everlight_experiments.run_folder.folder import RunFolder
-from everlight_experiments.run_folder.many_runs import (
-    DIVERGED_AT,
-    Unit,
-    refuse_diverged,
-    train_units,
-)
+from everlight_experiments.run_folder.many_runs import DIVERGED_AT, Unit, has_diverged, train_units
 
 Layers = dict[str, dict[str, Array]]
 OTHER_WORLD = 1_000
@@ -131,7 +126,7 @@ def begin_with(folder: RunFolder, config: Base, frames: Core50, seed: int) -> Be
     """Return the weights to begin with: learned on other objects, given by the user, or drawn.
 
     Raises:
-      DataError: weights that are none of the network's; named.
+      DataError: weights that are none of the network's; named. Or the pretraining diverges.
     """
     begin = _pretrained if config.net == "small" else _given_or_drawn
     beginning = begin(folder, config, frames, seed)
@@ -201,7 +196,8 @@ def _pretrained(folder: RunFolder, config: Base, frames: Core50, seed: int) -> B
     unit = Unit(name, facts, sequence, jax.random.key(OTHER_WORLD + seed))
     protocol = Protocol(epochs=training.epochs, select="last")
     (arrays,) = train_units(folder, [unit], build, protocol, stored, keep, one_by_one=True)
-    refuse_diverged([unit], [arrays])
+    if has_diverged(arrays):
+        raise DataError("the loss of the pretraining is not finite; lower its learning rate")
     del arrays[DIVERGED_AT]
     accuracy = float(arrays.pop("accuracy")[0])
     layers = unflatten_dict({name: jnp.asarray(each) for name, each in arrays.items()}, sep="/")

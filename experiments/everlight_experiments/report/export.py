@@ -81,7 +81,9 @@ def _write_matrices(run: Path) -> Path:
     """
     path = run / "results.npz"
     matrices = {
-        name: array for name, array in read_sealed(path, WAIT).items() if _is_matrices(array)
+        name: array
+        for name, array in read_sealed(path, WAIT).items()
+        if array.ndim == 3 and array.shape[1] == array.shape[2] > 1 and array.dtype.kind == "f"
     }
     if not matrices:
         raise DataError(f"{path} has no accuracy matrices; --to csv writes all that it has")
@@ -104,11 +106,6 @@ def _write_matrices(run: Path) -> Path:
     with written_whole(written) as unfinished:
         unfinished.write_text(json.dumps(plain))
     return written
-
-
-def _is_matrices(array: np.ndarray) -> bool:
-    """Return whether an array is a square matrix of numbers per run."""
-    return array.ndim == 3 and array.shape[1] == array.shape[2] > 1 and array.dtype.kind == "f"
 
 
 def _write_offline_run(run: Path) -> Path:

@@ -111,21 +111,6 @@ def options_by_name(config: Any, before: str = "") -> dict[str, Any]:
     return found
 
 
-def read_changes(given: Sequence[str], option: str) -> dict[str, str]:
-    """Return NAME=VALUE texts of the command line by name.
-
-    Raises:
-      DataError: a text without a name or a value.
-    """
-    found = {}
-    for each in given:
-        name, equals, value = each.partition("=")
-        if not (name and equals and value):
-            raise DataError(f"{option} {each!a}; give NAME=VALUE, as in learning-rate=0.01")
-        found[name] = value
-    return found
-
-
 def option_value(arguments: Sequence[str], option: str) -> str | None:
     """Return the value of an option among arguments; None if it is not there."""
     return take_option(list(arguments), option)

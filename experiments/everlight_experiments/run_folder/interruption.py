@@ -21,7 +21,6 @@ class StoppedError(BaseException):
 
     def __init__(self, number: int):
         super().__init__(signal.Signals(number).name)
-        self.number = number
 
 
 class _Signals:

@@ -64,10 +64,6 @@ class Unit(NamedTuple):
     """Name on the progress bar; empty is the name."""
 
 
-class DivergedRunError(DataError):
-    """A loss that is not finite; names run, task and epoch, counted from 0, and what to do."""
-
-
 AfterTask = Callable[[Unit, int, SequenceResult], None]
 """Gets what a run has left after a task, from 0, unless it diverged; after a kill perhaps again."""
 
@@ -146,19 +142,6 @@ def train_units(
 def has_diverged(arrays: dict[str, np.ndarray]) -> bool:
     """Return whether a unit's arrays are those of a run that diverged."""
     return bool(arrays[DIVERGED_AT][0] >= 0)
-
-
-def refuse_diverged(units: Sequence[Unit], kept: Sequence[dict[str, np.ndarray]]) -> None:
-    """Raise `DivergedRunError` if a run diverged, with all that did."""
-    told = "; ".join(
-        "{} at task {}, epoch {}".format(unit.name, *arrays[DIVERGED_AT])
-        for unit, arrays in zip(units, kept, strict=True)
-        if has_diverged(arrays)
-    )
-    if told:
-        raise DivergedRunError(
-            f"the loss is not finite: {told}. Lower the learning rate or the hyper-parameter."
-        )
 
 
 def _claimed(
