@@ -90,11 +90,6 @@ class Shown(NamedTuple):
         return next((row.name for row in self.rows if row.made == METHODS["naive"].made), "")
 
     @property
-    def references(self) -> set[str]:
-        """Names of the methods that learn from all data at once, or from all labels."""
-        return {row.name for row in self.rows if row.anew or row.setting != "incomplete"}
-
-    @property
     def score(self) -> str:
         """Name of the final score."""
         return f"final {self.benchmark.score}"
@@ -107,7 +102,8 @@ class Shown(NamedTuple):
         finals = {name: each.final.mean() for name, each in self.outcomes[column].items()}
         if np.isnan(list(finals.values())).all():
             return []
-        sequential = [name for name in finals if name not in self.references] or list(finals)
+        references = {row.name for row in self.rows if row.is_reference}
+        sequential = [name for name in finals if name not in references] or list(finals)
         return sorted(sequential, key=lambda name: -np.nan_to_num(finals[name], nan=-np.inf))
 
 

@@ -39,26 +39,6 @@ from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.many_runs import DIVERGED_AT, Unit, has_diverged, train_units
 
 
-class Programs:
-    """Build functions of one method at a time, by which compiled programs are found again."""
-
-    def __init__(self):
-        """Begin without any."""
-        self._builds: dict[tuple[str, str, Method], Build] = {}
-
-    def build(self, benchmark: Benchmark, method: Method) -> Build:
-        """Return how the engine builds the method; small programs of all would fill the memory."""
-        if any(other.made != method.made for *_, other in self._builds):
-            release_programs()
-            self._builds.clear()
-        # A row with the published hyper-parameter has the programs of its method.
-        row = method._replace(name="", hyperparameters=(), published=None)
-        key = benchmark.part, benchmark.program, row
-        if key not in self._builds:
-            self._builds[key] = build_with(benchmark, method)
-        return self._builds[key]
-
-
 def build_with(benchmark: Benchmark, method: Method) -> Build:
     """Return how the engine builds a method on a benchmark."""
 
@@ -97,8 +77,8 @@ class Runner:
     seed: int
     validation_seeds: int = 1
     keep_nets: bool = False
-    programs: Programs = dataclasses.field(default_factory=Programs)
-    """Runners that are given the same programs share what is compiled."""
+    builds: dict[tuple[str, str, Method], Build] = dataclasses.field(default_factory=dict)
+    """Build functions of one method at a time, by which compiled programs are found again."""
 
     def _name(self, label: str) -> str:
         """Return the name of a unit of this benchmark."""
@@ -169,8 +149,14 @@ class Runner:
         return np.reshape(found, (len(hyperparameters), -1))
 
     def build(self, method: Method) -> Build:
-        """Return how the engine builds the method."""
-        return self.programs.build(self.benchmark, method)
+        """Return how the engine builds the method; small programs of all would fill the memory."""
+        if any(other.made != method.made for *_, other in self.builds):
+            release_programs()
+            self.builds.clear()
+        # A row with the published hyper-parameter has the programs of its method.
+        row = method._replace(name="", hyperparameters=(), published=None)
+        key = self.benchmark.part, self.benchmark.program, row
+        return self.builds.setdefault(key, build_with(self.benchmark, method))
 
     def strategy(self, method: Method) -> Strategy:
         """Return the strategy as runs have it, to see whether it can be built and what it needs."""
