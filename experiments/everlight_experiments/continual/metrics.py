@@ -78,7 +78,6 @@ EXTRA: dict[str, Metric] = {
             "confusion",
             final_confusion,
             ("class", "class"),
-            None,
             "Test samples by true class (row) and predicted class (column) after the last task.",
         ),
     )
@@ -143,7 +142,6 @@ BY_STEP = (
         "continual evaluation",
         scores_within,
         (tuple(SCORES),),
-        None,
         "Anytime average: mean over all evaluations of the mean accuracy on the tasks so far. "
         "min-ACC: mean over earlier tasks of their lowest accuracy since they ended. WC-ACC: the "
         "current task's accuracy and min-ACC, weighted by their numbers of tasks (De Lange et al. "
