@@ -175,10 +175,6 @@ _SIZES = {
 }
 
 
-def _sized(data: str) -> dict[str, Config]:
-    return {preset: replace(PICTURES, data=data, **size) for preset, size in _SIZES.items()}
-
-
 IDX = replace(
     PICTURES,
     net="mlp:256,256",
@@ -191,9 +187,10 @@ CONFIGS: dict[str, dict[str, Config]] = {
     "digits": dict.fromkeys(_SIZES, DIGITS),
     "fashion-mnist": dict.fromkeys(_SIZES, replace(IDX, data="fashion-mnist")),
     "mnist": dict.fromkeys(_SIZES, replace(IDX, data="mnist")),
-    "procedural": _sized("procedural"),
-    "tiny-imagenet": _sized("tiny-imagenet"),
-    "cifar100": _sized("cifar100"),
+    **{
+        data: {preset: replace(PICTURES, data=data, **size) for preset, size in _SIZES.items()}
+        for data in ("procedural", "tiny-imagenet", "cifar100")
+    },
     "images": dict.fromkeys(_SIZES, PICTURES),
 }
 """Configurations by benchmark and preset."""

@@ -94,12 +94,7 @@ def image_benchmarks(
 ) -> Benchmarks:
     """Return the benchmark of a configuration in every setting.
 
-    Args:
-      name: of the benchmark, in reports.
-      config: data, tasks, network, optimizer, protocol, memory and metrics.
-      settings: task-incremental, class-incremental, online.
-      seed: of the run, from which the procedural world is drawn.
-      runs: where run folders are made; computed features are kept there.
+    The seed is that of the procedural world; computed features are kept in `runs`.
 
     Raises:
       DataError: data that cannot be read, or parts that do not fit together.

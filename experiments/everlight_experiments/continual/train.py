@@ -11,9 +11,8 @@ from everlight.continual.registry import METHODS
 from everlight.trees import checksums_of, tree_bytes
 from everlight_data.writing import amount
 from everlight_experiments.continual.benchmark import Benchmarks, Draw
-from everlight_experiments.continual.kept_nets import BESIDE, NETS
 from everlight_experiments.continual.outcome import Outcome, Outcomes, arrays_of
-from everlight_experiments.continual.runner import Runner
+from everlight_experiments.continual.runner import BESIDE, NETS, Runner
 from everlight_experiments.run_folder.folder import RunFolder
 
 
