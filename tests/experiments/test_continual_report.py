@@ -14,10 +14,10 @@ from everlight_experiments.continual.report import (
     _finals,
     _headline,
     _runner_up,
+    metric_items,
     report_summary,
     why_white,
 )
-from everlight_experiments.continual.report_metrics import metric_items
 from everlight_experiments.continual.report_tables import (
     argument_meanings,
     choices_of,

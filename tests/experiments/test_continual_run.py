@@ -149,6 +149,7 @@ def test_a_folder_of_ones_own_images_with_strange_names(tmp_path, rng):
 
     def ask(words):
         given = "--data", str(tmp_path / "images"), "--methods", "nearest mean"
+        given += "--metrics", "accuracy by class"
         return run(tmp_path, f"--side 8 --seeds 1 {words}", *given, benchmark="images")
 
     report = ask("")

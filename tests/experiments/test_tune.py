@@ -121,7 +121,8 @@ def test_nets_of_core50_are_pretrained_each(tmp_path):
 
 def tried(rate, values, other=(0.0, 0.0)):
     found = {"task-incremental/a": np.array(values), "task-incremental/b": np.array(other)}
-    choices = {"task-incremental": dict.fromkeys("ab", fixed_hyperparameter())}
+    names = ("a, task-incremental", "b, task-incremental")
+    choices = dict.fromkeys(names, fixed_hyperparameter())
     return Tried({"learning-rate": rate}, None, "", found, choices)
 
 

@@ -203,7 +203,7 @@ def _headline(ranks: Mapping[str, Sequence[float]], rows: Sequence[Method]) -> t
 
     Methods compete that ran on the most benchmarks; those with all data at once are references.
     """
-    references = {row.name for row in rows if row.anew or row.setting != "incomplete"}
+    references = {row.name for row in rows if row.is_reference}
     most = max(map(len, ranks.values()))
     full = [name for name, own in ranks.items() if len(own) == most]
     ranked = [name for name in full if name not in references] or full

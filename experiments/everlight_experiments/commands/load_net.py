@@ -21,8 +21,7 @@ from everlight_experiments.commands.options import WIDENING, GridOptions, RunOpt
 from everlight_experiments.commands.parsing import read_options
 from everlight_experiments.commands.training import load_asked
 from everlight_experiments.continual.benchmark import Draw, RunData
-from everlight_experiments.continual.kept_nets import NETS, nets_folder
-from everlight_experiments.continual.runner import Runner
+from everlight_experiments.continual.runner import NETS, Runner, nets_folder
 from everlight_experiments.run_folder.folder import RunFolder
 
 _WAY_OUT = "Name the folder of an `everlight run` or `everlight grid` with --keep-nets."

@@ -13,8 +13,8 @@ from everlight_experiments.commands.benchmarks import load
 from everlight_experiments.commands.options import RunOptions, TrainOptions
 from everlight_experiments.commands.own_strategy import load_strategy
 from everlight_experiments.continual.benchmark import Benchmark, Benchmarks
-from everlight_experiments.continual.kept_nets import NETS
 from everlight_experiments.continual.outcome import Outcomes
+from everlight_experiments.continual.runner import NETS
 from everlight_experiments.continual.train import (
     Job,
     jobs_of,

@@ -56,8 +56,8 @@ class Tried(NamedTuple):
     """Network, optimizer and length in words."""
     found: Mapping[str, Float[np.ndarray, "draws"]]
     """Scores by column, of the best hyper-parameter; NaN where a run diverged."""
-    choices: Mapping[str, Mapping[str, Choice]]
-    """Selections by setting and method."""
+    choices: Mapping[str, Choice]
+    """Selections by "method, setting"."""
 
     @property
     def label(self) -> str:
@@ -181,14 +181,14 @@ def _try_all(
     opened = {name: each.opened(folder)._replace(part=part) for name, each in benchmarks.items()}
     runners = runners_of(folder, opened, options.seed, options.validation_seeds)
     found: dict[str, np.ndarray] = {}
-    choices: dict[str, dict[str, Choice]] = {}
+    choices: dict[str, Choice] = {}
     for setting, method, _ in jobs_of(opened, rows, 1):
         values, grid = runners[setting].on_validation_seeds(method), method.hyperparameters
         several = len(grid) > 1
         choice = choose_hyperparameter(grid, values) if several else fixed_hyperparameter()
         row = grid.index(choice.hyperparameter) if several else 0
         found[f"{setting}/{method.name}"] = values[row]
-        choices.setdefault(setting, {})[method.name] = choice
+        choices[f"{method.name}, {setting}"] = choice
     training = next(iter(opened.values())).training
     return Tried(changes, config, training, found, choices)
 
@@ -233,9 +233,7 @@ def _first_screen(
 
 def _hyperparameters(criterion: str, tried: Sequence[Tried]) -> list[Section]:
     choices = {
-        f"{setting}, {each.label}": by_name
-        for each in tried
-        for setting, by_name in each.choices.items()
+        f"{name}, {each.label}": choice for each in tried for name, choice in each.choices.items()
     }
     table = hyperparameters_table(criterion, choices)
     return [Section("Hyper-parameters", items=[table])] if table.rows else []

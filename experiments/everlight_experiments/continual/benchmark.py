@@ -91,8 +91,6 @@ class Metric(NamedTuple):
     compute: Callable[[Trained], Any]
     """Array of the shape that `axes` says; not called for a diverged run, whose values are NaN."""
     axes: tuple[Axis, ...] = ()
-    higher_is_better: bool | None = True
-    """None where neither is better."""
     meaning: str = ""
     """Definition in one sentence, for the report."""
 

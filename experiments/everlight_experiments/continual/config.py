@@ -175,14 +175,6 @@ _SIZES = {
 }
 
 
-def _sized(data: str) -> dict[str, Config]:
-    return {preset: replace(PICTURES, data=data, **size) for preset, size in _SIZES.items()}
-
-
-def _alone(config: Config) -> dict[str, Config]:
-    return dict.fromkeys(_SIZES, config)
-
-
 IDX = replace(
     PICTURES,
     net="mlp:256,256",
@@ -192,12 +184,13 @@ IDX = replace(
     chosen="Nothing was tuned.",
 )
 CONFIGS: dict[str, dict[str, Config]] = {
-    "digits": _alone(DIGITS),
-    "fashion-mnist": _alone(replace(IDX, data="fashion-mnist")),
-    "mnist": _alone(replace(IDX, data="mnist")),
-    "procedural": _sized("procedural"),
-    "tiny-imagenet": _sized("tiny-imagenet"),
-    "cifar100": _sized("cifar100"),
-    "images": _alone(PICTURES),
+    "digits": dict.fromkeys(_SIZES, DIGITS),
+    "fashion-mnist": dict.fromkeys(_SIZES, replace(IDX, data="fashion-mnist")),
+    "mnist": dict.fromkeys(_SIZES, replace(IDX, data="mnist")),
+    **{
+        data: {preset: replace(PICTURES, data=data, **size) for preset, size in _SIZES.items()}
+        for data in ("procedural", "tiny-imagenet", "cifar100")
+    },
+    "images": dict.fromkeys(_SIZES, PICTURES),
 }
 """Configurations by benchmark and preset."""

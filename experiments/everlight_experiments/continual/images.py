@@ -24,6 +24,7 @@ from everlight.continual.method import Demand, Method, Needs
 from everlight.models import Network, NetworkRequest, with_xavier
 from everlight.scenarios import (
     class_incremental_by_seed,
+    noisy_labels,
     validation_fractions,
     with_shots,
     without_validation,
@@ -60,9 +61,9 @@ from everlight_experiments.continual.parts import (
 )
 from everlight_experiments.continual.streams import (
     DOMAIN,
+    STREAM_SEED,
     domain_sequences,
     refuse_unfit,
-    with_noise,
     with_stream,
 )
 from everlight_experiments.report.cells import counted
@@ -93,23 +94,19 @@ def image_benchmarks(
 ) -> Benchmarks:
     """Return the benchmark of a configuration in every setting.
 
-    Args:
-      name: of the benchmark, in reports.
-      config: data, tasks, network, optimizer, protocol, memory and metrics.
-      settings: task-incremental, class-incremental, online.
-      seed: of the run, from which the procedural world is drawn.
-      runs: where run folders are made; computed features are kept there.
+    The seed is that of the procedural world; computed features are kept in `runs`.
 
     Raises:
       DataError: data that cannot be read, or parts that do not fit together.
     """
     images, note, features = _load(config, seed, runs)
-    images = with_noise(images, config)
     if features is not None:
         rate, chosen = config.features_learning_rate, config.features_chosen
         config = replace(config, learning_rate=rate, chosen=chosen)
     classes = len(images.class_names)
     _check_sizes(config, classes)
+    noisy = noisy_labels(images.train_labels, classes, config.label_noise, STREAM_SEED)
+    images = images._replace(train_labels=noisy)
     content = [images.images, images.train_labels, images.test_labels]
     if features is None:
         side = images.images.shape[1]
@@ -323,14 +320,9 @@ def sequences_of(images: ImageSet, config: Config) -> Callable[[int, Use], TaskS
         found = by_seed(seed, use == "validation")
         if config.shots is not None:
             found = with_shots(found, config.shots, seed)
-        return found if _validates(config) else without_validation(found)
+        return found if config.protocol.validates else without_validation(found)
 
     return sequence
-
-
-def _validates(config: Config) -> bool:
-    """Return whether validation within a task selects its epoch or learning rate."""
-    return config.protocol.select == "best" or config.protocol.plateau_factor != 1
 
 
 def _counts(images: ImageSet, config: Config) -> str:
@@ -347,7 +339,7 @@ def _counts(images: ImageSet, config: Config) -> str:
     if config.shots is not None:
         divided += f", {counted(config.shots, 'image')} per class after the first"
     held_out = len(images.train_labels) - learned
-    selects = "epochs and hyper-parameters" if _validates(config) else "hyper-parameters"
+    selects = "epochs and hyper-parameters" if config.protocol.validates else "hyper-parameters"
     least, most = np.bincount(images.train_labels).min(), np.bincount(images.train_labels).max()
     each = f"{least:,}" if least == most else f"{least:,} to {most:,}"
     return (

@@ -38,12 +38,6 @@ def mean_so_far(matrix: Float[np.ndarray, "t t"]) -> Float[np.ndarray, "t"]:
     return np.mean(matrix, axis=1, where=np.tri(len(matrix), dtype=bool))
 
 
-ALWAYS = (
-    Metric(ACCURACY, lambda run: mean_so_far(run.arrays[MATRIX]), ("time",)),
-    Metric(BY_TASK.format(ACCURACY), lambda run: run.arrays[MATRIX], ("time", "task")),
-)
-
-
 def over_all_times(run: Trained) -> Float[Array, ""]:
     """Return the accuracy over all times; of joint training that after its only task."""
     matrix = jnp.asarray(run.arrays[MATRIX])
@@ -84,7 +78,6 @@ EXTRA: dict[str, Metric] = {
             "confusion",
             final_confusion,
             ("class", "class"),
-            None,
             "Test samples by true class (row) and predicted class (column) after the last task.",
         ),
     )
@@ -99,7 +92,10 @@ def class_metrics(names: tuple[str, ...], class_names: tuple[str, ...]) -> tuple
     Raises:
       DataError: there is no such metric.
     """
-    found = list(ALWAYS)
+    found = [
+        Metric(ACCURACY, lambda run: mean_so_far(run.arrays[MATRIX]), ("time",)),
+        Metric(BY_TASK.format(ACCURACY), lambda run: run.arrays[MATRIX], ("time", "task")),
+    ]
     for name in dict.fromkeys(names):
         check_name("metric --metrics", name, list(EXTRA))
         axes = tuple(class_names if axis == "class" else axis for axis in EXTRA[name].axes)
@@ -146,7 +142,6 @@ BY_STEP = (
         "continual evaluation",
         scores_within,
         (tuple(SCORES),),
-        None,
         "Anytime average: mean over all evaluations of the mean accuracy on the tasks so far. "
         "min-ACC: mean over earlier tasks of their lowest accuracy since they ended. WC-ACC: the "
         "current task's accuracy and min-ACC, weighted by their numbers of tasks (De Lange et al. "

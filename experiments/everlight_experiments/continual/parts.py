@@ -108,11 +108,7 @@ def inputs_of(
 ) -> Inputs:
     """Return a benchmark's images, or the features that `--features` names in their place.
 
-    Args:
-      asked: value of `--features`.
-      images: of the benchmark, in memory or streamed.
-      runs: where run folders are made; computed features are kept there.
-      normalization: channels' mean and deviation, as `store_images` takes them.
+    The images are normalized as by `store_images`.
 
     Raises:
       DataError: features of streamed images, or features that cannot be used.

@@ -1,6 +1,6 @@
 """The one report of strategies on a benchmark, and what papers' reports take from it."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -8,14 +8,16 @@ import numpy as np
 
 from everlight.continual.method import Method
 from everlight.continual.registry import METHODS
-from everlight_experiments.continual.benchmark import Benchmark, Benchmarks
+from everlight.metrics import confusion_shares
+from everlight.plots import plot_confusion
+from everlight_experiments.continual.benchmark import Benchmark, Benchmarks, Metric
+from everlight_experiments.continual.metrics import curves_within
 from everlight_experiments.continual.outcome import Outcome, Outcomes
 from everlight_experiments.continual.report_criteria import (
     NOTHING_PUBLISHED,
     Published,
     criteria_tables,
 )
-from everlight_experiments.continual.report_metrics import metric_items
 from everlight_experiments.continual.report_tables import (
     FORGETTING,
     PUBLISHED_ROW,
@@ -33,10 +35,12 @@ from everlight_experiments.continual.report_tables import (
     settings_table,
     table_of,
 )
-from everlight_experiments.report.cells import counted, interval_cell, spread
+from everlight_experiments.report.cells import counted, dash, interval_cell, spread
 from everlight_experiments.report.plots import curves_left_out, plot_curves, plot_matrices
 from everlight_experiments.report.writer import Figure, FirstScreen, Section, Table
 
+MOST_COLUMNS = 50
+"""Names of an axis that a table shows as columns."""
 MEANINGS = {
     "task-incremental": "Task-incremental: the task identity is given at test, and every task has "
     "its own head.",
@@ -90,11 +94,6 @@ class Shown(NamedTuple):
         return next((row.name for row in self.rows if row.made == METHODS["naive"].made), "")
 
     @property
-    def references(self) -> set[str]:
-        """Names of the methods that learn from all data at once, or from all labels."""
-        return {row.name for row in self.rows if row.anew or row.setting != "incomplete"}
-
-    @property
     def score(self) -> str:
         """Name of the final score."""
         return f"final {self.benchmark.score}"
@@ -107,7 +106,8 @@ class Shown(NamedTuple):
         finals = {name: each.final.mean() for name, each in self.outcomes[column].items()}
         if np.isnan(list(finals.values())).all():
             return []
-        sequential = [name for name in finals if name not in self.references] or list(finals)
+        references = {row.name for row in self.rows if row.is_reference}
+        sequential = [name for name in finals if name not in references] or list(finals)
         return sorted(sequential, key=lambda name: -np.nan_to_num(finals[name], nan=-np.inf))
 
 
@@ -246,6 +246,66 @@ def _column(folder: Path, column: str, shown: Shown) -> Section:
         costs_table(by_name),
     ]
     return Section(sentence(column), [], items)
+
+
+def metric_items(
+    folder: Path, column: str, benchmark: Benchmark, by_name: Mapping[str, Outcome]
+) -> list[Table | Figure]:
+    """Return a table or a picture of every metric that has a meaning, but for the score."""
+    return [
+        _item(folder, column, metric, {k: each.metrics[metric.name] for k, each in by_name.items()})
+        for metric in benchmark.metrics[2:]
+        if metric.meaning and by_name
+    ]
+
+
+def _item(
+    folder: Path, column: str, metric: Metric, values: Mapping[str, np.ndarray]
+) -> Table | Figure:
+    path = folder / f"{_file_name(column)}_{_file_name(metric.name)}.png"
+    caption = f"{sentence(metric.name)}. {metric.meaning}"
+    axes = metric.axes
+    if axes == ("time",):
+        return Figure(caption, plot_curves(path, {column: dict(values)}, metric.name))
+    if axes == ("time", "task"):
+        means = {name: value.mean(axis=0) for name, value in values.items()}
+        return Figure(caption, plot_matrices(path, means, metric.name))
+    if axes == ("evaluation", "task"):
+        panels = curves_within(values)
+        return Figure(caption, plot_curves(path, panels, "accuracy", "evaluations within tasks"))
+    if len(axes) == 2 and all(isinstance(axis, tuple) for axis in axes):
+        first = {
+            name: confusion_shares(np.nan_to_num(value[0]).astype(int))
+            for name, value in values.items()
+        }
+        return Figure(caption, plot_shares(path, first))
+    if axes[:1] == ("time",):
+        values = {name: value[:, -1] for name, value in values.items()}
+        axes = axes[1:]
+    if not axes:
+        return table_of(caption, values, [Measure(metric.name, lambda of: dash(spread(of)))])
+    (names,) = axes
+    if len(names) > MOST_COLUMNS:
+        caption += f" The first {MOST_COLUMNS} of {len(names):,}; results.npz has all."
+
+    def cell(place: int) -> Callable[[np.ndarray], str]:
+        return lambda of: dash(spread(of[:, place]))
+
+    shown = enumerate(names[:MOST_COLUMNS])
+    measures = [Measure(name, cell(place), metric.name) for place, name in shown]
+    return table_of(caption, values, measures)
+
+
+def plot_shares(path: Path, shares: Mapping[str, np.ndarray], what: str = "class") -> Path:
+    """Draw shares of true against predicted classes, `[true, predicted]`, a panel per name."""
+    label = f"share of the true {what}, first seed"
+    return plot_matrices(
+        path, shares, label, lambda each, axis: plot_confusion(each, what, axis), 3.4
+    )
+
+
+def _file_name(name: str) -> str:
+    return "".join(char if char.isalnum() else "_" for char in name.lower())
 
 
 def why_white(outcomes: Iterable[Outcome]) -> str:

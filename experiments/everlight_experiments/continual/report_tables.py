@@ -201,22 +201,18 @@ GRID = {
 """Marks of a selected hyper-parameter."""
 
 
-def choices_of(outcomes: Outcomes) -> dict[str, dict[str, Choice]]:
-    """Return choices by column and method, as `hyperparameters_table` takes them."""
+def choices_of(outcomes: Outcomes) -> dict[str, Choice]:
+    """Return choices by "method, column"."""
     return {
-        column: {name: outcome.choice for name, outcome in by_name.items()}
+        f"{name}, {column}": outcome.choice
         for column, by_name in outcomes.items()
+        for name, outcome in by_name.items()
     }
 
 
-def hyperparameters_table(criterion: str, choices: Mapping[str, Mapping[str, Choice]]) -> Table:
+def hyperparameters_table(criterion: str, choices: Mapping[str, Choice]) -> Table:
     """Return the grid of every method with a hyper-parameter, or that it was given."""
-    values = {
-        f"{name}, {column}": choice
-        for column, by_name in choices.items()
-        for name, choice in by_name.items()
-        if choice.hyperparameter
-    }
+    values = {name: choice for name, choice in choices.items() if choice.hyperparameter}
     caption = (
         f"{criterion[:1].upper()}{criterion[1:]} on validation samples of the validation seeds, "
         "by hyper-parameter. The value with the highest result is selected; among equals, the "

@@ -1,12 +1,13 @@
 """The one runner: a benchmark's methods on all seeds, trained once and read back afterwards."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Float, Int
 
 from everlight.continual import (
     Build,
@@ -15,7 +16,6 @@ from everlight.continual import (
     Protocol,
     Run,
     RunCost,
-    Samples,
     SequenceResult,
     Setup,
     Strategy,
@@ -24,39 +24,46 @@ from everlight.continual import (
     count_cost,
     fixed_hyperparameter,
     initial_state,
-    predict_samples,
     replayed_per_step,
 )
+from everlight.continual.base import Memory
 from everlight.continual.method import Method
 from everlight.continual.registry import METHODS
+from everlight_data.checkpoints import Checkpoints
 from everlight_data.errors import DataError
 from everlight_data.images.as_inputs import naming_files
 from everlight_experiments.continual.benchmark import Benchmark, Draw, RunData, Trained, Use
-from everlight_experiments.continual.kept_nets import Net, keeper, net_of
 from everlight_experiments.continual.outcome import Outcome, measured
 from everlight_experiments.run_folder.compilation import release_programs
 from everlight_experiments.run_folder.folder import RunFolder
-from everlight_experiments.run_folder.many_runs import DIVERGED_AT, Unit, has_diverged, train_units
+from everlight_experiments.run_folder.many_runs import (
+    DIVERGED_AT,
+    Unit,
+    has_diverged,
+    train_units,
+)
+
+NETS = "models"
+"""Folder of the networks that a run keeps."""
+BESIDE = 85_000
+"""Bytes of a checkpoint beside its arrays, as measured."""
 
 
-class Programs:
-    """Build functions of one method at a time, by which compiled programs are found again."""
+class Net(NamedTuple):
+    """The kept parts of a run after a task: learner without optimizer state, and memory."""
 
-    def __init__(self):
-        """Begin without any."""
-        self._builds: dict[tuple[str, str, Method], Build] = {}
+    learner: Learner
+    memory: Memory
 
-    def build(self, benchmark: Benchmark, method: Method) -> Build:
-        """Return how the engine builds the method; small programs of all would fill the memory."""
-        if any(other.made != method.made for *_, other in self._builds):
-            release_programs()
-            self._builds.clear()
-        # A row with the published hyper-parameter has the programs of its method.
-        row = method._replace(name="", hyperparameters=(), published=None)
-        key = benchmark.part, benchmark.program, row
-        if key not in self._builds:
-            self._builds[key] = build_with(benchmark, method)
-        return self._builds[key]
+
+def net_of(result: SequenceResult) -> Net:
+    """Return the network as it is evaluated."""
+    return Net(result.learner._replace(opt_state=()), result.memory)
+
+
+def nets_folder(run: Path, part: str, setting: str, method: Method, order: int) -> Path:
+    """Return the folder of a run's networks, each a checkpoint with its task's number, from 0."""
+    return run / NETS / part / setting / method.label / str(order)
 
 
 def build_with(benchmark: Benchmark, method: Method) -> Build:
@@ -69,25 +76,6 @@ def build_with(benchmark: Benchmark, method: Method) -> Build:
     return build
 
 
-def evaluation_of(
-    benchmark: Benchmark, method: Method, seed: int
-) -> Callable[[SequenceResult], Float[Array, "m c"]]:
-    """Return a function from a result to the scores of its test samples, as after every batch."""
-    build = build_with(benchmark, method)
-    size = benchmark.protocol(method).evaluation_batch
-    # The test samples are the same in all orders.
-    sequence = benchmark.sequence(method, Draw("evaluation", seed, 0))
-    data = RunData(benchmark.shared(method), benchmark.own(sequence))
-
-    @jax.jit
-    def scores(
-        data: RunData, test: Samples, memory: PyTree, learner: Learner
-    ) -> Float[Array, "m c"]:
-        return predict_samples(*build(data), memory, learner, test, size)
-
-    return lambda result: scores(data, sequence.test, result.memory, result.learner)
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class Runner:
     """Trains methods on a benchmark's sequences; finished runs are read back."""
@@ -97,8 +85,8 @@ class Runner:
     seed: int
     validation_seeds: int = 1
     keep_nets: bool = False
-    programs: Programs = dataclasses.field(default_factory=Programs)
-    """Runners that are given the same programs share what is compiled."""
+    builds: dict[tuple[str, str, Method], Build] = dataclasses.field(default_factory=dict)
+    """Build functions of one method at a time, by which compiled programs are found again."""
 
     def _name(self, label: str) -> str:
         """Return the name of a unit of this benchmark."""
@@ -169,8 +157,14 @@ class Runner:
         return np.reshape(found, (len(hyperparameters), -1))
 
     def build(self, method: Method) -> Build:
-        """Return how the engine builds the method."""
-        return self.programs.build(self.benchmark, method)
+        """Return how the engine builds the method; small programs of all would fill the memory."""
+        if any(other.made != method.made for *_, other in self.builds):
+            release_programs()
+            self.builds.clear()
+        # A row with the published hyper-parameter has the programs of its method.
+        row = method._replace(name="", hyperparameters=(), published=None)
+        key = self.benchmark.part, self.benchmark.program, row
+        return self.builds.setdefault(key, build_with(self.benchmark, method))
 
     def strategy(self, method: Method) -> Strategy:
         """Return the strategy as runs have it, to see whether it can be built and what it needs."""
@@ -240,6 +234,7 @@ class Runner:
     ) -> list[Trained]:
         """Return all runs, trained now or read back."""
         benchmark, units, draws = self.benchmark, [], []
+        tasks = len(self._sequence(METHODS["naive"], 0).tasks.id)
         for name, hyperparameter, draw in self._named(method, use, hyperparameters, count):
             own = {"setting": benchmark.setting, "method": method.name, "order": draw.order}
             facts = own | {"hyperparameter": hyperparameter} | benchmark.facts(method)
@@ -254,9 +249,12 @@ class Runner:
             kept = benchmark.keep(method, result)
             return {**kept, "losses": result.losses, **result.usage._asdict()}
 
-        after_task = None
-        if self.keep_nets and use == "evaluation":
-            after_task = keeper(self.folder.path, benchmark, method)
+        def keep_net(unit: Unit, task: int, result: SequenceResult) -> None:
+            place = benchmark.part, benchmark.setting, method, unit.facts["order"]
+            nets = Checkpoints(nets_folder(self.folder.path, *place), keep=tasks)
+            nets.renew(task, net_of(result), unit.facts)
+
+        after_task = keep_net if self.keep_nets and use == "evaluation" else None
         shared = benchmark.shared(method)
         parts = (self.folder, units, self.build(method), self.protocol(method), shared, keep)
         if benchmark.store is None:
@@ -266,7 +264,6 @@ class Runner:
                 kept = train_units(*parts, RunData, after_task, benchmark.store.announce)
         logged = [event for event in self.folder.logged() if {"seconds", "unit"} <= event.keys()]
         took = {event["unit"]: event["seconds"] for event in logged}
-        tasks = len(self._sequence(METHODS["naive"], 0).tasks.id)
         return [
             Trained(
                 {**arrays, "seconds": np.array(took.get(unit.name) or np.nan)},

@@ -9,7 +9,6 @@ from everlight.continual import Setup, TaskSequence
 from everlight.scenarios import (
     domain_incremental,
     named_stream,
-    noisy_labels,
     tested_on_validation,
     transformed,
 )
@@ -21,7 +20,7 @@ from everlight_experiments.continual.config import Config
 
 DOMAIN = "domain-incremental"
 STREAM_SEED = 2_000
-"""Seed of the permutations, which are the same for every seed of a run."""
+"""Seed of permutations and wrong labels, which are the same for every seed of a run."""
 
 
 def refuse_unfit(config: Config, settings: tuple[str, ...]) -> None:
@@ -41,15 +40,6 @@ def refuse_unfit(config: Config, settings: tuple[str, ...]) -> None:
     for reason, holds in reasons.items():
         if holds:
             raise DataError(f"--stream {config.stream} {reason}")
-
-
-def with_noise(images: ImageSet, config: Config) -> ImageSet:
-    """Return the images with the wrong training labels of `--label-noise`."""
-    if not config.label_noise:
-        return images
-    classes = len(images.class_names)
-    labels = noisy_labels(images.train_labels, classes, config.label_noise, STREAM_SEED)
-    return images._replace(train_labels=labels)
 
 
 def domain_sequences(images: ImageSet, config: Config) -> Callable[[int, Use], TaskSequence]:

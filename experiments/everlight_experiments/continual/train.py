@@ -11,9 +11,8 @@ from everlight.continual.registry import METHODS
 from everlight.trees import checksums_of, tree_bytes
 from everlight_data.writing import amount
 from everlight_experiments.continual.benchmark import Benchmarks, Draw
-from everlight_experiments.continual.kept_nets import BESIDE, NETS
 from everlight_experiments.continual.outcome import Outcome, Outcomes, arrays_of
-from everlight_experiments.continual.runner import Programs, Runner
+from everlight_experiments.continual.runner import BESIDE, NETS, Runner
 from everlight_experiments.run_folder.folder import RunFolder
 
 
@@ -34,7 +33,7 @@ def runners_of(
     keep_nets: bool = False,
 ) -> dict[str, Runner]:
     """Return a runner for every benchmark; they share compiled programs."""
-    shared = seed, validation_seeds, keep_nets, Programs()
+    shared = seed, validation_seeds, keep_nets, {}
     return {column: Runner(folder, each, *shared) for column, each in benchmarks.items()}
 
 

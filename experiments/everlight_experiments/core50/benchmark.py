@@ -134,7 +134,7 @@ METRICS = (
         meaning="Share of pairs where the sample of a seen class has the higher confidence than "
         "one of an unseen class; 0.5 is chance, and there is none when all classes are seen.",
     ),
-    Metric(TRUNK_OPERATIONS, lambda run: run.arrays["trunk_operations"], (), False),
+    Metric(TRUNK_OPERATIONS, lambda run: run.arrays["trunk_operations"]),
 )
 
 

@@ -10,13 +10,14 @@ from jaxtyping import Bool, Float, Int
 from sklearn.svm import LinearSVC
 
 from everlight.continual import SequenceResult
+from everlight.continual.engine.evaluation import score_test_set
 from everlight.continual.method import Method
 from everlight.metrics.frame_fusion import fused_accuracies
 from everlight_data.images.core50_frames import LabelledFrames
 from everlight_data.images.core50_published import STATIC, published_name, published_net
 from everlight_experiments.continual.benchmark import Benchmark, Metric, Trained
 from everlight_experiments.continual.paper import Experiment, Paper, PaperOptions, Results
-from everlight_experiments.continual.runner import evaluation_of
+from everlight_experiments.continual.runner import Runner
 from everlight_experiments.continual.train import Job
 from everlight_experiments.core50 import start
 from everlight_experiments.core50.benchmark import ACCURACY, Course, core50_benchmark
@@ -89,12 +90,13 @@ def _benchmark(
     rate = 1.0 if scratch else config.dense_rate
     course = Course(name, "static", lambda method: length, 1.0, not scratch, rate)
     benchmark = core50_benchmark(config, course, material, seed, begun)
-    evaluate = evaluation_of(benchmark, FIXED["naive"], seed)
+    # The test samples are the same in all orders.
+    left = Runner(None, benchmark, seed).run(FIXED["naive"])
     windows = windows_of(material)
     tested = material.labels[material.tested], material.test_recordings, windows
 
     def keep(method: Method, result: SequenceResult) -> dict[str, Any]:
-        confidence = jax.nn.softmax(evaluate(result))
+        confidence = jax.nn.softmax(score_test_set(left, result.memory, result.learner))
         return {**benchmark.keep(method, result), "confidences": confidence}
 
     def fused(run: Trained) -> Float[np.ndarray, "windows"]:

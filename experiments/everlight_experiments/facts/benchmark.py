@@ -115,29 +115,25 @@ def fact_metrics(
     of_scores = (
         *means(GENERALISED, lambda of: of.top_k.generalised, "time"),
         *means(STANDARD, lambda of: of.top_k.standard, "time"),
-        *means(DROP, lambda of: of.top_k.drop, "time", better=False),
+        *means(DROP, lambda of: of.top_k.drop, "time"),
         Metric(BACKWARD, lambda of: of.backward),
         Metric(FORWARD, lambda of: of.forward),
         Metric("hits", lambda of: of.hits, (size,)),
         *means(FEW_SHOT, lambda of: of.few_shot),
-        Metric(BY_COUNT.format(STANDARD), lambda of: of.standard_by_count, (bins,), True, TAIL),
-        Metric(
-            BY_COUNT.format(GENERALISED), lambda of: of.generalised_by_count, (bins,), True, TAIL
-        ),
+        Metric(BY_COUNT.format(STANDARD), lambda of: of.standard_by_count, (bins,), TAIL),
+        Metric(BY_COUNT.format(GENERALISED), lambda of: of.generalised_by_count, (bins,), TAIL),
         Metric(SPO, lambda of: of.spo, (len(LEAST), len(SPO_CASES))),
     )
-    nearest = Metric(FOUND, lambda run: run.arrays["found"][-1], (shown, TOP), None)
+    nearest = Metric(FOUND, lambda run: run.arrays["found"][-1], (shown, TOP))
     return (*map(of_run, of_scores), nearest)
 
 
-def means(
-    name: str, read: Callable[[FactScores], Means], *time: Axis, better: bool = True
-) -> list[Metric]:
+def means(name: str, read: Callable[[FactScores], Means], *time: Axis) -> list[Metric]:
     """Return a score's means over examples, by task and over tasks, which read `FactScores`."""
     return [
-        Metric(name, lambda of: read(of).over_examples, time, better),
-        Metric(BY_TASK.format(name), lambda of: read(of).by_task, (*time, "task"), better),
-        Metric(OVER_TASKS.format(name), lambda of: read(of).over_tasks, time, better),
+        Metric(name, lambda of: read(of).over_examples, time),
+        Metric(BY_TASK.format(name), lambda of: read(of).by_task, (*time, "task")),
+        Metric(OVER_TASKS.format(name), lambda of: read(of).over_tasks, time),
     ]
 
 

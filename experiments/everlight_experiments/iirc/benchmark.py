@@ -257,7 +257,6 @@ OF_SCORES = (
         "labels per sample",
         lambda of: of.counts,
         ("time", ("predicted", "true")),
-        None,
         _AFTER_LAST,
     ),
     Metric(
@@ -290,7 +289,7 @@ def metrics_of(data: IIRCData) -> tuple[Metric, ...]:
         read, axes = metric.compute, metric.axes
         return metric._replace(compute=lambda run: at_the_end(run, read(scores(run)), axes))
 
-    confusion = Metric(CONFUSION, lambda of: of.confusion, (data.classes, data.classes), None)
+    confusion = Metric(CONFUSION, lambda of: of.confusion, (data.classes, data.classes))
     return tuple(map(of_run, (*OF_SCORES, confusion)))
 
 

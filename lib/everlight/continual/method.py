@@ -116,6 +116,11 @@ class Method(NamedTuple):
         return self.factory, self.given, self.setting
 
     @property
+    def is_reference(self) -> bool:
+        """True if it learns from all data at once, or from all labels, as a bound for others."""
+        return self.anew or self.setting != "incomplete"
+
+    @property
     def meaning(self) -> str:
         """Return the method in a few words; without a summary, those of its strategy."""
         first = (self.factory.__doc__ or "").strip().splitlines()[0].removeprefix("Return ")

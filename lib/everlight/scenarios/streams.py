@@ -322,7 +322,7 @@ def noisy_labels(
     rng = np.random.default_rng(seed)
     wrong = rng.choice(len(labels), round(rate * len(labels)), replace=False)
     noisy = np.array(labels)
-    noisy[wrong] = (noisy[wrong] + rng.integers(1, classes, len(wrong))) % classes
+    noisy[wrong] = (noisy[wrong] + rng.integers(1, max(classes, 2), len(wrong))) % classes
     return noisy
 
 

@@ -17,6 +17,7 @@ from everlight.continual.base import (
     Strategy,
     TaskSequence,
 )
+from everlight.continual.engine.run import Build, Run
 from everlight.meshes import shard_batch
 
 
@@ -136,6 +137,19 @@ def predict_samples(
 ) -> Float[Array, "n c"]:
     """Return scores of all classes for every sample, `size` per forward pass; 0 for padding."""
     return over_samples(setup, partial(strategy.predict, memory, learner), samples, size)
+
+
+def score_test_set(run: Run, memory: Memory, learner: Learner) -> Float[Array, "m c"]:
+    """Return the scores of a run's test samples by a network that it left, as after every task."""
+    size = run.protocol.evaluation_batch
+    return _scores(run.build, size, run.data, run.sequence.test, memory, learner)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _scores(
+    build: Build, size: int, data: PyTree, test: Samples, memory: Memory, learner: Learner
+) -> Float[Array, "m c"]:
+    return predict_samples(*build(data), memory, learner, test, size)
 
 
 @checked

@@ -68,6 +68,11 @@ class Protocol:
             raise ValueError("select='best' needs boundaries; choose 'last' for a stream without")
 
     @property
+    def validates(self) -> bool:
+        """True if validation within a task selects its epoch or learning rate."""
+        return self.select == "best" or self.plateau_factor != 1
+
+    @property
     def most_epochs(self) -> int:
         """Maximal number of epochs of a task."""
         return max(self.epochs, self.epochs_of(0))
