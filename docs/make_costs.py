@@ -12,7 +12,7 @@ import jax
 from everlight.continual.registry import METHODS
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmarks import load
-from everlight_experiments.continual.train import jobs_of, runners_of
+from everlight_experiments.continual.job_queue import jobs_of, runners_of
 from everlight_experiments.run_folder.folder import RunFolder
 
 # A method is costed in the first setting that it applies to.

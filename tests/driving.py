@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from everlight.continual.engine.runs import Runs, drive_runs
+from everlight.continual.engine.driver import Runs, drive_runs
 
 
 def drive_run(run, state=None, chunk=1, announce=None):

@@ -38,22 +38,22 @@ class Command(NamedTuple):
 COMMANDS: dict[str, Command] = {
     "demo": Command(
         "Run a demo of illuminant estimation and of continual learning; no data needed.",
-        "demo:run_demo",
+        "commands.demo:run_demo",
     ),
     "run": Command(
         "Train any methods on one benchmark or on your own images.",
         "commands.run:run_benchmark",
-        "commands.parsing:run_options",
+        "commands.option_defaults:run_options",
     ),
     "grid": Command(
         "Rank methods over several benchmarks in one table.",
         "commands.grid:run_grid",
-        "commands.parsing:grid_options",
+        "commands.option_defaults:grid_options",
     ),
     "tune": Command(
         "Search values of the configuration on validation seeds.",
         "commands.tune:run_tune",
-        "commands.parsing:tune_options",
+        "commands.option_defaults:tune_options",
     ),
     "compare": Command(
         "Compare finished runs with paired differences and intervals.",
@@ -110,15 +110,15 @@ COMMANDS: dict[str, Command] = {
     ),
     "cost": Command(
         "Print memory, operations and hours of the papers' presets without training.",
-        "cost:run_cost",
+        "commands.cost:run_cost",
     ),
     "data list": Command(
         "List all data sets with their state, source and size.",
-        "data:list_data",
+        "commands.data:list_data",
     ),
     "data prepare": Command(
         "Prepare a data set in EVERLIGHT_DATA from its publisher's files.",
-        "data:prepare",
+        "commands.data:prepare",
     ),
 }
 
@@ -173,7 +173,7 @@ def options_of(name: str, arguments: Sequence[str]) -> Any:
     """
     import tyro
 
-    from everlight_experiments.run_folder.configs import options_by_name
+    from everlight_experiments.run_folder.config_options import options_by_name
 
     arguments, program = list(arguments), f"everlight {name}"
     kind = options_type(name, arguments)

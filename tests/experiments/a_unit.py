@@ -3,8 +3,8 @@
 import jax
 import numpy as np
 
+from everlight_experiments.continual.train_runs import Unit, train_units
 from everlight_experiments.run_folder.folder import RunFolder
-from everlight_experiments.run_folder.many_runs import Unit, train_units
 from everlight_experiments.run_folder.settings import RunSettings
 from tests.contracts.strategies import DATA, KEY, PROTOCOL, SEQUENCE, build_with
 

@@ -14,10 +14,10 @@ from everlight.continual import Setup, StoredImages, Strategy
 from everlight.scenarios.core50 import core50
 from everlight_data.checkpoints import Checkpoints
 from everlight_experiments.continual.benchmark import Own, RunData
+from everlight_experiments.continual.train_runs import Unit, train_units
 from everlight_experiments.core50.benchmark import Course, Shared, core50_begin
 from everlight_experiments.core50.config import FIXED, PRESETS, Length
 from everlight_experiments.run_folder.folder import RunFolder
-from everlight_experiments.run_folder.many_runs import Unit, train_units
 from everlight_experiments.run_folder.settings import RunSettings
 from tests.experiments.rhythm import due_every
 

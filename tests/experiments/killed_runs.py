@@ -26,6 +26,7 @@ from everlight_data.checkpoints import Checkpoints
 from everlight_experiments.cl_metrics.config import PaperConfig
 from everlight_experiments.cl_metrics.paper import PAPER as CL_METRICS
 from everlight_experiments.commands.benchmarks import default_config
+from everlight_experiments.commands.data import PrepareSettings, prepare
 from everlight_experiments.commands.options import RunOptions
 from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.continual.config import Config
@@ -34,12 +35,11 @@ from everlight_experiments.core50 import start
 from everlight_experiments.core50.config import PaperConfig as BatchesConfig
 from everlight_experiments.core50.paper import PAPER as CORE50
 from everlight_experiments.core50_static.paper import PAPER as STATIC_PAPER
-from everlight_experiments.data import PrepareSettings, prepare
 from everlight_experiments.facts.paper import PAPER as FACTS
 from everlight_experiments.iirc.paper import PAPER as IIRC
 from everlight_experiments.illuminant.config import PRESETS
 from everlight_experiments.illuminant.two_camera import TwoCameraRun, run_two_camera
-from everlight_experiments.run_folder.configs import with_config
+from everlight_experiments.run_folder.config_options import with_config
 from tests.experiments.rhythm import due_every
 
 SHORT = TrainingSettings(40, batch_size=16, validate_every=2)

@@ -29,8 +29,8 @@ from everlight_data.checkpoints import Checkpoints
 from everlight_data.images.as_inputs import channels, stream
 from everlight_data.images.imagenet import list_imagenet
 from everlight_data.images.jpeg_store import JpegStore
+from everlight_experiments.continual.train_runs import Unit, train_units, wave_name
 from everlight_experiments.run_folder.folder import RunFolder
-from everlight_experiments.run_folder.many_runs import Unit, train_units, wave_name
 from everlight_experiments.run_folder.settings import RunSettings
 from tests.experiments.command import run_as_command
 from tests.experiments.rhythm import due_every

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from everlight_data.checkpoints import Checkpoints
 from everlight_experiments.report.writer import write_report
-from everlight_experiments.run_folder import many_runs
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import RunSettings
 from tests.experiments.command import run_as_command
@@ -24,10 +23,10 @@ class Settings:
 
 
 def run(settings: Settings) -> None:
-    from tests.experiments.test_many_runs import train
+    from tests.experiments.test_train_runs import train
 
     folder, _, *stop = sys.argv[1:]
-    driven = many_runs.drive_runs
+    driven = train_runs.drive_runs
     advanced = iter(range(1_000))
 
     def stopping(*arguments):
@@ -39,7 +38,7 @@ def run(settings: Settings) -> None:
             shared.log(runs=len(state.result.losses), epoch=number, process=os.getpid())
             yield state
 
-    many_runs.drive_runs = stopping
+    train_runs.drive_runs = stopping
     shared = RunFolder("paper", "run", RunSettings(runs=Path(folder)), shared=True)
     train(shared)
     write_report(shared.path, "Runs", [("Selection rule", "nothing was chosen")], [])

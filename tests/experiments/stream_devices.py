@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from everlight.continual import StoredImages, flax_setup
-from everlight.continual.engine.runs import Runs, drive_runs
+from everlight.continual.engine.driver import Runs, drive_runs
 from everlight.continual.strategies.naive import naive
 from everlight.scenarios.class_incremental import class_incremental
 from everlight.scenarios.shapes import same_shapes

@@ -21,8 +21,8 @@ from everlight_data.checkpoints import Checkpoints
 from everlight_data.images.as_inputs import channels
 from everlight_data.images.imagenet import list_imagenet
 from everlight_data.images.jpeg_store import JpegStore
+from everlight_experiments.continual.train_runs import train_units
 from everlight_experiments.run_folder.folder import RunFolder
-from everlight_experiments.run_folder.many_runs import train_units
 from everlight_experiments.run_folder.settings import RunSettings
 from tests.experiments.killed_stream import WNIDS, keep, make_build, units
 from tests.experiments.rhythm import due_every

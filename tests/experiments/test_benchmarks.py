@@ -29,7 +29,7 @@ from everlight_experiments.facts.config import PRESETS as FACTS
 from everlight_experiments.iirc.benchmark import network_of
 from everlight_experiments.iirc.config import IMAGENET
 from everlight_experiments.iirc.config import PRESETS as IIRC
-from everlight_experiments.run_folder.configs import changed
+from everlight_experiments.run_folder.config_options import changed
 
 NAIVE = METHODS["naive"]
 

@@ -17,7 +17,7 @@ from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.continual import metrics
 from everlight_experiments.continual.benchmark import Metric, Trained
 from everlight_experiments.continual.config import DIGITS, Config
-from everlight_experiments.continual.images import sequences_of
+from everlight_experiments.continual.image_benchmarks import sequences_of
 from everlight_experiments.continual.metrics import accuracy_by_class, final_confusion
 from everlight_experiments.continual.parts import network
 
@@ -154,7 +154,7 @@ def test_natural_order_is_the_same_for_every_seed_and_seeded_orders_differ():
 def test_what_does_not_fit_together_is_refused_in_one_line(
     change, message, tmp_path, stored_stripes
 ):
-    from everlight_experiments.continual.images import image_benchmarks
+    from everlight_experiments.continual.image_benchmarks import image_benchmarks
 
     with pytest.raises(DataError, match=message) as error:
         image_benchmarks("x", replace(TINY, **change), ("class-incremental",), 0, tmp_path)

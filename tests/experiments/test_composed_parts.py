@@ -16,10 +16,10 @@ from everlight_data.images.digits import load_digits
 from everlight_experiments.cl_metrics import config as cl_metrics
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmarks import load
-from everlight_experiments.commands.training import load_asked
+from everlight_experiments.commands.selected_runs import load_asked
 from everlight_experiments.continual.benchmark import Draw, RunData
 from everlight_experiments.continual.config import DIGITS
-from everlight_experiments.continual.images import image_benchmarks
+from everlight_experiments.continual.image_benchmarks import image_benchmarks
 from everlight_experiments.core50 import config as core50
 from everlight_experiments.facts import config as facts
 from everlight_experiments.iirc import benchmark as iirc_benchmark

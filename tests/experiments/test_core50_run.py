@@ -39,7 +39,7 @@ from everlight_experiments.core50.start import (
 )
 from everlight_experiments.core50_static.config import StaticConfig
 from everlight_experiments.core50_static.paper import PAPER as STATIC_PAPER
-from everlight_experiments.run_folder.configs import with_config
+from everlight_experiments.run_folder.config_options import with_config
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import RunSettings
 

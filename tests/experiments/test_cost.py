@@ -11,7 +11,7 @@ from everlight.continual.engine.sequence import initial_state
 from everlight.continual.method import Needs
 from everlight.continual.registry import METHODS
 from everlight_data.errors import DataError, MissingDataError
-from everlight_experiments import cost
+from everlight_experiments.commands import cost
 from tests.contracts.strategies import CLASSES, DATA, PROTOCOL, SEQUENCE, TASKS, build_with
 
 

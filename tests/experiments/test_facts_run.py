@@ -38,7 +38,7 @@ from everlight_experiments.facts.config import (
     Scale,
 )
 from everlight_experiments.facts.paper import PAPER, findings
-from everlight_experiments.run_folder.configs import with_config
+from everlight_experiments.run_folder.config_options import with_config
 
 LAST = Protocol(epochs=1, batch_size=32, select="last")
 MID = PaperScale(Scale(24, 2, (10, 5), LAST), ("MAS", "joint"), seeds=1, hyperparameters=1)

@@ -41,7 +41,7 @@ from everlight_experiments.iirc.config import (
     PaperConfig,
 )
 from everlight_experiments.iirc.paper import PAPER, options
-from everlight_experiments.run_folder.configs import with_config
+from everlight_experiments.run_folder.config_options import with_config
 
 TINY = PaperConfig(
     Config(
@@ -200,7 +200,7 @@ def test_penalties_know_how_far_momentum_carries(learned, name, reach):
     config = replace(TINY.benchmark, learning_rate=0.3, learning_rates={"EWC": 0.2})
     made = iirc_benchmark(config, learned, 0)
     _, needs = made.begin(METHODS[name], RunData(learned.inputs.stored, None))
-    assert needs.reach == pytest.approx(reach)
+    assert needs.implicit_rate == pytest.approx(reach)
 
 
 @pytest.mark.parametrize("data", ["iirc_cifar100", "incremental_cifar100", "procedural"])

@@ -16,9 +16,9 @@ from everlight_data.images.image_set import ImageSet
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmarks import load
 from everlight_experiments.continual.benchmark import Draw
+from everlight_experiments.continual.job_queue import jobs_of, train_jobs
+from everlight_experiments.continual.method_runner import Runner
 from everlight_experiments.continual.parts import network
-from everlight_experiments.continual.runner import Runner
-from everlight_experiments.continual.train import jobs_of, train_jobs
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from everlight_data.images.digits import load_digits
 from everlight_experiments import load_net
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.run import run_benchmark
-from everlight_experiments.continual.runner import BESIDE
+from everlight_experiments.continual.method_runner import BESIDE
 
 # What its module prepares is prepared once.
 pytestmark = pytest.mark.xdist_group("kept nets")

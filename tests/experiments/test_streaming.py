@@ -22,7 +22,7 @@ from everlight_data.images.jpeg_store import JpegStore
 from everlight_experiments.continual.paper import PaperOptions
 from everlight_experiments.iirc.config import Config, PaperConfig
 from everlight_experiments.iirc.paper import PAPER
-from everlight_experiments.run_folder.configs import with_config
+from everlight_experiments.run_folder.config_options import with_config
 from tests.experiments.killed_stream import WNIDS
 from tests.jpeg_tree import Mosaics, write_tree
 

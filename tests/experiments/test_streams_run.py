@@ -16,7 +16,7 @@ from everlight_experiments.cli import options_of
 from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.continual.benchmark import Draw, Own, RunData
 from everlight_experiments.continual.config import DIGITS
-from everlight_experiments.continual.images import image_benchmarks
+from everlight_experiments.continual.image_benchmarks import image_benchmarks
 
 COUNT = 1797
 

@@ -21,7 +21,7 @@ from everlight_experiments.commands.tune import (
     run_command,
     run_tune,
 )
-from everlight_experiments.continual.runner import Runner
+from everlight_experiments.continual.method_runner import Runner
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import RunSettings
 

@@ -7,6 +7,7 @@ import pytest
 
 from everlight_data.errors import DataError
 from everlight_experiments.continual.benchmark import STEPS_WITHIN, Trained
+from everlight_experiments.continual.method_runner import Runner
 from everlight_experiments.continual.metrics import (
     BY_STEP,
     MATRIX,
@@ -16,8 +17,7 @@ from everlight_experiments.continual.metrics import (
     scores_within,
 )
 from everlight_experiments.continual.outcome import measured
-from everlight_experiments.continual.runner import Runner
-from everlight_experiments.run_folder.many_runs import DIVERGED_AT
+from everlight_experiments.continual.train_runs import DIVERGED_AT
 
 
 def trained(diverged_at=(-1, -1)):

@@ -1,4 +1,4 @@
-"""Common format of the classification sets' loaders."""
+"""`ImageSet`, which every loader of labelled images returns, and functions that shrink it."""
 
 from typing import NamedTuple
 

@@ -1,1 +1,1 @@
-"""Commands of continual learning that work on every benchmark: run, grid, tune, compare."""
+"""Commands that belong to no single paper: run, grid, tune, compare, cost, data, demo."""

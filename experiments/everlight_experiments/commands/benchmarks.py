@@ -1,4 +1,4 @@
-"""The registry of benchmarks: configurations by preset, and what composes them."""
+"""The table of benchmarks: the presets of each and the function that builds it."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -10,14 +10,14 @@ from everlight_experiments.cl_metrics.config import PRESETS as ICIFAR
 from everlight_experiments.commands.options import SETTINGS, RunOptions, TuneOptions
 from everlight_experiments.continual.benchmark import Benchmarks, Request
 from everlight_experiments.continual.config import CONFIGS
-from everlight_experiments.continual.images import image_benchmarks
+from everlight_experiments.continual.image_benchmarks import image_benchmarks
 from everlight_experiments.core50.benchmark import core50_benchmarks
 from everlight_experiments.core50.config import PRESETS as CORE50
 from everlight_experiments.facts.benchmark import facts_benchmarks
 from everlight_experiments.facts.config import PRESETS as FACTS
 from everlight_experiments.iirc.benchmark import iirc_benchmarks
 from everlight_experiments.iirc.config import PRESETS as IIRC
-from everlight_experiments.run_folder.configs import changed_options
+from everlight_experiments.run_folder.config_options import changed_options
 from everlight_experiments.run_folder.settings import Preset
 
 

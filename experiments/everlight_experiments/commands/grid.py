@@ -21,7 +21,7 @@ from everlight_data.names import check_name
 from everlight_experiments.commands.benchmarks import BENCHMARKS, default_config, named
 from everlight_experiments.commands.columns import column, plot_columns, score_cell
 from everlight_experiments.commands.options import GridOptions, RunOptions, TrainOptions
-from everlight_experiments.commands.training import NETS_KEPT, load_asked, train_loaded
+from everlight_experiments.commands.selected_runs import NETS_KEPT, load_asked, train_loaded
 from everlight_experiments.continual.benchmark import Benchmarks
 from everlight_experiments.continual.outcome import Outcomes, arrays_of
 from everlight_experiments.continual.report import report_summary
@@ -34,7 +34,7 @@ from everlight_experiments.continual.report_tables import (
 )
 from everlight_experiments.report.cells import dash, interval_cell
 from everlight_experiments.report.writer import Figure, FirstScreen, Section, Table, write_report
-from everlight_experiments.run_folder.configs import (
+from everlight_experiments.run_folder.config_options import (
     changed,
     full_name,
     options_by_name,

@@ -17,11 +17,11 @@ from everlight_data.files import read_json
 from everlight_data.names import check_name
 from everlight_experiments.commands.grid import WIDENING as OF_GRIDS
 from everlight_experiments.commands.grid import runs_of
+from everlight_experiments.commands.option_defaults import read_options
 from everlight_experiments.commands.options import WIDENING, GridOptions, RunOptions
-from everlight_experiments.commands.parsing import read_options
-from everlight_experiments.commands.training import load_asked
+from everlight_experiments.commands.selected_runs import load_asked
 from everlight_experiments.continual.benchmark import Draw, RunData
-from everlight_experiments.continual.runner import NETS, Runner, nets_folder
+from everlight_experiments.continual.method_runner import NETS, Runner, nets_folder
 from everlight_experiments.run_folder.folder import RunFolder
 
 _WAY_OUT = "Name the folder of an `everlight run` or `everlight grid` with --keep-nets."

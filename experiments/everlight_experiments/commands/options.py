@@ -34,9 +34,9 @@ class MethodOptions(RunSettings):
     settings of their own instead: core50-ni is domain-incremental (all classes in every task),
     core50-nc class-incremental, core50-nic both."""
     validation_seeds: Count = 2
-    """Number of validation seeds, which select hyper-parameters on validation images. These are not
-    trained on, and the seeds are never evaluated. They are counted up from --seed + 1000; iirc and
-    CORe50 take their last task orders instead."""
+    """Number of further seeds that only select hyper-parameters, on held-out training images;
+    reported results never use them. They are counted up from --seed + 1000; iirc and CORe50 take
+    their last task orders instead."""
 
 
 @dataclasses.dataclass(frozen=True)

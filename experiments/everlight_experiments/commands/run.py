@@ -10,14 +10,14 @@ from pathlib import Path
 
 from everlight_experiments.commands.benchmarks import named
 from everlight_experiments.commands.options import WIDENING, RunOptions
-from everlight_experiments.commands.training import (
+from everlight_experiments.commands.selected_runs import (
     NETS_KEPT,
     load_asked,
     refuse_inapplicable,
     train_loaded,
 )
+from everlight_experiments.continual.job_queue import save_outcomes
 from everlight_experiments.continual.report import Shown, report_sections, report_summary
-from everlight_experiments.continual.train import save_outcomes
 from everlight_experiments.report.writer import write_report
 from everlight_experiments.run_folder.folder import RunFolder
 

@@ -26,14 +26,14 @@ from everlight_data.loading import loading_once
 from everlight_experiments.commands.benchmarks import default_config, load, named
 from everlight_experiments.commands.columns import DIVERGED, column, plot_columns, score_cell
 from everlight_experiments.commands.options import RunOptions, TuneOptions
-from everlight_experiments.commands.training import refuse_inapplicable
+from everlight_experiments.commands.selected_runs import refuse_inapplicable
 from everlight_experiments.continual.benchmark import Benchmarks
+from everlight_experiments.continual.job_queue import jobs_of, runners_of
 from everlight_experiments.continual.report_tables import RULE, hyperparameters_table, table_of
-from everlight_experiments.continual.train import jobs_of, runners_of
 from everlight_experiments.report.cells import interval_cell, spread
 from everlight_experiments.report.writer import Figure, FirstScreen, Section, write_report
 from everlight_experiments.run_folder.compilation import release_programs
-from everlight_experiments.run_folder.configs import changed, changed_options, with_config
+from everlight_experiments.run_folder.config_options import changed, changed_options, with_config
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import check_methods
 

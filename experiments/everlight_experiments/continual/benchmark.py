@@ -1,4 +1,7 @@
-"""A benchmark bound to one setting: what the runner trains methods on, and what it measures."""
+"""The type `Benchmark`: data, network, training and metrics in one setting.
+
+`image_benchmarks` and the papers' `benchmark.py` build them.
+"""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -148,13 +151,13 @@ class Benchmark(NamedTuple):
     tested: str = "all tasks so far"
     """Test data of the score over time."""
     part: str = ""
-    """Begins the names of its runs in a folder with several benchmarks."""
+    """Prefix of its file names in the folder of a run with several benchmarks."""
     program: str = ""
     """Benchmarks of one part with equal names here share their compiled programs."""
     one_by_one: bool = False
     """True if runs are trained one after another on one device, with seconds of their own."""
     prepare: Callable[[RunFolder], "Benchmark"] | None = None
-    """Trains what comes before the first task and returns the benchmark with it."""
+    """Optional pretraining: trains the starting network and returns the benchmark with it."""
     sections: Callable[[Path], Sequence[Section]] = lambda folder: ()
     """Report sections on the data; pictures go into the folder."""
 
@@ -216,7 +219,7 @@ Benchmarks = Mapping[str, Benchmark]
 
 
 class Request(NamedTuple):
-    """Options from which benchmarks are made."""
+    """Arguments of a function that builds benchmarks."""
 
     name: str
     config: Any

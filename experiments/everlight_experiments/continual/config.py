@@ -109,7 +109,7 @@ class Config:
     """Initial weights: own are those of the network, xavier draws its kernels from the uniform
     distribution of Glorot and Bengio."""
     loss_classes: LossClasses = "seen"
-    """Classes in the loss: seen are those of the tasks so far, all are those of the whole head."""
+    """Classes in the loss: seen are those of the tasks so far, all includes those still to come."""
     optimizer: str = "sgd:momentum=0.9"
     """Optimizer: any of optax by name, with arguments, as in adam:b1=0.8,b2=0.99."""
     learning_rate: Rate = 0.01
@@ -125,7 +125,8 @@ class Config:
     """Fraction of each class's training images that selects hyper-parameters and epochs; these
     images are not trained on."""
     exemplars_per_class: Count = 20
-    """Stored samples per class; a shared memory holds this many times the number of classes."""
+    """Stored samples per class. A memory that is not divided by class holds this number times the
+    number of classes."""
     buffer_size: Count | None = None
     """Total number of stored samples, instead of --exemplars-per-class."""
     replay_batch_size: Count | None = None
@@ -141,8 +142,8 @@ class Config:
     grids: tyro.conf.Suppress[Mapping[str, tuple[float, ...]]] = field(default_factory=dict)
     """Grids of methods that differ from the table's."""
     chosen: Chosen = "Nothing was tuned."
-    """A sentence that begins with an option and a colon is left out where the user gives that
-    option."""
+    """How these values were chosen, for the report. A sentence that begins with an option and a
+    colon is left out where the user gives that option."""
     features_chosen: Chosen = FEATURES_CHOSEN
     """The same of a linear head on --features."""
 

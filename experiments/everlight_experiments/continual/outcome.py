@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from everlight.continual import Choice, RunCost
 from everlight.metrics import forward_transfer
 from everlight_experiments.continual.benchmark import Metric, Trained
-from everlight_experiments.run_folder.many_runs import has_diverged
+from everlight_experiments.continual.train_runs import has_diverged
 
 BY_TASK = "{} by task"
 """Name of the metric that is the score after the task of the row on the task of the column."""

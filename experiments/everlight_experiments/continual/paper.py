@@ -16,10 +16,10 @@ from jaxtyping import Bool
 from everlight.continual.method import Method
 from everlight_data.errors import DataError
 from everlight_experiments.continual.benchmark import Benchmarks
+from everlight_experiments.continual.job_queue import Job, runners_of, save_outcomes, train_jobs
 from everlight_experiments.continual.outcome import Outcome, Outcomes
 from everlight_experiments.continual.report import Shown, report_sections, report_summary
 from everlight_experiments.continual.report_criteria import NOTHING_PUBLISHED, Published
-from everlight_experiments.continual.train import Job, runners_of, save_outcomes, train_jobs
 from everlight_experiments.report.writer import (
     Column,
     FirstScreen,
@@ -27,7 +27,7 @@ from everlight_experiments.report.writer import (
     Table,
     write_report,
 )
-from everlight_experiments.run_folder.configs import option_value, with_config
+from everlight_experiments.run_folder.config_options import option_value, with_config
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import Preset, RunSettings
 

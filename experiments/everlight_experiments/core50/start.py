@@ -37,9 +37,9 @@ from everlight_data.images.core50 import Core50
 from everlight_data.images.core50_frames import LabelledFrames, load_release, thin_test
 from everlight_data.procedural.core50 import WORLD, load_procedural_core50
 from everlight_data.procedural.world import load_procedural
+from everlight_experiments.continual.train_runs import DIVERGED_AT, Unit, has_diverged, train_units
 from everlight_experiments.core50.config import Base
 from everlight_experiments.run_folder.folder import RunFolder
-from everlight_experiments.run_folder.many_runs import DIVERGED_AT, Unit, has_diverged, train_units
 
 Layers = dict[str, dict[str, Array]]
 OTHER_WORLD = 1_000

@@ -60,9 +60,9 @@ from everlight_experiments.continual.benchmark import (
     Use,
     once_per_run,
 )
+from everlight_experiments.continual.method_runner import build_with
 from everlight_experiments.continual.outcome import BY_TASK
 from everlight_experiments.continual.parts import inputs_of
-from everlight_experiments.continual.runner import build_with
 from everlight_experiments.facts.config import GRIDS, Config, Network
 
 GATE_SIDE = 8

@@ -26,10 +26,10 @@ from everlight_data.facts.published_tables import OTHER_DATA, PRINTED, SIMILARIT
 from everlight_experiments.continual.benchmark import Benchmarks, Draw, Trained
 from everlight_experiments.continual.outcome import BY_TASK, measured
 from everlight_experiments.continual.paper import Results
+from everlight_experiments.continual.train_runs import DIVERGED_AT, NOWHERE
 from everlight_experiments.facts.benchmark import LEAST, SPO, TOP, group_tests
 from everlight_experiments.report.cells import dash, percent, spread
 from everlight_experiments.report.writer import PAPER, Column, Section, Table
-from everlight_experiments.run_folder.many_runs import DIVERGED_AT, NOWHERE
 
 Metrics = Mapping[str, np.ndarray]
 Values = Mapping[str, Mapping[str, Metrics]]

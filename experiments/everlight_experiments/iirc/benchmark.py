@@ -202,7 +202,7 @@ def beginning(
             1 if method.setting == "joint" else tasks,
             classes,
             config.exemplars_per_class,
-            reach=found.implicit_rate,
+            implicit_rate=found.implicit_rate,
             labels=LABELS,
             replay_batch_size=config.replay_batch_size,
         )

@@ -14,10 +14,10 @@ from everlight_data.errors import DataError
 from everlight_data.images.iirc_sets import is_imagenet
 from everlight_data.names import check_name
 from everlight_experiments.continual.benchmark import Draw
+from everlight_experiments.continual.job_queue import jobs_of
 from everlight_experiments.continual.outcome import Outcome
 from everlight_experiments.continual.paper import Experiment, Finding, Paper, PaperOptions, Results
 from everlight_experiments.continual.report import plot_shares
-from everlight_experiments.continual.train import jobs_of
 from everlight_experiments.iirc import benchmark as iirc
 from everlight_experiments.iirc.config import (
     FORMS,
@@ -28,7 +28,7 @@ from everlight_experiments.iirc.config import (
 )
 from everlight_experiments.report.cells import spread
 from everlight_experiments.report.writer import Column, Figure, Section, Table
-from everlight_experiments.run_folder.configs import option_value
+from everlight_experiments.run_folder.config_options import option_value
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import check_methods
 

@@ -47,9 +47,9 @@ class Needs(NamedTuple):
     """Stored samples per class; a shared memory holds this many times the number of classes."""
     hyperparameter: Float[Array, ""] | float = 0.0
     """Selected value of the method's hyper-parameter, where it has one."""
-    reach: float | None = None
-    """Learning rate of gradient descent divided by 1 − momentum, for implicit steps on penalties;
-    None adds their gradients."""
+    implicit_rate: float | None = None
+    """Learning rate divided by 1 − momentum, with which implicit steps apply a penalty exactly.
+    None adds the penalty's gradient instead."""
     layers: tuple[str, ...] = ()
     """Names of the network's hidden layers, in order."""
     class_group: Int[Array, "c"] | None = None
@@ -96,7 +96,7 @@ class Method(NamedTuple):
     select: Literal["best", "last"] = "best"
     """Kept epoch of a task where a benchmark validates within tasks."""
     anew: bool = False
-    """True if it learns all samples so far from a new network, which takes longer."""
+    """True if each task trains a new network on all samples so far."""
     setting: Setting = "incomplete"
     """Labels that it learns from where samples get further labels later (IIRC)."""
     summary: str = ""

@@ -89,7 +89,7 @@ def _fisher(needs: Needs) -> dict[str, Any]:
     return {
         "regularization": needs.hyperparameter,
         "fisher_samples": needs.importance_samples,
-        "implicit_rate": needs.reach,
+        "implicit_rate": needs.implicit_rate,
     }
 
 
@@ -108,7 +108,7 @@ def _merged(mode: str) -> Given:
     return lambda needs: {
         "merge": mode,
         "regularization": needs.hyperparameter,
-        "implicit_rate": needs.reach,
+        "implicit_rate": needs.implicit_rate,
     }
 
 
@@ -136,7 +136,10 @@ _ROWS: dict[str, Method] = {
     ),
     "SI": Method(
         si,
-        lambda needs: {"regularization": needs.hyperparameter, "implicit_rate": needs.reach},
+        lambda needs: {
+            "regularization": needs.hyperparameter,
+            "implicit_rate": needs.implicit_rate,
+        },
         (0.01, 0.1, 1, 10, 100),
         published=0.1,
     ),
@@ -145,7 +148,7 @@ _ROWS: dict[str, Method] = {
         lambda needs: {
             "regularization": needs.hyperparameter,
             "importance_samples": needs.importance_samples,
-            "implicit_rate": needs.reach,
+            "implicit_rate": needs.implicit_rate,
         },
         (0.01, 0.1, 1, 10, 100),
         published=1,

@@ -8,16 +8,16 @@ import numpy as np
 import optax
 
 from everlight.continual.engine import runs as engine
+from everlight.continual.engine.driver import Runs, drive_runs
 from everlight.continual.engine.flax_setup import StoredImages, flax_setup
 from everlight.continual.engine.protocol import Protocol
 from everlight.continual.engine.run import Run
-from everlight.continual.engine.runs import Runs, drive_runs
 from everlight.continual.objectives.softmax import softmax_objective
 from everlight.continual.strategies.streaming_lda import streaming_lda
 from everlight.meshes import runs_mesh, shard_batch
 from everlight.models import MLP
 from everlight.scenarios.class_incremental import class_incremental
-from tests.continual.engine.test_runs import DATA, PROTOCOL, build, join, some_runs, states
+from tests.continual.engine.test_driver import DATA, PROTOCOL, build, join, some_runs, states
 
 COLLECTIVES = ("all-reduce", "all-gather", "collective-permute")
 

@@ -1,6 +1,17 @@
-"""Training step, tasks and whole sequences, as one compiled program or in chunks of epochs."""
+"""Training step, tasks and whole sequences, as one compiled program or in chunks of epochs.
+
+`driver` trains many runs in chunks and `sequence` one run in one program. Both call `tasks`, which
+calls `epochs`, which calls `updates` for a step; `evaluation` follows each task.
+"""
 
 from everlight.continual.engine.costs import RunCost, count_cost, replayed_per_step
+from everlight.continual.engine.driver import (
+    Runs,
+    diverged,
+    drive_runs,
+    initial_runs_state,
+    runs_mesh,
+)
 from everlight.continual.engine.evaluation import (
     evaluate,
     predict_samples,
@@ -20,13 +31,6 @@ from everlight.continual.engine.run import (
     SequenceState,
     StepEvaluations,
     Usage,
-)
-from everlight.continual.engine.runs import (
-    Runs,
-    diverged,
-    drive_runs,
-    initial_runs_state,
-    runs_mesh,
 )
 from everlight.continual.engine.sequence import (
     initial_state,

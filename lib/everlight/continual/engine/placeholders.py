@@ -42,7 +42,7 @@ def evaluated_tasks(protocol: Protocol, tasks: int) -> Bool[np.ndarray, "t"]:
     return (number % protocol.evaluate_every == 0) | (number == tasks)
 
 
-def give_out(protocol: Protocol, state: SequenceState) -> SequenceState:
+def unmeasured_to_nan(protocol: Protocol, state: SequenceState) -> SequenceState:
     """Return the state in its public form, with NaN where nothing was measured.
 
     Inside programs these entries are 0, or -inf for a validation without samples. `jax_debug_nans`
@@ -51,8 +51,8 @@ def give_out(protocol: Protocol, state: SequenceState) -> SequenceState:
     return _with_placeholders(protocol, state, jnp.nan)
 
 
-def take_in(protocol: Protocol, state: SequenceState) -> SequenceState:
-    """Return the internal form of a public state, the inverse of `give_out`."""
+def nan_to_unmeasured(protocol: Protocol, state: SequenceState) -> SequenceState:
+    """Return the internal form of a public state, the inverse of `unmeasured_to_nan`."""
     return _with_placeholders(protocol, state, 0.0)
 
 

@@ -46,7 +46,7 @@ class Protocol:
     evaluate_every: PositiveInt = 1
     """Tasks between two evaluations on all test samples; the last task is always evaluated."""
     evaluate_steps: PositiveInt | None = None
-    """Batches between two evaluations on all test samples within an epoch, which ends with one;
+    """Evaluate on all test samples after every so many batches and at the end of each epoch too;
     None evaluates after tasks alone. A strategy with `before_evaluation` calls it every time."""
     new_optimizer: bool = True
     """Reset optimizer and schedule at every task."""

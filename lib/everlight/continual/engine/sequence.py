@@ -11,10 +11,10 @@ from jaxtyping import Array, Int
 
 from everlight.checks import checked
 from everlight.continual.base import Epoch, Learner, Memory, Setup, Strategy
-from everlight.continual.engine.entry import refuse_unfit
 from everlight.continual.engine.epochs import Order, StepScores, epoch_step
+from everlight.continual.engine.input_checks import refuse_unfit
 from everlight.continual.engine.keys import epoch_keys, task_keys
-from everlight.continual.engine.placeholders import give_out
+from everlight.continual.engine.placeholders import unmeasured_to_nan
 from everlight.continual.engine.run import Run, SequenceResult, SequenceState
 from everlight.continual.engine.tasks import (
     begin_state,
@@ -51,7 +51,7 @@ def run_sequence(run: Run) -> SequenceResult:
         return end_task(run, learn_epochs(run, begin_task(run, state), epochs)), None
 
     state, _ = jax.lax.scan(one_task, begin_state(run), None, length=run.tasks)
-    return give_out(protocol, state).result
+    return unmeasured_to_nan(protocol, state).result
 
 
 @checked

@@ -1,4 +1,7 @@
-"""Methods on benchmarks as options ask for them, for the commands that train and for `load_net`."""
+"""From options to runs: which benchmarks and methods are selected, and the call that trains them.
+
+The commands that train and `load_net` share it.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -13,15 +16,15 @@ from everlight_experiments.commands.benchmarks import load
 from everlight_experiments.commands.options import RunOptions, TrainOptions
 from everlight_experiments.commands.own_strategy import load_strategy
 from everlight_experiments.continual.benchmark import Benchmark, Benchmarks
-from everlight_experiments.continual.outcome import Outcomes
-from everlight_experiments.continual.runner import NETS
-from everlight_experiments.continual.train import (
+from everlight_experiments.continual.job_queue import (
     Job,
     jobs_of,
     print_size_of_nets,
     runners_of,
     train_jobs,
 )
+from everlight_experiments.continual.method_runner import NETS
+from everlight_experiments.continual.outcome import Outcomes
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import check_methods
 

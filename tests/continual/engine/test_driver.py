@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from everlight.continual.engine.driver import Runs, diverged, drive_runs
 from everlight.continual.engine.protocol import Protocol
 from everlight.continual.engine.run import Run
 from everlight.continual.engine.run_states import diverged_at, epochs_done, result_of_run
-from everlight.continual.engine.runs import Runs, diverged, drive_runs
 from everlight.continual.engine.sequence import run_sequence
 from everlight.continual.strategies.ewc import ewc
 from everlight.meshes import runs_mesh

@@ -1,4 +1,4 @@
-"""Training of all methods of a run, and what it saves."""
+"""The queue of a run: its methods on its benchmarks, trained one after another, and its results."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -11,8 +11,8 @@ from everlight.continual.registry import METHODS
 from everlight.trees import checksums_of, tree_bytes
 from everlight_data.writing import amount
 from everlight_experiments.continual.benchmark import Benchmarks, Draw
+from everlight_experiments.continual.method_runner import BESIDE, NETS, Runner
 from everlight_experiments.continual.outcome import Outcome, Outcomes, arrays_of
-from everlight_experiments.continual.runner import BESIDE, NETS, Runner
 from everlight_experiments.run_folder.folder import RunFolder
 
 

@@ -20,8 +20,8 @@ from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree, Shaped
 
 from everlight.checks import PositiveInt, Stacked, check_fields, checked
 from everlight.continual.base import TaskSequence
-from everlight.continual.engine.entry import refuse_unfit
-from everlight.continual.engine.placeholders import give_out, take_in
+from everlight.continual.engine.input_checks import refuse_unfit
+from everlight.continual.engine.placeholders import nan_to_unmeasured, unmeasured_to_nan
 from everlight.continual.engine.protocol import Protocol
 from everlight.continual.engine.run import Announce, Build, Run, SequenceState
 from everlight.continual.engine.run_states import diverged_at
@@ -48,7 +48,7 @@ _OVER_RUNS = SequenceState(result=0, task=None, epoch=None, best=0)
 """Axes of a state for `vmap`: 0 for the parts with a leading axis over runs."""
 
 Join = Callable[[Any, PyTree], Any]
-"""Function from the shared data and a run's own data to the data of its `Build`."""
+"""Function that combines the data of all runs with those of one run, for its `Build`."""
 
 
 def shared_alone(shared: Any, own: PyTree) -> Any:
@@ -148,7 +148,7 @@ def drive_runs(
             fill = partial(pad_runs, missing=missing) if missing else lambda tree: tree
             state = _on_runs(state, fill, partial(put_on_mesh, mesh, RUNS_SPEC))
             of_all = put_on_mesh(mesh, REPLICATED, (state.task, state.epoch))
-            state = take_in(protocol, state._replace(task=of_all[0], epoch=of_all[1]))
+            state = nan_to_unmeasured(protocol, state._replace(task=of_all[0], epoch=of_all[1]))
     while (task := int(state.task)) < tasks:
         with jax.set_mesh(mesh):
             if int(state.epoch) == 0:
@@ -162,7 +162,7 @@ def drive_runs(
             if left <= chunk:
                 state = program(end_task)(*given, state)
             given_out = _on_runs(state, partial(_take_first(mesh), count)) if missing else state
-            given_out = give_out(protocol, given_out)
+            given_out = unmeasured_to_nan(protocol, given_out)
         yield given_out
 
 

@@ -1,4 +1,4 @@
-"""Options whose defaults depend on the benchmark, preset or configuration that is named."""
+"""Options of each command, with the values of the named benchmark or `--config` as defaults."""
 
 import inspect
 import shlex
@@ -16,7 +16,7 @@ from everlight_data.files import read_json, refusing
 from everlight_data.python_files import load_object
 from everlight_experiments.commands.benchmarks import BENCHMARKS, default_config, named
 from everlight_experiments.commands.options import GridOptions, RunOptions, TuneOptions
-from everlight_experiments.run_folder.configs import option_value, take_option, with_config
+from everlight_experiments.run_folder.config_options import option_value, take_option, with_config
 
 CONFIG = "--config"
 _FORM = "give the config.json of a run, BENCHMARK:PRESET, or FILE.py:NAME, a configuration"

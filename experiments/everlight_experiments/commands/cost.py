@@ -34,9 +34,9 @@ from everlight_data.errors import DataError, MissingDataError
 from everlight_data.images.iirc_metadata import official_metadata
 from everlight_experiments.cl_metrics.config import PRESETS as ICIFAR
 from everlight_experiments.continual.benchmark import Own, RunData
-from everlight_experiments.continual.images import beginning as images_beginning
+from everlight_experiments.continual.image_benchmarks import beginning as images_beginning
+from everlight_experiments.continual.method_runner import build_with
 from everlight_experiments.continual.parts import network
-from everlight_experiments.continual.runner import build_with
 from everlight_experiments.core50 import benchmark as core50_benchmark
 from everlight_experiments.core50.config import PRESETS as CORE50
 from everlight_experiments.facts import benchmark as facts_benchmark

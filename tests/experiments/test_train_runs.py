@@ -16,14 +16,14 @@ from everlight.continual import run_sequence
 from everlight.continual.engine.run import Run
 from everlight_data.checkpoints import Checkpoints
 from everlight_data.errors import DataError
-from everlight_experiments.run_folder.folder import RunFolder
-from everlight_experiments.run_folder.many_runs import (
+from everlight_experiments.continual.train_runs import (
     Unit,
     has_diverged,
     train_units,
 )
+from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import RunSettings
-from tests.continual.engine.test_runs import DATA, PROTOCOL, build, join, some_runs
+from tests.continual.engine.test_driver import DATA, PROTOCOL, build, join, some_runs
 from tests.experiments.a_unit import checkpoints_of, folder_in, train_unit
 
 
@@ -76,8 +76,8 @@ def test_a_stopped_wave_does_not_stand_in_the_way_of_others_that_begin_alike(tmp
     code = (
         "import jax, sys; jax.config.update('jax_num_cpu_devices', 2)\n"
         "from pathlib import Path\n"
-        "from everlight_experiments.run_folder import many_runs\n"
-        "from tests.experiments.test_many_runs import *\n"
+        "from everlight_experiments.continual import train_runs\n"
+        "from tests.experiments.test_train_runs import *\n"
         "folder, every = run_folder(Path(sys.argv[1])), units()\n"
         "def stop(*_, **__): raise KeyboardInterrupt\n"
         "save, RunFolder.save_unit = RunFolder.save_unit, stop\n"

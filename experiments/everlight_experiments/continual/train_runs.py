@@ -1,4 +1,7 @@
-"""Runs of one shape trained together, one a device at a time, each kept as a unit of the run."""
+"""Training of all seeds and hyper-parameter values of one method at once, with checkpoints.
+
+The result of each is kept as one file of the run folder, which later starts read back.
+"""
 
 import dataclasses
 import glob
@@ -26,6 +29,7 @@ from everlight.continual import (
     initial_runs_state,
     runs_mesh,
 )
+from everlight.continual.engine.driver import Join, shared_alone
 from everlight.continual.engine.run import Announce
 from everlight.continual.engine.run_states import (
     NOWHERE,
@@ -34,7 +38,6 @@ from everlight.continual.engine.run_states import (
     result_of_run,
     shapes_on_mesh,
 )
-from everlight.continual.engine.runs import Join, shared_alone
 from everlight.meshes import RUNS_AXIS
 from everlight.processes import is_first
 from everlight.trees import stacked

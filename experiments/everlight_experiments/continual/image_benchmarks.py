@@ -1,4 +1,4 @@
-"""Benchmarks composed from a configuration: images, or their features, with one class each."""
+"""Benchmarks of images or features: loads the data, divides the tasks and makes the network."""
 
 import functools
 from collections.abc import Callable
@@ -44,6 +44,13 @@ from everlight_experiments.continual.benchmark import (
     Use,
 )
 from everlight_experiments.continual.config import Config, config_of
+from everlight_experiments.continual.domain_streams import (
+    DOMAIN,
+    STREAM_SEED,
+    domain_sequences,
+    refuse_unfit,
+    with_stream,
+)
 from everlight_experiments.continual.metrics import (
     BY_STEP,
     MATRIX,
@@ -59,13 +66,6 @@ from everlight_experiments.continual.parts import (
     network,
     optimizer,
 )
-from everlight_experiments.continual.streams import (
-    DOMAIN,
-    STREAM_SEED,
-    domain_sequences,
-    refuse_unfit,
-    with_stream,
-)
 from everlight_experiments.report.cells import counted
 from everlight_experiments.report.plots import plot_samples
 from everlight_experiments.report.writer import Figure, Section
@@ -77,8 +77,8 @@ NOT_IDENTIFYING = {
 """Fields of a configuration that do not identify a run."""
 
 
-class Learned(NamedTuple):
-    """Data and network of a configuration."""
+class Material(NamedTuple):
+    """Images, stored inputs and network that a configuration loads before training."""
 
     config: Config
     images: ImageSet
@@ -120,9 +120,9 @@ def image_benchmarks(
         refuse_unfit(config, settings)
         settings = (DOMAIN,)
         stored = replace(stored, copies=number_of_tasks(config))
-    learned = Learned(config, images, stored, note, net, checksums_of(*content))
+    material = Material(config, images, stored, note, net, checksums_of(*content))
     training = training_words(config, net, settings)
-    bound = partial(_bound, name, training, learned, sequences_of(images, config))
+    bound = partial(_bound, name, training, material, sequences_of(images, config))
     return {setting: bound(setting) for setting in settings}
 
 
@@ -165,11 +165,11 @@ def _check_sizes(config: Config, classes: int) -> None:
 def _bound(
     name: str,
     training: str,
-    learned: Learned,
+    material: Material,
     sequences: Callable[[int, Use], TaskSequence],
     setting: str,
 ) -> Benchmark:
-    config, images, stored, note, net, checksums = learned
+    config, images, stored, note, net, checksums = material
     given, predicts = setting == "task-incremental", bool(config.metrics)
     domain, protocol = setting == DOMAIN, config.protocol
     if setting == "online":
@@ -254,7 +254,7 @@ def beginning(
             number_of_tasks(config),
             net.classes,
             config.exemplars_per_class,
-            reach=found.implicit_rate,
+            implicit_rate=found.implicit_rate,
             layers=net.layers if method.trains == "net" else (),
             class_group=group,
             replay_batch_size=own.replay_batch_size,

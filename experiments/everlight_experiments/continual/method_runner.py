@@ -1,4 +1,7 @@
-"""The one runner: a benchmark's methods on all seeds, trained once and read back afterwards."""
+"""Training of one method on one benchmark: selection of its hyper-parameter, then every seed.
+
+Finished seeds are read from the run folder.
+"""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -34,14 +37,14 @@ from everlight_data.errors import DataError
 from everlight_data.images.as_inputs import naming_files
 from everlight_experiments.continual.benchmark import Benchmark, Draw, RunData, Trained, Use
 from everlight_experiments.continual.outcome import Outcome, measured
-from everlight_experiments.run_folder.compilation import release_programs
-from everlight_experiments.run_folder.folder import RunFolder
-from everlight_experiments.run_folder.many_runs import (
+from everlight_experiments.continual.train_runs import (
     DIVERGED_AT,
     Unit,
     has_diverged,
     train_units,
 )
+from everlight_experiments.run_folder.compilation import release_programs
+from everlight_experiments.run_folder.folder import RunFolder
 
 NETS = "models"
 """Folder of the networks that a run keeps."""

@@ -12,7 +12,7 @@ import tyro
 from everlight.continual import Protocol
 from everlight_data.descriptions import from_json
 from everlight_data.errors import DataError
-from everlight_experiments.run_folder.configs import (
+from everlight_experiments.run_folder.config_options import (
     changed,
     changed_options,
     full_name,

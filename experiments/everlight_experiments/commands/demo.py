@@ -14,7 +14,7 @@ from everlight_experiments.continual.paper import PaperOptions, paper_parts
 from everlight_experiments.illuminant.config import PRESETS
 from everlight_experiments.illuminant.two_camera import TwoCameraRun, two_camera_sections
 from everlight_experiments.report.writer import Section, write_report
-from everlight_experiments.run_folder.configs import with_config
+from everlight_experiments.run_folder.config_options import with_config
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import FolderSettings, Seed
 
