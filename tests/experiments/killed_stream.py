@@ -29,7 +29,7 @@ from everlight_data.checkpoints import Checkpoints
 from everlight_data.images.as_inputs import channels, stream
 from everlight_data.images.imagenet import list_imagenet
 from everlight_data.images.jpeg_store import JpegStore
-from everlight_experiments.continual.train_runs import Unit, train_units, wave_name
+from everlight_experiments.continual.train_runs import Unit, group_name, train_units
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import RunSettings
 from tests.experiments.command import run_as_command
@@ -95,7 +95,7 @@ def run(settings: Settings) -> None:
         # It computes where it is imported, before which processes must have been joined.
         from tests.experiments.killed_sequence import kill_at
 
-        killed = shared.checkpoints / wave_name(units(files)), int(moment[0])
+        killed = shared.checkpoints / group_name(units(files)), int(moment[0])
         threading.Thread(target=kill_at, args=killed, daemon=True).start()
     Checkpoints.due = due_every(1)
     build = make_build(partial(stream, store))

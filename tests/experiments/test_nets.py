@@ -8,7 +8,7 @@ from everlight_data.images.digits import load_digits
 from everlight_experiments import load_net
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.run import run_benchmark
-from everlight_experiments.continual.method_runner import BESIDE
+from everlight_experiments.continual.method_runner import CHECKPOINT_OVERHEAD_BYTES
 
 # What its module prepares is prepared once.
 pytestmark = pytest.mark.xdist_group("kept nets")
@@ -106,7 +106,7 @@ def test_the_size_of_networks_is_printed_and_joined_processes_are_refused(tmp_pa
     """Of 8·8 inputs through 100 and 100 units to 10 classes, ten seen, and four numbers."""
     report = run(tmp_path, "--methods", "naive", "--seeds", "1")
     floats = 64 * 100 + 100 * 100 + 100 * 10 + 210 + 4
-    size = 2 * (4 * floats + 10 + BESIDE) / 1e6
+    size = 2 * (4 * floats + 10 + CHECKPOINT_OVERHEAD_BYTES) / 1e6
     assert f"--keep-nets: about {size:.1f} MB in all" in capsys.readouterr().out
     every = (report.parent / "models").rglob("*")
     on_disk = sum(path.stat().st_blocks * 512 for path in every) / 1e6

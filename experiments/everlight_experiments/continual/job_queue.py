@@ -11,7 +11,7 @@ from everlight.continual.registry import METHODS
 from everlight.trees import checksums_of, tree_bytes
 from everlight_data.writing import amount
 from everlight_experiments.continual.benchmark import Benchmarks, Draw
-from everlight_experiments.continual.method_runner import BESIDE, NETS, Runner
+from everlight_experiments.continual.method_runner import CHECKPOINT_OVERHEAD_BYTES, NETS, Runner
 from everlight_experiments.continual.outcome import Outcome, Outcomes, arrays_of
 from everlight_experiments.run_folder.folder import RunFolder
 
@@ -83,7 +83,7 @@ def print_size_of_nets(runners: Mapping[str, Runner], jobs: Sequence[Job], path:
     needed = sum(
         seeds
         * runners[column].run(method).tasks
-        * (BESIDE + tree_bytes(runners[column].net(method)))
+        * (CHECKPOINT_OVERHEAD_BYTES + tree_bytes(runners[column].net(method)))
         for column, method, seeds in jobs
     )
     print(f"--keep-nets: about {amount(needed)} in all, in {path}/{NETS}", flush=True)

@@ -48,7 +48,7 @@ from everlight_experiments.run_folder.folder import RunFolder
 
 NETS = "models"
 """Folder of the networks that a run keeps."""
-BESIDE = 85_000
+CHECKPOINT_OVERHEAD_BYTES = 85_000
 """Bytes of a checkpoint beside its arrays, as measured."""
 
 

@@ -115,23 +115,23 @@ def train_units(
         raise DataError("this trains on one device; leave out --distributed")
     one_each = jax.default_backend() == "cpu" or announce is not None
     at_once = 1 if one_by_one else every.size if one_each else max(1, len(units))
-    for wave in _claimed(folder, units, at_once, found):
+    for group in _claimed(folder, units, at_once, found):
         mesh = every
         if one_by_one or (announce is not None and not every.is_multi_process):
             # A device without a run of its own would read the last one's images again.
-            mesh = runs_mesh(jax.devices()[: len(wave)])
-        checkpoints = folder.checkpoints / wave_name(wave)
-        rows = stacked([(unit.sequence, unit.key, unit.own) for unit in _full(wave, mesh)])
+            mesh = runs_mesh(jax.devices()[: len(group)])
+        checkpoints = folder.checkpoints / group_name(group)
+        rows = stacked([(unit.sequence, unit.key, unit.own) for unit in _full(group, mesh)])
         runs = Runs(build, protocol, shared, *rows, join)
         continued, began = checkpoints.exists(), time.monotonic()
-        state = _train(Checkpoints(checkpoints), wave, runs, mesh, after_task, announce)
+        state = _train(Checkpoints(checkpoints), group, runs, mesh, after_task, announce)
         places = diverged_at(protocol, state)
-        for number, unit in enumerate(wave):
+        for number, unit in enumerate(group):
             kept = keep(result_of_run(state, number, mesh))
             arrays = {name: np.asarray(value) for name, value in kept.items()}
             arrays[DIVERGED_AT] = places[number]
             folder.save_unit(unit.name, unit.facts, **arrays)
-            seconds = None if continued else (time.monotonic() - began) / len(wave)
+            seconds = None if continued else (time.monotonic() - began) / len(group)
             folder.log(unit=unit.name, seconds=seconds, diverged=has_diverged(arrays))
             found[unit.name] = arrays
         # What is kept of finished runs is their numbers; their nets would be most of the disk.
@@ -156,9 +156,9 @@ def _claimed(
     """
     told = False
     while missing := [unit for unit in units if unit.name not in found]:
-        wave = []
+        group = []
         for unit in missing:
-            if len(wave) == at_once:
+            if len(group) == at_once:
                 break
             # First the claim: between reading and claiming, another could finish it.
             claimed = folder.claim_unit(unit.name)
@@ -167,9 +167,9 @@ def _claimed(
                 found[unit.name] = {DIVERGED_AT: np.array(NOWHERE), **arrays}
                 folder.give_up_unit(unit.name)
             elif claimed:
-                wave.append(unit)
-        if wave:
-            yield wave
+                group.append(unit)
+        if group:
+            yield group
         elif any(unit.name not in found for unit in missing):
             if not told:
                 print(f"waits for what other processes train in {folder.path}", flush=True)
@@ -177,25 +177,25 @@ def _claimed(
             time.sleep(POLL)
 
 
-def wave_name(wave: Sequence[Unit]) -> str:
-    """Return the name of a wave's checkpoints, with a checksum: other waves may begin alike."""
-    if len(wave) == 1:
-        return wave[0].name
-    checksum = zlib.crc32(json.dumps([unit.name for unit in wave]).encode())
-    return f"{wave[0].name} and {len(wave) - 1} more {checksum:08x}"
+def group_name(group: Sequence[Unit]) -> str:
+    """Return the name of a group's checkpoints, with a checksum: other groups may begin alike."""
+    if len(group) == 1:
+        return group[0].name
+    checksum = zlib.crc32(json.dumps([unit.name for unit in group]).encode())
+    return f"{group[0].name} and {len(group) - 1} more {checksum:08x}"
 
 
 def _remove_left(folder: RunFolder, units: Sequence[Unit]) -> None:
-    """Remove what waves left that were stopped and did not form again."""
+    """Remove what groups left that were stopped and did not form again."""
     for unit in units:
-        waves = folder.checkpoints.glob(f"{glob.escape(unit.name)} and * more *")
-        for left in (folder.checkpoints / unit.name, *waves):
+        groups = folder.checkpoints.glob(f"{glob.escape(unit.name)} and * more *")
+        for left in (folder.checkpoints / unit.name, *groups):
             shutil.rmtree(left, ignore_errors=True)
 
 
 def _train(
     checkpoints: Checkpoints,
-    wave: Sequence[Unit],
+    group: Sequence[Unit],
     runs: Runs,
     mesh: Mesh,
     after_task: AfterTask | None,
@@ -204,7 +204,7 @@ def _train(
     """Return the state at the end, or where all of them have diverged."""
     protocol = runs.protocol
     facts = {
-        "runs": [{"unit": unit.name, **unit.facts} for unit in wave],
+        "runs": [{"unit": unit.name, **unit.facts} for unit in group],
         "protocol": dataclasses.asdict(protocol),
         "keys": jax.random.key_data(runs.key).tolist(),
     }
@@ -225,8 +225,8 @@ def _train(
     # A signal may come to one of several processes, which save together.
     saving = nullcontext() if jax.process_count() > 1 else saving_when_stopped(save)
     total = protocol.epochs_before(runs.sequence.tasks.id.shape[1])
-    title = (wave[0].title or wave[0].name) + f" ({len(wave)} runs)" * (len(wave) > 1)
-    gone = np.zeros(len(wave), bool)
+    title = (group[0].title or group[0].name) + f" ({len(group)} runs)" * (len(group) > 1)
+    gone = np.zeros(len(group), bool)
     with saving, progress(title, total, done, "epoch") as bar:
         while not gone.all():
             # Its arrays are taken back for the next one's: a signal waits until that is there.
@@ -235,13 +235,13 @@ def _train(
                 reached = epochs_done(protocol, state)
                 if reached == bar.n:
                     break
-                places = diverged_at(protocol, state)[: len(wave)]
+                places = diverged_at(protocol, state)[: len(group)]
                 now = places[:, 0] >= 0
                 # Before the checkpoint from which they would not come again.
                 if after_task is not None and int(state.epoch) == 0:
                     for number in np.flatnonzero(~now).tolist():
                         result = result_of_run(state, number, mesh)
-                        after_task(wave[number], int(state.task) - 1, result)
+                        after_task(group[number], int(state.task) - 1, result)
             # What is complete is kept as units at once.
             if reached < total and checkpoints.due():
                 with uninterrupted():
@@ -249,12 +249,12 @@ def _train(
             bar.update(reached - bar.n)
             for number in np.flatnonzero(now & ~gone):
                 place = "task {}, epoch {}".format(*places[number])
-                print(f"{wave[number].name}: the loss is not finite at {place}", flush=True)
+                print(f"{group[number].name}: the loss is not finite at {place}", flush=True)
             gone = now
     return state
 
 
-def _full(wave: Sequence[Unit], mesh: Mesh) -> list[Unit]:
-    """Return the wave, its last unit repeated until each of several processes has as many."""
-    missing = -len(wave) % mesh.shape[RUNS_AXIS] if mesh.is_multi_process else 0
-    return [*wave, *wave[-1:] * missing]
+def _full(group: Sequence[Unit], mesh: Mesh) -> list[Unit]:
+    """Return the group, its last unit repeated until each of several processes has as many."""
+    missing = -len(group) % mesh.shape[RUNS_AXIS] if mesh.is_multi_process else 0
+    return [*group, *group[-1:] * missing]
