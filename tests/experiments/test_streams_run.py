@@ -121,3 +121,16 @@ def test_a_run_has_a_matrix_over_all_tasks(tmp_path):
     # An angle that was not seen is predicted worse than the newest one.
     assert matrix[0, 0] > matrix[0, 2] + 0.2
     assert "3 tasks of all classes (rotated)" in report.read_text()
+
+
+def test_classes_recur_with_other_images_when_tasks_are_gone_through_again():
+    config = replace(DIGITS, tasks=(5,), cycles=2)
+    benchmark = image_benchmarks("digits", config, ("class-incremental",), 0, Path("runs"))
+    found = benchmark["class-incremental"]
+    assert "own classes" not in found.capabilities
+    assert found.counts.endswith("10 tasks of 2 classes, each class in 2 of them with other images")
+    train = found.sequence(METHODS["naive"], Draw("evaluation", 0, 0)).tasks.train
+    index = np.asarray(train.index)[np.asarray(train.mask)]
+    assert len({*index.tolist()}) == len(index)
+    with pytest.raises(DataError, match=r"--cycles 999; a class has \d+ images"):
+        image_benchmarks("digits", replace(config, cycles=999), ("online",), 0, Path("runs"))

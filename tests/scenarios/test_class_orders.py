@@ -1,5 +1,6 @@
 """Orders of classes from seeds: their tasks, one shape for all, and validation of every class."""
 
+import chex
 import jax
 import numpy as np
 import pytest
@@ -110,3 +111,22 @@ def test_tasks_are_of_equal_or_of_given_sizes(tasks, expected):
 def test_sizes_of_tasks_sum_to_the_number_of_classes():
     with pytest.raises(ValueError, match="sum to 9, not to 10"):
         divide_classes(range(10), (5, 4))
+
+
+@pytest.mark.parametrize("natural", [False, True])
+def test_tasks_that_are_gone_through_again_have_the_same_classes_and_other_samples(natural):
+    sequence = class_incremental_by_seed(TRAIN, TEST, 2, 5, natural, 0.25, cycles=2)
+    found = [sequence(seed, on_validation) for seed in (0, 3) for on_validation in (False, True)]
+    chex.assert_trees_all_equal_shapes(*found)
+    once = class_incremental_by_seed(TRAIN, TEST, 2, 5, natural, 0.25)(3)
+    train = found[2].tasks.train
+    held = [
+        set(np.asarray(index)[np.asarray(mask)].tolist())
+        for index, mask in zip(train.index, train.mask, strict=True)
+    ]
+    for task in (0, 1):
+        classes = [set(TRAIN[sorted(held[number])].tolist()) for number in (task, task + 2)]
+        assert classes[0] == classes[1]
+        assert not held[task] & held[task + 2]
+        whole = np.asarray(once.tasks.train.index[task])[np.asarray(once.tasks.train.mask[task])]
+        assert held[task] | held[task + 2] == set(whole.tolist())

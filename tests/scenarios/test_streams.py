@@ -153,6 +153,19 @@ def test_a_recurring_class_brings_other_samples_each_time():
     assert [np.flatnonzero(row).tolist() for row in new] == [[0, 1], [2], [3]]
 
 
+def test_recurring_tasks_share_the_validation_samples_of_their_classes():
+    """A fifth of ten samples per class validates: the first two, which no task trains on."""
+    tasks = [[0, 1], [2, 3], [0, 1]]
+    sequence = recurring(TRAIN, TEST, tasks, 4, valid_fraction=0.2)
+    trained = np.concatenate([rows(sequence.tasks.train, number)[0] for number in range(3)])
+    assert sorted(trained) == list(range(8, 40))
+    for number, task in enumerate(tasks):
+        index, labels = rows(sequence.tasks.valid, number)
+        expected = [place for place in range(8) if place % 4 in task]
+        assert sorted(index) == expected
+        np.testing.assert_array_equal(labels, TRAIN[index])
+
+
 def test_later_tasks_have_a_few_samples_of_each_class():
     sequence = few_shot(TRAIN, TEST, [[0, 1], [2], [3]], 4, shots=3)
     assert [len(rows(sequence.tasks.train, task)[0]) for task in range(3)] == [20, 3, 3]

@@ -90,6 +90,8 @@ class Config:
     """Number of tasks of as equal sizes as possible, or the number of classes of every task."""
     order: Literal["seeded", "natural"] = "seeded"
     """Order of the classes: seeded is another one for every seed, natural is that of the labels."""
+    cycles: Count = 1
+    """Times that the tasks are gone through; above 1 classes recur, each time with other images."""
     stream: Stream = "classes"
     """Difference between tasks: classes brings new classes in every task. The others have all
     classes in every task (domain-incremental): permuted has other orders of the pixels, rotated

@@ -35,6 +35,7 @@ def refuse_unfit(config: Config, settings: tuple[str, ...]) -> None:
         "changes images; leave out --features": config.features is not None
         and config.stream != "permuted-labels",
         "brings no new classes; leave out --shots": config.shots is not None,
+        "has all classes in every task; leave out --cycles": config.cycles > 1,
         "has no --metrics beside accuracy; leave them out": bool(config.metrics),
     }
     for reason, holds in reasons.items():

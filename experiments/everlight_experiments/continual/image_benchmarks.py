@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Int
 
 from everlight.continual import (
     Protocol,
@@ -104,7 +104,7 @@ def image_benchmarks(
         rate, chosen = config.features_learning_rate, config.features_chosen
         config = replace(config, learning_rate=rate, chosen=chosen)
     classes = len(images.class_names)
-    _check_sizes(config, classes)
+    _check_sizes(config, np.bincount(images.train_labels, minlength=classes))
     noisy = noisy_labels(images.train_labels, classes, config.label_noise, STREAM_SEED)
     images = images._replace(train_labels=noisy)
     content = [images.images, images.train_labels, images.test_labels]
@@ -146,8 +146,12 @@ def _load(config: Config, seed: int, runs: Path) -> tuple[ImageSet, str, Feature
     return images, note, features
 
 
-def _check_sizes(config: Config, classes: int) -> None:
-    tasks = config.tasks
+def _check_sizes(config: Config, images: Int[np.ndarray, "c"]) -> None:
+    """Refuse sizes of tasks and memory that the classes, with so many images each, do not have."""
+    tasks, classes, fewest = config.tasks, len(images), int(images.min())
+    left = fewest - int(config.validation_fraction * fewest)
+    if config.cycles > left:
+        raise DataError(f"--cycles {config.cycles}; a class has {left} images to train on")
     if not tasks:
         raise DataError("--tasks without a number; give how many tasks there are")
     if len(tasks) == 1 and tasks[0] > classes and config.stream == "classes":
@@ -209,7 +213,7 @@ def _bound(
         training=training,
         chosen=config.chosen,
         checksums=checksums,
-        capabilities=capabilities_of(net, setting),
+        capabilities=capabilities_of(net, setting, config.cycles > 1),
         metrics=class_metrics(config.metrics, images.class_names)
         + (BY_STEP if protocol.evaluate_steps else ()),
         facts=facts,
@@ -264,14 +268,14 @@ def beginning(
     return begin
 
 
-def capabilities_of(net: Network, setting: str) -> frozenset[Demand]:
-    """Return what methods may require of images with classes."""
+def capabilities_of(net: Network, setting: str, recurring: bool = False) -> frozenset[Demand]:
+    """Return what methods may require of images with classes, which may be recurring."""
     has = {
         "named head": net.named,
         "hidden layers": net.layers,
         "task-incremental": setting == "task-incremental",
         # Where every task has all classes, no class is its own.
-        "own classes": setting != DOMAIN,
+        "own classes": setting != DOMAIN and not recurring,
         "chosen classes": setting != DOMAIN,
     }
     return frozenset({"class scores", "one label", *(name for name, there in has.items() if there)})
@@ -297,7 +301,8 @@ def training_words(config: Config, net: Network, settings: tuple[str, ...]) -> s
 
 def number_of_tasks(config: Config) -> int:
     """Return the number of tasks of a configuration."""
-    return config.tasks[0] if len(config.tasks) == 1 else len(config.tasks)
+    divided = config.tasks[0] if len(config.tasks) == 1 else len(config.tasks)
+    return divided * config.cycles
 
 
 def sequences_of(images: ImageSet, config: Config) -> Callable[[int, Use], TaskSequence]:
@@ -308,7 +313,7 @@ def sequences_of(images: ImageSet, config: Config) -> Callable[[int, Use], TaskS
     tasks = config.tasks if len(config.tasks) > 1 else config.tasks[0]
     labels, natural = (images.train_labels, images.test_labels), config.order == "natural"
     fractions = fraction and validation_fractions(images.train_labels, classes, fraction)
-    by_seed = class_incremental_by_seed(*labels, tasks, classes, natural, fractions)
+    by_seed = class_incremental_by_seed(*labels, tasks, classes, natural, fractions, config.cycles)
 
     @functools.cache
     def sequence(seed: int, use: Use) -> TaskSequence:
@@ -333,7 +338,9 @@ def _counts(images: ImageSet, config: Config) -> str:
         sizes = np.bincount(np.asarray(sequence.class_task)).tolist()
         several = " or ".join(map(str, sorted(set(sizes))))
         each = several if len(config.tasks) == 1 else ", ".join(map(str, sizes))
-        divided, learned = f"{len(sizes)} tasks of {each} classes", trained.sum()
+        divided, learned = f"{len(trained)} tasks of {each} classes", trained.sum()
+        if config.cycles > 1:
+            divided += f", each class in {config.cycles} of them with other images"
     else:
         divided, learned = f"{len(trained)} tasks of all classes ({config.stream})", trained[0]
     if config.shots is not None:

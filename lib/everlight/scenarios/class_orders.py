@@ -9,6 +9,7 @@ from everlight.checks import NonNegativeInt, PositiveInt, UnitInterval, checked
 from everlight.continual.base import TaskSequence
 from everlight.scenarios.class_incremental import class_incremental, tested_on_validation
 from everlight.scenarios.shapes import same_shapes
+from everlight.scenarios.streams import recurring
 
 Fractions = float | Float[np.ndarray, "c"]
 Tasks = PositiveInt | tuple[PositiveInt, ...]
@@ -96,6 +97,7 @@ def class_incremental_by_seed(
     classes: PositiveInt,
     natural: bool = False,
     valid_fraction: Fractions = 0.0,
+    cycles: PositiveInt = 1,
 ) -> Callable[[int, bool], TaskSequence]:
     """Return a function that builds the sequence of a seed; all its sequences have one shape.
 
@@ -106,20 +108,28 @@ def class_incremental_by_seed(
       classes: number of outputs of the head.
       natural: take the classes in the order of their numbers, whatever the seed.
       valid_fraction: validation fraction, one value or one per class, `[c]`.
+      cycles: times that the tasks are gone through; above 1 each time brings other training samples
+        of the classes (`recurring`), which the seed divides.
 
     Returns:
       Function from a seed, and whether validation samples replace the test sets
       (`tested_on_validation`), to the sequence.
     """
-    every = train_labels, test_labels, tasks, classes
+
+    def of_order(order: Sequence[int], seed: int) -> TaskSequence:
+        cut = divide_classes(list(order), tasks)
+        given = train_labels, test_labels, cut * cycles, classes
+        if cycles == 1:
+            return class_incremental(*given, valid_fraction)
+        return recurring(*given, seed, valid_fraction)
 
     def ordered(seed: int) -> TaskSequence:
-        if not natural:
-            return seeded_class_incremental(*every, seed, valid_fraction)
-        cut = divide_classes(range(classes), tasks)
-        return class_incremental(train_labels, test_labels, cut, classes, valid_fraction)
+        rng = np.random.default_rng(seed)
+        return of_order(range(classes) if natural else rng.permutation(classes).tolist(), seed)
 
-    largest = ordered(0) if natural else largest_class_incremental(*every, valid_fraction)
+    # The largest classes first make the largest task that any order can have.
+    descending = np.argsort(-np.bincount(train_labels, minlength=classes), kind="stable")
+    largest = ordered(0) if natural else of_order(descending.tolist(), 0)
     shapes = [largest, *([tested_on_validation(largest)] if np.any(valid_fraction) else [])]
 
     def sequence(seed: int, on_validation: bool = False) -> TaskSequence:

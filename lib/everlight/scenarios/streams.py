@@ -205,11 +205,12 @@ def recurring(
     tasks: Sequence[Sequence[int]],
     classes: PositiveInt,
     seed: NonNegativeInt = 0,
+    valid_fraction: UnitInterval | Float[np.ndarray, "c"] = 0.0,
 ) -> TaskSequence:
     """Build a sequence in which classes may come again, each time with other samples.
 
     A class's training samples are divided in random order, as equally as possible, among the tasks
-    that have it. A task is tested on the test samples of its classes.
+    that have it. A task is tested, and validated, on all test or validation samples of its classes.
 
     Args:
       train_labels: class of each training sample, `[n]`, in 0..classes-1.
@@ -217,14 +218,17 @@ def recurring(
       tasks: classes of each task, in order.
       classes: number of outputs of the head.
       seed: random seed of the division.
+      valid_fraction: validation fraction of the training samples, the first ones of each class; one
+        value or one per class, `[c]`.
 
     Raises:
       ValueError: a class is out of range, has fewer training samples than tasks, or no test sample.
     """
     rng = np.random.default_rng(seed)
+    validates = first_of_each_class(train_labels, np.broadcast_to(valid_fraction, classes))
     parts: list[list[np.ndarray]] = [[] for _ in tasks]
     for label in sorted({label for task in tasks for label in task}):
-        members = np.flatnonzero(train_labels == label)
+        members = np.flatnonzero((train_labels == label) & ~validates)
         places = [number for number, task in enumerate(tasks) if label in task]
         if len(members) < len(places) or label not in test_labels:
             raise ValueError(
@@ -235,7 +239,8 @@ def recurring(
         for place, own in zip(places, divided, strict=True):
             parts[place].append(own)
     train = [np.concatenate(own) for own in parts]
-    return _tested_by_class(train, train_labels, test_labels, tasks, classes)
+    valid = [np.flatnonzero(np.isin(train_labels, list(task)) & validates) for task in tasks]
+    return _tested_by_class(train, train_labels, test_labels, tasks, classes, valid)
 
 
 @checked
@@ -336,6 +341,7 @@ def _tested_by_class(
     test_labels: Int[np.ndarray, "m"],
     tasks: Sequence[Sequence[int]],
     classes: int,
+    valid: list[Int[np.ndarray, "_"]] | None = None,
 ) -> TaskSequence:
     """Return the sequence of these training samples, each task tested on all of its classes."""
     test = [np.flatnonzero(np.isin(test_labels, list(task))) for task in tasks]
@@ -345,4 +351,6 @@ def _tested_by_class(
         [len(train_labels) + own for own in test],
         [test_labels[own] for own in test],
         classes,
+        valid,
+        None if valid is None else [train_labels[own] for own in valid],
     )
