@@ -21,8 +21,9 @@ import types
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import given_steps
 import numpy as np
 import torch
 from PIL import Image, ImageOps
@@ -88,7 +89,7 @@ class RandomHorizontalFlip:
 class LogBook:
     """Log of a run, kept as a list of rows."""
 
-    rows: list[dict] = []
+    rows: ClassVar[list[dict]] = []
 
     def __init__(self, config: Any = None):
         LogBook.rows = []
@@ -197,7 +198,15 @@ def main() -> None:
         if "describe" in asked:
             print(json.dumps(describe(folder, **asked["describe"])), file=file, flush=True)
         for run in asked["runs"]:
+            steps = None
+            if "steps" in asked:
+                # One run per process, since the choices are patched in.
+                steps = given_steps.Steps(answer.parent, asked["steps"])
+                steps.install()
             found = run_command(authors, folder, run["options"])
+            if steps is not None:
+                steps.save(answer.parent)
+                found["chosen"] = steps.chosen
             print(json.dumps(run | found), file=file, flush=True)
     versions = {"torch": torch.__version__, "Python": sys.version.split()[0]}
     print(json.dumps(versions))

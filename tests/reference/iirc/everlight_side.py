@@ -1,23 +1,32 @@
 """Everlight's runs: the benchmark of `everlight run iirc` on the archive that both sides read."""
 
+import dataclasses
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, PyTree
 
-from everlight.continual import Protocol, Run, Runs, Setup, Strategy, drive_runs
+from everlight.continual import (
+    Protocol,
+    Run,
+    Runs,
+    Setup,
+    Strategy,
+    TaskSequence,
+    drive_runs,
+)
+from everlight.continual.method import Method, Needs
+from everlight.metrics.multilabel import TaskMeans
 from everlight_data.images.iirc_sets import IIRCData
 from everlight_experiments.continual.benchmark import Benchmark, Draw, RunData
 from everlight_experiments.iirc.benchmark import iirc_benchmark, label_scores, learn
 from everlight_experiments.iirc.config import FORMS, Config
-from tests.reference.iirc.cases import Case
+from tests.reference.iirc.cases import CASES, Case
 from tests.reference.iirc.material import DATA, Plan
-
-Adapt = Callable[[Setup], Setup]
 
 
 class Curve(NamedTuple):
@@ -49,21 +58,16 @@ def config_of(plan: Plan) -> Config:
     )
 
 
-def make_benchmark(data: IIRCData, plan: Plan, folder: Path) -> Benchmark:
-    """Return the benchmark of a plan."""
+def make_run(
+    data: IIRCData, plan: Plan, folder: Path, case: Case, seed: int
+) -> tuple[Run, TaskSequence]:
+    """Return a method's run on one seed, and its tasks."""
     config = config_of(plan)
-    # The task configuration leaves classes out, for which the head has no outputs.
-    learned = learn(config, data, folder)
-    return iirc_benchmark(config, learned, 0)
-
-
-def train_seeds(
-    data: IIRCData, plan: Plan, folder: Path, case: Case, seeds: range
-) -> Iterator[Curve]:
-    """Train a method once per seed with one compiled program; yields the scores of every seed."""
-    benchmark, method = make_benchmark(data, plan, folder), FORMS[case.name]
-    draw = Draw("evaluation", 0, 0)
-    sequence = benchmark.sequence(method, draw)
+    benchmark = iirc_benchmark(config, learn(config, data, folder), 0)
+    if not plan.augment:
+        benchmark = benchmark._replace(begin=_without_augmentation(benchmark))
+    method = FORMS[case.name]
+    sequence = benchmark.sequence(method, Draw("evaluation", 0, 0))
     (hyperparameter,) = method.hyperparameters or (0.0,)
 
     def build(given: RunData) -> tuple[Setup, Strategy]:
@@ -71,14 +75,43 @@ def train_seeds(
         return setup, method.make(setup, needs._replace(hyperparameter=hyperparameter))
 
     given = RunData(benchmark.shared(method), benchmark.own(sequence, hyperparameter))
+    protocol = benchmark.protocol(method)
+    return Run(build, protocol, given, sequence, jax.random.key(seed)), sequence
+
+
+def parameter_shapes(data: IIRCData, plan: Plan, folder: Path) -> list[tuple[int, ...]]:
+    """Return the shapes of the parameters of the network with a linear head."""
+    run, _ = make_run(data, plan, folder, CASES[0], 0)
+    params, _ = jax.eval_shape(lambda key: run.build(run.data)[0].init(key), run.key)
+    return [leaf.shape for leaf in jax.tree.leaves(params)]
+
+
+def _without_augmentation(benchmark: Benchmark) -> Callable:
+    def begin(method: Method, given: RunData) -> tuple[Setup, Needs]:
+        setup, needs = benchmark.begin(method, given)
+        return setup._replace(gather=lambda index, key: setup.gather(index, None)), needs
+
+    return begin
+
+
+def train_seeds(
+    data: IIRCData, plan: Plan, folder: Path, case: Case, seeds: Iterable[int]
+) -> Iterator[Curve]:
+    """Train a method once per seed with one compiled program; yields the scores of every seed."""
+    run, sequence = make_run(data, plan, folder, case, 0)
     for seed in seeds:
         begin = time.perf_counter()
-        run = Run(build, benchmark.protocol(method), given, sequence, jax.random.key(seed))
-        for state in drive_runs(Runs.of(run), chunk=2 * plan.epochs):
+        seeded = dataclasses.replace(run, key=jax.random.key(seed))
+        for state in drive_runs(Runs.of(seeded), chunk=2 * plan.epochs):
             last = state
-        result = jax.tree.map(lambda leaf: np.asarray(leaf[0]), last.result)
-        means = label_scores(sequence, result.evaluation, data.superclass(0)).means
+        evaluation = jax.tree.map(lambda leaf: np.asarray(leaf[0]), last.result.evaluation)
+        means = label_scores_of(data, sequence, evaluation)
         scores, by_task = (
             np.asarray(each.precision_weighted_jaccard) for each in (means.union, means.by_task)
         )
         yield Curve(scores, by_task, time.perf_counter() - begin)
+
+
+def label_scores_of(data: IIRCData, sequence: TaskSequence, predicted: PyTree) -> TaskMeans:
+    """Return the mean scores after every task."""
+    return label_scores(sequence, np.asarray(predicted), data.superclass(0)).means

@@ -32,21 +32,21 @@ SPLITS = ("train", "intask_valid", "test")
 class Plan:
     """Settings of a comparison, the same on both sides."""
 
-    train_images: int = 40
+    train_images: int = 30
     """Training images per class, both validation sets included."""
     test_images: int = 20
     """Test images per class."""
-    superclasses: int = 4
+    superclasses: int = 2
     """Superclasses of the first task."""
-    task_classes: int = 5
+    task_classes: int = 2
     """Classes of every other task."""
     tasks: int = 5
     epochs: int = 10
     """Epochs per task; the first task has twice as many."""
-    batch_size: int = 32
+    batch_size: int = 16
     learning_rate: float = 0.1
     weight_decay: float = 1e-5
-    exemplars_per_class: int = 5
+    exemplars_per_class: int = 3
     blocks: int = 3
     """Blocks per stage; the network has six times as many layers plus two."""
     augment: bool = True
@@ -132,9 +132,7 @@ def read_material(folder: Path) -> IIRCData:
     introduced = set(chain.from_iterable(order))
     left_out = tuple(name for name in every if name not in introduced)
     configuration = TaskConfiguration(order, left_out)
-    return IIRCData(
-        images, Metadata(official.hierarchy, (configuration,), official.valid_fraction)
-    )
+    return IIRCData(images, Metadata(official.hierarchy, (configuration,), official.valid_fraction))
 
 
 def labelled_samples(data: IIRCData) -> dict[str, list[list[list]]]:
