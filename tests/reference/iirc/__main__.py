@@ -58,8 +58,8 @@ def main(arguments: list[str] | None = None) -> None:
             for case in cases:
                 for task, row in enumerate(compare_steps(authors, folder, case), 1):
                     values = f"{row.weights:.1e} | {row.moved:.1e} | {row.statistics:.1e}"
-                    same = "yes" if row.exemplars else "no"
-                    print(f"| {case.name} | {task} | {values} | {same} |", flush=True)
+                    same, count = row.exemplars
+                    print(f"| {case.name} | {task} | {values} | {same} of {count} |", flush=True)
             return
         same, count = same_material(authors, Plan(), folder)
         equal = "the same" if same else "DIFFERENT"

@@ -27,11 +27,7 @@ class GivenOrder:
     def __iter__(self) -> Iterator[int]:
         own, buffer = self.dataset.task_data, self.dataset.buffer
         rows = [(False, *own.get_item(index)) for index in range(len(own))]
-        kept = [
-            (True, *buffer._fetch_item(name, place))
-            for name, stored in buffer.mem_class_x.items()
-            for place in range(len(stored))
-        ]
+        kept = [(True, *row) for _, row in stored_samples(buffer)]
         rows += [kept[place] for place in self.dataset._buffer_sampling_array]
         places = {key_of(*row): place for place, row in enumerate(rows)}
         order = self.orders.pop(0)
@@ -57,7 +53,7 @@ class Steps:
         self.chosen: list[list] = []
 
     def install(self) -> None:
-        """Patch the loader, the initial weights, the choice of exemplars and the task's end."""
+        """Patch the loader, the initial weights and the exemplars."""
         steps = self
 
         def loader(dataset: Any, *arguments: Any, shuffle: bool = False, **options: Any) -> Any:
@@ -67,41 +63,33 @@ class Steps:
             return PLAIN_LOADER(dataset, *arguments, shuffle=shuffle, **options)
 
         data.DataLoader = torch.utils.data.DataLoader = loader
-        from iirc.lifelong_dataset.base_dataset import BaseDataset
         from lifelong_methods.buffer.buffer import BufferBase
         from lifelong_methods.methods.base_method import BaseMethod
 
         prepare, update = BaseMethod.prepare_model_for_new_task, BufferBase.update_buffer_new_task
-        by_class = BaseDataset.get_image_indices_by_cla
 
         def prepared(model: Any, *arguments: Any, **options: Any) -> None:
             if not model.seen_classes:
                 load(model.net.model, steps.weights)
             prepare(model, *arguments, **options)
 
-        def updated(buffer: Any, *arguments: Any, model: Any, **options: Any) -> None:
-            update(buffer, *arguments, model=model, **options)
-            kept = [
-                key_of(True, *buffer._fetch_item(name, place))[1:]
-                for name, stored in buffer.mem_class_x.items()
-                for place in range(len(stored))
-            ]
-            steps.chosen.append(sorted(kept))
+        def updated(buffer: Any, own: Any, model: Any, **options: Any) -> None:
+            update(buffer, own, model=model, **options)
+            picked = [key[1:] for key, _ in stored_samples(buffer)]
+            steps.chosen.append(sorted(key for key in picked if key[1] in own.cur_task))
+            # The next epochs have everlight's exemplars: near ties in herding do not matter.
+            given = [tuple(key) for key in steps.exemplars[own.cur_task_id]]
+            for name in own.cur_task:
+                buffer.mem_class_x[name] = []
+                for index in own.get_image_indices_by_cla(name, shuffle=False):
+                    image, *labels = own.get_item(index)
+                    if key_of(True, image, *labels)[1:] in given:
+                        buffer.add_sample(name, image, tuple(labels))
             state = model.net.model.state_dict()
             steps.tasks.append({name: each.numpy().copy() for name, each in state.items()})
 
-        def indices(own: Any, cla: str, num_samples: int = -1, shuffle: bool = True) -> np.ndarray:
-            every = by_class(own, cla, -1, False)
-            # Herding takes all samples, of which it chooses by itself.
-            if not shuffle or not 0 <= num_samples < len(every):
-                return every
-            keys = [tuple(key) for key in steps.exemplars[own.cur_task_id]]
-            kept = [i for i in every if key_of(True, *own.get_item(i))[1:] in keys]
-            return np.array(kept, int)
-
         BaseMethod.prepare_model_for_new_task = prepared
         BufferBase.update_buffer_new_task = updated
-        BaseDataset.get_image_indices_by_cla = indices
 
     def save(self, folder: Path) -> None:
         """Save the network after every task."""
@@ -111,6 +99,16 @@ class Steps:
             for name, value in state.items()
         }
         np.savez(folder / "after.npz", **arrays)
+
+
+def stored_samples(buffer: Any) -> list[tuple[tuple, tuple]]:
+    """Return the key of every stored sample, and its image and labels, in the buffer's order."""
+    rows = [
+        buffer._fetch_item(name, place)
+        for name, stored in buffer.mem_class_x.items()
+        for place in range(len(stored))
+    ]
+    return [(key_of(True, *row), row) for row in rows]
 
 
 def key_of(stored: bool, image: Any, *labels: str) -> tuple[bool, int, str]:

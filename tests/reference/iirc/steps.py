@@ -34,7 +34,7 @@ STEPS = Plan(
     tasks=3,
     epochs=1,
     batch_size=8,
-    learning_rate=0.001,
+    learning_rate=0.0001,
     exemplars_per_class=4,
     augment=False,
 )
@@ -156,8 +156,8 @@ class Apart(NamedTuple):
     moved: float
     """Greatest change of any weight since the start, for comparison."""
     statistics: float
-    exemplars: bool
-    """True if both sides hold the same exemplars."""
+    exemplars: tuple[int, int]
+    """New exemplars that both sides choose by themselves, and everlight's new ones."""
 
 
 def compare(ours: Traced, theirs: list[Weights], chosen: list[list]) -> list[Apart]:
@@ -174,8 +174,9 @@ def compare(ours: Traced, theirs: list[Weights], chosen: list[list]) -> list[Apa
             if part == "weights":
                 moved = float(np.abs(known - ours.start[name][: len(known)]).max())
                 parts["moved"] = max(parts["moved"], moved)
-        same = [tuple(key) for key in chosen[number]] == ours.exemplars[number]
-        rows.append(Apart(**parts, exemplars=same))
+        new = set(ours.exemplars[number]) - set(ours.exemplars[number - 1] if number else [])
+        both = {tuple(key) for key in chosen[number]} & new
+        rows.append(Apart(**parts, exemplars=(len(both), len(new))))
     return rows
 
 

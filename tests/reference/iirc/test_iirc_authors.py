@@ -103,4 +103,3 @@ def test_with_the_same_choices_the_weights_are_the_authors(case, tmp_path):
     authors = Authors(authors_python(), Path(os.environ[CHECKOUT]))
     for row in compare_steps(authors, tmp_path, case):
         assert row.weights < WITHIN * row.moved
-        assert row.exemplars
