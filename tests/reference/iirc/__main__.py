@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tests.reference.iirc.cases import CASES
 from tests.reference.iirc.comparison import rows_of, table
+from tests.reference.iirc.equations import EQUATIONS
 from tests.reference.iirc.material import Plan
 from tests.reference.iirc.runs import (
     OURS,
@@ -56,10 +57,13 @@ def main(arguments: list[str] | None = None) -> None:
             print("| method | task | weights | change | batch statistics | same exemplars |")
             print("| --- | --- | --- | --- | --- | --- |")
             for case in cases:
-                for task, row in enumerate(compare_steps(authors, folder, case), 1):
-                    values = f"{row.weights:.1e} | {row.moved:.1e} | {row.statistics:.1e}"
-                    same, count = row.exemplars
-                    print(f"| {case.name} | {task} | {values} | {same} of {count} |", flush=True)
+                for equation in (False, True) if case.name in EQUATIONS else (False,):
+                    rows = compare_steps(authors, folder, case, equation)
+                    name = f"{case.name}, the authors' equation" if equation else case.name
+                    for task, row in enumerate(rows, 1):
+                        values = f"{row.weights:.1e} | {row.moved:.1e} | {row.statistics:.1e}"
+                        same, count = row.exemplars
+                        print(f"| {name} | {task} | {values} | {same} of {count} |", flush=True)
             return
         same, count = same_material(authors, Plan(), folder)
         equal = "the same" if same else "DIFFERENT"

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +15,7 @@ import numpy as np
 from everlight_data.errors import DataError
 from tests.reference.iirc import everlight_side, steps
 from tests.reference.iirc.cases import Case
+from tests.reference.iirc.equations import EQUATIONS
 from tests.reference.iirc.material import Plan, labelled_samples, read_material, write_material
 
 SIDE = Path(__file__).with_name("authors_side.py")
@@ -117,11 +119,21 @@ def train_both(
         authors.wait(process)
 
 
-def compare_steps(authors: Authors, folder: Path, case: Case) -> list[steps.Apart]:
-    """Compare a method step by step; the authors' run gets everlight's choices."""
+def compare_steps(
+    authors: Authors, folder: Path, case: Case, equation: bool = False
+) -> list[steps.Apart]:
+    """Compare a method step by step; the authors' run gets everlight's choices.
+
+    Args:
+      authors: the authors' code.
+      folder: folder of the files that both sides read and write.
+      case: method.
+      equation: use the authors' equation in everlight, for methods of `EQUATIONS`.
+    """
     plan = steps.plan_of(case)
     write_material(plan, folder)
-    ours = steps.trace(read_material(folder), plan, folder, case)
+    with EQUATIONS[case.name]() if equation else nullcontext():
+        ours = steps.trace(read_material(folder), plan, folder, case)
     np.savez(folder / "weights.npz", **ours.start)
     given = {"orders": ours.orders, "exemplars": ours.exemplars}
     run = {"method": case.name, "options": case.options(plan, 0)}

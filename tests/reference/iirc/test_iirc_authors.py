@@ -12,11 +12,12 @@ from tests.reference.iirc import material
 from tests.reference.iirc.__main__ import main
 from tests.reference.iirc.cases import CASES
 from tests.reference.iirc.comparison import rows_of, table
+from tests.reference.iirc.equations import EQUATIONS
 from tests.reference.iirc.runs import Authors, authors_python, compare_steps
 
 CHECKOUT = "EVERLIGHT_IIRC_AUTHORS"
 """Environment variable with a checkout of the authors' code, for the slow test."""
-WITHIN = 0.01
+WITHIN = 0.03
 """Greatest difference of weights, as a part of their change."""
 
 
@@ -101,5 +102,6 @@ def test_with_the_same_choices_the_weights_are_the_authors(case, tmp_path):
     if CHECKOUT not in os.environ or authors_python() is None:
         pytest.skip(f"name a checkout of chandar-lab/IIRC in {CHECKOUT}, and a Python with torch")
     authors = Authors(authors_python(), Path(os.environ[CHECKOUT]))
-    for row in compare_steps(authors, tmp_path, case):
+    equation = case.name in EQUATIONS
+    for row in compare_steps(authors, tmp_path, case, equation):
         assert row.weights < WITHIN * row.moved
