@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -142,6 +143,25 @@ def learned(tmp_path_factory):
 @pytest.fixture(scope="module")
 def benchmark(learned):
     return iirc_benchmark(TINY.benchmark, learned, 0)
+
+
+def test_the_head_has_no_outputs_for_classes_that_no_task_introduces(learned, tmp_path):
+    """As in the authors' lite set, whose ten tasks introduce a part of the classes."""
+    order = TaskConfiguration((("top", "c"), ("a",)), left_out=("b", "d"))
+    data = learned.data._replace(metadata=Metadata({"top": ("a", "b")}, (order,), 0.2))
+    assert data.classes == 3
+    benchmark = iirc_benchmark(TINY.benchmark, learn(TINY.benchmark, data, tmp_path), 0)
+    naive = METHODS["naive"]
+    sequence = benchmark.sequence(naive, Draw("evaluation", 0, 0))
+    assert sequence.class_task.shape == (3,)
+    given = RunData(benchmark.shared(naive), benchmark.own(sequence))
+    setup, needs = benchmark.begin(naive, given)
+    inputs = jax.ShapeDtypeStruct((2, 4, 4, 3), jnp.float32)
+
+    def outputs(key, inputs):
+        return setup.apply(*setup.init(key), inputs, False, None)[0].logits
+
+    assert jax.eval_shape(outputs, jax.random.key(0), inputs).shape == (2, needs.classes) == (2, 3)
 
 
 def test_the_last_configurations_choose_hyperparameters_on_post_task_validation(benchmark):

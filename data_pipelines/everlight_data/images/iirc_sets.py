@@ -42,8 +42,8 @@ class IIRCData(NamedTuple):
 
     @property
     def classes(self) -> int:
-        """Number of subclasses and superclasses."""
-        return len(self.images.class_names) + len(self.metadata.hierarchy)
+        """Number of subclasses and superclasses that a task configuration introduces."""
+        return len(self.order(0))
 
     @property
     def sizes(self) -> str:

@@ -58,6 +58,16 @@ def test_of_a_small_memory_a_draw_holds_all_and_fills_up_at_weight_0():
         assert set(np.asarray(batch.index)[~there].tolist()) <= set(members)
 
 
+def test_the_held_samples_fill_up_a_draw_in_turn():
+    """Batch norm reads all rows: one sample repeated would outweigh the others."""
+    few = TEN._replace(mask=jnp.arange(12) % 4 == 1)
+    batch = draw_batch(few, 12, jax.random.key(2))
+    assert batch.weight.sum() == 3
+    index, counts = np.unique(batch.index, return_counts=True)
+    np.testing.assert_array_equal(index, [51, 55, 59])
+    np.testing.assert_array_equal(counts, 4)
+
+
 def test_a_step_s_own_samples_fill_up_its_draw():
     own = Batch(jnp.arange(5), 2 * jnp.arange(5)[:, None], jnp.ones(5), jnp.zeros(5, bool))
     drawn = Batch(

@@ -8,7 +8,9 @@ so that the step does not raise the memory's average loss. The reference batch i
 every step without replacement. It is as large as the task's, as in IIRC's code, or has
 `replay_batch_size` samples: 128 or 256 in the authors' code, with batches of 10 to 16. The paper
 does not mention batch statistics. Here the reference pass runs in training mode and changes them
-before the task's pass. The paper holds 13 to 65 samples per class.
+before the task's pass, in IIRC's code after it. A memory smaller than the reference batch fills it
+up in turn, at weight 0 in the loss; IIRC's code takes a smaller batch. The paper holds 13 to 65
+samples per class.
 
 Equal to the official code (facebookresearch/agem) at the projected gradient, the reference being
 the mean over a random batch without replacement; differs in two points. Exemplars are a random

@@ -68,8 +68,9 @@ def draw_slots(
     drawn = jnp.where(mask, jax.random.uniform(key, mask.shape), -1.0)
     value, slots = jax.lax.top_k(drawn, min(size, mask.shape[0]))
     held = value >= 0
-    # What fills up is a held slot, for what normalises over the batch.
-    return jnp.where(held, slots, slots[0]), held.astype(jnp.float32)
+    # The held slots fill up in turn, so that batch norm sees each of them equally often.
+    place = jnp.arange(slots.shape[0]) % jnp.maximum(jnp.sum(held), 1)
+    return slots[place], held.astype(jnp.float32)
 
 
 def draw_first_slots(
