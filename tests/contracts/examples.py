@@ -31,26 +31,10 @@ from everlight.metrics.cl_score import CRITERIA
 from everlight.models.illuminant_training import IlluminantModel
 from tests.continual import small_net
 from tests.contracts.annotations import arrays_of, flat
+from tests.contracts.small_arrays import booleans, floats, host, integers
 from tests.models.port_arrays import drawn_arrays
 
 KEY = jax.random.key(0)
-
-
-# Made by NumPy, since a program for every shape takes most of the time.
-def floats(*shape):
-    return jnp.asarray(np.full(shape, 0.5, np.float32))
-
-
-def integers(*shape):
-    return jnp.asarray(np.zeros(shape, np.int32))
-
-
-def booleans(*shape):
-    return jnp.asarray(np.ones(shape, bool))
-
-
-def host(values, dtype=int):
-    return np.asarray(values, dtype)
 
 
 def sequence():
@@ -227,6 +211,7 @@ ROWS: dict[str, Any] = {
         "calibration": models.DistanceCalibration(DISTRIBUTION, floats(101))
     },
     "models.unit": {"vectors": floats(4, 5)},
+    "models.with_layers": {"layers": {"hidden": jnp.zeros(3)}},
     "models.with_weights": {
         "params": {"a": {"kernel": floats(3, 2), "bias": floats(2)}},
         "arrays": {"a/weight": np.zeros((2, 3)), "a/bias": np.zeros(2)},
@@ -248,6 +233,12 @@ ROWS: dict[str, Any] = {
         "mask": host([1, 1], bool),
         "classes": 3,
     },
+    "metrics.accuracies_in_order": lambda: {
+        "within": np.zeros((2, 1, 3, 2)),
+        "steps": np.ones((2, 1, 3), int),
+        "after": np.zeros((2, 2)),
+    },
+    "metrics.standard_errors_apart": lambda: {"values": host([0.1, 0.3], float), "mean": 0.2},
     "metrics.student_interval": lambda: {"values": host([0.1, 0.3], float), "level": 0.9},
     "metrics.tied_with": lambda: {"best": 0, "scores": host([[0.1, 0.3]], float)},
     "models.best_of_rates": lambda: {"by_rate": {0.1: trained_networks()}, "group": 1},
@@ -304,6 +295,7 @@ ROWS: dict[str, Any] = {
     "scenarios.domain_incremental": {**LABELS, "tasks": 2, "label_maps": host([[0, 1, 2, 3]] * 2)},
     "scenarios.few_shot": {**LABELS, "tasks": [[0, 1], [2, 3]], "shots": 2},
     "scenarios.noisy_labels": {"labels": np.arange(16) % 4},
+    "scenarios.named_stream": {"name": "permuted"},
     "scenarios.recurring": {**LABELS, "tasks": [[0, 1], [1, 2, 3]]},
     "scenarios.rotated": {"degrees": host([0, 30, 60], np.float32)},
     "scenarios.transformed": {"transform": lambda image, task: image},

@@ -81,7 +81,7 @@ def test_a_stopped_wave_does_not_stand_in_the_way_of_others_that_begin_alike(tmp
         "folder, every = run_folder(Path(sys.argv[1])), units()\n"
         "def stop(*_, **__): raise KeyboardInterrupt\n"
         "save, RunFolder.save_unit = RunFolder.save_unit, stop\n"
-        "many_runs.Checkpoints.due = lambda self: True\n"
+        "train_runs.Checkpoints.due = lambda self: True\n"
         "try: train(folder, [every[0], every[2]])\n"
         "except KeyboardInterrupt: print(len(list(folder.checkpoints.iterdir())))\n"
         "RunFolder.save_unit = save\n"

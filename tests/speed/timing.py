@@ -55,12 +55,13 @@ class Machine(NamedTuple):
 def measure(case: Case) -> Timed:
     """Time every contestant in turn, for a warm case after one call of each."""
     before = os.getloadavg()[0]
+    for run in case.contestants.values() if case.warm else ():
+        jax.block_until_ready(run())
     rounds = []
-    for number in range(-1 if case.warm else 0, case.rounds):
+    for _ in range(case.rounds):
         if not case.warm:
             jax.clear_caches()
-        seconds = [_seconds(run) for run in case.contestants.values()]
-        rounds += [seconds] if number >= 0 else []
+        rounds.append([_seconds(run) for run in case.contestants.values()])
     seconds = np.median(rounds, axis=0)
     ratios = np.median(np.asarray(rounds) / np.asarray(rounds)[:, :1], axis=0)
     return Timed(

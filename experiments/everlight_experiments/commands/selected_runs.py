@@ -1,4 +1,4 @@
-"""From options to runs: which benchmarks and methods are selected, and the call that trains them.
+"""Benchmarks and methods that options select, and the call that trains them.
 
 The commands that train and `load_net` share it.
 """

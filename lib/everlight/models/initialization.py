@@ -1,5 +1,7 @@
 """Initial weights that replace a network's own."""
 
+from collections.abc import Mapping
+
 import jax
 from flax.linen import initializers
 from jaxtyping import PRNGKeyArray, PyTree
@@ -30,7 +32,8 @@ def with_xavier(setup: Setup) -> Setup:
 
 
 @checked
-def with_layers(setup: Setup, layers: PyTree) -> Setup:
+@checked
+def with_layers(setup: Setup, layers: Mapping[str, PyTree]) -> Setup:
     """Return the setup whose network begins with the given layers; others are drawn as before.
 
     Args:

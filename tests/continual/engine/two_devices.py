@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from everlight.continual.engine import runs as engine
+from everlight.continual.engine import driver as engine
 from everlight.continual.engine.driver import Runs, drive_runs
 from everlight.continual.engine.flax_setup import StoredImages, flax_setup
 from everlight.continual.engine.protocol import Protocol
