@@ -14,6 +14,7 @@ import importlib.metadata
 import jax
 
 from tests.speed import arrays, color, growth, replay, sequences
+from tests.speed.picture import plot_growth
 from tests.speed.timing import HAS_TORCH, measure, measure_machine, table
 
 CASES = {
@@ -42,6 +43,7 @@ def main(arguments: list[str] | None = None) -> None:
         help=f"one of {', '.join(CASES)}; none is all that take less than five minutes",
     )
     parser.add_argument("--small", action="store_true", help="least sizes, to try the code")
+    parser.add_argument("--picture", help="file for a picture of the cases that grow (growth)")
     given = parser.parse_args(arguments)
     unknown = [name for name in given.case if name not in CASES]
     if unknown:
@@ -57,7 +59,10 @@ def main(arguments: list[str] | None = None) -> None:
     )
     if not HAS_TORCH:
         print('PyTorch is not installed: `make bench` or `pip install -e ".[bench]"` adds it.\n')
-    print(table([measure(case) for name in names for case in CASES[name](machine, given.small)]))
+    timed = [measure(case) for name in names for case in CASES[name](machine, given.small)]
+    print(table(timed))
+    if given.picture:
+        plot_growth(timed, given.picture)
 
 
 if __name__ == "__main__":

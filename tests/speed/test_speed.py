@@ -6,6 +6,7 @@ import pytest
 
 from tests.speed import arrays, color, growth, timing
 from tests.speed.__main__ import CASES, main
+from tests.speed.picture import growth_of
 from tests.speed.timing import Case, Machine, Timed, table
 
 MACHINE = Machine(bandwidth=1e10, flops=1e11)
@@ -39,6 +40,14 @@ def test_the_table_has_a_row_per_contestant():
         "| sums | everlight | 12.3 ms | 1.00 | – | 0.5 to 1.0 |",
         "| sums | NumPy | 2.5 s | 203.25 | – | 0.5 to 1.0 |",
     ]
+
+
+def test_growth_is_relative_to_the_smallest_size():
+    timed = Timed(
+        "by tasks", {"tasks: 5": 2.0, "tasks: 1,000": 80.0}, {"a": 1, "b": 40}, None, (0, 0)
+    )
+    assert growth_of(timed) == ("tasks", [1, 200], [1, 40])
+    assert growth_of(timed._replace(seconds={"everlight": 1, "PyTorch": 2}))[0] == ""
 
 
 def test_the_floor_is_the_slower_of_memory_and_arithmetic():
