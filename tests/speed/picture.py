@@ -29,5 +29,7 @@ def plot_growth(cases: Sequence[Timed], path: str) -> None:
     axis.plot([1, largest], [1, largest], ":", color="grey", label="in proportion")
     axis.set(xscale="log", yscale="log", xlabel="size relative to the smallest")
     axis.set_ylabel("seconds relative to the smallest")
+    for scale in (axis.xaxis, axis.yaxis):
+        scale.set_major_formatter("{x:g}")
     axis.legend()
     save(canvas, Path(path))
