@@ -10,7 +10,9 @@ from everlight.continual.strategies.cls_er import cls_er, surer_logits
 from tests.continual.small_net import (
     CLASSES,
     LABELS,
+    RATE,
     START,
+    as_float32,
     assert_trees_close,
     backward,
     batch_gradient,
@@ -27,7 +29,7 @@ from tests.continual.small_net import (
 )
 
 SETUP = small_setup()
-LAMBDA, PLASTIC, STABLE = 0.8, 0.6, 0.85
+LAMBDA, PLASTIC, STABLE = 0.8, 0.6, 0.7
 STREAM = [[0, 6], [12, 18], [1, 7], [13, 19], [25, 31]]
 """Batches of a task with two of six classes, one after the other: the first one is forgotten."""
 ALL = np.ones(CLASSES, bool)
@@ -49,7 +51,7 @@ def train_by_hand(active):
             away = now - np.where(surer[:, None], of_stable, of_plastic)
             each = backward(params, held, 2 * LAMBDA * away / CLASSES, train=True)
             gradient = {name: gradient[name] + each[name].mean(axis=0) for name in gradient}
-        params = {name: params[name] - 0.2 * gradient[name] for name in params}
+        params = {name: params[name] - RATE * gradient[name] for name in params}
         plastic, stable = (
             {name: decay * old[name] + (1 - decay) * params[name] for name in params}
             for old, decay in (
@@ -77,8 +79,8 @@ def test_five_steps_are_the_loop_in_float64(loss_over, active):
     assert learner.batch_stats["passes"] == 9
 
 
-def test_without_its_term_the_network_is_that_of_replay_and_the_stable_average_predicts():
-    strategy = cls_er(SETUP, 1, 0.0, stable_rate=0.0, replay_batch_size=1)
+def test_the_first_step_replays_nothing_and_the_stable_average_predicts():
+    strategy = cls_er(SETUP, 1, 0.0, plastic_rate=1.0, stable_rate=0.0, replay_batch_size=1)
     task = task_of(0, [0, 1], samples_of(STREAM[0]))
     ((memory, learner),) = run_tasks(SETUP, strategy, [(task, [batch_of(STREAM[0])])])
     params, _ = descend(START, [batch_of(STREAM[0])], np.arange(CLASSES) < 2, no_penalty)
@@ -107,6 +109,64 @@ def test_an_average_moves_with_its_probability():
     np.testing.assert_allclose(went.mean(axis=1), [0.3, 0.8], atol=0.041)
     # The averages move independently.
     assert abs((went[0] & went[1]).mean() - 0.24) < 0.04
+
+
+def test_the_decay_depends_on_the_steps_and_not_on_the_moves():
+    """After two steps towards one network: 1/2 of the way at the first, 1/3 of the rest then."""
+    strategy = cls_er(SETUP, 4, plastic_rate=0.5, stable_rate=0.5)
+    start = small_learner(SETUP, [0, 1])
+    moved = small_learner(SETUP, [0, 1], {name: leaf + 1 for name, leaf in START.items()})
+    memory = strategy.init(jax.random.key(0), start)
+    info = StepInfo((), (), 0.0, (start.batch_stats, start.batch_stats), batch_of([0, 1]))
+
+    def way(key):
+        first, second = jax.random.split(key)
+        once, _ = strategy.after_step(memory, moved, info, first)
+        after, _ = strategy.after_step(once, moved, info, second)
+        return [each.params["head_bias"][0] for each in (after.plastic, after.stable)]
+
+    found = np.array(jax.vmap(way)(jax.random.split(jax.random.key(1), 200)))
+    gone = found.ravel() - np.float32(START["head_bias"][0])
+    expected = np.array([0, 1 / 3, 1 / 2, 2 / 3])
+    nearest = np.abs(gone[:, None] - expected).argmin(axis=1)
+    np.testing.assert_allclose(gone, expected[nearest], atol=1e-5)
+    assert {*nearest.tolist()} == {0, 1, 2, 3}
+
+
+def tracked(params, batch_stats, inputs, train, key):
+    """The small net whose statistics are a running mean of its logits, as batch norm's are."""
+    outputs, _ = SETUP.apply(params, {"passes": 0}, inputs, train, key)
+    mean = batch_stats["mean"]
+    if train:
+        return outputs, {"mean": (mean + outputs.logits.mean()) / 2}
+    return outputs._replace(logits=outputs.logits + mean), batch_stats
+
+
+def test_every_network_has_the_statistics_of_its_own_passes():
+    """The network passes the replayed samples first, then both batches; an average only those."""
+    setup = SETUP._replace(
+        init=lambda key: (as_float32(START), {"mean": jnp.zeros(())}), apply=tracked
+    )
+    strategy = cls_er(setup, 2, 0.0, 0.2, 0.0, 0.3, 1.0)
+    first, second = STREAM[:2]
+    task = task_of(0, [0, 1], samples_of(first + second))
+    ((memory, learner),) = run_tasks(setup, strategy, [(task, [batch_of(first), batch_of(second)])])
+    gradient = batch_gradient(START, first, np.arange(CLASSES) < 2)
+    after = {name: START[name] - RATE * gradient[name] for name in START}
+    stable = {name: 0.3 * START[name] + 0.7 * after[name] for name in START}
+
+    def mean(params, index):
+        return forward(params, index, train=True)[2].mean()
+
+    net = mean(START, first) / 2
+    for index in (first, second + first):
+        net = (net + mean(after, index)) / 2
+    expected = net, mean(START, first) / 2, mean(stable, first) / 2
+    found = [each.batch_stats["mean"] for each in (learner, memory.plastic, memory.stable)]
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    scores = strategy.predict(memory, learner, setup.gather(jnp.arange(6), None))
+    last = forward(jax.tree.map(np.asarray, memory.stable.params), range(6))[2]
+    np.testing.assert_allclose(scores, last + expected[2], rtol=1e-4, atol=1e-5)
 
 
 def test_the_surer_average_teaches_and_ties_take_the_plastic_one():

@@ -1,21 +1,25 @@
 """Complementary learning systems replay (CLS-ER; Arani, Sarfraz and Zonooz 2022, ICLR).
 
 Two moving averages of the network teach it on replayed samples x'. The plastic average follows
-often, the stable one seldom:
+fast, the stable one slowly:
 
     L = CE(batch ∪ x') + λ mean over x' and outputs of (f(x'; θ) − z)²
     z = f(x'; θ_S) where softmax(f(x'; θ_S))_y' > softmax(f(x'; θ_P))_y', else f(x'; θ_P)
     θ_P ← α θ_P + (1 − α) θ  with probability r_P after each step,   α = min(1 − 1 / (t + 1), α_P)
 
-and likewise θ_S with r_S < r_P and α_S, t being the number of steps so far. Test samples are
-classified by θ_S. The memory is a reservoir as in `experience_replay`.
+and likewise θ_S with r_S ≤ r_P and α_S ≥ α_P, t being the number of steps, this one included. The
+softmax and the distance run over all outputs of the head. Test samples are classified by θ_S. The
+memory is a reservoir as in `experience_replay`. Both averages pass x' in training mode and keep
+their own batch statistics, which see replayed samples alone.
 
 The authors' code sets, with 200 samples, λ = 2, α_P = α_S = 0.99, r_P = 1 and r_S = 0.9 on split
-MNIST, and λ = 0.15, α_P = α_S = 0.999, r_P = 0.3 and r_S = 0.1 on split CIFAR-10.
+MNIST, replaying 128 samples per batch of 10. On split CIFAR-10 it has λ = 0.15, α_P = α_S = 0.999,
+r_P = 0.3 and r_S = 0.1, replaying 32 per batch of 32.
 
 Equal to the official code (NeurAI-Lab/CLS-ER, `clser.py`) at the gradient of a step and at both
 averages, with `loss_over="all"`; differs by default, where the cross-entropy runs over the seen
-classes. That code reports the accuracy of all three networks; the paper and `predict` take θ_S.
+classes, and in batch norm, which also sees the padding of a batch (`memory.fill_up`). That code
+reports the accuracy of all three networks; the paper and `predict` take θ_S.
 """
 
 from typing import Literal, NamedTuple
@@ -58,7 +62,7 @@ class TwoAverages(NamedTuple):
     samples: Samples
     arrived: Int[Array, ""]
     steps: Int[Array, ""]
-    """Number of steps so far."""
+    """Number of optimizer steps so far, whether or not an average moved."""
     plastic: Average
     stable: Average
 
@@ -138,8 +142,8 @@ def cls_er(
         def moved(
             average: Average, stats: PyTree, decay: float, rate: float, key: PRNGKeyArray
         ) -> Average:
-            decay = jnp.minimum(1 - 1 / (steps + 1), decay)
-            share = jnp.where(jax.random.uniform(key) < rate, 1 - decay, 0.0)
+            least = jnp.maximum(1 / (steps + 1), 1 - decay)
+            share = jnp.where(jax.random.uniform(key) < rate, least, 0.0)
             params = jax.tree.map(
                 lambda old, new: old + share.astype(old.dtype) * (new - old),
                 average.params,
