@@ -204,7 +204,7 @@ DATA_SETS: dict[str, DataSet] = {
         file_by_file(cube_thumbnails),
     ),
     "nus8": DataSet(
-        "NUS-8: the official release, 16-bit PNG, for nus --scale paper",
+        "NUS-8: the official release, 16-bit PNG, for paper two-camera --preset nus-paper",
         "nus8",
         ("NikonD5200", "Canon1DsMkIII"),
         "Cheng, Prasad and Brown 2014",

@@ -104,13 +104,14 @@ def name_other_options(runs: Sequence[FinishedRun], ignored: Collection[str] = (
 
 
 def numbers_of(arrays: Mapping[str, np.ndarray], first_seed: int) -> Iterator[tuple]:
-    """Yield `NUMBER_COLUMNS` of every number of a results.npz.
+    """Yield `NUMBER_COLUMNS` of every number of a results.npz; texts are left out.
 
     Columns are empty where an array is of no method, seed or task. Places along other axes stand in
     brackets behind the metric, as in `tried[2]`.
     """
-    for name in arrays:
-        yield from _numbers(name, arrays, first_seed)
+    for name, array in arrays.items():
+        if array.dtype.kind in "biuf":
+            yield from _numbers(name, arrays, first_seed)
 
 
 def _numbers(name: str, arrays: Mapping[str, np.ndarray], first: int) -> Iterator[tuple]:

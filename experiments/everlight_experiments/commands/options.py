@@ -49,7 +49,8 @@ class TrainOptions(MethodOptions):
     other values for some methods by default."""
     seeds: Seeds = 3
     """Number of evaluation seeds, counted up from --seed: 0 to N-1 by default. Each has its own
-    task order (facts: its own initialization). More can be added later."""
+    order of classes (with --order natural, and for facts, its own initial network alone). More can
+    be added later."""
     keep_nets: bool = False
     """Save every trained network after every task, in the folder models/ of the run; the Python
     function `load_net` loads them."""
@@ -60,16 +61,19 @@ class RunOptions(TrainOptions):
     """Train any methods on one benchmark or on your own images.
 
     An example, in full: everlight run fashion-mnist --order natural --net mlp:256,256
-    --optimizer sgd --learning-rate 0.03 --batch-size 10 --methods ER --buffer-size 200
-    --replay-batch-size 128
+    --optimizer sgd --learning-rate 0.03 --batch-size 10 --epochs 1 --validation-fraction 0
+    --methods ER --buffer-size 200 --replay-batch-size 128 --seeds 1
+
+    The defaults below are those of the benchmark that is named, without one those of digits.
 
     digits and procedural need no data, nor do icifar, iirc, facts and CORe50 at --preset demo.
     Other data sets belong into the folder that the environment variable EVERLIGHT_DATA names;
     `everlight data list` says where to download them (Fashion-MNIST: four files from
     github.com/zalandoresearch/fashion-mnist) and which `everlight data prepare` has to convert.
 
-    Instead of a name, --config gives all options: --config RUN/config.json repeats a run, and
-    --config FILE.py:NAME takes a configuration of your own. Other options change them.
+    Instead of a name, --config gives all options: --config RUN/config.json --tag again
+    repeats a run in a folder of its own, and --config FILE.py:NAME takes a configuration of your
+    own. Other options change them.
     """
 
     benchmark: Name = ""

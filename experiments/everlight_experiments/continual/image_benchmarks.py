@@ -340,7 +340,11 @@ def _counts(images: ImageSet, config: Config) -> str:
         each = several if len(config.tasks) == 1 else ", ".join(map(str, sizes))
         divided, learned = f"{len(trained)} tasks of {each} classes", trained.sum()
         if config.cycles > 1:
-            divided += f", each class in {config.cycles} of them with other images"
+            divided += (
+                f", each class in {config.cycles} of them with other training images and the same "
+                "test images: a curve counts these as often, and forgetting and forward transfer "
+                "count repetitions of learned tasks, so compare them with runs of as many cycles"
+            )
     else:
         divided, learned = f"{len(trained)} tasks of all classes ({config.stream})", trained[0]
     if config.shots is not None:
