@@ -104,6 +104,9 @@ def cls_er(
             empty_buffer(buffer_size, labels), jnp.int32(0), jnp.int32(0), start, start
         )
 
+    def draw(memory: TwoAverages, batch: Batch, task: Task, key: PRNGKeyArray) -> Batch:
+        return replay.draw(Reservoir(memory.samples, memory.arrived), batch, task, key)
+
     def grads(
         memory: TwoAverages, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
     ) -> tuple[PyTree, StepInfo]:
@@ -162,7 +165,12 @@ def cls_er(
         return setup.objective.scores(outputs)
 
     return replay._replace(
-        init=init, grads=grads, after_step=after_step, predict=predict, parameter_copies=2
+        init=init,
+        draw=draw,
+        grads=grads,
+        after_step=after_step,
+        predict=predict,
+        parameter_copies=2,
     )
 
 
