@@ -24,7 +24,7 @@ class Case(NamedTuple):
     """Seconds that the work takes at least on this machine (`Machine.floor`)."""
     rounds: int = 5
     warm: bool = True
-    """Whether programs are compiled before the first round; otherwise every round compiles."""
+    """True if programs are compiled before the first round; otherwise every round compiles."""
 
 
 class Timed(NamedTuple):

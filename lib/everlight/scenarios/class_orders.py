@@ -60,8 +60,7 @@ def seeded_class_incremental(
     Raises:
       ValueError: as `class_incremental`; there are more tasks than classes, for example.
     """
-    order = np.random.default_rng(seed).permutation(classes)
-    cut = divide_classes(order.tolist(), tasks)
+    cut = divide_classes(_seeded_order(classes, seed), tasks)
     return class_incremental(train_labels, test_labels, cut, classes, valid_fraction)
 
 
@@ -84,8 +83,7 @@ def largest_class_incremental(
       classes: number of outputs of the head.
       valid_fraction: validation fraction, one value or one per class, `[c]`.
     """
-    counts = np.bincount(train_labels, minlength=classes)
-    cut = divide_classes(np.argsort(-counts, kind="stable").tolist(), tasks)
+    cut = divide_classes(_largest_first(train_labels, classes), tasks)
     return class_incremental(train_labels, test_labels, cut, classes, valid_fraction)
 
 
@@ -116,20 +114,17 @@ def class_incremental_by_seed(
       (`tested_on_validation`), to the sequence.
     """
 
-    def of_order(order: Sequence[int], seed: int) -> TaskSequence:
-        cut = divide_classes(list(order), tasks)
+    def of_order(order: list[int], seed: int) -> TaskSequence:
+        cut = divide_classes(order, tasks)
         given = train_labels, test_labels, cut * cycles, classes
         if cycles == 1:
             return class_incremental(*given, valid_fraction)
         return recurring(*given, seed, valid_fraction)
 
     def ordered(seed: int) -> TaskSequence:
-        rng = np.random.default_rng(seed)
-        return of_order(range(classes) if natural else rng.permutation(classes).tolist(), seed)
+        return of_order(list(range(classes)) if natural else _seeded_order(classes, seed), seed)
 
-    # The largest classes first make the largest task that any order can have.
-    descending = np.argsort(-np.bincount(train_labels, minlength=classes), kind="stable")
-    largest = ordered(0) if natural else of_order(descending.tolist(), 0)
+    largest = ordered(0) if natural else of_order(_largest_first(train_labels, classes), 0)
     shapes = [largest, *([tested_on_validation(largest)] if np.any(valid_fraction) else [])]
 
     def sequence(seed: int, on_validation: bool = False) -> TaskSequence:
@@ -153,3 +148,13 @@ def validation_fractions(
     counts = np.bincount(train_labels, minlength=classes)
     # Slightly more than one sample, whatever rounding makes of one over the number of samples.
     return np.maximum(fraction, (1 + 1e-6) / counts)
+
+
+def _seeded_order(classes: int, seed: int) -> list[int]:
+    """Return the order of classes that a seed draws."""
+    return np.random.default_rng(seed).permutation(classes).tolist()
+
+
+def _largest_first(train_labels: Int[np.ndarray, "n"], classes: int) -> list[int]:
+    """Return the classes by falling size, which makes the largest task that any order can have."""
+    return np.argsort(-np.bincount(train_labels, minlength=classes), kind="stable").tolist()
