@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import expit, log_expit
 
-from everlight.continual.base import Batch, Samples
+from everlight.base import Batch, Samples
 from everlight.continual.objectives.many_labels import binary_objective
 from tests.continual.small_net import CLASSES, START, STORED, backward, forward, small_setup
 

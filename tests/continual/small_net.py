@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from everlight.continual.base import Batch, Outputs, Samples, Setup, Task
+from everlight.base import Batch, Outputs, Samples, Setup, Task
 from everlight.continual.engine.keys import sequence_keys
 from everlight.continual.engine.tasks import init_learner
 from everlight.continual.engine.updates import train_step, with_inputs

@@ -21,11 +21,11 @@ import everlight.metrics as metrics
 import everlight.models as models
 import everlight.scenarios as scenarios
 from docs.make_api import ROOMS
+from everlight.base import TaskSequence
 from everlight.color.baselines.confidence_pooling import ConfidencePoolingHead
 from everlight.color.baselines.cross_camera import GeneratorNet
 from everlight.color.baselines.dual_mapping import DualMappingNet
 from everlight.color.baselines.sensor_independent import SensorIndependentNet
-from everlight.continual.base import TaskSequence
 from everlight.continual.strategies.hat import Attention
 from everlight.metrics.cl_score import CRITERIA
 from everlight.models.illuminant_training import IlluminantModel

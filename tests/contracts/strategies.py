@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from everlight.continual.base import Outputs, Setup
+from everlight.base import Outputs, Setup
 from everlight.continual.engine.protocol import Protocol
 from everlight.continual.objectives.many_labels import binary_objective
 from everlight.continual.objectives.softmax import (

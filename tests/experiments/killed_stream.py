@@ -17,17 +17,17 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from everlight.continual.base import Outputs
+from everlight.base import Outputs
 from everlight.continual.engine.flax_setup import flax_setup
 from everlight.continual.engine.protocol import Protocol
 from everlight.continual.objectives.softmax import softmax_objective
 from everlight.continual.strategies.balanced_replay import balanced_replay
-from everlight.models.convolution import Convolution
+from everlight.convolution import Convolution
 from everlight.scenarios.class_incremental import class_incremental
 from everlight.scenarios.shapes import same_shapes
 from everlight_data.checkpoints import Checkpoints
+from everlight_data.iirc.imagenet import list_imagenet
 from everlight_data.images.as_inputs import channels, stream
-from everlight_data.images.imagenet import list_imagenet
 from everlight_data.images.jpeg_store import JpegStore
 from everlight_experiments.continual.train_runs import Unit, group_name, train_units
 from everlight_experiments.run_folder.folder import RunFolder

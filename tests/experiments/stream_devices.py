@@ -19,8 +19,8 @@ from everlight.continual.strategies.naive import naive
 from everlight.scenarios.class_incremental import class_incremental
 from everlight.scenarios.shapes import same_shapes
 from everlight_data.errors import DataError
+from everlight_data.iirc.imagenet import list_imagenet
 from everlight_data.images.as_inputs import channels, naming_files, stream_centers
-from everlight_data.images.imagenet import list_imagenet
 from everlight_data.images.jpeg_store import JpegStore
 from tests.continual.engine.test_flax_setup import PROTOCOL, STRATEGIES, FourClasses, optax
 

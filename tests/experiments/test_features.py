@@ -6,8 +6,9 @@ import pytest
 
 from everlight.continual.method import why_not
 from everlight.continual.registry import METHODS
+from everlight_data import image_registry
 from everlight_data.errors import DataError
-from everlight_data.images import registry, trunk_features
+from everlight_data.images import trunk_features
 from everlight_data.images.image_set import ImageSet
 from everlight_data.images.trunk_features import LITE0
 from everlight_experiments.cli import options_of
@@ -39,7 +40,7 @@ def some_set(rng):
 @pytest.fixture
 def pictures(rng, monkeypatch):
     images = some_set(rng)
-    monkeypatch.setitem(registry.IMAGE_SETS, "procedural", lambda request: images)
+    monkeypatch.setitem(image_registry.IMAGE_SETS, "procedural", lambda request: images)
     return images
 
 

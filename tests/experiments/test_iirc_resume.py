@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.continual.base import Outputs
+from everlight.base import Outputs
 from everlight.continual.engine.flax_setup import StoredImages
 from everlight.continual.engine.protocol import Protocol
 from everlight.continual.engine.run import Run

@@ -13,9 +13,9 @@ from everlight.continual.registry import METHODS
 from everlight.models import ResNet50
 from everlight.scenarios.iirc import TaskConfiguration
 from everlight_data.errors import DataError
-from everlight_data.images import iirc_sets
-from everlight_data.images.iirc_metadata import Metadata
-from everlight_data.images.iirc_sets import IIRCData
+from everlight_data.iirc import sets
+from everlight_data.iirc.metadata import Metadata
+from everlight_data.iirc.sets import IIRCData
 from everlight_data.images.image_set import ImageSet
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.run import run_benchmark
@@ -271,8 +271,8 @@ def test_what_cannot_be_is_refused(tmp_path, monkeypatch):
     request = Request("iirc", TINY.benchmark, (), 0, 9, 2, tmp_path)
     with pytest.raises(DataError, match=r"--seeds 9; iirc has 10 .* give 8 or less"):
         iirc_benchmarks(request)
-    procedural = iirc_sets.procedural_metadata
-    monkeypatch.setattr(iirc_sets, "procedural_metadata", lambda world, _: procedural(world, 2))
+    procedural = sets.procedural_metadata
+    monkeypatch.setattr(sets, "procedural_metadata", lambda world, _: procedural(world, 2))
     with pytest.raises(DataError, match="--configurations 3; procedural has 2"):
         PAPER.run(tiny_options(tmp_path, configurations=3))
 
@@ -296,10 +296,10 @@ def test_the_paper_s_settings_on_cifar_and_imagenet():
 def test_networks_compute_as_the_configuration_says(learned):
     config = replace(IMAGENET.benchmark, remat=True, dtype="bfloat16")
     net = iirc_module.network_of(config, 4)
-    assert net.make(METHODS["naive"]) == ResNet50(4, "linear", "bfloat16", True)
+    assert net.make("linear") == ResNet50(4, "linear", "bfloat16", True)
     for preset in PRESETS.values():
         net = iirc_module.network_of(replace(preset, dtype="bfloat16"), 4)
-        assert jnp.dtype(net.make(METHODS["naive"]).dtype) == "bfloat16"
+        assert jnp.dtype(net.make("linear").dtype) == "bfloat16"
     begin = beginning(replace(TINY.benchmark, replay_batch_size=64), net, 5, 2)
     _, needs = begin(METHODS["A-GEM"], RunData(learned.inputs.stored, None))
     assert needs.replay_batch_size == 64

@@ -14,10 +14,10 @@ import pytest
 from everlight.continual.engine.protocol import Protocol
 from everlight.scenarios.iirc import TaskConfiguration
 from everlight_data.errors import DataError
-from everlight_data.images import iirc_sets
+from everlight_data.iirc import sets
+from everlight_data.iirc.metadata import Metadata
+from everlight_data.iirc.sets import IIRCRequest, load_iirc
 from everlight_data.images.as_inputs import channels, naming_files, stream
-from everlight_data.images.iirc_metadata import Metadata
-from everlight_data.images.iirc_sets import IIRCRequest, load_iirc
 from everlight_data.images.jpeg_store import JpegStore
 from everlight_experiments.continual.paper import PaperOptions
 from everlight_experiments.iirc.config import Config, PaperConfig
@@ -167,7 +167,7 @@ def tree(mosaics, tmp_path, monkeypatch):
     cut = tmp_path / "imagenet" / "train" / WNIDS[1] / f"{WNIDS[1]}_10.JPEG"
     cut.write_bytes(cut.read_bytes()[:300])
     metadata = Metadata(HIERARCHY, (CONFIGURATION,), 0.3)
-    monkeypatch.setattr(iirc_sets, "official_metadata", lambda name: metadata)
+    monkeypatch.setattr(sets, "official_metadata", lambda name: metadata)
     monkeypatch.setenv("EVERLIGHT_DATA", str(tmp_path))
     return tmp_path
 

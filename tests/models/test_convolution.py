@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.signal
 
-from everlight.models.convolution import DIMENSIONS, Convolution, convolve
+from everlight.convolution import DIMENSIONS, Convolution, convolve
 from everlight.models.small_cnn import SmallCNN
 
 each_kind = pytest.mark.parametrize(

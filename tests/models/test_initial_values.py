@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from everlight.convolution import Convolution
 from everlight.models.caffe_nets import (
     CAFFE_HEAD,
     VGG_HEAD,
@@ -13,7 +14,6 @@ from everlight.models.caffe_nets import (
     MidCaffeNet,
     MidVGG,
 )
-from everlight.models.convolution import Convolution
 from everlight.models.resnet import HE_NORMAL_OUT, BasicBlock, BottleneckBlock, ResNet50
 
 NETS = {"caffe": (MidCaffeNet, CAFFE_HEAD), "vgg": (MidVGG, VGG_HEAD)}

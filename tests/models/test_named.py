@@ -2,7 +2,6 @@
 
 import pytest
 
-from everlight.continual.registry import METHODS
 from everlight.models import NetworkRequest, named_network
 
 REQUEST = NetworkRequest(10, 8)
@@ -28,16 +27,16 @@ def test_a_name_gives_a_network_of_its_sizes(text, side, expected):
     assert (found.classes, found.shape.classes) == (10, 10)
 
 
-def test_the_head_is_the_methods():
+def test_the_head_is_what_a_method_requires():
     """Features keep their sign before a cosine head; methods of heads alone learn on the inputs."""
     net = named_network("mlp:5", REQUEST)
-    assert net.make(METHODS["naive"]).last_relu
-    cosine = net.make(METHODS["LUCIR"])
+    assert net.make("linear").last_relu
+    cosine = net.make("cosine")
     assert (cosine.head, cosine.last_relu) == ("cosine", False)
-    assert net.make(METHODS["nearest mean"]).hidden == ()
+    assert net.make("linear", "head").hidden == ()
     assert net.layers == ("hidden1",)
     unnamed = named_network("small-cnn", REQUEST)
-    assert unnamed.make(METHODS["LUCIR"]) is unnamed.shape
+    assert unnamed.make("cosine") is unnamed.shape
 
 
 def test_the_note_says_in_which_dtype_it_computes():

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from everlight.scenarios.iirc import TaskConfiguration, iirc
-from everlight_data.images.iirc_metadata import official_metadata
+from everlight_data.iirc.metadata import official_metadata
 
 # Twenty training samples of each class, the classes in turn.
 CLASSES = ("oak", "whale", "elm", "lamp")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from everlight.continual.base import Setup
+from everlight.base import Setup
 from everlight.scenarios.streams import (
     domain_incremental,
     few_shot,

@@ -37,7 +37,7 @@ from everlight.models import ReducedResNet, SmallCNN
 from everlight.models.augmentation import crop_and_flip
 from everlight.scenarios import class_incremental, equal_tasks
 from everlight.scenarios.iirc import TaskConfiguration, iirc
-from everlight_data.images.iirc_metadata import official_metadata
+from everlight_data.iirc.metadata import official_metadata
 from tests.speed.timing import HAS_TORCH, Case, Machine
 
 REGULARIZATION = 100.0

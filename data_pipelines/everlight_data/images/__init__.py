@@ -1,1 +1,1 @@
-"""Readers of labelled images for continual learning and of IIRC's class hierarchies."""
+"""Readers of labelled images for continual learning."""

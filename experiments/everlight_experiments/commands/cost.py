@@ -31,7 +31,7 @@ from everlight.models import NetworkRequest
 from everlight.scenarios import class_incremental, core50, divide_classes, fact_sequence, iirc
 from everlight.scenarios.facts import Examples
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.images.iirc_metadata import official_metadata
+from everlight_data.iirc.metadata import official_metadata
 from everlight_experiments.cl_metrics.config import PRESETS as ICIFAR
 from everlight_experiments.continual.benchmark import Own, RunData
 from everlight_experiments.continual.image_benchmarks import beginning as images_beginning

@@ -31,10 +31,10 @@ from everlight.scenarios import (
 )
 from everlight.trees import checksums_of
 from everlight_data.errors import DataError
+from everlight_data.image_registry import IMAGE_SETS, ImageRequest, load_images
 from everlight_data.images.as_inputs import store_features, store_images
 from everlight_data.images.feature_files import Features, features_alone
 from everlight_data.images.image_set import ImageSet
-from everlight_data.images.registry import IMAGE_SETS, ImageRequest, load_images
 from everlight_data.images.trunk_features import LITE0
 from everlight_experiments.continual.benchmark import (
     STEPS_WITHIN,
@@ -251,7 +251,9 @@ def beginning(
         objective = softmax_objective(group, only_seen)
         if config.metrics:
             objective = with_predictions(objective, task_given)
-        setup = flax_setup(net.make(method), data.shared, objective, found.transformation)
+        setup = flax_setup(
+            net.make(method.head, method.trains), data.shared, objective, found.transformation
+        )
         if config.initialization == "xavier":
             setup = with_xavier(setup)
         return setup if wrap is None else wrap(setup), Needs(

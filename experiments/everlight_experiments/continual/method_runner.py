@@ -12,6 +12,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
+from everlight.base import Memory
 from everlight.continual import (
     Build,
     Choice,
@@ -29,7 +30,6 @@ from everlight.continual import (
     initial_state,
     replayed_per_step,
 )
-from everlight.continual.base import Memory
 from everlight.continual.method import Method
 from everlight.continual.registry import METHODS
 from everlight_data.checkpoints import Checkpoints

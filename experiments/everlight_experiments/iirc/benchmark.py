@@ -29,9 +29,9 @@ from everlight.metrics.multilabel import LabelScores
 from everlight.models import Network, NetworkRequest
 from everlight.models.augmentation import crop_and_flip
 from everlight.trees import checksums_of
+from everlight_data.iirc.imagenet import ImageFiles
+from everlight_data.iirc.sets import CHANNELS, IIRCData, IIRCRequest, load_iirc
 from everlight_data.images.as_inputs import stream
-from everlight_data.images.iirc_sets import CHANNELS, IIRCData, IIRCRequest, load_iirc
-from everlight_data.images.imagenet import ImageFiles
 from everlight_data.images.jpeg_store import JpegStore
 from everlight_experiments.continual.benchmark import (
     Axis,
@@ -198,7 +198,7 @@ def beginning(
         images = data.shared if store is None else stream(store, data.shared)
         found = optimizer_of(config, method)
         parts = images, binary_objective(), found.transformation, augment
-        return flax_setup(net.make(method), *parts), Needs(
+        return flax_setup(net.make(method.head, method.trains), *parts), Needs(
             1 if method.setting == "joint" else tasks,
             classes,
             config.exemplars_per_class,

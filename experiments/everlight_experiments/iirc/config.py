@@ -18,7 +18,7 @@ from typing import Annotated, Literal
 from everlight.continual import Protocol
 from everlight.continual.method import Method, Needs
 from everlight.continual.registry import METHODS
-from everlight_data.images.iirc_sets import IIRCName
+from everlight_data.iirc.sets import IIRCName
 from everlight_experiments.continual.config import UNNAMED, Chosen, Dtype, Features, Replay, Side
 from everlight_experiments.run_folder.settings import Bytes, Count, Preset, Rate, Share
 

@@ -11,7 +11,7 @@ from everlight.continual import multi_hot
 from everlight.continual.registry import METHODS
 from everlight.metrics import confusion_matrix
 from everlight_data.errors import DataError
-from everlight_data.images.iirc_sets import is_imagenet
+from everlight_data.iirc.sets import is_imagenet
 from everlight_data.names import check_name
 from everlight_experiments.continual.benchmark import Draw
 from everlight_experiments.continual.job_queue import jobs_of

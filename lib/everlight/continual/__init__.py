@@ -1,6 +1,6 @@
 """Continual learning: strategies as pure functions over pytrees, and the engine that runs them."""
 
-from everlight.continual.base import (
+from everlight.base import (
     Batch,
     Epoch,
     Learner,

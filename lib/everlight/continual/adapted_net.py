@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from everlight.continual.base import Outputs
+from everlight.base import Outputs
 
 _WHEN_TRAINING = frozenset({"train", "training", "is_training"})
 _WHEN_NOT = frozenset({"deterministic", "use_running_average"})

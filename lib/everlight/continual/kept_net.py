@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped
 
-from everlight.continual.base import Learner, Memory, Samples, TaskSequence
+from everlight.base import Learner, Memory, Samples, TaskSequence
 from everlight.continual.engine.costs import are_images, stored_images
 from everlight.continual.engine.evaluation import over_samples
 from everlight.continual.engine.run import Build

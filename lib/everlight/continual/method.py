@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from jaxtyping import Array, Float, Int
 
-from everlight.continual.base import Setup, Strategy
+from everlight.base import Setup, Strategy
 from everlight.continual.strategies.expert_gate import flattened
 from everlight.models.heads import HeadKind
 from everlight.scenarios.iirc import Setting

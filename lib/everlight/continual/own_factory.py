@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from everlight.continual.base import Strategy
+from everlight.base import Strategy
 from everlight.continual.method import Given, Needs
 
 FILLED = {*Needs._fields}

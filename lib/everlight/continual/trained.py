@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from everlight.base import Learner, Memory
 from everlight.checks import check_finite
-from everlight.continual.base import Learner, Memory
 from everlight.metrics import (
     WEIGHTINGS,
     Costs,

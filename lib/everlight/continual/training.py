@@ -10,6 +10,14 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float
 
+from everlight.base import (
+    Learner,
+    Memory,
+    Samples,
+    Setup,
+    Strategy,
+    TaskSequence,
+)
 from everlight.checks import (
     Between,
     NonNegativeInt,
@@ -18,14 +26,6 @@ from everlight.checks import (
     checked,
 )
 from everlight.continual.adapted_net import adapt_net
-from everlight.continual.base import (
-    Learner,
-    Memory,
-    Samples,
-    Setup,
-    Strategy,
-    TaskSequence,
-)
 from everlight.continual.engine import (
     Build,
     Protocol,

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
-from everlight.models.convolution import convolve
+from everlight.convolution import convolve
 
 
 class CaffeConvolution(nn.Module):

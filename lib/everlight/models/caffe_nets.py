@@ -19,8 +19,8 @@ import optax
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PyTree
 
+from everlight.base import Outputs
 from everlight.checks import checked
-from everlight.continual.base import Outputs
 from everlight.models.caffe_layers import (
     CaffeConvolution,
     ceil_max_pool,

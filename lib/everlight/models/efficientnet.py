@@ -20,8 +20,8 @@ import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PyTree
 
+from everlight.base import Outputs
 from everlight.checks import checked
-from everlight.continual.base import Outputs
 from everlight.models.heads import make_head
 from everlight.models.resnet import HE_NORMAL_OUT
 

@@ -6,8 +6,8 @@ import jax
 from flax.linen import initializers
 from jaxtyping import PRNGKeyArray, PyTree
 
+from everlight.base import Setup
 from everlight.checks import checked
-from everlight.continual.base import Setup
 
 
 @checked

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
-from everlight.continual.base import Outputs
+from everlight.base import Outputs
 from everlight.models.heads import HeadKind, make_head
 
 

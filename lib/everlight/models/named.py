@@ -1,19 +1,17 @@
 """Networks by name and sizes: `mlp:256,256`, `cnn`, `small-cnn:16,32,64`, `resnet:5`."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Literal, NamedTuple
 
 import flax.linen as nn
 
 from everlight.calls import parse_call
 from everlight.checks import checked
+from everlight.models.heads import HeadKind
 from everlight.models.mlp import MLP
 from everlight.models.plain_cnn import PlainCNN
 from everlight.models.resnet import ReducedResNet, ResNet50
 from everlight.models.small_cnn import SmallCNN
-
-if TYPE_CHECKING:  # the registry imports strategies, and these networks
-    from everlight.continual.method import Method
 
 Numbers = tuple[int, ...]
 
@@ -45,17 +43,19 @@ class Network(NamedTuple):
 
     classes: int = 0
 
-    def make(self, method: "Method") -> nn.Module:
-        """Return the network with a method's head; a head over the inputs if it trains no network.
+    def make(self, head: HeadKind, trains: Literal["net", "head"] = "net") -> nn.Module:
+        """Return the network with a head of the kind that a method requires.
 
-        Features keep their sign before a cosine head, as in LUCIR.
+        Args:
+          head: kind of the head. Features keep their sign before a cosine head, as in LUCIR.
+          trains: the whole network, or a head over the inputs alone.
         """
-        if method.trains == "head":
-            return MLP(self.classes, (), method.head)
+        if trains == "head":
+            return MLP(self.classes, (), head)
         if not self.named:
             return self.shape
-        signed = method.head == "cosine" and hasattr(self.shape, "last_relu")
-        return self.shape.clone(head=method.head, **({"last_relu": False} if signed else {}))
+        signed = head == "cosine" and hasattr(self.shape, "last_relu")
+        return self.shape.clone(head=head, **({"last_relu": False} if signed else {}))
 
 
 def _mlp(numbers: Numbers, request: NetworkRequest) -> Network:

@@ -8,8 +8,8 @@ from jax.nn.initializers import Initializer
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
-from everlight.continual.base import Outputs
-from everlight.models.convolution import HE_NORMAL, Convolution
+from everlight.base import Outputs
+from everlight.convolution import HE_NORMAL, Convolution
 from everlight.models.heads import HeadKind, make_head
 from everlight.models.normalization import BatchNorm, relu
 

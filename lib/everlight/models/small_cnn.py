@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
-from everlight.continual.base import Outputs
-from everlight.models.convolution import Convolution
+from everlight.base import Outputs
+from everlight.convolution import Convolution
 
 
 class SmallCNN(nn.Module):

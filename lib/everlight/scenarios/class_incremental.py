@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from everlight.base import Samples, Task, TaskSequence
 from everlight.checks import NonNegativeInt, PositiveInt, checked
-from everlight.continual.base import Samples, Task, TaskSequence
 from everlight.scenarios.shapes import stack_samples
 
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from jaxtyping import Float, Int
 
+from everlight.base import TaskSequence
 from everlight.checks import NonNegativeInt, PositiveInt, UnitInterval, checked
-from everlight.continual.base import TaskSequence
 from everlight.scenarios.class_incremental import class_incremental, tested_on_validation
 from everlight.scenarios.shapes import same_shapes
 from everlight.scenarios.streams import recurring

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int
 
+from everlight.base import Samples, Task, TaskSequence
 from everlight.checks import PositiveInt, checked
-from everlight.continual.base import Samples, Task, TaskSequence
 from everlight.scenarios.shapes import stack_samples
 
 Places = Sequence[Int[np.ndarray, "_"]]

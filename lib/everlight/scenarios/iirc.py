@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Int
 
+from everlight.base import Samples, Task, TaskSequence
 from everlight.checks import Between, checked
-from everlight.continual.base import Samples, Task, TaskSequence
 from everlight.scenarios.shapes import stack_samples
 
 SUPERCLASS_SHARE = 0.4

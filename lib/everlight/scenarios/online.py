@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int
 
+from everlight.base import Task, TaskSequence
 from everlight.checks import NonNegativeInt, PositiveInt, checked
-from everlight.continual.base import Task, TaskSequence
 from everlight.scenarios.class_incremental import class_incremental
 from everlight.scenarios.shapes import stack_samples
 

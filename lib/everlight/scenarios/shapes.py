@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
+from everlight.base import Samples, TaskSequence
 from everlight.checks import checked
-from everlight.continual.base import Samples, TaskSequence
 
 
 @checked

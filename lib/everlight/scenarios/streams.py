@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from everlight.base import Setup, TaskSequence
 from everlight.checks import NonNegativeInt, PositiveInt, UnitInterval, checked
-from everlight.continual.base import Setup, TaskSequence
 from everlight.scenarios.class_incremental import first_of_each_class
 from everlight.scenarios.experiences import from_experiences
 

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from everlight.base import Epoch, Samples
 from everlight.continual import Protocol, run_sequence
-from everlight.continual.base import Epoch, Samples
 from everlight.continual.engine.epochs import shuffle
 from everlight.continual.engine.evaluation import validate
 from everlight.continual.engine.protocol import online_protocol

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.continual.base import Predictions, Samples, Task, TaskSequence
+from everlight.base import Predictions, Samples, Task, TaskSequence
 from everlight.continual.engine.evaluation import (
     evaluate,
     predict_samples,

@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 
-from everlight.continual.base import Outputs, Setup
+from everlight.base import Outputs, Setup
 from everlight.continual.engine.protocol import Protocol, fixed_steps_protocol, online_protocol
 from everlight.continual.engine.run import Run
 from everlight.continual.engine.sequence import operations_per_step, run_sequence

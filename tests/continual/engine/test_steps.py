@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from everlight.continual.base import Epoch, Samples, Task, TaskSequence
+from everlight.base import Epoch, Samples, Task, TaskSequence
 from everlight.continual.engine.epochs import count_steps, end_epoch, shuffle, take_batch
 from everlight.continual.engine.protocol import Protocol
 from everlight.continual.engine.run import Run, with_learned

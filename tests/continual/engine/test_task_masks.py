@@ -6,6 +6,7 @@ import numpy as np
 import optax
 import pytest
 
+from everlight.base import Outputs, Predictions
 from everlight.continual import (
     Protocol,
     StoredImages,
@@ -14,7 +15,6 @@ from everlight.continual import (
     run_sequence,
     softmax_objective,
 )
-from everlight.continual.base import Outputs, Predictions
 from everlight.continual.engine.run import Run
 from everlight.models import MLP
 from everlight.scenarios import class_incremental, from_experiences

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from everlight.continual.base import Epoch, Plateau
+from everlight.base import Epoch, Plateau
 from everlight.continual.engine.epochs import train_on
 from everlight.continual.strategies.naive import naive
 from tests.continual.small_net import samples_of, small_learner, small_setup, task_of

@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from everlight.continual.base import Outputs, Predictions, Setup
+from everlight.base import Outputs, Predictions, Setup
 from everlight.continual.engine.protocol import Protocol
 from everlight.continual.engine.run import Run
 from everlight.continual.engine.sequence import run_sequence

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from everlight.continual.base import Outputs, Predictions, Samples, Task, TaskSequence
+from everlight.base import Outputs, Predictions, Samples, Task, TaskSequence
 from everlight.continual.objectives.fixed_test import fixed_test_objective
 
 CLASSES = 5

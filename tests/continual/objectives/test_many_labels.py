@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import expit, log_expit
 
-from everlight.continual.base import Outputs
+from everlight.base import Outputs
 from everlight.continual.objectives.many_labels import (
     binary_cross_entropy,
     binary_objective,

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import logsumexp, softmax
 
-from everlight.continual.base import Outputs
+from everlight.base import Outputs
 from everlight.continual.objectives.softmax import correct, softmax_objective
 
 CLASSES = 6

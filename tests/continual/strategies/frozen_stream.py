@@ -8,7 +8,7 @@ import numpy as np
 import optax
 from sklearn.datasets import load_digits
 
-from everlight.continual.base import Batch, Outputs, Samples, Setup
+from everlight.base import Batch, Outputs, Samples, Setup
 from everlight.continual.objectives.softmax import softmax_objective
 from tests.continual.small_net import (
     CLASSES,

@@ -9,7 +9,7 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from everlight.continual.base import Samples
+from everlight.base import Samples
 from everlight.continual.objectives.many_labels import binary_objective
 from everlight.continual.strategies.bias_correction import (
     best_threshold,

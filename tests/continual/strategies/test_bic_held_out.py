@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.continual.base import Samples
+from everlight.base import Samples
 from everlight.continual.strategies.bic import bic, hold_out
 from everlight.continual.strategies.exemplars import ExemplarBuffer
 from tests.continual.many_labels import labelled

@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
 
-from everlight.continual.base import Outputs
+from everlight.base import Outputs
 from everlight.continual.strategies.bias_correction import fit_pair
 from everlight.continual.strategies.bic import bic, label_softmax
 from tests.continual.many_labels import OLD, labelled, mean_gradient, teacher_logits

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.continual.base import StepInfo
+from everlight.base import StepInfo
 from everlight.continual.strategies.cls_er import cls_er, surer_logits
 from tests.continual.small_net import (
     CLASSES,

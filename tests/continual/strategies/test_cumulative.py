@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from everlight.continual.base import Task, TaskSequence
+from everlight.base import Task, TaskSequence
 from everlight.continual.engine.protocol import Protocol
 from everlight.continual.engine.tasks import take_task
 from everlight.continual.strategies.cumulative import cumulative, joint, unlimited_replay

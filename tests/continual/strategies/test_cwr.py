@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 
-from everlight.continual.base import Setup
+from everlight.base import Setup
 from everlight.continual.engine.tasks import init_learner
 from everlight.continual.engine.updates import train_step
 from everlight.continual.objectives.fixed_test import fixed_test_objective

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from everlight.continual.base import Samples
+from everlight.base import Samples
 from everlight.continual.strategies.memory import batch_at, draw_first_slots
 
 CAPACITY, SIZE = 64, 5

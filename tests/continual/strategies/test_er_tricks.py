@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from everlight.continual.base import StepInfo
+from everlight.base import StepInfo
 from everlight.continual.engine.updates import complete_batch
 from everlight.continual.strategies.er_tricks import (
     BIAS_RATE,

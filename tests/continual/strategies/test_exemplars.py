@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
-from everlight.continual.base import Samples
+from everlight.base import Samples
 from everlight.continual.strategies.exemplars import (
     ExemplarBuffer,
     add_herded_exemplars,

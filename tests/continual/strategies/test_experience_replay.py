@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 
-from everlight.continual.base import Samples
+from everlight.base import Samples
 from everlight.continual.engine.protocol import online_protocol
 from everlight.continual.engine.run import Run
 from everlight.continual.engine.sequence import run_sequence

@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 
-from everlight.continual.base import Outputs, Samples, Setup, Task
+from everlight.base import Outputs, Samples, Setup, Task
 from everlight.continual.engine.tasks import init_learner
 from everlight.continual.objectives.softmax import softmax_objective
 from everlight.continual.strategies.agem import agem

@@ -11,7 +11,7 @@ import numpy as np
 import optax
 import pytest
 
-from everlight.continual.base import Outputs
+from everlight.base import Outputs
 from everlight.continual.engine.flax_setup import StoredImages, flax_setup
 from everlight.continual.engine.protocol import online_protocol
 from everlight.continual.engine.run import Run

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
-from everlight.continual.base import Samples
+from everlight.base import Samples
 from everlight.continual.strategies.gdumb import BalancedMemory, add_greedily, gdumb, rate_factor
 from everlight.continual.strategies.memory import empty_buffer
 from tests.continual.small_net import (

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import nnls
 
-from everlight.continual.base import Samples
+from everlight.base import Samples
 from everlight.continual.engine.updates import complete_batch
 from everlight.continual.strategies.agem import project
 from everlight.continual.strategies.gem import gem, nonnegative_least_squares, project_to_cone

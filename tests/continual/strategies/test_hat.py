@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from everlight.continual.base import Outputs
+from everlight.base import Outputs
 from everlight.continual.engine.keys import sequence_keys
 from everlight.continual.engine.tasks import init_learner
 from everlight.continual.strategies.hat import (

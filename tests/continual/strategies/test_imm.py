@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.continual.base import TaskSequence
+from everlight.base import TaskSequence
 from everlight.continual.engine.protocol import Protocol
 from everlight.continual.engine.tasks import take_task
 from everlight.continual.strategies.imm import drop_transfer, imm, unit_scales

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.continual.base import Outputs
+from everlight.base import Outputs
 from everlight.continual.engine.tasks import init_learner
 from everlight.continual.objectives.fixed_test import fixed_test_objective
 from everlight.continual.objectives.many_labels import binary_objective

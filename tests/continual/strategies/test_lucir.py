@@ -7,7 +7,7 @@ import numpy as np
 import optax
 import pytest
 
-from everlight.continual.base import Outputs, Samples
+from everlight.base import Outputs, Samples
 from everlight.continual.objectives.softmax import softmax_objective
 from everlight.continual.strategies.lucir import imprint, lucir, margin_ranking
 from everlight.continual.strategies.lwf import Teacher

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.stats import chi2
 
-from everlight.continual.base import Batch, Samples
+from everlight.base import Batch, Samples
 from everlight.continual.strategies.memory import (
     add_to_reservoir,
     draw_batch,

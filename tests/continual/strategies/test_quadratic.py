@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everlight.continual.base import Outputs, Setup
+from everlight.base import Outputs, Setup
 from everlight.continual.engine.tasks import init_learner
 from everlight.continual.engine.updates import train_step
 from everlight.continual.objectives.softmax import softmax_objective

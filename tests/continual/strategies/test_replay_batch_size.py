@@ -9,7 +9,7 @@ import optax
 import pytest
 from scipy.stats import chi2
 
-from everlight.continual.base import StepInfo
+from everlight.base import StepInfo
 from everlight.continual.engine.updates import complete_batch
 from everlight.continual.objectives.softmax import softmax_objective
 from everlight.continual.strategies.agem import agem

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.continual.base import StepInfo
+from everlight.base import StepInfo
 from everlight.continual.engine.epochs import as_best, end_epoch
 from everlight.continual.engine.protocol import Protocol
 from everlight.continual.engine.run import SequenceResult, SequenceState, with_learned

@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator
 from sklearn.covariance import OAS
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from everlight.continual.base import Batch
+from everlight.base import Batch
 from everlight.continual.strategies.nearest_mean import no_means
 from everlight.continual.strategies.streaming_lda import (
     add_one_by_one,

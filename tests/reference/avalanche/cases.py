@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
+from everlight.base import Batch, Learner, Outputs, Samples, Task
 from everlight.continual import (
     Setup,
     Strategy,
@@ -25,7 +26,6 @@ from everlight.continual import (
     si,
     streaming_lda,
 )
-from everlight.continual.base import Batch, Learner, Outputs, Samples, Task
 from everlight.continual.strategies.der_plus_plus import TwoDraws
 from tests.reference.avalanche.equations import (
     their_agem,

@@ -25,6 +25,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
+from everlight.base import Batch, Learner, Outputs, Samples, StepInfo, Task
 from everlight.continual import (
     Setup,
     Strategy,
@@ -37,7 +38,6 @@ from everlight.continual import (
     mas,
     si,
 )
-from everlight.continual.base import Batch, Learner, Outputs, Samples, StepInfo, Task
 from everlight.continual.strategies.balanced_replay import replayed_loss
 from everlight.continual.strategies.der_plus_plus import TwoDraws
 from everlight.continual.strategies.exemplars import add_random_exemplars

@@ -23,6 +23,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
+from everlight.base import Epoch
 from everlight.continual import (
     Protocol,
     Run,
@@ -35,7 +36,6 @@ from everlight.continual import (
     run_sequence,
     softmax_objective,
 )
-from everlight.continual.base import Epoch
 from everlight.continual.engine.epochs import shuffle
 from everlight.continual.engine.keys import epoch_keys, task_keys
 from everlight_data.errors import DataError

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.continual.base import Batch, Samples, Task
+from everlight.base import Batch, Samples, Task
 from everlight.models import MLP
 from everlight_data.errors import DataError
 from tests.reference.avalanche.__main__ import main

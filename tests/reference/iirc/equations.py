@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
+from everlight.base import Batch, Learner, StepInfo
 from everlight.continual import Setup
-from everlight.continual.base import Batch, Learner, StepInfo
 from everlight.continual.strategies import agem, lucir
 
 

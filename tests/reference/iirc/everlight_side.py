@@ -21,7 +21,7 @@ from everlight.continual import (
 )
 from everlight.continual.method import Method, Needs
 from everlight.metrics.multilabel import TaskMeans
-from everlight_data.images.iirc_sets import IIRCData
+from everlight_data.iirc.sets import IIRCData
 from everlight_experiments.continual.benchmark import Benchmark, Draw, RunData
 from everlight_experiments.iirc.benchmark import iirc_benchmark, label_scores, learn
 from everlight_experiments.iirc.config import FORMS, Config

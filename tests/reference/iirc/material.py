@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 
 from everlight.scenarios.iirc import TaskConfiguration
+from everlight_data.iirc.metadata import Metadata, official_metadata
+from everlight_data.iirc.sets import IIRCData
 from everlight_data.images.cifar100 import FOLDER, MEMBERS, _assemble
-from everlight_data.images.iirc_metadata import Metadata, official_metadata
-from everlight_data.images.iirc_sets import IIRCData
 from everlight_data.images.image_set import ImageSet, first_per_class
 from everlight_data.images.tiny_imagenet import load_tiny_imagenet_32
 

@@ -23,7 +23,7 @@ from everlight.continual.engine.tasks import (
     learn_epochs,
     next_epoch,
 )
-from everlight_data.images.iirc_sets import IIRCData
+from everlight_data.iirc.sets import IIRCData
 from tests.reference.iirc.cases import Case
 from tests.reference.iirc.everlight_side import label_scores_of, make_run
 from tests.reference.iirc.material import Plan

@@ -38,8 +38,8 @@ from everlight.color.baselines.fourier_constancy import (
     illuminant_bins,
 )
 from everlight.color.estimators import Illuminant
+from everlight.convolution import Convolution
 from everlight.metrics.angular import angular_error
-from everlight.models.convolution import Convolution
 
 ADDITIONAL_IMAGES = 3
 """Number of additional images by the same camera."""

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from everlight.base import Batch
 from everlight.checks import checked
-from everlight.continual.base import Batch
 from everlight.continual.engine.flax_setup import StoredImages
 from everlight.continual.engine.run import Run
 from everlight.continual.engine.sequence import initial_state, operations_per_step

@@ -18,8 +18,8 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree, Shaped
 
+from everlight.base import TaskSequence
 from everlight.checks import PositiveInt, Stacked, check_fields, checked
-from everlight.continual.base import TaskSequence
 from everlight.continual.engine.input_checks import refuse_unfit
 from everlight.continual.engine.placeholders import nan_to_unmeasured, unmeasured_to_nan
 from everlight.continual.engine.protocol import Protocol

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.continual.base import (
+from everlight.base import (
     Batch,
     Epoch,
     Learner,

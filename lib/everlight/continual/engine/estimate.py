@@ -12,8 +12,8 @@ import numpy as np
 from jax.sharding import SingleDeviceSharding
 from jaxtyping import Array
 
+from everlight.base import TaskSequence
 from everlight.checks import NonNegativeInt, checked
-from everlight.continual.base import TaskSequence
 from everlight.continual.engine.protocol import Protocol
 from everlight.continual.engine.run import Run
 from everlight.continual.engine.sequence import initial_state, lower_step

@@ -7,8 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.checks import PositiveInt, checked
-from everlight.continual.base import (
+from everlight.base import (
     Learner,
     Memory,
     Predictions,
@@ -17,6 +16,7 @@ from everlight.continual.base import (
     Strategy,
     TaskSequence,
 )
+from everlight.checks import PositiveInt, checked
 from everlight.continual.engine.run import Build, Run
 from everlight.meshes import shard_batch
 

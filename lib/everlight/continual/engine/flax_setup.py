@@ -13,8 +13,8 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Shaped, UInt8
 
+from everlight.base import Objective, Outputs, Setup
 from everlight.checks import checked
-from everlight.continual.base import Objective, Outputs, Setup
 
 # The second last axis of a TPU's tiles. With rows in one piece, long ones are sliced apart before.
 _PIECES = 8

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PyTree
 
+from everlight.base import Samples
 from everlight.checks import PositiveInt, checked
-from everlight.continual.base import Samples
 from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.engine.flax_setup import StoredImages, flax_setup
 from everlight.continual.engine.tasks import init_learner

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from everlight.base import Samples, TaskSequence
 from everlight.checks import ABOVE_ZERO, check_finite, check_range, check_sizes
-from everlight.continual.base import Samples, TaskSequence
 from everlight.continual.engine.flax_setup import StoredImages
 from everlight.continual.engine.protocol import Protocol
 

@@ -9,8 +9,8 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
+from everlight.base import Learner, Memory, Setup, Strategy, TaskSequence
 from everlight.checks import check_fields
-from everlight.continual.base import Learner, Memory, Setup, Strategy, TaskSequence
 from everlight.continual.engine.protocol import Protocol
 
 Build = Callable[[Any], tuple[Setup, Strategy]]

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
+from everlight.base import Epoch, Learner, Memory, Setup, Strategy
 from everlight.checks import checked
-from everlight.continual.base import Epoch, Learner, Memory, Setup, Strategy
 from everlight.continual.engine.epochs import Order, StepScores, epoch_step
 from everlight.continual.engine.input_checks import refuse_unfit
 from everlight.continual.engine.keys import epoch_keys, task_keys

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree
 
-from everlight.continual.base import (
+from everlight.base import (
     Epoch,
     Learner,
     Memory,

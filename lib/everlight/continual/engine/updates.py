@@ -7,8 +7,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
-from everlight.checks import checked
-from everlight.continual.base import (
+from everlight.base import (
     Batch,
     Learner,
     Memory,
@@ -17,6 +16,7 @@ from everlight.continual.base import (
     Strategy,
     Task,
 )
+from everlight.checks import checked
 from everlight.continual.engine.evaluation import gathered
 from everlight.continual.engine.keys import batch_keys, update_keys
 

@@ -18,8 +18,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from everlight.base import Objective, Outputs, Predictions, TaskSequence
 from everlight.checks import PositiveInt, checked
-from everlight.continual.base import Objective, Outputs, Predictions, TaskSequence
 from everlight.metrics.ranking import (
     Facts,
     Ranks,

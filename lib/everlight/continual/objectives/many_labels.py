@@ -6,8 +6,8 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt8
 
+from everlight.base import Objective, Outputs, Predictions, TaskSequence
 from everlight.checks import PositiveInt, checked
-from everlight.continual.base import Objective, Outputs, Predictions, TaskSequence
 from everlight.metrics.multilabel import (
     LabelScores,
     precision_weighted_jaccard,

@@ -3,8 +3,8 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, PyTree
 
+from everlight.base import Objective, Predictions, TaskSequence
 from everlight.checks import checked
-from everlight.continual.base import Objective, Predictions, TaskSequence
 
 
 @checked

@@ -16,8 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, UInt32
 
-from everlight.checks import PositiveInt, checked
-from everlight.continual.base import (
+from everlight.base import (
     Batch,
     Epoch,
     Learner,
@@ -28,6 +27,7 @@ from everlight.continual.base import (
     Strategy,
     Task,
 )
+from everlight.checks import PositiveInt, checked
 from everlight.continual.strategies.exemplars import add_seen_exemplars, exemplar_slots
 from everlight.continual.strategies.memory import empty_buffer, hash_key, merge_buffer
 from everlight.continual.strategies.naive import (

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from everlight.continual.base import Samples
+from everlight.base import Samples
 from everlight.continual.objectives.many_labels import multi_hot
 from everlight.continual.strategies.naive import weighted_mean
 

@@ -40,8 +40,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.checks import NonNegativeFloat, PositiveFloat, PositiveInt, checked
-from everlight.continual.base import (
+from everlight.base import (
     Batch,
     Epoch,
     Learner,
@@ -52,6 +51,7 @@ from everlight.continual.base import (
     Strategy,
     Task,
 )
+from everlight.checks import NonNegativeFloat, PositiveFloat, PositiveInt, checked
 from everlight.continual.engine.evaluation import predict_samples
 from everlight.continual.objectives.many_labels import binary_cross_entropy, multi_hot
 from everlight.continual.strategies.bias_correction import (

@@ -28,8 +28,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.checks import PositiveInt, UnitInterval, checked
-from everlight.continual.base import (
+from everlight.base import (
     Batch,
     Coefficient,
     Learner,
@@ -39,6 +38,7 @@ from everlight.continual.base import (
     Strategy,
     Task,
 )
+from everlight.checks import PositiveInt, UnitInterval, checked
 from everlight.continual.strategies.balanced_replay import (
     joined,
     replayed_outputs,

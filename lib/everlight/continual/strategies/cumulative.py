@@ -13,8 +13,8 @@ set, where theirs stores a copy. Cumulative and joint training have no official 
 import jax.numpy as jnp
 from jaxtyping import Array, Int, PRNGKeyArray
 
+from everlight.base import Epoch, Learner, Memory, Samples, Setup, Strategy, Task
 from everlight.checks import PositiveInt, checked
-from everlight.continual.base import Epoch, Learner, Memory, Samples, Setup, Strategy, Task
 from everlight.continual.strategies.naive import naive
 
 

@@ -39,8 +39,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
+from everlight.base import Learner, Setup, Strategy, Task
 from everlight.checks import PositiveFloat, checked
-from everlight.continual.base import Learner, Setup, Strategy, Task
 from everlight.continual.objectives.many_labels import multi_hot
 from everlight.continual.strategies.naive import naive
 

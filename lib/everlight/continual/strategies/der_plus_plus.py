@@ -22,8 +22,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.checks import PositiveInt, checked
-from everlight.continual.base import (
+from everlight.base import (
     Batch,
     Coefficient,
     Learner,
@@ -33,6 +32,7 @@ from everlight.continual.base import (
     Strategy,
     Task,
 )
+from everlight.checks import PositiveInt, checked
 from everlight.continual.strategies.balanced_replay import (
     replayed_loss,
     replayed_outputs,

@@ -27,8 +27,8 @@ from typing import Literal
 import jax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
+from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
-from everlight.continual.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.continual.strategies.balanced_replay import replayed_loss, with_all_seen
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
 from everlight.continual.strategies.memory import arrivals, carried_classes

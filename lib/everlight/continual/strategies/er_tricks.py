@@ -34,8 +34,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.checks import NonNegativeInt, PositiveInt, UnitInterval, checked
-from everlight.continual.base import (
+from everlight.base import (
     Batch,
     Learner,
     Outputs,
@@ -45,6 +44,7 @@ from everlight.continual.base import (
     Strategy,
     Task,
 )
+from everlight.checks import NonNegativeInt, PositiveInt, UnitInterval, checked
 from everlight.continual.engine.evaluation import predict_samples
 from everlight.continual.strategies.balanced_replay import joined
 from everlight.continual.strategies.bias_correction import (

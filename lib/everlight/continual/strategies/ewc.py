@@ -24,8 +24,8 @@ mean of squared gradients of single samples, where that code squares their mean 
 import jax
 from jaxtyping import PRNGKeyArray
 
+from everlight.base import Coefficient, Fisher, Learner, Setup, Strategy, Task
 from everlight.checks import PositiveInt, UnitInterval, checked
-from everlight.continual.base import Coefficient, Fisher, Learner, Setup, Strategy, Task
 from everlight.continual.strategies.importance import chosen_fisher, fisher_diagonal
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.quadratic import (

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.continual.base import Samples
+from everlight.base import Samples
 from everlight.continual.strategies.memory import (
     distinct,
     empty_buffer,

@@ -21,8 +21,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
+from everlight.base import Batch, Learner, Samples, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
-from everlight.continual.base import Batch, Learner, Samples, Setup, StepInfo, Strategy, Task
 from everlight.continual.strategies.balanced_replay import joint_gradient
 from everlight.continual.strategies.memory import (
     add_to_reservoir,

@@ -38,8 +38,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.checks import Between, NonNegativeInt, PositiveFloat, PositiveInt, checked
-from everlight.continual.base import (
+from everlight.base import (
     Batch,
     Coefficient,
     Learner,
@@ -49,6 +48,7 @@ from everlight.continual.base import (
     Strategy,
     Task,
 )
+from everlight.checks import Between, NonNegativeInt, PositiveFloat, PositiveInt, checked
 from everlight.continual.engine.epochs import shuffle, take_batch
 from everlight.continual.engine.evaluation import nothing_over, over_blocks, over_samples
 from everlight.continual.objectives.many_labels import multi_hot

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
-from everlight.continual.base import (
+from everlight.base import (
     Batch,
     Coefficient,
     Learner,

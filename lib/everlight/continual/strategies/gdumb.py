@@ -27,8 +27,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.checks import PositiveInt, checked
-from everlight.continual.base import (
+from everlight.base import (
     Batch,
     Learner,
     Samples,
@@ -37,6 +36,7 @@ from everlight.continual.base import (
     Strategy,
     Task,
 )
+from everlight.checks import PositiveInt, checked
 from everlight.continual.engine.epochs import train_on
 from everlight.continual.strategies.memory import arrived, empty_buffer
 from everlight.continual.strategies.naive import naive

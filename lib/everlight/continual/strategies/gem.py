@@ -27,8 +27,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
-from everlight.checks import PositiveInt, checked
-from everlight.continual.base import (
+from everlight.base import (
     Batch,
     Coefficient,
     Epoch,
@@ -39,6 +38,7 @@ from everlight.continual.base import (
     Strategy,
     Task,
 )
+from everlight.checks import PositiveInt, checked
 from everlight.continual.engine.epochs import shuffle
 from everlight.continual.strategies.balanced_replay import replayed_loss
 from everlight.continual.strategies.memory import empty_buffer

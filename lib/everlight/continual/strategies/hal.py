@@ -32,8 +32,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.checks import NonNegativeInt, PositiveFloat, PositiveInt, UnitInterval, checked
-from everlight.continual.base import (
+from everlight.base import (
     Batch,
     Coefficient,
     Learner,
@@ -44,6 +43,7 @@ from everlight.continual.base import (
     Strategy,
     Task,
 )
+from everlight.checks import NonNegativeInt, PositiveFloat, PositiveInt, UnitInterval, checked
 from everlight.continual.engine.updates import optimizer_update
 from everlight.continual.strategies.balanced_replay import joint_gradient
 from everlight.continual.strategies.memory import arrived, draw_batch, empty_buffer, fill_up

@@ -38,8 +38,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
-from everlight.checks import PositiveInt, checked
-from everlight.continual.base import (
+from everlight.base import (
     Batch,
     Epoch,
     Learner,
@@ -48,6 +47,7 @@ from everlight.continual.base import (
     Strategy,
     Task,
 )
+from everlight.checks import PositiveInt, checked
 from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.objectives.many_labels import binary_cross_entropy, multi_hot
 from everlight.continual.strategies.exemplars import (

@@ -32,8 +32,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.checks import PositiveFloat, PositiveInt, UnitInterval, checked
-from everlight.continual.base import (
+from everlight.base import (
     Batch,
     Coefficient,
     Fisher,
@@ -43,6 +42,7 @@ from everlight.continual.base import (
     Strategy,
     Task,
 )
+from everlight.checks import PositiveFloat, PositiveInt, UnitInterval, checked
 from everlight.continual.engine.epochs import shuffle, take_batch
 from everlight.continual.engine.updates import with_inputs
 from everlight.continual.strategies.importance import chosen_fisher, fisher_diagonal

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.continual.base import Fisher, Learner, Outputs, Samples, Setup
+from everlight.base import Fisher, Learner, Outputs, Samples, Setup
 
 
 def fisher_diagonal(

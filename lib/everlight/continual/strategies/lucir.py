@@ -29,8 +29,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.checks import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, checked
-from everlight.continual.base import (
+from everlight.base import (
     Batch,
     Coefficient,
     Epoch,
@@ -42,6 +41,7 @@ from everlight.continual.base import (
     Strategy,
     Task,
 )
+from everlight.checks import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, checked
 from everlight.continual.engine.epochs import train_on
 from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.objectives.many_labels import multi_hot

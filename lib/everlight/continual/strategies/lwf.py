@@ -18,8 +18,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
+from everlight.base import Batch, Coefficient, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, PositiveInt, checked
-from everlight.continual.base import Batch, Coefficient, Learner, Setup, StepInfo, Strategy, Task
 from everlight.continual.strategies.naive import batch_loss, naive, weighted_mean
 
 

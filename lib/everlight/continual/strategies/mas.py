@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
+from everlight.base import Coefficient, Learner, Setup, Strategy, Task
 from everlight.checks import PositiveInt, checked
-from everlight.continual.base import Coefficient, Learner, Setup, Strategy, Task
 from everlight.continual.strategies.importance import memory_aware_importance
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.quadratic import (

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.continual.base import Batch, Epoch, Samples, StepInfo
+from everlight.base import Batch, Epoch, Samples, StepInfo
 
 
 def empty_buffer(capacity: int, labels: int) -> Samples:

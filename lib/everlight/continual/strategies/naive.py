@@ -12,8 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from everlight.checks import checked
-from everlight.continual.base import (
+from everlight.base import (
     Batch,
     Epoch,
     Learner,
@@ -24,6 +23,7 @@ from everlight.continual.base import (
     Strategy,
     Task,
 )
+from everlight.checks import checked
 
 
 def batch_outputs(

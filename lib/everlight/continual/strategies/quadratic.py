@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from everlight.continual.base import (
+from everlight.base import (
     Batch,
     Coefficient,
     Learner,

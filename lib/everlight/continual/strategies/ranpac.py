@@ -28,8 +28,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from everlight.base import Batch, Coefficient, Learner, Setup, Strategy, Task
 from everlight.checks import NonNegativeInt, checked
-from everlight.continual.base import Batch, Coefficient, Learner, Setup, Strategy, Task
 from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.objectives.many_labels import multi_hot
 from everlight.continual.strategies.frozen import (

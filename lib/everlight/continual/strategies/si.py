@@ -16,8 +16,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray, PyTree
 
+from everlight.base import Coefficient, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, checked
-from everlight.continual.base import Coefficient, Learner, Setup, StepInfo, Strategy, Task
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.quadratic import (
     QuadraticSums,

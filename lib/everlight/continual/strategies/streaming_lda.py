@@ -32,8 +32,8 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from everlight.base import Batch, Coefficient, Learner, Setup, Strategy, Task
 from everlight.checks import checked
-from everlight.continual.base import Batch, Coefficient, Learner, Setup, Strategy, Task
 from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.strategies.frozen import (
     feature_width,

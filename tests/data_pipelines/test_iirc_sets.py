@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from everlight_data.images.iirc_sets import IIRCRequest, load_iirc
+from everlight_data.iirc.sets import IIRCRequest, load_iirc
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Int, Shaped
 
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.images.iirc_metadata import OfficialName, imagenet_listing
+from everlight_data.iirc.metadata import OfficialName, imagenet_listing
 from everlight_data.locations import locate
 
 SOURCE = "image-net.org (ILSVRC 2012, tasks 1 and 2; val sorted into folders by its ground truth)"

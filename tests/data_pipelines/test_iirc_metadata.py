@@ -7,8 +7,8 @@ import pytest
 
 from everlight.scenarios.iirc import SUBCLASS_SHARE, SUPERCLASS_CAP, SUPERCLASS_SHARE, iirc
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.images import iirc_metadata
-from everlight_data.images.iirc_metadata import (
+from everlight_data.iirc import metadata
+from everlight_data.iirc.metadata import (
     draw_configuration,
     official_metadata,
     procedural_metadata,
@@ -90,7 +90,7 @@ def test_a_missing_package_is_named(monkeypatch):
     def missing(name):
         raise ModuleNotFoundError(name)
 
-    monkeypatch.setattr(iirc_metadata.resources, "files", missing)
+    monkeypatch.setattr(metadata.resources, "files", missing)
     with pytest.raises(MissingDataError, match=r"everlight\[experiments\]"):
         official_metadata("iirc_cifar100")
 

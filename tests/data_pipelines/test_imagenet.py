@@ -8,9 +8,9 @@ import pytest
 
 from everlight.scenarios.iirc import iirc
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.images.iirc_metadata import imagenet_listing
-from everlight_data.images.iirc_sets import IIRCRequest, load_iirc
-from everlight_data.images.imagenet import leave_out, list_imagenet
+from everlight_data.iirc.imagenet import leave_out, list_imagenet
+from everlight_data.iirc.metadata import imagenet_listing
+from everlight_data.iirc.sets import IIRCRequest, load_iirc
 from tests.scenarios.test_iirc import Theirs, compare
 
 SIZES = ("full", "lite")

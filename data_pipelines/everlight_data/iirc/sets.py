@@ -11,8 +11,8 @@ from jaxtyping import Int
 from everlight.continual import TaskSequence
 from everlight.scenarios.iirc import Setting, TaskConfiguration, iirc
 from everlight.scenarios.shapes import same_shapes
-from everlight_data.images.cifar100 import IIRC_CHANNELS, load_cifar100
-from everlight_data.images.iirc_metadata import (
+from everlight_data.iirc.imagenet import ImageFiles, list_imagenet
+from everlight_data.iirc.metadata import (
     Metadata,
     OfficialName,
     draw_configuration,
@@ -21,8 +21,8 @@ from everlight_data.images.iirc_metadata import (
     superclasses_first,
     tiny_imagenet_metadata,
 )
+from everlight_data.images.cifar100 import IIRC_CHANNELS, load_cifar100
 from everlight_data.images.image_set import Channels, ImageSet, first_per_class, shrink_images
-from everlight_data.images.imagenet import ImageFiles, list_imagenet
 from everlight_data.images.tiny_imagenet import load_tiny_imagenet_32, tiny_imagenet_names
 from everlight_data.loading import loaded_once
 from everlight_data.procedural.world import World, load_procedural

@@ -1,0 +1,1 @@
+"""Images, class hierarchies and task configurations of IIRC's benchmarks."""
