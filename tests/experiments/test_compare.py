@@ -55,6 +55,17 @@ def test_differences_are_on_the_orders_that_both_have(tmp_path):
     assert "-0.250 [-0.885, +0.385]" in again
 
 
+def test_runs_of_one_name_are_told_apart_by_the_folder_above(tmp_path):
+    """1 − 0.5, and both columns are there."""
+    first = finished(tmp_path / "left", "a", 0, {"ER": [0.5, 0.5]})
+    second = finished(tmp_path / "right", "a", 0, {"ER": [1.0, 1.0]})
+    page = compare(tmp_path, first, second)
+    assert f"left/{first.name}" in page
+    assert f"right/{first.name} − left/{first.name}" in page
+    assert "+0.500 [+0.500, +0.500]" in page
+    assert "1.000 ± 0.000" in page
+
+
 def test_images_of_another_size_and_features_of_the_same_are_compared(tmp_path):
     first = finished(tmp_path, "a", 0, {"ER": [0.9, 0.1]})
     larger = finished(tmp_path, "b", 0, {"ER": [0.8, 0.3]}, images=8)

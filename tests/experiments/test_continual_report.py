@@ -171,7 +171,7 @@ def test_the_first_screen_names_the_best_and_the_runner_up(naive):
     # Student's interval of .7 and .9: 12.706 times .1.
     assert headline_of({"class-incremental": by_name}, rows) == (
         "Which method has the highest final accuracy after the last task?",
-        "Best, with 95% interval: ER 0.800 [0.000, 1.000] (class-incremental).",
+        "Best, with Student's 95% interval over seeds: ER 0.800 [0.000, 1.000] (class-incremental).",
         "Baseline, naive: 0.700 ± 0.141 (class-incremental).",
     )
     # A second value of the best is not the next method.

@@ -57,7 +57,10 @@ def run_compare(options: CompareOptions) -> Path:
     folders = tuple(folder.resolve() for folder in options.folders)
     if len(set(folders)) < max(2, len(folders)):
         raise DataError("give the folders of two runs or more, each once")
-    runs = [read_finished_run(folder) for folder in options.folders]
+    runs = [
+        read_finished_run(folder)._replace(name=name)
+        for folder, name in zip(folders, _told_apart(folders), strict=True)
+    ]
     first = runs[0]
     check_comparable(runs)
     options = dataclasses.replace(options, folders=folders)
@@ -81,6 +84,16 @@ def run_compare(options: CompareOptions) -> Path:
         for setting in settings[1:]
     ]
     return write_report(folder.path, f"{len(runs)} runs side by side", summary, sections, screen)
+
+
+def _told_apart(folders: Sequence[Path]) -> list[str]:
+    """Return the folders' names, with as many folders above as it takes to tell them apart."""
+    length = next(
+        length
+        for length in range(1, max(len(folder.parts) for folder in folders) + 1)
+        if len({folder.parts[-length:] for folder in folders}) == len(folders)
+    )
+    return [str(Path(*folder.parts[-length:])) for folder in folders]
 
 
 def _headline(setting: str, runs: Sequence[FinishedRun]) -> tuple[str, ...]:

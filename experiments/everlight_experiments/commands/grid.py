@@ -26,6 +26,7 @@ from everlight_experiments.continual.benchmark import Benchmarks
 from everlight_experiments.continual.outcome import Outcomes, arrays_of
 from everlight_experiments.continual.report import report_summary
 from everlight_experiments.continual.report_tables import (
+    FORGETTING,
     choices_of,
     forgetting_cell,
     hyperparameters_table,
@@ -190,9 +191,9 @@ def _forgetting_table(outcomes: Outcomes, order: Sequence[str]) -> Table:
         column("sum", sums, lambda seconds: dash(f"{seconds:,.1f}"), "seconds per run"),
     ]
     caption = (
-        "Forgetting: the drop from a task's best score to its final score, in each benchmark's own "
-        "measure. Seconds per run: median over runs, compilation included, on a machine that may "
-        "be shared; the sum is over the benchmarks where the method ran."
+        f"{FORGETTING.format(measure='score')} Each benchmark has its own measure. Seconds per "
+        "run: median over runs, compilation included, on a machine that may be shared; the sum is "
+        "over the benchmarks where the method ran."
     )
     marks = {"–": "–: not defined, or not known."}
     return table_of(caption, {name: name for name in order}, columns, marks)

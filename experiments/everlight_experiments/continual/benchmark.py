@@ -138,6 +138,9 @@ class Benchmark(NamedTuple):
     """All sequences of a method have one shape."""
     keep: Callable[[Method, SequenceResult], dict[str, Any]]
     """Arrays that a run leaves, beside losses, steps and stored samples; metrics read them."""
+    compute_budget: int | None = None
+    """Operations per task, in training steps of naive finetuning; None leaves the protocol's
+    epochs."""
     criterion: Metric | None = None
     """Number that selects hyper-parameters; None is the score after the last task."""
     hyperparameters: Mapping[str, tuple[float, ...]] = {}

@@ -121,6 +121,9 @@ class Config:
     features_learning_rate: Rate = 0.001
     """Learning rate of a linear head on --features, which replaces --learning-rate."""
     protocol: Annotated[Protocol, UNNAMED] = FIVE_EPOCHS
+    compute_budget: Count | None = None
+    """Operations per task, counted in training steps of naive finetuning: a method whose steps take
+    more of them has fewer steps, in one epoch. None is the number of epochs."""
     online_batch: Count = 10
     """Samples per step in the online setting, which has one pass."""
     validation_fraction: Annotated[float, Between(0, 0.9)] = 0.1

@@ -116,6 +116,8 @@ def image_benchmarks(
         net = feature_head(features.note, classes)
         stored = store_features(features, slice(len(images.train_labels)))
         content.append(np.asarray(stored.pieces))
+    if config.compute_budget is not None and "online" in settings:
+        raise DataError("--compute-budget: the online setting is one pass; leave one of them out")
     if config.stream != "classes":
         refuse_unfit(config, settings)
         settings = (DOMAIN,)
@@ -220,6 +222,7 @@ def _bound(
         shared=lambda method: stored,
         begin=beginning(config, net, given, wrap),
         protocol=lambda method: protocol,
+        compute_budget=config.compute_budget,
         sequence=lambda method, draw: sequences(draw.order, draw.use),
         keep=keep,
         criterion=None if config.criterion == "final accuracy" else OVER_ALL_TIMES,
@@ -293,8 +296,10 @@ def training_words(config: Config, net: Network, settings: tuple[str, ...]) -> s
     found = optimizer(config.optimizer, config.learning_rate, config.weight_decay)
     parts = [net.note, found.note + ", restarted at every task" * protocol.new_optimizer]
     if set(settings) - {"online"}:
-        epochs = counted(protocol.epochs, "epoch")
-        parts.append(f"{epochs} per task in batches of {protocol.batch_size}")
+        length = counted(protocol.epochs, "epoch")
+        if config.compute_budget is not None:
+            length = f"the operations of {counted(config.compute_budget, 'step')} of naive"
+        parts.append(f"{length} per task in batches of {protocol.batch_size}")
     if "online" in settings:
         parts.append(f"online one pass in batches of {config.online_batch}")
     parts.append(f"replay memory of {held:,} samples in total{each}")

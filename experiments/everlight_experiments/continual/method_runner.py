@@ -28,6 +28,7 @@ from everlight.continual import (
     count_cost,
     fixed_hyperparameter,
     initial_state,
+    operations_per_step,
     replayed_per_step,
 )
 from everlight.continual.method import Method
@@ -199,19 +200,35 @@ class Runner:
                 f"--evaluate-steps: {self.benchmark.name} is evaluated after tasks alone; leave it "
                 "out"
             )
+        if self.benchmark.compute_budget is not None:
+            return self._within_budget(method, protocol)
         if self.benchmark.setting != "online" or self.strategy(method).needs_boundaries:
             return protocol
         return dataclasses.replace(protocol, boundaries=False)
 
+    def _within_budget(self, method: Method, protocol: Protocol) -> Protocol:
+        """Return one epoch of as many steps as the operations of a task's budget allow."""
+        if self.strategy(method).on_memory is not None:
+            raise DataError(
+                f"--compute-budget counts training steps, and {method.name} trains before "
+                "evaluations; leave one of them out"
+            )
+        naive, own = (
+            operations_per_step(self._run(each, self.benchmark.protocol(each)))
+            for each in (METHODS["naive"], method)
+        )
+        # Joint training spends the budgets of all tasks at the last one.
+        tasks = len(self._sequence(method, 0).tasks.id) if method.setting == "joint" else 1
+        steps = max(1, int(self.benchmark.compute_budget * tasks * naive / own))
+        return dataclasses.replace(protocol, epochs=1, first_epochs=None, epoch_steps=steps)
+
     def run(self, method: Method) -> Run:
         """Return the engine's argument for a run without a hyper-parameter."""
-        return Run(
-            self.build(method),
-            self.protocol(method),
-            self._data(method),
-            self._sequence(method, 0),
-            jax.random.key(0),
-        )
+        return self._run(method, self.protocol(method))
+
+    def _run(self, method: Method, protocol: Protocol) -> Run:
+        data, sequence = self._data(method), self._sequence(method, 0)
+        return Run(self.build(method), protocol, data, sequence, jax.random.key(0))
 
     def _sequence(self, method: Method, number: int) -> TaskSequence:
         return self.benchmark.sequence(method, Draw("evaluation", self.seed, number))

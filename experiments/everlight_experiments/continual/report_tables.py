@@ -46,7 +46,10 @@ PUBLISHED_ROW = {
 """The mark of a row beside that of the selected hyper-parameter."""
 BY_SEED = "paired by seed"
 UNDEFINED = {"–": "–: not defined for this method or setting."}
-FORGETTING = "Forgetting: the drop from a task's best {measure} to its final {measure}."
+FORGETTING = (
+    "Forgetting: the drop from a task's best {measure} before the last task to its final "
+    "{measure}, mean over all tasks but the last; negative where it rose."
+)
 
 
 def score_cell(outcome: Outcome, metric: Callable) -> str:

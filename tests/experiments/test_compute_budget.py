@@ -1,0 +1,44 @@
+"""Budgets of operations per task: steps in proportion to a method's operations, and refusals."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from everlight.continual.registry import METHODS
+from everlight_data.errors import DataError
+from everlight_experiments.continual.config import DIGITS
+from everlight_experiments.continual.image_benchmarks import image_benchmarks
+from everlight_experiments.continual.method_runner import Runner
+
+CONFIG = replace(DIGITS, compute_budget=100, tasks=(5,), net="mlp:64")
+
+
+def protocol_of(name, **changes):
+    given = replace(CONFIG, **changes), ("class-incremental",), 0, Path("runs")
+    runner = Runner(None, image_benchmarks("digits", *given)["class-incremental"], 0)
+    return runner.protocol(METHODS[name])
+
+
+def test_a_budget_of_naive_steps_is_that_many_for_naive():
+    found = protocol_of("naive")
+    assert (found.epochs, found.epoch_steps, found.batch_size) == (1, 100, 16)
+
+
+@pytest.mark.parametrize(("replayed", "steps"), [(16, 50), (48, 25)])
+def test_replay_has_fewer_steps_as_its_batches_are_larger(replayed, steps):
+    """A step's products take operations in proportion to the samples of both batches."""
+    assert protocol_of("ER", replay_batch_size=replayed).epoch_steps == pytest.approx(
+        steps, rel=0.1
+    )
+
+
+def test_joint_training_has_the_budget_of_all_tasks():
+    assert protocol_of("joint").epoch_steps == pytest.approx(500, rel=0.02)
+
+
+def test_what_has_no_steps_to_count_is_refused():
+    with pytest.raises(DataError, match="compute-budget counts training steps, and GDumb"):
+        protocol_of("GDumb")
+    with pytest.raises(DataError, match="compute-budget: the online setting is one pass"):
+        image_benchmarks("digits", CONFIG, ("online",), 0, Path("runs"))
