@@ -171,7 +171,8 @@ def test_the_first_screen_names_the_best_and_the_runner_up(naive):
     # Student's interval of .7 and .9: 12.706 times .1.
     assert headline_of({"class-incremental": by_name}, rows) == (
         "Which method has the highest final accuracy after the last task?",
-        "Best, with Student's 95% interval over seeds: ER 0.800 [0.000, 1.000] (class-incremental).",
+        "Best, with Student's 95% interval over seeds: ER 0.800 [0.000, 1.000] "
+        "(class-incremental).",
         "Baseline, naive: 0.700 ± 0.141 (class-incremental).",
     )
     # A second value of the best is not the next method.
@@ -188,10 +189,12 @@ def test_the_first_screen_names_the_best_and_the_runner_up(naive):
     # What has all labels bounds the others, and what diverged is behind them.
     upper = METHODS["incremental joint"]
     bounded = headline_of({"NI": {"naive": naive, "incremental joint": joint}}, [NAIVE, upper])
-    assert bounded[1].startswith("Best, with 95% interval: naive 0.700")
+    assert bounded[1].startswith("Best, with Student's 95% interval over seeds: naive 0.700")
     nan = with_metrics(best, over_time=np.where([[False] * 3, [True] * 3], np.nan, best.over_time))
     both = {"naive": naive, "ER": nan}
-    assert headline_of({"NI": both}, rows)[1].startswith("Best, with 95% interval: naive 0.700")
+    assert headline_of({"NI": both}, rows)[1].startswith(
+        "Best, with Student's 95% interval over seeds: naive 0.700"
+    )
     assert sentence_of("NI", both, rows) == "NI: second is ER with nan."
     assert sentence_of("NI", {"ER": nan}, rows) == ""
     assert headline_of({"NI": {"ER": nan}}, rows)[1].endswith("none, all diverged.")

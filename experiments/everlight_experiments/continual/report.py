@@ -172,8 +172,7 @@ def _headline(shown: Shown) -> tuple[str, ...]:
             baseline.append(f"{spread(by_name[shown.naive].final)} ({column})")
     said = [
         f"Which method has the highest {shown.score} after the last task?",
-        "Best, with Student's 95% interval over seeds: "
-        f"{'; '.join(best) or 'none, all diverged'}.",
+        f"Best, with Student's 95% interval over seeds: {'; '.join(best) or 'none, all diverged'}.",
     ]
     if baseline:
         said.append(f"Baseline, {shown.naive}: {'; '.join(baseline)}.")
