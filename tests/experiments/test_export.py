@@ -13,6 +13,7 @@ from everlight_experiments.report.export import ExportSettings, export
 MATRICES = np.array([[[0.9, 0.1], [0.5, 0.8]], [[0.7, np.nan], [0.6, 0.75]]])
 ARRAYS = {
     "draws": np.array([11, 12]),
+    "measure": np.array("accuracy"),
     "class-incremental/ER/accuracy": np.array([[0.9, 0.65], [0.7, 0.675]]),
     "class-incremental/ER/accuracy by task": MATRICES,
     "class-incremental/ER/accuracy by class": np.zeros((2, 2, 3)),
@@ -33,7 +34,8 @@ def run(tmp_path):
 def test_a_line_has_method_setting_seed_tasks_metric_and_value(run):
     with export(ExportSettings(run)).open(newline="") as stream:
         lines = list(csv.DictReader(stream))
-    assert len(lines) == sum(array.size for array in ARRAYS.values())
+    # Texts are left out; each of the two runs has four summaries.
+    assert len(lines) == sum(array.size for array in ARRAYS.values()) - 1 + 2 * 4
     assert set(lines[0]) == {"method", "setting", "seed", "task", "tested on", "metric", "value"}
 
     def value(metric, seed="", task="", tested="", method="ER"):
@@ -49,6 +51,11 @@ def test_a_line_has_method_setting_seed_tasks_metric_and_value(run):
     assert value("accuracy by class[2]", "5", "1") == 0
     assert value("seconds", "6") == 2.5
     assert value("parameters") == 7
+    assert value("final accuracy", "6") == 0.675
+    assert value("average incremental accuracy", "5") == pytest.approx((0.9 + 0.65) / 2)
+    # The first task's accuracy before the last time, minus the last; and the reverse.
+    assert value("forgetting", "5") == pytest.approx(0.9 - 0.5)
+    assert value("backward transfer", "6") == pytest.approx(0.6 - 0.7)
     # Not one per seed, although there are as many.
     assert value("tried[1]") == 0.2
     assert value("draws[0]", method="") == 11

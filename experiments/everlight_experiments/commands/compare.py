@@ -25,6 +25,7 @@ from everlight_data.finished_runs import (
     name_other_options,
     read_finished_run,
 )
+from everlight_data.images.class_names import printable
 from everlight_experiments.commands.columns import DIVERGED, column, plot_columns, score_cell
 from everlight_experiments.continual.report import sentence
 from everlight_experiments.continual.report_tables import table_of
@@ -93,7 +94,7 @@ def _told_apart(folders: Sequence[Path]) -> list[str]:
         for length in range(1, max(len(folder.parts) for folder in folders) + 1)
         if len({folder.parts[-length:] for folder in folders}) == len(folders)
     )
-    return [str(Path(*folder.parts[-length:])) for folder in folders]
+    return [printable(str(Path(*folder.parts[-length:]))) for folder in folders]
 
 
 def _headline(setting: str, runs: Sequence[FinishedRun]) -> tuple[str, ...]:

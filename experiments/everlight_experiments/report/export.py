@@ -3,7 +3,7 @@
 import csv
 import json
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import tyro
 
+from everlight.metrics import backward_transfer, forgetting
 from everlight_data.errors import DataError
 from everlight_data.events import read_scalars
 from everlight_data.files import read_json
@@ -56,7 +57,26 @@ def _write_csv(run: Path) -> Path:
     """Write a line per number, as `numbers_of` gives them."""
     arrays = read_sealed(run / "results.npz", WAIT)
     first = read_json(run / "config.json", NAME_A_RUN)["settings"].get("seed", 0)
-    return _write_table(run / "scores.csv", NUMBER_COLUMNS, numbers_of(arrays, first))
+    rows = numbers_of(arrays | _criteria(arrays), first)
+    return _write_table(run / "scores.csv", NUMBER_COLUMNS, rows)
+
+
+def _criteria(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the numbers of the report's first tables, one per run, by name like the arrays."""
+    score = str(arrays.get("measure", ""))
+    found = {}
+    for name, values in arrays.items():
+        before, _, metric = name.rpartition("/")
+        matrices = arrays.get(f"{before}/{score} by task")
+        if metric != score or matrices is None or not before:
+            continue
+        found |= {
+            f"{before}/final {score}": values[:, -1],
+            f"{before}/average incremental {score}": values.mean(axis=1),
+            f"{before}/forgetting": np.stack([forgetting(each) for each in matrices]),
+            f"{before}/backward transfer": np.stack([backward_transfer(each) for each in matrices]),
+        }
+    return found
 
 
 def _write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Path:
