@@ -19,6 +19,7 @@ from everlight.continual.strategies import (
     ewc,
     experience_replay,
     expert_gate,
+    fecam,
     gdumb,
     gem,
     hal,
@@ -244,6 +245,14 @@ _ROWS: dict[str, Method] = {
         demands=_COUNTING,
     ),
     "nearest mean": Method(nearest_mean, arguments.no_arguments, trains="head", demands=_COUNTING),
+    "FeCAM": Method(
+        fecam,
+        arguments.shrinkages,
+        (0.1, 1, 10),
+        published=1,
+        trains="head",
+        demands=_COUNTING,
+    ),
     "RanPAC": Method(
         ranpac,
         lambda needs: {"width": 1000, "ridge": needs.hyperparameter},
