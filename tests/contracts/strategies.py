@@ -41,6 +41,7 @@ from everlight.continual.strategies.mas import mas
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.nearest_mean import nearest_mean
 from everlight.continual.strategies.packnet import packnet
+from everlight.continual.strategies.randumb import randumb
 from everlight.continual.strategies.ranpac import ranpac
 from everlight.continual.strategies.si import si
 from everlight.continual.strategies.streaming_lda import streaming_lda
@@ -94,6 +95,7 @@ STRATEGIES = {
     "streaming lda": streaming_lda,
     "nearest mean": nearest_mean,
     "fecam": fecam,
+    "randumb": lambda setup: randumb(setup, width=40),
     "ranpac": lambda setup: ranpac(setup, width=40, ridge=1.0),
     "streaming lda, base task": lambda setup: streaming_lda(setup, base_task=True),
     "ranpac, validated": lambda setup: ranpac(setup, width=40, ridge="validated"),
@@ -120,7 +122,7 @@ FROM_SCRATCH = {"cumulative", "gdumb"}
 # Their steps take no gradient, so that every loss is 0 and what is learnt is the memory.
 COUNTING = {
     *("streaming lda", "streaming lda, base task"),
-    *("nearest mean", "fecam", "ranpac", "ranpac, validated"),
+    *("nearest mean", "fecam", "randumb", "ranpac", "ranpac, validated"),
 }
 WITHOUT_GRADIENT = {"gdumb"} | COUNTING
 # One process a strategy, so that its program is compiled once.

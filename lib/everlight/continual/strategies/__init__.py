@@ -25,6 +25,7 @@ from everlight.continual.strategies.mas import mas
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.nearest_mean import nearest_mean
 from everlight.continual.strategies.packnet import packnet
+from everlight.continual.strategies.randumb import randumb
 from everlight.continual.strategies.ranpac import ranpac
 from everlight.continual.strategies.si import si
 from everlight.continual.strategies.streaming_lda import streaming_lda
@@ -56,6 +57,7 @@ __all__ = [
     "naive",
     "nearest_mean",
     "packnet",
+    "randumb",
     "ranpac",
     "si",
     "streaming_lda",
