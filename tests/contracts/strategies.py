@@ -28,6 +28,7 @@ from everlight.continual.strategies.er_tricks import er_tricks
 from everlight.continual.strategies.ewc import ewc
 from everlight.continual.strategies.experience_replay import experience_replay
 from everlight.continual.strategies.expert_gate import expert_gate
+from everlight.continual.strategies.fecam import fecam
 from everlight.continual.strategies.gdumb import gdumb
 from everlight.continual.strategies.gem import gem
 from everlight.continual.strategies.hal import hal
@@ -40,6 +41,7 @@ from everlight.continual.strategies.mas import mas
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.nearest_mean import nearest_mean
 from everlight.continual.strategies.packnet import packnet
+from everlight.continual.strategies.randumb import randumb
 from everlight.continual.strategies.ranpac import ranpac
 from everlight.continual.strategies.si import si
 from everlight.continual.strategies.streaming_lda import streaming_lda
@@ -92,6 +94,8 @@ STRATEGIES = {
     ),
     "streaming lda": streaming_lda,
     "nearest mean": nearest_mean,
+    "fecam": fecam,
+    "randumb": lambda setup: randumb(setup, width=40),
     "ranpac": lambda setup: ranpac(setup, width=40, ridge=1.0),
     "streaming lda, base task": lambda setup: streaming_lda(setup, base_task=True),
     "ranpac, validated": lambda setup: ranpac(setup, width=40, ridge="validated"),
@@ -118,7 +122,7 @@ FROM_SCRATCH = {"cumulative", "gdumb"}
 # Their steps take no gradient, so that every loss is 0 and what is learnt is the memory.
 COUNTING = {
     *("streaming lda", "streaming lda, base task"),
-    *("nearest mean", "ranpac", "ranpac, validated"),
+    *("nearest mean", "fecam", "randumb", "ranpac", "ranpac, validated"),
 }
 WITHOUT_GRADIENT = {"gdumb"} | COUNTING
 # One process a strategy, so that its program is compiled once.

@@ -54,6 +54,11 @@ def two_averages(needs: Needs) -> dict[str, Any]:
     }
 
 
+def shrinkages(needs: Needs) -> dict[str, Any]:
+    """Return FeCAM's two shrinkages, which are equal."""
+    return dict.fromkeys(("variance_shrinkage", "covariance_shrinkage"), needs.hyperparameter)
+
+
 def anchors(needs: Needs) -> dict[str, Any]:
     """Return HAL's memory, at least one sample per task."""
     buffer_size = max(needs.total_buffer_size, needs.tasks)

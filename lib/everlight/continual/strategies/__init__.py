@@ -12,6 +12,7 @@ from everlight.continual.strategies.er_tricks import er_tricks
 from everlight.continual.strategies.ewc import ewc
 from everlight.continual.strategies.experience_replay import experience_replay
 from everlight.continual.strategies.expert_gate import expert_gate
+from everlight.continual.strategies.fecam import fecam
 from everlight.continual.strategies.gdumb import gdumb
 from everlight.continual.strategies.gem import gem
 from everlight.continual.strategies.hal import hal
@@ -24,6 +25,7 @@ from everlight.continual.strategies.mas import mas
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.nearest_mean import nearest_mean
 from everlight.continual.strategies.packnet import packnet
+from everlight.continual.strategies.randumb import randumb
 from everlight.continual.strategies.ranpac import ranpac
 from everlight.continual.strategies.si import si
 from everlight.continual.strategies.streaming_lda import streaming_lda
@@ -41,6 +43,7 @@ __all__ = [
     "ewc",
     "experience_replay",
     "expert_gate",
+    "fecam",
     "gdumb",
     "gem",
     "hal",
@@ -54,6 +57,7 @@ __all__ = [
     "naive",
     "nearest_mean",
     "packnet",
+    "randumb",
     "ranpac",
     "si",
     "streaming_lda",

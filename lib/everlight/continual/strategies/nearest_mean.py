@@ -112,6 +112,35 @@ def origin_after(
     return jnp.where(jnp.any(means.count > 0), means.origin, first).astype(means.origin.dtype)
 
 
+def scatter_rows(
+    means: ClassMeans, features: Float[Array, "b f"], batch: Batch
+) -> tuple[Float[Array, "r f"], Int[Array, "r"]]:
+    """Return rows whose outer products add a batch to the classes' scatter matrices.
+
+    The scatter of a class is the sum of (z − μ)(z − μ)ᵀ over its samples, μ being their mean. Of
+    n + m samples it is that of the first n, that of the m new ones about their own mean, and
+    n m / (n + m) times the square of the distance of both means (Chan, Golub and LeVeque 1983).
+
+    Args:
+      means: the means before the batch.
+      features: the batch's features; rows of weight 0 are arbitrary.
+      batch: the batch; its first labels are the classes.
+
+    Returns:
+      The rows, one per sample and one per class, `[b + c, f]`, and the class of each.
+    """
+    here, label = batch.weight > 0, batch.labels[:, 0]
+    classes = jnp.arange(means.count.shape[0])
+    rows = jnp.where(here[:, None], features - origin_after(means, features, here), 0)
+    member = here[:, None] & (label[:, None] == classes)
+    new = jnp.sum(member, axis=0)
+    centre = product(member.T.astype(rows.dtype), rows) / jnp.maximum(new, 1)[:, None]
+    share = jnp.sqrt(means.count * new / jnp.maximum(means.count + new, 1))
+    between = share[:, None] * (centre - means.offset)
+    within = jnp.where(here[:, None], rows - centre[label], 0)
+    return jnp.concatenate([within, between]), jnp.concatenate([label, classes])
+
+
 def of_met(count: Int[Array, "c"], scores: Float[Array, "b c"]) -> Float[Array, "b c"]:
     """Return the scores, −∞ for classes without samples."""
     return jnp.where(count > 0, scores, -jnp.inf)

@@ -1,0 +1,179 @@
+"""Feature covariance-aware metric (FeCAM; Goswami et al. 2023, NeurIPS) over a frozen network.
+
+    score_k(z) = −dᵀ R_k⁻¹ d,   d = t(z) / |t(z)| − t(μ_k) / |t(μ_k)|,   t(z) = z^β (Tukey)
+    Σ ← Σ + γ₁ v I + γ₂ u (1 1ᵀ − I)   twice,   R_k[i, j] = Σ[i, j] / sqrt(Σ[i, i] Σ[j, j])
+
+μ_k is the mean of the features z of class k. Σ begins as the covariance of t(z) in class k; v is
+the mean of its diagonal and u that of its other entries. R_k is the correlation matrix, so that
+distances of classes with little and with much spread compare. β = 0.5 and γ₁ = γ₂ = 1 in the paper.
+With features of a transformer it leaves out t (`tukey=1`) and u (γ₂ = 0), and shrinks once.
+
+Samples arrive in batches, in any order, and a class may come again: means and covariances are those
+of all its samples so far. A class has score −∞ without samples, and the identity as R_k if its
+samples do not differ. Memory holds two matrices per class.
+
+Equal to the official code (dipamgoswami/FeCAM, `models/base.py` with `per_class`, `shrink`,
+`norm_cov` and `tukey`) at the shrunk correlation matrices and the distances; differs in:
+
+- u averages over all entries off the diagonal. There exact zeros do not count.
+- A singular R_k, possible without shrinkage, has raised eigenvalues. There it is a pseudoinverse.
+- Negative features keep their sign, t(−z) = −t(z). There they give NaN.
+- The first task is scored like the others. There it has Euclidean distances to the head's weights.
+- The variant with one covariance for all classes, a mean over tasks, is left out.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from everlight.base import Batch, Coefficient, Learner, Setup, Strategy
+from everlight.checks import PositiveFloat, checked
+from everlight.continual.strategies.frozen import (
+    feature_width,
+    over_features,
+    product,
+    ridge_solve,
+)
+from everlight.continual.strategies.nearest_mean import (
+    ClassMeans,
+    add_to_means,
+    no_means,
+    of_met,
+    scatter_rows,
+)
+from everlight.models.heads import unit
+
+
+class ClassCovariances(NamedTuple):
+    """Memory of FeCAM."""
+
+    means: ClassMeans
+    """Class means of the features."""
+    transformed: ClassMeans
+    """Class means of the transformed features, about which the scatter is."""
+    scatter: Float[Array, "c f f"]
+    """Scatter matrix of each class's transformed features."""
+    precision: Float[Array, "c f f"]
+    """Inverse of each class's shrunk correlation matrix at the last evaluation."""
+
+
+@checked
+def fecam(
+    setup: Setup,
+    variance_shrinkage: Coefficient = 1.0,
+    covariance_shrinkage: Coefficient = 1.0,
+    tukey: PositiveFloat = 0.5,
+) -> Strategy:
+    """Return the feature covariance-aware metric (FeCAM), whose memory is `ClassCovariances`.
+
+    The first label of a sample is its class. The usual network is `caffe_nets.LinearClassifier`
+    over stored features.
+
+    Args:
+      setup: network, objective, optimizer and data access.
+      variance_shrinkage: weight γ₁ of the mean variance, added to the diagonal.
+      covariance_shrinkage: weight γ₂ of the mean covariance, added to the other entries.
+      tukey: exponent β of the features; 1 leaves them unchanged.
+    """
+
+    def transform(features: Float[Array, "*n f"]) -> Float[Array, "*n f"]:
+        return jnp.sign(features) * jnp.abs(features) ** tukey
+
+    def init(key: PRNGKeyArray, learner: Learner) -> ClassCovariances:
+        classes, (width, dtype) = learner.seen.shape[0], feature_width(setup, learner)
+        means, none = no_means(classes, width, dtype), jnp.zeros((classes, width, width), dtype)
+        return ClassCovariances(means, means, none, none)
+
+    def accumulate(
+        memory: ClassCovariances, features: Float[Array, "b f"], batch: Batch
+    ) -> ClassCovariances:
+        here = (batch.weight > 0)[:, None]
+        features = jnp.where(here, features, 0)
+        member = here & (batch.labels[:, :1] == jnp.arange(memory.means.count.shape[0]))
+        transformed = transform(features)
+        rows, label = scatter_rows(memory.transformed, transformed, batch)
+        return memory._replace(
+            means=add_to_means(memory.means, features, member),
+            transformed=add_to_means(memory.transformed, transformed, member),
+            scatter=add_squares(memory.scatter, rows, label, jnp.any(member, axis=0)),
+        )
+
+    def before_evaluation(
+        memory: ClassCovariances, learner: Learner, key: PRNGKeyArray
+    ) -> tuple[ClassCovariances, Learner]:
+        identity = jnp.eye(memory.scatter.shape[-1], dtype=memory.scatter.dtype)
+
+        def inverse(scatter: Float[Array, "f f"]) -> Float[Array, "f f"]:
+            shrunk = scatter
+            for _ in range(2):
+                shrunk = shrink(shrunk, variance_shrinkage, covariance_shrinkage)
+            return ridge_solve(correlation(shrunk), identity, 0.0)
+
+        return memory._replace(precision=jax.lax.map(inverse, memory.scatter)), learner
+
+    def scores(memory: ClassCovariances, features: Float[Array, "b f"]) -> Float[Array, "b c"]:
+        rows = unit(transform(features), -1)
+        means = unit(transform(memory.means.mean), -1)
+
+        def distance(of_class: tuple) -> Float[Array, "b"]:
+            mean, precision = of_class
+            return jnp.sum(product(rows - mean, precision) * (rows - mean), axis=1)
+
+        distances = jax.lax.map(distance, (means, memory.precision))
+        return of_met(memory.means.count, -distances.T)
+
+    return over_features(setup, init, accumulate, scores)._replace(
+        before_evaluation=before_evaluation
+    )
+
+
+def add_squares(
+    scatter: Float[Array, "c f f"],
+    rows: Float[Array, "r f"],
+    label: Int[Array, "r"],
+    present: Bool[Array, "c"],
+) -> Float[Array, "c f f"]:
+    """Return the scatter matrices after adding the outer products of each class's rows.
+
+    Only classes that are present cost a matrix product.
+
+    Args:
+      scatter: the scatter matrices so far.
+      rows: rows of all classes.
+      label: class of each row.
+      present: True for classes with rows; the others' rows are not added.
+    """
+    order = jnp.argsort(~present, stable=True)
+
+    def add(place: Int[Array, ""], scatter: Float[Array, "c f f"]) -> Float[Array, "c f f"]:
+        own = jnp.where((label == order[place])[:, None], rows, 0)
+        return scatter.at[order[place]].add(product(own.T, own))
+
+    return jax.lax.fori_loop(0, jnp.sum(present), add, scatter)
+
+
+def shrink(
+    covariance: Float[Array, "f f"], variance: Coefficient, other: Coefficient
+) -> Float[Array, "f f"]:
+    """Return a covariance plus multiples of its mean variance and of its mean covariance.
+
+    Args:
+      covariance: the covariance; with a multiple of it the result is the same multiple.
+      variance: weight of the mean variance, added to the diagonal.
+      other: weight of the mean covariance, added off the diagonal.
+    """
+    width = covariance.shape[0]
+    trace = jnp.trace(covariance)
+    mean = (jnp.sum(covariance) - trace) / max(1, width * (width - 1))
+    diagonal = jnp.eye(width, dtype=bool)
+    return covariance + jnp.where(diagonal, variance * trace / width, other * mean)
+
+
+def correlation(covariance: Float[Array, "f f"]) -> Float[Array, "f f"]:
+    """Return the correlation matrix of a covariance; a constant feature correlates with none."""
+    variance = jnp.diagonal(covariance)
+    deviation = jnp.sqrt(jnp.where(variance > 0, variance, 1))
+    scaled = covariance / deviation[:, None] / deviation
+    return jnp.where(jnp.eye(variance.shape[0], dtype=bool), 1, scaled)

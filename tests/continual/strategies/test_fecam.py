@@ -1,0 +1,81 @@
+"""FeCAM against the authors' computation on all samples at once, in float64."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from everlight.continual.strategies.fecam import correlation, fecam, shrink
+from tests.continual.small_net import CLASSES, compiled, run_tasks, task_of
+from tests.continual.strategies.frozen_stream import (
+    batches_of,
+    digits,
+    identity_setup,
+    labelled_samples,
+    solved,
+)
+
+GAMMA = {"variance_shrinkage": 0.5, "covariance_shrinkage": 0.3}
+
+
+def official_shrink(covariance, variance, other):
+    """As the authors do it, with those entries off the diagonal that are not 0."""
+    identity = np.eye(len(covariance))
+    off = covariance * (1 - identity)
+    mean = off.sum() / max(1, np.count_nonzero(off))
+    return (
+        covariance
+        + variance * np.diagonal(covariance).mean() * identity
+        + other * mean * (1 - identity)
+    )
+
+
+def official_distances(train, labels, test, beta, variance, other):
+    """Distances to every class that has samples, as the authors do it."""
+    distances = []
+    for k in np.unique(labels):
+        own = train[labels == k]
+        covariance = np.cov((own**beta).T)
+        for _ in range(2):
+            covariance = official_shrink(covariance, variance, other)
+        deviation = np.sqrt(np.diagonal(covariance))
+        precision = np.linalg.pinv(covariance / np.outer(deviation, deviation))
+        length = np.linalg.norm(test, axis=1, keepdims=True) + 1e-8
+        rows = (test / length) ** beta
+        mean = own.mean(axis=0) ** beta
+        away = rows / np.linalg.norm(rows, axis=1, keepdims=True) - mean / np.linalg.norm(mean)
+        distances.append(np.einsum("nf,fg,ng->n", away, precision, away))
+    return np.stack(distances, axis=1)
+
+
+def test_a_stream_of_recurring_classes_has_the_official_distances():
+    """Positive features of which none is constant; class 5 never comes, padding counts nothing."""
+    train, labels, test, truth = digits()
+    mixing = np.random.default_rng(1).normal(size=(64, 12))
+    train, test = (np.abs(part @ mixing) + 0.1 for part in (train, test))
+    order = np.random.default_rng(2).permutation(np.flatnonzero(labels < 5))
+    setup = identity_setup(train)
+    strategy = compiled(fecam(setup, **GAMMA))
+    task = task_of(0, range(CLASSES), labelled_samples(order, labels))
+    memory, learner = run_tasks(setup, strategy, [(task, [*batches_of(labels, order)])])[-1]
+    memory = solved(strategy, memory, learner)
+    found = np.asarray(strategy.predict(memory, learner, jnp.asarray(test, jnp.float32)))
+    np.testing.assert_array_equal(found[:, 5], -np.inf)
+    kept = train[order], labels[order], test
+    expected = official_distances(*kept, 0.5, *GAMMA.values())
+    np.testing.assert_allclose(-found[:, :5], expected, rtol=2e-4)
+    old = truth < 5
+    assert (found[old].argmax(axis=1) == truth[old]).mean() > 0.9
+
+
+@pytest.mark.parametrize(("variance", "other"), [(1.0, 1.0), (0.5, 0.0)])
+def test_the_shrunk_correlation_does_not_depend_on_the_number_of_samples(variance, other):
+    rows = np.random.default_rng(3).normal(size=(7, 4)) @ np.diag([1, 5, 0.1, 2])
+    scatter = np.cov(rows.T) * 6
+    found = correlation(shrink(jnp.asarray(scatter, jnp.float32), variance, other))
+    expected = official_shrink(np.cov(rows.T), variance, other)
+    deviation = np.sqrt(np.diagonal(expected))
+    np.testing.assert_allclose(found, expected / np.outer(deviation, deviation), rtol=1e-5)
+
+
+def test_samples_that_do_not_differ_give_the_identity():
+    np.testing.assert_array_equal(correlation(shrink(jnp.zeros((3, 3)), 1.0, 1.0)), np.eye(3))
