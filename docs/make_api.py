@@ -9,7 +9,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 ROOMS = ("color", "continual", "metrics", "models", "plots", "scenarios")
-PARTS = ("naive", "memory", "exemplars", "balanced_replay", "importance", "quadratic", "frozen")
+PARTS = (
+    "naive",
+    "memory",
+    "exemplars",
+    "balanced_replay",
+    "importance",
+    "quadratic",
+    "merging",
+    "frozen",
+)
 """Files of `continual.strategies` whose functions new strategies are made of."""
 PAGE = Path(__file__).with_name("api.md")
 

@@ -60,6 +60,7 @@ def test_every_file_of_a_strategy_has_its_factory_among_the_public_names():
         "frozen",
         "importance",
         "memory",
+        "merging",
         "quadratic",
     }
     for path in Path(strategies.__file__).parent.glob("*.py"):

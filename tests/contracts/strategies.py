@@ -20,6 +20,7 @@ from everlight.continual.strategies.agem import agem
 from everlight.continual.strategies.balanced_replay import balanced_replay
 from everlight.continual.strategies.bic import bic
 from everlight.continual.strategies.cls_er import cls_er
+from everlight.continual.strategies.cofima import cofima
 from everlight.continual.strategies.cumulative import cumulative, joint, unlimited_replay
 from everlight.continual.strategies.cwr import cwr
 from everlight.continual.strategies.der_plus_plus import der_plus_plus
@@ -45,6 +46,8 @@ from everlight.continual.strategies.randumb import randumb
 from everlight.continual.strategies.ranpac import ranpac
 from everlight.continual.strategies.si import si
 from everlight.continual.strategies.streaming_lda import streaming_lda
+from everlight.continual.strategies.task_arithmetic import task_arithmetic
+from everlight.continual.strategies.ties import ties
 from everlight.models.heads import cosines
 from everlight.scenarios.class_incremental import class_incremental, equal_tasks
 
@@ -79,6 +82,9 @@ STRATEGIES = {
     "imm, drop transfer": lambda setup: imm(
         setup, "mode", regularization=0.5, fisher_samples=64, alpha=0.3, drop=0.2
     ),
+    "task arithmetic": task_arithmetic,
+    "ties": ties,
+    "cofima": lambda setup: cofima(setup, fisher_samples=64),
     "expert gate": lambda setup: expert_gate(
         setup, TASKS, lambda inputs: inputs / 2, hidden=2, epochs=100, rate=0.1
     ),

@@ -11,6 +11,7 @@ from everlight.continual.strategies import (
     balanced_replay,
     bic,
     cls_er,
+    cofima,
     cumulative,
     cwr,
     der_plus_plus,
@@ -37,6 +38,8 @@ from everlight.continual.strategies import (
     ranpac,
     si,
     streaming_lda,
+    task_arithmetic,
+    ties,
     unlimited_replay,
 )
 
@@ -102,6 +105,23 @@ _ROWS: dict[str, Method] = {
         arguments.merged("mode"),
         (1e-3, 1e-2, 1e-1, 1),
         summary="IMM: the mode, networks weighted by their Fisher information",
+    ),
+    "task arithmetic": Method(
+        task_arithmetic,
+        lambda needs: {"scale": needs.hyperparameter},
+        (0.1, 0.2, 0.4, 1),
+        published=0.4,
+    ),
+    "TIES": Method(
+        ties, lambda needs: {"scale": needs.hyperparameter}, (0.5, 1, 1.5, 2), published=1
+    ),
+    "CoFiMA": Method(
+        cofima,
+        lambda needs: {
+            "weight": needs.hyperparameter,
+            "fisher_samples": needs.importance_samples,
+        },
+        (0.2, 0.4, 0.6, 0.8),
     ),
     "ER-balanced": Method(
         balanced_replay,

@@ -4,6 +4,7 @@ from everlight.continual.strategies.agem import agem
 from everlight.continual.strategies.balanced_replay import balanced_replay
 from everlight.continual.strategies.bic import bic
 from everlight.continual.strategies.cls_er import cls_er
+from everlight.continual.strategies.cofima import cofima
 from everlight.continual.strategies.cumulative import cumulative, joint, unlimited_replay
 from everlight.continual.strategies.cwr import cwr
 from everlight.continual.strategies.der_plus_plus import der_plus_plus
@@ -29,12 +30,15 @@ from everlight.continual.strategies.randumb import randumb
 from everlight.continual.strategies.ranpac import ranpac
 from everlight.continual.strategies.si import si
 from everlight.continual.strategies.streaming_lda import streaming_lda
+from everlight.continual.strategies.task_arithmetic import task_arithmetic
+from everlight.continual.strategies.ties import ties
 
 __all__ = [
     "agem",
     "balanced_replay",
     "bic",
     "cls_er",
+    "cofima",
     "cumulative",
     "cwr",
     "der_plus_plus",
@@ -61,5 +65,7 @@ __all__ = [
     "ranpac",
     "si",
     "streaming_lda",
+    "task_arithmetic",
+    "ties",
     "unlimited_replay",
 ]

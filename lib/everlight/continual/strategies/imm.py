@@ -43,10 +43,9 @@ from everlight.base import (
     Task,
 )
 from everlight.checks import PositiveFloat, PositiveInt, UnitInterval, checked
-from everlight.continual.engine.epochs import shuffle, take_batch
-from everlight.continual.engine.updates import with_inputs
 from everlight.continual.strategies.importance import chosen_fisher, fisher_diagonal
-from everlight.continual.strategies.naive import batch_outputs, naive, task_gradient
+from everlight.continual.strategies.merging import merged_statistics
+from everlight.continual.strategies.naive import naive, task_gradient
 from everlight.continual.strategies.quadratic import (
     QuadraticSums,
     add_anchor,
@@ -57,8 +56,6 @@ from everlight.continual.strategies.quadratic import (
 
 FLOOR = 1e-8
 """Constant added to every Fisher information: parameters that matter to no task are averaged."""
-STATISTICS_BATCH = 64
-"""Samples per forward pass when batch statistics are estimated again."""
 Ratio = UnitInterval | tuple[PositiveFloat, ...] | None
 """Mixing ratio of the last task, or one ratio per task; None weighs all tasks equally."""
 
@@ -150,7 +147,7 @@ def imm(
             weight = jax.tree.map(lambda leaf: leaf + FLOOR, information)
         memory = _with_task(memory, weight, learner.params, alpha)
         now = learner._replace(params=_merge(memory, alpha))
-        stats = _statistics(setup, now, task, key_statistics)
+        stats = merged_statistics(setup, now, task, key_statistics)
         transfer = single_anchor(alike, learner.params)
         return memory._replace(
             transfer=transfer, batch_stats=stats, merged=jnp.array(True)
@@ -252,44 +249,3 @@ def unit_scales(params: PyTree, drop: float, key: PRNGKeyArray) -> PyTree:
 def drop_transfer(params: PyTree, anchor: PyTree, scale: PyTree) -> PyTree:
     """Return θ_{t−1} + s (θ − θ_{t−1}): the anchor where a unit's scale s is 0."""
     return jax.tree.map(lambda new, old, s: old + s * (new - old), params, anchor, scale)
-
-
-def _statistics(setup: Setup, learner: Learner, task: Task, key: PRNGKeyArray) -> PyTree:
-    """Return batch statistics of a pass over the task's samples at the learner's parameters.
-
-    The previous statistics have no weight in them. A running average is affine in its start value.
-    Averages from 0 and from 1 thus give the remaining weight of that value after the pass.
-    """
-    if not jax.tree.leaves(learner.batch_stats):
-        return learner.batch_stats
-    key_order, key_passes = jax.random.split(key)
-    epoch = naive(setup).epoch_data((), task)
-    order = shuffle(epoch, key_order)
-
-    def pass_forward(step: Int[Array, ""], batch_stats: PyTree) -> PyTree:
-        key_inputs, key_pass = jax.random.split(jax.random.fold_in(key_passes, step))
-        batch = with_inputs(setup, take_batch(epoch, order, step, STATISTICS_BATCH), key_inputs)
-
-        def updated(batch_stats: PyTree) -> PyTree:
-            now = learner._replace(batch_stats=batch_stats)
-            return batch_outputs(setup, now.params, now, batch, key_pass)[1]
-
-        return jax.vmap(updated)(batch_stats)
-
-    def is_average(leaf: Array) -> bool:
-        return jnp.issubdtype(leaf.dtype, jnp.floating)
-
-    def from_0_and_1(own: Array) -> Array:
-        two = [jnp.zeros_like(own), jnp.ones_like(own)] if is_average(own) else [own, own]
-        return jnp.stack(two)
-
-    def without_beginning(passed: Array, own: Array) -> Array:
-        if not is_average(own):
-            return passed[0]
-        left = passed[1] - passed[0]
-        return jnp.where(left < 1, passed[0] / (1 - left), own)
-
-    passes = -(-order.count // STATISTICS_BATCH)
-    begun = jax.tree.map(from_0_and_1, learner.batch_stats)
-    passed = jax.lax.fori_loop(0, passes, pass_forward, begun)
-    return jax.tree.map(without_beginning, passed, learner.batch_stats)

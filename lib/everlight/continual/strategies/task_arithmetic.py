@@ -1,0 +1,41 @@
+"""Task arithmetic (Ilharco et al. 2023, ICLR): sums of task vectors from a common start.
+
+    τ_t = θ_t − θ_0        θ̄_T = θ_0 + λ Σ_t τ_t
+
+Every task is trained from θ_0, the parameters with which the sequence starts, and without the other
+tasks. In the paper θ_0 is a pre-trained network; `models.with_layers` gives the first layers of
+one. The sum represents all task vectors exactly, so memory does not grow with tasks. Between tasks
+the merged network predicts.
+
+The paper selects λ on validation data from 0 to 1 in steps of 0.05. With λ = 1/T the merged network
+is the mean of the networks. The paper leaves the head out: CLIP's is made of text embeddings. Here
+the head is merged like any other parameter. Its columns move in the tasks that have samples of
+their class (`merging`), so with disjoint classes a column is θ_0 + λ τ_t of its own task.
+
+Equal to the sum of task vectors of TIES-merging's authors (prateeky2806/ties-merging,
+`merge_utils.py`, `tv_merging`) for given networks. Mammoth (`tak_utils/merging.py`) divides λ by
+the number of tasks so far, which the paper does not.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from everlight.base import Coefficient, Setup, Strategy
+from everlight.checks import checked
+from everlight.continual.strategies.merging import from_common_start
+
+
+@checked
+def task_arithmetic(setup: Setup, scale: Coefficient = 0.4) -> Strategy:
+    """Return task arithmetic: the sum of task vectors, whose memory is `CommonStart`.
+
+    Args:
+      setup: network, objective, optimizer and data access.
+      scale: coefficient λ of the sum of task vectors.
+    """
+    return from_common_start(
+        setup,
+        lambda params: jax.tree.map(jnp.zeros_like, params),
+        lambda sums, vector: jax.tree.map(jnp.add, sums, vector),
+        lambda sums: jax.tree.map(lambda leaf: scale * leaf, sums),
+    )._replace(parameter_copies=2)
