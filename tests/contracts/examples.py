@@ -162,6 +162,7 @@ ROWS: dict[str, Any] = {
     "color.sensor_independent_estimate": lambda: {"model": sensor_independent()},
     "color.warp_image": {"shape": (4, 5)},
     "continual.diverged": lambda: {"state": runs_state()},
+    "continual.continual_backprop": {"layers": ("a",)},
     "continual.evaluate": lambda: {
         "setup": build(STORED)[0],
         "strategy": build(STORED)[1],

@@ -20,6 +20,7 @@ from everlight.continual.strategies.agem import agem
 from everlight.continual.strategies.balanced_replay import balanced_replay
 from everlight.continual.strategies.bic import bic
 from everlight.continual.strategies.cls_er import cls_er
+from everlight.continual.strategies.continual_backprop import continual_backprop
 from everlight.continual.strategies.cumulative import cumulative, joint, unlimited_replay
 from everlight.continual.strategies.cwr import cwr
 from everlight.continual.strategies.der_plus_plus import der_plus_plus
@@ -97,6 +98,7 @@ STRATEGIES = {
     "ranpac, validated": lambda setup: ranpac(setup, width=40, ridge="validated"),
     "packnet": lambda setup: packnet(setup, prune=0.75, retrain_epochs=2, batch_size=8),
     "hat": lambda setup: hat(setup, TASKS, layers=("hidden",)),
+    "cbp": lambda setup: continual_backprop(setup, ("hidden",), replacement_rate=0.01, maturity=20),
     "icarl, nearest mean": lambda setup: icarl(
         setup, loss="softmax", classifier="nearest mean", buffer_size=60
     ),
@@ -200,7 +202,8 @@ def build_with(counter, name=None, optimizer=None, trainable=None):
             head = params["head"]
             if cosine:
                 return Outputs(head["scale"] * cosines(hidden, head["kernel"]), hidden), batch_stats
-            return Outputs(hidden @ head["kernel"], hidden), batch_stats
+            logits = hidden @ head["kernel"]
+            return Outputs(logits, hidden, {"hidden": hidden}), batch_stats
 
         setup = Setup(
             init=init,

@@ -11,6 +11,7 @@ from everlight.continual.strategies import (
     balanced_replay,
     bic,
     cls_er,
+    continual_backprop,
     cumulative,
     cwr,
     der_plus_plus,
@@ -39,6 +40,7 @@ from everlight.continual.strategies import (
 )
 
 _TOLD: tuple[Demand, ...] = ("task-incremental", "class scores", "named head", "hidden layers")
+_CHAIN: tuple[Demand, ...] = ("named head", "hidden layers")
 _COUNTING: tuple[Demand, ...] = ("class scores", "one label")
 # Penalties are followed by implicit steps where the optimizer allows, which diverge at no value of
 # a grid.
@@ -207,6 +209,12 @@ _ROWS: dict[str, Method] = {
         summary="weights pruned and frozen, task by task",
     ),
     "HAT": Method(hat, lambda needs: {"tasks": needs.tasks, "layers": needs.layers}, demands=_TOLD),
+    "CBP": Method(
+        continual_backprop,
+        lambda needs: {"layers": needs.layers, "replacement_rate": needs.hyperparameter},
+        (1e-5, 1e-4, 1e-3),
+        demands=_CHAIN,
+    ),
     "CWR": Method(
         cwr,
         lambda needs: {"first_task_gain": needs.gain},

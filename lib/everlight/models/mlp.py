@@ -31,11 +31,12 @@ class MLP(nn.Module):
     @nn.compact
     def __call__(self, inputs: Float[Array, "b *shape"], train: bool) -> Outputs:
         """Return logits and the last hidden layer, which is the head's input."""
-        features = inputs.reshape(inputs.shape[0], -1)
+        features, hidden = inputs.reshape(inputs.shape[0], -1), {}
         for number, width in enumerate(self.hidden, 1):
             dense = nn.Dense(width, dtype=self.dtype, name=f"hidden{number}")
             features = dense(features)
             if self.last_relu or number < len(self.hidden):
                 features = nn.relu(features)
+            hidden[dense.name] = features
         features = features.astype(jnp.float32)
-        return Outputs(make_head(self.head, self.classes)(features), features)
+        return Outputs(make_head(self.head, self.classes)(features), features, hidden)

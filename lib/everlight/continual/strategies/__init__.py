@@ -4,6 +4,7 @@ from everlight.continual.strategies.agem import agem
 from everlight.continual.strategies.balanced_replay import balanced_replay
 from everlight.continual.strategies.bic import bic
 from everlight.continual.strategies.cls_er import cls_er
+from everlight.continual.strategies.continual_backprop import continual_backprop
 from everlight.continual.strategies.cumulative import cumulative, joint, unlimited_replay
 from everlight.continual.strategies.cwr import cwr
 from everlight.continual.strategies.der_plus_plus import der_plus_plus
@@ -33,6 +34,7 @@ __all__ = [
     "balanced_replay",
     "bic",
     "cls_er",
+    "continual_backprop",
     "cumulative",
     "cwr",
     "der_plus_plus",
