@@ -35,6 +35,7 @@ from everlight.continual.strategies.hal import hal
 from everlight.continual.strategies.hat import hat
 from everlight.continual.strategies.icarl import icarl
 from everlight.continual.strategies.imm import imm
+from everlight.continual.strategies.l2_init import l2_init
 from everlight.continual.strategies.lucir import lucir
 from everlight.continual.strategies.lwf import lwf
 from everlight.continual.strategies.mas import mas
@@ -42,6 +43,8 @@ from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.nearest_mean import nearest_mean
 from everlight.continual.strategies.packnet import packnet
 from everlight.continual.strategies.ranpac import ranpac
+from everlight.continual.strategies.redo import redo
+from everlight.continual.strategies.shrink_and_perturb import shrink_and_perturb
 from everlight.continual.strategies.si import si
 from everlight.continual.strategies.streaming_lda import streaming_lda
 from everlight.models.heads import cosines
@@ -99,6 +102,9 @@ STRATEGIES = {
     "packnet": lambda setup: packnet(setup, prune=0.75, retrain_epochs=2, batch_size=8),
     "hat": lambda setup: hat(setup, TASKS, layers=("hidden",)),
     "cbp": lambda setup: continual_backprop(setup, ("hidden",), replacement_rate=0.01, maturity=20),
+    "redo": lambda setup: redo(setup, ("hidden",), threshold=0.3, period=30),
+    "shrink and perturb": lambda setup: shrink_and_perturb(setup, shrinkage=0.8),
+    "l2 init": lambda setup: l2_init(setup, regularization=1e-3),
     "icarl, nearest mean": lambda setup: icarl(
         setup, loss="softmax", classifier="nearest mean", buffer_size=60
     ),

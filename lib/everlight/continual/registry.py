@@ -27,6 +27,7 @@ from everlight.continual.strategies import (
     icarl,
     imm,
     joint,
+    l2_init,
     lucir,
     lwf,
     mas,
@@ -34,6 +35,8 @@ from everlight.continual.strategies import (
     nearest_mean,
     packnet,
     ranpac,
+    redo,
+    shrink_and_perturb,
     si,
     streaming_lda,
     unlimited_replay,
@@ -214,6 +217,25 @@ _ROWS: dict[str, Method] = {
         lambda needs: {"layers": needs.layers, "replacement_rate": needs.hyperparameter},
         (1e-5, 1e-4, 1e-3),
         demands=_CHAIN,
+    ),
+    "ReDo": Method(
+        redo,
+        lambda needs: {"layers": needs.layers, "threshold": needs.hyperparameter},
+        (0.0, 0.025, 0.1),
+        demands=_CHAIN,
+    ),
+    "shrink and perturb": Method(
+        shrink_and_perturb,
+        lambda needs: {"shrinkage": needs.hyperparameter},
+        (0.2, 0.4, 0.6, 0.8),
+    ),
+    "L2 Init": Method(
+        l2_init,
+        lambda needs: {
+            "regularization": needs.hyperparameter,
+            "implicit_rate": needs.implicit_rate,
+        },
+        (1e-5, 1e-4, 1e-3, 1e-2),
     ),
     "CWR": Method(
         cwr,

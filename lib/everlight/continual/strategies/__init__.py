@@ -19,6 +19,7 @@ from everlight.continual.strategies.hal import hal
 from everlight.continual.strategies.hat import hat
 from everlight.continual.strategies.icarl import icarl
 from everlight.continual.strategies.imm import imm
+from everlight.continual.strategies.l2_init import l2_init
 from everlight.continual.strategies.lucir import lucir
 from everlight.continual.strategies.lwf import lwf
 from everlight.continual.strategies.mas import mas
@@ -26,6 +27,8 @@ from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.nearest_mean import nearest_mean
 from everlight.continual.strategies.packnet import packnet
 from everlight.continual.strategies.ranpac import ranpac
+from everlight.continual.strategies.redo import redo
+from everlight.continual.strategies.shrink_and_perturb import shrink_and_perturb
 from everlight.continual.strategies.si import si
 from everlight.continual.strategies.streaming_lda import streaming_lda
 
@@ -50,6 +53,7 @@ __all__ = [
     "icarl",
     "imm",
     "joint",
+    "l2_init",
     "lucir",
     "lwf",
     "mas",
@@ -57,6 +61,8 @@ __all__ = [
     "nearest_mean",
     "packnet",
     "ranpac",
+    "redo",
+    "shrink_and_perturb",
     "si",
     "streaming_lda",
     "unlimited_replay",

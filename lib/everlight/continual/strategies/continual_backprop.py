@@ -11,7 +11,8 @@ unit of age a, counted in steps since it was last replaced, whose next layer has
 
 The ⌊c⌋ mature units (a > m) with the least û are replaced, and c ← c − ⌊c⌋. Their incoming weights
 are drawn from the network's initial distribution. Their outgoing weights, u, f and a become 0, so
-that a new unit does not change the outputs; it is protected for m steps. The contribution in its
+that a new unit does not change the outputs; it is protected for m steps. A weight between two new
+units is drawn. The contribution in its
 adaptable form is
 
     mean |h − f̂| · mean |w| / mean |v|,   v the incoming weights.
@@ -37,7 +38,7 @@ from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from everlight.base import Coefficient, Learner, Setup, StepInfo, Strategy
 from everlight.checks import NonNegativeInt, UnitInterval, checked
@@ -47,9 +48,8 @@ from everlight.continual.strategies.hidden_units import (
     incoming_magnitude,
     layer_widths,
     outgoing_magnitude,
-    replaced_weights,
     unit_activations,
-    weights_of_units,
+    with_new_units,
 )
 from everlight.continual.strategies.naive import naive
 
@@ -139,7 +139,9 @@ def continual_backprop(
         memory = UnitRecords(emptied(used), emptied(mean), emptied(age), due)
         some = jnp.any(jnp.stack([jnp.any(leaf) for leaf in chosen.values()]))
         learner = jax.lax.cond(
-            some, lambda: _with_new_units(setup, layers, learner, chosen, key), lambda: learner
+            some,
+            lambda: with_new_units(setup, learner, layers, chosen, key, connected=True),
+            lambda: learner,
         )
         return memory, learner
 
@@ -153,21 +155,3 @@ def least_useful(
     order = jnp.argsort(jnp.where(mature, utility, jnp.inf))
     rank = jnp.argsort(order)
     return mature & (rank < count)
-
-
-def _with_new_units(
-    setup: Setup,
-    layers: tuple[str, ...],
-    learner: Learner,
-    chosen: Mapping[str, Bool[Array, "u"]],
-    key: PRNGKeyArray,
-) -> Learner:
-    """Return the learner with new units; a weight between two new ones is a new incoming one."""
-    fresh, _ = setup.init(key)
-    weights = weights_of_units(learner.params, layers, chosen)
-
-    def value(incoming: Bool[Array, "..."], new: Array) -> PyTree:
-        return jnp.where(incoming, new, jnp.zeros_like(new))
-
-    params = jax.tree.map(value, weights.incoming, fresh)
-    return replaced_weights(setup, learner, weights, params)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, PyTree
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Outputs, Setup
 
@@ -103,27 +103,42 @@ def weights_of_units(
     return UnitWeights(incoming, outgoing)
 
 
-def replaced_weights(
-    setup: Setup, learner: Learner, weights: UnitWeights, params: PyTree
+def with_new_units(
+    setup: Setup,
+    learner: Learner,
+    layers: tuple[str, ...],
+    chosen: Mapping[str, Bool[Array, "u"]],
+    key: PRNGKeyArray,
+    connected: bool,
 ) -> Learner:
-    """Return the learner with other values of the units' weights; their moments become 0.
+    """Return the learner whose chosen units have new incoming weights and outgoing ones of 0.
+
+    Moments of the optimizer become 0 at these weights. Frozen parameters keep their values.
 
     Args:
-      setup: its frozen parameters keep their values.
+      setup: its `init` draws the incoming weights, biases included.
       learner: learner after the optimizer's step.
-      weights: weights to replace.
-      params: parameters from which the new values are taken.
+      layers: names of the hidden layers in order.
+      chosen: True for the units that are replaced.
+      key: random key of `init`.
+      connected: True if a weight between two new units is drawn, False if it is 0.
     """
-    chosen = jax.tree.map(jnp.logical_or, *weights)
+    fresh, _ = setup.init(key)
+    incoming, outgoing = weights_of_units(learner.params, layers, chosen)
+    replaced = jax.tree.map(jnp.logical_or, incoming, outgoing)
     if setup.trainable is not None:
-        chosen = jax.tree.map(jnp.logical_and, chosen, setup.trainable(learner.params))
+        replaced = jax.tree.map(jnp.logical_and, replaced, setup.trainable(learner.params))
+
+    def value(own: Array, drawn: Array, read: Array, change: Array, new: Array) -> Array:
+        taken = jnp.where(drawn if connected else ~read, new, jnp.zeros_like(new))
+        return jnp.where(change, taken, own)
 
     def emptied(leaf: Array, own: Bool[Array, "..."]) -> Array:
         return jnp.where(own, jnp.zeros_like(leaf), leaf)
 
     return learner._replace(
-        params=jax.tree.map(jnp.where, chosen, params, learner.params),
-        opt_state=optax.tree_map_params(setup.optimizer, emptied, learner.opt_state, chosen),
+        params=jax.tree.map(value, learner.params, incoming, outgoing, replaced, fresh),
+        opt_state=optax.tree_map_params(setup.optimizer, emptied, learner.opt_state, replaced),
     )
 
 
