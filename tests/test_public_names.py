@@ -58,6 +58,7 @@ def test_every_file_of_a_strategy_has_its_factory_among_the_public_names():
         "bias_correction",
         "exemplars",
         "frozen",
+        "hidden_units",
         "importance",
         "memory",
         "merging",

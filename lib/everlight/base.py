@@ -5,7 +5,7 @@ hyperparameters. The engine (`engine/`) owns the training step, the batches, val
 learning-rate schedule and the best epoch. A strategy owns its `memory` alone.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, NamedTuple
 
 import jax.numpy as jnp
@@ -93,6 +93,9 @@ class Outputs(NamedTuple):
 
     logits: Float[Array, "b c"]
     features: Float[Array, "b f"]
+    hidden: Mapping[str, Float[Array, "b *units"]] | None = None
+    """Activations of each hidden layer by its name, as the next layer reads them; units are the
+    last axis. None if the network does not return them."""
 
 
 class Plateau(NamedTuple):

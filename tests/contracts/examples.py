@@ -162,6 +162,7 @@ ROWS: dict[str, Any] = {
     "color.sensor_independent_estimate": lambda: {"model": sensor_independent()},
     "color.warp_image": {"shape": (4, 5)},
     "continual.diverged": lambda: {"state": runs_state()},
+    "continual.continual_backprop": {"layers": ("a",)},
     "continual.evaluate": lambda: {
         "setup": build(STORED)[0],
         "strategy": build(STORED)[1],
@@ -177,6 +178,7 @@ ROWS: dict[str, Any] = {
     },
     "continual.hat": {"layers": ("a",)},
     "continual.lwf": {"class_group": integers(6)},
+    "continual.redo": {"layers": ("a",)},
     "continual.train": {
         "net": models.MLP(4),
         "images": np.zeros((24, 3), np.float32),
@@ -203,6 +205,7 @@ ROWS: dict[str, Any] = {
         "accuracies": floats(2, 3, 3),
         "costs": jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), RECORDS[metrics.Costs]()),
     },
+    "metrics.weight_norm": {"params": {"a": floats(2)}},
     "metrics.top_k": {"ranks": metrics.Ranks(integers(4), integers(4))},
     "models.chromaticity_interval": {"scale": models.IntervalScale(floats(2), floats())},
     "models.efficientnet_variables": lambda: {"arrays": drawn_arrays(np.random.default_rng(0))},

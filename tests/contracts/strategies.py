@@ -21,6 +21,7 @@ from everlight.continual.strategies.balanced_replay import balanced_replay
 from everlight.continual.strategies.bic import bic
 from everlight.continual.strategies.cls_er import cls_er
 from everlight.continual.strategies.cofima import cofima
+from everlight.continual.strategies.continual_backprop import continual_backprop
 from everlight.continual.strategies.cumulative import cumulative, joint, unlimited_replay
 from everlight.continual.strategies.cwr import cwr
 from everlight.continual.strategies.der_plus_plus import der_plus_plus
@@ -36,6 +37,7 @@ from everlight.continual.strategies.hal import hal
 from everlight.continual.strategies.hat import hat
 from everlight.continual.strategies.icarl import icarl
 from everlight.continual.strategies.imm import imm
+from everlight.continual.strategies.l2_init import l2_init
 from everlight.continual.strategies.lucir import lucir
 from everlight.continual.strategies.lwf import lwf
 from everlight.continual.strategies.mas import mas
@@ -44,6 +46,8 @@ from everlight.continual.strategies.nearest_mean import nearest_mean
 from everlight.continual.strategies.packnet import packnet
 from everlight.continual.strategies.randumb import randumb
 from everlight.continual.strategies.ranpac import ranpac
+from everlight.continual.strategies.redo import redo
+from everlight.continual.strategies.shrink_and_perturb import shrink_and_perturb
 from everlight.continual.strategies.si import si
 from everlight.continual.strategies.streaming_lda import streaming_lda
 from everlight.continual.strategies.task_arithmetic import task_arithmetic
@@ -107,6 +111,10 @@ STRATEGIES = {
     "ranpac, validated": lambda setup: ranpac(setup, width=40, ridge="validated"),
     "packnet": lambda setup: packnet(setup, prune=0.75, retrain_epochs=2, batch_size=8),
     "hat": lambda setup: hat(setup, TASKS, layers=("hidden",)),
+    "cbp": lambda setup: continual_backprop(setup, ("hidden",), replacement_rate=0.01, maturity=20),
+    "redo": lambda setup: redo(setup, ("hidden",), threshold=0.3, period=30),
+    "shrink and perturb": lambda setup: shrink_and_perturb(setup, shrinkage=0.8),
+    "l2 init": lambda setup: l2_init(setup, regularization=1e-3),
     "icarl, nearest mean": lambda setup: icarl(
         setup, loss="softmax", classifier="nearest mean", buffer_size=60
     ),
@@ -210,7 +218,8 @@ def build_with(counter, name=None, optimizer=None, trainable=None):
             head = params["head"]
             if cosine:
                 return Outputs(head["scale"] * cosines(hidden, head["kernel"]), hidden), batch_stats
-            return Outputs(hidden @ head["kernel"], hidden), batch_stats
+            logits = hidden @ head["kernel"]
+            return Outputs(logits, hidden, {"hidden": hidden}), batch_stats
 
         setup = Setup(
             init=init,

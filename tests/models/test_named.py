@@ -11,6 +11,8 @@ REQUEST = NetworkRequest(10, 8)
     ("text", "side", "expected"),
     [
         ("mlp:5,4", 8, {"hidden": (5, 4)}),
+        ("mlp-layer-norm:5", 8, {"layer_norm": True, "crelu": False}),
+        ("mlp-crelu:5", 8, {"layer_norm": False, "crelu": True}),
         ("linear", 8, {"hidden": ()}),
         ("cnn", 16, {"channels": (16, 32), "hidden": 64}),
         ("cnn", 32, {"channels": (16, 32, 64), "hidden": 128}),
@@ -35,6 +37,9 @@ def test_the_head_is_what_a_method_requires():
     assert (cosine.head, cosine.last_relu) == ("cosine", False)
     assert net.make("linear", "head").hidden == ()
     assert net.layers == ("hidden1",)
+    # Units of a normalised layer cannot be masked one by one.
+    assert named_network("mlp-layer-norm:5", REQUEST).layers == ()
+    assert named_network("mlp-crelu:5", REQUEST).layers == ("hidden1",)
     unnamed = named_network("small-cnn", REQUEST)
     assert unnamed.make("cosine") is unnamed.shape
 

@@ -102,7 +102,8 @@ class Config:
     shots: Count | None = None
     """Training images per class in every task after the first (few-shot); None is all."""
     net: str = "cnn"
-    """Network: mlp:256,256 (hidden units), cnn, cnn:16,32,64 (channels, then hidden units),
+    """Network: mlp:256,256 (hidden units), the same with layer normalisation (mlp-layer-norm:) or
+    concatenated ReLUs (mlp-crelu:), cnn, cnn:16,32,64 (channels, then hidden units),
     small-cnn:32,64,512, resnet:5 (blocks per stage), resnet50, linear, or FILE.py:NAME, a function
     from the number of classes to a Flax module."""
     dropout: tuple[Share, ...] = ()

@@ -12,6 +12,7 @@ from everlight.continual.strategies import (
     bic,
     cls_er,
     cofima,
+    continual_backprop,
     cumulative,
     cwr,
     der_plus_plus,
@@ -28,6 +29,7 @@ from everlight.continual.strategies import (
     icarl,
     imm,
     joint,
+    l2_init,
     lucir,
     lwf,
     mas,
@@ -36,6 +38,8 @@ from everlight.continual.strategies import (
     packnet,
     randumb,
     ranpac,
+    redo,
+    shrink_and_perturb,
     si,
     streaming_lda,
     task_arithmetic,
@@ -44,6 +48,7 @@ from everlight.continual.strategies import (
 )
 
 _TOLD: tuple[Demand, ...] = ("task-incremental", "class scores", "named head", "hidden layers")
+_CHAIN: tuple[Demand, ...] = ("named head", "hidden layers")
 _COUNTING: tuple[Demand, ...] = ("class scores", "one label")
 # Penalties are followed by implicit steps where the optimizer allows, which diverge at no value of
 # a grid.
@@ -229,6 +234,31 @@ _ROWS: dict[str, Method] = {
         summary="weights pruned and frozen, task by task",
     ),
     "HAT": Method(hat, lambda needs: {"tasks": needs.tasks, "layers": needs.layers}, demands=_TOLD),
+    "CBP": Method(
+        continual_backprop,
+        lambda needs: {"layers": needs.layers, "replacement_rate": needs.hyperparameter},
+        (1e-5, 1e-4, 1e-3),
+        demands=_CHAIN,
+    ),
+    "ReDo": Method(
+        redo,
+        lambda needs: {"layers": needs.layers, "threshold": needs.hyperparameter},
+        (0.0, 0.025, 0.1),
+        demands=_CHAIN,
+    ),
+    "shrink and perturb": Method(
+        shrink_and_perturb,
+        lambda needs: {"shrinkage": needs.hyperparameter},
+        (0.2, 0.4, 0.6, 0.8),
+    ),
+    "L2 Init": Method(
+        l2_init,
+        lambda needs: {
+            "regularization": needs.hyperparameter,
+            "implicit_rate": needs.implicit_rate,
+        },
+        (1e-5, 1e-4, 1e-3, 1e-2),
+    ),
     "CWR": Method(
         cwr,
         lambda needs: {"first_task_gain": needs.gain},

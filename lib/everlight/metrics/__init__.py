@@ -70,6 +70,14 @@ from everlight.metrics.open_set import (
     rejection_curve,
     roc_area,
 )
+from everlight.metrics.plasticity import (
+    dead_share,
+    dormant_share,
+    dormant_units,
+    effective_rank,
+    stable_rank,
+    weight_norm,
+)
 from everlight.metrics.ranking import (
     Facts,
     Means,
@@ -135,7 +143,11 @@ __all__ = [
     "confusion_shares",
     "counted_model_memory",
     "counted_sample_memory",
+    "dead_share",
     "distances_to_facts",
+    "dormant_share",
+    "dormant_units",
+    "effective_rank",
     "embed_facts",
     "embedding_similarity",
     "exact_match",
@@ -170,6 +182,7 @@ __all__ = [
     "spo_generalisation",
     "spo_overlap",
     "stability_gap",
+    "stable_rank",
     "standard_errors_apart",
     "student_interval",
     "summarize_errors",
@@ -178,6 +191,7 @@ __all__ = [
     "task_scores",
     "tied_with",
     "top_k",
+    "weight_norm",
     "windowed_forgetting",
     "worst_case_accuracy",
 ]

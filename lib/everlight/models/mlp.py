@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float
@@ -20,6 +21,10 @@ class MLP(nn.Module):
       head: kind of the head, "linear" or the "cosine" head that LUCIR needs.
       dtype: dtype of the computation below the head; parameters and outputs are float32.
       last_relu: true if a ReLU follows the last hidden layer; LUCIR's features keep their sign.
+      layer_norm: true if layer normalisation (Ba et al. 2016, arXiv 1607.06450) with learned scale
+        and offset, named norm1 and so on, stands between a dense layer and its ReLU.
+      crelu: true if ReLUs are concatenated ReLUs (Shang et al. 2016, ICML), of x and of -x, with
+        which no unit dies.
     """
 
     classes: int
@@ -27,15 +32,25 @@ class MLP(nn.Module):
     head: HeadKind = "linear"
     dtype: DTypeLike = jnp.float32
     last_relu: bool = True
+    layer_norm: bool = False
+    crelu: bool = False
 
     @nn.compact
     def __call__(self, inputs: Float[Array, "b *shape"], train: bool) -> Outputs:
         """Return logits and the last hidden layer, which is the head's input."""
-        features = inputs.reshape(inputs.shape[0], -1)
+        features, hidden = inputs.reshape(inputs.shape[0], -1), {}
         for number, width in enumerate(self.hidden, 1):
             dense = nn.Dense(width, dtype=self.dtype, name=f"hidden{number}")
             features = dense(features)
+            if self.layer_norm:
+                features = nn.LayerNorm(dtype=self.dtype, name=f"norm{number}")(features)
             if self.last_relu or number < len(self.hidden):
-                features = nn.relu(features)
+                features = concatenated_relu(features) if self.crelu else nn.relu(features)
+            hidden[dense.name] = features
         features = features.astype(jnp.float32)
-        return Outputs(make_head(self.head, self.classes)(features), features)
+        return Outputs(make_head(self.head, self.classes)(features), features, hidden)
+
+
+def concatenated_relu(values: Float[Array, "*b u"]) -> Float[Array, "*b v"]:
+    """Return the positive parts of the values and then those of their negatives; v is 2u."""
+    return jax.nn.relu(jnp.concatenate([values, -values], axis=-1))

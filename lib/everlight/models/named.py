@@ -1,4 +1,4 @@
-"""Networks by name and sizes: `mlp:256,256`, `cnn`, `small-cnn:16,32,64`, `resnet:5`."""
+"""Networks by name and sizes: `mlp:256,256`, `mlp-crelu:256`, `cnn:16,32,64`, `resnet:5`."""
 
 from collections.abc import Callable
 from typing import Literal, NamedTuple
@@ -58,11 +58,22 @@ class Network(NamedTuple):
         return self.shape.clone(head=head, **({"last_relu": False} if signed else {}))
 
 
-def _mlp(numbers: Numbers, request: NetworkRequest) -> Network:
+def _mlp(numbers: Numbers, request: NetworkRequest, **options: bool) -> Network:
     layers = tuple(f"hidden{number + 1}" for number in range(len(numbers)))
     units = ", ".join(map(str, numbers))
-    shape = MLP(request.classes, numbers, dtype=request.dtype)
+    shape = MLP(request.classes, numbers, dtype=request.dtype, **options)
     return Network(shape, f"MLP with hidden layers of {units} units", layers)
+
+
+def _mlp_layer_norm(numbers: Numbers, request: NetworkRequest) -> Network:
+    # Normalisation mixes the units of a layer, so none can be masked or replaced on its own.
+    plain = _mlp(numbers, request, layer_norm=True)
+    return plain._replace(note=f"{plain.note} and layer normalisation", layers=())
+
+
+def _mlp_crelu(numbers: Numbers, request: NetworkRequest) -> Network:
+    plain = _mlp(numbers, request, crelu=True)
+    return plain._replace(note=f"{plain.note} and concatenated ReLUs")
 
 
 def _linear(numbers: Numbers, request: NetworkRequest) -> Network:
@@ -104,6 +115,8 @@ def _resnet50(numbers: Numbers, request: NetworkRequest) -> Network:
 Make = Callable[[Numbers, NetworkRequest], Network]
 NETWORKS: dict[str, tuple[Make, tuple[int, ...]]] = {
     "mlp": (_mlp, (1, 2, 3, 4, 5, 6)),
+    "mlp-layer-norm": (_mlp_layer_norm, (1, 2, 3, 4, 5, 6)),
+    "mlp-crelu": (_mlp_crelu, (1, 2, 3, 4, 5, 6)),
     "linear": (_linear, (0,)),
     "cnn": (_plain_cnn, (0, 2, 3, 4, 5, 6)),
     "small-cnn": (_small_cnn, (0, 3)),
@@ -118,9 +131,9 @@ def named_network(text: str, request: NetworkRequest) -> Network:
     """Return a network by its name.
 
     Args:
-      text: a name of `NETWORKS`, with numbers after a colon: mlp:256,256 (hidden units),
-        cnn:16,32,64 and small-cnn:32,64,512 (channels, then hidden units), resnet:5 (blocks per
-        stage), resnet50, or linear.
+      text: a name of `NETWORKS`, with numbers after a colon: mlp:256,256, mlp-layer-norm:256,256
+        and mlp-crelu:256,256 (hidden units), cnn:16,32,64 and small-cnn:32,64,512 (channels, then
+        hidden units), resnet:5 (blocks per stage), resnet50, or linear.
       request: sizes and dtype that it is made for.
 
     Raises:

@@ -51,13 +51,15 @@ class PlainCNN(nn.Module):
                 f"images of {height}x{width} are too small for {len(self.channels)} blocks, each "
                 "of which halves both sides"
             )
-        maps = images
+        maps, hidden = images, {}
         for name, width in zip(self.layers, self.channels, strict=False):
             maps = _pooled(nn.relu(Convolution(width, dtype=self.dtype, name=name)(maps)))
+            hidden[name] = maps
         dense = nn.Dense(self.hidden, dtype=self.dtype, name="hidden")
         features = dense(maps.reshape(maps.shape[0], -1)).astype(jnp.float32)
         features = nn.relu(features) if self.last_relu else features
-        return Outputs(make_head(self.head, self.classes)(features), features)
+        logits = make_head(self.head, self.classes)(features)
+        return Outputs(logits, features, hidden | {"hidden": features})
 
 
 def _pooled(maps: Float[Array, "b h w c"]) -> Float[Array, "b h2 w2 c"]:

@@ -5,6 +5,7 @@ from everlight.continual.strategies.balanced_replay import balanced_replay
 from everlight.continual.strategies.bic import bic
 from everlight.continual.strategies.cls_er import cls_er
 from everlight.continual.strategies.cofima import cofima
+from everlight.continual.strategies.continual_backprop import continual_backprop
 from everlight.continual.strategies.cumulative import cumulative, joint, unlimited_replay
 from everlight.continual.strategies.cwr import cwr
 from everlight.continual.strategies.der_plus_plus import der_plus_plus
@@ -20,6 +21,7 @@ from everlight.continual.strategies.hal import hal
 from everlight.continual.strategies.hat import hat
 from everlight.continual.strategies.icarl import icarl
 from everlight.continual.strategies.imm import imm
+from everlight.continual.strategies.l2_init import l2_init
 from everlight.continual.strategies.lucir import lucir
 from everlight.continual.strategies.lwf import lwf
 from everlight.continual.strategies.mas import mas
@@ -28,6 +30,8 @@ from everlight.continual.strategies.nearest_mean import nearest_mean
 from everlight.continual.strategies.packnet import packnet
 from everlight.continual.strategies.randumb import randumb
 from everlight.continual.strategies.ranpac import ranpac
+from everlight.continual.strategies.redo import redo
+from everlight.continual.strategies.shrink_and_perturb import shrink_and_perturb
 from everlight.continual.strategies.si import si
 from everlight.continual.strategies.streaming_lda import streaming_lda
 from everlight.continual.strategies.task_arithmetic import task_arithmetic
@@ -39,6 +43,7 @@ __all__ = [
     "bic",
     "cls_er",
     "cofima",
+    "continual_backprop",
     "cumulative",
     "cwr",
     "der_plus_plus",
@@ -55,6 +60,7 @@ __all__ = [
     "icarl",
     "imm",
     "joint",
+    "l2_init",
     "lucir",
     "lwf",
     "mas",
@@ -63,6 +69,8 @@ __all__ = [
     "packnet",
     "randumb",
     "ranpac",
+    "redo",
+    "shrink_and_perturb",
     "si",
     "streaming_lda",
     "task_arithmetic",

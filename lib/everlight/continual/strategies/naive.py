@@ -54,12 +54,12 @@ def weighted_mean(values: Float[Array, "b"], weight: Float[Array, "b"]) -> Float
 def task_gradient(
     setup: Setup, learner: Learner, batch: Batch, key: PRNGKeyArray
 ) -> tuple[PyTree, StepInfo]:
-    """Return the gradient of the batch's loss and the `StepInfo`."""
+    """Return the gradient of the batch's loss and the `StepInfo`, with the `Outputs` as its aux."""
     differentiate = jax.value_and_grad(
         lambda params: batch_loss(setup, params, learner, batch, key), has_aux=True
     )
-    (loss, (_, batch_stats)), gradient = differentiate(learner.params)
-    return gradient, StepInfo(gradient, batch_stats, loss)
+    (loss, (outputs, batch_stats)), gradient = differentiate(learner.params)
+    return gradient, StepInfo(gradient, batch_stats, loss, outputs)
 
 
 @checked

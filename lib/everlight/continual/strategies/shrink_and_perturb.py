@@ -1,0 +1,55 @@
+"""Shrink and perturb (Ash and Adams 2020, NeurIPS, On warm-starting neural network training).
+
+Before every task but the first, all parameters are shrunk and Gaussian noise is added:
+
+    θ ← λ θ + p,   p ~ N(0, σ²)
+
+Shrinking keeps the functions that were learned, up to their scale, and restores gradients to new
+samples; the noise breaks ties between units. λ = 0.6 with σ = 0.01 is a usual choice.
+
+Equal to the common code of Dohare et al. (shibhansh/loss-of-plasticity, `bp.py` with `to_perturb`)
+at the noise that is added to all parameters, biases included; differs in that it acts at the start
+of a task, as the paper says. There it acts at every step, and weight decay shrinks.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from everlight.base import Coefficient, Learner, Memory, Setup, Strategy, Task
+from everlight.checks import NonNegativeFloat, checked
+from everlight.continual.engine.updates import trainable_part
+from everlight.continual.strategies.naive import naive
+
+
+@checked
+def shrink_and_perturb(
+    setup: Setup, shrinkage: Coefficient = 0.6, noise: NonNegativeFloat = 0.01
+) -> Strategy:
+    """Return shrink and perturb: parameters are shrunk and perturbed before every later task.
+
+    Args:
+      setup: network, objective, optimizer and data access. Frozen parameters and batch statistics
+        keep their values.
+      shrinkage: factor λ of the parameters.
+      noise: standard deviation σ of the noise.
+    """
+
+    def begin_task(
+        memory: Memory, learner: Learner, task: Task, key: PRNGKeyArray
+    ) -> tuple[Memory, Learner]:
+        leaves, tree = jax.tree.flatten(learner.params)
+        keys = jax.tree.unflatten(tree, [*jax.random.split(key, len(leaves))])
+
+        def change(leaf: Float[Array, "..."], own: PRNGKeyArray) -> Float[Array, "..."]:
+            moved = noise * jax.random.normal(own, leaf.shape, leaf.dtype)
+            return jnp.where(learner.step > 0, (shrinkage - 1) * leaf + moved, 0)
+
+        wanted = jax.tree.map(change, learner.params, keys)
+        update = trainable_part(setup, learner.params, wanted)
+        params = jax.tree.map(
+            lambda leaf, own: (leaf + own).astype(leaf.dtype), learner.params, update
+        )
+        return memory, learner._replace(params=params)
+
+    return naive(setup)._replace(begin_task=begin_task)

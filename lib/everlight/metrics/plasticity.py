@@ -1,0 +1,100 @@
+"""Diagnostics of plasticity: dormant and dead units, rank of features, size of weights.
+
+A network that has lost plasticity learns new tasks more slowly or less well. Before it does, units
+stop to respond, features span fewer directions and weights grow (Dohare et al. 2024, Nature).
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from everlight.base import Coefficient
+from everlight.checks import UnitInterval, checked
+
+
+@checked
+def dormant_units(magnitudes: Float[Array, "u"], threshold: Coefficient = 0.1) -> Bool[Array, "u"]:
+    """Return which units of a layer are dormant (Sokar et al. 2023, ICML, definition 3.1).
+
+    Args:
+      magnitudes: mean absolute activation of each unit over samples, `[u]`.
+      threshold: share τ of the layer's mean at or below which a unit is dormant. With 0 a unit is
+        dormant if it never responds. If no unit responds, all are dormant.
+    """
+    return magnitudes <= threshold * jnp.mean(magnitudes)
+
+
+@checked
+def dormant_share(
+    activations: Float[Array, "n u"], threshold: Coefficient = 0.1
+) -> Float[Array, ""]:
+    """Return the share of dormant units (`dormant_units`), from 0 to 1.
+
+    Args:
+      activations: activations of a layer's units for n samples, `[n, u]`.
+      threshold: share of the layer's mean absolute activation.
+    """
+    magnitudes = jnp.mean(jnp.abs(activations), axis=0)
+    return jnp.mean(dormant_units(magnitudes, threshold).astype(jnp.float32))
+
+
+@checked
+def dead_share(activations: Float[Array, "n u"]) -> Float[Array, ""]:
+    """Return the share of units that are 0 for all samples, as dead ReLUs are; from 0 to 1.
+
+    Args:
+      activations: activations of a layer's units for n samples, `[n, u]`.
+    """
+    return jnp.mean(jnp.all(activations == 0, axis=0).astype(jnp.float32))
+
+
+@checked
+def effective_rank(features: Float[Array, "n f"]) -> Float[Array, ""]:
+    """Return the effective rank of features (Roy and Vetterli 2007); 0 if all are 0.
+
+    It is exp(−Σ p log p) of the singular values divided by their sum, from 1 to min(n, f). Features
+    are not centred.
+
+    Args:
+      features: features of n samples, `[n, f]`.
+    """
+    shares = _shares(features)
+    some = shares > 0
+    safe = jnp.where(some, shares, 1.0)
+    return jnp.where(jnp.any(some), jnp.exp(-jnp.sum(safe * jnp.log(safe))), 0.0)
+
+
+@checked
+def stable_rank(features: Float[Array, "n f"], share: UnitInterval = 0.99) -> Int[Array, ""]:
+    """Return the stable rank of features as Dohare et al. 2024 count it; 0 if all are 0.
+
+    It is the least number of singular values, from the greatest on, whose sum is at least a share
+    of the sum of all. In numerical linear algebra the term is the ratio of squared Frobenius and
+    spectral norms instead. Features are not centred.
+
+    Args:
+      features: features of n samples, `[n, f]`.
+      share: share of the sum of singular values.
+    """
+    shares = _shares(features)
+    counted = 1 + jnp.sum(jnp.cumsum(shares) < share)
+    return jnp.where(shares[0] > 0, counted, 0).astype(jnp.int32)
+
+
+@checked
+def weight_norm(params: PyTree) -> Float[Array, ""]:
+    """Return the Euclidean norm of all parameters.
+
+    Args:
+      params: tree of arrays.
+    """
+    squares = sum(jnp.sum(leaf.astype(jnp.float32) ** 2) for leaf in jax.tree.leaves(params))
+    total = jnp.float32(squares)
+    return jnp.where(total > 0, jnp.sqrt(jnp.where(total > 0, total, 1.0)), 0.0)
+
+
+def _shares(features: Float[Array, "n f"]) -> Float[Array, "r"]:
+    """Return the singular values, greatest first, divided by their sum."""
+    values = jnp.linalg.svd(features.astype(jnp.float32), compute_uv=False)
+    total = jnp.sum(values)
+    return values / jnp.where(total > 0, total, 1.0)

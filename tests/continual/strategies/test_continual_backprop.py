@@ -1,0 +1,135 @@
+"""Continual backpropagation against the equations in float64 NumPy, on the same draws."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from everlight.base import Outputs
+from everlight.continual.strategies.continual_backprop import continual_backprop, least_useful
+from everlight.continual.strategies.hidden_units import weights_of_units
+from everlight.models import MLP, PlainCNN
+from tests.continual.strategies import deep_net as net
+
+ETA, MATURITY, RHO, STEPS = 0.7, 2, 0.15, 14
+SETUP = net.deep_setup()
+
+
+def official_steps(fresh, adaptable):
+    """Parameters, moments and records after every step; the units replaced at every step."""
+    params, first, second = net.start()
+    records = {
+        name: {"u": np.zeros(width), "f": np.zeros(width), "a": np.zeros(width), "c": 0.0}
+        for name, width in net.WIDTHS.items()
+    }
+    gone = []
+    for step in range(STEPS):
+        hidden = net.adam_step(params, first, second, step)
+        chosen = {}
+        for name, own in records.items():
+            values = hidden[name]
+            own["a"] += 1
+            corrected = 1 - ETA ** own["a"]
+            own["f"] = ETA * own["f"] + (1 - ETA) * values.mean(axis=0)
+            outgoing = np.abs(params[net.ABOVE[name]]["kernel"]).mean(axis=1)
+            if adaptable:
+                centred = np.abs(values - own["f"] / corrected).mean(axis=0)
+                new = outgoing * centred / np.abs(params[name]["kernel"]).mean(axis=0)
+            else:
+                new = outgoing * np.abs(values).mean(axis=0)
+            own["u"] = ETA * own["u"] + (1 - ETA) * new
+            mature = np.flatnonzero(own["a"] > MATURITY)
+            own["c"] += RHO * len(mature)
+            count = int(own["c"])
+            own["c"] -= count
+            ranked = mature[np.argsort((own["u"] / corrected)[mature], kind="stable")]
+            chosen[name] = ranked[:count]
+        for name, units in chosen.items():
+            net.replace(params, first, second, fresh[step], name, units, incoming_last=True)
+            for part in "ufa":
+                records[name][part][units] = 0
+        gone.append(chosen)
+    return params, first, second, records, gone
+
+
+@pytest.mark.parametrize("utility", ["contribution", "adaptable contribution"])
+def test_fourteen_steps_are_the_equations_in_float64(utility):
+    strategy = continual_backprop(SETUP, net.LAYERS, RHO, ETA, MATURITY, utility)
+    after, fresh = net.train_steps(strategy, SETUP, STEPS)
+    *learnt, records, gone = official_steps(fresh, utility != "contribution")
+    both = [step for step in gone if all(len(units) for units in step.values())]
+    assert both, "a weight between two new units must be tested"
+    assert sum(len(units) for step in gone for units in step.values()) > 10
+    memory, learner = after[-1]
+    net.assert_learner_close(learner, *learnt)
+    for name, own in records.items():
+        close = {"rtol": 2e-4, "atol": 2e-5}
+        np.testing.assert_allclose(memory.utility[name], own["u"], **close)
+        np.testing.assert_allclose(memory.mean_activation[name], own["f"], **close)
+        np.testing.assert_array_equal(memory.age[name], own["a"])
+        np.testing.assert_allclose(memory.due[name], own["c"], atol=1e-5)
+
+
+def test_the_two_utilities_choose_other_units():
+    """Else the test above would not tell them apart."""
+    fresh = [net.in_float64(net.drawn(jax.random.key(step))) for step in range(STEPS)]
+    plain, adaptable = (official_steps(fresh, which)[-1] for which in (False, True))
+    assert any(
+        not np.array_equal(one[name], other[name])
+        for one, other in zip(plain, adaptable, strict=True)
+        for name in net.LAYERS
+    )
+
+
+def test_the_least_useful_mature_units_are_chosen():
+    utility = jnp.array([0.3, 0.1, 0.2, 0.1, 0.0])
+    mature = jnp.array([True, True, True, True, False])
+    chosen = [np.flatnonzero(least_useful(utility, mature, jnp.float32(n))) for n in (0, 1, 3, 9)]
+    assert [each.tolist() for each in chosen] == [[], [1], [1, 2, 3], [0, 1, 2, 3]]
+
+
+@pytest.mark.parametrize(
+    ("module", "shape", "name", "read"),
+    [
+        # Five units read by a head of three; four with two parts read by five;
+        # five channels of 2x2 pixels read by seven.
+        (MLP(3, (4, 5)), (6,), "hidden2", 5 * 3),
+        (MLP(3, (4, 5), crelu=True), (6,), "hidden1", 4 * 2 * 5),
+        (PlainCNN(3, (4, 5), 7), (8, 8, 2), "convolution2", 5 * 2 * 2 * 7),
+    ],
+)
+def test_units_without_outgoing_weights_have_no_effect(module, shape, name, read):
+    inputs = jax.random.normal(jax.random.key(1), (16, *shape))
+    params = module.init(jax.random.key(2), inputs, False)["params"]
+    layers = tuple(each for each in params if each != "head")
+    assert {*module.apply({"params": params}, inputs, False).hidden} == {*layers}
+    everyone = {each: jnp.full(params[each]["bias"].shape, each == name) for each in layers}
+    found = weights_of_units(params, layers, everyone)
+    assert sum(int(jnp.sum(leaf)) for leaf in jax.tree.leaves(found.outgoing)) == read
+    one = {each: own & (jnp.arange(len(own)) == 1) for each, own in everyone.items()}
+    found = weights_of_units(params, layers, one)
+    without = jax.tree.map(lambda own, leaf: jnp.where(own, 0, leaf), found.outgoing, params)
+    other = jax.tree.map(lambda own, leaf: jnp.where(own, leaf + 9, leaf), found.incoming, without)
+
+    def logits(params):
+        return module.apply({"params": params}, inputs, False).logits
+
+    np.testing.assert_array_equal(logits(other), logits(without))
+    assert np.abs(logits(without) - logits(params)).max() > 1e-3
+    # Incoming weights are a kernel's of one unit and its bias.
+    kernel = params[name]["kernel"]
+    taken = sum(int(jnp.sum(leaf)) for leaf in jax.tree.leaves(found.incoming))
+    assert taken == kernel.size // kernel.shape[-1] + 1
+
+
+def test_a_network_without_activations_or_with_other_layers_is_refused():
+    with pytest.raises(ValueError, match=r"the parameters are one, two, head.*before a layer name"):
+        net.train_steps(continual_backprop(SETUP, ("three",)), SETUP, 1)
+
+    def apply(*given):
+        outputs, stats = SETUP.apply(*given)
+        return Outputs(outputs.logits, outputs.features), stats
+
+    bare = SETUP._replace(apply=apply)
+    with pytest.raises(ValueError, match=r"no activations of one, two; give `Outputs.hidden`"):
+        net.train_steps(continual_backprop(bare, net.LAYERS), bare, 1)
