@@ -21,6 +21,7 @@ from everlight.continual.strategies.imm import imm
 from everlight.continual.strategies.lucir import lucir
 from everlight.continual.strategies.lwf import lwf
 from everlight.continual.strategies.mas import mas
+from everlight.continual.strategies.mir import mir
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.nearest_mean import nearest_mean
 from everlight.continual.strategies.packnet import packnet
@@ -51,6 +52,7 @@ __all__ = [
     "lucir",
     "lwf",
     "mas",
+    "mir",
     "naive",
     "nearest_mean",
     "packnet",
