@@ -41,6 +41,7 @@ from everlight.continual.strategies.l2_init import l2_init
 from everlight.continual.strategies.lucir import lucir
 from everlight.continual.strategies.lwf import lwf
 from everlight.continual.strategies.mas import mas
+from everlight.continual.strategies.mir import mir
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.nearest_mean import nearest_mean
 from everlight.continual.strategies.packnet import packnet
@@ -72,6 +73,7 @@ STRATEGIES = {
     "reservoir replay": lambda setup: experience_replay(setup, buffer_size=60),
     "der++": lambda setup: der_plus_plus(setup, buffer_size=60),
     "er-ace": lambda setup: er_ace(setup, buffer_size=60),
+    "mir": lambda setup: mir(setup, buffer_size=60, candidates=24),
     "cls-er": lambda setup: cls_er(setup, buffer_size=60, stable_decay=0.9, plastic_decay=0.9),
     "er tricks": lambda setup: er_tricks(setup, buffer_size=60, replay_batch_size=8),
     "hal": lambda setup: hal(setup, TASKS, buffer_size=60, anchor_steps=3),

@@ -33,6 +33,7 @@ from everlight.continual.strategies import (
     lucir,
     lwf,
     mas,
+    mir,
     naive,
     nearest_mean,
     packnet,
@@ -141,6 +142,7 @@ _ROWS: dict[str, Method] = {
     "ER-infinite": Method(unlimited_replay, arguments.no_arguments),
     "DER++": Method(der_plus_plus, arguments.drawn_reservoir, demands=("class scores",)),
     "CLS-ER": Method(cls_er, arguments.two_averages, (0.1, 0.5, 2), demands=_COUNTING),
+    "MIR": Method(mir, arguments.retrieved_reservoir),
     "ER-ACE": Method(er_ace, arguments.drawn_reservoir, demands=("class scores", "chosen classes")),
     "ER-tricks": Method(er_tricks, arguments.er_tricks_arguments, demands=_COUNTING),
     "GDumb": Method(

@@ -37,6 +37,11 @@ def drawn_reservoir(needs: Needs) -> dict[str, Any]:
     return {**reservoir(needs), "replay_batch_size": needs.replay_batch_size}
 
 
+def retrieved_reservoir(needs: Needs) -> dict[str, Any]:
+    """Return MIR's memory, with the authors' 50 candidates per step or all that are replayed."""
+    return {**drawn_reservoir(needs), "candidates": max(50, needs.replay_batch_size or 0)}
+
+
 def er_tricks_arguments(needs: Needs) -> dict[str, Any]:
     """Return ER-tricks' memory, which has one label per sample."""
     given = drawn_reservoir(needs)

@@ -25,6 +25,7 @@ from everlight.continual.strategies.l2_init import l2_init
 from everlight.continual.strategies.lucir import lucir
 from everlight.continual.strategies.lwf import lwf
 from everlight.continual.strategies.mas import mas
+from everlight.continual.strategies.mir import mir
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.nearest_mean import nearest_mean
 from everlight.continual.strategies.packnet import packnet
@@ -64,6 +65,7 @@ __all__ = [
     "lucir",
     "lwf",
     "mas",
+    "mir",
     "naive",
     "nearest_mean",
     "packnet",
