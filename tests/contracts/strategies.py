@@ -22,6 +22,7 @@ from everlight.continual.strategies.bic import bic
 from everlight.continual.strategies.cls_er import cls_er
 from everlight.continual.strategies.cumulative import cumulative, joint, unlimited_replay
 from everlight.continual.strategies.cwr import cwr
+from everlight.continual.strategies.der import der
 from everlight.continual.strategies.der_plus_plus import der_plus_plus
 from everlight.continual.strategies.er_ace import er_ace
 from everlight.continual.strategies.er_tricks import er_tricks
@@ -61,6 +62,7 @@ STRATEGIES = {
     "lwf": lambda setup: lwf(setup),
     "experience replay": lambda setup: balanced_replay(setup, exemplars_per_class=3),
     "reservoir replay": lambda setup: experience_replay(setup, buffer_size=60),
+    "der": lambda setup: der(setup, buffer_size=60),
     "der++": lambda setup: der_plus_plus(setup, buffer_size=60),
     "er-ace": lambda setup: er_ace(setup, buffer_size=60),
     "cls-er": lambda setup: cls_er(setup, buffer_size=60, stable_decay=0.9, plastic_decay=0.9),

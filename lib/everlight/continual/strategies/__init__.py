@@ -6,6 +6,7 @@ from everlight.continual.strategies.bic import bic
 from everlight.continual.strategies.cls_er import cls_er
 from everlight.continual.strategies.cumulative import cumulative, joint, unlimited_replay
 from everlight.continual.strategies.cwr import cwr
+from everlight.continual.strategies.der import der
 from everlight.continual.strategies.der_plus_plus import der_plus_plus
 from everlight.continual.strategies.er_ace import er_ace
 from everlight.continual.strategies.er_tricks import er_tricks
@@ -35,6 +36,7 @@ __all__ = [
     "cls_er",
     "cumulative",
     "cwr",
+    "der",
     "der_plus_plus",
     "er_ace",
     "er_tricks",
