@@ -24,6 +24,7 @@ from everlight.continual.strategies.cofima import cofima
 from everlight.continual.strategies.continual_backprop import continual_backprop
 from everlight.continual.strategies.cumulative import cumulative, joint, unlimited_replay
 from everlight.continual.strategies.cwr import cwr
+from everlight.continual.strategies.der import der
 from everlight.continual.strategies.der_plus_plus import der_plus_plus
 from everlight.continual.strategies.er_ace import er_ace
 from everlight.continual.strategies.er_tricks import er_tricks
@@ -71,6 +72,7 @@ STRATEGIES = {
     "lwf": lambda setup: lwf(setup),
     "experience replay": lambda setup: balanced_replay(setup, exemplars_per_class=3),
     "reservoir replay": lambda setup: experience_replay(setup, buffer_size=60),
+    "der": lambda setup: der(setup, buffer_size=60),
     "der++": lambda setup: der_plus_plus(setup, buffer_size=60),
     "er-ace": lambda setup: er_ace(setup, buffer_size=60),
     "mir": lambda setup: mir(setup, buffer_size=60, candidates=24),

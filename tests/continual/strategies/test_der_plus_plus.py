@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from everlight.continual.engine.updates import complete_batch
-from everlight.continual.strategies.der_plus_plus import DarkReservoir, der_plus_plus
+from everlight.continual.strategies.der import DarkReservoir
+from everlight.continual.strategies.der_plus_plus import der_plus_plus
 from tests.continual.small_net import (
     CLASSES,
     RATE,

@@ -14,7 +14,8 @@ from everlight.continual.engine.updates import complete_batch
 from everlight.continual.objectives.softmax import softmax_objective
 from everlight.continual.strategies.agem import agem
 from everlight.continual.strategies.balanced_replay import Exemplars
-from everlight.continual.strategies.der_plus_plus import DarkReservoir, der_plus_plus
+from everlight.continual.strategies.der import DarkReservoir
+from everlight.continual.strategies.der_plus_plus import der_plus_plus
 from everlight.continual.strategies.er_ace import er_ace
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
 from tests.continual.small_net import (

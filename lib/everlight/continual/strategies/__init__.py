@@ -8,6 +8,7 @@ from everlight.continual.strategies.cofima import cofima
 from everlight.continual.strategies.continual_backprop import continual_backprop
 from everlight.continual.strategies.cumulative import cumulative, joint, unlimited_replay
 from everlight.continual.strategies.cwr import cwr
+from everlight.continual.strategies.der import der
 from everlight.continual.strategies.der_plus_plus import der_plus_plus
 from everlight.continual.strategies.er_ace import er_ace
 from everlight.continual.strategies.er_tricks import er_tricks
@@ -47,6 +48,7 @@ __all__ = [
     "continual_backprop",
     "cumulative",
     "cwr",
+    "der",
     "der_plus_plus",
     "er_ace",
     "er_tricks",
