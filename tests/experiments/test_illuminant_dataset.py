@@ -7,14 +7,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.color.baselines import fold_methods
+from everlight.color.baselines import correct_bias, fold_methods
 from everlight.color.baselines.fold_methods import (
     DAYLIGHT,
     DUAL_MAPPING,
     POOLED,
     TUNED_HERE,
+)
+from everlight.color.baselines.folds import (
     Fold,
     FoldMethod,
+    estimate_fold,
 )
 from everlight.models.illuminant_training import TrainingSettings
 from everlight_data.checkpoints import Checkpoints
@@ -63,7 +66,7 @@ def write_thumbnails(path, camera, count, rng, side=16):
 def few(monkeypatch):
     """One method that learns, in the place of them all, and small nets."""
     monkeypatch.setattr(dataset, "LEAST_IMAGES", 6)
-    one = FoldMethod(fold_methods.NINE_MOMENTS, fold_methods._correct)
+    one = FoldMethod(fold_methods.NINE_MOMENTS, fold_methods._fit_correction, correct_bias)
     gray = methods.methods_for
 
     def table(data):
@@ -254,11 +257,10 @@ def available(data):
 def test_a_lesson_says_who_took_what(tmp_path, rng, few, monkeypatch, split):
     lessons = []
 
-    def estimate(fold):
-        lessons.append(fold)
-        return jnp.ones((len(fold.test), 3))
+    def observe(images, masks):
+        return jnp.asarray(images)
 
-    spy = FoldMethod(lambda images, masks: jnp.asarray(images), estimate, at_once=True)
+    spy = FoldMethod(observe, lessons.append, lambda model, image: image[0, 0], at_once=True)
     monkeypatch.setattr(methods, "methods_for", lambda data: {"spy": spy})
     data = two_cameras(tmp_path, rng, split=split)["B2"]
     cross_validate_methods(data)
@@ -309,16 +311,18 @@ def lesson_of(seen, asked, cameras, camera, lights=None):
 
 
 @pytest.mark.parametrize("camera", [1, 2])
-def test_c5_sees_images_by_the_asked_camera(monkeypatch, camera):
+def test_c5_sees_images_by_the_asked_camera(camera):
     """Of those that teach if it took any, else of those that are asked, never the asked one."""
-    monkeypatch.setattr(fold_methods, "fit_cross_camera", lambda *given: None)
-    monkeypatch.setattr(
-        fold_methods, "cross_camera_estimate", lambda model, own, others: others[:, 0, 0, 0]
+    method = FoldMethod(
+        fold_methods._histograms,
+        lambda fold: None,
+        lambda model, own, others: others[:, 0, 0, 0],
+        reads_others=True,
     )
     marked = jnp.zeros((30, 2, 64, 64)).at[:, 0, 0, 0].set(jnp.arange(30))
     cameras = np.arange(20) % 2
     lesson = lesson_of(marked[:20], marked[20:], cameras, camera)
-    chosen = np.asarray(fold_methods._cross_camera(-camera, lesson)).astype(int)
+    chosen = np.asarray(estimate_fold(method, lesson)).astype(int)
     assert chosen.shape == (10, 3)
     for place, others in enumerate(chosen):
         if camera == 1:
@@ -333,17 +337,16 @@ def test_c5_sees_images_by_the_asked_camera(monkeypatch, camera):
 def test_dmcc_learns_the_asked_cameras_lights(monkeypatch, rng):
     """Von Kries factors of both cameras' white bring them there."""
     monkeypatch.setattr(fold_methods, "fit_dual_mapping", lambda *given: given[3])
-    monkeypatch.setattr(fold_methods, "dual_mapping_estimate", lambda model, shares: model[3])
     lights = jnp.float32(rng.uniform(0.4, 1, (4, 3)))
     images = jnp.ones((4, 2, 2, 4))
     whites = jnp.array([DAYLIGHT["SonyA57"], DAYLIGHT["NikonD5200"]])
     lesson = lesson_of(images, images, [1, 1, 1, 0], 1, lights)
-    mapped = fold_methods._dual_mapping(-1, whites, lesson)[0]
+    mapped = fold_methods._fit_dual_mapping(-1, whites, lesson)[3]
     expected = lights[3] * np.array([0.17, 0.48, 0.35]) / np.array([0.16, 0.49, 0.35])
     np.testing.assert_allclose(mapped, expected, rtol=1e-6)
     same = lesson._replace(camera=jnp.array(0))
     np.testing.assert_allclose(
-        fold_methods._dual_mapping(-1, whites, same)[0], lights[3], rtol=1e-6
+        fold_methods._fit_dual_mapping(-1, whites, same)[3], lights[3], rtol=1e-6
     )
 
 

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.color.baselines import fold_methods
-from everlight.color.baselines.fold_methods import FoldMethod
+from everlight.color.baselines import correct_bias, fold_methods
+from everlight.color.baselines.folds import FoldMethod
 from everlight.color.estimators import ESTIMATORS
 from everlight.models.illuminant_training import TrainingSettings
 from everlight_data.checkpoints import Checkpoints
@@ -206,7 +206,8 @@ def one_learner(monkeypatch):
 
     def table(data):
         fixed = {name: each for name, each in every(data).items() if not each.learns}
-        return fixed | {"Homography (GW)": FoldMethod(ESTIMATORS["GW"], fold_methods._correct)}
+        fit = fold_methods._fit_correction
+        return fixed | {"Homography (GW)": FoldMethod(ESTIMATORS["GW"], fit, correct_bias)}
 
     monkeypatch.setattr(methods, "methods_for", table)
 

@@ -11,12 +11,14 @@ from jaxtyping import Float, Int, PyTree
 from everlight.color.baselines.fold_methods import (
     NINE_MOMENTS,
     POOLED,
+    confidence_pooling_method,
+    fold_methods,
+)
+from everlight.color.baselines.folds import (
     Features,
     FoldMethod,
-    confidence_pooling_method,
     estimate_folds,
     estimate_images,
-    fold_methods,
 )
 from everlight_data.color.image_sets import ImageSet
 from everlight_data.color.trunk_views import missing_trunk, trunk_views

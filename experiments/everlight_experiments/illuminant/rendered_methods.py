@@ -8,7 +8,14 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from everlight.color.baselines.chromagenic import chromagenic_estimate, fit_chromagenic
-from everlight.color.baselines.fold_methods import Fold, estimate_images, fold_methods
+from everlight.color.baselines.fold_methods import (
+    fold_methods,
+)
+from everlight.color.baselines.folds import (
+    Fold,
+    estimate_fold,
+    estimate_images,
+)
 from everlight.color.baselines.linear_regression import fit_linear_regression, linear_estimate
 from everlight.color.chromaticity import from_chromaticity
 from everlight.color.estimators import ESTIMATORS
@@ -33,7 +40,7 @@ def compare_methods(pair: RenderedPair, test: RenderedPair) -> dict[str, Float[n
     cameras = jnp.zeros(len(examples), int)
     fold = Fold(taught, pair.main.illuminants[sample], seen, cameras, cameras[0])
     table = fold_methods([""], "")
-    estimates |= {name: table[name].estimate(fold) for name in ("Gamut Pixel", "Gamut Edge")}
+    estimates |= {name: estimate_fold(table[name], fold) for name in ("Gamut Pixel", "Gamut Edge")}
     for given, each in regress(pair, test).items():
         estimates[method_name(given, None)] = each
     estimates["Chromagenic"] = _chromagenic(pair, test)

@@ -1,18 +1,19 @@
 """Estimators of one illuminant per image in one table, fitted and applied fold by fold.
 
-Statistics and the learned methods of `everlight.color.baselines` share the interface `FoldMethod`,
-also those that read other images by their camera. Sizes and numbers of steps suit thumbnails.
+Statistics and the learned methods of `everlight.color.baselines` share the interface `FoldMethod`
+(`folds.py`), also those that read other images by their camera. Sizes and numbers of steps suit
+thumbnails.
 """
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Float
 
 from everlight.color.baselines.bias_correction import (
     TrainingEstimates,
@@ -21,18 +22,25 @@ from everlight.color.baselines.bias_correction import (
     fit_bias_correction,
 )
 from everlight.color.baselines.confidence_pooling import (
+    ConfidencePoolingModel,
     confidence_pooled_estimate,
     fit_confidence_pooling,
 )
 from everlight.color.baselines.cross_camera import (
-    ADDITIONAL_IMAGES,
+    CrossCameraModel,
     cross_camera_estimate,
     fit_cross_camera,
 )
-from everlight.color.baselines.dual_mapping import dual_mapping_estimate, fit_dual_mapping
+from everlight.color.baselines.dual_mapping import (
+    DualMappingModel,
+    dual_mapping_estimate,
+    fit_dual_mapping,
+)
+from everlight.color.baselines.folds import Features, Fold, FoldMethod
 from everlight.color.baselines.fourier_constancy import (
     FOURIER_SETTINGS,
     ROUNDS,
+    FourierModel,
     FourierSettings,
     fit_fourier_constancy,
     fourier_estimate,
@@ -41,6 +49,7 @@ from everlight.color.baselines.fourier_constancy import (
 from everlight.color.baselines.gamut import Gamut, fit_gamut, gamut_estimate
 from everlight.color.baselines.protocol import ObservedImage
 from everlight.color.baselines.sensor_independent import (
+    SensorIndependentModel,
     fit_sensor_independent,
     sensor_independent_estimate,
 )
@@ -89,82 +98,21 @@ class TrunkViews(NamedTuple):
     factors: Float[np.ndarray, "n k 3"]
 
 
-class Fold(NamedTuple):
-    """Training and test images of one fold, as the method's `features` describe them.
-
-    Attributes:
-      train: features of the training images, leading axis `n`.
-      illuminants: illuminants of the training images.
-      test: features of the test images, leading axis `k`.
-      cameras: number of the camera of each training image.
-      camera: number of the test images' camera.
-    """
-
-    train: PyTree
-    illuminants: Float[Array, "n 3"]
-    test: PyTree
-    cameras: Int[Array, "n"]
-    camera: Int[Array, ""]
+def _fit_nothing(fold: Fold) -> None:
+    """Return the model of a statistic, which has none."""
 
 
-Features = Callable[[ArrayLike, ArrayLike], PyTree]
+def _given(model: None, estimate: Float[Array, "3"]) -> Float[Array, "3"]:
+    """Return the features of a statistic, which are its estimate."""
+    return estimate
 
 
-class FoldMethod(NamedTuple):
-    """A method that estimates illuminants from features of images.
-
-    Attributes:
-      features: features of an image and its mask.
-      estimate: illuminants of a fold's test images.
-      learns: whether it is fitted to training images and can be chosen by name.
-      at_once: whether `features` takes all images and masks instead of one.
-      incompatibility: reason why it cannot run; empty if it can.
-    """
-
-    features: Features
-    estimate: Callable[[Fold], Float[Array, "k 3"]]
-    learns: bool = True
-    at_once: bool = False
-    incompatibility: Callable[[], str] = str
-
-    def describe(
-        self, images: Float[ArrayLike, "n h w 3"], masks: Float[ArrayLike, "n h w"]
-    ) -> PyTree:
-        """Return the features of all images."""
-        if self.at_once:
-            return self.features(images, masks)
-        return estimate_images(self.features, jnp.asarray(images), jnp.asarray(masks))
+def _fit_gamut(order: int, fold: Fold) -> Gamut:
+    return fit_gamut(ObservedImage(*fold.train), fold.illuminants, order=order)
 
 
-@partial(jax.jit, static_argnums=0)
-def estimate_images(
-    estimator: Callable, images: Float[Array, "n h w 3"], masks: Float[Array, "n h w"], *fitted: Any
-) -> Any:
-    """Return `estimator(*fitted, image, mask)` of every image.
-
-    Batches of 40 bound the memory; many set sizes are multiples, so no remainder is compiled.
-
-    Args:
-      estimator: function of one image and its mask, after what was fitted.
-      images: linear raw colours, `[n, h, w, 3]`.
-      masks: 0 excludes a pixel, `[n, h, w]`.
-      fitted: first arguments of the estimator.
-    """
-    return jax.lax.map(lambda one: estimator(*fitted, *one), (images, masks), batch_size=40)
-
-
-def _predict(fold: Fold) -> Float[Array, "k 3"]:
-    """Return the test features of a statistic, which are its estimates."""
-    return fold.test
-
-
-def _gamut(order: int, fold: Fold) -> Float[Array, "k 3"]:
-    fitted = fit_gamut(ObservedImage(*fold.train), fold.illuminants, order=order)
-    return estimate_images(_map_gamut, *fold.test, fitted)
-
-
-def _map_gamut(fitted: Gamut, image: Float[Array, "h w 3"], mask: Float[Array, "h w"]) -> Array:
-    return gamut_estimate(fitted, ObservedImage(image, mask))
+def _map_gamut(model: Gamut, observed: tuple[Array, Array]) -> Float[Array, "3"]:
+    return gamut_estimate(model, ObservedImage(*observed))
 
 
 def _moments_of_image(
@@ -174,15 +122,12 @@ def _moments_of_image(
 
 
 @jax.jit
-def _correct(fold: Fold) -> Float[Array, "k 3"]:
-    fitted = fit_bias_correction(fold.train, fold.illuminants)
-    return jax.vmap(correct_bias, (None, 0))(fitted, fold.test)
+def _fit_correction(fold: Fold) -> Float[Array, "f 3"]:
+    return fit_bias_correction(fold.train, fold.illuminants)
 
 
-@jax.jit
-def _correct_locally(fold: Fold) -> Float[Array, "k 3"]:
-    model = TrainingEstimates(fold.train, fold.illuminants)
-    return jax.lax.map(partial(correct_bias_locally, model), fold.test, batch_size=32)
+def _keep_estimates(fold: Fold) -> TrainingEstimates:
+    return TrainingEstimates(fold.train, fold.illuminants)
 
 
 def _histograms(image: Float[Array, "h w 3"], mask: Float[Array, "h w"]) -> Array:
@@ -192,9 +137,8 @@ def _histograms(image: Float[Array, "h w 3"], mask: Float[Array, "h w"]) -> Arra
 
 
 @jax.jit
-def _fourier(settings: FourierSettings, fold: Fold) -> Float[Array, "k 3"]:
-    model = fit_fourier_constancy(fold.train, fold.illuminants, None, settings, *FOURIER_ROUNDS)
-    return jax.vmap(fourier_estimate, (None, 0))(model, fold.test)
+def _fit_fourier(settings: FourierSettings, fold: Fold) -> FourierModel:
+    return fit_fourier_constancy(fold.train, fold.illuminants, None, settings, *FOURIER_ROUNDS)
 
 
 def _shrunk(image: Float[Array, "h w 3"], mask: Float[Array, "h w"], side: int) -> Array:
@@ -209,57 +153,48 @@ def _shrunk(image: Float[Array, "h w 3"], mask: Float[Array, "h w"], side: int) 
     return jnp.concatenate([total / jnp.maximum(counted, 1), counted > 0], axis=-1)
 
 
-def _observed(shrunk: Float[Array, "n h w 4"]) -> ObservedImage:
+def _observed(shrunk: Float[Array, "*n h w 4"]) -> ObservedImage:
     return ObservedImage(shrunk[..., :3], shrunk[..., 3])
 
 
 @partial(jax.jit, static_argnums=0)
-def _sensor_independent(steps: int, fold: Fold) -> Float[Array, "k 3"]:
+def _fit_sensor_independent(steps: int, fold: Fold) -> SensorIndependentModel:
     train = _observed(fold.train)
-    model = fit_sensor_independent(train, fold.illuminants, jax.random.key(0), steps)
-    return jax.lax.map(
-        partial(sensor_independent_estimate, model), _observed(fold.test), batch_size=32
-    )
+    return fit_sensor_independent(train, fold.illuminants, jax.random.key(0), steps)
+
+
+def _predict_sensor_independent(model: SensorIndependentModel, shrunk: Array) -> Array:
+    return sensor_independent_estimate(model, _observed(shrunk))
 
 
 @partial(jax.jit, static_argnums=0)
-def _dual_mapping(steps: int, whites: Float[Array, "cameras 3"], fold: Fold) -> Float[Array, "k 3"]:
+def _fit_dual_mapping(
+    steps: int, whites: Float[Array, "cameras 3"], fold: Fold
+) -> DualMappingModel:
     mapped = fold.illuminants * whites[fold.camera] / whites[fold.cameras]
     train = _observed(fold.train)
-    model = fit_dual_mapping(train, fold.illuminants, jax.random.key(0), mapped, steps)
-    return jax.lax.map(partial(dual_mapping_estimate, model), _observed(fold.test), batch_size=32)
+    return fit_dual_mapping(train, fold.illuminants, jax.random.key(0), mapped, steps)
+
+
+def _predict_dual_mapping(model: DualMappingModel, shrunk: Array) -> Array:
+    return dual_mapping_estimate(model, _observed(shrunk))
 
 
 @partial(jax.jit, static_argnums=0)
-def _cross_camera(steps: int, fold: Fold) -> Float[Array, "k 3"]:
-    """Estimate with additional training images of the camera, or test images if it has none."""
-    own, drawn = jax.random.split(jax.random.key(0))
-    model = fit_cross_camera(own, fold.train, fold.illuminants, fold.cameras, steps)
-    taught = fold.cameras == fold.camera
-    everything = jnp.concatenate([fold.train, fold.test])
-    places = len(fold.train) + jnp.arange(len(fold.test))
-
-    def estimate(one: tuple[Array, Array]) -> Float[Array, "3"]:
-        place, key = one
-        unlabelled = jnp.full(len(fold.test), ~jnp.any(taught))
-        usable = jnp.concatenate([taught, unlabelled]).at[place].set(False)
-        chosen = jax.random.categorical(
-            key, jnp.where(usable, 0.0, -jnp.inf), shape=(ADDITIONAL_IMAGES,)
-        )
-        return cross_camera_estimate(model, everything[place], everything[chosen])
-
-    keys = jax.random.split(drawn, len(places))
-    return jax.lax.map(estimate, (places, keys), batch_size=32)
+def _fit_cross_camera(steps: int, fold: Fold) -> CrossCameraModel:
+    own, _ = jax.random.split(jax.random.key(0))
+    return fit_cross_camera(own, fold.train, fold.illuminants, fold.cameras, steps)
 
 
 @partial(jax.jit, static_argnums=0)
-def _confidence_pooling(steps: int, fold: Fold) -> Float[Array, "k 3"]:
+def _fit_confidence_pooling(steps: int, fold: Fold) -> ConfidencePoolingModel:
     train: TrunkViews = fold.train
     illuminants = fold.illuminants[:, None] * train.factors
-    model = fit_confidence_pooling(jax.random.key(0), train.maps, train.colors, illuminants, steps)
-    return jax.vmap(confidence_pooled_estimate, (None, 0, 0))(
-        model, fold.test.maps[:, 0], fold.test.colors[:, 0]
-    )
+    return fit_confidence_pooling(jax.random.key(0), train.maps, train.colors, illuminants, steps)
+
+
+def _predict_confidence_pooling(model: ConfidencePoolingModel, views: TrunkViews) -> Array:
+    return confidence_pooled_estimate(model, views.maps[0], views.colors[0])
 
 
 def _without_daylight(names: Sequence[str]) -> str:
@@ -281,72 +216,58 @@ def fold_methods(names: Sequence[str], camera: str) -> dict[str, FoldMethod]:
       names: cameras of the images, in the order of their numbers.
       camera: camera of the test images.
     """
-    table = {name: FoldMethod(each, _predict, learns=False) for name, each in ESTIMATORS.items()}
+    table = {
+        name: FoldMethod(each, _fit_nothing, _given, learns=False)
+        for name, each in ESTIMATORS.items()
+    }
     for order, name in enumerate(("Gamut Pixel", "Gamut Edge")):
-        table[name] = FoldMethod(_pixels, partial(_gamut, order), learns=False, at_once=True)
+        fit = partial(_fit_gamut, order)
+        table[name] = FoldMethod(_pixels, fit, _map_gamut, learns=False, at_once=True)
     for kind, moments in (("colours", _moments_of_image), ("edges", edge_moments)):
         for count, degree in ((9, 2), (19, 3)):
             features = partial(moments, degree=degree)
-            table[f"Corrected moments, {count} of {kind}"] = FoldMethod(features, _correct)
+            name = f"Corrected moments, {count} of {kind}"
+            table[name] = FoldMethod(features, _fit_correction, correct_bias)
     for name in ("SoG", "PCA"):
-        table[f"Homography ({name})"] = FoldMethod(ESTIMATORS[name], _correct)
+        table[f"Homography ({name})"] = FoldMethod(ESTIMATORS[name], _fit_correction, correct_bias)
     for name in ("GW", "SoG", "PCA"):
-        table[f"APAP ({name})"] = FoldMethod(ESTIMATORS[name], _correct_locally)
+        table[f"APAP ({name})"] = FoldMethod(
+            ESTIMATORS[name], _keep_estimates, correct_bias_locally
+        )
     # Within one camera the whites cancel.
     whites = jnp.array([DAYLIGHT.get(name, (1.0, 1.0, 1.0)) for name in names])
     table[DUAL_MAPPING] = FoldMethod(
         partial(_shrunk, side=DUAL_MAPPING_SIDE),
-        partial(_dual_mapping, DUAL_MAPPING_STEPS, whites),
+        partial(_fit_dual_mapping, DUAL_MAPPING_STEPS, whites),
+        _predict_dual_mapping,
         incompatibility=partial(_without_daylight, names),
     )
     table["SIIE"] = FoldMethod(
         partial(_shrunk, side=SENSOR_INDEPENDENT_SIDE),
-        partial(_sensor_independent, SENSOR_INDEPENDENT_STEPS),
+        partial(_fit_sensor_independent, SENSOR_INDEPENDENT_STEPS),
+        _predict_sensor_independent,
     )
-    table["C5, small form"] = FoldMethod(_histograms, partial(_cross_camera, CROSS_CAMERA_STEPS))
+    table["C5, small form"] = FoldMethod(
+        _histograms,
+        partial(_fit_cross_camera, CROSS_CAMERA_STEPS),
+        cross_camera_estimate,
+        reads_others=True,
+    )
     others = FOURIER_SETTINGS["NikonD5200" if camera == "SonyA57" else "SonyA57"]
-    table["FFCC"] = FoldMethod(_histograms, partial(_fourier, others))
+    table["FFCC"] = FoldMethod(_histograms, partial(_fit_fourier, others), fourier_estimate)
     if camera in FOURIER_SETTINGS:
-        own = partial(_fourier, FOURIER_SETTINGS[camera])
-        table[TUNED_HERE] = FoldMethod(_histograms, own)
+        own = partial(_fit_fourier, FOURIER_SETTINGS[camera])
+        table[TUNED_HERE] = FoldMethod(_histograms, own, fourier_estimate)
     return table
-
-
-def estimate_folds(
-    method: FoldMethod,
-    features: PyTree,
-    illuminants: Float[Array, "n 3"],
-    folds: Sequence[Int[np.ndarray, "k"]],
-    cameras: Int[Array, "n"],
-    camera: Int[Array, ""],
-) -> Float[np.ndarray, "folds k 3"]:
-    """Return a method's estimates of each fold's images, trained on the images outside of it.
-
-    Args:
-      method: method to cross-validate.
-      features: features of all images (`FoldMethod.describe`), leading axis `n`.
-      illuminants: illuminants of all images.
-      folds: test images of each fold.
-      cameras: number of the camera of each image.
-      camera: number of the test images' camera.
-    """
-    estimates = []
-    for test in folds:
-        train = np.setdiff1d(np.arange(len(illuminants)), test)
-        taught, tested = (
-            jax.tree.map(lambda leaf, r=rows: leaf[r], features) for rows in (train, test)
-        )
-        fold = Fold(taught, illuminants[train], tested, cameras[train], camera)
-        estimates.append(np.asarray(method.estimate(fold)))
-    return np.stack(estimates)
 
 
 def confidence_pooling_method(
     features: Features, incompatibility: Callable[[], str] = str
 ) -> FoldMethod:
     """Return FC4-style pooling over the `TrunkViews` that a function computes from all images."""
-    estimate = partial(_confidence_pooling, CONFIDENCE_POOLING_STEPS)
-    return FoldMethod(features, estimate, at_once=True, incompatibility=incompatibility)
+    fit = partial(_fit_confidence_pooling, CONFIDENCE_POOLING_STEPS)
+    predict = _predict_confidence_pooling
+    return FoldMethod(features, fit, predict, at_once=True, incompatibility=incompatibility)
 
 
 def _pixels(images: ArrayLike, masks: ArrayLike) -> tuple[Array, Array]:
