@@ -136,8 +136,8 @@ class Config:
     buffer_size: Count | None = None
     """Total number of stored samples, instead of --exemplars-per-class."""
     replay_batch_size: Count | None = None
-    """Samples that ER, ER-tricks, DER, DER++, CLS-ER, ER-ACE, A-GEM and HAL replay per step; None is the
-    batch size."""
+    """Samples that methods with a replay batch, such as ER, draw per step; None is the batch
+    size."""
     dtype: Dtype = "float32"
     metrics: tuple[str, ...] = ()
     """Metrics beside accuracy: accuracy by class, confusion."""
