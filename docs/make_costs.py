@@ -11,8 +11,8 @@ import jax
 
 from everlight.continual.registry import METHODS
 from everlight_experiments.cli import options_of
-from everlight_experiments.commands.benchmarks import load
-from everlight_experiments.continual.job_queue import jobs_of, runners_of
+from everlight_experiments.commands.benchmark_registry import load_benchmarks
+from everlight_experiments.continual.train_methods import jobs_of, runners_of
 from everlight_experiments.run_folder.folder import RunFolder
 
 # A method is costed in the first setting that it applies to.
@@ -46,7 +46,7 @@ def render() -> str:
     """Return the text of the page."""
     with tempfile.TemporaryDirectory() as folder:
         options = options_of("run", ["digits", "--setting", *SETTINGS, "--runs", folder])
-        found = load(options)
+        found = load_benchmarks(options)
         benchmarks = {setting: found[setting] for setting in SETTINGS}
         runs = RunFolder("docs", "costs", options)
         runners = runners_of(runs, benchmarks, options.seed)

@@ -13,7 +13,7 @@ import pytest
 import tyro
 
 from everlight_experiments.cli import COMMANDS, options_type
-from everlight_experiments.commands.benchmarks import BENCHMARKS
+from everlight_experiments.commands.benchmark_registry import BENCHMARKS
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTED = [

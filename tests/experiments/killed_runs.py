@@ -25,7 +25,7 @@ from everlight.models.illuminant_training import TrainingSettings
 from everlight_data.checkpoints import Checkpoints
 from everlight_experiments.cl_metrics.config import PaperConfig
 from everlight_experiments.cl_metrics.paper import PAPER as CL_METRICS
-from everlight_experiments.commands.benchmarks import default_config
+from everlight_experiments.commands.benchmark_registry import default_config
 from everlight_experiments.commands.data import PrepareSettings, prepare
 from everlight_experiments.commands.options import RunOptions
 from everlight_experiments.commands.run import run_benchmark

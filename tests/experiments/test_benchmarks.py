@@ -13,7 +13,7 @@ from everlight_data.errors import DataError
 from everlight_data.images.core50 import CATEGORIES, OBJECTS, Core50
 from everlight_experiments.cl_metrics.config import PRESETS as ICIFAR
 from everlight_experiments.cli import options_of
-from everlight_experiments.commands.benchmarks import BENCHMARKS, load
+from everlight_experiments.commands.benchmark_registry import BENCHMARKS, load_benchmarks
 from everlight_experiments.continual.benchmark import Draw, Trained
 from everlight_experiments.continual.metrics import mean_so_far
 from everlight_experiments.continual.parts import network
@@ -126,7 +126,7 @@ def test_a_published_hyperparameter_is_a_row_of_its_own():
 def test_more_seeds_than_there_are_orders_are_refused():
     message = r"--seeds 9; core50-nc has 10 published orders.* give 8 or less"
     with pytest.raises(DataError, match=message):
-        load(options_of("run", ["core50-nc", "--seeds", "9"]))
+        load_benchmarks(options_of("run", ["core50-nc", "--seeds", "9"]))
 
 
 CONFIGS = {

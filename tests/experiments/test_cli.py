@@ -15,7 +15,7 @@ import tyro
 from everlight.continual.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_experiments import cli
-from everlight_experiments.commands.selected_runs import given_hyperparameters
+from everlight_experiments.commands.load_and_train import given_hyperparameters
 
 TRAINING = {
     "run": "run digits",

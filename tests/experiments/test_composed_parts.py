@@ -15,8 +15,8 @@ from everlight.models import MLP, Network
 from everlight_data.images.digits import load_digits
 from everlight_experiments.cl_metrics import config as cl_metrics
 from everlight_experiments.cli import options_of
-from everlight_experiments.commands.benchmarks import load
-from everlight_experiments.commands.selected_runs import load_asked
+from everlight_experiments.commands.benchmark_registry import load_benchmarks
+from everlight_experiments.commands.load_and_train import load_asked
 from everlight_experiments.continual.benchmark import Draw, RunData
 from everlight_experiments.continual.config import DIGITS
 from everlight_experiments.continual.image_benchmarks import image_benchmarks
@@ -131,19 +131,19 @@ def test_what_options_changed_stays_where_a_benchmark_is_opened(digits):
 def test_the_report_names_the_options_that_were_given(tmp_path):
     """What was selected for the preset's own value is not stated of the user's value."""
     words = ["digits", "--epochs", "3", "--runs", str(tmp_path)]
-    (benchmark,) = load(options_of("run", words)).values()
+    (benchmark,) = load_benchmarks(options_of("run", words)).values()
     assert benchmark.chosen.startswith("Given by the user: epochs. The rest: Learning rate: among")
     assert "Epochs: among" in DIGITS.chosen
     assert "Epochs: among" not in benchmark.chosen
     assert benchmark.chosen.endswith("Batch size and memory size were not tuned.")
-    (benchmark,) = load(options_of("run", ["digits", "--runs", str(tmp_path)])).values()
+    (benchmark,) = load_benchmarks(options_of("run", ["digits", "--runs", str(tmp_path)])).values()
     assert benchmark.chosen == DIGITS.chosen
 
 
 def test_options_of_parts_without_a_name_are_told_apart(tmp_path):
     """Data, network and scale of facts are three of them."""
     words = ["facts", "--side", "8", "--scenes", "60", "20", "--tasks", "2"]
-    first, *_ = load(options_of("run", [*words, "--runs", str(tmp_path)])).values()
+    first, *_ = load_benchmarks(options_of("run", [*words, "--runs", str(tmp_path)])).values()
     assert first.chosen.startswith("Given by the user: scenes, side, tasks. ")
 
 

@@ -66,7 +66,7 @@ def test_cells_of_a_matrix_that_have_no_value_are_white(naive):
 
 
 def test_settings_of_methods_are_said_once_for_all_scenarios(naive):
-    made = METHODS["DER++"].settings(Needs(tasks=2, classes=10, exemplars_per_class=20))
+    made = METHODS["DER++"].arguments(Needs(tasks=2, classes=10, exemplars_per_class=20))
     assert made == {"buffer_size": 200, "alpha": 0.1, "beta": 0.5, "labels": 1, "loss_over": "seen"}
     der = naive._replace(settings=made, replayed=32)
     told, not_told = (
@@ -92,7 +92,7 @@ def test_settings_of_methods_are_said_once_for_all_scenarios(naive):
 def test_arguments_have_the_meaning_that_their_function_states(naive):
     needs = Needs(tasks=2, classes=10, exemplars_per_class=20)
     rows = [METHODS[name] for name in ("naive", "ER", "DER++", "EWC")]
-    by_name = {row.name: naive._replace(settings=row.settings(needs)) for row in rows[:3]}
+    by_name = {row.name: naive._replace(settings=row.arguments(needs)) for row in rows[:3]}
     found = argument_meanings({"class-incremental": by_name}, rows)
     assert "labels (ER, DER++): labels per sample in the sequence." in found
     assert any(line.startswith("alpha (DER++): coefficient α") for line in found)

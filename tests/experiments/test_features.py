@@ -12,7 +12,7 @@ from everlight_data.images import trunk_features
 from everlight_data.images.image_set import ImageSet
 from everlight_data.images.trunk_features import LITE0
 from everlight_experiments.cli import options_of
-from everlight_experiments.commands.benchmarks import load
+from everlight_experiments.commands.benchmark_registry import load_benchmarks
 from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.continual.benchmark import Draw, RunData
 from everlight_experiments.run_folder.folder import RunFolder
@@ -23,7 +23,7 @@ WIDTH = 6
 
 def loaded(options):
     """The first setting's benchmark."""
-    return next(iter(load(options).values()))
+    return next(iter(load_benchmarks(options).values()))
 
 
 def stored(found):
@@ -101,11 +101,11 @@ def test_the_papers_benchmarks_are_learnt_from_features(name, tmp_path, monkeypa
     words, setting = ON_THEM[name]
     words = [*words.split(), "--seeds", "1", "--validation-seeds", "1"]
     options = asked(tmp_path, *words, benchmark=name)
-    benchmark = load(options)[setting]
+    benchmark = load_benchmarks(options)[setting]
     if benchmark.prepare is not None:
         benchmark = benchmark.opened(RunFolder("run", name, options, True, ()))
     assert "1,280 features of EfficientNet-Lite0" in benchmark.training
-    plain = load(asked(tmp_path, *words, benchmark=name, features=None))[setting]
+    plain = load_benchmarks(asked(tmp_path, *words, benchmark=name, features=None))[setting]
     assert benchmark.checksums[-1] not in plain.checksums
     assert len(benchmark.checksums) == 4
     for method in (METHODS["naive"], METHODS["nearest mean"]):

@@ -14,11 +14,11 @@ from everlight_data import image_registry
 from everlight_data.errors import DataError
 from everlight_data.images.image_set import ImageSet
 from everlight_experiments.cli import options_of
-from everlight_experiments.commands.benchmarks import load
+from everlight_experiments.commands.benchmark_registry import load_benchmarks
 from everlight_experiments.continual.benchmark import Draw
-from everlight_experiments.continual.job_queue import jobs_of, train_jobs
 from everlight_experiments.continual.method_runner import Runner
 from everlight_experiments.continual.parts import network
+from everlight_experiments.continual.train_methods import jobs_of, train_jobs
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def pictures(monkeypatch, rng):
 
 
 def loaded(*words):
-    (benchmark,) = load(options_of("run", ["cifar100", *words])).values()
+    (benchmark,) = load_benchmarks(options_of("run", ["cifar100", *words])).values()
     return benchmark
 
 

@@ -14,7 +14,7 @@ from everlight_data.errors import DataError
 from everlight_data.images.digits import load_digits
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands import tune
-from everlight_experiments.commands.benchmarks import load
+from everlight_experiments.commands.benchmark_registry import load_benchmarks
 from everlight_experiments.commands.tune import (
     Tried,
     ranked,
@@ -62,7 +62,7 @@ def test_it_is_what_hyperparameters_are_chosen_by(finished, tmp_path):
     """Of a method with hyper-parameters the best one's scores, as `everlight run` finds it."""
     report, results = finished
     options = options_of("run", ["digits", *SMALL, "--learning-rate", "0.02"])
-    (benchmark,) = load(options).values()
+    (benchmark,) = load_benchmarks(options).values()
     folder = RunFolder("test", "runner", RunSettings(runs=tmp_path))
     chosen = Runner(folder, benchmark, 0, 2).choose(METHODS["MAS"])
     found = results[LABEL.format("0.02", "MAS")]

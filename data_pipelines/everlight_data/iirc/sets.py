@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Int
 
 from everlight.continual import TaskSequence
-from everlight.scenarios.iirc import Setting, TaskConfiguration, iirc
+from everlight.scenarios.iirc import LabelSetting, TaskConfiguration, iirc
 from everlight.scenarios.shapes import same_shapes
 from everlight_data.iirc.imagenet import ImageFiles, list_imagenet
 from everlight_data.iirc.metadata import (
@@ -60,7 +60,7 @@ class IIRCData(NamedTuple):
         )
 
     def sequences(
-        self, setting: Setting, validation: bool = True
+        self, setting: LabelSetting, validation: bool = True
     ) -> tuple[list[TaskSequence], list[TaskSequence]]:
         """Return the tasks of every configuration, all of one shape.
 

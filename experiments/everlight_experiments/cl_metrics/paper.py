@@ -7,9 +7,9 @@ task identity is right by chance on later tasks.
 from everlight_data.images.icifar_published import PRINTED
 from everlight_experiments.cl_metrics.config import PAPER_METHODS, PAPER_PRESETS, PaperConfig
 from everlight_experiments.continual.image_benchmarks import image_benchmarks
-from everlight_experiments.continual.job_queue import jobs_of
 from everlight_experiments.continual.paper import Experiment, Paper, PaperOptions, Results
 from everlight_experiments.continual.report_criteria import Published
+from everlight_experiments.continual.train_methods import jobs_of
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import check_methods
 

@@ -18,10 +18,14 @@ from scipy.stats import rankdata
 from everlight.continual.method import Method
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
-from everlight_experiments.commands.benchmarks import BENCHMARKS, default_config, named
+from everlight_experiments.commands.benchmark_registry import (
+    BENCHMARKS,
+    default_config,
+    split_preset,
+)
 from everlight_experiments.commands.columns import column, plot_columns, score_cell
+from everlight_experiments.commands.load_and_train import NETS_KEPT, load_asked, train_loaded
 from everlight_experiments.commands.options import GridOptions, RunOptions, TrainOptions
-from everlight_experiments.commands.selected_runs import NETS_KEPT, load_asked, train_loaded
 from everlight_experiments.continual.benchmark import Benchmarks
 from everlight_experiments.continual.outcome import Outcomes, arrays_of
 from everlight_experiments.continual.report import report_summary
@@ -78,7 +82,7 @@ def runs_of(options: GridOptions) -> dict[str, RunOptions]:
     Raises:
       DataError: a benchmark or preset that does not exist, or a change that fits none of them.
     """
-    presets = {name: named(name, options.preset) for name in options.benchmarks}
+    presets = {name: split_preset(name, options.preset) for name in options.benchmarks}
     if "images" in [benchmark for benchmark, _ in presets.values()]:
         raise DataError("the benchmark images is for everlight run")
     configs = {name: default_config(*presets[name]) for name in presets}

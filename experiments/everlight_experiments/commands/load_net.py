@@ -17,9 +17,9 @@ from everlight_data.files import read_json
 from everlight_data.names import check_name
 from everlight_experiments.commands.grid import WIDENING as OF_GRIDS
 from everlight_experiments.commands.grid import runs_of
+from everlight_experiments.commands.load_and_train import load_asked
 from everlight_experiments.commands.option_defaults import read_options
 from everlight_experiments.commands.options import WIDENING, GridOptions, RunOptions
-from everlight_experiments.commands.selected_runs import load_asked
 from everlight_experiments.continual.benchmark import Draw, RunData
 from everlight_experiments.continual.method_runner import NETS, Runner, nets_folder
 from everlight_experiments.run_folder.folder import RunFolder

@@ -14,7 +14,11 @@ from everlight_data.descriptions import from_json
 from everlight_data.errors import DataError
 from everlight_data.files import read_json, refusing
 from everlight_data.python_files import load_object
-from everlight_experiments.commands.benchmarks import BENCHMARKS, default_config, named
+from everlight_experiments.commands.benchmark_registry import (
+    BENCHMARKS,
+    default_config,
+    split_preset,
+)
 from everlight_experiments.commands.options import GridOptions, RunOptions, TuneOptions
 from everlight_experiments.run_folder.config_options import option_value, take_option, with_config
 
@@ -49,7 +53,7 @@ def options_of_benchmark(kind: type, arguments: list[str]) -> type:
             raise DataError(f"name a benchmark first; there are {', '.join(BENCHMARKS)}")
         # Help without a benchmark shows the options of images with classes.
         return _with_defaults(kind, with_config(kind, default_config("digits"))())
-    name, preset = named(arguments[0], option_value(arguments, "--preset") or "demo")
+    name, preset = split_preset(arguments[0], option_value(arguments, "--preset") or "demo")
     default = default_config(name, preset)
     if config is not None and type(config) is not type(default):
         expected = _type_name(default)

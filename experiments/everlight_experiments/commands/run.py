@@ -8,16 +8,16 @@ Seeds, methods and settings can be added to a finished run: what was trained is 
 
 from pathlib import Path
 
-from everlight_experiments.commands.benchmarks import named
-from everlight_experiments.commands.options import WIDENING, RunOptions
-from everlight_experiments.commands.selected_runs import (
+from everlight_experiments.commands.benchmark_registry import split_preset
+from everlight_experiments.commands.load_and_train import (
     NETS_KEPT,
     load_asked,
     refuse_inapplicable,
     train_loaded,
 )
-from everlight_experiments.continual.job_queue import save_outcomes
+from everlight_experiments.commands.options import WIDENING, RunOptions
 from everlight_experiments.continual.report import Shown, report_sections, report_summary
+from everlight_experiments.continual.train_methods import save_outcomes
 from everlight_experiments.report.writer import write_report
 from everlight_experiments.run_folder.folder import RunFolder
 
@@ -31,7 +31,7 @@ def run_benchmark(options: RunOptions) -> Path:
     """
     loaded = load_asked(options)
     refuse_inapplicable(loaded.benchmarks, options.methods or (), loaded.rows)
-    folder = RunFolder("run", named(options.benchmark)[0], options, True, WIDENING)
+    folder = RunFolder("run", split_preset(options.benchmark)[0], options, True, WIDENING)
     benchmarks, outcomes = train_loaded(folder, options, {"": loaded})
     save_outcomes(folder, benchmarks, options.seed, options.seeds, outcomes)
     benchmark = next(iter(benchmarks.values()))

@@ -23,13 +23,17 @@ from everlight.metrics import tied_with
 from everlight.value_grids import combinations, edges_of, label_of, read_grid
 from everlight_data.errors import DataError
 from everlight_data.loading import loading_once
-from everlight_experiments.commands.benchmarks import default_config, load, named
+from everlight_experiments.commands.benchmark_registry import (
+    default_config,
+    load_benchmarks,
+    split_preset,
+)
 from everlight_experiments.commands.columns import DIVERGED, column, plot_columns, score_cell
+from everlight_experiments.commands.load_and_train import refuse_inapplicable
 from everlight_experiments.commands.options import RunOptions, TuneOptions
-from everlight_experiments.commands.selected_runs import refuse_inapplicable
 from everlight_experiments.continual.benchmark import Benchmarks
-from everlight_experiments.continual.job_queue import jobs_of, runners_of
 from everlight_experiments.continual.report_tables import RULE, hyperparameters_table, table_of
+from everlight_experiments.continual.train_methods import jobs_of, runners_of
 from everlight_experiments.report.cells import interval_cell, spread
 from everlight_experiments.report.writer import Figure, FirstScreen, Section, write_report
 from everlight_experiments.run_folder.compilation import release_programs
@@ -92,14 +96,14 @@ def run_tune(options: TuneOptions) -> Path:
     tried: list[Tried] = []
     seen: dict[str, str] = {}
     with loading_once():
-        first = load(options, configs[0])
+        first = load_benchmarks(options, configs[0])
         refuse_inapplicable(first, options.methods, rows)
-        folder = RunFolder("tune", named(options.benchmark)[0], options, True, WIDENING)
+        folder = RunFolder("tune", split_preset(options.benchmark)[0], options, True, WIDENING)
         grids = [job.method.hyperparameters for job in jobs_of(first, rows, 1)]
         runs = options.validation_seeds * sum(max(len(grid), 1) for grid in grids)
         print(f"{len(asked)} × {runs} runs", flush=True)
         for changes, config in zip(asked, configs, strict=True):
-            benchmarks, label = load(options, config), label_of(changes)
+            benchmarks, label = load_benchmarks(options, config), label_of(changes)
             _refuse_others(first, benchmarks, label)
             facts = repr([each.facts(row) for each in benchmarks.values() for row in rows])
             if (same := seen.setdefault(facts, label)) != label:
@@ -142,7 +146,7 @@ def ranked(tried: Sequence[Tried]) -> tuple[int, list[int]]:
 
 def run_command(options: TuneOptions, config: Any) -> str:
     """Return the command that trains the same methods with a configuration."""
-    name, preset = named(options.benchmark, options.preset)
+    name, preset = split_preset(options.benchmark, options.preset)
     kept = ("methods", "setting", "seed", "validation_seeds")
     default = with_config(RunOptions, default_config(name, preset))()
     asked = with_config(RunOptions, config)(**{field: getattr(options, field) for field in kept})

@@ -99,14 +99,14 @@ class Runner:
     def outcome(self, method: Method, seeds: int) -> Outcome:
         """Train a method on evaluation seeds; validation seeds select its hyper-parameter."""
         choice = self.choose(method)
-        runs = self._train(method, "evaluation", [choice.hyperparameter], seeds)
+        runs = self._train_draws(method, "evaluation", [choice.hyperparameter], seeds)
         metrics = measured(self.benchmark.metrics, runs)
         score = metrics[self.benchmark.score]
         names = self._named(method, "evaluation", [choice.hyperparameter], seeds)
         for (name, *_), over_time in zip(names, score, strict=True):
             self.folder.log(unit=name, over_time=over_time)
         _, needs = self.benchmark.begin(method, self._data(method))
-        settings = method.settings(needs._replace(hyperparameter=choice.hyperparameter))
+        settings = method.arguments(needs._replace(hyperparameter=choice.hyperparameter))
         if settings:
             label = self._name(f"{self.benchmark.setting}-{method.label}")
             self.folder.tell_method(label, settings)
@@ -116,7 +116,7 @@ class Runner:
             for name in ("steps", "stored_samples")
         )
         samples = np.stack([_padded(_sizes(run.sequence), tasks) for run in runs])
-        if method.setting == "incremental joint":
+        if method.label_setting == "incremental joint":
             # Its sequence has the samples of earlier tasks among each task's own.
             own = np.stack([_sizes(self._sequence(METHODS["naive"], n)) for n in range(seeds)])
             samples, stored = own, samples - own
@@ -154,7 +154,7 @@ class Runner:
     def on_validation_seeds(self, method: Method) -> Float[np.ndarray, "s draws"]:
         """Return the criterion of each hyper-parameter and validation seed; NaN if it diverges."""
         hyperparameters = method.hyperparameters or (0.0,)
-        runs = self._train(method, "validation", hyperparameters, self.validation_seeds)
+        runs = self._train_draws(method, "validation", hyperparameters, self.validation_seeds)
         found = [
             np.nan if has_diverged(run.arrays) else self.benchmark.select_by(run) for run in runs
         ]
@@ -218,7 +218,7 @@ class Runner:
             for each in (METHODS["naive"], method)
         )
         # Joint training spends the budgets of all tasks at the last one.
-        tasks = len(self._sequence(method, 0).tasks.id) if method.setting == "joint" else 1
+        tasks = len(self._sequence(method, 0).tasks.id) if method.label_setting == "joint" else 1
         steps = max(1, int(self.benchmark.compute_budget * tasks * naive / own))
         return dataclasses.replace(protocol, epochs=1, first_epochs=None, epoch_steps=steps)
 
@@ -249,7 +249,7 @@ class Runner:
                     label = f"hyperparameter-{label}-{hyperparameter:g}"
                 yield self._name(label), hyperparameter, draw
 
-    def _train(
+    def _train_draws(
         self, method: Method, use: Use, hyperparameters: Sequence[float], count: int
     ) -> list[Trained]:
         """Return all runs, trained now or read back."""

@@ -16,10 +16,10 @@ from jaxtyping import Bool
 from everlight.continual.method import Method
 from everlight_data.errors import DataError
 from everlight_experiments.continual.benchmark import Benchmarks
-from everlight_experiments.continual.job_queue import Job, runners_of, save_outcomes, train_jobs
 from everlight_experiments.continual.outcome import Outcome, Outcomes
 from everlight_experiments.continual.report import Shown, report_sections, report_summary
 from everlight_experiments.continual.report_criteria import NOTHING_PUBLISHED, Published
+from everlight_experiments.continual.train_methods import Job, runners_of, save_outcomes, train_jobs
 from everlight_experiments.report.writer import (
     Column,
     FirstScreen,

@@ -124,7 +124,7 @@ def train_units(
         rows = stacked([(unit.sequence, unit.key, unit.own) for unit in _full(group, mesh)])
         runs = Runs(build, protocol, shared, *rows, join)
         continued, began = checkpoints.exists(), time.monotonic()
-        state = _train(Checkpoints(checkpoints), group, runs, mesh, after_task, announce)
+        state = _train_group(Checkpoints(checkpoints), group, runs, mesh, after_task, announce)
         places = diverged_at(protocol, state)
         for number, unit in enumerate(group):
             kept = keep(result_of_run(state, number, mesh))
@@ -193,7 +193,7 @@ def _remove_left(folder: RunFolder, units: Sequence[Unit]) -> None:
             shutil.rmtree(left, ignore_errors=True)
 
 
-def _train(
+def _train_group(
     checkpoints: Checkpoints,
     group: Sequence[Unit],
     runs: Runs,

@@ -6,11 +6,11 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from everlight_data.images.core50_published import published_curves, published_name, published_net
-from everlight_experiments.continual.job_queue import Job
 from everlight_experiments.continual.outcome import Outcome
 from everlight_experiments.continual.paper import Experiment, Finding, Paper, PaperOptions, Results
 from everlight_experiments.continual.report_criteria import Published
 from everlight_experiments.continual.report_tables import Measure, table_of
+from everlight_experiments.continual.train_methods import Job
 from everlight_experiments.core50.benchmark import TRUNK_OPERATIONS, batch_benchmarks, length_of
 from everlight_experiments.core50.config import (
     CITATION,

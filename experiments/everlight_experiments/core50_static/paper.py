@@ -16,9 +16,9 @@ from everlight.metrics.frame_fusion import fused_accuracies
 from everlight_data.images.core50_frames import LabelledFrames
 from everlight_data.images.core50_published import STATIC, published_name, published_net
 from everlight_experiments.continual.benchmark import Benchmark, Metric, Trained
-from everlight_experiments.continual.job_queue import Job
 from everlight_experiments.continual.method_runner import Runner
 from everlight_experiments.continual.paper import Experiment, Paper, PaperOptions, Results
+from everlight_experiments.continual.train_methods import Job
 from everlight_experiments.core50 import start
 from everlight_experiments.core50.benchmark import ACCURACY, Course, core50_benchmark
 from everlight_experiments.core50.config import CITATION, FIXED

@@ -11,8 +11,8 @@ from everlight_data.facts.published import published_scales
 from everlight_data.facts.published_claims import CLAIMS, GAIN, Claim, Quantity
 from everlight_data.facts.word_vectors import vectors_note
 from everlight_experiments.continual.benchmark import Benchmark, Draw
-from everlight_experiments.continual.job_queue import Job
 from everlight_experiments.continual.paper import Experiment, Finding, Paper, PaperOptions, Results
+from everlight_experiments.continual.train_methods import Job
 from everlight_experiments.facts import report
 from everlight_experiments.facts.benchmark import fact_benchmarks
 from everlight_experiments.facts.config import (

@@ -153,7 +153,7 @@ def sequences_of(data: IIRCData, validation: bool) -> Sequences:
     made = functools.cache(data.sequences)
 
     def sequence(method: Method, draw: Draw) -> TaskSequence:
-        tests, held = made(method.setting, validation)
+        tests, held = made(method.label_setting, validation)
         return held[-1 - draw.number] if draw.use == "validation" else tests[draw.number]
 
     return sequence
@@ -199,7 +199,7 @@ def beginning(
         found = optimizer_of(config, method)
         parts = images, binary_objective(), found.transformation, augment
         return flax_setup(net.make(method.head, method.trains), *parts), Needs(
-            1 if method.setting == "joint" else tasks,
+            1 if method.label_setting == "joint" else tasks,
             classes,
             config.exemplars_per_class,
             implicit_rate=found.implicit_rate,
@@ -223,7 +223,7 @@ def optimizer_of(config: Config, method: Method | None = None) -> Optimizer:
 def protocol_of(config: Config, method: Method) -> Protocol:
     """Return the protocol with the method's own choice of epoch and joint training's length."""
     protocol = config.protocol
-    if method.setting == "joint" and config.joint_epochs is not None:
+    if method.label_setting == "joint" and config.joint_epochs is not None:
         protocol = replace(protocol, first_epochs=config.joint_epochs)
     return protocol if method.select == "best" else replace(protocol, select=method.select)
 

@@ -14,10 +14,10 @@ from everlight_data.errors import DataError
 from everlight_data.iirc.sets import is_imagenet
 from everlight_data.names import check_name
 from everlight_experiments.continual.benchmark import Draw
-from everlight_experiments.continual.job_queue import jobs_of
 from everlight_experiments.continual.outcome import Outcome
 from everlight_experiments.continual.paper import Experiment, Finding, Paper, PaperOptions, Results
 from everlight_experiments.continual.report import plot_shares
+from everlight_experiments.continual.train_methods import jobs_of
 from everlight_experiments.iirc import benchmark as iirc
 from everlight_experiments.iirc.config import (
     FORMS,

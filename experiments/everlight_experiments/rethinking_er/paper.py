@@ -6,8 +6,8 @@ from everlight_data.images.rethinking_er_published import CODE, PRINTED
 from everlight_experiments.continual import reproduction
 from everlight_experiments.continual.config import config_of
 from everlight_experiments.continual.image_benchmarks import image_benchmarks
-from everlight_experiments.continual.job_queue import Job
 from everlight_experiments.continual.paper import Experiment, Paper, PaperOptions, Results
+from everlight_experiments.continual.train_methods import Job
 from everlight_experiments.report.writer import Column, Section, Table
 from everlight_experiments.rethinking_er.config import (
     NO_MEMORY,

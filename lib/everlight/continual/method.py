@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int
 from everlight.base import Setup, Strategy
 from everlight.continual.strategies.expert_gate import flattened
 from everlight.models.heads import HeadKind
-from everlight.scenarios.iirc import Setting
+from everlight.scenarios.iirc import LabelSetting
 
 Trains = Literal["net", "head"]
 Demand = Literal[
@@ -97,7 +97,7 @@ class Method(NamedTuple):
     """Kept epoch of a task where a benchmark validates within tasks."""
     anew: bool = False
     """True if each task trains a new network on all samples so far."""
-    setting: Setting = "incomplete"
+    label_setting: LabelSetting = "incomplete"
     """Labels that it learns from where samples get further labels later (IIRC)."""
     summary: str = ""
     """Description in a few words, where the strategy's docstring lacks one."""
@@ -111,14 +111,14 @@ class Method(NamedTuple):
         return f"{self.name}@{self.version}" if self.version else self.name
 
     @property
-    def made(self) -> tuple[Callable[..., Strategy], Given, Setting]:
+    def made(self) -> tuple[Callable[..., Strategy], Given, LabelSetting]:
         """Value that is equal for rows of one strategy with other names or hyper-parameters."""
-        return self.factory, self.given, self.setting
+        return self.factory, self.given, self.label_setting
 
     @property
     def is_reference(self) -> bool:
         """True if it learns from all data at once, or from all labels, as a bound for others."""
-        return self.anew or self.setting != "incomplete"
+        return self.anew or self.label_setting != "incomplete"
 
     @property
     def meaning(self) -> str:
@@ -145,7 +145,7 @@ class Method(NamedTuple):
         """Return the strategy."""
         return self.factory(setup, **self.given(needs))
 
-    def settings(self, needs: Needs) -> dict[str, Any]:
+    def arguments(self, needs: Needs) -> dict[str, Any]:
         """Return the arguments of the strategy, defaults of the factory included, for reports.
 
         Arrays, functions and None are left out.

@@ -57,12 +57,12 @@ _COUNTING: tuple[Demand, ...] = ("class scores", "one label")
 _ROWS: dict[str, Method] = {
     "naive": Method(naive, arguments.no_arguments),
     "cumulative": Method(cumulative, arguments.no_arguments, anew=True),
-    "joint": Method(joint, lambda needs: {"tasks": needs.tasks}, anew=True, setting="joint"),
+    "joint": Method(joint, lambda needs: {"tasks": needs.tasks}, anew=True, label_setting="joint"),
     "incremental joint": Method(
         naive,
         arguments.no_arguments,
         demands=("several labels",),
-        setting="incremental joint",
+        label_setting="incremental joint",
         summary="naive finetuning on all samples so far, with all their labels (IIRC)",
     ),
     "EWC": Method(ewc, arguments.fisher, (100, 1e3, 1e4, 1e5, 1e6)),

@@ -44,6 +44,7 @@ from everlight.continual.objectives import softmax_objective
 from everlight.continual.strategies import naive
 from everlight.continual.trained import Trained
 from everlight.metrics import Costs, sequence_costs
+from everlight.scenarios import same_shapes, seeded_class_incremental
 
 RATE = 1e-3
 """Learning rate of Adam, the default optimizer."""
@@ -146,9 +147,6 @@ def _made(strategy: Callable[[Setup], Strategy], setup: Setup) -> Strategy:
 
 
 def _sequences(split: LabelledSplit, tasks: int, seeds: range) -> list[TaskSequence]:
-    # That package is made of this one's types.
-    from everlight.scenarios import same_shapes, seeded_class_incremental
-
     given = split.train_labels, split.test_labels, tasks, len(split.class_names)
     return same_shapes([seeded_class_incremental(*given, seed) for seed in seeds])
 

@@ -30,7 +30,7 @@ SUPERCLASS_CAP = 8
 Hierarchy = Mapping[str, Sequence[str]]
 """Subclasses of each superclass; the data's other classes have no superclass."""
 
-Setting = Literal["incomplete", "complete", "joint", "incremental joint"]
+LabelSetting = Literal["incomplete", "complete", "joint", "incremental joint"]
 
 
 class TaskConfiguration(NamedTuple):
@@ -59,7 +59,7 @@ def iirc(
     data_classes: Sequence[str],
     hierarchy: Hierarchy,
     configuration: TaskConfiguration,
-    setting: Setting = "incomplete",
+    setting: LabelSetting = "incomplete",
     valid_fraction: Annotated[float, Between(0, 0.5)] = 0.1,
 ) -> IIRC:
     """Build the task sequence of a data set, a hierarchy and a task configuration (section 4).
@@ -174,7 +174,7 @@ def _stack(
     pairs: Int[np.ndarray, "n 2"],
     given: Bool[np.ndarray, "n 2"],
     class_task: Int[np.ndarray, "c"],
-    setting: Setting,
+    setting: LabelSetting,
 ) -> Samples:
     """Stack every task's samples in source order, padded to the longest with mask 0."""
     introduced = _introduced(pairs, class_task)

@@ -31,15 +31,15 @@ class Entry(NamedTuple):
     """True if it has settings of its own."""
 
 
-def composed(request: Request) -> Benchmarks:
+def image_entry(request: Request) -> Benchmarks:
     """Return a benchmark of images with classes."""
     name, config, settings, seed, _, _, runs = request
     return image_benchmarks(name, config, settings, seed, runs)
 
 
 BENCHMARKS: dict[str, Entry] = {
-    **{name: Entry(configs, composed) for name, configs in CONFIGS.items()},
-    "icifar": Entry(ICIFAR, composed),
+    **{name: Entry(configs, image_entry) for name, configs in CONFIGS.items()},
+    "icifar": Entry(ICIFAR, image_entry),
     "facts": Entry(FACTS, facts_benchmarks, True),
     "iirc": Entry(IIRC, iirc_benchmarks, True),
     "core50-ni": Entry(CORE50, partial(core50_benchmarks, "NI"), True),
@@ -48,7 +48,7 @@ BENCHMARKS: dict[str, Entry] = {
 }
 
 
-def named(text: str, preset: Preset = "demo") -> tuple[str, Preset]:
+def split_preset(text: str, preset: Preset = "demo") -> tuple[str, Preset]:
     """Return the benchmark and preset of NAME or NAME:PRESET.
 
     Raises:
@@ -65,18 +65,18 @@ def named(text: str, preset: Preset = "demo") -> tuple[str, Preset]:
 
 def default_config(text: str, preset: Preset = "demo") -> Any:
     """Return the configuration of NAME or NAME:PRESET."""
-    name, preset = named(text, preset)
+    name, preset = split_preset(text, preset)
     return BENCHMARKS[name].configs[preset]
 
 
-def load(options: RunOptions | TuneOptions, config: Any = None) -> Benchmarks:
+def load_benchmarks(options: RunOptions | TuneOptions, config: Any = None) -> Benchmarks:
     """Return the benchmarks that options ask for, by setting; `config` replaces their own.
 
     Raises:
       DataError: data that cannot be read, parts that do not fit together, or a setting that the
         benchmark does not have.
     """
-    name, preset = named(options.benchmark, options.preset)
+    name, preset = split_preset(options.benchmark, options.preset)
     entry = BENCHMARKS[name]
     if entry.own_settings and options.setting is not None:
         raise DataError(f"--setting is not for {name}, which has its own")

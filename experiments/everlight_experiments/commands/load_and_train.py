@@ -12,19 +12,19 @@ from everlight.continual.method import Method, why_not, with_published
 from everlight.continual.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
-from everlight_experiments.commands.benchmarks import load
+from everlight_experiments.commands.benchmark_registry import load_benchmarks
 from everlight_experiments.commands.options import RunOptions, TrainOptions
 from everlight_experiments.commands.own_strategy import load_strategy
 from everlight_experiments.continual.benchmark import Benchmark, Benchmarks
-from everlight_experiments.continual.job_queue import (
+from everlight_experiments.continual.method_runner import NETS
+from everlight_experiments.continual.outcome import Outcomes
+from everlight_experiments.continual.train_methods import (
     Job,
     jobs_of,
     print_size_of_nets,
     runners_of,
     train_jobs,
 )
-from everlight_experiments.continual.method_runner import NETS
-from everlight_experiments.continual.outcome import Outcomes
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import check_methods
 
@@ -53,7 +53,7 @@ def load_asked(options: RunOptions) -> Loaded:
     own = [load_strategy(each) for each in options.strategy]
     if len({each.name for each in own}) < len(own):
         raise DataError("two --strategy of one name; rename one")
-    benchmarks = load(options)
+    benchmarks = load_benchmarks(options)
     first = next(iter(benchmarks.values()))
     asked = {*(METHODS if options.methods is None else options.methods), "naive"}
     rows = [first.row(method) for name, method in METHODS.items() if name in asked] + own
