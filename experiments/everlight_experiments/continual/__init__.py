@@ -16,7 +16,8 @@ The way of `everlight run digits --methods EWC`:
 5. `train_runs.train_units` takes runs that no other process trains, as many at once as there are
    devices, and keeps checkpoints. `everlight.continual.engine.driver.drive_runs` compiles and
    calls the program: `engine.tasks` a task, `engine.epochs` an epoch, `engine.updates` a step,
-   which calls the strategy's `draw`, `grads` and `after_step`; `engine.evaluation` scores all test sets.
+   which calls the strategy's `draw`, `grads` and `after_step`; `engine.evaluation` scores all
+   test sets.
 6. `outcome.measured` computes the benchmark's named metrics from what the runs left, and
    `train_methods.save_outcomes` writes them to results.npz.
 7. `report.report_sections` makes tables and figures, `everlight_experiments.report.writer` the
