@@ -10,7 +10,7 @@ from everlight.continual.registry import METHODS
 ROOT = Path(__file__).parents[1]
 PAGES = {
     "costs.md": ROOT / "docs" / "costs.md",
-    "results.md": ROOT / "docs" / "results.md",
+    **{f"results/{path.name}": path for path in sorted((ROOT / "docs" / "results").glob("*.md"))},
     "performance.md": ROOT / "docs" / "performance.md",
     "guide/runner.md": ROOT / "docs" / "guide" / "runner.md",
 }

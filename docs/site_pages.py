@@ -176,7 +176,7 @@ def _list_of_strategies() -> str:
     return (
         "# Strategies\n\nOne file each in `lib/everlight/continual/strategies`; equations and "
         "citations are its docstring's.\n[A strategy of your own](../guide/strategy.md) says how "
-        "one is added, [Results](../results.md) what came out.\n\n"
+        "one is added, [Results](../results/index.md) what came out.\n\n"
         f"| name | what |\n|---|---|\n{rows}\n"
     )
 

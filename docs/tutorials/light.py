@@ -102,5 +102,5 @@ axes = plots.plot_error_curves({name: degrees[None] for name, degrees in errors.
 # %% [markdown]
 # A linear map of the transform alone is hardly better than Gray World here; a network on it is. The
 # moments of one image are far better in a linear map, and both together a little better still.
-# [Results](../results.md) finds the same with networks, noise and unseen illuminants.
+# [Results](../results/index.md) finds the same with networks, noise and unseen illuminants.
 # [Two cameras](../guide/two_cameras.md) continues from here.
