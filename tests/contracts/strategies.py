@@ -16,6 +16,7 @@ from everlight.continual.objectives.softmax import (
     accuracy_row,
     softmax_objective,
 )
+from everlight.continual.strategies.acil import acil
 from everlight.continual.strategies.agem import agem
 from everlight.continual.strategies.balanced_replay import balanced_replay
 from everlight.continual.strategies.bic import bic
@@ -23,6 +24,7 @@ from everlight.continual.strategies.cls_er import cls_er
 from everlight.continual.strategies.cumulative import cumulative, joint, unlimited_replay
 from everlight.continual.strategies.cwr import cwr
 from everlight.continual.strategies.der_plus_plus import der_plus_plus
+from everlight.continual.strategies.ds_al import ds_al
 from everlight.continual.strategies.er_ace import er_ace
 from everlight.continual.strategies.er_tricks import er_tricks
 from everlight.continual.strategies.ewc import ewc
@@ -96,6 +98,8 @@ STRATEGIES = {
     "nearest mean": nearest_mean,
     "fecam": fecam,
     "randumb": lambda setup: randumb(setup, width=40),
+    "acil": lambda setup: acil(setup, width=40, ridge=0.1),
+    "ds-al": lambda setup: ds_al(setup, width=40),
     "ranpac": lambda setup: ranpac(setup, width=40, ridge=1.0),
     "streaming lda, base task": lambda setup: streaming_lda(setup, base_task=True),
     "ranpac, validated": lambda setup: ranpac(setup, width=40, ridge="validated"),
@@ -122,7 +126,7 @@ FROM_SCRATCH = {"cumulative", "gdumb"}
 # Their steps take no gradient, so that every loss is 0 and what is learnt is the memory.
 COUNTING = {
     *("streaming lda", "streaming lda, base task"),
-    *("nearest mean", "fecam", "randumb", "ranpac", "ranpac, validated"),
+    *("nearest mean", "fecam", "randumb", "ranpac", "ranpac, validated", "acil", "ds-al"),
 }
 WITHOUT_GRADIENT = {"gdumb"} | COUNTING
 # One process a strategy, so that its program is compiled once.

@@ -7,6 +7,7 @@ tests read the rows.
 from everlight.continual import registry_arguments as arguments
 from everlight.continual.method import Demand, Method
 from everlight.continual.strategies import (
+    acil,
     agem,
     balanced_replay,
     bic,
@@ -14,6 +15,7 @@ from everlight.continual.strategies import (
     cumulative,
     cwr,
     der_plus_plus,
+    ds_al,
     er_ace,
     er_tricks,
     ewc,
@@ -266,6 +268,22 @@ _ROWS: dict[str, Method] = {
         ranpac,
         lambda needs: {"width": 1000, "ridge": needs.hyperparameter},
         (1e2, 1e3, 1e4, 1e5, 1e6),
+        trains="head",
+        demands=_COUNTING,
+    ),
+    "ACIL": Method(
+        acil,
+        lambda needs: {"width": 1000, "ridge": needs.hyperparameter},
+        (0.1, 1, 10, 100, 1e3),
+        published=0.1,
+        trains="head",
+        demands=_COUNTING,
+    ),
+    "DS-AL": Method(
+        ds_al,
+        lambda needs: {"width": 1000, "compensation": needs.hyperparameter},
+        (0.3, 0.6, 1, 1.5),
+        published=0.6,
         trains="head",
         demands=_COUNTING,
     ),

@@ -1,5 +1,6 @@
 """Continual-learning strategies, one per file, and their common parts."""
 
+from everlight.continual.strategies.acil import acil
 from everlight.continual.strategies.agem import agem
 from everlight.continual.strategies.balanced_replay import balanced_replay
 from everlight.continual.strategies.bic import bic
@@ -7,6 +8,7 @@ from everlight.continual.strategies.cls_er import cls_er
 from everlight.continual.strategies.cumulative import cumulative, joint, unlimited_replay
 from everlight.continual.strategies.cwr import cwr
 from everlight.continual.strategies.der_plus_plus import der_plus_plus
+from everlight.continual.strategies.ds_al import ds_al
 from everlight.continual.strategies.er_ace import er_ace
 from everlight.continual.strategies.er_tricks import er_tricks
 from everlight.continual.strategies.ewc import ewc
@@ -31,6 +33,7 @@ from everlight.continual.strategies.si import si
 from everlight.continual.strategies.streaming_lda import streaming_lda
 
 __all__ = [
+    "acil",
     "agem",
     "balanced_replay",
     "bic",
@@ -38,6 +41,7 @@ __all__ = [
     "cumulative",
     "cwr",
     "der_plus_plus",
+    "ds_al",
     "er_ace",
     "er_tricks",
     "ewc",
