@@ -46,7 +46,9 @@ from everlight.continual.strategies.packnet import packnet
 from everlight.continual.strategies.randumb import randumb
 from everlight.continual.strategies.ranpac import ranpac
 from everlight.continual.strategies.si import si
+from everlight.continual.strategies.ss_il import ss_il
 from everlight.continual.strategies.streaming_lda import streaming_lda
+from everlight.continual.strategies.wa import wa
 from everlight.models.heads import cosines
 from everlight.scenarios.class_incremental import class_incremental, equal_tasks
 
@@ -108,6 +110,8 @@ STRATEGIES = {
     "icarl, nearest mean": lambda setup: icarl(
         setup, loss="softmax", classifier="nearest mean", buffer_size=60
     ),
+    "wa": lambda setup: wa(setup, buffer_size=60),
+    "ss-il": lambda setup: ss_il(setup, buffer_size=60),
     "bic, softmax": lambda setup: bic(setup, buffer_size=60),
     "lucir, finetuned": lambda setup: lucir(
         setup, exemplars_per_class=3, classifier="nearest mean", finetune_epochs=2, finetune_batch=8

@@ -38,8 +38,10 @@ from everlight.continual.strategies import (
     randumb,
     ranpac,
     si,
+    ss_il,
     streaming_lda,
     unlimited_replay,
+    wa,
 )
 
 _TOLD: tuple[Demand, ...] = ("task-incremental", "class scores", "named head", "hidden layers")
@@ -128,11 +130,7 @@ _ROWS: dict[str, Method] = {
     # With several labels in IIRC's form.
     "A-GEM": Method(
         agem,
-        lambda needs: {
-            **arguments.exemplars(needs),
-            "apart": needs.labels > 1,
-            "replay_batch_size": needs.replay_batch_size,
-        },
+        lambda needs: {**arguments.drawn_exemplars(needs), "apart": needs.labels > 1},
         select="last",
     ),
     "GEM": Method(
@@ -178,6 +176,18 @@ _ROWS: dict[str, Method] = {
         bic,
         arguments.exemplars,
         demands=("class scores", "own classes"),
+        select="last",
+    ),
+    "WA": Method(
+        wa,
+        arguments.exemplars,
+        demands=(*_COUNTING, "own classes", "named head"),
+        select="last",
+    ),
+    "SS-IL": Method(
+        ss_il,
+        arguments.drawn_exemplars,
+        demands=(*_COUNTING, "own classes"),
         select="last",
     ),
     # Other stages 1 and 2, which are not the paper's.

@@ -6,7 +6,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from everlight.checks import PositiveInt, checked
 
@@ -64,6 +64,16 @@ def unit(vectors: Float[Array, "*shape"], axis: int) -> Float[Array, "*shape"]:
     """Normalise vectors along an axis to length 1; zero stays zero."""
     squares = jnp.sum(vectors**2, axis=axis, keepdims=True)
     return vectors * jax.lax.rsqrt(jnp.maximum(squares, SMALLEST_SQUARE))
+
+
+def head_kernel(params: PyTree) -> Float[Array, "f c"]:
+    """Return the weights of the layer named head."""
+    return params["head"]["kernel"]
+
+
+def with_head_kernel(params: PyTree, kernel: Float[Array, "f c"]) -> PyTree:
+    """Return the parameters with other weights of the layer named head."""
+    return {**params, "head": {**params["head"], "kernel": kernel}}
 
 
 def uniform_weights(

@@ -30,7 +30,9 @@ from everlight.continual.strategies.packnet import packnet
 from everlight.continual.strategies.randumb import randumb
 from everlight.continual.strategies.ranpac import ranpac
 from everlight.continual.strategies.si import si
+from everlight.continual.strategies.ss_il import ss_il
 from everlight.continual.strategies.streaming_lda import streaming_lda
+from everlight.continual.strategies.wa import wa
 
 __all__ = [
     "acil",
@@ -64,6 +66,8 @@ __all__ = [
     "randumb",
     "ranpac",
     "si",
+    "ss_il",
     "streaming_lda",
     "unlimited_replay",
+    "wa",
 ]
