@@ -63,6 +63,7 @@ def test_every_file_of_a_strategy_has_its_factory_among_the_public_names():
         "memory",
         "merging",
         "quadratic",
+        "random_ridge",
     }
     for path in Path(strategies.__file__).parent.glob("*.py"):
         if path.stem in shared:

@@ -16,6 +16,7 @@ from everlight.continual.objectives.softmax import (
     accuracy_row,
     softmax_objective,
 )
+from everlight.continual.strategies.acil import acil
 from everlight.continual.strategies.agem import agem
 from everlight.continual.strategies.balanced_replay import balanced_replay
 from everlight.continual.strategies.bic import bic
@@ -26,6 +27,7 @@ from everlight.continual.strategies.cumulative import cumulative, joint, unlimit
 from everlight.continual.strategies.cwr import cwr
 from everlight.continual.strategies.der import der
 from everlight.continual.strategies.der_plus_plus import der_plus_plus
+from everlight.continual.strategies.ds_al import ds_al
 from everlight.continual.strategies.er_ace import er_ace
 from everlight.continual.strategies.er_tricks import er_tricks
 from everlight.continual.strategies.ewc import ewc
@@ -51,9 +53,11 @@ from everlight.continual.strategies.ranpac import ranpac
 from everlight.continual.strategies.redo import redo
 from everlight.continual.strategies.shrink_and_perturb import shrink_and_perturb
 from everlight.continual.strategies.si import si
+from everlight.continual.strategies.ss_il import ss_il
 from everlight.continual.strategies.streaming_lda import streaming_lda
 from everlight.continual.strategies.task_arithmetic import task_arithmetic
 from everlight.continual.strategies.ties import ties
+from everlight.continual.strategies.wa import wa
 from everlight.models.heads import cosines
 from everlight.scenarios.class_incremental import class_incremental, equal_tasks
 
@@ -110,6 +114,8 @@ STRATEGIES = {
     "nearest mean": nearest_mean,
     "fecam": fecam,
     "randumb": lambda setup: randumb(setup, width=40),
+    "acil": lambda setup: acil(setup, width=40, ridge=0.1),
+    "ds-al": lambda setup: ds_al(setup, width=40),
     "ranpac": lambda setup: ranpac(setup, width=40, ridge=1.0),
     "streaming lda, base task": lambda setup: streaming_lda(setup, base_task=True),
     "ranpac, validated": lambda setup: ranpac(setup, width=40, ridge="validated"),
@@ -122,6 +128,8 @@ STRATEGIES = {
     "icarl, nearest mean": lambda setup: icarl(
         setup, loss="softmax", classifier="nearest mean", buffer_size=60
     ),
+    "wa": lambda setup: wa(setup, buffer_size=60),
+    "ss-il": lambda setup: ss_il(setup, buffer_size=60),
     "bic, softmax": lambda setup: bic(setup, buffer_size=60),
     "lucir, finetuned": lambda setup: lucir(
         setup, exemplars_per_class=3, classifier="nearest mean", finetune_epochs=2, finetune_batch=8
@@ -140,7 +148,7 @@ FROM_SCRATCH = {"cumulative", "gdumb"}
 # Their steps take no gradient, so that every loss is 0 and what is learnt is the memory.
 COUNTING = {
     *("streaming lda", "streaming lda, base task"),
-    *("nearest mean", "fecam", "randumb", "ranpac", "ranpac, validated"),
+    *("nearest mean", "fecam", "randumb", "ranpac", "ranpac, validated", "acil", "ds-al"),
 }
 WITHOUT_GRADIENT = {"gdumb"} | COUNTING
 # One process a strategy, so that its program is compiled once.

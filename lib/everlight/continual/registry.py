@@ -7,6 +7,7 @@ tests read the rows.
 from everlight.continual import registry_arguments as arguments
 from everlight.continual.method import Demand, Method
 from everlight.continual.strategies import (
+    acil,
     agem,
     balanced_replay,
     bic,
@@ -17,6 +18,7 @@ from everlight.continual.strategies import (
     cwr,
     der,
     der_plus_plus,
+    ds_al,
     er_ace,
     er_tricks,
     ewc,
@@ -43,10 +45,12 @@ from everlight.continual.strategies import (
     redo,
     shrink_and_perturb,
     si,
+    ss_il,
     streaming_lda,
     task_arithmetic,
     ties,
     unlimited_replay,
+    wa,
 )
 
 _TOLD: tuple[Demand, ...] = ("task-incremental", "class scores", "named head", "hidden layers")
@@ -155,11 +159,7 @@ _ROWS: dict[str, Method] = {
     # With several labels in IIRC's form.
     "A-GEM": Method(
         agem,
-        lambda needs: {
-            **arguments.exemplars(needs),
-            "apart": needs.labels > 1,
-            "replay_batch_size": needs.replay_batch_size,
-        },
+        lambda needs: {**arguments.drawn_exemplars(needs), "apart": needs.labels > 1},
         select="last",
     ),
     "GEM": Method(
@@ -205,6 +205,18 @@ _ROWS: dict[str, Method] = {
         bic,
         arguments.exemplars,
         demands=("class scores", "own classes"),
+        select="last",
+    ),
+    "WA": Method(
+        wa,
+        arguments.exemplars,
+        demands=(*_COUNTING, "own classes", "named head"),
+        select="last",
+    ),
+    "SS-IL": Method(
+        ss_il,
+        arguments.drawn_exemplars,
+        demands=(*_COUNTING, "own classes"),
         select="last",
     ),
     # Other stages 1 and 2, which are not the paper's.
@@ -320,6 +332,22 @@ _ROWS: dict[str, Method] = {
         ranpac,
         lambda needs: {"width": 1000, "ridge": needs.hyperparameter},
         (1e2, 1e3, 1e4, 1e5, 1e6),
+        trains="head",
+        demands=_COUNTING,
+    ),
+    "ACIL": Method(
+        acil,
+        lambda needs: {"width": 1000, "ridge": needs.hyperparameter},
+        (0.1, 1, 10, 100, 1e3),
+        published=0.1,
+        trains="head",
+        demands=_COUNTING,
+    ),
+    "DS-AL": Method(
+        ds_al,
+        lambda needs: {"width": 1000, "compensation": needs.hyperparameter},
+        (0.3, 0.6, 1, 1.5),
+        published=0.6,
         trains="head",
         demands=_COUNTING,
     ),

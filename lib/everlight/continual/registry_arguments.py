@@ -27,6 +27,11 @@ def exemplars(needs: Needs) -> dict[str, Any]:
     return given if needs.buffer_size is None else given | {"buffer_size": needs.buffer_size}
 
 
+def drawn_exemplars(needs: Needs) -> dict[str, Any]:
+    """Return the size of a memory of exemplars and of the batch drawn from it."""
+    return {**exemplars(needs), "replay_batch_size": needs.replay_batch_size}
+
+
 def reservoir(needs: Needs) -> dict[str, Any]:
     """Return the size of a reservoir."""
     return {"buffer_size": needs.total_buffer_size, "labels": needs.labels}

@@ -5,7 +5,8 @@ from typing import Literal
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jax.typing import DTypeLike
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from everlight.checks import PositiveInt, checked
 
@@ -29,7 +30,7 @@ class CosineHead(nn.Module):
     @nn.compact
     def __call__(self, features: Float[Array, "*b f"]) -> Float[Array, "*b c"]:
         """Return the logits."""
-        kernel = self.param("kernel", _uniform, (features.shape[-1], self.classes))
+        kernel = self.param("kernel", uniform_weights, (features.shape[-1], self.classes))
         scale = self.param("scale", nn.initializers.ones, ())
         return scale * cosines(features, kernel)
 
@@ -65,6 +66,19 @@ def unit(vectors: Float[Array, "*shape"], axis: int) -> Float[Array, "*shape"]:
     return vectors * jax.lax.rsqrt(jnp.maximum(squares, SMALLEST_SQUARE))
 
 
-def _uniform(key: Array, shape: tuple[int, ...]) -> Array:
+def head_kernel(params: PyTree) -> Float[Array, "f c"]:
+    """Return the weights of the layer named head."""
+    return params["head"]["kernel"]
+
+
+def with_head_kernel(params: PyTree, kernel: Float[Array, "f c"]) -> PyTree:
+    """Return the parameters with other weights of the layer named head."""
+    return {**params, "head": {**params["head"], "kernel": kernel}}
+
+
+def uniform_weights(
+    key: PRNGKeyArray, shape: tuple[int, ...], dtype: DTypeLike = jnp.float32
+) -> Float[Array, "f ..."]:
+    """Return weights uniform in ±1 / √f, the initial values of PyTorch's linear layers."""
     bound = shape[0] ** -0.5
-    return jax.random.uniform(key, shape, minval=-bound, maxval=bound)
+    return jax.random.uniform(key, shape, dtype, minval=-bound, maxval=bound)

@@ -51,8 +51,8 @@ def test_scores_are_ridge_regression_of_the_labels():
     memory = solved(STRATEGY, memory, learner)
     features, labels = arrivals()
     rows, targets = hidden(features, memory), np.eye(CLASSES)[labels]
-    np.testing.assert_allclose(memory.gram, rows.T @ rows, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(memory.prototypes, rows.T @ targets, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(memory.regression.gram, rows.T @ rows, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(memory.regression.prototypes, rows.T @ targets, rtol=1e-5, atol=1e-5)
     kernel = regression(rows, targets, RIDGE)
     found = STRATEGY.predict(memory, learner, jnp.asarray(DATA[TEST], jnp.float32))
     expected = hidden(forward(START, TEST)[1], memory) @ kernel
@@ -64,8 +64,12 @@ def test_order_and_batches_do_not_matter():
     together, _ = after(STRATEGY)
     apart, _ = after(STRATEGY, one_by_one()[::-1])
     np.testing.assert_array_equal(apart.projection, together.projection)
-    np.testing.assert_allclose(apart.gram, together.gram, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(apart.prototypes, together.prototypes, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        apart.regression.gram, together.regression.gram, rtol=1e-5, atol=1e-5
+    )
+    np.testing.assert_allclose(
+        apart.regression.prototypes, together.regression.prototypes, rtol=1e-5, atol=1e-5
+    )
 
 
 def test_of_two_labels_both_classes_are_targets():
@@ -73,7 +77,7 @@ def test_of_two_labels_both_classes_are_targets():
     memory, _ = after(ranpac(setup, WIDTH, RIDGE), [labelled_batch(index)], setup)
     rows = hidden(forward(START, index, train=True)[1], memory)
     expected = rows.T @ targets_of(PAIRS[index])
-    np.testing.assert_allclose(memory.prototypes, expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(memory.regression.prototypes, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("relative", [1e-2, 1e-4, 1e-6])
@@ -88,10 +92,11 @@ def test_float32_is_enough_from_a_millionth_of_the_trace(relative):
     ridge = relative * np.trace(gram)
     strategy = compiled(ranpac(SETUP, width, ridge))
     memory, learner = after(strategy, [])
-    memory = memory._replace(
+    sums = memory.regression._replace(
         gram=jnp.asarray(gram, jnp.float32), prototypes=jnp.asarray(rows.T @ targets, jnp.float32)
     )
-    kernel = solved(strategy, memory, learner).kernel
+    memory = memory._replace(regression=sums)
+    kernel = solved(strategy, memory, learner).regression.kernel
     expected = test @ regression(rows, targets, ridge)
     error = np.linalg.norm(test @ np.asarray(kernel, float) - expected) / np.linalg.norm(expected)
     assert error < 1e-8 / relative + 1e-4
@@ -113,7 +118,7 @@ def test_a_ridge_within_float32_s_rounding_errors_gives_scores_of_use():
     memory, found, train, test = streamed_digits(
         functools.partial(ranpac, width=600, ridge=ridge), shift=0
     )
-    gram = np.asarray(memory.gram) + ridge * np.eye(600, dtype=np.float32)
+    gram = np.asarray(memory.regression.gram) + ridge * np.eye(600, dtype=np.float32)
     assert np.isnan(jax.scipy.linalg.cho_factor(gram)[0]).any()
     _, labels, _, truth = digits()
     kernel = regression(hidden(train, memory), np.eye(CLASSES)[labels], ridge)
@@ -183,10 +188,10 @@ def test_validated_at_each_task_it_beats_the_default_on_digits():
             split = split_of(np.ones(len(part), bool), jax.random.key(2))
             rows = hidden(train[part], memory)
             wanted = 1e4 if ridge == 1e4 else official_ridge(rows, targets[part], *split)
-            np.testing.assert_allclose(memory.ridge, wanted, rtol=1e-5)
+            np.testing.assert_allclose(memory.regression.ridge, wanted, rtol=1e-5)
         memory, learner = states[-1]
         memory = solved(strategy, memory, learner)
-        kernel = regression(hidden(train, memory), targets, float(memory.ridge))
+        kernel = regression(hidden(train, memory), targets, float(memory.regression.ridge))
         expected = hidden(test, memory) @ kernel
         found = strategy.predict(memory, learner, jnp.asarray(test, jnp.float32))
         np.testing.assert_allclose(found, expected, atol=2e-3)

@@ -1,5 +1,6 @@
 """Continual-learning strategies, one per file, and their common parts."""
 
+from everlight.continual.strategies.acil import acil
 from everlight.continual.strategies.agem import agem
 from everlight.continual.strategies.balanced_replay import balanced_replay
 from everlight.continual.strategies.bic import bic
@@ -10,6 +11,7 @@ from everlight.continual.strategies.cumulative import cumulative, joint, unlimit
 from everlight.continual.strategies.cwr import cwr
 from everlight.continual.strategies.der import der
 from everlight.continual.strategies.der_plus_plus import der_plus_plus
+from everlight.continual.strategies.ds_al import ds_al
 from everlight.continual.strategies.er_ace import er_ace
 from everlight.continual.strategies.er_tricks import er_tricks
 from everlight.continual.strategies.ewc import ewc
@@ -35,11 +37,14 @@ from everlight.continual.strategies.ranpac import ranpac
 from everlight.continual.strategies.redo import redo
 from everlight.continual.strategies.shrink_and_perturb import shrink_and_perturb
 from everlight.continual.strategies.si import si
+from everlight.continual.strategies.ss_il import ss_il
 from everlight.continual.strategies.streaming_lda import streaming_lda
 from everlight.continual.strategies.task_arithmetic import task_arithmetic
 from everlight.continual.strategies.ties import ties
+from everlight.continual.strategies.wa import wa
 
 __all__ = [
+    "acil",
     "agem",
     "balanced_replay",
     "bic",
@@ -50,6 +55,7 @@ __all__ = [
     "cwr",
     "der",
     "der_plus_plus",
+    "ds_al",
     "er_ace",
     "er_tricks",
     "ewc",
@@ -76,8 +82,10 @@ __all__ = [
     "redo",
     "shrink_and_perturb",
     "si",
+    "ss_il",
     "streaming_lda",
     "task_arithmetic",
     "ties",
     "unlimited_replay",
+    "wa",
 ]

@@ -53,7 +53,7 @@ from everlight.continual.strategies.icarl import (
 )
 from everlight.continual.strategies.lwf import Teacher, freeze_teacher
 from everlight.continual.strategies.naive import batch_outputs, naive, weighted_mean
-from everlight.models.heads import cosines, unit
+from everlight.models.heads import cosines, head_kernel, unit, with_head_kernel
 
 
 class Finetuned(NamedTuple):
@@ -104,8 +104,10 @@ def lucir(
     ) -> tuple[Rehearsal, Learner]:
         teacher = freeze_teacher(learner, task)
         features = sample_features(setup, learner, task.train)
-        kernel = imprint(_kernel(learner.params), features, task.train, task.classes, teacher.known)
-        params = _with_kernel(learner.params, kernel)
+        kernel = imprint(
+            head_kernel(learner.params), features, task.train, task.classes, teacher.known
+        )
+        params = with_head_kernel(learner.params, kernel)
         return memory._replace(teacher=teacher), learner._replace(params=params)
 
     def rebalanced(
@@ -122,7 +124,7 @@ def lucir(
         task_loss = weighted_mean(setup.objective.loss(outputs, batch.labels, seen), batch.weight)
         moved = 1 - jnp.sum(unit(outputs.features, -1) * unit(old.features, -1), axis=-1)
         true = multi_hot(batch.labels, new.shape[0]) & teacher.known
-        scores = cosines(outputs.features, _kernel(params))
+        scores = cosines(outputs.features, head_kernel(params))
         ranking = margin_ranking(scores, true, new, margin, rivals)
         replayed = batch.weight * batch.from_memory
         total = task_loss + weight * weighted_mean(moved, batch.weight)
@@ -145,27 +147,27 @@ def lucir(
         memory: Rehearsal, learner: Learner, info: StepInfo, key: PRNGKeyArray
     ) -> tuple[Rehearsal, Learner]:
         teacher = memory.teacher
-        kernel = jnp.where(teacher.known, _kernel(teacher.params), _kernel(learner.params))
-        return memory, learner._replace(params=_with_kernel(learner.params, kernel))
+        kernel = jnp.where(teacher.known, head_kernel(teacher.params), head_kernel(learner.params))
+        return memory, learner._replace(params=with_head_kernel(learner.params, kernel))
 
     def head_gradient(
         memory: Finetuned, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
     ) -> tuple[PyTree, StepInfo]:
         def loss(kernel: Float[Array, "f c"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
-            params = _with_kernel(learner.params, kernel)
+            params = with_head_kernel(learner.params, kernel)
             outputs, _ = setup.apply(params, learner.batch_stats, batch.inputs, False, None)
             return rebalanced(params, outputs, memory.teacher, learner.seen, batch, task.classes)
 
-        of_kernel, task_loss = jax.grad(loss, has_aux=True)(_kernel(learner.params))
-        gradient = _with_kernel(jax.tree.map(jnp.zeros_like, learner.params), of_kernel)
+        of_kernel, task_loss = jax.grad(loss, has_aux=True)(head_kernel(learner.params))
+        gradient = with_head_kernel(jax.tree.map(jnp.zeros_like, learner.params), of_kernel)
         return gradient, StepInfo(gradient, learner.batch_stats, task_loss)
 
     def keep_the_rest(
         memory: Finetuned, learner: Learner, info: StepInfo, key: PRNGKeyArray
     ) -> tuple[Finetuned, Learner]:
         # Momentum and weight decay move what has no gradient.
-        kernel = jnp.where(learner.seen, _kernel(learner.params), _kernel(memory.params))
-        return memory, learner._replace(params=_with_kernel(memory.params, kernel))
+        kernel = jnp.where(learner.seen, head_kernel(learner.params), head_kernel(memory.params))
+        return memory, learner._replace(params=with_head_kernel(memory.params, kernel))
 
     finetuning = naive(setup)._replace(grads=head_gradient, after_step=keep_the_rest)
 
@@ -253,11 +255,3 @@ def imprint(
     imprinted = new & jnp.any(member, axis=0) & jnp.any(known)
     # The sum of a class's unit features has the direction of their mean.
     return jnp.where(imprinted, length * unit(means, 0), kernel)
-
-
-def _kernel(params: PyTree) -> Float[Array, "f c"]:
-    return params["head"]["kernel"]
-
-
-def _with_kernel(params: PyTree, kernel: Float[Array, "f c"]) -> PyTree:
-    return {**params, "head": {**params["head"], "kernel": kernel}}

@@ -11,10 +11,7 @@ four fifths of the task's samples and takes the least squared error on the other
 `ridge="validated"` does the same. Otherwise λ is an argument, since a stream has neither tasks nor
 held-out samples. The best λ varies by powers of ten with the features.
 
-The condition number is at most λ₁/λ + 1. The greatest eigenvalue λ₁ of G grows with the samples.
-With fewer than m samples this bound is reached: float32 scores have errors of 2e-3 at
-λ = 1e-6 tr G and of 2e-2 at 1e-7 tr G. Smaller λ act like about 1e-7 λ₁, since `ridge_solve` raises
-eigenvalues that are within float32 rounding errors.
+`random_ridge` has the regression, which ACIL shares, and its precision in float32.
 
 Equal to the official code (RanPAC/RanPAC) at class prototypes, projection, ridge regression and the
 choice of λ; differs in raised eigenvalues where λ is within float32 rounding errors (there the
@@ -22,42 +19,23 @@ system is solved without), and in leaving out the adapters that the paper trains
 session.
 """
 
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from everlight.base import Batch, Coefficient, Learner, Setup, Strategy, Task
+from everlight.base import Coefficient, Learner, Setup, Strategy, Task
 from everlight.checks import NonNegativeInt, checked
 from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.objectives.many_labels import multi_hot
-from everlight.continual.strategies.frozen import (
-    feature_width,
-    over_features,
-    product,
-    ridge_solve,
-)
+from everlight.continual.strategies.frozen import product
+from everlight.continual.strategies.random_ridge import RandomRidge, expand, random_ridge
 
 RIDGES = tuple(10.0**power for power in range(8, -9, -1))
 """Values of λ among which validation chooses, in descending order."""
 START_RIDGE = 1e4
 """Value of λ until a task has samples on both sides of the validation split."""
-
-
-class RandomRidge(NamedTuple):
-    """Memory of RanPAC."""
-
-    projection: Float[Array, "f m"]
-    """Fixed random projection R; it has no columns if there is no projection."""
-    gram: Float[Array, "m m"]
-    """Gram matrix G of the projected features."""
-    prototypes: Float[Array, "m c"]
-    """Class prototypes C."""
-    ridge: Float[Array, ""]
-    """Coefficient λ; the last task's choice if it is validated."""
-    kernel: Float[Array, "m c"]
-    """Weights of the scores, solved from Gram matrix and prototypes at the last evaluation."""
 
 
 @checked
@@ -80,52 +58,21 @@ def ranpac(
     Raises:
       ValueError: `ridge` is neither a number nor "validated".
     """
-    validates = isinstance(ridge, str)
-
-    def init(key: PRNGKeyArray, learner: Learner) -> RandomRidge:
-        inputs, dtype = feature_width(setup, learner)
-        size = width or inputs
-        nothing = jnp.zeros((size, learner.seen.shape[0]), dtype)
-        return RandomRidge(
-            jax.random.normal(key, (inputs, width), dtype),
-            jnp.zeros((size, size), dtype),
-            nothing,
-            jnp.asarray(START_RIDGE if validates else ridge, jnp.float32),
-            nothing,
-        )
-
-    def project(memory: RandomRidge, features: Float[Array, "b f"]) -> Float[Array, "b m"]:
-        return jax.nn.relu(product(features, memory.projection)) if width else features
+    if not isinstance(ridge, str):
+        return random_ridge(setup, width, ridge, jax.random.normal)
 
     def begin_task(
         memory: RandomRidge, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[RandomRidge, Learner]:
         samples = task.train
-        rows = project(memory, sample_features(setup, learner, samples))
+        rows = expand(memory.projection, sample_features(setup, learner, samples))
         targets = multi_hot(samples.labels, learner.seen.shape[0]).astype(rows.dtype)
-        chosen = validated_ridge(rows, targets, samples.mask, memory.ridge, key)
-        return memory._replace(ridge=chosen), learner
+        before = memory.regression
+        chosen = validated_ridge(rows, targets, samples.mask, before.ridge, key)
+        return memory._replace(regression=before._replace(ridge=chosen)), learner
 
-    def accumulate(memory: RandomRidge, features: Float[Array, "b f"], batch: Batch) -> RandomRidge:
-        rows = jnp.where((batch.weight > 0)[:, None], project(memory, features), 0)
-        targets = multi_hot(batch.labels, memory.kernel.shape[1]).astype(rows.dtype)
-        return memory._replace(
-            gram=memory.gram + product(rows.T, rows),
-            prototypes=memory.prototypes + product(rows.T, targets),
-        )
-
-    def before_evaluation(
-        memory: RandomRidge, learner: Learner, key: PRNGKeyArray
-    ) -> tuple[RandomRidge, Learner]:
-        kernel = ridge_solve(memory.gram, memory.prototypes, memory.ridge)
-        return memory._replace(kernel=kernel), learner
-
-    def scores(memory: RandomRidge, features: Float[Array, "b f"]) -> Float[Array, "b c"]:
-        return product(project(memory, features), memory.kernel)
-
-    return over_features(setup, init, accumulate, scores)._replace(
-        begin_task=begin_task if validates else None, before_evaluation=before_evaluation
-    )
+    strategy = random_ridge(setup, width, START_RIDGE, jax.random.normal)
+    return strategy._replace(begin_task=begin_task)
 
 
 def validated_ridge(

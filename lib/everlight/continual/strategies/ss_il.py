@@ -1,0 +1,152 @@
+"""Separated softmax for incremental learning (SS-IL; Ahn et al. 2021, ICCV).
+
+    L = mean over both batches of CE(label; group) + Σ_t T² KL(π_t(ẑ / T) ‖ π_t(z / T))
+
+The n incoming samples have the task's new classes as their group, the m replayed ones all old
+classes: gradients of new samples never push down the logits of old classes. The distillation is per
+earlier task t: π_t is the softmax over that task's classes, and ẑ are the logits of the network
+before the task, for samples of both batches. The sum has no coefficient. T = 2.
+
+The replayed batch is smaller than the incoming one, 32 of 128 in the paper, so that old classes
+with few samples are not repeated too often. Exemplars are balanced over classes, and a fixed total
+is shared by the classes so far: 20,000 on ImageNet (`buffer_size`). Both batches have one pass.
+
+Equal to the official code (hongjoon0805/SS-IL-Official, `trainer/ssil.py`) at the gradient of a
+step; differs in exemplars, random samples of each class here and its first ones there, in replayed
+batches, drawn with replacement between steps here and cycling through the exemplars there, and in
+counts, which are rounded down here.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+
+from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
+from everlight.checks import PositiveFloat, PositiveInt, checked
+from everlight.continual.strategies.balanced_replay import Exemplars, balanced_replay, joined
+from everlight.continual.strategies.lwf import Teacher, freeze_teacher, no_teacher
+from everlight.continual.strategies.memory import draw_batch, fill_up
+from everlight.continual.strategies.naive import batch_outputs, naive, weighted_mean
+
+REPLAYED_SHARE = 4
+"""Incoming samples per replayed one, by default."""
+
+
+class SeparatedMemory(NamedTuple):
+    """Memory of SS-IL."""
+
+    exemplars: Exemplars
+    teacher: Teacher
+    class_task: Int[Array, "c"]
+    """Task that introduced each class."""
+
+
+@checked
+def ss_il(
+    setup: Setup,
+    exemplars_per_class: PositiveInt = 20,
+    labels: PositiveInt = 1,
+    temperature: PositiveFloat = 2.0,
+    replay_batch_size: PositiveInt | None = None,
+    buffer_size: PositiveInt | None = None,
+) -> Strategy:
+    """Return separated softmax (SS-IL), whose memory is `SeparatedMemory`.
+
+    The first label of a sample is its class.
+
+    Args:
+      setup: network, objective, optimizer and data access; SS-IL's loss replaces the objective's.
+      exemplars_per_class: exemplars per class, used without `buffer_size`.
+      labels: labels per sample in the sequence.
+      temperature: temperature T of the distillation.
+      replay_batch_size: samples drawn per step, at most the stored ones; None is a quarter of the
+        incoming batch, as in the paper.
+      buffer_size: exemplars of all classes together, shared equally by the classes seen so far.
+    """
+    replay = balanced_replay(setup, exemplars_per_class, labels, buffer_size)
+
+    def init(key: PRNGKeyArray, learner: Learner) -> SeparatedMemory:
+        none = jnp.zeros(learner.seen.shape, jnp.int32)
+        return SeparatedMemory(replay.init(key, learner), no_teacher(learner), none)
+
+    def begin_task(
+        memory: SeparatedMemory, learner: Learner, task: Task, key: PRNGKeyArray
+    ) -> tuple[SeparatedMemory, Learner]:
+        numbers = jnp.where(task.classes, task.id, memory.class_task).astype(jnp.int32)
+        teacher = freeze_teacher(learner, task)
+        return memory._replace(teacher=teacher, class_task=numbers), learner
+
+    def draw(memory: SeparatedMemory, batch: Batch, task: Task, key: PRNGKeyArray) -> Batch:
+        size = replay_batch_size or max(1, batch.index.shape[0] // REPLAYED_SHARE)
+        return fill_up(draw_batch(memory.exemplars.buffer, size, key), batch)
+
+    def grads(
+        memory: SeparatedMemory, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
+    ) -> tuple[PyTree, StepInfo]:
+        both, teacher = joined(batch, batch.replay), memory.teacher
+        group = jnp.where(both.from_memory[:, None], teacher.known, task.classes)
+
+        def total(params: PyTree) -> tuple[Float[Array, ""], PyTree]:
+            outputs, batch_stats = batch_outputs(setup, params, learner, both, key)
+            old, _ = setup.apply(teacher.params, teacher.batch_stats, both.inputs, False, None)
+            own = separated_entropy(outputs.logits, both.labels[:, 0], group)
+            soft = outputs.logits / temperature, old.logits / temperature
+            kept = task_divergence(*soft, memory.class_task, teacher.known)
+            return weighted_mean(own + temperature**2 * kept, both.weight), batch_stats
+
+        (value, batch_stats), gradient = jax.value_and_grad(total, has_aux=True)(learner.params)
+        return gradient, StepInfo(gradient, batch_stats, value)
+
+    def end_task(
+        memory: SeparatedMemory, learner: Learner, task: Task, key: PRNGKeyArray
+    ) -> tuple[SeparatedMemory, Learner]:
+        exemplars, learner = replay.end_task(memory.exemplars, learner, task, key)
+        return memory._replace(exemplars=exemplars), learner
+
+    return naive(setup)._replace(
+        init=init,
+        begin_task=begin_task,
+        draw=draw,
+        grads=grads,
+        end_task=end_task,
+        stored_samples=lambda memory, task: jnp.sum(memory.exemplars.buffer.mask),
+    )
+
+
+def separated_entropy(
+    logits: Float[Array, "b c"], labels: Int[Array, "b"], group: Bool[Array, "b c"]
+) -> Float[Array, "b"]:
+    """Return the cross-entropy of each sample's label, with softmax over the sample's classes."""
+    rows = jax.nn.log_softmax(jnp.where(group, logits, -1e9))
+    return -jnp.take_along_axis(rows, labels[:, None], axis=1)[:, 0]
+
+
+def task_divergence(
+    logits: Float[Array, "b c"],
+    old: Float[Array, "b c"],
+    class_task: Int[Array, "c"],
+    known: Bool[Array, "c"],
+) -> Float[Array, "b"]:
+    """Return the sum over tasks of KL(softmax(old) ‖ softmax(logits)) over the task's classes.
+
+    Args:
+      logits: logits of the network.
+      old: logits of the network before the task.
+      class_task: task of each class, a number below that of the classes.
+      known: classes that count.
+    """
+    before, now = (_log_softmax_by_task(each, class_task, known) for each in (old, logits))
+    return jnp.sum(jnp.where(known, jnp.exp(before) * (before - now), 0), axis=1)
+
+
+def _log_softmax_by_task(
+    logits: Float[Array, "b c"], class_task: Int[Array, "c"], known: Bool[Array, "c"]
+) -> Float[Array, "b c"]:
+    classes = class_task.shape[0]
+    # A finite floor: minus infinity in both branches would make the gradient NaN.
+    rows = jnp.where(known, logits, -1e9).T
+    top = jax.ops.segment_max(jax.lax.stop_gradient(rows), class_task, classes)[class_task]
+    total = jax.ops.segment_sum(jnp.exp(rows - top), class_task, classes)[class_task]
+    return (rows - top - jnp.log(total)).T

@@ -1,0 +1,104 @@
+"""Weight aligning (WA; Zhao et al. 2020, CVPR): new classes' weights as long as old ones'.
+
+    L(θ) = (1 − λ) · CE(labels, π(z)) + λ · CE(π(ẑ / T), π(z / T)),   λ = old / (old + new)
+    after the task   w_j ← γ w_j for new classes j,   γ = mean |w| of old / mean |w| of new
+
+over old and new classes, w_j being the weights of class j in the head. Softmax π runs over the seen
+classes, in the second term over the old ones; ẑ are the logits of the network before the task. The
+loss is stage 1 of BiC without corrections. Trained on few exemplars and many new samples, weights
+of new classes become longer and win predictions; aligning needs no held-out samples. Biases stay.
+T = 2 in the paper. Its memory is a fixed total of herded exemplars: 2,000 on CIFAR-100 and 20,000
+on ImageNet (`buffer_size`). Exemplars join every epoch.
+
+The authors published no code. Equal to PyCIL (G-U-N/PyCIL, `models/wa.py`) at the gradient of a
+step and at the aligned weights; differs in:
+
+- Exemplars stay those of the first choice when their number falls, as there; counts are rounded
+  down, and herding never picks a sample twice.
+- The paper also clips weights of the head below 0 after every step; neither PyCIL nor this does.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
+
+from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
+from everlight.checks import PositiveFloat, PositiveInt, checked
+from everlight.continual.strategies.bic import label_softmax, soft_softmax
+from everlight.continual.strategies.icarl import Rehearsal, rehearsal
+from everlight.continual.strategies.lwf import freeze_teacher
+from everlight.continual.strategies.naive import batch_outputs, weighted_mean
+from everlight.models.heads import head_kernel, with_head_kernel
+
+
+@checked
+def wa(
+    setup: Setup,
+    exemplars_per_class: PositiveInt = 20,
+    labels: PositiveInt = 1,
+    temperature: PositiveFloat = 2.0,
+    buffer_size: PositiveInt | None = None,
+) -> Strategy:
+    """Return weight aligning (WA), whose memory is `Rehearsal`.
+
+    The first label of a sample is its class. The linear head is `params["head"]`.
+
+    Args:
+      setup: network, objective, optimizer and data access; WA's loss replaces the objective's.
+      exemplars_per_class: exemplars per class, used without `buffer_size`.
+      labels: labels per sample in the sequence.
+      temperature: temperature T of the distillation.
+      buffer_size: exemplars of all classes together, shared equally by the classes seen so far.
+    """
+    replay = rehearsal(setup, exemplars_per_class, labels, buffer_size)
+
+    def begin_task(
+        memory: Rehearsal, learner: Learner, task: Task, key: PRNGKeyArray
+    ) -> tuple[Rehearsal, Learner]:
+        return memory._replace(teacher=freeze_teacher(learner, task)), learner
+
+    def grads(
+        memory: Rehearsal, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
+    ) -> tuple[PyTree, StepInfo]:
+        teacher = memory.teacher
+        old_share = jnp.sum(teacher.known) / jnp.maximum(jnp.sum(learner.seen), 1)
+
+        def total(params: PyTree) -> tuple[Float[Array, ""], PyTree]:
+            outputs, batch_stats = batch_outputs(setup, params, learner, batch, key)
+            old, _ = setup.apply(teacher.params, teacher.batch_stats, batch.inputs, False, None)
+            own = label_softmax(outputs.logits, batch.labels, learner.seen)
+            soft = outputs.logits / temperature, old.logits / temperature
+            kept = soft_softmax(*soft, teacher.known)
+            losses = (1 - old_share) * own + old_share * kept
+            return weighted_mean(losses, batch.weight), batch_stats
+
+        (value, batch_stats), gradient = jax.value_and_grad(total, has_aux=True)(learner.params)
+        return gradient, StepInfo(gradient, batch_stats, value)
+
+    def end_task(
+        memory: Rehearsal, learner: Learner, task: Task, key: PRNGKeyArray
+    ) -> tuple[Rehearsal, Learner]:
+        kernel = aligned(head_kernel(learner.params), task.classes, memory.teacher.known)
+        learner = learner._replace(params=with_head_kernel(learner.params, kernel))
+        return replay.end_task(memory, learner, task, key)
+
+    return replay._replace(begin_task=begin_task, grads=grads, end_task=end_task)
+
+
+def aligned(
+    kernel: Float[Array, "f c"], new: Bool[Array, "c"], known: Bool[Array, "c"]
+) -> Float[Array, "f c"]:
+    """Return a head's weights, those of new classes scaled to the old ones' mean length.
+
+    Args:
+      kernel: weights of the head.
+      new: classes that are scaled, by a common factor.
+      known: old classes; without any, or without new ones, the weights stay unchanged.
+    """
+    lengths = jnp.linalg.norm(kernel, axis=0)
+    of_old, of_new = (
+        jnp.sum(lengths, where=classes) / jnp.maximum(jnp.sum(classes), 1)
+        for classes in (known, new)
+    )
+    scaled = new & jnp.any(known) & (of_new > 0)
+    return jnp.where(scaled, kernel * of_old / jnp.where(of_new > 0, of_new, 1), kernel)

@@ -1,0 +1,76 @@
+"""SS-IL against the authors' loss in float64, over three tasks' classes."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.special import log_softmax, softmax
+
+from everlight.continual.strategies.ss_il import ss_il
+from tests.continual.many_labels import OLD, mean_gradient, teacher_logits
+from tests.continual.small_net import (
+    CLASSES,
+    LABELS,
+    START,
+    assert_trees_close,
+    batch_of,
+    compiled,
+    filled,
+    forward,
+    samples_of,
+    small_learner,
+    small_setup,
+    task_of,
+)
+
+KEY, SETUP = jax.random.key(0), small_setup()
+# Class 5 is still to come.
+TASKS = [[0], [1, 4], [2, 3]]
+KNOWN, NEW = [0, 1, 4], [2, 3]
+
+
+def test_a_step_is_the_official_loss():
+    """Each sample's cross-entropy over new or over old classes; one divergence per earlier task."""
+    strategy = compiled(ss_il(SETUP))
+    learner = small_learner(SETUP, [], OLD)
+    memory = strategy.init(KEY, learner)
+    for number, classes in enumerate(TASKS):
+        task = task_of(number, classes, samples_of([2, 8]))
+        learner = learner._replace(seen=learner.seen | task.classes)
+        memory, _ = strategy.begin_task(memory, learner, task, KEY)
+    learner = learner._replace(params=small_learner(SETUP, []).params)
+    current, replayed = np.array([2, 8, 3, 9, 15]), np.array([0, 13, 4])
+    # A padded slot of the replayed batch holds a sample of the step's own.
+    drawn = filled(SETUP, batch_of([*replayed, 2], [1, 1, 1, 0]))
+    drawn = drawn._replace(from_memory=jnp.ones(4, bool))
+    batch = filled(SETUP, batch_of([*current, 20], [1] * 5 + [0]))._replace(replay=drawn)
+    gradient, info = strategy.grads(memory, learner, batch, task, KEY)
+
+    index = np.concatenate([current, replayed])
+    logits, old = forward(START, index, train=True)[2], teacher_logits(OLD, index)
+    slope, losses = np.zeros_like(logits), np.zeros(len(index))
+    for rows, classes in ((np.arange(5), NEW), (np.arange(5, 8), KNOWN)):
+        own = np.eye(CLASSES)[LABELS[index[rows]]][:, classes]
+        part = logits[np.ix_(rows, classes)]
+        losses[rows] -= np.sum(own * log_softmax(part, axis=1), axis=1)
+        slope[np.ix_(rows, classes)] += softmax(part, axis=1) - own
+    for classes in TASKS[:2]:
+        soft, now = (each[:, classes] / 2 for each in (old, logits))
+        away = log_softmax(soft, axis=1) - log_softmax(now, axis=1)
+        losses += 4 * np.sum(softmax(soft, axis=1) * away, axis=1)
+        slope[:, classes] += 4 * (softmax(now, axis=1) - softmax(soft, axis=1)) / 2
+    np.testing.assert_allclose(info.loss, losses.mean(), rtol=1e-5)
+    assert_trees_close(gradient, mean_gradient(START, index, slope), atol=1e-6)
+
+
+@pytest.mark.parametrize(("given", "size"), [(None, 2), (3, 3)])
+def test_a_quarter_of_the_batch_is_replayed_by_default(given, size):
+    strategy = ss_il(SETUP, exemplars_per_class=2, replay_batch_size=given)
+    learner, task = small_learner(SETUP, [0, 1]), task_of(0, [0, 1], samples_of([0, 1, 6, 7]))
+    memory = strategy.init(KEY, learner)
+    batch = batch_of(np.arange(8))
+    assert not jnp.any(strategy.draw(memory, batch, task, KEY).weight)
+    memory, _ = strategy.end_task(memory, learner, task, KEY)
+    drawn = strategy.draw(memory, batch, task, KEY)
+    assert drawn.weight.sum() == size
+    assert set(np.asarray(drawn.index)) <= {0, 1, 6, 7}

@@ -1,0 +1,90 @@
+"""WA against PyCIL's loss and alignment in float64."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.special import log_softmax, softmax
+
+from everlight.continual.strategies.wa import aligned, wa
+from tests.continual.many_labels import OLD, mean_gradient, teacher_logits
+from tests.continual.small_net import (
+    CLASSES,
+    LABELS,
+    START,
+    as_float32,
+    assert_trees_close,
+    batch_of,
+    classes_mask,
+    compiled,
+    filled,
+    forward,
+    samples_of,
+    small_learner,
+    small_setup,
+    task_of,
+)
+
+KEY = jax.random.key(0)
+FLAT = small_setup()
+# Classes 0, 1 and 4 are old, 2 and 3 new, 5 is still to come.
+KNOWN, SEEN = [0, 1, 4], [0, 1, 2, 3, 4]
+
+
+def nested(params):
+    rest = {name: leaf for name, leaf in params.items() if not name.startswith("head")}
+    return {**rest, "head": {"kernel": params["head"], "bias": params["head_bias"]}}
+
+
+def flat(params):
+    head = params["head"]
+    return {**params, "head": head["kernel"], "head_bias": head["bias"]}
+
+
+SETUP = FLAT._replace(
+    init=lambda key: (nested(FLAT.init(key)[0]), FLAT.init(key)[1]),
+    apply=lambda params, *rest: FLAT.apply(flat(params), *rest),
+)
+STRATEGY = compiled(wa(SETUP, exemplars_per_class=1))
+TASK = task_of(1, [2, 3], samples_of([2, 8, 3, 9]))
+
+
+def begun(task=TASK, known=KNOWN):
+    """Memory and learner in a task; the network before it is OLD."""
+    before = small_learner(FLAT, [*known, *np.flatnonzero(task.classes)], OLD)
+    before = before._replace(params=nested(before.params))
+    memory, _ = STRATEGY.begin_task(STRATEGY.init(KEY, before), before, task, KEY)
+    return memory, before._replace(params=nested(as_float32(START)))
+
+
+def test_a_step_is_the_written_loss():
+    memory, learner = begun()
+    index = np.array([2, 8, 3, 0, 13, 4])
+    batch = filled(SETUP, batch_of([*index, 9], [1] * 6 + [0]))
+    gradient, info = STRATEGY.grads(memory, learner, batch, TASK, KEY)
+    logits, own = forward(START, index, train=True)[2], np.eye(CLASSES)[LABELS[index]]
+    soft = softmax(teacher_logits(OLD, index)[:, KNOWN] / 2, axis=1)
+    entropy = -np.sum((own[:, SEEN] * log_softmax(logits[:, SEEN], axis=1)), axis=1)
+    kept = -np.sum(soft * log_softmax(logits[:, KNOWN] / 2, axis=1), axis=1)
+    np.testing.assert_allclose(info.loss, np.mean(0.4 * entropy + 0.6 * kept), rtol=1e-5)
+    slope = np.zeros_like(logits)
+    slope[:, SEEN] = 0.4 * (softmax(logits[:, SEEN], axis=1) - own[:, SEEN])
+    slope[:, KNOWN] += 0.6 * (softmax(logits[:, KNOWN] / 2, axis=1) - soft) / 2
+    assert_trees_close(flat(gradient), mean_gradient(START, index, slope), atol=1e-6)
+
+
+def test_a_task_ends_with_the_official_alignment():
+    memory, learner = begun()
+    after, learner = STRATEGY.end_task(memory, learner, TASK, KEY)
+    weights = START["head"].T.copy()
+    lengths = np.linalg.norm(weights, axis=1)
+    weights[[2, 3]] *= lengths[KNOWN].mean() / lengths[[2, 3]].mean()
+    assert_trees_close(flat(learner.params), {**START, "head": weights.T})
+    held = after.buffer.samples
+    np.testing.assert_array_equal(np.sort(held.labels[held.mask, 0]), [2, 3])
+
+
+def test_without_old_or_without_new_classes_nothing_is_scaled():
+    kernel = jnp.asarray(START["head"], jnp.float32)
+    for new, known in (([2, 3], []), ([], KNOWN)):
+        found = aligned(kernel, classes_mask(new), classes_mask(known))
+        np.testing.assert_array_equal(found, kernel)
