@@ -31,6 +31,7 @@ from everlight.continual.strategies.experience_replay import experience_replay
 from everlight.continual.strategies.expert_gate import expert_gate
 from everlight.continual.strategies.gdumb import gdumb
 from everlight.continual.strategies.gem import gem
+from everlight.continual.strategies.gpm import gpm
 from everlight.continual.strategies.hal import hal
 from everlight.continual.strategies.hat import hat
 from everlight.continual.strategies.icarl import icarl
@@ -83,6 +84,7 @@ STRATEGIES = {
     "task arithmetic": task_arithmetic,
     "ties": ties,
     "cofima": lambda setup: cofima(setup, fisher_samples=64),
+    "gpm": lambda setup: gpm(setup, threshold=0.9, samples=16),
     "expert gate": lambda setup: expert_gate(
         setup, TASKS, lambda inputs: inputs / 2, hidden=2, epochs=100, rate=0.1
     ),
@@ -208,6 +210,10 @@ def build_with(counter, name=None, optimizer=None, trainable=None):
                 return Outputs(head["scale"] * cosines(hidden, head["kernel"]), hidden), batch_stats
             return Outputs(hidden @ head["kernel"], hidden), batch_stats
 
+        def layer_inputs(params, batch_stats, inputs):
+            hidden = jax.nn.relu(inputs @ params["hidden"])
+            return {("hidden",): inputs[:, None], ("head", "kernel"): hidden[:, None]}
+
         setup = Setup(
             init=init,
             apply=apply,
@@ -215,6 +221,7 @@ def build_with(counter, name=None, optimizer=None, trainable=None):
             optimizer=optimizer or optax.sgd(rate, momentum=0.9),
             gather=lambda index, key: data[index],
             trainable=trainable,
+            layer_inputs=layer_inputs,
         )
         return setup, STRATEGIES[name or counter](setup)
 

@@ -22,6 +22,7 @@ from everlight.continual.strategies import (
     expert_gate,
     gdumb,
     gem,
+    gpm,
     hal,
     hat,
     icarl,
@@ -120,6 +121,13 @@ _ROWS: dict[str, Method] = {
             "fisher_samples": needs.importance_samples,
         },
         (0.2, 0.4, 0.6, 0.8),
+    ),
+    "GPM": Method(
+        gpm,
+        lambda needs: {"threshold": needs.hyperparameter},
+        (0.9, 0.95, 0.97, 0.99),
+        published=0.97,
+        demands=("named head", "hidden layers"),
     ),
     "ER-balanced": Method(
         balanced_replay,

@@ -15,6 +15,7 @@ from everlight.continual.strategies.experience_replay import experience_replay
 from everlight.continual.strategies.expert_gate import expert_gate
 from everlight.continual.strategies.gdumb import gdumb
 from everlight.continual.strategies.gem import gem
+from everlight.continual.strategies.gpm import gpm
 from everlight.continual.strategies.hal import hal
 from everlight.continual.strategies.hat import hat
 from everlight.continual.strategies.icarl import icarl
@@ -47,6 +48,7 @@ __all__ = [
     "expert_gate",
     "gdumb",
     "gem",
+    "gpm",
     "hal",
     "hat",
     "icarl",
