@@ -175,7 +175,7 @@ ROWS: dict[str, Any] = {
         "optimizer": optax.sgd(0.1),
         "augment": lambda image, key: image,
     },
-    "continual.gpm": {"setup": build(STORED)[0]},
+    "continual.gpm": lambda: {"setup": build(STORED)[0]},
     "continual.hat": {"layers": ("a",)},
     "continual.lwf": {"class_group": integers(6)},
     "continual.train": {

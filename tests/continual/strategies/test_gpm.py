@@ -9,7 +9,15 @@ import optax
 import pytest
 
 from everlight.base import Outputs
-from everlight.continual.strategies.gpm import gpm, with_inputs_of
+from everlight.continual.engine.flax_setup import StoredImages, flax_setup
+from everlight.continual.objectives.softmax import softmax_objective
+from everlight.continual.strategies.gpm import (
+    ProjectionMemory,
+    gpm,
+    projected,
+    with_inputs_of,
+)
+from everlight.models.plain_cnn import PlainCNN
 from tests.continual.small_net import (
     FEATURES,
     HIDDEN,
@@ -172,6 +180,35 @@ def test_a_linear_network_keeps_its_outputs_on_earlier_inputs(optimizer):
         outputs.append(np.asarray(setup.apply(learner.params, {}, data, False, None)[0].logits))
     np.testing.assert_allclose(outputs[1][first], outputs[0][first], atol=1e-5)
     assert np.abs(outputs[1][second] - outputs[0][second]).max() > 0.1
+
+
+def test_a_projected_change_of_a_convolutional_network_keeps_its_outputs():
+    """Grey images in three channels leave directions of the first kernel free."""
+    rng = np.random.default_rng(1)
+    grey = np.repeat(rng.normal(size=(3, 4, 4, 1)), 3, axis=-1)
+    images = jnp.asarray(grey, jnp.float32)
+    stored = StoredImages.of(images, jnp.zeros(3), jnp.ones(3))
+    setup = flax_setup(PlainCNN(5, (4,), 7), stored, softmax_objective(), optax.sgd(0.1))
+
+    @jax.jit
+    def run(change_of):
+        params, _ = setup.init(jax.random.key(0))
+        change = jax.tree.map(lambda leaf: change_of[: leaf.size].reshape(leaf.shape), params)
+        projections = {
+            path: with_inputs_of(
+                jnp.zeros([rows.shape[-1]] * 2), rows.reshape(-1, rows.shape[-1]), 1.0
+            )
+            for path, rows in setup.layer_inputs(params, {}, images).items()
+        }
+        kept = projected(change, ProjectionMemory(projections, jnp.int32(1), jnp.ones(5, bool)))
+        moved = [jax.tree.map(jnp.add, params, each) for each in (kept, change)]
+        nets = [params, *moved]
+        return kept, [setup.apply(net, {}, images, False, None)[0].logits for net in nets]
+
+    kept, (before, after, unprojected) = run(jnp.asarray(rng.normal(size=200), jnp.float32))
+    assert all(np.abs(layer["kernel"]).max() > 0.1 for layer in kept.values())
+    np.testing.assert_allclose(after, before, atol=1e-4)
+    assert np.abs(unprojected - before).max() > 1
 
 
 @pytest.mark.parametrize(("share", "rank"), [(0.5, 1), (0.9, 1), (0.95, 2), (0.995, 3), (1.0, 3)])
