@@ -189,6 +189,10 @@ class Setup(NamedTuple):
     key. `trainable(params)` is a tree of booleans. Where it is false, updates are set to 0 after
     the optimizer: momentum and weight decay would move a parameter whose gradient is 0.
     `task_rate(number)` is the factor on the learning rate at the start of a task; None is 1.
+    `layer_inputs(params, batch_stats, inputs)` returns what each kernel multiplies in evaluation
+    mode, `[b, p, i]` at p positions by the kernel's path in the parameters. A kernel `[*, o]` is
+    there a matrix `[i, o]`, i being the product of its first axes; a convolution's inputs are
+    patches. Kernels of other layers are left out. None if the network's layers are unknown.
     """
 
     init: Callable[[PRNGKeyArray], tuple[PyTree, PyTree]]
@@ -198,6 +202,13 @@ class Setup(NamedTuple):
     gather: Callable[[Int[Array, "b"], PRNGKeyArray | None], Float[Array, "b *shape"]]
     trainable: Callable[[PyTree], PyTree] | None = None
     task_rate: Callable[[Int[Array, ""]], Float[Array, ""]] | None = None
+    layer_inputs: (
+        Callable[
+            [PyTree, PyTree, Float[Array, "b *shape"]],
+            dict[tuple[str, ...], Float[Array, "b p i"]],
+        ]
+        | None
+    ) = None
 
 
 class StepInfo(NamedTuple):

@@ -61,6 +61,25 @@ def convolve(
     return _convolve(images, kernel, stride)
 
 
+def patches(images: Float[Array, "b h w c"], size: int, stride: int) -> Float[Array, "b h2 w2 i"]:
+    """Return what a kernel `[s, s, c, f]`, as a matrix `[s s c, f]`, multiplies in `convolve`.
+
+    Args:
+      images: images, `[b, h, w, c]`.
+      size: side s of the kernel, odd.
+      stride: stride in both directions.
+    """
+    margin = (size - 1) // 2
+    height, width = images.shape[1:3]
+    padded = jnp.pad(images, ((0, 0), (margin, margin), (margin, margin), (0, 0)))
+    shifted = [
+        padded[:, down : down + height : stride, right : right + width : stride]
+        for down in range(size)
+        for right in range(size)
+    ]
+    return jnp.concatenate(shifted, axis=-1)
+
+
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
 def _convolve(images: Array, kernel: Array, stride: int) -> Array:
     """XLA's convolution with gradients written in the layout NHWC, HWIO, with identical bits.

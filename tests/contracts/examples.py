@@ -176,6 +176,7 @@ ROWS: dict[str, Any] = {
         "optimizer": optax.sgd(0.1),
         "augment": lambda image, key: image,
     },
+    "continual.gpm": lambda: {"setup": build(STORED)[0]},
     "continual.hat": {"layers": ("a",)},
     "continual.lwf": {"class_group": integers(6)},
     "continual.redo": {"layers": ("a",)},

@@ -36,6 +36,7 @@ from everlight.continual.strategies.expert_gate import expert_gate
 from everlight.continual.strategies.fecam import fecam
 from everlight.continual.strategies.gdumb import gdumb
 from everlight.continual.strategies.gem import gem
+from everlight.continual.strategies.gpm import gpm
 from everlight.continual.strategies.hal import hal
 from everlight.continual.strategies.hat import hat
 from everlight.continual.strategies.icarl import icarl
@@ -97,6 +98,7 @@ STRATEGIES = {
     "task arithmetic": task_arithmetic,
     "ties": ties,
     "cofima": lambda setup: cofima(setup, fisher_samples=64),
+    "gpm": lambda setup: gpm(setup, threshold=0.9, samples=16),
     "expert gate": lambda setup: expert_gate(
         setup, TASKS, lambda inputs: inputs / 2, hidden=2, epochs=100, rate=0.1
     ),
@@ -233,6 +235,10 @@ def build_with(counter, name=None, optimizer=None, trainable=None):
             logits = hidden @ head["kernel"]
             return Outputs(logits, hidden, {"hidden": hidden}), batch_stats
 
+        def layer_inputs(params, batch_stats, inputs):
+            hidden = jax.nn.relu(inputs @ params["hidden"])
+            return {("hidden",): inputs[:, None], ("head", "kernel"): hidden[:, None]}
+
         setup = Setup(
             init=init,
             apply=apply,
@@ -240,6 +246,7 @@ def build_with(counter, name=None, optimizer=None, trainable=None):
             optimizer=optimizer or optax.sgd(rate, momentum=0.9),
             gather=lambda index, key: data[index],
             trainable=trainable,
+            layer_inputs=layer_inputs,
         )
         return setup, STRATEGIES[name or counter](setup)
 

@@ -27,6 +27,7 @@ from everlight.continual.strategies import (
     fecam,
     gdumb,
     gem,
+    gpm,
     hal,
     hat,
     icarl,
@@ -133,6 +134,13 @@ _ROWS: dict[str, Method] = {
             "fisher_samples": needs.importance_samples,
         },
         (0.2, 0.4, 0.6, 0.8),
+    ),
+    "GPM": Method(
+        gpm,
+        lambda needs: {"threshold": needs.hyperparameter},
+        (0.9, 0.95, 0.97, 0.99),
+        published=0.97,
+        demands=("named head", "hidden layers"),
     ),
     "ER-balanced": Method(
         balanced_replay,

@@ -25,6 +25,8 @@ from everlight.continual.strategies.balanced_replay import balanced_replay
 from everlight.continual.strategies.ewc import ewc
 from everlight.continual.strategies.icarl import icarl
 from everlight.continual.strategies.importance import fisher_diagonal
+from everlight.convolution import convolve, patches
+from everlight.models.plain_cnn import PlainCNN
 from everlight.scenarios.class_incremental import class_incremental
 from tests.driving import drive_run
 
@@ -265,3 +267,56 @@ def test_a_compiled_vmapped_sequence_is_the_same_streamed():
 
     close = partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5)
     jax.tree.map(close, run(read_stored), run())
+
+
+class CalledTwice(nn.Module):
+    """A layer that multiplies its own outputs too, and a head."""
+
+    @nn.compact
+    def __call__(self, images, train):
+        layer = nn.Dense(3, name="layer")
+        features = layer(layer(jnp.mean(images, axis=(1, 2))))
+        return Outputs(nn.Dense(2, name="head")(features), features)
+
+
+def layer_inputs_of(net):
+    """Logits, and each kernel's inputs with its kernel as a matrix and its bias, in float64."""
+    setup = flax_setup(net, STORED, softmax_objective(), optax.sgd(0.1))
+    params, batch_stats = setup.init(jax.random.key(0))
+    images = setup.gather(jnp.arange(6), None)
+    found = setup.layer_inputs(params, batch_stats, images)
+    layers = {}
+    for (name, leaf), rows in found.items():
+        kernel = np.float64(params[name][leaf])
+        matrix = kernel.reshape(-1, kernel.shape[-1])
+        layers[name] = np.float64(rows), matrix, np.float64(params[name]["bias"])
+    return setup.apply(params, batch_stats, images, False, None)[0].logits, layers
+
+
+def test_every_layer_multiplies_the_inputs_that_the_setup_gives():
+    logits, layers = layer_inputs_of(PlainCNN(5, (4,), 7))
+    assert {name: rows.shape for name, (rows, *_) in layers.items()} == {
+        "convolution1": (6, 16, 27),
+        "hidden": (6, 1, 16),
+        "head": (6, 1, 7),
+    }
+    outputs = {name: rows @ matrix + bias for name, (rows, matrix, bias) in layers.items()}
+    maps = np.maximum(outputs["convolution1"], 0).reshape(6, 2, 2, 2, 2, 4).max(axis=(2, 4))
+    np.testing.assert_allclose(layers["hidden"][0][:, 0], maps.reshape(6, -1), atol=1e-5)
+    np.testing.assert_allclose(layers["head"][0], np.maximum(outputs["hidden"], 0), atol=1e-5)
+    np.testing.assert_allclose(outputs["head"][:, 0], logits, atol=1e-5)
+
+
+def test_a_layer_that_is_called_twice_has_the_inputs_of_both_calls():
+    rows, matrix, bias = layer_inputs_of(CalledTwice())[1]["layer"]
+    assert rows.shape == (6, 2, 3)
+    np.testing.assert_allclose(rows[:, 1], rows[:, 0] @ matrix + bias, atol=1e-5)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_patches_times_a_kernel_are_a_convolution(stride):
+    rng = np.random.default_rng(0)
+    images, kernel = rng.normal(size=(2, 5, 4, 3)), rng.normal(size=(3, 3, 3, 2))
+    images, kernel = jnp.asarray(images, jnp.float32), jnp.asarray(kernel, jnp.float32)
+    found = patches(images, 3, stride) @ kernel.reshape(-1, 2)
+    np.testing.assert_allclose(found, convolve(images, kernel, stride), atol=1e-5)

@@ -1,5 +1,6 @@
 """CoFiMA against Fisher-weighted averages in float64 NumPy."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -8,12 +9,15 @@ from everlight.continual.strategies.cofima import cofima, weighted_average
 from tests.continual.small_net import (
     START,
     assert_trees_close,
+    compiled,
     cross_entropy_gradients,
     run_tasks,
+    small_learner,
     small_setup,
 )
 from tests.continual.strategies.recurring_tasks import (
     CLASSES_OF,
+    NEW,
     SEQUENCE,
     TRAIN,
     own_mask,
@@ -64,6 +68,16 @@ def test_a_new_class_keeps_its_task_s_column_and_an_old_one_the_merged_network_s
     np.testing.assert_array_equal(heads[1][:, CLASSES_OF[0]], heads[0][:, CLASSES_OF[0]])
     trained = solution(1, merged_by_hand()[0])["head"]
     np.testing.assert_allclose(heads[1][:, CLASSES_OF[1]], trained[:, CLASSES_OF[1]], rtol=1e-4)
+
+
+def test_the_first_network_stays_also_where_it_has_no_information():
+    setup = small_setup()
+    strategy = compiled(cofima(setup, WEIGHT, fisher="empirical"))
+    start = small_learner(setup, NEW[0])
+    memory = strategy.init(jax.random.key(0), start)._replace(classes=own_mask(0))
+    trained = start._replace(params={name: leaf + 1 for name, leaf in start.params.items()})
+    _, after = strategy.end_task(memory, trained, SEQUENCE[0][0], jax.random.key(1))
+    assert_trees_close(after.params, trained.params)
 
 
 @pytest.mark.parametrize(

@@ -2,19 +2,22 @@
 
 import dataclasses
 import math
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from flax.linen.module import InterceptorContext
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Shaped, UInt8
 
 from everlight.base import Objective, Outputs, Setup
 from everlight.checks import checked
+from everlight.convolution import Convolution, patches
 
 # The second last axis of a TPU's tiles. With rows in one piece, long ones are sliced apart before.
 _PIECES = 8
@@ -172,4 +175,24 @@ def flax_setup(
             images = jax.vmap(augment)(images, keys)
         return (images.astype(jnp.float32) - source.mean) / source.deviation
 
-    return Setup(init, apply, objective, optimizer, gather)
+    def layer_inputs(
+        params: PyTree, batch_stats: PyTree, inputs: Float[Array, "b *shape"]
+    ) -> dict[tuple[str, ...], Float[Array, "b p i"]]:
+        found = defaultdict(list)
+
+        def keep(call: Callable, args: tuple, kwargs: dict, context: InterceptorContext) -> Any:
+            layer = context.module
+            if context.method_name == "__call__" and isinstance(layer, nn.Dense | Convolution):
+                rows = args[0]
+                if isinstance(layer, Convolution):
+                    rows = patches(rows, layer.size, layer.stride)
+                rows = rows.reshape(rows.shape[0], -1, rows.shape[-1])
+                found[*layer.path, "kernel"].append(rows)
+            return call(*args, **kwargs)
+
+        with nn.intercept_methods(keep):
+            net.apply({"params": params, "batch_stats": batch_stats}, inputs, False)
+        # A layer that is called several times multiplies all of its inputs.
+        return {path: jnp.concatenate(rows, axis=1) for path, rows in found.items()}
+
+    return Setup(init, apply, objective, optimizer, gather, layer_inputs=layer_inputs)

@@ -20,6 +20,7 @@ from everlight.continual.strategies.expert_gate import expert_gate
 from everlight.continual.strategies.fecam import fecam
 from everlight.continual.strategies.gdumb import gdumb
 from everlight.continual.strategies.gem import gem
+from everlight.continual.strategies.gpm import gpm
 from everlight.continual.strategies.hal import hal
 from everlight.continual.strategies.hat import hat
 from everlight.continual.strategies.icarl import icarl
@@ -64,6 +65,7 @@ __all__ = [
     "fecam",
     "gdumb",
     "gem",
+    "gpm",
     "hal",
     "hat",
     "icarl",

@@ -1,0 +1,241 @@
+"""GPM against gradient descent in subspaces in float64 NumPy."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from everlight.base import Outputs
+from everlight.continual.engine.flax_setup import StoredImages, flax_setup
+from everlight.continual.objectives.softmax import softmax_objective
+from everlight.continual.strategies.gpm import (
+    ProjectionMemory,
+    gpm,
+    projected,
+    with_inputs_of,
+)
+from everlight.models.plain_cnn import PlainCNN
+from tests.continual.small_net import (
+    FEATURES,
+    HIDDEN,
+    RATE,
+    START,
+    as_float32,
+    assert_trees_close,
+    batch_gradient,
+    classes_mask,
+    forward,
+    run_tasks,
+    samples_of,
+    small_setup,
+    task_of,
+)
+from tests.continual.strategies.recurring_tasks import BATCHES, NEW, SEQUENCE, TRAIN
+
+THRESHOLD, GROWTH = 0.6, 0.1
+
+
+def flat(params):
+    return {
+        "hidden": params["hidden"]["kernel"],
+        "hidden_bias": params["hidden"]["bias"],
+        "head": params["head"]["kernel"],
+        "head_bias": params["head"]["bias"],
+    }
+
+
+def layered(params):
+    return {
+        name: {"kernel": params[name], "bias": params[f"{name}_bias"]}
+        for name in ("hidden", "head")
+    }
+
+
+def layered_setup():
+    plain = small_setup()
+
+    def apply(params, *given):
+        return plain.apply(flat(params), *given)
+
+    def layer_inputs(params, batch_stats, inputs):
+        features = apply(params, batch_stats, inputs, False, None)[0].features
+        rows = {"hidden": inputs, "head": features}
+        return {(name, "kernel"): leaf[:, None] for name, leaf in rows.items()}
+
+    return plain._replace(
+        init=lambda key: (layered(as_float32(START)), {"passes": jnp.array(0)}),
+        apply=apply,
+        layer_inputs=layer_inputs,
+    )
+
+
+def with_directions(basis, columns, share):
+    """Bases as in the paper's equations 5, 8 and 9, a direction at a time."""
+    total = np.sum(columns**2)
+    left, lengths, _ = np.linalg.svd(columns - basis @ (basis.T @ columns), full_matrices=False)
+    covered = np.sum((basis.T @ columns) ** 2)
+    for direction, length in zip(left.T, lengths, strict=True):
+        if covered >= share * total:
+            break
+        basis = np.column_stack([basis, direction])
+        covered += length**2
+    return basis
+
+
+def train_by_hand():
+    """Parameters and bases after each task."""
+    params = START
+    bases = {"hidden": np.zeros((FEATURES, 0)), "head": np.zeros((HIDDEN, 0))}
+    after, known = [], []
+    for task, batches in enumerate(BATCHES):
+        seen = sorted({*known, *NEW[task]})
+        new = [c for c in range(6) if c not in known]
+        for batch in batches:
+            gradient = batch_gradient(params, batch.index, np.asarray(classes_mask(seen)))
+            step = {name: -RATE * leaf for name, leaf in gradient.items()}
+            for name, basis in bases.items():
+                free = step[name] - basis @ (basis.T @ step[name])
+                if name == "head":
+                    free[:, new] = step[name][:, new]
+                step[name] = free
+            if task:
+                step["hidden_bias"] = np.zeros(HIDDEN)
+                step["head_bias"][known] = 0
+            params = {name: params[name] + step[name] for name in params}
+        inputs, bent, _ = forward(params, TRAIN[task])
+        share = THRESHOLD + GROWTH * task
+        bases = {
+            name: with_directions(bases[name], rows.T, share)
+            for name, rows in (("hidden", inputs), ("head", bent))
+        }
+        after.append((params, bases))
+        known = seen
+    return after
+
+
+@functools.cache
+def after_tasks():
+    setup = layered_setup()
+    return run_tasks(setup, gpm(setup, THRESHOLD, GROWTH, samples=16), SEQUENCE)
+
+
+def test_three_tasks_done_again_in_float64():
+    """The task's nine samples are followed by padding, which adds no direction."""
+    ranks = []
+    for (memory, learner), (params, bases) in zip(after_tasks(), train_by_hand(), strict=True):
+        assert_trees_close(flat(learner.params), params, rtol=1e-3, atol=1e-4)
+        for name, basis in bases.items():
+            found = memory.projections[name, "kernel"]
+            np.testing.assert_allclose(found, basis @ basis.T, atol=1e-3)
+        ranks.append([basis.shape[1] for basis in bases.values()])
+    # The bases grow, and are not the whole space before the last task.
+    assert ranks[0] < ranks[1] < ranks[2]
+    assert all(0 < rank < whole for rank, whole in zip(ranks[1], (FEATURES, HIDDEN), strict=True))
+
+
+def test_a_later_task_moves_no_kernel_along_the_stored_inputs():
+    before, after = after_tasks()[:2]
+    for name, columns in (("hidden", slice(None)), ("head", np.array(NEW[0]))):
+        moved = after[1].params[name]["kernel"] - before[1].params[name]["kernel"]
+        along = before[0].projections[name, "kernel"] @ moved
+        assert np.abs(moved).max() > 1e-3
+        np.testing.assert_allclose(along[:, columns], 0, atol=1e-5)
+    np.testing.assert_array_equal(
+        after[1].params["hidden"]["bias"], before[1].params["hidden"]["bias"]
+    )
+
+
+@pytest.mark.parametrize("optimizer", [optax.sgd(0.1), optax.adamw(0.05, weight_decay=0.1)])
+def test_a_linear_network_keeps_its_outputs_on_earlier_inputs(optimizer):
+    """Also with an optimizer whose steps leave the gradient's subspace."""
+    rng = np.random.default_rng(0)
+    inputs = np.concatenate(
+        [rng.normal(size=(20, 3)) @ rng.normal(size=(3, 6)), rng.normal(size=(20, 6))]
+    )
+    data = jnp.asarray(inputs, jnp.float32)
+    plain = small_setup()
+
+    def apply(params, batch_stats, inputs, train, key):
+        head = params["head"]
+        return Outputs(inputs @ head["kernel"] + head["bias"], inputs), batch_stats
+
+    setup = plain._replace(
+        init=lambda key: ({"head": {"kernel": jnp.zeros((6, 6)), "bias": jnp.zeros(6)}}, {}),
+        apply=apply,
+        gather=lambda index, key: data[index],
+        optimizer=optimizer,
+        layer_inputs=lambda params, batch_stats, inputs: {("head", "kernel"): inputs[:, None]},
+    )
+    everything = [0, 1, 2, 3, 4, 5]
+    first, second = np.arange(20), np.arange(20, 40)
+    tasks = [
+        (task_of(0, everything, samples_of(first)), BATCHES[0]),
+        (task_of(1, [], samples_of(second)), [b._replace(index=b.index + 20) for b in BATCHES[0]]),
+    ]
+    outputs = []
+    for _, learner in run_tasks(setup, gpm(setup, 1.0), tasks):
+        outputs.append(np.asarray(setup.apply(learner.params, {}, data, False, None)[0].logits))
+    np.testing.assert_allclose(outputs[1][first], outputs[0][first], atol=1e-5)
+    assert np.abs(outputs[1][second] - outputs[0][second]).max() > 0.1
+
+
+def test_a_projected_change_of_a_convolutional_network_keeps_its_outputs():
+    """Grey images in three channels leave directions of the first kernel free."""
+    rng = np.random.default_rng(1)
+    grey = np.repeat(rng.normal(size=(3, 4, 4, 1)), 3, axis=-1)
+    images = jnp.asarray(grey, jnp.float32)
+    stored = StoredImages.of(images, jnp.zeros(3), jnp.ones(3))
+    setup = flax_setup(PlainCNN(5, (4,), 7), stored, softmax_objective(), optax.sgd(0.1))
+
+    @jax.jit
+    def run(change_of):
+        params, _ = setup.init(jax.random.key(0))
+        change = jax.tree.map(lambda leaf: change_of[: leaf.size].reshape(leaf.shape), params)
+        projections = {
+            path: with_inputs_of(
+                jnp.zeros([rows.shape[-1]] * 2), rows.reshape(-1, rows.shape[-1]), 1.0
+            )
+            for path, rows in setup.layer_inputs(params, {}, images).items()
+        }
+        kept = projected(change, ProjectionMemory(projections, jnp.int32(1), jnp.ones(5, bool)))
+        moved = [jax.tree.map(jnp.add, params, each) for each in (kept, change)]
+        nets = [params, *moved]
+        return kept, [setup.apply(net, {}, images, False, None)[0].logits for net in nets]
+
+    kept, (before, after, unprojected) = run(jnp.asarray(rng.normal(size=200), jnp.float32))
+    assert all(np.abs(layer["kernel"]).max() > 0.1 for layer in kept.values())
+    np.testing.assert_allclose(after, before, atol=1e-4)
+    assert np.abs(unprojected - before).max() > 1
+
+
+@pytest.mark.parametrize(("share", "rank"), [(0.5, 1), (0.9, 1), (0.95, 2), (0.995, 3), (1.0, 3)])
+def test_as_few_directions_as_reach_the_share(share, rank):
+    """Squared lengths 90, 9 and 1 along the axes, in four dimensions; more rows than dimensions."""
+    rows = np.diag([90.0, 9, 1, 0]) ** 0.5
+    rows = jnp.asarray(np.concatenate([rows, np.zeros((3, 4))]), jnp.float32)
+    projection = with_inputs_of(jnp.zeros((4, 4)), rows, share)
+    np.testing.assert_allclose(projection, np.diag(np.arange(4) < rank), atol=1e-6)
+    # What the basis spans already counts: nothing is added, at any order of the tasks.
+    again = with_inputs_of(projection, rows, share)
+    np.testing.assert_allclose(again, projection, atol=1e-6)
+
+
+def test_projections_count_as_copies_of_the_parameters():
+    """3² + 5² entries beside 3 * 5 + 5 + 5 * 6 + 6 parameters."""
+    assert gpm(layered_setup()).parameter_copies == 1
+
+
+def test_networks_whose_layers_are_unknown_are_refused():
+    with pytest.raises(ValueError, match="give a Setup with layer_inputs"):
+        gpm(small_setup())
+    setup = layered_setup()
+    partly = setup._replace(
+        layer_inputs=lambda *given: {
+            ("head", "kernel"): setup.layer_inputs(*given)["head", "kernel"]
+        }
+    )
+    with pytest.raises(ValueError, match=r"the inputs of hidden\.kernel are unknown"):
+        jax.eval_shape(lambda: run_tasks(partly, gpm(partly), SEQUENCE[:1]))
