@@ -189,6 +189,8 @@ class Setup(NamedTuple):
     key. `trainable(params)` is a tree of booleans. Where it is false, updates are set to 0 after
     the optimizer: momentum and weight decay would move a parameter whose gradient is 0.
     `task_rate(number)` is the factor on the learning rate at the start of a task; None is 1.
+    `measure(params, outputs)` computes diagnostics of the network from its outputs for some test
+    samples, such as `metrics.diagnose_plasticity`. They are kept with every evaluation.
     """
 
     init: Callable[[PRNGKeyArray], tuple[PyTree, PyTree]]
@@ -198,6 +200,7 @@ class Setup(NamedTuple):
     gather: Callable[[Int[Array, "b"], PRNGKeyArray | None], Float[Array, "b *shape"]]
     trainable: Callable[[PyTree], PyTree] | None = None
     task_rate: Callable[[Int[Array, ""]], Float[Array, ""]] | None = None
+    measure: Callable[[PyTree, Outputs], PyTree] | None = None
 
 
 class StepInfo(NamedTuple):

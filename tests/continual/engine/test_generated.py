@@ -68,14 +68,14 @@ def by_hand(shrinkage=1.0):
 
 
 def learn(strategy_of, tasks=TASKS):
-    setup = setup_of()
+    def measure(params, outputs):
+        return jnp.sum(outputs.features[:, 0]) + jnp.sum(params["weights"] ** 2)
 
-    def measure(learner, outputs):
-        return jnp.sum(outputs.features[:, 0]) + jnp.sum(learner.params["weights"] ** 2)
+    setup = setup_of()._replace(measure=measure)
 
     def run(key):
         return learn_generated(
-            setup, strategy_of(setup), GENERATOR, tasks, STEPS, key, BATCH, PROBE, measure
+            setup, strategy_of(setup), GENERATOR, tasks, STEPS, key, BATCH, PROBE
         )
 
     return run

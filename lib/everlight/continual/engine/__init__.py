@@ -14,6 +14,7 @@ from everlight.continual.engine.driver import (
     runs_mesh,
 )
 from everlight.continual.engine.evaluation import (
+    Measured,
     evaluate,
     predict_samples,
     sample_features,
@@ -55,6 +56,7 @@ __all__ = [
     "Build",
     "ComputedInputs",
     "GeneratedResult",
+    "Measured",
     "Protocol",
     "Run",
     "RunCost",

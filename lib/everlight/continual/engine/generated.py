@@ -11,8 +11,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.base import Batch, Learner, Memory, Outputs, Samples, Setup, Strategy, Task
+from everlight.base import Batch, Learner, Memory, Samples, Setup, Strategy, Task
 from everlight.checks import PositiveInt, checked
+from everlight.continual.engine.evaluation import PROBE, measure
 from everlight.continual.engine.keys import epoch_keys, sequence_keys, step_key, task_keys
 from everlight.continual.engine.tasks import init_learner
 from everlight.continual.engine.updates import same_kind, train_step
@@ -35,13 +36,9 @@ class GeneratedResult(NamedTuple):
     losses: Float[Array, "t"]
     """Mean loss of each task's batches, each before it was learned: the online error."""
     measured: PyTree
-    """Results of `measure` after each task, with a leading axis over tasks."""
+    """Results of `Setup.measure` after each task, with a leading axis over tasks; else empty."""
     memory: Memory
     learner: Learner
-
-
-def _nothing(learner: Learner, outputs: Outputs) -> tuple:
-    return ()
 
 
 @checked
@@ -53,8 +50,7 @@ def learn_generated(
     steps: PositiveInt,
     key: PRNGKeyArray,
     batch_size: PositiveInt = 1,
-    probe: PositiveInt = 256,
-    measure: Callable[[Learner, Outputs], PyTree] = _nothing,
+    probe: PositiveInt = PROBE,
 ) -> GeneratedResult:
     """Learn from tasks that a generator draws, as one pure function for `jit` and `vmap`.
 
@@ -70,9 +66,7 @@ def learn_generated(
       steps: optimizer steps per task.
       key: random key of tasks, samples and learning.
       batch_size: samples per step.
-      probe: samples per task from which `measure` is computed.
-      measure: function from the learner after a task, and its outputs for the probe samples in
-        evaluation mode, to what is kept.
+      probe: samples per task, on whose outputs after the task `Setup.measure` is computed.
     """
     of_learning, of_tasks = jax.random.split(key)
     first, later = jax.random.split(of_tasks)
@@ -110,10 +104,8 @@ def learn_generated(
         ready = tuple(learned)
         if strategy.end_task is not None:
             ready = same_kind("end_task", strategy.end_task(*ready, task, keys.end), ready)
-        memory, learner = ready
-        inputs = setup.gather(samples.index, None)
-        outputs, _ = setup.apply(learner.params, learner.batch_stats, inputs, False, None)
-        return (state, *ready), (total / steps, measure(learner, outputs))
+        measured = () if setup.measure is None else measure(setup, ready[1], samples)
+        return (state, *ready), (total / steps, measured)
 
     start = generator.begin(first), memory, learner
     (_, memory, learner), kept = jax.lax.scan(one_task, start, jnp.arange(tasks, dtype=jnp.int32))
