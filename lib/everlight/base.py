@@ -193,6 +193,8 @@ class Setup(NamedTuple):
     mode, `[b, p, i]` at p positions by the kernel's path in the parameters. A kernel `[*, o]` is
     there a matrix `[i, o]`, i being the product of its first axes; a convolution's inputs are
     patches. Kernels of other layers are left out. None if the network's layers are unknown.
+    `measure(params, outputs)` computes diagnostics of the network from its outputs for some test
+    samples, such as `metrics.diagnose_plasticity`. They are kept with every evaluation.
     """
 
     init: Callable[[PRNGKeyArray], tuple[PyTree, PyTree]]
@@ -209,6 +211,7 @@ class Setup(NamedTuple):
         ]
         | None
     ) = None
+    measure: Callable[[PyTree, Outputs], PyTree] | None = None
 
 
 class StepInfo(NamedTuple):

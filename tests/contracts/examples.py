@@ -178,6 +178,16 @@ ROWS: dict[str, Any] = {
     },
     "continual.gpm": lambda: {"setup": build(STORED)[0]},
     "continual.hat": {"layers": ("a",)},
+    "continual.learn_generated": lambda: {
+        "setup": build(STORED)[0],
+        "strategy": build(STORED)[1],
+        "generator": continual.TaskGenerator(
+            lambda key: (), lambda state, key: state, lambda state, count, key: SAMPLES
+        ),
+        "tasks": 1,
+        "steps": 1,
+    },
+    "continual.regression_objective": {"target": lambda labels: labels[:, None]},
     "continual.lwf": {"class_group": integers(6)},
     "continual.redo": {"layers": ("a",)},
     "continual.train": {
@@ -205,6 +215,10 @@ ROWS: dict[str, Any] = {
     "metrics.summarize_runs": lambda: {
         "accuracies": floats(2, 3, 3),
         "costs": jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), RECORDS[metrics.Costs]()),
+    },
+    "metrics.diagnose_plasticity": lambda: {
+        "params": {"a": floats(2)},
+        "outputs": continual.Outputs(floats(4, 3), floats(4, 2), {"a": floats(4, 2)}),
     },
     "metrics.weight_norm": {"params": {"a": floats(2)}},
     "metrics.top_k": {"ranks": metrics.Ranks(integers(4), integers(4))},
@@ -295,6 +309,12 @@ ROWS: dict[str, Any] = {
         "objects": np.repeat(np.arange(50), 11),
         "sessions": np.tile(np.arange(11), 50),
         "kept": np.arange(550),
+    },
+    "scenarios.draw_numbers": {"bits": booleans(3), "inputs": 5},
+    "scenarios.draw_samples": {"bits": booleans(3), "inputs": 5},
+    "scenarios.target_values": lambda: {
+        "network": scenarios.draw_target_network(KEY, 5, 4),
+        "inputs": floats(3, 5),
     },
     "scenarios.domain_incremental": {**LABELS, "tasks": 2, "label_maps": host([[0, 1, 2, 3]] * 2)},
     "scenarios.few_shot": {**LABELS, "tasks": [[0, 1], [2, 3]], "shots": 2},

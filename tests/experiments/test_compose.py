@@ -65,7 +65,15 @@ def test_a_new_data_set_and_a_new_metric_are_a_function_and_a_row_each(
         tmp_path,
         *("images", "--data", "stripes", "--tasks", "2", "--net", "mlp:8", "--epochs", "2"),
         *("--methods", "naive", "ER", "--seeds", "2"),
-        *("--metrics", "first class", "accuracy by class", "confusion", "--evaluate-steps", "2"),
+        *(
+            "--metrics",
+            "first class",
+            "accuracy by class",
+            "confusion",
+            "dead units",
+            "weight norm",
+        ),
+        *("--evaluate-steps", "2"),
     )
     for name in ("naive", "ER"):
         of = f"class-incremental/{name}"
@@ -76,11 +84,16 @@ def test_a_new_data_set_and_a_new_metric_are_a_function_and_a_row_each(
         final = results[f"{of}/accuracy"][:, -1]
         np.testing.assert_allclose(final, by_class[:, -1].mean(axis=1), rtol=1e-6)
         np.testing.assert_allclose(np.trace(confusion, axis1=1, axis2=2) / 16, final, rtol=1e-6)
+        # Of eight hidden units; both tasks move the weights.
+        dead, norm = results[f"{of}/dead units"], results[f"{of}/weight norm"]
+        assert ((8 * dead) % 1 == 0).all()
+        assert (np.diff(norm) != 0).all()
         by_step = results[f"{of}/accuracy by step"].reshape(2, 2, -1, 2)
         np.testing.assert_array_equal(by_step[:, :, -1], results[f"{of}/accuracy by task"])
     text = report.read_text()
     assert "Accuracy on the first class after the last task." in text
     assert "confusion" in text.lower()
+    assert "Share of the hidden units that never respond" in text
 
 
 def test_an_npz_is_a_benchmark_without_any_python(tmp_path):

@@ -103,7 +103,7 @@ def test_shots_and_noise_are_in_the_training_samples_alone():
         ("--shots 5", "--stream rotated brings no new classes; leave out --shots"),
         ("--setting online", "--stream rotated is domain-incremental; leave out --setting"),
         ("--tasks 5 5", "--stream rotated has all classes in every task; give --tasks one number"),
-        ("--metrics confusion", "--stream rotated has no --metrics beside accuracy"),
+        ("--metrics confusion", "--stream rotated has no --metrics of classes"),
         ("--methods LUCIR", "LUCIR needs new classes in every task, but known ones recur here"),
     ],
 )

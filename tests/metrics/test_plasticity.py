@@ -5,8 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from everlight.base import Outputs
 from everlight.metrics.plasticity import (
     dead_share,
+    diagnose_plasticity,
     dormant_share,
     dormant_units,
     effective_rank,
@@ -68,3 +70,14 @@ def test_features_that_are_0_have_no_rank_and_no_nan():
 
 def test_the_norm_of_all_parameters():
     assert float(weight_norm({"a": jnp.array([3.0, 0]), "b": jnp.array([[4.0]])})) == 5
+
+
+def test_diagnostics_of_a_network_count_units_of_all_layers():
+    """Five units of which one is dead and two more are dormant, and two channels, one dead."""
+    maps = jnp.zeros((2, 3, 3, 2)).at[:, 1, 1, 0].set(1)
+    features = with_singular_values([2, 1, 1, 0])
+    outputs = Outputs(jnp.zeros((6, 1)), features, {"maps": maps, "units": ACTIVATIONS})
+    found = diagnose_plasticity({"a": jnp.array([3.0, 4.0])}, outputs, threshold=0.6)
+    np.testing.assert_allclose(found, [(3 + 1) / 7, (1 + 1) / 7, 2**1.5, 3, 5], rtol=1e-3)
+    bare = diagnose_plasticity({"a": jnp.ones(1)}, Outputs(outputs.logits, features))
+    assert np.isnan(bare.dead_share)

@@ -1,4 +1,4 @@
-"""Xavier initialization against its closed form."""
+"""Xavier and Kaiming initialization against their closed forms."""
 
 import jax
 import jax.numpy as jnp
@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from everlight.continual import StoredImages, flax_setup, softmax_objective
-from everlight.models import MLP, PlainCNN, with_layers, with_xavier
+from everlight.models import MLP, PlainCNN, with_kaiming, with_layers, with_xavier
 
 IMAGES = StoredImages.of(np.zeros((1, 16, 16, 1), np.uint8), jnp.zeros(1), jnp.ones(1))
 
@@ -59,3 +59,14 @@ def test_given_layers_stand_in_the_place_of_drawn_ones():
     found, _ = with_layers(setup, given).init(jax.random.key(0))
     assert others
     jax.tree.map(np.testing.assert_array_equal, found, own | given)
+
+
+def test_kaiming_kernels_are_uniform_within_their_bounds():
+    """Hidden layers in ±√(6 / n), the head in ±√(3 / n); biases stay."""
+    params, _ = with_kaiming(setup_of(MLP(40, (300, 200)))).init(jax.random.key(0))
+    for name, layer in params.items():
+        size = layer["kernel"].shape[0]
+        scaled = np.asarray(layer["kernel"]) / np.sqrt((3 if name == "head" else 6) / size)
+        assert 0.999 < np.abs(scaled).max() <= 1
+        assert abs(np.mean(scaled**2) - 1 / 3) < 5 * np.sqrt(4 / 45 / scaled.size)
+        assert not layer["bias"].any()

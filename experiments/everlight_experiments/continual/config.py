@@ -140,7 +140,8 @@ class Config:
     size."""
     dtype: Dtype = "float32"
     metrics: tuple[str, ...] = ()
-    """Metrics beside accuracy: accuracy by class, confusion."""
+    """Metrics beside accuracy: accuracy by class, confusion; diagnostics of plasticity after every
+    task: dormant units, dead units, effective rank, stable rank, weight norm."""
     criterion: Criterion = "final accuracy"
     """Value on the validation seeds that selects hyper-parameters."""
     method_settings: tyro.conf.Suppress[Mapping[str, MethodSettings]] = field(default_factory=dict)

@@ -17,6 +17,7 @@ from everlight_data.errors import DataError
 from everlight_data.images.image_set import ImageSet
 from everlight_experiments.continual.benchmark import Use
 from everlight_experiments.continual.config import Config
+from everlight_experiments.continual.metrics import read_predictions
 
 DOMAIN = "domain-incremental"
 STREAM_SEED = 2_000
@@ -36,7 +37,7 @@ def refuse_unfit(config: Config, settings: tuple[str, ...]) -> None:
         and config.stream != "permuted-labels",
         "brings no new classes; leave out --shots": config.shots is not None,
         "has all classes in every task; leave out --cycles": config.cycles > 1,
-        "has no --metrics beside accuracy; leave them out": bool(config.metrics),
+        "has no --metrics of classes; leave them out": read_predictions(config.metrics),
     }
     for reason, holds in reasons.items():
         if holds:

@@ -21,6 +21,7 @@ from everlight.continual import (
     with_predictions,
 )
 from everlight.continual.method import Demand, Method, Needs
+from everlight.metrics import diagnose_plasticity
 from everlight.models import Network, NetworkRequest, with_xavier
 from everlight.scenarios import (
     class_incremental_by_seed,
@@ -58,6 +59,8 @@ from everlight_experiments.continual.metrics import (
     PREDICTED,
     WITHIN,
     class_metrics,
+    read_diagnostics,
+    read_predictions,
 )
 from everlight_experiments.continual.parts import (
     TRUNK_SIDE,
@@ -176,7 +179,8 @@ def _bound(
     setting: str,
 ) -> Benchmark:
     config, images, stored, note, net, checksums = material
-    given, predicts = setting == "task-incremental", bool(config.metrics)
+    given, predicts = setting == "task-incremental", read_predictions(config.metrics)
+    measures = read_diagnostics(config.metrics)
     domain, protocol = setting == DOMAIN, config.protocol
     if setting == "online":
         protocol = Protocol(
@@ -198,14 +202,19 @@ def _bound(
 
     def keep(method: Method, result: SequenceResult) -> dict[str, Array]:
         def accuracies(evaluation: Any) -> Array:
-            found = evaluation[0] if predicts else evaluation
+            scored = evaluation.evaluation if measures else evaluation
+            found = scored[0] if predicts else scored
             return found.task_masked if given else found.class_incremental
 
         kept = {MATRIX: accuracies(result.evaluation), "validation": result.validation}
         within = result.within_tasks
         if within is not None:
             kept |= {WITHIN: accuracies(within.evaluation), STEPS_WITHIN: within.steps}
-        return kept | ({PREDICTED: result.evaluation[1]} if predicts else {})
+        scored = result.evaluation
+        if measures:
+            kept |= scored.measured._asdict()
+            scored = scored.evaluation
+        return kept | ({PREDICTED: scored[1]} if predicts else {})
 
     return Benchmark(
         name=name,
@@ -252,13 +261,15 @@ def beginning(
         own, group = config_of(config, method.name), data.own.class_group
         found = optimizer(own.optimizer, own.learning_rate, own.weight_decay)
         objective = softmax_objective(group, only_seen)
-        if config.metrics:
+        if read_predictions(config.metrics):
             objective = with_predictions(objective, task_given)
         setup = flax_setup(
             net.make(method.head, method.trains), data.shared, objective, found.transformation
         )
         if config.initialization == "xavier":
             setup = with_xavier(setup)
+        if read_diagnostics(config.metrics):
+            setup = setup._replace(measure=diagnose_plasticity)
         return setup if wrap is None else wrap(setup), Needs(
             number_of_tasks(config),
             net.classes,

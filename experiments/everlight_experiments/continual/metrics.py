@@ -3,7 +3,7 @@
 A new metric is one function and one row of `EXTRA`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import jax.numpy as jnp
 import numpy as np
@@ -65,6 +65,36 @@ def confusion_counts(run: Trained) -> Int[np.ndarray, "t c c"]:
     return count_confusion(run.arrays[PREDICTED], labels, mask, classes)
 
 
+def _diagnostic(field: str, name: str, meaning: str) -> Metric:
+    """Return the metric of a field of `Plasticity`, which the run computed after every task."""
+    where = f"{meaning}, on 256 test samples or fewer after every task."
+    return Metric(name, lambda run: run.arrays[field], ("time",), where)
+
+
+DIAGNOSTICS: Mapping[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        _diagnostic(
+            "dormant_share",
+            "dormant units",
+            "Share of the hidden units with a mean absolute activation of at most a tenth of the "
+            "mean over their layer (Sokar et al. 2023)",
+        ),
+        _diagnostic("dead_share", "dead units", "Share of the hidden units that never respond"),
+        _diagnostic(
+            "effective_rank",
+            "effective rank",
+            "Exponential of the entropy of the features' singular values (Roy and Vetterli 2007)",
+        ),
+        _diagnostic(
+            "stable_rank",
+            "stable rank",
+            "Number of singular values of the features that make up 99% of their sum",
+        ),
+        _diagnostic("weight_norm", "weight norm", "Euclidean norm of all parameters"),
+    )
+}
+"""Diagnostics of plasticity that `--metrics` names. They read what the program measured."""
 EXTRA: dict[str, Metric] = {
     metric.name: metric
     for metric in (
@@ -80,10 +110,21 @@ EXTRA: dict[str, Metric] = {
             ("class", "class"),
             "Test samples by true class (row) and predicted class (column) after the last task.",
         ),
+        *DIAGNOSTICS.values(),
     )
 }
 """Metrics that `--metrics` names; the axis "class" has an entry per class. They may read the class
 predicted for every test sample after every task, `PREDICTED`."""
+
+
+def read_predictions(names: Iterable[str]) -> bool:
+    """Return whether one of the metrics reads predicted classes."""
+    return not set(names) <= set(DIAGNOSTICS)
+
+
+def read_diagnostics(names: Iterable[str]) -> bool:
+    """Return whether one of the metrics is a diagnostic of plasticity."""
+    return not set(names).isdisjoint(DIAGNOSTICS)
 
 
 def class_metrics(names: tuple[str, ...], class_names: tuple[str, ...]) -> tuple[Metric, ...]:

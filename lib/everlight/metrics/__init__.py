@@ -71,7 +71,9 @@ from everlight.metrics.open_set import (
     roc_area,
 )
 from everlight.metrics.plasticity import (
+    Plasticity,
     dead_share,
+    diagnose_plasticity,
     dormant_share,
     dormant_units,
     effective_rank,
@@ -115,6 +117,7 @@ __all__ = [
     "Interval",
     "MeanInterval",
     "Means",
+    "Plasticity",
     "Ranks",
     "RejectionCurve",
     "RunSummary",
@@ -144,6 +147,7 @@ __all__ = [
     "counted_model_memory",
     "counted_sample_memory",
     "dead_share",
+    "diagnose_plasticity",
     "distances_to_facts",
     "dormant_share",
     "dormant_units",

@@ -4,11 +4,13 @@ A network that has lost plasticity learns new tasks more slowly or less well. Be
 stop to respond, features span fewer directions and weights grow (Dohare et al. 2024, Nature).
 """
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from everlight.base import Coefficient
+from everlight.base import Coefficient, Outputs
 from everlight.checks import UnitInterval, checked
 
 
@@ -82,7 +84,7 @@ def stable_rank(features: Float[Array, "n f"], share: UnitInterval = 0.99) -> In
 
 
 @checked
-def weight_norm(params: PyTree) -> Float[Array, ""]:
+def weight_norm(params: PyTree[Float[Array, "..."]]) -> Float[Array, ""]:
     """Return the Euclidean norm of all parameters.
 
     Args:
@@ -91,6 +93,50 @@ def weight_norm(params: PyTree) -> Float[Array, ""]:
     squares = sum(jnp.sum(leaf.astype(jnp.float32) ** 2) for leaf in jax.tree.leaves(params))
     total = jnp.float32(squares)
     return jnp.where(total > 0, jnp.sqrt(jnp.where(total > 0, total, 1.0)), 0.0)
+
+
+class Plasticity(NamedTuple):
+    """Diagnostics of a network's plasticity."""
+
+    dormant_share: Float[Array, ""]
+    """Share of the hidden units that are dormant, all layers together; NaN without layers."""
+    dead_share: Float[Array, ""]
+    """Share of the hidden units that are 0 for all samples; NaN without layers."""
+    effective_rank: Float[Array, ""]
+    """Effective rank of the features, the head's inputs."""
+    stable_rank: Int[Array, ""]
+    """Stable rank of the features."""
+    weight_norm: Float[Array, ""]
+    """Euclidean norm of all parameters."""
+
+
+@checked
+def diagnose_plasticity(
+    params: PyTree[Float[Array, "..."]], outputs: Outputs, threshold: Coefficient = 0.1
+) -> Plasticity:
+    """Return the diagnostics of a network.
+
+    A unit of a convolution is a channel. Each part of a concatenated ReLU is one unit here.
+
+    Args:
+      params: parameters of the network.
+      outputs: its outputs for n samples, with the activations of its hidden layers.
+      threshold: share of a layer's mean absolute activation at or below which a unit is dormant.
+    """
+    layers = [leaf.reshape(-1, leaf.shape[-1]) for leaf in (outputs.hidden or {}).values()]
+    units = [leaf.shape[1] for leaf in layers]
+
+    def over_units(shares: list[Float[Array, ""]]) -> Float[Array, ""]:
+        parts = [share * count for share, count in zip(shares, units, strict=True)]
+        return jnp.float32(sum(parts) / sum(units)) if units else jnp.float32(jnp.nan)
+
+    return Plasticity(
+        over_units([dormant_share(leaf, threshold) for leaf in layers]),
+        over_units([dead_share(leaf) for leaf in layers]),
+        effective_rank(outputs.features),
+        stable_rank(outputs.features),
+        weight_norm(params),
+    )
 
 
 def _shares(features: Float[Array, "n f"]) -> Float[Array, "r"]:

@@ -46,7 +46,7 @@ from everlight.models.illuminant_training import (
     predict_chromaticity,
     predict_illuminant,
 )
-from everlight.models.initialization import with_layers, with_xavier
+from everlight.models.initialization import with_kaiming, with_layers, with_xavier
 from everlight.models.joint_embedding import JointEmbedding
 from everlight.models.mlp import MLP
 from everlight.models.named import Network, NetworkRequest, named_network
@@ -126,6 +126,7 @@ __all__ = [
     "stack_problems",
     "uninformative_interval",
     "unit",
+    "with_kaiming",
     "with_layers",
     "with_weights",
     "with_xavier",

@@ -1,9 +1,10 @@
 """Initial weights that replace a network's own."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import jax
 from flax.linen import initializers
+from flax.typing import Initializer
 from jaxtyping import PRNGKeyArray, PyTree
 
 from everlight.base import Setup
@@ -18,20 +19,22 @@ def with_xavier(setup: Setup) -> Setup:
     multiplied by the number of its taps. Biases, scales and batch statistics stay the network's.
     """
 
-    def init(key: PRNGKeyArray) -> tuple[PyTree, PyTree]:
-        params, batch_stats = setup.init(key)
-        leaves, tree = jax.tree_util.tree_flatten_with_path(params)
-        keys = jax.random.split(jax.random.fold_in(key, 1), len(leaves))
-        drawn = [
-            _draw(own, leaf.shape, leaf.dtype) if path[-1].key == "kernel" else leaf
-            for own, (path, leaf) in zip(keys, leaves, strict=True)
-        ]
-        return jax.tree.unflatten(tree, drawn), batch_stats
-
-    return setup._replace(init=init)
+    xavier = initializers.xavier_uniform()
+    return _with_kernels(setup, lambda layer: xavier)
 
 
 @checked
+def with_kaiming(setup: Setup) -> Setup:
+    """Return the setup whose kernels are drawn as He et al. 2015 (ICCV) normalise them.
+
+    A kernel of n inputs is uniform in ±√(6 / n), which suits ReLUs; that of the layer named head is
+    uniform in ±√(3 / n). For a convolution n is multiplied by the number of its taps. Biases,
+    scales and batch statistics stay the network's.
+    """
+    hidden, head = initializers.he_uniform(), initializers.lecun_uniform()
+    return _with_kernels(setup, lambda layer: head if layer == "head" else hidden)
+
+
 @checked
 def with_layers(setup: Setup, layers: Mapping[str, PyTree]) -> Setup:
     """Return the setup whose network begins with the given layers; others are drawn as before.
@@ -48,4 +51,17 @@ def with_layers(setup: Setup, layers: Mapping[str, PyTree]) -> Setup:
     return setup._replace(init=init)
 
 
-_draw = initializers.xavier_uniform()
+def _with_kernels(setup: Setup, draw_of: Callable[[str], Initializer]) -> Setup:
+    """Return the setup whose kernels are drawn by a function of their layer's name."""
+
+    def init(key: PRNGKeyArray) -> tuple[PyTree, PyTree]:
+        params, batch_stats = setup.init(key)
+        leaves, tree = jax.tree_util.tree_flatten_with_path(params)
+        keys = jax.random.split(jax.random.fold_in(key, 1), len(leaves))
+        drawn = [
+            draw_of(path[0].key)(own, leaf.shape, leaf.dtype) if path[-1].key == "kernel" else leaf
+            for own, (path, leaf) in zip(keys, leaves, strict=True)
+        ]
+        return jax.tree.unflatten(tree, drawn), batch_stats
+
+    return setup._replace(init=init)

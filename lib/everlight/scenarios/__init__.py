@@ -33,6 +33,15 @@ from everlight.scenarios.facts_splits import (
 from everlight.scenarios.iirc import IIRC, TaskConfiguration, iirc
 from everlight.scenarios.online import online_stream
 from everlight.scenarios.shapes import same_shapes, stack_samples
+from everlight.scenarios.slowly_changing_regression import (
+    TargetNetwork,
+    bits_of,
+    change_slow_bits,
+    draw_numbers,
+    draw_samples,
+    draw_target_network,
+    target_values,
+)
 from everlight.scenarios.streams import (
     domain_incremental,
     few_shot,
@@ -51,8 +60,11 @@ __all__ = [
     "Examples",
     "SemanticSplit",
     "Statistics",
+    "TargetNetwork",
     "TaskConfiguration",
     "TrainingBatch",
+    "bits_of",
+    "change_slow_bits",
     "check_facts",
     "class_incremental",
     "class_incremental_by_seed",
@@ -60,6 +72,9 @@ __all__ = [
     "distances_between_facts",
     "divide_classes",
     "domain_incremental",
+    "draw_numbers",
+    "draw_samples",
+    "draw_target_network",
     "embedding_distances",
     "equal_tasks",
     "fact_sequence",
@@ -81,6 +96,7 @@ __all__ = [
     "semantic_split",
     "split_statistics",
     "stack_samples",
+    "target_values",
     "tested_on_validation",
     "training_batches",
     "transformed",

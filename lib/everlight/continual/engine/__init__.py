@@ -1,7 +1,8 @@
 """Training step, tasks and whole sequences, as one compiled program or in chunks of epochs.
 
 `driver` trains many runs in chunks and `sequence` one run in one program. Both call `tasks`, which
-calls `epochs`, which calls `updates` for a step; `evaluation` follows each task.
+calls `epochs`, which calls `updates` for a step; `evaluation` follows each task. `generated` draws
+tasks inside the program.
 """
 
 from everlight.continual.engine.costs import RunCost, count_cost, replayed_per_step
@@ -13,12 +14,23 @@ from everlight.continual.engine.driver import (
     runs_mesh,
 )
 from everlight.continual.engine.evaluation import (
+    Measured,
     evaluate,
     predict_samples,
     sample_features,
     validate,
 )
-from everlight.continual.engine.flax_setup import StoredImages, StreamedImages, flax_setup
+from everlight.continual.engine.flax_setup import (
+    ComputedInputs,
+    StoredImages,
+    StreamedImages,
+    flax_setup,
+)
+from everlight.continual.engine.generated import (
+    GeneratedResult,
+    TaskGenerator,
+    learn_generated,
+)
 from everlight.continual.engine.protocol import (
     Protocol,
     fixed_steps_protocol,
@@ -42,6 +54,9 @@ from everlight.continual.engine.updates import train_step
 
 __all__ = [
     "Build",
+    "ComputedInputs",
+    "GeneratedResult",
+    "Measured",
     "Protocol",
     "Run",
     "RunCost",
@@ -51,6 +66,7 @@ __all__ = [
     "StepEvaluations",
     "StoredImages",
     "StreamedImages",
+    "TaskGenerator",
     "Usage",
     "count_cost",
     "diverged",
@@ -60,6 +76,7 @@ __all__ = [
     "flax_setup",
     "initial_runs_state",
     "initial_state",
+    "learn_generated",
     "lower_step",
     "online_protocol",
     "operations_per_step",

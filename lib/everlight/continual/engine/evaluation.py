@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +20,18 @@ from everlight.base import (
 from everlight.checks import PositiveInt, checked
 from everlight.continual.engine.run import Build, Run
 from everlight.meshes import shard_batch
+
+PROBE = 256
+"""Most test samples from whose outputs `Setup.measure` is computed."""
+
+
+class Measured(NamedTuple):
+    """Evaluation where the setup has a `measure`."""
+
+    evaluation: PyTree
+    """Result of the objective's `evaluate`."""
+    measured: PyTree
+    """Result of the setup's `measure`."""
 
 
 @checked
@@ -80,6 +93,16 @@ def evaluate(
         kept = over_blocks(partial(of_block, None), evaluated & shared, size, kept)
         kept = jax.lax.fori_loop(0, sets, evaluate_task, kept)
     return setup.objective.evaluate(sequence, kept, learner.seen)
+
+
+def measure(setup: Setup, learner: Learner, samples: Samples) -> PyTree:
+    """Return the setup's `measure` for at most `PROBE` of the samples, evenly spaced."""
+    size = min(PROBE, samples.mask.shape[0])
+    order = jnp.argsort(~samples.mask, stable=True)
+    chosen = order[jnp.arange(size) * jnp.sum(samples.mask) // size]
+    inputs = gathered(setup, samples.index[chosen], None)
+    outputs, _ = setup.apply(learner.params, learner.batch_stats, inputs, False, None)
+    return setup.measure(learner.params, outputs)
 
 
 @checked

@@ -1,4 +1,4 @@
-"""A `Setup` from a Flax module and images, stored on the device or streamed from the host."""
+"""A `Setup` from a Flax module and images, stored, streamed from the host, or computed."""
 
 import dataclasses
 import math
@@ -131,10 +131,29 @@ class StreamedImages(NamedTuple):
         return jax.pure_callback(on_host, wanted, index, *words, vmap_method="broadcast_all")
 
 
+class ComputedInputs(NamedTuple):
+    """Inputs that a function computes from a sample's index, instead of stored ones."""
+
+    compute: Callable[[Int[Array, "b"]], Float[Array, "b *shape"]]
+    """Pure function of the indices."""
+    shape: tuple[int, ...]
+    """Shape of one input."""
+    mean: float = 0.0
+    """Value that is subtracted from all inputs."""
+    deviation: float = 1.0
+    """Value by which all inputs are divided then."""
+
+    def take(
+        self, index: Int[Array, "b"], keys: Shaped[PRNGKeyArray, "b"] | None
+    ) -> Float[Array, "b *shape"]:
+        """Return the inputs of these indices; `keys` have no effect."""
+        return self.compute(index)
+
+
 @checked
 def flax_setup(
     net: nn.Module,
-    source: StoredImages | StreamedImages,
+    source: StoredImages | StreamedImages | ComputedInputs,
     objective: Objective,
     optimizer: optax.GradientTransformation,
     augment: Callable[[UInt8[Array, "h w c"], PRNGKeyArray], UInt8[Array, "h w c"]] | None = None,
@@ -143,7 +162,7 @@ def flax_setup(
 
     Args:
       net: module that returns `Outputs`; it may have dropout and batch statistics.
-      source: stored or streamed images, which the step normalises.
+      source: stored or streamed images or computed inputs, which the step normalises.
       objective: loss, scores and metrics of the outputs.
       optimizer: optimizer, reset at every task.
       augment: random function of one training image, applied before normalisation.

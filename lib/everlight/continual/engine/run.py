@@ -89,8 +89,8 @@ class SequenceResult(NamedTuple):
 
     evaluation: PyTree
     """Result of the objective on all test samples after each task, with a leading axis over tasks.
-    With softmax it is both accuracy matrices, `[i, j]` after task i on task j. Floats are NaN from
-    the task on in which the run diverged."""
+    With softmax it is both accuracy matrices, `[i, j]` after task i on task j. With a
+    `Setup.measure` it is `Measured`. Floats are NaN from the task on in which the run diverged."""
     usage: Usage
     losses: Float[Array, "t e"]
     """Mean loss of every epoch's steps, without a strategy's penalty; NaN from the epoch on in

@@ -27,7 +27,7 @@ from everlight.continual.engine.epochs import (
     most_evaluations,
     open_epoch,
 )
-from everlight.continual.engine.evaluation import evaluate
+from everlight.continual.engine.evaluation import Measured, evaluate, measure
 from everlight.continual.engine.keys import epoch_keys, sequence_keys, task_keys
 from everlight.continual.engine.placeholders import (
     all_finite,
@@ -260,7 +260,10 @@ def _ready_row(
         made_ready = strategy.before_evaluation(*ready, key)
         ready = same_kind("before_evaluation", made_ready, ready)
     size = run.protocol.evaluation_batch
-    return ready, evaluate(setup, strategy, *ready, run.sequence, size)
+    row = evaluate(setup, strategy, *ready, run.sequence, size)
+    if setup.measure is None:
+        return ready, row
+    return ready, Measured(row, measure(setup, ready[1], run.sequence.test))
 
 
 def _no_best(

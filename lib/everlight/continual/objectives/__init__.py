@@ -4,6 +4,7 @@ from everlight.continual.objectives.embedding import embedding_objective
 from everlight.continual.objectives.fixed_test import FixedTest, fixed_test_objective
 from everlight.continual.objectives.many_labels import binary_objective, multi_hot
 from everlight.continual.objectives.predicted import with_predictions
+from everlight.continual.objectives.regression import regression_objective
 from everlight.continual.objectives.softmax import Accuracies, softmax_objective
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "embedding_objective",
     "fixed_test_objective",
     "multi_hot",
+    "regression_objective",
     "softmax_objective",
     "with_predictions",
 ]

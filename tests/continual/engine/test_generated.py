@@ -1,0 +1,128 @@
+"""Learning from generated tasks against a loop in float64 NumPy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from everlight.base import Outputs, Samples, Setup
+from everlight.continual import (
+    TaskGenerator,
+    learn_generated,
+    naive,
+    regression_objective,
+    shrink_and_perturb,
+)
+
+RATE, TASKS, STEPS, BATCH, PROBE = 0.1, 3, 4, 2, 5
+
+
+def inputs_of(index):
+    return jnp.stack([jnp.sin(index * 1.0), jnp.cos(index * 2.0)], axis=1)
+
+
+def setup_of():
+    """A linear model of two outputs that starts at 0.5."""
+
+    def apply(params, batch_stats, inputs, train, key):
+        logits = inputs @ params["weights"]
+        return Outputs(logits, inputs), batch_stats
+
+    return Setup(
+        init=lambda key: ({"weights": jnp.full((2, 2), 0.5)}, {}),
+        apply=apply,
+        objective=regression_objective(lambda label: jnp.stack([label % 3.0, label % 4.0], axis=1)),
+        optimizer=optax.sgd(RATE),
+        gather=lambda index, key: inputs_of(index),
+    )
+
+
+# Task n, counted from 1, has the samples 10 n, 10 n + 1 and so on, at every step.
+GENERATOR = TaskGenerator(
+    begin=lambda key: jnp.int32(0),
+    next_task=lambda number, key: number + 1,
+    draw=lambda number, count, key: Samples(
+        10 * number + jnp.arange(count),
+        (10 * number + jnp.arange(count))[:, None],
+        jnp.ones(count, bool),
+    ),
+)
+
+
+def by_hand(shrinkage=1.0):
+    weights, losses, norms = np.full((2, 2), 0.5), [], []
+    for task in range(1, TASKS + 1):
+        if task > 1:
+            weights = weights * shrinkage
+        index = 10 * task + np.arange(BATCH)
+        inputs = np.stack([np.sin(index), np.cos(2 * index)], axis=1)
+        targets, total = np.stack([index % 3, index % 4], axis=1), 0.0
+        for _ in range(STEPS):
+            away = inputs @ weights - targets
+            total += np.mean(away**2)
+            weights = weights - RATE * inputs.T @ away / BATCH
+        losses.append(total / STEPS)
+        probe = 10 * task + np.arange(PROBE)
+        norms.append(np.sin(probe) @ np.full(PROBE, 1.0) + (weights**2).sum())
+    return weights, losses, norms
+
+
+def learn(strategy_of, tasks=TASKS):
+    def measure(params, outputs):
+        return jnp.sum(outputs.features[:, 0]) + jnp.sum(params["weights"] ** 2)
+
+    setup = setup_of()._replace(measure=measure)
+
+    def run(key):
+        return learn_generated(
+            setup, strategy_of(setup), GENERATOR, tasks, STEPS, key, BATCH, PROBE
+        )
+
+    return run
+
+
+def test_losses_measures_and_parameters_are_the_loop_in_float64():
+    for strategy_of, shrinkage in (
+        (naive, 1.0),
+        (lambda setup: shrink_and_perturb(setup, 0.5, 0.0), 0.5),
+    ):
+        found = jax.jit(learn(strategy_of))(jax.random.key(0))
+        weights, losses, norms = by_hand(shrinkage)
+        np.testing.assert_allclose(found.learner.params["weights"], weights, rtol=1e-5)
+        np.testing.assert_allclose(found.losses, losses, rtol=1e-5)
+        np.testing.assert_allclose(found.measured, norms, rtol=1e-5)
+        assert int(found.learner.step) == TASKS * STEPS
+
+
+def test_the_program_does_not_grow_with_the_number_of_tasks():
+    def shapes(tasks):
+        traced = jax.make_jaxpr(learn(naive, tasks))(jax.random.key(0))
+        return str(traced).replace(str(tasks), "T")
+
+    assert shapes(1777) == shapes(2999)
+
+
+def test_samples_and_changes_of_tasks_have_keys_of_their_own():
+    """No two draws of a run are equal: three changes, three probes and twelve batches."""
+    drawn = []
+
+    def note(key):
+        jax.debug.callback(
+            lambda words: drawn.append(tuple(words.tolist())), jax.random.key_data(key)
+        )
+
+    def next_task(number, key):
+        note(key)
+        return GENERATOR.next_task(number, key)
+
+    def draw(number, count, key):
+        note(key)
+        return GENERATOR.draw(number, count, key)
+
+    setup = setup_of()
+    noted = TaskGenerator(GENERATOR.begin, next_task, draw)
+    jax.block_until_ready(
+        learn_generated(setup, naive(setup), noted, TASKS, STEPS, jax.random.key(1), BATCH, PROBE)
+    )
+    jax.effects_barrier()
+    assert len(drawn) == len(set(drawn)) == TASKS * (2 + STEPS)
