@@ -134,6 +134,12 @@ class Method(NamedTuple):
         return next(name for name, value in self.given(needs).items() if value is mark)
 
     @property
+    def stores_samples(self) -> bool:
+        """True if the factory's arguments depend on the number of stored samples."""
+        one, two = (self.given(Needs(1, 1, exemplars_per_class=number)) for number in (1, 2))
+        return any(isinstance(one[name], int) and one[name] != two[name] for name in one)
+
+    @property
     def argument_meanings(self) -> dict[str, str]:
         """Return the meaning of each argument, as the docstring of the function states it."""
         _, _, listed = (inspect.getdoc(self.factory) or "").partition("Args:\n")

@@ -15,6 +15,7 @@ from everlight.continual.strategies import (
     cwr,
     der_plus_plus,
     er_ace,
+    er_aml,
     er_tricks,
     ewc,
     experience_replay,
@@ -117,7 +118,8 @@ _ROWS: dict[str, Method] = {
     "CLS-ER": Method(cls_er, arguments.two_averages, (0.1, 0.5, 2), demands=_COUNTING),
     "MIR": Method(mir, arguments.retrieved_reservoir),
     "ER-ACE": Method(er_ace, arguments.drawn_reservoir, demands=("class scores", "chosen classes")),
-    "ER-tricks": Method(er_tricks, arguments.er_tricks_arguments, demands=_COUNTING),
+    "ER-AML": Method(er_aml, arguments.single_label_reservoir, demands=_COUNTING),
+    "ER-tricks": Method(er_tricks, arguments.single_label_reservoir, demands=_COUNTING),
     "GDumb": Method(
         gdumb,
         lambda needs: {**arguments.reservoir(needs), "epochs": 64},

@@ -8,6 +8,7 @@ from everlight.continual.strategies.cumulative import cumulative, joint, unlimit
 from everlight.continual.strategies.cwr import cwr
 from everlight.continual.strategies.der_plus_plus import der_plus_plus
 from everlight.continual.strategies.er_ace import er_ace
+from everlight.continual.strategies.er_aml import er_aml
 from everlight.continual.strategies.er_tricks import er_tricks
 from everlight.continual.strategies.ewc import ewc
 from everlight.continual.strategies.experience_replay import experience_replay
@@ -26,6 +27,7 @@ from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.nearest_mean import nearest_mean
 from everlight.continual.strategies.packnet import packnet
 from everlight.continual.strategies.ranpac import ranpac
+from everlight.continual.strategies.replay_tricks import predict_by_nearest_mean, review_memory
 from everlight.continual.strategies.si import si
 from everlight.continual.strategies.streaming_lda import streaming_lda
 
@@ -38,6 +40,7 @@ __all__ = [
     "cwr",
     "der_plus_plus",
     "er_ace",
+    "er_aml",
     "er_tricks",
     "ewc",
     "experience_replay",
@@ -56,7 +59,9 @@ __all__ = [
     "naive",
     "nearest_mean",
     "packnet",
+    "predict_by_nearest_mean",
     "ranpac",
+    "review_memory",
     "si",
     "streaming_lda",
     "unlimited_replay",
