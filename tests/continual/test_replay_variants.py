@@ -9,13 +9,13 @@ from everlight.continual.replay_variants import VARIANTS, with_variants
 from tests.continual.small_net import CLASSES, small_learner, small_setup
 
 SETUP = small_setup()
-STORING = [name for name, row in METHODS.items() if row.stores_samples]
+STORING = [name for name, row in METHODS.items() if row.stores_samples and not row.nearest_mean]
 
 
 def test_every_method_that_stores_samples_has_a_row_per_variant():
     assert STORING[:3] == ["ER-balanced", "ER", "DER++"]
-    assert {"GEM", "HAL", "GDumb", "iCaRL", "MIR"} < set(STORING)
-    assert not {"naive", "joint", "EWC", "ER-infinite", "nearest mean"} & set(STORING)
+    assert {"GEM", "HAL", "GDumb", "MIR"} < set(STORING)
+    assert not {"naive", "joint", "EWC", "ER-infinite", "nearest mean", "iCaRL"} & set(STORING)
     rows = with_variants([METHODS["EWC"], METHODS["A-GEM"]], list(VARIANTS))
     assert [row.name for row in rows] == ["EWC", "A-GEM", "A-GEM, nearest-mean", "A-GEM, review"]
     assert rows[2].demands == ("class scores", "one label")

@@ -44,6 +44,7 @@ from everlight.continual.strategies.nearest_mean import nearest_mean
 from everlight.continual.strategies.packnet import packnet
 from everlight.continual.strategies.ranpac import ranpac
 from everlight.continual.strategies.replay_tricks import predict_by_nearest_mean, review_memory
+from everlight.continual.strategies.scr import scr
 from everlight.continual.strategies.si import si
 from everlight.continual.strategies.streaming_lda import streaming_lda
 from everlight.models.heads import cosines
@@ -71,6 +72,7 @@ STRATEGIES = {
     "cls-er": lambda setup: cls_er(setup, buffer_size=60, stable_decay=0.9, plastic_decay=0.9),
     "er tricks": lambda setup: er_tricks(setup, buffer_size=60, replay_batch_size=8),
     "hal": lambda setup: hal(setup, TASKS, buffer_size=60, anchor_steps=3),
+    "scr": lambda setup: scr(setup, buffer_size=60, width=8),
     "replay tricks": lambda setup: predict_by_nearest_mean(
         setup, review_memory(setup, experience_replay(setup, buffer_size=60))
     ),

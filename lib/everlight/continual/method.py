@@ -99,6 +99,8 @@ class Method(NamedTuple):
     """True if each task trains a new network on all samples so far."""
     setting: Setting = "incomplete"
     """Labels that it learns from where samples get further labels later (IIRC)."""
+    nearest_mean: bool = False
+    """True if it predicts by the nearest mean of stored samples itself; it then has no variants."""
     summary: str = ""
     """Description in a few words, where the strategy's docstring lacks one."""
     name: str = ""

@@ -35,6 +35,7 @@ from everlight.continual.strategies import (
     nearest_mean,
     packnet,
     ranpac,
+    scr,
     si,
     streaming_lda,
     unlimited_replay,
@@ -119,6 +120,12 @@ _ROWS: dict[str, Method] = {
     "MIR": Method(mir, arguments.retrieved_reservoir),
     "ER-ACE": Method(er_ace, arguments.drawn_reservoir, demands=("class scores", "chosen classes")),
     "ER-AML": Method(er_aml, arguments.single_label_reservoir, demands=_COUNTING),
+    "SCR": Method(
+        scr,
+        arguments.single_label_reservoir,
+        demands=_COUNTING,
+        nearest_mean=True,
+    ),
     "ER-tricks": Method(er_tricks, arguments.single_label_reservoir, demands=_COUNTING),
     "GDumb": Method(
         gdumb,
@@ -149,6 +156,7 @@ _ROWS: dict[str, Method] = {
         lambda needs: {**arguments.exemplars(needs), "classifier": "nearest mean"},
         demands=("class scores", "one label", "own classes"),
         select="last",
+        nearest_mean=True,
     ),
     "iCaRL-CNN": Method(
         icarl,

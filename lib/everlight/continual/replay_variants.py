@@ -31,11 +31,11 @@ assert tuple(VARIANTS) == get_args(VariantName)
 
 
 def with_variants(methods: Sequence[Method], names: Sequence[VariantName]) -> list[Method]:
-    """Return the methods, each that stores samples followed by its variants."""
+    """Return the methods, each that stores samples and predicts by a head before its variants."""
     rows = []
     for method in methods:
         rows.append(method)
-        if method.stores_samples:
+        if method.stores_samples and not method.nearest_mean:
             rows += [_variant(method, name) for name in names]
     return rows
 

@@ -28,6 +28,7 @@ from everlight.continual.strategies.nearest_mean import nearest_mean
 from everlight.continual.strategies.packnet import packnet
 from everlight.continual.strategies.ranpac import ranpac
 from everlight.continual.strategies.replay_tricks import predict_by_nearest_mean, review_memory
+from everlight.continual.strategies.scr import scr
 from everlight.continual.strategies.si import si
 from everlight.continual.strategies.streaming_lda import streaming_lda
 
@@ -62,6 +63,7 @@ __all__ = [
     "predict_by_nearest_mean",
     "ranpac",
     "review_memory",
+    "scr",
     "si",
     "streaming_lda",
     "unlimited_replay",

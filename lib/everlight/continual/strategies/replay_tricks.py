@@ -52,8 +52,8 @@ class WithMeans(NamedTuple):
 def predict_by_nearest_mean(setup: Setup, strategy: Strategy) -> Strategy:
     """Return the strategy with predictions by the nearest mean; its memory is `WithMeans`.
 
-    Samples have one label. Training stays the same. Features are those of the network that is trained,
-    also where the strategy predicts by another one, such as an average.
+    Samples have one label. Training stays the same. Features are those of the trained network, also
+    where the strategy predicts by another one, such as an average.
 
     Args:
       setup: network, objective, optimizer and data access of the strategy.
