@@ -29,6 +29,7 @@ from everlight.continual.strategies.der import der
 from everlight.continual.strategies.der_plus_plus import der_plus_plus
 from everlight.continual.strategies.ds_al import ds_al
 from everlight.continual.strategies.er_ace import er_ace
+from everlight.continual.strategies.er_aml import er_aml
 from everlight.continual.strategies.er_tricks import er_tricks
 from everlight.continual.strategies.ewc import ewc
 from everlight.continual.strategies.experience_replay import experience_replay
@@ -53,6 +54,8 @@ from everlight.continual.strategies.randumb import randumb
 from everlight.continual.strategies.ranpac import ranpac
 from everlight.continual.strategies.redo import redo
 from everlight.continual.strategies.shrink_and_perturb import shrink_and_perturb
+from everlight.continual.strategies.replay_tricks import predict_by_nearest_mean, review_memory
+from everlight.continual.strategies.scr import scr
 from everlight.continual.strategies.si import si
 from everlight.continual.strategies.ss_il import ss_il
 from everlight.continual.strategies.streaming_lda import streaming_lda
@@ -80,10 +83,15 @@ STRATEGIES = {
     "der": lambda setup: der(setup, buffer_size=60),
     "der++": lambda setup: der_plus_plus(setup, buffer_size=60),
     "er-ace": lambda setup: er_ace(setup, buffer_size=60),
+    "er-aml": lambda setup: er_aml(setup, buffer_size=60, replay_batch_size=24),
     "mir": lambda setup: mir(setup, buffer_size=60, candidates=24),
     "cls-er": lambda setup: cls_er(setup, buffer_size=60, stable_decay=0.9, plastic_decay=0.9),
     "er tricks": lambda setup: er_tricks(setup, buffer_size=60, replay_batch_size=8),
     "hal": lambda setup: hal(setup, TASKS, buffer_size=60, anchor_steps=3),
+    "scr": lambda setup: scr(setup, buffer_size=60, width=8),
+    "replay tricks": lambda setup: predict_by_nearest_mean(
+        setup, review_memory(setup, experience_replay(setup, buffer_size=60))
+    ),
     "gdumb": lambda setup: gdumb(setup, buffer_size=60, epochs=16, batch_size=8),
     "a-gem": lambda setup: agem(setup, exemplars_per_class=3),
     "gem": lambda setup: gem(setup, TASKS, per_task=6),

@@ -55,7 +55,10 @@ def test_a_buffer_size_is_every_memory_s(tmp_path):
     assert asked.begin(METHODS["ER"], data)[1].total_buffer_size == 60
 
 
-DRAWING = ("ER", "DER", "DER++", "CLS-ER", "MIR", "ER-ACE", "A-GEM", "ER-tricks", "HAL")
+DRAWING = (
+    *("ER", "DER", "DER++", "CLS-ER", "MIR", "ER-ACE", "ER-AML", "SCR", "A-GEM", "ER-tricks"),
+    "HAL",
+)
 CANDIDATES = {"MIR": 50}
 """Samples from which a method chooses those that it replays."""
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from everlight.continual.method import Method, why_not, with_published
 from everlight.continual.registry import METHODS
+from everlight.continual.replay_variants import with_variants
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
 from everlight_experiments.commands.benchmark_registry import load_benchmarks
@@ -63,7 +64,7 @@ def load_asked(options: RunOptions) -> Loaded:
         for name, each in benchmarks.items()
     }
     first = next(iter(benchmarks.values()))
-    rows = [first.row(row) for row in rows]
+    rows = with_variants([first.row(row) for row in rows], options.variants)
     return Loaded(benchmarks, with_published(rows) if options.published else rows)
 
 

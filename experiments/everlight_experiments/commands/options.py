@@ -6,13 +6,14 @@ from typing import Annotated, Literal, get_args
 import tyro
 
 from everlight.checks import Between
+from everlight.continual.replay_variants import VariantName
 from everlight_experiments.continual.benchmark import VALIDATION_SEED
 from everlight_experiments.run_folder.settings import Count, Preset, RunSettings
 
 Option = Literal["task-incremental", "class-incremental", "online"]
 SETTINGS: tuple[Option, ...] = get_args(Option)
 Seeds = Annotated[int, Between(1, VALIDATION_SEED)]
-WIDENING = ("methods", "strategy", "setting", "seeds", "published")
+WIDENING = ("methods", "strategy", "setting", "seeds", "published", "variants")
 """Options that say which runs there are, and change none of them."""
 Name = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="BENCHMARK")]
 
@@ -84,6 +85,10 @@ class RunOptions(TrainOptions):
     `Strategy` (docs/guide/strategy.md)."""
     published: bool = True
     """Add a row with the hyper-parameter that each method's paper recommends."""
+    variants: tuple[VariantName, ...] = ()
+    """Rows to add for each method that stores samples: nearest-mean predicts by the nearest mean of
+    the stored samples' features, review trains on the memory before every evaluation (Mai et al.
+    2022)."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -99,6 +99,8 @@ class Method(NamedTuple):
     """True if each task trains a new network on all samples so far."""
     label_setting: LabelSetting = "incomplete"
     """Labels that it learns from where samples get further labels later (IIRC)."""
+    nearest_mean: bool = False
+    """True if it predicts by the nearest mean of stored samples itself; it then has no variants."""
     summary: str = ""
     """Description in a few words, where the strategy's docstring lacks one."""
     name: str = ""
@@ -132,6 +134,12 @@ class Method(NamedTuple):
         mark = math.nan
         needs = Needs(tasks=1, classes=1, exemplars_per_class=1, hyperparameter=mark)
         return next(name for name, value in self.given(needs).items() if value is mark)
+
+    @property
+    def stores_samples(self) -> bool:
+        """True if the factory's arguments depend on the number of stored samples."""
+        one, two = (self.given(Needs(1, 1, exemplars_per_class=number)) for number in (1, 2))
+        return any(isinstance(one[name], int) and one[name] != two[name] for name in one)
 
     @property
     def argument_meanings(self) -> dict[str, str]:

@@ -47,8 +47,8 @@ def retrieved_reservoir(needs: Needs) -> dict[str, Any]:
     return {**drawn_reservoir(needs), "candidates": max(50, needs.replay_batch_size or 0)}
 
 
-def er_tricks_arguments(needs: Needs) -> dict[str, Any]:
-    """Return ER-tricks' memory, which has one label per sample."""
+def single_label_reservoir(needs: Needs) -> dict[str, Any]:
+    """Return the memory and draw of methods for one label per sample."""
     given = drawn_reservoir(needs)
     return {name: given[name] for name in ("buffer_size", "replay_batch_size")}
 

@@ -2,9 +2,9 @@
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PRNGKeyArray, Shaped
+from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
-from everlight.checks import NonNegativeInt, checked
+from everlight.checks import NonNegativeInt, UnitInterval, checked
 
 
 @checked
@@ -24,4 +24,33 @@ def crop_and_flip(
     padded = jnp.pad(image, ((padding, padding), (padding, padding), (0, 0)))
     row, column = jax.random.randint(key_shift, (2,), 0, 2 * padding + 1)
     window = jax.lax.dynamic_slice(padded, (row, column, 0), image.shape)
+    return jnp.where(jax.random.bernoulli(key_flip), window[:, ::-1], window)
+
+
+@checked
+def resized_crop_and_flip(
+    image: Float[Array, "h w c"], key: PRNGKeyArray, least_area: UnitInterval = 0.2
+) -> Float[Array, "h w c"]:
+    """Crop a random part of the image, enlarge it to the image's size, and flip it at random.
+
+    The part's area is uniform, the logarithm of its aspect ratio uniform between 3:4 and 4:3 up to
+    the image's sides, and its position uniform (Szegedy et al. 2015, CVPR). Interpolation is
+    bilinear. Flips have probability 0.5.
+
+    Args:
+      image: image, `[h, w, c]`.
+      key: key of area, ratio, position and flip.
+      least_area: smallest area of the part, as a fraction of the image's.
+    """
+    key_area, key_ratio, key_place, key_flip = jax.random.split(key, 4)
+    sides = jnp.array(image.shape[:2], jnp.float32)
+    area = jax.random.uniform(key_area, minval=least_area, maxval=1.0) * jnp.prod(sides)
+    bound = jnp.log(4 / 3)
+    ratio = jnp.exp(jax.random.uniform(key_ratio, minval=-bound, maxval=bound))
+    part = jnp.minimum(jnp.sqrt(area * jnp.stack([1 / ratio, ratio])), sides)
+    scale = sides / part
+    first = jax.random.uniform(key_place, (2,)) * (sides - part)
+    window = jax.image.scale_and_translate(
+        image, image.shape, (0, 1), scale, -first * scale, "linear", antialias=False
+    )
     return jnp.where(jax.random.bernoulli(key_flip), window[:, ::-1], window)

@@ -13,6 +13,7 @@ from everlight.continual.strategies.der import der
 from everlight.continual.strategies.der_plus_plus import der_plus_plus
 from everlight.continual.strategies.ds_al import ds_al
 from everlight.continual.strategies.er_ace import er_ace
+from everlight.continual.strategies.er_aml import er_aml
 from everlight.continual.strategies.er_tricks import er_tricks
 from everlight.continual.strategies.ewc import ewc
 from everlight.continual.strategies.experience_replay import experience_replay
@@ -37,6 +38,8 @@ from everlight.continual.strategies.randumb import randumb
 from everlight.continual.strategies.ranpac import ranpac
 from everlight.continual.strategies.redo import redo
 from everlight.continual.strategies.shrink_and_perturb import shrink_and_perturb
+from everlight.continual.strategies.replay_tricks import predict_by_nearest_mean, review_memory
+from everlight.continual.strategies.scr import scr
 from everlight.continual.strategies.si import si
 from everlight.continual.strategies.ss_il import ss_il
 from everlight.continual.strategies.streaming_lda import streaming_lda
@@ -58,6 +61,7 @@ __all__ = [
     "der_plus_plus",
     "ds_al",
     "er_ace",
+    "er_aml",
     "er_tricks",
     "ewc",
     "experience_replay",
@@ -83,6 +87,10 @@ __all__ = [
     "ranpac",
     "redo",
     "shrink_and_perturb",
+    "predict_by_nearest_mean",
+    "ranpac",
+    "review_memory",
+    "scr",
     "si",
     "ss_il",
     "streaming_lda",

@@ -36,7 +36,7 @@ from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import (
     Batch,
@@ -190,8 +190,9 @@ def _by_nearest_mean(setup: Setup, by_head: Strategy) -> Strategy:
         memory: Rehearsal, learner: Learner, key: PRNGKeyArray
     ) -> tuple[Rehearsal, Learner]:
         def means() -> Float[Array, "c f"]:
-            features = sample_features(setup, learner, memory.buffer.samples)
-            return exemplar_means(features, memory.buffer, learner.seen.shape[0])
+            held = memory.buffer.samples
+            features = sample_features(setup, learner, held)
+            return exemplar_means(features, held.mask, memory.buffer.label, learner.seen.shape[0])
 
         nearest = memory.nearest
         found = where_needed(nearest.ready, means, nearest.means)
@@ -215,18 +216,19 @@ def _by_nearest_mean(setup: Setup, by_head: Strategy) -> Strategy:
 
 
 def exemplar_means(
-    features: Float[Array, "m f"], buffer: ExemplarBuffer, classes: int
+    features: Float[Array, "m f"], mask: Bool[Array, "m"], label: Int[Array, "m"], classes: int
 ) -> Float[Array, "c f"]:
     """Return each class's mean of its exemplars' unit features, of length 1; 0 without exemplars.
 
     Args:
-      features: features of the buffer's samples.
-      buffer: buffer of exemplars and their classes.
+      features: features of the exemplars.
+      mask: True for slots that hold an exemplar.
+      label: class of each slot.
       classes: number of all classes.
     """
-    rows = jnp.where(buffer.samples.mask[:, None], unit(features, -1), 0)
+    rows = jnp.where(mask[:, None], unit(features, -1), 0)
     # The sum has the direction of the mean.
-    return unit(jax.ops.segment_sum(rows, buffer.label, classes), -1)
+    return unit(jax.ops.segment_sum(rows, label, classes), -1)
 
 
 def nearness(features: Float[Array, "b f"], means: Float[Array, "c f"]) -> Float[Array, "b c"]:

@@ -11,7 +11,7 @@ and draws of candidates are those of `experience_replay`. The candidates pass tw
 mode, and the replayed ones once more. Batch statistics see the incoming batch, the candidates
 before the virtual step, and the replayed batch, in this order.
 
-The authors of the survey draw 50 candidates and replay 10 of them per batch of 10.
+Mai et al. 2022 draw 50 candidates and replay 10 of them per batch of 10.
 
 Equal to the code of the survey of Mai et al. 2022, Neurocomputing (`mir_retrieve.py` in the loop of
 `exp_replay.py` of RaptorMai/online-continual-learning), at the candidates' scores, the choice and

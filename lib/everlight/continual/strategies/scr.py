@@ -1,0 +1,189 @@
+"""Supervised contrastive replay (SCR; Mai et al. 2021, CVPRW).
+
+Incoming and replayed samples have two views each. Views of one class attract each other, all others
+repel (Khosla et al. 2020, NeurIPS):
+
+    L = − mean over views i and over p in P_i of log(exp(z_i·z_p / τ) / Σ_{a≠i} exp(z_i·z_a / τ))
+
+z is the projection of the features by a network with one hidden layer, of length 1, and P_i has the
+other views of i's class, those of the same sample included. The first view is the network's usual
+input, the second is changed at random as well. The projection is used in training alone: the class
+with the nearest mean of the stored samples' features is predicted (`predict_by_nearest_mean`). The
+network's output layer learns nothing.
+
+Both views have a pass each, in this order. The projection is part of the memory and trained by the
+same optimizer as the network; its optimizer state goes on from task to task. Memory and replay are
+those of `experience_replay`. The authors have τ = 0.1, 128 outputs and a hidden layer as wide as
+the features, and replay 100 samples per batch of 10.
+
+Equal to the official code (RaptorMai/online-continual-learning, `scr.py` and `SupConLoss` of
+`loss.py`) at the gradient of a step by network and projection; differs in:
+
+- The second view there also changes colours at random, and makes some images gray.
+- The first step, whose memory is empty, learns from its batch, there from nothing.
+- The authors' runs have the review trick with this loss; here there is none.
+- A class without stored samples is predicted last, there by a mean drawn at random.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+
+from everlight.base import Batch, Learner, Samples, Setup, StepInfo, Strategy, Task
+from everlight.checks import PositiveFloat, PositiveInt, checked
+from everlight.continual.engine.updates import with_inputs
+from everlight.continual.strategies.balanced_replay import joined
+from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
+from everlight.continual.strategies.frozen import feature_width
+from everlight.continual.strategies.memory import empty_buffer
+from everlight.continual.strategies.naive import batch_outputs, weighted_mean
+from everlight.continual.strategies.replay_tricks import predict_by_nearest_mean
+from everlight.models.augmentation import resized_crop_and_flip
+from everlight.models.heads import unit
+
+
+class Projection(NamedTuple):
+    """Parameters of the projection."""
+
+    hidden: Float[Array, "f f"]
+    hidden_bias: Float[Array, "f"]
+    output: Float[Array, "f w"]
+    output_bias: Float[Array, "w"]
+
+
+class ContrastMemory(NamedTuple):
+    """Memory of SCR; `samples` and `arrived` are those of `Reservoir`."""
+
+    samples: Samples
+    arrived: Int[Array, ""]
+    projection: Projection
+    opt_state: optax.OptState
+    """State of the optimizer for the projection."""
+
+
+def random_view(inputs: Float[Array, "*shape"], key: PRNGKeyArray) -> Float[Array, "*shape"]:
+    """Return a random crop, enlarged and perhaps flipped, of an image; other inputs unchanged."""
+    return resized_crop_and_flip(inputs, key) if inputs.ndim == 3 else inputs
+
+
+@checked
+def scr(
+    setup: Setup,
+    buffer_size: PositiveInt = 200,
+    replay_batch_size: PositiveInt | None = None,
+    temperature: PositiveFloat = 0.1,
+    width: PositiveInt = 128,
+    augment: Callable[[Float[Array, "*shape"], PRNGKeyArray], Float[Array, "*shape"]] = random_view,
+) -> Strategy:
+    """Return supervised contrastive replay (SCR), whose memory is `WithMeans`.
+
+    A sample has one label. The memory within is `ContrastMemory`.
+
+    Args:
+      setup: network, objective, optimizer and data access; the objective's loss is not used.
+      buffer_size: number of stored samples.
+      replay_batch_size: samples drawn per step, at most the stored ones; None is the size of the
+        incoming batch.
+      temperature: temperature τ of the contrastive loss.
+      width: number of outputs of the projection.
+      augment: random function of one input that makes the second view, after the setup's own
+        augmentation.
+    """
+    replay = experience_replay(setup, buffer_size, 1, replay_batch_size)
+
+    def init(key: PRNGKeyArray, learner: Learner) -> ContrastMemory:
+        features, _ = feature_width(setup, learner)
+        projection = new_projection(features, width, key)
+        state = setup.optimizer.init(projection)
+        return ContrastMemory(empty_buffer(buffer_size, 1), jnp.int32(0), projection, state)
+
+    def draw(memory: ContrastMemory, batch: Batch, task: Task, key: PRNGKeyArray) -> Batch:
+        return replay.draw(Reservoir(memory.samples, memory.arrived), batch, task, key)
+
+    def grads(
+        memory: ContrastMemory, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
+    ) -> tuple[PyTree, StepInfo]:
+        key_inputs, key_view, key_first, key_second = jax.random.split(key, 4)
+        first = joined(batch, batch.replay)
+        second = with_inputs(setup, first, key_inputs)
+        keys = jax.random.split(key_view, second.index.shape[0])
+        second = second._replace(inputs=jax.vmap(augment)(second.inputs, keys))
+
+        def loss(params: PyTree, projection: Projection) -> tuple[Float[Array, ""], tuple]:
+            own, batch_stats = batch_outputs(setup, params, learner, first, key_first)
+            after = learner._replace(batch_stats=batch_stats)
+            other, batch_stats = batch_outputs(setup, params, after, second, key_second)
+            views = jnp.concatenate([own.features, other.features])
+            losses = contrastive_losses(
+                projected(projection, views),
+                jnp.tile(first.labels[:, 0], 2),
+                jnp.tile(first.weight, 2),
+                temperature,
+            )
+            value = weighted_mean(losses, jnp.tile(first.weight, 2))
+            return value, (value, batch_stats)
+
+        differentiate = jax.grad(loss, argnums=(0, 1), has_aux=True)
+        (gradient, for_projection), (value, batch_stats) = differentiate(
+            learner.params, memory.projection
+        )
+        return gradient, StepInfo(gradient, batch_stats, value, for_projection)
+
+    def after_step(
+        memory: ContrastMemory, learner: Learner, info: StepInfo, key: PRNGKeyArray
+    ) -> tuple[ContrastMemory, Learner]:
+        held = Reservoir(memory.samples, memory.arrived)
+        held, learner = replay.after_step(held, learner, info, key)
+        old = memory.projection
+        update, state = setup.optimizer.update(info.aux, memory.opt_state, old)
+        update = jax.tree.map(lambda leaf: leaf * learner.schedule.factor, update)
+        return ContrastMemory(*held, optax.apply_updates(old, update), state), learner
+
+    strategy = replay._replace(init=init, draw=draw, grads=grads, after_step=after_step)
+    return predict_by_nearest_mean(setup, strategy)
+
+
+def new_projection(features: int, width: int, key: PRNGKeyArray) -> Projection:
+    """Return a projection with uniform parameters within ± features^(-1/2), PyTorch's default."""
+    shapes = Projection((features, features), (features,), (features, width), (width,))
+    keys = Projection(*jax.random.split(key, 4))
+    bound = features**-0.5
+    return Projection(
+        *(
+            jax.random.uniform(each, shape, minval=-bound, maxval=bound)
+            for each, shape in zip(keys, shapes, strict=True)
+        )
+    )
+
+
+def projected(projection: Projection, features: Float[Array, "n f"]) -> Float[Array, "n w"]:
+    """Return projections of length 1 of the features."""
+    hidden = jax.nn.relu(features @ projection.hidden + projection.hidden_bias)
+    return unit(hidden @ projection.output + projection.output_bias, -1)
+
+
+def contrastive_losses(
+    views: Float[Array, "n w"],
+    labels: Int[Array, "n"],
+    weight: Float[Array, "n"],
+    temperature: float,
+) -> Float[Array, "n"]:
+    """Return each view's supervised contrastive loss.
+
+    Args:
+      views: views of length 1.
+      labels: class of each view.
+      weight: 0 for padding, which is compared with no view.
+      temperature: temperature τ.
+    """
+    near = views @ views.T / temperature
+    other = (weight > 0) & ~jnp.eye(views.shape[0], dtype=bool)
+    # A view of padding has others as well, so that its loss is finite.
+    total = jax.scipy.special.logsumexp(near, axis=1, keepdims=True, where=other)
+    positive = ((labels[:, None] == labels) & other).astype(near.dtype)
+    count = jnp.maximum(jnp.sum(positive, axis=1), 1)
+    return -jnp.sum(positive * (near - total), axis=1) / count

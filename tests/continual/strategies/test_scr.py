@@ -1,0 +1,97 @@
+"""SCR against a loop in float64 NumPy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from everlight.continual.strategies.replay_tricks import WithMeans
+from everlight.continual.strategies.scr import new_projection, scr
+from tests.continual.small_net import (
+    DATA,
+    GAIN,
+    HIDDEN,
+    LABELS,
+    RATE,
+    SHIFT,
+    START,
+    assert_trees_close,
+    batch_of,
+    finite_differences,
+    run_tasks,
+    samples_of,
+    small_setup,
+    task_of,
+    untrained,
+)
+
+MOMENTUM, TEMPERATURE, WIDTH = 0.5, 0.4, 3
+# Momentum, so that the projection needs a state of its own.
+SETUP = small_setup()._replace(optimizer=optax.sgd(RATE, MOMENTUM))
+STREAM = [[0, 6, 1], [12, 7, 2], [8, 13, 3]]
+WEIGHTS = [[1, 1, 1], [1, 1, 1], [1, 1, 0]]
+"""The last batch is a partial one."""
+
+
+def contrastive_loss(params, index):
+    """The equation with loops, by features and projection in float64."""
+    views = []
+    for factor in (1.0, -0.5):
+        inputs = factor * (DATA[index] + SHIFT)
+        features = GAIN * np.tanh(inputs @ params["hidden"] + params["hidden_bias"])
+        bent = np.maximum(features @ params["p hidden"] + params["p hidden_bias"], 0)
+        outputs = bent @ params["p output"] + params["p output_bias"]
+        views += [row / np.linalg.norm(row) for row in outputs]
+    labels = [*LABELS[index], *LABELS[index]]
+    total = 0.0
+    for i, view in enumerate(views):
+        near = [np.exp(view @ other / TEMPERATURE) for other in views]
+        everything = sum(near) - near[i]
+        logs = [
+            np.log(near[j] / everything)
+            for j in range(len(views))
+            if j != i and labels[j] == labels[i]
+        ]
+        total -= np.mean(logs)
+    return total / len(views)
+
+
+def test_three_steps_are_the_loop_in_float64():
+    strategy = scr(SETUP, 20, 20, TEMPERATURE, WIDTH, augment=lambda inputs, key: -0.5 * inputs)
+    start = untrained(SETUP, strategy)[0].inner.projection._asdict()
+    params = START | {f"p {name}": np.asarray(leaf, float) for name, leaf in start.items()}
+    task = task_of(0, [0, 1, 2], samples_of(np.concatenate(STREAM)))
+    batches = [batch_of(*each) for each in zip(STREAM, WEIGHTS, strict=True)]
+    ((memory, learner),) = run_tasks(SETUP, strategy, [(task, batches)])
+
+    trace = {name: np.zeros_like(leaf) for name, leaf in params.items()}
+    held = []
+    for batch, weight in zip(STREAM, WEIGHTS, strict=True):
+        own = np.array(batch)[np.array(weight) > 0].tolist()
+
+        def loss(params, index=(*own, *held)):
+            return contrastive_loss(params, list(index))
+
+        gradient = finite_differences(loss, params)
+        trace = {name: MOMENTUM * trace[name] + gradient[name] for name in params}
+        params = {name: params[name] - RATE * trace[name] for name in params}
+        held += own
+
+    found = dict(learner.params)
+    assert isinstance(memory, WithMeans)
+    found |= {f"p {name}": leaf for name, leaf in memory.inner.projection._asdict().items()}
+    assert_trees_close(found, params, rtol=1e-3, atol=2e-5)
+    # The output layer of the network learns nothing.
+    np.testing.assert_array_equal(found["head"], np.float32(START["head"]))
+    np.testing.assert_array_equal(memory.inner.samples.index[:8], np.concatenate(STREAM)[:8])
+    # Both views have a pass of their own.
+    assert learner.batch_stats["passes"] == 6
+
+
+def test_a_projection_starts_uniform():
+    projection = new_projection(HIDDEN, 2000, jax.random.key(0))
+    bound = HIDDEN**-0.5
+    assert jnp.abs(projection.output).max() <= bound
+    np.testing.assert_allclose(projection.output.std(), bound / 3**0.5, rtol=0.03)
+    np.testing.assert_allclose(projection.output_bias.std(), bound / 3**0.5, rtol=0.1)
+    assert projection.hidden.shape == (HIDDEN, HIDDEN)
