@@ -44,6 +44,7 @@ from everlight.continual.strategies.packnet import packnet
 from everlight.continual.strategies.ranpac import ranpac
 from everlight.continual.strategies.si import si
 from everlight.continual.strategies.streaming_lda import streaming_lda
+from everlight.continual.strategies.xder_rpc import xder_rpc
 from everlight.models.heads import cosines
 from everlight.scenarios.class_incremental import class_incremental, equal_tasks
 
@@ -64,6 +65,7 @@ STRATEGIES = {
     "reservoir replay": lambda setup: experience_replay(setup, buffer_size=60),
     "der": lambda setup: der(setup, buffer_size=60),
     "der++": lambda setup: der_plus_plus(setup, buffer_size=60),
+    "x-der": lambda setup: xder_rpc(setup, buffer_size=60),
     "er-ace": lambda setup: er_ace(setup, buffer_size=60),
     "cls-er": lambda setup: cls_er(setup, buffer_size=60, stable_decay=0.9, plastic_decay=0.9),
     "er tricks": lambda setup: er_tricks(setup, buffer_size=60, replay_batch_size=8),

@@ -55,7 +55,7 @@ def test_a_buffer_size_is_every_memory_s(tmp_path):
     assert asked.begin(METHODS["ER"], data)[1].total_buffer_size == 60
 
 
-DRAWING = ("ER", "DER", "DER++", "CLS-ER", "ER-ACE", "A-GEM", "ER-tricks", "HAL")
+DRAWING = ("ER", "DER", "DER++", "X-DER-RPC", "CLS-ER", "ER-ACE", "A-GEM", "ER-tricks", "HAL")
 
 
 @pytest.mark.parametrize(("size", "drawn"), [(None, 16), (64, 64)])

@@ -37,6 +37,7 @@ from everlight.continual.strategies import (
     si,
     streaming_lda,
     unlimited_replay,
+    xder_rpc,
 )
 
 _TOLD: tuple[Demand, ...] = ("task-incremental", "class scores", "named head", "hidden layers")
@@ -115,6 +116,7 @@ _ROWS: dict[str, Method] = {
     "ER-infinite": Method(unlimited_replay, arguments.no_arguments),
     "DER": Method(der, arguments.drawn_reservoir, demands=("class scores",)),
     "DER++": Method(der_plus_plus, arguments.drawn_reservoir, demands=("class scores",)),
+    "X-DER-RPC": Method(xder_rpc, arguments.drawn_reservoir, demands=(*_COUNTING, "own classes")),
     "CLS-ER": Method(cls_er, arguments.two_averages, (0.1, 0.5, 2), demands=_COUNTING),
     "ER-ACE": Method(er_ace, arguments.drawn_reservoir, demands=("class scores", "chosen classes")),
     "ER-tricks": Method(er_tricks, arguments.er_tricks_arguments, demands=_COUNTING),

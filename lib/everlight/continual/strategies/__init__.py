@@ -28,6 +28,7 @@ from everlight.continual.strategies.packnet import packnet
 from everlight.continual.strategies.ranpac import ranpac
 from everlight.continual.strategies.si import si
 from everlight.continual.strategies.streaming_lda import streaming_lda
+from everlight.continual.strategies.xder_rpc import xder_rpc
 
 __all__ = [
     "agem",
@@ -60,4 +61,5 @@ __all__ = [
     "si",
     "streaming_lda",
     "unlimited_replay",
+    "xder_rpc",
 ]
