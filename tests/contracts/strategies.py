@@ -9,6 +9,7 @@ import optax
 import pytest
 
 from everlight.base import Outputs, Setup
+from everlight.continual.ema import with_ema
 from everlight.continual.engine.protocol import Protocol
 from everlight.continual.objectives.many_labels import binary_objective
 from everlight.continual.objectives.softmax import (
@@ -108,6 +109,8 @@ STRATEGIES = {
     "lucir, finetuned": lambda setup: lucir(
         setup, exemplars_per_class=3, classifier="nearest mean", finetune_epochs=2, finetune_batch=8
     ),
+    "er, ema": lambda setup: with_ema(experience_replay(setup, buffer_size=60), 0.9),
+    "lucir, ema": lambda setup: with_ema(lucir(setup, exemplars_per_class=3), 0.9),
 }
 # Those of many labels a sample, here on one.
 BINARY_STRATEGIES = {

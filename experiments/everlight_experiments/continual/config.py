@@ -134,6 +134,9 @@ class Config:
     replay_batch_size: Count | None = None
     """Samples that ER, ER-tricks, DER, DER++, X-DER-RPC, CLS-ER, ER-ACE, A-GEM and HAL replay per
     step; None is the batch size."""
+    ema_decay: Share | None = None
+    """Decay per step of a moving average of the weights (EMA) that predicts instead of the last
+    weights; None predicts by these."""
     dtype: Dtype = "float32"
     metrics: tuple[str, ...] = ()
     """Metrics beside accuracy: accuracy by class, confusion."""
