@@ -39,6 +39,7 @@ from everlight.continual.strategies.imm import imm
 from everlight.continual.strategies.lucir import lucir
 from everlight.continual.strategies.lwf import lwf
 from everlight.continual.strategies.mas import mas
+from everlight.continual.strategies.mkd import mkd
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.nearest_mean import nearest_mean
 from everlight.continual.strategies.packnet import packnet
@@ -69,6 +70,9 @@ STRATEGIES = {
     "x-der": lambda setup: xder_rpc(setup, buffer_size=60),
     "er-ace": lambda setup: er_ace(setup, buffer_size=60),
     "cls-er": lambda setup: cls_er(setup, buffer_size=60, stable_decay=0.9, plastic_decay=0.9),
+    "mkd": lambda setup: mkd(
+        setup, buffer_size=60, regularization=0.5, rates=(0.3, 0.1), temperature=2.0
+    ),
     "er tricks": lambda setup: er_tricks(setup, buffer_size=60, replay_batch_size=8),
     "hal": lambda setup: hal(setup, TASKS, buffer_size=60, anchor_steps=3),
     "gdumb": lambda setup: gdumb(setup, buffer_size=60, epochs=16, batch_size=8),

@@ -56,7 +56,20 @@ def test_a_buffer_size_is_every_memory_s(tmp_path):
     assert asked.begin(METHODS["ER"], data)[1].total_buffer_size == 60
 
 
-DRAWING = ("ER", "DER", "DER++", "X-DER-RPC", "CLS-ER", "ER-ACE", "A-GEM", "ER-tricks", "HAL")
+DRAWING = (
+    "ER",
+    "DER",
+    "DER++",
+    "X-DER-RPC",
+    "CLS-ER",
+    "ER-ACE",
+    "A-GEM",
+    "ER-tricks",
+    "HAL",
+    "ER-MKD",
+    "ER-ACE-MKD",
+    "DER++-MKD",
+)
 
 
 @pytest.mark.parametrize(("size", "drawn"), [(None, 16), (64, 64)])
@@ -102,6 +115,7 @@ def test_with_a_decay_methods_predict_by_an_average_or_are_left_out(tmp_path):
         if why_not(row, plain) is None and why_not(row, asked.capabilities) is not None
     }
     assert left == {
+        *("ER-MKD", "ER-ACE-MKD", "DER++-MKD"),
         *("IMM mean", "IMM mode", "CLS-ER", "ER-tricks", "GDumb", "BiC"),
         *("ExpertGate", "ExpertGate-LwF", "CWR", "CWR as coded", "CWR+", "CWR*"),
         *("streaming LDA", "nearest mean", "RanPAC"),

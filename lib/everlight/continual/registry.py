@@ -30,6 +30,7 @@ from everlight.continual.strategies import (
     lucir,
     lwf,
     mas,
+    mkd,
     naive,
     nearest_mean,
     packnet,
@@ -125,6 +126,24 @@ _ROWS: dict[str, Method] = {
     "X-DER-RPC": Method(xder_rpc, arguments.drawn_reservoir, demands=(*_COUNTING, "own classes")),
     "CLS-ER": Method(cls_er, arguments.two_averages, (0.1, 0.5, 2), demands=_OTHER_WEIGHTS),
     "ER-ACE": Method(er_ace, arguments.drawn_reservoir, demands=("class scores", "chosen classes")),
+    "ER-MKD": Method(
+        mkd,
+        arguments.drawn_reservoir,
+        demands=("class scores", "last weights"),
+        summary="ER taught by a moving average of the network (momentum knowledge distillation)",
+    ),
+    "ER-ACE-MKD": Method(
+        mkd,
+        lambda needs: {**arguments.drawn_reservoir(needs), "method": "ER-ACE"},
+        demands=("class scores", "chosen classes", "last weights"),
+        summary="ER-ACE taught by a moving average of the network (MKD)",
+    ),
+    "DER++-MKD": Method(
+        mkd,
+        lambda needs: {**arguments.drawn_reservoir(needs), "method": "DER++"},
+        demands=("class scores", "last weights"),
+        summary="DER++ taught by a moving average of the network (MKD)",
+    ),
     "ER-tricks": Method(er_tricks, arguments.er_tricks_arguments, demands=_OTHER_WEIGHTS),
     "GDumb": Method(
         gdumb,

@@ -22,6 +22,7 @@ from everlight.continual.strategies.imm import imm
 from everlight.continual.strategies.lucir import lucir
 from everlight.continual.strategies.lwf import lwf
 from everlight.continual.strategies.mas import mas
+from everlight.continual.strategies.mkd import mkd
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.nearest_mean import nearest_mean
 from everlight.continual.strategies.packnet import packnet
@@ -54,6 +55,7 @@ __all__ = [
     "lucir",
     "lwf",
     "mas",
+    "mkd",
     "naive",
     "nearest_mean",
     "packnet",
