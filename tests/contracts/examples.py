@@ -229,6 +229,7 @@ ROWS: dict[str, Any] = {
         "calibration": models.DistanceCalibration(DISTRIBUTION, floats(101))
     },
     "models.unit": {"vectors": floats(4, 5)},
+    "continual.with_ema": {"decay": 0.9},
     "models.with_layers": {"layers": {"hidden": jnp.zeros(3)}},
     "models.with_weights": {
         "params": {"a": {"kernel": floats(3, 2), "bias": floats(2)}},

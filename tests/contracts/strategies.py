@@ -9,6 +9,7 @@ import optax
 import pytest
 
 from everlight.base import Outputs, Setup
+from everlight.continual.ema import with_ema
 from everlight.continual.engine.protocol import Protocol
 from everlight.continual.objectives.many_labels import binary_objective
 from everlight.continual.objectives.softmax import (
@@ -47,6 +48,7 @@ from everlight.continual.strategies.lucir import lucir
 from everlight.continual.strategies.lwf import lwf
 from everlight.continual.strategies.mas import mas
 from everlight.continual.strategies.mir import mir
+from everlight.continual.strategies.mkd import mkd
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.nearest_mean import nearest_mean
 from everlight.continual.strategies.packnet import packnet
@@ -62,6 +64,7 @@ from everlight.continual.strategies.streaming_lda import streaming_lda
 from everlight.continual.strategies.task_arithmetic import task_arithmetic
 from everlight.continual.strategies.ties import ties
 from everlight.continual.strategies.wa import wa
+from everlight.continual.strategies.xder_rpc import xder_rpc
 from everlight.models.heads import cosines
 from everlight.scenarios.class_incremental import class_incremental, equal_tasks
 
@@ -82,10 +85,14 @@ STRATEGIES = {
     "reservoir replay": lambda setup: experience_replay(setup, buffer_size=60),
     "der": lambda setup: der(setup, buffer_size=60),
     "der++": lambda setup: der_plus_plus(setup, buffer_size=60),
+    "x-der": lambda setup: xder_rpc(setup, buffer_size=60),
     "er-ace": lambda setup: er_ace(setup, buffer_size=60),
     "er-aml": lambda setup: er_aml(setup, buffer_size=60, replay_batch_size=24),
     "mir": lambda setup: mir(setup, buffer_size=60, candidates=24),
     "cls-er": lambda setup: cls_er(setup, buffer_size=60, stable_decay=0.9, plastic_decay=0.9),
+    "mkd": lambda setup: mkd(
+        setup, buffer_size=60, regularization=0.5, rates=(0.3, 0.1), temperature=2.0
+    ),
     "er tricks": lambda setup: er_tricks(setup, buffer_size=60, replay_batch_size=8),
     "hal": lambda setup: hal(setup, TASKS, buffer_size=60, anchor_steps=3),
     "scr": lambda setup: scr(setup, buffer_size=60, width=8),
@@ -144,6 +151,8 @@ STRATEGIES = {
     "lucir, finetuned": lambda setup: lucir(
         setup, exemplars_per_class=3, classifier="nearest mean", finetune_epochs=2, finetune_batch=8
     ),
+    "er, ema": lambda setup: with_ema(experience_replay(setup, buffer_size=60), 0.9),
+    "lucir, ema": lambda setup: with_ema(lucir(setup, exemplars_per_class=3), 0.9),
 }
 # Those of many labels a sample, here on one.
 BINARY_STRATEGIES = {

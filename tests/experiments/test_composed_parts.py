@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from everlight.continual import Batch
+from everlight.continual.ema import Averaged
 from everlight.continual.engine.tasks import init_learner
-from everlight.continual.method import Needs
+from everlight.continual.method import Needs, why_not
 from everlight.continual.registry import METHODS
 from everlight.models import MLP, Network
 from everlight_data.images.digits import load_digits
@@ -56,8 +57,8 @@ def test_a_buffer_size_is_every_memory_s(tmp_path):
 
 
 DRAWING = (
-    *("ER", "DER", "DER++", "CLS-ER", "MIR", "ER-ACE", "ER-AML", "SCR", "A-GEM", "ER-tricks"),
-    "HAL",
+    *("ER", "DER", "DER++", "X-DER-RPC", "CLS-ER", "MIR", "ER-ACE", "ER-AML", "SCR", "A-GEM"),
+    *("ER-tricks", "HAL", "ER-MKD", "ER-ACE-MKD", "DER++-MKD"),
 )
 CANDIDATES = {"MIR": 50}
 """Samples from which a method chooses those that it replays."""
@@ -88,6 +89,29 @@ def test_the_replay_batch_size_is_that_of_the_methods_that_draw_and_of_no_other(
         assert max(drawn, CANDIDATES.get(name, 0)) in sizes
     others = set(METHODS) - set(DRAWING)
     assert not any("replay_batch_size" in METHODS[name].given(needs) for name in others)
+
+
+def test_with_a_decay_methods_predict_by_an_average_or_are_left_out(tmp_path):
+    asked = composed(tmp_path, replace(DIGITS, ema_decay=0.9))
+    data = RunData(asked.shared(NAIVE), asked.own(asked.sequence(NAIVE, FIRST)))
+    setup, needs = asked.begin(METHODS["ER"], data)
+    strategy = METHODS["ER"].make(setup, needs)
+    key = jax.random.key(0)
+    memory = jax.eval_shape(lambda: strategy.init(key, init_learner(setup, 10, key)))
+    assert isinstance(memory, Averaged)
+    assert asked.facts(METHODS["ER"])["ema_decay"] == 0.9
+    plain = composed(tmp_path, DIGITS).capabilities
+    left = {
+        name
+        for name, row in METHODS.items()
+        if why_not(row, plain) is None and why_not(row, asked.capabilities) is not None
+    }
+    assert left == {
+        *("ER-MKD", "ER-ACE-MKD", "DER++-MKD"),
+        *("IMM mean", "IMM mode", "CLS-ER", "ER-tricks", "GDumb", "BiC"),
+        *("ExpertGate", "ExpertGate-LwF", "CWR", "CWR as coded", "CWR+", "CWR*"),
+        *("streaming LDA", "nearest mean", "RanPAC"),
+    }
 
 
 @pytest.mark.parametrize(

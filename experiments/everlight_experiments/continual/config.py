@@ -138,6 +138,9 @@ class Config:
     replay_batch_size: Count | None = None
     """Samples that methods with a replay batch, such as ER, draw per step; None is the batch
     size."""
+    ema_decay: Share | None = None
+    """Decay per step of a moving average of the weights (EMA) that predicts instead of the last
+    weights; None predicts by these."""
     dtype: Dtype = "float32"
     metrics: tuple[str, ...] = ()
     """Metrics beside accuracy: accuracy by class, confusion; diagnostics of plasticity after every

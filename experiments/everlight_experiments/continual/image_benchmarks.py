@@ -224,7 +224,7 @@ def _bound(
         training=training,
         chosen=config.chosen,
         checksums=checksums,
-        capabilities=capabilities_of(net, setting, config.cycles > 1),
+        capabilities=capabilities_of(net, setting, config),
         metrics=class_metrics(config.metrics, images.class_names)
         + (BY_STEP if protocol.evaluate_steps else ()),
         facts=facts,
@@ -279,20 +279,22 @@ def beginning(
             class_group=group,
             replay_batch_size=own.replay_batch_size,
             buffer_size=config.buffer_size,
+            ema_decay=config.ema_decay,
         )
 
     return begin
 
 
-def capabilities_of(net: Network, setting: str, recurring: bool = False) -> frozenset[Demand]:
-    """Return what methods may require of images with classes, which may be recurring."""
+def capabilities_of(net: Network, setting: str, config: Config) -> frozenset[Demand]:
+    """Return what methods may require of images with classes."""
     has = {
         "named head": net.named,
         "hidden layers": net.layers,
         "task-incremental": setting == "task-incremental",
         # Where every task has all classes, no class is its own.
-        "own classes": setting != DOMAIN and not recurring,
+        "own classes": setting != DOMAIN and config.cycles == 1,
         "chosen classes": setting != DOMAIN,
+        "last weights": config.ema_decay is None,
     }
     return frozenset({"class scores", "one label", *(name for name, there in has.items() if there)})
 

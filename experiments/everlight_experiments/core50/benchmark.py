@@ -243,7 +243,12 @@ def core50_benchmark(
         chosen=config.chosen,
         checksums=checksums,
         capabilities=frozenset(
-            ("class scores", "one label", *(("own classes",) if course.scenario == "NC" else ()))
+            (
+                "class scores",
+                "one label",
+                "last weights",
+                *(("own classes",) if course.scenario == "NC" else ()),
+            )
         ),
         metrics=METRICS,
         facts=facts,

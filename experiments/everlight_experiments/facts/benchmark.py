@@ -188,7 +188,7 @@ def fact_benchmarks(config: Config, learned: PicturedFacts, runs: Path) -> Bench
             training=training_words(net, features),
             chosen=config.chosen,
             checksums=checksums_of(*content),
-            capabilities=frozenset(("one label", "own classes")),
+            capabilities=frozenset(("one label", "own classes", "last weights")),
             metrics=fact_metrics(groups, shown, lambda draw: initial(split, draw)),
             facts=lambda method: identity,
             shared=lambda method: shared,

@@ -68,7 +68,7 @@ CLASS_TYPES = ("superclasses", "subclasses", "classes without one")
 MOST_CONFIGURATIONS = 10
 """Task configurations of `everlight run iirc`."""
 CAPABILITIES: frozenset[Demand] = frozenset(
-    ("class scores", "several labels", "own classes", "chosen classes")
+    ("class scores", "several labels", "own classes", "chosen classes", "last weights")
 )
 Sequences = Callable[[Method, Draw], TaskSequence]
 

@@ -14,6 +14,7 @@ from everlight.base import (
     Task,
     TaskSequence,
 )
+from everlight.continual.ema import with_ema
 from everlight.continual.engine import *  # noqa: F403
 from everlight.continual.engine import __all__ as _engine
 from everlight.continual.named_optimizer import Optimizer, named_optimizer
@@ -49,6 +50,7 @@ __all__ = [
     "named_optimizer",
     "train",
     "units_used",
+    "with_ema",
     *_engine,
     *_objectives,
     *_strategies,

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 from jaxtyping import Array, Float, Int
 
 from everlight.base import Setup, Strategy
+from everlight.continual.ema import with_ema
 from everlight.continual.strategies.expert_gate import flattened
 from everlight.models.heads import HeadKind
 from everlight.scenarios.iirc import LabelSetting
@@ -23,6 +24,7 @@ Demand = Literal[
     "chosen classes",
     "named head",
     "hidden layers",
+    "last weights",
 ]
 WHY_NOT: dict[Demand, str] = {
     "task-incremental": "needs the task identity at test, which is not given here",
@@ -34,6 +36,8 @@ WHY_NOT: dict[Demand, str] = {
     "plain replay",
     "named head": "needs a named head of a known kind, which this network lacks",
     "hidden layers": "needs named hidden layers, which this network lacks",
+    "last weights": "predicts by other values than the last weights, to which a moving average of "
+    "them adds nothing",
 }
 
 
@@ -67,6 +71,8 @@ class Needs(NamedTuple):
     """Samples that a method draws from memory per step; None is the batch size."""
     buffer_size: int | None = None
     """Total number of stored samples, instead of `exemplars_per_class`."""
+    ema_decay: float | None = None
+    """Decay of the moving average of the weights that predicts; None predicts by the last ones."""
 
     @property
     def total_buffer_size(self) -> int:
@@ -151,7 +157,8 @@ class Method(NamedTuple):
 
     def make(self, setup: Setup, needs: Needs) -> Strategy:
         """Return the strategy."""
-        return self.factory(setup, **self.given(needs))
+        strategy = self.factory(setup, **self.given(needs))
+        return strategy if needs.ema_decay is None else with_ema(strategy, needs.ema_decay)
 
     def arguments(self, needs: Needs) -> dict[str, Any]:
         """Return the arguments of the strategy, defaults of the factory included, for reports.

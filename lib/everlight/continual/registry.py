@@ -39,6 +39,7 @@ from everlight.continual.strategies import (
     lwf,
     mas,
     mir,
+    mkd,
     naive,
     nearest_mean,
     packnet,
@@ -58,7 +59,15 @@ from everlight.continual.strategies import (
 
 _TOLD: tuple[Demand, ...] = ("task-incremental", "class scores", "named head", "hidden layers")
 _CHAIN: tuple[Demand, ...] = ("named head", "hidden layers")
+    xder_rpc,
+)
+
 _COUNTING: tuple[Demand, ...] = ("class scores", "one label")
+_OTHER_WEIGHTS: tuple[Demand, ...] = (*_COUNTING, "last weights")
+_TOLD: tuple[Demand, ...] = (
+    *("task-incremental", "class scores"),
+    *("named head", "hidden layers", "last weights"),
+)
 # Penalties are followed by implicit steps where the optimizer allows, which diverge at no value of
 # a grid.
 _ROWS: dict[str, Method] = {
@@ -112,12 +121,14 @@ _ROWS: dict[str, Method] = {
         imm,
         arguments.merged("mean"),
         (1e-3, 1e-2, 1e-1, 1),
+        demands=("last weights",),
         summary="incremental moment matching (IMM): the mean of the networks",
     ),
     "IMM mode": Method(
         imm,
         arguments.merged("mode"),
         (1e-3, 1e-2, 1e-1, 1),
+        demands=("last weights",),
         summary="IMM: the mode, networks weighted by their Fisher information",
     ),
     "task arithmetic": Method(
@@ -168,9 +179,32 @@ _ROWS: dict[str, Method] = {
         nearest_mean=True,
     ),
     "ER-tricks": Method(er_tricks, arguments.single_label_reservoir, demands=_COUNTING),
+    "X-DER-RPC": Method(xder_rpc, arguments.drawn_reservoir, demands=(*_COUNTING, "own classes")),
+    "CLS-ER": Method(cls_er, arguments.two_averages, (0.1, 0.5, 2), demands=_OTHER_WEIGHTS),
+    "ER-ACE": Method(er_ace, arguments.drawn_reservoir, demands=("class scores", "chosen classes")),
+    "ER-MKD": Method(
+        mkd,
+        arguments.drawn_reservoir,
+        demands=("class scores", "last weights"),
+        summary="ER taught by a moving average of the network (momentum knowledge distillation)",
+    ),
+    "ER-ACE-MKD": Method(
+        mkd,
+        lambda needs: {**arguments.drawn_reservoir(needs), "method": "ER-ACE"},
+        demands=("class scores", "chosen classes", "last weights"),
+        summary="ER-ACE taught by a moving average of the network (MKD)",
+    ),
+    "DER++-MKD": Method(
+        mkd,
+        lambda needs: {**arguments.drawn_reservoir(needs), "method": "DER++"},
+        demands=("class scores", "last weights"),
+        summary="DER++ taught by a moving average of the network (MKD)",
+    ),
+    "ER-tricks": Method(er_tricks, arguments.er_tricks_arguments, demands=_OTHER_WEIGHTS),
     "GDumb": Method(
         gdumb,
         lambda needs: {**arguments.reservoir(needs), "epochs": 64},
+        demands=("last weights",),
         summary="a new network, trained on a class-balanced memory before every evaluation",
     ),
     # With several labels in IIRC's form.
@@ -222,7 +256,7 @@ _ROWS: dict[str, Method] = {
     "BiC": Method(
         bic,
         arguments.exemplars,
-        demands=("class scores", "own classes"),
+        demands=("class scores", "own classes", "last weights"),
         select="last",
     ),
     "WA": Method(
@@ -241,13 +275,14 @@ _ROWS: dict[str, Method] = {
     "BiC-whole-pwJS": Method(
         bic,
         lambda needs: {**arguments.exemplars(needs), "weigh_labels": False, "fit": "metric"},
-        demands=("several labels",),
+        demands=("several labels", "last weights"),
         select="last",
         summary="BiC for several labels, fitted to pw-JS (IIRC)",
     ),
     "ExpertGate": Method(
         expert_gate,
         arguments.gate,
+        demands=("last weights",),
         summary="one network per task, chosen by autoencoders",
     ),
     # With the paper's relatedness threshold.
@@ -258,7 +293,7 @@ _ROWS: dict[str, Method] = {
             "relatedness_threshold": 0.85,
             **arguments.heads(needs),
         },
-        demands=_COUNTING,
+        demands=_OTHER_WEIGHTS,
         summary="ExpertGate; networks of related tasks are trained with LwF",
     ),
     "PackNet": Method(
@@ -297,28 +332,28 @@ _ROWS: dict[str, Method] = {
         cwr,
         lambda needs: {"first_task_gain": needs.gain},
         trains="head",
-        demands=_COUNTING,
+        demands=_OTHER_WEIGHTS,
         summary="CopyWeights with Re-init: one consolidated head over a frozen network",
     ),
     "CWR as coded": Method(
         cwr,
         lambda needs: {"first_task_gain": needs.gain, "form": "code"},
         trains="head",
-        demands=_COUNTING,
+        demands=_OTHER_WEIGHTS,
         summary="CWR as the code of its authors differs from their text",
     ),
     "CWR+": Method(
         cwr,
         lambda needs: {"form": "plus"},
         trains="head",
-        demands=_COUNTING,
+        demands=_OTHER_WEIGHTS,
         summary="CWR with a zero start and a mean shift (Maltoni and Lomonaco 2019)",
     ),
     "CWR*": Method(
         cwr,
         lambda needs: {"form": "star"},
         trains="head",
-        demands=_COUNTING,
+        demands=_OTHER_WEIGHTS,
         summary="CWR+ weighted by numbers of samples (Lomonaco et al. 2020)",
     ),
     "streaming LDA": Method(
@@ -327,7 +362,10 @@ _ROWS: dict[str, Method] = {
         (1e-4, 1e-3, 1e-2, 1e-1, 0.5),
         published=1e-4,
         trains="head",
-        demands=_COUNTING,
+        demands=_OTHER_WEIGHTS,
+    ),
+    "nearest mean": Method(
+        nearest_mean, arguments.no_arguments, trains="head", demands=_OTHER_WEIGHTS
     ),
     "nearest mean": Method(nearest_mean, arguments.no_arguments, trains="head", demands=_COUNTING),
     "FeCAM": Method(
@@ -351,7 +389,7 @@ _ROWS: dict[str, Method] = {
         lambda needs: {"width": 1000, "ridge": needs.hyperparameter},
         (1e2, 1e3, 1e4, 1e5, 1e6),
         trains="head",
-        demands=_COUNTING,
+        demands=_OTHER_WEIGHTS,
     ),
     "ACIL": Method(
         acil,

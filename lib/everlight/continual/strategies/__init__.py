@@ -31,6 +31,7 @@ from everlight.continual.strategies.lucir import lucir
 from everlight.continual.strategies.lwf import lwf
 from everlight.continual.strategies.mas import mas
 from everlight.continual.strategies.mir import mir
+from everlight.continual.strategies.mkd import mkd
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.nearest_mean import nearest_mean
 from everlight.continual.strategies.packnet import packnet
@@ -46,6 +47,7 @@ from everlight.continual.strategies.streaming_lda import streaming_lda
 from everlight.continual.strategies.task_arithmetic import task_arithmetic
 from everlight.continual.strategies.ties import ties
 from everlight.continual.strategies.wa import wa
+from everlight.continual.strategies.xder_rpc import xder_rpc
 
 __all__ = [
     "acil",
@@ -80,6 +82,7 @@ __all__ = [
     "lwf",
     "mas",
     "mir",
+    "mkd",
     "naive",
     "nearest_mean",
     "packnet",
@@ -98,4 +101,5 @@ __all__ = [
     "ties",
     "unlimited_replay",
     "wa",
+    "xder_rpc",
 ]

@@ -39,6 +39,7 @@ from everlight.base import (
     Task,
 )
 from everlight.checks import PositiveInt, UnitInterval, checked
+from everlight.continual.ema import moved_average
 from everlight.continual.strategies.balanced_replay import (
     joined,
     replayed_outputs,
@@ -147,12 +148,7 @@ def cls_er(
         ) -> Average:
             least = jnp.maximum(1 / (steps + 1), 1 - decay)
             share = jnp.where(jax.random.uniform(key) < rate, least, 0.0)
-            params = jax.tree.map(
-                lambda old, new: old + share.astype(old.dtype) * (new - old),
-                average.params,
-                learner.params,
-            )
-            return Average(params, stats)
+            return Average(moved_average(average.params, learner.params, share), stats)
 
         plastic = moved(memory.plastic, plastic_stats, plastic_decay, plastic_rate, key_plastic)
         stable = moved(memory.stable, stable_stats, stable_decay, stable_rate, key_stable)

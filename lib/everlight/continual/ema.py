@@ -1,0 +1,148 @@
+"""Exponential moving average (EMA) of the weights, by which any strategy may predict.
+
+    θ̄ ← d θ̄ + (1 − d) θ after each step,   d = min(1 − 1 / t, decay)
+
+t is the number of steps so far, this one included: the average is the mean of all weights at first,
+and exponential later (Polyak and Juditsky 1992; Tarvainen and Valpola 2017, NeurIPS, for networks).
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+
+from everlight.base import Batch, Epoch, Learner, Memory, Samples, StepInfo, Strategy, Task
+from everlight.checks import UnitInterval, checked
+
+
+class Averaged(NamedTuple):
+    """Memory of a strategy and the moving average of its network."""
+
+    memory: Memory
+    params: PyTree
+    batch_stats: PyTree
+
+
+@checked
+def with_ema(strategy: Strategy, decay: UnitInterval) -> Strategy:
+    """Return the strategy that predicts by a moving average of its parameters and batch statistics.
+
+    Training does not change. Values that the strategy sets itself when a task begins or ends, such
+    as the weights of new classes, are taken into the average as they are. Functions that prepare
+    an evaluation, such as means of features, receive the average. Integers are not averaged. Where
+    the strategy predicts from its memory alone, the average has no effect.
+
+    Args:
+      strategy: strategy whose predictions depend on the learner's parameters.
+      decay: largest decay of the average per step.
+
+    Raises:
+      ValueError: the strategy trains on its memory before evaluations alone (`on_memory`).
+    """
+    if strategy.on_memory is not None:
+        raise ValueError(
+            "a strategy that trains on its memory before every evaluation has no steps to average "
+            "over; leave out the moving average"
+        )
+
+    def init(key: PRNGKeyArray, learner: Learner) -> Averaged:
+        return Averaged(strategy.init(key, learner), learner.params, learner.batch_stats)
+
+    def epoch_data(memory: Averaged, task: Task) -> Epoch:
+        return strategy.epoch_data(memory.memory, task)
+
+    def valid_data(memory: Averaged, task: Task) -> Samples:
+        return strategy.valid_data(memory.memory, task)
+
+    def grads(
+        memory: Averaged, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
+    ) -> tuple[PyTree, StepInfo]:
+        return strategy.grads(memory.memory, learner, batch, task, key)
+
+    def predict(
+        memory: Averaged, learner: Learner, inputs: Float[Array, "b *shape"]
+    ) -> Float[Array, "b c"]:
+        return strategy.predict(memory.memory, _average_of(memory, learner), inputs)
+
+    def begin_task(
+        memory: Averaged, learner: Learner, task: Task, key: PRNGKeyArray
+    ) -> tuple[Averaged, Learner]:
+        inner, after = strategy.begin_task(memory.memory, learner, task, key)
+        return _with_set_values(memory, inner, learner, after), after
+
+    def draw(memory: Averaged, batch: Batch, task: Task, key: PRNGKeyArray) -> PyTree:
+        return strategy.draw(memory.memory, batch, task, key)
+
+    def after_step(
+        memory: Averaged, learner: Learner, info: StepInfo, key: PRNGKeyArray
+    ) -> tuple[Averaged, Learner]:
+        inner = memory.memory
+        if strategy.after_step is not None:
+            inner, learner = strategy.after_step(inner, learner, info, key)
+        share = jnp.maximum(1 - decay, 1 / learner.step)
+        averages = memory.params, memory.batch_stats
+        moved = moved_average(averages, (learner.params, learner.batch_stats), share)
+        return Averaged(inner, *moved), learner
+
+    def end_task(
+        memory: Averaged, learner: Learner, task: Task, key: PRNGKeyArray
+    ) -> tuple[Averaged, Learner]:
+        inner, after = strategy.end_task(memory.memory, learner, task, key)
+        return _with_set_values(memory, inner, learner, after), after
+
+    def before_evaluation(
+        memory: Averaged, learner: Learner, key: PRNGKeyArray
+    ) -> tuple[Averaged, Learner]:
+        average = _average_of(memory, learner)
+        inner, ready = strategy.before_evaluation(memory.memory, average, key)
+        return Averaged(inner, ready.params, ready.batch_stats), learner
+
+    def predict_task(
+        memory: Averaged, learner: Learner, inputs: Float[Array, "b *shape"], task: Int[Array, ""]
+    ) -> Float[Array, "b c"]:
+        average = _average_of(memory, learner)
+        return strategy.predict_task(memory.memory, average, inputs, task)
+
+    def stored_samples(memory: Averaged, task: Task) -> Int[Array, ""]:
+        return strategy.stored_samples(memory.memory, task)
+
+    functions = {
+        function.__name__: function
+        for function in (
+            *(init, epoch_data, valid_data, grads, predict, begin_task, draw, end_task),
+            *(before_evaluation, predict_task, stored_samples),
+        )
+        if getattr(strategy, function.__name__) is not None
+    }
+    copies = strategy.parameter_copies + 1
+    return strategy._replace(**functions, after_step=after_step, parameter_copies=copies)
+
+
+def moved_average(average: PyTree, now: PyTree, share: Float[Array, ""]) -> PyTree:
+    """Return the average after one step, in which the values of now have the given share.
+
+    Leaves of integers are those of now.
+    """
+
+    def moved(old: Array, new: Array) -> Array:
+        if not jnp.issubdtype(new.dtype, jnp.inexact):
+            return new
+        return old + share.astype(old.dtype) * (new - old)
+
+    return jax.tree.map(moved, average, now)
+
+
+def _average_of(memory: Averaged, learner: Learner) -> Learner:
+    return learner._replace(params=memory.params, batch_stats=memory.batch_stats)
+
+
+def _with_set_values(memory: Averaged, inner: Memory, before: Learner, after: Learner) -> Averaged:
+    """Return the memory whose average has the values that changed between two learners."""
+
+    def taken(average: Array, old: Array, new: Array) -> Array:
+        return jnp.where(new == old, average, new)
+
+    params = jax.tree.map(taken, memory.params, before.params, after.params)
+    stats = jax.tree.map(taken, memory.batch_stats, before.batch_stats, after.batch_stats)
+    return Averaged(inner, params, stats)

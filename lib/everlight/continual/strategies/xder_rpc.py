@@ -1,0 +1,369 @@
+"""eXtended dark experience replay (X-DER) with a fixed polytope head (Boschini et al. 2022, TPAMI).
+
+The head has an output for every class from the start, as in Pernici et al. 2021 (RPC). The logits z
+are the network's first c − 1 outputs times a fixed matrix S [c − 1, c], whose columns are the
+vertices of a regular simplex. In task t, P are the classes of earlier tasks, N those of the task
+and F the others:
+
+    L = CE(batch; N) + α · mean ‖z(x') − z'‖² / c + β · CE(x''; P) + η · mean over h > 0 of h
+    h = max over F of z + m − max over own(x) of z        for x in the batch, x' and x''
+
+x' and x'' are two draws from the memory, each without replacement; a sample of both counts once in
+the last mean. own(x) are the classes of the task of x. Stored logits z' are updated:
+
+    z'_K ← z_K · γ z'_y / max z_K where max z_K > z'_y, else z_K
+
+- at a step, for N ∪ F of drawn samples, with probability 1 / (number of its draws in this task);
+- at the end of a task, for N ∪ F of samples of earlier tasks, and for P of new samples, whose other
+  logits are the network's.
+
+The memory of K samples is filled at the end of a task. Each class of P keeps at most K // |P ∪ N|
+samples, and those of N divide the free slots as equally as possible.
+
+The authors' code sets, on split CIFAR-100 with 500 samples, α = 0.1, β = 0.5, γ = 0.85, η = 0.1 and
+m = 0.3.
+
+Equal to the official code (aimagelab/mammoth, `xder_rpc.py`) at the gradient of a step, the stored
+logits and the sizes of classes in the memory; differs in:
+
+- The simplex has other coordinates, equal up to a rotation.
+- At the end of a task one pass over the memory gives the logits of old and new samples. There new
+  samples pass in batches of their task, which differs with batch norm alone.
+- Tasks may have classes of any numbers; there they are numbered in the order of equal tasks.
+
+Like that code, it has no constraint on the logits of past classes, which the paper's full X-DER
+has.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+
+from everlight.base import (
+    Batch,
+    Coefficient,
+    Learner,
+    Outputs,
+    Samples,
+    Setup,
+    StepInfo,
+    Strategy,
+    Task,
+)
+from everlight.checks import PositiveInt, UnitInterval, checked
+from everlight.continual.engine.evaluation import over_blocks
+from everlight.continual.strategies.exemplars import random_ranks
+from everlight.continual.strategies.memory import (
+    batch_at,
+    draw_first_slots,
+    empty_buffer,
+    fill_up,
+    merge_buffer,
+)
+from everlight.continual.strategies.naive import (
+    batch_loss,
+    batch_outputs,
+    naive,
+    weighted_mean,
+)
+
+BLOCK = 32
+"""Samples per pass at the end of a task."""
+
+
+class ExtendedMemory(NamedTuple):
+    """Memory of X-DER."""
+
+    samples: Samples
+    """Samples of finished tasks; the filled slots come first."""
+    logits: Float[Array, "m c"]
+    draws: Int[Array, "m"]
+    """Number of steps of the current task that drew the sample."""
+    class_task: Int[Array, "c"]
+    """Task of each class, -1 before it begins."""
+
+
+class SlotDraw(NamedTuple):
+    """Batch that a step replays, its slots in the memory, and the logits stored there."""
+
+    batch: Batch
+    slots: Int[Array, "b"]
+    logits: Float[Array, "b c"]
+
+
+@checked
+def xder_rpc(
+    setup: Setup,
+    buffer_size: PositiveInt = 200,
+    alpha: Coefficient = 0.1,
+    beta: Coefficient = 0.5,
+    gamma: UnitInterval = 0.85,
+    eta: Coefficient = 0.1,
+    margin: Coefficient = 0.3,
+    labels: PositiveInt = 1,
+    replay_batch_size: PositiveInt | None = None,
+) -> Strategy:
+    """Return X-DER with a fixed polytope head (RPC), whose memory is `ExtendedMemory`.
+
+    Every class belongs to one task.
+
+    Args:
+      setup: network, objective, optimizer and data access.
+      buffer_size: number of stored samples.
+      alpha: coefficient α of the squared distance of logits.
+      beta: coefficient β of the cross-entropy over the classes of earlier tasks.
+      gamma: largest updated logit relative to that of the label, γ.
+      eta: coefficient η of the constraint on the logits of future classes.
+      margin: distance m by which the largest logit of a sample's own task exceeds them.
+      labels: labels per sample in the sequence; the first one is used.
+      replay_batch_size: samples per draw, at most the stored ones; None is the size of the incoming
+        batch.
+    """
+    setup = with_polytope(setup)
+
+    def init(key: PRNGKeyArray, learner: Learner) -> ExtendedMemory:
+        classes = learner.seen.shape[0]
+        return ExtendedMemory(
+            empty_buffer(buffer_size, labels),
+            jnp.zeros((buffer_size, classes)),
+            jnp.zeros(buffer_size, jnp.int32),
+            jnp.full(classes, -1, jnp.int32),
+        )
+
+    def begin_task(
+        memory: ExtendedMemory, learner: Learner, task: Task, key: PRNGKeyArray
+    ) -> tuple[ExtendedMemory, Learner]:
+        class_task = jnp.where(task.classes, task.id.astype(jnp.int32), memory.class_task)
+        return memory._replace(class_task=class_task), learner
+
+    def draw(
+        memory: ExtendedMemory, batch: Batch, task: Task, key: PRNGKeyArray
+    ) -> tuple[SlotDraw, SlotDraw]:
+        held, size = memory.samples, replay_batch_size or batch.index.shape[0]
+
+        def one(key: PRNGKeyArray) -> SlotDraw:
+            slots, weight = draw_first_slots(jnp.sum(held.mask), buffer_size, size, key)
+            drawn = fill_up(batch_at(held, slots, weight), batch)
+            return SlotDraw(drawn, slots, memory.logits[slots])
+
+        first, second = map(one, jax.random.split(key))
+        return first, second
+
+    def grads(
+        memory: ExtendedMemory, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
+    ) -> tuple[PyTree, StepInfo]:
+        matched, labelled = batch.replay
+        key_own, key_matched, key_labelled = jax.random.split(key, 3)
+        past, future = learner.seen & ~task.classes, ~learner.seen
+        # Without earlier tasks nothing is drawn; the loss over no class would have no gradient.
+        among = jnp.where(jnp.any(past), past, learner.seen)
+        drawn_first, drawn_again = once(matched, labelled)
+
+        def loss(params: PyTree) -> tuple[Float[Array, ""], tuple]:
+            present = learner._replace(seen=task.classes)
+            own, (outputs, stats) = batch_loss(setup, params, present, batch, key_own)
+            # Replayed passes leave the batch statistics as they are.
+            now, _ = batch_outputs(setup, params, learner, matched.batch, key_matched)
+            away = jnp.mean((now.logits - matched.logits) ** 2, axis=1)
+            again, _ = batch_outputs(setup, params, learner, labelled.batch, key_labelled)
+            kept = setup.objective.loss(again, labelled.batch.labels, among)
+            excess = [
+                future_excess(logits, each.labels[:, 0], memory.class_task, future, margin)
+                for logits, each in (
+                    (outputs.logits, batch),
+                    (now.logits, matched.batch),
+                    (again.logits, labelled.batch),
+                )
+            ]
+            excess, counts = map(
+                jnp.concatenate, (excess, [batch.weight, drawn_first, drawn_again])
+            )
+            total = (
+                own
+                + alpha * weighted_mean(away, matched.batch.weight)
+                + beta * weighted_mean(kept, labelled.batch.weight)
+                + eta * weighted_mean(excess, counts * (excess > 0))
+            )
+            return total, (own, stats, (now.logits, again.logits))
+
+        gradient, (own, stats, outputs) = jax.grad(loss, has_aux=True)(learner.params)
+        updated = tuple(
+            transplanted(drawn.logits, new, drawn.batch.labels[:, 0], ~past, gamma)
+            for drawn, new in zip(batch.replay, outputs, strict=True)
+        )
+        return gradient, StepInfo(gradient, stats, own, updated)
+
+    def after_step(
+        memory: ExtendedMemory, learner: Learner, info: StepInfo, key: PRNGKeyArray
+    ) -> tuple[ExtendedMemory, Learner]:
+        matched, labelled = info.batch.replay
+        slots = jnp.concatenate([matched.slots, labelled.slots])
+        counts = jnp.concatenate(once(matched, labelled)) > 0
+        # Slots past the end are dropped.
+        draws = memory.draws.at[jnp.where(counts, slots, buffer_size)].add(1, mode="drop")
+        chosen = counts & (jax.random.uniform(key, slots.shape) * draws[slots] < 1)
+        target = jnp.where(chosen, slots, buffer_size)
+        logits = memory.logits.at[target].set(jnp.concatenate(info.aux), mode="drop")
+        return memory._replace(logits=logits, draws=draws), learner
+
+    def end_task(
+        memory: ExtendedMemory, learner: Learner, task: Task, key: PRNGKeyArray
+    ) -> tuple[ExtendedMemory, Learner]:
+        key_choice, key_order, key_pass = jax.random.split(key, 3)
+        every = merge_buffer(task.train, memory.samples).samples
+        stored = jnp.pad(memory.logits, ((task.train.index.shape[0], 0), (0, 0)))
+        past = learner.seen & ~task.classes
+        chosen = balanced_choice(every, memory.samples, past, task.classes, key_choice)
+        kept = jnp.argsort(~chosen, stable=True)[:buffer_size]
+        # A pass then holds samples of all classes.
+        order = jax.random.uniform(key_order, (buffer_size,)) + ~chosen[kept]
+        kept = kept[jnp.argsort(order)]
+        samples = jax.tree.map(lambda leaf: leaf[kept], every)._replace(mask=chosen[kept])
+
+        def outputs_of(slots: Int[Array, "s"]) -> Float[Array, "s c"]:
+            # The first slot of a block is that of no other block.
+            key_inputs, key_net = jax.random.split(jax.random.fold_in(key_pass, slots[0]))
+            inputs = setup.gather(samples.index[slots], key_inputs)
+            out, _ = setup.apply(learner.params, learner.batch_stats, inputs, True, key_net)
+            return out.logits
+
+        new = over_blocks(outputs_of, samples.mask, BLOCK, jnp.zeros_like(memory.logits))
+        label = jnp.maximum(samples.labels[:, 0], 0)
+        old = past[label][:, None]
+        logits = jnp.where(
+            old,
+            transplanted(stored[kept], new, label, ~past, gamma),
+            transplanted(new, new, label, past, gamma),
+        )
+        return memory._replace(
+            samples=samples, logits=logits, draws=jnp.zeros_like(memory.draws)
+        ), learner
+
+    return naive(setup)._replace(
+        init=init,
+        begin_task=begin_task,
+        draw=draw,
+        grads=grads,
+        after_step=after_step,
+        end_task=end_task,
+        stored_samples=lambda memory, task: jnp.sum(memory.samples.mask),
+    )
+
+
+@checked
+def simplex(classes: PositiveInt) -> Float[np.ndarray, "d c"]:
+    """Return the vertices of a regular simplex around 0 as unit columns, `[classes - 1, classes]`.
+
+    The cosine of two columns is −1 / (classes − 1).
+
+    Raises:
+      ValueError: there are fewer than two classes.
+    """
+    if classes < 2:
+        raise ValueError("a polytope head needs at least 2 classes, and there is 1")
+    dimensions = classes - 1
+    last = np.full((dimensions, 1), (1 - np.sqrt(classes)) / dimensions)
+    vertices = np.hstack([np.eye(dimensions), last])
+    vertices -= vertices.mean(axis=1, keepdims=True)
+    return vertices / np.linalg.norm(vertices[:, 0])
+
+
+@checked
+def with_polytope(setup: Setup) -> Setup:
+    """Return the setup whose logits are the first c − 1 of c outputs times the fixed `simplex`."""
+
+    def apply(
+        params: PyTree, batch_stats: PyTree, inputs: Array, train: bool, key: PRNGKeyArray | None
+    ) -> tuple[Outputs, PyTree]:
+        outputs, stats = setup.apply(params, batch_stats, inputs, train, key)
+        head = jnp.asarray(simplex(outputs.logits.shape[-1]), outputs.logits.dtype)
+        return outputs._replace(logits=outputs.logits[..., :-1] @ head), stats
+
+    return setup._replace(apply=apply)
+
+
+def future_excess(
+    logits: Float[Array, "b c"],
+    label: Int[Array, "b"],
+    class_task: Int[Array, "c"],
+    future: Bool[Array, "c"],
+    margin: float | Float[Array, ""],
+) -> Float[Array, "b"]:
+    """Return how far each sample's largest future logit plus the margin exceeds its own task's.
+
+    It is −∞ without future classes.
+
+    Args:
+      logits: logits of the samples.
+      label: class of each sample.
+      class_task: task of each class.
+      future: True for the classes of later tasks.
+      margin: distance by which the logits of future classes stay below.
+    """
+    own = class_task == class_task[label][:, None]
+    above = jnp.max(jnp.where(future, logits, -jnp.inf), axis=1)
+    return above + margin - jnp.max(jnp.where(own, logits, -jnp.inf), axis=1)
+
+
+def transplanted(
+    old: Float[Array, "b c"],
+    new: Float[Array, "b c"],
+    label: Int[Array, "b"],
+    among: Bool[Array, "c"],
+    gamma: float,
+) -> Float[Array, "b c"]:
+    """Return stored logits with those of some classes replaced by new ones, below the label's.
+
+    Where the largest new one exceeds the stored logit of the label, all are multiplied by the
+    factor that makes it `gamma` times that logit.
+
+    Args:
+      old: stored logits.
+      new: logits of the network now.
+      label: class of each sample, none of `among`.
+      among: True for the classes that are replaced.
+      gamma: largest new logit relative to that of the label.
+    """
+    own = jnp.take_along_axis(old, label[:, None], axis=1)
+    largest = jnp.max(jnp.where(among, new, -jnp.inf), axis=1, keepdims=True)
+    scale = jnp.where(largest > own, gamma * own / largest, 1)
+    return jnp.where(among, scale * new, old)
+
+
+def once(first: SlotDraw, second: SlotDraw) -> tuple[Float[Array, "b"], Float[Array, "b"]]:
+    """Return the weights of two draws, 0 in the second one for samples of the first."""
+    held = first.batch.weight > 0
+    again = jnp.any((second.slots[:, None] == first.slots) & held, axis=1)
+    return first.batch.weight, second.batch.weight * ~again
+
+
+def balanced_choice(
+    every: Samples,
+    stored: Samples,
+    past: Bool[Array, "c"],
+    present: Bool[Array, "c"],
+    key: PRNGKeyArray,
+) -> Bool[Array, "n"]:
+    """Return True for the samples that a full memory keeps when a task ends.
+
+    Args:
+      every: samples of the task and of the memory.
+      stored: samples of the memory, whose number of slots is shared.
+      past: classes of earlier tasks.
+      present: classes of the task.
+      key: random key of the choice.
+    """
+    slots, classes = stored.mask.shape[0], past.shape[0]
+    key_samples, key_classes = jax.random.split(key)
+    share = slots // jnp.maximum(jnp.sum(past | present), 1)
+    held = jnp.zeros(classes, jnp.int32).at[stored.labels[:, 0]].add(stored.mask)
+    free = slots - jnp.sum(jnp.where(past, jnp.minimum(held, share), 0))
+    number = jnp.maximum(jnp.sum(present), 1)
+    drawn = jax.random.uniform(key_classes, (classes,)) + ~present
+    place = jnp.argsort(jnp.argsort(drawn))
+    quota = jnp.where(past, share, free // number + (place < free % number))
+    rank = random_ranks(every._replace(labels=every.labels[:, :1]), key_samples)[:, 0]
+    return (rank >= 0) & (rank < quota[jnp.maximum(every.labels[:, 0], 0)])

@@ -1,0 +1,122 @@
+"""Momentum knowledge distillation of three methods of replay against loops in float64 NumPy."""
+
+import numpy as np
+import pytest
+
+from everlight.continual.strategies.mkd import mkd
+from tests.continual.small_net import (
+    CLASSES,
+    DATA,
+    LABELS,
+    RATE,
+    SHIFT,
+    START,
+    assert_trees_close,
+    backward,
+    batch_gradient,
+    batch_of,
+    forward,
+    run_tasks,
+    samples_of,
+    small_setup,
+    softmax,
+    task_of,
+)
+
+SETUP = small_setup()
+LAMBDA, TEMPERATURE, RATES = 0.3, 2.0, (0.4, 0.1)
+STREAM = [[0, 6], [1, 7], [12, 13], *[[number, number + 6] for number in (18, 19, 24, 25)]] * 3
+"""Batches of classes 0 and 1; after twenty steps the averages' correction has changed."""
+ACTIVE = np.arange(CLASSES) < 2
+ALL = np.ones(CLASSES, bool)
+# DER++'s own coefficients.
+ALPHA, BETA = 0.1, 0.5
+
+
+def without_shift(params):
+    """Parameters whose network of shifted inputs is the network of stored ones."""
+    bias = params["hidden_bias"] - SHIFT * params["hidden"].sum(axis=0)
+    return {**params, "hidden_bias": bias}
+
+
+def distillation_gradient(params, teachers, index):
+    total = dict.fromkeys(params, 0.0)
+    for teacher in teachers:
+        wanted = softmax(forward(teacher, index, train=True)[2] / TEMPERATURE, ALL)
+        for stored in (False, True):
+            seen_by = without_shift(params) if stored else params
+            found = softmax(forward(seen_by, index, train=True)[2] / TEMPERATURE, ALL)
+            each = backward(seen_by, index, TEMPERATURE * (found - wanted), train=True)
+            if stored:
+                inputs = DATA[np.asarray(index)]
+                each["hidden"] = inputs[:, :, None] * each["hidden_bias"][:, None, :]
+            for name in total:
+                total[name] = total[name] + each[name].mean(axis=0) / (2 * len(teachers))
+    return total
+
+
+def own_gradient(method, params, batch, held, stored, active):
+    """Gradient of the method's own loss; ER has none beside the one that all share."""
+    if method == "ER":
+        return []
+    if method == "ER-ACE":
+        # The batch's softmax has its own classes, and those not seen where all count.
+        present = np.isin(np.arange(CLASSES), LABELS[batch]) | (active & ~ACTIVE)
+        terms = [(1, batch_gradient(params, batch, present))]
+        return terms + ([(1, batch_gradient(params, held, active))] if held else [])
+    terms = [(1, batch_gradient(params, batch, active))]
+    if held:
+        away = forward(params, held, train=True)[2] - stored
+        each = backward(params, held, 2 * away / CLASSES, train=True)
+        terms.append((ALPHA, {name: leaf.mean(axis=0) for name, leaf in each.items()}))
+        terms.append((BETA, batch_gradient(params, held, active)))
+    return terms
+
+
+def train_by_hand(method, active):
+    """Parameters and averages after steps that replay the whole memory."""
+    params, held, stored = START, [], np.zeros((0, CLASSES))
+    teachers = [{name: leaf * rate / (1 - rate) for name, leaf in params.items()} for rate in RATES]
+    for number, batch in enumerate(STREAM, start=1):
+        both = [*batch, *held]
+        terms = [
+            *own_gradient(method, params, batch, held, stored, active),
+            (1, batch_gradient(params, both, active)),
+            (LAMBDA, distillation_gradient(params, teachers, both)),
+        ]
+        stored = np.concatenate([stored, forward(params, batch, train=True)[2]])
+        held = [*held, *batch]
+        params = {
+            name: params[name] - RATE * sum(weight * term[name] for weight, term in terms)
+            for name in params
+        }
+        power = max(1, number // 10)
+        teachers = [
+            {name: (1 - rate) * old[name] + rate / (1 - rate**power) * params[name] for name in old}
+            for rate, old in zip(RATES, teachers, strict=True)
+        ]
+    return params, teachers
+
+
+@pytest.mark.parametrize(
+    ("method", "loss_over", "active"),
+    [("ER", "seen", ACTIVE), ("ER-ACE", "all", ALL), ("DER++", "seen", ACTIVE)],
+)
+def test_steps_are_the_loop_in_float64(method, loss_over, active):
+    strategy = mkd(SETUP, method, 60, LAMBDA, RATES, TEMPERATURE, 1, 60, loss_over)
+    task = task_of(0, [0, 1], samples_of(np.concatenate(STREAM)))
+    ((memory, learner),) = run_tasks(SETUP, strategy, [(task, list(map(batch_of, STREAM)))])
+    params, teachers = train_by_hand(method, active)
+    assert_trees_close(learner.params, params, rtol=2e-3, atol=2e-4)
+    for number, expected in enumerate(teachers):
+        found = {name: leaf[number] for name, leaf in memory.teachers.items()}
+        assert_trees_close(found, expected, rtol=2e-3, atol=2e-4)
+    mean = {name: (params[name] + sum(each[name] for each in teachers)) / 3 for name in params}
+    scores = strategy.predict(memory, learner, np.float32(DATA))
+    np.testing.assert_allclose(scores, forward(mean, range(len(DATA)))[2], rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("rates", [(), (0.1, 1.0), (0.0,)])
+def test_rates_that_average_nothing_are_refused(rates):
+    with pytest.raises(ValueError, match="rates"):
+        mkd(SETUP, rates=rates)

@@ -1,0 +1,212 @@
+"""X-DER with a polytope head against a loop in float64 NumPy, over three tasks."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from everlight.base import StepInfo
+from everlight.continual.strategies.memory import batch_at
+from everlight.continual.strategies.xder_rpc import (
+    ExtendedMemory,
+    SlotDraw,
+    balanced_choice,
+    simplex,
+    xder_rpc,
+)
+from tests.continual.small_net import (
+    CLASSES,
+    LABELS,
+    RATE,
+    START,
+    assert_trees_close,
+    backward,
+    batch_of,
+    forward,
+    run_tasks,
+    samples_of,
+    small_learner,
+    small_setup,
+    softmax,
+    task_of,
+)
+
+SETUP = small_setup()
+ALPHA, BETA, GAMMA, ETA, MARGIN, BUFFER = 0.7, 0.6, 0.8, 0.5, 0.2, 6
+CLASSES_OF = np.array([[4, 0], [1, 5], [2, 3]])
+"""Classes of the tasks, in another order than that of their numbers."""
+TASK_OF = np.argsort(CLASSES_OF.ravel()) // 2
+STREAM = [
+    [[0, 4, 6], [10, 12]],
+    [[1, 7, 5], [11, 13]],
+    [[2, 8, 3], [9, 15]],
+]
+COUNTS = [[2, 3, 0, 0, 0, 0], [1, 1, 2, 2, 0, 0], [1, 1, 1, 1, 1, 1]]
+"""Samples of each class that six slots hold after each task, in the order of `CLASSES_OF`."""
+ROWS = np.eye(CLASSES)
+
+
+def unit_simplex():
+    """Centred unit vectors of R^c in a basis of the space around their mean."""
+    centred = np.eye(CLASSES) - 1 / CLASSES
+    basis = np.linalg.svd(centred)[0][:, :-1]
+    columns = basis.T @ centred
+    return columns / np.linalg.norm(columns, axis=0)
+
+
+def test_the_polytope_is_a_centred_regular_simplex():
+    gram = unit_simplex().T @ unit_simplex()
+    for classes in (2, CLASSES):
+        head = simplex(classes)
+        assert head.shape == (classes - 1, classes)
+        np.testing.assert_allclose(head.sum(axis=1), 0, atol=1e-12)
+    np.testing.assert_allclose(head.T @ head, gram, atol=1e-12)
+    with pytest.raises(ValueError, match="at least 2 classes"):
+        simplex(1)
+
+
+def logits_of(params, index):
+    return forward(params, index, train=True)[2][:, :-1] @ simplex(CLASSES)
+
+
+def slope(params, index, logit_gradient):
+    """Gradient summed over samples, from those of the head's logits."""
+    below = np.pad(logit_gradient @ simplex(CLASSES).T, ((0, 0), (0, 1)))
+    each = backward(params, index, below, train=True)
+    return {name: leaf.sum(axis=0) for name, leaf in each.items()}
+
+
+def entropy_slope(params, index, among):
+    probability = softmax(logits_of(params, index), among)
+    return slope(params, index, (probability - ROWS[LABELS[index]]) / len(index))
+
+
+def constraint_slope(params, index, future):
+    """Gradient of the mean positive excess, and the number of samples with one."""
+    logits = logits_of(params, index)
+    own = TASK_OF[LABELS[index]][:, None] == TASK_OF
+    above, below = (
+        np.argmax(np.where(part, logits, -np.inf), axis=1) for part in (future[None], own)
+    )
+    rows = np.arange(len(index))
+    positive = logits[rows, above] + MARGIN - logits[rows, below] > 0
+    signs = (ROWS[above] - ROWS[below]) * positive[:, None]
+    return slope(params, index, signs / max(positive.sum(), 1)), positive.sum()
+
+
+def update(old, new, label, among):
+    """Stored logits after an update, and whether they were scaled."""
+    own, most = old[label], new[among].max()
+    factor = GAMMA * own / most if most > own else 1
+    return np.where(among, factor * new, old), most > own
+
+
+def step_by_hand(params, batch, held, stored, past, present):
+    """One step that draws the whole memory twice."""
+    future = ~(past | present)
+    terms = [(1, entropy_slope(params, batch, present))]
+    if held:
+        away = logits_of(params, held) - stored
+        terms += [
+            (ALPHA, slope(params, held, 2 * away / away.size)),
+            (BETA, entropy_slope(params, held, past)),
+        ]
+    violated = None
+    if future.any():
+        constraint, violated = constraint_slope(params, [*batch, *held], future)
+        terms.append((ETA, constraint))
+    moved = {
+        name: params[name] - RATE * sum(weight * term[name] for weight, term in terms)
+        for name in params
+    }
+    return moved, violated
+
+
+def test_three_tasks_are_the_loop_in_float64():
+    """Two steps per task; the samples that the memory chooses are read from it.
+
+    The first step of a task updates the logits of all drawn samples, the second one a random half,
+    which the end of the task replaces again.
+    """
+    strategy = xder_rpc(SETUP, BUFFER, ALPHA, BETA, GAMMA, ETA, MARGIN, 1, BUFFER)
+    tasks = [
+        (task_of(number, own, samples_of(np.concatenate(batches))), list(map(batch_of, batches)))
+        for number, (own, batches) in enumerate(zip(CLASSES_OF, STREAM, strict=True))
+    ]
+    after = run_tasks(SETUP, strategy, tasks)
+    params, held, stored, violations, scaled = START, [], {}, [], []
+    for number, (memory, learner) in enumerate(after):
+        past, present = number > TASK_OF, number == TASK_OF
+        for batch in STREAM[number]:
+            rows = np.array([stored[index] for index in held])
+            before = params
+            params, violated = step_by_hand(params, batch, held, rows, past, present)
+            violations += [(violated, len(batch) + len(held))] if number < 2 else []
+            if batch is STREAM[number][0]:
+                for index in held:
+                    new = logits_of(before, [index])[0]
+                    stored[index], _ = update(stored[index], new, LABELS[index], ~past)
+        assert_trees_close(learner.params, params, rtol=5e-4, atol=5e-5)
+
+        kept = np.asarray(memory.samples.index)[np.asarray(memory.samples.mask)].tolist()
+        counts = np.bincount(LABELS[kept], minlength=CLASSES)
+        np.testing.assert_array_equal(counts[CLASSES_OF.ravel()], COUNTS[number])
+        assert len(set(kept)) == len(kept)
+        assert set(kept) <= {*held, *np.concatenate(STREAM[number]).tolist()}
+        for index in kept:
+            label, now = LABELS[index], logits_of(params, [index])[0]
+            old, among = (stored[index], ~past) if past[label] else (now, past)
+            stored[index], was_scaled = update(old, now, label, among) if number else (now, False)
+            scaled.append(was_scaled)
+        held = kept
+        expected = np.array([stored[index] for index in held])
+        np.testing.assert_allclose(memory.logits[: len(held)], expected, rtol=2e-3, atol=2e-4)
+        assert np.all(memory.draws == 0)
+    # Some samples exceed the margin and some do not, some logits are scaled and some are not.
+    excess, counted = np.sum(violations, axis=0)
+    assert 0 < excess < counted
+    assert set(scaled) == {True, False}
+    assert learner.batch_stats["passes"] == 6
+
+
+def test_a_sample_drawn_k_times_is_updated_with_probability_one_over_k():
+    """Slots 0 to 3 were drawn 0, 1, 2 and 9 times; slot 1 is in both draws and counts once."""
+    strategy = xder_rpc(SETUP, 5)
+    logits = jnp.zeros((5, CLASSES))
+    held = samples_of(range(5), [1, 1, 1, 1, 0])
+    draws = jnp.array([0, 1, 2, 9, 0])
+    memory = ExtendedMemory(held, logits, draws, jnp.zeros(CLASSES, jnp.int32))
+
+    def drawn(slots, weight):
+        batch = batch_at(held, jnp.array(slots), jnp.array(weight, jnp.float32))
+        return SlotDraw(batch, jnp.array(slots), logits[jnp.array(slots)])
+
+    replay = drawn([0, 1, 4], [1, 1, 0]), drawn([1, 2, 3], [1, 1, 1])
+    new = jnp.ones((3, CLASSES)), 2 * jnp.ones((3, CLASSES))
+    info = StepInfo({}, {}, jnp.float32(0), new, batch_of([6])._replace(replay=replay))
+    learner = small_learner(SETUP, [0])
+    step = jax.jit(jax.vmap(lambda key: strategy.after_step(memory, learner, info, key)[0]))
+    found = step(jax.random.split(jax.random.key(0), 4000))
+    np.testing.assert_array_equal(found.draws, np.broadcast_to([1, 2, 3, 10, 0], (4000, 5)))
+    assert set(np.unique(found.logits[:, 1]).tolist()) == {0, 1}
+    shares = np.mean(np.asarray(found.logits[:, :, 0]) > 0, axis=0)
+    wanted = np.array([1, 1 / 2, 1 / 3, 1 / 10, 0])
+    # Five standard deviations.
+    assert np.all(np.abs(shares - wanted) <= 5 * np.sqrt(wanted * (1 - wanted) / 4000))
+
+
+def test_classes_of_a_task_divide_the_free_slots_and_earlier_ones_keep_their_share():
+    """Ten slots and four classes: two each of the earlier ones, of which class 1 has one alone.
+
+    Seven slots are free: one class of the task gets four, the other three, either way round.
+    """
+    stored = samples_of([0, 6, 12, 18, 1, 0, 0, 0, 0, 0], np.arange(10) < 5)
+    new = [2, 8, 14, 20, 26, 3, 9, 15, 21, 27]
+    every = samples_of([*new, *stored.index.tolist()], [*[1] * 10, *stored.mask.tolist()])
+    past, present = (jnp.isin(jnp.arange(CLASSES), jnp.array(pair)) for pair in ([0, 1], [2, 3]))
+    choose = jax.jit(jax.vmap(lambda key: balanced_choice(every, stored, past, present, key)))
+    chosen = np.asarray(choose(jax.random.split(jax.random.key(0), 2000)))
+    counts = np.stack([chosen[:, LABELS[every.index] == c].sum(axis=1) for c in range(4)], axis=1)
+    assert {tuple(row) for row in counts.tolist()} == {(2, 1, 3, 4), (2, 1, 4, 3)}
+    shares = chosen.mean(axis=0)
+    np.testing.assert_allclose(shares, [0.7] * 10 + [0.5] * 4 + [1] + [0] * 5, atol=0.06)
