@@ -92,12 +92,16 @@ COMMANDS: dict[str, Command] = {
         "Compare single-image methods on photographs with known illuminants.",
         "illuminant.dataset:run_dataset",
     ),
+    "illuminant train": Command(
+        "Fit a single-image method to photographs and keep it for estimate.",
+        "illuminant.train:run_train",
+    ),
     "illuminant calibrate": Command(
         "Choose and train a model for a phone from raw pairs with a color chart.",
         "illuminant.calibrate:run_calibrate",
     ),
     "illuminant estimate": Command(
-        "Estimate illuminants of photos from the raw files of a phone's two cameras.",
+        "Estimate illuminants of photos by a kept model, from single images or pairs.",
         "illuminant.estimate:estimate",
     ),
     "export": Command(

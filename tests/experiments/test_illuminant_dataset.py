@@ -26,14 +26,19 @@ from everlight_data.color.camera_pairs import MOMENTS, CameraPairs
 from everlight_data.color.nus import CAMERAS
 from everlight_data.color.pair_augmentations import IMAGE_AUGMENTATIONS
 from everlight_data.errors import DataError, MissingDataError
-from everlight_experiments.illuminant import cross_validation, dataset, methods, photographs
+from everlight_experiments.illuminant import (
+    cross_validation,
+    image_source,
+    methods,
+    photographs,
+)
 from everlight_experiments.illuminant.comparison import Comparison
 from everlight_experiments.illuminant.dataset import (
     DatasetRun,
-    load_cameras,
     run_dataset,
     split_cameras,
 )
+from everlight_experiments.illuminant.image_source import load_cameras
 from everlight_experiments.illuminant.methods import (
     cross_validate_methods,
     learned_methods,
@@ -65,7 +70,7 @@ def write_thumbnails(path, camera, count, rng, side=16):
 @pytest.fixture
 def few(monkeypatch):
     """One method that learns, in the place of them all, and small nets."""
-    monkeypatch.setattr(dataset, "LEAST_IMAGES", 6)
+    monkeypatch.setattr(image_source, "LEAST_IMAGES", 6)
     one = FoldMethod(fold_methods.NINE_MOMENTS, fold_methods._fit_correction, correct_bias)
     gray = methods.methods_for
 
@@ -276,7 +281,7 @@ def test_a_lesson_says_who_took_what(tmp_path, rng, few, monkeypatch, split):
 
 
 def test_what_cannot_be_had_is_left_out_with_its_reason(tmp_path, rng, monkeypatch):
-    monkeypatch.setattr(dataset, "LEAST_IMAGES", 6)
+    monkeypatch.setattr(image_source, "LEAST_IMAGES", 6)
     known = ("NikonD5200", "SonyA57")
     of_known = two_cameras(tmp_path, rng, known, "cross-camera")["SonyA57"]
     of_others = two_cameras(tmp_path, rng, ("SonyA57", "B2"), "cross-camera")["B2"]

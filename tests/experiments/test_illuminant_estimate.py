@@ -54,7 +54,7 @@ from tests.experiments.estimate_pairs import (
 @pytest.fixture
 def use_net(monkeypatch):
     def use(net):
-        monkeypatch.setattr(estimate_module, "load_pair_model", lambda path: net)
+        monkeypatch.setattr(estimate_module, "load_any_model", lambda path: net)
 
     use(ClosedFormNet())
     return use

@@ -34,7 +34,7 @@ from tests.experiments.estimate_pairs import (
 @pytest.fixture
 def use_net(monkeypatch):
     def use(net):
-        monkeypatch.setattr(estimate_module, "load_pair_model", lambda path: net)
+        monkeypatch.setattr(estimate_module, "load_any_model", lambda path: net)
 
     use(ClosedFormNet())
     return use
@@ -176,11 +176,11 @@ def test_a_photo_without_a_matrix_is_labelled_and_drawn_with_gamma_alone(small_p
 
 
 def test_the_command_line_takes_two_files_and_a_checkpoint():
-    parsed = tyro.cli(EstimateSettings, args=["a.dng", "b.dng", "--checkpoint", "net"])
+    parsed = tyro.cli(EstimateSettings, args=["a.dng", "b.dng", "--model", "net"])
     assert parsed == EstimateSettings((Path("a.dng"), Path("b.dng")), Path("net"))
     parsed = tyro.cli(
         EstimateSettings,
-        args="a b c d --checkpoint net --formats png dng".split(),  # noqa: SIM905
+        args="a b c d --model net --formats png dng".split(),  # noqa: SIM905
     )
     assert parsed.pairs() == [(Path("a"), Path("b")), (Path("c"), Path("d"))]
     assert parsed.formats == ("png", "dng")
@@ -222,7 +222,7 @@ def test_the_second_light_is_told_where_a_net_knows_it(tmp_path, small_pair, use
         (["x/a.dng", "b.dng", "y/a.dng", "c.dng"], "several main files are named a,"),
     ],
 )
-def test_files_that_are_no_pairs_are_refused(tmp_path, files, message):
+def test_files_that_are_no_pairs_are_refused(tmp_path, use_net, files, message):
     with pytest.raises(DataError, match=message):
         estimate(settings_for([tmp_path / file for file in files], tmp_path))
 

@@ -3,7 +3,7 @@
 import csv
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -16,6 +16,7 @@ from PIL import Image, ImageDraw, ImageFont
 from everlight.color.alignment import area_downsample
 from everlight.color.rendering import encode_srgb, full_scale_balance, render, render_linear
 from everlight.models.pair_estimate import PairEstimate
+from everlight.models.pair_model import Estimate
 from everlight_data.color.dng import rewrite_with_illuminant, write_linear_tiff
 from everlight_data.color.raw import RawImage
 from everlight_data.writing import written_whole
@@ -62,9 +63,12 @@ def write_correction(
 _render = jax.jit(render_linear)
 
 
-def write_illuminants(path: Path, results: Mapping[tuple[Path, Path], PairEstimate]) -> None:
-    """Write the estimates of at least one pair of files as CSV; unknown cells are empty."""
-    rows = [_illuminant_row(*files, found) for files, found in results.items()]
+Row = dict[str, str]
+"""A row of the table of illuminants: cells by column, empty where unknown."""
+
+
+def write_illuminants(path: Path, rows: Sequence[Row]) -> None:
+    """Write at least one row of estimates as CSV."""
     text = io.StringIO()
     table = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     table.writeheader()
@@ -73,19 +77,30 @@ def write_illuminants(path: Path, results: Mapping[tuple[Path, Path], PairEstima
         unfinished.write_text(text.getvalue(), encoding="utf-8")
 
 
-def _illuminant_row(main: Path, second: Path, result: PairEstimate) -> dict[str, str]:
+def pair_row(main: Path, second: Path, result: PairEstimate) -> Row:
+    """Return the row of a pair of files."""
     row = {"main": str(main), "second": str(second)}
     for view, found in result.estimates._asdict().items():
-        interval = None if found is None else found.interval
-        for place, ratio in enumerate(("r/g", "b/g")):
-            row[f"{view} {ratio}"] = "" if found is None else f"{found.illuminant[2 * place]:.6f}"
-            for end in ("low", "high"):
-                known = "" if interval is None else f"{getattr(interval, end)[place]:.6f}"
-                row[f"{view} {ratio} {end}"] = known
-        row[f"{view} degrees"] = "" if interval is None else f"{interval.degrees:.3f}"
-        distance = "" if found is None else f"{found.score.distance:.3f}"
-        row[f"{view} distance from training"] = distance
+        row |= {f"{view} {name}": cell for name, cell in _estimate_cells(found).items()}
     return row | {"warnings": " ".join(result.warnings)}
+
+
+def photo_row(photo: RawImage, found: Estimate, warnings: Sequence[str]) -> Row:
+    """Return the row of a single photo."""
+    row = {"photo": str(photo.path), "camera": photo.camera or ""}
+    return row | _estimate_cells(found) | {"warnings": " ".join(warnings)}
+
+
+def _estimate_cells(found: Estimate | None) -> Row:
+    cells = {}
+    for place, ratio in enumerate(("r/g", "b/g")):
+        cells[ratio] = "" if found is None else f"{found.illuminant[2 * place]:.6f}"
+        for end in ("low", "high"):
+            known = "" if found is None else f"{getattr(found.interval, end)[place]:.6f}"
+            cells[f"{ratio} {end}"] = known
+    cells["degrees"] = "" if found is None else f"{found.interval.degrees:.3f}"
+    cells["distance from training"] = "" if found is None else f"{found.score.distance:.3f}"
+    return cells
 
 
 def camera_matrix(photo: RawImage) -> Float[Array, "3 3"] | None:

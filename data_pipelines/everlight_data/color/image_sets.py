@@ -1,15 +1,13 @@
 """Photographs of cameras, shrunk to one size, and the folds that cross-validation tests in turn."""
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
 
-from everlight.color.alignment import area_downsample
+from everlight.color.thumbnails import shrink_image
 from everlight_data.color.constancy_sets import ConstancySet, thumbnail_set
 from everlight_data.color.nus import (
     RELEASE_SOURCE,
@@ -96,8 +94,7 @@ def shrink_images(
     shrunk = []
     for name in progress("images", unit="image", values=names):
         image, mask = camera.read_image(camera.names.index(name))
-        factor = math.ceil(max(mask.shape) / side)
-        shrunk.append((image, mask) if factor == 1 else _blocks(image, mask, factor))
+        shrunk.append(shrink_image(image, mask, side))
     canvas = np.max([mask.shape for _, mask in shrunk], axis=0)
     images = np.zeros((len(shrunk), *canvas, 3), np.float32)
     masks = np.zeros((len(shrunk), *canvas), np.float32)
@@ -228,8 +225,3 @@ def official_pairs(main: str, second: str, seed: int) -> tuple[QuasiReal, ImageS
 def _note(camera: str, kept: int, count: int) -> str:
     left = count - kept
     return f"{camera}: {kept} images" + (f", {left} left out for equal folds" if left else "")
-
-
-def _blocks(image: np.ndarray, mask: np.ndarray, factor: int) -> tuple[Array, Array]:
-    small = area_downsample(jnp.asarray(image), factor, jnp.asarray(mask))
-    return jnp.where(small.mask[..., None], small.image, 0), small.mask

@@ -8,14 +8,18 @@ import jax
 import jax.numpy as jnp
 
 from everlight.color.baselines.linear_regression import LinearRegression
-from everlight.color.feature_distribution import FeatureDistribution
 from everlight.color.transform_prior import TransformPrior
-from everlight.models.illuminant_interval import IntervalScale
 from everlight.models.illuminant_net import IlluminantNet
 from everlight.models.illuminant_training import IlluminantModel
-from everlight.models.out_of_distribution import QUANTILES, DistanceCalibration
 from everlight.models.pair_model import VIEWS, WIDTHS, PairModel, ViewModel
-from everlight_data.checkpoints import Checkpoints, open_existing
+from everlight_data.color.model_files import (
+    StoredModel,
+    array_like,
+    errors_like,
+    open_model,
+    refuse_kind,
+    save_model,
+)
 from everlight_data.errors import DataError
 from everlight_data.files import one_line
 
@@ -35,42 +39,37 @@ def save_pair_model(folder: Path, model: PairModel) -> None:
             size = len(jax.tree.leaves(own.members)[0])
             facts[view] = {"given": own.given, "depth": own.depth, "size": size}
             arrays[view] = {name: getattr(own, name) for name in ARRAYS}
-    checkpoints = Checkpoints(folder, keep=1)
-    checkpoints.save((checkpoints.newest() or 0) + 1, arrays, facts)
+    save_model(folder, "pair", facts, arrays)
 
 
 def load_pair_model(folder: Path) -> PairModel:
-    """Read a model.
+    """Read a model; raises as `open_model` and `read_pair_model` do."""
+    return read_pair_model(open_model(folder))
+
+
+def read_pair_model(stored: StoredModel) -> PairModel:
+    """Read the arrays of an opened model.
 
     Raises:
-      MissingDataError: the folder is missing or holds no complete checkpoint.
-      DataError: the folder holds something else, or the inputs are unknown to this version.
+      DataError: it is of another kind or damaged, or its inputs are unknown to this version.
     """
-    checkpoints = open_existing(folder)
-    newest = checkpoints.newest()
-    facts = checkpoints.facts(newest)
-    if facts.keys() != {*DESCRIBED, *VIEWS} or facts["main"] is None:
-        raise DataError(
-            f"{folder} holds a checkpoint, but not of a trained model; give a folder that a run "
-            "wrote under models/ with this version"
-        )
+    refuse_kind(stored, "pair", {*DESCRIBED, *VIEWS})
+    folder, facts = stored.folder, dict(stored.facts)
+    if facts["main"] is None:
+        raise DataError(f"{folder} is damaged: it has no estimator for the main camera")
     described = {view: facts.pop(view) for view in VIEWS}
     like: dict[str, Any] = {"prior": None}
     for view, own in described.items():
         like[view] = None if own is None else _arrays_of(own, folder)
     if facts["fit"] == "probable":
-        like["prior"] = TransformPrior(_array(9), _array(9, 9), _array())
-    arrays = checkpoints.restore(newest, like).state
+        like["prior"] = TransformPrior(array_like(9), array_like(9, 9), array_like())
+    arrays = stored.arrays(like)
     views = {
         view: None if own is None else ViewModel(own["given"], own["depth"], **arrays[view])
         for view, own in described.items()
     }
     facts["cameras"] = tuple(facts["cameras"])
     return PairModel(**views, prior=arrays["prior"], **facts)
-
-
-def _array(*shape: int) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(shape, jnp.float32)
 
 
 def _arrays_of(described: Mapping[str, Any], folder: Path) -> dict[str, Any]:
@@ -87,15 +86,9 @@ def _arrays_of(described: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         )
     width = WIDTHS[given]
     if depth is None:
-        members = LinearRegression(_array(size, width, 2), _array(size, 2))
+        members = LinearRegression(array_like(size, width, 2), array_like(size, 2))
     else:
         params = jax.eval_shape(IlluminantNet(depth).init, jax.random.key(0), jnp.zeros(width))
-        params = jax.tree.map(lambda leaf: _array(size, *leaf.shape), params)
-        members = IlluminantModel(params, _array(size, width), _array(size, width))
-    known = FeatureDistribution(_array(width), _array(width, width))
-    return {
-        "members": members,
-        "interval": IntervalScale(_array(2), _array()),
-        "distances": DistanceCalibration(known, _array(QUANTILES + 1)),
-        "uninformative": _array(),
-    }
+        params = jax.tree.map(lambda leaf: array_like(size, *leaf.shape), params)
+        members = IlluminantModel(params, array_like(size, width), array_like(size, width))
+    return {"members": members, **errors_like(width)}

@@ -85,13 +85,21 @@ def checked_illuminants(illuminants: np.ndarray) -> Float[np.ndarray, "n 3"]:
 
 
 def read_picture(path: Path, source: str) -> np.ndarray:
+    """Read a release's picture; raises as `decode_picture` does."""
+    return decode_picture(path, f"Download it again from {source}.")
+
+
+def decode_picture(path: Path, way_out: str) -> np.ndarray:
     """Read a PNG or TIFF with three channels of 16 bits.
+
+    Args:
+      path: path of the file, whose ending states its kind.
+      way_out: sentence that every error message ends with.
 
     Raises:
       MissingDataError: the file does not exist.
       DataError: the file is damaged, too large, or of another kind.
     """
-    way_out = f"Download it again from {source}."
     content = read_bytes(path, MAX_BYTES, way_out)
     tiff = path.suffix.lower().startswith(".tif")
     with refusing(path, way_out):
@@ -102,8 +110,8 @@ def read_picture(path: Path, source: str) -> np.ndarray:
     channels = pixels.shape[2] if pixels.ndim == 3 else 1
     if channels != 3 or pixels.dtype != np.uint16:
         raise DataError(
-            f"{path} has {channels} channels of {8 * pixels.itemsize} bits, not 3 of 16; use "
-            "the release's linear image."
+            f"{path} has {channels} channels of {8 * pixels.itemsize} bits, not 3 of 16; it is no "
+            f"linear image. {way_out}"
         )
     return pixels
 

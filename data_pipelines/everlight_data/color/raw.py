@@ -125,7 +125,7 @@ def read_raw(
         white_level=white,
         xyz_to_camera=xyz_to_camera,
         as_shot_neutral=as_shot_neutral,
-        camera=_camera_name(path),
+        camera=camera_name(path),
         flip=flip,
         path=path,
     )
@@ -250,8 +250,8 @@ def _as_shot_neutral(raw: rawpy.RawPy) -> Float[np.ndarray, "3"] | None:
     return (multipliers[1] / multipliers).astype(np.float32)
 
 
-def _camera_name(path: Path) -> str | None:
-    """Return UniqueCameraModel, or make and model, of a TIFF-based raw file."""
+def camera_name(path: Path) -> str | None:
+    """Return UniqueCameraModel, or make and model, of a TIFF-based raw file; None without one."""
     try:
         with tifffile.TiffFile(path) as file:
             tags = file.pages[0].tags

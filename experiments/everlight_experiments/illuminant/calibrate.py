@@ -137,7 +137,7 @@ def run_calibrate(
         ("Training", in_words(optimizer)),
         (
             "Command to use it, if its accuracy below suffices",
-            f"illuminant estimate --checkpoint {models / 'calibrated'} --homography "
+            f"illuminant estimate --model {models / 'calibrated'} --homography "
             f"{models / 'homography.json'} --downsample {settings.downsample}",
         ),
         ("Duration", folder.duration()),

@@ -10,9 +10,6 @@ from jaxtyping import Float, Int, PyTree
 
 from everlight.color.baselines.fold_methods import (
     NINE_MOMENTS,
-    POOLED,
-    confidence_pooling_method,
-    fold_methods,
 )
 from everlight.color.baselines.folds import (
     Features,
@@ -21,7 +18,6 @@ from everlight.color.baselines.folds import (
     estimate_images,
 )
 from everlight_data.color.image_sets import ImageSet
-from everlight_data.color.trunk_views import missing_trunk, trunk_views
 from everlight_data.progress import progress
 
 Keep = Callable[..., dict[str, np.ndarray]]
@@ -36,8 +32,7 @@ def camera_numbers(data: ImageSet) -> tuple[list[str], Int[np.ndarray, "n"]]:
 
 def methods_for(data: ImageSet) -> dict[str, FoldMethod]:
     """Return the table of all methods by name, including those that cannot run here."""
-    table = fold_methods(camera_numbers(data)[0], data.camera)
-    return table | {POOLED: confidence_pooling_method(trunk_views, missing_trunk)}
+    return image_methods(camera_numbers(data)[0], data.camera)
 
 
 def learned_methods(data: ImageSet) -> list[str]:

@@ -86,30 +86,41 @@ def estimate_pair(
             estimates = estimates._replace(second=None)
             warnings.append(f"{worthless} and is left out.")
             continue
-        if not np.all((found.illuminant > 1 / PLAUSIBLE) & (found.illuminant < PLAUSIBLE)):
+        if not is_plausible(found.illuminant):
             raise UnsuitablePairError(
                 f"the model's estimate {found.illuminant} is no illuminant; use one for these two "
                 f"cameras (this one is for {' and '.join(model.cameras)})"
             )
-        if found.score.distance > 1:
-            warnings.append(
-                f"{view} illuminant: {describe_score(found)}. The estimate and its interval may be "
-                "far from the truth."
-            )
-        if found.uninformative:
-            warnings.append(
-                f"{view} illuminant: its interval has a radius of {found.interval.degrees:.1f} "
-                "degrees, no less than that of the training illuminants alone: THE ESTIMATE IS "
-                "UNINFORMATIVE."
-            )
+        warnings += [f"{view} illuminant: {reason}" for reason in reasons_to_distrust(found)]
     transform = np.asarray(inputs.transform) if has_transform else None
     return PairEstimate(estimates, transform, condition, tuple(warnings))
 
 
-def describe_score(found: Estimate) -> str:
-    """Return an estimate's out-of-distribution score in words."""
+def is_plausible(illuminant: Float[np.ndarray, "3"]) -> bool:
+    """Return whether an estimate (R/G, 1, B/G) can be an illuminant; NaN cannot."""
+    return bool(np.all((illuminant > 1 / PLAUSIBLE) & (illuminant < PLAUSIBLE)))
+
+
+def reasons_to_distrust(found: Estimate, validated: str = "pairs") -> list[str]:
+    """Return a warning for inputs unlike the training data, and for an uninformative interval."""
+    reasons = []
+    if found.score.distance > 1:
+        reasons.append(
+            f"{describe_score(found, validated)}. The estimate and its interval may be far from "
+            "the truth."
+        )
+    if found.uninformative:
+        reasons.append(
+            f"its interval has a radius of {found.interval.degrees:.1f} degrees, no less than that "
+            "of the training illuminants alone: THE ESTIMATE IS UNINFORMATIVE."
+        )
+    return reasons
+
+
+def describe_score(found: Estimate, validated: str = "pairs") -> str:
+    """Return an estimate's out-of-distribution score in words, for validated pairs or images."""
     distance, farther = found.score
     return (
         f"out-of-distribution score {distance:.2f}, where 1 is the 99th percentile of validation "
-        f"pairs; {farther:.0%} of them are as far"
+        f"{validated}; {farther:.0%} of them are as far"
     )

@@ -1,0 +1,119 @@
+"""Files of fitted single-image illuminant estimators, and the loader of a model of either kind.
+
+estimator = load_estimator(Path("model"))
+red_by_green, _, blue_by_green = estimator(image)   # linear raw colours, [h, w, 3]
+"""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import PyTree
+
+from everlight.color.baselines.cross_camera import ADDITIONAL_IMAGES
+from everlight.color.baselines.folds import Fold, FoldMethod
+from everlight.models.image_model import ErrorCalibration, ImageModel
+from everlight.models.pair_model import PairModel
+from everlight_data.color.image_methods import image_methods
+from everlight_data.color.model_files import (
+    StoredModel,
+    array_like,
+    errors_like,
+    open_model,
+    refuse_kind,
+    save_model,
+)
+from everlight_data.color.pair_model_files import read_pair_model
+from everlight_data.errors import DataError
+from everlight_data.files import one_line
+
+DESCRIBED = ("name", "side", "cameras", "trained_on")
+MOMENTS = 9
+"""Number of colour moments whose distribution a model keeps."""
+MAX_IMAGES, MAX_SIDE = 1_000_000, 2_000
+"""Limits on the training images and the thumbnail's side that a file may state."""
+
+
+def save_image_model(folder: Path, model: ImageModel, images: int) -> None:
+    """Write a model in place of one in the folder, whole or not at all.
+
+    Args:
+      folder: folder of the model alone.
+      model: fitted estimator; its method is one of `image_methods`.
+      images: number of its training images, on which the size of some methods' models depends.
+    """
+    facts: dict[str, Any] = {name: getattr(model, name) for name in DESCRIBED}
+    facts |= {"images": images, "holds_others": model.others is not None}
+    arrays = {"fitted": model.fitted, "others": model.others, **model.errors._asdict()}
+    save_model(folder, "image", facts, arrays)
+
+
+def load_estimator(folder: str | Path) -> ImageModel:
+    """Read a kept single-image estimator; call it with an image to get the illuminant.
+
+    Raises:
+      MissingDataError: the folder is missing or holds no complete model.
+      DataError: the folder holds something else, or the model is damaged, of another version, or of
+        a method unknown to this version.
+    """
+    return read_image_model(open_model(Path(folder)))
+
+
+def load_any_model(folder: Path) -> ImageModel | PairModel:
+    """Read a kept model for single images or for pairs; raises as `load_estimator` does."""
+    stored = open_model(folder)
+    return (read_image_model if stored.kind == "image" else read_pair_model)(stored)
+
+
+def read_image_model(stored: StoredModel) -> ImageModel:
+    """Read the arrays of an opened model; raises as `load_estimator` does."""
+    refuse_kind(stored, "image", {*DESCRIBED, "images", "holds_others"})
+    facts = dict(stored.facts)
+    cameras = facts["cameras"] = tuple(facts["cameras"])
+    images, holds_others = facts.pop("images"), facts.pop("holds_others")
+    table = image_methods(sorted(cameras), cameras[0])
+    if facts["name"] not in table:
+        raise DataError(
+            f"{stored.folder} is of the method {one_line(facts['name'])}, which this version does "
+            "not have; train it again"
+        )
+    if not (0 < images <= MAX_IMAGES and 0 < facts["side"] <= MAX_SIDE):
+        raise DataError(f"{stored.folder} is damaged: {images} images, {facts['side']} pixels")
+    method = table[facts["name"]]
+    described = jax.eval_shape(_features_of(method), *_thumbnail_like(facts["side"]))
+    like = {
+        "fitted": _fitted_like(method, described, images),
+        "others": _leading(ADDITIONAL_IMAGES, described) if holds_others else None,
+        **errors_like(MOMENTS),
+    }
+    arrays = stored.arrays(like)
+    fitted, others = arrays.pop("fitted"), arrays.pop("others")
+    return ImageModel(
+        method=method, fitted=fitted, others=others, errors=ErrorCalibration(**arrays), **facts
+    )
+
+
+def _thumbnail_like(side: int) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
+    return array_like(side, side, 3), array_like(side, side)
+
+
+def _features_of(method: FoldMethod) -> Any:
+    if not method.at_once:
+        return method.features
+    return lambda image, mask: jax.tree.map(
+        lambda leaf: leaf[0], method.features(image[None], mask[None])
+    )
+
+
+def _leading(count: int, like: PyTree) -> PyTree:
+    """Return the shapes with a leading axis."""
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((count, *leaf.shape), leaf.dtype), like)
+
+
+def _fitted_like(method: FoldMethod, described: PyTree, images: int) -> PyTree:
+    """Return the shapes of a fitted model without fitting one."""
+    numbers = jax.ShapeDtypeStruct((images,), jnp.int32)
+    camera = jax.ShapeDtypeStruct((), jnp.int32)
+    features = _leading(images, described)
+    return jax.eval_shape(method.fit, Fold(features, array_like(images, 3), None, numbers, camera))

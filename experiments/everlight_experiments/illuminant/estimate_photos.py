@@ -1,0 +1,190 @@
+"""The illuminants of single photos by a kept single-image model."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from tqdm import tqdm
+
+from everlight.color.baselines.cross_camera import ADDITIONAL_IMAGES
+from everlight.color.thumbnails import below_saturation
+from everlight.models.illuminant_interval import COVERAGE
+from everlight.models.image_model import (
+    DescribedImage,
+    ImageModel,
+    UnsuitableImageError,
+    image_warnings,
+)
+from everlight.models.pair_estimate import describe_score
+from everlight.models.pair_model import Estimate
+from everlight_data.color.camera_names import is_same_camera
+from everlight_data.color.corrections import photo_row, write_correction, write_illuminants
+from everlight_data.color.photos import is_picture, read_photo
+from everlight_data.color.raw import RawImage, camera_name
+from everlight_data.errors import DataError
+from everlight_data.progress import progress
+from everlight_data.writing import make_folder
+from everlight_experiments.illuminant.estimate_settings import EstimateSettings
+
+Others = Mapping[Path, Sequence[DescribedImage]]
+"""Additional images by the camera of each photo."""
+
+
+class PhotoEstimate(NamedTuple):
+    """The estimate of a photo, and the reasons to distrust it."""
+
+    path: Path
+    estimate: Estimate
+    warnings: tuple[str, ...]
+
+
+def estimate_photos(settings: EstimateSettings, model: ImageModel) -> list[PhotoEstimate]:
+    """Estimate, print and write; photos without an estimate are reported at the end.
+
+    Raises:
+      DataError: a file is missing, damaged or unusable, or too far from the training images.
+    """
+    photos = settings.photos()
+    one = len(photos) == 1
+    others = _additional_images(photos, model, settings) if model.needs_others else {}
+    results, rows, failures = [], [], []
+    bar = photos if one else progress("photos", unit="photo", values=photos)
+    try:
+        for path in bar:
+            try:
+                photo = _read(path, settings)
+                result = _estimate_photo(photo, model, others.get(path, ()))
+                written = _write(photo, result, settings)
+            except DataError as error:
+                failures.append(error)
+                if not one:
+                    tqdm.write(f"NO ESTIMATE: {error}", file=sys.stderr)
+                continue
+            results.append(result)
+            rows.append(photo_row(photo, result.estimate, result.warnings))
+            _tell(photo, result, written, model, one)
+    finally:
+        # What was estimated before a signal is kept.
+        if rows:
+            write_illuminants(settings.output / "lights.csv", rows)
+            print(f"lights: {settings.output / 'lights.csv'}")
+    if failures and one:
+        raise failures[0]
+    if failures:
+        raise DataError(
+            f"{len(failures)} of {len(photos)} photos have no estimate, for the reasons above; the "
+            f"first: {failures[0]}"
+        )
+    return results
+
+
+def describe_estimate(found: Estimate) -> str:
+    """Return an estimate and its interval in words."""
+    red, green, blue = found.illuminant
+    ratios = f"r {red:.4f}  g {green:.4f}  b {blue:.4f}  (r/g {red:.4f}, b/g {blue:.4f})"
+    if not np.isfinite(found.interval.degrees):
+        return f"{ratios}; no interval, as the model was validated on too few"
+    low, high = found.interval.low, found.interval.high
+    return (
+        f"{ratios}; {COVERAGE:.0%} interval: r/g {low[0]:.4f} to {high[0]:.4f}, b/g {low[1]:.4f} "
+        f"to {high[1]:.4f}, its farthest corner {found.interval.degrees:.1f} degrees from it"
+    )
+
+
+def _read(path: Path, settings: EstimateSettings) -> RawImage:
+    return read_photo(path, settings.main_black_level, settings.main_white_level)
+
+
+def _described(photo: RawImage, model: ImageModel) -> DescribedImage:
+    """Return what the model reads of a photo.
+
+    Raises:
+      DataError: the photo is black or saturated everywhere.
+    """
+    usable = ~photo.saturated & np.asarray(below_saturation(jnp.asarray(photo.image)))
+    try:
+        return model.describe(photo.image, usable)
+    except UnsuitableImageError as error:
+        raise DataError(f"{photo.path}: {error}.") from error
+
+
+def _additional_images(
+    photos: Sequence[Path], model: ImageModel, settings: EstimateSettings
+) -> Others:
+    """Return other photos by the camera of each photo; a photo alone stands for itself.
+
+    One more than needed is read of each camera, evenly spaced, so that each photo has others.
+    """
+    by_camera: dict[str | None, list[Path]] = {}
+    for path in photos:
+        camera = None if is_picture(path) else camera_name(path)
+        by_camera.setdefault(camera, []).append(path)
+    others = {}
+    for camera, own in by_camera.items():
+        rows = np.linspace(0, len(own) - 1, min(len(own), ADDITIONAL_IMAGES + 1)).round()
+        described: dict[Path, DescribedImage] = {}
+        for path in (own[int(row)] for row in rows):
+            try:
+                described[path] = _described(_read(path, settings), model)
+            except DataError as error:
+                print(f"not among the additional images: {error}", file=sys.stderr)
+        for path in own:
+            rest = [each for place, each in described.items() if place != path]
+            others[path] = (rest or list(described.values()))[:ADDITIONAL_IMAGES]
+        if len(described) <= ADDITIONAL_IMAGES:
+            print(
+                f"WARNING: {model.name} reads {ADDITIONAL_IMAGES} other photos by the camera, and "
+                f"{max(len(described) - 1, 0)} are given of {camera or 'the unnamed camera'}; give "
+                "a folder of its photos",
+                file=sys.stderr,
+            )
+    return others
+
+
+def _estimate_photo(
+    photo: RawImage, model: ImageModel, others: Sequence[DescribedImage]
+) -> PhotoEstimate:
+    described = _described(photo, model)
+    try:
+        found = model.estimate(described, others)
+    except UnsuitableImageError as error:
+        raise DataError(f"{photo.path}: {error}.") from error
+    warnings = image_warnings(found)
+    trained = " or ".join(model.cameras)
+    known = any(is_same_camera(photo.camera or "", camera) for camera in model.cameras)
+    # A model of several cameras is for others too.
+    if photo.camera and not known and len(model.cameras) == 1:
+        warnings.append(
+            f"taken by {photo.camera}, and the model was trained for {trained}: across cameras "
+            "errors are several times as large as the interval states."
+        )
+    return PhotoEstimate(photo.path, found, tuple(warnings))
+
+
+def _write(photo: RawImage, result: PhotoEstimate, settings: EstimateSettings) -> list[Path]:
+    make_folder(settings.output)
+    formats = [kind for kind in settings.formats if kind != "dng" or not is_picture(photo.path)]
+    stem = settings.output / photo.path.stem
+    return write_correction(photo, result.estimate.illuminant, formats, stem)
+
+
+def _tell(
+    photo: RawImage, result: PhotoEstimate, written: Sequence[Path], model: ImageModel, one: bool
+) -> None:
+    found = result.estimate
+    if one:
+        print(
+            f"{photo.path}: {photo.camera or 'unnamed camera'}, black "
+            f"{photo.black_level.tolist()}, white {photo.white_level}; {model.name} trained for "
+            f"{' + '.join(model.cameras)}"
+        )
+        print(f"illuminant: {describe_estimate(found)}; {describe_score(found, 'images')}")
+        for path in written:
+            print(f"written: {path}")
+    else:
+        tqdm.write(f"{photo.path}: {describe_estimate(found)}")
+    for warning in result.warnings:
+        tqdm.write(f"WARNING: {photo.path}: {warning}", file=sys.stderr)

@@ -1,0 +1,86 @@
+"""Options of `everlight illuminant estimate`, for single photos and for pairs."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+import tyro
+
+from everlight_data.color.corrections import Format
+from everlight_data.color.photos import list_photos
+from everlight_data.errors import DataError
+from everlight_data.files import one_line
+
+
+@dataclass(frozen=True)
+class EstimateSettings:
+    """Estimate the illuminants of single photos, or of a phone's pairs, by a kept model."""
+
+    files: tyro.conf.Positional[tuple[Path, ...]]
+    """For a model of `train`: photos or folders of them, raw files or linear PNG and TIFF of 16
+    bits. For a model of pairs: the main camera's raw file, whose illuminant is estimated, then the
+    second camera's; more pairs of the same cameras may follow."""
+    model: Path
+    """Folder of the model that `train`, `calibrate` or another run wrote. A C5 trained on several
+    cameras reads other photos by the camera too: give a folder of at least four."""
+    homography: Path | None = None
+    """Of pairs: JSON file with {"matrix": [[...], [...], [...]]} from main to second pixels, or
+    {"main": [[x, y], ...], "second": [[x, y], ...]}, at least four points seen by both. Without it
+    the views are taken as aligned."""
+    output: Path = Path("corrected")
+    """Folder of the written files, which are named after the photos or main files."""
+    formats: tuple[Format, ...] = get_args(Format)
+    """File formats to write: png is the photo before and after; tiff is corrected, linear, 16 bits;
+    dng, of raw files only, has their sensor values and the illuminant as AsShotNeutral."""
+    downsample: int = 6
+    """Of pairs: side in pixels of the blocks averaged before the fit."""
+    main_black_level: int | None = None
+    """Black level that replaces that of the main file or photo, in sensor units; without it a PNG
+    or TIFF has 0."""
+    main_white_level: int | None = None
+    """White level that replaces that of the main file or photo, in sensor units; without it a PNG
+    or TIFF has its maximum."""
+    second_black_level: int | None = None
+    """Black level that replaces the second file's, in sensor units."""
+    second_white_level: int | None = None
+    """White level that replaces the second file's, in sensor units."""
+
+    def pairs(self) -> list[tuple[Path, Path]]:
+        """Return main and second files.
+
+        Raises:
+          DataError: files are no complete pairs, or two main files have the same name.
+        """
+        if not self.files or len(self.files) % 2:
+            raise DataError(
+                f"{len(self.files)} raw files are no pairs; give main and second of each in turn"
+            )
+        pairs = list(zip(self.files[::2], self.files[1::2], strict=True))
+        _refuse_same_names("main files", [main for main, _ in pairs])
+        return pairs
+
+    def photos(self) -> list[Path]:
+        """Return the single photos, those of folders by name.
+
+        Raises:
+          DataError: there is none, two have the same name, or an option is for pairs.
+        """
+        if not self.files:
+            raise DataError("give photos or a folder of photos")
+        for name in ("homography", "second_black_level", "second_white_level"):
+            if getattr(self, name) is not None:
+                option = name.replace("_", "-")
+                raise DataError(f"--{option} is for pairs, and {self.model} is for single images")
+        photos = list_photos(self.files)
+        _refuse_same_names("photos", photos)
+        return photos
+
+
+def _refuse_same_names(what: str, files: list[Path]) -> None:
+    stems = [file.stem for file in files]
+    twice = sorted({stem for stem in stems if stems.count(stem) > 1})
+    if twice:
+        raise DataError(
+            f"several {what} are named {one_line(twice[0])}, and so would be their outputs; "
+            "rename them, or give them one at a time, each its own --output"
+        )

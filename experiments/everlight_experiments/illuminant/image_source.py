@@ -1,0 +1,112 @@
+"""Photographs with known illuminants that a command names, read camera by camera."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from everlight.checks import Between
+from everlight.color.thumbnails import SATURATION
+from everlight_data.color.constancy_sets import RELEASES, ConstancySet
+from everlight_data.color.image_sets import CameraImages, read_images, thumbnail_cameras
+from everlight_data.color.nus import CAMERAS, thumbnail_files
+from everlight_data.color.rendered_views import render_thumbnails
+from everlight_data.color.spectra import embedded_library, measured_library
+from everlight_data.errors import DataError
+from everlight_data.names import check_name
+from everlight_experiments.run_folder.settings import RunSettings
+
+Release = Literal["gehler-shi", "cube-plus", "intel-tau", "nus8", "radiometric"]
+
+RENDERED = 162
+"""Number of rendered scenes, each by every camera."""
+LEAST_IMAGES = 45
+"""Minimum number of images: two thirds, less the validation part, must determine 20 numbers."""
+
+
+@dataclass(frozen=True)
+class ImageSource(RunSettings):
+    """Which photographs with known illuminants to read."""
+
+    thumbnails: tuple[Path, ...] = ()
+    """Your own images: .npz files of linear thumbnails with their illuminants, each of one or more
+    cameras (docs/guide/data.md). Without this and --release, NUS-8's thumbnails are taken."""
+    camera: str = ""
+    """Camera of all images in --thumbnails, where the names of the images do not say it."""
+    release: Release | None = None
+    """Released data set to use in place of thumbnails. It is read from --folder, except
+    radiometric, which renders the paper's scenes from the spectra below EVERLIGHT_DATA."""
+    folder: Path | None = None
+    """Folder with the unpacked files of the release; needed by every release but radiometric."""
+    cameras: tuple[str, ...] = ()
+    """Names of the cameras to use; by default all."""
+    side: Annotated[int, Between(32, 2_000)] = 64
+    """Longest side in pixels; larger images are averaged down to it."""
+
+    def check_cameras(self, chosen: Sequence[str]) -> None:
+        """Refuse options that do not go with the cameras; a run's own settings may have some."""
+
+
+def load_cameras(settings: ImageSource) -> tuple[dict[str, CameraImages], str]:
+    """Return images by camera, and a note on the data.
+
+    Raises:
+      DataError: options contradict each other, a camera is unknown, or one has too few images.
+    """
+    _check_options(settings)
+    if settings.preset == "demo" or settings.release == "radiometric":
+        library = embedded_library() if settings.preset == "demo" else measured_library()
+        chosen = _chosen(settings, library.camera_names)
+        note = f"NOT photographs: {RENDERED} rendered thumbnails (32x48); {library.note}"
+        return render_thumbnails(library, chosen, RENDERED, settings.seed), note
+    sets, note = _read_sets(settings)
+    chosen = _chosen(settings, list(sets))
+    # All counts are known before the first image is read.
+    for camera in chosen:
+        count = len(sets[camera].names)
+        if count < LEAST_IMAGES:
+            raise DataError(
+                f"{camera} has {count} images; at least {LEAST_IMAGES} are needed to train and to "
+                "test. Leave it out by --cameras, add images, or, if all images are by one camera, "
+                "name it by --camera."
+            )
+    return {camera: read_images(sets[camera], settings.side) for camera in chosen}, note
+
+
+def _check_options(settings: ImageSource) -> None:
+    if (settings.release in (None, "radiometric")) != (settings.folder is None):
+        raise DataError(
+            "--release and --folder belong together: which set, and where it lies; radiometric is "
+            "rendered, and has no folder"
+        )
+    if settings.release and settings.thumbnails:
+        raise DataError("--thumbnails and --release are two sets; give one")
+    if settings.camera and not settings.thumbnails:
+        raise DataError("--camera names the camera of --thumbnails; give the files too")
+    if settings.camera and settings.cameras:
+        raise DataError("--camera names all images' camera, and --cameras selects; give one")
+    if settings.preset == "demo" and (settings.release or settings.thumbnails):
+        raise DataError("--preset demo renders its own images; leave the data or --preset away")
+
+
+def _chosen(settings: ImageSource, known: Sequence[str]) -> Sequence[str]:
+    """Return the names of the cameras to use."""
+    for camera in settings.cameras:
+        check_name("camera", camera, known)
+    chosen = settings.cameras or known
+    settings.check_cameras(chosen)
+    return chosen
+
+
+def _read_sets(settings: ImageSource) -> tuple[dict[str, ConstancySet], str]:
+    if settings.release and settings.folder:
+        sets = RELEASES[settings.release](settings.folder)
+        return sets, f"{settings.release} as released, averaged down to {settings.side} pixels"
+    files, names = settings.thumbnails, ", ".join(file.name for file in settings.thumbnails)
+    sets = thumbnail_cameras(files or thumbnail_files(), settings.camera)
+    if not files:
+        sets, names = {name: sets[name] for name in sets if name in CAMERAS}, "NUS-8"
+    return sets, (
+        f"linear thumbnails: {names}; masked are what is 0 (charts) and pixels from {SATURATION} "
+        "of an image's maximum on"
+    )

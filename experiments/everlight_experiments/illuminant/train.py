@@ -1,0 +1,249 @@
+"""Fits one single-image method to photographs with known illuminants, and keeps it for `estimate`.
+
+    everlight illuminant train --thumbnails mine.npz --camera "My camera" --method c5 --out model
+    everlight illuminant estimate photo.dng --model model
+
+Errors and intervals are of images outside the training: of three folds for one camera; of each
+camera in turn, by training on the others, for several.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int, PyTree
+
+from everlight.color.baselines.cross_camera import ADDITIONAL_IMAGES
+from everlight.color.baselines.fold_methods import DUAL_MAPPING
+from everlight.color.baselines.folds import Fold, estimate_folds
+from everlight.color.estimators import ESTIMATORS
+from everlight.models.image_model import ErrorCalibration, ImageModel, calibrate_errors
+from everlight.trees import checksums_of, rows_of
+from everlight_data.color.image_methods import full_name, image_methods
+from everlight_data.color.image_model_files import save_image_model
+from everlight_data.color.image_sets import (
+    CameraImages,
+    ImageSet,
+    draw_folds,
+    split_across,
+    split_within,
+)
+from everlight_data.errors import DataError
+from everlight_data.progress import progress
+from everlight_experiments.illuminant import CITATION
+from everlight_experiments.illuminant.comparison import Comparison, record_errors
+from everlight_experiments.illuminant.image_source import ImageSource, load_cameras
+from everlight_experiments.illuminant.methods import camera_numbers, features_of, moments_of
+from everlight_experiments.illuminant.paper import METHOD_NOTES
+from everlight_experiments.illuminant.report import compared_sections
+from everlight_experiments.report.writer import write_report
+from everlight_experiments.run_folder.folder import RunFolder
+
+BESIDE = ("GW", "SoG")
+"""Statistics in the report's table beside the method."""
+
+
+@dataclass(frozen=True)
+class TrainRun(ImageSource):
+    """Fit a single-image method to photographs with known illuminants, for `estimate`."""
+
+    preset: Literal["demo", "small"] = "small"
+    """Images to train on: demo renders images of two cameras, small reads photographs."""
+    method: str = "FFCC"
+    """Method to fit, by its name in the reports of `dataset` or that name's first word: c5, ffcc,
+    siie, 'APAP (GW)'. C5 reads three other images by the camera of a photo: trained on one camera,
+    the model holds three of its training images; trained on several, `estimate` takes them from the
+    photos that it is given."""
+    out: Path | None = None
+    """Folder of the model; a model there is replaced. By default models/ in the run's folder."""
+
+
+def run_train(settings: TrainRun) -> Path:
+    """Train, save the model, and return the report's path."""
+    folder = RunFolder("illuminant", "train", settings)
+    cameras, note = load_cameras(settings)
+    sets = {
+        camera: on_canvas(data, settings.side)
+        for camera, data in _split(cameras, settings.seed).items()
+    }
+    data = next(iter(sets.values()))
+    name = _method_for(settings.method, data, sets)
+    moments = moments_of(data)
+    _refuse_empty(cameras, data, moments)
+    features = image_methods(*_known(data))[name].describe(data.images, data.masks)
+    held_out = _held_out(folder, name, features, sets, settings.side)
+    folds = [fold for each in sets.values() for fold in each.folds]
+    estimates = np.zeros_like(data.illuminants)
+    estimates[np.concatenate(folds)] = held_out
+    errors = calibrate_errors(estimates, data.illuminants, moments, folds)
+    model = _fit(name, features, data, errors, tuple(sets), settings.side, note)
+    out = settings.out or folder.path / "models"
+    save_image_model(out, model, len(data.images))
+
+    beside = {each: np.asarray(features_of(ESTIMATORS[each], data)) for each in BESIDE}
+    comparison = _compared({name: estimates, **beside}, data, sets)
+    folder.save_results(**record_errors(folder, {"held-out": comparison}))
+    degrees = comparison.errors()[name].ravel()
+    first, sections = compared_sections(
+        folder.path,
+        f"How accurate is {name} on images outside its training?",
+        note,
+        {"held out": comparison},
+        (name, *BESIDE),
+        {" + ".join(cameras): {camera: each.illuminants for camera, each in cameras.items()}},
+        METHOD_NOTES[:2],
+        headline=name,
+    )
+    command = f"everlight illuminant estimate PHOTO_OR_FOLDER --model {out}"
+    facts = [
+        ("Paper", CITATION),
+        ("Data", note),
+        ("Cameras", ", ".join(cameras)),
+        ("Protocol", comparison.caption),
+        ("Selection rule", "none: the method's settings are fixed"),
+        ("Seeds", f"folds by seed {settings.seed}; trainings by a fixed key"),
+        ("Command to use it, if its accuracy below suffices", command),
+        ("Duration", folder.duration()),
+    ]
+    title = f"Single-image illuminant estimation: {name} for {' + '.join(cameras)}"
+    report = write_report(folder.path, title, facts, sections, first)
+    print(
+        f"{name} on images outside its training: mean error {np.nanmean(degrees):.2f} degrees, "
+        f"median {np.nanmedian(degrees):.2f}"
+    )
+    print(f"model: {out}\nuse it: {command}")
+    return report
+
+
+def on_canvas(data: ImageSet, side: int) -> ImageSet:
+    """Return the images at the upper left of squares, as a kept model reads photos."""
+    height, width = data.masks.shape[1:]
+    rest = (0, 0), (0, side - height), (0, side - width)
+    return data._replace(
+        images=np.pad(data.images, (*rest, (0, 0))), masks=np.pad(data.masks, rest)
+    )
+
+
+def _split(cameras: Mapping[str, CameraImages], seed: int) -> dict[str, ImageSet]:
+    """Return one camera's images in folds, or those of several with each as the test in turn."""
+    if len(cameras) > 1:
+        return split_across(cameras)
+    ((camera, data),) = cameras.items()
+    return {camera: split_within(camera, data, draw_folds(len(data.names), seed))}
+
+
+def _known(data: ImageSet) -> tuple[list[str], str]:
+    return camera_numbers(data)[0], data.camera
+
+
+def _method_for(given: str, data: ImageSet, sets: Mapping[str, ImageSet]) -> str:
+    """Return the method's full name.
+
+    Raises:
+      DataError: there is no such method, it cannot run on these images, or a model of it cannot be
+        kept.
+    """
+    table = image_methods(*_known(data))
+    name = full_name(given, list(table))
+    method = table[name]
+    if method.at_once and method.learns:
+        raise DataError(f"{name} needs a network's weights beside its own; give another --method")
+    if len(sets) > 1 and name not in image_methods(list(sets), ""):
+        raise DataError(f"{name} is for one camera; name it by --cameras, or give another method")
+    if len(sets) > 1 and name == DUAL_MAPPING:
+        raise DataError(
+            f"{name} is trained for one camera whose white it knows; name it by --cameras"
+        )
+    return name
+
+
+def _refuse_empty(
+    cameras: Mapping[str, CameraImages], data: ImageSet, moments: Float[np.ndarray, "n 9"]
+) -> None:
+    """Refuse images without usable pixels, whose moments are not finite."""
+    empty = np.flatnonzero(~np.isfinite(moments).all(axis=1))
+    if not len(empty):
+        return
+    names = [
+        f"{camera} {name}"
+        for camera, each in cameras.items()
+        for name, light in zip(each.names, each.illuminants, strict=True)
+        if (light == data.illuminants[empty[0]]).all()
+    ]
+    raise DataError(
+        f"{len(empty)} images have no pixel that is neither masked nor saturated, the first: "
+        f"{names[0]}; leave them out"
+    )
+
+
+def _held_out(
+    folder: RunFolder, name: str, features: PyTree, sets: Mapping[str, ImageSet], side: int
+) -> Float[np.ndarray, "n 3"]:
+    """Return the estimates of all folds in turn, each by a training without it."""
+    found = []
+    parts = [(data, fold) for data in sets.values() for fold in data.folds]
+    for number, (data, fold) in enumerate(progress("held out", unit="fold", values=parts)):
+        names, numbers = camera_numbers(data)
+        method = image_methods(names, data.camera)[name]
+        camera = jnp.array(names.index(data.camera))
+        known = jnp.asarray(data.illuminants), [fold], jnp.asarray(numbers)
+
+        def compute(method=method, known=known, camera=camera) -> dict[str, np.ndarray]:
+            return {"estimates": estimate_folds(method, features, *known, camera)[0]}
+
+        facts = {
+            "method": name,
+            "side": side,
+            "data": checksums_of(data.images, data.masks, data.illuminants, fold),
+            "cameras": list(sets),
+        }
+        found.append(folder.computed(f"held-out-{number}", facts, compute)["estimates"])
+    return np.concatenate(found)
+
+
+def _fit(
+    name: str,
+    features: PyTree,
+    data: ImageSet,
+    errors: ErrorCalibration,
+    cameras: tuple[str, ...],
+    side: int,
+    note: str,
+) -> ImageModel:
+    """Return the model fitted to all images."""
+    names, numbers = camera_numbers(data)
+    method = image_methods(names, cameras[0])[name]
+    camera = jnp.array(names.index(cameras[0]))
+    fold = Fold(features, jnp.asarray(data.illuminants), None, jnp.asarray(numbers), camera)
+    fitted, others = method.fit(fold), None
+    if method.reads_others and len(cameras) == 1:
+        others = rows_of(features, spread_rows(len(data.images), ADDITIONAL_IMAGES))
+    return ImageModel(name, method, fitted, others, side, errors, cameras, note)
+
+
+def spread_rows(count: int, wanted: int) -> Int[np.ndarray, "k"]:
+    """Return at most `wanted` rows, evenly spaced from the first to the last."""
+    return np.unique(np.linspace(0, count - 1, min(count, wanted)).round().astype(int))
+
+
+def _compared(
+    estimates: Mapping[str, Float[np.ndarray, "n 3"]],
+    data: ImageSet,
+    sets: Mapping[str, ImageSet],
+) -> Comparison:
+    """Return the comparison within folds of one camera, or over all images of several."""
+    if len(sets) > 1:
+        folds = np.arange(len(data.images))[None]
+        caption = f"Each of {len(sets)} cameras by a training on the others"
+    else:
+        folds = np.stack(data.folds)
+        caption = f"{len(folds)} folds, each by a training on the others"
+    return Comparison(
+        {name: each[folds][None] for name, each in estimates.items()},
+        data.illuminants[folds],
+        "held out",
+        caption + ".",
+    )

@@ -1,0 +1,242 @@
+"""A fitted single-image illuminant estimator, with intervals and an out-of-distribution score."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from everlight.color.alignment import MaskedImage
+from everlight.color.baselines.cross_camera import ADDITIONAL_IMAGES
+from everlight.color.baselines.fold_methods import NINE_MOMENTS
+from everlight.color.baselines.folds import FoldMethod
+from everlight.color.chromaticity import from_chromaticity, to_chromaticity
+from everlight.color.feature_distribution import feature_distance
+from everlight.color.thumbnails import below_saturation, place_on_canvas, shrink_image
+from everlight.models.illuminant_interval import (
+    IntervalScale,
+    calibrate_interval,
+    chromaticity_interval,
+    uninformative_interval,
+)
+from everlight.models.out_of_distribution import (
+    DistanceCalibration,
+    cross_calibrate_distances,
+    out_of_distribution_score,
+)
+from everlight.models.pair_estimate import (
+    MAX_SCORE,
+    describe_score,
+    is_plausible,
+    reasons_to_distrust,
+)
+from everlight.models.pair_model import Estimate
+
+
+class UnsuitableImageError(ValueError):
+    """Raised for an image from which a model estimates no illuminant."""
+
+
+class DescribedImage(NamedTuple):
+    """The features of one image that the method reads, and its nine colour moments."""
+
+    features: PyTree
+    moments: Float[Array, "9"]
+
+
+class ErrorCalibration(NamedTuple):
+    """Scale of the intervals, inputs of the training, and the interval without an image.
+
+    Attributes:
+      interval: scale of the intervals, calibrated on images outside the training.
+      distances: distribution of colour moments, and distances of images outside the training.
+      uninformative: radius in degrees of the interval of the training illuminants alone.
+    """
+
+    interval: IntervalScale
+    distances: DistanceCalibration
+    uninformative: Float[Array, ""]
+
+
+def calibrate_errors(
+    held_out: Float[np.ndarray, "n 3"],
+    illuminants: Float[np.ndarray, "n 3"],
+    moments: Float[np.ndarray, "n 9"],
+    folds: Sequence[Int[np.ndarray, "_"]],
+) -> ErrorCalibration:
+    """Calibrate intervals and distances on images outside the training.
+
+    Args:
+      held_out: estimate of each image by a model that was fitted without its fold.
+      illuminants: true illuminants, of any scale.
+      moments: nine colour moments of each image.
+      folds: rows of each fold.
+
+    Raises:
+      ValueError: a moment is not finite.
+    """
+    truth = to_chromaticity(jnp.asarray(illuminants))
+    estimates = to_chromaticity(jnp.asarray(held_out))[None]
+    return ErrorCalibration(
+        calibrate_interval(estimates, truth),
+        cross_calibrate_distances(jnp.asarray(moments), folds),
+        uninformative_interval(truth).degrees,
+    )
+
+
+@dataclass(frozen=True)
+class ImageModel:
+    """A fitted single-image estimator.
+
+    Attributes:
+      name: name of the method.
+      method: method's functions.
+      fitted: what it learnt.
+      others: features of additional images by the camera, for a method that reads some; None where
+        it reads none, and where the user gives them.
+      side: side in pixels of the thumbnails that it reads.
+      errors: calibration of intervals and of the out-of-distribution score.
+      cameras: cameras of the training images.
+      trained_on: training data in words.
+    """
+
+    name: str
+    method: FoldMethod
+    fitted: PyTree
+    others: PyTree | None
+    side: int
+    errors: ErrorCalibration
+    cameras: tuple[str, ...]
+    trained_on: str
+
+    @property
+    def needs_others(self) -> bool:
+        """Whether other images by the camera are to be given with every image."""
+        return self.method.reads_others and self.others is None
+
+    def __call__(
+        self,
+        image: Float[ArrayLike, "h w 3"],
+        mask: Bool[ArrayLike, "h w"] | None = None,
+        others: Sequence[DescribedImage] = (),
+    ) -> Float[np.ndarray, "3"]:
+        """Return the illuminant (R/G, 1, B/G) of an image; arguments as of its methods.
+
+        Raises:
+          UnsuitableImageError: the image determines none.
+        """
+        return self.estimate(self.describe(image, mask), others).illuminant
+
+    def describe(
+        self, image: Float[ArrayLike, "h w 3"], mask: Bool[ArrayLike, "h w"] | None = None
+    ) -> DescribedImage:
+        """Return what the model reads of an image.
+
+        Args:
+          image: linear raw colours of any size, 0 at the black level, without white balance.
+          mask: mask of valid pixels; by default pixels are valid below 95% of the image's maximum.
+
+        Raises:
+          UnsuitableImageError: all pixels are masked or black.
+        """
+        seen = self.thumbnail(image, mask)
+        if not bool(jnp.any(seen.mask)):
+            raise UnsuitableImageError(
+                f"no block of the image, averaged down to {self.side} pixels, is free of saturated "
+                "and masked pixels and not black"
+            )
+        features = _described(self.method.features, self.method.at_once, *seen)
+        return DescribedImage(features, _described(NINE_MOMENTS, False, *seen))
+
+    def thumbnail(
+        self, image: Float[ArrayLike, "h w 3"], mask: Bool[ArrayLike, "h w"] | None = None
+    ) -> MaskedImage:
+        """Return the image as the model reads it; arguments as of `describe`."""
+        image = jnp.asarray(image, jnp.float32)
+        if mask is None:
+            mask = below_saturation(image, max(float(jnp.max(image)), 1e-30))
+        small = shrink_image(image, jnp.asarray(mask, bool), self.side)
+        lit = small.mask & (jnp.max(small.image, axis=-1) > 0)
+        return place_on_canvas(MaskedImage(small.image, lit), self.side)
+
+    def estimate(
+        self, described: DescribedImage, others: Sequence[DescribedImage] = ()
+    ) -> Estimate:
+        """Return the estimate of an image with its interval and score.
+
+        Args:
+          described: image from `describe`.
+          others: other images by the same camera, if `needs_others`; fewer than the method reads
+            are repeated.
+
+        Raises:
+          UnsuitableImageError: other images are needed, the image is too far from the training
+            images, or the estimate is no illuminant.
+        """
+        if self.needs_others and not others:
+            raise UnsuitableImageError(
+                f"{self.name} was trained on several cameras and reads {ADDITIONAL_IMAGES} other "
+                "images by the camera of an image; give them too"
+            )
+        seen = self.others if self.others is not None else _stacked(others)
+        extra = (seen,) if self.method.reads_others else ()
+        parts = _estimated(self.method.predict, self.fitted, self.errors, described, extra)
+        illuminant, interval, score = jax.tree.map(np.asarray, parts)
+        wide = bool(np.isfinite(interval.degrees)) and interval.degrees >= self.errors.uninformative
+        found = Estimate(illuminant, interval, score, bool(wide))
+        if not found.score.distance <= MAX_SCORE:
+            raise UnsuitableImageError(
+                f"{describe_score(found, 'images')}; the estimate is worthless. Give linear images "
+                f"like those of the training, by {' or '.join(self.cameras)}, or another model"
+            )
+        if not is_plausible(illuminant):
+            raise UnsuitableImageError(
+                f"the model's estimate {illuminant} is no illuminant; use one for this camera "
+                f"(this one is for {' and '.join(self.cameras)})"
+            )
+        return found
+
+
+def image_warnings(found: Estimate) -> list[str]:
+    """Return the reasons to distrust an estimate; empty if there are none."""
+    return reasons_to_distrust(found, "images")
+
+
+def _stacked(others: Sequence[DescribedImage]) -> PyTree:
+    if not others:
+        return None
+    repeated = [others[place % len(others)].features for place in range(ADDITIONAL_IMAGES)]
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *repeated)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _described(
+    features: Callable, at_once: bool, image: Float[Array, "h w 3"], mask: Bool[Array, "h w"]
+) -> PyTree:
+    mask = mask.astype(image.dtype)
+    if at_once:
+        return jax.tree.map(lambda leaf: leaf[0], features(image[None], mask[None]))
+    return features(image, mask)
+
+
+@partial(jax.jit, static_argnums=0)
+def _estimated(
+    predict: Callable,
+    fitted: PyTree,
+    errors: ErrorCalibration,
+    described: DescribedImage,
+    extra: tuple[Any, ...],
+) -> tuple:
+    """Return the illuminant (R/G, 1, B/G), its interval and the out-of-distribution score."""
+    chromaticity = to_chromaticity(predict(fitted, described.features, *extra))
+    distance = feature_distance(errors.distances.distribution, described.moments)
+    return (
+        from_chromaticity(chromaticity),
+        chromaticity_interval(errors.interval, chromaticity[None]),
+        out_of_distribution_score(errors.distances, distance),
+    )

@@ -1,0 +1,283 @@
+"""A single-image method from training to the estimates of a folder of photos."""
+
+import csv
+import math
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import imagecodecs
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tifffile
+
+from everlight.models.image_model import ErrorCalibration, ImageModel, UnsuitableImageError
+from everlight_data.color import image_model_files
+from everlight_data.color.camera_names import is_same_camera
+from everlight_data.color.image_methods import full_name, image_methods
+from everlight_data.color.image_model_files import (
+    errors_like,
+    load_estimator,
+    save_image_model,
+)
+from everlight_data.color.pair_model_files import load_pair_model
+from everlight_data.errors import DataError
+from everlight_experiments.illuminant import estimate_photos, image_source
+from everlight_experiments.illuminant.estimate import estimate
+from everlight_experiments.illuminant.estimate_settings import EstimateSettings
+from everlight_experiments.illuminant.train import TrainRun, run_train, spread_rows
+from tests.dng_writer import write_dng
+from tests.experiments.test_illuminant_dataset import write_thumbnails
+
+SIDE = 32
+
+
+@pytest.fixture(scope="module")
+def gray(tmp_path_factory):
+    """A Gray World model of 30 thumbnails, with them and their illuminants."""
+    folder = tmp_path_factory.mktemp("gray")
+    rng = np.random.default_rng(1)
+    images, lights = write_thumbnails(folder / "mine.npz", "Eye One", 30, rng)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(image_source, "LEAST_IMAGES", 6)
+        run_train(
+            TrainRun(
+                thumbnails=(folder / "mine.npz",),
+                runs=folder / "runs",
+                side=SIDE,
+                method="gw",
+                out=folder / "model",
+            )
+        )
+    return folder / "model", images, lights
+
+
+def scene(rng, light, height=96, width=128):
+    """Tiles of 16 pixels in float64, with one saturated corner tile."""
+    tiles = rng.uniform(0.1, 0.8, (height // 16, width // 16, 3)) * light
+    image = tiles.repeat(16, axis=0).repeat(16, axis=1)
+    image[:16, :16] = 1
+    return image
+
+
+def gray_world(image):
+    """The mean of all tiles but the saturated one, relative to green."""
+    keep = np.ones(image.shape[:2], bool)
+    keep[:16, :16] = False
+    mean = image[keep].mean(axis=0)
+    return mean / mean[1]
+
+
+def conformal_width(images, lights):
+    """Half width of the interval in logarithms, written again in float64."""
+    brightest = images.max(-1)
+    usable = (brightest > 0) & (brightest < 0.95 * brightest.max((1, 2), keepdims=True))
+    means = np.array([image[mask].mean(0) for image, mask in zip(images, usable, strict=True)])
+    errors = np.abs(np.log(means[:, ::2] / means[:, 1:2]) - np.log(lights[:, ::2] / lights[:, 1:2]))
+    floor = errors.mean(0)
+    needed = np.sort((errors / floor).max(1))
+    return floor * needed[math.ceil(0.9 * (len(images) + 1)) - 1]
+
+
+def test_photos_of_every_kind_have_gray_worlds_illuminant(gray, tmp_path, capsys):
+    model, images, lights = gray
+    rng = np.random.default_rng(2)
+    shot = scene(rng, np.array([0.6, 1, 0.7]))
+    counts = np.round(100 + shot * 4000).astype(np.uint16)
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "a.png").write_bytes(imagecodecs.png_encode(counts))
+    tifffile.imwrite(tmp_path / "photos" / "b.tif", counts, photometric="rgb")
+    (tmp_path / "photos" / "notes.txt").write_text("no photo")
+    settings = EstimateSettings(
+        (tmp_path / "photos",),
+        model,
+        output=tmp_path / "out",
+        formats=("tiff", "dng"),
+        main_black_level=100,
+        main_white_level=4100,
+    )
+    results = estimate(settings)
+    expected = gray_world((counts - 100.0) / 4000)
+    width = conformal_width(images, lights)
+    for result in results:
+        np.testing.assert_allclose(result.estimate.illuminant, expected, rtol=1e-4)
+        low, high = result.estimate.interval.low, result.estimate.interval.high
+        np.testing.assert_allclose(low, expected[::2] * np.exp(-width), rtol=1e-3)
+        np.testing.assert_allclose(high, expected[::2] * np.exp(width), rtol=1e-3)
+    lines = list(csv.DictReader((tmp_path / "out" / "lights.csv").open()))
+    assert [Path(line["photo"]).name for line in lines] == ["a.png", "b.tif"]
+    np.testing.assert_allclose(float(lines[0]["r/g"]), expected[0], rtol=1e-4)
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        *("a.tiff", "b.tiff", "lights.csv"),
+    }
+    corrected = tifffile.imread(tmp_path / "out" / "a.tiff") / 65535
+    # A pixel of middle exposure is divided by the illuminant, with one factor for all channels.
+    ratio = corrected[60, 60] / (shot[60, 60] / expected)
+    np.testing.assert_allclose(ratio, ratio[1], rtol=2e-3)
+    # The same from Python: without levels the maximum is white.
+    found = load_estimator(model)((counts - 100.0) / 4000)
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+def test_a_raw_photo_by_another_camera_is_told(gray, tmp_path, capsys):
+    model, _, _ = gray
+    shot = scene(np.random.default_rng(3), np.array([0.6, 1, 0.7])).astype(np.float32)
+    for name, camera in (("own", "Maker EYE-ONE"), ("other", "Eye Two")):
+        write_dng(tmp_path / f"{name}.dng", shot, 512, 16383, model=camera)
+    (tmp_path / "dark.dng").write_bytes(b"II*\0")
+    files = tuple(tmp_path / f"{name}.dng" for name in ("own", "dark", "other"))
+    settings = EstimateSettings(files, model, output=tmp_path / "out", formats=())
+    with pytest.raises(DataError, match=r"1 of 3 photos have no estimate.*dark\.dng"):
+        estimate(settings)
+    own, other = csv.DictReader((tmp_path / "out" / "lights.csv").open())
+    assert own["camera"] == "Maker EYE-ONE"
+    assert "model was trained for" not in own["warnings"]
+    assert "taken by Eye Two, and the model was trained for Eye One" in other["warnings"]
+    # Demosaicing mixes tiles at their edges.
+    np.testing.assert_allclose(float(own["r/g"]), gray_world(shot)[0], rtol=0.03)
+
+
+def test_what_cannot_be_estimated_is_refused_in_one_line(gray, tmp_path):
+    model, _, _ = gray
+    estimator = load_estimator(model)
+    with pytest.raises(UnsuitableImageError, match="no block of the image"):
+        estimator(np.zeros((40, 50, 3)))
+    with pytest.raises(UnsuitableImageError, match="is no illuminant"):
+        estimator(scene(np.random.default_rng(0), np.array([0.02, 1, 0.9])))
+    with pytest.raises(DataError, match="is for pairs"):
+        estimate(EstimateSettings((tmp_path / "a.png",), model, second_black_level=3))
+    with pytest.raises(DataError, match="is a model for images; give one for pairs"):
+        load_pair_model(model)
+    eight = tmp_path / "eight.png"
+    eight.write_bytes(imagecodecs.png_encode(np.zeros((8, 8, 3), np.uint8)))
+    with pytest.raises(DataError, match=r"eight\.png has 3 channels of 8 bits"):
+        estimate(EstimateSettings((eight,), model))
+
+
+def test_a_damaged_model_is_refused_by_name(gray, tmp_path):
+    """Every file with one bit turned: the model is what was written, or refused in one line."""
+    model, _, _ = gray
+    expected = load_estimator(model).errors
+    files = [path.relative_to(model) for path in sorted(model.rglob("*")) if path.is_file()]
+    refused = []
+    for number, damaged in enumerate(files):
+        copy = shutil.copytree(model, tmp_path / f"copy-{number}")
+        content = bytearray((copy / damaged).read_bytes())
+        content[len(content) // 2 : len(content) // 2 + 1] = b"\xa5"
+        (copy / damaged).write_bytes(content)
+        try:
+            found, message = load_estimator(copy).errors, ""
+        except DataError as error:
+            found, message = expected, str(error)
+        assert not message or f"copy-{number}" in message
+        assert "\n" not in message
+        assert all(jax.tree.leaves(jax.tree.map(np.array_equal, found, expected)))
+        refused += [damaged.name] if message else []
+    assert len(refused) > 3
+
+
+def drawn_model(name, others, rng):
+    """A model with drawn arrays of the shapes of a fit to seven images."""
+    method = image_methods(["One"], "One")[name]
+
+    def drawn(like):
+        return jax.tree.map(
+            lambda leaf: jnp.asarray(rng.normal(0, 0.1, leaf.shape), leaf.dtype), like
+        )
+
+    shapes = image_model_files._thumbnail_like(SIDE)
+    described = jax.eval_shape(image_model_files._features_of(method), *shapes)
+    fitted = drawn(image_model_files._fitted_like(method, described, 7))
+    others = drawn(image_model_files._leading(3, described)) if others else None
+    errors = ErrorCalibration(**drawn(errors_like(9)))
+    wide = errors.distances._replace(distances=jnp.full(101, 1e9))
+    errors = errors._replace(distances=wide)
+    return ImageModel(name, method, fitted, others, SIDE, errors, ("One",), "drawn")
+
+
+@pytest.mark.parametrize(
+    ("name", "others"), [("APAP (GW)", False), ("Gamut Pixel", False), ("C5, small form", True)]
+)
+def test_a_methods_model_returns_to_the_bit(tmp_path, name, others):
+    """Also APAP's, which is as large as the training set, and C5's with its additional images."""
+    model = drawn_model(name, others, np.random.default_rng(0))
+    save_image_model(tmp_path, model, 7)
+    found = load_estimator(tmp_path)
+    assert (found.name, found.side, found.cameras) == (name, SIDE, ("One",))
+    pairs = (found.fitted, found.others), (model.fitted, model.others)
+    assert all(jax.tree.leaves(jax.tree.map(np.array_equal, *pairs)))
+    assert not found.needs_others
+
+
+def test_c5_reads_other_photos_of_the_folder_by_the_same_camera(tmp_path, monkeypatch, capsys):
+    rng = np.random.default_rng(4)
+    model = drawn_model("C5, small form", False, rng)
+    assert model.needs_others
+    image = scene(rng, np.array([0.7, 1, 0.8]))
+    with pytest.raises(UnsuitableImageError, match="reads 3 other images"):
+        model(image)
+    own = [model.describe(scene(rng, np.array([0.7, 1, 0.8]))) for _ in range(3)]
+    found = model(image, others=own)
+    np.testing.assert_allclose(model(image, others=own[::-1]), found, rtol=1e-5)
+    assert not np.array_equal(model(image, others=own[:1]), found)
+
+    paths = [tmp_path / f"{number}.png" for number in range(6)]
+    alone = tmp_path / "alone.dng"
+    cameras = {alone: "Other"}
+    monkeypatch.setattr(estimate_photos, "camera_name", cameras.get)
+    monkeypatch.setattr(estimate_photos, "_read", lambda path, settings: path)
+    monkeypatch.setattr(estimate_photos, "_described", lambda path, model: path)
+    others = estimate_photos._additional_images([*paths, alone], model, None)
+    for path in paths:
+        assert len(set(others[path])) == 3
+        assert path not in others[path]
+        assert set(others[path]) <= {*paths}
+    assert others[alone] == [alone]
+    assert "0 are given of Other" in capsys.readouterr().err
+
+
+def test_each_of_several_cameras_is_held_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(image_source, "LEAST_IMAGES", 6)
+    rng = np.random.default_rng(4)
+    for camera in ("A1", "B2"):
+        write_thumbnails(tmp_path / f"{camera}.npz", camera, 12, rng)
+    files = tuple(tmp_path / f"{camera}.npz" for camera in ("A1", "B2"))
+    settings = TrainRun(
+        thumbnails=files,
+        runs=tmp_path / "runs",
+        side=SIDE,
+        method="Homography (SoG)",
+        out=tmp_path / "model",
+    )
+    report = run_train(settings)
+    model = load_estimator(tmp_path / "model")
+    assert model.cameras == ("A1", "B2")
+    assert not model.needs_others
+    errors = np.load(report.parent / "results.npz")["held-out/Homography (SoG)"]
+    assert errors.shape == (1, 1, 24)
+    kept = [np.load(report.parent / "units" / f"held-out-{number}.npz") for number in (0, 1)]
+    assert [each["estimates"].shape for each in kept] == [(12, 3), (12, 3)]
+    with pytest.raises(DataError, match="DMCC is trained for one camera"):
+        run_train(replace(settings, method="dmcc", tag="again"))
+
+
+def test_names_of_methods_and_cameras():
+    table = ["GW", "FFCC", "FFCC, its settings tuned", "C5, small form"]
+    assert full_name("c5", table) == "C5, small form"
+    assert full_name("ffcc", table) == "FFCC"
+    with pytest.raises(DataError, match="no method 'c6'"):
+        full_name("c6", table)
+    for one, other in (
+        ("Canon550D", "Canon EOS 550D"),
+        ("Canon1DsMkIII", "Canon EOS-1Ds Mark III"),
+        ("NikonD5200", "NIKON CORPORATION NIKON D5200"),
+        ("SonyA57", "Sony SLT-A57"),
+    ):
+        assert is_same_camera(one, other)
+        assert is_same_camera(other, one)
+    for one, other in (("Canon5D", "Canon EOS 550D"), ("SonyA57", "Sony A77"), ("", "Canon")):
+        assert not is_same_camera(one, other)
+    assert spread_rows(10, 3).tolist() == [0, 4, 9]
+    assert spread_rows(2, 3).tolist() == [0, 1]
