@@ -19,7 +19,10 @@ from typing import Annotated, Any, Literal, NamedTuple, ParamSpec, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import AbstractArray, jaxtyped
+from jaxtyping import jaxtyped
+
+from everlight.array_kinds import is_array, is_array_type, is_masked, of_stubs, stubs
+from everlight.check_messages import shown, wanted
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -36,10 +39,13 @@ class Between(NamedTuple):
     def __str__(self) -> str:
         if self == Between():
             return "no NaN"
-        if self == ABOVE_ZERO:
-            return "more than 0"
-        if self.most == math.inf:
-            return f"{self.least:g} or more"
+        if self == FINITE:
+            return "finite values"
+        finite = ", but not infinite" if self.most == LARGEST else ""
+        if self.least == SMALLEST:
+            return f"more than 0{finite}"
+        if finite or self.most == math.inf:
+            return f"{self.least:g} or more{finite}"
         return f"{self.least:g} to {self.most:g}"
 
 
@@ -47,12 +53,22 @@ class Stacked:
     """Marker in an Annotated type: every array of the record has one additional, leading axis."""
 
 
+class NotEmpty:
+    """Marker in an Annotated type: no axis of the array has size 0."""
+
+
 PositiveInt = Annotated[int, Between(1)]
 NonNegativeInt = Annotated[int, Between(0)]
 UnitInterval = Annotated[float, Between(0, 1)]
-NonNegativeFloat = Annotated[float, Between(0)]
-ABOVE_ZERO = Between(float(np.finfo(np.float32).tiny))
-PositiveFloat = Annotated[float, ABOVE_ZERO]
+SMALLEST, LARGEST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
+FINITE = Between(-LARGEST, LARGEST)
+NOT_NEGATIVE = Between(0, LARGEST)
+"""Physical quantities and counts: finite, and 0 or more."""
+POSITIVE = Between(SMALLEST, LARGEST)
+NonNegativeFloat = Annotated[float, NOT_NEGATIVE]
+PositiveFloat = Annotated[float, POSITIVE]
+FRACTION = Between(0, 1, or_nan=True)
+"""Accuracies and other fractions, NaN where there is none."""
 
 
 def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
@@ -127,6 +143,21 @@ def check_finite(name: str, values: Any, shape: tuple[int, ...] | None = None) -
         )
 
 
+def check_increasing(name: str, values: Any, or_equal: bool = False) -> None:
+    """Check that all concrete values of an array `[n]` are in ascending order.
+
+    Raises:
+      ValueError: a value is less than the one before it, or equal to it without `or_equal`.
+    """
+    if not _has_values(values):
+        return
+    steps = np.diff(np.asarray(values))
+    wrong = np.flatnonzero(~((steps >= 0) if or_equal else (steps > 0)))
+    if len(wrong):
+        first, second = np.asarray(values)[wrong[0] :][:2]
+        raise ValueError(f"{name} holds {first} before {second}; give them in ascending order")
+
+
 def check_sizes(**arrays: tuple[Any, int]) -> None:
     """Check that axes of several arguments, given as `name=(array, axis)`, have equal length.
 
@@ -135,10 +166,10 @@ def check_sizes(**arrays: tuple[Any, int]) -> None:
     """
     sizes = {array.shape[axis] for array, axis in arrays.values()}
     if len(sizes) > 1:
-        shown = ", ".join(
-            f"{name} is {_shown(array)} (axis {axis})" for name, (array, axis) in arrays.items()
+        given = ", ".join(
+            f"{name} is {shown(array)} (axis {axis})" for name, (array, axis) in arrays.items()
         )
-        raise ValueError(f"{shown}; give equal sizes along these axes")
+        raise ValueError(f"{given}; give equal sizes along these axes")
 
 
 def _check_all(where: str, values: Mapping[str, Any], hints: Mapping[str, Any]) -> None:
@@ -157,9 +188,10 @@ class _MisfitError(ValueError):
 
     def __init__(self, name: str, value: Any, hint: Any):
         plain = value is None or isinstance(value, numbers.Real | str)
-        shown = f"{name}={_shown(value)}" if plain else f"{name} is {_shown(value)}"
+        given = f"{name}={shown(value)}" if plain else f"{name} is {shown(value)}"
         verb = "choose" if typing.get_origin(hint) is Literal else "give"
-        super().__init__(f"{shown}; {verb} {_wanted(hint)}")
+        mask = " without a mask" if is_masked(value) else ""
+        super().__init__(f"{given}; {verb} {wanted(hint)}{mask}")
 
 
 # Sizes are bound in the context of `_check_all`: a hook that instruments functions would give each
@@ -173,6 +205,8 @@ def _check(name: str, value: Any, hint: Any) -> None:
             _check_record(name, value, base, "_ ")
             return
         _check(name, value, base)
+        if NotEmpty in notes and is_array(value) and 0 in value.shape:
+            raise ValueError(f"{name} is {shown(value)}; give one or more along every axis")
         for bounds in notes:
             if isinstance(bounds, Between):
                 _check_bounds(name, value, bounds)
@@ -183,8 +217,28 @@ def _check(name: str, value: Any, hint: Any) -> None:
         _check(name, value, chosen[0])
     elif _is_record(hint):
         _check_record(name, value, hint, "")
+    elif isinstance(value, Mapping) and _is_mapping(hint):
+        of_keys, of_values = typing.get_args(hint)
+        if not all(_fits(key, of_keys) for key in value):
+            raise _MisfitError(name, value, hint)
+        _check_items({f"{name}[{key!a}]": each for key, each in value.items()}, of_values)
     elif not _fits(value, hint):
         raise _MisfitError(name, value, hint)
+    elif origin is Sequence and Annotated is typing.get_origin(typing.get_args(hint)[0]):
+        items = {f"{name}[{place}]": each for place, each in enumerate(value)}
+        _check_items(items, typing.get_args(hint)[0])
+    elif origin is tuple and ... not in typing.get_args(hint):
+        for place, (each, wanted_of_each) in enumerate(
+            zip(value, typing.get_args(hint), strict=True)
+        ):
+            _check(f"{name}[{place}]", each, wanted_of_each)
+
+
+def _check_items(items: Mapping[str, Any], hint: Any) -> None:
+    """Check the values of a mapping or sequence, whose sizes need not agree among each other."""
+    for name, value in items.items():
+        with jaxtyped("context"):
+            _check(name, value, hint)
 
 
 def _check_record(name: str, value: Any, kind: type, axes: str) -> None:
@@ -207,8 +261,8 @@ def _fits(value: Any, hint: Any) -> bool:
         return value in arguments
     if hint is None or hint is type(None):
         return value is None
-    if _is_array_type(hint):
-        return any(isinstance(each, _of_stubs(hint)) for each in _stubs(value))
+    if is_array_type(hint):
+        return any(isinstance(each, of_stubs(hint)) for each in stubs(value))
     if hint is bool:
         return isinstance(value, bool | np.bool_)
     if hint in (int, float):
@@ -223,10 +277,10 @@ def _fits(value: Any, hint: Any) -> bool:
         )
     if origin in (Sequence, list, tuple):
         sequences = (Sequence, np.ndarray, jax.Array) if origin is Sequence else origin
-        if not isinstance(value, sequences) or isinstance(value, str):
+        if not isinstance(value, sequences) or isinstance(value, str) or is_masked(value):
             return False
         return all(_fits(each, arguments[0]) for each in value)
-    if isinstance(origin, type) and issubclass(origin, Mapping):
+    if _is_mapping(hint):
         pairs = value.items() if isinstance(value, Mapping) else None
         return pairs is not None and all(
             _fits(key, arguments[0]) and _fits(each, arguments[1]) for key, each in pairs
@@ -235,13 +289,18 @@ def _fits(value: Any, hint: Any) -> bool:
     return hint is Any or not isinstance(hint, type) or isinstance(value, hint)
 
 
+def _is_mapping(hint: Any) -> bool:
+    origin = typing.get_origin(hint)
+    return isinstance(origin, type) and issubclass(origin, Mapping)
+
+
 def _is_number(value: Any, kind: type) -> bool:
-    if isinstance(value, bool | np.bool_):
+    if isinstance(value, bool | np.bool_) or is_masked(value):
         return False
     if isinstance(value, kind):
         return True
     wanted = np.integer if kind is numbers.Integral else np.floating
-    return _is_array(value) and not value.shape and np.issubdtype(value.dtype, wanted)
+    return is_array(value) and not value.shape and np.issubdtype(value.dtype, wanted)
 
 
 def _check_bounds(name: str, value: Any, bounds: Between) -> None:
@@ -254,40 +313,14 @@ def _check_bounds(name: str, value: Any, bounds: Between) -> None:
         wrong &= ~np.isnan(values)
     if wrong.any():
         first = values[wrong][0]
-        shown = f"{name} holds {first}" if values.ndim else f"{name}={first}"
-        raise ValueError(f"{shown}; give {bounds}")
+        given = f"{name} holds {first}" if values.ndim else f"{name}={first}"
+        raise ValueError(f"{given}; give {bounds}")
 
 
 def _has_values(value: Any) -> bool:
     """Return False for traced values and for shapes without values."""
     known = isinstance(value, numbers.Real | np.ndarray | np.generic | jax.Array)
     return known and not isinstance(value, jax.core.Tracer)
-
-
-class _Stub:
-    """Shape and dtype of an array of any library."""
-
-    def __init__(self, shape: tuple[int, ...], dtype: Any):
-        self.shape, self.dtype = shape, dtype
-
-
-def _stubs(value: Any) -> Iterator[_Stub]:
-    if _is_array(value):
-        yield _Stub(tuple(value.shape), value.dtype)
-    elif isinstance(value, bool):
-        yield _Stub((), np.dtype(bool))
-    elif isinstance(value, int | float):
-        yield _Stub((), np.dtype(np.float32))
-        if isinstance(value, int):
-            yield _Stub((), np.dtype(np.int32))
-
-
-def _is_array(value: Any) -> bool:
-    return hasattr(value, "shape") and hasattr(value, "dtype")
-
-
-def _is_array_type(hint: Any) -> bool:
-    return isinstance(hint, type) and issubclass(hint, AbstractArray)
 
 
 def _is_record(hint: Any) -> bool:
@@ -297,19 +330,21 @@ def _is_record(hint: Any) -> bool:
 
 
 @cache
-def _of_stubs(hint: type, axes: str = "") -> type:
-    return hint.dtype[_Stub, axes + hint.dim_str]
-
-
-@cache
 def _array_fields(kind: type) -> dict[str, Any]:
-    """Return a record's fields whose type contains arrays."""
+    """Return a record's fields whose type contains arrays or a range."""
     every = inspect.get_annotations(kind)
-    return {name: hint for name, hint in every.items() if any(_array_types(hint))}
+    return {
+        name: hint for name, hint in every.items() if any(_array_types(hint)) or _has_range(hint)
+    }
+
+
+def _has_range(hint: Any) -> bool:
+    parts = typing.get_args(hint)
+    return any(isinstance(each, Between) or _has_range(each) for each in parts)
 
 
 def _array_types(hint: Any) -> Iterator[type]:
-    if _is_array_type(hint):
+    if is_array_type(hint):
         yield hint
     elif typing.get_origin(hint) in (typing.Union, types.UnionType, Annotated):
         for each in typing.get_args(hint):
@@ -320,7 +355,7 @@ def _with_axes(hint: Any, axes: str) -> Any:
     if axes and typing.get_origin(hint) in (typing.Union, types.UnionType):
         parts = (_with_axes(each, axes) for each in typing.get_args(hint))
         return reduce(operator.or_, parts)
-    return _of_stubs(hint, axes) if axes and _is_array_type(hint) else hint
+    return of_stubs(hint, axes) if axes and is_array_type(hint) else hint
 
 
 def _tied(value: Any, name: str, values: Mapping[str, Any], hints: Mapping[str, Any]) -> str:
@@ -330,9 +365,9 @@ def _tied(value: Any, name: str, values: Mapping[str, Any], hints: Mapping[str, 
             return ""
     own = _axes(hints[name])
     others = [
-        f"{other} {_shown(values[other])} as {_wanted(hints[other])}"
+        f"{other} {shown(values[other])} as {wanted(hints[other])}"
         for other in values
-        if other != name and own & _axes(hints[other]) and _is_array(values[other])
+        if other != name and own & _axes(hints[other]) and is_array(values[other])
     ]
     return f", with {', '.join(others)}"
 
@@ -340,43 +375,3 @@ def _tied(value: Any, name: str, values: Mapping[str, Any], hints: Mapping[str, 
 def _axes(hint: Any) -> set[str]:
     words = (word.lstrip("*") for each in _array_types(hint) for word in each.dim_str.split())
     return {word for word in words if word.isidentifier() and word != "_"}
-
-
-def _shown(value: Any) -> str:
-    if _is_array(value):
-        return f"{value.dtype}{list(value.shape)}"
-    if value is None or isinstance(value, bool | numbers.Real | str):
-        return repr(value)[:80]
-    return f"of type {type(value).__name__}"
-
-
-def _either(words: list[str]) -> str:
-    return " or ".join(part for part in (", ".join(words[:-1]), words[-1]) if part)
-
-
-WORDS = {"Float": "floats", "Int": "integers", "Bool": "booleans", "Shaped": "an array"}
-KINDS = {int: "an integer", float: "a number", bool: "True or False", str: "text"}
-
-
-def _wanted(hint: Any) -> str:
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is Annotated:
-        return _wanted(arguments[0])
-    if origin in (typing.Union, types.UnionType):
-        return _either(list(dict.fromkeys(map(_wanted, arguments))))
-    if origin is Literal:
-        return _either(list(map(repr, arguments)))
-    if hint is type(None):
-        return "None"
-    if _is_array_type(hint):
-        kind = hint.dtype.__name__
-        return f"{WORDS.get(kind, kind)} [{', '.join(hint.dim_str.split())}]"
-    if origin is Callable:
-        return "a function"
-    if origin is tuple and arguments[-1] is not ...:
-        return f"a tuple of {len(arguments)}: {', '.join(map(_wanted, arguments))}"
-    if origin in (Sequence, list, tuple):
-        return f"a {origin.__name__.lower()} of {_wanted(arguments[0])}"
-    if origin is not None and len(arguments) == 2:
-        return f"a mapping from {_wanted(arguments[0])} to {_wanted(arguments[1])}"
-    return KINDS.get(hint, getattr(hint, "__name__", str(hint)))

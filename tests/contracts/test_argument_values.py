@@ -11,6 +11,7 @@ import everlight.color as color
 import everlight.continual as continual
 import everlight.metrics as metrics
 import everlight.models as models
+import everlight.plots as plots
 import everlight.scenarios as scenarios
 from everlight.checks import check_finite, check_range, checked
 
@@ -153,6 +154,106 @@ SILENT = {
         lambda: metrics.measure_criteria(jnp.ones((4, 4)), COSTS),
         "model_memory is float32[3]",
     ),
+    "percents of a matrix": (
+        lambda: metrics.remembering(jnp.full((3, 3), 55.0)),
+        "accuracies holds 55.0; give 0 to 1",
+    ),
+    "no matrix": (lambda: metrics.forgetting(jnp.ones((0, 0))), "accuracies is float32[0, 0]"),
+    "a deviation of 0": (
+        lambda: continual.StoredImages.of(jnp.ones((2, 3)), jnp.float32(0), jnp.float32(0)),
+        "deviation=0.0; give more than 0",
+    ),
+    "a deviation of NaN": (
+        lambda: continual.StoredImages.of(jnp.ones((2, 3)), jnp.float32(0), jnp.float32(np.nan)),
+        "deviation=nan",
+    ),
+    "a deviation of -1": (
+        lambda: continual.StoredImages.of(jnp.ones((2, 3)), jnp.float32(0), jnp.float32(-1)),
+        "deviation=-1.0",
+    ),
+    "a label beyond the classes": (
+        lambda: continual.multi_hot(jnp.array([[0, 99]]), 3),
+        "labels holds 99; give -1 to 2",
+    ),
+    "a class in two tasks": (
+        lambda: scenarios.equal_tasks([0, 0, 1, 1], 2),
+        "order has class 0 twice",
+    ),
+    "a negative error": (
+        lambda: metrics.summarize_errors(jnp.array([1.0, -2.0])),
+        "errors holds -2.0; give 0 or more",
+    ),
+    "no errors": (lambda: metrics.summarize_errors(jnp.zeros(0)), "errors is float32[0]"),
+    "negative noise": (
+        lambda: color.take_photograph(jax.random.key(0), jnp.ones((24, 3)), color.Sensor(-1.0)),
+        "sensor.read_noise=-1.0; give 0 or more",
+    ),
+    "a sensor without a bit": (
+        lambda: color.take_photograph(jax.random.key(0), jnp.ones((24, 3)), color.Sensor(bits=0)),
+        "sensor.bits=0; give 1 or more",
+    ),
+    "negative light": (
+        lambda: color.camera_responses(-jnp.ones(4), jnp.ones((2, 4)), jnp.ones((3, 4))),
+        "illuminant holds -1.0; give 0 or more",
+    ),
+    "a balance by negative light": (
+        lambda: color.white_balance(IMAGE, jnp.array([1.0, -1.0, 1.0])),
+        "illuminant holds -1.0; give more than 0",
+    ),
+    "a body below 0 kelvin": (
+        lambda: color.blackbody_power(jnp.float32(-5), jnp.ones(4)),
+        "temperature=-5.0; give 500 or more",
+    ),
+    "a mask of 2": (
+        lambda: color.ESTIMATORS["GW"](IMAGE, jnp.full((24, 24), 2.0)),
+        "mask holds 2.0; give 0 to 1",
+    ),
+    "a masked array": (
+        lambda: metrics.angular_error(np.ma.masked_array(np.ones(3), [0, 1, 0]), jnp.ones(3)),
+        "estimate is a masked float64[3]; give floats [3] without a mask",
+    ),
+    "a circle of superclasses": (
+        lambda: metrics.class_types(jnp.array([-1, 2, 1])),
+        "superclass: class 2 is above itself",
+    ),
+    "edges in disorder": (
+        lambda: metrics.accuracy_by_count(
+            jnp.ones(2, bool), jnp.array([1, 2]), jnp.array([0, 5, 3])
+        ),
+        "edges holds 5 before 3",
+    ),
+    "evaluations in disorder": (
+        lambda: metrics.stability_gap(jnp.ones((3, 2)), jnp.array([0, 1, 0])),
+        "task holds 1 before 0",
+    ),
+    "a negative count": (
+        lambda: metrics.few_shot(jnp.array([-1])),
+        "counts holds -1; give 0 or more",
+    ),
+    "negative samples": (
+        lambda: metrics.counted_sample_memory(jnp.array([1.0, -2.0])),
+        "samples_per_task holds -2.0",
+    ),
+    "no rows": (
+        lambda: color.fit_bias_correction(jnp.ones((0, 9)), jnp.ones((0, 3))),
+        "features is float32[0, 9]",
+    ),
+    "an image without rows": (
+        lambda: color.warp_image(IMAGE, jnp.eye(3), (0, 4)),
+        "shape[0]=0; give 1 or more",
+    ),
+    "an image of -1 rows": (
+        lambda: color.warp_image(IMAGE, jnp.eye(3), (-1, 4)),
+        "shape[0]=-1; give 1 or more",
+    ),
+    "a matrix that is not square": (
+        lambda: plots.plot_accuracy_matrix(np.ones((2, 3))),
+        "accuracies is float64[2, 3]",
+    ),
+    "a matrix without runs": (
+        lambda: plots.plot_forgetting({"EWC": np.ones((2, 2))}),
+        "accuracies['EWC'] is float64[2, 2]",
+    ),
     "no regularization": (
         lambda: continual.ewc(continual.Setup(*[None] * 5), regularization=jnp.nan),
         "regularization=nan; give 0 or more",
@@ -250,3 +351,18 @@ def test_numpy_arrays_and_pythons_numbers_count_like_jaxs():
     for wrong in (True, 1.0, jnp.float32(1), "1", None):
         with pytest.raises(ValueError, match="count"):
             gains(np.ones(2), 2, 1, wrong)
+
+
+def test_a_large_network_is_counted():
+    """A JAX integer has 32 bits."""
+    np.testing.assert_allclose(metrics.counted_model_memory(10**12, 2, 2), [1e12, 3e12])
+
+
+def test_what_numpy_resamples_jax_does_too():
+    values, key = np.random.default_rng(0).normal(size=8).astype(np.float32), jax.random.key(0)
+    ends = [metrics.bootstrap_interval(key, make(values)) for make in (np.array, jnp.asarray)]
+    np.testing.assert_array_equal(*ends)
+
+
+def test_items_of_a_mapping_need_not_have_equal_sizes():
+    plots.plot_error_curves({"short": np.ones((1, 3)), "long": np.ones((2, 5))})

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from everlight.checks import FINITE
 from tests.contracts.annotations import axes, flat, is_array_type
 from tests.contracts.examples import ROWS, arguments, floats, functions, public
 
@@ -25,6 +26,7 @@ OUTSIDE_OF_JIT = (
     "models.cross_",
     "models.interval_coverage",
     "continual.diverged",
+    "plots.",
     "scenarios.",
 )
 """Called as they are: they look at values, and compile little or nothing."""
@@ -118,7 +120,9 @@ def wrong_arrays(value, arrays, bounds, elsewhere):
             first = np.take(value, [0], axis=-place)
             yield f"one more along {dim}", np.concatenate([value, first], axis=-place)
     for bound in bounds:
-        if math.isfinite(bound.least) and value.ndim:
+        if bound.least == FINITE.least:
+            yield "too little", np.full_like(value, -math.inf)
+        elif math.isfinite(bound.least) and value.ndim:
             yield "too little", np.full_like(value, bound.least - 1)
 
 

@@ -7,14 +7,14 @@ Points are pixel coordinates (x, y): x to the right, y down, the centre of the t
 downsamples by six, which tolerates small misalignment and slight parallax.
 """
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.scipy.ndimage import map_coordinates
 from jaxtyping import Array, Bool, Float
 
-from everlight.checks import PositiveInt, checked
+from everlight.checks import NOT_NEGATIVE, NotEmpty, PositiveInt, checked
 
 # Below this ratio of singular values, a float32 null vector keeps fewer than three digits.
 DEGENERATE = 1e-4
@@ -64,7 +64,7 @@ def _conditioner(points: Float[Array, "n 2"], weights: Float[Array, "n"]) -> Flo
 def fit_homography(
     source_points: Float[Array, "n 2"],
     target_points: Float[Array, "n 2"],
-    weights: Float[Array, "n"] | None = None,
+    weights: Annotated[Float[Array, "n"], NOT_NEGATIVE] | None = None,
 ) -> HomographyFit:
     """Fit the homography from `source_points` to `target_points` by the normalised DLT.
 
@@ -115,7 +115,9 @@ def fit_homography(
 
 @checked
 def warp_image(
-    image: Float[Array, "h w c"], homography: Float[Array, "3 3"], shape: tuple[int, int]
+    image: Annotated[Float[Array, "h w c"], NotEmpty],
+    homography: Float[Array, "3 3"],
+    shape: tuple[PositiveInt, PositiveInt],
 ) -> MaskedImage:
     """Resample the image on another pixel grid: output pixel p is the image, bilinearly, at H(p).
 

@@ -3,12 +3,12 @@
 Each takes one linear raw image and a mask, and returns the illuminant as a unit vector. The result
 is NaN where the image is black, fully masked or not finite. A masked pixel has no influence: pixels
 whose filter support touches it, or leaves the image, are excluded too. Callers mask charts and
-saturated pixels. Unmasked saturation costs every norm but Gray World's two degrees or more on NUS
+saturated pixels. Values below 0, as a sensor's noise has around black, are kept: norms take their
+magnitude. Unmasked saturation costs every norm but Gray World's two degrees or more on NUS
 thumbnails.
 """
 
 import math
-import sys
 from functools import partial
 from typing import Annotated, Protocol
 
@@ -17,10 +17,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from everlight.checks import Between, PositiveFloat, PositiveInt, UnitInterval, checked
+from everlight.checks import (
+    LARGEST,
+    NOT_NEGATIVE,
+    Between,
+    PositiveFloat,
+    PositiveInt,
+    UnitInterval,
+    checked,
+)
 
 Image = Float[Array, "h w 3"]
-Mask = Float[Array, "h w"] | Bool[Array, "h w"] | None  # 0 leaves a pixel out, 1 keeps it
+# 0 leaves a pixel out, 1 keeps it.
+Mask = Annotated[Float[Array, "h w"], Between(0, 1)] | Bool[Array, "h w"] | None
 Illuminant = Float[Array, "3"]
 
 
@@ -193,9 +202,9 @@ def minkowski_framework(
 def weighted_gray_edge(
     image: Image,
     mask: Mask,
-    norm: Annotated[float | int, Between(1, sys.float_info.max)],
+    norm: Annotated[float | int, Between(1, LARGEST)],
     sigma: PositiveFloat,
-    exponent: Annotated[float | int, Between(0)],
+    exponent: Annotated[float | int, NOT_NEGATIVE],
     iterations: PositiveInt,
 ) -> Illuminant:
     """Weighted Gray Edge with weights for specular edges (Gijsenij, Gevers, van de Weijer 2012).

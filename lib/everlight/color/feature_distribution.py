@@ -3,13 +3,13 @@
 A large distance marks inputs unlike the training data, for which predictions are unreliable.
 """
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from everlight.checks import check_sizes, checked
+from everlight.checks import FINITE, check_sizes, checked
 
 # Lower bound of each variance as a fraction of the largest, which keeps the precision finite in
 # float32 where features do not vary.
@@ -30,7 +30,7 @@ class FeatureDistribution(NamedTuple):
 
 @checked
 def fit_feature_distribution(
-    features: Float[Array, "m f"], valid: Bool[Array, "m"]
+    features: Annotated[Float[Array, "m f"], FINITE], valid: Bool[Array, "m"]
 ) -> FeatureDistribution:
     """Fit mean and covariance to the valid rows; invalid rows must be finite too.
 

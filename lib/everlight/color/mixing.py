@@ -1,12 +1,12 @@
 """C-Mixup augmentation: convex mixtures of training pairs under similar illuminants."""
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from everlight.checks import NonNegativeInt, PositiveInt, checked
+from everlight.checks import FINITE, POSITIVE, NonNegativeInt, PositiveInt, checked
 
 
 class Mixtures(NamedTuple):
@@ -19,8 +19,8 @@ class Mixtures(NamedTuple):
 @checked
 def mix_neighbors(
     key: PRNGKeyArray,
-    features: Float[Array, "n f"],
-    targets: Float[Array, "n 2"],
+    features: Annotated[Float[Array, "n f"], FINITE],
+    targets: Annotated[Float[Array, "n 2"], POSITIVE],
     neighbors: PositiveInt,
     copies: NonNegativeInt,
 ) -> Mixtures:
@@ -44,7 +44,7 @@ def mix_neighbors(
     Raises:
       ValueError: `neighbors` is not less than the number of pairs.
     """
-    count = features.shape[0]
+    features, targets, count = jnp.asarray(features), jnp.asarray(targets), features.shape[0]
     if neighbors >= count:
         raise ValueError(f"neighbors={neighbors}, but there are only {count - 1} other pairs")
     logs = jnp.log(targets)

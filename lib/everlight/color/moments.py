@@ -2,11 +2,12 @@
 
 import itertools
 import math
+from typing import Annotated
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from everlight.checks import PositiveFloat, checked
+from everlight.checks import NOT_NEGATIVE, PositiveFloat, checked
 from everlight.color.estimators import EDGE_SIGMA, Image, Mask, keep_observed, response
 
 MONOMIALS = {
@@ -20,7 +21,9 @@ MONOMIALS = {
 
 @checked
 def color_moments(
-    colors: Float[Array, "n 3"], weights: Float[Array, "n"] | None = None, degree: int = 2
+    colors: Float[Array, "n 3"],
+    weights: Annotated[Float[Array, "n"], NOT_NEGATIVE] | None = None,
+    degree: int = 2,
 ) -> Float[Array, "k"]:
     """Return roots of the mean products of channels, divided by their mean.
 
@@ -34,7 +37,7 @@ def color_moments(
       degree: highest degree of the products; 1, 2 and 3 give 3, 9 and 19 moments.
 
     Returns:
-      The moments, `[k]`; NaN where all unmasked pixels are black.
+      The moments, `[k]`; NaN where all unmasked pixels are black, or one is not finite.
 
     Raises:
       ValueError: `degree` is not 1, 2 or 3.
@@ -64,6 +67,9 @@ def pixel_moments(image: Image, mask: Mask, degree: int = 2) -> Float[Array, "k"
       image: linear raw colours, `[h, w, 3]`.
       mask: validity mask, `[h, w]`, 0 excludes a pixel; or None.
       degree: highest degree of the products; 1, 2 and 3 give 3, 9 and 19 moments.
+
+    Returns:
+      The moments, `[k]`; NaN where all unmasked pixels are black, or one is not finite.
 
     Raises:
       ValueError: `degree` is not 1, 2 or 3.

@@ -1,19 +1,31 @@
 """Image formation from spectra: the sum of illuminant times reflectance times sensitivity."""
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from everlight.checks import PositiveInt, check_range, checked
+from everlight.checks import (
+    FINITE,
+    LARGEST,
+    NOT_NEGATIVE,
+    POSITIVE,
+    Between,
+    NonNegativeFloat,
+    NotEmpty,
+    PositiveFloat,
+    PositiveInt,
+    check_range,
+    checked,
+)
 
 
 @checked
 def camera_responses(
-    illuminant: Float[Array, "w"],
-    reflectances: Float[Array, "n w"],
-    sensitivity: Float[Array, "3 w"],
+    illuminant: Annotated[Float[Array, "w"], NOT_NEGATIVE],
+    reflectances: Annotated[Float[Array, "n w"], NOT_NEGATIVE],
+    sensitivity: Annotated[Float[Array, "3 w"], FINITE],
 ) -> Float[Array, "n 3"]:
     """Return raw colours of matte surfaces under one illuminant (two-camera paper, section 4.1).
 
@@ -32,7 +44,8 @@ def camera_responses(
 
 @checked
 def illuminant_response(
-    illuminant: Float[Array, "w"], sensitivity: Float[Array, "3 w"]
+    illuminant: Annotated[Float[Array, "w"], NOT_NEGATIVE],
+    sensitivity: Annotated[Float[Array, "3 w"], FINITE],
 ) -> Float[Array, "3"]:
     """Return the response to a perfect reflector: the ground-truth illuminant, `[3]`."""
     return camera_responses(illuminant, jnp.ones((1, illuminant.shape[0])), sensitivity)[0]
@@ -44,12 +57,13 @@ SECOND_RADIATION_CONSTANT = 1.438776877e7
 
 @checked
 def blackbody_power(
-    temperature: Float[Array, ""], wavelengths: Float[Array, "w"]
+    temperature: Annotated[Float[Array, ""], Between(500, LARGEST)],
+    wavelengths: Annotated[Float[Array, "w"], POSITIVE],
 ) -> Float[Array, "w"]:
     """Spectral power of a black body by Planck's law, normalised to 1 at 560 nm.
 
     Args:
-      temperature: kelvin, above 500; below that, float32 underflows at short wavelengths.
+      temperature: kelvin, at least 500; below that, float32 underflows at short wavelengths.
       wavelengths: wavelengths in nm, `[w]`.
     """
     here = jnp.expm1(SECOND_RADIATION_CONSTANT / (wavelengths * temperature))
@@ -67,9 +81,9 @@ class ResponseTable(NamedTuple):
 @checked
 @jax.jit
 def response_table(
-    illuminants: Float[Array, "i w"],
-    reflectances: Float[Array, "r w"],
-    sensitivity: Float[Array, "3 w"],
+    illuminants: Annotated[Float[Array, "i w"], NOT_NEGATIVE],
+    reflectances: Annotated[Float[Array, "r w"], NOT_NEGATIVE],
+    sensitivity: Annotated[Float[Array, "3 w"], FINITE],
 ) -> ResponseTable:
     """Compute the response to every surface under every illuminant.
 
@@ -118,15 +132,18 @@ class Sensor(NamedTuple):
       stops: largest underexposure relative to saturating the brightest colour, in stops.
     """
 
-    read_noise: Float[Array, ""] | float = 0.01
-    full_well: float = 10_000.0
-    bits: int = 10
-    stops: float = 2.0
+    read_noise: Annotated[Float[Array, ""] | float, NOT_NEGATIVE] = 0.01
+    full_well: PositiveFloat = 10_000.0
+    bits: PositiveInt = 10
+    stops: NonNegativeFloat = 2.0
 
 
 @checked
 def take_photograph(
-    key: PRNGKeyArray, colors: Float[Array, "24 3"], sensor: Sensor, patch: PositiveInt = 8
+    key: PRNGKeyArray,
+    colors: Annotated[Float[Array, "24 3"], NOT_NEGATIVE],
+    sensor: Sensor,
+    patch: PositiveInt = 8,
 ) -> Float[Array, "h w 3"]:
     """Simulate a sensor's thumbnail of exact colours, with 0 at black and 1 at white.
 
@@ -151,7 +168,9 @@ def take_photograph(
 
 @checked
 def patch_means(
-    thumbnail: Float[Array, "h w 3"], rows: PositiveInt = 4, columns: PositiveInt = 6
+    thumbnail: Annotated[Float[Array, "h w 3"], NotEmpty],
+    rows: PositiveInt = 4,
+    columns: PositiveInt = 6,
 ) -> Float[Array, "24 3"]:
     """Return the mean colour of each patch of a thumbnail, row by row."""
     height, width = thumbnail.shape[0] // rows, thumbnail.shape[1] // columns

@@ -4,17 +4,20 @@ The two-camera paper's augmentation (section 3.4) in closed form: M pairs give t
 pairs as products of 3x3 matrices, without touching a pixel.
 """
 
+from typing import Annotated
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from everlight.checks import checked
+from everlight.checks import NOT_NEGATIVE, checked
 from everlight.color.transforms import fit_color_transform, reilluminate_transform
 
 
 @checked
 def chart_transforms(
-    charts: Float[Array, "m patches 3"], weights: Float[Array, "m patches"] | None = None
+    charts: Float[Array, "m patches 3"],
+    weights: Annotated[Float[Array, "m patches"], NOT_NEGATIVE] | None = None,
 ) -> Float[Array, "m m 3 3"]:
     """Fit the transforms A between all charts of one camera, `charts[j] ≈ charts[i] @ A[i, j]`.
 

@@ -1,11 +1,16 @@
 """Rendering of linear camera RGB: white balance, camera matrix, sRGB transfer curve."""
 
+from typing import Annotated
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from everlight.checks import checked
+from everlight.checks import FINITE, POSITIVE, checked
+
+Positive = Annotated[Float[Array, "3"], POSITIVE._replace(or_nan=True)]
+"""Illuminant without a channel of 0; one of NaN gives NaN."""
 
 # Linear sRGB to XYZ, white D65 (IEC 61966-2-1); XYZ and RGB are columns.
 SRGB_TO_XYZ = np.array(
@@ -14,17 +19,13 @@ SRGB_TO_XYZ = np.array(
 
 
 @checked
-def white_balance(
-    image: Float[Array, "*n 3"], illuminant: Float[Array, "3"]
-) -> Float[Array, "*n 3"]:
+def white_balance(image: Float[Array, "*n 3"], illuminant: Positive) -> Float[Array, "*n 3"]:
     """Divide the image by the illuminant, keeping green: the illuminant's colour becomes grey."""
     return image * (illuminant[1] / illuminant)
 
 
 @checked
-def full_scale_balance(
-    image: Float[Array, "*n 3"], illuminant: Float[Array, "3"]
-) -> Float[Array, "*n 3"]:
+def full_scale_balance(image: Float[Array, "*n 3"], illuminant: Positive) -> Float[Array, "*n 3"]:
     """White-balance with gains of at least 1, so that saturated pixels stay at 1 or above.
 
     The illuminant's largest channel is unchanged.
@@ -33,7 +34,7 @@ def full_scale_balance(
 
 
 @checked
-def camera_to_srgb(xyz_to_camera: Float[Array, "3 3"]) -> Float[Array, "3 3"]:
+def camera_to_srgb(xyz_to_camera: Annotated[Float[Array, "3 3"], FINITE]) -> Float[Array, "3 3"]:
     """Return the matrix M from white-balanced camera RGB to linear sRGB, applied as `rgb @ M`.
 
     Each camera channel is first scaled so that sRGB's white gives (1, 1, 1), as dcraw does
@@ -61,8 +62,8 @@ def encode_srgb(linear: Float[Array, "*n 3"]) -> Float[Array, "*n 3"]:
 @checked
 def render_linear(
     image: Float[Array, "*n 3"],
-    illuminant: Float[Array, "3"],
-    camera_matrix: Float[Array, "3 3"] | None = None,
+    illuminant: Positive,
+    camera_matrix: Annotated[Float[Array, "3 3"], FINITE] | None = None,
 ) -> Float[Array, "*n 3"]:
     """White-balance a camera image and convert it to linear sRGB.
 
@@ -87,8 +88,8 @@ def render_linear(
 @checked
 def render(
     image: Float[Array, "*n 3"],
-    illuminant: Float[Array, "3"],
-    camera_matrix: Float[Array, "3 3"] | None = None,
+    illuminant: Positive,
+    camera_matrix: Annotated[Float[Array, "3 3"], FINITE] | None = None,
 ) -> Float[Array, "*n 3"]:
     """White-balance a camera image and encode it as sRGB; arguments as in `render_linear`.
 

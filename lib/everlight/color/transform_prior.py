@@ -12,11 +12,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from everlight.checks import ABOVE_ZERO, PositiveFloat, checked
+from everlight.checks import NOT_NEGATIVE, POSITIVE, PositiveFloat, checked
 from everlight.color.feature_distribution import fit_feature_distribution
 from everlight.color.transforms import fit_color_transform, scale_free
 
-Misfit = PositiveFloat | Annotated[Float[Array, ""], ABOVE_ZERO]
+Misfit = PositiveFloat | Annotated[Float[Array, ""], POSITIVE]
 
 
 class TransformPrior(NamedTuple):
@@ -62,7 +62,7 @@ def learn_transform_prior(
         scenes.
 
     Returns:
-      The prior, without the scenes whose colours have rank below 3.
+      The prior, without the scenes whose colours have rank below 3 or are not finite.
     """
     fit = jax.vmap(fit_color_transform)(*(jax.vmap(_at_mean_one)(view) for view in (main, second)))
     known = fit_feature_distribution(fit.transform.reshape(-1, 9), fit.valid)
@@ -74,7 +74,7 @@ def fit_probable_transform(
     source: Float[Array, "n 3"],
     target: Float[Array, "n 3"],
     prior: TransformPrior,
-    weights: Float[Array, "n"] | None = None,
+    weights: Annotated[Float[Array, "n"], NOT_NEGATIVE] | None = None,
 ) -> ProbableTransform:
     """Return the maximum a posteriori transform, divided by its mean row sum (`scale_free`).
 

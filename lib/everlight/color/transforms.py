@@ -3,13 +3,13 @@
 Colours are rows: `target ≈ source @ transform` (two-camera paper, eq. 1 and 2).
 """
 
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from everlight.checks import checked
+from everlight.checks import NOT_NEGATIVE, checked
 
 Normalization = Literal["scale", "sum"] | None
 
@@ -50,7 +50,7 @@ def normalize_sum(pixels: Float[Array, "*n 3"]) -> Float[Array, "*n 3"]:
 def fit_color_transform(
     source: Float[Array, "n 3"],
     target: Float[Array, "n 3"],
-    weights: Float[Array, "n"] | None = None,
+    weights: Annotated[Float[Array, "n"], NOT_NEGATIVE] | None = None,
     normalize: Normalization = None,
 ) -> TransformFit:
     """Fit the 3x3 transform T that minimises the weighted squared error of `source @ T - target`.

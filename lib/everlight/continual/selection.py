@@ -1,12 +1,12 @@
 """Selection of a method's hyper-parameter by its results on validation seeds."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
-from everlight.checks import checked
+from everlight.checks import FINITE, NotEmpty, checked
 from everlight.metrics.student import tied_with
 
 
@@ -47,7 +47,8 @@ def fixed_hyperparameter(hyperparameter: float | int = 0.0) -> Choice:
 
 @checked
 def choose_hyperparameter(
-    hyperparameters: Sequence[float | int], found: Float[np.ndarray, "s n"]
+    hyperparameters: Sequence[float | int],
+    found: Annotated[Float[np.ndarray, "s n"], FINITE._replace(or_nan=True), NotEmpty],
 ) -> Choice:
     """Return the hyper-parameter with the greatest mean; among equals, the first.
 
@@ -56,6 +57,8 @@ def choose_hyperparameter(
       found: criterion of each value on each validation seed, `[s, n]`; NaN where the run diverged,
         which counts as 0.
     """
+    if len(hyperparameters) != len(found):
+        raise ValueError(f"found has {len(found)} rows; give {len(hyperparameters)}, one per value")
     gone = np.isnan(found)
     scores = np.where(gone, 0, found).astype(float)
     tried = scores.mean(axis=1)

@@ -1,6 +1,7 @@
 """Accuracy, transfer and forgetting of one task sequence, computed from its accuracy matrix.
 
 `accuracies[i, j]` is the accuracy, as a fraction, on the test data of task j after learning task i.
+Accuracies outside 0 to 1, percents for instance, are refused outside of `jit`.
 A metric reads only the entries in its formula, which may not be NaN. Other entries may be NaN, for
 instance those of untested future tasks. With one task, metrics that compare two tasks are NaN.
 
@@ -9,10 +10,15 @@ That paper's A and BWT average over all times. GEM (Lopez-Paz and Ranzato 2017) 
 and BWT after the last task: `final_average_accuracy`, `gem_backward_transfer`.
 """
 
+from typing import Annotated
+
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from everlight.checks import checked
+from everlight.checks import FRACTION, NotEmpty, checked
+
+Accuracies = Annotated[Float[Array, "tasks tasks"], FRACTION, NotEmpty]
+Accuracy = Annotated[Float[Array, "tasks"], FRACTION]
 
 
 def _learned(accuracies: Float[Array, "tasks tasks"], before: int = 0) -> Bool[Array, "i j"]:
@@ -21,7 +27,7 @@ def _learned(accuracies: Float[Array, "tasks tasks"], before: int = 0) -> Bool[A
 
 
 @checked
-def accuracy(accuracies: Float[Array, "tasks tasks"]) -> Float[Array, ""]:
+def accuracy(accuracies: Accuracies) -> Float[Array, ""]:
     """A of Díaz-Rodríguez et al. 2018 (eq. 2): average accuracy over all times, `[]`.
 
     It is the mean of all entries with j <= i: the accuracies on the tasks learned so far, at every
@@ -32,7 +38,7 @@ def accuracy(accuracies: Float[Array, "tasks tasks"]) -> Float[Array, ""]:
 
 
 @checked
-def backward_transfer(accuracies: Float[Array, "tasks tasks"]) -> Float[Array, ""]:
+def backward_transfer(accuracies: Accuracies) -> Float[Array, ""]:
     """BWT of Díaz-Rodríguez et al. 2018 (eq. 3): mean accuracy change over all later times.
 
     The change is relative to the accuracy just after the task was learned. GEM's BWT,
@@ -46,19 +52,19 @@ def backward_transfer(accuracies: Float[Array, "tasks tasks"]) -> Float[Array, "
 
 
 @checked
-def remembering(accuracies: Float[Array, "tasks tasks"]) -> Float[Array, ""]:
+def remembering(accuracies: Accuracies) -> Float[Array, ""]:
     """REM (eq. 4): 1 minus the forgetting in BWT over all times, `[]`; NaN with one task."""
     return 1 + jnp.minimum(backward_transfer(accuracies), 0)
 
 
 @checked
-def positive_backward_transfer(accuracies: Float[Array, "tasks tasks"]) -> Float[Array, ""]:
+def positive_backward_transfer(accuracies: Accuracies) -> Float[Array, ""]:
     """BWT+ (eq. 5): the positive part of BWT over all times, `[]`; NaN with one task."""
     return jnp.maximum(backward_transfer(accuracies), 0)
 
 
 @checked
-def forward_transfer(accuracies: Float[Array, "tasks tasks"]) -> Float[Array, ""]:
+def forward_transfer(accuracies: Accuracies) -> Float[Array, ""]:
     """FWT of Díaz-Rodríguez et al. 2018 (eq. 6): mean accuracy on future tasks, `[]`.
 
     It is NaN with one task. Chance level is included: a task-incremental head with ten outputs has
@@ -68,7 +74,7 @@ def forward_transfer(accuracies: Float[Array, "tasks tasks"]) -> Float[Array, ""
 
 
 @checked
-def gem_backward_transfer(accuracies: Float[Array, "tasks tasks"]) -> Float[Array, ""]:
+def gem_backward_transfer(accuracies: Accuracies) -> Float[Array, ""]:
     """BWT of GEM (Lopez-Paz and Ranzato 2017): mean accuracy change of tasks after the last task.
 
     `backward_transfer` (Díaz-Rodríguez et al. 2018) averages over all later times instead.
@@ -80,9 +86,7 @@ def gem_backward_transfer(accuracies: Float[Array, "tasks tasks"]) -> Float[Arra
 
 
 @checked
-def gem_forward_transfer(
-    accuracies: Float[Array, "tasks tasks"], baseline: Float[Array, "tasks"]
-) -> Float[Array, ""]:
+def gem_forward_transfer(accuracies: Accuracies, baseline: Accuracy) -> Float[Array, ""]:
     """FWT of GEM (Lopez-Paz and Ranzato 2017): gain over a baseline just before a task is learned.
 
     Args:
@@ -96,7 +100,7 @@ def gem_forward_transfer(
 
 
 @checked
-def forgetting(accuracies: Float[Array, "tasks tasks"]) -> Float[Array, ""]:
+def forgetting(accuracies: Accuracies) -> Float[Array, ""]:
     """F (Chaudhry et al. 2018, Riemannian Walk): mean drop from each task's best to final accuracy.
 
     The best is the maximum over all times but the last, including those before the task was
@@ -112,9 +116,7 @@ def forgetting(accuracies: Float[Array, "tasks tasks"]) -> Float[Array, ""]:
 
 
 @checked
-def intransigence(
-    accuracies: Float[Array, "tasks tasks"], reference: Float[Array, "tasks"]
-) -> Float[Array, "tasks"]:
+def intransigence(accuracies: Accuracies, reference: Accuracy) -> Float[Array, "tasks"]:
     """I_k (Chaudhry et al. 2018, Riemannian Walk): inability of the learner to learn task k.
 
     It is a*_k − a_kk, the reference accuracy minus the accuracy just after task k was learned.
@@ -132,7 +134,9 @@ def intransigence(
 
 
 @checked
-def learning_curve_area(curves: Float[Array, "tasks points"]) -> Float[Array, ""]:
+def learning_curve_area(
+    curves: Annotated[Float[Array, "tasks points"], FRACTION, NotEmpty],
+) -> Float[Array, ""]:
     """LCA_β (Chaudhry et al. 2019, A-GEM): area under the mean learning curve, a measure of speed.
 
     It is the mean of Z_b over b = 0 ... β, where Z_b is the mean over tasks of the accuracy on a
@@ -151,13 +155,13 @@ def learning_curve_area(curves: Float[Array, "tasks points"]) -> Float[Array, ""
 
 
 @checked
-def accuracy_over_time(accuracies: Float[Array, "tasks tasks"]) -> Float[Array, "tasks"]:
+def accuracy_over_time(accuracies: Accuracies) -> Float[Array, "tasks"]:
     """Mean accuracy on the tasks learned so far, after each task, `[tasks]`."""
     return jnp.mean(accuracies, axis=1, where=_learned(accuracies))
 
 
 @checked
-def average_incremental_accuracy(accuracies: Float[Array, "tasks tasks"]) -> Float[Array, ""]:
+def average_incremental_accuracy(accuracies: Accuracies) -> Float[Array, ""]:
     """Mean of `accuracy_over_time` (Rebuffi et al. 2017, iCaRL), `[]`.
 
     It equals iCaRL's number if all tasks have the same number of test samples.
@@ -166,7 +170,7 @@ def average_incremental_accuracy(accuracies: Float[Array, "tasks tasks"]) -> Flo
 
 
 @checked
-def final_average_accuracy(accuracies: Float[Array, "tasks tasks"]) -> Float[Array, ""]:
+def final_average_accuracy(accuracies: Accuracies) -> Float[Array, ""]:
     """ACC of GEM: mean accuracy on all tasks after the last task, `[]`.
 
     It reads the last row only; `accuracy` (A of Díaz-Rodríguez et al. 2018) averages over all

@@ -1,11 +1,11 @@
 """Angular error between illuminants, and its usual summary statistics."""
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from everlight.checks import checked
+from everlight.checks import Between, NotEmpty, checked
 
 
 @checked
@@ -66,7 +66,9 @@ class ErrorSummary(NamedTuple):
 
 
 @checked
-def summarize_errors(errors: Float[Array, "n"]) -> ErrorSummary:
+def summarize_errors(
+    errors: Annotated[Float[Array, "n"], Between(0, or_nan=True), NotEmpty],
+) -> ErrorSummary:
     """Return mean, median, trimean, best and worst quarter, quartiles and maximum of errors.
 
     Best and worst 25% are the means of the round(n/4) smallest and largest errors (half to even; at

@@ -1,13 +1,13 @@
 """Bootstrap confidence intervals."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from everlight.checks import PositiveInt, UnitInterval, check_range, checked
+from everlight.checks import FINITE, NotEmpty, PositiveInt, UnitInterval, check_range, checked
 
 
 class Interval(NamedTuple):
@@ -20,7 +20,7 @@ class Interval(NamedTuple):
 @checked
 def bootstrap_interval(
     key: PRNGKeyArray,
-    values: Float[Array, "n"],
+    values: Annotated[Float[Array, "n"], FINITE, NotEmpty],
     statistic: Callable[[Float[Array, "n"]], Float[Array, ""]] = jnp.mean,
     level: UnitInterval = 0.95,
     resamples: PositiveInt = 1000,
@@ -34,7 +34,7 @@ def bootstrap_interval(
       level: nominal coverage, between 0 and 1.
       resamples: number of samples of size n drawn with replacement.
     """
-    count = values.shape[0]
+    values, count = jnp.asarray(values), values.shape[0]
 
     def resample(draw: PRNGKeyArray) -> Float[Array, ""]:
         return statistic(values[jax.random.randint(draw, (count,), 0, count)])
@@ -47,7 +47,7 @@ def bootstrap_interval(
 @checked
 def grouped_mean_interval(
     key: PRNGKeyArray,
-    values: Float[Array, "n"],
+    values: Annotated[Float[Array, "n"], NotEmpty],
     groups: Int[Array, "n"],
     count: PositiveInt,
     level: UnitInterval = 0.95,

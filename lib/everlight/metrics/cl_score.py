@@ -13,7 +13,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from everlight.checks import Between, PositiveFloat, Stacked, check_range, check_sizes, checked
+from everlight.checks import (
+    FRACTION,
+    NOT_NEGATIVE,
+    NotEmpty,
+    PositiveFloat,
+    Stacked,
+    check_range,
+    check_sizes,
+    checked,
+)
 from everlight.metrics.accuracy_matrix import (
     accuracy,
     forward_transfer,
@@ -34,8 +43,6 @@ Criteria = TypedDict(
         "FWT": Scalar,
     },
 )
-FRACTION = Between(0, 1, or_nan=True)
-"""Range of a fraction; NaN stands for an unknown value."""
 CRITERIA = tuple(Criteria.__annotations__)
 
 # W2 is printed as (0.4, 0.1, 0.1, 0.1, 0.2, 0.05, 0.05), a misprint: those weights miss the paper's
@@ -71,10 +78,10 @@ class RunSummary(NamedTuple):
 def sequence_costs(
     parameters: int,
     parameter_copies: int,
-    stored_samples: Float[Array, "*runs tasks"],
-    task_samples: Float[Array, "*runs tasks"],
-    operations: Float[Array, "*runs tasks"],
-    pass_operations: Float[Array, "*runs tasks"],
+    stored_samples: Annotated[Float[Array, "*runs tasks"], NOT_NEGATIVE],
+    task_samples: Annotated[Float[Array, "*runs tasks"], NOT_NEGATIVE],
+    operations: Annotated[Float[Array, "*runs tasks"], NOT_NEGATIVE],
+    pass_operations: Annotated[Float[Array, "*runs tasks"], NOT_NEGATIVE],
 ) -> Costs:
     """Return the costs of runs of one strategy, with memories in parameters and samples.
 
@@ -123,11 +130,14 @@ def counted_model_memory(
             "they must be at least 1, 0 and 1"
         )
     later = jnp.arange(tasks) > 0
-    return parameters * jnp.where(later, 1.0 + regulariser_copies, 1.0)
+    # As a float, since a JAX integer has 32 bits.
+    return float(parameters) * jnp.where(later, 1.0 + regulariser_copies, 1.0)
 
 
 @checked
-def counted_sample_memory(samples_per_task: Float[Array, "tasks"]) -> Float[Array, "tasks"]:
+def counted_sample_memory(
+    samples_per_task: Annotated[Float[Array, "tasks"], NOT_NEGATIVE, NotEmpty],
+) -> Float[Array, "tasks"]:
     """Count samples stored before each task by a learner that stores all of them, `[tasks]`.
 
     Any unit may be used. This is the rule behind the paper's SSS of Cumulative; the lifetime memory
@@ -137,7 +147,9 @@ def counted_sample_memory(samples_per_task: Float[Array, "tasks"]) -> Float[Arra
 
 
 @checked
-def model_size_efficiency(model_memory: Float[Array, "tasks"]) -> Float[Array, ""]:
+def model_size_efficiency(
+    model_memory: Annotated[Float[Array, "tasks"], NotEmpty],
+) -> Float[Array, ""]:
     """MS (eq. 7): efficiency in model growth relative to the size at the first task.
 
     Args:
@@ -152,7 +164,8 @@ def model_size_efficiency(model_memory: Float[Array, "tasks"]) -> Float[Array, "
 
 @checked
 def samples_storage_efficiency(
-    sample_memory: Float[Array, "tasks"], lifetime_memory: Float[Array, ""] | float
+    sample_memory: Annotated[Float[Array, "tasks"], NotEmpty],
+    lifetime_memory: Float[Array, ""] | float,
 ) -> Float[Array, ""]:
     """SSS (eq. 8): efficiency in stored samples.
 
@@ -222,7 +235,7 @@ def measure_criteria(
 
 @checked
 def summarize_runs(
-    accuracies: Annotated[Float[Array, "runs tasks tasks"], FRACTION],
+    accuracies: Annotated[Float[Array, "runs tasks tasks"], FRACTION, NotEmpty],
     costs: Annotated[Costs, Stacked],
 ) -> RunSummary:
     """Return mean and standard deviation of the criteria over runs (seeds, task orders).
@@ -237,6 +250,7 @@ def summarize_runs(
     Returns:
       Mean and deviation of each criterion, each `[]`; the deviations of a single run are NaN.
     """
+    check_sizes(accuracies=(accuracies, 0), costs=(costs.model_memory, 0))
     runs = jax.vmap(measure_criteria)(accuracies, costs)
     return RunSummary(
         mean={name: jnp.mean(values) for name, values in runs.items()},

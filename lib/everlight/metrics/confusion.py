@@ -1,9 +1,11 @@
 """Confusion counts of one label per sample, and the accuracies of single classes."""
 
+from typing import Annotated
+
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from everlight.checks import PositiveInt, checked
+from everlight.checks import Between, PositiveInt, check_range, checked
 
 
 @checked
@@ -24,7 +26,12 @@ def confusion_counts(
 
     Returns:
       Counts at `[time, true class, predicted class]`, `[t, c, c]`.
+
+    Raises:
+      ValueError: a class is out of range.
     """
+    check_range("labels", labels[mask], 0, classes - 1)
+    check_range("predicted", predicted, -1, classes - 1)
     counts = np.zeros((len(predicted), classes, classes), int)
     for time, row in enumerate(predicted):
         known = mask & (row >= 0)
@@ -33,13 +40,17 @@ def confusion_counts(
 
 
 @checked
-def confusion_shares(counts: Int[np.ndarray, "*t c c"]) -> Float[np.ndarray, "*t c c"]:
+def confusion_shares(
+    counts: Annotated[Int[np.ndarray, "*t c c"], Between(0)],
+) -> Float[np.ndarray, "*t c c"]:
     """Return counts divided by those of their true class; NaN for a class without samples."""
     total = counts.sum(axis=-1, keepdims=True).astype(float)
     return counts / np.where(total > 0, total, np.nan)
 
 
 @checked
-def class_accuracies(counts: Int[np.ndarray, "*t c c"]) -> Float[np.ndarray, "*t c"]:
+def class_accuracies(
+    counts: Annotated[Int[np.ndarray, "*t c c"], Between(0)],
+) -> Float[np.ndarray, "*t c"]:
     """Return the accuracy on every class from confusion counts; NaN for a class without samples."""
     return np.diagonal(confusion_shares(counts), axis1=-2, axis2=-1)

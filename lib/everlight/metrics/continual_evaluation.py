@@ -11,15 +11,30 @@ forgetting. The authors evaluate after every step, here as often as there are ro
 the stability gap but has no metric of this name; `stability_gap` is a definition of this library.
 """
 
+from typing import Annotated
+
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from everlight.checks import checked
+from everlight.checks import (
+    FRACTION,
+    Between,
+    NotEmpty,
+    PositiveInt,
+    check_increasing,
+    check_range,
+    checked,
+)
+
+Accuracies = Annotated[Float[Array, "n tasks"], FRACTION, NotEmpty]
+Tasks = Annotated[Int[Array, "n"], Between(0)]
 
 
 def _own(task: Int[Array, "n"], tasks: int) -> Int[Array, "n j"]:
     """Return the trained task's number minus j, for every evaluation and task j."""
+    check_range("task", task, 0, tasks - 1)
+    check_increasing("task", task, or_equal=True)
     return task[:, None] - jnp.arange(tasks)
 
 
@@ -30,9 +45,9 @@ def _ends(task: Int[Array, "n"]) -> Bool[Array, "n"]:
 
 @checked
 def accuracies_in_order(
-    within: Float[np.ndarray, "tasks *k tasks"],
-    steps: Int[np.ndarray, "tasks *k"],
-    after: Float[np.ndarray, "tasks tasks"],
+    within: Annotated[Float[np.ndarray, "tasks *k tasks"], FRACTION],
+    steps: Annotated[Int[np.ndarray, "tasks *k"], Between(0)],
+    after: Annotated[Float[np.ndarray, "tasks tasks"], FRACTION],
 ) -> Float[np.ndarray, "n tasks"]:
     """Return the accuracies at all evaluations in order, `[n, tasks]`; NaN where none took place.
 
@@ -44,6 +59,7 @@ def accuracies_in_order(
       steps: optimizer steps before each evaluation; 0 where none took place.
       after: accuracy after each task on each task.
     """
+    within, steps, after = map(np.asarray, (within, steps, after))
     steps = steps.reshape(len(steps), -1)
     found = within.reshape(*steps.shape, -1).copy()
     for of_task, of_steps, at_end in zip(found, steps, after, strict=True):
@@ -54,9 +70,7 @@ def accuracies_in_order(
 
 
 @checked
-def lowest_so_far(
-    accuracies: Float[Array, "n tasks"], task: Int[Array, "n"]
-) -> Float[Array, "n tasks"]:
+def lowest_so_far(accuracies: Accuracies, task: Tasks) -> Float[Array, "n tasks"]:
     """Return the lowest accuracy of each task since its training ended; 1 before that.
 
     Args:
@@ -68,9 +82,7 @@ def lowest_so_far(
 
 
 @checked
-def average_minimum_accuracy(
-    accuracies: Float[Array, "n tasks"], task: Int[Array, "n"]
-) -> Float[Array, "n"]:
+def average_minimum_accuracy(accuracies: Accuracies, task: Tasks) -> Float[Array, "n"]:
     """Return min-ACC at each evaluation, `[n]`; NaN during the first task.
 
     It is the mean over earlier tasks of the lowest accuracy in the evaluations after that of their
@@ -85,9 +97,7 @@ def average_minimum_accuracy(
 
 
 @checked
-def worst_case_accuracy(
-    accuracies: Float[Array, "n tasks"], task: Int[Array, "n"]
-) -> Float[Array, "n"]:
+def worst_case_accuracy(accuracies: Accuracies, task: Tasks) -> Float[Array, "n"]:
     """Return WC-ACC at each evaluation, `[n]`.
 
     With k tasks begun it is 1 / k of the current task's accuracy and (1 − 1 / k) of min-ACC.
@@ -103,9 +113,7 @@ def worst_case_accuracy(
 
 
 @checked
-def anytime_average_accuracy(
-    accuracies: Float[Array, "n tasks"], task: Int[Array, "n"]
-) -> Float[Array, ""]:
+def anytime_average_accuracy(accuracies: Accuracies, task: Tasks) -> Float[Array, ""]:
     """Return AAA: the mean over all evaluations of the mean accuracy on the tasks begun, `[]`.
 
     Caccia et al. 2022 (ICLR, "New insights ...") report it for online streams. The area under the
@@ -120,7 +128,7 @@ def anytime_average_accuracy(
 
 
 @checked
-def stability_gap(accuracies: Float[Array, "n tasks"], task: Int[Array, "n"]) -> Float[Array, ""]:
+def stability_gap(accuracies: Accuracies, task: Tasks) -> Float[Array, ""]:
     """Return the mean transient drop of earlier tasks' accuracy within a task, `[]`.
 
     For each task that was begun and each earlier task, the drop is measured from the lower of the
@@ -133,6 +141,8 @@ def stability_gap(accuracies: Float[Array, "n tasks"], task: Int[Array, "n"]) ->
       task: task that is trained at each evaluation, `[n]`.
     """
     tasks = accuracies.shape[1]
+    check_range("task", task, 0, tasks - 1)
+    check_increasing("task", task, or_equal=True)
     during = task == jnp.arange(tasks)[:, None]
     lowest = jnp.min(jnp.where(during[..., None], accuracies, jnp.inf), axis=1)
     ends = during & _ends(task)
@@ -145,7 +155,7 @@ def stability_gap(accuracies: Float[Array, "n tasks"], task: Int[Array, "n"]) ->
 
 @checked
 def windowed_forgetting(
-    accuracies: Float[Array, "n tasks"], task: Int[Array, "n"], window: int
+    accuracies: Accuracies, task: Tasks, window: PositiveInt
 ) -> Float[Array, ""]:
     """Return WF: the mean over tasks begun of the largest drop within a window, `[]`.
 

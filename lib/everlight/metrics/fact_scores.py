@@ -4,13 +4,13 @@ Elhoseiny et al. 2018, "Exploring the challenges towards lifelong fact learning"
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from everlight.checks import PositiveInt, checked
+from everlight.checks import Between, PositiveInt, check_range, checked
 from everlight.metrics.accuracy_matrix import gem_backward_transfer, gem_forward_transfer
 from everlight.metrics.ranking import Means, Ranks, TopK, mean_hits, top_k
 from everlight.metrics.ranking_groups import accuracy_by_count, few_shot, spo_generalisation
@@ -34,8 +34,8 @@ class FactGroups(NamedTuple):
 
 @checked
 def group_facts(
-    pieces: Int[np.ndarray, "f 3"],
-    counts: Int[np.ndarray, "f"],
+    pieces: Annotated[Int[np.ndarray, "f 3"], Between(-1)],
+    counts: Annotated[Int[np.ndarray, "f"], Between(0)],
     labels: Int[np.ndarray, "m"],
     min_counts: Sequence[int] = (15, 50),
 ) -> FactGroups:
@@ -47,6 +47,7 @@ def group_facts(
       labels: fact of each test sample, `[m]`.
       min_counts: thresholds of `spo_generalisation`; 15 and 50 in the paper.
     """
+    check_range("labels", labels, 0, len(counts) - 1)
     own = counts[labels]
     cases = [spo_generalisation(pieces, counts, least)[:, labels] for least in min_counts]
     return FactGroups(own, np.asarray(few_shot(jnp.asarray(own))), np.stack(cases))

@@ -10,13 +10,14 @@ Equations are those of Abdelsalam et al. 2021, "IIRC: Incremental Implicitly-Ref
 Classification", section 4.2.
 """
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, UInt8
 
-from everlight.checks import PositiveInt, check_range, checked
+from everlight.checks import NotEmpty, PositiveInt, check_range, checked
 
 
 class Scores(NamedTuple):
@@ -124,7 +125,7 @@ def _sums(groups: Bool[Array, "g m"], scores: Scores) -> Float[Array, "g scores"
 def task_scores(
     predicted: Bool[Array, "m c"],
     labels: Bool[Array, "m c"],
-    test_member: Bool[Array, "t m"],
+    test_member: Annotated[Bool[Array, "t m"], NotEmpty],
     seen: Bool[Array, "c"],
     task: Int[Array, ""],
 ) -> TaskMeans:
@@ -178,7 +179,7 @@ def task_score_matrix(
 def batch_recall(
     predicted: Bool[Array, "m c"],
     labels: Bool[Array, "m c"],
-    test_member: Bool[Array, "t m"],
+    test_member: Annotated[Bool[Array, "t m"], NotEmpty],
     seen: Bool[Array, "c"],
     task: Int[Array, ""],
     batch_size: PositiveInt,
@@ -213,17 +214,34 @@ def batch_recall(
 
 
 @checked
-def class_types(superclass: Int[Array, "c"]) -> Bool[Array, "3 c"]:
+def class_types(superclass: Annotated[Int[Array, "c"], NotEmpty]) -> Bool[Array, "3 c"]:
     """Masks of superclasses, subclasses with a superclass, and subclasses without one.
 
     Args:
       superclass: superclass of each class, `[c]`; -1 for none.
+
+    Raises:
+      ValueError: a superclass is no class, or a class is above itself.
     """
     check_range("superclass", superclass, -1, superclass.shape[0] - 1)
+    _check_no_cycle(superclass)
     classes = jnp.arange(superclass.shape[0])
     is_super = jnp.any(superclass[:, None] == classes, axis=0)
     has_super = superclass >= 0
     return jnp.stack([is_super, has_super, ~is_super & ~has_super])
+
+
+def _check_no_cycle(superclass: Int[Array, "c"]) -> None:
+    if isinstance(superclass, jax.core.Tracer):
+        return
+    above = own = np.asarray(superclass)
+    for _ in range(len(own)):
+        if (above < 0).all():
+            return
+        above = np.where(above >= 0, own[above], -1)
+    raise ValueError(
+        f"superclass: class {above.max()} is above itself; give a hierarchy without a cycle"
+    )
 
 
 @checked

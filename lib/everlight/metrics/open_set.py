@@ -4,13 +4,13 @@ Options 1 and 3 of the CORe50 paper (Lomonaco and Maltoni 2017, section 5.2). A 
 if its class has been learned: `seen[labels]`.
 """
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from everlight.checks import checked
+from everlight.checks import Between, checked
 
 
 class RejectionCurve(NamedTuple):
@@ -51,7 +51,7 @@ def partial_test_accuracy(
 
 @checked
 def rejection_curve(
-    confidence: Float[Array, "m"],
+    confidence: Annotated[Float[Array, "m"], Between()],
     correct: Bool[Array, "m"],
     known: Bool[Array, "m"],
     mask: Bool[Array, "m"],
@@ -59,11 +59,12 @@ def rejection_curve(
     """Option 3: rates of acceptance at each threshold on the confidence; `m + 1` points.
 
     Args:
-      confidence: confidence of each sample, `[m]`.
+      confidence: confidence of each sample, `[m]`; it may be infinite.
       correct: true where a sample is classified correctly if accepted, `[m]`.
       known: true where a sample's class has been learned, `[m]`.
       mask: false for padding, `[m]`.
     """
+    correct, known = jnp.asarray(correct), jnp.asarray(known)
     falling, order = jax.lax.sort_key_val(
         jnp.where(mask, -confidence, jnp.inf), jnp.arange(mask.shape[0])
     )
@@ -103,16 +104,16 @@ class OpenSet(NamedTuple):
 
 @checked
 def open_set_scores(
-    confidence: Float[Array, "m"],
+    confidence: Annotated[Float[Array, "m"], Between()],
     correct: Bool[Array, "m"],
     known: Bool[Array, "m"],
     mask: Bool[Array, "m"],
-    unknown_accepted: Float[Array, "points"],
+    unknown_accepted: Annotated[Float[Array, "points"], Between(0, 1)],
 ) -> OpenSet:
     """Return the scores of options 1 and 3; NaN where there is no known or no unknown sample.
 
     Args:
-      confidence: confidence of each sample, `[m]`.
+      confidence: confidence of each sample, `[m]`; it may be infinite.
       correct: true where a sample is classified correctly if accepted, `[m]`.
       known: true where a sample's class has been learned, `[m]`.
       mask: false for padding, `[m]`.
@@ -125,11 +126,11 @@ def open_set_scores(
 
 @checked
 def open_set_scores_over_time(
-    confidence: Float[Array, "t m"],
+    confidence: Annotated[Float[Array, "t m"], Between()],
     correct: Bool[Array, "t m"],
     known: Bool[Array, "t m"],
     mask: Bool[Array, "m"],
-    unknown_accepted: Float[Array, "points"],
+    unknown_accepted: Annotated[Float[Array, "points"], Between(0, 1)],
 ) -> OpenSet:
     """Return `open_set_scores` after every task, one at a time; fields have a leading axis over t.
 

@@ -104,6 +104,7 @@ def rank_facts(
         fact has no task.
     """
     check_pieces(facts)
+    fact_task = jnp.asarray(fact_task)
     check_sizes(pieces=(facts.pieces, 0), fact_task=(fact_task, 0))
     check_sizes(vectors=(facts.vectors, 1), embeddings=(embeddings, 2))
     check_range("labels", labels, 0, facts.pieces.shape[0] - 1)

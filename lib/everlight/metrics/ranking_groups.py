@@ -3,14 +3,23 @@
 Elhoseiny et al. 2018, section 5.3, supplement 7.3, and the similarity of tasks of section 5.1.
 """
 
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from everlight.checks import NonNegativeInt, PositiveInt, check_range, check_sizes, checked
+from everlight.checks import (
+    Between,
+    NonNegativeInt,
+    NotEmpty,
+    PositiveInt,
+    check_increasing,
+    check_range,
+    check_sizes,
+    checked,
+)
 from everlight.metrics.ranking import Facts, check_pieces, mean_hits
 
 FEW_SHOT_LIMIT = 5
@@ -39,7 +48,9 @@ class Bins(NamedTuple):
 
 @checked
 def accuracy_by_count(
-    hits: Bool[Array, "*time m"], counts: Int[Array, "m"], edges: Int[Array, "e"]
+    hits: Bool[Array, "*time m"],
+    counts: Annotated[Int[Array, "m"], Between(0)],
+    edges: Annotated[Int[Array, "e"], NotEmpty],
 ) -> Bins:
     """Accuracy from head to tail, binned by the number of training examples of a sample's fact.
 
@@ -51,20 +62,26 @@ def accuracy_by_count(
 
     Returns:
       Accuracies and sizes of the bins, one fewer than edges.
+
+    Raises:
+      ValueError: a count is negative, or the edges are not in ascending order.
     """
+    check_increasing("edges", edges)
     inside = (counts >= edges[:-1, None]) & (counts < edges[1:, None])
     return Bins(mean_hits(hits, inside).by_task, jnp.sum(inside, axis=1))
 
 
 @checked
-def few_shot(counts: Int[Array, "m"]) -> Bool[Array, "m"]:
+def few_shot(counts: Annotated[Int[Array, "m"], Between(0)]) -> Bool[Array, "m"]:
     """Mask of samples whose facts have at most `FEW_SHOT_LIMIT` examples; `member` of `top_k`."""
     return counts <= FEW_SHOT_LIMIT
 
 
 @checked
 def part_counts(
-    pieces: Int[np.ndarray, "f 3"], counts: Int[np.ndarray, "f"], part: Part
+    pieces: Annotated[Int[np.ndarray, "f 3"], Between(-1)],
+    counts: Annotated[Int[np.ndarray, "f"], Between(0)],
+    part: Part,
 ) -> Int[np.ndarray, "f"]:
     """Count training examples that have a fact's part, over all facts with this part.
 
@@ -87,7 +104,9 @@ def part_counts(
 
 @checked
 def spo_generalisation(
-    pieces: Int[np.ndarray, "f 3"], counts: Int[np.ndarray, "f"], min_count: NonNegativeInt
+    pieces: Annotated[Int[np.ndarray, "f 3"], Between(-1)],
+    counts: Annotated[Int[np.ndarray, "f"], Between(0)],
+    min_count: NonNegativeInt,
 ) -> Bool[np.ndarray, "7 f"]:
     """Mask of the facts of each of `SPO_CASES`: rare triples whose parts are frequent.
 
@@ -130,7 +149,9 @@ def embedding_similarity(
 
 @checked
 def spo_overlap(
-    pieces: Int[np.ndarray, "f 3"], fact_task: Int[np.ndarray, "f"], tasks: PositiveInt
+    pieces: Annotated[Int[np.ndarray, "f 3"], Between(-1)],
+    fact_task: Int[np.ndarray, "f"],
+    tasks: PositiveInt,
 ) -> Float[np.ndarray, "t t"]:
     """Geometric mean over S, P and O of |intersection| / |union| of the pieces in two tasks.
 

@@ -1,12 +1,21 @@
 """Student's interval of a mean, distances of means, and ties of candidates."""
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
 from scipy import stats
 
-from everlight.checks import NonNegativeFloat, NonNegativeInt, PositiveInt, UnitInterval, checked
+from everlight.checks import (
+    FINITE,
+    NonNegativeFloat,
+    NonNegativeInt,
+    NotEmpty,
+    PositiveInt,
+    UnitInterval,
+    check_range,
+    checked,
+)
 
 
 class MeanInterval(NamedTuple):
@@ -18,7 +27,9 @@ class MeanInterval(NamedTuple):
 
 
 @checked
-def student_interval(values: Float[np.ndarray, "n"], level: UnitInterval = 0.95) -> MeanInterval:
+def student_interval(
+    values: Annotated[Float[np.ndarray, "n"], NotEmpty], level: UnitInterval = 0.95
+) -> MeanInterval:
     """Return the mean with its interval by Student's t distribution (Student 1908).
 
     Differences that are paired by seed give the interval of a paired comparison.
@@ -59,7 +70,9 @@ def standard_errors_apart(
 
 
 @checked
-def tied_with(best: NonNegativeInt, scores: Float[np.ndarray, "s n"]) -> Bool[np.ndarray, "s"]:
+def tied_with(
+    best: NonNegativeInt, scores: Annotated[Float[np.ndarray, "s n"], FINITE, NotEmpty]
+) -> Bool[np.ndarray, "s"]:
     """Return the candidates within one standard error of the best (Breiman et al. 1984, 3.4.3).
 
     The standard error is that of the differences from the best, paired by sample. With one sample
@@ -73,6 +86,7 @@ def tied_with(best: NonNegativeInt, scores: Float[np.ndarray, "s n"]) -> Bool[np
       True for the best and every candidate whose mean is behind by at most one standard error,
       `[s]`.
     """
+    check_range("best", best, 0, len(scores) - 1)
     behind = scores[best] - scores
     count = scores.shape[1]
     error = np.std(behind, axis=1, ddof=1) / np.sqrt(count) if count > 1 else 0.0

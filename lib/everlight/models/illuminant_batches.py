@@ -14,7 +14,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from everlight.checks import PositiveInt, Stacked, checked
+from everlight.checks import NotEmpty, PositiveInt, Stacked, check_sizes, checked
 from everlight.meshes import REPLICATED, RUNS_AXIS, RUNS_SPEC, pad_runs, runs_mesh
 from everlight.models.illuminant_net import IlluminantNet
 from everlight.models.illuminant_training import (
@@ -146,6 +146,7 @@ def predict_batch(
       features: samples of each network, `[p, n, f]`.
       width: units of each hidden layer.
     """
+    check_sizes(features=(features, 0), models=(models.mean, 0))
     net = IlluminantNet(depth, width)
     return jax.vmap(predict_chromaticity, (None, 0, 0))(net, models, features)
 
@@ -200,7 +201,9 @@ def best_of_rates(by_rate: Mapping[float, TrainedNetworks], group: PositiveInt) 
 
 
 @checked
-def index_of_lowest(losses: Float[np.ndarray, "n *shape"]) -> Int[np.ndarray, "*shape"]:
+def index_of_lowest(
+    losses: Annotated[Float[np.ndarray, "n *shape"], NotEmpty],
+) -> Int[np.ndarray, "*shape"]:
     """Return the index of the lowest loss along the first axis; NaN counts as infinite."""
     return np.argmin(_or_infinite(losses), axis=0)
 

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from everlight.checks import Between, checked
+from everlight.checks import POSITIVE, Between, NotEmpty, checked
 from everlight.color.chromaticity import from_chromaticity
 from everlight.metrics.angular import angular_error
 
@@ -69,13 +69,17 @@ class IntervalCoverage(NamedTuple):
 
 
 @checked
-def ensemble_chromaticity(estimates: Float[Array, "m *n 2"]) -> Float[Array, "*n 2"]:
+def ensemble_chromaticity(
+    estimates: Annotated[Float[Array, "m *n 2"], NotEmpty],
+) -> Float[Array, "*n 2"]:
     """Return the geometric mean over members, which treats R/G and its inverse alike."""
     return jnp.exp(jnp.mean(jnp.log(estimates), axis=0))
 
 
 @checked
-def ensemble_disagreement(estimates: Float[Array, "m *n 2"]) -> Float[Array, "*n 2"]:
+def ensemble_disagreement(
+    estimates: Annotated[Float[Array, "m *n 2"], NotEmpty],
+) -> Float[Array, "*n 2"]:
     """Return the members' standard deviation in logarithms; 0 for one member."""
     return jnp.std(jnp.log(estimates), axis=0)
 
@@ -83,7 +87,9 @@ def ensemble_disagreement(estimates: Float[Array, "m *n 2"]) -> Float[Array, "*n
 @checked
 @partial(jax.jit, static_argnames="coverage")
 def calibrate_interval(
-    estimates: Float[Array, "m n 2"], truth: Float[Array, "n 2"], coverage: Coverage = COVERAGE
+    estimates: Annotated[Float[Array, "m n 2"], NotEmpty],
+    truth: Annotated[Float[Array, "n 2"], POSITIVE],
+    coverage: Coverage = COVERAGE,
 ) -> IntervalScale:
     """Fit the scale with which intervals cover a fraction of the held-out pairs, and of new ones.
 
@@ -118,6 +124,9 @@ def chromaticity_interval(scale: IntervalScale, estimates: Float[Array, "m 2"]) 
     Args:
       scale: scale from `calibrate_interval` on similar pairs.
       estimates: [R/G, B/G] by every member, `[m, 2]`.
+
+    Returns:
+      The interval; its radius is infinite where an estimate is not positive and finite.
     """
     centre = ensemble_chromaticity(estimates)
     width = scale.factor * (ensemble_disagreement(estimates) + scale.floor)
@@ -138,7 +147,8 @@ def chromaticity_interval(scale: IntervalScale, estimates: Float[Array, "m 2"]) 
 @checked
 @partial(jax.jit, static_argnames="coverage")
 def uninformative_interval(
-    chromaticities: Float[Array, "n 2"], coverage: Coverage = COVERAGE
+    chromaticities: Annotated[Float[Array, "n 2"], POSITIVE, NotEmpty],
+    coverage: Coverage = COVERAGE,
 ) -> Interval:
     """Return the interval of an illuminant without an image: around the mean of others.
 
@@ -163,14 +173,15 @@ _intervals = jax.jit(jax.vmap(chromaticity_interval, (None, 1)))
 def interval_coverage(
     scale: IntervalScale,
     estimates: Float[Array, "m n 2"],
-    truth: Float[Array, "n 2"],
-    uninformative: Float[Array, ""],
+    truth: Annotated[Float[Array, "n 2"], POSITIVE],
+    uninformative: Annotated[Float[Array, ""], Between(0)],
 ) -> IntervalCoverage:
     """Measure the intervals of pairs whose illuminants are known.
 
     Args:
       scale: scale from `calibrate_interval` on other pairs.
-      estimates: [R/G, B/G] of the pairs by every member, `[m, n, 2]`.
+      estimates: [R/G, B/G] of the pairs by every member, `[m, n, 2]`; a pair whose estimates are
+        not positive and finite is not covered.
       truth: true chromaticities of the pairs, `[n, 2]`.
       uninformative: radius in degrees of the `uninformative_interval` of the calibration pairs.
     """
@@ -181,7 +192,7 @@ def interval_coverage(
 @checked
 def cross_coverage(
     estimates: Sequence[Float[np.ndarray, "m n 2"]],
-    truth: Float[np.ndarray, "n 2"],
+    truth: Annotated[Float[np.ndarray, "n 2"], POSITIVE],
     folds: Sequence[Int[np.ndarray, "_"]],
 ) -> IntervalCoverage:
     """Measure each fold's intervals after their calibration on the other folds.

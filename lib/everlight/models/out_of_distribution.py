@@ -6,14 +6,14 @@ in-distribution pairs.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from everlight.checks import checked
+from everlight.checks import FINITE, NOT_NEGATIVE, Between, NotEmpty, checked
 from everlight.color.feature_distribution import (
     FeatureDistribution,
     feature_distance,
@@ -50,15 +50,14 @@ class OutOfDistributionScore(NamedTuple):
 
 @checked
 def calibrate_distances(
-    distribution: FeatureDistribution, distances: Float[Array, "m"]
+    distribution: FeatureDistribution,
+    distances: Annotated[Float[Array, "m"], NOT_NEGATIVE, NotEmpty],
 ) -> DistanceCalibration:
     """Store quantiles of the distances of held-out pairs, `[m]`, which were not used in training.
 
     Raises:
       ValueError: there is no distance, or one is not finite.
     """
-    if not (len(distances) and bool(jnp.all(jnp.isfinite(distances)))):
-        raise ValueError("distances must not be empty, and all must be finite")
     return DistanceCalibration(
         distribution, jnp.quantile(distances, jnp.linspace(0, 1, QUANTILES + 1))
     )
@@ -66,7 +65,8 @@ def calibrate_distances(
 
 @checked
 def cross_calibrate_distances(
-    features: Float[Array, "n *relit f"], folds: Sequence[Int[np.ndarray, "_"]]
+    features: Annotated[Float[Array, "n *relit f"], FINITE, NotEmpty],
+    folds: Sequence[Int[np.ndarray, "_"]],
 ) -> DistanceCalibration:
     """Return the distribution of all pairs, and each fold's distances from the other folds.
 
@@ -87,13 +87,18 @@ def cross_calibrate_distances(
         jax.vmap(feature_distance, (None, 0))(distribution(np.setdiff1d(every, fold)), own[fold])
         for fold in folds
     ]
-    return calibrate_distances(distribution(every), jnp.concatenate(distances))
+    found = jnp.concatenate(distances)
+    if not jnp.isfinite(found).all():
+        raise ValueError("features of some pairs have no finite distance; give features that vary")
+    return calibrate_distances(distribution(every), found)
 
 
 @checked
 def out_of_distribution_score(
-    calibration: DistanceCalibration, distance: Float[Array, ""]
+    calibration: DistanceCalibration, distance: Annotated[Float[Array, ""], Between(0, or_nan=True)]
 ) -> OutOfDistributionScore:
-    """Compare a distance with those of the held-out pairs."""
+    """Compare a distance with those of the held-out pairs; NaN for NaN."""
     reached = jnp.sum(calibration.distances < distance) / (QUANTILES + 1)
+    # No distance is less than NaN, which would have the largest p-value.
+    reached = jnp.where(jnp.isnan(distance), jnp.nan, reached)
     return OutOfDistributionScore(distance / calibration.distances[-2], 1 - reached)

@@ -1,6 +1,7 @@
 """Plots of accuracy matrices, and of accuracy and forgetting over time."""
 
 from collections.abc import Mapping
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
@@ -8,12 +9,15 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 
+from everlight.checks import FRACTION, NotEmpty, checked
 from everlight.metrics.accuracy_matrix import forgetting
 from everlight.plots.style import Numbers, axes_or_new, line_style
 
 
+@checked
 def plot_accuracy_matrix(
-    accuracies: Float[Numbers, "tasks tasks"], axes: Axes | None = None
+    accuracies: Annotated[Float[Numbers, "tasks tasks"], FRACTION, NotEmpty],
+    axes: Axes | None = None,
 ) -> Axes:
     """Plot an accuracy matrix as colours from 0 to 1; white where it is NaN.
 
@@ -33,8 +37,10 @@ def plot_accuracy_matrix(
     return drawn
 
 
+@checked
 def plot_accuracy_over_time(
-    curves: Mapping[str, Float[Numbers, "runs tasks"]], axes: Axes | None = None
+    curves: Mapping[str, Annotated[Float[Numbers, "runs tasks"], FRACTION, NotEmpty]],
+    axes: Axes | None = None,
 ) -> Axes:
     """Plot the mean accuracy after every task, with a band of one standard deviation over runs.
 
@@ -52,8 +58,10 @@ def plot_accuracy_over_time(
     return drawn
 
 
+@checked
 def plot_forgetting(
-    accuracies: Mapping[str, Float[Numbers, "runs tasks tasks"]], axes: Axes | None = None
+    accuracies: Mapping[str, Annotated[Float[Numbers, "runs tasks tasks"], FRACTION, NotEmpty]],
+    axes: Axes | None = None,
 ) -> Axes:
     """Plot forgetting after every task but the first: `metrics.forgetting` of the sequence so far.
 

@@ -6,9 +6,11 @@ import numpy as np
 from jaxtyping import Bool, UInt8
 from matplotlib.axes import Axes
 
+from everlight.checks import checked
 from everlight.plots.style import COLORS, axes_or_new
 
 
+@checked
 def plot_answers(
     pictures: UInt8[np.ndarray, "n h w 3"],
     truths: Sequence[str],
@@ -26,7 +28,15 @@ def plot_answers(
       answers: answers of each method.
       right: true where a method's answer is right.
       axes: axes to draw on; None is new ones.
+
+    Raises:
+      ValueError: there is another number of answers than of pictures.
     """
+    for name, given in {"truths": truths, **answers, **right}.items():
+        if len(given) != len(pictures):
+            raise ValueError(
+                f"pictures holds {len(pictures)}, and {name} {len(given)}; give one per picture"
+            )
     axes = axes_or_new(axes)
     axes.text(0.55, -0.15, "shown", fontsize=9)
     for column, name in enumerate(answers):

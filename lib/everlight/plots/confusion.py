@@ -1,15 +1,21 @@
 """Plot of a confusion matrix."""
 
+from typing import Annotated
+
 import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from everlight.checks import FRACTION, NotEmpty, checked
 from everlight.plots.style import Numbers, axes_or_new
 
 
+@checked
 def plot_confusion(
-    shares: Float[Numbers, "true predicted"], what: str = "class", axes: Axes | None = None
+    shares: Annotated[Float[Numbers, "true predicted"], FRACTION, NotEmpty],
+    what: str = "class",
+    axes: Axes | None = None,
 ) -> Axes:
     """Plot the shares of each true class that are predicted as each class, from 0 to 1.
 

@@ -1,6 +1,7 @@
 """Radar chart of the seven criteria of a continual learner."""
 
 from collections.abc import Mapping
+from typing import Annotated
 
 import jax
 import numpy as np
@@ -8,12 +9,15 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.projections.polar import PolarAxes
 
+from everlight.checks import FRACTION, checked
 from everlight.metrics.cl_score import CRITERIA
 from everlight.plots.style import axes_or_new, line_style
 
 
+@checked
 def plot_criteria(
-    criteria: Mapping[str, Mapping[str, Float[jax.Array, ""] | float]], axes: Axes | None = None
+    criteria: Mapping[str, Mapping[str, Annotated[Float[jax.Array, ""] | float, FRACTION]]],
+    axes: Axes | None = None,
 ) -> Axes:
     """Plot one polygon per strategy: each criterion is a ray from 0 at the centre to 1 at the rim.
 

@@ -1,18 +1,21 @@
 """Plot of the distribution of angular errors."""
 
 from collections.abc import Mapping
+from typing import Annotated
 
 import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 
+from everlight.checks import Between, NotEmpty, PositiveFloat, checked
 from everlight.plots.style import Numbers, axes_or_new, line_style
 
 
+@checked
 def plot_error_curves(
-    errors: Mapping[str, Float[Numbers, "runs *n"]],
+    errors: Mapping[str, Annotated[Float[Numbers, "runs *n"], Between(0, or_nan=True), NotEmpty]],
     axes: Axes | None = None,
-    limit: float = 12.0,
+    limit: PositiveFloat = 12.0,
 ) -> Axes:
     """Plot the cumulative distribution of angular errors: the share of images per error bound.
 

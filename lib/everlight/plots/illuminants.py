@@ -1,6 +1,7 @@
 """Plot of illuminants as chromaticities, with black bodies as the same sensor records them."""
 
 from collections.abc import Mapping
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
@@ -8,17 +9,22 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 
+from everlight.checks import FINITE, POSITIVE, Between, checked
 from everlight.color.radiometry import blackbody_power, illuminant_response
 from everlight.plots.style import COLORS, Numbers, axes_or_new
+
+Wavelengths = Annotated[Float[Numbers, "w"], POSITIVE]
+Sensitivity = Annotated[Float[Numbers, "3 w"], FINITE]
 
 MARKERS = "o^sDv*PX"
 KELVIN = (2000, 3000, 4000, 6500, 10000)
 """Temperatures marked on the Planckian locus."""
 
 
+@checked
 def plot_chromaticity(
-    illuminants: Mapping[str, Float[Numbers, "_ 3"]],
-    sensor: tuple[Float[Numbers, "w"], Float[Numbers, "3 w"]] | None = None,
+    illuminants: Mapping[str, Annotated[Float[Numbers, "_ 3"], Between(0, or_nan=True)]],
+    sensor: tuple[Wavelengths, Sensitivity] | None = None,
     axes: Axes | None = None,
 ) -> Axes:
     """Plot illuminants at R / (R+G+B) and G / (R+G+B), and the Planckian locus of their sensor.

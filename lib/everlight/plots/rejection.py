@@ -1,16 +1,19 @@
 """Plot of how many known samples are accepted when some unknown ones are (a ROC curve)."""
 
 from collections.abc import Mapping
+from typing import Annotated
 
 import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 
+from everlight.checks import FRACTION, checked
 from everlight.plots.style import Numbers, axes_or_new, line_style
 
 
+@checked
 def plot_rejection(
-    curves: Mapping[str, Float[Numbers, "points"]], axes: Axes | None = None
+    curves: Mapping[str, Annotated[Float[Numbers, "points"], FRACTION]], axes: Axes | None = None
 ) -> Axes:
     """Plot ROC curves of the rejection of unseen classes, beside that of chance.
 

@@ -7,6 +7,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 
+from everlight.checks import checked
+
 Numbers = np.ndarray | jax.Array
 
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999")
@@ -21,6 +23,7 @@ class LineStyle(NamedTuple):
     linestyle: str
 
 
+@checked
 def line_style(index: int) -> LineStyle:
     """Return the style of the curve with this index: eight colours, then again with other dashes.
 

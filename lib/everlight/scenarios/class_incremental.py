@@ -104,13 +104,25 @@ def equal_tasks(order: Sequence[int], count: PositiveInt) -> list[list[int]]:
     """Divide an order of classes into `count` tasks of equal size.
 
     Raises:
-      ValueError: the number of classes is not divisible by `count`.
+      ValueError: the number of classes is not divisible by `count`, or a class comes twice.
     """
+    check_distinct("order", order)
     if len(order) % count:
         raise ValueError(
             f"{len(order)} classes do not divide into {count} equal tasks; give a divisor"
         )
     return np.reshape(order, (count, -1)).tolist()
+
+
+def check_distinct(name: str, order: Sequence[int]) -> None:
+    """Check that no class comes twice.
+
+    Raises:
+      ValueError: one does; the message names it.
+    """
+    values, counts = np.unique(np.asarray(order), return_counts=True)
+    if (counts > 1).any():
+        raise ValueError(f"{name} has class {values[counts > 1][0]} twice; give each class once")
 
 
 def _task_of_classes(tasks: Sequence[Sequence[int]], classes: int) -> Int[np.ndarray, "c"]:

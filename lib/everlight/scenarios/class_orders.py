@@ -6,8 +6,12 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from everlight.base import TaskSequence
-from everlight.checks import NonNegativeInt, PositiveInt, UnitInterval, checked
-from everlight.scenarios.class_incremental import class_incremental, tested_on_validation
+from everlight.checks import NonNegativeInt, PositiveInt, UnitInterval, check_range, checked
+from everlight.scenarios.class_incremental import (
+    check_distinct,
+    class_incremental,
+    tested_on_validation,
+)
 from everlight.scenarios.shapes import same_shapes
 from everlight.scenarios.streams import recurring
 
@@ -25,8 +29,9 @@ def divide_classes(order: Sequence[int], tasks: Tasks) -> list[list[int]]:
         classes of every task.
 
     Raises:
-      ValueError: the sizes do not sum to the number of classes.
+      ValueError: the sizes do not sum to the number of classes, or a class comes twice.
     """
+    check_distinct("order", order)
     if isinstance(tasks, int):
         return [part.tolist() for part in np.array_split(np.asarray(order), tasks)]
     if sum(tasks) != len(order):
@@ -83,6 +88,7 @@ def largest_class_incremental(
       classes: number of outputs of the head.
       valid_fraction: validation fraction, one value or one per class, `[c]`.
     """
+    check_range("train_labels", train_labels, 0, classes - 1)
     cut = divide_classes(_largest_first(train_labels, classes), tasks)
     return class_incremental(train_labels, test_labels, cut, classes, valid_fraction)
 
@@ -114,6 +120,9 @@ def class_incremental_by_seed(
       (`tested_on_validation`), to the sequence.
     """
 
+    check_range("train_labels", train_labels, 0, classes - 1)
+    check_range("test_labels", test_labels, 0, classes - 1)
+
     def of_order(order: list[int], seed: int) -> TaskSequence:
         cut = divide_classes(order, tasks)
         given = train_labels, test_labels, cut * cycles, classes
@@ -144,8 +153,14 @@ def validation_fractions(
       train_labels: class of each training sample, `[n]`, in 0..classes-1.
       classes: number of classes; each has at least one training sample.
       fraction: wanted validation fraction of every class.
+
+    Raises:
+      ValueError: a label is out of range, or a class has no training sample.
     """
+    check_range("train_labels", train_labels, 0, classes - 1)
     counts = np.bincount(train_labels, minlength=classes)
+    if not counts.all():
+        raise ValueError(f"train_labels has no sample of class {np.argmin(counts)}; give one")
     # Slightly more than one sample, whatever rounding makes of one over the number of samples.
     return np.maximum(fraction, (1 + 1e-6) / counts)
 

@@ -82,6 +82,8 @@ def core50(
             f"session {min(both)} is in train_sessions and in test_sessions; keep it in one"
         )
     used = np.arange(len(objects)) if kept is None else kept
+    if not len(used):
+        raise ValueError("kept is empty; give positions of frames, or None")
     wrong = used[(used < 0) | (used >= len(objects))]
     if len(wrong):
         raise ValueError(f"kept holds {wrong[0]}; give 0 to {len(objects) - 1}")

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Int
 
 from everlight.base import Samples, Task, TaskSequence
-from everlight.checks import Between, NonNegativeInt, checked
+from everlight.checks import Between, NonNegativeInt, NotEmpty, check_range, check_sizes, checked
 from everlight.scenarios.shapes import stack_samples
 
 
@@ -56,7 +56,7 @@ def check_facts(pieces: Int[np.ndarray, "f 3"], words: NonNegativeInt) -> None:
     for message, where in wrong.items():
         if where.any():
             number = int(np.argmax(where.any(axis=1)))
-            raise ValueError(f"fact {number}, {pieces[number].tolist()}, {message}")
+            raise ValueError(f"pieces: fact {number}, {pieces[number].tolist()}, {message}")
     _, first, group = np.unique(pieces, axis=0, return_index=True, return_inverse=True)
     again = np.flatnonzero(first[group] != np.arange(len(pieces)))
     if len(again):
@@ -90,7 +90,7 @@ def join_tasks(
 
 @checked
 def fact_sequence(
-    fact_task: Annotated[Int[np.ndarray, "f"], Between(0)],
+    fact_task: Annotated[Int[np.ndarray, "f"], Between(0), NotEmpty],
     train: Examples,
     valid: Examples,
     test: Examples,
@@ -110,6 +110,7 @@ def fact_sequence(
       ValueError: a task has no facts, an example shows an unknown fact, or a task has no training
         or test examples. The message names it.
     """
+    check_range("fact_task", fact_task, 0, len(fact_task) - 1)
     tasks = int(fact_task.max()) + 1
     owned = np.bincount(fact_task, minlength=tasks)
     if not owned.all():
@@ -136,7 +137,7 @@ def fact_sequence(
 
 @checked
 def split_statistics(
-    pieces: Int[np.ndarray, "f 3"],
+    pieces: Annotated[Int[np.ndarray, "f 3"], Between(-1)],
     fact_task: Annotated[Int[np.ndarray, "f"], Between(0)],
     examples: Examples,
 ) -> Statistics:
@@ -145,6 +146,8 @@ def split_statistics(
     Raises:
       ValueError: an example shows an unknown fact.
     """
+    check_sizes(pieces=(pieces, 0), fact_task=(fact_task, 0))
+    check_range("fact_task", fact_task, 0, len(fact_task) - 1)
     _check_examples("examples", examples, len(fact_task))
     cell = 3 * fact_task + np.sum(pieces >= 0, axis=1) - 1
     cells = 3 * (int(fact_task.max()) + 1)

@@ -16,7 +16,7 @@ from scipy.cluster import hierarchy
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from everlight.checks import Between, NonNegativeInt, check_finite, check_range, checked
+from everlight.checks import Between, NonNegativeInt, NotEmpty, check_finite, check_range, checked
 
 TRIALS = 100
 """Number of random assignments, of which the most balanced is kept; as in the paper."""
@@ -34,7 +34,7 @@ class SemanticSplit(NamedTuple):
 
 @checked
 def distances_between_facts(
-    pieces: Int[np.ndarray, "f 3"], vectors: Float[np.ndarray, "v d"]
+    pieces: Int[np.ndarray, "f 3"], vectors: Annotated[Float[np.ndarray, "v d"], NotEmpty]
 ) -> Float[np.ndarray, "pairs"]:
     """Return D of all pairs, condensed as in `scipy.spatial.distance.pdist`: 4 f² bytes.
 
@@ -54,7 +54,7 @@ def distances_between_facts(
 
 @checked
 def embedding_distances(
-    pieces: Int[np.ndarray, "f 3"], vectors: Float[np.ndarray, "v d"]
+    pieces: Int[np.ndarray, "f 3"], vectors: Annotated[Float[np.ndarray, "v d"], NotEmpty]
 ) -> Float[np.ndarray, "pairs"]:
     """Return Euclidean distances of eq. 1's embeddings, condensed; undefined components are zeros.
 
@@ -73,8 +73,8 @@ def embedding_distances(
 
 @checked
 def semantic_split(
-    pieces: Int[np.ndarray, "f 3"],
-    vectors: Float[np.ndarray, "v d"],
+    pieces: Annotated[Int[np.ndarray, "f 3"], NotEmpty],
+    vectors: Annotated[Float[np.ndarray, "v d"], NotEmpty],
     tasks: int,
     linkage: Literal["ward", "single"] = "ward",
     level: Literal[1, 2, 3] = 3,

@@ -276,6 +276,8 @@ def _check_configuration(
 
 def _check_labels(data_classes: Sequence[str], **labels: Int[np.ndarray, "_"]) -> None:
     for name, values in labels.items():
+        if not len(values):
+            raise ValueError(f"{name} is empty; give one sample or more")
         wrong = values[(values < 0) | (values >= len(data_classes))]
         if len(wrong):
             raise ValueError(f"{name} holds {wrong[0]}; labels are 0 to {len(data_classes) - 1}")

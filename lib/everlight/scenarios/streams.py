@@ -7,7 +7,7 @@ images have as many indices as tasks (`StoredImages.copies`).
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,15 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from everlight.base import Setup, TaskSequence
-from everlight.checks import NonNegativeInt, PositiveInt, UnitInterval, checked
+from everlight.checks import (
+    FINITE,
+    NonNegativeInt,
+    NotEmpty,
+    PositiveInt,
+    UnitInterval,
+    check_range,
+    checked,
+)
 from everlight.scenarios.class_incremental import first_of_each_class
 from everlight.scenarios.experiences import from_experiences
 
@@ -66,11 +74,8 @@ def domain_incremental(
     maps = np.tile(np.arange(classes), (tasks, 1)) if label_maps is None else label_maps
     if maps.shape != (tasks, classes):
         raise ValueError(f"label_maps has shape {maps.shape}; give [{tasks}, {classes}]")
-    for name, own in (("train", train_labels), ("test", test_labels)):
-        # As an index, a negative label would mean one of the last classes.
-        wrong = own[(own < 0) | (own >= classes)]
-        if len(wrong):
-            raise ValueError(f"{name}_labels holds {wrong[0]}; give 0 to {classes - 1}")
+    check_range("label_maps", maps, 0, classes - 1)
+    _check_labels(train_labels, test_labels, classes)
     validates = first_of_each_class(train_labels, np.full(classes, valid_fraction))
     every = np.concatenate([train_labels, test_labels])
     index, labels = {}, {}
@@ -126,7 +131,7 @@ def permuted_pixels(tasks: PositiveInt, pixels: PositiveInt, key: PRNGKeyArray) 
 
 
 @checked
-def rotated(degrees: Float[np.ndarray, "tasks"]) -> Transform:
+def rotated(degrees: Annotated[Float[np.ndarray, "tasks"], FINITE, NotEmpty]) -> Transform:
     """Return the transform of rotated MNIST (Lopez-Paz and Ranzato 2017): one angle per task.
 
     Images are rotated counter-clockwise about their centre, with bilinear interpolation. What comes
@@ -224,6 +229,7 @@ def recurring(
     Raises:
       ValueError: a class is out of range, has fewer training samples than tasks, or no test sample.
     """
+    _check_labels(train_labels, test_labels, classes)
     rng = np.random.default_rng(seed)
     validates = first_of_each_class(train_labels, np.broadcast_to(valid_fraction, classes))
     parts: list[list[np.ndarray]] = [[] for _ in tasks]
@@ -269,6 +275,7 @@ def few_shot(
       ValueError: a class of a later task has fewer training samples than `shots`. Or a class is
         out of range, or a task has no training or no test sample.
     """
+    _check_labels(train_labels, test_labels, classes)
     rng = np.random.default_rng(seed)
     places = [np.flatnonzero(np.isin(train_labels, list(tasks[0])))]
     for task in tasks[1:]:
@@ -323,12 +330,26 @@ def noisy_labels(
       classes: number of classes.
       rate: share of wrong labels.
       seed: random seed of the draw.
+
+    Raises:
+      ValueError: a label is out of range.
     """
+    check_range("labels", labels, 0, classes - 1)
     rng = np.random.default_rng(seed)
     wrong = rng.choice(len(labels), round(rate * len(labels)), replace=False)
     noisy = np.array(labels)
     noisy[wrong] = (noisy[wrong] + rng.integers(1, max(classes, 2), len(wrong))) % classes
     return noisy
+
+
+def _check_labels(
+    train_labels: Int[np.ndarray, "n"], test_labels: Int[np.ndarray, "m"], classes: int
+) -> None:
+    # As an index, a negative label would mean one of the last classes.
+    for name, labels in (("train_labels", train_labels), ("test_labels", test_labels)):
+        if not len(labels):
+            raise ValueError(f"{name} is empty; give one sample or more")
+        check_range(name, labels, 0, classes - 1)
 
 
 def _draw(count: int, wanted: int | None, rng: np.random.Generator) -> Int[np.ndarray, "k"]:

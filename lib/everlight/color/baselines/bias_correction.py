@@ -7,13 +7,20 @@ Gong and Fisher 2019, PAMI). As-projective-as-possible (APAP; Afifi, Punnappurat
 Brown 2019, JOSA A) fits a homography for every estimate.
 """
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from everlight.checks import PositiveFloat, PositiveInt, UnitInterval, checked
+from everlight.checks import (
+    NOT_NEGATIVE,
+    NotEmpty,
+    PositiveFloat,
+    PositiveInt,
+    UnitInterval,
+    checked,
+)
 from everlight.color.estimators import Illuminant, unit_illuminant
 from everlight.metrics.angular import angular_error
 
@@ -32,10 +39,10 @@ class TrainingEstimates(NamedTuple):
 
 @checked
 def fit_bias_correction(
-    features: Float[Array, "n f"],
-    illuminants: Float[Array, "n 3"],
+    features: Annotated[Float[Array, "n f"], NotEmpty],
+    illuminants: Annotated[Float[Array, "n 3"], NOT_NEGATIVE],
     key: PRNGKeyArray | None = None,
-    weights: Float[Array, "n"] | None = None,
+    weights: Annotated[Float[Array, "n"], NOT_NEGATIVE] | None = None,
     iterations: PositiveInt = ITERATIONS,
 ) -> Float[Array, "f 3"]:
     """Fit the matrix M with `features @ M` parallel to the illuminants.
@@ -89,8 +96,8 @@ def correct_bias(matrix: Float[Array, "f 3"], features: Float[Array, "f"]) -> Il
 
 @checked
 def keep_training_estimates(
-    estimates: Float[Array, "n 3"],
-    illuminants: Float[Array, "n 3"],
+    estimates: Annotated[Float[Array, "n 3"], NotEmpty],
+    illuminants: Annotated[Float[Array, "n 3"], NOT_NEGATIVE],
     key: PRNGKeyArray | None = None,
 ) -> TrainingEstimates:
     """Return the model of APAP, which fits to all training images for every estimate.

@@ -1,12 +1,12 @@
 """Chromagenic colour constancy: of several known illuminants, the one whose transform fits best."""
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from everlight.checks import check_range, checked
+from everlight.checks import FINITE, NOT_NEGATIVE, NotEmpty, check_range, checked
 from everlight.color.transforms import apply_color_transform, fit_color_transform
 
 
@@ -20,10 +20,10 @@ class Chromagenic(NamedTuple):
 
 @checked
 def fit_chromagenic(
-    main: Float[Array, "pairs n 3"],
-    second: Float[Array, "pairs n 3"],
+    main: Annotated[Float[Array, "pairs n 3"], FINITE],
+    second: Annotated[Float[Array, "pairs n 3"], FINITE],
     labels: Int[Array, "pairs"],
-    illuminants: Float[Array, "m 3"],
+    illuminants: Annotated[Float[Array, "m 3"], NOT_NEGATIVE, NotEmpty],
 ) -> Chromagenic:
     """Fit one transform per candidate illuminant to all training colours seen under it.
 
@@ -59,7 +59,7 @@ def chromagenic_estimate(
     model: Chromagenic,
     main: Float[Array, "n 3"],
     second: Float[Array, "n 3"],
-    weights: Float[Array, "n"] | None = None,
+    weights: Annotated[Float[Array, "n"], NOT_NEGATIVE] | None = None,
 ) -> Float[Array, "3"]:
     """Return the candidate illuminant whose transform fits the pair with the least squared error.
 

@@ -15,7 +15,7 @@ Differences from the paper:
 - Confidence is a softplus instead of a ReLU, so that no location's gradient vanishes for good.
 """
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from everlight.checks import PositiveInt, checked
+from everlight.checks import FINITE, POSITIVE, NotEmpty, PositiveInt, checked
 from everlight.color.baselines.descent import descend
 from everlight.color.estimators import Illuminant, unit_illuminant
 from everlight.metrics.angular import angular_error
@@ -79,9 +79,9 @@ class ConfidencePoolingHead(nn.Module):
 @checked
 def fit_confidence_pooling(
     key: PRNGKeyArray,
-    maps: Float[Array, "n k h w c"],
-    colors: Float[Array, "n k h w 3"],
-    illuminants: Float[Array, "n k 3"],
+    maps: Annotated[Float[Array, "n k h w c"], FINITE, NotEmpty],
+    colors: Annotated[Float[Array, "n k h w 3"], FINITE],
+    illuminants: Annotated[Float[Array, "n k 3"], POSITIVE],
     steps: PositiveInt = 500,
 ) -> ConfidencePoolingModel:
     """Train the head with Adam on the angular error of batches of 16 views.
@@ -94,6 +94,7 @@ def fit_confidence_pooling(
       illuminants: true illuminants of the views, any scale, `[n, k, 3]`.
       steps: number of optimizer steps; the last parameters are returned.
     """
+    maps, colors, illuminants = map(jnp.asarray, (maps, colors, illuminants))
     own, drawn = jax.random.split(key)
     mean, scale = jnp.mean(maps, axis=(0, 1, 2, 3)), jnp.std(maps, axis=(0, 1, 2, 3))
     scale = jnp.where(scale > 0, scale, 1)

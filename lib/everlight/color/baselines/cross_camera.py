@@ -18,7 +18,7 @@ Differences from the paper, for training in a minute on two CPU cores:
   the image alone to another illuminant of its camera, and the whole set as if by another camera.
 """
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.checks import PositiveInt, checked
+from everlight.checks import FRACTION, POSITIVE, Between, NotEmpty, PositiveInt, checked
 from everlight.color.baselines.descent import descend
 from everlight.color.baselines.fourier_constancy import (
     BIN_WIDTH,
@@ -167,9 +167,9 @@ def _has_pixels(histograms: Float[Array, "*s 2 64 64"]) -> Bool[Array, "*s"]:
 @checked
 def fit_cross_camera(
     key: PRNGKeyArray,
-    histograms: Float[Array, "n 2 64 64"],
-    illuminants: Float[Array, "n 3"],
-    cameras: Int[Array, "n"],
+    histograms: Annotated[Float[Array, "n 2 64 64"], FRACTION, NotEmpty],
+    illuminants: Annotated[Float[Array, "n 3"], POSITIVE],
+    cameras: Annotated[Int[Array, "n"], Between(0)],
     steps: PositiveInt = 500,
 ) -> CrossCameraModel:
     """Train the network with Adam on batches of 16 images, each with three additional images.
@@ -180,11 +180,13 @@ def fit_cross_camera(
 
     Args:
       key: key of initial parameters, batches and shifts.
-      histograms: histograms from `log_chroma_histograms`, `[n, 2, 64, 64]`.
+      histograms: histograms from `log_chroma_histograms`, `[n, 2, 64, 64]`; an image whose
+        histograms are 0 or NaN does not train.
       illuminants: true illuminants, any scale, `[n, 3]`.
       cameras: camera index of each image, from 0, `[n]`.
       steps: number of optimizer steps; the last parameters are returned.
     """
+    cameras = jnp.asarray(cameras)
     places = illuminant_bins(illuminants)
     origin = first_bin(places)
     seen = _has_pixels(histograms)
@@ -231,7 +233,9 @@ def _spread_of_cameras(places: Float[Array, "n 2"], cameras: Int[Array, "n"]) ->
 
 @checked
 def cross_camera_estimate(
-    model: CrossCameraModel, histograms: Histograms, others: Float[Array, "k 2 64 64"]
+    model: CrossCameraModel,
+    histograms: Annotated[Histograms, FRACTION],
+    others: Annotated[Float[Array, "k 2 64 64"], FRACTION, NotEmpty],
 ) -> Illuminant:
     """Return the unit illuminant of an image; NaN where its histogram has no pixels.
 

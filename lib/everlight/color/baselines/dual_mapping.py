@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.checks import PositiveInt, Stacked, check_sizes, checked
+from everlight.checks import POSITIVE, NotEmpty, PositiveInt, Stacked, check_sizes, checked
 from everlight.color.baselines.descent import descend
 from everlight.color.baselines.protocol import ObservedImage
 from everlight.color.estimators import Illuminant, Image, Mask, keep_observed, unit_illuminant
@@ -91,7 +91,9 @@ def _whole(shares: Float[Array, "*n 2"]) -> Float[Array, "*n 3"]:
 
 @checked
 def draw_illuminants(
-    key: PRNGKeyArray, illuminants: Float[Array, "m 3"], count: PositiveInt
+    key: PRNGKeyArray,
+    illuminants: Annotated[Float[Array, "m 3"], POSITIVE, NotEmpty],
+    count: PositiveInt,
 ) -> Float[Array, "count 3"]:
     """Draw illuminants near those of a camera, in disks of radius 0.05 in red and green shares.
 
@@ -117,9 +119,9 @@ def draw_illuminants(
 @checked
 def fit_dual_mapping(
     observations: Annotated[ObservedImage, Stacked],
-    illuminants: Float[Array, "n 3"],
+    illuminants: Annotated[Float[Array, "n 3"], POSITIVE, NotEmpty],
     key: PRNGKeyArray,
-    target_illuminants: Float[Array, "m 3"] | None = None,
+    target_illuminants: Annotated[Float[Array, "m 3"], POSITIVE, NotEmpty] | None = None,
     steps: PositiveInt = 20_000,
 ) -> DualMappingModel:
     """Train the network with Adam on the angular error of batches of 32 re-illuminated images.
@@ -134,7 +136,8 @@ def fit_dual_mapping(
       steps: number of optimizer steps; the last parameters are returned.
     """
     check_sizes(observations=(observations.image, 0), illuminants=(illuminants, 0))
-    images, masks = observations
+    images, masks = map(jnp.asarray, observations)
+    illuminants = jnp.asarray(illuminants)
     if target_illuminants is None:
         target_illuminants = illuminants
     drawn, own, batches = jax.random.split(key, 3)

@@ -10,7 +10,7 @@ the border; the means of the filters and of the bias map, which have no effect, 
 search of L-BFGS is optax's.
 """
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from everlight.checks import PositiveInt, checked
+from everlight.checks import FRACTION, POSITIVE, Between, NotEmpty, PositiveInt, checked
 from everlight.color.estimators import Illuminant, Image, Mask, keep_observed, unit_illuminant
 
 BINS = 64
@@ -136,8 +136,8 @@ def _histogram(colors: Image, observed: Bool[Array, "h w"]) -> Float[Array, "64 
 
 @checked
 def fit_fourier_constancy(
-    histograms: Float[Array, "n 2 64 64"],
-    illuminants: Float[Array, "n 3"],
+    histograms: Annotated[Float[Array, "n 2 64 64"], Between(0, 1), NotEmpty],
+    illuminants: Annotated[Float[Array, "n 3"], POSITIVE],
     key: PRNGKeyArray | None = None,
     settings: FourierSettings = FOURIER_SETTINGS["NikonD5200"],
     crossentropy_steps: PositiveInt = ROUNDS[0],
@@ -254,7 +254,9 @@ def _moments(
 
 
 @checked
-def fourier_estimate(model: FourierModel, histograms: Histograms) -> Illuminant:
+def fourier_estimate(
+    model: FourierModel, histograms: Annotated[Histograms, FRACTION]
+) -> Illuminant:
     """Return the unit illuminant of an image with these histograms; NaN without usable pixels.
 
     Args:

@@ -1,12 +1,12 @@
 """Linear regression of chromaticities, on the transform between two cameras or other features."""
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from everlight.checks import check_sizes, checked
+from everlight.checks import FINITE, check_sizes, checked
 
 
 class LinearRegression(NamedTuple):
@@ -18,7 +18,8 @@ class LinearRegression(NamedTuple):
 
 @checked
 def fit_linear_regression(
-    features: Float[Array, "n f"], chromaticities: Float[Array, "n 2"]
+    features: Annotated[Float[Array, "n f"], FINITE],
+    chromaticities: Annotated[Float[Array, "n 2"], FINITE],
 ) -> LinearRegression:
     """Fit a least-squares regression of the illuminant's chromaticity on features.
 

@@ -41,6 +41,9 @@ def observe_image(image: Image, mask: Mask) -> ObservedImage:
     Args:
       image: linear raw colours, `[h, w, 3]`.
       mask: validity mask, `[h, w]`, 0 excludes a pixel; or None.
+
+    Returns:
+      The observation; pixels that are not finite stay so.
     """
     if mask is None:
         return ObservedImage(image, jnp.ones(image.shape[:2], image.dtype))

@@ -25,7 +25,16 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from everlight.checks import PositiveInt, Stacked, check_sizes, checked
+from everlight.checks import (
+    FINITE,
+    NOT_NEGATIVE,
+    POSITIVE,
+    NotEmpty,
+    PositiveInt,
+    Stacked,
+    check_sizes,
+    checked,
+)
 from everlight.color.baselines.descent import descend
 from everlight.color.baselines.protocol import ObservedImage
 from everlight.color.estimators import Illuminant, keep_observed, unit_illuminant
@@ -57,9 +66,9 @@ class MappedIlluminant(NamedTuple):
 @checked
 def chroma_kernels(
     pixels: Float[Array, "n 3"],
-    weights: Float[Array, "n"],
-    gain: Float[Array, "3"],
-    width: Float[Array, "3"],
+    weights: Annotated[Float[Array, "n"], NOT_NEGATIVE],
+    gain: Annotated[Float[Array, "3"], FINITE],
+    width: Annotated[Float[Array, "3"], POSITIVE],
 ) -> Float[Array, "33 33 3"]:
     """Compute the paper's differentiable RGB-uv histogram (its section 3.1).
 
@@ -74,7 +83,8 @@ def chroma_kernels(
       width: width of each channel's kernel in log-chroma, `[3]`.
 
     Returns:
-      The histograms, `[33, 33, 3]`, 0 where no pixel is used.
+      The histograms, `[33, 33, 3]`, 0 where no pixel is used. NaN pixels are excluded; an infinite
+        one excludes all.
     """
     peak = jnp.max(jnp.where(weights[:, None] > 0, pixels, 0))
     floor = DARK_THRESHOLD * jnp.where(peak > 0, peak, 1)
@@ -157,7 +167,7 @@ def _unmapped(
 @checked
 def fit_sensor_independent(
     observations: Annotated[ObservedImage, Stacked],
-    illuminants: Float[Array, "n 3"],
+    illuminants: Annotated[Float[Array, "n 3"], POSITIVE, NotEmpty],
     key: PRNGKeyArray,
     steps: PositiveInt = 500,
 ) -> SensorIndependentModel:
@@ -171,7 +181,8 @@ def fit_sensor_independent(
       steps: number of optimizer steps; the last parameters are returned.
     """
     check_sizes(observations=(observations.image, 0), illuminants=(illuminants, 0))
-    images, masks = observations
+    images, masks = map(jnp.asarray, observations)
+    illuminants = jnp.asarray(illuminants)
     pixels, weights = images.reshape(len(images), -1, 3), masks.reshape(len(masks), -1)
     kept = jnp.where(weights[..., None] > 0, pixels, 0)
     net, (own, drawn) = SensorIndependentNet(), jax.random.split(key)

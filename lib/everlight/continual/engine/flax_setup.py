@@ -5,7 +5,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -16,7 +16,7 @@ from flax.linen.module import InterceptorContext
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Shaped, UInt8
 
 from everlight.base import Objective, Outputs, Setup
-from everlight.checks import checked
+from everlight.checks import FINITE, POSITIVE, checked
 from everlight.convolution import Convolution, patches
 
 # The second last axis of a TPU's tiles. With rows in one piece, long ones are sliced apart before.
@@ -49,15 +49,15 @@ class StoredImages:
     def of(
         cls,
         images: Shaped[Array | np.ndarray, "n *shape"],
-        mean: Float[Array, "*c"],
-        deviation: Float[Array, "*c"],
+        mean: Annotated[Float[Array, "*c"], FINITE],
+        deviation: Annotated[Float[Array, "*c"], POSITIVE],
     ) -> "StoredImages":
         """Store images on the device; JAX arrays are copied.
 
         Args:
           images: all images, uint8 or floats, `[n, *shape]`.
           mean: mean of each channel, 0 to 255, or one mean for all.
-          deviation: standard deviation of each channel, or one for all.
+          deviation: standard deviation of each channel, or one for all, above 0.
         """
         shape = tuple(images.shape[1:])
         size = math.prod(shape)

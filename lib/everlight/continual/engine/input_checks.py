@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from everlight.base import Samples, TaskSequence
-from everlight.checks import ABOVE_ZERO, check_finite, check_range, check_sizes
+from everlight.checks import POSITIVE, check_finite, check_range, check_sizes
 from everlight.continual.engine.flax_setup import StoredImages
 from everlight.continual.engine.protocol import Protocol
 
@@ -38,7 +38,7 @@ def refuse_unfit(protocol: Protocol, data: Any, sequence: TaskSequence) -> None:
         check_range(f"sequence.{name}.index", samples.index, 0, last)
     _refuse_unscorable(sequence)
     for store in stores:
-        check_range("deviation", store.deviation, *ABOVE_ZERO)
+        check_range("deviation", store.deviation, *POSITIVE)
         if jnp.issubdtype(store.pieces.dtype, jnp.floating):
             check_finite("images", store.pieces, store.shape)
 

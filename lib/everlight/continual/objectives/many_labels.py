@@ -7,7 +7,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt8
 
 from everlight.base import Objective, Outputs, Predictions, TaskSequence
-from everlight.checks import PositiveInt, checked
+from everlight.checks import PositiveInt, check_range, checked
 from everlight.metrics.multilabel import (
     LabelScores,
     precision_weighted_jaccard,
@@ -77,7 +77,11 @@ def multi_hot(labels: Int[Array, "b k"], classes: PositiveInt) -> Bool[Array, "b
     Args:
       labels: class numbers of each sample, `[b, k]`.
       classes: number of classes.
+
+    Raises:
+      ValueError: a label is neither a class nor padding.
     """
+    check_range("labels", labels, -1, classes - 1)
     return jnp.any(labels[:, :, None] == jnp.arange(classes), axis=1)
 
 

@@ -100,7 +100,7 @@ def expert_gate(
     relatedness_threshold: Annotated[float, Between()] | None = None,
     regularization: Coefficient = 1.0,
     temperature: PositiveFloat = 2.0,
-    class_group: Int[Array, "c"] | None = None,
+    class_group: Annotated[Int[Array, "c"], Between(0)] | None = None,
     groups: PositiveInt = 1,
 ) -> Strategy:
     """Return Expert Gate, whose memory is `Experts`; it holds one network per task.

@@ -12,14 +12,14 @@ distillation over one head, with λ = 1 / T²; differs with several old heads, w
 sums.
 """
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Coefficient, Learner, Setup, StepInfo, Strategy, Task
-from everlight.checks import PositiveFloat, PositiveInt, checked
+from everlight.checks import Between, PositiveFloat, PositiveInt, checked
 from everlight.continual.strategies.naive import batch_loss, naive, weighted_mean
 
 
@@ -65,7 +65,7 @@ def lwf(
     setup: Setup,
     regularization: Coefficient = 1.0,
     temperature: PositiveFloat = 2.0,
-    class_group: Int[Array, "c"] | None = None,
+    class_group: Annotated[Int[Array, "c"], Between(0)] | None = None,
     groups: PositiveInt = 1,
 ) -> Strategy:
     """Return learning without forgetting (LwF), whose memory is `Teacher`.

@@ -1,0 +1,153 @@
+"""Values that cannot be meant, for every array that every public function takes.
+
+NaN, infinity, negative and too large numbers, no rows, and masked arrays are refused by an error
+that names the argument, or the docstring says what becomes of them. What is refused is refused
+before anything is compiled: functions are traced, and their arguments are closed over.
+"""
+
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.contracts.annotations import arrays_of
+from tests.contracts.examples import arguments, functions, public
+from tests.contracts.test_arguments import ANYTHING, COMPILING, OUTSIDE_OF_JIT
+
+DOCUMENTED = {
+    "NaN": re.compile(r"\bNaN\b|finite|\bvalid\b"),
+    "infinity": re.compile(r"\bNaN\b|finite|\bvalid\b|[Ii]nfinit"),
+    "no rows": re.compile(r"\bNaN\b|without"),
+}
+ANY_NUMBER = {
+    *("pixels", "transform", "homography", "points", "image", "transforms", "first", "second"),
+    *("xyz_to_camera", "charts", "colors", "linear", "features", "source", "target", "main"),
+    *("source_points", "target_points", "chromaticity", "camera_matrix", "thumbnail", "moments"),
+    *("reillumination", "gain", "maps", "matrix", "estimate", "estimates", "chromaticities"),
+    *("found", "truth", "values", "embeddings", "confidence", "scores", "kernel", "losses"),
+    *("vectors", "degrees", "sensitivity"),
+    # Counts of any size, and numbers of groups and words that stand nowhere else.
+    *("class_group", "counts", "train_counts", "test_counts", "steps", "pieces"),
+    *("cameras", "rank_facts.fact_task"),
+    # An illuminant's own functions take estimates too, which may have a negative channel.
+    *("to_chromaticity.illuminant", "unit_illuminant.illuminant", "von_kries.illuminants"),
+    # Negative memories and operations make a criterion NaN, as its docstring says.
+    *("operations", "pass_operations", "model_memory", "sample_memory", "lifetime_memory"),
+}
+"""Arguments for which a negative number, or a count beyond any range, is as good as another."""
+STAYS_NAN = {
+    *("color.apply_color_transform", "color.encode_srgb", "color.feature_distance"),
+    *("color.from_chromaticity", "color.full_scale_balance", "color.white_balance"),
+    *("color.render", "color.render_linear", "color.normalize_sum", "color.patch_means"),
+    *("color.patch_thumbnail", "color.reilluminate_moments", "color.reilluminate_transform"),
+    *("color.linear_estimate", "metrics.distances_to_facts", "metrics.student_interval"),
+    *("metrics.maximum_softmax_probability", "models.chromaticity_loss", "models.cosines"),
+    *("models.crop_and_flip", "models.ensemble_chromaticity", "models.ensemble_disagreement"),
+    *("models.predict_batch", "models.predict_chromaticity", "models.predict_illuminant"),
+    "models.unit",
+}
+"""Functions of every number of their input: a NaN in it is one in the result."""
+
+
+def arrays(name: str) -> Iterator[tuple[str, np.ndarray]]:
+    """The arguments that are arrays of numbers, by name."""
+    given = arguments(name)
+    for argument, parameter in inspect.signature(public(name)).parameters.items():
+        value = given[argument]
+        if argument in ANYTHING or not arrays_of(parameter.annotation) or not is_array(value):
+            continue
+        if not jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+            yield argument, np.asarray(value)
+
+
+def is_array(value: Any) -> bool:
+    return hasattr(value, "dtype") and hasattr(value, "shape")
+
+
+def wrong_values(value: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+    if value.dtype.kind == "f":
+        yield "NaN", np.full_like(value, np.nan)
+        yield "infinity", np.full_like(value, np.inf)
+        yield "negative", np.full_like(value, -0.5)
+    elif value.dtype.kind == "i":
+        yield "negative", np.full_like(value, -7)
+        yield "too large", np.full_like(value, 10**6)
+    if value.ndim:
+        yield "no rows", value[:0]
+    yield "masked", np.ma.masked_array(value, np.zeros(value.shape, bool))
+
+
+def traced(name: str, given: dict[str, Any]) -> Any:
+    """The result's shapes, or the result of a function that looks at values anyway."""
+
+    def call():
+        found = public(name)(**given)
+        return [leaf for leaf in jax.tree.leaves(found) if is_array(leaf)]
+
+    return call() if name.startswith(OUTSIDE_OF_JIT) else jax.eval_shape(call)
+
+
+def is_meant(name: str, argument: str, what: str, result: list[Any]) -> bool:
+    """True if the docstring or a table says what becomes of values that were not refused."""
+    function = public(name)
+    said = (inspect.getdoc(function) or "") + (sys.modules[function.__module__].__doc__ or "")
+    if what in ("negative", "too large"):
+        own = f"{name.split('.')[1]}.{argument}"
+        return bool({argument, own} & ANY_NUMBER)
+    if what == "no rows" and any(0 in leaf.shape for leaf in result):
+        return True
+    if what in ("NaN", "infinity") and name in STAYS_NAN:
+        return True
+    return what in DOCUMENTED and bool(DOCUMENTED[what].search(said))
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("name", [each for each in functions() if each not in COMPILING])
+def test_values_that_cannot_be_meant_are_refused_or_documented(name):
+    given = arguments(name)
+    for argument, value in arrays(name):
+        for what, wrong in wrong_values(value):
+            try:
+                result = traced(name, {**given, argument: wrong})
+            except (ValueError, TypeError) as error:
+                message = str(error)
+                assert re.search(rf"\b{argument}\b", message), f"{what} of {argument}: {message}"
+                assert "\n" not in message, message
+            else:
+                assert is_meant(name, argument, what, result), f"{name} takes {what} of {argument}"
+
+
+@pytest.mark.parametrize("name", [each for each in functions() if each not in COMPILING])
+def test_arrays_of_numpy_and_of_jax_are_accepted_alike(name):
+    """JAX arrays where the annotation has NumPy's, and the other way around."""
+    hints = inspect.signature(public(name)).parameters
+    others = {}
+    for argument, value in arrays(name):
+        on_host = arrays_of(hints[argument].annotation)[0].array_type is np.ndarray
+        others[argument] = jnp.asarray(value) if on_host else value
+    given = {**arguments(name), **others}
+    if any(isinstance(value, jax.Array) for value in others.values()):
+        public(name)(**given)
+    elif others:
+        traced(name, given)
+
+
+@pytest.mark.parametrize("name", sorted(STAYS_NAN))
+def test_a_nan_stays_one(name):
+    given, tried = arguments(name), 0
+    for argument, value in arrays(name):
+        if value.dtype.kind == "f":
+            wrong = np.full_like(value, np.nan)
+            try:
+                found = public(name)(**{**given, argument: wrong})
+            except ValueError:
+                continue
+            tried += 1
+            assert all(np.isnan(leaf).any() for leaf in jax.tree.leaves(found)[:1]), argument
+    assert tried
