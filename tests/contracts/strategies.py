@@ -55,9 +55,9 @@ from everlight.continual.strategies.packnet import packnet
 from everlight.continual.strategies.randumb import randumb
 from everlight.continual.strategies.ranpac import ranpac
 from everlight.continual.strategies.redo import redo
-from everlight.continual.strategies.shrink_and_perturb import shrink_and_perturb
 from everlight.continual.strategies.replay_tricks import predict_by_nearest_mean, review_memory
 from everlight.continual.strategies.scr import scr
+from everlight.continual.strategies.shrink_and_perturb import shrink_and_perturb
 from everlight.continual.strategies.si import si
 from everlight.continual.strategies.ss_il import ss_il
 from everlight.continual.strategies.streaming_lda import streaming_lda

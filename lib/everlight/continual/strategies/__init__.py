@@ -38,9 +38,9 @@ from everlight.continual.strategies.packnet import packnet
 from everlight.continual.strategies.randumb import randumb
 from everlight.continual.strategies.ranpac import ranpac
 from everlight.continual.strategies.redo import redo
-from everlight.continual.strategies.shrink_and_perturb import shrink_and_perturb
 from everlight.continual.strategies.replay_tricks import predict_by_nearest_mean, review_memory
 from everlight.continual.strategies.scr import scr
+from everlight.continual.strategies.shrink_and_perturb import shrink_and_perturb
 from everlight.continual.strategies.si import si
 from everlight.continual.strategies.ss_il import ss_il
 from everlight.continual.strategies.streaming_lda import streaming_lda
@@ -86,14 +86,13 @@ __all__ = [
     "naive",
     "nearest_mean",
     "packnet",
+    "predict_by_nearest_mean",
     "randumb",
     "ranpac",
     "redo",
-    "shrink_and_perturb",
-    "predict_by_nearest_mean",
-    "ranpac",
     "review_memory",
     "scr",
+    "shrink_and_perturb",
     "si",
     "ss_il",
     "streaming_lda",
