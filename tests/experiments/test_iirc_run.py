@@ -212,7 +212,7 @@ def test_methods_that_make_no_sense_are_refused(benchmark):
     refused = {name for name, row in METHODS.items() if why_not(row, benchmark.capabilities)}
     counting = {"LwF", "ExpertGate-LwF", "iCaRL", "CWR", "CWR as coded", "CWR+", "CWR*"}
     counting |= {"streaming LDA", "nearest mean", "RanPAC", "ER-tricks", "HAL", "CLS-ER"}
-    assert refused == counting | {"HAT", "PackNet", "GPM"}
+    assert refused == counting | {"HAT", "PackNet"}
 
 
 @pytest.mark.parametrize(("name", "reach"), [("EWC", 2), ("MAS", 3)])
