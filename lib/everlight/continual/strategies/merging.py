@@ -80,11 +80,12 @@ def from_common_start(
 
 
 def own_classes(task: Task, learner: Learner) -> Bool[Array, "c"]:
-    """Return the classes that the task's training samples have."""
+    """Return the seen classes that the task's training samples have."""
     classes, labels = learner.seen.shape[0], task.train.labels
     # Padding has a number that is out of range, which is dropped; -1 would be the last class.
     labels = jnp.where(task.train.mask[:, None] & (labels >= 0), labels, classes)
-    return jnp.zeros(classes, bool).at[labels.reshape(-1)].set(True, mode="drop")
+    own = jnp.zeros(classes, bool).at[labels.reshape(-1)].set(True, mode="drop")
+    return own & learner.seen
 
 
 def merged_learner(

@@ -45,7 +45,7 @@ class SignedSums(NamedTuple):
 
 @checked
 def ties(setup: Setup, scale: Coefficient = 1.0, kept: UnitInterval = 0.2) -> Strategy:
-    """Return TIES-merging, whose memory is `CommonStart` with `SignedSums`.
+    """Return TIES-merging (trim, elect sign, merge), whose memory is `CommonStart` of `SignedSums`.
 
     Args:
       setup: network, objective, optimizer and data access.
