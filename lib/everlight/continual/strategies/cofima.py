@@ -10,10 +10,12 @@ The paper gives every task outputs of its own. Here all tasks share one head, wh
 gradient and an information in the tasks that have samples of their class (`merging`). With disjoint
 classes a new column therefore keeps the values of its own task, and an old one those it had.
 
-Equal to the equation above, as the paper has it; not compared with the official code
-(IemProg/CoFiMA). The paper also aligns the classifier after every task, on features drawn from a
-Gaussian per class (SLCA; Zhang et al. 2023, ICCV), which is left out. A parameter without
-information in both networks takes the average with weights 1 − λ and λ.
+Equal to the official code (IemProg/CoFiMA, `models/cofima.py`, `interpolate_weights`) at the
+weighted average of two networks with given information; differs in the information: that code
+squares the mean gradient of each batch, limits it to 1e-4, and weighs θ*_{t−1} by the information
+of θ_{t−1} before it was merged. The paper also aligns the classifier after every task, on features
+drawn from a Gaussian per class (SLCA; Zhang et al. 2023, ICCV), which is left out. A parameter
+without information in both networks takes the average with weights 1 − λ and λ; there it is NaN.
 """
 
 from typing import NamedTuple
