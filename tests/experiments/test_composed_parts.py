@@ -57,18 +57,8 @@ def test_a_buffer_size_is_every_memory_s(tmp_path):
 
 
 DRAWING = (
-    "ER",
-    "DER",
-    "DER++",
-    "X-DER-RPC",
-    "CLS-ER",
-    "ER-ACE",
-    "A-GEM",
-    "ER-tricks",
-    "HAL",
-    "ER-MKD",
-    "ER-ACE-MKD",
-    "DER++-MKD",
+    *("ER", "DER", "DER++", "X-DER-RPC", "CLS-ER", "ER-ACE", "A-GEM", "ER-tricks", "HAL"),
+    *("ER-MKD", "ER-ACE-MKD", "DER++-MKD"),
 )
 
 

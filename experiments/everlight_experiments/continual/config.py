@@ -132,8 +132,8 @@ class Config:
     buffer_size: Count | None = None
     """Total number of stored samples, instead of --exemplars-per-class."""
     replay_batch_size: Count | None = None
-    """Samples that ER, ER-tricks, DER, DER++, X-DER-RPC, CLS-ER, ER-ACE, the three with MKD, A-GEM and HAL replay per
-    step; None is the batch size."""
+    """Samples that ER, ER-tricks, DER, DER++, X-DER-RPC, CLS-ER, ER-ACE, the three with MKD, A-GEM
+    and HAL replay per step; None is the batch size."""
     ema_decay: Share | None = None
     """Decay per step of a moving average of the weights (EMA) that predicts instead of the last
     weights; None predicts by these."""
