@@ -139,19 +139,19 @@ _ROWS: dict[str, Method] = {
     "ER-MKD": Method(
         of.mkd,
         arguments.drawn_reservoir,
-        demands=("class scores", "last weights"),
+        demands=_OTHER_WEIGHTS,
         summary="ER taught by a moving average of the network (momentum knowledge distillation)",
     ),
     "ER-ACE-MKD": Method(
         of.mkd,
         lambda needs: {**arguments.drawn_reservoir(needs), "method": "ER-ACE"},
-        demands=("class scores", "chosen classes", "last weights"),
+        demands=(*_OTHER_WEIGHTS, "chosen classes"),
         summary="ER-ACE taught by a moving average of the network (MKD)",
     ),
     "DER++-MKD": Method(
         of.mkd,
         lambda needs: {**arguments.drawn_reservoir(needs), "method": "DER++"},
-        demands=("class scores", "last weights"),
+        demands=_OTHER_WEIGHTS,
         summary="DER++ taught by a moving average of the network (MKD)",
     ),
     "GDumb": Method(
