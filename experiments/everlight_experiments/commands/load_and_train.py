@@ -64,7 +64,7 @@ def load_asked(options: RunOptions) -> Loaded:
         for name, each in benchmarks.items()
     }
     first = next(iter(benchmarks.values()))
-    rows = with_variants([first.row(row) for row in rows], options.variants)
+    rows = with_variants([first.row(row) for row in rows], options.variants or ())
     return Loaded(benchmarks, with_published(rows) if options.published else rows)
 
 

@@ -85,10 +85,10 @@ class RunOptions(TrainOptions):
     `Strategy` (docs/guide/strategy.md)."""
     published: bool = True
     """Add a row with the hyper-parameter that each method's paper recommends."""
-    variants: tuple[VariantName, ...] = ()
+    variants: tuple[VariantName, ...] | None = None
     """Rows to add for each method that stores samples: nearest-mean predicts by the nearest mean of
     the stored samples' features, review trains on the memory before every evaluation (Mai et al.
-    2022)."""
+    2022). None adds no row."""
 
 
 @dataclasses.dataclass(frozen=True)
