@@ -93,11 +93,11 @@ def fecam(
         features = jnp.where(here, features, 0)
         member = here & (batch.labels[:, :1] == jnp.arange(memory.means.count.shape[0]))
         transformed = transform(features)
-        rows, label = scatter_rows(memory.transformed, transformed, batch)
+        rows = scatter_rows(memory.transformed, transformed, batch)
         return memory._replace(
             means=add_to_means(memory.means, features, member),
             transformed=add_to_means(memory.transformed, transformed, member),
-            scatter=add_squares(memory.scatter, rows, label, jnp.any(member, axis=0)),
+            scatter=add_squares(memory.scatter, rows, member),
         )
 
     def before_evaluation(
@@ -131,9 +131,8 @@ def fecam(
 
 def add_squares(
     scatter: Float[Array, "c f f"],
-    rows: Float[Array, "r f"],
-    label: Int[Array, "r"],
-    present: Bool[Array, "c"],
+    rows: Float[Array, "b f"],
+    member: Bool[Array, "b c"],
 ) -> Float[Array, "c f f"]:
     """Return the scatter matrices after adding the outer products of each class's rows.
 
@@ -142,13 +141,13 @@ def add_squares(
     Args:
       scatter: the scatter matrices so far.
       rows: rows of all classes.
-      label: class of each row.
-      present: True for classes with rows; the others' rows are not added.
+      member: the class of each row; a row without a class is not added.
     """
+    present = jnp.any(member, axis=0)
     order = jnp.argsort(~present, stable=True)
 
     def add(place: Int[Array, ""], scatter: Float[Array, "c f f"]) -> Float[Array, "c f f"]:
-        own = jnp.where((label == order[place])[:, None], rows, 0)
+        own = jnp.where(member[:, order[place]][:, None], rows, 0)
         return scatter.at[order[place]].add(product(own.T, own))
 
     return jax.lax.fori_loop(0, jnp.sum(present), add, scatter)

@@ -112,33 +112,39 @@ def origin_after(
     return jnp.where(jnp.any(means.count > 0), means.origin, first).astype(means.origin.dtype)
 
 
-def scatter_rows(
+def away_from_means(
     means: ClassMeans, features: Float[Array, "b f"], batch: Batch
-) -> tuple[Float[Array, "r f"], Int[Array, "r"]]:
-    """Return rows whose outer products add a batch to the classes' scatter matrices.
+) -> tuple[Float[Array, "b f"], Int[Array, "b"]]:
+    """Return each sample minus the mean of its class just before it, and that mean's count.
 
-    The scatter of a class is the sum of (z − μ)(z − μ)ᵀ over its samples, μ being their mean. Of
-    n + m samples it is that of the first n, that of the m new ones about their own mean, and
-    n m / (n + m) times the square of the distance of both means (Chan, Golub and LeVeque 1983).
+    The batch's samples arrive in their order. The mean of a class without samples is the origin.
 
     Args:
       means: the means before the batch.
-      features: the batch's features; rows of weight 0 are arbitrary.
+      features: the batch's features; rows of weight 0 are arbitrary, and 0 in the result.
       batch: the batch; its first labels are the classes.
-
-    Returns:
-      The rows, one per sample and one per class, `[b + c, f]`, and the class of each.
     """
     here, label = batch.weight > 0, batch.labels[:, 0]
-    classes = jnp.arange(means.count.shape[0])
-    rows = jnp.where(here[:, None], features - origin_after(means, features, here), 0)
-    member = here[:, None] & (label[:, None] == classes)
-    new = jnp.sum(member, axis=0)
-    centre = product(member.T.astype(rows.dtype), rows) / jnp.maximum(new, 1)[:, None]
-    share = jnp.sqrt(means.count * new / jnp.maximum(means.count + new, 1))
-    between = share[:, None] * (centre - means.offset)
-    within = jnp.where(here[:, None], rows - centre[label], 0)
-    return jnp.concatenate([within, between]), jnp.concatenate([label, classes])
+    away = features - origin_after(means, features, here) - means.offset[label]
+    away = jnp.where(here[:, None], away, 0)
+    # The mean just before a sample is the batch's earlier samples of its class beyond the old one.
+    earlier = jnp.tril(here & (label[:, None] == label), -1)
+    known = means.count[label] + jnp.sum(earlier, axis=1)
+    moved = product(earlier.astype(away.dtype), away) / jnp.maximum(known, 1)[:, None]
+    return jnp.where(here[:, None], away - moved, 0), known
+
+
+def scatter_rows(
+    means: ClassMeans, features: Float[Array, "b f"], batch: Batch
+) -> Float[Array, "b f"]:
+    """Return rows whose outer products add a batch to the scatter matrices of its classes.
+
+    The scatter of a class is the sum of (z − μ)(z − μ)ᵀ over its samples, μ being their mean.
+    Sample n + 1 adds n / (n + 1) times the square of its distance from the mean of the first n
+    (Welford 1962). The arguments are those of `away_from_means`.
+    """
+    away, known = away_from_means(means, features, batch)
+    return away * jnp.sqrt(known / (known + 1)).astype(away.dtype)[:, None]
 
 
 def of_met(count: Int[Array, "c"], scores: Float[Array, "b c"]) -> Float[Array, "b c"]:

@@ -107,7 +107,7 @@ def randumb(
             chosen = jnp.where(first, scale_of(features, here), memory.gamma)
             memory = memory._replace(gamma=chosen)
         rows = jnp.where(here[:, None], fourier_features(memory, features), 0)
-        squares, _ = scatter_rows(memory.means, rows, batch)
+        squares = scatter_rows(memory.means, rows, batch)
         member = here[:, None] & (batch.labels[:, :1] == jnp.arange(memory.means.count.shape[0]))
         return memory._replace(
             means=add_to_means(memory.means, rows, member),

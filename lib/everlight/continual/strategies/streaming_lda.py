@@ -45,9 +45,9 @@ from everlight.continual.strategies.frozen import (
 from everlight.continual.strategies.nearest_mean import (
     ClassMeans,
     add_to_means,
+    away_from_means,
     no_means,
     of_met,
-    origin_after,
 )
 from everlight.models.heads import unit
 
@@ -249,22 +249,17 @@ def add_one_by_one(
       batch: the batch; its first labels are the classes.
     """
     here, label = batch.weight > 0, batch.labels[:, 0]
-    rows = jnp.where(here[:, None], features - origin_after(means, features, here), 0)
-    away = jnp.where(here[:, None], rows - means.offset[label], 0)
     member = here[:, None] & (label[:, None] == jnp.arange(means.count.shape[0]))
-    # The mean just before a sample is the batch's earlier samples of its class beyond the old one.
-    earlier = jnp.tril(here & (label[:, None] == label), -1)
-    known = means.count[label] + jnp.sum(earlier, axis=1)
-    moved = product(earlier.astype(away.dtype), away) / jnp.maximum(known, 1)[:, None]
+    away, known = away_from_means(means, features, batch)
     before = scatter.count + jnp.cumsum(here) - here
     weight = jnp.where(here, before / (before + 1), 0).astype(away.dtype)
-    ahead = (away - moved) * jnp.sqrt(weight)[:, None]
+    ahead = away * jnp.sqrt(weight)[:, None]
     first = jnp.where(known == 0, weight, 0)
     return add_to_means(means, jnp.where(here[:, None], features, 0), member), Scatter(
         scatter.central + product(ahead.T, ahead),
         FirstSamples(
             scatter.first.weight + jnp.sum(first),
-            scatter.first.total + product(first[None], rows)[0],
+            scatter.first.total + product(first[None], away)[0],
         ),
         (scatter.count + jnp.sum(here)).astype(jnp.int32),
     )
