@@ -65,15 +65,8 @@ def test_a_new_data_set_and_a_new_metric_are_a_function_and_a_row_each(
         tmp_path,
         *("images", "--data", "stripes", "--tasks", "2", "--net", "mlp:8", "--epochs", "2"),
         *("--methods", "naive", "ER", "--seeds", "2"),
-        *(
-            "--metrics",
-            "first class",
-            "accuracy by class",
-            "confusion",
-            "dead units",
-            "weight norm",
-        ),
-        *("--evaluate-steps", "2"),
+        *("--evaluate-steps", "2", "--metrics", "first class", "accuracy by class"),
+        *("confusion", "dead units", "weight norm"),
     )
     for name in ("naive", "ER"):
         of = f"class-incremental/{name}"

@@ -35,5 +35,5 @@ def l2_init(
     def init(key: PRNGKeyArray, learner: Learner) -> QuadraticSums:
         return single_anchor(jax.tree.map(jnp.ones_like, learner.params), learner.params)
 
-    plain = naive(setup)._replace(init=init, parameter_copies=1)
+    plain = naive(setup)._replace(init=init, parameter_copies=2)
     return penalised(setup, plain, regularization, lambda memory: memory, implicit_rate)
