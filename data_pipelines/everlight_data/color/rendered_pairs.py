@@ -19,6 +19,7 @@ from everlight.color.transform_prior import (
 )
 from everlight.color.transforms import fit_color_transform
 from everlight.models.illuminant_training import Problem
+from everlight_data.color.ambient_sensor import read_ambient
 from everlight_data.color.camera_pairs import Samples, finite_rows, problem_of
 from everlight_data.color.camera_pairs import View as ViewName
 from everlight_data.color.radiometric import (
@@ -30,13 +31,29 @@ from everlight_data.color.radiometric import (
     draw_scenes,
     show_colors,
 )
-from everlight_data.color.rendered_views import BATCH, View, in_pieces, views_of
+from everlight_data.color.rendered_views import (
+    BATCH,
+    View,
+    exposure_features,
+    in_pieces,
+    views_of,
+)
 from everlight_data.color.spectra import SpectralLibrary
 from everlight_data.errors import DataError
 
 Condition = Literal["exact", "noisy"]
 Place = tuple[Condition, Split]
-Input = Literal["T", "T with exposure", "T of sum-normalised", "moments", "T and moments"]
+Input = Literal[
+    "T",
+    "T with exposure",
+    "T of sum-normalised",
+    "moments",
+    "T and moments",
+    "exposures",
+    "exposures and moments",
+    "ambient sensor",
+    "ambient sensor and moments",
+]
 
 MISFIT = 0.05
 """Misfit of noisy scenes' transforms (`TransformPrior`).
@@ -173,8 +190,9 @@ def render_conditions(
         noise = low * (high / low) ** generator.random(count)
         views = views_of(library, pairs, fewer, seed, noise)
         data["exact", split] = exact
+        ambient = read_ambient(library, fewer, seed)
         data["noisy", split] = [
-            pair_inputs(views[main], views[second], fewer, prior_of(whole))
+            noisy_inputs(views[main], views[second], fewer, prior_of(whole), ambient)
             for (main, second), whole in zip(pairs, exact, strict=True)
         ]
     return data
@@ -202,8 +220,9 @@ def render_variants(
         shown = show_colors(some, np.full(count, variant.colors), variant.dominant)
         noise = np.full(count, variant.read_noise)
         views = views_of(library, pairs, shown, seed + 1_000 * number, noise)
+        ambient = read_ambient(library, shown, seed + 1_000 * number)
         rendered[name] = [
-            pair_inputs(views[main], views[second], shown, trained.prior)
+            noisy_inputs(views[main], views[second], shown, trained.prior, ambient)
             for (main, second), trained in zip(pairs, data["noisy", split], strict=True)
         ]
     return rendered
@@ -233,6 +252,27 @@ def pair_inputs(
         inputs["T"], distances = flat_or_nan(fit), fit.distance
     inputs["T and moments"] = jnp.concatenate([inputs["T"], moments], axis=1)
     return RenderedPair(main, second, scenes, inputs, prior, distances)
+
+
+def noisy_inputs(
+    main: View,
+    second: View,
+    scenes: Scenes,
+    prior: TransformPrior,
+    ambient: Float[np.ndarray, "n 8"],
+) -> RenderedPair:
+    """Return the inputs of noisy scenes, also those of one camera and another second sensor.
+
+    "exposures" is the dual-exposure feature of the main camera; arguments as of `pair_inputs`.
+    """
+    pair = pair_inputs(main, second, scenes, prior)
+    moments, alone = pair.inputs["moments"], {"ambient sensor": jnp.asarray(ambient)}
+    alone["exposures"] = exposure_features(main)
+    both = {
+        f"{name} and moments": jnp.concatenate([each, moments], axis=1)
+        for name, each in alone.items()
+    }
+    return pair._replace(inputs={**pair.inputs, **alone, **both})
 
 
 def prior_of(exact: RenderedPair) -> TransformPrior:

@@ -9,7 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from everlight.color.radiometry import Sensor, patch_means, patch_thumbnail, take_photograph
+from everlight.color.dual_exposure import dual_exposure_feature
+from everlight.color.radiometry import (
+    Sensor,
+    patch_means,
+    patch_thumbnail,
+    take_exposures,
+    take_photograph,
+)
 from everlight_data.color.image_sets import CameraImages
 from everlight_data.color.radiometric import RadiometricSettings, Scenes, draw_scenes, photograph
 from everlight_data.color.spectra import SpectralLibrary
@@ -63,6 +70,32 @@ def view_scenes(
         return View(colors, colors, illuminants, keys, None)
     noise = jnp.asarray(read_noise, jnp.float32)
     return View(colors, _photographs(keys, colors, noise, True), illuminants, keys, noise)
+
+
+def exposure_features(view: View) -> Float[Array, "n 9"]:
+    """Return the dual-exposure feature of every scene, row by row; NaN where it is undetermined.
+
+    The short frame is the view's own photograph, the long one is three stops longer.
+
+    Raises:
+      ValueError: the view has exact responses, which do not clip.
+    """
+    if view.read_noise is None:
+        raise ValueError("exact responses have no exposures; render the view with read noise")
+    parts = view.keys, view.exact, view.read_noise
+    return in_pieces(lambda rows: _expose_piece(*(part[rows] for part in parts)), len(view.exact))
+
+
+@jax.jit
+def _expose_piece(
+    keys: PRNGKeyArray, exact: Float[Array, "n 24 3"], read_noise: Float[Array, "n"]
+) -> Float[Array, "n 9"]:
+    def one(scene: tuple) -> Float[Array, "9"]:
+        key, colors, noise = scene
+        fit = dual_exposure_feature(take_exposures(key, colors, Sensor(read_noise=noise)))
+        return jnp.where(fit.valid, fit.transform, jnp.nan).reshape(9)
+
+    return jax.lax.map(one, (keys, exact, read_noise), batch_size=BATCH)
 
 
 def views_of(

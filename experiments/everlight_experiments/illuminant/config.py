@@ -123,6 +123,12 @@ RENDERED_NETWORKS: dict[Condition, dict[str, Network]] = {
         "Net, 470 parameters, T of sum-normalised": Network("T of sum-normalised", 5),
         "Net on moments, 470 parameters": Network("moments", 5),
         "Net on T and moments, 551 parameters": Network("T and moments", 5),
+        "Net on exposures, 470 parameters": Network("exposures", 5),
+        "Net on exposures and moments, 551 parameters": Network("exposures and moments", 5),
+        "Net on ambient sensor, 461 parameters": Network("ambient sensor", 5),
+        "Net on ambient sensor and moments, 542 parameters": Network(
+            "ambient sensor and moments", 5
+        ),
     },
 }
 """Networks of table 1, on exact responses and on noisy sensors."""

@@ -81,12 +81,12 @@ def estimate_photos(settings: EstimateSettings, model: ImageModel) -> list[Photo
     return results
 
 
-def describe_estimate(found: Estimate) -> str:
-    """Return an estimate and its interval in words."""
+def describe_estimate(found: Estimate, validated: str = "pairs") -> str:
+    """Return an estimate and its interval in words, for validated pairs or images."""
     red, green, blue = found.illuminant
     ratios = f"r {red:.4f}  g {green:.4f}  b {blue:.4f}  (r/g {red:.4f}, b/g {blue:.4f})"
     if not np.isfinite(found.interval.degrees):
-        return f"{ratios}; no interval, as the model was validated on too few"
+        return f"{ratios}; no interval, as the model was validated on too few {validated}"
     low, high = found.interval.low, found.interval.high
     return (
         f"{ratios}; {COVERAGE:.0%} interval: r/g {low[0]:.4f} to {high[0]:.4f}, b/g {low[1]:.4f} "
@@ -181,10 +181,11 @@ def _tell(
             f"{photo.black_level.tolist()}, white {photo.white_level}; {model.name} trained for "
             f"{' + '.join(model.cameras)}"
         )
-        print(f"illuminant: {describe_estimate(found)}; {describe_score(found, 'images')}")
+        described = describe_estimate(found, "images"), describe_score(found, "images")
+        print(f"illuminant: {'; '.join(described)}")
         for path in written:
             print(f"written: {path}")
     else:
-        tqdm.write(f"{photo.path}: {describe_estimate(found)}")
+        tqdm.write(f"{photo.path}: {describe_estimate(found, 'images')}")
     for warning in result.warnings:
         tqdm.write(f"WARNING: {photo.path}: {warning}", file=sys.stderr)

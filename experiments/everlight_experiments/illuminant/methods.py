@@ -8,15 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int, PyTree
 
-from everlight.color.baselines.fold_methods import (
-    NINE_MOMENTS,
-)
+from everlight.color.baselines.fold_methods import NINE_MOMENTS
 from everlight.color.baselines.folds import (
     Features,
     FoldMethod,
     estimate_folds,
     estimate_images,
 )
+from everlight_data.color.image_methods import image_methods
 from everlight_data.color.image_sets import ImageSet
 from everlight_data.progress import progress
 

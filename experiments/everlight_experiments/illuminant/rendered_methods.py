@@ -22,8 +22,15 @@ from everlight.color.estimators import ESTIMATORS
 from everlight_data.color.rendered_pairs import Input, RenderedPair
 from everlight_experiments.illuminant.cross_validation import method_name
 
-REGRESSED: tuple[Input, ...] = ("T", "moments", "T and moments")
-"""Inputs of the linear regressions."""
+REGRESSED: tuple[Input, ...] = (
+    "T",
+    "moments",
+    "T and moments",
+    "exposures",
+    "ambient sensor",
+    "ambient sensor and moments",
+)
+"""Inputs of the linear regressions; exact responses have the first three."""
 
 
 def compare_methods(pair: RenderedPair, test: RenderedPair) -> dict[str, Float[np.ndarray, "n 3"]]:
@@ -57,7 +64,7 @@ def estimate_rendered(
 def regress(pair: RenderedPair, test: RenderedPair) -> dict[Input, Float[Array, "n 3"]]:
     """Return linear regressions' estimates by input; arguments as of `compare_methods`."""
     estimates = {}
-    for given in REGRESSED:
+    for given in (name for name in REGRESSED if name in test.inputs):
         samples = pair.samples(given, pair.scenes.train)
         linear = fit_linear_regression(
             jnp.asarray(samples.inputs[given]), jnp.asarray(samples.targets)

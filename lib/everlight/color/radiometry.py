@@ -138,6 +138,13 @@ class Sensor(NamedTuple):
     stops: NonNegativeFloat = 2.0
 
 
+class DualExposure(NamedTuple):
+    """Two frames of one scene, 0 at black and 1 at white."""
+
+    short: Float[Array, "h w 3"]
+    long: Float[Array, "h w 3"]
+
+
 @checked
 def take_photograph(
     key: PRNGKeyArray,
@@ -159,11 +166,72 @@ def take_photograph(
     """
     key_exposure, key_noise = jax.random.split(key)
     brightest = 2.0 ** jax.random.uniform(key_exposure, minval=-sensor.stops, maxval=0.0)
-    exact = patch_thumbnail(colors * (brightest / jnp.max(colors)), patch=patch)
+    return _expose(key_noise, colors * (brightest / jnp.max(colors)), sensor, patch)
+
+
+@checked
+def take_exposures(
+    key: PRNGKeyArray,
+    colors: Float[Array, "24 3"],
+    sensor: Sensor,
+    ratio: PositiveFloat = 8.0,
+    patch: PositiveInt = 8,
+) -> DualExposure:
+    """Simulate two frames of one scene, the long one `ratio` times as long as the short one.
+
+    The short frame is that of `take_photograph` with the same key, so that nothing of it clips but
+    noise. The long one has less noise in the shadows, and bright colours clip at white.
+
+    Args:
+      key: key of exposure and noise.
+      colors: exact responses of the patches, `[24, 3]`, any scale.
+      sensor: noise and quantisation of the sensor.
+      ratio: ratio of the exposure times.
+      patch: side of a patch in pixels.
+    """
+    key_exposure, _ = jax.random.split(key)
+    brightest = 2.0 ** jax.random.uniform(key_exposure, minval=-sensor.stops, maxval=0.0)
+    longer = colors * (ratio * brightest / jnp.max(colors))
+    key_long = jax.random.fold_in(key, 1)
+    return DualExposure(
+        take_photograph(key, colors, sensor, patch), _expose(key_long, longer, sensor, patch)
+    )
+
+
+def _expose(
+    key: PRNGKeyArray, exact: Float[Array, "24 3"], sensor: Sensor, patch: int
+) -> Float[Array, "h w 3"]:
+    """Return the thumbnail of exact responses on the sensor's scale, with its noise."""
+    exact = patch_thumbnail(exact, patch=patch)
     variance = sensor.read_noise**2 + exact / sensor.full_well
-    noisy = exact + jnp.sqrt(variance) * jax.random.normal(key_noise, exact.shape)
+    noisy = exact + jnp.sqrt(variance) * jax.random.normal(key, exact.shape)
     levels = 2**sensor.bits - 1
     return jnp.minimum(jnp.round(noisy * levels) / levels, 1)
+
+
+@checked
+def ambient_readings(
+    illuminants: Float[Array, "i w"],
+    reflectances: Float[Array, "r w"],
+    sensitivities: Float[Array, "c w"],
+) -> Float[Array, "i r c"]:
+    """Return the readings of a sensor of `c` channels before each surface under each illuminant.
+
+    Koskinen et al. 2023, "Single Pixel Spectral Color Constancy" (IJCV): a sensor without an image
+    sees the mean light that a scene reflects; the reading of a scene is the mean of its surfaces'.
+
+    Args:
+      illuminants: spectral power on a uniform grid of `w` wavelengths.
+      reflectances: reflectance of each surface on the same grid.
+      sensitivities: spectral sensitivity of each channel on the same grid.
+    """
+    return jnp.einsum(
+        "iw,rw,cw->irc",
+        illuminants,
+        reflectances,
+        sensitivities,
+        precision=jax.lax.Precision.HIGHEST,
+    )
 
 
 @checked
