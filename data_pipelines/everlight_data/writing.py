@@ -65,10 +65,16 @@ def make_folder(folder: Path) -> None:
 
 def cannot_write(path: Path, error: OSError) -> DataError:
     """Return the error for a file that the operating system refuses to write."""
-    return DataError(
-        f"{path} cannot be written ({one_line(error.strerror or error)}). Finished files "
-        "are kept; free disk space or choose another folder, and run the same command again."
+    way_out = (
+        "Finished files are kept; free disk space or choose another folder, and run the same "
+        "command again."
     )
+    if isinstance(error, FileNotFoundError):
+        way_out = (
+            "Its folder was removed or moved meanwhile. Move it back to continue, or run the same "
+            "command again to begin anew."
+        )
+    return DataError(f"{path} cannot be written ({one_line(error.strerror or error)}). {way_out}")
 
 
 def remove(path: Path) -> None:

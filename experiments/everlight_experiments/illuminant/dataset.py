@@ -23,6 +23,7 @@ from everlight_data.color.constancy_sets import RELEASES, SATURATION, ConstancyS
 from everlight_data.color.image_sets import (
     CameraImages,
     ImageSet,
+    check_edges,
     draw_folds,
     read_folds,
     read_images,
@@ -144,7 +145,8 @@ def load_cameras(settings: DatasetRun) -> tuple[dict[str, CameraImages], str]:
     """Return images by camera, and a note on the data.
 
     Raises:
-      DataError: options contradict each other, a camera is unknown, or one has too few images.
+      DataError: options contradict each other, a camera is unknown, or one has too few images or
+        none with edges.
     """
     _check_options(settings)
     if settings.preset == "demo" or settings.release == "radiometric":
@@ -163,7 +165,10 @@ def load_cameras(settings: DatasetRun) -> tuple[dict[str, CameraImages], str]:
                 "test. Leave it out by --cameras, add images, or, if all images are by one camera, "
                 "name it by --camera."
             )
-    return {camera: read_images(sets[camera], settings.side) for camera in chosen}, note
+    found = {camera: read_images(sets[camera], settings.side) for camera in chosen}
+    for camera, data in found.items():
+        check_edges(camera, data)
+    return found, note
 
 
 def _check_options(settings: DatasetRun) -> None:
