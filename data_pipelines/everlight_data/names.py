@@ -24,7 +24,11 @@ def check_name(what: str, name: str, known: Sequence[str]) -> None:
 
 
 def nearest_names(name: str, known: Sequence[str]) -> list[str]:
-    """Return the names that one was probably meant for, at most three, the nearest first."""
+    """Return the names that one was probably meant for, at most three, the nearest first.
+
+    Names that begin like it come before those that are spelled alike.
+    """
     plain = {each.casefold(): each for each in known}
+    begun = [each for each in plain if name and each.startswith(name.casefold())]
     close = difflib.get_close_matches(name.casefold(), plain, n=3, cutoff=0.5)
-    return [plain[each] for each in close]
+    return [plain[each] for each in dict.fromkeys([*begun, *close])][:3]

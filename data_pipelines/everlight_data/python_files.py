@@ -50,8 +50,8 @@ def load_object(asked: str, option: str, form: str) -> Loaded:
     sys.modules[spec.name] = module
     try:
         spec.loader.exec_module(module)
-    # Anything may fail in a user's code.
-    except Exception as error:
+    # Anything may fail in a user's code, which may also leave.
+    except (Exception, SystemExit) as error:
         raise DataError(
             f"{path} cannot be run ({type(error).__name__}: {one_line(error)})"
         ) from error
@@ -78,8 +78,8 @@ def load_network(asked: str, option: str, classes: int) -> Network:
     make = load_object(asked, option, form).value
     try:
         shape = make(classes)
-    # Anything may fail in a user's code.
-    except Exception as error:
+    # Anything may fail in a user's code, which may also leave.
+    except (Exception, SystemExit) as error:
         message = f"{type(error).__name__}: {one_line(error)}"
         raise DataError(f"{option} {asked} cannot be built ({message}); {form}") from error
     if not isinstance(shape, nn.Module):

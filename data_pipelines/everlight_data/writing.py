@@ -4,6 +4,7 @@ A file gets its name once it is complete and on disk. Until then its name ends i
 next start removes such files of a killed process.
 """
 
+import errno
 import io
 import os
 import shutil
@@ -25,6 +26,8 @@ LOCK = ".lock"
 RESERVED_BYTES = 1_000_000
 """Bytes reserved for notes, logs and the file system itself."""
 
+_WITHOUT_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP}
+"""Errors of network file systems whose locks are missing or turned off."""
 _SEAL = b"crc32 %08x"
 _DIGITS = 8
 
@@ -65,10 +68,16 @@ def make_folder(folder: Path) -> None:
 
 def cannot_write(path: Path, error: OSError) -> DataError:
     """Return the error for a file that the operating system refuses to write."""
-    return DataError(
-        f"{path} cannot be written ({one_line(error.strerror or error)}). Finished files "
-        "are kept; free disk space or choose another folder, and run the same command again."
+    way_out = (
+        "Finished files are kept; free disk space or choose another folder, and run the same "
+        "command again."
     )
+    if isinstance(error, FileNotFoundError):
+        way_out = (
+            "Its folder was removed or moved meanwhile. Move it back to continue, or run the same "
+            "command again to begin anew."
+        )
+    return DataError(f"{path} cannot be written ({one_line(error.strerror or error)}). {way_out}")
 
 
 def remove(path: Path) -> None:
@@ -109,15 +118,22 @@ def try_lock(path: Path, patience: float = 0) -> filelock.BaseFileLock | None:
     """Lock a lock file; return None if another process holds the lock.
 
     Raises:
-      DataError: the file cannot be written.
+      DataError: the file cannot be written, or its file system has no locks.
     """
-    # The instance is shared in the process, and by all its threads.
-    lock = filelock.FileLock(path, thread_local=False, is_singleton=True)
+    # The instance is shared in the process, and by all its threads. A lock that is a file alone
+    # would outlive a killed process, and keep its work from all others.
+    lock = filelock.FileLock(path, thread_local=False, is_singleton=True, fallback_to_soft=False)
     try:
         lock.acquire(timeout=patience)
     except filelock.Timeout:
         return None
-    except OSError as error:
+    except (OSError, NotImplementedError) as error:
+        if isinstance(error, NotImplementedError) or error.errno in _WITHOUT_LOCKS:
+            raise DataError(
+                f"{path.parent} lies on a file system without locks of files (flock), by which "
+                "processes keep apart. Choose a folder elsewhere, such as on a local disk: --runs "
+                "for runs, EVERLIGHT_DATA for data."
+            ) from error
         raise cannot_write(path, error) from error
     return lock
 

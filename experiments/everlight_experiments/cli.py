@@ -1,5 +1,6 @@
 """The command line: `everlight COMMAND [options]`. A command imports JAX only when it runs."""
 
+import contextlib
 import importlib
 import io
 import os
@@ -18,6 +19,7 @@ from everlight_experiments.run_folder.interruption import (
     signal_received,
     stopping_on_signals,
 )
+from everlight_experiments.usage import UsageError, shortened, usage_error
 
 PACKAGE = "everlight_experiments."
 
@@ -175,20 +177,27 @@ def options_of(name: str, arguments: Sequence[str]) -> Any:
     """Return a command's options from the arguments after its name.
 
     Raises:
-      DataError: an option or a configuration that does not exist, or a value that a part of the
-        configuration refuses.
-      SystemExit: options that cannot be parsed, or --help.
+      UsageError: an option that does not exist, or one that cannot be parsed.
+      DataError: a configuration that does not exist, or a value that a part of the configuration
+        refuses.
+      SystemExit: --help.
     """
     import tyro
 
-    from everlight_experiments.run_folder.config_options import options_by_name
+    from everlight_experiments.run_folder.config_options import option_value, options_by_name
 
     arguments, program = list(arguments), f"everlight {name}"
     kind = options_type(name, arguments)
+    box = io.StringIO()
     try:
-        options, unknown = tyro.cli(
-            kind, args=arguments, prog=program, config=(), return_unknown_args=True
-        )
+        with contextlib.redirect_stderr(box):
+            options, unknown = tyro.cli(
+                kind, args=arguments, prog=program, config=(), return_unknown_args=True
+            )
+    except SystemExit as end:
+        if not end.code:
+            raise
+        raise usage_error(box.getvalue(), program) from None
     except ValueError as error:
         # A part's own checks, such as those of `Protocol`.
         raise DataError(str(error)) from error
@@ -196,7 +205,9 @@ def options_of(name: str, arguments: Sequence[str]) -> Any:
         asked = unknown[0].partition("=")[0].replace("_", "-")
         near = nearest_names(asked, [f"--{option}" for option in options_by_name(options)])
         meant = f"; did you mean {' or '.join(near)}?" if near else "."
-        raise DataError(f"no option {asked!a}{meant} {program} --help lists all.")
+        raise UsageError(f"no option {shortened(ascii(asked))}{meant} {program} --help lists all.")
+    if option_value(arguments, "--runs") == "":
+        raise UsageError("--runs has no name of a folder; give . for the one that you are in.")
     return options
 
 
@@ -218,7 +229,8 @@ def options_type(name: str, arguments: list[str]) -> type:
 def _split(arguments: Sequence[str]) -> tuple[str, list[str]]:
     """Return the command and its arguments; print the overview if help was asked for."""
     if not arguments:
-        sys.exit(_overview())
+        print(_overview(), file=sys.stderr)
+        sys.exit(2)
     group = arguments[0] if any(name.startswith(f"{arguments[0]} ") for name in COMMANDS) else ""
     words = 2 if group else 1
     if arguments[words - 1 :][:1] in ([], ["--help"], ["-h"]):
@@ -228,7 +240,7 @@ def _split(arguments: Sequence[str]) -> tuple[str, list[str]]:
     if name not in COMMANDS:
         near = nearest_names(name, list(COMMANDS))
         meant = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
-        sys.exit(f"There is no command {name!a}.{meant}\n\n{_overview()}")
+        raise UsageError(f"There is no command {name!a}.{meant} everlight --help lists all.")
     return name, list(arguments[words:])
 
 
@@ -264,6 +276,9 @@ def _end(error: BaseException) -> None:
             file=sys.stderr,
         )
         end_by_signal(number)
+    if isinstance(error, UsageError):
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(2)
     if isinstance(error, DataError):
         sys.exit(f"error: {' '.join(str(error).split())}")
     if isinstance(error, MemoryError):

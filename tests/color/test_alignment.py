@@ -248,3 +248,30 @@ def test_a_block_counts_where_all_of_its_pixels_do():
 def test_an_image_smaller_than_a_block_is_refused():
     with pytest.raises(ValueError, match="5×12"):
         area_downsample(jnp.ones((5, 12, 3)))
+
+
+@pytest.mark.parametrize("kind", ["on a line", "in one place"])
+def test_the_gradient_of_points_without_a_homography_is_0(kind):
+    """The value is the identity there, which no point moves."""
+    steps = jnp.arange(5.0) if kind == "on a line" else jnp.zeros(5)
+    points = jnp.stack([steps, 2 * steps], axis=1)
+
+    def total(source, target):
+        return jnp.sum(fit_homography(source, target).homography)
+
+    for gradient in jax.grad(total, (0, 1))(points, points + 1):
+        np.testing.assert_array_equal(gradient, 0)
+
+
+def test_the_gradient_of_a_fit_is_that_of_finite_differences():
+    corners = np.asarray(CORNERS, np.float32)[:4] / 100
+    target = mapped(np.array([[1.1, 0.1, 0.2], [0.0, 0.9, 0.1], [0.01, 0.02, 1]]), corners)
+
+    def total(source):
+        return jnp.sum(fit_homography(source, jnp.asarray(target, jnp.float32)).homography)
+
+    found = np.asarray(jax.grad(total)(jnp.asarray(corners)))
+    step = np.zeros_like(corners)
+    step[1, 0] = 1e-2
+    around = [float(total(jnp.asarray(corners + sign * step))) for sign in (1, -1)]
+    np.testing.assert_allclose(found[1, 0], (around[0] - around[1]) / 2e-2, rtol=0.05)

@@ -301,7 +301,6 @@ ROWS: dict[str, Any] = {
         "problems": [models.Problem(floats(4, 9), floats(4, 2), floats(3, 9), floats(3, 2))]
     },
     "plots.line_style": {"index": 1},
-    "plots.plot_accuracy_matrix": {},
     "plots.plot_accuracy_over_time": {"curves": {"EWC": floats(2, 3)}},
     "plots.plot_answers": {
         "pictures": np.zeros((1, 2, 2, 3), np.uint8),

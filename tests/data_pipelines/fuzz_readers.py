@@ -1,8 +1,10 @@
 """Feeds mutated files to readers: `SEED COUNT READER ...`; ends badly where a reader does.
 
-A reader may return or refuse by a DataError of one line that names a file. Anything else, more than
-`SECONDS` for a file or `MEMORY` more than the whole file takes is a failure, printed as one line of
-reader and case, by which it can be repeated.
+A reader may return or refuse by a DataError of one line that names a file. Anything else is a
+failure, printed as one line of reader and case, by which it can be repeated. So is a mutated file
+that takes more than `TIMES_MEMORY` times the memory of the honest one, or `TIMES_SECONDS` times its
+time; files are small, so that a file may always take `FREE_MEMORY` and `FREE_SECONDS`. Memory of
+native libraries is not traced: the process's own may grow by `MEMORY`.
 """
 
 import os
@@ -10,9 +12,12 @@ import resource
 import signal
 import sys
 import tempfile
+import time
 import traceback
+import tracemalloc
 import zipfile
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,6 +26,8 @@ from tests.data_pipelines.fuzzed_files import READERS, Read
 
 SECONDS = 20
 MEMORY = 500_000_000
+TIMES_MEMORY, TIMES_SECONDS = 4, 5
+FREE_MEMORY, FREE_SECONDS = 2_000_000, 0.5
 SHOWN = 1_500
 """Characters that a message may have."""
 
@@ -73,6 +80,36 @@ def mutate(path: Path, rng: np.random.Generator) -> None:
         path.write_bytes(mutated(path.read_bytes(), rng))
 
 
+class Taken(NamedTuple):
+    """What reading a file took, and what was wrong with how it was taken."""
+
+    memory: int
+    seconds: float
+    problem: str | None
+
+
+def measured(read: Read) -> Taken:
+    """Read a file, with the peak of what Python and NumPy allocate and the processor's time."""
+    tracemalloc.start()
+    started = time.process_time()
+    try:
+        found = problem(read)
+        return Taken(tracemalloc.get_traced_memory()[1], time.process_time() - started, found)
+    finally:
+        tracemalloc.stop()
+
+
+def excess(honest: Taken, mutated: Taken) -> str | None:
+    """What a mutated file takes too much of."""
+    memory = max(FREE_MEMORY, TIMES_MEMORY * honest.memory)
+    seconds = max(FREE_SECONDS, TIMES_SECONDS * honest.seconds)
+    if mutated.memory > memory:
+        return f"{mutated.memory:,} bytes, the honest file {honest.memory:,}"
+    if mutated.seconds > seconds:
+        return f"{mutated.seconds:.2f} s, the honest file {honest.seconds:.2f} s"
+    return None
+
+
 def problem(read: Read) -> str | None:
     """What is wrong with how a reader took a file."""
     signal.alarm(SECONDS)
@@ -105,10 +142,13 @@ def fuzz(name: str, seed: int, count: int) -> None:
             os.environ["EVERLIGHT_DATA"] = folder
             files, read = READERS[name](Path(folder), rng)
             if case == 0:
+                # Caches and modules are there from now on.
                 read()
                 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+            honest = measured(read)
             mutate(files[rng.integers(len(files))], rng)
-            found = problem(read)
+            taken = measured(read)
+            found = honest.problem or taken.problem or excess(honest, taken)
         grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
         if found is None and grown > MEMORY:
             found = f"{grown / 1e6:.0f} MB of memory"

@@ -1,5 +1,7 @@
 """Files written whole, sealed, locked; what other processes and full disks do to them."""
 
+import errno
+import fcntl
 import os
 import signal
 import subprocess
@@ -10,6 +12,7 @@ import imagecodecs
 import numpy as np
 import pytest
 
+from everlight_data.claims import Claims
 from everlight_data.errors import DataError
 from everlight_data.images.core50 import prepare_core50
 from everlight_data.writing import (
@@ -139,3 +142,22 @@ def test_a_folder_in_the_place_of_a_file_is_told_and_stays(tmp_path):
     ):
         unfinished.write_bytes(b"picture")
     assert [each.name for each in tmp_path.iterdir()] == ["corrected.png"]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_is_refused(tmp_path, monkeypatch, number):
+    """As network file systems are mounted without them; the system's call refuses."""
+
+    def refuse(descriptor, operation):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    folder = tmp_path / str(number)
+    folder.mkdir()
+    with pytest.raises(DataError, match=r"without locks of files \(flock\).* local disk: --runs"):
+        lock_folder(folder, "Wait.")
+    with pytest.raises(DataError, match="without locks"):
+        Claims().claim(folder / "unit.npz")
+    # Nothing stands in the way of a start where there are locks.
+    monkeypatch.undo()
+    lock_folder(folder, "Wait.").release()

@@ -38,8 +38,7 @@ def refusal(capsys, *arguments):
     said = capsys.readouterr()
     text = f"{said.out}{said.err}{caught.value.code}"
     assert "Traceback" not in text
-    # tyro draws a frame around its lines.
-    return " ".join(text.replace("│", " ").split())
+    return text
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +62,7 @@ def somewhere(tmp_path, monkeypatch):
     ],
 )
 def test_settings_of_all_runs_are_checked_first(capsys, somewhere, run, options, message):
-    said = refusal(capsys, *run.split(), *options)
+    said = " ".join(refusal(capsys, *run.split(), *options).split())
     assert re.search(message, said), said
     assert not list(somewhere.iterdir())
 
@@ -103,7 +102,7 @@ def test_settings_of_all_runs_are_checked_first(capsys, somewhere, run, options,
         ("grid --benchmarks digits tiny-imagenet", "EVERLIGHT_DATA is not set"),
         ("illuminant estimate a.dng b.dng --model c", "c is no checkpoint folder"),
         ("run", "name a benchmark first; there are digits"),
-        ("run tiny", "no benchmark 'tiny'. There are"),
+        ("run tiny", "no benchmark 'tiny'; did you mean 'tiny-imagenet'?"),
         ("run Digit", "no benchmark 'Digit'; did you mean 'digits'? There are"),
         ("run digits --methods DERR", "no method 'DERR'; did you mean 'DER' or 'ER' or 'DER++'?"),
         ("run digits --strategy x.py:y", "x.py does not exist. For --strategy give"),
@@ -116,6 +115,17 @@ def test_settings_of_all_runs_are_checked_first(capsys, somewhere, run, options,
         ("run digits --learning_rates=.1", "did you mean --learning-rate"),
         ("paper facts --prest small", "no option '--prest'; did you mean --preset"),
         ("grid --benchmark digits", "no option '--benchmark'; did you mean --benchmarks?"),
+        ("run digits --setting class", "no --setting 'class'; did you mean class-incremental?"),
+        ("run digits --epochs", "--epochs has no value; give one."),
+        ("run digits --epochs one", "'one'; give --epochs INT."),
+        ("run digits --per-class 3", "--per-class: give --per-class {None}|{INT INT}."),
+        ("run digits --batch-size 1000000000000", "give 2,147,483,647 or less"),
+        (f"run digits --epochs{'-' * 3000}", "no option '--epochs---"),
+        ("run digits --methods naive,ER", "separate names by spaces, as in naive ER"),
+        ("run digits --methods ER --hyperparameters EWC=1", "no method with hyperparameters"),
+        ("run digits --methods EWC --validation-fraction 0", "--validation-fraction 0 leaves"),
+        ("grid --benchmarks digits digits", "--benchmarks has digits twice"),
+        ("data prepare", "Missing: STR: Name of the data set;"),
         ("rnu", "There is no command 'rnu'. Did you mean 'run'"),
         ("report --runs nowhere", "--runs nowhere: no such folder"),
         ("export nowhere", "nowhere/results.npz"),
@@ -125,8 +135,35 @@ def test_settings_of_all_runs_are_checked_first(capsys, somewhere, run, options,
     ],
 )
 def test_what_cannot_be_done_is_said_and_leaves_no_run(capsys, somewhere, command, message):
-    assert message in refusal(capsys, *command.split())
+    said = refusal(capsys, *command.split())
+    assert message in " ".join(said.split())
+    *_, error = said.splitlines()
+    assert not command or len(error) < 700
+    assert not command or "usage:" not in said
     assert not list(somewhere.glob("runs/*"))
+
+
+@pytest.mark.parametrize(
+    ("command", "status", "lines"),
+    [
+        ("run digits --epochs one", 2, 1),
+        ("run digits --setting class", 2, 1),
+        ("run digits --epoch 5", 2, 1),
+        ("illuminant estimate a b", 2, 1),
+        ("rnu", 2, 1),
+        ("report --runs nowhere", "error: --runs nowhere: no such folder", 0),
+    ],
+)
+def test_what_cannot_be_parsed_ends_with_status_2_and_one_line(capsys, command, status, lines):
+    """A text as the status of `sys.exit` is printed, and the process ends with status 1."""
+    with pytest.raises(SystemExit) as caught:
+        cli.main(command.split())
+    assert str(caught.value.code).startswith(str(status))
+    assert len(capsys.readouterr().err.splitlines()) == lines
+
+
+def test_an_empty_name_of_the_folder_of_runs_is_refused(capsys):
+    assert "--runs has no name of a folder" in refusal(capsys, "run", "digits", "--runs", "")
 
 
 def test_help_of_a_paper_lists_its_runs_with_a_line_each(capsys):

@@ -237,3 +237,16 @@ def test_a_run_on_a_small_disk_goes_on_where_there_is_room(disk, tmp_path):
     with np.load(tmp_path / "whole.npz") as one, np.load(tmp_path / "resumed.npz") as other:
         for name in one.files:
             np.testing.assert_array_equal(one[name], other[name])
+
+
+def test_of_a_folder_that_is_gone_no_disk_space_is_wanted(tmp_path):
+    folder = tmp_path / "run"
+
+    def write():
+        folder.mkdir()
+        with written_whole(folder / "metrics.jsonl") as unfinished:
+            shutil.rmtree(folder)
+            unfinished.write_text("a")
+
+    with pytest.raises(DataError, match="folder was removed or moved meanwhile"):
+        write()

@@ -191,6 +191,7 @@ def test_a_file_alone_is_a_benchmark(tmp_path, rng):
         (np.eye(48, 2), np.arange(48) % 3, r"row 3 is labelled '0', the image is '3'; give the"),
         (np.eye(48, 2), np.array(["c"] * 48), r"row 0 is labelled 'c', the image is 'a <b>'"),
         (np.full((48, 2), np.nan), np.arange(48) % 4, r"features of row 0 are not all finite"),
+        (np.full((48, 2), 1e300), np.arange(48) % 4, r"features of row 0 are not all finite in 32"),
         (np.zeros(48), np.arange(48) % 4, r"features are float64 of \(48,\)"),
         (np.zeros((48, 2)), np.zeros(48), r"labels are float64 of \(48,\)"),
     ],

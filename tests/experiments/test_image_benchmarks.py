@@ -79,7 +79,7 @@ def test_features_before_a_cosine_head_keep_their_sign(pictures):
     images = jax.random.normal(jax.random.key(0), (8, 8, 8, 1))
     net, benchmark = network("mlp:5", NetworkRequest(10, 8)), loaded(*TINY)
     for name, signed in (("naive", False), ("LUCIR", True)):
-        made = net.make(METHODS[name])
+        made = net.make(METHODS[name].head)
         outputs, _ = made.init_with_output(jax.random.key(1), images, False)
         assert (float(outputs.features.min()) < 0) == signed
         assert ("last_relu" in benchmark.facts(METHODS[name])) == signed
@@ -92,9 +92,13 @@ def test_facts_of_a_run_are_those_of_its_seed_too(pictures):
 
 def test_what_other_processes_train_comes_last():
     """They train ER and EWC; EWC is free again once naive is trained."""
-    taken, order = {"EWC", "ER"}, []
+    taken, order, checked = {"EWC", "ER"}, [], []
 
     class Shared:
+        def check(self, method):
+            assert not order
+            checked.append(method.name)
+
         def is_elsewhere(self, method, seeds):
             return method.name in taken
 
@@ -108,4 +112,5 @@ def test_what_other_processes_train_comes_last():
     column = "task-incremental"
     outcomes = train_jobs({column: Shared()}, jobs_of({column: benchmark}, rows, 2))
     assert order == ["naive", "EWC", "joint", "ER"]
+    assert checked == ["naive", "EWC", "ER", "joint"]
     assert list(outcomes[column]) == ["naive", "EWC", "ER", "joint"]

@@ -129,3 +129,27 @@ def test_what_cannot_be_used_is_refused(tmp_path, own_file, monkeypatch, asked, 
 def test_two_of_one_name_are_refused(tmp_path, own_file):
     with pytest.raises(DataError, match="two --strategy of one name; rename one"):
         run(tmp_path / "runs", "--strategy", f"{own_file}:mine", f"{own_file}:mine")
+
+
+@pytest.mark.parametrize(
+    ("more", "name", "message"),
+    [
+        ("HYPERPARAMETERS = 5", "pulled", r"HYPERPARAMETERS is 5; give a tuple of finite numbers"),
+        ("HYPERPARAMETERS = 'abc'", "pulled", r"HYPERPARAMETERS is 'abc'; give a tuple"),
+        ("HYPERPARAMETERS = ('a', 'b')", "pulled", r"give a tuple of finite numbers"),
+        ("HYPERPARAMETERS = (float('nan'), 1.0)", "pulled", r"\(nan, 1\.0\); give a tuple"),
+        ("HYPERPARAMETERS = (-1.0, 1.0)", "pulled", r"numbers of 0 or more"),
+        ("def alone(): return 1", "alone", r"alone takes no setup; give my_file"),
+        ("import sys; sys.exit(0)", "mine", r"own\.py cannot be run \(SystemExit: 0\)"),
+    ],
+)
+def test_files_that_would_be_misunderstood_are_refused(own_file, more, name, message):
+    own_file.write_text(f"{OWN}\n{more}\n")
+    with pytest.raises(DataError, match=message):
+        load_strategy(f"{own_file}:{name}")
+
+
+def test_a_function_that_ends_the_process_is_refused(own_file):
+    own_file.write_text("import sys\ndef leaving(setup): sys.exit(0)\n")
+    with pytest.raises(DataError, match=r"leaving ends the process \(0\)"):
+        load_strategy(f"{own_file}:leaving").make(SETUP, NEEDS)

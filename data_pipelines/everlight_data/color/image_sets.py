@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
+from scipy.ndimage import minimum_filter
 
 from everlight.color.thumbnails import shrink_image
 from everlight_data.color.constancy_sets import ConstancySet, thumbnail_set
@@ -24,6 +25,10 @@ from everlight_data.progress import progress
 
 THUMBNAIL_SIDE = 384
 """Longest side in pixels of the official release's images for single-image methods."""
+SUPPORT = 7
+"""Side of the pixels that a gradient reads, with a sigma of one pixel."""
+LEAST_SIDE = 32
+"""Side of images that are surely large enough."""
 FOLD_LAYOUT = (
     "Give a text file or `indices` with each image's fold, 1 to 3, in the order of the images' "
     "names, or `te_split` and `tr_split` with each fold's image numbers, from 1."
@@ -112,6 +117,29 @@ def read_images(camera: ConstancySet, side: int) -> CameraImages:
     """
     images, masks = shrink_images(camera, camera.names, side)
     return CameraImages(images, masks, camera.illuminants, tuple(camera.names))
+
+
+def check_edges(camera: str, data: CameraImages) -> None:
+    """Check that edges can be measured in a camera's images, which many estimators need.
+
+    Raises:
+      DataError: all images are too small or masked, or all have one colour; the message names the
+        camera.
+    """
+    height, width = data.masks.shape[1:]
+    # Zeros stand around the images: a support that leaves one counts as masked.
+    inside = minimum_filter(data.masks, (1, SUPPORT, SUPPORT), mode="constant") > 0
+    if not inside.any():
+        raise DataError(
+            f"{camera}: none of the images of {height}x{width} pixels has {SUPPORT}x{SUPPORT} "
+            f"unmasked pixels side by side; give images of {LEAST_SIDE}x{LEAST_SIDE} or more, with "
+            "less of them masked or saturated"
+        )
+    seen = data.masks[..., None] > 0
+    least = np.min(data.images, axis=(1, 2), where=seen, initial=np.inf)
+    most = np.max(data.images, axis=(1, 2), where=seen, initial=0)
+    if not (most > least).any():
+        raise DataError(f"{camera}: every image has one colour alone; give photographs")
 
 
 def draw_folds(count: int, seed: int) -> list[Int[np.ndarray, "k"]]:

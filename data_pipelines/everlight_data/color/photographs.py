@@ -13,6 +13,8 @@ from everlight_data.files import png_size, read_bytes, refusing, tiff_size
 
 MAX_BYTES, MAX_PIXELS = 500_000_000, 60_000_000
 """Limits on the size and pixels of an image; the largest have 24 megapixels."""
+GREATEST = 1e15
+"""Greatest pixel of a thumbnail, whose sums of squares are finite in 32 bits."""
 
 
 class Thumbnails(NamedTuple):
@@ -61,6 +63,8 @@ def read_thumbnails(path: Path, way_out: str) -> Thumbnails:
             scaled = images.astype(np.float32) / (65535 if whole else 1)
         if not (np.isfinite(scaled) & (scaled >= 0)).all():
             raise ValueError("a pixel is below 0 or not finite")
+        if scaled.max() > GREATEST:
+            raise ValueError(f"a pixel is {scaled.max():g}; 1 is white, give at most {GREATEST:g}")
         masks = arrays.get("masks", np.ones(images.shape[:3], bool))
         if masks.shape != images.shape[:3] or masks.dtype.kind not in "biuf":
             raise ValueError(f"masks are {masks.dtype} of {masks.shape}")

@@ -89,7 +89,12 @@ def _read(file: str) -> tuple[Path, Float[np.ndarray, "n f"], np.ndarray]:
             f"{path}: labels are {labels.dtype} of {labels.shape}, features {values.shape}. "
             f"{_WAY_OUT}"
         )
-    if not np.all(np.isfinite(values)):
-        row = np.argwhere(~np.isfinite(values))[0][0]
-        raise DataError(f"{path}: the features of row {row} are not all finite. Leave it out.")
-    return path, values.astype(np.float32), labels
+    with np.errstate(over="ignore"):
+        single = values.astype(np.float32)
+    if not np.all(np.isfinite(single)):
+        row = np.argwhere(~np.isfinite(single))[0][0]
+        raise DataError(
+            f"{path}: the features of row {row} are not all finite in 32 bits. Leave it out, or "
+            "scale them."
+        )
+    return path, single, labels

@@ -80,8 +80,12 @@ def runs_of(options: GridOptions) -> dict[str, RunOptions]:
     """Return the options of every benchmark, each with its configuration, by its name in the grid.
 
     Raises:
-      DataError: a benchmark or preset that does not exist, or a change that fits none of them.
+      DataError: a benchmark or preset that does not exist or comes twice, or a change that fits
+        none of them.
     """
+    twice = [name for name in options.benchmarks if options.benchmarks.count(name) > 1]
+    if twice:
+        raise DataError(f"--benchmarks has {twice[0]} twice; give each once")
     presets = {name: split_preset(name, options.preset) for name in options.benchmarks}
     if "images" in [benchmark for benchmark, _ in presets.values()]:
         raise DataError("the benchmark images is for everlight run")

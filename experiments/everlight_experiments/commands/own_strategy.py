@@ -2,6 +2,9 @@
 
 import functools
 import inspect
+import math
+import numbers
+from collections.abc import Callable
 from typing import Any
 
 from everlight.continual import Setup, Strategy
@@ -9,6 +12,7 @@ from everlight.continual.method import Method
 from everlight.continual.own_factory import fill_by_name
 from everlight.continual.registry import METHODS
 from everlight_data.errors import DataError
+from everlight_data.files import one_line
 from everlight_data.python_files import load_object
 
 _FORM = "give my_file.py:my_strategy, a function from a Setup to a Strategy"
@@ -33,8 +37,8 @@ def load_strategy(asked: str) -> Method:
     factory, module, version = load_object(asked, "--strategy", _FORM)
     if not callable(factory):
         raise DataError(f"{asked} is {type(factory).__name__}; {_FORM}")
-    parameters = [*inspect.signature(factory).parameters][1:]
-    values = tuple(getattr(module, HYPERPARAMETERS, ()))
+    _, *parameters = _parameters(asked, factory)
+    values = _values(asked, getattr(module, HYPERPARAMETERS, ()))
     try:
         given = fill_by_name(factory, bool(values))
     except ValueError as error:
@@ -43,7 +47,10 @@ def load_strategy(asked: str) -> Method:
 
     @functools.wraps(factory)
     def make(setup: Setup, **arguments: Any) -> Strategy:
-        strategy = factory(setup, **arguments)
+        try:
+            strategy = factory(setup, **arguments)
+        except SystemExit as error:
+            raise DataError(f"{asked} ends the process ({error.code}); {_FORM}") from error
         if not isinstance(strategy, Strategy):
             raise DataError(
                 f"{asked} gave {type(strategy).__name__}; it must give a Strategy, such as "
@@ -53,3 +60,30 @@ def load_strategy(asked: str) -> Method:
 
     tuned = values if "hyperparameter" in parameters else ()
     return Method(make, given, tuned, name=name, version=version)
+
+
+def _parameters(asked: str, factory: Callable[..., Any]) -> list[str]:
+    """Return the names of a factory's parameters, of which the first gets the setup."""
+    try:
+        found = [*inspect.signature(factory).parameters]
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{asked} has parameters that Python does not tell; {_FORM}") from error
+    if not found:
+        raise DataError(f"{asked} takes no setup; {_FORM}")
+    return found
+
+
+def _values(asked: str, given: Any) -> tuple[float, ...]:
+    """Return a file's values of the hyper-parameter."""
+    listed = given if isinstance(given, tuple | list) else None
+    if listed is None or not all(_is_value(each) for each in listed):
+        raise DataError(
+            f"{asked}: {HYPERPARAMETERS} is {one_line(repr(given))[:60]}; give a tuple of finite "
+            "numbers of 0 or more, as in (1.0, 10.0)"
+        )
+    return tuple(sorted(map(float, listed)))
+
+
+def _is_value(value: Any) -> bool:
+    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    return number and 0 <= value < math.inf

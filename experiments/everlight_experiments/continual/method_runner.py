@@ -134,6 +134,18 @@ class Runner:
             replayed_per_step(self.run(method)),
         )
 
+    def check(self, method: Method) -> None:
+        """Check what can be known of a method before anything is trained.
+
+        Raises:
+          DataError: a user's own strategy cannot be built, or there are no samples on which a
+            hyper-parameter is selected.
+        """
+        if method.version:
+            self.strategy(method)
+        if len(method.hyperparameters) > 1:
+            self.benchmark.sequence(method, Draw("validation", self.seed, 0))
+
     def is_elsewhere(self, method: Method, seeds: int) -> bool:
         """Return whether other processes train all that is to be trained of a method next."""
         grid = method.hyperparameters if len(method.hyperparameters) > 1 else ()

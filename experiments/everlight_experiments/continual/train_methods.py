@@ -57,9 +57,7 @@ def train_jobs(runners: Mapping[str, Runner], jobs: Sequence[Job]) -> Outcomes:
       outcomes by column and method, in the order of the runners and jobs.
     """
     for column, method, _ in jobs:
-        # A user's own strategy is built before anything is trained.
-        if method.version:
-            runners[column].strategy(method)
+        runners[column].check(method)
     found: dict[tuple[str, str], Outcome] = {}
     left = list(jobs)
     while left:

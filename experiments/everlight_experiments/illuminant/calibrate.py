@@ -40,7 +40,7 @@ from everlight_data.color.chart_scenes import write_chart_pairs
 from everlight_data.color.image_sets import ImageSet
 from everlight_data.color.pair_augmentations import chart_augmentations, relit_inputs, resampled
 from everlight_data.color.pair_model_files import save_pair_model
-from everlight_data.color.view_pairs import write_homography
+from everlight_data.color.view_pairs import read_homography, write_homography
 from everlight_data.errors import DataError
 from everlight_experiments.illuminant import CITATION
 from everlight_experiments.illuminant.calibrate_report import Calibration, calibration_sections
@@ -80,6 +80,9 @@ def run_calibrate(
 ) -> Path:
     """Calibrate, save the model, and return the report's path."""
     folder = RunFolder("illuminant", "calibrate", settings)
+    if settings.homography is not None:
+        # Damage is known before the charts are searched, which takes longest.
+        read_homography(settings.homography)
     source, note = _source(settings, folder)
     files = find_pairs(source)
     charts = read_charts(source, files, folder)

@@ -8,7 +8,12 @@ from typing import Annotated, Literal
 from everlight.checks import Between
 from everlight.color.thumbnails import SATURATION
 from everlight_data.color.constancy_sets import RELEASES, ConstancySet
-from everlight_data.color.image_sets import CameraImages, read_images, thumbnail_cameras
+from everlight_data.color.image_sets import (
+    CameraImages,
+    check_edges,
+    read_images,
+    thumbnail_cameras,
+)
 from everlight_data.color.nus import CAMERAS, thumbnail_files
 from everlight_data.color.rendered_views import render_thumbnails
 from everlight_data.color.spectra import embedded_library, measured_library
@@ -51,7 +56,8 @@ def load_cameras(settings: ImageSource) -> tuple[dict[str, CameraImages], str]:
     """Return images by camera, and a note on the data.
 
     Raises:
-      DataError: options contradict each other, a camera is unknown, or one has too few images.
+      DataError: options contradict each other, a camera is unknown, or one has too few images or
+        none with edges.
     """
     _check_options(settings)
     if settings.preset == "demo" or settings.release == "radiometric":
@@ -70,7 +76,10 @@ def load_cameras(settings: ImageSource) -> tuple[dict[str, CameraImages], str]:
                 "test. Leave it out by --cameras, add images, or, if all images are by one camera, "
                 "name it by --camera."
             )
-    return {camera: read_images(sets[camera], settings.side) for camera in chosen}, note
+    found = {camera: read_images(sets[camera], settings.side) for camera in chosen}
+    for camera, data in found.items():
+        check_edges(camera, data)
+    return found, note
 
 
 def _check_options(settings: ImageSource) -> None:

@@ -12,7 +12,9 @@ from everlight_data.errors import DataError
 from everlight_data.names import check_name
 
 Preset = Literal["demo", "small", "paper"]
-Seed = Annotated[int, Between(0, 2**31 - 1)]
+LARGEST = 2**31 - 1
+"""Largest integer of an array on the device."""
+Seed = Annotated[int, Between(0, LARGEST)]
 """Random seed: keys are made of 32 bits, and runs count up from it."""
 Count = Annotated[int, Between(1, 1_000_000)]
 """Number of runs, samples or draws."""
@@ -95,6 +97,8 @@ def _check_number(option: str, value: float, bounds: Between | None) -> None:
         raise DataError(f"{option} {value}; give {bounds.least:g} or more")
     if bounds and not value <= bounds.most:
         raise DataError(f"{option} {value}; give {bounds.most:,} or less")
+    if isinstance(value, int) and (bounds is None or bounds.most == math.inf) and value > LARGEST:
+        raise DataError(f"{option} {value}; give {LARGEST:,} or less")
     if isinstance(value, float) and not math.isfinite(value):
         raise DataError(f"{option} {value}; give a finite number")
 
@@ -134,4 +138,7 @@ def check_methods(asked: Sequence[str] | None, known: Iterable[str]) -> None:
     if not asked:
         raise DataError(f"--methods without a name; there are {', '.join(map(repr, names))}")
     for name in asked:
+        parts = name.split(",")
+        if name not in names and set(parts) <= {*names}:
+            raise DataError(f"--methods {name}: separate names by spaces, as in {' '.join(parts)}")
         check_name("method", name, names)

@@ -79,7 +79,7 @@ def fit_homography(
     Returns:
       The homography, `[3, 3]`, and its validity. It is invalid where fewer than four pairs differ,
       too many points are collinear, or input is not finite. A point beyond the horizon, a sign of
-      mismatched pairs, also makes it invalid.
+      mismatched pairs, also makes it invalid. The gradient is 0 where it is invalid.
 
     Raises:
       ValueError: there are fewer than four pairs.
@@ -88,6 +88,23 @@ def fit_homography(
         raise ValueError(f"{source_points.shape[0]} point pairs; a homography needs at least 4")
     if weights is None:
         weights = jnp.ones_like(source_points[:, 0])
+    given = source_points, target_points, weights
+    _, valid = _solve(*map(jax.lax.stop_gradient, given))
+    # The derivative of a fit that does not exist is NaN, even where its result is not used. Points
+    # on a circle take its place.
+    angles = jnp.linspace(0, 2 * jnp.pi, len(source_points), endpoint=False)
+    circle = jnp.stack([jnp.cos(angles), jnp.sin(angles)], axis=1).astype(source_points.dtype)
+    source, target = (jnp.where(valid, points, circle) for points in given[:2])
+    homography, _ = _solve(source, target, jnp.where(valid, weights, 1))
+    return HomographyFit(jnp.where(valid, homography, jnp.eye(3, dtype=homography.dtype)), valid)
+
+
+def _solve(
+    source_points: Float[Array, "n 2"],
+    target_points: Float[Array, "n 2"],
+    weights: Float[Array, "n"],
+) -> tuple[Float[Array, "3 3"], Bool[Array, ""]]:
+    """Return the fitted homography, and whether it is one."""
     to_source = _conditioner(source_points, weights)
     to_target = _conditioner(target_points, weights)
     source = _homogeneous(to_source, source_points) * jnp.sqrt(weights)[:, None]
@@ -110,7 +127,7 @@ def fit_homography(
     valid &= strengths[2] > DEGENERATE * strengths[0]
     valid &= jnp.all(in_front | (weights == 0))
     valid &= jnp.all(jnp.isfinite(homography))
-    return HomographyFit(jnp.where(valid, homography, jnp.eye(3, dtype=homography.dtype)), valid)
+    return homography, valid
 
 
 @checked

@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 import scipy.io
 
-from everlight_data.color.image_sets import read_folds, shrink_images, thumbnail_cameras
+from everlight_data.color.image_sets import (
+    CameraImages,
+    check_edges,
+    read_folds,
+    shrink_images,
+    thumbnail_cameras,
+)
+from everlight_data.color.photographs import read_thumbnails
 from everlight_data.errors import DataError
 
 
@@ -101,3 +108,32 @@ def test_upright_and_wide_images_share_a_canvas(rng):
     assert (shrunk[masks == 0] == 0).all()
     wide, _ = shrink_images(Camera(("a",), (images[0],)), ["a"], 20)
     assert wide.shape == (1, 15, 20, 3)
+
+
+def camera_images(images, masks=None):
+    count, height, width, _ = images.shape
+    masks = np.ones((count, height, width), np.float32) if masks is None else masks
+    return CameraImages(np.float32(images), masks, np.ones((count, 3), np.float32), ("a",) * count)
+
+
+def test_images_without_edges_are_refused_with_their_camera():
+    noise = np.random.default_rng(0).uniform(0.1, 1, (2, 16, 16, 3))
+    check_edges("phone", camera_images(noise))
+    check_edges("phone", camera_images(np.concatenate([noise[:1], np.ones((1, 16, 16, 3))])))
+    # Every seventh row and column is masked, so that no 7x7 pixels are left.
+    masks = np.ones((2, 16, 16), np.float32)
+    masks[:, ::7], masks[:, :, ::7] = 0, 0
+    for wrong, message in (
+        (camera_images(noise[:, :1, :1]), "phone: none of the images of 1x1 .* 32x32 or more"),
+        (camera_images(noise, masks), "phone: none of the images of 16x16 pixels has 7x7 unmasked"),
+        (camera_images(np.full((2, 16, 16, 3), 0.5)), "phone: every image has one colour alone"),
+    ):
+        with pytest.raises(DataError, match=message):
+            check_edges("phone", wrong)
+
+
+def test_pixels_whose_squares_would_be_infinite_are_refused(tmp_path):
+    path = tmp_path / "thumbnails.npz"
+    np.savez(path, images=np.full((2, 8, 8, 3), 1e38), illuminant_rgb=np.ones((2, 3)))
+    with pytest.raises(DataError, match=r"a pixel is 1e\+38; 1 is white"):
+        read_thumbnails(path, "Again.")

@@ -1,0 +1,65 @@
+"""Usage errors in one line: what the parser draws as a box of several lines, in a sentence."""
+
+import ast
+import re
+
+from everlight_data.errors import DataError
+from everlight_data.names import nearest_names
+
+LONGEST = 60
+"""Characters of a word of the command line that a message repeats."""
+
+
+class UsageError(DataError):
+    """Words of the command line that cannot be parsed; the command ends with status 2."""
+
+
+def usage_error(box: str, program: str) -> UsageError:
+    """Return the parser's message as one sentence, with the nearest name where a name is wrong.
+
+    Args:
+      box: text of the parser, with or without a frame.
+      program: command, for its help.
+    """
+    parts = [part.strip() for part in re.split(r"^[─-]{3,}$", _without_frame(box), flags=re.M)]
+    body = " ".join((parts[1] if len(parts) > 1 else parts[0]).split())
+    details = parts[2].splitlines() if len(parts) > 2 else []
+    return UsageError(f"{_sentence(body, details)} {program} --help lists all options.")
+
+
+def shortened(word: str) -> str:
+    """Return a word of the command line for a message, cut where it is long."""
+    return word if len(word) <= LONGEST else f"{word[:LONGEST]}..."
+
+
+def _without_frame(box: str) -> str:
+    lines = (line.strip("│┃ \t") for line in box.splitlines())
+    return "\n".join(line for line in lines if not line.startswith(("╭", "╰")))
+
+
+def _sentence(body: str, details: list[str]) -> str:
+    choice = re.match(r"invalid choice (.+) for argument '(\S+)'\. Expected one of (\(.*\))", body)
+    if choice:
+        given, option, listed = choice.groups()
+        names = [str(each) for each in ast.literal_eval(listed)]
+        near = nearest_names(given.strip("'\""), names)
+        meant = f"; did you mean {' or '.join(near)}?" if near else "."
+        return f"no {option} {shortened(given)}{meant} There are {', '.join(names)}."
+    value = re.match(r"Error parsing (\S+): (.+)", body)
+    if value:
+        option, reason = value.groups()
+        form = next((line for line in details if line.strip().startswith(option)), option).strip()
+        why = "" if reason.startswith("no type matching") else f" {_short_words(reason)};"
+        return f"{option}:{why} give {form}."
+    missing = re.match(r"Missing value for argument '(\S+)'", body)
+    if missing:
+        return f"{missing[1]} has no value; give one."
+    required = re.match(r"Missing from [^:]+: (.+)", body)
+    if required:
+        named = re.sub(r"\b([A-Z]{3,}) (?=[A-Z])", r"\1: ", required[1])
+        return f"Missing: {named.replace(' (required)', '')}"
+    return _short_words(body)
+
+
+def _short_words(text: str) -> str:
+    return " ".join(map(shortened, text.split()))
