@@ -24,7 +24,7 @@ def test_every_method_that_stores_samples_has_a_row_per_variant():
     # Compiled programs are found again by equal rows.
     assert rows == with_variants([METHODS["EWC"], METHODS["A-GEM"]], list(VARIANTS))
     needs = Needs(2, CLASSES, exemplars_per_class=4)
-    assert rows[2].settings(needs) == METHODS["A-GEM"].settings(needs)
+    assert rows[2].arguments(needs) == METHODS["A-GEM"].arguments(needs)
 
 
 @pytest.mark.parametrize("name", [name for name in STORING if METHODS[name].head == "linear"])

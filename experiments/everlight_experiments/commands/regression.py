@@ -40,7 +40,7 @@ from everlight.scenarios import (
     draw_target_network,
     target_values,
 )
-from everlight_experiments.commands.selected_runs import given_hyperparameters
+from everlight_experiments.commands.load_and_train import given_hyperparameters
 from everlight_experiments.continual.metrics import DIAGNOSTICS
 from everlight_experiments.continual.report_tables import Measure, table_of
 from everlight_experiments.report.cells import spread
