@@ -4,11 +4,7 @@ An array has the sizes of `SIZES` along its named axes, and a record is the one 
 `NAMED` has arguments whose types do not say enough, `ROWS` what a function needs besides.
 """
 
-import functools
-import importlib
-import inspect
-import typing
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +16,6 @@ import everlight.continual as continual
 import everlight.metrics as metrics
 import everlight.models as models
 import everlight.scenarios as scenarios
-from docs.make_api import ROOMS
 from everlight.base import TaskSequence
 from everlight.color.baselines.confidence_pooling import ConfidencePoolingHead
 from everlight.color.baselines.cross_camera import GeneratorNet
@@ -30,7 +25,6 @@ from everlight.continual.strategies.hat import Attention
 from everlight.metrics.cl_score import CRITERIA
 from everlight.models.illuminant_training import IlluminantModel
 from tests.continual import small_net
-from tests.contracts.annotations import arrays_of, flat
 from tests.contracts.small_arrays import booleans, floats, host, integers
 from tests.models.port_arrays import drawn_arrays
 
@@ -368,63 +362,3 @@ ROWS: dict[str, Any] = {
     "scenarios.stack_samples": {"groups": [np.arange(2)], "labels": [np.zeros((2, 1), int)]},
     "scenarios.validation_fractions": {"train_labels": np.arange(16) % 4},
 }
-
-
-def public(name: str) -> Any:
-    room, function = name.split(".")
-    return getattr(importlib.import_module(f"everlight.{room}"), function)
-
-
-def functions() -> list[str]:
-    """Every public function that takes an argument."""
-    return [
-        f"{room}.{name}"
-        for room in ROOMS
-        for name in importlib.import_module(f"everlight.{room}").__all__
-        if inspect.isroutine(public(f"{room}.{name}"))
-        and inspect.signature(public(f"{room}.{name}")).parameters
-    ]
-
-
-@functools.cache
-def arguments(name: str) -> dict[str, Any]:
-    """An example of every argument of a public function.
-
-    Raises:
-      KeyError: an argument that neither its annotation nor a table gives an example of.
-    """
-    row = ROWS.get(name, {})
-    given = row() if callable(row) else row
-    parameters = inspect.signature(public(name)).parameters
-    return {key: given[key] if key in given else example(each) for key, each in parameters.items()}
-
-
-def example(parameter: inspect.Parameter) -> Any:
-    options, _ = flat(parameter.annotation)
-    arrays = arrays_of(parameter.annotation)
-    if parameter.default not in (None, parameter.empty):
-        return parameter.default
-    if parameter.name in NAMED:
-        value = NAMED[parameter.name]
-        of_jax = arrays and arrays[0].array_type is jax.Array
-        return jnp.asarray(value) if of_jax and isinstance(value, np.ndarray) else value
-    if arrays:
-        return KEY if parameter.name == "key" else array(arrays[0])
-    if parameter.default is None:
-        return None
-    for option in options:
-        if option in RECORDS:
-            return RECORDS[option]()
-        if typing.get_origin(option) is Literal:
-            return typing.get_args(option)[0]
-        if option in (int, float):
-            return 2 if option is int else 0.5
-    raise KeyError(f"give {parameter} an example")
-
-
-def array(kind: Any) -> Any:
-    """An array of an annotation's type, with five elements along an axis without a size."""
-    dims = kind.dim_str.split()
-    shape = [int(dim) if dim.isdigit() else SIZES.get(dim, 5) for dim in dims]
-    make = {"Int": integers, "Bool": booleans}.get(kind.dtype.__name__, floats)
-    return make(*shape)

@@ -19,7 +19,8 @@ import pytest
 
 from everlight.checks import FINITE
 from tests.contracts.annotations import axes, flat, is_array_type
-from tests.contracts.examples import ROWS, arguments, floats, functions, public
+from tests.contracts.example_arguments import arguments, functions, public
+from tests.contracts.examples import ROWS, floats
 
 OUTSIDE_OF_JIT = (
     "models.calibrate_distances",

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from tests.contracts.annotations import arrays_of
-from tests.contracts.examples import arguments, functions, public
+from tests.contracts.example_arguments import arguments, functions, public
 from tests.contracts.test_arguments import ANYTHING, COMPILING, OUTSIDE_OF_JIT
 
 DOCUMENTED = {
