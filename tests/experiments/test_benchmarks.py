@@ -14,6 +14,7 @@ from everlight_data.images.core50 import CATEGORIES, OBJECTS, Core50
 from everlight_experiments.cl_metrics.config import PRESETS as ICIFAR
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmark_registry import BENCHMARKS, load_benchmarks
+from everlight_experiments.commands.load_and_train import load_asked
 from everlight_experiments.continual.benchmark import Draw, Trained
 from everlight_experiments.continual.metrics import mean_so_far
 from everlight_experiments.continual.parts import network
@@ -122,6 +123,12 @@ def test_a_published_hyperparameter_is_a_row_of_its_own():
         ("LwF, published", (1,)),
         ("naive", ()),
     ]
+
+
+def test_variants_are_rows_after_their_methods():
+    words = ["digits", "--methods", "EWC", "ER", "--no-published", "--variants", "review"]
+    loaded = load_asked(options_of("run", words))
+    assert [row.name for row in loaded.rows] == ["naive", "EWC", "ER", "ER, review"]
 
 
 def test_more_seeds_than_there_are_orders_are_refused():
