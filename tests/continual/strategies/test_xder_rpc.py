@@ -94,6 +94,17 @@ def constraint_slope(params, index, future):
     return slope(params, index, signs / max(positive.sum(), 1)), positive.sum()
 
 
+def past_slope(params, index, past, present):
+    """Gradient of the mean positive excess of past probabilities, and the number of samples."""
+    probability = softmax(logits_of(params, index), past | present)
+    above = np.where(past, probability, -np.inf).max(axis=1)
+    below = np.argmax(np.where(present, probability, -np.inf), axis=1)
+    own = probability[np.arange(len(index)), below]
+    positive = above + MARGIN - own > 0
+    each = -(own * positive)[:, None] * (ROWS[below] - probability)
+    return slope(params, index, each / max(positive.sum(), 1)), positive.sum()
+
+
 def update(old, new, label, among):
     """Stored logits after an update, and whether they were scaled."""
     own, most = old[label], new[among].max()
@@ -101,7 +112,7 @@ def update(old, new, label, among):
     return np.where(among, factor * new, old), most > own
 
 
-def step_by_hand(params, batch, held, stored, past, present):
+def step_by_hand(params, batch, held, stored, past, present, constrained):
     """One step that draws the whole memory twice."""
     future = ~(past | present)
     terms = [(1, entropy_slope(params, batch, present))]
@@ -111,7 +122,11 @@ def step_by_hand(params, batch, held, stored, past, present):
             (ALPHA, slope(params, held, 2 * away / away.size)),
             (BETA, entropy_slope(params, held, past)),
         ]
-    violated = None
+    violated, lagging = None, (0, 0)
+    if constrained and past.any():
+        constraint, number = past_slope(params, batch, past, present)
+        terms.append((ETA, constraint))
+        lagging = number, len(batch)
     if future.any():
         constraint, violated = constraint_slope(params, [*batch, *held], future)
         terms.append((ETA, constraint))
@@ -119,28 +134,32 @@ def step_by_hand(params, batch, held, stored, past, present):
         name: params[name] - RATE * sum(weight * term[name] for weight, term in terms)
         for name in params
     }
-    return moved, violated
+    return moved, violated, np.array(lagging)
 
 
-def test_three_tasks_are_the_loop_in_float64():
+@pytest.mark.parametrize("constrained", [True, False])
+def test_three_tasks_are_the_loop_in_float64(constrained):
     """Two steps per task; the samples that the memory chooses are read from it.
 
     The first step of a task updates the logits of all drawn samples, the second one a random half,
     which the end of the task replaces again.
     """
-    strategy = xder_rpc(SETUP, BUFFER, ALPHA, BETA, GAMMA, ETA, MARGIN, 1, BUFFER)
+    strategy = xder_rpc(SETUP, BUFFER, ALPHA, BETA, GAMMA, ETA, MARGIN, constrained, 1, BUFFER)
     tasks = [
         (task_of(number, own, samples_of(np.concatenate(batches))), list(map(batch_of, batches)))
         for number, (own, batches) in enumerate(zip(CLASSES_OF, STREAM, strict=True))
     ]
     after = run_tasks(SETUP, strategy, tasks)
-    params, held, stored, violations, scaled = START, [], {}, [], []
+    params, held, stored, violations, scaled, lagging = START, [], {}, [], [], 0
     for number, (memory, learner) in enumerate(after):
         past, present = number > TASK_OF, number == TASK_OF
         for batch in STREAM[number]:
             rows = np.array([stored[index] for index in held])
             before = params
-            params, violated = step_by_hand(params, batch, held, rows, past, present)
+            params, violated, behind = step_by_hand(
+                params, batch, held, rows, past, present, constrained
+            )
+            lagging = lagging + behind
             violations += [(violated, len(batch) + len(held))] if number < 2 else []
             if batch is STREAM[number][0]:
                 for index in held:
@@ -165,6 +184,7 @@ def test_three_tasks_are_the_loop_in_float64():
     # Some samples exceed the margin and some do not, some logits are scaled and some are not.
     excess, counted = np.sum(violations, axis=0)
     assert 0 < excess < counted
+    assert not constrained or lagging[0] > 0
     assert set(scaled) == {True, False}
     assert learner.batch_stats["passes"] == 6
 

@@ -5,11 +5,13 @@ are the network's first c − 1 outputs times a fixed matrix S [c − 1, c], who
 vertices of a regular simplex. In task t, P are the classes of earlier tasks, N those of the task
 and F the others:
 
-    L = CE(batch; N) + α · mean ‖z(x') − z'‖² / c + β · CE(x''; P) + η · mean over h > 0 of h
+    L = CE(batch; N) + α · mean ‖z(x') − z'‖² / c + β · CE(x''; P) + η · (mean⁺ h + mean⁺ g)
     h = max over F of z + m − max over own(x) of z        for x in the batch, x' and x''
+    g = max over P of p + m − max over N of p             for x in the batch, p = softmax over P ∪ N
 
-x' and x'' are two draws from the memory, each without replacement; a sample of both counts once in
-the last mean. own(x) are the classes of the task of x. Stored logits z' are updated:
+mean⁺ is the mean over positive values. x' and x'' are two draws from the memory, each without
+replacement; a sample of both counts once in the mean of h. own(x) are the classes of the task of x.
+g has no gradient through its first term. Stored logits z' are updated:
 
     z'_K ← z_K · γ z'_y / max z_K where max z_K > z'_y, else z_K
 
@@ -31,8 +33,8 @@ logits and the sizes of classes in the memory; differs in:
   samples pass in batches of their task, which differs with batch norm alone.
 - Tasks may have classes of any numbers; there they are numbered in the order of equal tasks.
 
-Like that code, it has no constraint on the logits of past classes, which the paper's full X-DER
-has.
+The constraint g is that of the code's first version (ee5c3bb) and of its `xder.py`; the present
+version has it commented out, which is `past_constraint=False` here.
 """
 
 from typing import NamedTuple
@@ -103,6 +105,7 @@ def xder_rpc(
     gamma: UnitInterval = 0.85,
     eta: Coefficient = 0.1,
     margin: Coefficient = 0.3,
+    past_constraint: bool = True,
     labels: PositiveInt = 1,
     replay_batch_size: PositiveInt | None = None,
 ) -> Strategy:
@@ -116,8 +119,9 @@ def xder_rpc(
       alpha: coefficient α of the squared distance of logits.
       beta: coefficient β of the cross-entropy over the classes of earlier tasks.
       gamma: largest updated logit relative to that of the label, γ.
-      eta: coefficient η of the constraint on the logits of future classes.
-      margin: distance m by which the largest logit of a sample's own task exceeds them.
+      eta: coefficient η of both constraints.
+      margin: distance m by which the largest value of a sample's own task exceeds the others.
+      past_constraint: True adds the constraint g on the probabilities of past classes.
       labels: labels per sample in the sequence; the first one is used.
       replay_batch_size: samples per draw, at most the stored ones; None is the size of the incoming
         batch.
@@ -162,6 +166,14 @@ def xder_rpc(
         among = jnp.where(jnp.any(past), past, learner.seen)
         drawn_first, drawn_again = once(matched, labelled)
 
+        def behind(logits: Float[Array, "b c"]) -> Float[Array, "b"]:
+            probability = jax.nn.softmax(jnp.where(learner.seen, logits, -jnp.inf))
+            above, below = (
+                jnp.max(jnp.where(part, probability, -jnp.inf), axis=1)
+                for part in (past, task.classes)
+            )
+            return jax.lax.stop_gradient(above) + margin - below
+
         def loss(params: PyTree) -> tuple[Float[Array, ""], tuple]:
             present = learner._replace(seen=task.classes)
             own, (outputs, stats) = batch_loss(setup, params, present, batch, key_own)
@@ -183,9 +195,10 @@ def xder_rpc(
             )
             total = (
                 own
+                + eta * past_constraint * mean_positive(behind(outputs.logits), batch.weight)
                 + alpha * weighted_mean(away, matched.batch.weight)
                 + beta * weighted_mean(kept, labelled.batch.weight)
-                + eta * weighted_mean(excess, counts * (excess > 0))
+                + eta * mean_positive(excess, counts)
             )
             return total, (own, stats, (now.logits, again.logits))
 
@@ -283,6 +296,11 @@ def with_polytope(setup: Setup) -> Setup:
         return outputs._replace(logits=outputs.logits[..., :-1] @ head), stats
 
     return setup._replace(apply=apply)
+
+
+def mean_positive(values: Float[Array, "n"], weight: Float[Array, "n"]) -> Float[Array, ""]:
+    """Return the mean over the positive values of weight 1; 0 without any."""
+    return weighted_mean(values, weight * (values > 0))
 
 
 def future_excess(
