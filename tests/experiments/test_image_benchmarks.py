@@ -79,7 +79,7 @@ def test_features_before_a_cosine_head_keep_their_sign(pictures):
     images = jax.random.normal(jax.random.key(0), (8, 8, 8, 1))
     net, benchmark = network("mlp:5", NetworkRequest(10, 8)), loaded(*TINY)
     for name, signed in (("naive", False), ("LUCIR", True)):
-        made = net.make(METHODS[name])
+        made = net.make(METHODS[name].head)
         outputs, _ = made.init_with_output(jax.random.key(1), images, False)
         assert (float(outputs.features.min()) < 0) == signed
         assert ("last_relu" in benchmark.facts(METHODS[name])) == signed
