@@ -24,7 +24,7 @@ class EstimateSettings:
     """Folder of the model that `train`, `calibrate` or another run wrote. A C5 trained on several
     cameras reads other photos by the camera too: give a folder of at least four."""
     homography: Path | None = None
-    """Of pairs: JSON file with {"matrix": [[...], [...], [...]]} from main to second pixels, or
+    """JSON file for pairs with {"matrix": [[...], [...], [...]]} from main to second pixels, or
     {"main": [[x, y], ...], "second": [[x, y], ...]}, at least four points seen by both. Without it
     the views are taken as aligned."""
     output: Path = Path("corrected")
@@ -33,7 +33,7 @@ class EstimateSettings:
     """File formats to write: png is the photo before and after; tiff is corrected, linear, 16 bits;
     dng, of raw files only, has their sensor values and the illuminant as AsShotNeutral."""
     downsample: int = 6
-    """Of pairs: side in pixels of the blocks averaged before the fit."""
+    """Side in pixels of the blocks averaged before the fit of pairs."""
     main_black_level: int | None = None
     """Black level that replaces that of the main file or photo, in sensor units; without it a PNG
     or TIFF has 0."""

@@ -116,7 +116,7 @@ class ImageModel:
 
     @property
     def needs_others(self) -> bool:
-        """Whether other images by the camera are to be given with every image."""
+        """True if other images by the camera must be given with every image."""
         return self.method.reads_others and self.others is None
 
     def __call__(

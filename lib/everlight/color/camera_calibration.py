@@ -1,0 +1,155 @@
+"""Illuminants through a camera's calibration matrices, and the camera's fingerprint made of them.
+
+A DNG states the matrix from XYZ to camera colours under two illuminants. Between them it is
+interpolated in inverse temperature (DNG specification 1.4, chapter 6). The colours of Planckian and
+daylight illuminants then follow without a photograph. Their histogram is the input by which CCMNet
+(Kim, Afifi, Brown 2025, "CCMNet: Leveraging Calibrated Color Correction Matrices for Cross-Camera
+Color Constancy", arXiv 2504.07959) knows a camera; imaginary cameras are interpolated matrices.
+
+Differences from CCMNet: the histogram has the bins of FFCC and C5 (`fourier_constancy`) and counts
+each illuminant once, in its nearest bin; daylight stands beside the Planckian locus.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from everlight.checks import UnitInterval, checked
+from everlight.color.baselines.fourier_constancy import BINS, illuminant_bins
+
+PLANCKIAN = (2_500.0, 7_500.0)
+"""Range of the Planckian illuminants of a fingerprint in kelvin, as CCMNet has it."""
+DAYLIGHT = (4_000.0, 7_500.0)
+"""Range of its daylight illuminants; below 4,000 K the CIE defines none."""
+COUNT = 63
+"""Number of illuminants of each kind."""
+
+
+class CameraCalibration(NamedTuple):
+    """Matrices from XYZ to camera colours under two illuminants.
+
+    Attributes:
+      matrices: matrices, one row per camera channel; XYZ are columns.
+      temperatures: correlated colour temperatures of the illuminants in kelvin, ascending.
+    """
+
+    matrices: Float[Array, "2 3 3"]
+    temperatures: Float[Array, "2"]
+
+
+@checked
+def planckian_chromaticity(temperature: Float[Array, ""]) -> Float[Array, "2"]:
+    """Return CIE x and y of a black body, by the cubic splines of Kang et al. 2002.
+
+    Kang et al. 2002, "Design of advanced color temperature control system for HDTV applications"
+    (Journal of the Korean Physical Society 41).
+
+    Args:
+      temperature: kelvin, 1,667 to 25,000.
+    """
+    inverse = 1e3 / temperature
+    low = jnp.array([-0.2661239, -0.2343589, 0.8776956, 0.179910])
+    high = jnp.array([-3.0258469, 2.1070379, 0.2226347, 0.240390])
+    x = jnp.polyval(jnp.where(temperature <= 4_000, low, high), inverse)
+    coldest = jnp.array([-1.1063814, -1.34811020, 2.18555832, -0.20219683])
+    cold = jnp.array([-0.9549476, -1.37418593, 2.09137015, -0.16748867])
+    warm = jnp.array([3.0817580, -5.87338670, 3.75112997, -0.37001483])
+    weights = jnp.where(temperature <= 4_000, cold, warm)
+    y = jnp.polyval(jnp.where(temperature <= 2_222, coldest, weights), x)
+    return jnp.stack([x, y])
+
+
+@checked
+def daylight_chromaticity(temperature: Float[Array, ""]) -> Float[Array, "2"]:
+    """Return CIE x and y of the daylight illuminant D (CIE 15:2004).
+
+    Args:
+      temperature: kelvin, 4,000 to 25,000.
+    """
+    inverse = 1e3 / temperature
+    low = jnp.array([-4.6070, 2.9678, 0.09911, 0.244063])
+    high = jnp.array([-2.0064, 1.9018, 0.24748, 0.237040])
+    x = jnp.polyval(jnp.where(temperature <= 7_000, low, high), inverse)
+    return jnp.stack([x, -3.000 * x**2 + 2.870 * x - 0.275])
+
+
+@checked
+def calibrated_matrix(
+    calibration: CameraCalibration, temperature: Float[Array, ""]
+) -> Float[Array, "3 3"]:
+    """Return the matrix from XYZ to camera colours at a temperature; outside the range its end."""
+    first, second = 1 / calibration.temperatures
+    span = jnp.where(second == first, 1.0, second - first)
+    share = jnp.clip((1 / temperature - first) / span, 0, 1)
+    return (1 - share) * calibration.matrices[0] + share * calibration.matrices[1]
+
+
+@checked
+def calibrated_illuminant(
+    calibration: CameraCalibration,
+    temperature: Float[Array, ""],
+    chromaticity: Float[Array, "2"],
+) -> Float[Array, "3"]:
+    """Return the camera's colour of an illuminant of luminance 1.
+
+    Args:
+      calibration: the camera's matrices.
+      temperature: correlated colour temperature in kelvin, which selects the matrix.
+      chromaticity: CIE x and y.
+    """
+    x, y = chromaticity
+    xyz = jnp.stack([x / y, jnp.ones_like(x), (1 - x - y) / y])
+    matrix = calibrated_matrix(calibration, temperature)
+    return jnp.matmul(matrix, xyz, precision=jax.lax.Precision.HIGHEST)
+
+
+@checked
+def locus_illuminants(calibration: CameraCalibration) -> Float[Array, "126 3"]:
+    """Return the camera's colours of the Planckian illuminants, then those of daylight."""
+    colors = []
+    for chromaticity, ends in (
+        (planckian_chromaticity, PLANCKIAN),
+        (daylight_chromaticity, DAYLIGHT),
+    ):
+        temperatures = jnp.linspace(*ends, COUNT)
+        points = jax.vmap(chromaticity)(temperatures)
+        of_all = jax.vmap(calibrated_illuminant, (None, 0, 0))
+        colors.append(of_all(calibration, temperatures, points))
+    return jnp.concatenate(colors)
+
+
+@checked
+def camera_fingerprint(calibration: CameraCalibration) -> Float[Array, "2 64 64"]:
+    """Return the histograms of Planckian and of daylight illuminants in the camera's colours.
+
+    The bins are those of `log_chroma_histograms`, which lie on a torus; shares sum to 1 in each.
+    Illuminants of a channel that is not positive are left out.
+    """
+    places = illuminant_bins(locus_illuminants(calibration))
+    seen = jnp.all(jnp.isfinite(places), axis=1)
+    bins = jnp.round(jnp.where(seen[:, None], places, 0)).astype(int) % BINS
+
+    def histogram(bins: Array, seen: Array) -> Float[Array, "64 64"]:
+        counts = jnp.zeros((BINS, BINS)).at[bins[:, 0], bins[:, 1]].add(seen)
+        return counts / jnp.maximum(jnp.sum(counts), 1)
+
+    return jax.vmap(histogram)(
+        bins.reshape(2, COUNT, 2), seen.reshape(2, COUNT).astype(jnp.float32)
+    )
+
+
+@checked
+def imaginary_camera(
+    first: CameraCalibration, second: CameraCalibration, share: UnitInterval
+) -> CameraCalibration:
+    """Return a camera between two: `share` of the second's matrices, the rest of the first's.
+
+    Args:
+      first: matrices of one camera.
+      second: matrices of another, under the same illuminants.
+      share: 0 is the first camera and 1 the second.
+    """
+    matrices = (1 - share) * first.matrices + share * second.matrices
+    return CameraCalibration(matrices, first.temperatures)

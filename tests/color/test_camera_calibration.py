@@ -1,0 +1,61 @@
+"""Illuminants through calibration matrices, against colour-science and float64 NumPy."""
+
+import colour
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from everlight.color.camera_calibration import (
+    CameraCalibration,
+    calibrated_illuminant,
+    calibrated_matrix,
+    camera_fingerprint,
+    daylight_chromaticity,
+    imaginary_camera,
+    locus_illuminants,
+    planckian_chromaticity,
+)
+
+CANON = np.array([[0.6941, -0.1164, -0.0857], [-0.3825, 1.1597, 0.2534], [-0.0416, 0.154, 0.6039]])
+WARM = np.array([[0.75, -0.15, -0.05], [-0.42, 1.25, 0.18], [-0.06, 0.2, 0.5]])
+TWO = CameraCalibration(jnp.float32([WARM, CANON]), jnp.float32([2856, 6504]))
+
+
+def test_both_loci_are_colour_sciences():
+    kelvin = np.array([1700, 2200, 2300, 3000, 3999, 4001, 5500, 7000, 7400, 15000.0])
+    found = jax.vmap(planckian_chromaticity)(jnp.float32(kelvin))
+    expected = colour.temperature.CCT_to_xy_Kang2002(kelvin)
+    np.testing.assert_allclose(found, expected, atol=2e-6)
+    kelvin = kelvin[kelvin > 4000]
+    found = jax.vmap(daylight_chromaticity)(jnp.float32(kelvin))
+    np.testing.assert_allclose(found, colour.temperature.CCT_to_xy_CIE_D(kelvin), atol=2e-6)
+
+
+def test_matrices_are_mixed_in_inverse_temperature():
+    for kelvin in (2000, 2856, 4000, 6504, 9000):
+        share = np.clip((1 / kelvin - 1 / 2856) / (1 / 6504 - 1 / 2856), 0, 1)
+        expected = (1 - share) * WARM + share * CANON
+        found = calibrated_matrix(TWO, jnp.float32(kelvin))
+        np.testing.assert_allclose(found, expected, atol=2e-6)
+    one = CameraCalibration(jnp.float32([CANON, CANON]), jnp.float32([6504, 6504]))
+    np.testing.assert_allclose(calibrated_matrix(one, jnp.float32(3000)), CANON, rtol=1e-6)
+    white = colour.CCS_ILLUMINANTS["CIE 1931 2 Degree Standard Observer"]["D65"]
+    found = calibrated_illuminant(TWO, jnp.float32(6504), jnp.float32(white))
+    np.testing.assert_allclose(found, CANON @ colour.xy_to_XYZ(white), rtol=1e-5)
+
+
+def test_a_fingerprint_counts_each_illuminant_once():
+    colors = np.asarray(locus_illuminants(TWO), float)
+    found = camera_fingerprint(TWO)
+    expected = np.zeros((2, 64, 64))
+    for row, (red, green, blue) in enumerate(colors):
+        place = np.round(32 * np.log([green / red, green / blue])).astype(int) % 64
+        expected[row // 63][tuple(place)] += 1 / 63
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    # Another camera has another fingerprint, and a camera between two lies between their colours.
+    other = CameraCalibration(TWO.matrices[::-1], TWO.temperatures)
+    assert np.abs(camera_fingerprint(other) - found).sum() > 0.5
+    middle = locus_illuminants(imaginary_camera(TWO, other, 0.5))
+    np.testing.assert_allclose(middle, (colors + locus_illuminants(other)) / 2, rtol=1e-5)
+    dark = CameraCalibration(-TWO.matrices, TWO.temperatures)
+    assert not np.asarray(camera_fingerprint(dark)).any()
