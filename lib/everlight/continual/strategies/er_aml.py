@@ -12,8 +12,8 @@ features would otherwise drift abruptly; the replayed ones alone separate these,
 incoming batch takes the place of l.
 
 The batch, its positives with its negatives, and the replayed batch have a pass each, in this order.
-Memory and replay are those of `experience_replay`. The head learns from replayed samples alone, so
-that a large memory is of use. The authors' default is τ = 0.2.
+Memory and replay are those of `experience_replay`. Once samples are stored, the head learns from
+replayed ones alone. The authors' default is τ = 0.2.
 
 Equal to the official code (pclucas14/AML, `er_aml.py` and `sample_pos_neg` of `buffer.py`, with
 `task_free`) at the possible positives and negatives and at the gradient of a step, with
