@@ -193,8 +193,8 @@ IDX = replace(
     learning_rate=0.03,
     protocol=Protocol(epochs=1, batch_size=10, select="last"),
     buffer_size=500,
-    chosen="Optimizer, learning rate and batch size: those of Buzzega et al. 2020 (ICPR) for ER with "
-    "200 samples. Nothing was tuned.",
+    chosen="Optimizer, learning rate and batch size: those of Buzzega et al. 2020 (ICPR) for ER "
+    "with 200 samples. Nothing was tuned.",
 )
 CONFIGS: dict[str, dict[str, Config]] = {
     "digits": dict.fromkeys(_SIZES, DIGITS),
