@@ -132,8 +132,8 @@ class Config:
     buffer_size: Count | None = None
     """Total number of stored samples, instead of --exemplars-per-class."""
     replay_batch_size: Count | None = None
-    """Samples that ER, ER-tricks, DER++, CLS-ER, ER-ACE, A-GEM and HAL replay per step; None is the
-    batch size."""
+    """Samples that ER, ER-tricks, DER++, CLS-ER, ER-ACE, A-GEM, HAL and SS-IL replay per step; None
+    is the batch size, for SS-IL a quarter of it."""
     dtype: Dtype = "float32"
     metrics: tuple[str, ...] = ()
     """Metrics beside accuracy: accuracy by class, confusion."""
