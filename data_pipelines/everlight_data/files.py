@@ -143,7 +143,9 @@ class Archive:
         """List the members; see `opened_archive`."""
         self.path, self.way_out = path, way_out
         self._zip = opened_zip
-        self._infos = {info.filename: info for info in opened_zip.infolist() if not info.is_dir()}
+        self._infos = {
+            info.filename: info for info in opened_zip.infolist() if not info.filename.endswith("/")
+        }
 
     def files(self) -> list[tuple[str, int]]:
         """Return names and claimed sizes of the files, in the archive's order."""

@@ -271,3 +271,26 @@ def test_sizes_are_read_from_headers(rng):
 def test_what_a_file_says_makes_no_long_message():
     assert one_line("a\nb\r\n  c") == "a b c"
     assert len(one_line("x" * 10_000)) < 400
+
+
+def test_a_member_without_a_name_is_refused(tmp_path):
+    """Python's own `ZipInfo.is_dir` fails on it; found by mutated files."""
+    path = tmp_path / "some.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(zipfile.ZipInfo("x"), b"content")
+    # The name's only letter goes, in the local header and in the directory.
+    content = path.read_bytes()
+    info = zipfile.ZipFile(path).infolist()[0]
+    assert content.count(b"x") >= 2
+    directory = content.rindex(b"PK\x01\x02")
+    end = content.rindex(b"PK\x05\x06")
+    changed = bytearray(content)
+    changed[info.header_offset + 26 : info.header_offset + 28] = b"\0\0"
+    changed[directory + 28 : directory + 30] = b"\0\0"
+    del changed[directory + 46 : directory + 47]
+    end -= 1
+    changed[end + 12 : end + 16] = (end - directory).to_bytes(4, "little")
+    path.write_bytes(changed)
+    assert zipfile.ZipFile(path).infolist()[0].filename == ""
+    with pytest.raises(DataError, match=r"some\.npz"):
+        read_npz(path, "Again.")
