@@ -7,7 +7,9 @@ over old and new classes, w_j being the weights of class j in the head. Softmax 
 classes, in the second term over the old ones; ẑ are the logits of the network before the task. The
 loss is stage 1 of BiC without corrections. Trained on few exemplars and many new samples, weights
 of new classes become longer and win predictions; aligning needs no held-out samples. Biases stay.
-T = 2 in the paper. Its memory is a fixed total of herded exemplars: 2,000 on CIFAR-100 and 20,000
+Where new weights are the shorter ones, as in small networks after few steps without weight decay,
+γ is above 1 and favours the new classes: check it before using the method there. T = 2 in the
+paper. Its memory is a fixed total of herded exemplars: 2,000 on CIFAR-100 and 20,000
 on ImageNet (`buffer_size`). Exemplars join every epoch.
 
 The authors published no code. Equal to PyCIL (G-U-N/PyCIL, `models/wa.py`) at the gradient of a
