@@ -15,12 +15,15 @@ def check_name(what: str, name: str, known: Sequence[str]) -> None:
       known: all names.
 
     Raises:
-      DataError: the name is none of them; the message gives the nearest ones and all.
+      DataError: the name is none of them; the message gives the nearest ones, and all if none is
+        near or all are few.
     """
     if name not in known:
         near = nearest_names(name, known)
         meant = f"; did you mean {' or '.join(map(repr, near))}?" if near else "."
-        raise DataError(f"no {what} {name!a}{meant} There are {', '.join(map(repr, known))}.")
+        # A long list would hide the nearest names.
+        listed = "" if near and len(known) > 20 else f" There are {', '.join(map(repr, known))}."
+        raise DataError(f"no {what} {name!a}{meant}{listed}")
 
 
 def nearest_names(name: str, known: Sequence[str]) -> list[str]:

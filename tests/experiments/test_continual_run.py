@@ -173,7 +173,7 @@ def test_a_folder_of_ones_own_images_with_strange_names(tmp_path, rng):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--methods ewc", r"no method 'ewc'; did you mean 'EWC'\? There are"),
+        ("--methods ewc", r"no method 'ewc'; did you mean 'EWC'"),
         ("--methods LUCIR-CNN", r"no method 'LUCIR-CNN'; did you mean 'LUCIR'"),
         ("--methods", r"--methods without a name"),
         ("--methods HAT", r"HAT needs the task identity at test.*; give --setting task-incremen"),
@@ -221,4 +221,6 @@ def test_settings_are_not_for_benchmarks_that_have_their_own(tmp_path):
 
 
 def test_every_strategy_of_the_library_has_a_row():
-    assert set(strategies.__all__) == {method.factory.__name__ for method in METHODS.values()}
+    changes = {"predict_by_nearest_mean", "review_memory"}  # of any strategy, as --variants
+    factories = {method.factory.__name__ for method in METHODS.values()}
+    assert set(strategies.__all__) - changes == factories

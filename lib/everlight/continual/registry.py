@@ -140,7 +140,7 @@ _ROWS: dict[str, Method] = {
         of.mkd,
         arguments.drawn_reservoir,
         demands=_OTHER_WEIGHTS,
-        summary="ER taught by a moving average of the network (momentum knowledge distillation)",
+        summary="ER taught by a moving average (momentum knowledge distillation, MKD)",
     ),
     "ER-ACE-MKD": Method(
         of.mkd,

@@ -4,18 +4,20 @@ A network that has lost plasticity learns new tasks more slowly or less well. Be
 stop to respond, features span fewer directions and weights grow (Dohare et al. 2024, Nature).
 """
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from everlight.base import Coefficient, Outputs
-from everlight.checks import UnitInterval, checked
+from everlight.checks import FINITE, NOT_NEGATIVE, NotEmpty, UnitInterval, checked
 
 
 @checked
-def dormant_units(magnitudes: Float[Array, "u"], threshold: Coefficient = 0.1) -> Bool[Array, "u"]:
+def dormant_units(
+    magnitudes: Annotated[Float[Array, "u"], NOT_NEGATIVE, NotEmpty], threshold: Coefficient = 0.1
+) -> Bool[Array, "u"]:
     """Return which units of a layer are dormant (Sokar et al. 2023, ICML, definition 3.1).
 
     Args:
@@ -28,7 +30,7 @@ def dormant_units(magnitudes: Float[Array, "u"], threshold: Coefficient = 0.1) -
 
 @checked
 def dormant_share(
-    activations: Float[Array, "n u"], threshold: Coefficient = 0.1
+    activations: Annotated[Float[Array, "n u"], FINITE, NotEmpty], threshold: Coefficient = 0.1
 ) -> Float[Array, ""]:
     """Return the share of dormant units (`dormant_units`), from 0 to 1.
 
@@ -41,7 +43,7 @@ def dormant_share(
 
 
 @checked
-def dead_share(activations: Float[Array, "n u"]) -> Float[Array, ""]:
+def dead_share(activations: Annotated[Float[Array, "n u"], FINITE, NotEmpty]) -> Float[Array, ""]:
     """Return the share of units that are 0 for all samples, as dead ReLUs are; from 0 to 1.
 
     Args:
@@ -51,7 +53,7 @@ def dead_share(activations: Float[Array, "n u"]) -> Float[Array, ""]:
 
 
 @checked
-def effective_rank(features: Float[Array, "n f"]) -> Float[Array, ""]:
+def effective_rank(features: Annotated[Float[Array, "n f"], FINITE, NotEmpty]) -> Float[Array, ""]:
     """Return the effective rank of features (Roy and Vetterli 2007); 0 if all are 0.
 
     It is exp(−Σ p log p) of the singular values divided by their sum, from 1 to min(n, f). Features
@@ -67,7 +69,9 @@ def effective_rank(features: Float[Array, "n f"]) -> Float[Array, ""]:
 
 
 @checked
-def stable_rank(features: Float[Array, "n f"], share: UnitInterval = 0.99) -> Int[Array, ""]:
+def stable_rank(
+    features: Annotated[Float[Array, "n f"], FINITE, NotEmpty], share: UnitInterval = 0.99
+) -> Int[Array, ""]:
     """Return the stable rank of features as Dohare et al. 2024 count it; 0 if all are 0.
 
     It is the least number of singular values, from the greatest on, whose sum is at least a share

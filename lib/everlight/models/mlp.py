@@ -46,7 +46,7 @@ class MLP(nn.Module):
                 features = nn.LayerNorm(dtype=self.dtype, name=f"norm{number}")(features)
             if self.last_relu or number < len(self.hidden):
                 features = concatenated_relu(features) if self.crelu else nn.relu(features)
-            hidden[dense.name] = features
+            hidden[dense.name] = features.astype(jnp.float32)
         features = features.astype(jnp.float32)
         return Outputs(make_head(self.head, self.classes)(features), features, hidden)
 

@@ -54,7 +54,7 @@ class PlainCNN(nn.Module):
         maps, hidden = images, {}
         for name, width in zip(self.layers, self.channels, strict=False):
             maps = _pooled(nn.relu(Convolution(width, dtype=self.dtype, name=name)(maps)))
-            hidden[name] = maps
+            hidden[name] = maps.astype(jnp.float32)
         dense = nn.Dense(self.hidden, dtype=self.dtype, name="hidden")
         features = dense(maps.reshape(maps.shape[0], -1)).astype(jnp.float32)
         features = nn.relu(features) if self.last_relu else features

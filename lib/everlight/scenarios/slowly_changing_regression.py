@@ -17,14 +17,14 @@ Equal to the official code (shibhansh/loss-of-plasticity, `slowly_changing_regre
 draws all slow bits anew for every task (`flips="all"`).
 """
 
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from everlight.base import Samples
-from everlight.checks import PositiveFloat, PositiveInt, checked
+from everlight.checks import Between, NotEmpty, PositiveFloat, PositiveInt, checked
 
 
 class TargetNetwork(NamedTuple):
@@ -63,7 +63,9 @@ def draw_target_network(
 
 
 @checked
-def target_values(network: TargetNetwork, inputs: Float[Array, "b m"]) -> Float[Array, "b"]:
+def target_values(
+    network: TargetNetwork, inputs: Annotated[Float[Array, "b m"], Between(0, 1), NotEmpty]
+) -> Float[Array, "b"]:
     """Return the target of each input.
 
     Args:
@@ -97,7 +99,10 @@ def change_slow_bits(
 
 @checked
 def draw_numbers(
-    bits: Bool[Array, "f"], count: PositiveInt, inputs: PositiveInt, key: PRNGKeyArray
+    bits: Annotated[Bool[Array, "f"], NotEmpty],
+    count: PositiveInt,
+    inputs: PositiveInt,
+    key: PRNGKeyArray,
 ) -> Int[Array, "b"]:
     """Return the numbers of random inputs of a task.
 
@@ -118,7 +123,9 @@ def draw_numbers(
 
 
 @checked
-def bits_of(numbers: Int[Array, "b"], inputs: PositiveInt = 20) -> Float[Array, "b m"]:
+def bits_of(
+    numbers: Annotated[Int[Array, "b"], Between(0)], inputs: PositiveInt = 20
+) -> Float[Array, "b m"]:
     """Return the binary digits of numbers, 0 or 1, the lowest one first.
 
     Args:
@@ -130,7 +137,10 @@ def bits_of(numbers: Int[Array, "b"], inputs: PositiveInt = 20) -> Float[Array, 
 
 @checked
 def draw_samples(
-    bits: Bool[Array, "f"], count: PositiveInt, inputs: PositiveInt, key: PRNGKeyArray
+    bits: Annotated[Bool[Array, "f"], NotEmpty],
+    count: PositiveInt,
+    inputs: PositiveInt,
+    key: PRNGKeyArray,
 ) -> Samples:
     """Return random samples of a task, whose index and label are the number of the input.
 
