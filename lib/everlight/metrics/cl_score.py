@@ -31,6 +31,8 @@ from everlight.metrics.accuracy_matrix import (
 )
 
 Scalar = Float[Array, ""]
+NOT_NEGATIVE_OR_NAN = NOT_NEGATIVE._replace(or_nan=True)
+"""Range of costs, which are NaN where a run diverged."""
 Criteria = TypedDict(
     "Criteria",
     {
@@ -78,12 +80,14 @@ class RunSummary(NamedTuple):
 def sequence_costs(
     parameters: int,
     parameter_copies: int,
-    stored_samples: Annotated[Float[Array, "*runs tasks"], NOT_NEGATIVE],
-    task_samples: Annotated[Float[Array, "*runs tasks"], NOT_NEGATIVE],
-    operations: Annotated[Float[Array, "*runs tasks"], NOT_NEGATIVE],
-    pass_operations: Annotated[Float[Array, "*runs tasks"], NOT_NEGATIVE],
+    stored_samples: Annotated[Float[Array, "*runs tasks"], NOT_NEGATIVE_OR_NAN],
+    task_samples: Annotated[Float[Array, "*runs tasks"], NOT_NEGATIVE_OR_NAN],
+    operations: Annotated[Float[Array, "*runs tasks"], NOT_NEGATIVE_OR_NAN],
+    pass_operations: Annotated[Float[Array, "*runs tasks"], NOT_NEGATIVE_OR_NAN],
 ) -> Costs:
     """Return the costs of runs of one strategy, with memories in parameters and samples.
+
+    Costs that are NaN, as those of a run that diverged, stay so.
 
     Args:
       parameters: number of the model's parameters.
