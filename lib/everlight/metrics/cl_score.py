@@ -15,9 +15,7 @@ from jaxtyping import Array, Float
 
 from everlight.checks import (
     FRACTION,
-    LARGEST,
     NOT_NEGATIVE,
-    Between,
     NotEmpty,
     PositiveFloat,
     Stacked,
@@ -33,6 +31,8 @@ from everlight.metrics.accuracy_matrix import (
 )
 
 Scalar = Float[Array, ""]
+NOT_NEGATIVE_OR_NAN = NOT_NEGATIVE._replace(or_nan=True)
+"""Range of costs, which are NaN where a run diverged."""
 Criteria = TypedDict(
     "Criteria",
     {
@@ -46,7 +46,6 @@ Criteria = TypedDict(
     },
 )
 CRITERIA = tuple(Criteria.__annotations__)
-KNOWN_OR_NAN = Between(0, LARGEST, or_nan=True)
 
 # W2 is printed as (0.4, 0.1, 0.1, 0.1, 0.2, 0.05, 0.05), a misprint: those weights miss the paper's
 # own column by up to 0.18. Among all weights in steps of 0.05, only these reproduce it.
@@ -81,19 +80,21 @@ class RunSummary(NamedTuple):
 def sequence_costs(
     parameters: int,
     parameter_copies: int,
-    stored_samples: Annotated[Float[Array, "*runs tasks"], KNOWN_OR_NAN],
-    task_samples: Annotated[Float[Array, "*runs tasks"], NOT_NEGATIVE],
-    operations: Annotated[Float[Array, "*runs tasks"], KNOWN_OR_NAN],
-    pass_operations: Annotated[Float[Array, "*runs tasks"], NOT_NEGATIVE],
+    stored_samples: Annotated[Float[Array, "*runs tasks"], NOT_NEGATIVE_OR_NAN],
+    task_samples: Annotated[Float[Array, "*runs tasks"], NOT_NEGATIVE_OR_NAN],
+    operations: Annotated[Float[Array, "*runs tasks"], NOT_NEGATIVE_OR_NAN],
+    pass_operations: Annotated[Float[Array, "*runs tasks"], NOT_NEGATIVE_OR_NAN],
 ) -> Costs:
     """Return the costs of runs of one strategy, with memories in parameters and samples.
+
+    Costs that are NaN, as those of a run that diverged, stay so.
 
     Args:
       parameters: number of the model's parameters.
       parameter_copies: parameter-sized arrays that the strategy stores.
-      stored_samples: samples in memory at each task, `[..., tasks]`; NaN of a run that diverged.
+      stored_samples: samples in memory at each task, `[..., tasks]`.
       task_samples: training samples of each task, `[..., tasks]`.
-      operations: operations of learning each task, `[..., tasks]`; NaN of a run that diverged.
+      operations: operations of learning each task, `[..., tasks]`.
       pass_operations: operations of one pass over each task's samples, `[..., tasks]`.
     """
     model = counted_model_memory(parameters, parameter_copies, stored_samples.shape[-1])

@@ -1,12 +1,12 @@
 """Linear regression of chromaticities, on the transform between two cameras or other features."""
 
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from everlight.checks import FINITE, check_sizes, checked
+from everlight.checks import check_sizes, checked
 
 
 class LinearRegression(NamedTuple):
@@ -18,8 +18,8 @@ class LinearRegression(NamedTuple):
 
 @checked
 def fit_linear_regression(
-    features: Annotated[Float[Array, "n f"], FINITE],
-    chromaticities: Annotated[Float[Array, "n 2"], FINITE],
+    features: Float[Array, "n f"],
+    chromaticities: Float[Array, "n 2"],
 ) -> LinearRegression:
     """Fit a least-squares regression of the illuminant's chromaticity on features.
 
@@ -31,6 +31,9 @@ def fit_linear_regression(
     Args:
       features: features of the training pairs, such as flattened transforms, `[n, f]`, n > f.
       chromaticities: [R/G, B/G] of the pairs' illuminants, `[n, 2]`.
+
+    Returns:
+      The regression; NaN where a feature or chromaticity is not finite.
 
     Raises:
       ValueError: there are fewer pairs than coefficients per output.
