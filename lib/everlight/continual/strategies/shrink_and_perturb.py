@@ -26,7 +26,7 @@ from everlight.continual.strategies.naive import naive
 def shrink_and_perturb(
     setup: Setup, shrinkage: Coefficient = 0.6, noise: NonNegativeFloat = 0.01
 ) -> Strategy:
-    """Return shrink and perturb: parameters shrink and get noise before every task.
+    """Return shrink and perturb: parameters shrink and get noise before later tasks.
 
     Args:
       setup: network, objective, optimizer and data access. Frozen parameters and batch statistics
