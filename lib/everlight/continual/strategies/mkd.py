@@ -23,6 +23,7 @@ the gradient of a step, the averages and the mean that predicts, with `loss_over
 - x⁺ has one augmentation, the setup's; there ER-ACE and DER++ have a second one for the teachers.
 """
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import jax
@@ -99,7 +100,7 @@ def mkd(
     else:
         base = der_plus_plus(setup, buffer_size, loss_over=loss_over, **own)
 
-    def by_teacher(leaf: Array, values: list) -> Float[Array, "n ..."]:
+    def by_teacher(leaf: Array, values: Sequence[float]) -> Float[Array, "n ..."]:
         return jnp.asarray(values, leaf.dtype).reshape(-1, *[1] * leaf.ndim)
 
     def init(key: PRNGKeyArray, learner: Learner) -> Taught:
