@@ -14,10 +14,13 @@ from everlight_experiments.continual.method_runner import Runner
 CONFIG = replace(DIGITS, compute_budget=100, tasks=(5,), net="mlp:64")
 
 
-def protocol_of(name, **changes):
+def runner_of(**changes):
     given = replace(CONFIG, **changes), ("class-incremental",), 0, Path("runs")
-    runner = Runner(None, image_benchmarks("digits", *given)["class-incremental"], 0)
-    return runner.protocol(METHODS[name])
+    return Runner(None, image_benchmarks("digits", *given)["class-incremental"], 0)
+
+
+def protocol_of(name, **changes):
+    return runner_of(**changes).protocol(METHODS[name])
 
 
 def test_a_budget_of_naive_steps_is_that_many_for_naive():
@@ -35,6 +38,13 @@ def test_replay_has_fewer_steps_as_its_batches_are_larger(replayed, steps):
 
 def test_joint_training_has_the_budget_of_all_tasks():
     assert protocol_of("joint").epoch_steps == pytest.approx(500, rel=0.02)
+
+
+def test_counting_steps_leaves_the_build_by_which_programs_are_found_again():
+    runner = runner_of()
+    build = runner.build(METHODS["ER"])
+    runner.protocol(METHODS["ER"])
+    assert runner.build(METHODS["ER"]) is build
 
 
 def test_what_has_no_steps_to_count_is_refused():

@@ -91,6 +91,8 @@ class Runner:
     keep_nets: bool = False
     builds: dict[tuple[str, str, Method], Build] = dataclasses.field(default_factory=dict)
     """Build functions of one method at a time, by which compiled programs are found again."""
+    budget_steps: dict[Method, int] = dataclasses.field(default_factory=dict)
+    """Steps per task of each method that a compute budget allows, counted once."""
 
     def _name(self, label: str) -> str:
         """Return the name of a unit of this benchmark."""
@@ -220,27 +222,40 @@ class Runner:
 
     def _within_budget(self, method: Method, protocol: Protocol) -> Protocol:
         """Return one epoch of as many steps as the operations of a task's budget allow."""
-        if self.strategy(method).on_memory is not None:
+        if method not in self.budget_steps:
+            self.budget_steps[method] = self._steps_of_budget(method)
+        steps = self.budget_steps[method]
+        return dataclasses.replace(protocol, epochs=1, first_epochs=None, epoch_steps=steps)
+
+    def _steps_of_budget(self, method: Method) -> int:
+        """Return the steps per task that take the operations of the budget.
+
+        Raises:
+          DataError: the method trains before evaluations, not in steps.
+        """
+        # Builds of their own: those of `build` lead to compiled programs, one method's at a time.
+        naive, own = (
+            self._run(build_with(self.benchmark, each), each, self.benchmark.protocol(each))
+            for each in (METHODS["naive"], method)
+        )
+        if own.build(own.data)[1].on_memory is not None:
             raise DataError(
                 f"--compute-budget counts training steps, and {method.name} trains before "
                 "evaluations; leave one of them out"
             )
-        naive, own = (
-            operations_per_step(self._run(each, self.benchmark.protocol(each)))
-            for each in (METHODS["naive"], method)
-        )
         # Joint training spends the budgets of all tasks at the last one.
-        tasks = len(self._sequence(method, 0).tasks.id) if method.label_setting == "joint" else 1
-        steps = max(1, int(self.benchmark.compute_budget * tasks * naive / own))
-        return dataclasses.replace(protocol, epochs=1, first_epochs=None, epoch_steps=steps)
+        tasks = len(own.sequence.tasks.id) if method.label_setting == "joint" else 1
+        relative = operations_per_step(naive) / operations_per_step(own)
+        return max(1, int(self.benchmark.compute_budget * tasks * relative))
 
     def run(self, method: Method) -> Run:
         """Return the engine's argument for a run without a hyper-parameter."""
-        return self._run(method, self.protocol(method))
+        return self._run(self.build(method), method, self.protocol(method))
 
-    def _run(self, method: Method, protocol: Protocol) -> Run:
-        data, sequence = self._data(method), self._sequence(method, 0)
-        return Run(self.build(method), protocol, data, sequence, jax.random.key(0))
+    def _run(self, build: Build, method: Method, protocol: Protocol) -> Run:
+        return Run(
+            build, protocol, self._data(method), self._sequence(method, 0), jax.random.key(0)
+        )
 
     def _sequence(self, method: Method, number: int) -> TaskSequence:
         return self.benchmark.sequence(method, Draw("evaluation", self.seed, number))
