@@ -12,8 +12,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.base import Batch, Epoch, Learner, Memory, Samples, StepInfo, Strategy, Task
+from everlight.base import Learner, Memory, StepInfo, Strategy, Task
 from everlight.checks import UnitInterval, checked
+from everlight.continual.inner_memory import reading_inner
 
 
 class Averaged(NamedTuple):
@@ -49,17 +50,6 @@ def with_ema(strategy: Strategy, decay: UnitInterval) -> Strategy:
     def init(key: PRNGKeyArray, learner: Learner) -> Averaged:
         return Averaged(strategy.init(key, learner), learner.params, learner.batch_stats)
 
-    def epoch_data(memory: Averaged, task: Task) -> Epoch:
-        return strategy.epoch_data(memory.memory, task)
-
-    def valid_data(memory: Averaged, task: Task) -> Samples:
-        return strategy.valid_data(memory.memory, task)
-
-    def grads(
-        memory: Averaged, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
-    ) -> tuple[PyTree, StepInfo]:
-        return strategy.grads(memory.memory, learner, batch, task, key)
-
     def predict(
         memory: Averaged, learner: Learner, inputs: Float[Array, "b *shape"]
     ) -> Float[Array, "b c"]:
@@ -70,9 +60,6 @@ def with_ema(strategy: Strategy, decay: UnitInterval) -> Strategy:
     ) -> tuple[Averaged, Learner]:
         inner, after = strategy.begin_task(memory.memory, learner, task, key)
         return _with_set_values(memory, inner, learner, after), after
-
-    def draw(memory: Averaged, batch: Batch, task: Task, key: PRNGKeyArray) -> PyTree:
-        return strategy.draw(memory.memory, batch, task, key)
 
     def after_step(
         memory: Averaged, learner: Learner, info: StepInfo, key: PRNGKeyArray
@@ -104,19 +91,18 @@ def with_ema(strategy: Strategy, decay: UnitInterval) -> Strategy:
         average = _average_of(memory, learner)
         return strategy.predict_task(memory.memory, average, inputs, task)
 
-    def stored_samples(memory: Averaged, task: Task) -> Int[Array, ""]:
-        return strategy.stored_samples(memory.memory, task)
-
     functions = {
         function.__name__: function
-        for function in (
-            *(init, epoch_data, valid_data, grads, predict, begin_task, draw, end_task),
-            *(before_evaluation, predict_task, stored_samples),
-        )
+        for function in (predict, begin_task, end_task, before_evaluation, predict_task)
         if getattr(strategy, function.__name__) is not None
     }
-    copies = strategy.parameter_copies + 1
-    return strategy._replace(**functions, after_step=after_step, parameter_copies=copies)
+    return strategy._replace(
+        init=init,
+        after_step=after_step,
+        parameter_copies=strategy.parameter_copies + 1,
+        **functions,
+        **reading_inner(strategy, lambda memory: memory.memory),
+    )
 
 
 def moved_average(average: PyTree, now: PyTree, share: Float[Array, ""]) -> PyTree:

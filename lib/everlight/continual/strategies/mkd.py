@@ -42,6 +42,7 @@ from everlight.base import (
 )
 from everlight.checks import PositiveFloat, PositiveInt, UnitInterval, checked
 from everlight.continual.engine.evaluation import gathered
+from everlight.continual.inner_memory import reading_inner
 from everlight.continual.strategies.balanced_replay import joined, with_all_seen
 from everlight.continual.strategies.der_plus_plus import TwoDraws, der_plus_plus
 from everlight.continual.strategies.er_ace import er_ace
@@ -108,9 +109,6 @@ def mkd(
         teachers = jax.tree.map(lambda leaf: by_teacher(leaf, scales) * leaf, learner.params)
         return Taught(base.init(key, learner), teachers)
 
-    def draw(memory: Taught, batch: Batch, task: Task, key: PRNGKeyArray) -> PyTree:
-        return base.draw(memory.memory, batch, task, key)
-
     def distilled(
         memory: Taught, learner: Learner, batch: Batch, key: PRNGKeyArray
     ) -> tuple[PyTree, StepInfo]:
@@ -173,14 +171,13 @@ def mkd(
         outputs, _ = setup.apply(params, learner.batch_stats, inputs, False, None)
         return setup.objective.scores(outputs)
 
+    read = reading_inner(base, lambda memory: memory.memory) | {"grads": grads}
     return base._replace(
         init=init,
-        draw=draw,
-        grads=grads,
         after_step=after_step,
         predict=predict,
-        stored_samples=lambda memory, task: base.stored_samples(memory.memory, task),
         parameter_copies=len(rates),
+        **read,
     )
 
 

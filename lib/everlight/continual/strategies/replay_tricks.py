@@ -33,6 +33,7 @@ from everlight.base import Learner, Memory, Samples, Setup, Strategy
 from everlight.checks import PositiveFloat, PositiveInt, checked
 from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.engine.updates import optimizer_update, with_inputs
+from everlight.continual.inner_memory import reading_inner
 from everlight.continual.strategies.frozen import feature_width
 from everlight.continual.strategies.icarl import exemplar_means, nearness
 from everlight.continual.strategies.memory import batch_at, distinct
@@ -88,9 +89,6 @@ def predict_by_nearest_mean(setup: Setup, strategy: Strategy) -> Strategy:
         outputs, _ = setup.apply(learner.params, learner.batch_stats, inputs, False, None)
         return nearness(outputs.features, memory.means)
 
-    def reading(function: Callable | None) -> Callable | None:
-        return function and (lambda memory, *rest: function(memory.inner, *rest))
-
     def changing(function: Callable | None) -> Callable | None:
         def of_inner(memory: WithMeans, *rest: PyTree) -> tuple[WithMeans, Learner]:
             inner, learner = function(memory.inner, *rest)
@@ -98,8 +96,6 @@ def predict_by_nearest_mean(setup: Setup, strategy: Strategy) -> Strategy:
 
         return function and of_inner
 
-    names = "epoch_data", "valid_data", "grads", "draw", "stored_samples"
-    read = {name: reading(getattr(strategy, name)) for name in names}
     names = "begin_task", "after_step", "end_task"
     changed = {name: changing(getattr(strategy, name)) for name in names}
     return strategy._replace(
@@ -107,7 +103,7 @@ def predict_by_nearest_mean(setup: Setup, strategy: Strategy) -> Strategy:
         before_evaluation=before_evaluation,
         predict=predict,
         predict_task=None,
-        **read,
+        **reading_inner(strategy, lambda memory: memory.inner),
         **changed,
     )
 
