@@ -2,7 +2,7 @@
 
 The first page is README.md. A page a strategy shows its file's docstring, where equation and paper
 stand, and what the tables of other pages say of it; a page a folder of the library shows the
-docstring of every public name. Tutorials are run, and shown with what came out.
+docstring of every public name. Tutorials are run and shown with their output.
 """
 
 import importlib
@@ -176,7 +176,7 @@ def _list_of_strategies() -> str:
     return (
         "# Strategies\n\nOne file each in `lib/everlight/continual/strategies`; equations and "
         "citations are its docstring's.\n[A strategy of your own](../guide/strategy.md) says how "
-        "one is added, [Results](../results/index.md) what came out.\n\n"
+        "one is added; [Results](../results/index.md) has their accuracies.\n\n"
         f"| name | what |\n|---|---|\n{rows}\n"
     )
 

@@ -81,7 +81,7 @@ def mutate(path: Path, rng: np.random.Generator) -> None:
 
 
 class Taken(NamedTuple):
-    """What reading a file took, and what was wrong with how it was taken."""
+    """Memory and time of reading a file, and the fault of its reader, if any."""
 
     memory: int
     seconds: float
@@ -100,7 +100,7 @@ def measured(read: Read) -> Taken:
 
 
 def excess(honest: Taken, mutated: Taken) -> str | None:
-    """What a mutated file takes too much of."""
+    """Return the amounts of memory or time where a mutated file takes too much, else None."""
     memory = max(FREE_MEMORY, TIMES_MEMORY * honest.memory)
     seconds = max(FREE_SECONDS, TIMES_SECONDS * honest.seconds)
     if mutated.memory > memory:

@@ -210,7 +210,7 @@ def test_the_metrics_of_a_run_share_one_computation(benchmark, monkeypatch):
 
 def test_methods_that_make_no_sense_are_refused(benchmark):
     refused = {name for name, row in METHODS.items() if why_not(row, benchmark.capabilities)}
-    # They count samples by their only label, name hidden layers or are told the task.
+    # These methods need one label per sample, named hidden layers or the task at test.
     assert {"LwF", "iCaRL", "CWR+", "streaming LDA", "ER-tricks", "HAT", "PackNet"} <= refused
     assert not {"naive", "joint", "EWC", "ER", "A-GEM", "LUCIR", "BiC", "iCaRL-CNN"} & refused
 

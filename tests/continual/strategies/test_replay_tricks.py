@@ -65,7 +65,7 @@ def test_the_nearest_mean_predicts_and_training_stays_the_same():
 
 @pytest.mark.parametrize("factor", [0.1, 0.5])
 def test_a_review_is_an_epoch_on_the_memory_at_a_smaller_rate(factor):
-    """Of five samples in batches of two: one of the thirty orders in float64, and no other."""
+    """Five samples in batches of two give the float64 result of one of their thirty orders."""
     held = [0, 6, 1, 7, 8]
     memory = Reservoir(samples_of([*held, 39, 39], [1, 1, 1, 1, 1, 0, 0]), jnp.int32(5))
     strategy = review_memory(SETUP, REPLAY, 2, factor)
