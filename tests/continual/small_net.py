@@ -227,3 +227,29 @@ def assert_trees_close(actual, expected, rtol=1e-4, atol=1e-6):
     assert actual.keys() == expected.keys()
     for name, leaf in expected.items():
         np.testing.assert_allclose(actual[name], leaf, rtol=rtol, atol=atol, err_msg=name)
+
+
+def flat(params):
+    """Parameters of `layered_setup` as the small network has them."""
+    return {
+        "hidden": params["hidden"]["kernel"],
+        "hidden_bias": params["hidden"]["bias"],
+        "head": params["head"]["kernel"],
+        "head_bias": params["head"]["bias"],
+    }
+
+
+def layered(params):
+    """Parameters of the small network with kernel and bias by layer, as Flax has them."""
+    return {
+        name: {"kernel": params[name], "bias": params[f"{name}_bias"]}
+        for name in ("hidden", "head")
+    }
+
+
+def layered_setup():
+    plain = small_setup()
+    return plain._replace(
+        init=lambda key: (layered(as_float32(START)), {"passes": jnp.array(0)}),
+        apply=lambda params, *given: plain.apply(flat(params), *given),
+    )

@@ -4,6 +4,7 @@ import csv
 import math
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import imagecodecs
@@ -13,7 +14,12 @@ import numpy as np
 import pytest
 import tifffile
 
-from everlight.models.image_model import ErrorCalibration, ImageModel, UnsuitableImageError
+from everlight.models.image_model import (
+    ErrorCalibration,
+    ImageModel,
+    UnsuitableImageError,
+    described_features,
+)
 from everlight_data.color import image_model_files
 from everlight_data.color.camera_names import is_same_camera
 from everlight_data.color.image_methods import full_name, image_methods
@@ -188,7 +194,9 @@ def drawn_model(name, others, rng):
         )
 
     shapes = image_model_files._thumbnail_like(SIDE)
-    described = jax.eval_shape(image_model_files._features_of(method), *shapes)
+    described = jax.eval_shape(
+        partial(described_features, method.features, method.at_once), *shapes
+    )
     fitted = drawn(image_model_files._fitted_like(method, described, 7))
     others = drawn(image_model_files._leading(3, described)) if others else None
     errors = ErrorCalibration(**drawn(errors_like(9)))

@@ -4,6 +4,7 @@ estimator = load_estimator(Path("model"))
 red_by_green, _, blue_by_green = estimator(image)   # linear raw colours, [h, w, 3]
 """
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from jaxtyping import PyTree
 
 from everlight.color.baselines.cross_camera import ADDITIONAL_IMAGES
 from everlight.color.baselines.folds import Fold, FoldMethod
-from everlight.models.image_model import ErrorCalibration, ImageModel
+from everlight.models.image_model import ErrorCalibration, ImageModel, described_features
 from everlight.models.pair_model import PairModel
 from everlight_data.color.image_methods import image_methods
 from everlight_data.color.model_files import (
@@ -81,7 +82,8 @@ def read_image_model(stored: StoredModel) -> ImageModel:
     if not (0 < images <= MAX_IMAGES and 0 < facts["side"] <= MAX_SIDE):
         raise DataError(f"{stored.folder} is damaged: {images} images, {facts['side']} pixels")
     method = table[facts["name"]]
-    described = jax.eval_shape(_features_of(method), *_thumbnail_like(facts["side"]))
+    one = partial(described_features, method.features, method.at_once)
+    described = jax.eval_shape(one, *_thumbnail_like(facts["side"]))
     like = {
         "fitted": _fitted_like(method, described, images),
         "others": _leading(ADDITIONAL_IMAGES, described) if holds_others else None,
@@ -96,14 +98,6 @@ def read_image_model(stored: StoredModel) -> ImageModel:
 
 def _thumbnail_like(side: int) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
     return array_like(side, side, 3), array_like(side, side)
-
-
-def _features_of(method: FoldMethod) -> Any:
-    if not method.at_once:
-        return method.features
-    return lambda image, mask: jax.tree.map(
-        lambda leaf: leaf[0], method.features(image[None], mask[None])
-    )
 
 
 def _leading(count: int, like: PyTree) -> PyTree:

@@ -150,8 +150,8 @@ class ImageModel:
                 f"no block of the image, averaged down to {self.side} pixels, is free of saturated "
                 "and masked pixels and not black"
             )
-        features = _described(self.method.features, self.method.at_once, *seen)
-        return DescribedImage(features, _described(NINE_MOMENTS, False, *seen))
+        features = described_features(self.method.features, self.method.at_once, *seen)
+        return DescribedImage(features, described_features(NINE_MOMENTS, False, *seen))
 
     def thumbnail(
         self, image: Float[ArrayLike, "h w 3"], mask: Bool[ArrayLike, "h w"] | None = None
@@ -215,9 +215,10 @@ def _stacked(others: Sequence[DescribedImage]) -> PyTree:
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _described(
+def described_features(
     features: Callable, at_once: bool, image: Float[Array, "h w 3"], mask: Bool[Array, "h w"]
 ) -> PyTree:
+    """Return the features of one image; with `at_once` the function takes a stack of images."""
     mask = mask.astype(image.dtype)
     if at_once:
         return jax.tree.map(lambda leaf: leaf[0], features(image[None], mask[None]))

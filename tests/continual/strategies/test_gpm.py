@@ -23,11 +23,12 @@ from tests.continual.small_net import (
     HIDDEN,
     RATE,
     START,
-    as_float32,
     assert_trees_close,
     batch_gradient,
     classes_mask,
+    flat,
     forward,
+    layered_setup,
     run_tasks,
     samples_of,
     small_setup,
@@ -38,38 +39,15 @@ from tests.continual.strategies.recurring_tasks import BATCHES, NEW, SEQUENCE, T
 THRESHOLD, GROWTH = 0.6, 0.1
 
 
-def flat(params):
-    return {
-        "hidden": params["hidden"]["kernel"],
-        "hidden_bias": params["hidden"]["bias"],
-        "head": params["head"]["kernel"],
-        "head_bias": params["head"]["bias"],
-    }
-
-
-def layered(params):
-    return {
-        name: {"kernel": params[name], "bias": params[f"{name}_bias"]}
-        for name in ("hidden", "head")
-    }
-
-
-def layered_setup():
-    plain = small_setup()
-
-    def apply(params, *given):
-        return plain.apply(flat(params), *given)
+def setup_with_layer_inputs():
+    setup = layered_setup()
 
     def layer_inputs(params, batch_stats, inputs):
-        features = apply(params, batch_stats, inputs, False, None)[0].features
+        features = setup.apply(params, batch_stats, inputs, False, None)[0].features
         rows = {"hidden": inputs, "head": features}
         return {(name, "kernel"): leaf[:, None] for name, leaf in rows.items()}
 
-    return plain._replace(
-        init=lambda key: (layered(as_float32(START)), {"passes": jnp.array(0)}),
-        apply=apply,
-        layer_inputs=layer_inputs,
-    )
+    return setup._replace(layer_inputs=layer_inputs)
 
 
 def with_directions(basis, columns, share):
@@ -118,7 +96,7 @@ def train_by_hand():
 
 @functools.cache
 def after_tasks():
-    setup = layered_setup()
+    setup = setup_with_layer_inputs()
     return run_tasks(setup, gpm(setup, THRESHOLD, GROWTH, samples=16), SEQUENCE)
 
 
@@ -225,13 +203,13 @@ def test_as_few_directions_as_reach_the_share(share, rank):
 
 def test_projections_count_as_copies_of_the_parameters():
     """3² + 5² entries beside 3 * 5 + 5 + 5 * 6 + 6 parameters."""
-    assert gpm(layered_setup()).parameter_copies == 1
+    assert gpm(setup_with_layer_inputs()).parameter_copies == 1
 
 
 def test_networks_whose_layers_are_unknown_are_refused():
     with pytest.raises(ValueError, match="give a Setup with layer_inputs"):
         gpm(small_setup())
-    setup = layered_setup()
+    setup = setup_with_layer_inputs()
     partly = setup._replace(
         layer_inputs=lambda *given: {
             ("head", "kernel"): setup.layer_inputs(*given)["head", "kernel"]

@@ -25,7 +25,10 @@ from tests.continual.small_net import (
     compiled,
     cross_entropy_gradients,
     descend,
+    flat,
     forward,
+    layered,
+    layered_setup,
     no_penalty,
     proximal_point,
     run_tasks,
@@ -263,30 +266,6 @@ def test_the_true_fisher_needs_an_objective_that_draws_labels():
 DROP = 0.4
 
 
-def flat(params):
-    return {
-        "hidden": params["hidden"]["kernel"],
-        "hidden_bias": params["hidden"]["bias"],
-        "head": params["head"]["kernel"],
-        "head_bias": params["head"]["bias"],
-    }
-
-
-def layers(params):
-    return {
-        name: {"kernel": params[name], "bias": params[f"{name}_bias"]}
-        for name in ("hidden", "head")
-    }
-
-
-def layered_setup():
-    plain = small_setup()
-    return plain._replace(
-        init=lambda key: (layers(as_float32(START)), {"passes": jnp.array(0)}),
-        apply=lambda params, *given: plain.apply(flat(params), *given),
-    )
-
-
 @pytest.mark.parametrize("regularization", [0.0, STRENGTH])
 def test_drop_transfer_done_again_in_float64_with_the_same_masks(regularization):
     """The first task drops to 0, the later ones to the last solution; the penalty stays at θ."""
@@ -297,7 +276,7 @@ def test_drop_transfer_done_again_in_float64_with_the_same_masks(regularization)
     for task, (_, batches) in enumerate(SEQUENCE):
         for number, batch in enumerate(batches):
             key = jax.random.split(jax.random.split(jax.random.key(number), 3)[1])[0]
-            scales = unit_scales(layers(as_float32(START)), DROP, key)
+            scales = unit_scales(layered(as_float32(START)), DROP, key)
             dropped = np.asarray(scales["hidden"]["bias"]) == 0
             used, factor = dict(params), dict.fromkeys(params, 1.0)
             for name in ("hidden", "hidden_bias"):
