@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from everlight.continual import Protocol
+from everlight.continual.registry import METHODS
 from everlight_experiments.cli import options_of
 from everlight_experiments.continual.config import MethodSettings, config_of
 from everlight_experiments.continual.reproduction import Comparison, Known, compare
@@ -57,19 +58,19 @@ def test_every_method_has_the_authors_settings():
     for size, er, icarl in ((200, (0.03, 128), 0.1), (500, (0.1, 128), 0.03)):
         benchmark = config.benchmark_of(size)
         assert benchmark.method_settings.keys() == PAPER_METHODS.keys()
-        own = config_of(benchmark, "ER")
+        own = config_of(benchmark, PAPER_METHODS["ER"])
         assert (own.learning_rate, own.replay_batch_size, own.buffer_size) == (*er, size)
         # Twice the coefficient of the squared norm.
-        assert config_of(benchmark, "iCaRL").weight_decay == 2 * 0.0005
-        assert config_of(benchmark, "iCaRL").learning_rate == icarl
-        assert config_of(benchmark, "SGD").learning_rate == 0.2
+        assert config_of(benchmark, PAPER_METHODS["iCaRL"]).weight_decay == 2 * 0.0005
+        assert config_of(benchmark, PAPER_METHODS["iCaRL"]).learning_rate == icarl
+        assert config_of(benchmark, PAPER_METHODS["SGD"]).learning_rate == 0.2
 
 
 def test_a_method_without_settings_has_the_benchmark_s():
     config = replace(DIGITS, method_settings={"ER": MethodSettings(learning_rate=0.5)})
-    assert config_of(config, "ER").learning_rate == 0.5
-    assert config_of(config, "GEM").learning_rate == DIGITS.learning_rate
-    assert config_of(config, "ER").replay_batch_size == DIGITS.replay_batch_size
+    assert config_of(config, METHODS["ER"]).learning_rate == 0.5
+    assert config_of(config, METHODS["GEM"]).learning_rate == DIGITS.learning_rate
+    assert config_of(config, METHODS["ER"]).replay_batch_size == DIGITS.replay_batch_size
 
 
 def test_check_ends_with_the_differences_that_have_no_cause(finished, tmp_path, monkeypatch):

@@ -19,6 +19,7 @@ from everlight_experiments.commands.own_strategy import load_strategy
 from everlight_experiments.continual.benchmark import Benchmark, Benchmarks
 from everlight_experiments.continual.method_runner import NETS
 from everlight_experiments.continual.outcome import Outcomes
+from everlight_experiments.continual.published import WORD, with_published_settings
 from everlight_experiments.continual.train_methods import (
     Job,
     jobs_of,
@@ -54,11 +55,15 @@ def load_asked(options: RunOptions) -> Loaded:
     own = [load_strategy(each) for each in options.strategy]
     if len({each.name for each in own}) < len(own):
         raise DataError("two --strategy of one name; rename one")
-    benchmarks = load_benchmarks(options)
-    first = next(iter(benchmarks.values()))
     asked = {*(METHODS if options.methods is None else options.methods), "naive"}
-    rows = [first.row(method) for name, method in METHODS.items() if name in asked] + own
-    grids = given_hyperparameters(options.hyperparameters, rows)
+    rows = [method for name, method in METHODS.items() if name in asked] + own
+    config, given = options.config, list(options.hyperparameters)
+    if WORD in given:
+        given.remove(WORD)
+        config = with_published_settings(config, rows)
+    benchmarks = load_benchmarks(options, config)
+    first = next(iter(benchmarks.values()))
+    grids = given_hyperparameters(given, [first.row(row) for row in rows])
     benchmarks = {
         name: each._replace(hyperparameters={**each.hyperparameters, **grids})
         for name, each in benchmarks.items()

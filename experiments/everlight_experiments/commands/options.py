@@ -46,8 +46,10 @@ class TrainOptions(MethodOptions):
 
     hyperparameters: tuple[str, ...] = ()
     """Values to try instead of those in the list above, one entry per method, as in
-    EWC=1e2,1e4,1e6 SI=0.1. A single value is used without tuning. icifar, CORe50 and facts try
-    other values for some methods by default."""
+    EWC=1e2,1e4,1e6 SI=0.1. A single value is used without tuning. The word published stands for the
+    settings that authors selected on this data set for this buffer, where they are known (mnist and
+    its permuted and rotated streams, fashion-mnist, tiny-imagenet): learning rates, replay batches
+    and coefficients. icifar, CORe50 and facts try other values for some methods by default."""
     seeds: Seeds = 3
     """Number of evaluation seeds, counted up from --seed: 0 to N-1 by default. Each has its own
     order of classes (with --order natural, and for facts, its own initial network alone). More can

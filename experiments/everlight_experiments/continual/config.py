@@ -15,6 +15,7 @@ import tyro
 
 from everlight.checks import Between
 from everlight.continual import Protocol
+from everlight.continual.method import Method
 from everlight_experiments.run_folder.settings import Count, Rate, Share
 
 UNNAMED = tyro.conf.arg(name="")
@@ -61,6 +62,7 @@ class MethodSettings:
     learning_rate: Rate | None = None
     replay_batch_size: Count | None = None
     weight_decay: Share | None = None
+    arguments: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -149,6 +151,8 @@ class Config:
     """Value on the validation seeds that selects hyper-parameters."""
     method_settings: tyro.conf.Suppress[Mapping[str, MethodSettings]] = field(default_factory=dict)
     """Settings of methods that differ from the benchmark's."""
+    arguments: tyro.conf.Suppress[Mapping[str, float]] = field(default_factory=dict)
+    """Arguments of the strategy that replace those of the registry."""
     grids: tyro.conf.Suppress[Mapping[str, tuple[float, ...]]] = field(default_factory=dict)
     """Grids of methods that differ from the table's."""
     chosen: Chosen = "Nothing was tuned."
@@ -158,9 +162,9 @@ class Config:
     """The same of a linear head on --features."""
 
 
-def config_of(config: Config, method: str) -> Config:
-    """Return the configuration with a method's own settings."""
-    own = config.method_settings.get(method, MethodSettings())
+def config_of(config: Config, method: Method) -> Config:
+    """Return the configuration with the settings of a method, or of the row that it varies."""
+    own = config.method_settings.get(method.row_name, MethodSettings())
     return replace(config, **{key: x for key, x in asdict(own).items() if x is not None})
 
 

@@ -193,8 +193,11 @@ def _bound(
     wrap = partial(with_stream, images=images, config=config) if domain else None
 
     def facts(method: Method) -> dict[str, Any]:
-        every = asdict(config_of(config, method.name))
+        every = asdict(config_of(config, method))
         own = {key: value for key, value in every.items() if key not in NOT_IDENTIFYING}
+        # Most methods have none, and older runs name none.
+        if not own["arguments"]:
+            del own["arguments"]
         # A run's own `order` is the seed of its sequence.
         own["class_order"] = own.pop("order")
         own |= {"last_relu": False} if method.head == "cosine" else {}
@@ -258,7 +261,7 @@ def beginning(
     only_seen = config.loss_classes == "seen"
 
     def begin(method: Method, data: RunData) -> tuple[Setup, Needs]:
-        own, group = config_of(config, method.name), data.own.class_group
+        own, group = config_of(config, method), data.own.class_group
         found = optimizer(own.optimizer, own.learning_rate, own.weight_decay)
         objective = softmax_objective(group, only_seen)
         if read_predictions(config.metrics):
@@ -280,6 +283,7 @@ def beginning(
             replay_batch_size=own.replay_batch_size,
             buffer_size=config.buffer_size,
             ema_decay=config.ema_decay,
+            arguments=own.arguments,
         )
 
     return begin

@@ -11,9 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from everlight.continual import Protocol
-from everlight.continual.method import Method, Needs
+from everlight.continual.method import Method
 from everlight.continual.registry import METHODS
+from everlight_data.images.published_settings import PUBLISHED
 from everlight_experiments.continual.config import UNNAMED, Config, MethodSettings
+from everlight_experiments.continual.published import settings_of
 from everlight_experiments.run_folder.settings import Count, Preset
 
 NO_MEMORY = ("SGD", "joint", "online EWC", "SI")
@@ -26,56 +28,46 @@ def _with(name: str, **own: Any) -> Method:
     return row._replace(given=lambda needs: row.given(needs) | own)
 
 
-def _hal(needs: Needs) -> dict[str, Any]:
-    large = needs.total_buffer_size >= 1000
-    return METHODS["HAL"].given(needs) | {"regularization": 0.3 if large else 0.1}
-
-
-# The authors' decay and batch size; then with one trick each.
-_ALL = {"bias_batch_size": 10, "decay": 0.99995}
-_NONE = _ALL | {"replacement": "uniform", "bias_epochs": 0, "decay": 1.0}
+_FASHION = PUBLISHED["fashion-mnist", "classes"]
+# The authors' code has no settings for these two.
+_MNIST = settings_of(PUBLISHED["mnist", "classes"].with_buffer(200))
+_NONE = {"replacement": "uniform", "bias_epochs": 0, "decay": 1.0}
 _ROWS: dict[str, Method] = {
     "SGD": METHODS["naive"],
     "joint": METHODS["joint"],
     "online EWC": METHODS["online EWC"]._replace(hyperparameters=(180.0,)),
-    "SI": _with("SI", damping=0.9)._replace(hyperparameters=(1.0,)),
+    "SI": METHODS["SI"]._replace(hyperparameters=(1.0,)),
     "ER": METHODS["ER"],
-    "ER-tricks": _with("ER-tricks", **_ALL),
+    "ER-tricks": METHODS["ER-tricks"],
     "ER with bias control": _with("ER-tricks", **_NONE | {"bias_epochs": 50}),
     "ER with rate decay": _with("ER-tricks", **_NONE | {"decay": 0.99995}),
     "ER with balanced reservoir": _with("ER-tricks", **_NONE | {"replacement": "balanced"}),
     "ER with loss-aware reservoir": _with("ER-tricks", **_NONE | {"replacement": "loss-aware"}),
-    "GEM": _with("GEM", margin=1.0),
+    "GEM": METHODS["GEM"],
     "A-GEM": METHODS["A-GEM"],
-    "HAL": METHODS["HAL"]._replace(given=_hal),
+    "HAL": METHODS["HAL"],
     "iCaRL": METHODS["iCaRL"],
 }
 PAPER_METHODS: dict[str, Method] = {
     name: row._replace(name=name, published=None) for name, row in _ROWS.items()
 }
+_SIZES = sorted(_FASHION.methods["ER"])
 _FROM_TRICKS = [name for name in PAPER_METHODS if name.startswith("ER with")]
 
 
 def authors_settings(buffer_size: int) -> Mapping[str, MethodSettings]:
-    """Return the settings of the authors' code (`best_args.py`) for a buffer size.
+    """Return each method's settings for a buffer size, from the authors' code.
 
-    The code has none for online EWC and SI. These have Mammoth's for split MNIST.
+    The code has none for online EWC and SI, which have Mammoth's for split MNIST.
     """
-    large = buffer_size >= 1000
-    tricks = MethodSettings(0.1 if large else 0.03, 32)
+    nearest = max((size for size in _SIZES if size <= buffer_size), default=_SIZES[0])
+    found = settings_of(_FASHION.with_buffer(nearest))
+    found["SGD"] = found.pop("naive")
+    own = found["ER-tricks"]
     return {
-        "SGD": MethodSettings(0.2),
-        "joint": MethodSettings(0.2),
-        "online EWC": MethodSettings(0.03),
-        "SI": MethodSettings(0.1),
-        "ER": MethodSettings(0.03 if buffer_size <= 200 else 0.1, 128),
-        "ER-tricks": tricks,
-        **dict.fromkeys(_FROM_TRICKS, tricks),
-        "GEM": MethodSettings(0.03),
-        "A-GEM": MethodSettings(0.03, 128),
-        "HAL": MethodSettings(0.03, 32 if buffer_size <= 200 else 128),
-        # Their loss has 0.0005 times the squared norm, whose gradient is twice that.
-        "iCaRL": MethodSettings(0.03 if buffer_size == 500 else 0.1, weight_decay=0.001),
+        **found,
+        **{name: _MNIST[name] for name in ("online EWC", "SI")},
+        **dict.fromkeys(_FROM_TRICKS, replace(own, arguments=None)),
     }
 
 

@@ -93,7 +93,7 @@ def settings_table(results: Results) -> Table:
     configs = {column_of(size): results.config.benchmark_of(size) for size in sizes}
     plain, rows = configs[column_of(sizes[0])], []
     for column, method, _ in results.experiment.jobs:
-        own = config_of(configs.get(column, plain), method.name)
+        own = config_of(configs.get(column, plain), method)
         replayed = str(own.replay_batch_size or "–")
         row = [method.name, column, f"{own.learning_rate:g}", replayed, f"{own.weight_decay:g}"]
         rows.append(row)

@@ -3,7 +3,7 @@
 import inspect
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from jaxtyping import Array, Float, Int
@@ -73,6 +73,8 @@ class Needs(NamedTuple):
     """Total number of stored samples, instead of `exemplars_per_class`."""
     ema_decay: float | None = None
     """Decay of the moving average of the weights that predicts; None predicts by the last ones."""
+    arguments: Mapping[str, Any] = {}
+    """Arguments of the factory that replace those of the method's row."""
 
     @property
     def total_buffer_size(self) -> int:
@@ -119,6 +121,11 @@ class Method(NamedTuple):
         return f"{self.name}@{self.version}" if self.version else self.name
 
     @property
+    def row_name(self) -> str:
+        """Name of the row of the registry that a variant is of, as ER for "ER, review"."""
+        return self.name.partition(", ")[0]
+
+    @property
     def made(self) -> tuple[Callable[..., Strategy], Given, LabelSetting]:
         """Value that is equal for rows of one strategy with other names or hyper-parameters."""
         return self.factory, self.given, self.label_setting
@@ -157,7 +164,7 @@ class Method(NamedTuple):
 
     def make(self, setup: Setup, needs: Needs) -> Strategy:
         """Return the strategy."""
-        strategy = self.factory(setup, **self.given(needs))
+        strategy = self.factory(setup, **self.given(needs) | needs.arguments)
         return strategy if needs.ema_decay is None else with_ema(strategy, needs.ema_decay)
 
     def arguments(self, needs: Needs) -> dict[str, Any]:
@@ -166,7 +173,8 @@ class Method(NamedTuple):
         Arrays, functions and None are left out.
         """
         _, *parameters = inspect.signature(self.factory).parameters.values()
-        every = {each.name: each.default for each in parameters} | self.given(needs)
+        every = {each.name: each.default for each in parameters}
+        every |= self.given(needs) | needs.arguments
         return {name: value for name, value in every.items() if _is_plain(value)}
 
 

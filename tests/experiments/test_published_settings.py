@@ -1,0 +1,114 @@
+"""Published settings: they fit the methods, and the command applies them or says why not."""
+
+import inspect
+import json
+from dataclasses import replace
+
+import pytest
+
+from everlight.continual import Protocol
+from everlight.continual.method import Needs
+from everlight.continual.registry import METHODS
+from everlight.continual.replay_variants import with_variants
+from everlight_data.errors import DataError
+from everlight_data.images.published_settings import PUBLISHED
+from everlight_experiments.cli import options_of
+from everlight_experiments.commands.run import run_benchmark
+from everlight_experiments.continual.config import CONFIGS, config_of
+from everlight_experiments.continual.published import with_published_settings
+
+FASHION = replace(CONFIGS["fashion-mnist"]["demo"], pixels="unit", buffer_size=500)
+SGD = Protocol(epochs=1, batch_size=128, select="last")
+PERMUTED = replace(FASHION, data="mnist", stream="permuted", protocol=SGD)
+
+
+def settings(key, name, buffer_size):
+    found = PUBLISHED[key].with_buffer(buffer_size)[name]
+    return found.learning_rate, found.replay_batch_size, found.hyperparameter, found.arguments
+
+
+@pytest.mark.parametrize("key", PUBLISHED, ids=" ".join)
+def test_every_value_is_for_something_that_the_method_has(key):
+    for name, by_size in PUBLISHED[key].methods.items():
+        method = METHODS[name]
+        assert (None in by_size) != method.stores_samples
+        for each in by_size.values():
+            assert each.arguments.keys() <= inspect.signature(method.factory).parameters.keys()
+            assert (each.hyperparameter is None) or method.hyperparameters
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "size", "expected"),
+    [
+        (("fashion-mnist", "classes"), "ER", 200, (0.03, 128, None, {})),
+        (("fashion-mnist", "classes"), "GEM", 1000, (0.03, None, None, {"margin": 1.0})),
+        (("mnist", "classes"), "DER++", 200, (0.03, 128, None, {"alpha": 0.2, "beta": 1.0})),
+        (("mnist", "classes"), "online EWC", 500, (0.03, None, 180, {})),
+        (("mnist", "classes"), "SI", 500, (0.1, None, 1.0, {"damping": 0.9})),
+        (("mnist", "permuted"), "ER", 5120, (0.2, 128, None, {})),
+        (("mnist", "permuted"), "DER", 5120, (0.2, 128, None, {"alpha": 0.5})),
+        (("mnist", "rotated"), "A-GEM", 500, (0.3, 128, None, {})),
+        (("tiny-imagenet", "classes"), "DER++", 500, (0.03, 32, None, {"alpha": 0.2, "beta": 0.5})),
+        (("tiny-imagenet", "classes"), "online EWC", 200, (0.03, None, 50, {})),
+    ],
+    ids=str,
+)
+def test_values_are_those_of_the_sources(key, name, size, expected):
+    """Read in the sources once more, for this test."""
+    assert settings(key, name, size) == expected
+
+
+def test_a_configuration_has_each_method_s_values_and_names_the_others():
+    methods = [METHODS[name] for name in ("naive", "GEM", "ER", "SCR")]
+    config = with_published_settings(FASHION, methods)
+    er, gem, scr = (config_of(config, METHODS[name]) for name in ("ER", "GEM", "SCR"))
+    assert (er.learning_rate, er.replay_batch_size) == (0.1, 128)
+    assert (gem.learning_rate, gem.arguments) == (0.03, {"margin": 1.0})
+    assert scr.learning_rate == FASHION.learning_rate
+    assert "of naive, GEM, ER: published by Buzzega" in config.chosen
+    assert "none for SCR, which keep the benchmark's" in config.chosen
+    needs = Needs(5, 10, 50, buffer_size=500, arguments=gem.arguments)
+    assert METHODS["GEM"].arguments(needs)["margin"] == 1.0
+
+
+def test_a_variant_has_the_settings_of_its_method():
+    config = with_published_settings(FASHION, [METHODS["ER"]])
+    _, review = with_variants([METHODS["ER"]], ("review",))
+    assert review.name == "ER, review"
+    assert config_of(config, review).learning_rate == 0.1
+
+
+def test_coefficients_are_no_longer_searched():
+    config = with_published_settings(PERMUTED, [METHODS["SI"], METHODS["online EWC"]])
+    assert config.grids == {"SI": (0.5,), "online EWC": (1.4,)}
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        (CONFIGS["digits"]["demo"], "settings are known for fashion-mnist and mnist"),
+        (replace(FASHION, buffer_size=300), "buffers of 200 or 500 or 1000 samples; give --buffer"),
+        (replace(FASHION, protocol=SGD), "other values; give --batch-size 10$"),
+        (replace(FASHION, optimizer="adam"), "other values; give --optimizer sgd$"),
+        (CONFIGS["fashion-mnist"]["demo"], "other values; give --pixels unit$"),
+        (object(), "leave it out"),
+    ],
+)
+def test_what_they_were_not_selected_for_is_refused(config, said):
+    with pytest.raises(DataError, match=said):
+        with_published_settings(config, [METHODS["ER"]])
+
+
+def test_the_command_takes_them_and_a_further_value(tmp_path, monkeypatch):
+    """Digits have none, so they are given Fashion-MNIST's."""
+    found = PUBLISHED["fashion-mnist", "classes"]
+    monkeypatch.setitem(PUBLISHED, ("digits", "classes"), found)
+    words = "--pixels unit --batch-size 10 --epochs 1 --optimizer sgd --net mlp:8"
+    given = "--buffer-size 200 --seeds 1 --methods ER SI --hyperparameters published SI=0.1"
+    arguments = [*f"digits {words} {given}".split(), "--runs", str(tmp_path)]
+    report = run_benchmark(options_of("run", arguments))
+    page = report.read_text()
+    assert "Learning rates and coefficients of naive, ER: published by Buzzega" in page
+    told = json.loads((report.parent / "config.json").read_text())["methods"]
+    assert told["class-incremental-ER"]["replay_batch_size"] == 128
+    assert told["class-incremental-SI"]["regularization"] == 0.1
