@@ -61,9 +61,10 @@ COMMANDS: dict[str, Command] = {
         "Compare finished runs with paired differences and intervals.",
         "commands.compare:run_compare",
     ),
-    "slowly-changing-regression": Command(
-        "Compare methods against the loss of plasticity on a stream of regression tasks.",
-        "commands.regression:run_regression",
+    "plasticity": Command(
+        "Compare methods against the loss of plasticity on a stream of many tasks.",
+        "plasticity.command:run_plasticity",
+        "plasticity.command:plasticity_options",
     ),
     "paper cl-metrics": Command(
         "Metrics beyond forgetting: five strategies by seven criteria and the CL score.",

@@ -64,6 +64,22 @@ class TaskSequence(NamedTuple):
     with many labels."""
 
 
+class TaskGenerator(NamedTuple):
+    """Pure functions that draw tasks and their samples; the state is any tree of arrays."""
+
+    begin: Callable[[PRNGKeyArray], Any]
+    """Function that returns the state before the first task."""
+    next_task: Callable[[Any, PRNGKeyArray], Any]
+    """Function that returns the state of the next task."""
+    draw: Callable[[Any, int, PRNGKeyArray], Samples]
+    """Function that draws so many samples of the state's task."""
+    test: Callable[[Any], Samples] | None = None
+    """Function that returns the test samples of the state's task; None tests nothing."""
+    renew: Callable[[PyTree], PyTree] | None = None
+    """Function that changes the parameters before every task, such as one that sets the head to
+    0; None changes nothing."""
+
+
 class Batch(NamedTuple):
     """Samples of one training step; `weight` is 0 for the padding of a last, partial batch.
 

@@ -314,6 +314,9 @@ ROWS: dict[str, Any] = {
         "valid_fraction": 0.25,
     },
     "scenarios.class_incremental": {**LABELS, "tasks": [[0, 1], [2, 3]]},
+    "scenarios.class_pair_tasks": LABELS,
+    "scenarios.permuted_tasks": {"labels": np.arange(16) % 4, "classes": 4, "count": 20},
+    "scenarios.label_permuted_tasks": {"labels": np.arange(16) % 4, "classes": 4},
     "scenarios.core50": {
         "objects": np.repeat(np.arange(50), 11),
         "sessions": np.tile(np.arange(11), 50),

@@ -12,6 +12,7 @@ from everlight.base import (
     StepInfo,
     Strategy,
     Task,
+    TaskGenerator,
     TaskSequence,
 )
 from everlight.continual.ema import with_ema
@@ -41,6 +42,7 @@ __all__ = [
     "StepInfo",
     "Strategy",
     "Task",
+    "TaskGenerator",
     "TaskSequence",
     "Trained",
     "TrainedScores",

@@ -30,6 +30,11 @@ from everlight.scenarios.facts_splits import (
     random_split,
     semantic_split,
 )
+from everlight.scenarios.generated_tasks import (
+    class_pair_tasks,
+    label_permuted_tasks,
+    permuted_tasks,
+)
 from everlight.scenarios.iirc import IIRC, TaskConfiguration, iirc
 from everlight.scenarios.online import online_stream
 from everlight.scenarios.shapes import same_shapes, stack_samples
@@ -68,6 +73,7 @@ __all__ = [
     "check_facts",
     "class_incremental",
     "class_incremental_by_seed",
+    "class_pair_tasks",
     "core50",
     "distances_between_facts",
     "divide_classes",
@@ -82,12 +88,14 @@ __all__ = [
     "from_experiences",
     "iirc",
     "join_tasks",
+    "label_permuted_tasks",
     "largest_class_incremental",
     "named_stream",
     "noisy_labels",
     "online_stream",
     "permuted_labels",
     "permuted_pixels",
+    "permuted_tasks",
     "random_split",
     "recurring",
     "rotated",

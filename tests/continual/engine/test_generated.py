@@ -91,7 +91,42 @@ def test_losses_measures_and_parameters_are_the_loop_in_float64():
         np.testing.assert_allclose(found.learner.params["weights"], weights, rtol=1e-5)
         np.testing.assert_allclose(found.losses, losses, rtol=1e-5)
         np.testing.assert_allclose(found.measured, norms, rtol=1e-5)
+        assert found.prequential is None
+        assert found.tested is None
         assert int(found.learner.step) == TASKS * STEPS
+
+
+def test_the_metric_before_learning_is_minus_the_loss_of_regression():
+    setup = setup_of()
+    key = jax.random.key(0)
+    parts = setup, naive(setup), GENERATOR, TASKS, STEPS, key, BATCH
+    found = jax.jit(lambda: learn_generated(*parts, prequential=True))()
+    _, losses, _ = by_hand()
+    np.testing.assert_allclose(found.prequential, np.negative(losses), rtol=1e-5)
+
+
+def test_parameters_are_renewed_before_and_tested_after_every_task():
+    """Weights of 0 before each task make every task the same as a run of its own."""
+    generator = GENERATOR._replace(
+        test=lambda number: Samples(
+            number + jnp.arange(3), (number + jnp.arange(3))[:, None], jnp.arange(3) < 2
+        ),
+        renew=lambda params: {"weights": 0 * params["weights"]},
+    )
+    setup = setup_of()
+    parts = setup, naive(setup), generator, TASKS, STEPS, jax.random.key(0), BATCH
+    found = jax.jit(lambda: learn_generated(*parts))()
+    for task in range(1, TASKS + 1):
+        index = 10 * task + np.arange(BATCH)
+        inputs = np.stack([np.sin(index), np.cos(2 * index)], axis=1)
+        targets, weights = np.stack([index % 3, index % 4], axis=1), np.zeros((2, 2))
+        for _ in range(STEPS):
+            weights = weights - RATE * inputs.T @ (inputs @ weights - targets) / BATCH
+        # Of three test samples the mask leaves two.
+        index = task + np.arange(2)
+        inputs = np.stack([np.sin(index), np.cos(2 * index)], axis=1)
+        away = inputs @ weights - np.stack([index % 3, index % 4], axis=1)
+        np.testing.assert_allclose(found.tested[task - 1], -np.mean(away**2), rtol=1e-5)
 
 
 def test_the_program_does_not_grow_with_the_number_of_tasks():

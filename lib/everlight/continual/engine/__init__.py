@@ -26,11 +26,7 @@ from everlight.continual.engine.flax_setup import (
     StreamedImages,
     flax_setup,
 )
-from everlight.continual.engine.generated import (
-    GeneratedResult,
-    TaskGenerator,
-    learn_generated,
-)
+from everlight.continual.engine.generated import GeneratedResult, learn_generated
 from everlight.continual.engine.protocol import (
     Protocol,
     fixed_steps_protocol,
@@ -66,7 +62,6 @@ __all__ = [
     "StepEvaluations",
     "StoredImages",
     "StreamedImages",
-    "TaskGenerator",
     "Usage",
     "count_cost",
     "diverged",

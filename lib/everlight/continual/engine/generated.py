@@ -4,30 +4,27 @@ Neither the time of compilation nor the memory depends on the number of tasks or
 leaves its mean loss and what is measured after it.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.base import Batch, Learner, Memory, Samples, Setup, Strategy, Task
+from everlight.base import (
+    Batch,
+    Learner,
+    Memory,
+    Samples,
+    Setup,
+    Strategy,
+    Task,
+    TaskGenerator,
+)
 from everlight.checks import PositiveInt, checked
-from everlight.continual.engine.evaluation import PROBE, measure
+from everlight.continual.engine.evaluation import PROBE, gathered, measure
 from everlight.continual.engine.keys import epoch_keys, sequence_keys, step_key, task_keys
 from everlight.continual.engine.tasks import init_learner
 from everlight.continual.engine.updates import same_kind, train_step
-
-
-class TaskGenerator(NamedTuple):
-    """Pure functions that draw tasks and their samples; the state is any tree of arrays."""
-
-    begin: Callable[[PRNGKeyArray], Any]
-    """Function that returns the state before the first task."""
-    next_task: Callable[[Any, PRNGKeyArray], Any]
-    """Function that returns the state of the next task."""
-    draw: Callable[[Any, int, PRNGKeyArray], Samples]
-    """Function that draws so many samples of the state's task."""
 
 
 class GeneratedResult(NamedTuple):
@@ -35,6 +32,12 @@ class GeneratedResult(NamedTuple):
 
     losses: Float[Array, "t"]
     """Mean loss of each task's batches, each before it was learned: the online error."""
+    prequential: Float[Array, "t"] | None
+    """Mean of the objective's metric over each task's batches, each before it was learned: for
+    classes the online accuracy. None unless it was asked for."""
+    tested: Float[Array, "t"] | None
+    """Mean of the objective's metric over each task's test samples, after the task. None without
+    test samples."""
     measured: PyTree
     """Results of `Setup.measure` after each task, with a leading axis over tasks; else empty."""
     memory: Memory
@@ -51,6 +54,7 @@ def learn_generated(
     key: PRNGKeyArray,
     batch_size: PositiveInt = 1,
     probe: PositiveInt = PROBE,
+    prequential: bool = False,
 ) -> GeneratedResult:
     """Learn from tasks that a generator draws, as one pure function for `jit` and `vmap`.
 
@@ -82,14 +86,18 @@ def learn_generated(
         samples = generator.draw(state, probe, probes)
         task = Task(samples, samples, learner.seen, number)
         keys = task_keys(of_learning, number)
+        if generator.renew is not None:
+            learner = learner._replace(params=generator.renew(learner.params))
         ready = memory, learner
         if strategy.begin_task is not None:
             ready = same_kind("begin_task", strategy.begin_task(*ready, task, keys.begin), ready)
         of_steps = epoch_keys(keys.epochs, 0).steps
 
         def one_step(step: Int[Array, ""], carry: tuple) -> tuple:
-            *learned, total = carry
+            *learned, total, metric = carry
             drawn = generator.draw(state, batch_size, jax.random.fold_in(draws, step))
+            if prequential:
+                metric += mean_metric(setup, strategy, *learned, drawn)
             batch = Batch(
                 drawn.index,
                 drawn.labels,
@@ -98,15 +106,29 @@ def learn_generated(
             )
             own = jax.random.fold_in(step_key(of_steps, step), 0)
             *learned, loss = train_step(setup, strategy, *learned, batch, task, own)
-            return *learned, total + loss.astype(jnp.float32)
+            return *learned, total + loss.astype(jnp.float32), metric
 
-        *learned, total = jax.lax.fori_loop(0, steps, one_step, (*ready, jnp.float32(0)))
+        zero = jnp.float32(0)
+        *learned, total, metric = jax.lax.fori_loop(0, steps, one_step, (*ready, zero, zero))
         ready = tuple(learned)
         if strategy.end_task is not None:
             ready = same_kind("end_task", strategy.end_task(*ready, task, keys.end), ready)
+        tested = None
+        if generator.test is not None:
+            tested = mean_metric(setup, strategy, *ready, generator.test(state))
         measured = () if setup.measure is None else measure(setup, ready[1], samples)
-        return (state, *ready), (total / steps, measured)
+        online = metric / steps if prequential else None
+        return (state, *ready), (total / steps, online, tested, measured)
 
     start = generator.begin(first), memory, learner
     (_, memory, learner), kept = jax.lax.scan(one_task, start, jnp.arange(tasks, dtype=jnp.int32))
     return GeneratedResult(*kept, memory, learner)
+
+
+def mean_metric(
+    setup: Setup, strategy: Strategy, memory: Memory, learner: Learner, samples: Samples
+) -> Float[Array, ""]:
+    """Return the mean of the objective's metric over samples."""
+    scores = strategy.predict(memory, learner, gathered(setup, samples.index, None))
+    metric = setup.objective.metric(scores, samples.labels, learner.seen)
+    return jnp.sum(jnp.where(samples.mask, metric, 0)) / jnp.maximum(jnp.sum(samples.mask), 1)

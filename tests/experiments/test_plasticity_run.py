@@ -1,0 +1,91 @@
+"""The command of plasticity: its files, its seeds, its problems and what it refuses."""
+
+import numpy as np
+import pytest
+
+from everlight_data.errors import DataError
+from everlight_experiments.cli import options_of
+from everlight_experiments.plasticity.command import run_plasticity
+
+WORDS = ("--tasks", "12", "--samples", "20", "--seeds", "2", "--methods", "naive", "CBP")
+
+
+def run(folder, problem, *words):
+    return run_plasticity(
+        options_of("plasticity", [problem, *WORDS, *words, "--runs", str(folder)])
+    )
+
+
+def test_every_value_is_a_row_and_without_replacement_cbp_is_backpropagation(tmp_path):
+    report = run(tmp_path, "regression", "--hyperparameters", "CBP=0,1")
+    results = np.load(report.parent / "results.npz")
+    error = {name: results[f"{name}/online error"] for name in ("naive", "CBP 0", "CBP 1")}
+    assert error["naive"].shape == (2, 12)
+    assert np.isfinite(error["CBP 1"]).all()
+    # Seeds differ in their target.
+    assert abs(np.subtract(*error["naive"])).min() > 1e-3
+    np.testing.assert_allclose(error["CBP 0"], error["naive"], rtol=1e-5)
+    # Within six tasks of 20 samples no unit is older than a hundred steps.
+    np.testing.assert_allclose(error["CBP 1"][:, :5], error["naive"][:, :5], rtol=1e-5)
+    assert (abs(error["CBP 1"] - error["naive"])[:, 6:] > 1e-3).any()
+    dead = results["naive/dead units"]
+    assert ((5 * dead) % 1 < 1e-5).all()
+    text = report.read_text()
+    assert "CBP 1" in text
+    assert "every value of a hyper-parameter is a row" in text
+
+
+def test_methods_that_learn_classes_are_refused(tmp_path):
+    with pytest.raises((DataError, SystemExit)):
+        run(tmp_path, "regression", "--methods", "iCaRL")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "name a problem first; there are regression, permuted,"),
+        (["permutation"], "no problem 'permutation'; did you mean 'permuted'"),
+        (["permuted", "--data", "digits", "--net", "mlp-layer-norm:8"], "CBP needs named hidden"),
+        (["class-pairs", "--data", "digits", "--side", "None", "--net", "mlp-nothing:8"], "mlp"),
+    ],
+)
+def test_what_cannot_be_run_is_refused(words, said, tmp_path):
+    with pytest.raises(DataError, match=said):
+        run_plasticity(options_of("plasticity", [*words, "--runs", str(tmp_path)]))
+
+
+SMALL = (
+    "--data",
+    "digits",
+    "--side",
+    "None",
+    "--net",
+    "mlp:16",
+    "--batch-size",
+    "8",
+    "--samples",
+    "160",
+)
+
+
+@pytest.mark.parametrize(
+    ("problem", "score", "least"),
+    [
+        ("permuted", "online accuracy", 0.2),
+        ("permuted-labels", "online accuracy", 0.1),
+        ("class-pairs", "accuracy after the task", 0.75),
+    ],
+)
+def test_images_are_learned_in_every_task(problem, score, least, tmp_path):
+    """Digits have 10 classes and pairs 2, so chance is 0.1 and 0.5."""
+    words = ("--learning-rate", "0.1", "--tasks", "6", "--methods", "naive")
+    report = run(tmp_path, problem, *SMALL, *words)
+    results = np.load(report.parent / "results.npz")
+    found = results[f"naive/{score}"]
+    assert found.shape == (2, 6)
+    assert found.mean() > least
+    # Seeds have other tasks or samples.
+    assert abs(np.subtract(*found)).max() > 1e-3
+    page = report.read_text()
+    assert "Which method keeps the ability to learn?" in page
+    assert f"{score} in the last tenth" in page
