@@ -46,32 +46,35 @@ COUNTS = [[2, 3, 0, 0, 0, 0], [1, 1, 2, 2, 0, 0], [1, 1, 1, 1, 1, 1]]
 ROWS = np.eye(CLASSES)
 
 
-def unit_simplex():
-    """Centred unit vectors of R^c in a basis of the space around their mean."""
-    centred = np.eye(CLASSES) - 1 / CLASSES
-    basis = np.linalg.svd(centred)[0][:, :-1]
-    columns = basis.T @ centred
-    return columns / np.linalg.norm(columns, axis=0)
+def vertices(classes):
+    """The code's simplex in closed form: the last vertex has equal coordinates."""
+    size = classes - 1
+    first = np.sqrt(1 + 1 / size) * np.eye(size) - (np.sqrt(classes) - 1) * size**-1.5
+    return np.hstack([first, np.full((size, 1), -(size**-0.5))])
 
 
-def test_the_polytope_is_a_centred_regular_simplex():
-    gram = unit_simplex().T @ unit_simplex()
-    for classes in (2, CLASSES):
+HEAD = vertices(CLASSES)
+
+
+def test_the_polytope_is_the_authors_centred_regular_simplex():
+    for classes in (2, 3, CLASSES):
         head = simplex(classes)
-        assert head.shape == (classes - 1, classes)
+        np.testing.assert_allclose(head, vertices(classes), rtol=0, atol=1e-12)
         np.testing.assert_allclose(head.sum(axis=1), 0, atol=1e-12)
-    np.testing.assert_allclose(head.T @ head, gram, atol=1e-12)
+        gram = np.full((classes, classes), -1 / (classes - 1))
+        np.fill_diagonal(gram, 1)
+        np.testing.assert_allclose(head.T @ head, gram, atol=1e-12)
     with pytest.raises(ValueError, match="at least 2 classes"):
         simplex(1)
 
 
 def logits_of(params, index):
-    return forward(params, index, train=True)[2][:, :-1] @ simplex(CLASSES)
+    return forward(params, index, train=True)[2][:, :-1] @ HEAD
 
 
 def slope(params, index, logit_gradient):
     """Gradient summed over samples, from those of the head's logits."""
-    below = np.pad(logit_gradient @ simplex(CLASSES).T, ((0, 0), (0, 1)))
+    below = np.pad(logit_gradient @ HEAD.T, ((0, 0), (0, 1)))
     each = backward(params, index, below, train=True)
     return {name: leaf.sum(axis=0) for name, leaf in each.items()}
 

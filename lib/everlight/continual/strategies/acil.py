@@ -9,17 +9,20 @@ the inverse P of Σ h hᵀ + γ I by the rows H and the labels Y of each batch,
 
 and proves that this W is the ridge regression on all samples at once. Here the sums are kept
 instead and W is solved before an evaluation (`random_ridge`): the recursion loses digits at every
-batch, for which the authors' code has float64. γ = 0.1 in the paper, with 8,192 random features for
-CIFAR-100 and 16,384 for ImageNet.
+batch, for which the authors' code has float64. The authors' commands have γ = 0.1, with 8,192
+random features for CIFAR-100 and 16,384 for ImageNet.
 
 RanPAC is the same regression. It has normal R, which are √(3 f) times as large, chooses its ridge
 by validation, and adapts a pretrained network in the first session, where ACIL trains its network
 on the first classes. With one R, a ridge that is scaled along, and one network both are equal.
 
 Equal to the official code (ZHUANGHP/Analytic-continual-learning, `ACIL.py` and
-`AnalyticLinear.py`) at the distribution of the random weights and at the scores; differs where γ is
-within the rounding errors of float32 (`random_ridge`), as 0.1 is with many samples or large
-features, and in leaving out the training of the network on the first task.
+`AnalyticLinear.py`) at the distribution of the random weights and at the scores; differs in:
+
+- Eigenvalues are raised where γ is within the rounding errors of float32 (`random_ridge`), as 0.1
+  is with many samples or large features.
+- A class without samples has the score 0. There it has none.
+- The network is not trained on the first task.
 """
 
 from everlight.base import Coefficient, Setup, Strategy

@@ -22,7 +22,7 @@ continual ImageNet, m = 1,000 and ρ = 1e-5 with the plain one on incremental CI
 from 1e-6 to 1e-2 with the adaptable form on slowly changing regression.
 
 Equal to the official code (shibhansh/loss-of-plasticity, `gnt.py` with `accumulate=True`) at
-utilities, ages, replaced units and their weights, given the same draws, and at the moments that
+utilities, ages, replaced units and their weights, given the same draws, and at Adam's moments that
 become 0; differs in:
 
 - New incoming weights come from the setup's `init`; there from a uniform distribution of the same
@@ -30,6 +30,10 @@ become 0; differs in:
 - That code adds a replaced unit's mean contribution to the next bias, but has set the mean to 0
   before, so that nothing is added; here nothing is.
 - Its Adam counts steps per weight and begins anew at replaced ones; optax has one count.
+- Moments of every optimizer become 0; there Adam's alone, and the momentum of SGD stays.
+- The code of continual ImageNet (`convGnT.py`) and of incremental CIFAR-100 (`res_gnt.py`) adds ρ
+  times all units of a layer to c once one is mature. The former multiplies |h| and |w| of a
+  flattened map place by place before their mean, the latter sums |h| without decay.
 - Without `accumulate`, that code replaces a unit with the probability of the fraction.
 """
 

@@ -23,6 +23,7 @@ Equal to the official code (pclucas14/AML, `er_aml.py` and `sample_pos_neg` of `
 - Features there are divided by their length plus 0.00001, and the head is a cosine classifier.
 - By default ℓ runs over the seen classes, there over all outputs.
 - While the memory is empty, samples are augmented here, there not.
+- The reservoir there counts the arrivals before a batch for all of the batch.
 """
 
 from typing import Literal, NamedTuple

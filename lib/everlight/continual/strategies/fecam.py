@@ -6,19 +6,26 @@
 μ_k is the mean of the features z of class k. Σ begins as the covariance of t(z) in class k; v is
 the mean of its diagonal and u that of its other entries. R_k is the correlation matrix, so that
 distances of classes with little and with much spread compare. β = 0.5 and γ₁ = γ₂ = 1 in the paper.
-With features of a transformer it leaves out t (`tukey=1`) and u (γ₂ = 0), and shrinks once.
+
+With a transformer the authors (`FeCAM_vit_*.py`) leave out t (`tukey=1`) and u (γ₂ = 0), and shrink
+once with γ₁ = 1; to shrink twice with γ₁ = √2 − 1 is the same. They divide features by their length
+before means and covariances are taken, and leave means as they are.
 
 Samples arrive in batches, in any order, and a class may come again: means and covariances are those
 of all its samples so far. A class has score −∞ without samples, and the identity as R_k if its
 samples do not differ. Memory holds two matrices per class.
 
-Equal to the official code (dipamgoswami/FeCAM, `models/base.py` with `per_class`, `shrink`,
-`norm_cov` and `tukey`) at the shrunk correlation matrices and the distances; differs in:
+Equal to the official code (dipamgoswami/FeCAM, `models/base.py` with `full_cov`, `per_class`,
+`shrink`, `norm_cov` and `tukey`) at the shrunk correlation matrices and the distances; differs in:
 
 - u averages over all entries off the diagonal. There exact zeros do not count.
-- A singular R_k, possible without shrinkage, has raised eigenvalues. There it is a pseudoinverse.
+- An R_k that is not positive definite, possible without shrinkage and with γ₂ > γ₁, has raised
+  eigenvalues. There it has a pseudoinverse.
+- A class whose samples do not differ has the identity, and a constant feature correlates with none.
+  There the matrix of the first is NaN, and without shrinkage that of the second.
 - Negative features keep their sign, t(−z) = −t(z). There they give NaN.
-- The first task is scored like the others. There it has Euclidean distances to the head's weights.
+- The network is not trained on the first task, which is scored like the others. There it has
+  Euclidean distances between directions of features and of the head's weights.
 - The variant with one covariance for all classes, a mean over tasks, is left out.
 """
 

@@ -17,7 +17,8 @@ heads of single tasks. Outputs of known classes are projected, as in its single 
 MNIST. Batch statistics are not protected.
 
 The paper has ε = 0.97 + 0.003 per task on split CIFAR-100 with 125 samples, and on permuted MNIST
-ε = 0.95 in the first layer and 0.99 in the others with 300 samples.
+ε = 0.95 in the first layer and 0.99 in the others with 300 samples. The defaults are the first ε
+and the second number of samples.
 
 Equal to the official code (sahagobinda/GPM, `main_pmnist.py`, `main_cifar100.py`) at the number and
 span of directions from the second task on, and at the projected step of gradient descent; differs
@@ -28,7 +29,10 @@ in:
   task.
 - After the first task the same condition on k holds, as in the paper's equation 5. There k is one
   less.
-- ε is the same for all layers.
+- ε is the same for all layers, and ends at 1. A direction below 1e-10 of ‖R‖² is never added; there
+  all directions are once ε exceeds 1.
+- Networks may have running batch statistics, which change. There evaluation normalises by the
+  statistics of its own batch.
 - All patches of the samples are taken, there those of fewer samples for convolutions.
 """
 

@@ -3,10 +3,15 @@
     L(θ) = L_task(θ) + λ ‖θ − θ_0‖²
 
 θ_0 are the initial parameters. Weights that the current task does not need drift back towards them,
-where a network learns well. `regularization` λ is 1e-5 to 1e-2 in common grids.
+where a network learns well.
 
-Code of its authors was not compared. Equal to weight decay (`optax.add_decayed_weights`) with 2λ at
-the gradient, once the initial parameters are subtracted; differs in implicit steps.
+Equal to the official code (skumar9876/L2_Init, `agents/agents.py`, `L2InitAgent`) at the gradient
+of the penalty with `l2_weight` = 2λ, since that code halves the squared distance. Its grid of
+`l2_weight` from 1e-5 to 1e-2 is λ from 5e-6 to 5e-3. Differs in:
+
+- Scales and biases of layer normalisation are pulled back too; there they are free.
+- Steps on the penalty may be implicit.
+- Initial values that are drawn anew at every step (`sample_init_values`) are left out.
 """
 
 import jax

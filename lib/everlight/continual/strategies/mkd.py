@@ -11,8 +11,9 @@ this one included. T_i begins at α_i θ / (1 − α_i). L_replay is ER's loss; 
 is theirs plus ER's. Test samples are classified by the mean of the n averages and the network, with
 the network's batch statistics. The memory is that of the method.
 
-The authors have λ = 5.5 on CIFAR, 8 on Tiny-ImageNet, one average with α = 0.01 and T = 4; they
-replay 64 samples per batch of 10.
+The authors' configurations run with λ = 5.5, one average with α = 0.01 and T = 4 on every data set,
+Tiny-ImageNet included; they replay 64 samples per batch of 10. DER++ has the defaults of
+`der_plus_plus`, α = 0.1 and β = 0.5, as in their program; their configurations have 0.2 and 1.
 
 Equal to the official code (Nicolas1203/mkd_ocl, `er_ema.py`, `er_ace_ema.py`, `derpp_ema.py`) at
 the gradient of a step, the averages and the mean that predicts, with `loss_over="all"`; differs in:
@@ -20,7 +21,10 @@ the gradient of a step, the averages and the mean that predicts, with `loss_over
 - By default cross-entropies run over the seen classes.
 - The first batch is trained on; there the step of ER and of DER++ is left out while the memory is
   empty.
-- x⁺ has one augmentation, the setup's; there ER-ACE and DER++ have a second one for the teachers.
+- x⁺ has one augmentation, the setup's; there the terms that ER-ACE and DER++ gain have a second
+  one, and pass the stored samples before the augmented ones.
+- Of the classes that have not arrived, ER-ACE's incoming softmax there has those whose number is
+  below the size of the batch. With `loss_over="all"` it has all classes of later tasks here.
 """
 
 from collections.abc import Sequence

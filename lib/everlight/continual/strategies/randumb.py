@@ -18,6 +18,7 @@ Equal to the official code (drimpossible/RanDumb, `legacy_model.py`, the model o
 numbers) at the score differences between classes that have samples, given φ; differs in:
 
 - The code's γ takes the variance of all training data.
+- m is 10,000 by default, as in `main.py`; the README's command has 25,000.
 - `main.py`, a later form, estimates a covariance per class and averages these, without ε. Its
   scores have a term for the frequency of a class.
 - The paper also trains on mirrored images of some data sets.

@@ -23,6 +23,7 @@ Equal to the official code (RaptorMai/online-continual-learning, `scr.py` and `S
 - The first step, whose memory is empty, learns from its batch, there from nothing.
 - The authors' runs have the review trick with this loss; here there is none.
 - A class without stored samples is predicted last, there by a mean drawn at random.
+- The reservoir there counts the arrivals before a batch for all of the batch.
 """
 
 from collections.abc import Callable

@@ -7,9 +7,16 @@ Before every task but the first, all parameters are shrunk and Gaussian noise is
 Shrinking keeps the functions that were learned, up to their scale, and restores gradients to new
 samples; the noise breaks ties between units. λ = 0.6 with σ = 0.01 is a usual choice.
 
-Equal to the common code of Dohare et al. (shibhansh/loss-of-plasticity, `bp.py` with `to_perturb`)
-at the noise that is added to all parameters, biases included; differs in that it acts at the start
-of a task, as the paper says. There it acts at every step, and weight decay shrinks.
+Equal to the official code (JordanAsh/warm_start, `run.py`, `shrink_perturb`) at λ θ for all
+parameters, biases and scales of normalisation included; differs in:
+
+- The noise is normal with one deviation, as in the paper. There it is σ times the parameters of a
+  newly drawn network, with λ = 0.4 and σ = 0.1 by default.
+- The first task begins at the initial parameters. There these are shrunk and perturbed too.
+- Batch statistics are kept. There they begin anew.
+
+Common code (shibhansh/loss-of-plasticity, `bp.py` with `to_perturb`) adds the same normal noise to
+all parameters, but at every step, and weight decay shrinks.
 """
 
 import jax

@@ -12,9 +12,13 @@ with few samples are not repeated too often. Exemplars are balanced over classes
 is shared by the classes so far: 20,000 on ImageNet (`buffer_size`). Both batches have one pass.
 
 Equal to the official code (hongjoon0805/SS-IL-Official, `trainer/ssil.py`) at the gradient of a
-step; differs in exemplars, random samples of each class here and its first ones there, in replayed
-batches, drawn with replacement between steps here and cycling through the exemplars there, and in
-counts, which are rounded down here.
+step; differs in:
+
+- Exemplars are random samples of each class, there its first ones.
+- Each replayed batch is a new draw of distinct exemplars. There an epoch shuffles a list that
+  repeats the exemplars, so that a batch may hold one twice.
+- Counts are rounded down. There the classes share a fixed total without a rest.
+- The learning rate is the setup's, there divided by the number of the task.
 """
 
 from typing import NamedTuple

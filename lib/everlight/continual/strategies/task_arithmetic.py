@@ -12,9 +12,16 @@ is the mean of the networks. The paper leaves the head out: CLIP's is made of te
 the head is merged like any other parameter. Its columns move in the tasks that have samples of
 their class (`merging`), so with disjoint classes a column is θ_0 + λ τ_t of its own task.
 
-Equal to the sum of task vectors of TIES-merging's authors (prateeky2806/ties-merging,
-`merge_utils.py`, `tv_merging`) for given networks. Mammoth (`tak_utils/merging.py`) divides λ by
-the number of tasks so far, which the paper does not.
+Equal to the official code (mlfoundations/task_vectors, `src/task_vectors.py`) at the sum of task
+vectors of given networks; differs in:
+
+- The head is a part of the task vectors. There every task has its own, which is fixed.
+- Batch statistics are estimated on the last task's samples. There running averages are added up
+  like parameters.
+
+The authors of TIES-merging (prateeky2806/ties-merging, `merge_utils.py`, `tv_merging`) have the
+same sum. Mammoth (`tak_utils/merging.py`) divides λ by the number of tasks so far, which the paper
+does not.
 """
 
 import jax

@@ -18,9 +18,11 @@ Equal to the official code (prateeky2806/ties-merging, `merge_utils.py`, `merge_
 mass and dis-mean) for given trimmed vectors without opposite entries that cancel; differs in:
 
 - A parameter whose trimmed entries cancel stays at θ_0, since sign(0) = 0. There it takes the sign
-  of the majority of all parameters.
+  of the majority of all parameters, and the negative one if there is none.
 - The int(k d) greatest of d entries are kept, and all entries equal to the smallest of them. There
   it is one more.
+- Batch statistics are estimated on the last task's samples. There running averages are entries of
+  the task vectors.
 """
 
 from typing import NamedTuple

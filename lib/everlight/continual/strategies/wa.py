@@ -13,10 +13,10 @@ paper. Its memory is a fixed total of herded exemplars: 2,000 on CIFAR-100 and 2
 on ImageNet (`buffer_size`). Exemplars join every epoch.
 
 The authors published no code. Equal to PyCIL (G-U-N/PyCIL, `models/wa.py`) at the gradient of a
-step and at the aligned weights; differs in:
+step, the aligned weights and the exemplars: counts are rounded down, herding never picks a sample
+twice, and classes keep their first exemplars when the number falls. Differs in:
 
-- Exemplars stay those of the first choice when their number falls, as there; counts are rounded
-  down, and herding never picks a sample twice.
+- The head has all outputs from the start, on which weight decay acts; there a task adds its own.
 - The paper also clips weights of the head below 0 after every step; neither PyCIL nor this does.
 """
 

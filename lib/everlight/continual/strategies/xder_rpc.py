@@ -25,16 +25,16 @@ samples, and those of N divide the free slots as equally as possible.
 The authors' code sets, on split CIFAR-100 with 500 samples, α = 0.1, β = 0.5, γ = 0.85, η = 0.1 and
 m = 0.3.
 
-Equal to the official code (aimagelab/mammoth, `xder_rpc.py`) at the gradient of a step, the stored
-logits and the sizes of classes in the memory; differs in:
+Equal to the official code (aimagelab/mammoth, `xder_rpc.py`) at the simplex, the gradient of a
+step, the stored logits and the sizes of classes in the memory; differs in:
 
-- The simplex has other coordinates, equal up to a rotation.
 - At the end of a task one pass over the memory gives the logits of old and new samples. There new
   samples pass in batches of their task, which differs with batch norm alone.
 - Tasks may have classes of any numbers; there they are numbered in the order of equal tasks.
 
 The constraint g is that of the code's first version (ee5c3bb) and of its `xder.py`; the present
-version has it commented out, which is `past_constraint=False` here.
+version has it commented out, which is `past_constraint=False` here. In the first version replayed
+batches change the batch statistics as well; here, as in the present one, they do not.
 """
 
 from typing import NamedTuple
