@@ -32,7 +32,7 @@ class Config:
     samples: Count = 500
     """Samples drawn per task."""
     batch_size: Count = 1
-    """Samples per step."""
+    """Samples per training step."""
     net: str = "mlp:5"
     """Network, as in everlight run."""
     learning_rate: Rate = 0.01
