@@ -117,7 +117,7 @@ def is_of(entry: Entry, table: Table) -> bool:
     return (
         (entry.page, entry.heading) == (table.page, table.heading)
         and table.header.removeprefix("| ").startswith(entry.header)
-        and entry.first in ("", table.rows[0].split("|")[1].strip())
+        and entry.first in ("", *(row.split("|")[1].strip() for row in table.rows[:1]))
     )
 
 
