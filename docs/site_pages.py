@@ -21,7 +21,7 @@ from nbconvert.preprocessors import CoalesceStreamsPreprocessor
 
 from docs.docstrings import escaped
 from docs.make_api import PARTS, ROOMS, made_of
-from docs.measured import ROOT, STRATEGIES, measured_of
+from docs.measured import ROOT, STRATEGIES, measured_of, with_sources
 
 TUTORIALS = ROOT / "docs" / "tutorials"
 SECONDS = 600
@@ -87,9 +87,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
-    """Makes links of the list of public names, and those of other pages to what they show."""
+    """Makes links of the list of public names, and those of other pages to what they show; says
+    below measured tables what made them."""
     if page.file.src_uri != "api.md":
-        return to_made_pages(markdown, page.file.src_uri)
+        source = ROOT_PAGES.get(page.file.src_uri, page.file.src_uri)
+        return to_made_pages(with_sources(markdown, source), page.file.src_uri)
     paths = {f"{STRATEGIES}.{part}.{name}": name for part in PARTS for name in made_of(part)}
     for room in ROOMS:
         paths |= {path: name for name, path in _paths(room).items()}
