@@ -22,7 +22,7 @@ HEAD = """# Costs of every strategy
 
 Computed by `python docs/make_costs.py` on {date}, JAX {version}, {device}; programs are
 compiled and not run.
-Split digits as in [Results](results/strategies.md#split-digits-every-strategy): five tasks of two,
+Split digits as in [Results](results/strategies.md#split-digits): five tasks of two,
 an MLP 64-100-100-10 of {parameters:,} parameters in float32, batches of 16,
 class-incremental (HAT and PackNet: task-incremental), ten exemplars per class and
 a hundred in memories that classes share.
