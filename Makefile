@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo check test test-all lint docs bench clean
+.PHONY: demo check test test-all lint docs bench lock clean
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -64,6 +64,11 @@ docs: $(VENV)/docs-ready  ## the site, in build/site; `python -m http.server -d 
 
 bench: $(VENV)/bench-ready  ## speed beside NumPy and PyTorch, taking turns; `python -m tests.speed CASE` measures one
 	$(BIN)/python -m tests.speed
+
+lock: $(VENV)/ready      ## requirements.lock: what the experiments need, with hashes, at the versions of constraints.txt
+	$(PIP) uv
+	$(BIN)/uv pip compile pyproject.toml --extra experiments -c constraints.txt --universal --python-version 3.11 \
+		--generate-hashes --no-emit-index-url --no-annotate --no-header --quiet -o requirements.lock
 
 clean:
 	rm -rf $(VENV) runs build
