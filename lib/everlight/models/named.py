@@ -1,7 +1,7 @@
 """Networks by name and sizes: `mlp:256,256`, `mlp-crelu:256`, `cnn:16,32,64`, `resnet:5`."""
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import flax.linen as nn
 
@@ -32,8 +32,9 @@ class NetworkRequest(NamedTuple):
 class Network(NamedTuple):
     """A network of images with classes, whose head depends on the continual-learning method."""
 
-    shape: nn.Module
-    """Module with the fields `classes` and, where `named`, `head`."""
+    shape: nn.Module | Callable[..., Any]
+    """Module with the fields `classes` and, where `named`, `head`; or a function that makes an NNX
+    or Equinox module (`continual.network_setup`), which is not `named`."""
     note: str
     """Description in words."""
     layers: tuple[str, ...] = ()
@@ -43,7 +44,9 @@ class Network(NamedTuple):
 
     classes: int = 0
 
-    def make(self, head: HeadKind, trains: Literal["net", "head"] = "net") -> nn.Module:
+    def make(
+        self, head: HeadKind, trains: Literal["net", "head"] = "net"
+    ) -> nn.Module | Callable[..., Any]:
         """Return the network with a head of the kind that a method requires.
 
         Args:
