@@ -84,9 +84,12 @@ class LinenNorm(nn.Module):
 
 
 class NnxNorm(nnx.Module):
+    """Made in evaluation mode."""
+
     def __init__(self, rngs):
         self.hidden1 = nnx.Linear(INPUTS, HIDDEN, rngs=rngs)
-        self.norm = nnx.BatchNorm(HIDDEN, momentum=0.9, epsilon=1e-5, rngs=rngs)
+        options = {"momentum": 0.9, "epsilon": 1e-5, "use_running_average": True}
+        self.norm = nnx.BatchNorm(HIDDEN, **options, rngs=rngs)
         self.head = nnx.Linear(HIDDEN, CLASSES, rngs=rngs)
 
     def __call__(self, images):
@@ -112,11 +115,11 @@ class EquinoxNorm(eqx.Module):
 
 
 class NnxDropout(nnx.Module):
-    """Layers in a list, dropout, and logits alone."""
+    """Layers in a list, dropout, and logits alone; made in evaluation mode."""
 
     def __init__(self, rngs):
         self.layers = nnx.List([nnx.Linear(INPUTS, HIDDEN, rngs=rngs)])
-        self.dropout = nnx.Dropout(0.5, rngs=rngs)
+        self.dropout = nnx.Dropout(0.5, deterministic=True, rngs=rngs)
         self.head = nnx.Linear(HIDDEN, CLASSES, rngs=rngs)
 
     def __call__(self, images):

@@ -108,13 +108,13 @@ def split_shapes(make: Callable[[nnx.Rngs], Any]) -> _Split:
     return _Split(*split)
 
 
-def _names(state: nnx.State) -> NamedArrays:
+def _names(state: PyTree) -> NamedArrays:
     # The last key of a path is the variable's own value.
     paths = [path[:-1] for path, _ in jax.tree_util.tree_flatten_with_path(state)[0]]
     return NamedArrays(tuple(map(names_of, paths)))
 
 
-def _with_key(random: nnx.State, key: PRNGKeyArray) -> nnx.State:
+def _with_key(random: PyTree, key: PRNGKeyArray) -> PyTree:
     """Return the random states as new ones, whose keys are drawn and whose counters are 0."""
     leaves, tree = jax.tree.flatten(random)
     keys = iter(jax.random.split(key, max(len(leaves), 1)))
