@@ -69,9 +69,9 @@ def given_linen(setup):
     return setup._replace(init=lambda key: (WEIGHTS, {}))
 
 
-def setup_of(kind, optimizer=None, stored=STORED):
+def setup_of(kind, stored=STORED):
     net = {"linen": MLP(CLASSES, (HIDDEN,)), "nnx": given_nnx, "equinox": given_equinox}[kind]
-    setup = network_setup(net, stored, softmax_objective(), optimizer or optax.sgd(0.1))
+    setup = network_setup(net, stored, softmax_objective(), optax.sgd(0.1))
     return given_linen(setup) if kind == "linen" else setup
 
 

@@ -31,6 +31,7 @@ from everlight.continual.engine.tasks import init_learner
 from everlight.metrics import diagnose_plasticity
 from everlight.models import with_xavier
 from everlight.scenarios import class_incremental
+from everlight_data.checkpoints import Checkpoints
 from tests.driving import drive_run
 
 pytest.importorskip("equinox", reason="Equinox is not installed (the extra equinox)")
@@ -50,7 +51,7 @@ PROTOCOL = Protocol(epochs=2, batch_size=8, select="last")
 
 def run_of(kind, strategy, key=7, **changes):
     def build(stored):
-        setup = kinds.setup_of(kind, stored=stored)._replace(**changes)
+        setup = kinds.setup_of(kind, stored)._replace(**changes)
         return setup, STRATEGIES[strategy](setup)
 
     return Run(build, PROTOCOL, kinds.STORED, SEQUENCE, jax.random.key(key))
@@ -72,11 +73,13 @@ def test_the_same_network_of_every_kind_has_the_same_losses(strategy):
 
 
 @pytest.mark.parametrize("kind", ["nnx", "equinox"])
-def test_a_resumed_run_has_the_same_bits(kind):
+def test_a_run_resumed_from_a_checkpoint_has_the_same_bits(kind, tmp_path):
     run = run_of(kind, "ER")
     states = list(drive_run(run))
     assert len(states) == 4
-    *_, again = drive_run(run, state=states[1])
+    Checkpoints(tmp_path).save(1, states[1])
+    restored = Checkpoints(tmp_path).restore(1, like=states[0]).state
+    *_, again = drive_run(run, state=restored)
     jax.tree.map(np.testing.assert_array_equal, again.result, states[-1].result)
 
 
@@ -200,7 +203,7 @@ def test_frozen_parts_features_and_measures_are_those_of_the_setup(kind):
 def test_strategies_that_read_layers_by_name_do_so(kind, strategy):
     def losses(kind):
         def build(stored):
-            setup = kinds.setup_of(kind, stored=stored)
+            setup = kinds.setup_of(kind, stored)
             return setup, strategy(setup)
 
         run = Run(build, PROTOCOL, kinds.STORED, SEQUENCE, jax.random.key(4))
