@@ -29,6 +29,7 @@ from everlight.models.illuminant_training import IlluminantModel
 from tests.continual import small_net
 from tests.contracts.small_arrays import booleans, floats, host, integers
 from tests.models.port_arrays import drawn_arrays
+from tests.models.released_vit import released_arrays
 
 KEY = jax.random.key(0)
 
@@ -82,6 +83,13 @@ def cross_camera():
 def confidence_pooling():
     head = parameters(ConfidencePoolingHead(), floats(2, 2, 4), floats(2, 2, 3))
     return color.ConfidencePoolingModel(head, floats(4), floats(4))
+
+
+VIT = models.VisionTransformer(2, 2, 4, 1, 2, 8)
+
+
+def released_vit():
+    return released_arrays(VIT, 1, np.random.default_rng(0))
 
 
 def equinox_net():
@@ -236,6 +244,8 @@ ROWS: dict[str, Any] = {
     },
     "models.unit": {"vectors": floats(4, 5)},
     "continual.with_ema": {"decay": 0.9},
+    "models.interpolate_positions": {"position": np.ones((5, 2), np.float32), "side": 3},
+    "models.vit_layers": lambda: {"net": VIT, "arrays": released_vit(), "side": 2},
     "models.with_layers": {"layers": {"hidden": jnp.zeros(3)}},
     "models.with_weights": {
         "params": {"a": {"kernel": floats(3, 2), "bias": floats(2)}},

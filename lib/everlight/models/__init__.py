@@ -66,6 +66,7 @@ from everlight.models.resnet import (
     ResNet50,
 )
 from everlight.models.small_cnn import SmallCNN
+from everlight.models.vit import VisionTransformer, interpolate_positions, vit_layers
 
 __all__ = [
     "MLP",
@@ -100,6 +101,7 @@ __all__ = [
     "Trainer",
     "TrainingSettings",
     "TrainingState",
+    "VisionTransformer",
     "best_of_rates",
     "best_of_restarts",
     "calibrate_distances",
@@ -114,6 +116,7 @@ __all__ = [
     "ensemble_chromaticity",
     "ensemble_disagreement",
     "index_of_lowest",
+    "interpolate_positions",
     "interval_coverage",
     "make_batch_trainer",
     "make_head",
@@ -126,6 +129,7 @@ __all__ = [
     "stack_problems",
     "uninformative_interval",
     "unit",
+    "vit_layers",
     "with_kaiming",
     "with_layers",
     "with_weights",
