@@ -244,7 +244,7 @@ ROWS: dict[str, Any] = {
     },
     "models.unit": {"vectors": floats(4, 5)},
     "continual.with_ema": {"decay": 0.9},
-    "models.interpolate_positions": {"position": np.ones((5, 2), np.float32), "side": 3},
+    "models.interpolate_positions": {"embeddings": np.ones((5, 2), np.float32), "side": 3},
     "models.vit_layers": lambda: {"net": VIT, "arrays": released_vit(), "side": 2},
     "models.with_layers": {"layers": {"hidden": jnp.zeros(3)}},
     "models.with_weights": {

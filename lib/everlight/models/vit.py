@@ -173,7 +173,7 @@ def vit_layers(
 
 @checked
 def interpolate_positions(
-    position: Annotated[Float[np.ndarray, "t w"], FINITE, NotEmpty],
+    embeddings: Annotated[Float[np.ndarray, "t w"], FINITE, NotEmpty],
     side: PositiveInt,
     class_token: bool = True,
 ) -> Float[np.ndarray, "t2 w"]:
@@ -183,14 +183,14 @@ def interpolate_positions(
     release, where `scipy.ndimage.zoom` of order 1 does it.
 
     Args:
-      position: embeddings of the grid's patches in rows, after that of a class token.
+      embeddings: of the grid's patches in rows, after that of a class token.
       side: patches along a side of the new grid.
       class_token: true if the first embedding is that of a class token, which stays.
 
     Raises:
       ValueError: the patches are no square grid, or embeddings are not finite.
     """
-    first, patches = np.split(position, [int(class_token)])
+    first, patches = np.split(embeddings, [int(class_token)])
     old = round(len(patches) ** 0.5)
     if old**2 != len(patches) or not old:
         raise ValueError(f"{len(patches)} position embeddings are no square grid of patches")
