@@ -246,6 +246,11 @@ ROWS: dict[str, Any] = {
     "continual.with_ema": {"decay": 0.9},
     "models.interpolate_positions": {"embeddings": np.ones((5, 2), np.float32), "side": 3},
     "models.vit_layers": lambda: {"net": VIT, "arrays": released_vit(), "side": 2},
+    "models.with_lora": lambda: {
+        "setup": build(STORED)[0],
+        "layers": {"hidden1": {"kernel": jnp.ones((3, 3)), "bias": jnp.ones(3)}},
+        "kernels": ("hidden1",),
+    },
     "models.with_layers": {"layers": {"hidden": jnp.zeros(3)}},
     "models.with_weights": {
         "params": {"a": {"kernel": floats(3, 2), "bias": floats(2)}},

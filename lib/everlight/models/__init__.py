@@ -48,6 +48,7 @@ from everlight.models.illuminant_training import (
 )
 from everlight.models.initialization import with_kaiming, with_layers, with_xavier
 from everlight.models.joint_embedding import JointEmbedding
+from everlight.models.lora import with_lora
 from everlight.models.mlp import MLP
 from everlight.models.named import Network, NetworkRequest, named_network
 from everlight.models.out_of_distribution import (
@@ -132,6 +133,7 @@ __all__ = [
     "vit_layers",
     "with_kaiming",
     "with_layers",
+    "with_lora",
     "with_weights",
     "with_xavier",
 ]
