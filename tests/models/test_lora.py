@@ -47,7 +47,7 @@ def lora_setup(**changes):
 def test_it_begins_as_the_given_network_and_trains_the_rest_alone():
     setup = lora_setup()
     params, stats = setup.init(jax.random.key(0))
-    own, _ = plain_setup().init(jax.random.key(0))
+    own, _ = plain_setup().init(jax.random.split(jax.random.key(0))[0])
     assert set(params) == {"lora", "head"}
     jax.tree.map(np.testing.assert_array_equal, params["head"], own["head"])
     pair = params["lora"]["hidden1"]["kernel"]
@@ -106,7 +106,7 @@ def test_a_convolution_is_adapted_by_one_of_r_channels_and_one_of_a_single_tap()
     images = jnp.float32(RNG.normal(size=(2, 8, 8, 3)))
     net = PlainCNN(CLASSES, (4,), HIDDEN)
     plain = plain_setup(net, StoredImages.of(images, jnp.zeros(3), jnp.ones(3)))
-    own, _ = plain.init(jax.random.key(0))
+    own, _ = plain.init(jax.random.split(jax.random.key(0))[0])
     setup = with_lora(plain, {"convolution1": own["convolution1"]}, ("convolution1",), rank=2)
     params, _ = setup.init(jax.random.key(0))
     assert set(params) == {"lora", "hidden", "head"}

@@ -68,10 +68,11 @@ def with_lora(
         raise ValueError("setup has frozen parameters; set trainable of what with_lora returns")
 
     def init(key: PRNGKeyArray) -> tuple[PyTree, PyTree]:
-        params, batch_stats = setup.init(key)
+        key_network, key_additions = jax.random.split(key)
+        params, batch_stats = setup.init(key_network)
         if "lora" in params:
             raise ValueError("a layer of the network is named lora; give it another name")
-        keys = jax.random.split(jax.random.fold_in(key, 1), len(adapted))
+        keys = jax.random.split(key_additions, len(adapted))
         additions = {}
         for own, path in zip(keys, adapted, strict=True):
             outputs = given[path].shape[-1]
