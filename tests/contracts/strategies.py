@@ -190,6 +190,8 @@ COUNTING = {
     ),
 }
 WITHOUT_GRADIENT = {"gdumb"} | COUNTING
+# Their steps train the network at the first task alone.
+FIRST_TASK_ALONE = {"aper", "aper, lora"}
 # One process a strategy, so that its program is compiled once.
 each_strategy = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in STRATEGIES]

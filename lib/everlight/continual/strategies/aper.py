@@ -75,7 +75,8 @@ def aper(setup: Setup) -> Strategy:
 
         def still() -> tuple[PyTree, PyTree, Float[Array, ""]]:
             nothing = jax.tree.map(jnp.zeros_like, learner.params)
-            return nothing, learner.batch_stats, jnp.float32(0)
+            *_, loss = jax.eval_shape(adapting)
+            return nothing, learner.batch_stats, jnp.zeros(loss.shape, loss.dtype)
 
         gradient, batch_stats, loss = jax.lax.cond(memory.adapted, still, adapting)
         return gradient, StepInfo(gradient, batch_stats, loss, learner.params)
