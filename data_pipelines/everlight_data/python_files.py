@@ -3,12 +3,14 @@
 import importlib.util
 import sys
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
 import flax.linen as nn
 
+from everlight.continual.engine.network_setup import Net, arguments_of, check_network
 from everlight.models import Network
 from everlight_data.errors import DataError
 from everlight_data.files import one_line, read_bytes
@@ -66,24 +68,41 @@ def load_network(asked: str, option: str, classes: int) -> Network:
     """Return the network of a user's file, which is run.
 
     Args:
-      asked: FILE.py:NAME, a function from the number of classes to a Flax module.
+      asked: FILE.py:NAME, a function from the number of classes to a linen module; or from it and
+        an argument `rngs` to an NNX module, or `key` to an Equinox module, as `network_setup` has.
       option: of the command line, for messages.
       classes: number of outputs.
 
     Raises:
       MissingDataError: there is no such file.
-      DataError: it fails, has no such function, or the function gives no Flax module.
+      DataError: it fails, has no such function, or the function gives no network; or Equinox is
+        not installed.
     """
-    form = "give FILE.py:NAME, a function from the number of classes to a Flax module"
+    form = (
+        "give FILE.py:NAME, a function from the number of classes to a linen module, from it and "
+        "rngs to an NNX module, or from it and key to an Equinox module"
+    )
     make = load_object(asked, option, form).value
     try:
-        shape = make(classes)
+        shape = _network_of(make, classes)
+        check_network(shape)
     # Anything may fail in a user's code, which may also leave.
     except (Exception, SystemExit) as error:
         message = f"{type(error).__name__}: {one_line(error)}"
         raise DataError(f"{option} {asked} cannot be built ({message}); {form}") from error
-    if not isinstance(shape, nn.Module):
-        raise DataError(f"{option} {asked} gave {type(shape).__name__}; {form}")
     named = "head" in getattr(shape, "__dataclass_fields__", {})
     path, _, name = asked.rpartition(":")
     return Network(shape, f"{name} of {Path(path).name}", named=named, classes=classes)
+
+
+def _network_of(make: Callable[..., Any], classes: int) -> Net:
+    """Return the linen module of a user's function, or the function of rngs or key alone."""
+    arguments = arguments_of(make)
+    if "rngs" in arguments:
+        return lambda rngs: make(classes, rngs=rngs)
+    if "key" in arguments:
+        return lambda key: make(classes, key=key)
+    made = make(classes)
+    if not isinstance(made, nn.Module):
+        raise TypeError(f"it gave {type(made).__name__}")
+    return made

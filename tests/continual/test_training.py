@@ -208,9 +208,9 @@ def test_a_net_of_another_signature_and_mixed_labels_learn_too(points):
     found = train(Logits(), images, labels, naive, 2, seeds=1, epochs=1, batch_size=16)
     assert set(found.learner.params) == {"head"}
     assert set(found.class_names) == {1, "1", 2.5, None}
-    assert found.class_incremental.shape == (1, 2, 2)
+    assert found.class_incremental_matrices.shape == (1, 2, 2)
     # Of 12 images two test: accuracies are halves of halves.
-    np.testing.assert_array_equal(found.task_masked * 4 % 1, 0)
+    np.testing.assert_array_equal(found.task_masked_matrices * 4 % 1, 0)
     assert "±" not in found.table()
 
 
@@ -231,7 +231,7 @@ def refused(points, **changed):
         (Masked(), "net needs mask besides its images; give a Flax module called as"),
         (Pair(), "returns outputs of type tuple for 2 images of 4 classes"),
         (Images(), "cannot be called with images of shape (2,) (ValueError: not enough values"),
-        (Plain, "net is of type type; give Module"),
+        (Plain, "net is Plain, without the argument rngs or key; give a linen module, a function"),
     ],
 )
 def test_nets_that_do_not_fit_are_refused(points, net, message):

@@ -10,6 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pytest
+from flax import nnx
 
 import everlight.color as color
 import everlight.continual as continual
@@ -27,6 +29,7 @@ from everlight.models.illuminant_training import IlluminantModel
 from tests.continual import small_net
 from tests.contracts.small_arrays import booleans, floats, host, integers
 from tests.models.port_arrays import drawn_arrays
+from tests.models.released_vit import released_arrays
 
 KEY = jax.random.key(0)
 
@@ -82,6 +85,18 @@ def confidence_pooling():
     return color.ConfidencePoolingModel(head, floats(4), floats(4))
 
 
+VIT = models.VisionTransformer(2, 2, 4, 1, 2, 8)
+
+
+def released_vit():
+    return released_arrays(VIT, 1, np.random.default_rng(0))
+
+
+def equinox_net():
+    equinox = pytest.importorskip("equinox", reason="Equinox is not installed (the extra equinox)")
+    return lambda key: equinox.nn.Linear(3, 4, key=key)
+
+
 STORED = continual.StoredImages.of(floats(24, 3), jnp.float32(0), jnp.float32(1))
 PROTOCOL = continual.Protocol(epochs=1, batch_size=4)
 SETUP = small_net.small_setup()
@@ -94,6 +109,13 @@ SHARES = dict.fromkeys(CRITERIA, 0.5)
 WEIGHTS = dict(metrics.WEIGHTINGS["W1"])
 PIECES = [[0, -1, -1], [0, 1, -1]]
 LABELS = {"train_labels": np.arange(16) % 4, "test_labels": np.arange(8) % 4}
+
+OF_A_NETWORK = {
+    "source": STORED,
+    "objective": continual.softmax_objective(),
+    "optimizer": optax.sgd(0.1),
+    "augment": lambda image, key: image,
+}
 
 SIZES = {"f": 9, "h": 16, "w": 16, "c": 4, "tasks": 3, "m": 4, "pairs": 4, "t": 2, "d": 2}
 RECORDS = {
@@ -164,13 +186,10 @@ ROWS: dict[str, Any] = {
         "learner": small_net.init_learner(build(STORED)[0], 4, KEY),
     },
     "continual.expert_gate": {"features": lambda inputs: inputs, "class_group": integers(6)},
-    "continual.flax_setup": {
-        "net": models.MLP(classes=4, hidden=(3,)),
-        "source": STORED,
-        "objective": continual.softmax_objective(),
-        "optimizer": optax.sgd(0.1),
-        "augment": lambda image, key: image,
-    },
+    "continual.equinox_setup": lambda: {"make": equinox_net(), **OF_A_NETWORK},
+    "continual.flax_setup": {"net": models.MLP(classes=4, hidden=(3,)), **OF_A_NETWORK},
+    "continual.network_setup": {"net": models.MLP(classes=4, hidden=(3,)), **OF_A_NETWORK},
+    "continual.nnx_setup": {"make": lambda rngs: nnx.Linear(3, 4, rngs=rngs), **OF_A_NETWORK},
     "continual.gpm": lambda: {"setup": build(STORED)[0]},
     "continual.hat": {"layers": ("a",)},
     "continual.learn_generated": lambda: {
@@ -225,6 +244,13 @@ ROWS: dict[str, Any] = {
     },
     "models.unit": {"vectors": floats(4, 5)},
     "continual.with_ema": {"decay": 0.9},
+    "models.interpolate_positions": {"embeddings": np.ones((5, 2), np.float32), "side": 3},
+    "models.vit_layers": lambda: {"net": VIT, "arrays": released_vit(), "side": 2},
+    "models.with_lora": lambda: {
+        "setup": build(STORED)[0],
+        "layers": {"hidden1": {"kernel": jnp.ones((3, 3)), "bias": jnp.ones(3)}},
+        "kernels": ("hidden1",),
+    },
     "models.with_layers": {"layers": {"hidden": jnp.zeros(3)}},
     "models.with_weights": {
         "params": {"a": {"kernel": floats(3, 2), "bias": floats(2)}},

@@ -19,6 +19,7 @@ from everlight.continual.objectives.softmax import (
 )
 from everlight.continual.strategies.acil import acil
 from everlight.continual.strategies.agem import agem
+from everlight.continual.strategies.aper import aper
 from everlight.continual.strategies.balanced_replay import balanced_replay
 from everlight.continual.strategies.bic import bic
 from everlight.continual.strategies.cls_er import cls_er
@@ -59,16 +60,20 @@ from everlight.continual.strategies.replay_tricks import predict_by_nearest_mean
 from everlight.continual.strategies.scr import scr
 from everlight.continual.strategies.shrink_and_perturb import shrink_and_perturb
 from everlight.continual.strategies.si import si
+from everlight.continual.strategies.simple_cil import simple_cil
 from everlight.continual.strategies.ss_il import ss_il
 from everlight.continual.strategies.streaming_lda import streaming_lda
 from everlight.continual.strategies.task_arithmetic import task_arithmetic
 from everlight.continual.strategies.ties import ties
 from everlight.continual.strategies.wa import wa
 from everlight.continual.strategies.xder_rpc import xder_rpc
+from everlight.models import with_lora
 from everlight.models.heads import cosines
 from everlight.scenarios.class_incremental import class_incremental, equal_tasks
 
 TASKS, CLASSES, FEATURES = 10, 20, 6
+# The layer that low-rank additions adapt.
+GIVEN = 0.5 * jax.random.normal(jax.random.key(2), (FEATURES, 16))
 STRATEGIES = {
     "naive": naive,
     "cumulative": cumulative,
@@ -129,6 +134,8 @@ STRATEGIES = {
     ),
     "streaming lda": streaming_lda,
     "nearest mean": nearest_mean,
+    "simple cil": simple_cil,
+    "aper": aper,
     "fecam": fecam,
     "randumb": lambda setup: randumb(setup, width=40),
     "acil": lambda setup: acil(setup, width=40, ridge=0.1),
@@ -152,6 +159,10 @@ STRATEGIES = {
         setup, exemplars_per_class=3, classifier="nearest mean", finetune_epochs=2, finetune_batch=8
     ),
     "er, ema": lambda setup: with_ema(experience_replay(setup, buffer_size=60), 0.9),
+    "naive, lora": naive,
+    "ewc, lora": lambda setup: ewc(setup, regularization=1.0, fisher_samples=64),
+    "reservoir replay, lora": lambda setup: experience_replay(setup, buffer_size=60),
+    "aper, lora": aper,
     "lucir, ema": lambda setup: with_ema(lucir(setup, exemplars_per_class=3), 0.9),
 }
 # Those of many labels a sample, here on one.
@@ -167,9 +178,20 @@ FROM_SCRATCH = {"cumulative", "gdumb"}
 # Their steps take no gradient, so that every loss is 0 and what is learnt is the memory.
 COUNTING = {
     *("streaming lda", "streaming lda, base task"),
-    *("nearest mean", "fecam", "randumb", "ranpac", "ranpac, validated", "acil", "ds-al"),
+    *(
+        "nearest mean",
+        "simple cil",
+        "fecam",
+        "randumb",
+        "ranpac",
+        "ranpac, validated",
+        "acil",
+        "ds-al",
+    ),
 }
 WITHOUT_GRADIENT = {"gdumb"} | COUNTING
+# Their steps train the network at the first task alone.
+FIRST_TASK_ALONE = {"aper", "aper, lora"}
 # One process a strategy, so that its program is compiled once.
 each_strategy = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in STRATEGIES]
@@ -216,7 +238,7 @@ TRACES = collections.Counter()
 
 
 def only_the_head(params):
-    return {"hidden": False, "head": jax.tree.map(lambda _: True, params["head"])}
+    return {name: jax.tree.map(lambda _, own=name: own == "head", params[name]) for name in params}
 
 
 def build_with(counter, name=None, optimizer=None, trainable=None):
@@ -262,9 +284,11 @@ def build_with(counter, name=None, optimizer=None, trainable=None):
             objective=objective,
             optimizer=optimizer or optax.sgd(rate, momentum=0.9),
             gather=lambda index, key: data[index],
-            trainable=trainable,
             layer_inputs=layer_inputs,
         )
+        if (name or counter).split(", ")[1:2] == ["lora"]:
+            setup = with_lora(setup, {"hidden": GIVEN}, ("hidden",), rank=3, scale=0.3)
+        setup = setup._replace(trainable=trainable)
         return setup, STRATEGIES[name or counter](setup)
 
     return build

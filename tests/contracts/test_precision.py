@@ -33,6 +33,7 @@ NETS = {
     "MidCaffeNet": (models.MidCaffeNet(6, (16, 16), 0.0), (48, 48, 3), 1),
     "MidVGG": (models.MidVGG(6, (16, 16), 0.0), (48, 48, 3), 1),
     "EfficientNetLite0": (models.EfficientNetLite0(6), (32, 32, 3), 1),
+    "VisionTransformer": (models.VisionTransformer(6, 4, 16, 2, 2, 32), (8, 8, 3), 1),
     "JointEmbedding": (models.JointEmbedding(5, (4,), 4, 8), (8, 8, 3), 3),
     "IlluminantNet": (models.IlluminantNet(), (9,), 0),
     "BasicBlock": (models.BasicBlock(8, 2), (8, 8, 4), 0),
@@ -48,6 +49,7 @@ SLOW = (
     "ReducedResNet, cosine",
     "MidCaffeNet",
     "MidVGG",
+    "VisionTransformer",
     "JointEmbedding",
 )
 BATCH = 6

@@ -32,6 +32,7 @@ from everlight_experiments.run_folder.compilation import release_programs
 from tests.contracts.strategies import (
     COUNTING,
     DATA,
+    FIRST_TASK_ALONE,
     FROM_SCRATCH,
     KEY,
     PROTOCOL,
@@ -186,7 +187,8 @@ def test_frozen_parameters_stay_bit_for_bit(name):
     build = build_with(name, optimizer=decaying, trainable=only_the_head)
     result = jax.jit(lambda s: run_sequence(Run(build, PROTOCOL, DATA, s, KEY)))(SEQUENCE)
     start = begin_state(Run(build, PROTOCOL, DATA, SEQUENCE, KEY)).result.learner
-    np.testing.assert_array_equal(result.learner.params["hidden"], start.params["hidden"])
+    for layer in set(start.params) - {"head"}:
+        chex.assert_trees_all_equal(result.learner.params[layer], start.params[layer])
     kernel = result.learner.params["head"]["kernel"]
     assert np.any(kernel != start.params["head"]["kernel"])
 
@@ -229,7 +231,8 @@ def test_what_steps_accumulate_goes_back_with_the_best_epoch(name):
         for score in jnp.array([0.2, 0.5]):
             last = train(last, score)
         trained = (jax.tree.leaves(each.result.learner.params) for each in (best, last))
-        assert name in WITHOUT_GRADIENT or not all(map(np.array_equal, *trained))
+        trains = name not in WITHOUT_GRADIENT | (FIRST_TASK_ALONE if state.task else set())
+        assert trains != all(map(np.array_equal, *trained))
         expected, state = (finish(each) for each in (best, last))
         chex.assert_trees_all_equal(state.result.memory, expected.result.memory)
         learner, kept = state.result.learner, expected.result.learner

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import scipy.io
 
+from everlight.models import VisionTransformer
 from everlight_data.arrays import read_npz
 from everlight_data.color.chart_pairs import given_charts
 from everlight_data.color.constancy_sets import thumbnail_set
@@ -32,6 +33,7 @@ from everlight_data.facts.vrd import PREDICATES, load_vrd
 from everlight_data.facts.word_vectors import load_word_vectors
 from everlight_data.files import read_csv, read_json
 from everlight_data.images.caffe_weights import load_caffe_weights
+from everlight_data.images.vit_weights import load_vit_checkpoint
 from everlight_data.matlab import read_mat
 from everlight_data.preparing import MANIFEST, read_manifest
 from everlight_data.torch_state import read_torch_state
@@ -40,6 +42,7 @@ from everlight_data.writing import read_sealed, save_sealed
 from tests.data_pipelines import fuzzed_images
 from tests.data_pipelines.test_torch_state import state, tensor, write
 from tests.dng_writer import write_dng
+from tests.models.released_vit import released_arrays
 from tests.nus_files import MAIN, render, write_camera
 
 Read = Callable[[], object]
@@ -171,6 +174,13 @@ def caffe(folder, rng):
     return [path], lambda: load_caffe_weights(path)
 
 
+def vit(folder, rng):
+    path = folder / "vit.npz"
+    arrays = released_arrays(VisionTransformer(2, 2, 4, 1, 2, 8), 4, rng)
+    np.savez(path, **arrays)
+    return [path], lambda: load_vit_checkpoint(path)
+
+
 def spectra(folder, rng):
     def write(relative, **arrays):
         path = folder / relative
@@ -278,7 +288,7 @@ READERS: dict[str, Reader] = {
     reader.__name__: reader
     for reader in (
         *(pickles, npy_objects, npz, sealed, mat, s20, vrd, nus_release, nus_thumbnails, facts),
-        *(word_vectors, caffe, spectra, raw, tables, torch_state, releases, manifest, folds),
+        *(word_vectors, caffe, vit, spectra, raw, tables, torch_state, releases, manifest, folds),
         *(user_pairs, *fuzzed_images.READERS),
     )
 }

@@ -1,10 +1,15 @@
 """Names that a user gives, and objects of a user's files: what is refused, and with which words."""
 
+import sys
+
+import flax.linen as nn
+import jax
 import pytest
+from flax import nnx
 
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.names import check_name, nearest_names
-from everlight_data.python_files import load_object
+from everlight_data.python_files import load_network, load_object
 
 
 def test_the_nearest_names_come_first_whatever_their_case():
@@ -48,3 +53,69 @@ def test_what_is_no_object_of_a_file_is_named(tmp_path, monkeypatch, content, as
     (tmp_path / "mine.py").write_text(content)
     with pytest.raises(kind, match=message):
         load_object(asked, "--net", "give FILE.py:NAME")
+
+
+NETS = """
+import flax.linen as nn
+from flax import nnx
+
+def linen(classes):
+    return nn.Dense(classes)
+
+class Nnx(nnx.Module):
+    def __init__(self, classes, rngs):
+        self.head = nnx.Linear(3, classes, rngs=rngs)
+
+def equinox(classes, key):
+    import equinox as eqx
+    return eqx.nn.Linear(3, classes, key=key)
+
+def nothing(classes):
+    return classes
+
+def no_nnx(classes, rngs):
+    return nn.Dense(classes)
+
+def failing(classes, rngs):
+    return 1 / 0
+"""
+
+
+@pytest.fixture
+def nets(tmp_path):
+    (tmp_path / "nets.py").write_text(NETS)
+    return tmp_path / "nets.py"
+
+
+def test_networks_of_a_file_are_linen_modules_or_functions(nets):
+    found = load_network(f"{nets}:linen", "--net", 5)
+    assert found.make("linear") == nn.Dense(5)
+    assert found[1:] == ("linen of nets.py", (), False, 5)
+    made = load_network(f"{nets}:Nnx", "--net", 5).make("linear")(rngs=nnx.Rngs(0))
+    assert made.head.kernel.shape == (3, 5)
+
+
+def test_an_equinox_network_of_a_file_is_a_function_of_the_key(nets):
+    pytest.importorskip("equinox", reason="Equinox is not installed (the extra equinox)")
+    make = load_network(f"{nets}:equinox", "--net", 5).make("linear")
+    assert make(key=jax.random.key(0)).weight.shape == (5, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nothing", r"nothing cannot be built \(TypeError: it gave int\); give FILE.py:NAME, a"),
+        ("no_nnx", r"\(ValueError: the function of rngs returned Dense; give one that returns an"),
+        ("failing", r"\(ZeroDivisionError: division by zero\)"),
+    ],
+)
+def test_what_is_no_network_of_a_file_is_named(nets, name, message):
+    with pytest.raises(DataError, match=message) as caught:
+        load_network(f"{nets}:{name}", "--net", 5)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_network_of_equinox_without_the_package_names_the_extra(nets, monkeypatch):
+    monkeypatch.setitem(sys.modules, "equinox", None)
+    with pytest.raises(DataError, match=r"pip install 'everlight\[equinox\]'"):
+        load_network(f"{nets}:equinox", "--net", 5)

@@ -106,8 +106,10 @@ class Config:
     net: str = "cnn"
     """Network: mlp:256,256 (hidden units), the same with layer normalisation (mlp-layer-norm:) or
     concatenated ReLUs (mlp-crelu:), cnn, cnn:16,32,64 (channels, then hidden units),
-    small-cnn:32,64,512, resnet:5 (blocks per stage), resnet50, linear, or FILE.py:NAME, a function
-    from the number of classes to a Flax module."""
+    small-cnn:32,64,512, resnet:5 (blocks per stage), resnet50, vit (ViT-B/16),
+    vit:4,64,2,4 (side of a patch, width, blocks, heads), linear, or FILE.py:NAME, a function
+    from the number of classes to a linen module, or from it and rngs to an NNX module, or from it
+    and key to an Equinox module."""
     dropout: tuple[Share, ...] = ()
     """Dropout of --net small-cnn after both blocks and the dense layer."""
     initialization: Initialization = "own"

@@ -16,7 +16,7 @@ from everlight.continual import (
     Setup,
     StoredImages,
     TaskSequence,
-    flax_setup,
+    network_setup,
     softmax_objective,
     with_predictions,
 )
@@ -266,7 +266,7 @@ def beginning(
         objective = softmax_objective(group, only_seen)
         if read_predictions(config.metrics):
             objective = with_predictions(objective, task_given)
-        setup = flax_setup(
+        setup = network_setup(
             net.make(method.head, method.trains), data.shared, objective, found.transformation
         )
         if config.initialization == "xavier":

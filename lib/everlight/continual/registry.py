@@ -212,6 +212,7 @@ _ROWS: dict[str, Method] = {
         demands=("class scores", "own classes", "last weights"),
         select="last",
     ),
+    "APER": Method(of.aper, arguments.no_arguments, demands=_OTHER_WEIGHTS),
     "WA": Method(
         of.wa,
         arguments.exemplars,
@@ -321,6 +322,9 @@ _ROWS: dict[str, Method] = {
     ),
     "nearest mean": Method(
         of.nearest_mean, arguments.no_arguments, trains="head", demands=_OTHER_WEIGHTS
+    ),
+    "SimpleCIL": Method(
+        of.simple_cil, arguments.no_arguments, trains="head", demands=_OTHER_WEIGHTS
     ),
     "FeCAM": Method(
         of.fecam,

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Hashable
 from typing import Annotated, Any
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -34,10 +33,11 @@ from everlight.continual.engine import (
     StoredImages,
     diverged,
     drive_runs,
-    flax_setup,
+    network_setup,
     operations_per_step,
     predict_samples,
 )
+from everlight.continual.engine.network_setup import Net
 from everlight.continual.engine.sequence import SequenceState
 from everlight.continual.labelled_images import LabelledSplit, split_labelled, store_normalized
 from everlight.continual.objectives import softmax_objective
@@ -52,7 +52,7 @@ RATE = 1e-3
 
 @checked
 def train(
-    net: nn.Module,
+    net: Net,
     images: Any,
     labels: Any,
     strategy: Callable[[Setup], Strategy],
@@ -71,9 +71,11 @@ def train(
     use task identity. Channels are normalised by the training images.
 
     Args:
-      net: Flax module with one output per class. Its first argument is the images; a second one may
-        be `train`, `training`, `deterministic` or similar. If it returns logits alone, strategies
-        that compare features use the logits.
+      net: network with one output per class: a Flax linen module, whose first argument is the
+        images and whose second one may be `train`, `training`, `deterministic` or similar; a
+        function of `rngs` that returns a Flax NNX module (`nnx_setup`); or a function of `key` that
+        returns an Equinox module of one image (`equinox_setup`). If it returns logits alone,
+        strategies that compare features use the logits.
       images: images, `[n, h, w, c]`, or features of any shape, `[n, ...]`; a NumPy or JAX array or
         a list.
       labels: label of each image, of any comparable type such as numbers or text.
@@ -89,6 +91,7 @@ def train(
       seed: first random seed; the others follow consecutively.
 
     Raises:
+      ImportError: `net` makes an Equinox module, and Equinox is not installed.
       ValueError: images and labels differ in number; a class has one image; there are more tasks
         than classes; the network cannot be called or its outputs do not fit; or `strategy` does not
         return a strategy.
@@ -104,7 +107,7 @@ def train(
 
     def build_with(strategy: Callable[[Setup], Strategy]) -> Build:
         def build(stored: StoredImages) -> tuple[Setup, Strategy]:
-            setup = flax_setup(called, stored, softmax_objective(), rule)
+            setup = network_setup(called, stored, softmax_objective(), rule)
             return setup, _made(strategy, setup)
 
         return build

@@ -48,6 +48,7 @@ from everlight.models.illuminant_training import (
 )
 from everlight.models.initialization import with_kaiming, with_layers, with_xavier
 from everlight.models.joint_embedding import JointEmbedding
+from everlight.models.lora import with_lora
 from everlight.models.mlp import MLP
 from everlight.models.named import Network, NetworkRequest, named_network
 from everlight.models.out_of_distribution import (
@@ -66,6 +67,7 @@ from everlight.models.resnet import (
     ResNet50,
 )
 from everlight.models.small_cnn import SmallCNN
+from everlight.models.vit import VisionTransformer, interpolate_positions, vit_layers
 
 __all__ = [
     "MLP",
@@ -100,6 +102,7 @@ __all__ = [
     "Trainer",
     "TrainingSettings",
     "TrainingState",
+    "VisionTransformer",
     "best_of_rates",
     "best_of_restarts",
     "calibrate_distances",
@@ -114,6 +117,7 @@ __all__ = [
     "ensemble_chromaticity",
     "ensemble_disagreement",
     "index_of_lowest",
+    "interpolate_positions",
     "interval_coverage",
     "make_batch_trainer",
     "make_head",
@@ -126,8 +130,10 @@ __all__ = [
     "stack_problems",
     "uninformative_interval",
     "unit",
+    "vit_layers",
     "with_kaiming",
     "with_layers",
+    "with_lora",
     "with_weights",
     "with_xavier",
 ]

@@ -66,14 +66,28 @@ def unit(vectors: Float[Array, "*shape"], axis: int) -> Float[Array, "*shape"]:
     return vectors * jax.lax.rsqrt(jnp.maximum(squares, SMALLEST_SQUARE))
 
 
+def head_layer(params: PyTree) -> PyTree:
+    """Return the parameters of the layer named head.
+
+    Raises:
+      ValueError: there is no such layer, or its weights are not named kernel.
+    """
+    if "head" not in params or "kernel" not in params["head"]:
+        raise ValueError(
+            f"the parameters are {', '.join(params)}; name the network's last layer head, whose "
+            "weights are kernel, [features, classes]"
+        )
+    return params["head"]
+
+
 def head_kernel(params: PyTree) -> Float[Array, "f c"]:
     """Return the weights of the layer named head."""
-    return params["head"]["kernel"]
+    return head_layer(params)["kernel"]
 
 
 def with_head_kernel(params: PyTree, kernel: Float[Array, "f c"]) -> PyTree:
     """Return the parameters with other weights of the layer named head."""
-    return {**params, "head": {**params["head"], "kernel": kernel}}
+    return {**params, "head": {**head_layer(params), "kernel": kernel}}
 
 
 def uniform_weights(

@@ -17,8 +17,10 @@ def with_xavier(setup: Setup) -> Setup:
 
     A kernel of n inputs and m outputs is uniform in ±√(6 / (n + m)); for a convolution both are
     multiplied by the number of its taps. Biases, scales and batch statistics stay the network's.
-    """
 
+    Raises:
+      ValueError: in `init`, if the network has no kernel.
+    """
     xavier = initializers.xavier_uniform()
     return _with_kernels(setup, lambda layer: xavier)
 
@@ -57,6 +59,8 @@ def _with_kernels(setup: Setup, draw_of: Callable[[str], Initializer]) -> Setup:
     def init(key: PRNGKeyArray) -> tuple[PyTree, PyTree]:
         params, batch_stats = setup.init(key)
         leaves, tree = jax.tree_util.tree_flatten_with_path(params)
+        if not any(path[-1].key == "kernel" for path, _ in leaves):
+            raise ValueError(f"the parameters are {', '.join(params)}; none of them is a kernel")
         keys = jax.random.split(jax.random.fold_in(key, 1), len(leaves))
         drawn = [
             draw_of(path[0].key)(own, leaf.shape, leaf.dtype) if path[-1].key == "kernel" else leaf

@@ -1,7 +1,7 @@
-"""Networks by name and sizes: `mlp:256,256`, `mlp-crelu:256`, `cnn:16,32,64`, `resnet:5`."""
+"""Networks by name and sizes: `mlp:256,256`, `mlp-crelu:256`, `resnet:5`, `vit:4,64,2,4`."""
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import flax.linen as nn
 
@@ -12,6 +12,7 @@ from everlight.models.mlp import MLP
 from everlight.models.plain_cnn import PlainCNN
 from everlight.models.resnet import ReducedResNet, ResNet50
 from everlight.models.small_cnn import SmallCNN
+from everlight.models.vit import VisionTransformer
 
 Numbers = tuple[int, ...]
 
@@ -32,8 +33,9 @@ class NetworkRequest(NamedTuple):
 class Network(NamedTuple):
     """A network of images with classes, whose head depends on the continual-learning method."""
 
-    shape: nn.Module
-    """Module with the fields `classes` and, where `named`, `head`."""
+    shape: nn.Module | Callable[..., Any]
+    """Module with the fields `classes` and, where `named`, `head`; or a function that makes an NNX
+    or Equinox module (`continual.network_setup`), which is not `named`."""
     note: str
     """Description in words."""
     layers: tuple[str, ...] = ()
@@ -43,7 +45,9 @@ class Network(NamedTuple):
 
     classes: int = 0
 
-    def make(self, head: HeadKind, trains: Literal["net", "head"] = "net") -> nn.Module:
+    def make(
+        self, head: HeadKind, trains: Literal["net", "head"] = "net"
+    ) -> nn.Module | Callable[..., Any]:
         """Return the network with a head of the kind that a method requires.
 
         Args:
@@ -112,6 +116,18 @@ def _resnet50(numbers: Numbers, request: NetworkRequest) -> Network:
     return Network(shape, "ResNet-50")
 
 
+def _vision_transformer(numbers: Numbers, request: NetworkRequest) -> Network:
+    patch, width, depth, heads, *mlp = numbers or (16, 768, 12, 12)
+    if request.side % patch:
+        raise ValueError(f"patches of {patch} pixels do not divide images of {request.side}")
+    if width % heads:
+        raise ValueError(f"{heads} heads do not divide the width {width}")
+    sizes = patch, width, depth, heads, *(mlp or [4 * width])
+    shape = VisionTransformer(request.classes, *sizes, dtype=request.dtype)
+    note = f"vision transformer, patches of {patch} pixels, width {width}, {depth} blocks"
+    return Network(shape, f"{note} of {heads} heads")
+
+
 Make = Callable[[Numbers, NetworkRequest], Network]
 NETWORKS: dict[str, tuple[Make, tuple[int, ...]]] = {
     "mlp": (_mlp, (1, 2, 3, 4, 5, 6)),
@@ -122,6 +138,7 @@ NETWORKS: dict[str, tuple[Make, tuple[int, ...]]] = {
     "small-cnn": (_small_cnn, (0, 3)),
     "resnet": (_reduced_resnet, (0, 1)),
     "resnet50": (_resnet50, (0,)),
+    "vit": (_vision_transformer, (0, 4, 5)),
 }
 """Networks, and how many numbers may follow the name. A new network is a function and a row."""
 
@@ -133,7 +150,9 @@ def named_network(text: str, request: NetworkRequest) -> Network:
     Args:
       text: a name of `NETWORKS`, with numbers after a colon: mlp:256,256, mlp-layer-norm:256,256
         and mlp-crelu:256,256 (hidden units), cnn:16,32,64 and small-cnn:32,64,512 (channels, then
-        hidden units), resnet:5 (blocks per stage), resnet50, or linear.
+        hidden units), resnet:5 (blocks per stage), resnet50, vit:4,64,2,4 (side of a patch, width,
+        blocks, heads, then hidden units of the MLP, 4 times the width if left out; without numbers
+        ViT-B/16), or linear.
       request: sizes and dtype that it is made for.
 
     Raises:

@@ -13,6 +13,7 @@ from everlight.continual.engine.driver import (
     initial_runs_state,
     runs_mesh,
 )
+from everlight.continual.engine.equinox_setup import equinox_setup
 from everlight.continual.engine.evaluation import (
     Measured,
     evaluate,
@@ -27,6 +28,8 @@ from everlight.continual.engine.flax_setup import (
     flax_setup,
 )
 from everlight.continual.engine.generated import GeneratedResult, learn_generated
+from everlight.continual.engine.network_setup import network_setup
+from everlight.continual.engine.nnx_setup import nnx_setup
 from everlight.continual.engine.protocol import (
     Protocol,
     fixed_steps_protocol,
@@ -66,6 +69,7 @@ __all__ = [
     "count_cost",
     "diverged",
     "drive_runs",
+    "equinox_setup",
     "evaluate",
     "fixed_steps_protocol",
     "flax_setup",
@@ -73,6 +77,8 @@ __all__ = [
     "initial_state",
     "learn_generated",
     "lower_step",
+    "network_setup",
+    "nnx_setup",
     "online_protocol",
     "operations_per_step",
     "predict_samples",

@@ -1,4 +1,4 @@
-"""A `Setup` from a Flax module and images, stored, streamed from the host, or computed."""
+"""A `Setup` from a linen module and images, stored, streamed from the host, or computed."""
 
 import dataclasses
 import math
@@ -150,15 +150,21 @@ class ComputedInputs(NamedTuple):
         return self.compute(index)
 
 
+Source = StoredImages | StreamedImages | ComputedInputs
+"""Where a setup takes its inputs from."""
+Augment = Callable[[UInt8[Array, "h w c"], PRNGKeyArray], UInt8[Array, "h w c"]]
+"""Random function of one training image."""
+
+
 @checked
 def flax_setup(
     net: nn.Module,
-    source: StoredImages | StreamedImages | ComputedInputs,
+    source: Source,
     objective: Objective,
     optimizer: optax.GradientTransformation,
-    augment: Callable[[UInt8[Array, "h w c"], PRNGKeyArray], UInt8[Array, "h w c"]] | None = None,
+    augment: Augment | None = None,
 ) -> Setup:
-    """Return the setup of a Flax module that is called as `net(images, train)`.
+    """Return the setup of a Flax linen module that is called as `net(images, train)`.
 
     Args:
       net: module that returns `Outputs`; it may have dropout and batch statistics.
@@ -187,13 +193,6 @@ def flax_setup(
         )
         return outputs, changed.get("batch_stats", {})
 
-    def gather(index: Int[Array, "b"], key: PRNGKeyArray | None) -> Float[Array, "b *shape"]:
-        keys = None if key is None else jax.random.split(key, index.shape[0])
-        images = source.take(index, keys)
-        if keys is not None and augment is not None:
-            images = jax.vmap(augment)(images, keys)
-        return (images.astype(jnp.float32) - source.mean) / source.deviation
-
     def layer_inputs(
         params: PyTree, batch_stats: PyTree, inputs: Float[Array, "b *shape"]
     ) -> dict[tuple[str, ...], Float[Array, "b p i"]]:
@@ -214,4 +213,29 @@ def flax_setup(
         # A layer that is called several times multiplies all of its inputs.
         return {path: jnp.concatenate(rows, axis=1) for path, rows in found.items()}
 
-    return Setup(init, apply, objective, optimizer, gather, layer_inputs=layer_inputs)
+    made = setup_from(init, apply, source, objective, optimizer, augment)
+    return made._replace(layer_inputs=layer_inputs)
+
+
+def setup_from(
+    init: Callable[[PRNGKeyArray], tuple[PyTree, PyTree]],
+    apply: Callable[..., tuple[Outputs, PyTree]],
+    source: Source,
+    objective: Objective,
+    optimizer: optax.GradientTransformation,
+    augment: Augment | None,
+) -> Setup:
+    """Return the setup of a network that is given as `Setup.init` and `Setup.apply`.
+
+    The setups of linen, NNX and Equinox are made by it. The other arguments are those of
+    `flax_setup`.
+    """
+
+    def gather(index: Int[Array, "b"], key: PRNGKeyArray | None) -> Float[Array, "b *shape"]:
+        keys = None if key is None else jax.random.split(key, index.shape[0])
+        images = source.take(index, keys)
+        if keys is not None and augment is not None:
+            images = jax.vmap(augment)(images, keys)
+        return (images.astype(jnp.float32) - source.mean) / source.deviation
+
+    return Setup(init, apply, objective, optimizer, gather)

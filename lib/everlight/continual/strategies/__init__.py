@@ -2,6 +2,7 @@
 
 from everlight.continual.strategies.acil import acil
 from everlight.continual.strategies.agem import agem
+from everlight.continual.strategies.aper import aper
 from everlight.continual.strategies.balanced_replay import balanced_replay
 from everlight.continual.strategies.bic import bic
 from everlight.continual.strategies.cls_er import cls_er
@@ -42,6 +43,7 @@ from everlight.continual.strategies.replay_tricks import predict_by_nearest_mean
 from everlight.continual.strategies.scr import scr
 from everlight.continual.strategies.shrink_and_perturb import shrink_and_perturb
 from everlight.continual.strategies.si import si
+from everlight.continual.strategies.simple_cil import simple_cil
 from everlight.continual.strategies.ss_il import ss_il
 from everlight.continual.strategies.streaming_lda import streaming_lda
 from everlight.continual.strategies.task_arithmetic import task_arithmetic
@@ -52,6 +54,7 @@ from everlight.continual.strategies.xder_rpc import xder_rpc
 __all__ = [
     "acil",
     "agem",
+    "aper",
     "balanced_replay",
     "bic",
     "cls_er",
@@ -94,6 +97,7 @@ __all__ = [
     "scr",
     "shrink_and_perturb",
     "si",
+    "simple_cil",
     "ss_il",
     "streaming_lda",
     "task_arithmetic",

@@ -1,0 +1,46 @@
+"""Arrays of a module of any kind as nested dictionaries by name, as linen has its parameters."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax.traverse_util import flatten_dict, unflatten_dict
+from jaxtyping import Array, PyTree
+
+from everlight.base import Outputs
+
+Path = tuple[str, ...]
+
+
+class NamedArrays(NamedTuple):
+    """Names of a list of arrays, in order."""
+
+    paths: tuple[Path, ...]
+
+    def pack(self, arrays: Sequence[Array]) -> PyTree:
+        """Return the arrays as nested dictionaries; `{}` if there are none."""
+        # Of a fixed type, since a loop's state keeps its types and Python's numbers have weak ones.
+        typed = [jnp.asarray(array, array.dtype) for array in arrays]
+        return unflatten_dict(dict(zip(self.paths, typed, strict=True)))
+
+    def unpack(self, tree: PyTree) -> list[Array]:
+        """Return the list of arrays of such dictionaries."""
+        found = flatten_dict(tree)
+        return [found[path] for path in self.paths]
+
+
+def names_of(path: Sequence[Any]) -> Path:
+    """Return the names of a key path: attributes and keys, and numbers of list entries."""
+    parts = []
+    for key in path:
+        if isinstance(key, jax.tree_util.GetAttrKey):
+            parts.append(key.name)
+        else:
+            parts.append(str(key.idx if isinstance(key, jax.tree_util.SequenceKey) else key.key))
+    return tuple(parts)
+
+
+def as_outputs(given: Outputs | Array) -> Outputs:
+    """Return the outputs of a network; those of one that returns logits alone have them twice."""
+    return given if isinstance(given, Outputs) else Outputs(given, given)

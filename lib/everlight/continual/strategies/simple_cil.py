@@ -1,0 +1,63 @@
+"""SimpleCIL: prototypes of a frozen network's features (Zhou et al. 2024, IJCV, arXiv 2303.07338).
+
+    score_k(z) = cos(z, μ_k),   μ_k the mean of the features of all samples of class k so far
+
+The nearest class mean of `nearest_mean` with `directions=True` differs: it divides features by
+their lengths before the mean. The score of a class without samples is −∞. The paper's network is a
+pretrained transformer.
+
+Equal to the official code (LAMDA-CL/LAMDA-PILOT, `models/simplecil.py`) at prototypes and scores,
+but for the scale of the scores, which ranks no class; differs in the score −∞ of classes without
+samples (there 0), and in classes that come again, whose prototypes there have the new samples
+alone.
+"""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from everlight.base import Batch, Learner, Setup, Strategy
+from everlight.checks import checked
+from everlight.continual.strategies.frozen import feature_width, over_features, product
+from everlight.continual.strategies.nearest_mean import (
+    ClassMeans,
+    add_to_means,
+    no_means,
+    of_met,
+)
+from everlight.models.heads import unit
+
+
+@checked
+def simple_cil(setup: Setup) -> Strategy:
+    """Return SimpleCIL, prototypes over a frozen network, whose memory is `ClassMeans`.
+
+    The first label of a sample is its class. The usual network is `caffe_nets.LinearClassifier`
+    over stored features.
+
+    Args:
+      setup: network, objective, optimizer and data access.
+    """
+
+    def init(key: PRNGKeyArray, learner: Learner) -> ClassMeans:
+        return no_means(learner.seen.shape[0], *feature_width(setup, learner))
+
+    def accumulate(memory: ClassMeans, features: Float[Array, "b f"], batch: Batch) -> ClassMeans:
+        return add_to_prototypes(memory, features, batch.labels[:, 0], batch.weight > 0)
+
+    return over_features(setup, init, accumulate, prototype_scores)
+
+
+def add_to_prototypes(
+    means: ClassMeans,
+    features: Float[Array, "n f"],
+    label: Int[Array, "n"],
+    mask: Bool[Array, "n"],
+) -> ClassMeans:
+    """Return the class means after more samples; those that are masked out do not count."""
+    member = mask[:, None] & (label[:, None] == jnp.arange(means.count.shape[0]))
+    return add_to_means(means, jnp.where(mask[:, None], features, 0), member)
+
+
+def prototype_scores(means: ClassMeans, features: Float[Array, "b f"]) -> Float[Array, "b c"]:
+    """Return the cosines between features and class means, −∞ for classes without samples."""
+    return of_met(means.count, product(unit(features, -1), unit(means.mean, -1).T))

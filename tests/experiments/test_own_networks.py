@@ -1,0 +1,71 @@
+"""Networks of a user's file, of NNX and of Equinox, from the command line to the report."""
+
+import numpy as np
+import pytest
+
+from everlight_data.errors import DataError
+from everlight_data.images.digits import load_digits
+from everlight_experiments import load_net
+from everlight_experiments.cli import options_of
+from everlight_experiments.commands.run import run_benchmark
+
+NNX = """
+from flax import nnx
+from everlight.continual import Outputs
+
+class Net(nnx.Module):
+    def __init__(self, classes, rngs):
+        self.hidden = nnx.Linear(64, 16, rngs=rngs)
+        self.norm = nnx.BatchNorm(16, rngs=rngs)
+        self.head = nnx.Linear(16, classes, rngs=rngs)
+
+    def __call__(self, images):
+        features = nnx.relu(self.norm(self.hidden(images.reshape(len(images), -1))))
+        return Outputs(self.head(features), features)
+"""
+EQUINOX = """
+import equinox as eqx
+import jax
+from everlight.continual import Outputs
+
+class Module(eqx.Module):
+    hidden: eqx.nn.Linear
+    norm: eqx.nn.BatchNorm
+    head: eqx.nn.Linear
+
+    def __init__(self, classes, key):
+        first, second = jax.random.split(key)
+        self.hidden = eqx.nn.Linear(64, 16, key=first)
+        self.norm = eqx.nn.BatchNorm(16, "batch", mode="batch")
+        self.head = eqx.nn.Linear(16, classes, key=second)
+
+    def __call__(self, image, state):
+        normed, state = self.norm(self.hidden(image.reshape(-1)), state)
+        features = jax.nn.relu(normed)
+        return Outputs(self.head(features), features), state
+
+def Net(classes, key):
+    return eqx.nn.make_with_state(Module)(classes, key)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "package"), [(NNX, "flax"), (EQUINOX, "equinox")], ids=["nnx", "equinox"]
+)
+def test_a_network_of_a_file_learns_and_is_kept(text, package, tmp_path):
+    pytest.importorskip(package, reason=f"{package} is not installed (its extra)")
+    (tmp_path / "mine.py").write_text(text)
+    words = ("digits", "--net", f"{tmp_path / 'mine.py'}:Net", "--methods", "ER")
+    short = ("--seeds", "1", "--tasks", "2", "--epochs", "2", "--keep-nets")
+    report = run_benchmark(options_of("run", [*words, *short, "--runs", str(tmp_path)]))
+    results = np.load(report.parent / "results.npz")
+    matrices = results["class-incremental/ER/accuracy by task"]
+    assert matrices.shape == (1, 2, 2)
+    assert matrices[:, 1].mean() > 0.6
+    with pytest.raises(DataError, match="LUCIR needs a named head of a known kind, which"):
+        run_benchmark(options_of("run", [*words[:-1], "LUCIR", *short, "--runs", str(tmp_path)]))
+    net = load_net(report.parent, "ER", 0, 1)
+    digits = load_digits()
+    right = net.predict(digits.images[-200:]).argmax(axis=1) == digits.test_labels[-200:]
+    assert right.mean() > 0.5
+    assert set(net.learner.params) == {"hidden", "norm", "head"}
