@@ -52,6 +52,7 @@ from everlight.continual.strategies.mkd import mkd
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.nearest_mean import nearest_mean
 from everlight.continual.strategies.packnet import packnet
+from everlight.continual.strategies.podnet import podnet
 from everlight.continual.strategies.randumb import randumb
 from everlight.continual.strategies.ranpac import ranpac
 from everlight.continual.strategies.redo import redo
@@ -65,7 +66,7 @@ from everlight.continual.strategies.task_arithmetic import task_arithmetic
 from everlight.continual.strategies.ties import ties
 from everlight.continual.strategies.wa import wa
 from everlight.continual.strategies.xder_rpc import xder_rpc
-from everlight.models.heads import cosines
+from everlight.models.heads import cosines, local_similarities
 from everlight.scenarios.class_incremental import class_incremental, equal_tasks
 
 TASKS, CLASSES, FEATURES = 10, 20, 6
@@ -151,6 +152,9 @@ STRATEGIES = {
     "lucir, finetuned": lambda setup: lucir(
         setup, exemplars_per_class=3, classifier="nearest mean", finetune_epochs=2, finetune_batch=8
     ),
+    "podnet": lambda setup: podnet(
+        setup, exemplars_per_class=3, finetune_epochs=2, finetune_batch=8
+    ),
     "er, ema": lambda setup: with_ema(experience_replay(setup, buffer_size=60), 0.9),
     "lucir, ema": lambda setup: with_ema(lucir(setup, exemplars_per_class=3), 0.9),
 }
@@ -225,7 +229,8 @@ def build_with(counter, name=None, optimizer=None, trainable=None):
     if (name or counter).startswith("cwr"):  # Which is for a frozen network.
         trainable = only_the_head
     many_labels = (name or counter) in BINARY_STRATEGIES
-    cosine = (name or counter).startswith("lucir")
+    proxies = 3 if (name or counter).startswith("podnet") else None
+    cosine = (name or counter).startswith("lucir") or proxies
     objective = binary_objective()._replace(**JUDGED) if many_labels else softmax_objective()
     # A mean over all classes has gradients that are smaller by as much; at the others' rate the
     # cosine head's scale turns negative, since most labels of a sample are absent.
@@ -236,9 +241,10 @@ def build_with(counter, name=None, optimizer=None, trainable=None):
 
         def init(key):
             first, second = jax.random.split(key)
+            shape = (16, proxies, CLASSES) if proxies else (16, CLASSES)
             params = {
                 "hidden": 0.5 * jax.random.normal(first, (FEATURES, 16)),
-                "head": {"kernel": 0.3 * jax.random.normal(second, (16, CLASSES))},
+                "head": {"kernel": 0.3 * jax.random.normal(second, shape)},
             }
             if cosine:
                 params["head"]["scale"] = jnp.float32(4.0)
@@ -248,7 +254,8 @@ def build_with(counter, name=None, optimizer=None, trainable=None):
             hidden = jax.nn.relu(inputs @ params["hidden"])
             head = params["head"]
             if cosine:
-                return Outputs(head["scale"] * cosines(hidden, head["kernel"]), hidden), batch_stats
+                scores = (local_similarities if proxies else cosines)(hidden, head["kernel"])
+                return Outputs(head["scale"] * scores, hidden), batch_stats
             logits = hidden @ head["kernel"]
             return Outputs(logits, hidden, {"hidden": hidden}), batch_stats
 

@@ -206,6 +206,15 @@ _ROWS: dict[str, Method] = {
         demands=("class scores", "own classes", "named head"),
         select="last",
     ),
+    "PODNet": Method(
+        of.podnet,
+        lambda needs: {**arguments.exemplars(needs), "flat": needs.hyperparameter},
+        (0.3, 1, 3, 10),
+        published=1,
+        head="local similarity",
+        demands=(*_COUNTING, "own classes", "named head"),
+        select="last",
+    ),
     "BiC": Method(
         of.bic,
         arguments.exemplars,

@@ -9,7 +9,14 @@ from everlight.models.caffe_nets import (
     with_weights,
 )
 from everlight.models.efficientnet import EfficientNetLite0, efficientnet_variables
-from everlight.models.heads import CosineHead, cosines, make_head, unit
+from everlight.models.heads import (
+    CosineHead,
+    LocalSimilarityHead,
+    cosines,
+    local_similarities,
+    make_head,
+    unit,
+)
 from everlight.models.illuminant_batches import (
     BatchTrainer,
     RateChoice,
@@ -83,6 +90,7 @@ __all__ = [
     "IntervalScale",
     "JointEmbedding",
     "LinearClassifier",
+    "LocalSimilarityHead",
     "Losses",
     "MidCaffeNet",
     "MidVGG",
@@ -115,6 +123,7 @@ __all__ = [
     "ensemble_disagreement",
     "index_of_lowest",
     "interval_coverage",
+    "local_similarities",
     "make_batch_trainer",
     "make_head",
     "make_trainer",

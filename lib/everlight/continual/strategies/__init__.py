@@ -35,6 +35,7 @@ from everlight.continual.strategies.mkd import mkd
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.nearest_mean import nearest_mean
 from everlight.continual.strategies.packnet import packnet
+from everlight.continual.strategies.podnet import podnet
 from everlight.continual.strategies.randumb import randumb
 from everlight.continual.strategies.ranpac import ranpac
 from everlight.continual.strategies.redo import redo
@@ -86,6 +87,7 @@ __all__ = [
     "naive",
     "nearest_mean",
     "packnet",
+    "podnet",
     "predict_by_nearest_mean",
     "randumb",
     "ranpac",
