@@ -64,6 +64,8 @@ def test_every_file_of_a_strategy_has_its_factory_among_the_public_names():
         "importance",
         "memory",
         "merging",
+        "prototype_losses",
+        "prototype_mixing",
         "quadratic",
         "random_ridge",
     }

@@ -51,6 +51,7 @@ from everlight.continual.strategies.mir import mir
 from everlight.continual.strategies.mkd import mkd
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.nearest_mean import nearest_mean
+from everlight.continual.strategies.onpro import onpro
 from everlight.continual.strategies.packnet import packnet
 from everlight.continual.strategies.podnet import podnet
 from everlight.continual.strategies.randumb import randumb
@@ -97,6 +98,13 @@ STRATEGIES = {
     "er tricks": lambda setup: er_tricks(setup, buffer_size=60, replay_batch_size=8),
     "hal": lambda setup: hal(setup, TASKS, buffer_size=60, anchor_steps=3),
     "scr": lambda setup: scr(setup, buffer_size=60, width=8),
+    "onpro": lambda setup: onpro(
+        setup,
+        buffer_size=60,
+        replay_batch_size=24,
+        width=8,
+        augment=lambda inputs, key: inputs + 0.1 * jax.random.normal(key, inputs.shape),
+    ),
     "replay tricks": lambda setup: predict_by_nearest_mean(
         setup, review_memory(setup, experience_replay(setup, buffer_size=60))
     ),

@@ -131,6 +131,7 @@ _ROWS: dict[str, Method] = {
         demands=_COUNTING,
         nearest_mean=True,
     ),
+    "OnPro": Method(of.onpro, arguments.single_label_reservoir, demands=_COUNTING),
     "ER-tricks": Method(of.er_tricks, arguments.single_label_reservoir, demands=_OTHER_WEIGHTS),
     "X-DER-RPC": Method(
         of.xder_rpc, arguments.drawn_reservoir, demands=(*_COUNTING, "own classes")

@@ -34,6 +34,7 @@ from everlight.continual.strategies.mir import mir
 from everlight.continual.strategies.mkd import mkd
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.nearest_mean import nearest_mean
+from everlight.continual.strategies.onpro import onpro
 from everlight.continual.strategies.packnet import packnet
 from everlight.continual.strategies.podnet import podnet
 from everlight.continual.strategies.randumb import randumb
@@ -86,6 +87,7 @@ __all__ = [
     "mkd",
     "naive",
     "nearest_mean",
+    "onpro",
     "packnet",
     "podnet",
     "predict_by_nearest_mean",
