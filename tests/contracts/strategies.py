@@ -65,6 +65,7 @@ from everlight.continual.strategies.ss_il import ss_il
 from everlight.continual.strategies.streaming_lda import streaming_lda
 from everlight.continual.strategies.task_arithmetic import task_arithmetic
 from everlight.continual.strategies.ties import ties
+from everlight.continual.strategies.trgp import trgp
 from everlight.continual.strategies.wa import wa
 from everlight.continual.strategies.xder_rpc import xder_rpc
 from everlight.models.heads import cosines, local_similarities
@@ -123,6 +124,7 @@ STRATEGIES = {
     "ties": ties,
     "cofima": lambda setup: cofima(setup, fisher_samples=64),
     "gpm": lambda setup: gpm(setup, threshold=0.9, samples=16),
+    "trgp": lambda setup: trgp(setup, TASKS, threshold=0.9, samples=16),
     "expert gate": lambda setup: expert_gate(
         setup, TASKS, lambda inputs: inputs / 2, hidden=2, epochs=100, rate=0.1
     ),

@@ -107,6 +107,13 @@ _ROWS: dict[str, Method] = {
         published=0.97,
         demands=_CHAIN,
     ),
+    "TRGP": Method(
+        of.trgp,
+        lambda needs: {"tasks": needs.tasks, "threshold": needs.hyperparameter},
+        (0.9, 0.95, 0.97, 0.99),
+        published=0.97,
+        demands=_TOLD,
+    ),
     "ER-balanced": Method(
         of.balanced_replay,
         arguments.exemplars,

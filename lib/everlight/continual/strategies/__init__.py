@@ -48,6 +48,7 @@ from everlight.continual.strategies.ss_il import ss_il
 from everlight.continual.strategies.streaming_lda import streaming_lda
 from everlight.continual.strategies.task_arithmetic import task_arithmetic
 from everlight.continual.strategies.ties import ties
+from everlight.continual.strategies.trgp import trgp
 from everlight.continual.strategies.wa import wa
 from everlight.continual.strategies.xder_rpc import xder_rpc
 
@@ -102,6 +103,7 @@ __all__ = [
     "streaming_lda",
     "task_arithmetic",
     "ties",
+    "trgp",
     "unlimited_replay",
     "wa",
     "xder_rpc",
