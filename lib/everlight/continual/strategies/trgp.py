@@ -34,7 +34,7 @@ in:
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -50,6 +50,7 @@ from everlight.continual.strategies.gpm import (
     NEGLIGIBLE,
     Path,
     ProjectionMemory,
+    Projections,
     names_of,
     projected,
     refuse_other_kernels,
@@ -69,9 +70,9 @@ class Region(NamedTuple):
     """True for the columns that are the basis of each task."""
     chosen: Int[Array, "t 2"]
     """Earlier tasks whose subspace each task scales; -1 for none."""
-    scale: Float[Array, "t 2 i i"]
-    """Matrices S of each task. Entries of columns that are not in the subspace have no effect. For
-    the head, which has none, i is 0."""
+    scale: Float[Array, "t 2 i i"] | None
+    """Matrices S of each task. Entries of columns that are not in the subspace have no effect. None
+    for the head, which has none."""
 
 
 class TrustMemory(NamedTuple):
@@ -79,6 +80,8 @@ class TrustMemory(NamedTuple):
 
     regions: Mapping[Path, Region]
     """Subspaces by the path of the kernel."""
+    projections: Projections
+    """Projection onto the inputs of all tasks so far, U Uᵀ, by the path of the kernel."""
     tasks: Int[Array, ""]
     """Number of finished tasks."""
     current: Int[Array, ""]
@@ -135,7 +138,8 @@ def trgp(
         }
         first, none = jnp.int32(0), jnp.zeros_like(learner.seen)
         state = setup.optimizer.init(_scales(regions, first))
-        return TrustMemory(regions, first, first, none, none, state)
+        projections = {path: jnp.zeros_like(region.basis) for path, region in regions.items()}
+        return TrustMemory(regions, projections, first, first, none, none, state)
 
     def drawn(task: Task, key: PRNGKeyArray) -> Batch:
         epoch = plain.epoch_data((), task)
@@ -152,7 +156,7 @@ def trgp(
             losses = setup.objective.loss(outputs, batch.labels, task.classes)
             return weighted_mean(losses, batch.weight)
 
-        gradient = _kernels(jax.grad(loss)(learner.params))
+        gradient = _by_path(jax.grad(loss)(learner.params))
         regions = {
             path: region._replace(
                 chosen=region.chosen.at[task.id].set(
@@ -188,7 +192,8 @@ def trgp(
         memory: TrustMemory, learner: Learner, info: StepInfo, key: PRNGKeyArray
     ) -> tuple[TrustMemory, Learner]:
         before, gradient = info.aux
-        change = projected(info.update, _projections(memory))
+        held = ProjectionMemory(memory.projections, memory.tasks, memory.known)
+        change = projected(info.update, held)
         scales = _scales(memory.regions, memory.current)
         own = learner._replace(params=scales, opt_state=memory.opt_state)
         update, state = optimizer_update(setup._replace(trainable=None), own, gradient)
@@ -221,8 +226,15 @@ def trgp(
             return with_task(region, rows, share, task.id)
 
         regions = {path: extended(path, region) for path, region in memory.regions.items()}
-        none = jnp.zeros_like(memory.classes)
-        return memory._replace(regions=regions, tasks=memory.tasks + 1, classes=none), learner
+        memory = memory._replace(
+            regions=regions,
+            projections={
+                path: _product(region.basis, region.basis.T) for path, region in regions.items()
+            },
+            tasks=memory.tasks + 1,
+            classes=jnp.zeros_like(memory.classes),
+        )
+        return memory, learner
 
     def predict_task(
         memory: TrustMemory,
@@ -261,12 +273,11 @@ def empty_region(width: int, tasks: int, scaled: bool = True) -> Region:
       tasks: number of tasks.
       scaled: False for a head, which has no matrices S.
     """
-    size = width if scaled else 0
     return Region(
         jnp.zeros((width, width)),
         jnp.zeros((tasks, width), bool),
         jnp.full((tasks, REGIONS), -1),
-        jnp.broadcast_to(jnp.eye(size), (tasks, REGIONS, size, size)),
+        jnp.broadcast_to(jnp.eye(width), (tasks, REGIONS, width, width)) if scaled else None,
     )
 
 
@@ -363,29 +374,24 @@ def _matrix(kernel: Float[Array, "*shape o"]) -> Float[Array, "i o"]:
     return kernel.reshape(-1, kernel.shape[-1])
 
 
-def _kernels(params: PyTree) -> dict[Path, Array]:
+def _by_path(params: PyTree) -> dict[Path, Any]:
     return {names_of(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(params)}
 
 
 def _scales(regions: Mapping[Path, Region], task: Int[Array, ""]) -> dict[Path, Array]:
     """Return the matrices S of a task by the path of a kernel below the head."""
-    return {path: region.scale[task] for path, region in regions.items() if path[0] != "head"}
-
-
-def _projections(memory: TrustMemory) -> ProjectionMemory:
-    """Return the projections onto the bases of all tasks, as GPM has them."""
-    regions = memory.regions.items()
-    every = {path: _product(region.basis, region.basis.T) for path, region in regions}
-    return ProjectionMemory(every, memory.tasks, memory.known)
+    return {
+        path: region.scale[task] for path, region in regions.items() if region.scale is not None
+    }
 
 
 def _copies_of(params: PyTree, tasks: int) -> int:
-    """Return the size of bases and matrices in copies of the parameters, rounded up."""
+    """Return the size of bases, projections and matrices in copies of the parameters."""
     squares = {
         path: math.prod(leaf.shape[:-1]) ** 2
-        for path, leaf in _kernels(params).items()
+        for path, leaf in _by_path(params).items()
         if len(leaf.shape) > 1
     }
     below = sum(square for path, square in squares.items() if path[0] != "head")
-    entries = sum(squares.values()) + REGIONS * tasks * below
+    entries = 2 * sum(squares.values()) + REGIONS * tasks * below
     return -(-entries // max(1, sum(leaf.size for leaf in jax.tree.leaves(params))))
