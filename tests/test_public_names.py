@@ -56,12 +56,16 @@ def test_every_file_of_a_strategy_has_its_factory_among_the_public_names():
     shared = {
         "__init__",
         "bias_correction",
+        "clustering",
         "exemplars",
         "frozen",
+        "head_finetuning",
         "hidden_units",
         "importance",
         "memory",
         "merging",
+        "prototype_losses",
+        "prototype_mixing",
         "quadratic",
         "random_ridge",
     }

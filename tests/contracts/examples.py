@@ -214,6 +214,7 @@ ROWS: dict[str, Any] = {
         "batch": small_net.batch_of([0, 1]),
         "task": small_net.task_of(0, [0, 1], SAMPLES),
     },
+    "continual.trgp": lambda: {"setup": build(STORED)[0], "tasks": 2},
     "continual.units_used": {
         "attention": Attention(
             {"a": floats(2, 3)}, {"a": floats(3)}, jnp.int32(0), booleans(4), jnp.int32(0)

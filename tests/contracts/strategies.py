@@ -52,7 +52,9 @@ from everlight.continual.strategies.mir import mir
 from everlight.continual.strategies.mkd import mkd
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.nearest_mean import nearest_mean
+from everlight.continual.strategies.onpro import onpro
 from everlight.continual.strategies.packnet import packnet
+from everlight.continual.strategies.podnet import podnet
 from everlight.continual.strategies.randumb import randumb
 from everlight.continual.strategies.ranpac import ranpac
 from everlight.continual.strategies.redo import redo
@@ -65,10 +67,11 @@ from everlight.continual.strategies.ss_il import ss_il
 from everlight.continual.strategies.streaming_lda import streaming_lda
 from everlight.continual.strategies.task_arithmetic import task_arithmetic
 from everlight.continual.strategies.ties import ties
+from everlight.continual.strategies.trgp import trgp
 from everlight.continual.strategies.wa import wa
 from everlight.continual.strategies.xder_rpc import xder_rpc
 from everlight.models import with_lora
-from everlight.models.heads import cosines
+from everlight.models.heads import cosines, local_similarities
 from everlight.scenarios.class_incremental import class_incremental, equal_tasks
 
 TASKS, CLASSES, FEATURES = 10, 20, 6
@@ -101,6 +104,13 @@ STRATEGIES = {
     "er tricks": lambda setup: er_tricks(setup, buffer_size=60, replay_batch_size=8),
     "hal": lambda setup: hal(setup, TASKS, buffer_size=60, anchor_steps=3),
     "scr": lambda setup: scr(setup, buffer_size=60, width=8),
+    "onpro": lambda setup: onpro(
+        setup,
+        buffer_size=60,
+        replay_batch_size=24,
+        width=8,
+        augment=lambda inputs, key: inputs + 0.1 * jax.random.normal(key, inputs.shape),
+    ),
     "replay tricks": lambda setup: predict_by_nearest_mean(
         setup, review_memory(setup, experience_replay(setup, buffer_size=60))
     ),
@@ -119,6 +129,7 @@ STRATEGIES = {
     "ties": ties,
     "cofima": lambda setup: cofima(setup, fisher_samples=64),
     "gpm": lambda setup: gpm(setup, threshold=0.9, samples=16),
+    "trgp": lambda setup: trgp(setup, TASKS, threshold=0.9, samples=16),
     "expert gate": lambda setup: expert_gate(
         setup, TASKS, lambda inputs: inputs / 2, hidden=2, epochs=100, rate=0.1
     ),
@@ -157,6 +168,9 @@ STRATEGIES = {
     "bic, softmax": lambda setup: bic(setup, buffer_size=60),
     "lucir, finetuned": lambda setup: lucir(
         setup, exemplars_per_class=3, classifier="nearest mean", finetune_epochs=2, finetune_batch=8
+    ),
+    "podnet": lambda setup: podnet(
+        setup, exemplars_per_class=3, finetune_epochs=2, finetune_batch=8
     ),
     "er, ema": lambda setup: with_ema(experience_replay(setup, buffer_size=60), 0.9),
     "naive, lora": naive,
@@ -247,7 +261,8 @@ def build_with(counter, name=None, optimizer=None, trainable=None):
     if (name or counter).startswith("cwr"):  # Which is for a frozen network.
         trainable = only_the_head
     many_labels = (name or counter) in BINARY_STRATEGIES
-    cosine = (name or counter).startswith("lucir")
+    proxies = 3 if (name or counter).startswith("podnet") else None
+    cosine = (name or counter).startswith("lucir") or proxies
     objective = binary_objective()._replace(**JUDGED) if many_labels else softmax_objective()
     # A mean over all classes has gradients that are smaller by as much; at the others' rate the
     # cosine head's scale turns negative, since most labels of a sample are absent.
@@ -258,9 +273,10 @@ def build_with(counter, name=None, optimizer=None, trainable=None):
 
         def init(key):
             first, second = jax.random.split(key)
+            shape = (16, proxies, CLASSES) if proxies else (16, CLASSES)
             params = {
                 "hidden": 0.5 * jax.random.normal(first, (FEATURES, 16)),
-                "head": {"kernel": 0.3 * jax.random.normal(second, (16, CLASSES))},
+                "head": {"kernel": 0.3 * jax.random.normal(second, shape)},
             }
             if cosine:
                 params["head"]["scale"] = jnp.float32(4.0)
@@ -270,7 +286,8 @@ def build_with(counter, name=None, optimizer=None, trainable=None):
             hidden = jax.nn.relu(inputs @ params["hidden"])
             head = params["head"]
             if cosine:
-                return Outputs(head["scale"] * cosines(hidden, head["kernel"]), hidden), batch_stats
+                scores = (local_similarities if proxies else cosines)(hidden, head["kernel"])
+                return Outputs(head["scale"] * scores, hidden), batch_stats
             logits = hidden @ head["kernel"]
             return Outputs(logits, hidden, {"hidden": hidden}), batch_stats
 

@@ -40,7 +40,7 @@ NETS = {
     "BottleneckBlock": (models.BottleneckBlock(4, 2), (8, 8, 4), 0),
     "NormalizedConvolution": (models.NormalizedConvolution(4), (8, 8, 3), 0),
 }
-WITHOUT = {models.CosineHead, models.LinearClassifier}
+WITHOUT = {models.CosineHead, models.LocalSimilarityHead, models.LinearClassifier}
 """Heads, float32 whatever the net below them computes in."""
 QUICK = ("MLP", "SmallCNN", "IlluminantNet", "BasicBlock", "BottleneckBlock")
 SLOW = (

@@ -51,7 +51,7 @@ STAYS_NAN = {
     *("metrics.maximum_softmax_probability", "models.chromaticity_loss", "models.cosines"),
     *("models.crop_and_flip", "models.ensemble_chromaticity", "models.ensemble_disagreement"),
     *("models.predict_batch", "models.predict_chromaticity", "models.predict_illuminant"),
-    "models.unit",
+    *("models.local_similarities", "models.unit"),
 }
 """Functions of every number of their input: a NaN in it is one in the result."""
 

@@ -57,8 +57,8 @@ def test_a_buffer_size_is_every_memory_s(tmp_path):
 
 
 DRAWING = (
-    *("ER", "DER", "DER++", "X-DER-RPC", "CLS-ER", "MIR", "ER-ACE", "ER-AML", "SCR", "A-GEM"),
-    *("ER-tricks", "HAL", "ER-MKD", "ER-ACE-MKD", "DER++-MKD", "SS-IL"),
+    *("ER", "DER", "DER++", "X-DER-RPC", "CLS-ER", "MIR", "ER-ACE", "ER-AML", "SCR"),
+    *("OnPro", "A-GEM", "ER-tricks", "HAL", "ER-MKD", "ER-ACE-MKD", "DER++-MKD", "SS-IL"),
 )
 CANDIDATES = {"MIR": 50}
 """Samples from which a method chooses those that it replays."""

@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everlight.models.heads import CosineHead, cosines, make_head
+from everlight.models.heads import (
+    CosineHead,
+    LocalSimilarityHead,
+    cosines,
+    local_similarities,
+    make_head,
+)
 
 
 def parameters(scale, kernel):
@@ -24,6 +30,22 @@ def test_logits_are_scaled_cosines():
     root = np.sqrt(0.75)
     expected = 3 * np.array([[1, 0.5, -0.5, -1], [0.5, 1, 0.5, -0.5], [0, root, root, 0]])
     np.testing.assert_allclose(logits, expected, atol=2e-6)
+
+
+def test_local_similarities_by_angle():
+    """Proxies at 0 and 60 degrees, and twice at 120: cosines with 0 degrees are 1, .5 and -.5."""
+    angles = np.deg2rad([[0, 120], [60, 120]])
+    kernel = np.stack([np.cos(angles), np.sin(angles)]) * [[7, 0.2], [1, 3]]
+    assert kernel.shape == (2, 2, 2), "features, proxies, classes"
+    logits = LocalSimilarityHead(2, 2).apply(parameters(3, kernel), jnp.float32([[5, 0], [0, 0]]))
+    first = (np.exp(1) + 0.5 * np.exp(0.5)) / (np.exp(1) + np.exp(0.5))
+    np.testing.assert_allclose(logits, [[3 * first, -1.5], [0, 0]], atol=2e-6)
+
+
+def test_one_proxy_per_class_is_a_cosine_head(rng):
+    features, kernel = (jnp.float32(rng.normal(size=shape)) for shape in ((4, 5), (5, 3)))
+    found = local_similarities(features, kernel[:, None])
+    np.testing.assert_allclose(found, cosines(features, kernel), atol=1e-6)
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(1e-6, 1e6))
@@ -67,6 +89,10 @@ def test_initial_values():
     assert np.std(cosine["kernel"]) == pytest.approx(0.125 / np.sqrt(3), rel=0.02)
     assert np.mean(cosine["kernel"]) == pytest.approx(0, abs=0.002)
     assert cosine["scale"] == 1
+    proxies = make_head("local similarity", 90).init(jax.random.key(0), features)["params"]
+    assert np.abs(proxies["kernel"]).max() == pytest.approx(0.125, rel=1e-3)
+    assert np.std(proxies["kernel"]) == pytest.approx(0.125 / np.sqrt(3), rel=0.02)
+    assert proxies["scale"] == 1
     linear = make_head("linear", 900).init(jax.random.key(0), features)["params"]
     assert np.std(linear["kernel"]) == pytest.approx(0.125, rel=0.02)
     assert not np.any(linear["bias"])
@@ -74,11 +100,12 @@ def test_initial_values():
 
 def test_sizes():
     features = jnp.zeros((1, 64))
-    for kind, extra in (("linear", 115), ("cosine", 1)):
+    sizes = (("linear", 1, 115), ("cosine", 1, 1), ("local similarity", 10, 1))
+    for kind, proxies, extra in sizes:
         params = jax.eval_shape(make_head(kind, 115).init, jax.random.key(0), features)
-        assert sum(leaf.size for leaf in jax.tree.leaves(params)) == 64 * 115 + extra
+        assert sum(leaf.size for leaf in jax.tree.leaves(params)) == 64 * proxies * 115 + extra
 
 
 def test_an_unknown_head_is_refused():
-    with pytest.raises(ValueError, match="'linear' or 'cosine'"):
+    with pytest.raises(ValueError, match="'linear', 'cosine' or 'local similarity'"):
         make_head("round", 10)

@@ -35,6 +35,8 @@ def test_the_head_is_what_a_method_requires():
     assert net.make("linear").last_relu
     cosine = net.make("cosine")
     assert (cosine.head, cosine.last_relu) == ("cosine", False)
+    proxies = net.make("local similarity")
+    assert (proxies.head, proxies.last_relu) == ("local similarity", False)
     assert net.make("linear", "head").hidden == ()
     assert net.layers == ("hidden1",)
     # Units of a normalised layer cannot be masked one by one.

@@ -81,21 +81,26 @@ class TorchNet:
         return head["scale"] * F.normalize(features, dim=1) @ F.normalize(head["kernel"], dim=0)
 
     def reduced(self, images, blocks):
-        hidden = self.convolved(images, "NormalizedConvolution_0")
+        hidden, maps = self.convolved(images, "NormalizedConvolution_0"), {}
         for index in range(3 * blocks):
             strides = (2 if index in (blocks, 2 * blocks) else 1, 1)
             hidden = self.block(torch.relu(hidden), f"BasicBlock_{index}", strides=strides)
+            if (index + 1) % blocks == 0:
+                maps[f"stage{(index + 1) // blocks}"] = hidden.permute(0, 2, 3, 1)
+        read = {name: torch.relu(leaf) for name, leaf in maps.items()}
         features = hidden.mean((2, 3))
-        return self.head(features), features
+        return self.head(features), features, read | {"stage3": maps["stage3"]}
 
     def resnet_50(self, images):
         hidden = torch.relu(self.convolved(images, "NormalizedConvolution_0", stride=2))
-        hidden = F.max_pool2d(hidden, 3, 2, 1)
+        hidden, maps = F.max_pool2d(hidden, 3, 2, 1), {}
         for index in range(16):
             strides = (1, 2 if index in (3, 7, 13) else 1, 1)
             hidden = torch.relu(self.block(hidden, f"BottleneckBlock_{index}", strides=strides))
+            if index in (2, 6, 12, 15):
+                maps[f"stage{len(maps) + 1}"] = hidden.permute(0, 2, 3, 1)
         features = hidden.mean((2, 3))
-        return self.head(features), features
+        return self.head(features), features, maps
 
 
 def tensor(array):
@@ -149,9 +154,9 @@ def test_training_pass_gradients_and_statistics_are_pytorchs(blocks, head, rng):
 
     gradient, (outputs, stats) = differentiate(variables["params"])
     reference = TorchNet(variables, train=True)
-    logits, features = reference.reduced(tensors, blocks)
-    (tensor(weights) * logits).sum().backward()
-    assert_close([*outputs], [logits, features])
+    expected = reference.reduced(tensors, blocks)
+    (tensor(weights) * expected[0]).sum().backward()
+    assert_close([*outputs], [*expected])
     assert_close(gradient, jax.tree.map(lambda leaf: leaf.grad, reference.params))
     assert_close(stats, reference.stats)
 

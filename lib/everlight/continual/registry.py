@@ -107,6 +107,13 @@ _ROWS: dict[str, Method] = {
         published=0.97,
         demands=_CHAIN,
     ),
+    "TRGP": Method(
+        of.trgp,
+        lambda needs: {"tasks": needs.tasks, "threshold": needs.hyperparameter},
+        (0.9, 0.95, 0.97, 0.99),
+        published=0.97,
+        demands=_TOLD,
+    ),
     "ER-balanced": Method(
         of.balanced_replay,
         arguments.exemplars,
@@ -131,6 +138,7 @@ _ROWS: dict[str, Method] = {
         demands=_COUNTING,
         nearest_mean=True,
     ),
+    "OnPro": Method(of.onpro, arguments.single_label_reservoir, demands=_COUNTING),
     "ER-tricks": Method(of.er_tricks, arguments.single_label_reservoir, demands=_OTHER_WEIGHTS),
     "X-DER-RPC": Method(
         of.xder_rpc, arguments.drawn_reservoir, demands=(*_COUNTING, "own classes")
@@ -204,6 +212,15 @@ _ROWS: dict[str, Method] = {
         published=5,
         head="cosine",
         demands=("class scores", "own classes", "named head"),
+        select="last",
+    ),
+    "PODNet": Method(
+        of.podnet,
+        lambda needs: {**arguments.exemplars(needs), "flat": needs.hyperparameter},
+        (0.3, 1, 3, 10),
+        published=1,
+        head="local similarity",
+        demands=(*_COUNTING, "own classes", "named head"),
         select="last",
     ),
     "BiC": Method(

@@ -9,7 +9,14 @@ from everlight.models.caffe_nets import (
     with_weights,
 )
 from everlight.models.efficientnet import EfficientNetLite0, efficientnet_variables
-from everlight.models.heads import CosineHead, cosines, make_head, unit
+from everlight.models.heads import (
+    CosineHead,
+    LocalSimilarityHead,
+    cosines,
+    local_similarities,
+    make_head,
+    unit,
+)
 from everlight.models.illuminant_batches import (
     BatchTrainer,
     RateChoice,
@@ -85,6 +92,7 @@ __all__ = [
     "IntervalScale",
     "JointEmbedding",
     "LinearClassifier",
+    "LocalSimilarityHead",
     "Losses",
     "MidCaffeNet",
     "MidVGG",
@@ -119,6 +127,7 @@ __all__ = [
     "index_of_lowest",
     "interpolate_positions",
     "interval_coverage",
+    "local_similarities",
     "make_batch_trainer",
     "make_head",
     "make_trainer",

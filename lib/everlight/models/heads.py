@@ -1,4 +1,4 @@
-"""Classification heads on features: linear, and the cosine head of LUCIR."""
+"""Classification heads on features: linear, the cosine head of LUCIR and that of PODNet."""
 
 from typing import Literal
 
@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from everlight.checks import PositiveInt, checked
 
-HeadKind = Literal["linear", "cosine"]
+HeadKind = Literal["linear", "cosine", "local similarity"]
 SMALLEST_SQUARE = 1e-24
 """Smallest squared length used in normalisation, so that a zero vector has a finite gradient."""
 
@@ -35,6 +35,29 @@ class CosineHead(nn.Module):
         return scale * cosines(features, kernel)
 
 
+class LocalSimilarityHead(nn.Module):
+    """Scaled similarities with several weight vectors, proxies, per class (Douillard et al. 2020).
+
+    The logits are scale * `local_similarities`. Weights are initialised uniformly within
+    1/sqrt(features) of zero, and the learnable scale at 1.
+
+    Attributes:
+      classes: number of outputs.
+      proxies: number of proxies per class; 10 in the paper.
+    """
+
+    classes: int
+    proxies: int = 10
+
+    @nn.compact
+    def __call__(self, features: Float[Array, "*b f"]) -> Float[Array, "*b c"]:
+        """Return the logits."""
+        shape = (features.shape[-1], self.proxies, self.classes)
+        kernel = self.param("kernel", uniform_weights, shape)
+        scale = self.param("scale", nn.initializers.ones, ())
+        return scale * local_similarities(features, kernel)
+
+
 @checked
 def cosines(features: Float[Array, "*b f"], kernel: Float[Array, "f c"]) -> Float[Array, "*b c"]:
     """Cosines between features, `[..., f]`, and the columns of `kernel`, `[f, c]`."""
@@ -42,21 +65,40 @@ def cosines(features: Float[Array, "*b f"], kernel: Float[Array, "f c"]) -> Floa
 
 
 @checked
+def local_similarities(
+    features: Float[Array, "*b f"], kernel: Float[Array, "f p c"]
+) -> Float[Array, "*b c"]:
+    """Return similarities with classes of several proxies each (Douillard et al. 2020, ECCV).
+
+    A class's similarity is the mean of the cosines with its proxies, weighted by their softmax.
+
+    Args:
+      features: features, `[..., f]`.
+      kernel: p proxies per class, `[f, p, c]`; with p = 1 the result equals `cosines`.
+    """
+    near = jnp.einsum("...f,fpc->...pc", unit(features, -1), unit(kernel, 0))
+    return jnp.sum(jax.nn.softmax(near, axis=-2) * near, axis=-2)
+
+
+@checked
 def make_head(kind: HeadKind, classes: PositiveInt) -> nn.Module:
     """Return the module "head", with parameters `kernel`, `[f, c]`, and `bias` or `scale`.
 
-    The linear head's kernel is initialised normally with variance 1/features, its bias at 0.
+    The linear head's kernel is initialised normally with variance 1/features, its bias at 0. The
+    local-similarity head has a kernel `[f, p, c]` of p = 10 proxies per class, and a scale.
 
     Args:
-      kind: "linear" or "cosine".
+      kind: "linear", "cosine" or "local similarity".
       classes: number of outputs.
 
     Raises:
-      ValueError: `kind` is neither.
+      ValueError: `kind` is none of these.
     """
     if kind == "linear":
         return nn.Dense(classes, kernel_init=nn.initializers.lecun_normal(), name="head")
-    return CosineHead(classes, name="head")
+    if kind == "cosine":
+        return CosineHead(classes, name="head")
+    return LocalSimilarityHead(classes, name="head")
 
 
 @checked
@@ -80,12 +122,12 @@ def head_layer(params: PyTree) -> PyTree:
     return params["head"]
 
 
-def head_kernel(params: PyTree) -> Float[Array, "f c"]:
-    """Return the weights of the layer named head."""
+def head_kernel(params: PyTree) -> Float[Array, "f *p c"]:
+    """Return the weights of the layer named head; those of several proxies are `[f, p, c]`."""
     return head_layer(params)["kernel"]
 
 
-def with_head_kernel(params: PyTree, kernel: Float[Array, "f c"]) -> PyTree:
+def with_head_kernel(params: PyTree, kernel: Float[Array, "f *p c"]) -> PyTree:
     """Return the parameters with other weights of the layer named head."""
     return {**params, "head": {**head_layer(params), "kernel": kernel}}
 

@@ -18,9 +18,10 @@ class MLP(nn.Module):
     Attributes:
       classes: outputs of the head.
       hidden: units of each hidden layer.
-      head: kind of the head, "linear" or the "cosine" head that LUCIR needs.
+      head: kind of the head: "linear", LUCIR's "cosine" or PODNet's "local similarity".
       dtype: dtype of the computation below the head; parameters and outputs are float32.
-      last_relu: true if a ReLU follows the last hidden layer; LUCIR's features keep their sign.
+      last_relu: true if a ReLU follows the last hidden layer; features before a head of cosines
+        keep their sign.
       layer_norm: true if layer normalisation (Ba et al. 2016, arXiv 1607.06450) with learned scale
         and offset, named norm1 and so on, stands between a dense layer and its ReLU.
       crelu: true if ReLUs are concatenated ReLUs (Shang et al. 2016, ICML), of x and of -x, with

@@ -51,14 +51,14 @@ class Network(NamedTuple):
         """Return the network with a head of the kind that a method requires.
 
         Args:
-          head: kind of the head. Features keep their sign before a cosine head, as in LUCIR.
+          head: kind of the head. Features keep their sign before a head of cosines, as in LUCIR.
           trains: the whole network, or a head over the inputs alone.
         """
         if trains == "head":
             return MLP(self.classes, (), head)
         if not self.named:
             return self.shape
-        signed = head == "cosine" and hasattr(self.shape, "last_relu")
+        signed = head != "linear" and hasattr(self.shape, "last_relu")
         return self.shape.clone(head=head, **({"last_relu": False} if signed else {}))
 
 

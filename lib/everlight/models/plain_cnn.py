@@ -21,9 +21,10 @@ class PlainCNN(nn.Module):
       classes: outputs of the head.
       channels: channels of each block's convolution; a block halves both sides, rounded down.
       hidden: units of the dense layer.
-      head: kind of the head, "linear" or the "cosine" head that LUCIR needs.
+      head: kind of the head: "linear", LUCIR's "cosine" or PODNet's "local similarity".
       dtype: dtype of the computation below the head; parameters and outputs are float32.
-      last_relu: true if a ReLU follows the dense layer; LUCIR's features keep their sign.
+      last_relu: true if a ReLU follows the dense layer; features before a head of cosines keep
+        their sign.
     """
 
     classes: int

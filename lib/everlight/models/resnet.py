@@ -21,12 +21,13 @@ class ReducedResNet(nn.Module):
     """Three stages of 16, 32 and 64 channels, `6 * blocks + 2` layers deep (IIRC's CIFAR network).
 
     Features keep their sign: no ReLU follows the last block, as LUCIR's cosine head requires. Where
-    the channels change, the shortcut is a 1x1 convolution with batch norm (option B).
+    the channels change, the shortcut is a 1x1 convolution with batch norm (option B). The outputs
+    have the maps of the three stages.
 
     Attributes:
       classes: outputs of the head.
       blocks: blocks per stage; 5 is ResNet-32, 3 is ResNet-20.
-      head: kind of the head, "linear" or "cosine".
+      head: kind of the head: "linear", LUCIR's "cosine" or PODNet's "local similarity".
       dtype: dtype of the computation below the head; parameters, statistics and outputs are
         float32.
     """
@@ -40,12 +41,16 @@ class ReducedResNet(nn.Module):
     def __call__(self, images: Float[Array, "b h w c"], train: bool) -> Outputs:
         """Return logits and the 64 features; training normalises by batch statistics."""
         hidden = NormalizedConvolution(16, dtype=self.dtype)(images, train)
-        for width in (16, 32, 64):
+        maps = {}
+        for stage, width in enumerate((16, 32, 64), 1):
             for block in range(self.blocks):
                 stride = 2 if width > 16 and block == 0 else 1
                 hidden = BasicBlock(width, stride, self.dtype)(relu(hidden), train)
+            # Only the head reads the last maps, and with their sign.
+            read = hidden if stage == 3 else relu(hidden)
+            maps[f"stage{stage}"] = read.astype(jnp.float32)
         features = jnp.mean(hidden, axis=(1, 2), dtype=jnp.float32)
-        return Outputs(make_head(self.head, self.classes)(features), features)
+        return Outputs(make_head(self.head, self.classes)(features), features, maps)
 
 
 class ResNet50(nn.Module):
@@ -53,16 +58,17 @@ class ResNet50(nn.Module):
 
     The 2,048 features are non-negative with `last_relu`, and kernels are initialised by
     `HE_NORMAL_OUT`, as in torchvision. It has 25,557,032 parameters with 1,000 classes and a linear
-    head.
+    head. The outputs have the maps of the four stages.
 
     Attributes:
       classes: outputs of the head.
-      head: kind of the head, "linear" or "cosine".
+      head: kind of the head: "linear", LUCIR's "cosine" or PODNet's "local similarity".
       dtype: dtype of the computation below the head; parameters, statistics and outputs are
         float32.
       remat: true recomputes a block's activations in the backward pass: a third more operations for
         a fifth of the memory. XLA for CPU undoes it.
-      last_relu: true if a ReLU follows the last block; LUCIR's features keep their sign.
+      last_relu: true if a ReLU follows the last block; features before a head of cosines keep
+        their sign.
     """
 
     classes: int
@@ -85,14 +91,16 @@ class ResNet50(nn.Module):
         last = nn.remat(summed) if self.remat else summed
         hidden = forward(NormalizedConvolution(64, 7, 2, HE_NORMAL_OUT, self.dtype), images)
         hidden = nn.max_pool(hidden, (3, 3), (2, 2), [(1, 1), (1, 1)])
-        for width, blocks in ((64, 3), (128, 4), (256, 6), (512, 3)):
+        maps = {}
+        for stage, (width, blocks) in enumerate(((64, 3), (128, 4), (256, 6), (512, 3)), 1):
             for block in range(blocks):
                 stride = 2 if width > 64 and block == 0 else 1
                 ends = width == 512 and block == blocks - 1 and not self.last_relu
                 through = last if ends else forward
                 hidden = through(BottleneckBlock(width, stride, self.dtype), hidden)
+            maps[f"stage{stage}"] = hidden.astype(jnp.float32)
         features = jnp.mean(hidden, axis=(1, 2), dtype=jnp.float32)
-        return Outputs(make_head(self.head, self.classes)(features), features)
+        return Outputs(make_head(self.head, self.classes)(features), features, maps)
 
 
 class BasicBlock(nn.Module):

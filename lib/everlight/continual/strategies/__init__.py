@@ -35,7 +35,9 @@ from everlight.continual.strategies.mir import mir
 from everlight.continual.strategies.mkd import mkd
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.nearest_mean import nearest_mean
+from everlight.continual.strategies.onpro import onpro
 from everlight.continual.strategies.packnet import packnet
+from everlight.continual.strategies.podnet import podnet
 from everlight.continual.strategies.randumb import randumb
 from everlight.continual.strategies.ranpac import ranpac
 from everlight.continual.strategies.redo import redo
@@ -48,6 +50,7 @@ from everlight.continual.strategies.ss_il import ss_il
 from everlight.continual.strategies.streaming_lda import streaming_lda
 from everlight.continual.strategies.task_arithmetic import task_arithmetic
 from everlight.continual.strategies.ties import ties
+from everlight.continual.strategies.trgp import trgp
 from everlight.continual.strategies.wa import wa
 from everlight.continual.strategies.xder_rpc import xder_rpc
 
@@ -88,7 +91,9 @@ __all__ = [
     "mkd",
     "naive",
     "nearest_mean",
+    "onpro",
     "packnet",
+    "podnet",
     "predict_by_nearest_mean",
     "randumb",
     "ranpac",
@@ -102,6 +107,7 @@ __all__ = [
     "streaming_lda",
     "task_arithmetic",
     "ties",
+    "trgp",
     "unlimited_replay",
     "wa",
     "xder_rpc",

@@ -23,8 +23,6 @@ finetuning's optimizer, which is the setup's. IIRC's code lets the ranking loss 
 scale too; here, as in the official code, the ranked scores have no scale.
 """
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
@@ -32,7 +30,6 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from everlight.base import (
     Batch,
     Coefficient,
-    Epoch,
     Learner,
     Outputs,
     Samples,
@@ -42,9 +39,9 @@ from everlight.base import (
     Task,
 )
 from everlight.checks import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, checked
-from everlight.continual.engine.epochs import train_on
 from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.objectives.many_labels import multi_hot
+from everlight.continual.strategies.head_finetuning import finetune_head
 from everlight.continual.strategies.icarl import (
     Classifier,
     Rehearsal,
@@ -52,16 +49,8 @@ from everlight.continual.strategies.icarl import (
     rehearsal,
 )
 from everlight.continual.strategies.lwf import Teacher, freeze_teacher
-from everlight.continual.strategies.naive import batch_outputs, naive, weighted_mean
+from everlight.continual.strategies.naive import batch_outputs, weighted_mean
 from everlight.models.heads import cosines, head_kernel, unit, with_head_kernel
-
-
-class Finetuned(NamedTuple):
-    """Memory of the steps of class-balanced finetuning."""
-
-    teacher: Teacher
-    params: PyTree
-    """Parameters before finetuning; it changes the head's weights of the seen classes alone."""
 
 
 @checked
@@ -150,49 +139,13 @@ def lucir(
         kernel = jnp.where(teacher.known, head_kernel(teacher.params), head_kernel(learner.params))
         return memory, learner._replace(params=with_head_kernel(learner.params, kernel))
 
-    def head_gradient(
-        memory: Finetuned, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
-    ) -> tuple[PyTree, StepInfo]:
-        def loss(kernel: Float[Array, "f c"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
-            params = with_head_kernel(learner.params, kernel)
-            outputs, _ = setup.apply(params, learner.batch_stats, batch.inputs, False, None)
-            return rebalanced(params, outputs, memory.teacher, learner.seen, batch, task.classes)
-
-        of_kernel, task_loss = jax.grad(loss, has_aux=True)(head_kernel(learner.params))
-        gradient = with_head_kernel(jax.tree.map(jnp.zeros_like, learner.params), of_kernel)
-        return gradient, StepInfo(gradient, learner.batch_stats, task_loss)
-
-    def keep_the_rest(
-        memory: Finetuned, learner: Learner, info: StepInfo, key: PRNGKeyArray
-    ) -> tuple[Finetuned, Learner]:
-        # Momentum and weight decay move what has no gradient.
-        kernel = jnp.where(learner.seen, head_kernel(learner.params), head_kernel(memory.params))
-        return memory, learner._replace(params=with_head_kernel(memory.params, kernel))
-
-    finetuning = naive(setup)._replace(grads=head_gradient, after_step=keep_the_rest)
-
     def finetune(memory: Rehearsal, learner: Learner, task: Task, key: PRNGKeyArray) -> Learner:
-        exemplars, known = memory.buffer.samples, memory.teacher.known
-        old = jnp.any(multi_hot(exemplars.labels, known.shape[0]) & known, axis=1)
-        start = Finetuned(memory.teacher, learner.params)
-
         def rate(number: Int[Array, ""]) -> Float[Array, ""]:
             late = number >= (finetune_epochs + 1) // 2
             return finetune_rate * jnp.where(late, jnp.float32(0.1), jnp.float32(1))
 
-        net = train_on(
-            setup,
-            finetuning,
-            start,
-            learner,
-            task,
-            Epoch(exemplars, old),
-            epochs=jnp.where(jnp.any(known), finetune_epochs, 0),
-            batch_size=finetune_batch,
-            key=key,
-            learning_rate_factor=rate,
-        )
-        return learner._replace(params=net.params, step=net.step)
+        given = memory, learner, task, key
+        return finetune_head(setup, rebalanced, *given, finetune_epochs, finetune_batch, rate)
 
     by_head = rehearsal(setup, exemplars_per_class, labels, buffer_size)
 

@@ -1,0 +1,97 @@
+"""Class-balanced finetuning of the head on exemplars after a task, as in LUCIR and PODNet.
+
+The exemplars of all seen classes are equally many, which the samples of a task and the exemplars of
+earlier ones are not. Only the head's weights of the seen classes learn; its scale and the network
+below stay. The network is in evaluation mode.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+
+from everlight.base import Batch, Epoch, Learner, Outputs, Setup, StepInfo, Task
+from everlight.continual.engine.epochs import train_on
+from everlight.continual.objectives.many_labels import multi_hot
+from everlight.continual.strategies.icarl import Rehearsal
+from everlight.continual.strategies.lwf import Teacher
+from everlight.continual.strategies.naive import naive
+from everlight.models.heads import head_kernel, with_head_kernel
+
+BatchLoss = Callable[
+    [PyTree, Outputs, Teacher, Bool[Array, "c"], Batch, Bool[Array, "c"]],
+    tuple[Float[Array, ""], Float[Array, ""]],
+]
+"""Function from parameters, their outputs, teacher, seen classes, batch and the task's classes to
+the batch's whole loss and to the task's share of it."""
+
+
+class Finetuned(NamedTuple):
+    """Memory of the steps of class-balanced finetuning."""
+
+    teacher: Teacher
+    params: PyTree
+    """Parameters before finetuning; it changes the head's weights of the seen classes alone."""
+
+
+def finetune_head(
+    setup: Setup,
+    batch_loss: BatchLoss,
+    memory: Rehearsal,
+    learner: Learner,
+    task: Task,
+    key: PRNGKeyArray,
+    epochs: int,
+    batch_size: int,
+    rate: Callable[[Int[Array, ""]], Float[Array, ""]],
+) -> Learner:
+    """Return the learner after training its head on the exemplars; unchanged after the first task.
+
+    Args:
+      setup: network, objective, optimizer and data access.
+      batch_loss: loss whose gradient by the head's weights is followed.
+      memory: exemplars of all seen classes, and the network before the task.
+      learner: learner at the end of the task.
+      task: task that ends.
+      key: random key of the samples' order.
+      epochs: number of epochs.
+      batch_size: exemplars per step.
+      rate: function from an epoch, counted from 0, to the factor on the optimizer's learning rate.
+    """
+
+    def head_gradient(
+        memory: Finetuned, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
+    ) -> tuple[PyTree, StepInfo]:
+        def loss(kernel: Float[Array, "f *p c"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
+            params = with_head_kernel(learner.params, kernel)
+            outputs, _ = setup.apply(params, learner.batch_stats, batch.inputs, False, None)
+            return batch_loss(params, outputs, memory.teacher, learner.seen, batch, task.classes)
+
+        of_kernel, task_loss = jax.grad(loss, has_aux=True)(head_kernel(learner.params))
+        gradient = with_head_kernel(jax.tree.map(jnp.zeros_like, learner.params), of_kernel)
+        return gradient, StepInfo(gradient, learner.batch_stats, task_loss)
+
+    def keep_the_rest(
+        memory: Finetuned, learner: Learner, info: StepInfo, key: PRNGKeyArray
+    ) -> tuple[Finetuned, Learner]:
+        # Momentum and weight decay move what has no gradient.
+        kernel = jnp.where(learner.seen, head_kernel(learner.params), head_kernel(memory.params))
+        return memory, learner._replace(params=with_head_kernel(memory.params, kernel))
+
+    exemplars, known = memory.buffer.samples, memory.teacher.known
+    old = jnp.any(multi_hot(exemplars.labels, known.shape[0]) & known, axis=1)
+    net = train_on(
+        setup,
+        naive(setup)._replace(grads=head_gradient, after_step=keep_the_rest),
+        Finetuned(memory.teacher, learner.params),
+        learner,
+        task,
+        Epoch(exemplars, old),
+        epochs=jnp.where(jnp.any(known), epochs, 0),
+        batch_size=batch_size,
+        key=key,
+        learning_rate_factor=rate,
+    )
+    return learner._replace(params=net.params, step=net.step)

@@ -1,0 +1,343 @@
+"""Online prototype learning (OnPro; Wei et al. 2023, ICCV).
+
+    L = cross-entropy + instance losses of incoming and replayed samples
+        + L_proto(incoming classes) + L_proto(replayed classes)
+    L_proto = − mean over prototypes i of log(exp(p_i·p_i′ / τ_p) / Σ_{a≠i} exp(p_i·p_a / τ_p))
+
+z is a linear projection of the features by a layer that is used in training alone, of length 1. The
+prototype p of a class is the mean of z over the batch's samples of the class, of length 1; i′ is
+the same class in the second view, and a runs over the classes of the batch in both views (online
+prototype equilibrium). The instance loss is that of OCM (Guo et al. 2022, ICML) with similarities
+
+    S_ij = λ (z_i·z_j + z_i·f_j),   P_ij = exp(S_ij / τ) / Σ_a exp(S_ia / τ)
+    l_i = − mean over j of i's class of log P_ij                             for replayed samples
+    l_i = − log P_ii′ − 2 · mean over j of i's class of log P_ij             for incoming ones
+
+f being features of length 1, of which as many in a row as z has, from a random one on, count. Every
+image has 16 forms, by quarter turns and by turned halves; each is a class of its own, and has two
+views. The second view is changed at random as well.
+
+After the first task, the samples that are replayed by cross-entropy and instance loss are mixed
+(adaptive prototypical feedback, `prototype_mixing`), by prototypes of the last step's replayed
+samples. A mixed sample has the mixed cross-entropies of both classes and is a class of its own in
+the instance loss. Incoming samples have no cross-entropy then. In the first task the cross-entropy
+is that of the incoming samples, and replayed ones have L_proto alone. Cross-entropies are of second
+views. Memory and replay are those of `experience_replay`.
+
+The authors have τ = 0.07, τ_p = 0.5, 128 projections, 64 replayed samples per batch of 10, Adam,
+and on CIFAR-10 p = 0.6 with 0.75 of the slots for pairs of the same draw and λ = 0.5 after the
+first task (CIFAR-100: 0.2, 0.9 and 1).
+
+Equal to the official code (weilllllls/OnPro, `train.py`, `modules/OPE.py`, `modules/APF.py` and
+`losses/loss.py`) at the gradient of a step by network and projection, given the draws, with
+`loss_over="all"`; differs in:
+
+- The second view there also makes some images gray.
+- There at most seven samples per class seen so far are replayed, and the first batch of a task is
+  not mixed.
+- Mixed samples of one class keep this class in the instance loss, there a sum of rounding errors.
+- Pairs are of classes that have stored samples; there one without them is replaced by another.
+- By default cross-entropies run over the seen classes, there over all outputs.
+- The network's optimizer restarts with every task. That of the projection, which is part of the
+  memory, goes on, as both do there.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+
+from everlight.base import (
+    Batch,
+    Coefficient,
+    Learner,
+    Outputs,
+    Samples,
+    Setup,
+    StepInfo,
+    Strategy,
+    Task,
+)
+from everlight.checks import PositiveFloat, PositiveInt, UnitInterval, checked
+from everlight.continual.engine.updates import optimizer_update
+from everlight.continual.strategies.balanced_replay import with_all_seen
+from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
+from everlight.continual.strategies.frozen import feature_width
+from everlight.continual.strategies.memory import empty_buffer, fill_up
+from everlight.continual.strategies.naive import weighted_mean
+from everlight.continual.strategies.prototype_losses import (
+    instance_losses,
+    prototype_loss,
+    similarities,
+)
+from everlight.continual.strategies.prototype_mixing import Mixed, Mixing, mix_replayed
+from everlight.models.augmentation import resized_crop_and_flip
+from everlight.models.heads import unit
+
+LEAST_AREA = 0.3
+"""Smallest part of an image in a second view."""
+
+
+class Linear(NamedTuple):
+    """Parameters of the projection."""
+
+    kernel: Float[Array, "f w"]
+    bias: Float[Array, "w"]
+
+
+class PrototypeMemory(NamedTuple):
+    """Memory of OnPro; `samples` and `arrived` are those of `Reservoir`."""
+
+    samples: Samples
+    arrived: Int[Array, ""]
+    prototypes: Float[Array, "c w"]
+    """Mean projection of each class of the last replayed batch; 0 for the other classes."""
+    later: Bool[Array, ""]
+    """True after the first task."""
+    projection: Linear
+    opt_state: optax.OptState
+    """State of the optimizer for the projection."""
+
+
+class Draws(NamedTuple):
+    """Random choices of a step, beside views."""
+
+    replayed: Batch
+    mixed: Mixed
+    starts: Int[Array, "2"]
+    """First feature that counts in similarities, of incoming and of replayed samples."""
+
+
+def random_view(inputs: Float[Array, "*shape"], key: PRNGKeyArray) -> Float[Array, "*shape"]:
+    """Return a random crop, enlarged and perhaps flipped, of an image; other inputs unchanged."""
+    return resized_crop_and_flip(inputs, key, LEAST_AREA) if inputs.ndim == 3 else inputs
+
+
+def turned_forms(inputs: Float[Array, "*shape"]) -> Float[Array, "r *shape"]:
+    """Return 16 forms of a square image with an even side; other inputs are their only form.
+
+    The left, the right, both or no halves are turned by 180 degrees, and the whole then by 0, 180,
+    90 and 270 degrees (OCM). The first form is the image itself.
+    """
+    if inputs.ndim != 3 or inputs.shape[0] != inputs.shape[1] or inputs.shape[0] % 2:
+        return inputs[None]
+    left, right = jnp.split(inputs, 2, axis=1)
+    turned = jnp.rot90(left, 2), jnp.rot90(right, 2)
+    halves = (left, right), (turned[0], right), turned, (left, turned[1])
+    wholes = [jnp.concatenate(each, axis=1) for each in halves]
+    return jnp.stack([jnp.rot90(whole, turns) for turns in (0, 2, 1, 3) for whole in wholes])
+
+
+@checked
+def onpro(
+    setup: Setup,
+    buffer_size: PositiveInt = 200,
+    replay_batch_size: PositiveInt | None = None,
+    temperature: PositiveFloat = 0.07,
+    prototype_temperature: PositiveFloat = 0.5,
+    similarity: Coefficient = 1.0,
+    width: PositiveInt = 128,
+    base_share: UnitInterval = 0.75,
+    mix_probability: UnitInterval = 0.6,
+    mix_share: UnitInterval = 0.6,
+    concentration: PositiveFloat = 0.4,
+    augment: Callable[[Float[Array, "*shape"], PRNGKeyArray], Float[Array, "*shape"]] = random_view,
+    forms: Callable[[Float[Array, "*shape"]], Float[Array, "r *shape"]] = turned_forms,
+    loss_over: Literal["seen", "all"] = "seen",
+) -> Strategy:
+    """Return online prototype learning (OnPro), whose memory is `PrototypeMemory`.
+
+    A sample has one label.
+
+    Args:
+      setup: network, objective, optimizer and data access.
+      buffer_size: number of stored samples.
+      replay_batch_size: samples drawn per step, at most the stored ones; None is the size of the
+        incoming batch.
+      temperature: temperature τ of the instance losses.
+      prototype_temperature: temperature τ_p of the losses of prototypes.
+      similarity: factor λ of similarities in the instance losses after the first task.
+      width: number of outputs of the projection, at most that of features.
+      base_share: share of the mixed samples whose partner is of the same draw; the others are of
+        two classes that are near.
+      mix_probability: probability p of both coins on which mixing depends.
+      mix_share: greatest share of the partner from the same draw.
+      concentration: parameter α of the distribution of shares between two classes.
+      augment: random function of one input that makes the second view, after the setup's own
+        augmentation.
+      forms: function from an input to its forms, the input itself first.
+      loss_over: classes of the cross-entropies: the seen ones, or all outputs of the head, as in
+        the authors' code.
+    """
+    replay = experience_replay(setup, buffer_size, 1, replay_batch_size)
+    settings = Mixing(base_share, mix_probability, mix_share, concentration)
+
+    def init(key: PRNGKeyArray, learner: Learner) -> PrototypeMemory:
+        features, _ = feature_width(setup, learner)
+        projection = new_projection(features, min(width, features), key)
+        return PrototypeMemory(
+            empty_buffer(buffer_size, 1),
+            jnp.int32(0),
+            jnp.zeros((learner.seen.shape[0], projection.bias.shape[0])),
+            jnp.array(False),
+            projection,
+            setup.optimizer.init(projection),
+        )
+
+    def begin_task(
+        memory: PrototypeMemory, learner: Learner, task: Task, key: PRNGKeyArray
+    ) -> tuple[PrototypeMemory, Learner]:
+        return memory._replace(later=jnp.any(learner.seen & ~task.classes)), learner
+
+    def draw(memory: PrototypeMemory, batch: Batch, task: Task, key: PRNGKeyArray) -> Draws:
+        key_replay, key_mix, key_start = jax.random.split(key, 3)
+        held = Reservoir(memory.samples, memory.arrived)
+        replayed = replay.draw(held, batch, task, key_replay)
+        mixed = mix_replayed(replayed, memory.samples, memory.prototypes, settings, key_mix)
+        pair = (fill_up(each, batch) for each in (mixed.first, mixed.second))
+        features, outputs = memory.projection.kernel.shape
+        starts = jax.random.randint(key_start, (2,), 0, max(1, features - outputs))
+        return Draws(replayed, Mixed(*pair, mixed.share), starts)
+
+    def grads(
+        memory: PrototypeMemory, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
+    ) -> tuple[PyTree, StepInfo]:
+        learner = learner if loss_over == "seen" else with_all_seen(learner)
+        step = partial(_step_loss, setup, learner, batch, key)
+        arguments = augment, forms, (temperature, prototype_temperature, similarity)
+
+        def loss(params: PyTree, projection: Linear) -> tuple[Float[Array, ""], tuple]:
+            either = [partial(step, *arguments, later) for later in (True, False)]
+            return jax.lax.cond(memory.later, *either, params, projection)
+
+        differentiate = jax.grad(loss, argnums=(0, 1), has_aux=True)
+        (gradient, for_projection), (value, batch_stats, prototypes) = differentiate(
+            learner.params, memory.projection
+        )
+        return gradient, StepInfo(gradient, batch_stats, value, (for_projection, prototypes))
+
+    def after_step(
+        memory: PrototypeMemory, learner: Learner, info: StepInfo, key: PRNGKeyArray
+    ) -> tuple[PrototypeMemory, Learner]:
+        gradient, prototypes = info.aux
+        held = Reservoir(memory.samples, memory.arrived)
+        held, learner = replay.after_step(held, learner, info, key)
+        old = learner._replace(params=memory.projection, opt_state=memory.opt_state)
+        update, state = optimizer_update(setup._replace(trainable=None), old, gradient)
+        projection = optax.apply_updates(memory.projection, update)
+        return PrototypeMemory(*held, prototypes, memory.later, projection, state), learner
+
+    return replay._replace(
+        init=init, begin_task=begin_task, draw=draw, grads=grads, after_step=after_step
+    )
+
+
+def _step_loss(
+    setup: Setup,
+    learner: Learner,
+    batch: Batch,
+    key: PRNGKeyArray,
+    augment: Callable,
+    forms: Callable,
+    constants: tuple,
+    later: bool,
+    params: PyTree,
+    projection: Linear,
+) -> tuple[Float[Array, ""], tuple]:
+    """Return L, and beside it L, batch statistics and prototypes of the replayed samples."""
+    temperature, prototype_temperature, similarity = constants
+    replayed, mixed, starts = batch.replay
+    keys = jax.random.split(key, 7)
+    labels, classes = batch.labels[:, 0], learner.seen.shape[0]
+
+    def second_view(inputs: Float[Array, "n *shape"], key: PRNGKeyArray) -> Array:
+        return jax.vmap(augment)(inputs, jax.random.split(key, inputs.shape[0]))
+
+    def two_views(inputs: Float[Array, "n *shape"], key: PRNGKeyArray) -> Array:
+        every = jnp.moveaxis(jax.vmap(forms)(inputs), 1, 0).reshape(-1, *inputs.shape[1:])
+        return jnp.concatenate([every, second_view(every, key)])
+
+    def run(batch_stats: PyTree, inputs: Array, key: PRNGKeyArray) -> tuple[Outputs, Array, PyTree]:
+        outputs, batch_stats = setup.apply(params, batch_stats, inputs, True, key)
+        return outputs, projected(projection, outputs.features), batch_stats
+
+    def instance(
+        z: Array, features: Array, ids: Array, weight: Array, start: Array, replayed: bool
+    ) -> Float[Array, ""]:
+        near = similarities(z, features, start) * (similarity if later else 1.0)
+        count = near.shape[0] // (2 * ids.shape[0])
+        own = ids + (classes + ids.shape[0]) * jnp.arange(count)[:, None]
+        weights = jnp.tile(weight, count)
+        losses = instance_losses(near, own.reshape(-1), weights, temperature, replayed)
+        return weighted_mean(losses, jnp.tile(weights, 2))
+
+    # Incoming samples, and with them mixed ones after the first task.
+    views = two_views(batch.inputs, keys[0])
+    cut, inputs = views.shape[0], between(mixed) if later else batch.inputs
+    if later:
+        views = jnp.concatenate([views, two_views(inputs, keys[1])])
+    outputs, z, batch_stats = run(learner.batch_stats, views, keys[2])
+    value = instance(z[:cut], outputs.features[:cut], labels, batch.weight, starts[0], False)
+    if later:
+        ids = mixed_ids(mixed, classes)
+        weight = mixed.first.weight
+        value += instance(z[cut:], outputs.features[cut:], ids, weight, starts[1], True)
+    size = labels.shape[0]
+    pair = z[:size], z[cut // 2 : cut // 2 + size]
+    value += prototype_loss(*pair, labels, batch.weight, classes, prototype_temperature)[0]
+
+    # Cross-entropies of second views.
+    outputs, _, batch_stats = run(batch_stats, second_view(inputs, keys[3]), keys[4])
+    losses = partial(setup.objective.loss, outputs)
+    if later:
+        one, two = (losses(each.labels, learner.seen) for each in (mixed.first, mixed.second))
+        losses = (1 - mixed.share) * one + mixed.share * two
+        value += weighted_mean(losses, mixed.first.weight)
+    else:
+        value += weighted_mean(losses(batch.labels, learner.seen), batch.weight)
+
+    # Prototypes of replayed samples; without any the batch statistics stay.
+    views = jnp.concatenate([replayed.inputs, second_view(replayed.inputs, keys[5])])
+    _, z, after = run(batch_stats, views, keys[6])
+    held = jnp.any(replayed.weight > 0)
+    batch_stats = jax.tree.map(lambda new, old: jnp.where(held, new, old), after, batch_stats)
+    given = replayed.labels[:, 0], replayed.weight, classes, prototype_temperature
+    kept, prototypes = prototype_loss(*jnp.split(z, 2), *given)
+    value += kept
+    return value, (value, batch_stats, prototypes)
+
+
+def new_projection(features: int, width: int, key: PRNGKeyArray) -> Linear:
+    """Return a projection with uniform parameters within ± features^(-1/2), PyTorch's default."""
+    key_kernel, key_bias = jax.random.split(key)
+    bound = features**-0.5
+    return Linear(
+        jax.random.uniform(key_kernel, (features, width), minval=-bound, maxval=bound),
+        jax.random.uniform(key_bias, (width,), minval=-bound, maxval=bound),
+    )
+
+
+def projected(projection: Linear, features: Float[Array, "n f"]) -> Float[Array, "n w"]:
+    """Return projections of length 1 of the features."""
+    return unit(features @ projection.kernel + projection.bias, -1)
+
+
+def between(mixed: Mixed) -> Float[Array, "r *shape"]:
+    """Return the mixed inputs (1 − λ) x + λ x′."""
+    first, second = mixed.first.inputs, mixed.second.inputs
+    share = mixed.share.reshape(-1, *[1] * (first.ndim - 1))
+    return (1 - share) * first + share * second
+
+
+def mixed_ids(mixed: Mixed, classes: int) -> Int[Array, "r"]:
+    """Return the class of each mixed sample in the instance loss.
+
+    It is the first sample's without mixing, or if both have one class; otherwise the sample is a
+    class of its own, numbered from the number of classes on.
+    """
+    one, two = mixed.first.labels[:, 0], mixed.second.labels[:, 0]
+    return jnp.where((mixed.share == 0) | (one == two), one, classes + jnp.arange(one.shape[0]))

@@ -1,0 +1,397 @@
+"""Trust region gradient projection (TRGP; Lin et al. 2022, ICLR), on top of `gpm`.
+
+GPM keeps every step away from the inputs of earlier tasks. A task that resembles an earlier one
+cannot use what matters for both. TRGP lets it scale the weights within that task's subspace, for
+itself alone. For a kernel W and orthonormal bases U_j of the inputs of tasks j,
+
+    W_t = W + Σ_{j in J_t} U_j (S_tj − I) U_jᵀ W                    for the samples of task t
+    J_t: the two tasks j with the greatest ‖U_jᵀ G‖, of those with ‖U_jᵀ G‖ > ε₁ ‖G‖
+    ΔW ← (I − U Uᵀ) ΔW,   S_tj ← S_tj + ΔS_tj                       at every step
+
+G is the gradient of the task's loss by W at its start, for some samples in evaluation mode, and U
+the basis of all tasks. Every matrix S starts as I with the task and is kept for its predictions.
+Steps on W change W_j of no earlier task j on its own inputs, since U_jᵀ ΔW = 0.
+
+At the end of a task its inputs R to each kernel choose its basis: directions of U, with the energy
+u_iᵀ R Rᵀ u_i, and left singular vectors of (I − U Uᵀ) R, with the energy s_i², are taken in the
+order of their energies until these add up to ε ‖R‖². The singular vectors taken enter U.
+
+The loss runs over the task's own classes. The head has no S: outputs of the task's classes are free
+in it, as in the authors' heads of single tasks. Biases and other parameters that are no kernel stay
+as they are after the first task. The authors have ε₁ = 0.5, and on split CIFAR-100 ε = 0.97 + 0.003
+per task and 125 samples.
+
+Equal to the official code (LYang-666/TRGP, `main_cifar100.py`, `main_pmnist.py`) at the scaled
+weights, the chosen tasks, a step of gradient descent and the energies that choose a basis; differs
+in:
+
+- Inputs of a task's layers are those of its scaled network, there those of W alone.
+- The greatest of the new directions enters U as the others do; a comparison there leaves it out.
+- After the first task the same condition on the energies holds; there a direction less is taken.
+- The whole change of the parameters is projected, and all patches of the samples are taken (`gpm`).
+- The optimizer of S is the setup's, there gradient descent without weight decay.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+
+from everlight.base import Batch, Coefficient, Learner, Setup, StepInfo, Strategy, Task
+from everlight.checks import NonNegativeFloat, PositiveInt, UnitInterval, checked
+from everlight.continual.engine.epochs import shuffle, take_batch
+from everlight.continual.engine.evaluation import gathered
+from everlight.continual.engine.updates import optimizer_update
+from everlight.continual.strategies.gpm import (
+    NEGLIGIBLE,
+    Path,
+    ProjectionMemory,
+    Projections,
+    names_of,
+    projected,
+    refuse_other_kernels,
+)
+from everlight.continual.strategies.naive import batch_loss, naive, weighted_mean
+
+REGIONS = 2
+"""Greatest number of earlier tasks whose subspace a task scales."""
+
+
+class Region(NamedTuple):
+    """Subspaces of a kernel's inputs."""
+
+    basis: Float[Array, "i i"]
+    """Orthonormal directions as columns, the filled ones first; 0 in the others."""
+    member: Bool[Array, "t i"]
+    """True for the columns that are the basis of each task."""
+    chosen: Int[Array, "t 2"]
+    """Earlier tasks whose subspace each task scales; -1 for none."""
+    scale: Float[Array, "t 2 i i"] | None
+    """Matrices S of each task. Entries of columns that are not in the subspace have no effect. None
+    for the head, which has none."""
+
+
+class TrustMemory(NamedTuple):
+    """Memory of TRGP."""
+
+    regions: Mapping[Path, Region]
+    """Subspaces by the path of the kernel."""
+    projections: Projections
+    """Projection onto the inputs of all tasks so far, U Uᵀ, by the path of the kernel."""
+    tasks: Int[Array, ""]
+    """Number of finished tasks."""
+    current: Int[Array, ""]
+    """Number of the latest task."""
+    known: Bool[Array, "c"]
+    """Classes of the tasks before the current one."""
+    classes: Bool[Array, "c"]
+    """Classes of the current task; none between tasks."""
+    opt_state: optax.OptState
+    """State of the optimizer for the current task's matrices S."""
+
+
+@checked
+def trgp(
+    setup: Setup,
+    tasks: PositiveInt,
+    threshold: Coefficient = 0.97,
+    growth: NonNegativeFloat = 0.003,
+    samples: PositiveInt = 125,
+    trust: UnitInterval = 0.5,
+) -> Strategy:
+    """Return trust region gradient projection (TRGP), whose memory is `TrustMemory`.
+
+    Tasks have disjoint classes. `predict` takes the network of the latest task and all seen
+    classes. During a task it scores the task's classes alone, on which the best epoch is chosen.
+
+    Args:
+      setup: network, objective, optimizer and data access, with `layer_inputs`.
+      tasks: number of tasks in the sequence.
+      threshold: share ε of the inputs' squared length that a basis spans after the first task.
+      growth: increase of ε per task; ε ends at 1.
+      samples: maximal number of a task's samples, drawn at random, for G and R.
+      trust: share ε₁ of the gradient's length within a subspace above which it is scaled.
+
+    Raises:
+      ValueError: `setup` has no `layer_inputs`; or, at `init`, these leave out a kernel.
+    """
+    if setup.layer_inputs is None:
+        raise ValueError(
+            "TRGP needs the inputs of every layer; give a Setup with layer_inputs, as of flax_setup"
+        )
+    plain = naive(setup)
+
+    def init(key: PRNGKeyArray, learner: Learner) -> TrustMemory:
+        found = jax.eval_shape(
+            lambda: setup.layer_inputs(
+                learner.params, learner.batch_stats, gathered(setup, jnp.zeros(1, int), None)
+            )
+        )
+        refuse_other_kernels(learner.params, set(found))
+        regions = {
+            path: empty_region(rows.shape[-1], tasks, scaled=path[0] != "head")
+            for path, rows in found.items()
+        }
+        first, none = jnp.int32(0), jnp.zeros_like(learner.seen)
+        state = setup.optimizer.init(_scales(regions, first))
+        projections = {path: jnp.zeros_like(region.basis) for path, region in regions.items()}
+        return TrustMemory(regions, projections, first, first, none, none, state)
+
+    def drawn(task: Task, key: PRNGKeyArray) -> Batch:
+        epoch = plain.epoch_data((), task)
+        return take_batch(epoch, shuffle(epoch, key), jnp.int32(0), samples)
+
+    def begin_task(
+        memory: TrustMemory, learner: Learner, task: Task, key: PRNGKeyArray
+    ) -> tuple[TrustMemory, Learner]:
+        batch = drawn(task, key)
+        inputs = gathered(setup, batch.index, None)
+
+        def loss(params: PyTree) -> Float[Array, ""]:
+            outputs, _ = setup.apply(params, learner.batch_stats, inputs, False, None)
+            losses = setup.objective.loss(outputs, batch.labels, task.classes)
+            return weighted_mean(losses, batch.weight)
+
+        gradient = _by_path(jax.grad(loss)(learner.params))
+        regions = {
+            path: region._replace(
+                chosen=region.chosen.at[task.id].set(
+                    chosen_tasks(region, _matrix(gradient[path]), memory.tasks, trust)
+                )
+            )
+            for path, region in memory.regions.items()
+        }
+        return memory._replace(
+            regions=regions,
+            current=task.id.astype(jnp.int32),
+            known=learner.seen & ~task.classes,
+            classes=task.classes,
+            opt_state=setup.optimizer.init(_scales(regions, task.id)),
+        ), learner
+
+    def grads(
+        memory: TrustMemory, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
+    ) -> tuple[PyTree, StepInfo]:
+        own = learner._replace(seen=task.classes)
+
+        def loss(params: PyTree, scales: Mapping) -> tuple[Float[Array, ""], PyTree]:
+            scaled = scaled_params(params, memory.regions, scales, task.id)
+            value, (_, batch_stats) = batch_loss(setup, scaled, own, batch, key)
+            return value, batch_stats
+
+        scales = _scales(memory.regions, task.id)
+        differentiate = jax.value_and_grad(loss, (0, 1), has_aux=True)
+        (value, batch_stats), (gradient, of_scales) = differentiate(learner.params, scales)
+        return gradient, StepInfo(gradient, batch_stats, value, (learner.params, of_scales))
+
+    def after_step(
+        memory: TrustMemory, learner: Learner, info: StepInfo, key: PRNGKeyArray
+    ) -> tuple[TrustMemory, Learner]:
+        before, gradient = info.aux
+        held = ProjectionMemory(memory.projections, memory.tasks, memory.known)
+        change = projected(info.update, held)
+        scales = _scales(memory.regions, memory.current)
+        own = learner._replace(params=scales, opt_state=memory.opt_state)
+        update, state = optimizer_update(setup._replace(trainable=None), own, gradient)
+        moved = optax.apply_updates(scales, update)
+        regions = {
+            path: region._replace(scale=region.scale.at[memory.current].set(moved[path]))
+            if path in moved
+            else region
+            for path, region in memory.regions.items()
+        }
+        learner = learner._replace(params=jax.tree.map(jnp.add, before, change))
+        return memory._replace(regions=regions, opt_state=state), learner
+
+    def params_of(memory: TrustMemory, learner: Learner, task: Int[Array, ""]) -> PyTree:
+        regions = memory.regions
+        return scaled_params(learner.params, regions, _scales(regions, task), task)
+
+    def end_task(
+        memory: TrustMemory, learner: Learner, task: Task, key: PRNGKeyArray
+    ) -> tuple[TrustMemory, Learner]:
+        batch = drawn(task, key)
+        inputs = gathered(setup, batch.index, None)
+        params = params_of(memory, learner, task.id)
+        found = setup.layer_inputs(params, learner.batch_stats, inputs)
+        share = jnp.minimum(threshold + growth * memory.tasks, 1.0)
+
+        def extended(path: Path, region: Region) -> Region:
+            rows = found[path] * batch.weight[:, None, None]
+            rows = rows.reshape(-1, rows.shape[-1])
+            return with_task(region, rows, share, task.id)
+
+        regions = {path: extended(path, region) for path, region in memory.regions.items()}
+        memory = memory._replace(
+            regions=regions,
+            projections={
+                path: _product(region.basis, region.basis.T) for path, region in regions.items()
+            },
+            tasks=memory.tasks + 1,
+            classes=jnp.zeros_like(memory.classes),
+        )
+        return memory, learner
+
+    def predict_task(
+        memory: TrustMemory,
+        learner: Learner,
+        inputs: Float[Array, "b *shape"],
+        task: Int[Array, ""],
+    ) -> Float[Array, "b c"]:
+        params = params_of(memory, learner, task)
+        outputs, _ = setup.apply(params, learner.batch_stats, inputs, False, None)
+        return setup.objective.scores(outputs)
+
+    def predict(
+        memory: TrustMemory, learner: Learner, inputs: Float[Array, "b *shape"]
+    ) -> Float[Array, "b c"]:
+        scores = predict_task(memory, learner, inputs, memory.current)
+        return jnp.where(memory.classes | ~jnp.any(memory.classes), scores, -jnp.inf)
+
+    return plain._replace(
+        init=init,
+        begin_task=begin_task,
+        grads=grads,
+        after_step=after_step,
+        end_task=end_task,
+        predict=predict,
+        predict_task=predict_task,
+        tasks=tasks,
+        parameter_copies=_copies_of(jax.eval_shape(setup.init, jax.random.key(0))[0], tasks),
+    )
+
+
+def empty_region(width: int, tasks: int, scaled: bool = True) -> Region:
+    """Return the subspaces of a kernel of so many inputs before the first task.
+
+    Args:
+      width: number of inputs.
+      tasks: number of tasks.
+      scaled: False for a head, which has no matrices S.
+    """
+    return Region(
+        jnp.zeros((width, width)),
+        jnp.zeros((tasks, width), bool),
+        jnp.full((tasks, REGIONS), -1),
+        jnp.broadcast_to(jnp.eye(width), (tasks, REGIONS, width, width)) if scaled else None,
+    )
+
+
+def chosen_tasks(
+    region: Region, gradient: Float[Array, "i o"], finished: Int[Array, ""], trust: float
+) -> Int[Array, "2"]:
+    """Return the tasks whose subspaces hold most of a gradient; -1 where there is none.
+
+    Args:
+      region: subspaces of the kernel.
+      gradient: gradient G by the kernel.
+      finished: number of finished tasks, which come first.
+      trust: share ε₁ of the gradient's length that is too little.
+    """
+    along = jnp.sum(_product(region.basis.T, gradient) ** 2, axis=1)
+    within = jnp.sqrt(jnp.sum(jnp.where(region.member, along, 0), axis=1))
+    count = within.shape[0]
+    enough = within > trust * jnp.linalg.norm(gradient)
+    possible = jnp.where(enough & (jnp.arange(count) < finished), within, -1.0)
+    length, task = jax.lax.top_k(possible, min(REGIONS, count))
+    chosen = jnp.where(length >= 0, task, -1)
+    return jnp.pad(chosen, (0, REGIONS - chosen.shape[0]), constant_values=-1)
+
+
+def scaled_params(
+    params: PyTree,
+    regions: Mapping[Path, Region],
+    scales: Mapping[Path, Float[Array, "2 i i"]],
+    task: Int[Array, ""],
+) -> PyTree:
+    """Return the parameters with the scaled kernels W_t of a task.
+
+    Args:
+      params: parameters with the kernels W.
+      regions: subspaces by the path of the kernel.
+      scales: matrices S of the task, by the path of a scaled kernel.
+      task: number t of the task.
+    """
+
+    def scaled(path: tuple, leaf: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+        path = names_of(path)
+        if path not in scales:
+            return leaf
+        region, matrix = regions[path], _matrix(leaf)
+        change = jnp.zeros_like(matrix)
+        for place in range(REGIONS):
+            chosen = region.chosen[task, place]
+            columns = region.basis * (region.member[chosen] & (chosen >= 0))
+            within = _product(columns.T, matrix)
+            change += _product(columns, _product(scales[path][place], within) - within)
+        return leaf + change.reshape(leaf.shape)
+
+    return jax.tree_util.tree_map_with_path(scaled, params)
+
+
+def with_task(
+    region: Region, rows: Float[Array, "n i"], share: Float[Array, ""] | float, task: Int[Array, ""]
+) -> Region:
+    """Return the subspaces with the basis of a task that spans a share of its inputs.
+
+    Args:
+      region: subspaces so far.
+      rows: inputs of the task; a row of zeros has no effect.
+      share: least share ε of the inputs' squared length within the task's basis.
+      task: number of the task.
+    """
+    width = region.basis.shape[0]
+    total = jnp.sum(rows**2)
+    along = _product(rows, region.basis)
+    rest = rows - _product(along, region.basis.T)
+    if rest.shape[0] > width:
+        # The triangular factor has the same singular values and right singular vectors.
+        rest = jnp.linalg.qr(rest, mode="r")
+    _, lengths, directions = jnp.linalg.svd(rest, full_matrices=False)
+    energy = jnp.concatenate([jnp.sum(along**2, axis=0), lengths**2])
+    order = jnp.argsort(-energy)
+    sorted_ = energy[order]
+    before = jnp.cumsum(sorted_) - sorted_
+    taken = (before < share * total) & (sorted_ > NEGLIGIBLE * total)
+    taken = jnp.zeros_like(taken).at[order].set(taken)
+    old, new = taken[:width], taken[width:]
+    filled = jnp.sum(jnp.any(region.basis != 0, axis=0))
+    place = jnp.where(new, filled + jnp.cumsum(new) - 1, width)
+    basis = region.basis.at[:, place].set(directions.T, mode="drop")
+    member = old.at[place].set(True, mode="drop")
+    return region._replace(basis=basis, member=region.member.at[task].set(member))
+
+
+def _product(left: Float[Array, "a b"], right: Float[Array, "b c"]) -> Float[Array, "a c"]:
+    return jnp.matmul(left, right, precision=jax.lax.Precision.HIGHEST)
+
+
+def _matrix(kernel: Float[Array, "*shape o"]) -> Float[Array, "i o"]:
+    return kernel.reshape(-1, kernel.shape[-1])
+
+
+def _by_path(params: PyTree) -> dict[Path, Any]:
+    return {names_of(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(params)}
+
+
+def _scales(regions: Mapping[Path, Region], task: Int[Array, ""]) -> dict[Path, Array]:
+    """Return the matrices S of a task by the path of a kernel below the head."""
+    return {
+        path: region.scale[task] for path, region in regions.items() if region.scale is not None
+    }
+
+
+def _copies_of(params: PyTree, tasks: int) -> int:
+    """Return the size of bases, projections and matrices in copies of the parameters."""
+    squares = {
+        path: math.prod(leaf.shape[:-1]) ** 2
+        for path, leaf in _by_path(params).items()
+        if len(leaf.shape) > 1
+    }
+    below = sum(square for path, square in squares.items() if path[0] != "head")
+    entries = 2 * sum(squares.values()) + REGIONS * tasks * below
+    return -(-entries // max(1, sum(leaf.size for leaf in jax.tree.leaves(params))))

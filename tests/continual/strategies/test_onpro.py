@@ -1,0 +1,309 @@
+"""OnPro's step against the official code's in float64 NumPy, given its draws."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from everlight.continual.engine.keys import batch_keys, update_keys
+from everlight.continual.engine.updates import train_step
+from everlight.continual.strategies.onpro import (
+    mixed_ids,
+    new_projection,
+    onpro,
+    random_view,
+    turned_forms,
+)
+from everlight.continual.strategies.prototype_losses import instance_losses, prototype_loss
+from everlight.continual.strategies.prototype_mixing import Mixed
+from tests.continual.small_net import (
+    CLASSES,
+    DATA,
+    GAIN,
+    HIDDEN,
+    LABELS,
+    RATE,
+    SHIFT,
+    START,
+    assert_trees_close,
+    batch_of,
+    classes_mask,
+    finite_differences,
+    run_tasks,
+    samples_of,
+    small_learner,
+    small_setup,
+    task_of,
+    untrained,
+)
+
+KEY = jax.random.key(0)
+MOMENTUM, TEMPERATURE, PROTOTYPES, SIMILARITY, WIDTH = 0.5, 0.4, 0.7, 0.6, 3
+# Momentum, so that the projection needs a state of its own.
+SETUP = small_setup()._replace(optimizer=optax.sgd(RATE, MOMENTUM))
+BENT = np.array([0.7, -0.4, 1.2])
+
+
+def strategy_of(**given):
+    return onpro(
+        SETUP,
+        12,
+        8,
+        TEMPERATURE,
+        PROTOTYPES,
+        SIMILARITY,
+        WIDTH,
+        augment=lambda inputs, key: -0.5 * inputs,
+        forms=lambda inputs: jnp.stack([inputs, inputs[::-1] * BENT]),
+        **given,
+    )
+
+
+# The official code's step, with the second form and view of above for its own.
+
+
+def normalized(rows):
+    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+
+
+def features_of(params, inputs):
+    return GAIN * np.tanh(inputs @ params["hidden"] + params["hidden_bias"])
+
+
+def projections_of(params, inputs):
+    features = features_of(params, inputs)
+    return features, normalized(features @ params["p kernel"] + params["p bias"])
+
+
+def all_forms(inputs):
+    return np.concatenate([inputs, inputs[:, ::-1] * BENT])
+
+
+def xent_n(near, labels, eps=1e-8):
+    """`Supervised_NT_xent_n`."""
+    labels = np.tile(labels, 2)
+    near = near - near.max(axis=1, keepdims=True)
+    count = len(near) // 2
+    powers = np.exp(near / TEMPERATURE) * ~np.eye(2 * count, dtype=bool)
+    logs = -np.log(powers / (powers.sum(axis=1, keepdims=True) + eps) + eps)
+    mask = (labels[:, None] == labels).astype(float)
+    mask = mask / (mask.sum(axis=1, keepdims=True) + eps)
+    both = 2 * np.sum(mask * logs) / (2 * count)
+    one = np.sum(np.diag(logs[:count, count:]) + np.diag(logs[count:, :count])) / (2 * count)
+    return one + both
+
+
+def xent_uni(near, labels, eps=1e-8):
+    """`Supervised_NT_xent_uni`."""
+    labels = np.tile(labels, 2)
+    near = near - near.max(axis=1, keepdims=True)
+    powers = np.exp(near / TEMPERATURE)
+    logs = -np.log(powers / (powers.sum(axis=1, keepdims=True) + eps) + eps)
+    mask = (labels[:, None] == labels).astype(float)
+    mask = mask / (mask.sum(axis=1, keepdims=True) + eps)
+    return np.sum(mask * logs) / len(near)
+
+
+def ope(first, second, labels):
+    """`OPELoss`, and the prototypes that it keeps."""
+    there = sorted({*labels})
+    means = [np.stack([z[labels == c].mean(axis=0) for c in there]) for z in (first, second)]
+    z = normalized(np.concatenate(means))
+    logits = z @ z.T / PROTOTYPES
+    count = len(there)
+    total = 0.0
+    for i in range(2 * count):
+        everything = sum(np.exp(logits[i, a]) for a in range(2 * count) if a != i)
+        total -= np.log(np.exp(logits[i, (i + count) % (2 * count)]) / everything)
+    kept = np.zeros((CLASSES, WIDTH))
+    kept[there] = (means[0] + means[1]) / 2
+    return total / (2 * count), kept
+
+
+def cross_entropy(params, inputs, labels, seen):
+    logits = (features_of(params, inputs) @ params["head"] + params["head_bias"])[:, seen]
+    own = np.array([seen.index(label) for label in labels])
+    return np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(len(own)), own]
+
+
+def instance(params, inputs, labels, start, factor, xent):
+    rotated = all_forms(inputs)
+    features, z = projections_of(params, np.concatenate([rotated, -0.5 * rotated]))
+    part = normalized(features)[:, start : start + WIDTH]
+    near = factor * (z @ part.T) + factor * (z @ z.T)
+    own = np.concatenate([labels, labels + 1000.0])
+    return xent(near, own), z
+
+
+def official_loss(params, index, draws, later, seen):
+    """`train_task0` and `train_other_tasks`; draws are indices, shares and starts."""
+    inputs, labels = DATA[index] + SHIFT, LABELS[index]
+    factor = SIMILARITY if later else 1.0
+    loss, z = instance(params, inputs, labels.astype(float), draws["starts"][0], factor, xent_n)
+    size = len(index)
+    loss += ope(z[:size], z[2 * size : 3 * size], labels)[0]
+    if len(draws["replayed"]):
+        stored = DATA[draws["replayed"]] + SHIFT
+        _, first = projections_of(params, stored)
+        _, second = projections_of(params, -0.5 * stored)
+        loss += ope(first, second, LABELS[draws["replayed"]])[0]
+    if not later:
+        return loss + np.mean(cross_entropy(params, -0.5 * inputs, labels, seen))
+    one, two, share = draws["first"], draws["second"], draws["share"]
+    mixed = (1 - share)[:, None] * (DATA[one] + SHIFT) + share[:, None] * (DATA[two] + SHIFT)
+    soft = np.where(LABELS[one] == LABELS[two], LABELS[one], LABELS[one] * (1 - share))
+    soft = soft + np.where(LABELS[one] == LABELS[two], 0, LABELS[two] * share)
+    loss += instance(params, mixed, soft, draws["starts"][1], factor, xent_uni)[0]
+    entropies = (cross_entropy(params, -0.5 * mixed, LABELS[each], seen) for each in (one, two))
+    a, b = entropies
+    return loss + np.mean((1 - share) * a + share * b)
+
+
+@pytest.mark.parametrize(
+    ("later", "stored", "loss_over"),
+    [(False, [], "seen"), (False, range(10, 15), "all"), (True, range(8, 20), "seen")],
+)
+def test_a_step_is_the_official_one_given_its_draws(later, stored, loss_over):
+    strategy = strategy_of(loss_over=loss_over)
+    start = untrained(SETUP, strategy)[0]
+    rng = np.random.default_rng(3)
+    stored = np.array(stored, int)
+    held = samples_of(np.resize(stored, 12) if len(stored) else np.zeros(12, int))
+    held = held._replace(mask=jnp.arange(12) < len(stored))
+    memory = start._replace(
+        samples=held,
+        arrived=jnp.int32(len(stored)),
+        later=jnp.array(later),
+        prototypes=jnp.float32(rng.normal(size=(CLASSES, WIDTH))),
+    )
+    learner = small_learner(SETUP, [0, 1, 2, 3, 4, 5] if later else [0, 1, 2])
+    learner = learner._replace(opt_state=SETUP.optimizer.init(learner.params))
+    index, task = np.array([0, 6, 1, 8]), task_of(0, [0, 1, 2], samples_of([0, 1, 2]))
+    batch = batch_of([*index, 3], [1, 1, 1, 1, 0])
+    # With this key some samples are mixed, in both ways, and some are not.
+    key = jax.random.key(11)
+    drawn = strategy.draw(memory, batch, task, batch_keys(update_keys(key).batch).draw)
+
+    def indices(batch):
+        return np.asarray(batch.index)[np.asarray(batch.weight) > 0]
+
+    draws = {
+        "replayed": indices(drawn.replayed),
+        "first": indices(drawn.mixed.first),
+        "second": indices(drawn.mixed.second),
+        "share": np.asarray(drawn.mixed.share, float),
+        "starts": [int(start) for start in drawn.starts],
+    }
+    if later:
+        assert draws["starts"] == [0, 1]
+        assert len(draws["replayed"]) == len(draws["first"]) == len(draws["second"]) == 8
+        assert 0 < np.count_nonzero(draws["share"][:6]) < 6
+        assert draws["share"][6:].any()
+    seen = range(CLASSES) if loss_over == "all" else np.flatnonzero(learner.seen)
+    seen = [int(label) for label in seen]
+    projection = {
+        "p kernel": np.asarray(start.projection.kernel, float),
+        "p bias": np.asarray(start.projection.bias, float),
+    }
+    params = START | projection
+    slope = finite_differences(lambda p: official_loss(p, index, draws, later, seen), params)
+    after, learned, loss = jax.jit(
+        lambda m, n: train_step(SETUP, strategy, m, n, batch, task, key)
+    )(memory, learner)
+    np.testing.assert_allclose(loss, official_loss(params, index, draws, later, seen), rtol=1e-5)
+    expected = {name: params[name] - RATE * slope[name] for name in params}
+    found = dict(learned.params)
+    found |= {"p kernel": after.projection.kernel, "p bias": after.projection.bias}
+    assert_trees_close(found, expected, rtol=1e-4, atol=2e-5)
+    # Both batches of samples, the cross-entropy and the replayed samples have a pass each.
+    assert learned.batch_stats["passes"] == 2 + (len(stored) > 0)
+    kept = np.zeros((CLASSES, WIDTH))
+    if len(stored):
+        inputs = DATA[draws["replayed"]] + SHIFT
+        views = [projections_of(params, each)[1] for each in (inputs, -0.5 * inputs)]
+        kept = ope(*views, LABELS[draws["replayed"]])[1]
+    np.testing.assert_allclose(after.prototypes, kept, rtol=1e-4, atol=1e-5)
+    assert int(after.arrived) == len(stored) + 4
+
+
+def test_later_tasks_begin_with_the_second_one_and_momentum_goes_on():
+    strategy = strategy_of()
+    tasks = [
+        (task_of(0, [0, 1], samples_of([0, 6, 1])), [batch_of([0, 6, 1])] * 2),
+        (task_of(1, [2, 3], samples_of([2, 8, 3])), [batch_of([2, 8, 3])]),
+    ]
+    (first, _), (second, learner) = run_tasks(SETUP, strategy, tasks)
+    assert not first.later
+    assert second.later
+    trace = jax.tree.leaves(second.opt_state)
+    assert all(np.any(np.asarray(leaf) != 0) for leaf in trace)
+    np.testing.assert_array_equal(learner.seen, classes_mask([0, 1, 2, 3]))
+
+
+def test_losses_of_padding_are_finite_and_have_no_effect():
+    rng = np.random.default_rng(1)
+    near = jnp.float32(rng.normal(size=(8, 8)))
+    ids, weight = jnp.array([0, 1, 0, 0]), jnp.float32([1, 1, 1, 0])
+    kept = jnp.array([0, 1, 2, 4, 5, 6])
+    for replayed in (True, False):
+        losses = instance_losses(near, ids, weight, 0.4, replayed)
+        assert np.all(np.isfinite(losses))
+        alone = instance_losses(near[kept][:, kept], ids[:3], weight[:3], 0.4, replayed)
+        np.testing.assert_allclose(losses[kept], alone, rtol=1e-5)
+        slope = jax.grad(
+            lambda near, form=replayed: jnp.sum(instance_losses(near, ids, weight * 0, 0.4, form))
+        )
+        assert np.all(np.isfinite(slope(near)))
+
+
+def test_prototypes_of_no_sample_and_of_one_class_have_no_loss():
+    rng = np.random.default_rng(2)
+    first, second = (jnp.float32(normalized(rng.normal(size=(3, 4)))) for _ in range(2))
+    labels = jnp.array([1, 1, 0])
+
+    def value(first, weight):
+        return prototype_loss(first, second, labels, weight, 3, 0.5)[0]
+
+    for weight in (jnp.zeros(3), jnp.float32([1, 1, 0])):
+        loss, slope = jax.value_and_grad(value)(first, weight)
+        np.testing.assert_allclose(loss, 0, atol=1e-6)
+        np.testing.assert_allclose(slope, 0, atol=1e-6)
+    assert value(first, jnp.ones(3)) > 0.1
+
+
+def test_mixed_samples_are_classes_of_their_own():
+    one, two = batch_of([0, 1, 2, 3]), batch_of([1, 7, 8, 4])
+    mixed = Mixed(one, two, jnp.float32([0.3, 0.3, 0.0, 0.0]))
+    np.testing.assert_array_equal(mixed_ids(mixed, 6), [6, 1, 2, 3])
+
+
+def test_forms_are_those_of_the_official_rotations():
+    """`rot_inner_all` and `Rotation`, with images first and channels before height and width."""
+    rng = np.random.default_rng(0)
+    images = rng.normal(size=(2, 6, 6, 3))
+    x = images.transpose(0, 3, 1, 2)
+    halves = x.transpose(0, 1, 3, 2).reshape(2, 3, 2, 3, 6)
+    one, two = halves[:, :, 0], halves[:, :, 1]
+    turned = [np.rot90(half, 2, (2, 3)) for half in (one, two)]
+
+    def joined(first, second):
+        return np.stack([first, second], axis=2).reshape(2, 3, 6, 6).transpose(0, 1, 3, 2)
+
+    inner = [x, joined(turned[0], two), joined(*turned), joined(one, turned[1])]
+    every = [np.rot90(each, k, (2, 3)) for k in (0, 2, 1, 3) for each in inner]
+    found = jax.vmap(turned_forms)(jnp.float32(images))
+    np.testing.assert_allclose(found, np.stack(every, axis=1).transpose(0, 1, 3, 4, 2), rtol=1e-6)
+    for other in (jnp.ones(4), jnp.ones((4, 6, 1)), jnp.ones((5, 5, 1))):
+        np.testing.assert_array_equal(turned_forms(other), other[None])
+
+
+def test_second_views_and_projections():
+    image = jnp.float32(np.random.default_rng(0).normal(size=(8, 8, 1)))
+    assert np.any(random_view(image, KEY) != image)
+    np.testing.assert_array_equal(random_view(image[0], KEY), image[0])
+    projection = new_projection(HIDDEN, 2000, KEY)
+    bound = HIDDEN**-0.5
+    assert jnp.abs(projection.kernel).max() <= bound
+    np.testing.assert_allclose(projection.kernel.std(), bound / 3**0.5, rtol=0.03)
+    np.testing.assert_allclose(projection.bias.std(), bound / 3**0.5, rtol=0.1)

@@ -1,0 +1,404 @@
+"""PODNet's losses and proxies against the official code's steps and the paper's in float64."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from everlight.base import Outputs
+from everlight.continual.engine.updates import train_step
+from everlight.continual.strategies.clustering import k_means
+from everlight.continual.strategies.lwf import Teacher
+from everlight.continual.strategies.podnet import (
+    imprint_proxies,
+    nca,
+    nca_as_coded,
+    podnet,
+    pooled_distance,
+)
+from everlight.models.heads import local_similarities
+from tests.continual.small_net import (
+    CLASSES,
+    DATA,
+    LABELS,
+    RATE,
+    SHIFT,
+    as_float32,
+    assert_trees_close,
+    batch_of,
+    classes_mask,
+    compiled,
+    filled,
+    finite_differences,
+    run_tasks,
+    samples_of,
+    small_learner,
+    small_setup,
+    task_of,
+)
+
+KEY = jax.random.key(0)
+WIDTH, PROXIES, LIFT = 4, 3, 0.3
+ONE, TWO = (2, 3, 2), (3, 1, 2)
+"""Height, width and channels of the network's two layers of maps."""
+
+
+def random_params(seed):
+    """Two layers of maps, features of either sign, and three proxies per class."""
+    rng = np.random.default_rng(seed)
+    return {
+        "one": rng.normal(size=(DATA.shape[1], np.prod(ONE))),
+        "two": rng.normal(size=(np.prod(ONE), np.prod(TWO))) * 0.5,
+        "three": rng.normal(size=(np.prod(TWO), WIDTH)),
+        "kernel": rng.normal(size=(WIDTH, PROXIES, CLASSES)) * rng.uniform(0.5, 2, CLASSES),
+        "scale": np.array(8.0),
+    }
+
+
+START, OLD = random_params(16), random_params(2)
+
+
+def nested(params):
+    given = as_float32(params)
+    return {**given, "head": {"kernel": given.pop("kernel"), "scale": given.pop("scale")}} | {
+        name: leaf for name, leaf in given.items() if name not in ("kernel", "scale")
+    }
+
+
+def flat(params):
+    return {**{name: params[name] for name in ("one", "two", "three")}, **params["head"]}
+
+
+def mapped_setup(optimizer=None):
+    """A net of maps. Training lifts features and maps; the layer that is no map has no part."""
+
+    def apply(params, batch_stats, inputs, train, key):
+        lift = LIFT if train else 0.0
+        one = jnp.tanh(inputs @ params["one"]) + lift
+        two = jnp.tanh(one @ params["two"]) + lift
+        features = two @ params["three"]
+        maps = {"a": one.reshape(-1, *ONE), "b": two.reshape(-1, *TWO), "flat": 7 * one}
+        head = params["head"]
+        logits = head["scale"] * local_similarities(features, head["kernel"])
+        passes = batch_stats["passes"] + (1 if train else 0)
+        return Outputs(logits, features, maps), {"passes": passes}
+
+    setup = small_setup()
+    return setup._replace(
+        init=lambda key: (nested(START), {"passes": jnp.array(0)}),
+        apply=apply,
+        optimizer=optimizer or setup.optimizer,
+    )
+
+
+SETUP = mapped_setup()
+
+
+def learner_of(params, seen):
+    return small_learner(SETUP, seen)._replace(params=nested(params))
+
+
+# The same in float64, with nothing of the library.
+
+
+def forward_of(params, index, lift=LIFT, shift=SHIFT):
+    """Maps and features; in evaluation mode the lift is 0, and the shift is 0 without a key."""
+    one = np.tanh((DATA[index] + shift) @ params["one"]) + lift
+    two = np.tanh(one @ params["two"]) + lift
+    return one.reshape(-1, *ONE), two.reshape(-1, *TWO), two @ params["three"]
+
+
+def unit(vector):
+    return vector / np.linalg.norm(vector)
+
+
+def written_similarities(params, feature):
+    """A class after another: the mean of its proxies' cosines, weighted by their softmax."""
+    found = []
+    for label in range(CLASSES):
+        near = [unit(proxy) @ unit(feature) for proxy in params["kernel"][:, :, label].T]
+        powers = np.exp(near)
+        found.append(near @ powers / powers.sum())
+    return np.array(found)
+
+
+def paper_nca(scores, label, seen, scale, margin):
+    others = [np.exp(scale * scores[c]) for c in seen if c != label]
+    return max(0.0, -np.log(np.exp(scale * (scores[label] - margin)) / np.sum(others)))
+
+
+def official_nca(scores, label, seen, scale, margin):
+    """`losses.nca`, line by line, with the classes seen in the place of all."""
+    similarities = scale * (scores[seen] - margin)
+    own = seen.index(label)
+    similarities = similarities - similarities.max()
+    disable_pos = np.zeros_like(similarities)
+    disable_pos[own] = similarities[own]
+    denominator = similarities - disable_pos
+    return -(similarities[own] - np.log(np.exp(denominator).sum()))
+
+
+def official_pod(old, new):
+    """`losses.pod` of one layer with `collapse_channels="spatial"`, images first."""
+    rows = []
+    for maps in (old, new):
+        # Channels before height and width, as there.
+        squares = maps.transpose(0, 3, 1, 2) ** 2
+        high = squares.sum(axis=3).reshape(len(maps), -1)
+        wide = squares.sum(axis=2).reshape(len(maps), -1)
+        joined = np.concatenate([high, wide], axis=-1)
+        rows.append(joined / np.linalg.norm(joined, axis=1, keepdims=True))
+    return np.linalg.norm(rows[0] - rows[1], axis=-1)
+
+
+def written_loss(params, index, known, new, spatial, flat, own_loss, margin=0.6):
+    """The samples' own loss, and with distillation."""
+    one, two, features = forward_of(params, index)
+    old_one, old_two, old = forward_of(OLD, index, lift=0.0)
+    seen = sorted({*known, *new})
+    own = np.mean(
+        [
+            own_loss(written_similarities(params, f), y, seen, params["scale"], margin)
+            for f, y in zip(features, LABELS[index], strict=True)
+        ]
+    )
+    if not known:
+        return own, own
+    cosines = [unit(a) @ unit(b) for a, b in zip(features, old, strict=True)]
+    pod = (official_pod(old_one, one) + official_pod(old_two, two)) / 2
+    weight = np.sqrt(len(seen) / len(new))
+    kept = flat * np.mean(1 - np.array(cosines)) + spatial * np.mean(pod)
+    return own, own + weight * kept
+
+
+KNOWN, NEW = [0, 1, 4], [2, 3]
+INDEX = np.array([0, 12, 13, 2, 3, 8, 10, 15])
+BATCH = filled(SETUP, batch_of([*INDEX, 30], [1] * 8 + [0]))
+TASK = task_of(2, NEW, samples_of([2, 8, 3, 9]))
+
+
+def memory_of(strategy, known=KNOWN):
+    memory = strategy.init(KEY, small_learner(SETUP, []))
+    return memory._replace(teacher=Teacher(nested(OLD), {"passes": 0}, classes_mask(known)))
+
+
+@pytest.mark.parametrize(
+    ("given", "spatial", "flat_weight", "own_loss"),
+    [
+        ({}, 3.0, 1.0, official_nca),
+        ({"form": "paper"}, 3.0, 1.0, paper_nca),
+        (
+            {"form": "paper", "spatial": 0.0, "flat": 2.0, "margin": 0.0},
+            *(0.0, 2.0, paper_nca),
+        ),
+    ],
+)
+def test_the_gradient_is_that_of_the_written_loss(given, spatial, flat_weight, own_loss):
+    strategy = compiled(podnet(SETUP, exemplars_per_class=2, **given))
+    learner = learner_of(START, [*KNOWN, *NEW])
+    gradient, info = strategy.grads(memory_of(strategy), learner, BATCH, TASK, KEY)
+    margin = given.get("margin", 0.6)
+    arguments = (INDEX, KNOWN, NEW, spatial, flat_weight, own_loss, margin)
+    expected = finite_differences(lambda p: written_loss(p, *arguments)[1], START)
+    assert_trees_close(flat(gradient), expected, rtol=2e-4, atol=5e-6)
+    # The loss that is reported is the task's own, and the old network counts no pass.
+    np.testing.assert_allclose(info.loss, written_loss(START, *arguments)[0], rtol=1e-5)
+    assert info.batch_stats["passes"] == 1
+
+
+def test_without_a_margin_some_samples_have_no_loss():
+    """The cases of the gradient's test have both sides of the maximum."""
+    features = forward_of(START, INDEX)[2]
+    losses = [
+        paper_nca(written_similarities(START, f), y, [*KNOWN, *NEW], START["scale"], 0.0)
+        for f, y in zip(features, LABELS[INDEX], strict=True)
+    ]
+    assert 0 < np.count_nonzero(losses) < len(INDEX)
+
+
+def test_in_the_first_task_it_is_nca_and_nothing_is_imprinted():
+    strategy = compiled(podnet(SETUP, exemplars_per_class=2))
+    memory, learner = memory_of(strategy), learner_of(START, NEW)
+    memory, begun = strategy.begin_task(memory, learner, TASK, KEY)
+    assert_trees_close(flat(begun.params), flat(learner.params), rtol=0.0, atol=0.0)
+    index = np.array([2, 3, 8, 15])
+    gradient, _ = strategy.grads(memory, begun, filled(SETUP, batch_of(index)), TASK, KEY)
+    expected = finite_differences(
+        lambda p: written_loss(p, index, [], NEW, 3.0, 1.0, official_nca)[1], START
+    )
+    assert_trees_close(flat(gradient), expected, rtol=2e-4, atol=5e-6)
+
+
+def test_nca_of_the_only_class_and_its_gradient_are_0():
+    seen = jnp.array([False, True, False])
+    value, slope = jax.value_and_grad(nca)(
+        jnp.array([0.9, 0.1, 0.5]), jnp.int32(1), seen, jnp.float32(4.0), 0.6
+    )
+    assert value == 0
+    np.testing.assert_array_equal(slope, 0)
+
+
+def test_with_two_classes_the_papers_loss_is_0_at_scale_0():
+    """Whatever the scores, so that the scale falls to 0; that of the official code does not."""
+    seen, scores = jnp.array([True, True]), jnp.array([0.1, 0.3])
+    slope = jax.grad(nca, 3)(scores, jnp.int32(1), seen, jnp.float32(2.0), 0.6)
+    np.testing.assert_allclose(slope, 0.6 + 0.1 - 0.3, rtol=1e-5)
+    assert nca(scores, jnp.int32(1), seen, jnp.float32(0.0), 0.6) == 0
+    found = nca_as_coded(scores, jnp.int32(1), seen, jnp.float32(0.0))
+    np.testing.assert_allclose(found, np.log(2), rtol=1e-6)
+
+
+@pytest.mark.parametrize("label", [0, 2, 4])
+def test_the_margin_of_the_official_code_has_no_effect(label):
+    """The scores of class 4 are the greatest, and class 1 is not seen yet."""
+    scores, seen = np.array([0.3, 2.0, -0.2, 0.1, 0.8]), [0, 2, 3, 4]
+    mask = jnp.asarray(np.isin(np.arange(5), seen))
+    found = nca_as_coded(jnp.float32(scores), jnp.int32(label), mask, jnp.float32(3.0))
+    for margin in (0.0, 0.6):
+        expected = official_nca(scores, label, seen, 3.0, margin)
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_equal_maps_have_no_distance_and_no_gradient(rng):
+    maps = jnp.float32(rng.normal(size=(3, 4, 2)))
+    value, slope = jax.value_and_grad(pooled_distance)(maps, maps)
+    assert value == 0
+    np.testing.assert_array_equal(slope, 0)
+    other = pooled_distance(maps, jnp.float32(rng.normal(size=(3, 4, 2))))
+    assert other > 0.1
+
+
+def test_without_maps_pod_flat_alone_is_left():
+    """As with an MLP: the coefficient of POD-spatial has no effect."""
+
+    def apply(*given):
+        outputs, batch_stats = SETUP.apply(*given)
+        return outputs._replace(hidden=None), batch_stats
+
+    learner = learner_of(START, [*KNOWN, *NEW])
+    arguments = (INDEX, KNOWN, NEW, 0.0, 1.0, official_nca)
+    expected = finite_differences(lambda p: written_loss(p, *arguments)[1], START)
+    strategy = compiled(podnet(SETUP._replace(apply=apply), exemplars_per_class=2))
+    gradient, _ = strategy.grads(memory_of(strategy), learner, BATCH, TASK, KEY)
+    assert_trees_close(flat(gradient), expected, rtol=2e-4, atol=5e-6)
+
+
+def test_imprinted_proxies_are_the_centers_of_a_classs_unit_features():
+    """Scaled by the mean length of the known proxies; official `add_imprinted_classes`."""
+    rng = np.random.default_rng(4)
+    features = rng.normal(size=(36, WIDTH)) * rng.uniform(0.5, 3, (36, 1))
+    features[17] = np.nan
+    samples = samples_of(np.arange(36), np.arange(36) != 17)
+    kernel, key = jnp.float32(START["kernel"]), jax.random.key(5)
+    new, known = classes_mask([2, 5]), classes_mask([0, 3])
+    imprint = jax.jit(imprint_proxies)
+    found = np.asarray(imprint(kernel, jnp.float32(features), samples, new, known, key))
+    length = np.mean([np.linalg.norm(START["kernel"][:, k, c]) for k in range(3) for c in (0, 3)])
+    for label in (2, 5):
+        rows = [
+            unit(f)
+            for f, y, i in zip(features, LABELS[:36], range(36), strict=True)
+            if y == label and i != 17
+        ]
+        centers = found[:, :, label].T / length
+        # A fixed point of k-means: each center is the mean of the rows that are nearest to it.
+        nearest = np.argmin([[np.sum((r - c) ** 2) for c in centers] for r in rows], axis=1)
+        assert set(nearest) == {0, 1, 2}
+        for number, center in enumerate(centers):
+            mean = np.mean([r for r, n in zip(rows, nearest, strict=True) if n == number], axis=0)
+            np.testing.assert_allclose(center, mean, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(found[:, :, [0, 1, 3, 4]], kernel[:, :, jnp.array([0, 1, 3, 4])])
+    first = imprint(kernel, jnp.float32(features), samples, new, classes_mask([]), key)
+    np.testing.assert_array_equal(first, kernel)
+
+
+def test_a_task_begins_with_proxies_from_features_of_evaluation():
+    """The network before the task is kept, and its clusters are those of every class's key."""
+    strategy = compiled(podnet(SETUP, exemplars_per_class=2))
+    index = np.array([2, 8, 14, 20, 26, 3, 9, 15, 21, 27])
+    learner = learner_of(START, [*KNOWN, *NEW])
+    task = task_of(1, NEW, samples_of(index))
+    memory, after = strategy.begin_task(
+        strategy.init(KEY, small_learner(SETUP, [])), learner, task, KEY
+    )
+    features = forward_of(START, index, lift=0.0, shift=0.0)[2]
+    rows = jnp.float32([unit(f) for f in features])
+    length = np.mean([np.linalg.norm(START["kernel"][:, k, c]) for k in range(3) for c in KNOWN])
+    kernel = START["kernel"].copy()
+    for label in NEW:
+        own = jnp.asarray(LABELS[index] == label)
+        centers = k_means(rows, own, PROXIES, jax.random.fold_in(KEY, label))
+        kernel[:, :, label] = length * np.asarray(centers).T
+    assert_trees_close(flat(after.params), {**START, "kernel": kernel}, rtol=1e-4, atol=1e-5)
+    assert_trees_close(flat(memory.teacher.params), flat(learner.params), rtol=0.0, atol=0.0)
+    np.testing.assert_array_equal(memory.teacher.known, classes_mask(KNOWN))
+
+
+def test_known_proxies_stay_bit_for_bit_under_momentum_and_weight_decay():
+    """And all else moves; without finetuning, which would move them."""
+    optimizer = optax.chain(optax.add_decayed_weights(0.1), optax.sgd(0.3, momentum=0.9))
+    setup = mapped_setup(optimizer)
+    strategy = compiled(podnet(setup, exemplars_per_class=2, finetune_epochs=0))
+    first, second = [0, 6, 1, 7], [2, 8, 3, 9]
+    tasks = [
+        (task_of(0, [0, 1], samples_of(first)), [batch_of([*first, 12, 13])] * 2),
+        (task_of(1, [2, 3], samples_of(second)), [batch_of([*second, 0, 7])] * 3),
+    ]
+    before, after = (flat(learner.params) for _, learner in run_tasks(setup, strategy, tasks))
+    moved = np.any(before["kernel"] != after["kernel"], axis=(0, 1))
+    np.testing.assert_array_equal(moved, ~np.isin(np.arange(CLASSES), [0, 1]))
+    for name in ("one", "two", "three", "scale"):
+        assert np.all(before[name] != after[name])
+
+
+def test_finetuning_descends_the_loss_of_the_exemplars_by_the_proxies():
+    """One step per epoch at half the rate, in evaluation mode, on all exemplars at once."""
+    strategy = compiled(podnet(SETUP, exemplars_per_class=2, finetune_epochs=3, finetune_batch=50))
+    learner = learner_of(START, [*KNOWN, *NEW])
+    learner = learner._replace(opt_state=SETUP.optimizer.init(learner.params))
+    index = np.arange(30)[np.arange(30) % CLASSES != 5]
+    task = task_of(1, NEW, samples_of(index))
+    memory, after = strategy.end_task(memory_of(strategy), learner, task, KEY)
+    held = np.asarray(memory.buffer.samples.index)[np.asarray(memory.buffer.samples.mask)]
+    assert len(held) == 2 * len([*KNOWN, *NEW])
+    kernel = START["kernel"]
+    for _ in range(3):
+
+        def loss(head):
+            params = {**START, **head}
+            features = forward_of(params, held, lift=0.0)[2]
+            own = [
+                official_nca(
+                    written_similarities(params, f), y, sorted([*KNOWN, *NEW]), START["scale"], 0.6
+                )
+                for f, y in zip(features, LABELS[held], strict=True)
+            ]
+            return np.mean(own)
+
+        kernel = kernel - RATE * 0.5 * finite_differences(loss, {"kernel": kernel})["kernel"]
+    assert np.abs(kernel - START["kernel"])[:, :, KNOWN].max() > 1e-3
+    assert_trees_close(flat(after.params), {**START, "kernel": kernel}, rtol=1e-4, atol=1e-5)
+    assert after.step == learner.step + 3
+    _, first = strategy.end_task(memory_of(strategy, []), learner, task, KEY)
+    chex.assert_trees_all_equal(first.params, learner.params)
+
+
+def test_the_head_predicts_and_a_step_is_gradient_descent():
+    strategy = podnet(SETUP, exemplars_per_class=2)
+    learner = learner_of(START, [*KNOWN, *NEW])
+    learner = learner._replace(opt_state=SETUP.optimizer.init(learner.params))
+    arguments = (INDEX, KNOWN, NEW, 3.0, 1.0, official_nca)
+    slope = finite_differences(lambda p: written_loss(p, *arguments)[1], START)
+    memory = memory_of(strategy)
+    _, after, _ = jax.jit(lambda m, n: train_step(SETUP, strategy, m, n, BATCH, TASK, KEY))(
+        memory, learner
+    )
+    expected = {name: START[name] - RATE * slope[name] for name in START}
+    expected["kernel"][:, :, KNOWN] = OLD["kernel"][:, :, KNOWN]
+    assert_trees_close(flat(after.params), expected, rtol=1e-4, atol=1e-5)
+    scores = strategy.predict(memory, learner, SETUP.gather(jnp.arange(8), None))
+    features = forward_of(START, np.arange(8), lift=0.0, shift=0.0)[2]
+    expected = [8 * written_similarities(START, f) for f in features]
+    np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-5)
