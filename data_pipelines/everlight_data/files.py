@@ -9,6 +9,7 @@ import csv
 import io
 import json
 import os
+import shutil
 import stat
 import struct
 import zipfile
@@ -30,6 +31,7 @@ MAX_INFLATION = 1_100
 """Limit on the inflation ratio of a deflated file; the format allows at most 1,032."""
 
 _ENCRYPTED = 1
+_PART_BYTES = 1 << 20
 
 
 def one_line(error: object) -> str:
@@ -174,8 +176,11 @@ class Archive:
                 f"{full} claims {info.file_size:,} bytes, more than allowed for such a file. "
                 f"{self.way_out}"
             )
-        with refusing(full, self.way_out):
-            return self._zip.read(info)
+        with refusing(full, self.way_out), self._zip.open(info) as stream:
+            # The zip's own reading at once joins all parts, and holds them twice.
+            content = io.BytesIO()
+            shutil.copyfileobj(stream, content, _PART_BYTES)
+            return content.getvalue()
 
 
 @contextmanager
