@@ -1,5 +1,7 @@
 """Sets of photographs, on small files in the releases' formats."""
 
+import re
+
 import imagecodecs
 import numpy as np
 import pytest
@@ -77,6 +79,16 @@ def test_thumbnails_that_do_not_go_together_are_refused(tmp_path, change, messag
     np.savez(tmp_path / "a.npz", **kept)
     with pytest.raises(DataError, match=rf"a\.npz is damaged or another file.*{message}"):
         thumbnail_set(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize("camera", ["..", ".", " ", "-"])
+def test_a_camera_is_no_other_folder(camera, tmp_path):
+    """A file called `...npz` has the stem `..`."""
+    path = tmp_path / f"{camera}.npz"
+    np.savez(path, images=np.ones((3, 4, 5, 3)), illuminant_rgb=LIGHTS)
+    for given in ("", camera):
+        with pytest.raises(DataError, match=f"{re.escape(repr(camera))} is not a camera's name"):
+            thumbnail_set(path, given)
 
 
 def test_a_camera_is_no_path(tmp_path):
