@@ -251,7 +251,7 @@ def _from_csv(path: Path) -> _Files:
     rows = read_csv(path, way_out)
     if not rows or [cell.strip().lower() for cell in rows[0][1]] != HEADER:
         raise DataError(f"{path} does not begin with {','.join(HEADER)}. {way_out}")
-    lines: dict[PurePosixPath, int] = {}
+    lines: dict[str, int] = {}
     labels = []
     for line, cells in rows[1:]:
         if len(cells) != 2 or not all(cell.strip() for cell in cells):
@@ -261,7 +261,7 @@ def _from_csv(path: Path) -> _Files:
                 f"{path}, line {line}: {cells[0]!a} leads out of the csv's folder. Put the csv "
                 "beside or above its images."
             )
-        file = PurePosixPath(cells[0])
+        file = str(PurePosixPath(cells[0]))
         if file in lines:
             raise DataError(
                 f"{path}, line {line}, names {cells[0]!a} again, after line {lines[file]}. Name "
