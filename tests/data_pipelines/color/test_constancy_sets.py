@@ -68,6 +68,10 @@ def test_thumbnails_of_floats_need_no_names(tmp_path, rng):
         ({"illuminant_rgb": -LIGHTS}, "not above 0"),
         # More than a float32 holds.
         ({"illuminant_rgb": 1e300 * LIGHTS}, "not finite"),
+        # Their squares are infinite or 0 in 32 bits.
+        ({"illuminant_rgb": np.full((3, 3), 3e38)}, "illuminant is not between 1e-15 and 1e.15"),
+        ({"illuminant_rgb": np.full((3, 3), 1e-44)}, "illuminant is not between 1e-15 and 1e.15"),
+        ({"images": np.full((3, 4, 5, 3), 1e-38)}, "brightest pixel is 1e-38; 1 is white, scale"),
         ({"images": np.ones((3, 4, 5))}, "images are float64"),
         ({"images": np.full((3, 4, 5, 3), np.nan)}, "below 0 or not finite"),
         ({"names": np.array(["a"])}, r"\(1,\) names"),
