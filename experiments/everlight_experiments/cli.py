@@ -300,13 +300,14 @@ def _end(error: BaseException) -> None:
     if isinstance(error, OSError):
         _give_up_output()
         what = one_line(error.strerror or error)
+        where = _message(error.filename or "the output")
         sys.exit(
-            f"error: {error.filename or 'the output'}: {what}. What is finished is kept; the same "
-            "command continues once this is mended."
+            f"error: {where}: {what}. What is finished is kept; the same command continues once "
+            "this is mended."
         )
 
 
-def _message(error: DataError) -> str:
+def _message(error: object) -> str:
     """Return a message in one line of bounded length, with escapes for what cannot be printed.
 
     Messages repeat words of the command line and names of files, of any length and content.

@@ -211,6 +211,13 @@ def test_a_message_is_short_whatever_it_repeats(capsys, words):
     assert said.isprintable()
 
 
+def test_a_name_that_the_system_refuses_is_repeated_in_short(capsys, monkeypatch):
+    monkeypatch.setenv("EVERLIGHT_DATA", "/" + "x" * 100_000)
+    said = refusal(capsys, "data", "list")
+    assert len(said) < 1_800
+    assert said.isprintable()
+
+
 def test_values_too_deep_for_the_parser_are_refused(capsys):
     deep = "-" * 3_000 + "1"
     said = refusal(capsys, "run", "digits", f"--optimizer=adam:b1={deep}")
