@@ -7,8 +7,10 @@ and a remedy.
 
 import csv
 import io
+import itertools
 import json
 import os
+import shutil
 import stat
 import struct
 import zipfile
@@ -24,12 +26,15 @@ MAX_MESSAGE_LENGTH = 300
 """Limit on the characters quoted from another library's error message."""
 MAX_TEXT_BYTES = 256_000_000
 """Limit on the size of a text file: CSV, JSON or a list of numbers."""
+MAX_ROWS = 2_000_000
+"""Limit on the rows of a CSV; ImageNet has 1.3 million images."""
 MAX_MEMBERS = 1_000_000
 """Limit on the files in an archive; CORe50's has 330,000 with the depth images."""
 MAX_INFLATION = 1_100
 """Limit on the inflation ratio of a deflated file; the format allows at most 1,032."""
 
 _ENCRYPTED = 1
+_PART_BYTES = 1 << 20
 
 
 def one_line(error: object) -> str:
@@ -130,10 +135,20 @@ def read_json(path: Path, way_out: str, limit: int = MAX_TEXT_BYTES) -> Any:
 
 
 def read_csv(path: Path, way_out: str, limit: int = MAX_TEXT_BYTES) -> list[tuple[int, list[str]]]:
-    """Return line number and cells of each non-empty CSV row; raises as `read_text` does."""
-    lines = csv.reader(io.StringIO(read_text(path, way_out, limit), newline=""))
+    """Return line number and cells of each non-empty CSV row.
+
+    Raises:
+      MissingDataError, DataError: as for `read_text`, or there are more than `MAX_ROWS` rows.
+    """
+    content = io.BytesIO(read_bytes(path, limit, way_out))
+    lines = csv.reader(io.TextIOWrapper(content, "utf-8-sig", newline=""))
     with refusing(path, way_out):
-        return [(lines.line_num, row) for row in lines if row]
+        rows = ((lines.line_num, row) for row in lines if row)
+        # A row takes some hundred bytes, however few it has in the file.
+        found = list(itertools.islice(rows, MAX_ROWS + 1))
+    if len(found) > MAX_ROWS:
+        raise DataError(f"{path} has more than {MAX_ROWS:,} rows. {way_out}")
+    return found
 
 
 class Archive:
@@ -174,8 +189,11 @@ class Archive:
                 f"{full} claims {info.file_size:,} bytes, more than allowed for such a file. "
                 f"{self.way_out}"
             )
-        with refusing(full, self.way_out):
-            return self._zip.read(info)
+        with refusing(full, self.way_out), self._zip.open(info) as stream:
+            # The zip's own reading at once joins all parts, and holds them twice.
+            content = io.BytesIO()
+            shutil.copyfileobj(stream, content, _PART_BYTES)
+            return content.getvalue()
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from everlight_data.errors import DataError
 from everlight_data.files import one_line
 from everlight_data.pickle_values import (
     ADMITTED,
+    Budget,
     Call,
     Refused,
     Unbuilt,
@@ -59,7 +60,7 @@ class _Machine:
         self.name, self.encoding, self.foreign = name, encoding, foreign
         self.stack: list[Any] = []
         self.memo: dict[int, Any] = {}
-        self.left = copied
+        self.budget = Budget(copied)
 
     def run(self, instructions: Iterator[tuple[pickletools.OpcodeInfo, Any, int | None]]) -> Any:
         for count, (operation, argument, _) in enumerate(instructions):
@@ -93,12 +94,6 @@ class _Machine:
                 del self.stack[place:]
                 return found
         raise Refused("a container without its beginning")
-
-    def charge(self, count: int) -> None:
-        """Charge copied bytes or items to the budget."""
-        self.left -= count
-        if self.left < 0:
-            raise Refused("the same bytes copied over and over")
 
     def constant(self, operation: str, argument: Any) -> Any:
         """Return a constant that the pickle itself holds."""
@@ -151,14 +146,17 @@ class _Machine:
         self.extend([item])
 
     def set_items(self, pairs: list[Any]) -> None:
-        self.top(dict).update(as_dict(pairs))
+        self.top(dict).update(as_dict(self.budget, pairs))
 
     def set_item(self) -> None:
         value, key = self.pop(), self.pop()
         self.set_items([key, value])
 
     def add_items(self, items: list[Any]) -> None:
-        self.top(set).update(as_keys(items))
+        self.top(set).update(as_keys(self.budget, items))
+
+    def make_frozenset(self) -> None:
+        self.stack.append(frozenset(as_keys(self.budget, self.items())))
 
     def tuple_of(self, count: int) -> None:
         items = [self.pop() for _ in range(count)]
@@ -168,7 +166,7 @@ class _Machine:
         arguments, call = self.pop(), self.pop()
         if not isinstance(arguments, tuple) or not isinstance(call, Call):
             raise Refused("a call of something that is no function")
-        self.stack.append(call.make(self.charge, *arguments))
+        self.stack.append(call.make(self.budget, *arguments))
 
     def refer(self) -> None:
         if self.foreign is None:
@@ -184,12 +182,14 @@ class _Machine:
         if not isinstance(unbuilt, Unbuilt) or not isinstance(state, tuple):
             raise Refused("a state for something that has none")
         built = (
-            array_from_state(self.charge, *state)
+            array_from_state(self.budget, *state)
             if unbuilt.is_array
             else dtype_from_state(unbuilt, *state)
         )
         for place in unbuilt.places:
             self.memo[place] = built
+        # A copy on the stack may be built again, and would go through all of them each time.
+        unbuilt.places.clear()
         self.stack.append(built)
 
 
@@ -220,8 +220,8 @@ _INSTRUCTIONS: dict[str, Callable[[_Machine, Any], None]] = {
     "EMPTY_SET": lambda machine, _: machine.stack.append(set()),
     "LIST": lambda machine, _: machine.stack.append(machine.items()),
     "TUPLE": lambda machine, _: machine.stack.append(tuple(machine.items())),
-    "DICT": lambda machine, _: machine.stack.append(as_dict(machine.items())),
-    "FROZENSET": lambda machine, _: machine.stack.append(frozenset(as_keys(machine.items()))),
+    "DICT": lambda machine, _: machine.stack.append(as_dict(machine.budget, machine.items())),
+    "FROZENSET": lambda machine, _: machine.make_frozenset(),
     "TUPLE1": lambda machine, _: machine.tuple_of(1),
     "TUPLE2": lambda machine, _: machine.tuple_of(2),
     "TUPLE3": lambda machine, _: machine.tuple_of(3),

@@ -14,16 +14,37 @@ import numpy as np
 from everlight_data.arrays import admitted_dtype, shaped
 from everlight_data.files import one_line
 
-Charge = Callable[[int], None]
-"""Function that charges copied bytes or items to the pickle's budget."""
 KEYS = (type(None), bool, int, float, str, bytes)
 SCALARS = (*KEYS, complex)
-MAX_KEY_BITS = 60
-"""Limit on the bits of an integer key; CPython reduces larger ones to 61 bits."""
+MAX_NUMERIC_KEYS = 1_000
+"""Limit on the numbers that a pickle has as keys; the data sets' pickles have text alone."""
 
 
 class Refused(ValueError):
     """Error about content outside arrays and plain containers."""
+
+
+class Budget:
+    """Bytes that a pickle may still copy, and numbers that it may still have as keys."""
+
+    def __init__(self, copied: int):
+        self.copied, self.numeric_keys = copied, MAX_NUMERIC_KEYS
+
+    def charge(self, count: int) -> None:
+        """Charge copied bytes or items."""
+        self.copied -= count
+        if self.copied < 0:
+            raise Refused("the same bytes copied over and over")
+
+    def charge_keys(self, keys: Any) -> None:
+        """Charge the numbers among keys.
+
+        Python's hashes of numbers are known, unlike those of text, so numbers can be chosen to meet
+        in a dict, whose time is then quadratic.
+        """
+        self.numeric_keys -= sum(type(key) in (int, float) for key in keys)
+        if self.numeric_keys < 0:
+            raise Refused(f"more than {MAX_NUMERIC_KEYS:,} numbers as keys")
 
 
 class Unbuilt:
@@ -59,7 +80,7 @@ def text_of(value: Any) -> str:
 
 
 def array_from_state(
-    charge: Charge, version: Any, shape: Any, dtype: Any, columns_first: Any, content: Any
+    budget: Budget, version: Any, shape: Any, dtype: Any, columns_first: Any, content: Any
 ) -> np.ndarray:
     """Return an array from the state that NumPy pickles of it."""
     if version != 1 or not isinstance(columns_first, (bool, int)):
@@ -67,17 +88,17 @@ def array_from_state(
     if dtype is _OBJECTS:
         if not isinstance(content, list):
             raise Refused("objects that are no list")
-        charge(len(content))
+        budget.charge(len(content))
         return _object_array(content, _checked_shape(shape), bool(columns_first))
-    return _filled(charge, dtype, shape, bool(columns_first), content)
+    return _filled(budget, dtype, shape, bool(columns_first), content)
 
 
 def _filled(
-    charge: Charge, dtype: Any, shape: Any, columns_first: bool, content: Any
+    budget: Budget, dtype: Any, shape: Any, columns_first: bool, content: Any
 ) -> np.ndarray:
     """Return an array of numbers or text from its bytes."""
     if isinstance(content, (str, bytearray)):
-        charge(len(content))
+        budget.charge(len(content))
     if isinstance(content, str):
         content = content.encode("latin1")
     if not isinstance(content, (bytes, bytearray)) or not isinstance(dtype, np.dtype):
@@ -118,24 +139,19 @@ def _object_array(content: list[Any], shape: tuple[int, ...], columns_first: boo
     return array.reshape(shape, order="F" if columns_first else "C")
 
 
-def as_keys(items: Any) -> list[Any]:
-    """Return the keys if all are scalars; nested tuples could be hashed repeatedly.
-
-    Integers of more bits and complex numbers can be chosen to have one hash, which makes a dict's
-    time quadratic.
-    """
+def as_keys(budget: Budget, items: Any) -> list[Any]:
+    """Return the keys if all are scalars; nested tuples could be hashed repeatedly."""
     if not isinstance(items, (list, tuple)) or not all(type(item) in KEYS for item in items):
         raise Refused("a key that is no number and no text")
-    if any(type(item) is int and item.bit_length() > MAX_KEY_BITS for item in items):
-        raise Refused(f"an integer key of more than {MAX_KEY_BITS} bits")
+    budget.charge_keys(items)
     return list(items)
 
 
-def as_dict(pairs: list[Any]) -> dict[Any, Any]:
+def as_dict(budget: Budget, pairs: list[Any]) -> dict[Any, Any]:
     """Return the dict of alternating keys and values, if all keys are scalars."""
     if len(pairs) % 2:
         raise Refused("a key without a value")
-    return dict(zip(as_keys(pairs[::2]), pairs[1::2], strict=True))
+    return dict(zip(as_keys(budget, pairs[::2]), pairs[1::2], strict=True))
 
 
 @dataclass(frozen=True)
@@ -145,65 +161,65 @@ class Call:
     make: Callable[..., Any]
 
 
-def _make_type(charge: Charge, code: Any, *flags: Any) -> Unbuilt:
+def _make_type(budget: Budget, code: Any, *flags: Any) -> Unbuilt:
     if len(flags) > 2 or not all(isinstance(flag, (bool, int)) for flag in flags):
         raise Refused("a type with more than a name")
     code = text_of(code)
     return Unbuilt(is_object=True) if code in ("O", "O8") else Unbuilt(_admitted_type(code))
 
 
-def _make_array(charge: Charge, kind: Any, shape: Any, code: Any) -> Unbuilt:
+def _make_array(budget: Budget, kind: Any, shape: Any, code: Any) -> Unbuilt:
     if kind is not _ARRAY_TYPE:
         raise Refused("an array of another type than numpy.ndarray")
     return Unbuilt()
 
 
-def _make_scalar(charge: Charge, dtype: Any, content: Any) -> np.generic:
+def _make_scalar(budget: Budget, dtype: Any, content: Any) -> np.generic:
     # A scalar is a copy, unlike an array over the same bytes.
     if isinstance(content, bytes):
-        charge(len(content))
-    return _filled(charge, dtype, (), False, content)[()]
+        budget.charge(len(content))
+    return _filled(budget, dtype, (), False, content)[()]
 
 
 def _make_from_buffer(
-    charge: Charge, content: Any, dtype: Any, shape: Any, order: Any
+    budget: Budget, content: Any, dtype: Any, shape: Any, order: Any
 ) -> np.ndarray:
-    return _filled(charge, dtype, shape, order == "F", content)
+    return _filled(budget, dtype, shape, order == "F", content)
 
 
-def _make_bytes(charge: Charge, text: Any, encoding: Any) -> bytes:
+def _make_bytes(budget: Budget, text: Any, encoding: Any) -> bytes:
     """Return bytes as protocol 2 encodes them."""
     if encoding != "latin1" or not isinstance(text, str):
         raise Refused(f"bytes encoded as {one_line(encoding)!r}")
-    charge(len(text))
+    budget.charge(len(text))
     return text.encode("latin1")
 
 
-def _make_bytearray(charge: Charge, *arguments: Any) -> bytearray:
+def _make_bytearray(budget: Budget, *arguments: Any) -> bytearray:
     match arguments:
         case ():
             return bytearray()
         case (bytes(content),):
-            charge(len(content))
+            budget.charge(len(content))
             return bytearray(content)
         case (str(text), "latin-1"):
-            charge(len(text))
+            budget.charge(len(text))
             return bytearray(text, "latin1")
     raise Refused("a bytearray of something else than bytes")
 
 
-def _make_set(charge: Charge, items: Any = ()) -> set[Any]:
-    charge(len(items) if isinstance(items, (list, tuple)) else 0)
-    return set(as_keys(items))
+def _make_set(budget: Budget, items: Any = ()) -> set[Any]:
+    budget.charge(len(items) if isinstance(items, (list, tuple)) else 0)
+    return set(as_keys(budget, items))
 
 
-def _make_complex(charge: Charge, real: Any, imaginary: Any) -> complex:
+def _make_complex(budget: Budget, real: Any, imaginary: Any) -> complex:
     if not all(isinstance(part, float) for part in (real, imaginary)):
         raise Refused("a complex number of something else than two floats")
     return complex(real, imaginary)
 
 
-def _refuse_call(charge: Charge, *arguments: Any) -> None:
+def _refuse_call(budget: Budget, *arguments: Any) -> None:
     # numpy.ndarray itself can alias raw memory.
     raise Refused("a call of numpy.ndarray")
 
@@ -227,7 +243,7 @@ ADMITTED: dict[tuple[str, str], Call] = {
         for builtins in ("builtins", "__builtin__")
         for kind, make in (
             ("set", _make_set),
-            ("frozenset", lambda charge, items=(): frozenset(_make_set(charge, items))),
+            ("frozenset", lambda budget, items=(): frozenset(_make_set(budget, items))),
             ("bytearray", _make_bytearray),
             ("complex", _make_complex),
         )

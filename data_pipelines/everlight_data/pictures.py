@@ -16,6 +16,8 @@ MAX_BYTES = 500_000_000
 """Limit on the size of an image file."""
 MAX_PIXELS = 100_000_000
 """Limit on the pixels of an image; decoded, it takes three or four bytes per pixel."""
+# Pillow's own, lower limit writes a warning into the output; `open_image` checks ours instead.
+Image.MAX_IMAGE_PIXELS = None
 FORMATS = ("JPEG", "PNG", "GIF")
 """Formats of the data sets' photographs; Pillow knows forty more."""
 

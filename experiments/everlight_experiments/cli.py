@@ -22,6 +22,8 @@ from everlight_experiments.run_folder.interruption import (
 from everlight_experiments.usage import UsageError, shortened, usage_error
 
 PACKAGE = "everlight_experiments."
+LONGEST_MESSAGE = 1_500
+"""Characters of an error's message; of a longer one the beginning and the end are shown."""
 
 
 class Command(NamedTuple):
@@ -278,10 +280,10 @@ def _end(error: BaseException) -> None:
         )
         end_by_signal(number)
     if isinstance(error, UsageError):
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"error: {_message(error)}", file=sys.stderr)
         sys.exit(2)
     if isinstance(error, DataError):
-        sys.exit(f"error: {' '.join(str(error).split())}")
+        sys.exit(f"error: {_message(error)}")
     if isinstance(error, MemoryError):
         sys.exit(
             "error: there is not enough memory for these settings; give smaller ones. What is "
@@ -299,10 +301,24 @@ def _end(error: BaseException) -> None:
     if isinstance(error, OSError):
         _give_up_output()
         what = one_line(error.strerror or error)
+        where = _message(error.filename or "the output")
         sys.exit(
-            f"error: {error.filename or 'the output'}: {what}. What is finished is kept; the same "
-            "command continues once this is mended."
+            f"error: {where}: {what}. What is finished is kept; the same command continues once "
+            "this is mended."
         )
+
+
+def _message(error: object) -> str:
+    """Return a message in one line of bounded length, with escapes for what cannot be printed.
+
+    Messages repeat words of the command line and names of files, of any length and content.
+    """
+    text = " ".join(str(error).split())
+    text = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+    if len(text) <= LONGEST_MESSAGE:
+        return text
+    # The reason stands at the beginning, the way out at the end.
+    return f"{text[: 2 * LONGEST_MESSAGE // 3]} ... {text[-LONGEST_MESSAGE // 3 :]}"
 
 
 def _is_of_joined_processes(error: BaseException) -> bool:

@@ -18,12 +18,14 @@ def usage_error(box: str, program: str) -> UsageError:
     """Return the parser's message as one sentence, with the nearest name where a name is wrong.
 
     Args:
-      box: text of the parser, with or without a frame.
+      box: text of the parser. Where the output is in UTF-8 it has a frame with the title in its
+        first line; elsewhere the title stands above a line.
       program: command, for its help.
     """
     parts = [part.strip() for part in re.split(r"^[─-]{3,}$", _without_frame(box), flags=re.M)]
-    body = " ".join((parts[1] if len(parts) > 1 else parts[0]).split())
-    details = parts[2].splitlines() if len(parts) > 2 else []
+    is_framed = box.lstrip().startswith("╭")
+    body, *others = parts if is_framed or len(parts) == 1 else parts[1:]
+    body, details = " ".join(body.split()), others[0].splitlines() if others else []
     return UsageError(f"{_sentence(body, details)} {program} --help lists all options.")
 
 
@@ -48,6 +50,9 @@ def _sentence(body: str, details: list[str]) -> str:
     value = re.match(r"Error parsing (\S+): (.+)", body)
     if value:
         option, reason = value.groups()
+        if not option.startswith("-"):
+            # The options' dataclass, of which the reason names the field.
+            return f"{_short_words(reason)}."
         form = next((line for line in details if line.strip().startswith(option)), option).strip()
         why = "" if reason.startswith("no type matching") else f" {_short_words(reason)};"
         return f"{option}:{why} give {form}."

@@ -29,7 +29,8 @@ def parse_call(text: str) -> NamedCall:
         option, equals, value = each.partition("=") if "=" in each else ("", "", each)
         try:
             parsed = ast.literal_eval(value)
-        except (ValueError, SyntaxError):
+        # A thousand minus signs are too deep for Python's parser.
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
             raise ValueError(f"{each!a} is no number and no NAME=NUMBER") from None
         if not equals:
             values.append(parsed)

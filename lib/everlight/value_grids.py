@@ -34,7 +34,8 @@ def read_grid(texts: Sequence[str]) -> dict[str, list[Any]]:
 def _values(text: str) -> list:
     try:
         return ast.literal_eval(f"[{text}]")
-    except (ValueError, SyntaxError):
+    # A thousand minus signs are too deep for Python's parser.
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
         return text.split(",")
 
 

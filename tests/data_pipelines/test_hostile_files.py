@@ -2,6 +2,7 @@
 
 import os
 import struct
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -202,6 +203,22 @@ def test_a_deep_json_a_large_number_and_another_encoding_are_refused(tmp_path):
             read_json(path, "Again.")
     path.write_bytes(b'\xef\xbb\xbf{"a": [1]}')
     assert read_json(path, "Again.") == {"a": [1]}
+
+
+def test_rows_of_a_csv_are_bounded(tmp_path, monkeypatch):
+    """10 million rows in 110 MB took 3.2 GB."""
+    monkeypatch.setattr("everlight_data.files.MAX_ROWS", 1_000)
+    path = tmp_path / "some.csv"
+    path.write_text("a,b\n" * 1_000 + "\n" * 1_000)
+    assert len(read_csv(path, "Again.")) == 1_000
+    path.write_text("a,b\n" * 1_000_000)
+    tracemalloc.start()
+    try:
+        with pytest.raises(DataError, match=r"some\.csv has more than 1,000 rows\. Again\."):
+            read_csv(path, "Again.")
+        assert tracemalloc.get_traced_memory()[1] < 1.5 * path.stat().st_size
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_csv_is_bounded_and_its_lines_counted(tmp_path):

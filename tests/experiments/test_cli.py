@@ -124,7 +124,8 @@ def test_settings_of_all_runs_are_checked_first(capsys, somewhere, run, options,
         ("run digits --methods naive,ER", "separate names by spaces, as in naive ER"),
         ("run digits --methods ER --hyperparameters EWC=1", "no method with hyperparameters"),
         ("run digits --methods EWC --validation-fraction 0", "--validation-fraction 0 leaves"),
-        ("grid --benchmarks digits digits", "--benchmarks has digits twice"),
+        ("grid --benchmarks digits digits", "--benchmarks has digits and digits; give each once"),
+        ("grid --benchmarks facts facts:demo", "--benchmarks has facts and facts:demo; give each"),
         ("data prepare", "Missing: STR: Name of the data set;"),
         ("rnu", "There is no command 'rnu'. Did you mean 'run'"),
         ("report --runs nowhere", "--runs nowhere: no such folder"),
@@ -162,7 +163,71 @@ def test_what_cannot_be_parsed_ends_with_status_2_and_one_line(capsys, command, 
     assert len(capsys.readouterr().err.splitlines()) == lines
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (
+            "run digits --epochs 0x1",
+            "error: --epochs: invalid literal for int() with base 10: '0x1'",
+        ),
+        ("run digits --order x", "error: no --order 'x'. There are seeded, natural."),
+        (
+            "run digits --seeds 0",
+            "error: --seeds 0; give 1 or more. everlight run --help lists all",
+        ),
+        (
+            "run images --test-every 1",
+            "error: --test-every 1; give 2 or more. everlight run --help",
+        ),
+        ("run digits --tag", "error: --tag has no value; give one. everlight run --help lists all"),
+        ("data prepare", "error: Missing: STR: Name of the data set;"),
+    ],
+)
+def test_the_reason_of_a_usage_error_is_said_on_any_terminal(
+    monkeypatch, capsys, encoding, command, message
+):
+    """The parser frames its messages where the output is in UTF-8."""
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding=encoding))
+    with pytest.raises(SystemExit) as caught:
+        cli.main(command.split())
+    assert caught.value.code == 2
+    assert capsys.readouterr().err.startswith(message)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("run", "digits", "--methods", "x" * 100_000),
+        ("run", "x" * 100_000),
+        ("run", "digits", "--net", "mlp:" + ",".join(["1"] * 5_000)),
+        ("run", "digits", "--data", "\x1b[31mred\x07" * 500),
+    ],
+)
+def test_a_message_is_short_whatever_it_repeats(capsys, words):
+    said = refusal(capsys, *words)
+    assert said.startswith("error: ")
+    assert len(said) < 1_600
+    assert said.isprintable()
+
+
+def test_a_name_that_the_system_refuses_is_repeated_in_short(capsys, monkeypatch):
+    monkeypatch.setenv("EVERLIGHT_DATA", "/" + "x" * 100_000)
+    said = refusal(capsys, "data", "list")
+    assert len(said) < 1_800
+    assert said.isprintable()
+
+
+def test_values_too_deep_for_the_parser_are_refused(capsys):
+    deep = "-" * 3_000 + "1"
+    said = refusal(capsys, "run", "digits", f"--optimizer=adam:b1={deep}")
+    assert "is no number and no NAME=NUMBER" in said
+    said = refusal(capsys, "tune", "digits", "--vary", f"epochs={deep}", "--methods", "naive")
+    assert "epochs" in said
+
+
 def test_an_empty_name_of_the_folder_of_runs_is_refused(capsys):
+    assert "give one without NUL" in refusal(capsys, "run", "digits", "--runs", "a\0b")
     assert "--runs has no name of a folder" in refusal(capsys, "run", "digits", "--runs", "")
 
 

@@ -138,8 +138,11 @@ def test_two_of_one_name_are_refused(tmp_path, own_file):
         ("HYPERPARAMETERS = 'abc'", "pulled", r"HYPERPARAMETERS is 'abc'; give a tuple"),
         ("HYPERPARAMETERS = ('a', 'b')", "pulled", r"give a tuple of finite numbers"),
         ("HYPERPARAMETERS = (float('nan'), 1.0)", "pulled", r"\(nan, 1\.0\); give a tuple"),
+        ("HYPERPARAMETERS = (1, 1.0)", "pulled", r"is \(1, 1\.0\); give a tuple .*, each once"),
+        ("HYPERPARAMETERS = (10**400,)", "pulled", r"give a tuple of finite numbers"),
         ("HYPERPARAMETERS = (-1.0, 1.0)", "pulled", r"numbers of 0 or more"),
         ("def alone(): return 1", "alone", r"alone takes no setup; give my_file"),
+        ("def named(*, setup): return 1", "named", r"named takes no setup; give my_file"),
         ("import sys; sys.exit(0)", "mine", r"own\.py cannot be run \(SystemExit: 0\)"),
     ],
 )

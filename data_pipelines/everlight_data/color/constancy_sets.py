@@ -52,10 +52,13 @@ def thumbnail_set(path: Path, camera: str = "") -> dict[str, ConstancySet]:
     images, illuminants, names, masks = stored
     named = [re.fullmatch(r"(.*[A-Za-z].*)_\d+", name) for name in names]
     own = np.array([camera or (path.stem if match is None else match[1]) for match in named])
-    # Folders are named after cameras.
-    odd = [camera for camera in np.unique(own).tolist() if not re.fullmatch(r"[\w .+-]+", camera)]
+    # Folders are named after cameras, and .. is another folder.
+    form = re.compile(r"(?=.*\w)[\w .+-]+")
+    odd = [camera for camera in np.unique(own).tolist() if not form.fullmatch(camera)]
     if odd:
-        raise DataError(f"{path}: {odd[0]!a} is not a camera's name; use letters, digits, _ . + -")
+        raise DataError(
+            f"{path}: {odd[0]!a} is not a camera's name; use letters or digits, and _ . + -"
+        )
     return {
         str(camera): ConstancySet(
             tuple(np.array(names)[own == camera].tolist()),

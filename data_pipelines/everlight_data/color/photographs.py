@@ -13,8 +13,8 @@ from everlight_data.files import png_size, read_bytes, refusing, tiff_size
 
 MAX_BYTES, MAX_PIXELS = 500_000_000, 60_000_000
 """Limits on the size and pixels of an image; the largest have 24 megapixels."""
-GREATEST = 1e15
-"""Greatest pixel of a thumbnail, whose sums of squares are finite in 32 bits."""
+LEAST, GREATEST = 1e-15, 1e15
+"""Limits on a thumbnail's brightest pixel and on illuminants, whose squares 32 bits can hold."""
 
 
 class Thumbnails(NamedTuple):
@@ -65,6 +65,9 @@ def read_thumbnails(path: Path, way_out: str) -> Thumbnails:
             raise ValueError("a pixel is below 0 or not finite")
         if scaled.max() > GREATEST:
             raise ValueError(f"a pixel is {scaled.max():g}; 1 is white, give at most {GREATEST:g}")
+        brightest = scaled.max(axis=(1, 2, 3), initial=0)
+        if (dark := brightest[(brightest > 0) & (brightest < LEAST)]).size:
+            raise ValueError(f"an image's brightest pixel is {dark[0]:g}; 1 is white, scale it")
         masks = arrays.get("masks", np.ones(images.shape[:3], bool))
         if masks.shape != images.shape[:3] or masks.dtype.kind not in "biuf":
             raise ValueError(f"masks are {masks.dtype} of {masks.shape}")
@@ -75,7 +78,7 @@ def checked_illuminants(illuminants: np.ndarray) -> Float[np.ndarray, "n 3"]:
     """Return illuminants as float32 after checking them.
 
     Raises:
-      ValueError: the array does not hold three positive finite numbers per illuminant.
+      ValueError: the array does not hold three numbers from `LEAST` to `GREATEST` per illuminant.
     """
     if illuminants.ndim != 2 or illuminants.shape[1] != 3 or illuminants.dtype.kind not in "fiu":
         raise ValueError(
@@ -85,6 +88,8 @@ def checked_illuminants(illuminants: np.ndarray) -> Float[np.ndarray, "n 3"]:
         illuminants = illuminants.astype(np.float32)
     if not (np.isfinite(illuminants) & (illuminants > 0)).all():
         raise ValueError("an illuminant is not above 0 or not finite")
+    if not LEAST <= illuminants.min(initial=1) <= illuminants.max(initial=1) <= GREATEST:
+        raise ValueError(f"an illuminant is not between {LEAST:g} and {GREATEST:g}; scale it")
     return illuminants
 
 

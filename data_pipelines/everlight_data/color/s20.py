@@ -24,8 +24,10 @@ ARCHIVE = "Metadata_Image_Pairs.zip"
 FOLDS = "s20_idx_3_parts_no_rep.mat"
 AUGMENTED_ARCHIVE = "Metadata_Image_Pairs_Augment_99.zip"
 AUGMENTED_FOLDS = "s20_idx_3_parts.mat"
-MAX_PAIR_BYTES = 1_000_000
-"""Limit on the size of a pair's file, which has 2 kB."""
+MAX_PAIR_BYTES = 20_000
+"""Limit on the size of a pair's file, which has 1.3 kB."""
+MAX_PAIRS = 20_000
+"""Limit on the pairs of a folder or an archive; the augmented set has 16,038."""
 _AGAIN = f"Download it again from {SOURCE}."
 
 
@@ -137,16 +139,25 @@ def _pair_files(folder: Path, name: str = ARCHIVE) -> Iterator[tuple[str, bytes]
     if archive.exists():
         with opened_archive(archive, _AGAIN) as members:
             files = sorted(name for name, _ in members.files() if name.endswith(".npy"))
+            _check_count(archive, len(files))
             for file in files:
                 yield f"{archive}/{file}", members.read(file, MAX_PAIR_BYTES)
     else:
         files = sorted(unpacked.glob("*.npy"))
+        _check_count(unpacked, len(files))
         for path in files:
             yield str(path), read_bytes(path, MAX_PAIR_BYTES, _AGAIN)
     if not files:
         raise MissingDataError(
             f"Neither {archive} nor {unpacked}/RAW_xxxx.npy holds a pair. Download them from "
             f"{SOURCE}."
+        )
+
+
+def _check_count(source: Path, count: int) -> None:
+    if count > MAX_PAIRS:
+        raise DataError(
+            f"{source} holds {count:,} pairs, more than the limit of {MAX_PAIRS:,}. {_AGAIN}"
         )
 
 

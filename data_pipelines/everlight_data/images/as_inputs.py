@@ -52,12 +52,16 @@ def store_features(features: Features, train: slice | Bool[np.ndarray, "n"]) -> 
     """Return features on the device, normalized by one mean and deviation of the training rows.
 
     Raises:
-      DataError: they are all the same number.
+      DataError: they are all the same number, or too near it for 32 bits.
     """
     seen = features.values[train]
     mean, deviation = seen.mean(dtype=np.float64), seen.std(dtype=np.float64)
     if not deviation > 0:
         raise DataError(f"--features: all {features.note} are the same number.")
+    if deviation < np.finfo(np.float32).tiny:
+        raise DataError(
+            f"--features: {features.note} have a standard deviation of {deviation:.1g}; scale them."
+        )
     return StoredImages.of(features.values, jnp.float32(mean), jnp.float32(deviation))
 
 

@@ -14,6 +14,8 @@ from everlight_data.errors import DataError
 from everlight_data.images.class_names import class_numbers, printable
 from everlight_data.images.image_set import ImageSet, every_nth, split_off
 
+LARGEST = 1e30
+"""Largest magnitude of a feature: differences from the mean stay finite in 32 bits."""
 _WAY_OUT = "Give --features efficientnet-lite0, or an .npz with features [n, f] and labels [n]."
 
 
@@ -91,10 +93,11 @@ def _read(file: str) -> tuple[Path, Float[np.ndarray, "n f"], np.ndarray]:
         )
     with np.errstate(over="ignore"):
         single = values.astype(np.float32)
-    if not np.all(np.isfinite(single)):
-        row = np.argwhere(~np.isfinite(single))[0][0]
+    # Written so that NaN is refused.
+    wrong = ~(np.abs(single) <= LARGEST)
+    if np.any(wrong):
         raise DataError(
-            f"{path}: the features of row {row} are not all finite in 32 bits. Leave it out, or "
-            "scale them."
+            f"{path}: the features of row {np.argwhere(wrong)[0][0]} are not all numbers of at "
+            f"most {LARGEST:g}. Leave it out, or scale them."
         )
     return path, single, labels

@@ -7,9 +7,11 @@ of one line.
 """
 
 import os
+import threading
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -31,7 +33,7 @@ from everlight_data.images.image_set import (
     split_off,
 )
 from everlight_data.images.tfds_sets import load_tfds
-from everlight_data.pictures import FORMATS, opened_image, square
+from everlight_data.pictures import FORMATS, MAX_PIXELS, opened_image, square
 
 SIDE = 32
 """Default side of photographs in pixels."""
@@ -43,11 +45,14 @@ FORMS = (
 )
 MAX_BYTES = 8_000_000_000
 """Limit on the bytes of all images at their new size."""
+LARGE_PIXELS = 20_000_000
+"""Pixels of an image from which on one image is decoded at a time; 1 GB may be needed for it."""
 SHOWN = 3
 """Number of names that a message repeats."""
 HEADER = ["file", "label"]
 LEAST_TRAINING = 2
 """Smallest number of training images of a class, to train and to select hyper-parameters."""
+_ONE_LARGE = threading.Lock()
 _GREY = "grey"
 _KINDS = {
     "1": _GREY,
@@ -108,11 +113,17 @@ def load_user_images(
     Raises:
       MissingDataError: a file or folder does not exist.
       DataError: the source has no classes, a class of too few images, a file that is not an intact
-        image, contradictory or unusable labels, or too many images; the message names it.
+        image, contradictory or unusable labels, or too many images, or it is `test_data` too; the
+        message names it.
     """
     part = _read_source(source, side, FEWEST if test_data is None else 1)
     images, notes = part.images, list(part.notes)
     if test_data is not None:
+        if Path(source).resolve() == test_data.resolve() and not len(images.test_labels):
+            raise DataError(
+                f"{source} has the training images, and --test-data names the same. Leave out "
+                "--test-data: some of them then test, and do not train."
+            )
         images, tests = _with_tests(part.images, str(test_data), images.images.shape[1])
         notes += tests
         how = f" (all from {printable(test_data.name)})"
@@ -240,7 +251,7 @@ def _from_csv(path: Path) -> _Files:
     rows = read_csv(path, way_out)
     if not rows or [cell.strip().lower() for cell in rows[0][1]] != HEADER:
         raise DataError(f"{path} does not begin with {','.join(HEADER)}. {way_out}")
-    lines: dict[PurePosixPath, int] = {}
+    lines: dict[str, int] = {}
     labels = []
     for line, cells in rows[1:]:
         if len(cells) != 2 or not all(cell.strip() for cell in cells):
@@ -250,7 +261,7 @@ def _from_csv(path: Path) -> _Files:
                 f"{path}, line {line}: {cells[0]!a} leads out of the csv's folder. Put the csv "
                 "beside or above its images."
             )
-        file = PurePosixPath(cells[0])
+        file = str(PurePosixPath(cells[0]))
         if file in lines:
             raise DataError(
                 f"{path}, line {line}, names {cells[0]!a} again, after line {lines[file]}. Name "
@@ -278,8 +289,9 @@ def _decode(source: Path, files: _Files, side: int) -> _Squares:
     if wrong:
         raise DataError(
             f"{source}: {len(wrong)} of {len(files.paths):,} files "
-            f"{'is' if len(wrong) == 1 else 'are'} missing or no whole {', '.join(FORMATS[:-1])} "
-            f"or {FORMATS[-1]} of 8 bits: {_some(wrong)}. Mend or remove them."
+            f"{'is' if len(wrong) == 1 else 'are'} missing, above {MAX_PIXELS:,} pixels or no "
+            f"whole {', '.join(FORMATS[:-1])} or {FORMATS[-1]} of 8 bits: {_some(wrong)}. Mend or "
+            "remove them."
         )
     grey = kinds[_GREY] == len(squares)
     notes = _notes_of_kinds(kinds, grey)
@@ -302,10 +314,13 @@ def _read(path: Path, side: int) -> _Read:
                 kinds.append("animated")
             # A JPEG is decoded at the least size that is large enough, which is much faster.
             image.draft(None, (2 * side, 2 * side))
-            upright = ImageOps.exif_transpose(image)
-            if upright.mode != "RGB":
-                kinds.append(_KINDS[upright.mode])
-            return _Read(square(upright.convert("RGB"), side), kinds)
+            # As many threads as there are cores would need that many times its memory.
+            is_large = image.width * image.height > LARGE_PIXELS
+            with _ONE_LARGE if is_large else nullcontext():
+                upright = ImageOps.exif_transpose(image)
+                if upright.mode != "RGB":
+                    kinds.append(_KINDS[upright.mode])
+                return _Read(square(upright.convert("RGB"), side), kinds)
     except DataError:
         return _Read(None, [])
 

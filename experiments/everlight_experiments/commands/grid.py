@@ -83,10 +83,13 @@ def runs_of(options: GridOptions) -> dict[str, RunOptions]:
       DataError: a benchmark or preset that does not exist or comes twice, or a change that fits
         none of them.
     """
-    twice = [name for name in options.benchmarks if options.benchmarks.count(name) > 1]
+    pairs = [split_preset(name, options.preset) for name in options.benchmarks]
+    twice = [
+        name for name, pair in zip(options.benchmarks, pairs, strict=True) if pairs.count(pair) > 1
+    ]
     if twice:
-        raise DataError(f"--benchmarks has {twice[0]} twice; give each once")
-    presets = {name: split_preset(name, options.preset) for name in options.benchmarks}
+        raise DataError(f"--benchmarks has {' and '.join(twice[:2])}; give each once")
+    presets = dict(zip(options.benchmarks, pairs, strict=True))
     if "images" in [benchmark for benchmark, _ in presets.values()]:
         raise DataError("the benchmark images is for everlight run")
     configs = {name: default_config(*presets[name]) for name in presets}

@@ -2,8 +2,8 @@
 
 import functools
 import inspect
-import math
 import numbers
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +16,11 @@ from everlight_data.files import one_line
 from everlight_data.python_files import load_object
 
 _FORM = "give my_file.py:my_strategy, a function from a Setup to a Strategy"
+_POSITIONAL = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    inspect.Parameter.VAR_POSITIONAL,
+)
 HYPERPARAMETERS = "HYPERPARAMETERS"
 """Name of a file's tuple of values, from which one is selected."""
 
@@ -65,25 +70,26 @@ def load_strategy(asked: str) -> Method:
 def _parameters(asked: str, factory: Callable[..., Any]) -> list[str]:
     """Return the names of a factory's parameters, of which the first gets the setup."""
     try:
-        found = [*inspect.signature(factory).parameters]
+        found = inspect.signature(factory).parameters
     except (TypeError, ValueError) as error:
         raise DataError(f"{asked} has parameters that Python does not tell; {_FORM}") from error
-    if not found:
+    if not found or next(iter(found.values())).kind not in _POSITIONAL:
         raise DataError(f"{asked} takes no setup; {_FORM}")
-    return found
+    return [*found]
 
 
 def _values(asked: str, given: Any) -> tuple[float, ...]:
     """Return a file's values of the hyper-parameter."""
     listed = given if isinstance(given, tuple | list) else None
-    if listed is None or not all(_is_value(each) for each in listed):
+    usable = listed is not None and all(_is_value(each) for each in listed)
+    if not usable or len({float(each) for each in listed}) < len(listed):
         raise DataError(
             f"{asked}: {HYPERPARAMETERS} is {one_line(repr(given))[:60]}; give a tuple of finite "
-            "numbers of 0 or more, as in (1.0, 10.0)"
+            "numbers of 0 or more, each once, as in (1.0, 10.0)"
         )
     return tuple(sorted(map(float, listed)))
 
 
 def _is_value(value: Any) -> bool:
     number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    return number and 0 <= value < math.inf
+    return number and 0 <= value <= sys.float_info.max

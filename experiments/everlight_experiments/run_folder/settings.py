@@ -67,6 +67,9 @@ def check_settings(settings: Any) -> None:
             check_settings(value)
         else:
             _check_value(f"--{field.name.replace('_', '-')}", hints[field.name], value)
+    runs = str(getattr(settings, "runs", ""))
+    if "\0" in runs:
+        raise DataError(f"--runs {runs!a} is no name of a folder; give one without NUL")
     tag = getattr(settings, "tag", "")
     if Path(tag).name != tag or not tag.isprintable():
         raise DataError(

@@ -1,5 +1,7 @@
 """Sets of photographs, on small files in the releases' formats."""
 
+import re
+
 import imagecodecs
 import numpy as np
 import pytest
@@ -66,6 +68,10 @@ def test_thumbnails_of_floats_need_no_names(tmp_path, rng):
         ({"illuminant_rgb": -LIGHTS}, "not above 0"),
         # More than a float32 holds.
         ({"illuminant_rgb": 1e300 * LIGHTS}, "not finite"),
+        # Their squares are infinite or 0 in 32 bits.
+        ({"illuminant_rgb": np.full((3, 3), 3e38)}, "illuminant is not between 1e-15 and 1e.15"),
+        ({"illuminant_rgb": np.full((3, 3), 1e-44)}, "illuminant is not between 1e-15 and 1e.15"),
+        ({"images": np.full((3, 4, 5, 3), 1e-38)}, "brightest pixel is 1e-38; 1 is white, scale"),
         ({"images": np.ones((3, 4, 5))}, "images are float64"),
         ({"images": np.full((3, 4, 5, 3), np.nan)}, "below 0 or not finite"),
         ({"names": np.array(["a"])}, r"\(1,\) names"),
@@ -77,6 +83,16 @@ def test_thumbnails_that_do_not_go_together_are_refused(tmp_path, change, messag
     np.savez(tmp_path / "a.npz", **kept)
     with pytest.raises(DataError, match=rf"a\.npz is damaged or another file.*{message}"):
         thumbnail_set(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize("camera", ["..", ".", " ", "-"])
+def test_a_camera_is_no_other_folder(camera, tmp_path):
+    """A file called `...npz` has the stem `..`."""
+    path = tmp_path / f"{camera}.npz"
+    np.savez(path, images=np.ones((3, 4, 5, 3)), illuminant_rgb=LIGHTS)
+    for given in ("", camera):
+        with pytest.raises(DataError, match=f"{re.escape(repr(camera))} is not a camera's name"):
+            thumbnail_set(path, given)
 
 
 def test_a_camera_is_no_path(tmp_path):

@@ -1,12 +1,15 @@
 """Reading, counting and refusing a user's own images, with and without a test set."""
 
 import re
+import threading
+import time
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from everlight_data.errors import DataError, MissingDataError
+from everlight_data.images import user_images
 from everlight_data.images.class_names import printable
 from everlight_data.images.user_images import load_user_images
 
@@ -131,7 +134,10 @@ def test_a_csv_names_files_and_labels(tmp_path):
         (("file,label", "00.png,1", "./00.png,1"), r"line 3, names './00.png' again"),
         (("file,label", "../secret,1"), r"line 2: '../secret' leads out"),
         (("file,label", "/etc/passwd,1"), r"leads out of the csv's folder"),
-        (("file,label", "none.png,1"), r"1 of 1 files is missing or no whole .*: none.png\. Mend"),
+        (
+            ("file,label", "none.png,1"),
+            r"1 of 1 files is missing, .* or no whole .*: none.png\. Mend",
+        ),
     ],
 )
 def test_a_csv_that_cannot_be_used_is_refused(tmp_path, rows, message):
@@ -252,8 +258,49 @@ def test_files_that_are_no_whole_images_are_named_together(tmp_path):
     (tmp_path / "a" / "empty.jpg").write_bytes(b"")
     Image.new("I;16", (8, 8), 40_000).save(tmp_path / "b" / "deep.png")
     message = refused(tmp_path)
-    assert "4 of 11 files are missing or no whole JPEG, PNG or GIF of 8 bits" in message
+    assert (
+        "4 of 11 files are missing, above 100,000,000 pixels or no whole JPEG, PNG or GIF of 8 bits"
+    ) in message
     assert "a/00.png, a/empty.jpg, a/notes.txt and 1 more. Mend or remove them." in message
+
+
+def test_one_large_image_is_decoded_at_a_time(tmp_path, monkeypatch):
+    """Each of several threads would need a gigabyte for an image of 100 megapixels."""
+    at_once, most, lock = 0, 0, threading.Lock()
+    given = user_images.square
+
+    def watched(image, side):
+        nonlocal at_once, most
+        with lock:
+            at_once += 1
+            most = max(most, at_once)
+        time.sleep(0.01)
+        with lock:
+            at_once -= 1
+        return given(image, side)
+
+    monkeypatch.setattr(user_images, "square", watched)
+    monkeypatch.setattr(user_images.os, "cpu_count", lambda: 4)
+    folder_of(tmp_path, {"a": 10, "b": 10})
+    load(tmp_path)
+    assert most > 1
+    most = 0
+    monkeypatch.setattr(user_images, "LARGE_PIXELS", SIDE * SIDE - 1)
+    load(tmp_path)
+    assert most == 1
+
+
+def test_pillow_does_not_warn_of_a_size_within_the_limit(tmp_path, recwarn):
+    folder_of(tmp_path, {"a": 3, "b": 3})
+    Image.new("L", (9_500, 9_500)).save(tmp_path / "a" / "large.png")
+    load(tmp_path)
+    assert not recwarn
+
+
+def test_training_images_are_no_test_images(tmp_path):
+    folder_of(tmp_path / "mine", {"a": 3, "b": 3})
+    message = refused(tmp_path / "mine", test_data=tmp_path / "mine" / ".." / "mine")
+    assert "Leave out --test-data" in message
 
 
 def test_more_than_fits_is_refused(tmp_path, monkeypatch):
