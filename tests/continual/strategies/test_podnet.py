@@ -385,6 +385,26 @@ def test_finetuning_descends_the_loss_of_the_exemplars_by_the_proxies():
     chex.assert_trees_all_equal(first.params, learner.params)
 
 
+def test_the_nearest_mean_of_exemplars_predicts_after_a_task():
+    """With the network below the head as it was: finetuning moves proxies alone."""
+    strategy = compiled(podnet(SETUP, exemplars_per_class=2, classifier="nearest mean"))
+    learner = learner_of(START, range(CLASSES))
+    learner = learner._replace(opt_state=SETUP.optimizer.init(learner.params))
+    task = task_of(0, range(CLASSES), samples_of(np.arange(30)))
+    begun, _ = strategy.begin_task(strategy.init(KEY, learner), learner, task, KEY)
+    memory, learner = strategy.end_task(begun, learner, task, KEY)
+    memory, learner = strategy.before_evaluation(memory, learner, KEY)
+    held = np.asarray(memory.buffer.samples.index).reshape(CLASSES, 2)
+
+    def evaluated(index):
+        return np.stack([unit(f) for f in forward_of(START, index, lift=0.0, shift=0.0)[2]])
+
+    means = np.stack([unit(evaluated(own).mean(axis=0)) for own in held])
+    away = np.linalg.norm(evaluated(np.arange(40))[:, None] - means, axis=-1)
+    found = strategy.predict(memory, learner, SETUP.gather(jnp.arange(40), None))
+    np.testing.assert_allclose(found, -(away**2), rtol=1e-3, atol=1e-5)
+
+
 def test_the_head_predicts_and_a_step_is_gradient_descent():
     strategy = podnet(SETUP, exemplars_per_class=2)
     learner = learner_of(START, [*KNOWN, *NEW])

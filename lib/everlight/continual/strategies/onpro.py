@@ -38,6 +38,8 @@ Equal to the official code (weilllllls/OnPro, `train.py`, `modules/OPE.py`, `mod
 - Mixed samples of one class keep this class in the instance loss, there a sum of rounding errors.
 - Pairs are of classes that have stored samples; there one without them is replaced by another.
 - By default cross-entropies run over the seen classes, there over all outputs.
+- Passes are in float32, there in half precision. In the first task the cross-entropy's pass comes
+  before that of the replayed samples, there after it, which only batch statistics see.
 - The network's optimizer restarts with every task. That of the projection, which is part of the
   memory, goes on, as both do there.
 """
