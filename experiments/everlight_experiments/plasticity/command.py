@@ -66,7 +66,7 @@ class PlasticityOptions(FolderSettings):
     """
 
     problem: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="PROBLEM")] = ""
-    """regression, permuted, permuted-labels or class-pairs."""
+    """Name of the problem: regression, permuted, permuted-labels or class-pairs."""
     methods: tuple[Name, ...] = ("naive", "CBP", "ReDo", "shrink and perturb", "L2 Init")
     """Methods to compare; naive is plain backpropagation."""
     hyperparameters: tuple[str, ...] = ()

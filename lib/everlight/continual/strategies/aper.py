@@ -48,7 +48,7 @@ class Adaptation(NamedTuple):
 
 @checked
 def aper(setup: Setup) -> Strategy:
-    """Return APER, whose memory is `Adaptation`.
+    """Return APER (adaptation at the first task, then prototypes), whose memory is `Adaptation`.
 
     The first label of a sample is its class. Steps of later tasks train nothing.
 
