@@ -68,6 +68,8 @@ def read_config(
         stored = content["settings"]
         if content["crc32"] != json_checksum(stored):
             raise ValueError("its checksum differs")
+        if not isinstance(content.get("methods", {}), dict):
+            raise ValueError("its methods are no mapping")
     ignored = dict.fromkeys(free)
     changed = name_differences(_without(texts, stored) | ignored, _without(texts, chosen) | ignored)
     if changed:

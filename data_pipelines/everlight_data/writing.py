@@ -26,6 +26,11 @@ LOCK = ".lock"
 RESERVED_BYTES = 1_000_000
 """Bytes reserved for notes, logs and the file system itself."""
 
+FOLDER_GONE = (
+    "Its folder was removed or moved meanwhile. Move it back to continue, or delete what is left "
+    "of it and run the same command again to begin anew."
+)
+"""Advice for a run's folder that disappears while it is written."""
 _WITHOUT_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP}
 """Errors of network file systems whose locks are missing or turned off."""
 _SEAL = b"crc32 %08x"
@@ -73,10 +78,7 @@ def cannot_write(path: Path, error: OSError) -> DataError:
         "command again."
     )
     if isinstance(error, FileNotFoundError):
-        way_out = (
-            "Its folder was removed or moved meanwhile. Move it back to continue, or run the same "
-            "command again to begin anew."
-        )
+        way_out = FOLDER_GONE
     return DataError(f"{path} cannot be written ({one_line(error.strerror or error)}). {way_out}")
 
 

@@ -284,7 +284,7 @@ def _end(error: BaseException) -> None:
         sys.exit(2)
     if isinstance(error, DataError):
         sys.exit(f"error: {_message(error)}")
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or _is_memory_of_device(error):
         sys.exit(
             "error: there is not enough memory for these settings; give smaller ones. What is "
             "finished is kept."
@@ -319,6 +319,14 @@ def _message(error: object) -> str:
         return text
     # The reason stands at the beginning, the way out at the end.
     return f"{text[: 2 * LONGEST_MESSAGE // 3]} ... {text[-LONGEST_MESSAGE // 3 :]}"
+
+
+def _is_memory_of_device(error: BaseException) -> bool:
+    """Return whether JAX could not allocate an array."""
+    jax = sys.modules.get("jax")
+    if jax is None or not isinstance(error, jax.errors.JaxRuntimeError):
+        return False
+    return str(error).startswith("RESOURCE_EXHAUSTED")
 
 
 def _is_of_joined_processes(error: BaseException) -> bool:

@@ -381,3 +381,14 @@ def test_edges_are_near_the_papers_with_saturated_pixels_left_in_and_better_with
     assert masked.mean() < left_in.mean() - 1.2
     worst = [np.sort(errors)[-50:].mean() for errors in (masked, left_in)]
     assert worst[0] < worst[1] - 3
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-20, 1e20, 1e30])
+@pytest.mark.parametrize("name", ["GW", "SoG", "PCA", "WP"])
+def test_gradients_of_dim_and_bright_images_are_those_of_others(name, scale):
+    """The scale s of an image does not change its estimate, so the gradient has the factor 1/s."""
+    image = jnp.asarray(np.random.default_rng(7).uniform(0.1, 1, (12, 12, 3)), jnp.float32)
+    gradient = jax.jit(jax.grad(lambda pixels: estimators.ESTIMATORS[name](pixels, None)[0]))
+    expected = np.asarray(gradient(image))
+    assert np.abs(expected).max() > 0
+    np.testing.assert_allclose(gradient(image * scale) * scale, expected, rtol=1e-3, atol=1e-7)

@@ -155,3 +155,10 @@ def test_black_bodies_are_those_of_other_code(kelvin):
 
     ours = blackbody_power(jnp.float32(kelvin), jnp.asarray(wavelengths, jnp.float32))
     np.testing.assert_allclose(ours, radiance(wavelengths) / radiance(560), rtol=2e-5)
+
+
+@pytest.mark.parametrize("bits", [0, 25, 64])
+def test_a_converter_has_no_more_bits_than_its_numbers(bits):
+    """2⁶⁴ - 1 was more than a compiled program takes."""
+    with pytest.raises(ValueError, match=r"sensor\.bits="):
+        take_photograph(jax.random.key(0), jnp.full((24, 3), 0.5), Sensor(bits=bits))

@@ -46,6 +46,13 @@ def test_only_settings_that_decide_are_compared(config, change, free, texts, ref
         read_config(config, SETTINGS | change, free, texts)
 
 
+def test_methods_of_another_form_are_damage(config):
+    """A run adds its methods to them."""
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"methods": 5}))
+    with pytest.raises(DataError, match=r"config\.json is damaged .*methods are no mapping"):
+        read_config(config, SETTINGS)
+
+
 def test_a_config_that_is_damaged_or_missing_is_named(config):
     config.write_text(config.read_text().replace('"seeds": 3', '"seeds": 4'))
     with pytest.raises(DataError, match=r"config\.json is damaged .*checksum differs"):

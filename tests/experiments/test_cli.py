@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import pytest
 import tyro
+from jax.errors import JaxRuntimeError
 
 from everlight.continual.registry import METHODS
 from everlight_data.errors import DataError
@@ -211,9 +212,20 @@ def test_a_message_is_short_whatever_it_repeats(capsys, words):
     assert said.isprintable()
 
 
-def test_a_name_that_the_system_refuses_is_repeated_in_short(capsys, monkeypatch):
-    monkeypatch.setenv("EVERLIGHT_DATA", "/" + "x" * 100_000)
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (PermissionError(13, "Permission denied", "x\x1b" * 50_000), r"error: x\\x1bx.*denied"),
+        (JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory"), "error: there is not enough memory"),
+    ],
+)
+def test_errors_of_the_system_are_one_short_line(capsys, monkeypatch, error, message):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(cli, "_run", fail)
     said = refusal(capsys, "data", "list")
+    assert re.match(message, said)
     assert len(said) < 1_800
     assert said.isprintable()
 

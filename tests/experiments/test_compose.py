@@ -145,7 +145,7 @@ def test_natural_order_is_the_same_for_every_seed_and_seeded_orders_differ():
         ({"tasks": (7,)}, "--tasks 7 of 4 classes; give 4 or fewer"),
         ({"tasks": (3, 2)}, "--tasks 3 2 are 5 classes of 4"),
         ({"buffer_size": 3}, "--buffer-size 3 for 4 classes; give 4 or more"),
-        ({"net": "mlp:0"}, "positive whole numbers"),
+        ({"net": "mlp:0"}, "whole numbers from 1 to 100,000"),
         ({"net": "resnt:2"}, "did you mean 'resnet'"),
         ({"net": "resnet:1,2"}, "resnet takes 0 or 1"),
         ({"net": "missing.py:net"}, "missing.py does not exist"),

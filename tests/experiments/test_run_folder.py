@@ -4,6 +4,7 @@ import gc
 import importlib.metadata
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass, replace
@@ -35,6 +36,15 @@ def settings(tmp_path):
 
 def config_of(folder):
     return json.loads((folder.path / "config.json").read_text())
+
+
+def test_a_folder_that_is_removed_meanwhile_is_named_as_such(settings):
+    """Advice to wait for another process would not help."""
+    folder = RunFolder("paper", "run", settings, shared=True)
+    shutil.rmtree(folder.path)
+    folder.path.mkdir()
+    with pytest.raises(DataError, match=r"config\.json does not exist\. Its folder was removed"):
+        folder.tell_method("EWC", {})
 
 
 def test_the_folder_is_named_by_paper_run_scale_and_tag(settings):

@@ -56,8 +56,9 @@ def test_the_note_says_in_which_dtype_it_computes():
     [
         ("mpl:8", REQUEST, "no network 'mpl'; there are mlp"),
         ("mlp", REQUEST, "mlp takes 1 or 2"),
-        ("mlp:0", REQUEST, "positive whole numbers"),
-        ("mlp:1.5", REQUEST, "positive whole numbers"),
+        ("mlp:0", REQUEST, "whole numbers from 1 to 100,000"),
+        ("mlp:1.5", REQUEST, "whole numbers from 1 to 100,000"),
+        ("mlp:" + "9" * 30, REQUEST, "whole numbers from 1 to 100,000"),
         ("resnet:1,2", REQUEST, "resnet takes 0 or 1"),
         ("mlp:8", REQUEST._replace(dropout=(0.1,)), "dropout is for small-cnn, not mlp"),
         ("small-cnn", REQUEST._replace(dropout=(0.1,)), "dropout 0.1; give 3 values"),

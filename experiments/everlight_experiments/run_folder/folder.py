@@ -26,6 +26,7 @@ from everlight_data.events import append_event, whole_events
 from everlight_data.files import read_json
 from everlight_data.run_configs import read_config, state_of, write_config
 from everlight_data.writing import (
+    FOLDER_GONE,
     LOCK,
     UNFINISHED,
     lock_folder,
@@ -169,7 +170,11 @@ class RunFolder:
         config = self.path / "config.json"
         # Another process that opens a shared folder removes what is half written there.
         lock = lock_folder(self.path, WAY_OUT, PATIENCE if self._shared else 0)
-        content, since = read_json(config, WAY_OUT), state_of(config)
+        try:
+            content, since = read_json(config, WAY_OUT), state_of(config)
+        except MissingDataError as error:
+            # Opening the folder wrote it.
+            raise DataError(f"{config} does not exist. {FOLDER_GONE}") from error
         content["methods"] = {**content.get("methods", {}), name: as_json(settings)}
         with written_whole(config) as unfinished:
             unfinished.write_text(json.dumps(content, indent=2))

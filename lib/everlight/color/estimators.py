@@ -49,6 +49,15 @@ def unit_illuminant(illuminant: Illuminant) -> Illuminant:
     return scaled / jnp.sqrt(jnp.sum(scaled * scaled))
 
 
+def _unit_of_any_scale(illuminant: Illuminant) -> Illuminant:
+    """Return `unit_illuminant`, with a gradient that is finite for dim and bright images too.
+
+    The direction does not depend on the largest value, whose gradient has its inverse squared.
+    """
+    largest = jax.lax.stop_gradient(jnp.max(illuminant))
+    return unit_illuminant(illuminant / jnp.where(largest == 0, 1, largest))
+
+
 def _root(values: Array, degree: float | int = 2) -> Array:
     """Root of non-negative values, with a gradient of 0 instead of infinity at 0."""
     positive = values > 0
@@ -192,10 +201,12 @@ def minkowski_framework(
     magnitude, _ = response(image, mask, order, sigma)
     peak = jnp.max(magnitude, axis=(0, 1))
     if math.isinf(norm):
-        return unit_illuminant(peak)
-    # Divide by the peak, so that no power overflows and the norm's limit is White Patch.
+        return _unit_of_any_scale(peak)
+    # Divide by the peak, so that no power overflows and the norm's limit is White Patch. The norm
+    # does not depend on it.
+    peak = jax.lax.stop_gradient(peak)
     relative = magnitude / jnp.where(peak == 0, 1, peak)
-    return unit_illuminant(peak * _root(jnp.sum(relative**norm, axis=(0, 1)), norm))
+    return _unit_of_any_scale(peak * _root(jnp.sum(relative**norm, axis=(0, 1)), norm))
 
 
 @checked
@@ -283,7 +294,8 @@ def bright_dark_pca(image: Image, mask: Mask, fraction: UnitInterval) -> Illumin
     """
     colors = keep_observed(image, mask).reshape(-1, 3)
     observed = jnp.ones(len(colors), bool) if mask is None else mask.reshape(-1) > 0
-    scale = jnp.max(jnp.abs(colors))
+    # The direction does not depend on the scale, whose gradient overflows for dim images.
+    scale = jax.lax.stop_gradient(jnp.max(jnp.abs(colors)))
     colors = colors / jnp.where(scale == 0, 1, scale)
     projection = jnp.sum(colors * jnp.sum(colors, axis=0), axis=-1)
     ascending = colors[jnp.argsort(jnp.where(observed, projection, jnp.inf))]

@@ -128,13 +128,13 @@ class Sensor(NamedTuple):
     Attributes:
       read_noise: standard deviation of signal-independent noise, as a fraction of white.
       full_well: electrons at white; photon noise is the square root of their number.
-      bits: bits of the converter between black and white.
+      bits: bits of the converter between black and white, at most the 24 of a float32.
       stops: largest underexposure relative to saturating the brightest colour, in stops.
     """
 
     read_noise: Annotated[Float[Array, ""] | float, NOT_NEGATIVE] = 0.01
     full_well: PositiveFloat = 10_000.0
-    bits: PositiveInt = 10
+    bits: Annotated[int, Between(1, 24)] = 10
     stops: NonNegativeFloat = 2.0
 
 

@@ -141,6 +141,8 @@ NETWORKS: dict[str, tuple[Make, tuple[int, ...]]] = {
     "vit": (_vision_transformer, (0, 4, 5)),
 }
 """Networks, and how many numbers may follow the name. A new network is a function and a row."""
+MOST = 100_000
+"""Largest number of units, channels or blocks; compilers do not take any."""
 
 
 @checked
@@ -163,10 +165,12 @@ def named_network(text: str, request: NetworkRequest) -> Network:
     if name not in NETWORKS:
         raise ValueError(f"no network {name!r}; there are {', '.join(NETWORKS)}")
     make, counts = NETWORKS[name]
-    whole = all(type(number) is int and number > 0 for number in numbers)
+    whole = all(type(number) is int and 0 < number <= MOST for number in numbers)
     if options or not whole or len(numbers) not in counts:
         allowed = " or ".join(map(str, counts))
-        raise ValueError(f"{name} takes {allowed} positive whole numbers, as in mlp:256,256")
+        raise ValueError(
+            f"{name} takes {allowed} whole numbers from 1 to {MOST:,}, as in mlp:256,256"
+        )
     for option, owner in (("dropout", "small-cnn"), ("remat", "resnet50")):
         if getattr(request, option) and name != owner:
             raise ValueError(f"{option} is for {owner}, not {name}")
