@@ -11,7 +11,7 @@ layer and the distribution of A, uniform in ±1 / √i; differs in:
 
 - A convolution has rank r over all of its taps, there r per side of the kernel.
 - There is no dropout before A.
-- Biases and normalisation of given layers stay frozen, there an option trains them.
+- Biases of given layers stay frozen, there an option trains them.
 """
 
 from collections.abc import Mapping

@@ -241,6 +241,17 @@ def test_later_tasks_begin_with_the_second_one_and_momentum_goes_on():
     np.testing.assert_array_equal(learner.seen, classes_mask([0, 1, 2, 3]))
 
 
+def test_a_task_of_the_same_classes_is_a_later_one():
+    """The official `train` takes the first form for `task_id == 0` alone."""
+    tasks = [
+        (task_of(0, [0, 1], samples_of([0, 6, 1])), [batch_of([0, 6, 1])]),
+        (task_of(1, [0, 1], samples_of([7, 12, 13])), [batch_of([7, 12, 13])]),
+    ]
+    (first, _), (second, _) = run_tasks(SETUP, strategy_of(), tasks)
+    assert not first.later
+    assert second.later
+
+
 def test_losses_of_padding_are_finite_and_have_no_effect():
     rng = np.random.default_rng(1)
     near = jnp.float32(rng.normal(size=(8, 8)))

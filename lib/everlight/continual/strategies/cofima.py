@@ -10,12 +10,22 @@ The paper gives every task outputs of its own. Here all tasks share one head, wh
 gradient and an information in the tasks that have samples of their class (`merging`). With disjoint
 classes a new column therefore keeps the values of its own task, and an old one those it had.
 
+The authors' settings have λ = 0.4 on CIFAR-100 and ImageNet-R with a supervised network, otherwise
+0.5.
+
 Equal to the official code (IemProg/CoFiMA, `models/cofima.py`, `interpolate_weights`) at the
-weighted average of two networks with given information; differs in the information: that code
-squares the mean gradient of each batch, limits it to 1e-4, and weighs θ*_{t−1} by the information
-of θ_{t−1} before it was merged. The paper also aligns the classifier after every task, on features
-drawn from a Gaussian per class (SLCA; Zhang et al. 2023, ICCV), which is left out. A parameter
-without information in both networks takes the average with weights 1 − λ and λ; there it is NaN.
+weighted average of two networks with given information, for parameters that both have; differs in:
+
+- The information there is that of the cross-entropy over all outputs so far, in training mode. It
+  squares the mean gradient of each batch, and is limited to 1e-4.
+- There θ*_{t−1} is weighed by the information of θ_{t−1} before it was merged.
+- New outputs there are multiplied by their information, here they are kept.
+- The next task begins with the merged outputs, there with those before merging. Earlier outputs
+  are frozen there, and the square of their last gradient stands in for their information.
+- The paper and that code also align the classifier after every task but the first, on features
+  drawn from a Gaussian per class (SLCA; Zhang et al. 2023, ICCV). This is left out.
+- A parameter without information in both networks takes the average with weights 1 − λ and λ;
+  there it is NaN.
 """
 
 from typing import NamedTuple

@@ -32,9 +32,10 @@ Equal to the official code (weilllllls/OnPro, `train.py`, `modules/OPE.py`, `mod
 `losses/loss.py`) at the gradient of a step by network and projection, given the draws, with
 `loss_over="all"`; differs in:
 
-- The second view there also makes some images gray.
-- There at most seven samples per class seen so far are replayed, and the first batch of a task is
-  not mixed.
+- The second view there also makes some images gray, and draws again crops that exceed the image.
+- After the first task at most seven samples per class seen so far are replayed there, and the first
+  batch of a task is not mixed.
+- The reservoir there counts the arrivals before a batch for all of the batch.
 - Mixed samples of one class keep this class in the instance loss, there a sum of rounding errors.
 - Pairs are of classes that have stored samples; there one without them is replaced by another.
 - By default cross-entropies run over the seen classes, there over all outputs.
@@ -193,7 +194,7 @@ def onpro(
     def begin_task(
         memory: PrototypeMemory, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[PrototypeMemory, Learner]:
-        return memory._replace(later=jnp.any(learner.seen & ~task.classes)), learner
+        return memory._replace(later=task.id > 0), learner
 
     def draw(memory: PrototypeMemory, batch: Batch, task: Task, key: PRNGKeyArray) -> Draws:
         key_replay, key_mix, key_start = jax.random.split(key, 3)

@@ -37,9 +37,12 @@ differs in:
   does not change.
 - The paper's equations of POD-spatial sum squared distances of x. Both here and there x is squared
   and p normalised, and distances are no squares.
-- The maps there precede no ReLU, and include those of the last block apart from its stage.
+- No ReLU follows a block there, and the maps include those of the last block apart from its stage.
+- Proxies of the first task are initially uniform in ±1 / √f, there normal with variance 1 / f.
 - Clusters are those of one start, there the best of ten by scikit-learn.
-- Finetuning uses evaluation mode and the setup's optimizer; gradients there are clipped to ±5.
+- Finetuning uses evaluation mode and the setup's optimizer, there training mode and SGD with
+  momentum. All gradients there are clipped to ±5.
+- Scores are multiplied by η. Predictions there are not, which is the same unless η is negative.
 - Herding: see `icarl`.
 """
 

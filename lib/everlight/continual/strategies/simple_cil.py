@@ -9,7 +9,7 @@ pretrained transformer.
 Equal to the official code (LAMDA-CL/LAMDA-PILOT, `models/simplecil.py`) at prototypes and scores,
 but for the scale of the scores, which ranks no class; differs in the score −∞ of classes without
 samples (there 0), and in classes that come again, whose prototypes there have the new samples
-alone.
+alone. There nothing is augmented; here the setup decides (`frozen`).
 """
 
 import jax.numpy as jnp

@@ -21,15 +21,17 @@ in it, as in the authors' heads of single tasks. Biases and other parameters tha
 as they are after the first task. The authors have ε₁ = 0.5, and on split CIFAR-100 ε = 0.97 + 0.003
 per task and 125 samples.
 
-Equal to the official code (LYang-666/TRGP, `main_cifar100.py`, `main_pmnist.py`) at the scaled
-weights, the chosen tasks, a step of gradient descent and the energies that choose a basis; differs
-in:
+Equal to the official code (LYang-666/TRGP, `main_cifar100.py`) at the scaled weights, the chosen
+tasks, a step of gradient descent and the energies that choose a basis; differs in:
 
 - Inputs of a task's layers are those of its scaled network, there those of W alone.
 - The greatest of the new directions enters U as the others do; a comparison there leaves it out.
 - After the first task the same condition on the energies holds; there a direction less is taken.
-- The whole change of the parameters is projected, and all patches of the samples are taken (`gpm`).
+- The whole change is projected, all patches are taken, and batch statistics are running (`gpm`).
 - The optimizer of S is the setup's, there gradient descent without weight decay.
+- There no layer is scaled where the first one has no chosen task, and the scales and shifts of
+  batch norm learn in every task. In `main_pmnist.py` the one head has matrices S, ε₁ is 0.2, and
+  the third task can choose the second alone.
 """
 
 import math
