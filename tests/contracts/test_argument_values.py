@@ -190,7 +190,7 @@ SILENT = {
     ),
     "a sensor without a bit": (
         lambda: color.take_photograph(jax.random.key(0), jnp.ones((24, 3)), color.Sensor(bits=0)),
-        "sensor.bits=0; give 1 or more",
+        "sensor.bits=0; give 1 to 24",
     ),
     "negative light": (
         lambda: color.camera_responses(-jnp.ones(4), jnp.ones((2, 4)), jnp.ones((3, 4))),
