@@ -1,5 +1,6 @@
 """Every image set by its name: sizes, notes and refusals."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -100,8 +101,9 @@ def test_a_path_is_a_users_own(own):
     )
 
 
-def test_a_path_may_have_a_test_set(own):
-    images, _ = load_images(ImageRequest(str(own), 8, test_data=own))
+def test_a_path_may_have_a_test_set(own, tmp_path):
+    other = shutil.copy(own, tmp_path / "test.npz")
+    images, _ = load_images(ImageRequest(str(own), 8, test_data=other))
     np.testing.assert_array_equal(images.images[:40], images.images[40:])
 
 

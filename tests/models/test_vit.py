@@ -156,7 +156,7 @@ def test_patches_and_heads_that_do_not_divide_are_refused():
     for text, message in (
         ("vit:5,12,2,3", "patches of 5 pixels do not divide images of 8"),
         ("vit:4,12,2,5", "5 heads do not divide the width 12"),
-        ("vit:4,12", "vit takes 0 or 4 or 5 positive whole numbers"),
+        ("vit:4,12", "vit takes 0 or 4 or 5 whole numbers"),
     ):
         with pytest.raises(ValueError, match=message):
             named_network(text, NetworkRequest(5, 8))
