@@ -6,6 +6,7 @@ import pytest
 from everlight_data.errors import DataError
 from everlight_experiments.cli import options_of
 from everlight_experiments.plasticity.command import run_plasticity
+from everlight_experiments.plasticity.report import answer
 
 WORDS = ("--tasks", "12", "--samples", "20", "--seeds", "2", "--methods", "naive", "CBP")
 
@@ -19,7 +20,8 @@ def run(folder, problem, *words):
 def test_every_value_is_a_row_and_without_replacement_cbp_is_backpropagation(tmp_path):
     report = run(tmp_path, "regression", "--hyperparameters", "CBP=0,1")
     results = np.load(report.parent / "results.npz")
-    error = {name: results[f"{name}/online error"] for name in ("naive", "CBP 0", "CBP 1")}
+    rows = {"naive": "naive", **{f"CBP {n}": f"CBP, replacement rate {n}" for n in "01"}}
+    error = {name: results[f"{row}/online error"] for name, row in rows.items()}
     assert error["naive"].shape == (2, 12)
     assert np.isfinite(error["CBP 1"]).all()
     # Seeds differ in their target.
@@ -31,7 +33,7 @@ def test_every_value_is_a_row_and_without_replacement_cbp_is_backpropagation(tmp
     dead = results["naive/dead units"]
     assert ((5 * dead) % 1 < 1e-5).all()
     text = report.read_text()
-    assert "CBP 1" in text
+    assert "CBP, replacement rate 1" in text
     assert "every value of a hyper-parameter is a row" in text
 
 
@@ -78,3 +80,23 @@ def test_images_are_learned_in_every_task(problem, score, least, tmp_path):
     page = report.read_text()
     assert "Which method keeps the ability to learn?" in page
     assert f"{score} in the last tenth" in page
+
+
+def test_the_answer_names_what_the_seeds_do_not_separate():
+    """Three seeds: the second row is ahead of the first in one of them, the third far behind."""
+    late = {
+        "naive": np.array([0.2, 0.21, 0.22]),
+        "one": np.array([0.60, 0.61, 0.62]),
+        "two": np.array([0.59, 0.62, 0.60]),
+    }
+    early = {name: np.array([0.5, 0.5, 0.51]) for name in late}
+    question, found, naive = answer("online accuracy", 1, early, late)
+    assert question.endswith("?")
+    assert found.startswith("one has the highest online accuracy in the last tenth of the tasks")
+    assert found.endswith("the seeds do not separate it from two.")
+    assert "(naive) loses it: it goes from 0.503 ± 0.006 to 0.210 ± 0.010" in naive
+    _, _, kept = answer("online accuracy", 1, late, early)
+    assert "loses nothing here" in kept
+    _, lowest, lost = answer("online error", -1, late, early)
+    assert lowest.startswith("naive has the lowest online error")
+    assert "(naive) loses it" in lost

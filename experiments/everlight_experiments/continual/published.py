@@ -42,7 +42,10 @@ def with_published_settings(config: Any, methods: Sequence[Method]) -> Config:
     names = list(dict.fromkeys(method.row_name for method in methods))
     having = [name for name in names if name in every]
     others = [name for name in names if name not in every]
-    words = f"Learning rates and coefficients of {', '.join(having)}: published by {found.source}."
+    words = (
+        f"Learning rates and coefficients of {', '.join(having)}: published by {found.source}, who "
+        "train on all images, in natural order (--order natural --validation-fraction 0)."
+    )
     if others:
         words += f" It has none for {', '.join(others)}, which keep the benchmark's."
     values = {name: every[name].hyperparameter for name in having}

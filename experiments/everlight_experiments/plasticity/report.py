@@ -1,0 +1,146 @@
+"""The report of plasticity: which method keeps the ability to learn, and on what evidence."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from everlight_experiments.continual.metrics import DIAGNOSTICS
+from everlight_experiments.continual.report_tables import Measure, table_of
+from everlight_experiments.plasticity.problems import ERROR, ONLINE, TESTED, Problem
+from everlight_experiments.report.cells import spread
+from everlight_experiments.report.plots import plot_curves
+from everlight_experiments.report.writer import (
+    Figure,
+    FirstScreen,
+    Section,
+    Table,
+    write_report,
+)
+
+POINTS = 50
+"""Most points of a curve; each is a mean over equally many tasks."""
+ROWS = 8
+"""Most curves of a figure."""
+MEANINGS = {
+    ERROR: "Mean squared error of every sample before it is learned",
+    ONLINE: "Accuracy of every batch before it is learned",
+    TESTED: "Accuracy on the test images of each task after it",
+}
+
+Rows = Mapping[str, Mapping[str, Float[np.ndarray, "seeds t"]]]
+"""Score and diagnostics by name, of every row by its name."""
+BySeed = Mapping[str, Float[np.ndarray, "seeds"]]
+
+
+def write_plasticity_report(folder: Path, options: Any, problem: Problem, found: Rows) -> Path:
+    """Write the report; returns its path."""
+    score, sign = problem.score, -1 if problem.score == ERROR else 1
+    part = max(1, next(iter(found.values()))[score].shape[1] // 10)
+    early = {name: of[score][:, :part].mean(axis=1) for name, of in found.items()}
+    late = {name: of[score][:, -part:].mean(axis=1) for name, of in found.items()}
+    ordered = sorted(late, key=lambda name: -sign * late[name].mean())
+    drawn = ordered[:ROWS]
+    if "naive" in ordered[ROWS:]:
+        drawn = [*drawn[:-1], "naive"]
+    caption = f"{MEANINGS[score]}: mean over seeds, with one standard deviation"
+    first = FirstScreen(
+        answer(score, sign, early, late),
+        _figure(folder, "score", score, caption, found, drawn),
+        _table(score, found, part),
+    )
+    dead = "Share of the hidden units that never respond: mean over seeds, the same rows"
+    figure = _figure(folder, "dead", "dead units", dead, found, drawn)
+    sections = [Section("Dead units", [], [figure])]
+    title = f"Plasticity: {options.problem}"
+    return write_report(folder, title, _summary(options, problem), sections, first)
+
+
+def answer(score: str, sign: int, early: BySeed, late: BySeed) -> tuple[str, ...]:
+    """Return the question, the best row and those level with it, and whether naive loses.
+
+    Args:
+      score: name of the score.
+      sign: 1 if greater scores are better, else −1.
+      early, late: mean score of each row and seed in the first and in the last tenth of the tasks.
+    """
+    best = max(late, key=lambda name: sign * late[name].mean())
+    level = [
+        name for name in late if name != best and not _is_above(sign * (late[best] - late[name]))
+    ]
+    others = f"; the seeds do not separate it from {_listed(level)}" if level else ""
+    sentences = [
+        "Which method keeps the ability to learn?",
+        f"{best} has the {'highest' if sign > 0 else 'lowest'} {score} in the last tenth of the "
+        f"tasks, {spread(late[best])}, and had {spread(early[best])} in the first tenth{others}.",
+    ]
+    if "naive" in late:
+        change = f"from {spread(early['naive'])} to {spread(late['naive'])}"
+        if _is_above(sign * (early["naive"] - late["naive"])):
+            sentences.append(f"Plain backpropagation (naive) loses it: it goes {change}.")
+        else:
+            sentences.append(
+                f"Plain backpropagation (naive) loses nothing here: it goes {change}. More tasks "
+                "or a larger --learning-rate may show a loss."
+            )
+    return tuple(sentences)
+
+
+def _is_above(differences: Float[np.ndarray, "seeds"]) -> bool:
+    """Return whether paired differences are above 0 by more than two standard errors."""
+    seeds = len(differences)
+    error = differences.std(ddof=1) / np.sqrt(seeds) if seeds > 1 else np.inf
+    return bool(differences.mean() > 2 * error)
+
+
+def _listed(names: Sequence[str], most: int = 4) -> str:
+    shown = "; ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
+def _table(score: str, found: Rows, part: int) -> Table:
+    def last(name: str) -> Measure:
+        return Measure(name, lambda of: spread(of[name][:, -part:].mean(axis=1)), "last tenth")
+
+    first = Measure(score, lambda of: spread(of[score][:, :part].mean(axis=1)), "first tenth")
+    # On samples of the task, where `run` takes test samples.
+    short = {name: of.meaning.partition(", on ")[0] for name, of in DIAGNOSTICS.items()}
+    meanings = " ".join(f"{name.capitalize()}: {meaning}." for name, meaning in short.items())
+    caption = (
+        f"{MEANINGS[score]}, and diagnostics, in the first and in the last tenth of the tasks: "
+        f"mean and standard deviation over seeds. {meanings}"
+    )
+    return table_of(caption, found, [first, last(score), *map(last, DIAGNOSTICS)], first="row")
+
+
+def _figure(
+    folder: Path, file: str, score: str, caption: str, found: Rows, drawn: Sequence[str]
+) -> Figure:
+    """Draw the same rows in the same colours for every score."""
+    tasks = next(iter(found.values()))[score].shape[1]
+    curves = {name: _thinned(found[name][score]) for name in drawn}
+    each = -(-tasks // POINTS)
+    axis = "task" if each == 1 else f"part of the tasks, about {each} each"
+    where = plot_curves(folder / f"{file}.png", {"": curves}, score, axis, drawn, baseline="naive")
+    left = "." if len(drawn) == len(found) else f"; {len(drawn)} of {len(found)} rows."
+    return Figure(f"{caption}{left}", where)
+
+
+def _summary(options: Any, problem: Problem) -> list[tuple[str, str]]:
+    config = options.config
+    size = f"{config.tasks:,} tasks of {config.samples:,} samples"
+    batches = f"SGD at {config.learning_rate:g} in batches of {config.batch_size}"
+    return [
+        ("Data", f"{problem.note}; {size}"),
+        ("Training", f"{problem.net.note}, {batches}"),
+        ("Seeds", f"{options.seeds}, with different tasks"),
+        ("Selection rule", "none; every value of a hyper-parameter is a row"),
+    ]
+
+
+def _thinned(values: Float[np.ndarray, "seeds t"]) -> Float[np.ndarray, "seeds p"]:
+    """Return means over neighbouring tasks, at most `POINTS` of them."""
+    parts = np.array_split(values, min(POINTS, values.shape[1]), axis=1)
+    return np.stack([part.mean(axis=1) for part in parts], axis=1)
