@@ -200,7 +200,7 @@ def test_a_folder_of_ones_own_images_with_strange_names(tmp_path, rng):
         ("--hyperparameters EWC=1", r"no method with hyperparameters .*: 'EWC'\. There are 'LwF'"),
         ("--hyperparameters LWF=1", r"no method with .*: 'LWF'; did you mean 'LwF'"),
         ("--hyperparameters LwF", r"--hyperparameters 'LwF'; give NAME=NUMBER,\.\.\., as in EWC"),
-        ("--hyperparameters LwF=1,x", r"--hyperparameters 'LwF=1,x'; could not convert.* 'x'"),
+        ("--hyperparameters LwF=1,x", r"--hyperparameters 'LwF=1,x'; give numbers, as in LwF=1e2"),
         ("--hyperparameters LwF=-1", r"'LwF=-1'; give finite numbers of 0 or more"),
     ],
 )

@@ -116,7 +116,9 @@ def given_hyperparameters(
         try:
             hyperparameters = {float(value) for value in values.split(",")}
         except ValueError as error:
-            raise DataError(f"--hyperparameters {each!a}; {error}") from error
+            raise DataError(
+                f"--hyperparameters {each!a}; give numbers, as in {name}=1e2,1e4"
+            ) from error
         if not all(0 <= value < np.inf for value in hyperparameters):
             raise DataError(f"--hyperparameters {each!a}; give finite numbers of 0 or more")
         found[name] = tuple(sorted(hyperparameters))
