@@ -38,7 +38,7 @@ class Table(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """What makes a table; the manifest describes the fields."""
+    """An entry of the manifest, which describes the fields."""
 
     page: str
     heading: str

@@ -83,7 +83,7 @@ def test_an_array_that_is_built_over_and_over_takes_linear_time():
 
 
 def test_pairs_of_an_archive_are_read_one_at_a_time(tmp_path):
-    """Of 2,000 members of 10 kB, which deflate to nothing, few are in memory at a time."""
+    """Few of 2,000 members of 10 kB, which deflate to nothing, are in memory at a time."""
     more = {"more": np.zeros(MAX_PAIR_BYTES // 2, np.uint8)}
     with zipfile.ZipFile(tmp_path / ARCHIVE, "w", zipfile.ZIP_DEFLATED) as archive:
         for index in range(2_000):

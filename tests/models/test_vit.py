@@ -86,7 +86,7 @@ def test_the_default_has_the_sizes_of_vit_b_16():
 
 @pytest.mark.parametrize(("old", "new"), [(14, 24), (24, 14), (3, 1), (1, 4), (7, 7), (2, 5)])
 def test_positions_are_interpolated_as_the_release_does(old, new, rng):
-    """By its own call, `scipy.ndimage.zoom` of order 1; the class token's stays."""
+    """The release calls `scipy.ndimage.zoom` of order 1; the class token's embedding stays."""
     position = rng.normal(size=(1 + old**2, 6)).astype(np.float32)
     grid = np.float64(position[1:]).reshape(old, old, 6)
     zoomed = scipy.ndimage.zoom(grid, (new / old, new / old, 1), order=1)

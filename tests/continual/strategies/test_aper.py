@@ -46,7 +46,7 @@ def unit(rows):
 
 
 def features(params, index):
-    """Of the network before the first task and of the adapted one, in evaluation mode."""
+    """The features of the first and of the adapted network, in evaluation mode, side by side."""
     return np.concatenate([forward(START, index)[1], forward(params, index)[1]], axis=1)
 
 

@@ -13,7 +13,7 @@ KEY = jax.random.key(0)
 
 @pytest.mark.parametrize("seed", range(4))
 def test_moved_centers_are_scipys(seed):
-    """From the same first centers; rows outside the cluster's members, NaN among them, are left."""
+    """The first centers are given; rows outside the cluster, NaN among them, have no effect."""
     rng = np.random.default_rng(seed)
     rows = rng.normal(size=(60, 3))
     member = rng.random(60) < 0.7

@@ -308,7 +308,7 @@ def test_finetuning_descends_the_loss_of_the_exemplars_by_the_proxies():
 
 
 def test_the_nearest_mean_of_exemplars_predicts_after_a_task():
-    """With the network below the head as it was: finetuning moves proxies alone."""
+    """The network below the head stays as it was: finetuning moves proxies alone."""
     strategy = compiled(podnet(SETUP, exemplars_per_class=2, classifier="nearest mean"))
     learner = learner_of(START, range(CLASSES))
     learner = learner._replace(opt_state=SETUP.optimizer.init(learner.params))

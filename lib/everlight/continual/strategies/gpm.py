@@ -101,13 +101,8 @@ def gpm(
     plain = naive(setup)
 
     def init(key: PRNGKeyArray, learner: Learner) -> ProjectionMemory:
-        found = jax.eval_shape(
-            lambda: setup.layer_inputs(
-                learner.params, learner.batch_stats, gathered(setup, jnp.zeros(1, int), None)
-            )
-        )
-        refuse_other_kernels(learner.params, set(found))
-        none = {path: jnp.zeros([rows.shape[-1]] * 2) for path, rows in found.items()}
+        widths = input_widths(setup, learner)
+        none = {path: jnp.zeros((width, width)) for path, width in widths.items()}
         return ProjectionMemory(none, jnp.int32(0), jnp.zeros_like(learner.seen))
 
     def begin_task(
@@ -130,18 +125,12 @@ def gpm(
     def end_task(
         memory: ProjectionMemory, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[ProjectionMemory, Learner]:
-        epoch = plain.epoch_data((), task)
-        drawn = take_batch(epoch, shuffle(epoch, key), jnp.int32(0), samples)
-        inputs = gathered(setup, drawn.index, None)
-        found = setup.layer_inputs(learner.params, learner.batch_stats, inputs)
+        rows = input_rows(setup, learner, drawn_samples(plain, task, key, samples))
         share = jnp.minimum(threshold + growth * memory.tasks, 1.0)
-
-        def extended(path: Path) -> Float[Array, "i i"]:
-            rows = found[path] * drawn.weight[:, None, None]
-            rows = rows.reshape(-1, rows.shape[-1])
-            return with_inputs_of(memory.projections[path], rows, share)
-
-        projections = {path: extended(path) for path in memory.projections}
+        projections = {
+            path: with_inputs_of(projection, rows[path], share)
+            for path, projection in memory.projections.items()
+        }
         return memory._replace(projections=projections, tasks=memory.tasks + 1), learner
 
     return plain._replace(
@@ -152,6 +141,37 @@ def gpm(
         end_task=end_task,
         parameter_copies=copies_of(jax.eval_shape(setup.init, jax.random.key(0))[0]),
     )
+
+
+def input_widths(setup: Setup, learner: Learner) -> dict[Path, int]:
+    """Return the number of inputs of every kernel by its path.
+
+    Raises:
+      ValueError: the inputs of a kernel are unknown, or no layer is named head.
+    """
+    found = jax.eval_shape(
+        lambda: setup.layer_inputs(
+            learner.params, learner.batch_stats, gathered(setup, jnp.zeros(1, int), None)
+        )
+    )
+    refuse_other_kernels(learner.params, set(found))
+    return {path: rows.shape[-1] for path, rows in found.items()}
+
+
+def drawn_samples(strategy: Strategy, task: Task, key: PRNGKeyArray, count: int) -> Batch:
+    """Return at most `count` random samples of a task."""
+    epoch = strategy.epoch_data((), task)
+    return take_batch(epoch, shuffle(epoch, key), jnp.int32(0), count)
+
+
+def input_rows(setup: Setup, learner: Learner, batch: Batch) -> dict[Path, Float[Array, "n i"]]:
+    """Return what every kernel multiplies for a batch, by its path; 0 for samples of weight 0."""
+    inputs = gathered(setup, batch.index, None)
+    found = setup.layer_inputs(learner.params, learner.batch_stats, inputs)
+    return {
+        path: (rows * batch.weight[:, None, None]).reshape(-1, rows.shape[-1])
+        for path, rows in found.items()
+    }
 
 
 def copies_of(params: PyTree) -> int:

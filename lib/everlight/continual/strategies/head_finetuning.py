@@ -1,8 +1,9 @@
-"""Class-balanced finetuning of the head on exemplars after a task, as in LUCIR and PODNet.
+"""Steps and finetuning of a head whose weights of known classes stay, as in LUCIR and PODNet.
 
-The exemplars of all seen classes are equally many, which the samples of a task and the exemplars of
-earlier ones are not. Only the head's weights of the seen classes learn; its scale and the network
-below stay. The network is in evaluation mode.
+After every task but the first the head is finetuned on exemplars. The exemplars of all seen classes
+are equally many, which the samples of a task and the exemplars of earlier ones are not. Only the
+head's weights of the seen classes learn; its scale and the network below stay. The network is in
+evaluation mode.
 """
 
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from everlight.continual.engine.epochs import train_on
 from everlight.continual.objectives.many_labels import multi_hot
 from everlight.continual.strategies.icarl import Rehearsal
 from everlight.continual.strategies.lwf import Teacher
-from everlight.continual.strategies.naive import naive
+from everlight.continual.strategies.naive import batch_outputs, naive
 from everlight.models.heads import head_kernel, with_head_kernel
 
 BatchLoss = Callable[
@@ -26,6 +27,45 @@ BatchLoss = Callable[
 ]
 """Function from parameters, their outputs, teacher, seen classes, batch and the task's classes to
 the batch's whole loss and to the task's share of it."""
+
+
+def batch_gradient(
+    setup: Setup,
+    batch_loss: BatchLoss,
+    teacher: Teacher,
+    learner: Learner,
+    batch: Batch,
+    task: Task,
+    key: PRNGKeyArray,
+) -> tuple[PyTree, StepInfo]:
+    """Return the gradient of a batch's whole loss, and the step with the task's share of the loss.
+
+    Args:
+      setup: network, objective, optimizer and data access.
+      batch_loss: loss whose gradient is followed.
+      teacher: network before the task.
+      learner: learner before the step.
+      batch: samples of the step, with inputs.
+      task: current task.
+      key: random key of the pass.
+    """
+
+    def loss(params: PyTree) -> tuple[Float[Array, ""], tuple]:
+        outputs, batch_stats = batch_outputs(setup, params, learner, batch, key)
+        total, task_loss = batch_loss(params, outputs, teacher, learner.seen, batch, task.classes)
+        return total, (task_loss, batch_stats)
+
+    gradient, (task_loss, batch_stats) = jax.grad(loss, has_aux=True)(learner.params)
+    return gradient, StepInfo(gradient, batch_stats, task_loss)
+
+
+def keep_known_weights(
+    memory: Rehearsal, learner: Learner, info: StepInfo, key: PRNGKeyArray
+) -> tuple[Rehearsal, Learner]:
+    """Return the learner whose head has the weights of known classes as before the task."""
+    teacher = memory.teacher
+    kernel = jnp.where(teacher.known, head_kernel(teacher.params), head_kernel(learner.params))
+    return memory, learner._replace(params=with_head_kernel(learner.params, kernel))
 
 
 class Finetuned(NamedTuple):

@@ -41,7 +41,11 @@ from everlight.base import (
 from everlight.checks import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, checked
 from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.objectives.many_labels import multi_hot
-from everlight.continual.strategies.head_finetuning import finetune_head
+from everlight.continual.strategies.head_finetuning import (
+    batch_gradient,
+    finetune_head,
+    keep_known_weights,
+)
 from everlight.continual.strategies.icarl import (
     Classifier,
     Rehearsal,
@@ -49,7 +53,7 @@ from everlight.continual.strategies.icarl import (
     rehearsal,
 )
 from everlight.continual.strategies.lwf import Teacher, freeze_teacher
-from everlight.continual.strategies.naive import batch_outputs, weighted_mean
+from everlight.continual.strategies.naive import weighted_mean
 from everlight.models.heads import cosines, head_kernel, unit, with_head_kernel
 
 
@@ -122,22 +126,7 @@ def lucir(
     def grads(
         memory: Rehearsal, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
     ) -> tuple[PyTree, StepInfo]:
-        def loss(params: PyTree) -> tuple[Float[Array, ""], tuple]:
-            outputs, batch_stats = batch_outputs(setup, params, learner, batch, key)
-            total, task_loss = rebalanced(
-                params, outputs, memory.teacher, learner.seen, batch, task.classes
-            )
-            return total, (task_loss, batch_stats)
-
-        gradient, (task_loss, batch_stats) = jax.grad(loss, has_aux=True)(learner.params)
-        return gradient, StepInfo(gradient, batch_stats, task_loss)
-
-    def after_step(
-        memory: Rehearsal, learner: Learner, info: StepInfo, key: PRNGKeyArray
-    ) -> tuple[Rehearsal, Learner]:
-        teacher = memory.teacher
-        kernel = jnp.where(teacher.known, head_kernel(teacher.params), head_kernel(learner.params))
-        return memory, learner._replace(params=with_head_kernel(learner.params, kernel))
+        return batch_gradient(setup, rebalanced, memory.teacher, learner, batch, task, key)
 
     def finetune(memory: Rehearsal, learner: Learner, task: Task, key: PRNGKeyArray) -> Learner:
         def rate(number: Int[Array, ""]) -> Float[Array, ""]:
@@ -156,7 +145,7 @@ def lucir(
         memory, learner = by_head.end_task(memory, learner, task, key_rehearsal)
         return memory, finetune(memory, learner, task, key_finetune)
 
-    strategy = by_head._replace(begin_task=begin_task, grads=grads, after_step=after_step)
+    strategy = by_head._replace(begin_task=begin_task, grads=grads, after_step=keep_known_weights)
     if finetune_epochs:
         strategy = strategy._replace(end_task=end_task)
     return strategy if classifier == "head" else _by_nearest_mean(setup, strategy)

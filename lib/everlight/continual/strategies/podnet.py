@@ -68,7 +68,11 @@ from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.objectives.many_labels import multi_hot
 from everlight.continual.strategies.clustering import k_means
 from everlight.continual.strategies.frozen import where_needed
-from everlight.continual.strategies.head_finetuning import finetune_head
+from everlight.continual.strategies.head_finetuning import (
+    batch_gradient,
+    finetune_head,
+    keep_known_weights,
+)
 from everlight.continual.strategies.icarl import (
     Classifier,
     Rehearsal,
@@ -76,7 +80,7 @@ from everlight.continual.strategies.icarl import (
     rehearsal,
 )
 from everlight.continual.strategies.lwf import Teacher, freeze_teacher
-from everlight.continual.strategies.naive import batch_outputs, weighted_mean
+from everlight.continual.strategies.naive import weighted_mean
 from everlight.models.heads import head_kernel, local_similarities, unit, with_head_kernel
 
 Form = Literal["paper", "code"]
@@ -165,22 +169,7 @@ def podnet(
     def grads(
         memory: Rehearsal, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
     ) -> tuple[PyTree, StepInfo]:
-        def loss(params: PyTree) -> tuple[Float[Array, ""], tuple]:
-            outputs, batch_stats = batch_outputs(setup, params, learner, batch, key)
-            total, task_loss = distilled(
-                params, outputs, memory.teacher, learner.seen, batch, task.classes
-            )
-            return total, (task_loss, batch_stats)
-
-        gradient, (task_loss, batch_stats) = jax.grad(loss, has_aux=True)(learner.params)
-        return gradient, StepInfo(gradient, batch_stats, task_loss)
-
-    def after_step(
-        memory: Rehearsal, learner: Learner, info: StepInfo, key: PRNGKeyArray
-    ) -> tuple[Rehearsal, Learner]:
-        teacher = memory.teacher
-        kernel = jnp.where(teacher.known, head_kernel(teacher.params), head_kernel(learner.params))
-        return memory, learner._replace(params=with_head_kernel(learner.params, kernel))
+        return batch_gradient(setup, distilled, memory.teacher, learner, batch, task, key)
 
     by_head = rehearsal(setup, exemplars_per_class, labels, buffer_size)
 
@@ -202,7 +191,7 @@ def podnet(
         )
         return memory, learner
 
-    strategy = by_head._replace(begin_task=begin_task, grads=grads, after_step=after_step)
+    strategy = by_head._replace(begin_task=begin_task, grads=grads, after_step=keep_known_weights)
     if finetune_epochs:
         strategy = strategy._replace(end_task=end_task)
     return strategy if classifier == "head" else _by_nearest_mean(setup, strategy)

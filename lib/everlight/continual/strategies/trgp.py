@@ -45,7 +45,6 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Coefficient, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import NonNegativeFloat, PositiveInt, UnitInterval, checked
-from everlight.continual.engine.epochs import shuffle, take_batch
 from everlight.continual.engine.evaluation import gathered
 from everlight.continual.engine.updates import optimizer_update
 from everlight.continual.strategies.gpm import (
@@ -53,9 +52,11 @@ from everlight.continual.strategies.gpm import (
     Path,
     ProjectionMemory,
     Projections,
+    drawn_samples,
+    input_rows,
+    input_widths,
     names_of,
     projected,
-    refuse_other_kernels,
 )
 from everlight.continual.strategies.naive import batch_loss, naive, weighted_mean
 
@@ -128,29 +129,20 @@ def trgp(
     plain = naive(setup)
 
     def init(key: PRNGKeyArray, learner: Learner) -> TrustMemory:
-        found = jax.eval_shape(
-            lambda: setup.layer_inputs(
-                learner.params, learner.batch_stats, gathered(setup, jnp.zeros(1, int), None)
-            )
-        )
-        refuse_other_kernels(learner.params, set(found))
+        widths = input_widths(setup, learner)
         regions = {
-            path: empty_region(rows.shape[-1], tasks, scaled=path[0] != "head")
-            for path, rows in found.items()
+            path: empty_region(width, tasks, scaled=path[0] != "head")
+            for path, width in widths.items()
         }
         first, none = jnp.int32(0), jnp.zeros_like(learner.seen)
         state = setup.optimizer.init(_scales(regions, first))
         projections = {path: jnp.zeros_like(region.basis) for path, region in regions.items()}
         return TrustMemory(regions, projections, first, first, none, none, state)
 
-    def drawn(task: Task, key: PRNGKeyArray) -> Batch:
-        epoch = plain.epoch_data((), task)
-        return take_batch(epoch, shuffle(epoch, key), jnp.int32(0), samples)
-
     def begin_task(
         memory: TrustMemory, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[TrustMemory, Learner]:
-        batch = drawn(task, key)
+        batch = drawn_samples(plain, task, key, samples)
         inputs = gathered(setup, batch.index, None)
 
         def loss(params: PyTree) -> Float[Array, ""]:
@@ -216,18 +208,13 @@ def trgp(
     def end_task(
         memory: TrustMemory, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[TrustMemory, Learner]:
-        batch = drawn(task, key)
-        inputs = gathered(setup, batch.index, None)
-        params = params_of(memory, learner, task.id)
-        found = setup.layer_inputs(params, learner.batch_stats, inputs)
+        scaled = learner._replace(params=params_of(memory, learner, task.id))
+        rows = input_rows(setup, scaled, drawn_samples(plain, task, key, samples))
         share = jnp.minimum(threshold + growth * memory.tasks, 1.0)
-
-        def extended(path: Path, region: Region) -> Region:
-            rows = found[path] * batch.weight[:, None, None]
-            rows = rows.reshape(-1, rows.shape[-1])
-            return with_task(region, rows, share, task.id)
-
-        regions = {path: extended(path, region) for path, region in memory.regions.items()}
+        regions = {
+            path: with_task(region, rows[path], share, task.id)
+            for path, region in memory.regions.items()
+        }
         memory = memory._replace(
             regions=regions,
             projections={
