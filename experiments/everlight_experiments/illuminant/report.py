@@ -86,9 +86,15 @@ def _plot_error_curves(path: Path, panels: Mapping[str, Mapping[str, Errors]]) -
 def _plot_illuminants(
     path: Path, panels: Mapping[str, Mapping[str, Float[np.ndarray, "n 3"]]]
 ) -> Path:
-    """Plot the cameras' ground-truth illuminants as chromaticities."""
-    canvas, axes = new_canvas(len(panels), 4.6, 4.0)
-    for axis, (title, cameras) in zip(axes, panels.items(), strict=True):
+    """Plot the cameras' ground-truth illuminants as chromaticities.
+
+    Panels of the same cameras, main and second exchanged, are one.
+    """
+    distinct: dict[frozenset[str], tuple[str, Mapping[str, Float[np.ndarray, "n 3"]]]] = {}
+    for title, cameras in panels.items():
+        distinct.setdefault(frozenset(cameras), (title, cameras))
+    canvas, axes = new_canvas(len(distinct), 4.6, 4.0)
+    for axis, (title, cameras) in zip(axes, distinct.values(), strict=True):
         plots.plot_chromaticity(cameras, axes=axis).set_title(title)
         axis.legend()
     return save(canvas, path)
