@@ -22,7 +22,8 @@ def check_name(what: str, name: str, known: Sequence[str]) -> None:
         near = nearest_names(name, known)
         meant = f"; did you mean {' or '.join(map(repr, near))}?" if near else "."
         # A long list would hide the nearest names.
-        listed = "" if near and len(known) > 20 else f" There are {', '.join(map(repr, known))}."
+        every = f"are {', '.join(map(repr, known))}" if known else "is none"
+        listed = "" if near and len(known) > 20 else f" There {every}."
         raise DataError(f"no {what} {name!a}{meant}{listed}")
 
 

@@ -17,6 +17,7 @@ from everlight_experiments.commands.benchmark_registry import load_benchmarks
 from everlight_experiments.commands.options import RunOptions, TrainOptions
 from everlight_experiments.commands.own_strategy import load_strategy
 from everlight_experiments.continual.benchmark import Benchmark, Benchmarks
+from everlight_experiments.continual.method_arguments import with_method_arguments
 from everlight_experiments.continual.method_runner import NETS
 from everlight_experiments.continual.outcome import Outcomes
 from everlight_experiments.continual.published import WORD, with_published_settings
@@ -61,6 +62,7 @@ def load_asked(options: RunOptions) -> Loaded:
     if WORD in given:
         given.remove(WORD)
         config = with_published_settings(config, rows)
+    config = with_method_arguments(config, options.method_arguments, rows)
     benchmarks = load_benchmarks(options, config)
     first = next(iter(benchmarks.values()))
     grids = given_hyperparameters(given, [first.row(row) for row in rows])

@@ -52,6 +52,7 @@ from everlight_experiments.continual.domain_streams import (
     refuse_unfit,
     with_stream,
 )
+from everlight_experiments.continual.method_arguments import loss_arguments
 from everlight_experiments.continual.metrics import (
     BY_STEP,
     MATRIX,
@@ -283,7 +284,7 @@ def beginning(
             replay_batch_size=own.replay_batch_size,
             buffer_size=config.buffer_size,
             ema_decay=config.ema_decay,
-            arguments=own.arguments,
+            arguments={**loss_arguments(config, method), **own.arguments},
         )
 
     return begin
@@ -297,7 +298,7 @@ def capabilities_of(net: Network, setting: str, config: Config) -> frozenset[Dem
         "task-incremental": setting == "task-incremental",
         # Where every task has all classes, no class is its own.
         "own classes": setting != DOMAIN and config.cycles == 1,
-        "chosen classes": setting != DOMAIN,
+        "chosen classes": setting != DOMAIN and config.loss_classes == "seen",
         "last weights": config.ema_decay is None,
     }
     return frozenset({"class scores", "one label", *(name for name, there in has.items() if there)})

@@ -32,8 +32,7 @@ WHY_NOT: dict[Demand, str] = {
     "one label": "needs one label per sample, but there are several here",
     "several labels": "needs several labels per sample, but there is one here",
     "own classes": "needs new classes in every task, but known ones recur here",
-    "chosen classes": "limits the loss to some classes, but it covers all here, which makes it "
-    "plain replay",
+    "chosen classes": "limits its loss to some of the classes, but the loss covers all here",
     "named head": "needs a named head of a known kind, which this network lacks",
     "hidden layers": "needs named hidden layers, which this network lacks",
     "last weights": "predicts by other values than the last weights, to which a moving average of "

@@ -141,7 +141,9 @@ _ROWS: dict[str, Method] = {
     "OnPro": Method(of.onpro, arguments.single_label_reservoir, demands=_COUNTING),
     "ER-tricks": Method(of.er_tricks, arguments.single_label_reservoir, demands=_OTHER_WEIGHTS),
     "X-DER-RPC": Method(
-        of.xder_rpc, arguments.drawn_reservoir, demands=(*_COUNTING, "own classes")
+        of.xder_rpc,
+        arguments.drawn_reservoir,
+        demands=(*_COUNTING, "own classes", "chosen classes"),
     ),
     "CLS-ER": Method(of.cls_er, arguments.two_averages, (0.1, 0.5, 2), demands=_OTHER_WEIGHTS),
     "ER-MKD": Method(

@@ -1,0 +1,83 @@
+"""`--method-arguments`: a configuration with arguments of methods' functions."""
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from everlight.calls import parse_call
+from everlight.continual.method import Method
+from everlight_data.errors import DataError
+from everlight_data.names import check_name
+from everlight_experiments.continual.config import Config, MethodSettings
+
+OPTION = "--method-arguments"
+
+
+def with_method_arguments(config: Any, asked: Sequence[str], methods: Sequence[Method]) -> Any:
+    """Return a configuration in which methods' functions have the given arguments.
+
+    Args:
+      config: configuration of a benchmark.
+      asked: one entry per method, as in `DER++:alpha=0.2,beta=0.5`.
+      methods: methods that are run.
+
+    Raises:
+      DataError: a benchmark of another kind, a method that is not run, or an argument that the
+        method does not have, of another type, or that another option sets.
+    """
+    if not asked:
+        return config
+    if not isinstance(config, Config):
+        raise DataError(f"{OPTION}: methods have the arguments of the paper here; leave it out")
+    settings, rows = dict(config.method_settings), {each.name: each for each in methods}
+    for text in asked:
+        try:
+            name, values, given = parse_call(text)
+        except ValueError as error:
+            raise DataError(f"{OPTION} {text!a}: {error}") from error
+        check_name("method among those that are run:", name, list(rows))
+        if values or not given:
+            raise DataError(f"{OPTION} {text!a}; give NAME:ARGUMENT=NUMBER,...")
+        checked = {key: _checked(rows[name], key, value) for key, value in given.items()}
+        own = settings.get(name, MethodSettings())
+        settings[name] = replace(own, arguments={**(own.arguments or {}), **checked})
+    return replace(config, method_settings=settings)
+
+
+def argument_defaults(method: Method) -> dict[str, float]:
+    """Return the numbers and switches of a method's function that no other option sets."""
+    _, *parameters = inspect.signature(method.factory).parameters.values()
+    tuned = method.hyperparameter_name if method.hyperparameters else None
+    return {
+        each.name: each.default
+        for each in parameters
+        if isinstance(each.default, bool | int | float) and each.name not in (tuned, "buffer_size")
+    }
+
+
+def loss_arguments(config: Config, method: Method) -> dict[str, str]:
+    """Return the argument that states the classes of a method's loss, if the benchmark sets them.
+
+    With `loss_classes="all"` the objective covers all classes whatever a method's `loss_over`; the
+    report then has this value.
+    """
+    takes = "loss_over" in inspect.signature(method.factory).parameters
+    return {"loss_over": "all"} if takes and config.loss_classes == "all" else {}
+
+
+def _checked(method: Method, argument: str, value: Any) -> float:
+    if method.hyperparameters and argument == method.hyperparameter_name:
+        raise DataError(
+            f"{OPTION}: {argument} of {method.name} is its hyper-parameter; give "
+            f"--hyperparameters '{method.name}={value}'"
+        )
+    defaults = argument_defaults(method)
+    check_name(f"argument of {method.name}", argument, list(defaults))
+    default = defaults[argument]
+    if type(default) is float and type(value) is int:
+        value = float(value)
+    if type(value) is not type(default):
+        kind = {bool: "True or False", int: "a whole number", float: "a number"}[type(default)]
+        raise DataError(f"{OPTION}: {argument} of {method.name} is {kind}, not {value!a}")
+    return value

@@ -1,0 +1,76 @@
+"""`--method-arguments`: the command gives methods arguments of their functions or says why not."""
+
+import json
+
+import numpy as np
+import pytest
+
+from everlight.continual.registry import METHODS
+from everlight.continual.replay_variants import with_variants
+from everlight_data.errors import DataError
+from everlight_experiments.cli import options_of
+from everlight_experiments.commands.run import run_benchmark
+from everlight_experiments.continual.config import CONFIGS, config_of
+from everlight_experiments.continual.method_arguments import with_method_arguments
+
+DIGITS = CONFIGS["digits"]["demo"]
+ROWS = [METHODS[name] for name in ("naive", "EWC", "ER", "DER++", "A-GEM", "iCaRL")]
+
+
+def run(runs, words):
+    fixed = "digits --net mlp:8 --epochs 1 --seeds 1 --no-published --buffer-size 50"
+    report = run_benchmark(options_of("run", [*f"{fixed} {words}".split(), "--runs", str(runs)]))
+    return json.loads((report.parent / "config.json").read_text())["methods"], report.parent
+
+
+def test_a_method_and_its_variants_have_the_arguments_and_others_do_not():
+    config = with_method_arguments(DIGITS, ["DER++:alpha=0.2,beta=1", "EWC:online=True"], ROWS)
+    _, review = with_variants([METHODS["DER++"]], ("review",))
+    for method in (METHODS["DER++"], review):
+        assert config_of(config, method).arguments == {"alpha": 0.2, "beta": 1.0}
+    assert config_of(config, METHODS["EWC"]).arguments == {"online": True}
+    assert not config_of(config, METHODS["ER"]).arguments
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("DER++", r"'DER\+\+'; give NAME:ARGUMENT=NUMBER"),
+        ("DER++:0.2", r"'DER\+\+:0.2'; give NAME:ARGUMENT=NUMBER"),
+        ("DER++:alpha=x", r"'alpha=x' is no number and no NAME=NUMBER"),
+        ("DER:alpha=1", r"no method among those that are run: 'DER'; did you mean 'DER\+\+'"),
+        ("DER++:alfa=1", r"no argument of DER\+\+ 'alfa'; did you mean 'alpha'.* 'alpha', 'beta'"),
+        ("DER++:alpha=True", r"alpha of DER\+\+ is a number, not True"),
+        ("EWC:fisher_samples=0.5", r"fisher_samples of EWC is a whole number, not 0.5"),
+        ("EWC:online=1", r"online of EWC is True or False, not 1"),
+        ("EWC:regularization=1", r"is its hyper-parameter; give --hyperparameters 'EWC=1'"),
+        ("ER:buffer_size=9", r"no argument of ER 'buffer_size'"),
+    ],
+)
+def test_what_a_method_does_not_take_is_refused(text, said):
+    with pytest.raises(DataError, match=said):
+        with_method_arguments(DIGITS, [text], ROWS)
+
+
+def test_benchmarks_without_such_a_configuration_refuse_them():
+    with pytest.raises(DataError, match=r"--method-arguments: .* leave it out"):
+        with_method_arguments(object(), ["DER++:alpha=1"], ROWS)
+
+
+def test_without_weight_on_the_memory_a_method_is_naive_and_the_record_names_it(tmp_path):
+    settings, folder = run(
+        tmp_path, "--methods DER++ --method-arguments DER++:alpha=0,beta=0 --loss-classes all"
+    )
+    recorded = settings["class-incremental-DER++"]
+    assert (recorded["alpha"], recorded["beta"], recorded["loss_over"]) == (0, 0, "all")
+    with np.load(folder / "results.npz") as results:
+        matrices = [
+            results[f"class-incremental/{name}/accuracy by task"] for name in ("naive", "DER++")
+        ]
+    np.testing.assert_array_equal(*matrices)
+
+
+@pytest.mark.parametrize("name", ["ER-ACE", "ER-ACE-MKD", "X-DER-RPC"])
+def test_methods_that_limit_their_loss_do_not_run_where_it_covers_all_classes(tmp_path, name):
+    with pytest.raises(DataError, match="limits its loss to some of the classes"):
+        run(tmp_path, f"--methods {name} --loss-classes all")
