@@ -9,8 +9,8 @@ every step without replacement. It is as large as the task's, as in IIRC's code,
 `replay_batch_size` samples: 128 or 256 in the authors' code, with batches of 10 to 16. The paper
 does not mention batch statistics. Here the reference pass runs in training mode and changes them
 before the task's pass, in IIRC's code after it. A memory smaller than the reference batch fills it
-up in turn, at weight 0 in the loss; IIRC's code takes a smaller batch. The paper holds 13 to 65
-samples per class.
+up in turn, at weight 0 in the loss; IIRC's code takes a smaller batch. The authors' code holds 5
+samples per class on CUB, 13 on CIFAR-100, 20 on AWA and 25 on MNIST.
 
 Equal to the official code (facebookresearch/agem) at the projected gradient, the reference being
 the mean over a random batch without replacement; differs in two points. Exemplars are a random

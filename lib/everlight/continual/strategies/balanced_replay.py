@@ -6,8 +6,9 @@ a task ends, with equal probability among all samples of a class so far. They ke
 their task. The literature keeps 20 samples per class on CIFAR-100.
 
 Equal to the code of IIRC's authors (chandar-lab/IIRC, `finetune.py` with its buffer) at the samples
-of an epoch, the task's and the exemplars once each; differs for a class that comes again: there the
-last task's exemplars replace the earlier ones.
+of an epoch, the task's and the exemplars once each; differs in two points. For a class that comes
+again, there the last task's exemplars replace the earlier ones. The equal part of a fixed total is
+rounded down, there rounded up, which may exceed the total.
 """
 
 from typing import NamedTuple

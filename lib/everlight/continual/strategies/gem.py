@@ -19,7 +19,8 @@ memory per step grow with the tasks: one pass and one gradient for each. The pap
 
 Equal to the official code (facebookresearch/GradientEpisodicMemory) at the projection, up to the
 1e-3 that it adds to the diagonal of GGᵀ; differs where gradients are so short that this matters,
-and in the stored samples.
+in the stored samples, and in the losses. These run over the classes that the objective counts; on
+CIFAR-100 the code's run over the classes of each memory's or batch's task.
 """
 
 import jax

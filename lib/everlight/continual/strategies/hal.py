@@ -15,14 +15,16 @@ a ring: the last samples of each task, the same number for each. Replay is that 
 `experience_replay`.
 
 Equal to the code of Buzzega et al. 2020 (hastings24/rethinking_er, `hal.py` with `--iba`) at the
-gradient of a step, the running mean, the ring and the anchors from given noise; differs in five
+gradient of a step, the running mean, the ring and the anchors from given noise; differs in six
 points. There θ shares its memory with θ_M, so the step on the memory changes both, the two losses
 cancel, and anchors approach the mean features alone; here θ stays, as in the paper. Anchors pass
-the network in evaluation mode, there in training mode, where they also change the batch statistics;
-the two are the same without batch statistics and dropout. The losses run over the classes that the
-objective counts, theirs over all outputs. Only a task's new classes have anchors; there all of its
-classes have new ones, also those that come again. Theirs replays samples as they were augmented
-when they arrived, unless `--iba` augments them anew, as here.
+the network in evaluation mode, there in training mode. There these passes and that for φ̄ also
+change the batch statistics; without batch statistics and dropout all is the same. The optimizer
+steps once on the sum; theirs first steps to θ̃ and keeps that step's momentum, if it has any. The
+losses run over the classes that the objective counts, theirs over all outputs. Only a task's new
+classes have anchors; there all of its classes have new ones, also those that come again. Theirs
+replays samples as they were augmented when they arrived, unless `--iba` augments them anew, as
+here.
 """
 
 from typing import NamedTuple

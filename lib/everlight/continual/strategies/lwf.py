@@ -8,8 +8,13 @@ With one head the old classes form a single softmax. With `class_group` there is
 group, and their losses are averaged.
 
 Equal to the official code (lizhitwo/LearningWithoutForgetting) at the gradient of a sample's
-distillation over one head, with λ = 1 / T²; differs with several old heads, whose losses that code
-sums.
+distillation over one head, with λ = 1 / T²; differs in:
+
+- The code sums the losses of several old heads.
+- The old network sees each batch as it is augmented. The code records its outputs once, for the
+  images without augmentation.
+- As the paper says, the code first trains the new head alone (warm-up). Here all parameters learn
+  from the start.
 """
 
 from typing import Annotated, NamedTuple

@@ -6,8 +6,12 @@
 last solution. `regularization` λ is 1 in the paper's experiments.
 
 Equal to the official code (rahafaljundi/MAS-Memory-Aware-Synapses) at the penalty's gradient, and
-at Ω where the code passes samples one by one; differs where it passes batches: it takes the
-absolute value of a batch's summed gradient.
+at Ω where the code passes samples one by one and one head has all classes; differs in:
+
+- Where the code passes batches, it takes the absolute value of a batch's summed gradient.
+- F has the outputs of all seen classes. The code has a head per task, and F is the head of the task
+  that the samples come from.
+- Ω is estimated on at most `importance_samples` samples, there on all.
 """
 
 import jax

@@ -10,7 +10,9 @@ and retrains for 10 at the final learning rate.
 
 Equal to the official code (arunmallya/packnet) at the weights that a task prunes, except for ties
 at the threshold, and at those of earlier tasks, which stay bit for bit; differs in biases and batch
-statistics, which there stay as trained on ImageNet, and in initial weights.
+statistics, which there stay as trained on ImageNet, and in initial weights. That code keeps the
+epoch with the best accuracy on the test set; here the protocol chooses the epoch of a task, and
+retraining ends with its last one.
 """
 
 from typing import NamedTuple

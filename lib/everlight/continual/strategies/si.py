@@ -4,7 +4,7 @@
 
 ω_{t,k} is the path integral of −∂L_task/∂θ_k · dθ_k over task t, with the gradient of the task loss
 alone. Δθ_{t,k} is the parameter's change over the task. A negative ω counts as 0, so that Ω never
-falls. The paper has c = 0.1 on split CIFAR and ξ = 1e-3.
+falls. The paper has c = 0.1 on split CIFAR and ξ = 1e-3; its code has ξ = 0.1 on permuted MNIST.
 
 Equal to the official code (ganguli-lab/pathint) at ω, at the penalty's gradient, and at Ω where no
 ω is negative; differs where one is: there it lowers the Ω of earlier tasks, at most to 0.
