@@ -13,7 +13,10 @@ from everlight.models.out_of_distribution import cross_calibrate_distances
 from everlight.models.pair_model import PairModel, View, calibrated_view
 from everlight_data.checkpoints import Checkpoints
 from everlight_data.color.camera_pairs import (
+    MOMENTS,
     TRANSFORM,
+    TRANSFORM_AND_MOMENTS,
+    TRANSFORM_AND_WHITE_BALANCE,
     WHITE_BALANCE,
     CameraPairs,
     released_pairs,
@@ -38,10 +41,13 @@ from everlight_experiments.illuminant.networks import PARAMETERS
 from everlight_experiments.illuminant.paper import PHONE_NOTES, phone_rows
 from everlight_experiments.illuminant.report import compared_sections
 from everlight_experiments.illuminant.tables import error_table
-from everlight_experiments.report.writer import FirstScreen, Section, Table
+from everlight_experiments.report.cells import spread
+from everlight_experiments.report.writer import Column, FirstScreen, Section, Table
 from everlight_experiments.run_folder.folder import RunFolder
 
 SECOND_VIEW = "second illuminant"
+ONE_AND_BOTH = WHITE_BALANCE, TRANSFORM_AND_WHITE_BALANCE
+"""Inputs of one camera, and of both."""
 
 Compared = tuple[str, tuple[FirstScreen, list[Section]]]
 """Note on the data, and the report's summary and body."""
@@ -98,9 +104,38 @@ def run_phone(folder: RunFolder, plan: Plan, seeds: Sequence[int]) -> Compared:
         (*chosen, f"{chosen[0]}, ensemble", f"Linear regression, {CHOSEN}"),
         {" + ".join(data.cameras): illuminants},
         (*PHONE_NOTES, f"With held-out selection each fold selects the learning rate, {rates}."),
-        [*map(error_table, (*comparisons.values(), other)), coverage],
+        [
+            gain_table(comparisons["held-out"]),
+            *map(error_table, (*comparisons.values(), other)),
+            coverage,
+        ],
     )
     return data.note, sections
+
+
+def gain_table(compared: Comparison) -> Table:
+    """Return the gain of the second camera over one camera's input, paired by image and seed."""
+    errors, (one, both) = compared.errors(), ONE_AND_BOTH
+    if f"Net on {one}, {CHOSEN}" not in errors:
+        one, both = MOMENTS, TRANSFORM_AND_MOMENTS
+    rows = []
+    for method in ("Net", "Linear regression"):
+        for suffix in ("", ", ensemble"):
+            pair = [errors[f"{method} on {given}, {CHOSEN}{suffix}"] for given in (one, both)]
+            # A mean over folds, not over images, as in the other tables.
+            means = [np.nanmean(each, axis=2).mean(axis=1) for each in pair]
+            low, high = compared.interval(pair[0] - pair[1])
+            cells = [spread(each, digits=2) for each in means]
+            gain = spread(means[0] - means[1], "+", 2)
+            rows.append([f"{method}{suffix}", *cells, gain, f"{low:+.2f} to {high:+.2f}"])
+    columns = [Column("Method"), Column(f"on {one}"), Column(f"on {both}")]
+    columns += [Column("Gain"), Column("95% interval of the gain")]
+    caption = (
+        "Does the second camera help? Mean errors in degrees with held-out selection, augmentation "
+        "chosen in the fold; T is what the second camera adds. ± is the standard deviation over "
+        "seeds; the interval is a bootstrap over images, of errors averaged over seeds."
+    )
+    return Table(caption, columns, rows)
 
 
 def phone_estimates(data: CameraPairs) -> dict[str, Float[np.ndarray, "1 folds k 3"]]:
