@@ -108,7 +108,7 @@ def test_an_unfamiliar_pair_is_told_loudly(tmp_path, small_pair, use_net, capsys
     assert "WARNING" in printed.err
     assert "0% of them are as far" in printed.err
     (line,) = csv.DictReader((tmp_path / "out" / "lights.csv").open())
-    assert line["main distance from training"] == "1.700"
+    assert line["main out-of-distribution score"] == "1.700"
     assert line["warnings"] == " ".join(result.warnings)
     assert "may be far from the truth" in line["warnings"]
 
@@ -126,7 +126,7 @@ def test_an_unfamiliar_second_view_costs_its_own_light_only(tmp_path, small_pair
     assert result.estimates.second is None
     assert "second illuminant: out-of-distribution score 9.00" in capsys.readouterr().err
     (line,) = csv.DictReader((tmp_path / "out" / "lights.csv").open())
-    assert line["second r/g"] == line["second distance from training"] == ""
+    assert line["second r/g"] == line["second out-of-distribution score"] == ""
     assert "is left out" in line["warnings"]
 
 

@@ -98,8 +98,8 @@ def _estimate_cells(found: Estimate | None) -> Row:
         for end in ("low", "high"):
             known = "" if found is None else f"{getattr(found.interval, end)[place]:.6f}"
             cells[f"{ratio} {end}"] = known
-    cells["degrees"] = "" if found is None else f"{found.interval.degrees:.3f}"
-    cells["distance from training"] = "" if found is None else f"{found.score.distance:.3f}"
+    cells["interval radius, degrees"] = "" if found is None else f"{found.interval.degrees:.3f}"
+    cells["out-of-distribution score"] = "" if found is None else f"{found.score.distance:.3f}"
     return cells
 
 
