@@ -112,9 +112,9 @@ def image_benchmarks(
     images = images._replace(train_labels=noisy)
     content = [images.images, images.train_labels, images.test_labels]
     if features is None:
-        side = images.images.shape[1]
-        net = network(config.net, NetworkRequest(classes, side, config.dtype, config.dropout))
         stored = store_images(images, unit=config.pixels == "unit")
+        wanted = NetworkRequest(classes, stored.shape[0], config.dtype, config.dropout)
+        net = network(config.net, wanted, stored.shape)
     else:
         net = feature_head(features.note, classes)
         stored = store_features(features, slice(len(images.train_labels)))

@@ -21,7 +21,7 @@ from everlight.continual import (
     Setup,
     TaskSequence,
     binary_objective,
-    flax_setup,
+    network_setup,
 )
 from everlight.continual.method import Demand, Method, Needs
 from everlight.continual.objectives.many_labels import label_scores
@@ -143,9 +143,8 @@ def learn(config: Config, data: IIRCData, runs: Path, validation: bool = False) 
 
 def network_of(config: Config, classes: int) -> Network:
     """Return the network that a configuration names."""
-    return network(
-        config.net, NetworkRequest(classes, config.side, config.dtype, remat=config.remat)
-    )
+    wanted = NetworkRequest(classes, config.side, config.dtype, remat=config.remat)
+    return network(config.net, wanted, (config.side, config.side, 3))
 
 
 def sequences_of(data: IIRCData, validation: bool) -> Sequences:
@@ -198,7 +197,7 @@ def beginning(
         images = data.shared if store is None else stream(store, data.shared)
         found = optimizer_of(config, method)
         parts = images, binary_objective(), found.transformation, augment
-        return flax_setup(net.make(method.head, method.trains), *parts), Needs(
+        return network_setup(net.make(method.head, method.trains), *parts), Needs(
             1 if method.label_setting == "joint" else tasks,
             classes,
             config.exemplars_per_class,
