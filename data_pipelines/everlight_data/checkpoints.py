@@ -20,6 +20,7 @@ from everlight.processes import from_all, is_first, meet
 from everlight.trees import array_checksum, describe_array, named_leaves, tree_bytes
 from everlight_data.descriptions import as_json, json_checksum, name_differences
 from everlight_data.errors import DataError, MissingDataError
+from everlight_data.failed_reads import silence_failed_reads
 from everlight_data.files import one_line
 from everlight_data.writing import check_room
 
@@ -58,6 +59,7 @@ class Checkpoints:
             create=not read_only,
             read_only=read_only,
         )
+        silence_failed_reads()
         self.folder = Path(folder).absolute()
         self._keep = keep
         self._since = time.monotonic()
