@@ -19,6 +19,7 @@ from everlight_experiments.run_folder.interruption import (
     signal_received,
     stopping_on_signals,
 )
+from everlight_experiments.terminal import printable, printable_output
 from everlight_experiments.usage import UsageError, shortened, usage_error
 
 PACKAGE = "everlight_experiments."
@@ -173,7 +174,9 @@ def _run(arguments: Sequence[str], prepare: Callable[[], None]) -> None:
 
     join_processes(getattr(options, "distributed", None))
     target = _imported(COMMANDS[name].target)
-    getattr(target, "run", target)(options)
+    # Not around the parser, whose help has colours of its own.
+    with printable_output():
+        getattr(target, "run", target)(options)
 
 
 def options_of(name: str, arguments: Sequence[str]) -> Any:
@@ -313,8 +316,7 @@ def _message(error: object) -> str:
 
     Messages repeat words of the command line and names of files, of any length and content.
     """
-    text = " ".join(str(error).split())
-    text = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+    text = printable(" ".join(str(error).split()))
     if len(text) <= LONGEST_MESSAGE:
         return text
     # The reason stands at the beginning, the way out at the end.
