@@ -6,7 +6,7 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import Any, TextIO
 
 _CURSOR_UP = "\x1b[A"
-"""What progress bars write, alone, to go back to a line above."""
+"""Sequence that progress bars write, alone, to go back to a line above."""
 
 
 def printable(text: str) -> str:

@@ -237,6 +237,7 @@ def _bound(
         compute_budget=config.compute_budget,
         sequence=lambda method, draw: sequences(draw.order, draw.use),
         keep=keep,
+        learning_rate=lambda method: f"{config_of(config, method).learning_rate:g}",
         criterion=None if config.criterion == "final accuracy" else OVER_ALL_TIMES,
         hyperparameters=config.grids,
         counts=_counts(images, config),

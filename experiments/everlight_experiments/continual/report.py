@@ -118,7 +118,10 @@ def report_sections(folder: Path, shown: Shown) -> tuple[FirstScreen, list[Secti
     offers = {column: each.capabilities for column, each in benchmarks.items()}
     selection = hyperparameters_table(benchmark.criterion_words, choices_of(outcomes))
     details = {
-        "Arguments of the methods": (argument_meanings(outcomes, rows), settings_table(outcomes)),
+        "Learning rates and arguments of the methods": (
+            argument_meanings(outcomes, rows),
+            settings_table(outcomes),
+        ),
         "Your own strategy against the others": ((), own_table(outcomes, rows)),
         "Selection of hyper-parameters": ((), selection),
         "Methods not applicable here": ((), left_out_table(rows, offers)),

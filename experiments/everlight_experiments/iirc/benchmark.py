@@ -182,6 +182,7 @@ def iirc_benchmark(config: Config, learned: Learned, seed: int) -> Benchmark:
         protocol=lambda method: protocol_of(config, method),
         sequence=learned.sequence,
         keep=keep,
+        learning_rate=lambda method: f"{rate_of(config, method):g}",
         store=inputs.store,
     )
 
@@ -211,12 +212,15 @@ def beginning(
 
 def optimizer_of(config: Config, method: Method | None = None) -> Optimizer:
     """Return the optimizer of a method; without one, of most methods."""
-    rate = config.learning_rate
+    return optimizer(config.optimizer, rate_of(config, method), config.weight_decay)
+
+
+def rate_of(config: Config, method: Method | None = None) -> float:
+    """Return the learning rate of a method; without one, of most methods."""
     if config.features is not None:
-        rate = config.features_learning_rate
-    elif method is not None:
-        rate = config.learning_rates.get(method.name, rate)
-    return optimizer(config.optimizer, rate, config.weight_decay)
+        return config.features_learning_rate
+    rates = {} if method is None else config.learning_rates
+    return rates.get(getattr(method, "name", ""), config.learning_rate)
 
 
 def protocol_of(config: Config, method: Method) -> Protocol:
