@@ -157,6 +157,11 @@ def _check_sizes(config: Config, images: Int[np.ndarray, "c"]) -> None:
     left = fewest - int(config.validation_fraction * fewest)
     if config.cycles > left:
         raise DataError(f"--cycles {config.cycles}; a class has {left} images to train on")
+    if config.cycles > 1 and config.protocol.evaluate_steps:
+        raise DataError(
+            f"--cycles {config.cycles} with --evaluate-steps, whose scores compare a task with its "
+            "first accuracy; leave one of them out"
+        )
     if not tasks:
         raise DataError("--tasks without a number; give how many tasks there are")
     if len(tasks) == 1 and tasks[0] > classes and config.stream == "classes":
@@ -367,8 +372,8 @@ def _counts(images: ImageSet, config: Config) -> str:
         if config.cycles > 1:
             divided += (
                 f", each class in {config.cycles} of them with other training images and the same "
-                "test images: a curve counts these as often, and forgetting and forward transfer "
-                "count repetitions of learned tasks, so compare them with runs of as many cycles"
+                "test images, which count once; forgetting and transfer are not defined where "
+                "classes are learned again"
             )
     else:
         divided, learned = f"{len(trained)} tasks of all classes ({config.stream})", trained[0]

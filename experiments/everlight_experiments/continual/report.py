@@ -318,7 +318,9 @@ def why_white(outcomes: Iterable[Outcome]) -> str:
         "classes of later tasks cannot be predicted yet": not all(x.names_ahead for x in every),
         "joint training has not begun": any(x.learns_at_once for x in every),
         "a run diverged": any(x.gone.any() for x in every),
-        "the task is not tested": any(np.isnan(x.matrices[~x.gone]).any() for x in every),
+        "the task is not tested, or its test set is an earlier task's": any(
+            np.isnan(x.matrices[~x.gone]).any() for x in every
+        ),
     }
     holding = [reason for reason, holds in reasons.items() if holds]
     return f" White: {'; '.join(holding)}." if holding else ""
