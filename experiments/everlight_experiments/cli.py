@@ -122,6 +122,10 @@ COMMANDS: dict[str, Command] = {
         "Write a page that lists all runs with preset, time, result and report.",
         "report.index:write_index",
     ),
+    "methods": Command(
+        "List all methods with paper, what they keep and where they apply.",
+        "commands.methods:list_methods",
+    ),
     "cost": Command(
         "Print memory, operations and hours of the papers' presets without training.",
         "commands.cost:run_cost",
