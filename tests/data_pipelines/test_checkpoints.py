@@ -17,7 +17,7 @@ from everlight_data.checkpoints import (
     open_existing,
 )
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.failed_reads import silence_failed_reads
+from everlight_data.orbax_messages import silence_orbax
 
 
 class State(NamedTuple):
@@ -250,7 +250,7 @@ def test_a_damaged_checkpoint_prints_one_line_and_no_traceback(tmp_path):
 def test_other_errors_are_reported_as_before(monkeypatch, caplog):
     seen = []
     monkeypatch.setattr(sys, "unraisablehook", lambda given: seen.append(given.exc_value))
-    silence_failed_reads.__wrapped__()
+    silence_orbax.__wrapped__()
 
     async def own():
         """Stand for a coroutine of the user's."""

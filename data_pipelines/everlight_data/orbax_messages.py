@@ -1,7 +1,7 @@
-"""Silence for what orbax and asyncio print when a checkpoint cannot be read.
+"""Silence for what orbax and asyncio print when a checkpoint cannot be read or written.
 
-`Checkpoints` raises one error then. The other reads that were under way end later, when their event
-loop is closed, and each would print a traceback of its own.
+`Checkpoints` raises one error then. The other reads and writes that were under way end later, when
+their event loop is closed, and each would print a traceback of its own.
 """
 
 import functools
@@ -17,8 +17,8 @@ _NEVER_AWAITED += r"read_shard|async_deserialize)' was never awaited"
 
 
 @functools.cache
-def silence_failed_reads() -> None:
-    """Drop tracebacks of orbax's unfinished reads and its remarks on metadata, from now on.
+def silence_orbax() -> None:
+    """Drop tracebacks of orbax's other reads and writes and its remarks on metadata, from now on.
 
     All else that Python, asyncio and absl report is printed as before.
     """
@@ -32,7 +32,7 @@ def silence_failed_reads() -> None:
     sys.unraisablehook = report
     warnings.filterwarnings("ignore", _NEVER_AWAITED, RuntimeWarning)
     logging.getLogger("asyncio").addFilter(lambda record: not _is_of_a_task(record))
-    logging.getLogger("absl").addFilter(lambda record: not _is_of_orbax_metadata(record))
+    logging.getLogger("absl").addFilter(lambda record: not _is_of_orbax_log(record))
 
 
 def _is_of_a_read(unraisable: Any) -> bool:
@@ -47,8 +47,9 @@ def _is_of_a_task(record: logging.LogRecord) -> bool:
     return text.startswith(_NEVER_RETRIEVED) and (_is_orbax(text) or "tensorstore" in text)
 
 
-def _is_of_orbax_metadata(record: logging.LogRecord) -> bool:
-    return _is_orbax(record.pathname) and "metadata" in record.pathname
+def _is_of_orbax_log(record: logging.LogRecord) -> bool:
+    is_of_a_write = "/futures/" in record.pathname.replace("\\", "/")
+    return _is_orbax(record.pathname) and (is_of_a_write or "metadata" in record.pathname)
 
 
 def _is_orbax(path: str) -> bool:
