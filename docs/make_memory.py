@@ -1,4 +1,4 @@
-"""Write `docs/memory.md`: the peak memory of every kind of reader on a large honest file.
+"""Write the first table of `docs/memory.md`: peak memory of every reader on a large honest file.
 
 python docs/make_memory.py
 """
@@ -45,6 +45,8 @@ these files are small, 2 MB and 0.5 seconds are always allowed.
 | file | size, MB | read, MB | peak, MB |
 |---|---|---|---|
 """
+LONG_RUNS = "\n## Long runs\n"
+"""Heading of the rest of the page, which is written by hand."""
 LARGE, SMALL = 40_000_000, 40_000
 AGAIN = "Again."
 Case = tuple[Callable[[Path, np.ndarray], None], Callable[[Path], Any]]
@@ -157,7 +159,8 @@ def _bytes(value: Any) -> int:
 
 
 def render() -> str:
-    """Return the text of the page."""
+    """Return the text of the page, with the present page's other measurements."""
+    _, _, others = PAGE.read_text(encoding="utf-8").partition(LONG_RUNS)
     rows = []
     for name in CASES:
         with tempfile.TemporaryDirectory() as folder:
@@ -169,7 +172,8 @@ def render() -> str:
         rows.append(f"| {name} | {size / 1e6:.1f} | {read / 1e6:.1f} | {peak / 1e6:.0f} |")
         print(rows[-1], flush=True)
     date = datetime.date.today().strftime("%-d %B %Y")
-    return HEAD.format(date=date, cores=os.cpu_count()) + "\n".join(rows) + "\n"
+    readers = HEAD.format(date=date, cores=os.cpu_count()) + "\n".join(rows) + "\n"
+    return readers + LONG_RUNS + others
 
 
 if __name__ == "__main__":

@@ -6,6 +6,8 @@ from docs.measured import ROOT
 from everlight.color import ESTIMATORS
 from everlight.continual.registry import METHODS
 from everlight.metrics import CRITERIA, WEIGHTINGS
+from everlight_experiments.continual.metrics import DIAGNOSTICS
+from everlight_experiments.plasticity.problems import ERROR, ONLINE, TESTED
 
 PAGE = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
 ROWS = [line.split("|")[1:-1] for line in PAGE.splitlines() if re.match(r"\| (?!term )", line)]
@@ -18,6 +20,11 @@ def test_every_method_criterion_and_estimator_has_a_line():
     # A name may be a longer form of a term: "CWR as coded", "iCaRL, herding".
     missing = [name for name in names if not {name.casefold(), name.split()[0].casefold()} & known]
     assert missing == []
+
+
+def test_every_diagnostic_and_score_of_plasticity_has_a_line():
+    known = {term.casefold() for term in TERMS}
+    assert {name.casefold() for name in (*DIAGNOSTICS, ERROR, ONLINE, TESTED)} - known == set()
 
 
 def test_a_line_has_a_term_and_a_meaning_and_no_term_comes_twice():

@@ -24,6 +24,7 @@ WITHOUT_MEASUREMENTS = {
     "guide/papers.md": "",
     "guide/resuming.md": "",
     "licences.md": "",
+    "methods.md": "",
     "official_code.md": "",
     "results/index.md": "",
     "README.md": r"\| folder \|",

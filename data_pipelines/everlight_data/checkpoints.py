@@ -6,6 +6,8 @@ processes' devices each process writes its own part, and checks it; the folder i
 """
 
 import contextlib
+import errno
+import os
 import shutil
 import time
 from collections.abc import Callable
@@ -21,6 +23,7 @@ from everlight.trees import array_checksum, describe_array, named_leaves, tree_b
 from everlight_data.descriptions import as_json, json_checksum, name_differences
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.files import one_line
+from everlight_data.orbax_messages import silence_orbax
 from everlight_data.writing import check_room
 
 SECONDS_AT_STAKE = 10.0
@@ -58,6 +61,7 @@ class Checkpoints:
             create=not read_only,
             read_only=read_only,
         )
+        silence_orbax()
         self.folder = Path(folder).absolute()
         self._keep = keep
         self._since = time.monotonic()
@@ -95,9 +99,11 @@ class Checkpoints:
         except Exception as error:
             if is_first():
                 self._remove_half_written()
+            full = os.strerror(errno.ENOSPC)
+            reason = full if full in str(error) else one_line(error)
             raise DataError(
-                f"{self.folder / str(step)} cannot be written ({one_line(error)}). The checkpoints "
-                "before it are kept; make room, and the same command goes on."
+                f"{self.folder / str(step)} cannot be written ({reason}). The checkpoints before "
+                "it are kept; make room, and the same command goes on."
             ) from error
         if not written:
             raise DataError(

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import flax.linen as nn
 
-from everlight.continual.engine.network_setup import Net, arguments_of, check_network
+from everlight.continual.adapted_net import check_outputs
+from everlight.continual.engine.network_setup import Net, arguments_of
 from everlight.models import Network
 from everlight_data.errors import DataError
 from everlight_data.files import one_line, read_bytes
@@ -64,35 +65,41 @@ def load_object(asked: str, option: str, form: str) -> Loaded:
     return Loaded(getattr(module, name), module, version)
 
 
-def load_network(asked: str, option: str, classes: int) -> Network:
-    """Return the network of a user's file, which is run.
+def load_network(asked: str, option: str, classes: int, shape: tuple[int, ...]) -> Network:
+    """Return the network of a user's file, which is run; one trace checks its outputs.
 
     Args:
       asked: FILE.py:NAME, a function from the number of classes to a linen module; or from it and
         an argument `rngs` to an NNX module, or `key` to an Equinox module, as `network_setup` has.
       option: of the command line, for messages.
       classes: number of outputs.
+      shape: shape of one input.
 
     Raises:
       MissingDataError: there is no such file.
-      DataError: it fails, has no such function, or the function gives no network; or Equinox is
-        not installed.
+      DataError: it fails, has no such function, the function gives no network, or one that takes
+        other inputs or returns other outputs; or Equinox is not installed.
     """
     form = (
         "give FILE.py:NAME, a function from the number of classes to a linen module, from it and "
         "rngs to an NNX module, or from it and key to an Equinox module"
     )
     make = load_object(asked, option, form).value
-    try:
-        shape = _network_of(make, classes)
-        check_network(shape)
     # Anything may fail in a user's code, which may also leave.
+    try:
+        net = _network_of(make, classes)
     except (Exception, SystemExit) as error:
         message = f"{type(error).__name__}: {one_line(error)}"
         raise DataError(f"{option} {asked} cannot be built ({message}); {form}") from error
-    named = "head" in getattr(shape, "__dataclass_fields__", {})
+    try:
+        check_outputs(net, shape, classes)
+    except SystemExit as error:
+        raise DataError(f"{option} {asked} ends the process ({error.code}); {form}") from error
+    except Exception as error:
+        raise DataError(f"{option} {asked}: {error}") from error
+    named = "head" in getattr(net, "__dataclass_fields__", {})
     path, _, name = asked.rpartition(":")
-    return Network(shape, f"{name} of {Path(path).name}", named=named, classes=classes)
+    return Network(net, f"{name} of {Path(path).name}", named=named, classes=classes)
 
 
 def _network_of(make: Callable[..., Any], classes: int) -> Net:

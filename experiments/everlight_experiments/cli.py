@@ -19,6 +19,7 @@ from everlight_experiments.run_folder.interruption import (
     signal_received,
     stopping_on_signals,
 )
+from everlight_experiments.terminal import printable, printable_output
 from everlight_experiments.usage import UsageError, shortened, usage_error
 
 PACKAGE = "everlight_experiments."
@@ -121,6 +122,10 @@ COMMANDS: dict[str, Command] = {
         "Write a page that lists all runs with preset, time, result and report.",
         "report.index:write_index",
     ),
+    "methods": Command(
+        "List all methods with paper, what they keep and where they apply.",
+        "commands.methods:list_methods",
+    ),
     "cost": Command(
         "Print memory, operations and hours of the papers' presets without training.",
         "commands.cost:run_cost",
@@ -173,7 +178,9 @@ def _run(arguments: Sequence[str], prepare: Callable[[], None]) -> None:
 
     join_processes(getattr(options, "distributed", None))
     target = _imported(COMMANDS[name].target)
-    getattr(target, "run", target)(options)
+    # Not around the parser, whose help has colours of its own.
+    with printable_output():
+        getattr(target, "run", target)(options)
 
 
 def options_of(name: str, arguments: Sequence[str]) -> Any:
@@ -313,8 +320,7 @@ def _message(error: object) -> str:
 
     Messages repeat words of the command line and names of files, of any length and content.
     """
-    text = " ".join(str(error).split())
-    text = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+    text = printable(" ".join(str(error).split()))
     if len(text) <= LONGEST_MESSAGE:
         return text
     # The reason stands at the beginning, the way out at the end.

@@ -1,6 +1,8 @@
 """The call above the engine: against the engine itself, on labels and nets of any kind."""
 
 import re
+from collections.abc import Callable
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -185,10 +187,9 @@ class Masked(nn.Module):
         return nn.Dense(CLASSES)(images * mask)
 
 
-class Pair(nn.Module):
-    @nn.compact
+class Fixed(nn.Module):
     def __call__(self, images, train):
-        return images, images
+        return images
 
 
 class Images(nn.Module):
@@ -198,6 +199,16 @@ class Images(nn.Module):
     def __call__(self, images, train):
         batch, _, _, _ = images.shape
         return Outputs(nn.Dense(CLASSES)(images.reshape(batch, -1)), images)
+
+
+class Changed(nn.Module):
+    """Returns what a function makes of logits."""
+
+    change: Callable[..., Any]
+
+    @nn.compact
+    def __call__(self, images, train):
+        return self.change(nn.Dense(CLASSES)(images), train)
 
 
 @pytest.mark.slow
@@ -229,9 +240,23 @@ def refused(points, **changed):
     [
         (Plain(5), "returns outputs of shape (2, 5) for 2 images of 4 classes; give one whose"),
         (Masked(), "net needs mask besides its images; give a Flax module called as"),
-        (Pair(), "returns outputs of type tuple for 2 images of 4 classes"),
+        (Fixed(), "net has no parameters; give one that can be trained"),
+        (
+            Changed(lambda y, train: (y, y)),
+            "returns outputs of type tuple for 2 images of 4",
+        ),
         (Images(), "cannot be called with images of shape (2,) (ValueError: not enough values"),
         (Plain, "net is Plain, without the argument rngs or key; give a linen module, a function"),
+        (Changed(lambda y, train: y if train else y[:, :2]), "returns outputs of shape (2, 2)"),
+        (Changed(lambda y, train: jnp.int32(y)), "returns logits of dtype int32, which cannot be"),
+        (
+            Changed(lambda y, train: Outputs(y, None)),
+            "returns features NoneType for 2 images; give",
+        ),
+        (
+            Changed(lambda y, train: Outputs(y, y.sum(0))),
+            "returns features (4,) for 2 images; give",
+        ),
     ],
 )
 def test_nets_that_do_not_fit_are_refused(points, net, message):

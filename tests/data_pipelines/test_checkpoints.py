@@ -1,6 +1,8 @@
+import logging
 import shutil
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import jax
@@ -15,6 +17,7 @@ from everlight_data.checkpoints import (
     open_existing,
 )
 from everlight_data.errors import DataError, MissingDataError
+from everlight_data.orbax_messages import silence_orbax
 
 
 class State(NamedTuple):
@@ -229,6 +232,41 @@ def test_where_all_are_damaged_the_run_begins_anew_with_a_word(tmp_path, rng, ca
         (tmp_path / step / "facts" / "metadata").write_text("{}")
     assert resumed(tmp_path) is None
     assert "the run begins anew" in capsys.readouterr().out
+
+
+def test_a_damaged_checkpoint_prints_one_line_and_no_traceback(tmp_path):
+    """Not the tracebacks of reads that end later, nor what orbax logs."""
+    program = [sys.executable, "-m", "tests.data_pipelines.damaged_checkpoints", str(tmp_path)]
+    done = subprocess.run(program, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    damages, said = [], []
+    for line in done.stdout.splitlines():
+        (damages if line.startswith(("cut: ", "changed: ", "gone: ")) else said).append(line)
+    assert len(damages) > 30
+    assert len(said) >= 8, "few damages met what counts"
+    assert all("is damaged" in line and "begins anew" in line for line in said)
+
+
+def test_other_errors_are_reported_as_before(monkeypatch, caplog):
+    seen = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda given: seen.append(given.exc_value))
+    silence_orbax.__wrapped__()
+
+    async def own():
+        """Stand for a coroutine of the user's."""
+
+    coroutine = own()
+    for error, found in (
+        (RuntimeError("Event loop is closed"), None),
+        (RuntimeError("another"), None),
+        (ValueError("of a coroutine"), coroutine),
+    ):
+        sys.unraisablehook(SimpleNamespace(exc_value=error, object=found))
+    coroutine.close()
+    assert list(map(str, seen)) == ["another", "of a coroutine"]
+    logging.getLogger("asyncio").error("Task exception was never retrieved: mine")
+    logging.getLogger("absl").error("another remark")
+    assert caplog.messages == ["Task exception was never retrieved: mine", "another remark"]
 
 
 def test_other_facts_and_shapes_are_no_damage(tmp_path, rng):

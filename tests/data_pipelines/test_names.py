@@ -2,7 +2,6 @@
 
 import sys
 
-import flax.linen as nn
 import jax
 import pytest
 from flax import nnx
@@ -59,16 +58,44 @@ NETS = """
 import flax.linen as nn
 from flax import nnx
 
+class Dense(nn.Dense):
+    def __call__(self, images, train):
+        return super().__call__(images)
+
 def linen(classes):
+    return Dense(classes)
+
+def wide(classes):
+    return Dense(classes + 3)
+
+def without_train(classes):
     return nn.Dense(classes)
 
 class Nnx(nnx.Module):
     def __init__(self, classes, rngs):
         self.head = nnx.Linear(3, classes, rngs=rngs)
 
+    def __call__(self, images):
+        return self.head(images)
+
 def equinox(classes, key):
     import equinox as eqx
     return eqx.nn.Linear(3, classes, key=key)
+
+class Narrow(nnx.Module):
+    def __init__(self, classes, rngs):
+        self.head = nnx.Linear(2, classes, rngs=rngs)
+
+    def __call__(self, images):
+        return self.head(images)
+
+class Leaving(nn.Module):
+    @nn.compact
+    def __call__(self, images, train):
+        raise SystemExit(3)
+
+def leaving(classes):
+    return Leaving()
 
 def nothing(classes):
     return classes
@@ -88,16 +115,17 @@ def nets(tmp_path):
 
 
 def test_networks_of_a_file_are_linen_modules_or_functions(nets):
-    found = load_network(f"{nets}:linen", "--net", 5)
-    assert found.make("linear") == nn.Dense(5)
+    found = load_network(f"{nets}:linen", "--net", 5, (3,))
+    made = found.make("linear")
+    assert (type(made).__name__, made.features) == ("Dense", 5)
     assert found[1:] == ("linen of nets.py", (), False, 5)
-    made = load_network(f"{nets}:Nnx", "--net", 5).make("linear")(rngs=nnx.Rngs(0))
+    made = load_network(f"{nets}:Nnx", "--net", 5, (3,)).make("linear")(rngs=nnx.Rngs(0))
     assert made.head.kernel.shape == (3, 5)
 
 
 def test_an_equinox_network_of_a_file_is_a_function_of_the_key(nets):
     pytest.importorskip("equinox", reason="Equinox is not installed (the extra equinox)")
-    make = load_network(f"{nets}:equinox", "--net", 5).make("linear")
+    make = load_network(f"{nets}:equinox", "--net", 5, (3,)).make("linear")
     assert make(key=jax.random.key(0)).weight.shape == (5, 3)
 
 
@@ -105,17 +133,36 @@ def test_an_equinox_network_of_a_file_is_a_function_of_the_key(nets):
     ("name", "message"),
     [
         ("nothing", r"nothing cannot be built \(TypeError: it gave int\); give FILE.py:NAME, a"),
-        ("no_nnx", r"\(ValueError: the function of rngs returned Dense; give one that returns an"),
+        (
+            "no_nnx",
+            r"no_nnx: net .*\(ValueError: the function of rngs returned Dense; give one",
+        ),
         ("failing", r"\(ZeroDivisionError: division by zero\)"),
+        (
+            "wide",
+            r"nets.py:wide: net returns outputs of shape \(2, 8\) for 2 images of 5 classes; give "
+            r"one whose logits have the shape \(2, 5\)",
+        ),
+        (
+            "without_train",
+            r"nets.py:without_train: net cannot be called with images of shape \(3,\) \(TypeError: "
+            r".*; give a linen module called as net\(images, train\), which returns logits",
+        ),
+        (
+            "Narrow",
+            r"nets.py:Narrow: net cannot be called with images of shape \(3,\) \(TypeError: .*; "
+            r"give a function of rngs that returns an NNX module called as net\(images\)",
+        ),
+        ("leaving", r"nets.py:leaving ends the process \(3\); give FILE.py:NAME, a function"),
     ],
 )
 def test_what_is_no_network_of_a_file_is_named(nets, name, message):
     with pytest.raises(DataError, match=message) as caught:
-        load_network(f"{nets}:{name}", "--net", 5)
+        load_network(f"{nets}:{name}", "--net", 5, (3,))
     assert "\n" not in str(caught.value)
 
 
 def test_a_network_of_equinox_without_the_package_names_the_extra(nets, monkeypatch):
     monkeypatch.setitem(sys.modules, "equinox", None)
     with pytest.raises(DataError, match=r"pip install 'everlight\[equinox\]'"):
-        load_network(f"{nets}:equinox", "--net", 5)
+        load_network(f"{nets}:equinox", "--net", 5, (3,))

@@ -68,7 +68,7 @@ def test_cells_of_a_matrix_that_have_no_value_are_white(naive):
 def test_settings_of_methods_are_said_once_for_all_scenarios(naive):
     made = METHODS["DER++"].arguments(Needs(tasks=2, classes=10, exemplars_per_class=20))
     assert made == {"buffer_size": 200, "alpha": 0.1, "beta": 0.5, "labels": 1, "loss_over": "seen"}
-    der = naive._replace(settings=made, replayed=32)
+    der = naive._replace(settings=made, replayed=32, learning_rate="0.03, then 0.01")
     told, not_told = (
         {"hyperparameter": 1e3, "online": True},
         {"hyperparameter": 1e5, "online": True},
@@ -81,12 +81,17 @@ def test_settings_of_methods_are_said_once_for_all_scenarios(naive):
         [
             "DER++",
             "task-incremental, class-incremental",
+            "0.03, then 0.01",
             "buffer size 200, alpha 0.1, beta 0.5, labels 1, loss over seen, "
             "samples drawn per step 32",
         ],
-        ["EWC", "task-incremental", "hyperparameter 1000, online yes"],
-        ["EWC", "class-incremental", "hyperparameter 100000, online yes"],
+        ["EWC", "task-incremental", "–", "hyperparameter 1000, online yes"],
+        ["EWC", "class-incremental", "–", "hyperparameter 100000, online yes"],
     ]
+    without = settings_table({"task-incremental": {"EWC": naive._replace(settings=told)}}).shown
+    assert "learning rate" not in [column.name for column in without.columns]
+    rated = naive._replace(learning_rate="0.03")
+    assert settings_table({"a": {"naive": rated}}).rows == [["naive", "a", "0.03", "–"]]
 
 
 def test_arguments_have_the_meaning_that_their_function_states(naive):

@@ -115,6 +115,52 @@ def test_a_checkpoint_on_a_full_disk_leaves_the_one_before(disk, monkeypatch):
     np.testing.assert_array_equal(restored["x"], states[2]["x"])
 
 
+@pytest.mark.parametrize("limit", ["size", "nr_inodes"])
+def test_a_disk_that_fills_at_any_write_of_a_checkpoint_keeps_the_one_before(
+    disk, monkeypatch, capfd, limit
+):
+    """With room for every number of blocks, or of files, until the next checkpoint fits."""
+    monkeypatch.setattr(checkpoint, "check_room", lambda *arguments: None)
+    states = {
+        step: {"x": jnp.asarray(noise(2_000) * step, jnp.float32), "y": jnp.arange(9) * step}
+        for step in (1, 2)
+    }
+
+    def resumed():
+        step, state = Checkpoints(disk / "c").resume({"a": 1}, lambda: states[2])
+        for name, expected in states[step].items():
+            np.testing.assert_array_equal(state[name].view(jnp.int32), expected.view(jnp.int32))
+        return step
+
+    def refusal():
+        try:
+            Checkpoints(disk / "c").save(2, states[2], {"a": 1})
+        except DataError as error:
+            return str(error)
+        return None
+
+    Checkpoints(disk / "c").save(1, states[1], {"a": 1})
+    used, left = os.statvfs(disk), 0
+    taken = {"size": used.f_blocks - used.f_bfree, "nr_inodes": used.f_files - used.f_ffree}[limit]
+    unit = {"size": used.f_bsize, "nr_inodes": 1}[limit]
+    capfd.readouterr()
+    remount(disk, f"{limit}={taken * unit}")
+    while (said := refusal()) is not None:
+        assert said == (
+            f"{disk / 'c' / '2'} cannot be written (No space left on device). The checkpoints "
+            "before it are kept; make room, and the same command goes on."
+        )
+        assert {path.name for path in (disk / "c").iterdir()} == {"1"}
+        remount(disk, "size=4m,nr_inodes=1000")
+        assert resumed() == 1
+        left += 1
+        remount(disk, f"{limit}={(taken + left) * unit}")
+    assert left > 10, "the checkpoint is small"
+    remount(disk, "size=4m,nr_inodes=1000")
+    assert resumed() == 2
+    assert capfd.readouterr().err == ""
+
+
 def release(folder, count):
     for frame in range(count):
         path = folder / "s1" / "o1" / f"C_01_01_{frame:03}.png"

@@ -8,6 +8,7 @@ from everlight_data.images.digits import load_digits
 from everlight_experiments import load_net
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.run import run_benchmark
+from everlight_experiments.plasticity.command import run_plasticity
 
 NNX = """
 from flax import nnx
@@ -22,6 +23,22 @@ class Net(nnx.Module):
     def __call__(self, images):
         features = nnx.relu(self.norm(self.hidden(images.reshape(len(images), -1))))
         return Outputs(self.head(features), features)
+"""
+LINEN = """
+import flax.linen as nn
+
+class Logits(nn.Module):
+    classes: int
+
+    @nn.compact
+    def __call__(self, images, train):
+        return nn.Dense(self.classes, name="last")(images.reshape(len(images), -1) / 4)
+
+def net(classes):
+    return Logits(classes)
+
+def wide(classes):
+    return Logits(classes + 3)
 """
 EQUINOX = """
 import equinox as eqx
@@ -69,3 +86,34 @@ def test_a_network_of_a_file_learns_and_is_kept(text, package, tmp_path):
     right = net.predict(digits.images[-200:]).argmax(axis=1) == digits.test_labels[-200:]
     assert right.mean() > 0.5
     assert set(net.learner.params) == {"hidden", "norm", "head"}
+
+
+def test_a_linen_network_may_return_logits_alone(tmp_path):
+    (tmp_path / "mine.py").write_text(LINEN)
+    words = ("digits", "--net", f"{tmp_path / 'mine.py'}:net", "--methods", "ER")
+    short = ("--seeds", "1", "--tasks", "2", "--epochs", "2", "--runs", str(tmp_path))
+    report = run_benchmark(options_of("run", [*words, *short]))
+    results = np.load(report.parent / "results.npz")
+    assert results["class-incremental/ER/accuracy by task"][:, 1].mean() > 0.6
+
+
+@pytest.mark.parametrize(
+    ("words", "shape"),
+    [
+        (("run", "digits"), r"\(2, 13\) for 2 images of 10 classes"),
+        (("run", "iirc"), r"\(2, \d+\) for 2 images of \d+ classes"),
+        (("plasticity", "regression"), r"\(2, 4\) for 2 images of 1 classes"),
+    ],
+    ids=" ".join,
+)
+def test_a_head_of_another_width_is_refused_before_a_folder_is_made(words, shape, tmp_path):
+    (tmp_path / "mine.py").write_text(LINEN)
+    runs = tmp_path / "runs"
+    command, *others = words
+    given = [*others, "--net", f"{tmp_path / 'mine.py'}:wide", "--runs", str(runs)]
+    run = {"run": run_benchmark, "plasticity": run_plasticity}[command]
+    with pytest.raises(
+        DataError, match=rf"^--net .*mine.py:wide: net returns outputs of shape {shape}"
+    ):
+        run(options_of(command, given))
+    assert not runs.exists()

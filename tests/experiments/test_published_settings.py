@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -109,6 +110,12 @@ def test_the_command_takes_them_and_a_further_value(tmp_path, monkeypatch):
     report = run_benchmark(options_of("run", arguments))
     page = report.read_text()
     assert "Learning rates and coefficients of naive, ER: published by Buzzega" in page
+    assert "published values, are used as they are: nothing is selected there" in page
+    every = found.with_buffer(200)
+    for name in ("naive", "ER"):
+        cells = (name, "class-incremental", f"{every[name].learning_rate:g}")
+        assert re.search(r"\s*".join(f"<td>{cell}</td>" for cell in cells), page)
+    assert every["naive"].learning_rate != every["ER"].learning_rate
     told = json.loads((report.parent / "config.json").read_text())["methods"]
     assert told["class-incremental-ER"]["replay_batch_size"] == 128
     assert told["class-incremental-SI"]["regularization"] == 0.1

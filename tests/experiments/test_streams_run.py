@@ -17,6 +17,7 @@ from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.continual.benchmark import Draw, Own, RunData
 from everlight_experiments.continual.config import DIGITS
 from everlight_experiments.continual.image_benchmarks import image_benchmarks
+from everlight_experiments.report.export import ExportSettings, export
 
 COUNT = 1797
 
@@ -121,6 +122,34 @@ def test_a_run_has_a_matrix_over_all_tasks(tmp_path):
     # An angle that was not seen is predicted worse than the newest one.
     assert matrix[0, 0] > matrix[0, 2] + 0.2
     assert "3 tasks of all classes (rotated)" in report.read_text()
+
+
+def test_a_recurring_class_counts_once(tmp_path):
+    """After the third of four tasks, of two groups of classes: the mean of two accuracies."""
+    words = "digits --tasks 2 --cycles 2 --epochs 1 --seeds 1 --methods joint --net linear"
+    report = run_benchmark(options_of("run", [*words.split(), "--runs", str(tmp_path)]))
+    with np.load(report.parent / "results.npz") as results:
+        for name in ("naive", "joint"):
+            of = f"class-incremental/{name}/accuracy"
+            matrix, curve = results[f"{of} by task"][0], results[of][0]
+            assert np.isnan(matrix[:, 2:]).all()
+            np.testing.assert_allclose(curve[1:], matrix[1:, :2].mean(axis=1))
+            assert np.isfinite(curve[-1])
+        naive = results["class-incremental/naive/accuracy by task"][0]
+    # Learned again, the first group is known and the second forgotten.
+    assert naive[2, 0] > naive[1, 0] + 0.2
+    page = report.read_text()
+    assert "the same test images, which count once" in page
+    assert "its test set is an earlier task" in page
+    exported = export(ExportSettings(report.parent)).read_text()
+    assert ",final accuracy," in exported
+    assert "naive,class-incremental,0,,,forgetting,nan" in exported
+
+
+def test_steps_are_not_evaluated_where_classes_recur():
+    config = replace(DIGITS, cycles=2, protocol=replace(DIGITS.protocol, evaluate_steps=5))
+    with pytest.raises(DataError, match="--cycles 2 with --evaluate-steps, whose scores"):
+        image_benchmarks("digits", config, ("class-incremental",), 0, Path("runs"))
 
 
 def test_classes_recur_with_other_images_when_tasks_are_gone_through_again():

@@ -55,7 +55,7 @@ def main() -> None:
         run = Run(build, PROTOCOL, DATA, SEQUENCE, jax.random.key(unit))
         for state in drive_runs(Runs.of(run)):
             jax.block_until_ready(state)
-        if unit % max(1, units // 10) == 0:
+        if unit % max(1, units // 10) == 0 or unit == units - 1:
             gc.collect()
             print(unit, resident(), flush=True)
 

@@ -138,6 +138,8 @@ class Benchmark(NamedTuple):
     """All sequences of a method have one shape."""
     keep: Callable[[Method, SequenceResult], dict[str, Any]]
     """Arrays that a run leaves, beside losses, steps and stored samples; metrics read them."""
+    learning_rate: Callable[[Method], str] = lambda method: "–"
+    """Learning rate of a method in words; – where `training` names one for all."""
     compute_budget: int | None = None
     """Operations per task, in training steps of naive finetuning; None leaves the protocol's
     epochs."""

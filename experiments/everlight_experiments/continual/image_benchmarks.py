@@ -113,9 +113,9 @@ def image_benchmarks(
     images = images._replace(train_labels=noisy)
     content = [images.images, images.train_labels, images.test_labels]
     if features is None:
-        side = images.images.shape[1]
-        net = network(config.net, NetworkRequest(classes, side, config.dtype, config.dropout))
         stored = store_images(images, unit=config.pixels == "unit")
+        wanted = NetworkRequest(classes, stored.shape[0], config.dtype, config.dropout)
+        net = network(config.net, wanted, stored.shape)
     else:
         net = feature_head(features.note, classes)
         stored = store_features(features, slice(len(images.train_labels)))
@@ -158,6 +158,11 @@ def _check_sizes(config: Config, images: Int[np.ndarray, "c"]) -> None:
     left = fewest - int(config.validation_fraction * fewest)
     if config.cycles > left:
         raise DataError(f"--cycles {config.cycles}; a class has {left} images to train on")
+    if config.cycles > 1 and config.protocol.evaluate_steps:
+        raise DataError(
+            f"--cycles {config.cycles} with --evaluate-steps, whose scores compare a task with its "
+            "first accuracy; leave one of them out"
+        )
     if not tasks:
         raise DataError("--tasks without a number; give how many tasks there are")
     if len(tasks) == 1 and tasks[0] > classes and config.stream == "classes":
@@ -238,6 +243,7 @@ def _bound(
         compute_budget=config.compute_budget,
         sequence=lambda method, draw: sequences(draw.order, draw.use),
         keep=keep,
+        learning_rate=lambda method: f"{config_of(config, method).learning_rate:g}",
         criterion=None if config.criterion == "final accuracy" else OVER_ALL_TIMES,
         hyperparameters=config.grids,
         counts=_counts(images, config),
@@ -367,8 +373,8 @@ def _counts(images: ImageSet, config: Config) -> str:
         if config.cycles > 1:
             divided += (
                 f", each class in {config.cycles} of them with other training images and the same "
-                "test images: a curve counts these as often, and forgetting and forward transfer "
-                "count repetitions of learned tasks, so compare them with runs of as many cycles"
+                "test images, which count once; forgetting and transfer are not defined where "
+                "classes are learned again"
             )
     else:
         divided, learned = f"{len(trained)} tasks of all classes ({config.stream})", trained[0]

@@ -134,6 +134,7 @@ class Runner:
             choice,
             settings,
             replayed_per_step(self.run(method)),
+            self.benchmark.learning_rate(method),
         )
 
     def check(self, method: Method) -> None:

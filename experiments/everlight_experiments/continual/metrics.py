@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
+from everlight.continual import TaskSequence
 from everlight.metrics import (
     accuracies_in_order,
     anytime_average_accuracy,
@@ -33,16 +34,43 @@ MATRIX, PREDICTED = "matrix", "predicted"
 """Stored arrays: accuracy after each task on each task; class predicted for each test sample."""
 
 
+def has_an_earlier_test(sequence: TaskSequence) -> Bool[np.ndarray, "t"]:
+    """Return True for tasks with the test samples of an earlier task, as of recurring classes."""
+    index, mask = np.asarray(sequence.test.index), np.asarray(sequence.test.mask)
+    members = np.asarray(sequence.test_member) & mask
+    sets = [np.sort(index[member]).tobytes() for member in members]
+    return np.array([bool(each) and each in sets[:place] for place, each in enumerate(sets)])
+
+
+@once_per_run
+def matrix_of(run: Trained) -> Float[np.ndarray, "t t"]:
+    """Return the accuracy after each task on each task; NaN on one with an earlier test set.
+
+    So no class counts twice, and what compares a task's accuracies with its first one is not
+    defined where its classes are learned again.
+    """
+    return np.where(has_an_earlier_test(run.sequence), np.nan, run.arrays[MATRIX])
+
+
 def mean_so_far(matrix: Float[np.ndarray, "t t"]) -> Float[np.ndarray, "t"]:
-    """Return the mean over the tasks so far, after every task; tasks have equal weight."""
-    return np.mean(matrix, axis=1, where=np.tri(len(matrix), dtype=bool))
+    """Return the mean over the test sets so far, after every task; they have equal weight."""
+    return np.mean(matrix, axis=1, where=_begun(matrix))
 
 
-def over_all_times(run: Trained) -> Float[Array, ""]:
+def _begun(matrix: Float[np.ndarray, "t t"]) -> Bool[np.ndarray, "t t"]:
+    """Return True for test sets of tasks so far, but for columns without a value."""
+    return np.tri(len(matrix), dtype=bool) & ~np.isnan(matrix).all(axis=0)
+
+
+def over_all_times(run: Trained) -> Float[Array, ""] | float:
     """Return the accuracy over all times; of joint training that after its only task."""
-    matrix = jnp.asarray(run.arrays[MATRIX])
-    at_once = not np.any(run.arrays["steps"][:-1])
-    return jnp.mean(matrix[-1]) if at_once else accuracy(matrix)
+    matrix = matrix_of(run)
+    begun = _begun(matrix)
+    if not np.any(run.arrays["steps"][:-1]):
+        return float(np.mean(matrix[-1], where=begun[-1]))
+    if begun[-1].all():
+        return accuracy(jnp.asarray(matrix))
+    return float(np.mean(matrix, where=begun))
 
 
 OVER_ALL_TIMES = Metric("accuracy over all times (A)", over_all_times)
@@ -134,8 +162,8 @@ def class_metrics(names: tuple[str, ...], class_names: tuple[str, ...]) -> tuple
       DataError: there is no such metric.
     """
     found = [
-        Metric(ACCURACY, lambda run: mean_so_far(run.arrays[MATRIX]), ("time",)),
-        Metric(BY_TASK.format(ACCURACY), lambda run: run.arrays[MATRIX], ("time", "task")),
+        Metric(ACCURACY, lambda run: mean_so_far(matrix_of(run)), ("time",)),
+        Metric(BY_TASK.format(ACCURACY), matrix_of, ("time", "task")),
     ]
     for name in dict.fromkeys(names):
         check_name("metric --metrics", name, list(EXTRA))

@@ -40,6 +40,8 @@ class Outcome(NamedTuple):
     """Arguments of the strategy, among them the selected hyper-parameter."""
     replayed: int = 0
     """Samples from memory that every step learns beside its own."""
+    learning_rate: str = "–"
+    """Learning rate of the optimizer's steps, in words."""
 
     @property
     def over_time(self) -> Float[np.ndarray, "seeds t"]:

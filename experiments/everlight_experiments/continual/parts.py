@@ -33,17 +33,23 @@ TRUNK_SIDE = 224
 """Side of a user's images that the network gets, as it was trained."""
 
 
-def network(text: str, wanted: NetworkRequest) -> Network:
+def network(text: str, wanted: NetworkRequest, shape: tuple[int, ...]) -> Network:
     """Return the network that `--net` names, as `named_network` does, or one of a user's file.
 
+    Args:
+      text: value of `--net`.
+      wanted: sizes and dtype that it is made for.
+      shape: shape of one input.
+
     Raises:
-      DataError: there is no such network, or it takes other numbers.
+      DataError: there is no such network, it takes other numbers or inputs, or its outputs do not
+        fit.
     """
     name, *_ = text.split(":")
     if name.endswith(".py"):
         if wanted.dropout or wanted.remat:
             raise DataError(f"--dropout and --remat are for networks with a name, not {text}")
-        return load_network(text, "--net", wanted.classes)
+        return load_network(text, "--net", wanted.classes, shape)
     check_name("network --net", name, list(NETWORKS))
     try:
         return named_network(text, wanted)

@@ -118,7 +118,10 @@ def report_sections(folder: Path, shown: Shown) -> tuple[FirstScreen, list[Secti
     offers = {column: each.capabilities for column, each in benchmarks.items()}
     selection = hyperparameters_table(benchmark.criterion_words, choices_of(outcomes))
     details = {
-        "Arguments of the methods": (argument_meanings(outcomes, rows), settings_table(outcomes)),
+        "Learning rates and arguments of the methods": (
+            argument_meanings(outcomes, rows),
+            settings_table(outcomes),
+        ),
         "Your own strategy against the others": ((), own_table(outcomes, rows)),
         "Selection of hyper-parameters": ((), selection),
         "Methods not applicable here": ((), left_out_table(rows, offers)),
@@ -315,7 +318,9 @@ def why_white(outcomes: Iterable[Outcome]) -> str:
         "classes of later tasks cannot be predicted yet": not all(x.names_ahead for x in every),
         "joint training has not begun": any(x.learns_at_once for x in every),
         "a run diverged": any(x.gone.any() for x in every),
-        "the task is not tested": any(np.isnan(x.matrices[~x.gone]).any() for x in every),
+        "the task is not tested, or its test set is an earlier task's": any(
+            np.isnan(x.matrices[~x.gone]).any() for x in every
+        ),
     }
     holding = [reason for reason, holds in reasons.items() if holds]
     return f" White: {'; '.join(holding)}." if holding else ""

@@ -193,7 +193,8 @@ def own_table(outcomes: Outcomes, rows: Sequence[Method]) -> Table:
 RULE = (
     "Each hyper-parameter has the value with the highest {criterion} on validation samples, "
     "averaged over the validation seeds (number of seeds: {draws}). Each validation seed has its "
-    "own {what}; a diverged run counts as 0."
+    "own {what}; a diverged run counts as 0. A single value of --hyperparameters, and published "
+    "values, are used as they are: nothing is selected there."
 )
 """The one rule of selection, for every method that has a hyper-parameter."""
 GRID = {
@@ -233,20 +234,22 @@ DRAWN = "samples drawn per step"
 
 
 def settings_table(outcomes: Outcomes) -> Table:
-    """Return the arguments of every method, in one row for all columns where they are the same."""
-    rows: dict[tuple[str, str], list[str]] = {}
+    """Return learning rate and arguments of every method, in one row for columns that agree."""
+    rows: dict[tuple[str, str, str], list[str]] = {}
     for column, by_name in outcomes.items():
         for name, outcome in by_name.items():
             drawn = {DRAWN: outcome.replayed} if outcome.replayed else {}
             words = in_words({**outcome.settings, **drawn})
-            if words:
-                rows.setdefault((name, words), []).append(column)
+            if words or outcome.learning_rate != "–":
+                values = name, outcome.learning_rate, words or "–"
+                rows.setdefault(values, []).append(column)
     caption = (
-        "Arguments of each method's function; the common optimizer, epochs and batches are under "
-        "Training. A hyper-parameter with several tried values has the selected one."
+        "Learning rate of the optimizer's steps, and arguments of each method's function; the "
+        "common optimizer, epochs and batches are under Training. A hyper-parameter with several "
+        "tried values has the selected one."
     )
-    columns = [Column("method"), Column("settings"), Column("arguments")]
-    cells = [[name, ", ".join(where), words] for (name, words), where in rows.items()]
+    columns = list(map(Column, ("method", "settings", "learning rate", "arguments")))
+    cells = [[name, ", ".join(where), *values] for (name, *values), where in rows.items()]
     drawn = "Samples drawn per step: stored samples that are replayed in a step."
     return Table(caption, columns, cells, marks={DRAWN: drawn})
 

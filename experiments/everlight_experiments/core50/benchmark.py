@@ -257,6 +257,7 @@ def core50_benchmark(
         protocol=lambda method: course.length(method).protocol(config.batch_size),
         sequence=lambda method, draw: ordered(draw.use, draw.number),
         keep=keep,
+        learning_rate=lambda method: course.length(method).rates_in_words,
         tested="the full test set",
         hyperparameters=GRIDS,
         program=course.setting,

@@ -81,6 +81,12 @@ class Length:
         later = self.learning_rate * self.later_factor
         return f"{self.first} at {self.learning_rate:g}, then {self.later} at {later:g}"
 
+    @property
+    def rates_in_words(self) -> str:
+        """Return the learning rates in words, for tables."""
+        first = f"{self.learning_rate:g}"
+        return first if self.later_rate is None else f"{first}, then {self.later_rate:g}"
+
 
 @dataclass(frozen=True)
 class Pretraining:

@@ -29,7 +29,7 @@ from everlight.continual.engine.frozen_features import FrozenFeatures, frozen_fe
 from everlight.models import caffe_nets
 from everlight.models.small_cnn import SmallCNN
 from everlight.scenarios import class_incremental
-from everlight.scenarios.core50 import Level
+from everlight.scenarios.core50 import TEST_SESSIONS, Level
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.images.as_inputs import store_images
 from everlight_data.images.caffe_weights import given_layers
@@ -75,14 +75,27 @@ def load_material(config: Base, level: Level, seed: int) -> LabelledFrames:
     """Return the frames of a configuration, with a thinned test set, and their classes.
 
     Raises:
-      DataError: the release cannot be read, or lacks an object in a session.
+      DataError: the release cannot be read, or lacks an object in a session; or more test frames
+        are asked for than any recording has.
     """
     if config.data == "procedural":
         world = WORLD._replace(size=config.side, seed=seed)
         frames = load_procedural_core50(config.frames, world)
     else:
         frames = load_release(config.side, config.partial)
+    _refuse_more_test_frames(frames, config.test_frames)
     return LabelledFrames(thin_test(frames, config.test_frames), level, config.test_frames)
+
+
+def _refuse_more_test_frames(frames: Core50, asked: int | None) -> None:
+    tested = np.isin(frames.session, TEST_SESSIONS)
+    recording = frames.session[tested] * len(frames.object_names) + frames.object[tested]
+    longest = int(np.bincount(recording).max())
+    if asked is not None and asked > longest:
+        raise DataError(
+            f"--test-frames {asked}; the longest recording of a test session has {longest} frames: "
+            f"give {longest} or fewer, or None for all"
+        )
 
 
 def make_net(config: Base, classes: int, hidden: bool = True) -> nn.Module:

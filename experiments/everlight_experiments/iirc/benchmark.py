@@ -21,7 +21,7 @@ from everlight.continual import (
     Setup,
     TaskSequence,
     binary_objective,
-    flax_setup,
+    network_setup,
 )
 from everlight.continual.method import Demand, Method, Needs
 from everlight.continual.objectives.many_labels import label_scores
@@ -143,9 +143,8 @@ def learn(config: Config, data: IIRCData, runs: Path, validation: bool = False) 
 
 def network_of(config: Config, classes: int) -> Network:
     """Return the network that a configuration names."""
-    return network(
-        config.net, NetworkRequest(classes, config.side, config.dtype, remat=config.remat)
-    )
+    wanted = NetworkRequest(classes, config.side, config.dtype, remat=config.remat)
+    return network(config.net, wanted, (config.side, config.side, 3))
 
 
 def sequences_of(data: IIRCData, validation: bool) -> Sequences:
@@ -183,6 +182,7 @@ def iirc_benchmark(config: Config, learned: Learned, seed: int) -> Benchmark:
         protocol=lambda method: protocol_of(config, method),
         sequence=learned.sequence,
         keep=keep,
+        learning_rate=lambda method: f"{rate_of(config, method):g}",
         store=inputs.store,
     )
 
@@ -198,7 +198,7 @@ def beginning(
         images = data.shared if store is None else stream(store, data.shared)
         found = optimizer_of(config, method)
         parts = images, binary_objective(), found.transformation, augment
-        return flax_setup(net.make(method.head, method.trains), *parts), Needs(
+        return network_setup(net.make(method.head, method.trains), *parts), Needs(
             1 if method.label_setting == "joint" else tasks,
             classes,
             config.exemplars_per_class,
@@ -212,12 +212,15 @@ def beginning(
 
 def optimizer_of(config: Config, method: Method | None = None) -> Optimizer:
     """Return the optimizer of a method; without one, of most methods."""
-    rate = config.learning_rate
+    return optimizer(config.optimizer, rate_of(config, method), config.weight_decay)
+
+
+def rate_of(config: Config, method: Method | None = None) -> float:
+    """Return the learning rate of a method; without one, of most methods."""
     if config.features is not None:
-        rate = config.features_learning_rate
-    elif method is not None:
-        rate = config.learning_rates.get(method.name, rate)
-    return optimizer(config.optimizer, rate, config.weight_decay)
+        return config.features_learning_rate
+    rates = {} if method is None else config.learning_rates
+    return rates.get(getattr(method, "name", ""), config.learning_rate)
 
 
 def protocol_of(config: Config, method: Method) -> Protocol:

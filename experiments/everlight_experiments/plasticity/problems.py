@@ -16,8 +16,8 @@ from everlight.continual import (
     Setup,
     StoredImages,
     TaskGenerator,
-    flax_setup,
     learn_generated,
+    network_setup,
     regression_objective,
     softmax_objective,
 )
@@ -71,12 +71,13 @@ def load_problem(name: str, config: Config, seed: int) -> Problem:
       DataError: data that cannot be read, or a network that does not fit.
     """
     if name == "regression":
-        net = network(config.net, NetworkRequest(1, 1))
+        net = network(config.net, NetworkRequest(1, 1), (INPUTS,))
         note = f"{INPUTS} bits, of which {SLOW} stay during a task"
         return Problem(partial(_begin_regression, config, net), None, note, net, 1, ERROR)
     images, _ = load_images(ImageRequest(config.data, config.side, config.classes, seed=seed))
     classes = 2 if name == "class-pairs" else len(images.class_names)
-    net = network(config.net, NetworkRequest(classes, images.images.shape[1]))
+    shape = images.images.shape[1:]
+    net = network(config.net, NetworkRequest(classes, shape[0]), shape)
     if name == "class-pairs" and not net.named:
         raise DataError(f"--net {config.net} has no layer named head, which class-pairs sets to 0")
     stored = store_images(images, unit=True)
@@ -86,7 +87,7 @@ def load_problem(name: str, config: Config, seed: int) -> Problem:
 
     def begin(stored: StoredImages, key: PRNGKeyArray) -> tuple[Setup, TaskGenerator]:
         optimizer = optax.sgd(config.learning_rate)
-        setup = flax_setup(net.make("linear"), stored, softmax_objective(), optimizer)
+        setup = network_setup(net.make("linear"), stored, softmax_objective(), optimizer)
         return wrap(with_kaiming(setup)._replace(measure=diagnose_plasticity)), generator
 
     note = f"{config.data}, {len(images.train_labels):,} training images in [0, 1]"
@@ -100,7 +101,7 @@ def _begin_regression(
     target = draw_target_network(key, INPUTS)
     objective = regression_objective(lambda number: target_values(target, bits_of(number))[:, None])
     inputs, optimizer = ComputedInputs(bits_of, (INPUTS,)), optax.sgd(config.learning_rate)
-    setup = with_kaiming(flax_setup(net.make("linear"), inputs, objective, optimizer))
+    setup = with_kaiming(network_setup(net.make("linear"), inputs, objective, optimizer))
     generator = TaskGenerator(
         begin=lambda key: jax.random.bernoulli(key, shape=(SLOW,)),
         next_task=lambda bits, key: change_slow_bits(bits, key, config.flips),

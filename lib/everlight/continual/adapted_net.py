@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -20,11 +21,16 @@ _A_NET = (
     "give a Flax module called as net(images), net(images, train) or net(images, deterministic), "
     "which returns logits or Outputs"
 )
+_A_STEPPED_NET = "give a linen module called as net(images, train), which returns logits or Outputs"
 _MADE = {
     "rngs": "give a function of rngs that returns an NNX module called as net(images)",
     "key": "give a function of key that returns an Equinox module called as net(image) or "
     "net(image, key=key), with state as net(image, state)",
 }
+_BATCH = 2
+"""Number of images with which a network is traced."""
+_MOST_OF_A_REASON = 200
+"""Characters of a network's own error, before what to give instead."""
 
 
 class _CalledNet(nn.Module):
@@ -37,10 +43,9 @@ class _CalledNet(nn.Module):
     def setup(self) -> None:
         nn.share_scope(self, self.net)
 
-    def __call__(self, images: Float[Array, "b *shape"], train: bool) -> Outputs:
+    def __call__(self, images: Float[Array, "b *shape"], train: bool) -> Any:
         value = not train if self.flag in _WHEN_NOT else train
-        given = self.net(images) if self.flag is None else self.net(images, **{self.flag: value})
-        return given if isinstance(given, Outputs) else Outputs(given, given)
+        return self.net(images) if self.flag is None else self.net(images, **{self.flag: value})
 
 
 def adapt_net(net: Net, shape: tuple[int, ...], classes: int) -> Net:
@@ -56,22 +61,87 @@ def adapt_net(net: Net, shape: tuple[int, ...], classes: int) -> Net:
       ImportError: the function makes an Equinox module, and Equinox is not installed.
       ValueError: the network cannot be called this way, or its outputs do not fit.
     """
-    if isinstance(net, nn.Module):
-        return _adapt_linen(net, shape, classes)
-    form = _MADE[random_argument(net)]
+    called = _adapt_linen(net) if isinstance(net, nn.Module) else net
+    check_outputs(called, shape, classes, _A_NET)
+    return called
 
-    def outputs() -> Outputs:
+
+def check_outputs(
+    net: Net, shape: tuple[int, ...], classes: int, linen: str = _A_STEPPED_NET
+) -> None:
+    """Check by one trace that steps and evaluations can call a network and use its outputs.
+
+    Args:
+      net: network as `network_setup` takes it.
+      shape: shape of one image.
+      classes: number of outputs.
+      linen: sentence on what to give where a linen module cannot be called.
+
+    Raises:
+      ImportError: the function makes an Equinox module, and Equinox is not installed.
+      ValueError: the network cannot be called this way, or its outputs do not fit.
+    """
+    form = linen if isinstance(net, nn.Module) else _MADE[random_argument(net)]
+    if isinstance(net, nn.Module):
+        images, key = jnp.zeros((_BATCH, *shape)), jax.random.key(0)
+        variables = _traced(lambda: net.init(key, images, False), shape, form)
+        if "params" not in variables:
+            raise ValueError("net has no parameters; give one that can be trained")
+        extra = sorted(set(variables) - {"params", "batch_stats"})
+        if extra:
+            raise ValueError(
+                f"net has {', '.join(extra)} besides parameters and batch_stats; remove them"
+            )
+
+    def outputs() -> tuple[Outputs, Outputs]:
         source = ComputedInputs(lambda index: jnp.zeros((len(index), *shape)), shape)
         setup = network_setup(net, source, softmax_objective(), optax.identity())
-        params, batch_stats = setup.init(jax.random.key(0))
-        inputs = setup.gather(jnp.arange(2), None)
-        return setup.apply(params, batch_stats, inputs, True, jax.random.key(1))[0]
+        learned = setup.init(jax.random.key(0))
+        inputs = setup.gather(jnp.arange(_BATCH), None)
+        trained, _ = setup.apply(*learned, inputs, True, jax.random.key(1))
+        return trained, setup.apply(*learned, inputs, False, None)[0]
 
-    _check_logits(_outputs_of(outputs, shape, form), classes)
-    return net
+    for given in _traced(outputs, shape, form):
+        _refuse_unfit(given, classes)
 
 
-def _adapt_linen(net: nn.Module, shape: tuple[int, ...], classes: int) -> nn.Module:
+def _traced(call: Callable[[], Any], shape: tuple[int, ...], form: str) -> Any:
+    """Return the shapes of what a call returns; a network's own errors become one line."""
+    try:
+        return jax.eval_shape(call)
+    except ImportError:
+        raise
+    # A network may raise any exception about its inputs.
+    except Exception as error:
+        reason = " ".join(str(error).split())[:_MOST_OF_A_REASON]
+        raise ValueError(
+            f"net cannot be called with images of shape {shape} "
+            f"({type(error).__name__}: {reason}); {form}"
+        ) from error
+
+
+def _refuse_unfit(given: Outputs, classes: int) -> None:
+    logits, features = given.logits, given.features
+    shape = getattr(logits, "shape", None)
+    if shape != (_BATCH, classes):
+        found = f"of shape {shape}" if shape else f"of type {type(logits).__name__}"
+        raise ValueError(
+            f"net returns outputs {found} for {_BATCH} images of {classes} classes; give one whose "
+            f"logits have the shape {(_BATCH, classes)}"
+        )
+    if not jnp.issubdtype(logits.dtype, jnp.floating):
+        raise ValueError(
+            f"net returns logits of dtype {logits.dtype}, which cannot be trained; give floats"
+        )
+    if getattr(features, "shape", ())[:1] != (_BATCH,):
+        found = getattr(features, "shape", type(features).__name__)
+        raise ValueError(
+            f"net returns features {found} for {_BATCH} images; give the inputs of the last layer, "
+            f"of shape ({_BATCH}, number of features), or return logits alone"
+        )
+
+
+def _adapt_linen(net: nn.Module) -> nn.Module:
     _, _, *others = inspect.signature(type(net).__call__).parameters.values()
     plain = [each for each in others if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
     flags = [each.name for each in plain if each.name in _WHEN_TRAINING | _WHEN_NOT]
@@ -79,40 +149,4 @@ def _adapt_linen(net: nn.Module, shape: tuple[int, ...], classes: int) -> nn.Mod
     if unknown or len(flags) > 1:
         wanted = ", ".join(unknown or flags)
         raise ValueError(f"net needs {wanted} besides its images; {_A_NET}")
-    called = _CalledNet(net, flags[0] if flags else None)
-    keys = {"params": jax.random.key(0), "dropout": jax.random.key(1)}
-    given, variables = _outputs_of(
-        lambda: called.init_with_output(keys, jnp.zeros((2, *shape)), True), shape, _A_NET
-    )
-    _check_logits(given, classes)
-    extra = sorted(set(variables) - {"params", "batch_stats"})
-    if extra:
-        raise ValueError(
-            f"net has {', '.join(extra)} besides parameters and batch_stats; remove them"
-        )
-    return called
-
-
-def _outputs_of(call: Callable, shape: tuple[int, ...], form: str) -> Outputs | tuple:
-    """Return the shapes of what a network returns; its own errors become one line."""
-    try:
-        return jax.eval_shape(call)
-    except ImportError:
-        raise
-    # A network may raise any exception about its inputs.
-    except Exception as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(
-            f"net cannot be called with images of shape {shape} "
-            f"({type(error).__name__}: {reason}); {form}"
-        ) from error
-
-
-def _check_logits(given: Outputs, classes: int) -> None:
-    logits = getattr(given.logits, "shape", None)
-    if logits != (2, classes):
-        found = f"of shape {logits}" if logits else f"of type {type(given.logits).__name__}"
-        raise ValueError(
-            f"net returns outputs {found} for 2 images of {classes} classes; give one whose logits "
-            f"have the shape (2, {classes})"
-        )
+    return _CalledNet(net, flags[0] if flags else None)

@@ -344,6 +344,14 @@ def test_a_task_within_the_old_basis_adds_no_direction():
 def test_networks_with_unknown_inputs_are_refused():
     with pytest.raises(ValueError, match="layer_inputs"):
         trgp(SETUP._replace(layer_inputs=None), 2)
+    head_alone = SETUP._replace(
+        layer_inputs=lambda *given: {
+            ("head", "kernel"): SETUP.layer_inputs(*given)["head", "kernel"]
+        }
+    )
+    learner = init_learner(head_alone, 8, KEY)
+    with pytest.raises(ValueError, match=r"\.kernel are unknown; TRGP needs networks of nn\.Dense"):
+        trgp(head_alone, 2).init(jax.random.key(0), learner)
 
 
 def test_the_head_has_no_matrices():

@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Shaped, UInt8
 
 from everlight.base import Objective, Outputs, Setup
 from everlight.checks import FINITE, POSITIVE, checked
+from everlight.continual.engine.named_arrays import as_outputs
 from everlight.convolution import Convolution, patches
 
 # The second last axis of a TPU's tiles. With rows in one piece, long ones are sliced apart before.
@@ -167,7 +168,7 @@ def flax_setup(
     """Return the setup of a Flax linen module that is called as `net(images, train)`.
 
     Args:
-      net: module that returns `Outputs`; it may have dropout and batch statistics.
+      net: module that returns logits or `Outputs`; it may have dropout and batch statistics.
       source: stored or streamed images or computed inputs, which the step normalises.
       objective: loss, scores and metrics of the outputs.
       optimizer: optimizer, reset at every task.
@@ -187,11 +188,11 @@ def flax_setup(
     ) -> tuple[Outputs, PyTree]:
         variables = {"params": params, "batch_stats": batch_stats}
         if not train:
-            return net.apply(variables, inputs, False), batch_stats
+            return as_outputs(net.apply(variables, inputs, False)), batch_stats
         outputs, changed = net.apply(
             variables, inputs, True, rngs={"dropout": key}, mutable=["batch_stats"]
         )
-        return outputs, changed.get("batch_stats", {})
+        return as_outputs(outputs), changed.get("batch_stats", {})
 
     def layer_inputs(
         params: PyTree, batch_stats: PyTree, inputs: Float[Array, "b *shape"]

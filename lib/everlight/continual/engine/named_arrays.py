@@ -41,6 +41,6 @@ def names_of(path: Sequence[Any]) -> Path:
     return tuple(parts)
 
 
-def as_outputs(given: Outputs | Array) -> Outputs:
+def as_outputs(given: Any) -> Outputs:
     """Return the outputs of a network; those of one that returns logits alone have them twice."""
     return given if isinstance(given, Outputs) else Outputs(given, given)

@@ -11,9 +11,9 @@ from flax import nnx
 
 from everlight.base import Objective, Setup
 from everlight.checks import checked
-from everlight.continual.engine.equinox_setup import equinox_setup, equinox_template
+from everlight.continual.engine.equinox_setup import equinox_setup
 from everlight.continual.engine.flax_setup import Augment, Source, flax_setup
-from everlight.continual.engine.nnx_setup import nnx_setup, split_shapes
+from everlight.continual.engine.nnx_setup import nnx_setup
 
 Net = nn.Module | Callable[..., Any]
 """A linen module, a function of `rngs` that returns an NNX module, or a function of `key` that
@@ -51,18 +51,6 @@ def network_setup(
         return flax_setup(net, source, objective, optimizer, augment)
     made_by = {"rngs": nnx_setup, "key": equinox_setup}[random_argument(net)]
     return made_by(_by_position(net), source, objective, optimizer, augment)
-
-
-def check_network(net: Net) -> None:
-    """Check what kind of network it is, and what a function makes, without its inputs.
-
-    Raises:
-      ImportError: `net` is a function of `key`, and Equinox is not installed.
-      ValueError: it is no network, or the function makes none.
-    """
-    if not isinstance(net, nn.Module):
-        check = {"rngs": split_shapes, "key": equinox_template}[random_argument(net)]
-        check(_by_position(net))
 
 
 def random_argument(net: Callable[..., Any]) -> str:

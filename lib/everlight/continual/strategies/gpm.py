@@ -101,7 +101,7 @@ def gpm(
     plain = naive(setup)
 
     def init(key: PRNGKeyArray, learner: Learner) -> ProjectionMemory:
-        widths = input_widths(setup, learner)
+        widths = input_widths(setup, learner, "GPM")
         none = {path: jnp.zeros((width, width)) for path, width in widths.items()}
         return ProjectionMemory(none, jnp.int32(0), jnp.zeros_like(learner.seen))
 
@@ -143,7 +143,7 @@ def gpm(
     )
 
 
-def input_widths(setup: Setup, learner: Learner) -> dict[Path, int]:
+def input_widths(setup: Setup, learner: Learner, strategy: str) -> dict[Path, int]:
     """Return the number of inputs of every kernel by its path.
 
     Raises:
@@ -154,7 +154,7 @@ def input_widths(setup: Setup, learner: Learner) -> dict[Path, int]:
             learner.params, learner.batch_stats, gathered(setup, jnp.zeros(1, int), None)
         )
     )
-    refuse_other_kernels(learner.params, set(found))
+    refuse_other_kernels(learner.params, set(found), strategy)
     return {path: rows.shape[-1] for path, rows in found.items()}
 
 
@@ -230,12 +230,13 @@ def projected(update: PyTree, memory: ProjectionMemory) -> PyTree:
     return jax.tree_util.tree_map_with_path(free, update)
 
 
-def refuse_other_kernels(params: PyTree, known: set[Path]) -> None:
+def refuse_other_kernels(params: PyTree, known: set[Path], strategy: str) -> None:
     """Refuse networks with a kernel whose inputs are unknown.
 
     Args:
       params: parameters of the network.
       known: paths of the kernels whose inputs are known.
+      strategy: name of the strategy that needs them.
 
     Raises:
       ValueError: there is such a kernel, or no layer is named head.
@@ -244,11 +245,11 @@ def refuse_other_kernels(params: PyTree, known: set[Path]) -> None:
     others = [".".join(path) for path, leaf in paths.items() if leaf.ndim > 1 and path not in known]
     if others:
         raise ValueError(
-            f"the inputs of {', '.join(others)} are unknown; GPM needs networks of nn.Dense and "
-            "everlight.convolution.Convolution"
+            f"the inputs of {', '.join(others)} are unknown; {strategy} needs networks of nn.Dense "
+            "and everlight.convolution.Convolution"
         )
     if "head" not in params:
-        raise ValueError(f"the layers are {', '.join(params)}; GPM needs one named head")
+        raise ValueError(f"the layers are {', '.join(params)}; {strategy} needs one named head")
 
 
 def names_of(path: tuple) -> Path:

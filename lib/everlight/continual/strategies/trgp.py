@@ -129,7 +129,7 @@ def trgp(
     plain = naive(setup)
 
     def init(key: PRNGKeyArray, learner: Learner) -> TrustMemory:
-        widths = input_widths(setup, learner)
+        widths = input_widths(setup, learner, "TRGP")
         regions = {
             path: empty_region(width, tasks, scaled=path[0] != "head")
             for path, width in widths.items()

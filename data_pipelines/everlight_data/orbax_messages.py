@@ -1,0 +1,56 @@
+"""Silence for what orbax and asyncio print when a checkpoint cannot be read or written.
+
+`Checkpoints` raises one error then. The other reads and writes that were under way end later, when
+their event loop is closed, and each would print a traceback of its own.
+"""
+
+import functools
+import logging
+import sys
+import warnings
+from types import CoroutineType
+from typing import Any
+
+_NEVER_RETRIEVED = ("Task exception was never retrieved", "Future exception was never retrieved")
+_NEVER_AWAITED = r"coroutine '(\w+\.)*_?(read_and_create_array|read_array_index_and_device_put|"
+_NEVER_AWAITED += r"read_shard|async_deserialize)' was never awaited"
+
+
+@functools.cache
+def silence_orbax() -> None:
+    """Drop tracebacks of orbax's other reads and writes and its remarks on metadata, from now on.
+
+    All else that Python, asyncio and absl report is printed as before.
+    """
+    before = sys.unraisablehook
+
+    def report(unraisable: Any) -> None:
+        if not _is_of_a_read(unraisable):
+            before(unraisable)
+
+    # They come from other threads and from the garbage collector, so for the process's life.
+    sys.unraisablehook = report
+    warnings.filterwarnings("ignore", _NEVER_AWAITED, RuntimeWarning)
+    logging.getLogger("asyncio").addFilter(lambda record: not _is_of_a_task(record))
+    logging.getLogger("absl").addFilter(lambda record: not _is_of_orbax_log(record))
+
+
+def _is_of_a_read(unraisable: Any) -> bool:
+    found, error = unraisable.object, unraisable.exc_value
+    if isinstance(found, CoroutineType):
+        return _is_orbax(found.cr_code.co_filename)
+    return isinstance(error, RuntimeError) and str(error) == "Event loop is closed"
+
+
+def _is_of_a_task(record: logging.LogRecord) -> bool:
+    text = record.getMessage()
+    return text.startswith(_NEVER_RETRIEVED) and (_is_orbax(text) or "tensorstore" in text)
+
+
+def _is_of_orbax_log(record: logging.LogRecord) -> bool:
+    is_of_a_write = "/futures/" in record.pathname.replace("\\", "/")
+    return _is_orbax(record.pathname) and (is_of_a_write or "metadata" in record.pathname)
+
+
+def _is_orbax(path: str) -> bool:
+    return "/orbax/" in path.replace("\\", "/")

@@ -1,0 +1,35 @@
+"""Write `docs/methods.md`: the table of all methods that `everlight methods` prints.
+
+python docs/make_methods.py
+"""
+
+from pathlib import Path
+
+from everlight.continual.method_list import method_rows
+
+PAGE = Path(__file__).with_name("methods.md")
+HEAD = """# Methods
+
+All methods by the names that `--methods` takes, written by `python docs/make_methods.py`;
+`everlight methods` prints the same table. [Official code](official_code.md) says where they equal
+their authors' code, [Costs](costs.md) what a step takes.
+
+- **Keeps**: what is kept of earlier tasks between tasks. Samples are those of a memory, or all; an
+  old net is weights of an earlier network or an average of networks; statistics are numbers such as
+  importances, class means, projections and masks.
+- **Applies to**: what a benchmark or network must have. Own classes: every task brings new classes.
+  Pretrained features: the method trains or computes a head over features of a frozen network, or
+  over the inputs. Other words are in [the glossary](glossary.md).
+
+| method | year | paper | keeps | applies to |
+|---|---|---|---|---|
+"""
+
+
+def render() -> str:
+    """Return the text of the page."""
+    return HEAD + "".join(f"| {' | '.join(row)} |\n" for row in method_rows())
+
+
+if __name__ == "__main__":
+    PAGE.write_text(render(), encoding="utf-8")

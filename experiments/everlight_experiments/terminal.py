@@ -1,0 +1,47 @@
+"""Text for a terminal: no name of a file and no value can command it."""
+
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from typing import Any, TextIO
+
+_CURSOR_UP = "\x1b[A"
+"""Sequence that progress bars write, alone, to go back to a line above."""
+
+
+def printable(text: str) -> str:
+    """Return a text with escapes for what cannot be printed, but for line ends and tabs."""
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() or each in "\n\r\t" else ascii(each)[1:-1] for each in text
+    )
+
+
+class PrintableStream:
+    """A text stream on which control characters are written as escapes, as in \\x1b."""
+
+    def __init__(self, stream: TextIO):
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write a text; returns its number of characters."""
+        is_move = not text.replace(_CURSOR_UP, "").strip("\n\r")
+        self._stream.write(text if is_move else printable(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write texts one after another."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextmanager
+def printable_output() -> Iterator[None]:
+    """Write what this process prints without control characters, such as those of users' paths."""
+    out, errors = PrintableStream(sys.stdout), PrintableStream(sys.stderr)
+    with redirect_stdout(out), redirect_stderr(errors):
+        yield

@@ -1,0 +1,72 @@
+"""The list of methods against docstrings, memories and measured costs."""
+
+import inspect
+import re
+import sys
+
+import pytest
+
+from docs import make_methods
+from docs.measured import ROOT
+from everlight.continual import method_list
+from everlight.continual.method_list import method_rows
+from everlight.continual.registry import METHODS
+from everlight_experiments import cli
+
+ROWS = {row.name: row for row in method_rows()}
+
+
+def test_no_row_is_of_a_method_that_is_gone():
+    assert method_list._SOURCES.keys() == METHODS.keys()
+
+
+def test_the_page_and_the_command_have_the_same_rows(capsys):
+    assert make_methods.PAGE.read_text(encoding="utf-8") == make_methods.render()
+    cli.main(["methods"])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 1 + len(METHODS)
+    cells = [tuple(re.split(" {2,}", line)) for line in lines[1:]]
+    assert cells == [tuple(filter(None, row)) for row in ROWS.values()]
+    table = make_methods.PAGE.read_text(encoding="utf-8").splitlines()
+    assert f"| {' | '.join(ROWS['EWC'])} |" in table
+
+
+def test_papers_are_those_of_docstrings_and_summaries():
+    """By the first author's name and the year; forms in IIRC's paper are named in the glossary."""
+    glossary = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    for name, row in ROWS.items():
+        if not row.year:
+            assert name in ("naive", "cumulative", "joint")
+            continue
+        factory = inspect.unwrap(METHODS[name].factory)
+        said = f"{sys.modules[factory.__module__].__doc__} {METHODS[name].summary} {glossary}"
+        author = re.split(r" et al\.| and |, ", row.paper)[0]
+        assert re.search(rf"{author}\b[^()]{{0,60}}\b{row.year}", " ".join(said.split())), row
+
+
+def test_stored_samples_are_those_of_the_arguments():
+    for name, method in METHODS.items():
+        assert ("samples" in ROWS[name].keeps.split(", ")) == method.stores_samples, name
+
+
+def test_methods_that_keep_nothing_hold_no_memory():
+    """By the traced memory of `docs/costs.md`."""
+    text = (ROOT / "docs" / "costs.md").read_text(encoding="utf-8")
+    held = dict(re.findall(r"^\| (.+?) \| [\d,]+ \| [\d.]+ \| ([\d,]+) \|", text, re.MULTILINE))
+    assert len(held) > 50
+    for name, size in held.items():
+        assert (ROWS[name].keeps in ("nothing", "all samples")) == (size == "0"), name
+
+
+@pytest.mark.parametrize(
+    ("name", "applies"),
+    [
+        ("ER", "all benchmarks"),
+        ("iCaRL", "own classes, one label"),
+        ("HAT", "task identity at test, named hidden layers"),
+        ("RanPAC", "pretrained features, one label"),
+        ("iCaRL-norm", "several labels"),
+    ],
+)
+def test_where_methods_apply(name, applies):
+    assert ROWS[name].applies == applies
