@@ -63,6 +63,7 @@ from everlight.continual.strategies.scr import scr
 from everlight.continual.strategies.shrink_and_perturb import shrink_and_perturb
 from everlight.continual.strategies.si import si
 from everlight.continual.strategies.simple_cil import simple_cil
+from everlight.continual.strategies.slca import slca
 from everlight.continual.strategies.ss_il import ss_il
 from everlight.continual.strategies.streaming_lda import streaming_lda
 from everlight.continual.strategies.task_arithmetic import task_arithmetic
@@ -163,6 +164,7 @@ STRATEGIES = {
     "icarl, nearest mean": lambda setup: icarl(
         setup, loss="softmax", classifier="nearest mean", buffer_size=60
     ),
+    "slca": lambda setup: slca(setup, slow=0.5, epochs=2, samples=8),
     "wa": lambda setup: wa(setup, buffer_size=60),
     "ss-il": lambda setup: ss_il(setup, buffer_size=60),
     "bic, softmax": lambda setup: bic(setup, buffer_size=60),

@@ -230,6 +230,13 @@ _ROWS: dict[str, Method] = {
         select="last",
     ),
     "APER": Method(of.aper, arguments.no_arguments, demands=_OTHER_WEIGHTS),
+    "SLCA": Method(
+        of.slca,
+        lambda needs: {"slow": needs.hyperparameter},
+        (1e-3, 1e-2, 1e-1, 1),
+        published=1e-2,
+        demands=(*_OTHER_WEIGHTS, "own classes", "named head"),
+    ),
     "WA": Method(
         of.wa,
         arguments.exemplars,

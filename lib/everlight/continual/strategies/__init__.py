@@ -46,6 +46,7 @@ from everlight.continual.strategies.scr import scr
 from everlight.continual.strategies.shrink_and_perturb import shrink_and_perturb
 from everlight.continual.strategies.si import si
 from everlight.continual.strategies.simple_cil import simple_cil
+from everlight.continual.strategies.slca import slca
 from everlight.continual.strategies.ss_il import ss_il
 from everlight.continual.strategies.streaming_lda import streaming_lda
 from everlight.continual.strategies.task_arithmetic import task_arithmetic
@@ -103,6 +104,7 @@ __all__ = [
     "shrink_and_perturb",
     "si",
     "simple_cil",
+    "slca",
     "ss_il",
     "streaming_lda",
     "task_arithmetic",
