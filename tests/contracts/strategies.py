@@ -23,6 +23,7 @@ from everlight.continual.strategies.aper import aper
 from everlight.continual.strategies.balanced_replay import balanced_replay
 from everlight.continual.strategies.bic import bic
 from everlight.continual.strategies.cls_er import cls_er
+from everlight.continual.strategies.coda_prompt import coda_prompt
 from everlight.continual.strategies.cofima import cofima
 from everlight.continual.strategies.continual_backprop import continual_backprop
 from everlight.continual.strategies.cumulative import cumulative, joint, unlimited_replay
@@ -45,6 +46,7 @@ from everlight.continual.strategies.hat import hat
 from everlight.continual.strategies.icarl import icarl
 from everlight.continual.strategies.imm import imm
 from everlight.continual.strategies.l2_init import l2_init
+from everlight.continual.strategies.l2p import l2p
 from everlight.continual.strategies.lucir import lucir
 from everlight.continual.strategies.lwf import lwf
 from everlight.continual.strategies.mas import mas
@@ -71,13 +73,27 @@ from everlight.continual.strategies.ties import ties
 from everlight.continual.strategies.trgp import trgp
 from everlight.continual.strategies.wa import wa
 from everlight.continual.strategies.xder_rpc import xder_rpc
-from everlight.models import with_lora
+from everlight.models import (
+    VisionTransformer,
+    prompt_components,
+    prompt_pool,
+    with_lora,
+    with_prompts,
+)
 from everlight.models.heads import cosines, local_similarities
 from everlight.scenarios.class_incremental import class_incremental, equal_tasks
 
 TASKS, CLASSES, FEATURES = 10, 20, 6
 # The layer that low-rank additions adapt.
 GIVEN = 0.5 * jax.random.normal(jax.random.key(2), (FEATURES, 16))
+# A transformer of one token, for prompts.
+VIT = VisionTransformer(CLASSES, 1, 16, 1, 2, 32)
+FROZEN = VIT.init(jax.random.key(2), jnp.zeros((1, 1, 1, FEATURES)), False)["params"]
+del FROZEN["head"]
+PROMPTING = {
+    "pool": prompt_pool(16, size=4, length=2, chosen=2),
+    "components": prompt_components(16, components=10, length=2, blocks=1),
+}
 STRATEGIES = {
     "naive": naive,
     "cumulative": cumulative,
@@ -179,6 +195,9 @@ STRATEGIES = {
     "ewc, lora": lambda setup: ewc(setup, regularization=1.0, fisher_samples=64),
     "reservoir replay, lora": lambda setup: experience_replay(setup, buffer_size=60),
     "aper, lora": aper,
+    "l2p, pool": l2p,
+    "coda-prompt, components": lambda setup: coda_prompt(setup, TASKS),
+    "ewc, pool": lambda setup: ewc(setup, regularization=1.0, fisher_samples=64),
     "lucir, ema": lambda setup: with_ema(lucir(setup, exemplars_per_class=3), 0.9),
 }
 # Those of many labels a sample, here on one.
@@ -257,6 +276,18 @@ def only_the_head(params):
     return {name: jax.tree.map(lambda _, own=name: own == "head", params[name]) for name in params}
 
 
+def prompted(setup, data, prompting):
+    """Prompts of a transformer that is drawn and frozen, whose only patch are the vectors."""
+
+    def init(key):
+        return VIT.init(key, jnp.zeros((1, 1, 1, FEATURES)), False)["params"], {}
+
+    images = setup._replace(
+        init=init, gather=lambda index, key: data[index][:, None, None], layer_inputs=None
+    )
+    return with_prompts(images, VIT, FROZEN, prompting)
+
+
 def build_with(counter, name=None, optimizer=None, trainable=None):
     """A two-layer net on vectors; `TRACES` counts how often a program is traced."""
 
@@ -307,6 +338,10 @@ def build_with(counter, name=None, optimizer=None, trainable=None):
         )
         if (name or counter).split(", ")[1:2] == ["lora"]:
             setup = with_lora(setup, {"hidden": GIVEN}, ("hidden",), rank=3, scale=0.3)
+        if kind := PROMPTING.get((name or counter).split(", ")[-1]):
+            setup = prompted(setup, data, kind)
+            # As in the authors' code: the layer normalisation of small prompts has large slopes.
+            setup = setup._replace(optimizer=optimizer or optax.adam(0.03))
         setup = setup._replace(trainable=trainable)
         return setup, STRATEGIES[name or counter](setup)
 

@@ -6,6 +6,7 @@ from everlight.continual.strategies.aper import aper
 from everlight.continual.strategies.balanced_replay import balanced_replay
 from everlight.continual.strategies.bic import bic
 from everlight.continual.strategies.cls_er import cls_er
+from everlight.continual.strategies.coda_prompt import coda_prompt
 from everlight.continual.strategies.cofima import cofima
 from everlight.continual.strategies.continual_backprop import continual_backprop
 from everlight.continual.strategies.cumulative import cumulative, joint, unlimited_replay
@@ -28,6 +29,7 @@ from everlight.continual.strategies.hat import hat
 from everlight.continual.strategies.icarl import icarl
 from everlight.continual.strategies.imm import imm
 from everlight.continual.strategies.l2_init import l2_init
+from everlight.continual.strategies.l2p import l2p
 from everlight.continual.strategies.lucir import lucir
 from everlight.continual.strategies.lwf import lwf
 from everlight.continual.strategies.mas import mas
@@ -62,6 +64,7 @@ __all__ = [
     "balanced_replay",
     "bic",
     "cls_er",
+    "coda_prompt",
     "cofima",
     "continual_backprop",
     "cumulative",
@@ -85,6 +88,7 @@ __all__ = [
     "imm",
     "joint",
     "l2_init",
+    "l2p",
     "lucir",
     "lwf",
     "mas",

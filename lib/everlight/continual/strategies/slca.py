@@ -48,7 +48,7 @@ from everlight.continual.engine.keys import epoch_keys, step_key
 from everlight.continual.engine.updates import train_step
 from everlight.continual.strategies.fecam import add_squares
 from everlight.continual.strategies.frozen import feature_width, product
-from everlight.continual.strategies.naive import naive, task_gradient
+from everlight.continual.strategies.naive import naive, own_task_gradient
 from everlight.models.heads import head_layer
 
 REGULAR = 1e-4
@@ -117,9 +117,7 @@ def slca(
     def grads(
         memory: ClassGaussians, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
     ) -> tuple[PyTree, StepInfo]:
-        own = learner._replace(seen=task.classes)
-        gradient, info = task_gradient(setup, own, batch, key)
-        return gradient, info._replace(aux=learner.params)
+        return own_task_gradient(setup, learner, batch, task, key)
 
     def after_step(
         memory: ClassGaussians, learner: Learner, info: StepInfo, key: PRNGKeyArray
