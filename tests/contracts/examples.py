@@ -258,6 +258,11 @@ ROWS: dict[str, Any] = {
         "prompting": models.prompt_pool(4),
     },
     "models.prompt_components": {"width": 4, "components": 2},
+    "models.with_merged_lora": lambda: {
+        "setup": build(STORED)[0],
+        "layers": {"hidden1": {"kernel": jnp.ones((3, 3)), "bias": jnp.ones(3)}},
+        "kernels": ("hidden1",),
+    },
     "models.with_layers": {"layers": {"hidden": jnp.zeros(3)}},
     "models.with_weights": {
         "params": {"a": {"kernel": floats(3, 2), "bias": floats(2)}},

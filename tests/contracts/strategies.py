@@ -45,6 +45,7 @@ from everlight.continual.strategies.hal import hal
 from everlight.continual.strategies.hat import hat
 from everlight.continual.strategies.icarl import icarl
 from everlight.continual.strategies.imm import imm
+from everlight.continual.strategies.inflora import inflora
 from everlight.continual.strategies.l2_init import l2_init
 from everlight.continual.strategies.l2p import l2p
 from everlight.continual.strategies.lucir import lucir
@@ -78,6 +79,7 @@ from everlight.models import (
     prompt_components,
     prompt_pool,
     with_lora,
+    with_merged_lora,
     with_prompts,
 )
 from everlight.models.heads import cosines, local_similarities
@@ -195,6 +197,7 @@ STRATEGIES = {
     "ewc, lora": lambda setup: ewc(setup, regularization=1.0, fisher_samples=64),
     "reservoir replay, lora": lambda setup: experience_replay(setup, buffer_size=60),
     "aper, lora": aper,
+    "inflora, merged": lambda setup: inflora(setup, TASKS, samples=16),
     "l2p, pool": l2p,
     "coda-prompt, components": lambda setup: coda_prompt(setup, TASKS),
     "ewc, pool": lambda setup: ewc(setup, regularization=1.0, fisher_samples=64),
@@ -338,11 +341,13 @@ def build_with(counter, name=None, optimizer=None, trainable=None):
         )
         if (name or counter).split(", ")[1:2] == ["lora"]:
             setup = with_lora(setup, {"hidden": GIVEN}, ("hidden",), rank=3, scale=0.3)
+        if (name or counter).split(", ")[1:2] == ["merged"]:
+            setup = with_merged_lora(setup, {"hidden": GIVEN}, ("hidden",), rank=2)
         if kind := PROMPTING.get((name or counter).split(", ")[-1]):
             setup = prompted(setup, data, kind)
             # As in the authors' code: the layer normalisation of small prompts has large slopes.
             setup = setup._replace(optimizer=optimizer or optax.adam(0.03))
-        setup = setup._replace(trainable=trainable)
+        setup = setup._replace(trainable=trainable or setup.trainable)
         return setup, STRATEGIES[name or counter](setup)
 
     return build

@@ -55,7 +55,7 @@ from everlight.models.illuminant_training import (
 )
 from everlight.models.initialization import with_kaiming, with_layers, with_xavier
 from everlight.models.joint_embedding import JointEmbedding
-from everlight.models.lora import with_lora
+from everlight.models.lora import with_lora, with_merged_lora
 from everlight.models.mlp import MLP
 from everlight.models.named import Network, NetworkRequest, named_network
 from everlight.models.out_of_distribution import (
@@ -153,6 +153,7 @@ __all__ = [
     "with_kaiming",
     "with_layers",
     "with_lora",
+    "with_merged_lora",
     "with_prompts",
     "with_weights",
     "with_xavier",

@@ -28,6 +28,7 @@ from everlight.continual.strategies.hal import hal
 from everlight.continual.strategies.hat import hat
 from everlight.continual.strategies.icarl import icarl
 from everlight.continual.strategies.imm import imm
+from everlight.continual.strategies.inflora import inflora
 from everlight.continual.strategies.l2_init import l2_init
 from everlight.continual.strategies.l2p import l2p
 from everlight.continual.strategies.lucir import lucir
@@ -86,6 +87,7 @@ __all__ = [
     "hat",
     "icarl",
     "imm",
+    "inflora",
     "joint",
     "l2_init",
     "l2p",
