@@ -190,6 +190,7 @@ ROWS: dict[str, Any] = {
     "continual.flax_setup": {"net": models.MLP(classes=4, hidden=(3,)), **OF_A_NETWORK},
     "continual.network_setup": {"net": models.MLP(classes=4, hidden=(3,)), **OF_A_NETWORK},
     "continual.nnx_setup": {"make": lambda rngs: nnx.Linear(3, 4, rngs=rngs), **OF_A_NETWORK},
+    "continual.inflora": lambda: {"setup": build(STORED)[0]},
     "continual.gpm": lambda: {"setup": build(STORED)[0]},
     "continual.hat": {"layers": ("a",)},
     "continual.learn_generated": lambda: {
