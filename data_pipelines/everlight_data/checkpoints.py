@@ -216,12 +216,25 @@ class Checkpoints:
           DamagedCheckpointError: it is not what was written, to the bit.
           DataError: the checkpoint holds another structure; the first differences are named.
         """
-        path, record = self.folder / str(step), self._record(step)
         abstract = jax.tree.map(_on_a_device_of_here, like)
+        path, record = self.folder / str(step), self._record(step)
         _refuse_other_structure(path, record["arrays"], abstract)
+        return Checkpoint(self._state(step, record, abstract), record["facts"])
+
+    def arrays(self, step: int) -> dict[str, np.ndarray]:
+        """Return the arrays of a checkpoint by their path, of whatever structure it is.
+
+        Raises:
+          DamagedCheckpointError: it is not what was written, to the bit.
+        """
+        state = self._state(step, self._record(step), None)
+        return {name: np.asarray(leaf) for name, leaf in named_leaves(state).items()}
+
+    def _state(self, step: int, record: dict, like: Any) -> Any:
+        path = self.folder / str(step)
         try:
             state = self._manager.restore(
-                step, args=ocp.args.Composite(state=ocp.args.StandardRestore(abstract))
+                step, args=ocp.args.Composite(state=ocp.args.StandardRestore(like))
             )["state"]
             found = _checksums(state)
         except Exception as error:
@@ -233,7 +246,7 @@ class Checkpoints:
                 f"{path} is damaged: {wrong[0]} and {len(wrong) - 1} other arrays are not what was "
                 "written"
             )
-        return Checkpoint(state, record["facts"])
+        return state
 
 
 def _on_a_device_of_here(leaf: Any) -> Any:

@@ -18,6 +18,7 @@ from everlight_data.images.image_set import (
     LoadedImages,
     first_classes,
     first_per_class,
+    last_classes,
     shrink_images,
 )
 from everlight_data.images.tiny_imagenet import load_tiny_imagenet_32, tiny_imagenet_names
@@ -48,6 +49,8 @@ class ImageRequest(NamedTuple):
     """Path of a user's own test set, or tfds:NAME; it has the same class names."""
     seed: int = 0
     """Seed of the procedural world."""
+    first_class: int = 0
+    """Number of classes that are left out before the first one."""
 
 
 def _digits(_: ImageRequest) -> ImageSet:
@@ -76,7 +79,9 @@ def _procedural(request: ImageRequest) -> ImageSet:
 def _tiny_imagenet(request: ImageRequest) -> ImageSet:
     # Only the images of the chosen classes are decoded.
     available = len(tiny_imagenet_names())
-    return load_tiny_imagenet_32(range(min(request.classes or available, available)))
+    # A request for more classes than there are is refused with all of them.
+    end = request.first_class + (request.classes or available - request.first_class)
+    return load_tiny_imagenet_32(range(min(end, available)))
 
 
 def _cifar100(_: ImageRequest) -> ImageSet:
@@ -118,9 +123,10 @@ def load_images(request: ImageRequest) -> LoadedImages:
     chosen = _chosen(images, request)
     if named and request.side is not None:
         chosen = shrink_images(chosen, request.side)
-    return LoadedImages(
-        chosen, _note_of_named(chosen) if named else note + _note_of_choice(request)
-    )
+    if not named:
+        return LoadedImages(chosen, note + _note_of_choice(request))
+    after = f", after the first {request.first_class}" if request.first_class else ""
+    return LoadedImages(chosen, _note_of_named(chosen) + after)
 
 
 def _check_request(request: ImageRequest) -> None:
@@ -151,11 +157,19 @@ def _check_source(data: str) -> None:
 
 
 def _chosen(images: ImageSet, request: ImageRequest) -> ImageSet:
-    available = len(images.class_names)
+    first, available = request.first_class, len(images.class_names)
+    if first:
+        if first > available - 2:
+            raise DataError(
+                f"--first-class {first}: {request.data} has {available} classes; give 0 to "
+                f"{available - 2}"
+            )
+        images, available = last_classes(images, first), available - first
     if request.classes is not None:
         if not 2 <= request.classes <= available:
+            after = f" after the first {first}" if first else ""
             raise DataError(
-                f"{request.data} has {available} classes, not {request.classes}; give 2 to "
+                f"{request.data} has {available} classes{after}, not {request.classes}; give 2 to "
                 f"{available}"
             )
         images = first_classes(images, request.classes)
@@ -170,8 +184,12 @@ def _note_of_named(images: ImageSet) -> str:
 
 def _note_of_choice(request: ImageRequest) -> str:
     chosen = []
+    after = f"classes after the first {request.first_class}"
     if request.classes is not None:
-        chosen.append(f"the first {request.classes} classes")
+        named = after if request.first_class else "classes"
+        chosen.append(f"the first {request.classes} {named}")
+    elif request.first_class:
+        chosen.append(f"all {after}")
     if request.per_class is not None:
         chosen.append(
             "at most {:,} training and {:,} test images per class".format(*request.per_class)

@@ -112,6 +112,9 @@ class Outputs(NamedTuple):
     hidden: Mapping[str, Float[Array, "b *units"]] | None = None
     """Activations of each hidden layer by its name, as the next layer reads them; units are the
     last axis. None if the network does not return them."""
+    penalty: Float[Array, "b"] | None = None
+    """Term of each sample's loss that depends on the network's own parameters, such as the distance
+    of prompts' keys (`models.with_prompts`), whose setup has an objective that adds it."""
 
 
 class Plateau(NamedTuple):

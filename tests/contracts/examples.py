@@ -190,6 +190,7 @@ ROWS: dict[str, Any] = {
     "continual.flax_setup": {"net": models.MLP(classes=4, hidden=(3,)), **OF_A_NETWORK},
     "continual.network_setup": {"net": models.MLP(classes=4, hidden=(3,)), **OF_A_NETWORK},
     "continual.nnx_setup": {"make": lambda rngs: nnx.Linear(3, 4, rngs=rngs), **OF_A_NETWORK},
+    "continual.inflora": lambda: {"setup": build(STORED)[0]},
     "continual.gpm": lambda: {"setup": build(STORED)[0]},
     "continual.hat": {"layers": ("a",)},
     "continual.learn_generated": lambda: {
@@ -248,6 +249,17 @@ ROWS: dict[str, Any] = {
     "models.interpolate_positions": {"embeddings": np.ones((5, 2), np.float32), "side": 3},
     "models.vit_layers": lambda: {"net": VIT, "arrays": released_vit(), "side": 2},
     "models.with_lora": lambda: {
+        "setup": build(STORED)[0],
+        "layers": {"hidden1": {"kernel": jnp.ones((3, 3)), "bias": jnp.ones(3)}},
+        "kernels": ("hidden1",),
+    },
+    "models.with_prompts": lambda: {
+        "net": VIT,
+        "layers": models.vit_layers(VIT, released_vit(), 2),
+        "prompting": models.prompt_pool(4),
+    },
+    "models.prompt_components": {"width": 4, "components": 2},
+    "models.with_merged_lora": lambda: {
         "setup": build(STORED)[0],
         "layers": {"hidden1": {"kernel": jnp.ones((3, 3)), "bias": jnp.ones(3)}},
         "kernels": ("hidden1",),

@@ -23,6 +23,7 @@ from everlight.continual.strategies.aper import aper
 from everlight.continual.strategies.balanced_replay import balanced_replay
 from everlight.continual.strategies.bic import bic
 from everlight.continual.strategies.cls_er import cls_er
+from everlight.continual.strategies.coda_prompt import coda_prompt
 from everlight.continual.strategies.cofima import cofima
 from everlight.continual.strategies.continual_backprop import continual_backprop
 from everlight.continual.strategies.cumulative import cumulative, joint, unlimited_replay
@@ -44,7 +45,9 @@ from everlight.continual.strategies.hal import hal
 from everlight.continual.strategies.hat import hat
 from everlight.continual.strategies.icarl import icarl
 from everlight.continual.strategies.imm import imm
+from everlight.continual.strategies.inflora import inflora
 from everlight.continual.strategies.l2_init import l2_init
+from everlight.continual.strategies.l2p import l2p
 from everlight.continual.strategies.lucir import lucir
 from everlight.continual.strategies.lwf import lwf
 from everlight.continual.strategies.mas import mas
@@ -63,6 +66,7 @@ from everlight.continual.strategies.scr import scr
 from everlight.continual.strategies.shrink_and_perturb import shrink_and_perturb
 from everlight.continual.strategies.si import si
 from everlight.continual.strategies.simple_cil import simple_cil
+from everlight.continual.strategies.slca import slca
 from everlight.continual.strategies.ss_il import ss_il
 from everlight.continual.strategies.streaming_lda import streaming_lda
 from everlight.continual.strategies.task_arithmetic import task_arithmetic
@@ -70,13 +74,28 @@ from everlight.continual.strategies.ties import ties
 from everlight.continual.strategies.trgp import trgp
 from everlight.continual.strategies.wa import wa
 from everlight.continual.strategies.xder_rpc import xder_rpc
-from everlight.models import with_lora
+from everlight.models import (
+    VisionTransformer,
+    prompt_components,
+    prompt_pool,
+    with_lora,
+    with_merged_lora,
+    with_prompts,
+)
 from everlight.models.heads import cosines, local_similarities
 from everlight.scenarios.class_incremental import class_incremental, equal_tasks
 
 TASKS, CLASSES, FEATURES = 10, 20, 6
 # The layer that low-rank additions adapt.
 GIVEN = 0.5 * jax.random.normal(jax.random.key(2), (FEATURES, 16))
+# A transformer of one token, for prompts.
+VIT = VisionTransformer(CLASSES, 1, 16, 1, 2, 32)
+FROZEN = VIT.init(jax.random.key(2), jnp.zeros((1, 1, 1, FEATURES)), False)["params"]
+del FROZEN["head"]
+PROMPTING = {
+    "pool": prompt_pool(16, size=4, length=2, chosen=2),
+    "components": prompt_components(16, components=10, length=2, blocks=1),
+}
 STRATEGIES = {
     "naive": naive,
     "cumulative": cumulative,
@@ -163,6 +182,7 @@ STRATEGIES = {
     "icarl, nearest mean": lambda setup: icarl(
         setup, loss="softmax", classifier="nearest mean", buffer_size=60
     ),
+    "slca": lambda setup: slca(setup, slow=0.5, epochs=2, samples=8),
     "wa": lambda setup: wa(setup, buffer_size=60),
     "ss-il": lambda setup: ss_il(setup, buffer_size=60),
     "bic, softmax": lambda setup: bic(setup, buffer_size=60),
@@ -177,6 +197,10 @@ STRATEGIES = {
     "ewc, lora": lambda setup: ewc(setup, regularization=1.0, fisher_samples=64),
     "reservoir replay, lora": lambda setup: experience_replay(setup, buffer_size=60),
     "aper, lora": aper,
+    "inflora, merged": lambda setup: inflora(setup, TASKS, samples=16),
+    "l2p, pool": l2p,
+    "coda-prompt, components": lambda setup: coda_prompt(setup, TASKS),
+    "ewc, pool": lambda setup: ewc(setup, regularization=1.0, fisher_samples=64),
     "lucir, ema": lambda setup: with_ema(lucir(setup, exemplars_per_class=3), 0.9),
 }
 # Those of many labels a sample, here on one.
@@ -255,6 +279,18 @@ def only_the_head(params):
     return {name: jax.tree.map(lambda _, own=name: own == "head", params[name]) for name in params}
 
 
+def prompted(setup, data, prompting):
+    """Prompts of a transformer that is drawn and frozen, whose only patch are the vectors."""
+
+    def init(key):
+        return VIT.init(key, jnp.zeros((1, 1, 1, FEATURES)), False)["params"], {}
+
+    images = setup._replace(
+        init=init, gather=lambda index, key: data[index][:, None, None], layer_inputs=None
+    )
+    return with_prompts(images, VIT, FROZEN, prompting)
+
+
 def build_with(counter, name=None, optimizer=None, trainable=None):
     """A two-layer net on vectors; `TRACES` counts how often a program is traced."""
 
@@ -305,7 +341,13 @@ def build_with(counter, name=None, optimizer=None, trainable=None):
         )
         if (name or counter).split(", ")[1:2] == ["lora"]:
             setup = with_lora(setup, {"hidden": GIVEN}, ("hidden",), rank=3, scale=0.3)
-        setup = setup._replace(trainable=trainable)
+        if (name or counter).split(", ")[1:2] == ["merged"]:
+            setup = with_merged_lora(setup, {"hidden": GIVEN}, ("hidden",), rank=2)
+        if kind := PROMPTING.get((name or counter).split(", ")[-1]):
+            setup = prompted(setup, data, kind)
+            # As in the authors' code: the layer normalisation of small prompts has large slopes.
+            setup = setup._replace(optimizer=optimizer or optax.adam(0.03))
+        setup = setup._replace(trainable=trainable or setup.trainable)
         return setup, STRATEGIES[name or counter](setup)
 
     return build

@@ -50,6 +50,14 @@ def test_what_is_written_is_read_by_another_reader(tmp_path):
     assert facts == reader.facts(3)
 
 
+def test_arrays_are_read_without_knowing_the_structure(tmp_path):
+    Checkpoints(tmp_path).save(0, state_of(1.5))
+    found = Checkpoints(tmp_path).arrays(0)
+    assert found.keys() == {"params/2", "half", "step"}
+    np.testing.assert_array_equal(found["params/2"], np.full((2, 3), 1.5, np.float32))
+    assert (found["half"].dtype, found["step"].dtype) == (jnp.bfloat16, jnp.int32)
+
+
 def test_bits_survive(tmp_path, rng):
     bits = rng.integers(0, 2**32, 1000, dtype=np.uint32).view(np.float32)
     bits[:3] = [-0.0, np.inf, np.float32(1e-45)]

@@ -45,6 +45,21 @@ def test_classes_images_and_side_are_chosen():
     assert note == "handwritten digits (scikit-learn): 3 classes at 4×4 pixels, grey"
 
 
+def test_classes_before_the_first_one_are_left_out():
+    images, note = load_images(ImageRequest("digits", classes=3, first_class=6))
+    whole = load_digits()
+    labels = np.concatenate([whole.train_labels, whole.test_labels])
+    np.testing.assert_array_equal(images.images, whole.images[(labels >= 6) & (labels < 9)])
+    of_train = whole.train_labels[(whole.train_labels >= 6) & (whole.train_labels < 9)]
+    np.testing.assert_array_equal(images.train_labels, of_train - 6)
+    assert images.class_names == ("6", "7", "8")
+    assert note.endswith("3 classes at 8×8 pixels, grey, after the first 6")
+    message = refused(data="digits", first_class=9)
+    assert message == "--first-class 9: digits has 10 classes; give 0 to 8"
+    message = refused(data="digits", first_class=6, classes=5)
+    assert message == "digits has 4 classes after the first 6, not 5; give 2 to 4"
+
+
 @pytest.mark.parametrize(("classes", "world"), [(20, (10, 2)), (6, (6, 1))])
 def test_the_procedural_world_has_as_many_classes_as_requested(classes, world):
     found, note = load_images(ImageRequest("procedural", 16, classes, (3, 2), seed=5))

@@ -43,8 +43,12 @@ def released_arrays(net, grid, rng, channels=3, head=7):
     return arrays
 
 
-def features_in_numpy(arrays, image, class_token=True):
-    """Features of one image, [h, w, c], in float64: one head, one token at a time."""
+def features_in_numpy(arrays, image, class_token=True, prompts=(), prefixes=()):
+    """Features of one image, [h, w, c], in float64: one head, one token at a time.
+
+    `prompts` are tokens, [p, w], before the first block, whose mean output then is the result;
+    `prefixes` are keys and values, [2, p, w], of the first blocks.
+    """
     arrays = {name: np.float64(array) for name, array in arrays.items()}
 
     def norm(token, name):
@@ -63,6 +67,8 @@ def features_in_numpy(arrays, image, class_token=True):
             patch = image[row : row + side, column : column + side]
             tokens.append(np.tensordot(patch, kernel, 3) + arrays["embedding/bias"])
     tokens = np.array(tokens) + arrays["Transformer/posembed_input/pos_embedding"][0]
+    if len(prompts):
+        tokens = np.array([*prompts, *tokens])
     number = 0
     while f"Transformer/encoderblock_{number}/LayerNorm_0/scale" in arrays:
         block = f"Transformer/encoderblock_{number}"
@@ -75,6 +81,10 @@ def features_in_numpy(arrays, image, class_token=True):
                 + arrays[f"{inner}/{part}/bias"][head]
                 for part in ("query", "key", "value")
             )
+            if number < len(prefixes):
+                own = slice(head * query.shape[1], (head + 1) * query.shape[1])
+                key = np.array([*prefixes[number][0][:, own], *key])
+                value = np.array([*prefixes[number][1][:, own], *value])
             scores = np.exp(query @ key.T / np.sqrt(query.shape[1]))
             weights = scores / scores.sum(axis=1, keepdims=True)
             attended += weights @ value @ arrays[f"{inner}/out/kernel"][head]
@@ -85,4 +95,6 @@ def features_in_numpy(arrays, image, class_token=True):
         tokens = tokens + hidden @ arrays[f"{second}/kernel"] + arrays[f"{second}/bias"]
         number += 1
     normed = np.array([norm(token, "Transformer/encoder_norm") for token in tokens])
+    if len(prompts):
+        return normed[: len(prompts)].mean(axis=0)
     return normed[0] if class_token else normed.mean(axis=0)

@@ -62,6 +62,18 @@ def first_classes(images: ImageSet, count: int) -> ImageSet:
     )
 
 
+def last_classes(images: ImageSet, first: int) -> ImageSet:
+    """Return the classes from number `first` on, which becomes number 0."""
+    labels = np.concatenate([images.train_labels, images.test_labels])
+    train, test = images.train_labels - first, images.test_labels - first
+    return images._replace(
+        images=images.images[labels >= first],
+        train_labels=train[train >= 0],
+        test_labels=test[test >= 0],
+        class_names=images.class_names[first:],
+    )
+
+
 def first_per_class(images: ImageSet, train: int, test: int) -> ImageSet:
     """Return the first images of every class, in their order, or all if there are fewer."""
 

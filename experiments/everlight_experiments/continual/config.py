@@ -80,6 +80,8 @@ class Config:
     """Every N-th image of each class of your own images is a test image."""
     classes: Count | None = None
     """Number of classes, the first ones; None is all."""
+    first_class: Annotated[int, Between(0, 100_000)] = 0
+    """Number of classes that are left out before the first one, such as those of pretraining."""
     per_class: tuple[Count, Count] | None = None
     """Largest number of training and of test images per class; None is all."""
     side: Side | None = None
@@ -110,6 +112,10 @@ class Config:
     vit:4,64,2,4 (side of a patch, width, blocks, heads), linear, or FILE.py:NAME, a function
     from the number of classes to a linen module, or from it and rngs to an NNX module, or from it
     and key to an Equinox module."""
+    pretrained: Path | None = None
+    """Layers with which the network begins, but for its head: an .npz of a vision transformer of
+    Google's release for --net vit, or the folder of a run of the same --net with --keep-nets, of
+    which it is naive's of the first seed after the last task. None draws all layers."""
     dropout: tuple[Share, ...] = ()
     """Dropout of --net small-cnn after both blocks and the dense layer."""
     initialization: Initialization = "own"

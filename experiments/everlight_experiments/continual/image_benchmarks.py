@@ -7,8 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
-from jaxtyping import Array, Int
+from jaxtyping import Array, Int, PyTree
 
 from everlight.continual import (
     Protocol,
@@ -22,7 +23,7 @@ from everlight.continual import (
 )
 from everlight.continual.method import Demand, Method, Needs
 from everlight.metrics import diagnose_plasticity
-from everlight.models import Network, NetworkRequest, with_xavier
+from everlight.models import Network, NetworkRequest, VisionTransformer, with_xavier
 from everlight.scenarios import (
     class_incremental_by_seed,
     noisy_labels,
@@ -52,6 +53,12 @@ from everlight_experiments.continual.domain_streams import (
     refuse_unfit,
     with_stream,
 )
+from everlight_experiments.continual.image_words import (
+    data_counts,
+    data_sections,
+    number_of_tasks,
+    training_words,
+)
 from everlight_experiments.continual.method_arguments import loss_arguments
 from everlight_experiments.continual.metrics import (
     BY_STEP,
@@ -70,13 +77,17 @@ from everlight_experiments.continual.parts import (
     network,
     optimizer,
 )
-from everlight_experiments.report.cells import counted
-from everlight_experiments.report.plots import plot_samples
-from everlight_experiments.report.writer import Figure, Section
+from everlight_experiments.continual.pretrained import (
+    RELEASED,
+    Pretrained,
+    begin_with,
+    is_released,
+    load_layers,
+)
 
 NOT_IDENTIFYING = {
     *("data", "test_data", "chosen", "criterion", "grids", "features", "features_learning_rate"),
-    *("features_chosen", "method_settings"),
+    *("features_chosen", "method_settings", "first_class", "pretrained"),
 }
 """Fields of a configuration that do not identify a run."""
 
@@ -91,6 +102,8 @@ class Material(NamedTuple):
     note: str
     net: Network
     checksums: tuple[int, ...]
+    layers: dict[str, PyTree] | None = None
+    """Layers with which the network begins; None draws them."""
 
 
 def image_benchmarks(
@@ -112,10 +125,15 @@ def image_benchmarks(
     noisy = noisy_labels(images.train_labels, classes, config.label_noise, STREAM_SEED)
     images = images._replace(train_labels=noisy)
     content = [images.images, images.train_labels, images.test_labels]
+    layers = None
+    if features is not None and config.pretrained is not None:
+        raise DataError("--pretrained and --features both replace the network; give one of them")
     if features is None:
-        stored = store_images(images, unit=config.pixels == "unit")
-        wanted = NetworkRequest(classes, stored.shape[0], config.dtype, config.dropout)
-        net = network(config.net, wanted, stored.shape)
+        shape = images.images.shape[1:]
+        wanted = NetworkRequest(classes, shape[0], config.dtype, config.dropout)
+        net = network(config.net, wanted, shape)
+        stored, layers = _pretrained(config, images, net)
+        content += map(np.asarray, jax.tree.leaves(layers))
     else:
         net = feature_head(features.note, classes)
         stored = store_features(features, slice(len(images.train_labels)))
@@ -126,10 +144,22 @@ def image_benchmarks(
         refuse_unfit(config, settings)
         settings = (DOMAIN,)
         stored = replace(stored, copies=number_of_tasks(config))
-    material = Material(config, images, stored, note, net, checksums_of(*content))
+    material = Material(config, images, stored, note, net, checksums_of(*content), layers)
     training = training_words(config, net, settings)
     bound = partial(_bound, name, training, material, sequences_of(images, config))
     return {setting: bound(setting) for setting in settings}
+
+
+def _pretrained(
+    config: Config, images: ImageSet, net: Network
+) -> tuple[StoredImages, dict[str, PyTree] | None]:
+    """Return the images as the network reads them, and its layers if they are given."""
+    unit, path = config.pixels == "unit", config.pretrained
+    if path is None:
+        return store_images(images, unit=unit), None
+    layers = load_layers(path, net, images.images.shape[1:])
+    channels = RELEASED if is_released(path) else None
+    return store_images(images, channels, unit=unit), layers
 
 
 def _load(config: Config, seed: int, runs: Path) -> tuple[ImageSet, str, Features | None]:
@@ -147,7 +177,7 @@ def _load(config: Config, seed: int, runs: Path) -> tuple[ImageSet, str, Feature
         # A pretrained network has its own size, to which it enlarges small images.
         side = None if config.data in IMAGE_SETS else side or TRUNK_SIDE
     limits = config.classes, config.per_class, config.test_every, config.test_data
-    images, note = load_images(ImageRequest(config.data, side, *limits, seed))
+    images, note = load_images(ImageRequest(config.data, side, *limits, seed, config.first_class))
     features = None if config.features is None else load_features(config.features, images, runs)
     return images, note, features
 
@@ -184,7 +214,7 @@ def _bound(
     sequences: Callable[[int, Use], TaskSequence],
     setting: str,
 ) -> Benchmark:
-    config, images, stored, note, net, checksums = material
+    config, images, stored, note, net, checksums, layers = material
     given, predicts = setting == "task-incremental", read_predictions(config.metrics)
     measures = read_diagnostics(config.metrics)
     domain, protocol = setting == DOMAIN, config.protocol
@@ -237,7 +267,7 @@ def _bound(
         metrics=class_metrics(config.metrics, images.class_names)
         + (BY_STEP if protocol.evaluate_steps else ()),
         facts=facts,
-        shared=lambda method: stored,
+        shared=lambda method: stored if layers is None else Pretrained(stored, layers),
         begin=beginning(config, net, given, wrap),
         protocol=lambda method: protocol,
         compute_budget=config.compute_budget,
@@ -246,7 +276,9 @@ def _bound(
         learning_rate=lambda method: f"{config_of(config, method).learning_rate:g}",
         criterion=None if config.criterion == "final accuracy" else OVER_ALL_TIMES,
         hyperparameters=config.grids,
-        counts=_counts(images, config),
+        counts=data_counts(
+            images, config, sequences_of(images, replace(config, shots=None))(0, "evaluation")
+        ),
         images=images,
         # Settings differ in their data and protocol alone, unless predictions are kept.
         program=setting if predicts else "",
@@ -273,14 +305,16 @@ def beginning(
         objective = softmax_objective(group, only_seen)
         if read_predictions(config.metrics):
             objective = with_predictions(objective, task_given)
-        setup = network_setup(
-            net.make(method.head, method.trains), data.shared, objective, found.transformation
-        )
+        given = isinstance(data.shared, Pretrained)
+        stored = data.shared.stored if given else data.shared
+        # A head over features of the pretrained network, not over the inputs.
+        module = net.make(method.head, "net" if given else method.trains)
+        setup = network_setup(module, stored, objective, found.transformation)
         if config.initialization == "xavier":
             setup = with_xavier(setup)
         if read_diagnostics(config.metrics):
             setup = setup._replace(measure=diagnose_plasticity)
-        return setup if wrap is None else wrap(setup), Needs(
+        needs = Needs(
             number_of_tasks(config),
             net.classes,
             config.exemplars_per_class,
@@ -292,6 +326,9 @@ def beginning(
             ema_decay=config.ema_decay,
             arguments={**loss_arguments(config, method), **own.arguments},
         )
+        if given:
+            setup = begin_with(setup, module, data.shared.layers, method, needs)
+        return setup if wrap is None else wrap(setup), needs
 
     return begin
 
@@ -306,34 +343,10 @@ def capabilities_of(net: Network, setting: str, config: Config) -> frozenset[Dem
         "own classes": setting != DOMAIN and config.cycles == 1,
         "chosen classes": setting != DOMAIN and config.loss_classes == "seen",
         "last weights": config.ema_decay is None,
+        "pretrained transformer": config.pretrained is not None
+        and isinstance(net.shape, VisionTransformer),
     }
     return frozenset({"class scores", "one label", *(name for name, there in has.items() if there)})
-
-
-def training_words(config: Config, net: Network, settings: tuple[str, ...]) -> str:
-    """Return network, optimizer, length and memory in words, for the report."""
-    held, each = config.buffer_size, ""
-    if held is None:
-        held = config.exemplars_per_class * net.classes
-        each = f" ({config.exemplars_per_class} per class)"
-    replay, protocol = config.replay_batch_size, config.protocol
-    found = optimizer(config.optimizer, config.learning_rate, config.weight_decay)
-    parts = [net.note, found.note + ", restarted at every task" * protocol.new_optimizer]
-    if set(settings) - {"online"}:
-        length = counted(protocol.epochs, "epoch")
-        if config.compute_budget is not None:
-            length = f"the operations of {counted(config.compute_budget, 'step')} of naive"
-        parts.append(f"{length} per task in batches of {protocol.batch_size}")
-    if "online" in settings:
-        parts.append(f"online one pass in batches of {config.online_batch}")
-    parts.append(f"replay memory of {held:,} samples in total{each}")
-    return "; ".join(parts) + ("" if replay is None else f", replayed in batches of {replay}")
-
-
-def number_of_tasks(config: Config) -> int:
-    """Return the number of tasks of a configuration."""
-    divided = config.tasks[0] if len(config.tasks) == 1 else len(config.tasks)
-    return divided * config.cycles
 
 
 def sequences_of(images: ImageSet, config: Config) -> Callable[[int, Use], TaskSequence]:
@@ -359,42 +372,3 @@ def sequences_of(images: ImageSet, config: Config) -> Callable[[int, Use], TaskS
         return found if config.protocol.validates else without_validation(found)
 
     return sequence
-
-
-def _counts(images: ImageSet, config: Config) -> str:
-    """Return the sizes of the data in words, after the note."""
-    sequence = sequences_of(images, replace(config, shots=None))(0, "evaluation")
-    trained = np.asarray(sequence.tasks.train.mask).sum(axis=1)
-    if config.stream == "classes":
-        sizes = np.bincount(np.asarray(sequence.class_task)).tolist()
-        several = " or ".join(map(str, sorted(set(sizes))))
-        each = several if len(config.tasks) == 1 else ", ".join(map(str, sizes))
-        divided, learned = f"{len(trained)} tasks of {each} classes", trained.sum()
-        if config.cycles > 1:
-            divided += (
-                f", each class in {config.cycles} of them with other training images and the same "
-                "test images, which count once; forgetting and transfer are not defined where "
-                "classes are learned again"
-            )
-    else:
-        divided, learned = f"{len(trained)} tasks of all classes ({config.stream})", trained[0]
-    if config.shots is not None:
-        divided += f", {counted(config.shots, 'image')} per class after the first"
-    held_out = len(images.train_labels) - learned
-    selects = "epochs and hyper-parameters" if config.protocol.validates else "hyper-parameters"
-    least, most = np.bincount(images.train_labels).min(), np.bincount(images.train_labels).max()
-    each = f"{least:,}" if least == most else f"{least:,} to {most:,}"
-    return (
-        f"; {len(images.train_labels):,} training images ({each} per class), of which "
-        f"{held_out:,} are for validation only (they select {selects}), and "
-        f"{len(images.test_labels):,} test images; {divided}"
-    )
-
-
-def data_sections(folder: Path, images: ImageSet) -> list[Section]:
-    """Return the section of some samples; none of features without images."""
-    if not images.images.size:
-        return []
-    picture = plot_samples(folder / "samples.png", images)
-    caption = "Training images of some classes at the network's resolution."
-    return [Section("The data", [], [Figure(caption, picture)])]

@@ -25,6 +25,7 @@ Demand = Literal[
     "named head",
     "hidden layers",
     "last weights",
+    "pretrained transformer",
 ]
 WHY_NOT: dict[Demand, str] = {
     "task-incremental": "needs the task identity at test, which is not given here",
@@ -37,6 +38,7 @@ WHY_NOT: dict[Demand, str] = {
     "hidden layers": "needs named hidden layers, which this network lacks",
     "last weights": "predicts by other values than the last weights, to which a moving average of "
     "them adds nothing",
+    "pretrained transformer": "needs a pretrained vision transformer, which is not given here",
 }
 
 
@@ -100,6 +102,9 @@ class Method(NamedTuple):
     head: HeadKind = "linear"
     demands: tuple[Demand, ...] = ()
     """Requirements of a benchmark."""
+    adapt: Callable[[Setup, Any, Mapping[str, Any], Needs], Setup] | None = None
+    """Function from the setup of a pretrained network, the network, its layers and the benchmark's
+    values to the setup that the strategy trains; None trains the network itself."""
     select: Literal["best", "last"] = "best"
     """Kept epoch of a task where a benchmark validates within tasks."""
     anew: bool = False
@@ -125,9 +130,9 @@ class Method(NamedTuple):
         return self.name.partition(", ")[0]
 
     @property
-    def made(self) -> tuple[Callable[..., Strategy], Given, LabelSetting]:
+    def made(self) -> tuple[Any, ...]:
         """Value that is equal for rows of one strategy with other names or hyper-parameters."""
-        return self.factory, self.given, self.label_setting
+        return self.factory, self.given, self.adapt, self.label_setting
 
     @property
     def is_reference(self) -> bool:

@@ -1,12 +1,13 @@
 """Registry of methods: a row per method with its factory, hyper-parameters and requirements.
 
 A new strategy is one file and one row of `_ROWS`; benchmarks, help, documentation and contract
-tests read the rows.
+tests read the rows. `registry_adapters` has those of a pretrained transformer.
 """
 
 from everlight.continual import registry_arguments as arguments
 from everlight.continual import strategies as of
 from everlight.continual.method import Demand, Method
+from everlight.continual.registry_adapters import ADAPTERS
 
 _COUNTING: tuple[Demand, ...] = ("class scores", "one label")
 _OTHER_WEIGHTS: tuple[Demand, ...] = (*_COUNTING, "last weights")
@@ -232,6 +233,13 @@ _ROWS: dict[str, Method] = {
         select="last",
     ),
     "APER": Method(of.aper, arguments.no_arguments, demands=_OTHER_WEIGHTS),
+    "SLCA": Method(
+        of.slca,
+        lambda needs: {"slow": needs.hyperparameter},
+        (1e-3, 1e-2, 1e-1, 1),
+        published=1e-2,
+        demands=(*_OTHER_WEIGHTS, "own classes", "named head"),
+    ),
     "WA": Method(
         of.wa,
         arguments.exemplars,
@@ -385,4 +393,6 @@ _ROWS: dict[str, Method] = {
         demands=_OTHER_WEIGHTS,
     ),
 }
-METHODS: dict[str, Method] = {name: row._replace(name=name) for name, row in _ROWS.items()}
+METHODS: dict[str, Method] = {
+    name: row._replace(name=name) for name, row in {**_ROWS, **ADAPTERS}.items()
+}

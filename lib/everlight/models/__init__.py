@@ -55,7 +55,7 @@ from everlight.models.illuminant_training import (
 )
 from everlight.models.initialization import with_kaiming, with_layers, with_xavier
 from everlight.models.joint_embedding import JointEmbedding
-from everlight.models.lora import with_lora
+from everlight.models.lora import with_lora, with_merged_lora
 from everlight.models.mlp import MLP
 from everlight.models.named import Network, NetworkRequest, named_network
 from everlight.models.out_of_distribution import (
@@ -66,6 +66,12 @@ from everlight.models.out_of_distribution import (
     out_of_distribution_score,
 )
 from everlight.models.plain_cnn import PlainCNN
+from everlight.models.prompts import (
+    Prompting,
+    prompt_components,
+    prompt_pool,
+    with_prompts,
+)
 from everlight.models.resnet import (
     BasicBlock,
     BottleneckBlock,
@@ -74,7 +80,7 @@ from everlight.models.resnet import (
     ResNet50,
 )
 from everlight.models.small_cnn import SmallCNN
-from everlight.models.vit import VisionTransformer, interpolate_positions, vit_layers
+from everlight.models.vit import Prompts, VisionTransformer, interpolate_positions, vit_layers
 
 __all__ = [
     "MLP",
@@ -102,6 +108,8 @@ __all__ = [
     "OutOfDistributionScore",
     "PlainCNN",
     "Problem",
+    "Prompting",
+    "Prompts",
     "RateChoice",
     "ReducedResNet",
     "ResNet50",
@@ -136,6 +144,8 @@ __all__ = [
     "predict_batch",
     "predict_chromaticity",
     "predict_illuminant",
+    "prompt_components",
+    "prompt_pool",
     "stack_problems",
     "uninformative_interval",
     "unit",
@@ -143,6 +153,8 @@ __all__ = [
     "with_kaiming",
     "with_layers",
     "with_lora",
+    "with_merged_lora",
+    "with_prompts",
     "with_weights",
     "with_xavier",
 ]

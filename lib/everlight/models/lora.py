@@ -12,6 +12,9 @@ layer and the distribution of A, uniform in ±1 / √i; differs in:
 - A convolution has rank r over all of its taps, there r per side of the kernel.
 - There is no dropout before A.
 - Biases of given layers stay frozen, there an option trains them.
+
+`with_merged_lora` has W = W₀ + s (M + A B), where a strategy sets A and M, the sum of earlier A B,
+and steps train B alone (InfLoRA).
 """
 
 from collections.abc import Mapping
@@ -19,7 +22,7 @@ from collections.abc import Mapping
 import jax
 import jax.numpy as jnp
 from flax.traverse_util import flatten_dict, unflatten_dict
-from jaxtyping import PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from everlight.base import Outputs, Setup
 from everlight.checks import PositiveFloat, PositiveInt, checked
@@ -85,11 +88,7 @@ def with_lora(
 
     def merged(params: PyTree) -> PyTree:
         trained = {name: layer for name, layer in params.items() if name != "lora"}
-        additions, whole = flatten_dict(params["lora"]), dict(given)
-        for path in adapted:
-            change = scale * additions[*path, "a"] @ additions[*path, "b"]
-            whole[path] = given[path] + change.reshape(given[path].shape)
-        return {**trained, **unflatten_dict(whole)}
+        return {**trained, **_changed(layers, lora_products(params["lora"]), scale)}
 
     def apply(params: PyTree, *others: PyTree) -> tuple[Outputs, PyTree]:
         return setup.apply(merged(params), *others)
@@ -103,3 +102,86 @@ def with_lora(
         layer_inputs=None,
         measure=None if setup.measure is None else measure,
     )
+
+
+@checked
+def with_merged_lora(
+    setup: Setup,
+    layers: Mapping[str, PyTree],
+    kernels: tuple[str, ...],
+    rank: PositiveInt = 4,
+    scale: PositiveFloat = 1.0,
+) -> Setup:
+    """Return the setup of `with_lora` for strategies that merge additions into the layers.
+
+    Its parameters have `params["merged"]` too, the sum of merged products A B by the path of the
+    kernel, which is 0 at first. Of these and the additions, steps train `b` alone. Its
+    `layer_inputs` has the inputs of the adapted kernels. The arguments are those of `with_lora`.
+
+    Raises:
+      ValueError: as of `with_lora`, or a layer is named merged.
+    """
+    plain = with_lora(setup, layers, kernels, rank, scale)
+
+    def init(key: PRNGKeyArray) -> tuple[PyTree, PyTree]:
+        params, batch_stats = plain.init(key)
+        if "merged" in params:
+            raise ValueError("a layer of the network is named merged; give it another name")
+        products = lora_products(params["lora"])
+        return {**params, "merged": unflatten_dict(jax.tree.map(jnp.zeros_like, products))}, (
+            batch_stats
+        )
+
+    def whole(params: PyTree) -> PyTree:
+        trained = {name: each for name, each in params.items() if name not in ("lora", "merged")}
+        merged, now = flatten_dict(params["merged"]), lora_products(params["lora"])
+        sums = {path: merged[path] + now[path] for path in merged}
+        return {**trained, **_changed(layers, sums, scale)}
+
+    def apply(params: PyTree, *others: PyTree) -> tuple[Outputs, PyTree]:
+        return setup.apply(whole(params), *others)
+
+    def layer_inputs(
+        params: PyTree, batch_stats: PyTree, inputs: Float[Array, "b *shape"]
+    ) -> dict[tuple[str, ...], Float[Array, "b p i"]]:
+        found = setup.layer_inputs(whole(params), batch_stats, inputs)
+        return {path: found[path] for path in flatten_dict(params["merged"])}
+
+    def measure(params: PyTree, outputs: Outputs) -> PyTree:
+        return setup.measure(whole(params), outputs)
+
+    def trainable(params: PyTree) -> PyTree:
+        trained = flatten_dict(jax.tree.map(lambda _: True, params))
+        return unflatten_dict(
+            {
+                path: path[0] != "merged" and (path[0] != "lora" or path[-1] != "a")
+                for path in trained
+            }
+        )
+
+    return plain._replace(
+        init=init,
+        apply=apply,
+        trainable=trainable,
+        layer_inputs=None if setup.layer_inputs is None else layer_inputs,
+        measure=None if setup.measure is None else measure,
+    )
+
+
+def lora_products(additions: PyTree) -> dict[tuple[str, ...], Float[Array, "i o"]]:
+    """Return the products A B of low-rank additions by the path of the kernel."""
+    found = flatten_dict(additions)
+    pairs = sorted({path[:-1] for path in found})
+    return {path: found[*path, "a"] @ found[*path, "b"] for path in pairs}
+
+
+def _changed(
+    layers: Mapping[str, PyTree],
+    changes: Mapping[tuple[str, ...], Float[Array, "i o"]],
+    scale: float,
+) -> dict[str, PyTree]:
+    """Return layers whose kernels have multiples of these matrices added."""
+    whole = flatten_dict(dict(layers))
+    for path, change in changes.items():
+        whole[path] = whole[path] + (scale * change).reshape(whole[path].shape)
+    return unflatten_dict(whole)

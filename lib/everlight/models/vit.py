@@ -6,10 +6,11 @@ release (github.com/google-research/vision_transformer, `vit_jax/models_vit.py`)
 normalisation before attention and MLP (pre-norm, epsilon 1e-6), GELU by its tanh approximation, and
 no dropout, as in its configuration of ViT-B/16. The head is drawn normally, not 0 as there. Linear
 maps of patches, queries, keys and values are dense layers, so that their kernels are matrices.
+Prompts are tokens, or keys and values of blocks, that are given with the images (`Prompts`).
 """
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -25,6 +26,15 @@ from everlight.models.heads import HeadKind, make_head
 EPSILON = 1e-6
 """Epsilon of layer normalisation."""
 _XAVIER, _SMALL = nn.initializers.xavier_uniform(), nn.initializers.normal(1e-6)
+
+
+class Prompts(NamedTuple):
+    """Prompts of a batch, which a transformer reads beside the images."""
+
+    tokens: Float[Array, "b p w"] | None = None
+    """Tokens before those of the images at the first block, without position embeddings."""
+    prefixes: Mapping[str, Float[Array, "b 2 p w"]] = {}
+    """Keys and values, in this order, that a block attends to as well, by the block's name."""
 
 
 class VisionTransformer(nn.Module):
@@ -54,8 +64,16 @@ class VisionTransformer(nn.Module):
     dtype: DTypeLike = jnp.float32
 
     @nn.compact
-    def __call__(self, images: Float[Array, "b h w c"], train: bool) -> Outputs:
+    def __call__(
+        self, images: Float[Array, "b h w c"], train: bool, prompts: Prompts | None = None
+    ) -> Outputs:
         """Return logits and the head's input; training and evaluation are the same.
+
+        Args:
+          images: images.
+          train: has no effect.
+          prompts: prompts of each image. With tokens among them, the features are the mean of
+            these tokens' outputs (L2P; Wang et al. 2022).
 
         Raises:
           ValueError: the patches do not divide the images, or the heads the width.
@@ -71,12 +89,19 @@ class VisionTransformer(nn.Module):
             tokens = jnp.concatenate([first, tokens], axis=1)
         position = self.param("position", nn.initializers.normal(0.02), tokens.shape[1:])
         tokens = tokens + position.astype(self.dtype)
+        given = Prompts() if prompts is None else prompts
+        if given.tokens is not None:
+            tokens = jnp.concatenate([given.tokens.astype(self.dtype), tokens], axis=1)
         for number in range(self.depth):
-            block = _Block(self.heads, self.mlp_width, self.dtype, name=f"block{number}")
-            tokens = block(tokens)
+            name = f"block{number}"
+            block = _Block(self.heads, self.mlp_width, self.dtype, name=name)
+            tokens = block(tokens, given.prefixes.get(name))
         tokens = nn.LayerNorm(EPSILON, dtype=self.dtype, name="norm")(tokens)
         tokens = tokens.astype(jnp.float32)
-        features = tokens[:, 0] if self.class_token else jnp.mean(tokens, axis=1)
+        if given.tokens is not None:
+            features = jnp.mean(tokens[:, : given.tokens.shape[1]], axis=1)
+        else:
+            features = tokens[:, 0] if self.class_token else jnp.mean(tokens, axis=1)
         return Outputs(make_head(self.head, self.classes)(features), features)
 
 
@@ -88,7 +113,9 @@ class _Block(nn.Module):
     dtype: DTypeLike
 
     @nn.compact
-    def __call__(self, tokens: Float[Array, "b t w"]) -> Float[Array, "b t w"]:
+    def __call__(
+        self, tokens: Float[Array, "b t w"], prefix: Float[Array, "b 2 p w"] | None = None
+    ) -> Float[Array, "b t w"]:
         width = tokens.shape[-1]
 
         def dense(units: int, name: str) -> nn.Dense:
@@ -100,6 +127,11 @@ class _Block(nn.Module):
 
         normed = nn.LayerNorm(EPSILON, dtype=self.dtype, name="norm1")(tokens)
         parts = [dense(width, name)(normed) for name in ("query", "key", "value")]
+        if prefix is not None:
+            query, *attended_to = parts
+            added = jnp.moveaxis(prefix.astype(self.dtype), 1, 0)
+            both = zip(added, attended_to, strict=True)
+            parts = [query, *(jnp.concatenate(pair, axis=1) for pair in both)]
         by_head = [part.reshape(*part.shape[:2], self.heads, -1) for part in parts]
         attended = jax.vmap(attention)(*by_head).reshape(tokens.shape)
         tokens = tokens + dense(width, "out")(attended)

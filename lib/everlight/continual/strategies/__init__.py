@@ -6,6 +6,7 @@ from everlight.continual.strategies.aper import aper
 from everlight.continual.strategies.balanced_replay import balanced_replay
 from everlight.continual.strategies.bic import bic
 from everlight.continual.strategies.cls_er import cls_er
+from everlight.continual.strategies.coda_prompt import coda_prompt
 from everlight.continual.strategies.cofima import cofima
 from everlight.continual.strategies.continual_backprop import continual_backprop
 from everlight.continual.strategies.cumulative import cumulative, joint, unlimited_replay
@@ -27,7 +28,9 @@ from everlight.continual.strategies.hal import hal
 from everlight.continual.strategies.hat import hat
 from everlight.continual.strategies.icarl import icarl
 from everlight.continual.strategies.imm import imm
+from everlight.continual.strategies.inflora import inflora
 from everlight.continual.strategies.l2_init import l2_init
+from everlight.continual.strategies.l2p import l2p
 from everlight.continual.strategies.lucir import lucir
 from everlight.continual.strategies.lwf import lwf
 from everlight.continual.strategies.mas import mas
@@ -46,6 +49,7 @@ from everlight.continual.strategies.scr import scr
 from everlight.continual.strategies.shrink_and_perturb import shrink_and_perturb
 from everlight.continual.strategies.si import si
 from everlight.continual.strategies.simple_cil import simple_cil
+from everlight.continual.strategies.slca import slca
 from everlight.continual.strategies.ss_il import ss_il
 from everlight.continual.strategies.streaming_lda import streaming_lda
 from everlight.continual.strategies.task_arithmetic import task_arithmetic
@@ -61,6 +65,7 @@ __all__ = [
     "balanced_replay",
     "bic",
     "cls_er",
+    "coda_prompt",
     "cofima",
     "continual_backprop",
     "cumulative",
@@ -82,8 +87,10 @@ __all__ = [
     "hat",
     "icarl",
     "imm",
+    "inflora",
     "joint",
     "l2_init",
+    "l2p",
     "lucir",
     "lwf",
     "mas",
@@ -103,6 +110,7 @@ __all__ = [
     "shrink_and_perturb",
     "si",
     "simple_cil",
+    "slca",
     "ss_il",
     "streaming_lda",
     "task_arithmetic",

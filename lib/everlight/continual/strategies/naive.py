@@ -62,6 +62,15 @@ def task_gradient(
     return gradient, StepInfo(gradient, batch_stats, loss, outputs)
 
 
+def own_task_gradient(
+    setup: Setup, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
+) -> tuple[PyTree, StepInfo]:
+    """Return `task_gradient` of the loss over the task's own classes, and the parameters as aux."""
+    own = learner._replace(seen=task.classes)
+    gradient, info = task_gradient(setup, own, batch, key)
+    return gradient, info._replace(aux=learner.params)
+
+
 @checked
 def naive(setup: Setup) -> Strategy:
     """Return naive finetuning: the plain gradient on the task's own samples."""

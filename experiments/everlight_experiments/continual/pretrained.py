@@ -1,0 +1,112 @@
+"""Networks that begin with given layers (`--pretrained`): a ViT's checkpoint, or a run's network.
+
+Methods that train additions or prompts (`Method.adapt`) freeze the layers; those that compute
+features, or train a head alone, leave them as they are; all others go on training them.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from everlight.continual import Setup, StoredImages
+from everlight.continual.method import Method, Needs
+from everlight.models import Network, VisionTransformer, with_layers
+from everlight.trees import named_leaves
+from everlight_data.checkpoints import open_existing
+from everlight_data.errors import DataError, MissingDataError
+from everlight_data.images.vit_weights import pretrained_vit
+from everlight_experiments.continual.method_runner import NETS
+
+RELEASED = (np.full(1, 0.5), np.full(1, 0.5))
+"""Mean and deviation of all channels, 0 to 1, in the training of the ViTs of Google's release."""
+
+
+class Pretrained(NamedTuple):
+    """Images, and the layers with which networks begin."""
+
+    stored: StoredImages
+    layers: dict[str, PyTree]
+
+
+def is_released(path: Path) -> bool:
+    """Return whether a path names a checkpoint of Google's release, and no run's folder."""
+    return path.suffix == ".npz"
+
+
+def load_layers(path: Path, net: Network, shape: tuple[int, int, int]) -> dict[str, PyTree]:
+    """Return the layers below the head from an .npz of a ViT, or of naive in a run's folder.
+
+    The run's network is that of its first seed after its last task, `--keep-nets`.
+
+    Args:
+      path: path of the file or folder.
+      net: network that begins with them.
+      shape: height, width and channels of the images.
+
+    Raises:
+      MissingDataError: there is no such file, or no network in the folder.
+      DataError: the file is damaged, or the layers are of another network.
+    """
+    module = net.make("linear")
+    if is_released(path):
+        if not isinstance(module, VisionTransformer):
+            raise DataError(f"--pretrained {path} is for --net vit; this network is {net.note}")
+        return pretrained_vit(path, module, shape[0])
+    if not net.named:
+        raise DataError("--pretrained needs a network with a head of its own; give another --net")
+    shapes = jax.eval_shape(
+        lambda: module.init(jax.random.key(0), jnp.zeros((1, *shape)), False)["params"]
+    )
+    kept = sorted(
+        path.glob(f"{NETS}/*/naive/*"), key=lambda each: (each.parts[:-1], int(each.name))
+    )
+    if not kept:
+        raise MissingDataError(
+            f"--pretrained {path}: no network of naive; give a run's folder with --keep-nets, or "
+            "an .npz of a vision transformer"
+        )
+    checkpoints = open_existing(min(kept, key=lambda each: int(each.name)))
+    arrays = checkpoints.arrays(checkpoints.numbers()[-1])
+    layers = {name: layer for name, layer in shapes.items() if name != "head"}
+
+    def found(name: str, leaf: jax.ShapeDtypeStruct) -> jax.Array:
+        array = arrays.get(f"learner/params/{name}")
+        if array is None or array.shape != leaf.shape:
+            there = "absent" if array is None else f"of shape {array.shape}"
+            raise DataError(
+                f"--pretrained {path}: {name} is {there}, not {leaf.shape}; give the network of "
+                "that run as --net"
+            )
+        return jnp.asarray(array)
+
+    leaves = [found(name, leaf) for name, leaf in named_leaves(layers).items()]
+    return jax.tree.unflatten(jax.tree.structure(layers), leaves)
+
+
+def begin_with(
+    setup: Setup, module: object, layers: dict[str, PyTree], method: Method, needs: Needs
+) -> Setup:
+    """Return the setup that a method has on a pretrained network.
+
+    Args:
+      setup: setup of the network.
+      module: the network.
+      layers: its layers below the head.
+      method: method that learns.
+      needs: values of the benchmark.
+    """
+    if method.adapt is not None:
+        return method.adapt(setup, module, layers, needs)
+    begun = with_layers(setup, layers)
+    if method.trains == "head":
+        return begun._replace(
+            trainable=lambda params: {
+                name: jax.tree.map(lambda _, own=name: own not in layers, layer)
+                for name, layer in params.items()
+            }
+        )
+    return begun

@@ -1,0 +1,65 @@
+"""Rows of the registry for methods that add prompts or low-rank matrices to a pretrained ViT.
+
+`Method.adapt` makes the setup of each from the network's. Sizes are those of the papers on ten
+tasks of CIFAR-100, and smaller ones where the network is narrow.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from jaxtyping import PyTree
+
+from everlight.base import Setup
+from everlight.continual import registry_arguments as arguments
+from everlight.continual import strategies as of
+from everlight.continual.method import Demand, Method, Needs
+from everlight.models.lora import with_lora, with_merged_lora
+from everlight.models.prompts import prompt_components, prompt_pool, with_prompts
+from everlight.models.vit import VisionTransformer
+
+_ADDITIONS: tuple[Demand, ...] = ("pretrained transformer", "class scores", "one label")
+_OWN_CLASSES: tuple[Demand, ...] = (*_ADDITIONS, "own classes")
+Layers = Mapping[str, PyTree]
+
+
+def pool(setup: Setup, net: VisionTransformer, layers: Layers, needs: Needs) -> Setup:
+    """Return the setup of L2P: five of ten prompts of five tokens."""
+    return with_prompts(setup, net, layers, prompt_pool(net.width, 10, 5, 5))
+
+
+def components(setup: Setup, net: VisionTransformer, layers: Layers, needs: Needs) -> Setup:
+    """Return the setup of CODA-Prompt: at most 100 components of eight tokens in five blocks."""
+    count = min(100, net.width)
+    return with_prompts(
+        setup, net, layers, prompt_components(net.width, count, 8, min(5, net.depth))
+    )
+
+
+def low_rank(setup: Setup, net: VisionTransformer, layers: Layers, needs: Needs) -> Setup:
+    """Return the setup of LoRA: rank 4 for queries and values of all blocks."""
+    return with_lora(setup, layers, ("query", "value"), rank=4)
+
+
+def merged(setup: Setup, net: VisionTransformer, layers: Layers, needs: Needs) -> Setup:
+    """Return the setup of InfLoRA: rank 10 for keys and values of all blocks."""
+    return with_merged_lora(setup, layers, ("key", "value"), rank=10)
+
+
+def of_tasks(needs: Needs) -> dict[str, Any]:
+    """Return the number of tasks."""
+    return {"tasks": needs.tasks}
+
+
+ADAPTERS: dict[str, Method] = {
+    "L2P": Method(of.l2p, arguments.no_arguments, adapt=pool, demands=_OWN_CLASSES),
+    "CODA-Prompt": Method(of.coda_prompt, of_tasks, adapt=components, demands=_OWN_CLASSES),
+    "LoRA": Method(
+        of.naive,
+        arguments.no_arguments,
+        adapt=low_rank,
+        demands=_ADDITIONS,
+        summary="naive finetuning of low-rank additions to queries and values (LoRA)",
+    ),
+    "InfLoRA": Method(of.inflora, of_tasks, adapt=merged, demands=_OWN_CLASSES),
+}
+"""Methods for a pretrained vision transformer, by name."""

@@ -1,0 +1,94 @@
+"""CODA-Prompt (continual decomposed attention; Smith et al. 2023, CVPR, arXiv 2211.13218).
+
+    at the start of task t   M / T new components, orthogonal to those before; later ones are 0
+    minimise over them and the head   CE over the task's own classes + λ penalty
+
+M is the number of components and T that of tasks. The network stays as it was pretrained, and so do
+the components of earlier tasks. `models.prompt_components` has the prompts and the penalty, which
+the loss of the setup contains (`models.with_prompts`).
+
+Equal to the official code (GT-RIPL/CODA-Prompt, `models/zoo.py`, `learners/prompt.py`) at the new
+components of given draws and at the steps of a task; differs in:
+
+- The head has the setup's initial values, of all classes from the start, as there.
+- A draw that is within rounding of the components before is kept. There it is drawn again.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+
+from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
+from everlight.checks import PositiveInt, checked
+from everlight.continual.strategies.l2p import refuse_without_prompts
+from everlight.continual.strategies.naive import naive, own_task_gradient
+from everlight.models.prompts import new_components
+
+
+class Components(NamedTuple):
+    """Memory of CODA-Prompt."""
+
+    fixed: Int[Array, ""]
+    """Number of components of earlier tasks."""
+
+
+@checked
+def coda_prompt(setup: Setup, tasks: PositiveInt) -> Strategy:
+    """Return CODA-Prompt (attended prompt components), whose memory is `Components`.
+
+    Args:
+      setup: setup of `models.with_prompts` with `models.prompt_components`, at least one per task.
+      tasks: number T of tasks among which the components are divided, rounded down.
+
+    Raises:
+      ValueError: at `init`, the setup trains no prompts, or has fewer components than tasks.
+    """
+
+    def init(key: PRNGKeyArray, learner: Learner) -> Components:
+        refuse_without_prompts(learner.params, "CODA-Prompt")
+        per_task(learner.params)
+        return Components(jnp.int32(0))
+
+    def per_task(params: PyTree) -> int:
+        least = min(len(leaf) for leaf in jax.tree.leaves(params["prompts"]))
+        if least < tasks:
+            raise ValueError(f"{least} components for {tasks} tasks; give {tasks} or more")
+        return least // tasks
+
+    def begin_task(
+        memory: Components, learner: Learner, task: Task, key: PRNGKeyArray
+    ) -> tuple[Components, Learner]:
+        count = per_task(learner.params)
+        first = (task.id * count).astype(jnp.int32)
+        leaves, tree = jax.tree.flatten(learner.params["prompts"])
+        keys = jax.random.split(key, len(leaves))
+        drawn = [
+            new_components(leaf, first, first + count, own)
+            for leaf, own in zip(leaves, keys, strict=True)
+        ]
+        params = {**learner.params, "prompts": jax.tree.unflatten(tree, drawn)}
+        if setup.trainable is not None:
+            free = setup.trainable(learner.params)
+            params = jax.tree.map(jnp.where, free, params, learner.params)
+        return Components(first), learner._replace(params=params)
+
+    def grads(
+        memory: Components, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
+    ) -> tuple[PyTree, StepInfo]:
+        return own_task_gradient(setup, learner, batch, task, key)
+
+    def after_step(
+        memory: Components, learner: Learner, info: StepInfo, key: PRNGKeyArray
+    ) -> tuple[Components, Learner]:
+        def kept(old: Float[Array, "m *rest"], new: Float[Array, "m *rest"]) -> Array:
+            number = jnp.arange(len(new)).reshape(-1, *(1,) * (new.ndim - 1))
+            return jnp.where(number < memory.fixed, old, new)
+
+        prompts = jax.tree.map(kept, info.aux["prompts"], learner.params["prompts"])
+        return memory, learner._replace(params={**learner.params, "prompts": prompts})
+
+    return naive(setup)._replace(
+        init=init, begin_task=begin_task, grads=grads, after_step=after_step, tasks=tasks
+    )

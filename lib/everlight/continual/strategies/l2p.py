@@ -1,0 +1,59 @@
+"""Learning to prompt (L2P; Wang et al. 2022, CVPR, arXiv 2112.08654).
+
+    minimise over prompts, keys and head   CE over the task's own classes − λ Σ cos(q, k_m)
+
+The network stays as it was pretrained. `models.prompt_pool` has the prompts and the second term,
+which the loss of the setup contains (`models.with_prompts`). Memory holds nothing, and nothing is
+done between tasks.
+
+Equal to the official code (google-research/l2p, `train_continual.py`) at the steps of a task,
+where each image has prompts of its own (`models/prompts.py` says how that differs); differs in:
+
+- Gradients are clipped only if the setup's optimizer does so. There their length is at most 1.
+- The head has the setup's initial values. There it begins at 0.
+"""
+
+from jaxtyping import PRNGKeyArray, PyTree
+
+from everlight.base import Batch, Learner, Memory, Setup, StepInfo, Strategy, Task
+from everlight.checks import checked
+from everlight.continual.strategies.naive import naive, own_task_gradient
+
+
+@checked
+def l2p(setup: Setup) -> Strategy:
+    """Return learning to prompt (L2P): prompts of a frozen network, trained on own classes.
+
+    Args:
+      setup: setup of `models.with_prompts` with a `models.prompt_pool`.
+
+    Raises:
+      ValueError: at `init`, the setup trains no prompts.
+    """
+
+    def init(key: PRNGKeyArray, learner: Learner) -> tuple[()]:
+        refuse_without_prompts(learner.params, "L2P")
+        return ()
+
+    def grads(
+        memory: Memory, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
+    ) -> tuple[PyTree, StepInfo]:
+        return own_task_gradient(setup, learner, batch, task, key)
+
+    return naive(setup)._replace(init=init, grads=grads)
+
+
+def refuse_without_prompts(params: PyTree, name: str) -> None:
+    """Refuse parameters without prompts.
+
+    Args:
+      params: parameters of a setup.
+      name: name of the strategy that needs them.
+
+    Raises:
+      ValueError: there are none.
+    """
+    if "prompts" not in params:
+        raise ValueError(
+            f"the parameters are {', '.join(params)}; {name} needs prompts, as of with_prompts"
+        )

@@ -1,0 +1,295 @@
+"""Slow learner with classifier alignment (SLCA; Zhang et al. 2023, ICCV, arXiv 2303.05118).
+
+    ΔW ← s ΔW below the head; in the head, the weights of the task's classes alone learn
+    μ_k, Σ_k mean and covariance of the features of class k after its task
+    after a task   ẑ_k ~ N(d_k μ_k, Σ_k + ε I),   l = Wᵀ ẑ + b
+                   minimise CE(labels, l / (τ n(l))) by W and b of the seen classes
+    n(l) = mean over tasks i of |l_i|,   d_k = 0.9 + 0.1 (i_k + 1) / t
+
+The loss of a task runs over its own classes; s scales the steps of a pretrained network, which then
+forgets little. l_i are the logits of task i's classes, i_k is the task of class k, counted from 0,
+and t the number of tasks so far. τ = 0.1, s = 0.01 and ε = 1e-4 in the authors' code, which also
+has d_k. The aligned head predicts. The next task goes on from the head before alignment. Memory
+holds a covariance matrix per class, and no samples.
+
+Equal to the official code (GengDavid/SLCA, `models/slca.py`) at the steps of a task, the statistics
+of classes, the loss of alignment, its order of steps, and the aligned head; differs in:
+
+- The head has all outputs from the start, with the setup's initial values. There a task adds its
+  own, drawn normally with deviation 0.02.
+- A class with one sample has covariance ε I. There it is NaN.
+- The optimizer of alignment is the setup's. There it is SGD with momentum, as in training.
+- d_k has the task of the class. There it has the class's number divided by the size of the last
+  task, which is the same for tasks of equal size.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+
+from everlight.base import (
+    Batch,
+    Coefficient,
+    Epoch,
+    Learner,
+    Outputs,
+    Samples,
+    Setup,
+    StepInfo,
+    Strategy,
+    Task,
+)
+from everlight.checks import NonNegativeInt, PositiveFloat, PositiveInt, checked
+from everlight.continual.engine.epochs import shuffle, take_batch
+from everlight.continual.engine.evaluation import sample_features
+from everlight.continual.engine.keys import epoch_keys, step_key
+from everlight.continual.engine.updates import train_step
+from everlight.continual.strategies.fecam import add_squares
+from everlight.continual.strategies.frozen import feature_width, product
+from everlight.continual.strategies.naive import naive, own_task_gradient
+from everlight.models.heads import head_layer
+
+REGULAR = 1e-4
+"""Multiple ε of the identity matrix that is added to every covariance."""
+SMALLEST_NORM = 1e-7
+"""Value that is added to the length of a task's logits."""
+
+
+class ClassGaussians(NamedTuple):
+    """Memory of SLCA."""
+
+    mean: Float[Array, "c f"]
+    """Mean of each class's features after its task."""
+    covariance: Float[Array, "c f f"]
+    """Unbiased covariance of each class's features, plus ε I."""
+    class_task: Int[Array, "c"]
+    """Task of each class, counted from 0."""
+    learning: Bool[Array, "c"]
+    """Classes of the current task; none after it."""
+    head: PyTree
+    """Aligned head, which predicts between tasks."""
+
+
+@checked
+def slca(
+    setup: Setup,
+    slow: Coefficient = 0.01,
+    epochs: NonNegativeInt = 5,
+    samples: PositiveInt = 256,
+    temperature: PositiveFloat = 0.1,
+) -> Strategy:
+    """Return the slow learner with classifier alignment (SLCA), whose memory is `ClassGaussians`.
+
+    The first label of a sample is its class. The linear head is `params["head"]`. While a task is
+    learned, the head before alignment predicts.
+
+    Args:
+      setup: network, objective, optimizer and data access.
+      slow: factor s on the learning rate of all layers below the head.
+      epochs: epochs of alignment, after every task but the first.
+      samples: samples drawn per class and epoch of alignment, and samples per step.
+      temperature: temperature τ of the normalised logits.
+
+    Raises:
+      ValueError: at `init`, no layer is named head, or it is not linear.
+    """
+    plain = naive(setup)
+
+    def init(key: PRNGKeyArray, learner: Learner) -> ClassGaussians:
+        head, (width, dtype) = _linear_head(learner.params), feature_width(setup, learner)
+        classes = learner.seen.shape[0]
+        return ClassGaussians(
+            jnp.zeros((classes, width), dtype),
+            jnp.zeros((classes, width, width), dtype),
+            jnp.zeros(classes, jnp.int32),
+            jnp.ones(classes, bool),
+            head,
+        )
+
+    def begin_task(
+        memory: ClassGaussians, learner: Learner, task: Task, key: PRNGKeyArray
+    ) -> tuple[ClassGaussians, Learner]:
+        class_task = jnp.where(task.classes, task.id, memory.class_task).astype(jnp.int32)
+        return memory._replace(learning=task.classes, class_task=class_task), learner
+
+    def grads(
+        memory: ClassGaussians, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
+    ) -> tuple[PyTree, StepInfo]:
+        return own_task_gradient(setup, learner, batch, task, key)
+
+    def after_step(
+        memory: ClassGaussians, learner: Learner, info: StepInfo, key: PRNGKeyArray
+    ) -> tuple[ClassGaussians, Learner]:
+        change = jax.tree.map(lambda leaf: slow * leaf, info.update)
+        # Momentum and weight decay would move weights of other classes, which have no gradient.
+        change["head"] = jax.tree.map(
+            lambda leaf: jnp.where(memory.learning, leaf, 0), info.update["head"]
+        )
+        return memory, learner._replace(params=jax.tree.map(jnp.add, info.aux, change))
+
+    def end_task(
+        memory: ClassGaussians, learner: Learner, task: Task, key: PRNGKeyArray
+    ) -> tuple[ClassGaussians, Learner]:
+        features = sample_features(setup, learner, task.train)
+        label, mask = task.train.labels[:, 0], task.train.mask
+        mean, covariance = class_gaussians(features, label, mask, memory.mean.shape[0])
+        new = memory._replace(
+            mean=jnp.where(task.classes[:, None], mean, memory.mean),
+            covariance=jnp.where(task.classes[:, None, None], covariance, memory.covariance),
+            learning=jnp.zeros_like(task.classes),
+        )
+        later = jnp.any(learner.seen & ~task.classes)
+        aligned = align(new, learner, task, jnp.where(later, epochs, 0), key)
+        return new._replace(head=aligned), learner
+
+    def align(
+        memory: ClassGaussians,
+        learner: Learner,
+        task: Task,
+        epochs: Int[Array, ""],
+        key: PRNGKeyArray,
+    ) -> PyTree:
+        classes = memory.class_task.shape[0]
+        label = jnp.repeat(jnp.arange(classes), samples)
+        drawn = Samples(jnp.arange(classes * samples), label[:, None], learner.seen[label])
+        of_all = Epoch(drawn, jnp.zeros_like(drawn.mask))
+        roots = jnp.linalg.cholesky(memory.covariance)
+        means = _shortened(memory, task)[:, None] * memory.mean
+
+        def apply(
+            params: PyTree,
+            batch_stats: PyTree,
+            features: Float[Array, "b f"],
+            train: bool,
+            key: PRNGKeyArray | None,
+        ) -> tuple[Outputs, PyTree]:
+            logits = _logits(params["head"], features)
+            scaled = normalised_logits(logits, memory.class_task, learner.seen) / temperature
+            return Outputs(scaled, features), batch_stats
+
+        def one_epoch(number: Int[Array, ""], learner: Learner) -> Learner:
+            keys = epoch_keys(key, number)
+            features = gaussian_samples(means, roots, samples, keys.evaluations)
+            head_setup = setup._replace(
+                apply=apply,
+                gather=lambda index, key: features[index],
+                trainable=None,
+                measure=None,
+            )
+            order = shuffle(of_all, keys.order)
+            rate = 0.5 * (1 + jnp.cos(jnp.pi * number / jnp.maximum(epochs, 1)))
+            schedule = learner.schedule._replace(factor=rate.astype(jnp.float32))
+
+            def one_step(step: Int[Array, ""], learner: Learner) -> Learner:
+                batch = take_batch(of_all, order, step, samples)
+                own_key = step_key(keys.steps, step)
+                return train_step(head_setup, naive(head_setup), (), learner, batch, task, own_key)[
+                    1
+                ]
+
+            learner = learner._replace(schedule=schedule)
+            return jax.lax.fori_loop(0, -(-order.count // samples), one_step, learner)
+
+        head = head_layer(learner.params)
+        own = learner._replace(params={"head": head})
+        own = own._replace(opt_state=setup.optimizer.init(own.params))
+        trained = jax.lax.fori_loop(0, epochs, one_epoch, own).params["head"]
+        return jax.tree.map(lambda new, old: jnp.where(learner.seen, new, old), trained, head)
+
+    def predict(
+        memory: ClassGaussians, learner: Learner, inputs: Float[Array, "b *shape"]
+    ) -> Float[Array, "b c"]:
+        outputs, _ = setup.apply(learner.params, learner.batch_stats, inputs, False, None)
+        aligned = outputs._replace(logits=_logits(memory.head, outputs.features))
+        return jnp.where(
+            jnp.any(memory.learning),
+            setup.objective.scores(outputs),
+            setup.objective.scores(aligned),
+        )
+
+    return plain._replace(
+        init=init,
+        begin_task=begin_task,
+        grads=grads,
+        after_step=after_step,
+        end_task=end_task,
+        predict=predict,
+    )
+
+
+def class_gaussians(
+    features: Float[Array, "n f"], label: Int[Array, "n"], mask: Bool[Array, "n"], classes: int
+) -> tuple[Float[Array, "c f"], Float[Array, "c f f"]]:
+    """Return mean and unbiased covariance plus ε I of each class; 0 and ε I without samples.
+
+    Args:
+      features: features of the samples.
+      label: class of each sample.
+      mask: True for samples that count.
+      classes: number of classes.
+    """
+    member = mask[:, None] & (label[:, None] == jnp.arange(classes))
+    count = jnp.sum(member, axis=0)
+    kept = jnp.where(mask[:, None], features, 0)
+    total = product(member.T.astype(features.dtype), kept)
+    mean = total / jnp.maximum(count, 1)[:, None]
+    away = jnp.where(mask[:, None], kept - mean[label], 0)
+    width = features.shape[1]
+    scatter = add_squares(jnp.zeros((classes, width, width), features.dtype), away, member)
+    covariance = scatter / jnp.maximum(count - 1, 1)[:, None, None]
+    return mean, covariance + REGULAR * jnp.eye(width, dtype=features.dtype)
+
+
+def gaussian_samples(
+    means: Float[Array, "c f"], roots: Float[Array, "c f f"], count: int, key: PRNGKeyArray
+) -> Float[Array, "n f"]:
+    """Return samples of each class in turn, drawn from normal distributions.
+
+    Args:
+      means: mean of each class.
+      roots: Cholesky factor of each class's covariance.
+      count: samples per class.
+      key: random key.
+    """
+    classes, width = means.shape
+    noise = jax.random.normal(key, (classes, count, width), means.dtype)
+    drawn = means[:, None] + jnp.einsum("cnf,cgf->cng", noise, roots, precision="highest")
+    return drawn.reshape(-1, width)
+
+
+def normalised_logits(
+    logits: Float[Array, "b c"], class_task: Int[Array, "c"], seen: Bool[Array, "c"]
+) -> Float[Array, "b c"]:
+    """Return logits divided by the mean length of each task's logits.
+
+    Args:
+      logits: logits of all classes.
+      class_task: task of each class.
+      seen: classes whose logits have a length; a task without any does not count.
+    """
+    member = (class_task[:, None] == jnp.arange(seen.shape[0])) & seen[:, None]
+    squares = product(logits**2, member.astype(logits.dtype))
+    # The gradient of a root at 0 is infinite.
+    there = squares > 0
+    lengths = jnp.where(there, jnp.sqrt(jnp.where(there, squares, 1)), 0) + SMALLEST_NORM
+    tasks = jnp.any(member, axis=0)
+    mean = jnp.sum(lengths, axis=1, where=tasks) / jnp.maximum(jnp.sum(tasks), 1)
+    return logits / mean[:, None]
+
+
+def _shortened(memory: ClassGaussians, task: Task) -> Float[Array, "c"]:
+    """Return the factor d_k of each class's mean."""
+    return 0.9 + 0.1 * (memory.class_task + 1) / (task.id + 1)
+
+
+def _linear_head(params: PyTree) -> PyTree:
+    head = head_layer(params)
+    if "scale" in head:
+        raise ValueError("the head is one of cosines; SLCA needs a linear layer named head")
+    return head
+
+
+def _logits(head: PyTree, features: Float[Array, "b f"]) -> Float[Array, "b c"]:
+    return product(features, head["kernel"]) + head.get("bias", 0.0)

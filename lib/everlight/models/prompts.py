@@ -1,0 +1,252 @@
+"""Prompts of a frozen vision transformer: a pool of them (L2P) or components (CODA-Prompt).
+
+    q = features of an image by the frozen network without prompts
+
+Prompt pool (Wang et al. 2022, CVPR, arXiv 2112.08654): N of M prompts P_m of L tokens each, those
+whose keys k_m have the greatest cosine with q, come before the image's tokens at the first block:
+
+    loss + λ Σ over the chosen m of −cos(q, k_m)
+
+The features are the mean of the prompts' outputs. λ = 1, M = 10, L = 10 and N = 4 in the authors'
+code; the paper has λ = 0.5.
+
+Prompt components (CODA-Prompt; Smith et al. 2023, CVPR, arXiv 2211.13218): in each of the first
+blocks the prompt is a weighted sum of M components P_m with keys K_m and attentions A_m,
+
+    P = Σ_m α_m P_m,   α_m = cos(q ⊙ A_m, K_m)
+    loss + λ Σ over X in K, A, P of mean((X Xᵀ − I)²),   rows of X being the components
+
+half of whose tokens are keys and half values that the block attends to as well (prefix tuning). A
+component whose arrays are all 0 has no effect, no gradient and no share in the penalty, so that
+components that are still to come are 0 (`continual.coda_prompt`).
+
+Equal to the official codes (google-research/l2p, `models/prompt.py`; GT-RIPL/CODA-Prompt,
+`models/zoo.py`) at the prompts of an image, the features and the loss; differs in:
+
+- Every image has its own prompts, as in the paper of L2P. There all images of a batch share those
+  that most of them would have, in evaluation too (`batchwise_prompt`).
+- There the penalty of components is a mean over those of the tasks so far, which is the same here
+  where the others are 0.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+
+from everlight.base import Outputs, Setup
+from everlight.checks import NonNegativeFloat, PositiveInt, checked
+from everlight.models.heads import unit
+from everlight.models.vit import Prompts, VisionTransformer
+
+LARGEST_START = 0.01
+"""Bound of the uniform distribution from 0 of a pool's first prompts and keys."""
+
+
+class Prompting(NamedTuple):
+    """A way to choose prompts, as functions of trained parameters."""
+
+    init: Callable[[PRNGKeyArray], PyTree]
+    """Function that returns the first parameters."""
+    choose: Callable[[PyTree, Float[Array, "b w"]], tuple[Prompts, Float[Array, "b"]]]
+    """Function from parameters and queries to the prompts and each sample's penalty."""
+
+
+@checked
+def with_prompts(
+    setup: Setup, net: VisionTransformer, layers: Mapping[str, PyTree], prompting: Prompting
+) -> Setup:
+    """Return the setup that trains prompts of a frozen transformer, and its layers not given.
+
+    Its parameters are `params["prompts"]` and the layers that are not given, such as the head. The
+    loss of its objective has the penalty of the prompts, so that any strategy trains them.
+
+    Args:
+      setup: setup of the transformer.
+      net: the transformer.
+      layers: parameters by layer, such as pretrained ones. They are constants of a program that
+        closes over them; give them with the data of the run instead.
+      prompting: how prompts are chosen: `prompt_pool` or `prompt_components`.
+
+    Raises:
+      ValueError: the setup has frozen parameters; set `trainable` of the result instead.
+    """
+    if setup.trainable is not None:
+        raise ValueError("setup has frozen parameters; set trainable of what with_prompts returns")
+    own_loss = setup.objective.loss
+
+    def init(key: PRNGKeyArray) -> tuple[PyTree, PyTree]:
+        key_network, key_prompts = jax.random.split(key)
+        params, batch_stats = setup.init(key_network)
+        trained = {name: layer for name, layer in params.items() if name not in layers}
+        return {**trained, "prompts": prompting.init(key_prompts)}, batch_stats
+
+    def whole(params: PyTree) -> PyTree:
+        return {**{name: each for name, each in params.items() if name != "prompts"}, **layers}
+
+    def apply(
+        params: PyTree,
+        batch_stats: PyTree,
+        inputs: Float[Array, "b h w c"],
+        train: bool,
+        key: PRNGKeyArray | None,
+    ) -> tuple[Outputs, PyTree]:
+        variables = {"params": whole(params)}
+        query = jax.lax.stop_gradient(net.apply(variables, inputs, False).features)
+        prompts, penalty = prompting.choose(params["prompts"], query)
+        outputs = net.apply(variables, inputs, train, prompts)
+        return outputs._replace(penalty=penalty), batch_stats
+
+    def loss(
+        outputs: Outputs, labels: Int[Array, "b k"], seen: Bool[Array, "c"]
+    ) -> Float[Array, "b"]:
+        return own_loss(outputs, labels, seen) + outputs.penalty
+
+    def measure(params: PyTree, outputs: Outputs) -> PyTree:
+        return setup.measure(whole(params), outputs)
+
+    return setup._replace(
+        init=init,
+        apply=apply,
+        objective=setup.objective._replace(loss=loss),
+        layer_inputs=None,
+        measure=None if setup.measure is None else measure,
+    )
+
+
+@checked
+def prompt_pool(
+    width: PositiveInt,
+    size: PositiveInt = 10,
+    length: PositiveInt = 10,
+    chosen: PositiveInt = 4,
+    pull: NonNegativeFloat = 1.0,
+) -> Prompting:
+    """Return the pool of prompts of L2P, with parameters prompt, `[m, l, w]`, and key, `[m, w]`.
+
+    Args:
+      width: features of each token.
+      size: number M of prompts.
+      length: tokens L of each prompt.
+      chosen: number N of prompts of an image.
+      pull: coefficient λ of the cosines.
+
+    Raises:
+      ValueError: more prompts are chosen than there are.
+    """
+    if chosen > size:
+        raise ValueError(f"{chosen} prompts of a pool of {size}; choose {size} or fewer")
+
+    def init(key: PRNGKeyArray) -> PyTree:
+        key_prompt, key_key = jax.random.split(key)
+        return {
+            "prompt": jax.random.uniform(key_prompt, (size, length, width), maxval=LARGEST_START),
+            "key": jax.random.uniform(key_key, (size, width), maxval=LARGEST_START),
+        }
+
+    def choose(params: PyTree, query: Float[Array, "b w"]) -> tuple[Prompts, Float[Array, "b"]]:
+        cosines, place = jax.lax.top_k(unit(query, -1) @ unit(params["key"], -1).T, chosen)
+        tokens = params["prompt"][place].reshape(query.shape[0], chosen * length, width)
+        return Prompts(tokens), -pull * jnp.sum(cosines, axis=1)
+
+    return Prompting(init, choose)
+
+
+@checked
+def prompt_components(
+    width: PositiveInt,
+    components: PositiveInt = 100,
+    length: PositiveInt = 8,
+    blocks: PositiveInt = 5,
+    orthogonality: NonNegativeFloat = 0.1,
+) -> Prompting:
+    """Return the components of CODA-Prompt, with parameters of each block by its name.
+
+    They are prompt, `[m, l, w]`, key and attention, `[m, w]`, and begin orthonormal.
+
+    Args:
+      width: features of each token.
+      components: number M of components of a block, at most `width`.
+      length: tokens of a prompt, half of them keys and half values; an even number.
+      blocks: number of blocks with prompts, the first ones.
+      orthogonality: coefficient λ of the penalty; 0.1 in the paper, 0 in its later code.
+
+    Raises:
+      ValueError: there are more components than features, or the length is odd.
+    """
+    if components > width:
+        raise ValueError(f"{components} components of width {width} are not orthogonal; give fewer")
+    if length % 2:
+        raise ValueError(f"length {length}; half of the tokens are keys, so give an even number")
+    shapes = {"prompt": (length, width), "key": (width,), "attention": (width,)}
+
+    def init(key: PRNGKeyArray) -> PyTree:
+        def drawn(own: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "m *rest"]:
+            empty = jnp.zeros((components, *shape))
+            return new_components(empty, jnp.int32(0), jnp.int32(components), own)
+
+        keys = jax.random.split(key, (blocks, len(shapes)))
+        return {
+            f"block{number}": {
+                name: drawn(own, shape)
+                for own, (name, shape) in zip(keys[number], shapes.items(), strict=True)
+            }
+            for number in range(blocks)
+        }
+
+    def choose(params: PyTree, query: Float[Array, "b w"]) -> tuple[Prompts, Float[Array, "b"]]:
+        prefixes, total = {}, jnp.float32(0)
+        for name, own in params.items():
+            asked = unit(query[:, None] * own["attention"], -1)
+            share = jnp.einsum("bmw,mw->bm", asked, unit(own["key"], -1))
+            prompt = jnp.einsum("bm,mlw->blw", share, own["prompt"])
+            prefixes[name] = prompt.reshape(query.shape[0], 2, length // 2, width)
+            total += sum(map(away_from_orthonormal, own.values()))
+        penalty = jnp.full(query.shape[0], orthogonality * total)
+        return Prompts(prefixes=prefixes), penalty
+
+    return Prompting(init, choose)
+
+
+def away_from_orthonormal(components: Float[Array, "m *rest"]) -> Float[Array, ""]:
+    """Return the mean of (X Xᵀ − I)² over the components that are not 0, the rows of X."""
+    rows = components.reshape(components.shape[0], -1)
+    used = jnp.any(rows != 0, axis=1)
+    products = jnp.matmul(rows, rows.T, precision="highest")
+    away = jnp.where(used[:, None] & used, products - jnp.eye(rows.shape[0]), 0)
+    return jnp.sum(away**2) / jnp.maximum(jnp.sum(used) ** 2, 1)
+
+
+def new_components(
+    components: Float[Array, "m *rest"],
+    first: Int[Array, ""],
+    end: Int[Array, ""],
+    key: PRNGKeyArray,
+) -> Float[Array, "m *rest"]:
+    """Return components with new ones of length 1, drawn normally, after the given ones; then 0.
+
+    From each new one its projections on all before it are subtracted (Gram-Schmidt), so that it is
+    orthogonal to those if they are to each other.
+
+    Args:
+      components: components; those before `first` stay.
+      first: number of the first new component.
+      end: number after the last new component; it and later ones are 0.
+      key: random key.
+    """
+    rows = components.reshape(components.shape[0], -1)
+    number = jnp.arange(rows.shape[0])[:, None]
+    drawn = jax.random.normal(key, rows.shape, rows.dtype)
+
+    def add(place: Int[Array, ""], rows: Float[Array, "m d"]) -> Float[Array, "m d"]:
+        squares = jnp.sum(rows**2, axis=1)
+        along = jnp.matmul(rows, drawn[place], precision="highest")
+        share = jnp.where(squares > 0, along / jnp.where(squares > 0, squares, 1), 0)
+        rest = drawn[place] - jnp.matmul(share, rows, precision="highest")
+        return rows.at[place].set(rest)
+
+    rows = jax.lax.fori_loop(first, end, add, jnp.where(number < first, rows, 0))
+    rows = jnp.where(number < first, rows, unit(rows, -1))
+    return rows.reshape(components.shape)

@@ -1,0 +1,73 @@
+"""A small frozen transformer with prompts, as a `Setup` and in float64 NumPy.
+
+Gradients of the latter are central differences.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax.traverse_util import flatten_dict, unflatten_dict
+
+from everlight.continual import StoredImages, flax_setup, softmax_objective
+from everlight.models import VisionTransformer, vit_layers, with_prompts
+from tests.models.released_vit import features_in_numpy, released_arrays
+
+CLASSES, WIDTH, SIDE, RATE = 4, 6, 8, 0.1
+NET = VisionTransformer(CLASSES, 4, WIDTH, 2, 2, 8)
+_RNG = np.random.default_rng(5)
+ARRAYS = released_arrays(NET, SIDE // NET.patch, _RNG)
+IMAGES = _RNG.normal(size=(12, SIDE, SIDE, 3))
+LABELS = np.arange(12) % CLASSES
+LAYERS = vit_layers(NET, ARRAYS, SIDE)
+STORED = StoredImages.of(jnp.float32(IMAGES), jnp.zeros(3), jnp.ones(3))
+QUERIES = np.array([features_in_numpy(ARRAYS, image) for image in IMAGES])
+
+
+def plain_setup(optimizer=None):
+    rule = optax.sgd(RATE) if optimizer is None else optimizer
+    return flax_setup(NET, STORED, softmax_objective(), rule)
+
+
+def prompted_setup(prompting, optimizer=None):
+    return with_prompts(plain_setup(optimizer), NET, LAYERS, prompting)
+
+
+def in_float64(params):
+    """Parameters by their path, as float64."""
+    return {path: np.float64(leaf) for path, leaf in flatten_dict(params).items()}
+
+
+def as_params(flat):
+    return unflatten_dict({path: jnp.float32(leaf) for path, leaf in flat.items()})
+
+
+def unit(rows):
+    return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
+
+
+def cross_entropy(features, head, bias, label, classes):
+    logits = (features @ head + bias)[classes]
+    return np.log(np.exp(logits).sum()) - (features @ head + bias)[label]
+
+
+def slopes(function, params, step=1e-5):
+    """Central differences by every parameter."""
+    result = {}
+    for path, leaf in params.items():
+        result[path] = np.zeros_like(leaf)
+        for place in np.ndindex(leaf.shape):
+            both = []
+            for sign in (1, -1):
+                moved = leaf.copy()
+                moved[place] += sign * step
+                both.append(function({**params, path: moved}))
+            result[path][place] = (both[0] - both[1]) / (2 * step)
+    return result
+
+
+def assert_close(found, expected, rtol=2e-4, atol=2e-6):
+    found = in_float64(jax.device_get(found))
+    assert found.keys() == expected.keys()
+    for path, leaf in expected.items():
+        np.testing.assert_allclose(found[path], leaf, rtol=rtol, atol=atol, err_msg=str(path))

@@ -1,0 +1,120 @@
+"""L2P: prompts, features, loss and steps against NumPy in float64."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from everlight.continual import l2p
+from everlight.continual.engine import train_step
+from everlight.continual.engine.tasks import init_learner
+from everlight.models import prompt_pool
+from tests.continual.small_net import batch_of, samples_of
+from tests.continual.small_net import task_of as any_task
+from tests.continual.strategies.prompted_vit import (
+    ARRAYS,
+    CLASSES,
+    IMAGES,
+    LABELS,
+    QUERIES,
+    RATE,
+    WIDTH,
+    as_params,
+    assert_close,
+    cross_entropy,
+    in_float64,
+    plain_setup,
+    prompted_setup,
+    slopes,
+    unit,
+)
+from tests.models.released_vit import features_in_numpy
+
+SIZE, LENGTH, CHOSEN, PULL = 3, 2, 2, 0.7
+POOL = prompt_pool(WIDTH, SIZE, LENGTH, CHOSEN, PULL)
+SETUP = prompted_setup(POOL)
+
+
+@pytest.fixture
+def params(rng):
+    params = in_float64(SETUP.init(jax.random.key(1))[0])
+    params["prompts", "prompt"] = rng.normal(size=(SIZE, LENGTH, WIDTH))
+    params["prompts", "key"] = rng.normal(size=(SIZE, WIDTH))
+    return params
+
+
+def features_and_cosines(params, index):
+    cosines = unit(params["prompts", "key"]) @ unit(QUERIES[index])
+    nearest = np.argsort(-cosines)[:CHOSEN]
+    tokens = params["prompts", "prompt"][nearest].reshape(-1, WIDTH)
+    return features_in_numpy(ARRAYS, IMAGES[index], prompts=tokens), cosines[nearest]
+
+
+def loss(params, indices, classes):
+    total = 0.0
+    for index in indices:
+        features, cosines = features_and_cosines(params, index)
+        head = params["head", "kernel"], params["head", "bias"]
+        total += cross_entropy(features, *head, LABELS[index], classes) - PULL * cosines.sum()
+    return total / len(indices)
+
+
+def test_features_are_the_mean_output_of_the_nearest_prompts(params):
+    inputs = SETUP.gather(jnp.arange(6), None)
+    found, _ = SETUP.apply(as_params(params), {}, inputs, False, None)
+    both = [features_and_cosines(params, index) for index in range(6)]
+    features = np.array([each for each, _ in both])
+    np.testing.assert_allclose(found.features, features, rtol=1e-4, atol=1e-5)
+    expected = [-PULL * cosines.sum() for _, cosines in both]
+    np.testing.assert_allclose(found.penalty, expected, rtol=1e-4)
+    logits = features @ params["head", "kernel"] + params["head", "bias"]
+    np.testing.assert_allclose(found.logits, logits, rtol=1e-4, atol=1e-5)
+
+
+def test_three_steps_of_two_tasks_are_those_of_float64(params):
+    strategy = l2p(SETUP)
+    learner = init_learner(SETUP, CLASSES, jax.random.key(0))._replace(params=as_params(params))
+    steps = [([0, 1], [0, 1, 4]), ([0, 1], [5, 8, 9]), ([2, 3], [2, 3, 6])]
+    for number, (classes, index) in enumerate(steps):
+        seen = jnp.asarray(np.arange(CLASSES) <= max(classes))
+        task = any_task(number // 2, classes, samples_of(index))._replace(
+            classes=jnp.asarray(np.isin(np.arange(CLASSES), classes))
+        )
+        batch = batch_of(index)._replace(labels=jnp.asarray(LABELS[index])[:, None])
+        _, learner, value = train_step(
+            SETUP, strategy, (), learner._replace(seen=seen), batch, task, jax.random.key(2)
+        )
+        expected = loss(params, index, classes)
+        np.testing.assert_allclose(value, expected, rtol=1e-4)
+        change = slopes(lambda given, own=(index, classes): loss(given, *own), params)
+        params = {path: leaf - RATE * change[path] for path, leaf in params.items()}
+    assert_close(learner.params, params)
+
+
+def test_first_prompts_are_uniform_and_small_and_the_rest_of_the_network_is_not_trained():
+    first = POOL.init(jax.random.key(0))
+    assert {name: leaf.shape for name, leaf in first.items()} == {
+        "prompt": (SIZE, LENGTH, WIDTH),
+        "key": (SIZE, WIDTH),
+    }
+    drawn = prompt_pool(40, 50, 5).init(jax.random.key(0))
+    for leaf in drawn.values():
+        assert 0 <= leaf.min() < 1e-4
+        np.testing.assert_allclose(leaf.max(), 0.01, rtol=0.01)
+        np.testing.assert_allclose(leaf.mean(), 0.005, rtol=0.03)
+    own, _ = plain_setup().init(jax.random.split(jax.random.key(4))[0])
+    found, _ = SETUP.init(jax.random.key(4))
+    assert set(found) == {"prompts", "head"}
+    jax.tree.map(np.testing.assert_array_equal, found["head"], own["head"])
+
+
+def test_what_cannot_be_prompted_is_refused_in_one_line():
+    def refused(message, make):
+        with pytest.raises(ValueError, match=message) as caught:
+            make()
+        assert "\n" not in str(caught.value)
+
+    refused("4 prompts of a pool of 3; choose 3", lambda: prompt_pool(WIDTH, 3, 2, 4))
+    plain = plain_setup()
+    learner = init_learner(plain, CLASSES, jax.random.key(0))
+    refused("L2P needs prompts", lambda: l2p(plain).init(jax.random.key(0), learner))

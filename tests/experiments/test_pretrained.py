@@ -1,0 +1,148 @@
+"""Networks that begin with the layers of a run or of a released checkpoint, method by method."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from everlight.continual.engine.tasks import init_learner
+from everlight.continual.engine.updates import trainable_part
+from everlight.continual.method import WHY_NOT, why_not
+from everlight.continual.registry import METHODS
+from everlight.models import VisionTransformer, vit_layers
+from everlight_data.errors import DataError, MissingDataError
+from everlight_experiments import load_net
+from everlight_experiments.cli import options_of
+from everlight_experiments.commands.run import run_benchmark
+from everlight_experiments.continual.benchmark import Draw, RunData
+from everlight_experiments.continual.config import DIGITS
+from everlight_experiments.continual.image_benchmarks import image_benchmarks
+from tests.models.released_vit import released_arrays
+
+# What its module prepares is prepared once.
+pytestmark = pytest.mark.xdist_group("pretrained")
+
+NET = "vit:4,8,2,2"
+ADDING = ("L2P", "CODA-Prompt", "LoRA", "InfLoRA")
+QUICK = ("--optimizer", "adam", "--learning-rate", "0.003", "--epochs", "1", "--batch-size", "64")
+
+
+def run(runs, *words):
+    given = ("digits", "--tasks", "2", *QUICK, "--seeds", "1", "--runs", str(runs), *words)
+    return run_benchmark(options_of("run", given)).parent
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The folder of a run of the first five digits."""
+    runs = tmp_path_factory.mktemp("runs")
+    return run(runs, "--net", NET, "--classes", "5", "--methods", "naive", "--keep-nets")
+
+
+def begun(tmp_path, path, net=NET, **changes):
+    config = replace(DIGITS, net=net, first_class=5, tasks=(2,), pretrained=path, **changes)
+    return image_benchmarks("x", config, ("class-incremental",), 0, tmp_path)["class-incremental"]
+
+
+def setup_of(benchmark, name):
+    method = METHODS[name]
+    own = benchmark.own(benchmark.sequence(method, Draw("evaluation", 0, 0)))
+    return benchmark.begin(method, RunData(benchmark.shared(method), own))[0]
+
+
+def below_the_head(params):
+    return {name: layer for name, layer in params.items() if name != "head"}
+
+
+def assert_equal(found, expected):
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
+
+
+def test_networks_begin_with_the_last_ones_of_the_run(trained, tmp_path):
+    benchmark = begun(tmp_path, trained)
+    kept = below_the_head(load_net(trained, "naive", 0, 1).learner.params)
+    plain = setup_of(benchmark, "naive").init(jax.random.key(3))[0]
+    assert_equal(below_the_head(plain), kept)
+    drawn = setup_of(begun(tmp_path, None), "naive").init(jax.random.key(3))[0]
+    assert_equal(plain["head"], drawn["head"])
+    assert plain["head"]["kernel"].shape == (8, 5)
+    assert not np.array_equal(drawn["position"], plain["position"])
+    # Of other weights, runs are others.
+    assert len({*benchmark.checksums} - {*begun(tmp_path, None).checksums}) > 10
+    assert f"begun with the layers of {trained}" in benchmark.training
+
+
+def test_methods_freeze_the_layers_train_them_or_train_additions(trained, tmp_path):
+    benchmark = begun(tmp_path, trained)
+    expected = {
+        "L2P": {"prompts", "head"},
+        "CODA-Prompt": {"prompts", "head"},
+        "LoRA": {"lora", "head"},
+        "InfLoRA": {"lora", "merged", "head"},
+    }
+    plain = setup_of(benchmark, "naive")
+    images = plain.gather(jnp.arange(4), None)
+    params = plain.init(jax.random.key(0))[0]
+    features = plain.apply(params, {}, images, False, None)[0].features
+    for name, layers in expected.items():
+        setup = setup_of(benchmark, name)
+        own = setup.init(jax.random.key(0))[0]
+        assert set(own) == layers
+        if name in ("LoRA", "InfLoRA"):
+            found = setup.apply(own, {}, images, False, None)[0].features
+            np.testing.assert_array_equal(found, features)
+    # Class means and ridge regression read the features, and CWR trains the head alone.
+    frozen = setup_of(benchmark, "SimpleCIL")
+    own = init_learner(frozen, 5, jax.random.key(0)).params
+    assert_equal(below_the_head(own), below_the_head(params))
+    moved = trainable_part(frozen, own, jax.tree.map(jnp.ones_like, own))
+    assert not any(map(np.any, jax.tree.leaves(below_the_head(moved))))
+    assert np.all(moved["head"]["kernel"] == 1)
+    assert plain.trainable is None
+
+
+def test_additions_need_a_pretrained_transformer(tmp_path):
+    plain, cnn = begun(tmp_path, None), begun(tmp_path, None, "cnn")
+    for name in ADDING:
+        for each in (plain, cnn):
+            found = why_not(METHODS[name], each.capabilities)
+            assert found == WHY_NOT["pretrained transformer"]
+
+
+def test_a_released_checkpoint_has_its_own_normalization(tmp_path, rng):
+    net = VisionTransformer(5, 4, 8, 2, 2, 32)
+    arrays = released_arrays(net, 2, rng, channels=1)
+    np.savez(tmp_path / "vit.npz", **arrays)
+    setup = setup_of(begun(tmp_path, tmp_path / "vit.npz"), "naive")
+    params = below_the_head(setup.init(jax.random.key(0))[0])
+    assert_equal(params, vit_layers(net, arrays, 8))
+    found = np.asarray(setup.gather(jnp.arange(3), None))
+    expected = begun(tmp_path, None).images.images[:3] / 127.5 - 1
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_every_method_of_a_pretrained_network_runs(trained, tmp_path):
+    methods = (*ADDING, "SLCA", "SimpleCIL", "APER", "RanPAC")
+    words = ("--first-class", "5", "--net", NET, "--pretrained", str(trained))
+    values = ("--hyperparameters", "SLCA=0.01", "RanPAC=100", "--no-published")
+    folder = run(tmp_path, *words, "--methods", *methods, *values)
+    with np.load(folder / "results.npz") as results:
+        for name in ("naive", *methods):
+            assert np.all(results[f"class-incremental/{name}/accuracy"] > 0.1)
+    report = (folder / "report.html").read_text(encoding="utf-8")
+    assert "5 classes at 8×8 pixels, grey, after the first 5" in report
+
+
+def test_what_cannot_begin_is_refused_in_one_line(trained, tmp_path):
+    def refused(message, *given, error=DataError, **changes):
+        with pytest.raises(error, match=message) as caught:
+            begun(tmp_path, *given, **changes)
+        assert "\n" not in str(caught.value)
+
+    refused("no network of naive; give a run's folder", tmp_path, error=MissingDataError)
+    refused("block1/key/bias is absent|of shape", trained, "vit:4,12,2,2")
+    refused("is for --net vit; this network is", tmp_path / "vit.npz", "cnn")
+    refused("both replace the network", trained, features="efficientnet-lite0")
