@@ -60,6 +60,19 @@ def test_names_of_folders_are_printed_with_escapes(somewhere, capsys, monkeypatc
     assert all(each.isprintable() or each == "\n" for each in said)
 
 
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (("EWC=1", "EWC=2,3"), "--hyperparameters has 'EWC' twice; give all its values in one"),
+        (("EWC=1,1e39",), "--hyperparameters 'EWC=1,1e39'; give finite numbers of 0 or more"),
+        (("EWC=nan",), "give finite numbers of 0 or more"),
+    ],
+)
+def test_hyperparameters_that_would_be_others_are_refused(asked, message):
+    with pytest.raises(DataError, match=message):
+        given_hyperparameters(asked, [METHODS["EWC"]])
+
+
 def test_progress_bars_may_move_the_cursor_and_text_may_not():
     stream = io.StringIO()
     printed = PrintableStream(stream)
