@@ -165,7 +165,7 @@ def test_every_configuration_says_how_it_was_chosen(config):
 
 def classes_net(config):
     wanted = NetworkRequest(config.classes, config.side, config.dtype, config.dropout)
-    return network(config.net, wanted).make(NAIVE)
+    return network(config.net, wanted, (config.side, config.side, 3)).make(NAIVE)
 
 
 def facts_net(config):

@@ -17,7 +17,6 @@ from everlight.continual.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_experiments import cli
 from everlight_experiments.commands.load_and_train import given_hyperparameters
-from everlight_experiments.terminal import PrintableStream
 
 TRAINING = {
     "run": "run digits",
@@ -48,24 +47,6 @@ def somewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("EVERLIGHT_DATA", raising=False)
     return tmp_path
-
-
-def test_names_of_folders_are_printed_with_escapes(somewhere, capsys, monkeypatch):
-    """What a terminal would obey: colours, titles, the direction of text."""
-    name = "a\x1b[31mb\x07c\u202ed"
-    monkeypatch.setenv("EVERLIGHT_DATA", str(somewhere / name))
-    cli.main(["data", "list"])
-    said = capsys.readouterr().out
-    assert f"EVERLIGHT_DATA={somewhere}/a\\x1b[31mb\\x07c\\u202ed" in said
-    assert all(each.isprintable() or each == "\n" for each in said)
-
-
-def test_progress_bars_may_move_the_cursor_and_text_may_not():
-    stream = io.StringIO()
-    printed = PrintableStream(stream)
-    printed.writelines(["a\tb\r\n", "\x1b[A", "\n\x1b[A\x1b[A", "of a file: \x1b[A"])
-    assert stream.getvalue() == "a\tb\r\n\x1b[A\n\x1b[A\x1b[Aof a file: \\x1b[A"
-    assert printed.isatty() is stream.isatty()
 
 
 @pytest.mark.parametrize("run", TRAINING.values(), ids=list(TRAINING))

@@ -181,7 +181,7 @@ def test_a_network_from_a_file(tmp_path):
     path.write_text(
         "from everlight.models import MLP\n\n\ndef tiny(classes):\n    return MLP(classes, (3,))\n"
     )
-    net = network(f"{path}:tiny", NetworkRequest(4, 8))
+    net = network(f"{path}:tiny", NetworkRequest(4, 8), (8, 8, 1))
     assert net.named
     assert "tiny of mine.py" in net.note
     shapes = jax.eval_shape(
@@ -191,7 +191,7 @@ def test_a_network_from_a_file(tmp_path):
     assert shapes["params"]["head"]["kernel"].shape == (3, 4)
     path.write_text("def tiny(classes):\n    return 3\n")
     with pytest.raises(DataError, match="gave int"):
-        network(f"{path}:tiny", NetworkRequest(4, 8))
+        network(f"{path}:tiny", NetworkRequest(4, 8), (8, 8, 1))
 
 
 def test_every_command_is_described_and_its_defaults_are_the_configuration():

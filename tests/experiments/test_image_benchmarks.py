@@ -77,7 +77,7 @@ def test_a_reduced_resnet_has_six_layers_per_block_and_two(pictures):
 def test_features_before_a_cosine_head_keep_their_sign(pictures):
     """LUCIR's published networks end without a ReLU; other runs are not taken for theirs."""
     images = jax.random.normal(jax.random.key(0), (8, 8, 8, 1))
-    net, benchmark = network("mlp:5", NetworkRequest(10, 8)), loaded(*TINY)
+    net, benchmark = network("mlp:5", NetworkRequest(10, 8), (8, 8, 1)), loaded(*TINY)
     for name, signed in (("naive", False), ("LUCIR", True)):
         made = net.make(METHODS[name].head)
         outputs, _ = made.init_with_output(jax.random.key(1), images, False)

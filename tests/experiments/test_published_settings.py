@@ -14,6 +14,7 @@ from everlight.continual.replay_variants import with_variants
 from everlight_data.errors import DataError
 from everlight_data.images.published_settings import PUBLISHED
 from everlight_experiments.cli import options_of
+from everlight_experiments.commands.load_and_train import given_hyperparameters
 from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.continual.config import CONFIGS, config_of
 from everlight_experiments.continual.published import with_published_settings
@@ -119,3 +120,16 @@ def test_the_command_takes_them_and_a_further_value(tmp_path, monkeypatch):
     told = json.loads((report.parent / "config.json").read_text())["methods"]
     assert told["class-incremental-ER"]["replay_batch_size"] == 128
     assert told["class-incremental-SI"]["regularization"] == 0.1
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (("EWC=1", "EWC=2,3"), "--hyperparameters has 'EWC' twice; give all its values in one"),
+        (("EWC=1,1e39",), "--hyperparameters 'EWC=1,1e39'; give finite numbers of 0 or more"),
+        (("EWC=nan",), "give finite numbers of 0 or more"),
+    ],
+)
+def test_hyperparameters_that_would_be_others_are_refused(asked, message):
+    with pytest.raises(DataError, match=message):
+        given_hyperparameters(asked, [METHODS["EWC"]])

@@ -104,8 +104,8 @@ def given_hyperparameters(
     """Return the grids of the command line by method, ascending.
 
     Raises:
-      DataError: no NAME=NUMBER,..., a method that is not run or has no hyper-parameter, a value
-        that is negative or no number.
+      DataError: no NAME=NUMBER,..., a method that is not run or has no hyper-parameter or comes
+        twice, a value that is negative, no number or infinite in 32 bits.
     """
     known, found = [row.name for row in rows if row.hyperparameters], {}
     for each in asked:
@@ -121,8 +121,13 @@ def given_hyperparameters(
             raise DataError(
                 f"--hyperparameters {each!a}; give numbers, as in {name}=1e2,1e4"
             ) from error
-        if not all(0 <= value < np.inf for value in hyperparameters):
+        # Programs have them in 32 bits.
+        with np.errstate(over="ignore"):
+            known_to_programs = [float(np.float32(value)) for value in hyperparameters]
+        if not all(0 <= value < np.inf for value in known_to_programs):
             raise DataError(f"--hyperparameters {each!a}; give finite numbers of 0 or more")
+        if name in found:
+            raise DataError(f"--hyperparameters has {name!r} twice; give all its values in one")
         found[name] = tuple(sorted(hyperparameters))
     return found
 

@@ -1,0 +1,24 @@
+"""What is printed holds no control characters, but where progress bars move the cursor."""
+
+import io
+
+from everlight_experiments import cli
+from everlight_experiments.terminal import PrintableStream
+
+
+def test_names_of_folders_are_printed_with_escapes(tmp_path, capsys, monkeypatch):
+    """What a terminal would obey: colours, titles, the direction of text."""
+    name = "a\x1b[31mb\x07c\u202ed"
+    monkeypatch.setenv("EVERLIGHT_DATA", str(tmp_path / name))
+    cli.main(["data", "list"])
+    said = capsys.readouterr().out
+    assert f"EVERLIGHT_DATA={tmp_path}/a\\x1b[31mb\\x07c\\u202ed" in said
+    assert all(each.isprintable() or each == "\n" for each in said)
+
+
+def test_progress_bars_may_move_the_cursor_and_text_may_not():
+    stream = io.StringIO()
+    printed = PrintableStream(stream)
+    printed.writelines(["a\tb\r\n", "\x1b[A", "\n\x1b[A\x1b[A", "of a file: \x1b[A"])
+    assert stream.getvalue() == "a\tb\r\n\x1b[A\n\x1b[A\x1b[Aof a file: \\x1b[A"
+    assert printed.isatty() is stream.isatty()
