@@ -22,7 +22,7 @@ from everlight_data.images.vit_weights import pretrained_vit
 from everlight_experiments.continual.method_runner import NETS
 
 RELEASED = (np.full(1, 0.5), np.full(1, 0.5))
-"""Mean and deviation of all channels, 0 to 1, with which the ViTs of Google's release were trained."""
+"""Mean and deviation of all channels, 0 to 1, in the training of the ViTs of Google's release."""
 
 
 class Pretrained(NamedTuple):
