@@ -215,7 +215,8 @@ def core50_benchmark(
         return {
             "seed": seed,
             "level": material.level,
-            "beginning": start.fingerprint if course.pretrained else None,
+            # `tune` compares configurations before anything is pretrained.
+            "beginning": start.fingerprint if start and course.pretrained else None,
             "data": list(checksums),
             "length": dataclasses.asdict(course.length(method)),
             **{name: every[name] for name in IDENTIFYING if every.get(name) is not None},
