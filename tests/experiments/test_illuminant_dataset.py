@@ -319,16 +319,16 @@ def lesson_of(seen, asked, cameras, camera, lights=None):
 def test_c5_sees_images_by_the_asked_camera(camera):
     """Of those that teach if it took any, else of those that are asked, never the asked one."""
     method = FoldMethod(
-        fold_methods._histograms,
+        fold_methods._thumbnail,
         lambda fold: None,
         lambda model, own, others: others[:, 0, 0, 0],
         reads_others=True,
     )
-    marked = jnp.zeros((30, 2, 64, 64)).at[:, 0, 0, 0].set(jnp.arange(30))
+    marked = jnp.zeros((30, 4, 4, 4)).at[:, 0, 0, 0].set(jnp.arange(30))
     cameras = np.arange(20) % 2
     lesson = lesson_of(marked[:20], marked[20:], cameras, camera)
     chosen = np.asarray(estimate_fold(method, lesson)).astype(int)
-    assert chosen.shape == (10, 3)
+    assert chosen.shape == (10, 6)
     for place, others in enumerate(chosen):
         if camera == 1:
             assert (others % 2 == 1).all()

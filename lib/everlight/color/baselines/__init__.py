@@ -11,12 +11,13 @@ Observations depend on no other image, so several fits and cross-validation fold
 hyper-parameter is bound to `fit` or `predict`, for example
 `baseline._replace(fit=partial(baseline.fit, settings=FOURIER_SETTINGS["SonyA57"]))`.
 
-Five methods have functions of their own, since they need more than one image and its illuminant:
+Six methods have functions of their own, since they need more than one image and its illuminant:
 
 - C5 (`cross_camera`) reads other images by the camera of the image, and learns which camera took
   each.
 - CCMNet (`calibrated_camera`) reads the calibration of the image's camera, and learns which camera
   took each.
+- Time-aware white balance (`capture_aware`) reads the time and settings of the capture.
 - FC4-style pooling (`confidence_pooling`) reads feature maps of a network that the caller supplies,
   and learns several views of each image with an illuminant each.
 - Chromagenic colour constancy (`chromagenic`) reads images of two cameras, and learns the
@@ -40,6 +41,12 @@ from everlight.color.baselines.calibrated_camera import (
     CalibratedModel,
     calibrated_estimate,
     fit_calibrated_camera,
+)
+from everlight.color.baselines.capture_aware import (
+    CaptureModel,
+    capture_aware_estimate,
+    capture_features,
+    fit_capture_aware,
 )
 from everlight.color.baselines.chroma_histogram import (
     ChromaWindow,
@@ -118,6 +125,7 @@ __all__ = [
     "SMALL_FORM",
     "Baseline",
     "CalibratedModel",
+    "CaptureModel",
     "ChromaWindow",
     "Chromagenic",
     "ConfidencePoolingModel",
@@ -132,6 +140,8 @@ __all__ = [
     "SensorIndependentModel",
     "TrainingEstimates",
     "calibrated_estimate",
+    "capture_aware_estimate",
+    "capture_features",
     "chroma_histograms",
     "chroma_kernels",
     "chromagenic_estimate",
@@ -143,6 +153,7 @@ __all__ = [
     "dual_mapping_estimate",
     "fit_bias_correction",
     "fit_calibrated_camera",
+    "fit_capture_aware",
     "fit_chromagenic",
     "fit_confidence_pooling",
     "fit_cross_camera",

@@ -206,7 +206,7 @@ def draw_imaginary_view(
 
 def matrix_of(matrices: Float[Array, "cameras 3 3"], camera: Int[Array, ""]) -> Float[Array, "3 3"]:
     """Return a camera's matrix; a single one serves all cameras."""
-    return matrices.at[camera].get(mode="clip")
+    return jnp.asarray(matrices).at[camera].get(mode="clip")
 
 
 def inverse(matrix: Float[Array, "3 3"]) -> Float[Array, "3 3"]:

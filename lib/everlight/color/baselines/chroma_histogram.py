@@ -47,7 +47,7 @@ def weighted_chroma_histogram(
     to four bins.
 
     Args:
-      colors: linear colours, `[n, 3]`; those with a channel of at most 0 are left out.
+      colors: linear colours, `[n, 3]`; those with a channel of at most 0, or NaN, are left out.
       weights: weight of each colour, `[n]`; 0 leaves it out.
       window: range and number of bins, static.
 

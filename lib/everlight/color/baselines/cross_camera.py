@@ -71,7 +71,7 @@ def fit_cross_camera(
     observations: Annotated[ObservedImage, Stacked],
     illuminants: Annotated[Float[Array, "n 3"], POSITIVE, NotEmpty],
     cameras: Annotated[Int[Array, "n"], Between(0)],
-    matrices: Float[Array, "cameras 3 3"] | None = None,
+    matrices: Annotated[Float[Array, "cameras 3 3"], NotEmpty] | None = None,
     settings: GeneratorSettings = SMALL_FORM,
     steps: PositiveInt = 600,
 ) -> CrossCameraModel:
