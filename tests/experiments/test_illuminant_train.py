@@ -198,6 +198,10 @@ def drawn_model(name, others, rng):
         partial(described_features, method.features, method.at_once), *shapes
     )
     fitted = drawn(image_model_files._fitted_like(method, described, 7))
+    # A variance of batch normalisation is not negative.
+    fitted = jax.tree_util.tree_map_with_path(
+        lambda path, leaf: jnp.abs(leaf) if "'var'" in jax.tree_util.keystr(path) else leaf, fitted
+    )
     others = drawn(image_model_files._leading(6, described)) if others else None
     errors = ErrorCalibration(**drawn(errors_like(9)))
     wide = errors.distances._replace(distances=jnp.full(101, 1e9))

@@ -1,5 +1,7 @@
 """Time and settings of a capture from tags of files written here."""
 
+import struct
+
 import numpy as np
 import pytest
 
@@ -53,3 +55,20 @@ def test_no_photograph_is_refused(tmp_path):
     (tmp_path / "text.dng").write_text("no TIFF")
     with pytest.raises(DataError, match=r"text\.dng"):
         read_capture(tmp_path / "text.dng")
+
+
+def test_tags_of_the_exif_directory_are_read(tmp_path):
+    """A TIFF of one pixel, whose first directory points to an EXIF directory."""
+    date = b"2026:01:02 03:04:05\0"
+    first, second, end = 8, 8 + 2 + 8 * 12 + 4, 8 + 2 + 8 * 12 + 4 + 2 + 4 * 12 + 4
+    pixel = [(256, 4, 1, 1), (257, 4, 1, 1), (258, 3, 1, 8), (259, 3, 1, 1), (262, 3, 1, 1)]
+    pixel += [(273, 4, 1, end + 28), (279, 4, 1, 1), (34665, 4, 1, second)]
+    settings = [(33434, 5, 1, end), (34855, 3, 1, 200), (36867, 2, 20, end + 8), (37385, 3, 1, 1)]
+    content = b"II*\0" + struct.pack("<I", first)
+    for tags in (pixel, settings):
+        content += struct.pack("<H", len(tags))
+        content += b"".join(struct.pack("<HHII", *tag) for tag in tags) + bytes(4)
+    content += struct.pack("<II", 1, 60) + date + b"\x07"
+    (tmp_path / "a.tif").write_bytes(content)
+    found = read_capture(tmp_path / "a.tif")
+    assert found == (3 * 3600 + 4 * 60 + 5, (2026, 1, 2), 200, 1 / 60, True)
