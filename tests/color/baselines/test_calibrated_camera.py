@@ -64,7 +64,7 @@ def test_the_calibration_tells_an_unseen_cameras_gains():
         return np.mean(jax.vmap(angular_error)(every(model, asked, own), parts[12][1]))
 
     others = [error_with(number) for number in range(12)]
-    assert error_with(12) < np.mean(others) - 1
+    assert error_with(12) < 0.95 * np.mean(others)
 
 
 def test_spoilt_images_spoil_no_training(rng):
