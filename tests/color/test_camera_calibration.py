@@ -44,14 +44,18 @@ def test_matrices_are_mixed_in_inverse_temperature():
     np.testing.assert_allclose(found, CANON @ colour.xy_to_XYZ(white), rtol=1e-5)
 
 
-def test_a_fingerprint_counts_each_illuminant_once():
+def test_a_fingerprint_counts_each_illuminant_beside_its_bins():
+    """The bins within one width of it on both axes, weighted by its norm."""
     colors = np.asarray(locus_illuminants(TWO), float)
     found = camera_fingerprint(TWO)
-    expected = np.zeros((2, 64, 64))
+    expected = np.zeros((64, 64, 2))
+    centres = np.linspace(-0.5, 1.5, 64)
     for row, (red, green, blue) in enumerate(colors):
-        place = np.round(32 * np.log([green / red, green / blue])).astype(int) % 64
-        expected[row // 63][tuple(place)] += 1 / 63
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+        across = np.abs(np.log(green / red) - centres) <= 2 / 63
+        down = np.abs(np.log(green / blue) - centres[::-1]) <= 2 / 63
+        norm = np.linalg.norm([red, green, blue])
+        expected[..., row // 63] += norm * np.outer(down, across)
+    np.testing.assert_allclose(found, np.sqrt(expected / expected.sum((0, 1))), atol=1e-4)
     # Another camera has another fingerprint, and a camera between two lies between their colours.
     other = CameraCalibration(TWO.matrices[::-1], TWO.temperatures)
     assert np.abs(camera_fingerprint(other) - found).sum() > 0.5

@@ -19,9 +19,10 @@ import everlight.metrics as metrics
 import everlight.models as models
 import everlight.scenarios as scenarios
 from everlight.base import TaskSequence
+from everlight.color.baselines.capture_aware import CaptureNet
 from everlight.color.baselines.confidence_pooling import ConfidencePoolingHead
-from everlight.color.baselines.cross_camera import GeneratorNet
 from everlight.color.baselines.dual_mapping import DualMappingNet
+from everlight.color.baselines.generator_net import GeneratorNet
 from everlight.color.baselines.sensor_independent import SensorIndependentNet
 from everlight.continual.strategies.hat import Attention
 from everlight.metrics.cl_score import CRITERIA
@@ -76,8 +77,13 @@ def sensor_independent():
 
 
 def cross_camera():
-    given = floats(1, 32, 32, 2), floats(1, 3, 32, 32, 2)
-    return color.CrossCameraModel(parameters(GeneratorNet(), *given), floats(2))
+    given = floats(1, 16, 16, 2), floats(1, 4, 16, 16, 2)
+    return color.CrossCameraModel(parameters(GeneratorNet(GENERATOR), *given), GENERATOR)
+
+
+def calibrated():
+    given = floats(1, 16, 16, 2), None, floats(1, 16, 16, 2)
+    return color.CalibratedModel(parameters(GeneratorNet(CALIBRATED), *given), CALIBRATED)
 
 
 def confidence_pooling():
@@ -85,6 +91,14 @@ def confidence_pooling():
     return color.ConfidencePoolingModel(head, floats(4), floats(4))
 
 
+def capture_aware():
+    net = parameters(CaptureNet(), floats(1, 16, 16, 2), floats(1, 9))
+    return color.CaptureModel(net, floats(9), floats(9))
+
+
+WINDOW = color.ChromaWindow(16, -1.0, 1.0)
+GENERATOR = color.GeneratorSettings(WINDOW, (2, 2), separate=False)
+CALIBRATED = GENERATOR._replace(fingerprint=(2, 2), fingerprint_window=WINDOW)
 VIT = models.VisionTransformer(2, 2, 4, 1, 2, 8)
 
 
@@ -129,6 +143,9 @@ RECORDS = {
     color.FeatureDistribution: lambda: DISTRIBUTION,
     color.TransformPrior: lambda: color.TransformPrior(floats(9), jnp.eye(9), jnp.float32(1)),
     color.ObservedImage: lambda: observed(16, 16),
+    color.CameraCalibration: lambda: color.CameraCalibration(
+        jnp.stack([jnp.eye(3), 2 * jnp.eye(3)]), jnp.array([2856.0, 6504.0])
+    ),
     models.IlluminantNet: lambda: NET,
     IlluminantModel: lambda: IlluminantModel(NET.init(KEY, floats(9)), floats(9), floats(9)),
     metrics.Facts: lambda: metrics.Facts(jnp.asarray(PIECES), floats(3, 2)),
@@ -159,12 +176,39 @@ ROWS: dict[str, Any] = {
     },
     "color.confidence_pooled_estimate": lambda: {"model": confidence_pooling()},
     "color.correct_bias_locally": {"model": color.TrainingEstimates(floats(5, 3), floats(5, 3))},
-    "color.cross_camera_estimate": lambda: {"model": cross_camera()},
+    "color.calibrated_estimate": lambda: {
+        "model": calibrated(),
+        "histograms": floats(16, 16, 2),
+        "fingerprint": floats(16, 16, 2),
+    },
+    "color.capture_aware_estimate": lambda: {
+        "model": capture_aware(),
+        "histograms": floats(16, 16, 2),
+    },
+    "color.capture_features": {"flash": jnp.array(True)},
+    "color.cross_camera_estimate": lambda: {
+        "model": cross_camera(),
+        "histograms": floats(16, 16, 2),
+        "others": floats(4, 16, 16, 2),
+    },
     "color.dual_mapping_estimate": lambda: {
         "model": color.DualMappingModel(parameters(DualMappingNet(), floats(8)))
     },
+    "color.fit_capture_aware": {"histograms": floats(5, 16, 16, 2), "steps": 1},
     "color.fit_confidence_pooling": {"steps": 1},
-    "color.fit_cross_camera": {"steps": 1},
+    "color.fit_calibrated_camera": lambda: {
+        "observations": observed(5, 16, 16),
+        "calibrations": color.CameraCalibration(
+            jnp.tile(jnp.eye(3), (5, 2, 1, 1)), jnp.tile(jnp.array([2856.0, 6504.0]), (5, 1))
+        ),
+        "settings": CALIBRATED,
+        "steps": 1,
+    },
+    "color.fit_cross_camera": lambda: {
+        "observations": observed(5, 16, 16),
+        "settings": GENERATOR,
+        "steps": 1,
+    },
     "color.fit_dual_mapping": {"observations": observed(5, 16, 16), "steps": 1},
     "color.fit_gamut": {"observations": observed(5, 16, 16)},
     "color.fit_linear_regression": {"features": floats(9, 3), "chromaticities": floats(9, 2)},

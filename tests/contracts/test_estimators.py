@@ -8,13 +8,22 @@ import numpy as np
 import pytest
 
 from everlight.color import BASELINES, ESTIMATORS, FOURIER_SETTINGS
+from everlight.color.baselines.calibrated_camera import (
+    CALIBRATED_SMALL_FORM,
+    CalibratedModel,
+    calibrated_estimate,
+)
+from everlight.color.baselines.chroma_histogram import chroma_histograms
 from everlight.color.baselines.cross_camera import (
+    ADDITIONAL_IMAGES,
+    SMALL_FORM,
     CrossCameraModel,
-    GeneratorNet,
     cross_camera_estimate,
 )
 from everlight.color.baselines.dual_mapping import DualMappingModel, DualMappingNet
-from everlight.color.baselines.fourier_constancy import FourierModel, log_chroma_histograms
+from everlight.color.baselines.fourier_constancy import FourierModel
+from everlight.color.baselines.generator_net import GeneratorNet
+from everlight.color.baselines.generator_training import initial_variables
 from everlight.color.baselines.sensor_independent import (
     SensorIndependentModel,
     SensorIndependentNet,
@@ -69,15 +78,8 @@ def drawn_model(name):
 
 def learn(name):
     """Return a function of an image and its mask."""
-    if name == "C5":
-        images, _ = scenes(100, 3)
-        others = jax.vmap(log_chroma_histograms)(images, jnp.ones(images.shape[:3]))
-        coarse = jnp.ones((1, 32, 32, 2)), jnp.ones((1, 3, 32, 32, 2))
-        params = GeneratorNet().init(jax.random.key(0), *coarse)
-        model = CrossCameraModel(params, jnp.full(2, -32.0))
-        return lambda image, mask: cross_camera_estimate(
-            model, log_chroma_histograms(image, mask), others
-        )
+    if name in ("C5", "CCMNet"):
+        return generator(name)
     baseline = BASELINES[name]
     if name in TRAINING_SCENES:
         images, lights = scenes(100, TRAINING_SCENES[name])
@@ -88,12 +90,30 @@ def learn(name):
     return lambda image, mask: baseline.predict(model, baseline.observe(image, mask))
 
 
+def generator(name):
+    """Networks of drawn parameters on histograms, with other images or a fingerprint beside."""
+    settings = SMALL_FORM if name == "C5" else CALIBRATED_SMALL_FORM
+    if name == "C5":
+        images, _ = scenes(100, ADDITIONAL_IMAGES)
+        beside = jax.vmap(lambda image: chroma_histograms(image, None, settings.window))(images)
+    else:
+        beside = jnp.full((32, 32, 2), 1 / 32)
+    given = (beside[None], None) if name == "C5" else (None, beside[None])
+    blank = jnp.zeros((1, 32, 32, 2))
+    variables = initial_variables(jax.random.key(0), GeneratorNet(settings), blank, *given)
+    estimate = {"C5": cross_camera_estimate, "CCMNet": calibrated_estimate}[name]
+    model = {"C5": CrossCameraModel, "CCMNet": CalibratedModel}[name](variables, settings)
+    return lambda image, mask: estimate(
+        model, chroma_histograms(image, mask, settings.window), beside
+    )
+
+
 @cache
 def compiled(name):
     return jax.jit(ESTIMATORS[name] if name in ESTIMATORS else learn(name))
 
 
-@pytest.fixture(params=[*ESTIMATORS, *BASELINES, "C5"])
+@pytest.fixture(params=[*ESTIMATORS, *BASELINES, "C5", "CCMNet"])
 def estimator(request):
     return compiled(request.param)
 

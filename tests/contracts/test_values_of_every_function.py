@@ -34,7 +34,7 @@ ANY_NUMBER = {
     *("vectors", "degrees", "sensitivity", "activations", "bits_of.numbers"),
     # Counts of any size, and numbers of groups and words that stand nowhere else.
     *("class_group", "counts", "train_counts", "test_counts", "steps", "pieces"),
-    *("cameras", "rank_facts.fact_task"),
+    *("cameras", "rank_facts.fact_task", "matrices"),
     # An illuminant's own functions take estimates too, which may have a negative channel.
     *("to_chromaticity.illuminant", "unit_illuminant.illuminant", "von_kries.illuminants"),
     # Negative memories and operations make a criterion NaN, as its docstring says.

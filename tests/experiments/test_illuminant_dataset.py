@@ -22,7 +22,9 @@ from everlight.color.baselines.folds import (
 from everlight.models.illuminant_training import TrainingSettings
 from everlight_data.checkpoints import Checkpoints
 from everlight_data.color import trunk_views
+from everlight_data.color.camera_matrices import matrix_for, read_camera_matrices
 from everlight_data.color.camera_pairs import MOMENTS, CameraPairs
+from everlight_data.color.image_methods import image_methods
 from everlight_data.color.nus import CAMERAS
 from everlight_data.color.pair_augmentations import IMAGE_AUGMENTATIONS
 from everlight_data.errors import DataError, MissingDataError
@@ -310,6 +312,45 @@ def test_what_cannot_be_had_is_left_out_with_its_reason(tmp_path, rng, monkeypat
     assert not absent({"SonyA57": of_known}, {"SonyA57": Comparison({POOLED: ones}, ones)})
 
 
+def test_only_the_named_cameras_are_held_out(tmp_path, rng, few):
+    for camera in ("A1", "B2"):
+        write_thumbnails(tmp_path / f"{camera}.npz", camera, 8, rng)
+    files = tuple(tmp_path / f"{camera}.npz" for camera in ("A1", "B2"))
+    settings = DatasetRun(thumbnails=files, split="cross-camera", tested=("B2",), runs=tmp_path)
+    cameras, _ = load_cameras(settings)
+    sets = split_cameras(cameras, settings)
+    assert list(sets) == ["B2"]
+    assert sets["B2"].folds[0].tolist() == list(range(8, 16))
+    with pytest.raises(DataError, match="no camera 'C3'"):
+        load_cameras(replace(settings, tested=("C3",)))
+    with pytest.raises(DataError, match="goes with --split cross-camera"):
+        load_cameras(replace(settings, split="folds"))
+
+
+def test_costly_methods_run_only_where_they_are_named():
+    table = fold_methods.fold_methods(["SonyA57"], "SonyA57")
+    large, small = (table[f"C5{name}"] for name in (" at the authors' size", ", small form"))
+    assert methods._is_wanted("small", small, None)
+    assert not methods._is_wanted("large", large, None)
+    assert methods._is_wanted("large", large, ["large"])
+    assert "calibration" in table[fold_methods.CALIBRATED].incompatibility()
+
+
+def test_the_cameras_matrices_reach_the_methods(monkeypatch, real_data):
+    """C5 maps images by them, CCMNet reads them, and an unknown camera is the reason without."""
+    real_data("camera_matrices/cameras.xml")
+    names = ["Canon550D", "SonyA57"]
+    table = image_methods(names, "SonyA57")
+    assert table[fold_methods.CALIBRATED].incompatibility() == ""
+    matrices = table["C5, small form"].fit.args[2]
+    known = read_camera_matrices(real_data("camera_matrices/cameras.xml"))
+    expected = [matrix_for(known, name) for name in names]
+    np.testing.assert_allclose(matrices, expected, rtol=1e-6)
+    unknown = image_methods(["Canon550D", "Nothing 7"], "Canon550D")
+    assert "Nothing 7" in unknown[fold_methods.CALIBRATED].incompatibility()
+    assert unknown["C5, small form"].fit.args[2] is None
+
+
 def lesson_of(seen, asked, cameras, camera, lights=None):
     lights = jnp.ones((len(seen), 3)) if lights is None else lights
     return Fold(seen, lights, asked, jnp.array(cameras), jnp.array(camera))
@@ -319,16 +360,16 @@ def lesson_of(seen, asked, cameras, camera, lights=None):
 def test_c5_sees_images_by_the_asked_camera(camera):
     """Of those that teach if it took any, else of those that are asked, never the asked one."""
     method = FoldMethod(
-        fold_methods._histograms,
+        fold_methods._thumbnail,
         lambda fold: None,
         lambda model, own, others: others[:, 0, 0, 0],
         reads_others=True,
     )
-    marked = jnp.zeros((30, 2, 64, 64)).at[:, 0, 0, 0].set(jnp.arange(30))
+    marked = jnp.zeros((30, 4, 4, 4)).at[:, 0, 0, 0].set(jnp.arange(30))
     cameras = np.arange(20) % 2
     lesson = lesson_of(marked[:20], marked[20:], cameras, camera)
     chosen = np.asarray(estimate_fold(method, lesson)).astype(int)
-    assert chosen.shape == (10, 3)
+    assert chosen.shape == (10, 6)
     for place, others in enumerate(chosen):
         if camera == 1:
             assert (others % 2 == 1).all()

@@ -1,10 +1,12 @@
 """Readers of cameras' calibration matrices: rawspeed's cameras.xml, and the tags of a DNG."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import tifffile
@@ -13,8 +15,9 @@ from jaxtyping import Float
 from everlight.color.camera_calibration import CameraCalibration
 from everlight_data.color.camera_names import is_same_camera
 from everlight_data.color.raw import MAX_BYTES
-from everlight_data.errors import DataError
+from everlight_data.errors import DataError, MissingDataError
 from everlight_data.files import opened, read_bytes, refusing
+from everlight_data.locations import locate
 from everlight_data.names import nearest_names
 
 MAX_XML_BYTES = 5_000_000
@@ -102,6 +105,33 @@ def single_matrix(matrix: Float[np.ndarray, "3 3"]) -> CameraCalibration:
     """Return the calibration of a camera with one matrix, which serves all temperatures."""
     matrices = jnp.asarray(np.stack([matrix, matrix]), jnp.float32)
     return CameraCalibration(matrices, jnp.array([STANDARD_A, D65]))
+
+
+def camera_calibrations(names: Sequence[str]) -> tuple[CameraCalibration | None, str]:
+    """Return the cameras' calibrations from `camera_matrices/cameras.xml` below EVERLIGHT_DATA.
+
+    Returns:
+      The calibrations with a leading axis, and ""; or None, and the reason why not all are known.
+
+    Raises:
+      DataError: the file is damaged.
+    """
+    try:
+        path = locate("camera_matrices/cameras.xml", "rawspeed or darktable", "0.7 MB")
+        known = _read_once(path, path.stat().st_mtime_ns)
+    except MissingDataError as error:
+        return None, str(error)
+    try:
+        matrices = [single_matrix(matrix_for(known, name)) for name in names]
+    except DataError as error:
+        return None, str(error)
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *matrices), ""
+
+
+@cache
+def _read_once(path: Path, changed: int) -> dict[str, Float[np.ndarray, "3 3"]]:
+    """Return the matrices of a file that was changed at this time."""
+    return read_camera_matrices(path)
 
 
 def read_dng_calibration(path: Path) -> DngCalibration:

@@ -8,6 +8,7 @@ from everlight.color.baselines.fold_methods import (
     fold_methods,
 )
 from everlight.color.baselines.folds import FoldMethod
+from everlight_data.color.camera_matrices import camera_calibrations
 from everlight_data.color.trunk_views import missing_trunk, trunk_views
 from everlight_data.names import check_name
 
@@ -15,12 +16,16 @@ from everlight_data.names import check_name
 def image_methods(names: Sequence[str], camera: str) -> dict[str, FoldMethod]:
     """Return the table of methods by name, including those that cannot run on these cameras.
 
+    Calibration matrices are those of `camera_matrices/cameras.xml` below EVERLIGHT_DATA, where it
+    has all cameras.
+
     Args:
       names: cameras of the images, in the order of their numbers.
       camera: camera of the test images.
     """
     pooled = confidence_pooling_method(trunk_views, missing_trunk)
-    return fold_methods(names, camera) | {POOLED: pooled}
+    known, missing = camera_calibrations(names)
+    return fold_methods(names, camera, known, missing) | {POOLED: pooled}
 
 
 def full_name(given: str, table: Sequence[str]) -> str:

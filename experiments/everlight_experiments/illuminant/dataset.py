@@ -3,6 +3,7 @@
     everlight illuminant dataset --thumbnails mine.npz
     everlight illuminant dataset --release cube-plus --folder DIR
     everlight illuminant dataset --thumbnails a.npz b.npz --split cross-camera
+    everlight illuminant dataset --thumbnails a.npz b.npz c.npz --split cross-camera --tested C
     everlight illuminant dataset --release radiometric --cameras "Canon 600D"
 
 By default the NUS-8 thumbnails below EVERLIGHT_DATA are read; `--preset demo` needs no data.
@@ -27,6 +28,7 @@ from everlight_data.color.image_sets import (
 )
 from everlight_data.color.quasi_real import FOLDS
 from everlight_data.errors import DataError
+from everlight_data.names import check_name
 from everlight_experiments.illuminant import CITATION
 from everlight_experiments.illuminant.comparison import record_errors
 from everlight_experiments.illuminant.config import DATASET
@@ -53,13 +55,16 @@ class DatasetRun(ImageSource):
     20,000."""
     split: Split = "folds"
     """Cross-validation: three folds within each camera, or each camera held out in turn."""
+    tested: tuple[str, ...] = ()
+    """Cameras to hold out in turn with --split cross-camera; by default all. The others only
+    train."""
     folds: Path | None = None
     """File with the fold, 1 to 3, of each image of one camera in the order of the images' names:
     text, or MATLAB with `indices`; or FC4's MATLAB file with `te_split` and `tr_split`. Without it
     the folds are random, from --seed."""
     methods: tuple[str, ...] | None = None
-    """Learned methods to run, such as SIIE or 'APAP (GW)'; by default all. Estimators, networks
-    and regressions on colour moments always run."""
+    """Learned methods to run, such as SIIE or 'APAP (GW)'; by default all but those at the authors'
+    size. Estimators, networks and regressions on colour moments always run."""
     seeds: Count = 3
     """Number of trainings per network, each with its own initialization and validation images."""
 
@@ -73,6 +78,10 @@ class DatasetRun(ImageSource):
             raise DataError(
                 "--split cross-camera needs two cameras or more; give more --thumbnails"
             )
+        if self.tested and self.split == "folds":
+            raise DataError("--tested goes with --split cross-camera")
+        for camera in self.tested:
+            check_name("camera", camera, chosen)
         if self.folds and (len(chosen) > 1 or self.split == "cross-camera"):
             raise DataError("--folds are those of one camera; name it by --cameras")
 
@@ -122,7 +131,8 @@ def compare_photographs(
 def split_cameras(cameras: Mapping[str, CameraImages], settings: DatasetRun) -> dict[str, ImageSet]:
     """Return each camera's images in folds, or all cameras' images with one camera as the test."""
     if settings.split == "cross-camera":
-        return split_across(cameras)
+        every = split_across(cameras)
+        return {camera: every[camera] for camera in settings.tested or every}
     sets = {}
     for camera, data in cameras.items():
         count, path = len(data.names), settings.folds

@@ -63,13 +63,13 @@ def cross_validate_methods(
     Args:
       data: images and folds.
       keep: stores the estimates of learned methods; None keeps nothing.
-      names: learned methods to run; None is all that can run.
+      names: learned methods to run; None is all that can run and are not costly.
     """
     missing = left_out(data)
     table = {
         name: method
         for name, method in methods_for(data).items()
-        if name not in missing and (names is None or name in names or not method.learns)
+        if name not in missing and _is_wanted(name, method, names)
     }
     cameras, numbers = camera_numbers(data)
     known = jnp.asarray(data.illuminants), data.folds, jnp.asarray(numbers)
@@ -91,3 +91,9 @@ def cross_validate_methods(
         arrays = keep(f"{data.camera}-{name}", compute=compute) if kept else compute()
         found[name] = arrays["estimates"][None]
     return found
+
+
+def _is_wanted(name: str, method: FoldMethod, names: Sequence[str] | None) -> bool:
+    if names is None:
+        return not method.costly
+    return name in names or not method.learns

@@ -9,11 +9,12 @@ METHOD_NOTES = (
     "row with the camera's own settings is marked, and its published mean is the authors' own, on "
     "thumbnails of 32x48 in folds of whole scenes. Gamut mapping's rule (largest trace, a hull "
     "grown by 3%) was selected on NUS thumbnails, where its rows are optimistic.",
-    "SIIE and C5 are smaller versions, DMCC is its authors' network; everlight.color.baselines "
-    "states all differences. They are trained for a fixed number of steps. In folds SIIE trains on "
-    "the tested camera, which its authors exclude. C5 sees three unlabelled images of the tested "
-    "camera. Across cameras DMCC maps training illuminants by both cameras' white under daylight "
-    "of 6500 K, as its authors measured it.",
+    "SIIE, C5 and CCMNet are smaller versions, unless named otherwise, and DMCC is its authors' "
+    "network; everlight.color.baselines states all differences. Where cameras.xml has all cameras, "
+    "C5's training images are mapped to other cameras by their matrices. They are trained for a "
+    "fixed number of steps. In folds SIIE trains on the tested camera, which its authors exclude. "
+    "C5 sees six unlabelled images of the tested camera. Across cameras DMCC maps training "
+    "illuminants by both cameras' white under daylight of 6500 K, as its authors measured it.",
     "FC4-style is FC4's confidence-weighted pooling on a frozen EfficientNet-Lite0 pretrained on "
     "ImageNet, at 128x128 pixels. FC4 itself trains its trunk on full photographs; its row "
     "is the paper's. Predicting each location's illuminant relative to its colour, and the stage "

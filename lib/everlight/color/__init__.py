@@ -10,6 +10,11 @@ from everlight.color.alignment import (
 )
 from everlight.color.baselines import *  # noqa: F403
 from everlight.color.baselines import __all__ as _baselines
+from everlight.color.camera_calibration import (
+    CameraCalibration,
+    camera_fingerprint,
+    imaginary_camera,
+)
 from everlight.color.chromaticity import from_chromaticity, to_chromaticity
 from everlight.color.estimators import (
     ESTIMATORS,
@@ -71,6 +76,9 @@ from everlight.color.transforms import (
 )
 
 __all__ = [
+    "CameraCalibration",
+    "camera_fingerprint",
+    "imaginary_camera",
     "ESTIMATORS",
     "Estimator",
     "FeatureDistribution",

@@ -6,8 +6,8 @@ daylight illuminants then follow without a photograph. Their histogram is the in
 (Kim, Afifi, Brown 2025, "CCMNet: Leveraging Calibrated Color Correction Matrices for Cross-Camera
 Color Constancy", arXiv 2504.07959) knows a camera; imaginary cameras are interpolated matrices.
 
-Differences from CCMNet: the histogram has the bins of FFCC and C5 (`fourier_constancy`) and counts
-each illuminant once, in its nearest bin; daylight stands beside the Planckian locus.
+Difference from CCMNet: daylight stands beside the Planckian locus. The network that reads the
+fingerprint is `baselines.calibrated_camera`.
 """
 
 from typing import NamedTuple
@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from everlight.checks import UnitInterval, checked
-from everlight.color.baselines.fourier_constancy import BINS, illuminant_bins
+from everlight.color.baselines.chroma_histogram import ChromaWindow, weighted_chroma_histogram
 
 PLANCKIAN = (2_500.0, 7_500.0)
 """Range of the Planckian illuminants of a fingerprint in kelvin, as CCMNet has it."""
@@ -25,6 +25,8 @@ DAYLIGHT = (4_000.0, 7_500.0)
 """Range of its daylight illuminants; below 4,000 K the CIE defines none."""
 COUNT = 63
 """Number of illuminants of each kind."""
+FINGERPRINT_WINDOW = ChromaWindow(64, -0.5, 1.5)
+"""Range and bins of CCMNet's fingerprint."""
 
 
 class CameraCalibration(NamedTuple):
@@ -121,23 +123,22 @@ def locus_illuminants(calibration: CameraCalibration) -> Float[Array, "126 3"]:
 
 
 @checked
-def camera_fingerprint(calibration: CameraCalibration) -> Float[Array, "2 64 64"]:
+def camera_fingerprint(
+    calibration: CameraCalibration,
+    window: ChromaWindow = FINGERPRINT_WINDOW,
+) -> Float[Array, "b b 2"]:
     """Return the histograms of Planckian and of daylight illuminants in the camera's colours.
 
-    The bins are those of `log_chroma_histograms`, which lie on a torus; shares sum to 1 in each.
     Illuminants of a channel that is not positive are left out.
+
+    Args:
+      calibration: the camera's matrices.
+      window: range and number of bins, static.
     """
-    places = illuminant_bins(locus_illuminants(calibration))
-    seen = jnp.all(jnp.isfinite(places), axis=1)
-    bins = jnp.round(jnp.where(seen[:, None], places, 0)).astype(int) % BINS
-
-    def histogram(bins: Array, seen: Array) -> Float[Array, "64 64"]:
-        counts = jnp.zeros((BINS, BINS)).at[bins[:, 0], bins[:, 1]].add(seen)
-        return counts / jnp.maximum(jnp.sum(counts), 1)
-
-    return jax.vmap(histogram)(
-        bins.reshape(2, COUNT, 2), seen.reshape(2, COUNT).astype(jnp.float32)
-    )
+    colors = locus_illuminants(calibration).reshape(2, COUNT, 3)
+    weights = jnp.linalg.norm(colors, axis=-1)
+    histograms = jax.vmap(weighted_chroma_histogram, (0, 0, None))(colors, weights, window)
+    return jnp.moveaxis(histograms, 0, -1)
 
 
 @checked

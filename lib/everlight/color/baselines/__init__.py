@@ -11,10 +11,13 @@ Observations depend on no other image, so several fits and cross-validation fold
 hyper-parameter is bound to `fit` or `predict`, for example
 `baseline._replace(fit=partial(baseline.fit, settings=FOURIER_SETTINGS["SonyA57"]))`.
 
-Four methods have functions of their own, since they need more than one image and its illuminant:
+Six methods have functions of their own, since they need more than one image and its illuminant:
 
 - C5 (`cross_camera`) reads other images by the camera of the image, and learns which camera took
   each.
+- CCMNet (`calibrated_camera`) reads the calibration of the image's camera, and learns which camera
+  took each.
+- Time-aware white balance (`capture_aware`) reads the time and settings of the capture.
 - FC4-style pooling (`confidence_pooling`) reads feature maps of a network that the caller supplies,
   and learns several views of each image with an illuminant each.
 - Chromagenic colour constancy (`chromagenic`) reads images of two cameras, and learns the
@@ -32,6 +35,24 @@ from everlight.color.baselines.bias_correction import (
     fit_bias_correction,
     keep_training_estimates,
 )
+from everlight.color.baselines.calibrated_camera import (
+    CALIBRATED_AUTHORS_SIZE,
+    CALIBRATED_SMALL_FORM,
+    CalibratedModel,
+    calibrated_estimate,
+    fit_calibrated_camera,
+)
+from everlight.color.baselines.capture_aware import (
+    CaptureModel,
+    capture_aware_estimate,
+    capture_features,
+    fit_capture_aware,
+)
+from everlight.color.baselines.chroma_histogram import (
+    ChromaWindow,
+    chroma_histograms,
+    weighted_chroma_histogram,
+)
 from everlight.color.baselines.chromagenic import (
     Chromagenic,
     chromagenic_estimate,
@@ -43,6 +64,8 @@ from everlight.color.baselines.confidence_pooling import (
     fit_confidence_pooling,
 )
 from everlight.color.baselines.cross_camera import (
+    AUTHORS_SIZE,
+    SMALL_FORM,
     CrossCameraModel,
     cross_camera_estimate,
     fit_cross_camera,
@@ -63,6 +86,7 @@ from everlight.color.baselines.fourier_constancy import (
     log_chroma_histograms,
 )
 from everlight.color.baselines.gamut import Gamut, fit_gamut, gamut_estimate
+from everlight.color.baselines.generator_net import GeneratorSettings
 from everlight.color.baselines.linear_regression import (
     LinearRegression,
     fit_linear_regression,
@@ -93,9 +117,16 @@ BASELINES: dict[str, Baseline] = {
 is 1."""
 
 __all__ = [
+    "AUTHORS_SIZE",
     "BASELINES",
+    "CALIBRATED_AUTHORS_SIZE",
+    "CALIBRATED_SMALL_FORM",
     "FOURIER_SETTINGS",
+    "SMALL_FORM",
     "Baseline",
+    "CalibratedModel",
+    "CaptureModel",
+    "ChromaWindow",
     "Chromagenic",
     "ConfidencePoolingModel",
     "CrossCameraModel",
@@ -103,10 +134,15 @@ __all__ = [
     "FourierModel",
     "FourierSettings",
     "Gamut",
+    "GeneratorSettings",
     "LinearRegression",
     "ObservedImage",
     "SensorIndependentModel",
     "TrainingEstimates",
+    "calibrated_estimate",
+    "capture_aware_estimate",
+    "capture_features",
+    "chroma_histograms",
     "chroma_kernels",
     "chromagenic_estimate",
     "confidence_pooled_estimate",
@@ -116,6 +152,8 @@ __all__ = [
     "draw_illuminants",
     "dual_mapping_estimate",
     "fit_bias_correction",
+    "fit_calibrated_camera",
+    "fit_capture_aware",
     "fit_chromagenic",
     "fit_confidence_pooling",
     "fit_cross_camera",
@@ -132,4 +170,5 @@ __all__ = [
     "log_chroma_histograms",
     "observe_image",
     "sensor_independent_estimate",
+    "weighted_chroma_histogram",
 ]

@@ -21,12 +21,22 @@ from everlight.color.baselines.bias_correction import (
     correct_bias_locally,
     fit_bias_correction,
 )
+from everlight.color.baselines.calibrated_camera import (
+    CALIBRATED_AUTHORS_SIZE,
+    CALIBRATED_SMALL_FORM,
+    CalibratedModel,
+    calibrated_estimate,
+    fit_calibrated_camera,
+)
+from everlight.color.baselines.chroma_histogram import chroma_histograms
 from everlight.color.baselines.confidence_pooling import (
     ConfidencePoolingModel,
     confidence_pooled_estimate,
     fit_confidence_pooling,
 )
 from everlight.color.baselines.cross_camera import (
+    AUTHORS_SIZE,
+    SMALL_FORM,
     CrossCameraModel,
     cross_camera_estimate,
     fit_cross_camera,
@@ -47,12 +57,14 @@ from everlight.color.baselines.fourier_constancy import (
     log_chroma_histograms,
 )
 from everlight.color.baselines.gamut import Gamut, fit_gamut, gamut_estimate
+from everlight.color.baselines.generator_net import GeneratorSettings
 from everlight.color.baselines.protocol import ObservedImage
 from everlight.color.baselines.sensor_independent import (
     SensorIndependentModel,
     fit_sensor_independent,
     sensor_independent_estimate,
 )
+from everlight.color.camera_calibration import CameraCalibration, camera_fingerprint
 from everlight.color.estimators import ESTIMATORS
 from everlight.color.moments import color_moments, edge_moments
 
@@ -63,11 +75,14 @@ SENSOR_INDEPENDENT_SIDE = 32
 DUAL_MAPPING_STEPS = 5_000
 DUAL_MAPPING_SIDE = 64
 """Side of the thumbnails that DMCC's authors use."""
-CROSS_CAMERA_STEPS = 400
+CROSS_CAMERA_STEPS = 600
+AUTHORS_STEPS = 3_000
+"""Steps of C5 and CCMNet at the authors' size, which train for half an hour on one core."""
 CONFIDENCE_POOLING_STEPS = 500
 
 TUNED_HERE = "FFCC, its settings tuned by its authors on this camera's folds"
 DUAL_MAPPING = "DMCC"
+CALIBRATED, CALIBRATED_LARGE = "CCMNet, small form", "CCMNet at the authors' size"
 POOLED = "FC4-style"
 
 DAYLIGHT = {
@@ -153,6 +168,9 @@ def _shrunk(image: Float[Array, "h w 3"], mask: Float[Array, "h w"], side: int) 
     return jnp.concatenate([total / jnp.maximum(counted, 1), counted > 0], axis=-1)
 
 
+_thumbnail = partial(_shrunk, side=DUAL_MAPPING_SIDE)
+
+
 def _observed(shrunk: Float[Array, "*n h w 4"]) -> ObservedImage:
     return ObservedImage(shrunk[..., :3], shrunk[..., 3])
 
@@ -180,10 +198,48 @@ def _predict_dual_mapping(model: DualMappingModel, shrunk: Array) -> Array:
     return dual_mapping_estimate(model, _observed(shrunk))
 
 
-@partial(jax.jit, static_argnums=0)
-def _fit_cross_camera(steps: int, fold: Fold) -> CrossCameraModel:
+@partial(jax.jit, static_argnums=(0, 1))
+def _fit_cross_camera(
+    settings: GeneratorSettings,
+    steps: int,
+    matrices: Float[Array, "cameras 3 3"] | None,
+    fold: Fold,
+) -> CrossCameraModel:
     own, _ = jax.random.split(jax.random.key(0))
-    return fit_cross_camera(own, fold.train, fold.illuminants, fold.cameras, steps)
+    images = _observed(fold.train)
+    given = images, fold.illuminants, fold.cameras, matrices
+    return fit_cross_camera(own, *given, settings, steps)
+
+
+def _predict_cross_camera(model: CrossCameraModel, shrunk: Array, others: Array) -> Array:
+    def histograms(each: Array) -> Float[Array, "b b 2"]:
+        return chroma_histograms(*_observed(each), model.settings.window)
+
+    own, *rest = jax.vmap(histograms)(jnp.concatenate([shrunk[None], others]))
+    return cross_camera_estimate(model, own, jnp.stack(rest))
+
+
+class CalibratedFit(NamedTuple):
+    """CCMNet's model, and the fingerprint of the camera that it is applied to."""
+
+    model: CalibratedModel
+    fingerprint: Float[Array, "f f 2"]
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _fit_calibrated(
+    settings: GeneratorSettings, steps: int, calibrations: CameraCalibration, fold: Fold
+) -> CalibratedFit:
+    images = _observed(fold.train)
+    given = images, fold.illuminants, fold.cameras, calibrations
+    model = fit_calibrated_camera(jax.random.key(0), *given, settings, steps)
+    own = jax.tree.map(lambda leaf: leaf[fold.camera], calibrations)
+    return CalibratedFit(model, camera_fingerprint(own, settings.fingerprint_window))
+
+
+def _predict_calibrated(fitted: CalibratedFit, shrunk: Array) -> Array:
+    histograms = chroma_histograms(*_observed(shrunk), fitted.model.settings.window)
+    return calibrated_estimate(fitted.model, histograms, fitted.fingerprint)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -207,7 +263,12 @@ def _without_daylight(names: Sequence[str]) -> str:
     )
 
 
-def fold_methods(names: Sequence[str], camera: str) -> dict[str, FoldMethod]:
+def fold_methods(
+    names: Sequence[str],
+    camera: str,
+    calibrations: CameraCalibration | None = None,
+    uncalibrated: str = "it needs each camera's calibration matrices, and none were given",
+) -> dict[str, FoldMethod]:
     """Return the table of methods by name, including those that cannot run on these cameras.
 
     FC4-style pooling, which reads feature maps of a network, is `confidence_pooling_method`.
@@ -215,6 +276,9 @@ def fold_methods(names: Sequence[str], camera: str) -> dict[str, FoldMethod]:
     Args:
       names: cameras of the images, in the order of their numbers.
       camera: camera of the test images.
+      calibrations: calibration of each camera, which CCMNet reads and by which C5's training
+        images are mapped to other cameras; None where one is unknown.
+      uncalibrated: reason why CCMNet cannot run without.
     """
     table = {
         name: FoldMethod(each, _fit_nothing, _given, learns=False)
@@ -237,7 +301,7 @@ def fold_methods(names: Sequence[str], camera: str) -> dict[str, FoldMethod]:
     # Within one camera the whites cancel.
     whites = jnp.array([DAYLIGHT.get(name, (1.0, 1.0, 1.0)) for name in names])
     table[DUAL_MAPPING] = FoldMethod(
-        partial(_shrunk, side=DUAL_MAPPING_SIDE),
+        _thumbnail,
         partial(_fit_dual_mapping, DUAL_MAPPING_STEPS, whites),
         _predict_dual_mapping,
         incompatibility=partial(_without_daylight, names),
@@ -247,12 +311,29 @@ def fold_methods(names: Sequence[str], camera: str) -> dict[str, FoldMethod]:
         partial(_fit_sensor_independent, SENSOR_INDEPENDENT_STEPS),
         _predict_sensor_independent,
     )
-    table["C5, small form"] = FoldMethod(
-        _histograms,
-        partial(_fit_cross_camera, CROSS_CAMERA_STEPS),
-        cross_camera_estimate,
-        reads_others=True,
-    )
+    matrices = None if calibrations is None else calibrations.matrices[:, 1]
+    for name, settings, steps in (
+        ("C5, small form", SMALL_FORM, CROSS_CAMERA_STEPS),
+        ("C5 at the authors' size", AUTHORS_SIZE, AUTHORS_STEPS),
+    ):
+        table[name] = FoldMethod(
+            _thumbnail,
+            partial(_fit_cross_camera, settings, steps, matrices),
+            _predict_cross_camera,
+            reads_others=True,
+            costly=settings is AUTHORS_SIZE,
+        )
+    for name, settings, steps in (
+        (CALIBRATED, CALIBRATED_SMALL_FORM, CROSS_CAMERA_STEPS),
+        (CALIBRATED_LARGE, CALIBRATED_AUTHORS_SIZE, AUTHORS_STEPS),
+    ):
+        table[name] = FoldMethod(
+            _thumbnail,
+            partial(_fit_calibrated, settings, steps, calibrations),
+            _predict_calibrated,
+            costly=settings is CALIBRATED_AUTHORS_SIZE,
+            incompatibility=lambda: "" if calibrations is not None else uncalibrated,
+        )
     others = FOURIER_SETTINGS["NikonD5200" if camera == "SonyA57" else "SonyA57"]
     table["FFCC"] = FoldMethod(_histograms, partial(_fit_fourier, others), fourier_estimate)
     if camera in FOURIER_SETTINGS:

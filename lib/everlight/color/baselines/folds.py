@@ -46,6 +46,7 @@ class FoldMethod(NamedTuple):
       learns: whether it is fitted to training images and can be chosen by name.
       at_once: whether `features` takes all images and masks instead of one.
       reads_others: whether it reads unlabelled images by the camera of the image.
+      costly: whether it runs only where it is named, since a fit takes many minutes.
       incompatibility: reason why it cannot run; empty if it can.
     """
 
@@ -55,6 +56,7 @@ class FoldMethod(NamedTuple):
     learns: bool = True
     at_once: bool = False
     reads_others: bool = False
+    costly: bool = False
     incompatibility: Callable[[], str] = str
 
     def describe(

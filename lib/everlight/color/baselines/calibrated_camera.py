@@ -1,0 +1,140 @@
+"""CCMNet: C5's network with a camera's calibration in place of additional images.
+
+Kim, Afifi, Brown 2025, "CCMNet: Leveraging calibrated color correction matrices for cross-camera
+color constancy" (arXiv 2504.07959). An encoder reads the histogram of Planckian illuminants in the
+camera's colours (`camera_calibration.camera_fingerprint`), and its eight features are channels
+beside the image's histograms. Training has views by imaginary cameras, whose matrices lie between
+those of two cameras. A new camera needs its matrices and no image. The authors' network has
+`CALIBRATED_AUTHORS_SIZE`; `CALIBRATED_SMALL_FORM` has the sizes of C5's small form.
+
+Differences from the authors' code, besides those of `camera_mapping` and `camera_fingerprint`:
+
+- Illuminants of views are those of the camera's own images, without sampled ones beside.
+- Training has a number of steps in place of 50 epochs, and C5's optimizer here: gradients are not
+  clipped, and the rate starts higher and falls by a cosine.
+- There is no validation, and the last parameters are returned.
+"""
+
+from typing import Annotated
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+
+from everlight.checks import FRACTION, POSITIVE, Between, NotEmpty, PositiveInt, Stacked, checked
+from everlight.color.baselines.camera_mapping import TakenImages, draw_imaginary_view
+from everlight.color.baselines.chroma_histogram import ChromaWindow
+from everlight.color.baselines.cross_camera import CHROMA_WINDOW
+from everlight.color.baselines.descent import descend_with_stats
+from everlight.color.baselines.generator_net import GeneratorNet, GeneratorSettings
+from everlight.color.baselines.generator_training import (
+    BATCH_SIZE,
+    Sample,
+    generated_illuminant,
+    generator_loss,
+    generator_optimizer,
+    initial_variables,
+    training_pool,
+)
+from everlight.color.baselines.protocol import ObservedImage
+from everlight.color.camera_calibration import (
+    CameraCalibration,
+    camera_fingerprint,
+    imaginary_camera,
+)
+from everlight.color.estimators import Illuminant
+
+CALIBRATED_AUTHORS_SIZE = GeneratorSettings(channels=(24, 32, 32, 32), fingerprint=(16, 32, 64, 64))
+CALIBRATED_SMALL_FORM = GeneratorSettings(
+    CHROMA_WINDOW,
+    (8, 16, 32),
+    fingerprint=(8, 16, 32),
+    fingerprint_window=ChromaWindow(32, -0.5, 1.5),
+)
+VIEWS = 2
+"""Number of views by imaginary cameras of each training image."""
+
+
+@struct.dataclass
+class CalibratedModel:
+    """Trained network.
+
+    Attributes:
+      variables: parameters, and statistics of batch normalisation.
+      settings: size of the network.
+    """
+
+    variables: PyTree
+    settings: GeneratorSettings = struct.field(pytree_node=False)
+
+
+@checked
+def fit_calibrated_camera(
+    key: PRNGKeyArray,
+    observations: Annotated[ObservedImage, Stacked],
+    illuminants: Annotated[Float[Array, "n 3"], POSITIVE, NotEmpty],
+    cameras: Annotated[Int[Array, "n"], Between(0)],
+    calibrations: Annotated[CameraCalibration, Stacked],
+    settings: GeneratorSettings = CALIBRATED_SMALL_FORM,
+    steps: PositiveInt = 600,
+) -> CalibratedModel:
+    """Train the network with Adam on batches of 16 images and their cameras' fingerprints.
+
+    The loss is the angular error, plus the roughness of the filters and the bias map. Training
+    images are the given ones and two views of each by imaginary cameras.
+
+    Args:
+      key: key of initial parameters, views and batches.
+      observations: images and masks from `observe_image`, `[n, h, w, 3]` and `[n, h, w]`; an image
+        without usable pixels, or with one that is not finite, does not train.
+      illuminants: true illuminants, any scale, `[n, 3]`.
+      cameras: camera index of each image, from 0, `[n]`.
+      calibrations: calibration of each camera; the second matrix, of daylight, maps images.
+      settings: size of the network, static.
+      steps: number of optimizer steps; the last parameters are returned.
+    """
+    first, viewed, drawn = jax.random.split(key, 3)
+    calibrations = jax.tree.map(jnp.asarray, calibrations)
+    taken = TakenImages(jnp.asarray(illuminants), jnp.asarray(cameras))
+    views = draw_imaginary_view, VIEWS, settings.window
+    pool = training_pool(viewed, observations, taken, calibrations.matrices[:, 1], *views)
+
+    def fingerprint(one: tuple[Array, Array, Array]) -> Float[Array, "f f 2"]:
+        camera, own, share = one
+        ends = (jax.tree.map(lambda leaf, c=each: leaf[c], calibrations) for each in (camera, own))
+        return camera_fingerprint(imaginary_camera(*ends, share), settings.fingerprint_window)
+
+    places = pool.cameras, pool.own, pool.shares
+    fingerprints = jax.lax.map(fingerprint, places, batch_size=64)
+    net = GeneratorNet(settings)
+    variables = initial_variables(first, net, pool.histograms[:1], None, fingerprints[:1])
+
+    def draw(key: PRNGKeyArray) -> tuple[Sample, Float[Array, "f f 2"]]:
+        row = jax.random.randint(key, (), 0, len(pool.histograms))
+        return pool.sample(row), fingerprints[row]
+
+    def loss(variables: PyTree, key: PRNGKeyArray) -> tuple[Array, PyTree]:
+        samples, prints = jax.vmap(draw)(jax.random.split(key, BATCH_SIZE))
+        return generator_loss(net, variables, samples, None, prints)
+
+    trained = descend_with_stats(loss, variables, generator_optimizer(steps), drawn, steps)
+    return CalibratedModel(trained, settings)
+
+
+@checked
+def calibrated_estimate(
+    model: CalibratedModel,
+    histograms: Annotated[Float[Array, "b b 2"], FRACTION],
+    fingerprint: Annotated[Float[Array, "f f 2"], Between(0, 1)],
+) -> Illuminant:
+    """Return the unit illuminant of an image; NaN where its histogram has no pixels.
+
+    Args:
+      model: model from `fit_calibrated_camera`.
+      histograms: histograms of the image from `chroma_histograms` in the model's window.
+      fingerprint: fingerprint of the image's camera from `camera_fingerprint` in the model's window
+        for fingerprints. The camera may be absent from training.
+    """
+    given = model.variables, model.settings, histograms, None
+    return generated_illuminant(*given, fingerprint[None])

@@ -1,0 +1,218 @@
+"""Images as another camera would have taken them, by both cameras' matrices from XYZ.
+
+Afifi et al. 2021 (C5, section 4) map white-balanced images through XYZ to another camera and give
+them an illuminant like those of that camera's images. Kim et al. 2025 (CCMNet) map the illuminant
+too, and mix both cameras' images into one of an imaginary camera.
+
+Differences from both: a camera has one matrix, of daylight (D65), for all illuminants. It is scaled
+so that white stays white, in place of forward matrices. Images are not cropped. Differences from
+C5: the neighbours of an illuminant are those of the mapped illuminant's chromaticity in place of
+temperature and exposure, and green is regressed on red over the neighbours by a line, in place of a
+polynomial over all images of a camera.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from everlight.checks import checked
+
+WHITE = (0.3127 / 0.3290, 1.0, (1 - 0.3127 - 0.3290) / 0.3290)
+"""XYZ of D65."""
+NEIGHBORS = 15
+SPREAD_RED, SPREAD_GREEN = 0.7, 1.2
+"""Standard deviations of the noise on an illuminant's shares of red and green, as C5 has them,
+relative to those of the neighbours."""
+LEAST_SHARE = 0.02
+"""Smallest share of a channel in a drawn illuminant."""
+
+
+class TakenImages(NamedTuple):
+    """Illuminants and cameras of images; white-balanced colours are those under these illuminants.
+
+    Attributes:
+      illuminants: illuminants of any scale.
+      cameras: number of the camera of each image, from 0.
+    """
+
+    illuminants: Float[Array, "n 3"]
+    cameras: Int[Array, "n"]
+
+
+class MappedView(NamedTuple):
+    """How one image looks to another camera.
+
+    Attributes:
+      transform: matrix of the image's colours, as rows, `pixels @ transform`.
+      illuminant: illuminant of the mapped image.
+      camera: number of the other camera.
+      share: share of the image's own camera; 0 is the other camera alone.
+    """
+
+    transform: Float[Array, "3 3"]
+    illuminant: Float[Array, "3"]
+    camera: Int[Array, ""]
+    share: Float[Array, ""]
+
+
+@checked
+def balanced_transform(
+    source: Float[Array, "3 3"], target: Float[Array, "3 3"]
+) -> Float[Array, "3 3"]:
+    """Return the matrix from white-balanced colours of one camera to those of another, as rows.
+
+    It keeps white, and so its columns add up to 1.
+
+    Args:
+      source: matrix from XYZ to the first camera's colours, as columns.
+      target: matrix to the second camera's.
+    """
+    white = jnp.array(WHITE)
+    first, second = (jnp.matmul(each, white, precision="highest") for each in (source, target))
+    between = jnp.matmul(inverse(source).T * first[:, None], target.T, precision="highest")
+    return between / second
+
+
+@checked
+def mapped_illuminant(
+    illuminant: Float[Array, "3"], source: Float[Array, "3 3"], target: Float[Array, "3 3"]
+) -> Float[Array, "3"]:
+    """Return an illuminant in another camera's colours, of sum 1.
+
+    Args:
+      illuminant: illuminant of any scale in the first camera's colours.
+      source: matrix from XYZ to the first camera's colours, as columns.
+      target: matrix to the second camera's.
+    """
+    xyz = jnp.matmul(inverse(source), illuminant, precision="highest")
+    return drawable(jnp.matmul(target, xyz, precision="highest"))
+
+
+@checked
+def neighboring_illuminant(
+    key: PRNGKeyArray,
+    place: Float[Array, "3"],
+    taken: TakenImages,
+    camera: Int[Array, ""],
+) -> Float[Array, "3"]:
+    """Draw an illuminant, of sum 1, like the camera's own ones next to `place`.
+
+    The nearest ones by shares of red and green are weighted by the softmax of 1 - d / sum(d).
+
+    Args:
+      key: key of the noise.
+      place: illuminant of sum 1.
+      taken: images whose illuminants are drawn from.
+      camera: camera of the illuminants; it has one image or more.
+    """
+    shares = taken.illuminants / jnp.sum(taken.illuminants, axis=1, keepdims=True)
+    squares = jnp.sum((shares - place)[:, :2] ** 2, axis=1)
+    away = jnp.where(taken.cameras == camera, jnp.sqrt(squares), jnp.inf)
+    found, rows = jax.lax.top_k(-away, min(NEIGHBORS, len(away)))
+    known = jnp.isfinite(found)
+    distances = jnp.where(known, -found, 0)
+    total = jnp.sum(distances)
+    scores = 1 - distances / jnp.where(total > 0, total, 1)
+    weights = jax.nn.softmax(jnp.where(known, scores, -jnp.inf))
+    red, green, _ = shares[rows].T
+    count = jnp.sum(known)
+    means = [jnp.sum(jnp.where(known, each, 0)) / count for each in (red, green)]
+    off_red, off_green = (
+        jnp.where(known, each - mean, 0) for each, mean in zip((red, green), means, strict=True)
+    )
+    spread, noise = jnp.sum(off_red**2), jax.random.normal(key, (2,))
+    slope = jnp.sum(off_red * off_green) / jnp.where(spread > 0, spread, 1)
+    drawn = jnp.sum(weights * red) + SPREAD_RED * noise[0] * jnp.sqrt(spread / count)
+    line = means[1] + slope * (drawn - means[0])
+    across = line + SPREAD_GREEN * noise[1] * jnp.sqrt(jnp.sum(off_green**2) / count)
+    return drawable(jnp.stack([drawn, across, 1 - drawn - across]))
+
+
+def drawable(illuminant: Float[Array, "3"]) -> Float[Array, "3"]:
+    """Return an illuminant of sum 1 with every channel positive."""
+    shares = jnp.maximum(illuminant / jnp.sum(illuminant), LEAST_SHARE)
+    return shares / jnp.sum(shares)
+
+
+def draw_camera(
+    key: PRNGKeyArray, cameras: Int[Array, "n"], camera: Int[Array, ""]
+) -> Int[Array, ""]:
+    """Draw another camera, each with equal probability; the same one if there is no other."""
+    count = jnp.sum(cameras[:, None] == cameras[None, :], axis=1)
+    other = (cameras != camera) | jnp.all(cameras == camera)
+    logits = jnp.where(other, -jnp.log(count), -jnp.inf)
+    return cameras[jax.random.categorical(key, logits)]
+
+
+@checked
+def draw_view(
+    key: PRNGKeyArray,
+    row: Int[Array, ""],
+    taken: TakenImages,
+    matrices: Float[Array, "cameras 3 3"],
+) -> MappedView:
+    """Draw how an image looks to another camera under one of that camera's illuminants (C5).
+
+    Args:
+      key: key of the camera and the illuminant.
+      row: number of the image.
+      taken: all images.
+      matrices: matrix from XYZ to each camera's colours; a single one serves all cameras, which
+        then differ by von Kries factors alone.
+    """
+    which, noise = jax.random.split(key)
+    own = taken.cameras[row]
+    camera = draw_camera(which, taken.cameras, own)
+    source, target = matrix_of(matrices, own), matrix_of(matrices, camera)
+    place = mapped_illuminant(taken.illuminants[row], source, target)
+    illuminant = neighboring_illuminant(noise, place, taken, camera)
+    balanced = balanced_transform(source, target) / taken.illuminants[row][:, None]
+    return MappedView(balanced * illuminant, illuminant, camera, jnp.zeros(()))
+
+
+@checked
+def draw_imaginary_view(
+    key: PRNGKeyArray,
+    row: Int[Array, ""],
+    taken: TakenImages,
+    matrices: Float[Array, "cameras 3 3"],
+) -> MappedView:
+    """Draw how an image looks to a camera between its own and another (CCMNet).
+
+    The illuminant is that of another image by the same camera.
+
+    Args:
+      key: key of the cameras and the illuminant.
+      row: number of the image.
+      taken: all images.
+      matrices: matrix from XYZ to each camera's colours.
+    """
+    which, light, mixed = jax.random.split(key, 3)
+    own = taken.cameras[row]
+    camera = draw_camera(which, taken.cameras, own)
+    source, target = matrix_of(matrices, own), matrix_of(matrices, camera)
+    same = jnp.where(taken.cameras == own, 0.0, -jnp.inf)
+    first = drawable(taken.illuminants[jax.random.categorical(light, same)])
+    second = mapped_illuminant(first, source, target)
+    first, second = first / first[1], second / second[1]
+    share = jax.random.uniform(mixed)
+    balanced = balanced_transform(source, target)
+    both = share * jnp.eye(3) * first + (1 - share) * balanced * second
+    illuminant = share * first + (1 - share) * second
+    return MappedView(both / taken.illuminants[row][:, None], illuminant, camera, share)
+
+
+def matrix_of(matrices: Float[Array, "cameras 3 3"], camera: Int[Array, ""]) -> Float[Array, "3 3"]:
+    """Return a camera's matrix; a single one serves all cameras."""
+    return jnp.asarray(matrices).at[camera].get(mode="clip")
+
+
+def inverse(matrix: Float[Array, "3 3"]) -> Float[Array, "3 3"]:
+    """Return the inverse by cofactors, which needs no factorization."""
+    first, second, third = matrix
+    cofactors = jnp.stack(
+        [jnp.cross(second, third), jnp.cross(third, first), jnp.cross(first, second)], axis=1
+    )
+    return cofactors / jnp.sum(first * cofactors[:, 0])
