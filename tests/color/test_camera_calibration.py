@@ -44,6 +44,18 @@ def test_matrices_are_mixed_in_inverse_temperature():
     np.testing.assert_allclose(found, CANON @ colour.xy_to_XYZ(white), rtol=1e-5)
 
 
+def test_both_loci_have_63_temperatures_each():
+    kelvin = np.linspace(2500, 7500, 63), np.linspace(4000, 7500, 63)
+    loci = colour.temperature.CCT_to_xy_Kang2002, colour.temperature.CCT_to_xy_CIE_D
+    expected = []
+    for each, locus in zip(kelvin, loci, strict=True):
+        for one, point in zip(each, locus(each), strict=True):
+            share = np.clip((1 / one - 1 / 2856) / (1 / 6504 - 1 / 2856), 0, 1)
+            matrix = (1 - share) * WARM + share * CANON
+            expected.append(matrix @ colour.xy_to_XYZ(point))
+    np.testing.assert_allclose(locus_illuminants(TWO), expected, atol=2e-5)
+
+
 def test_a_fingerprint_counts_each_illuminant_beside_its_bins():
     """The bins within one width of it on both axes, weighted by its norm."""
     colors = np.asarray(locus_illuminants(TWO), float)

@@ -6,8 +6,15 @@ daylight illuminants then follow without a photograph. Their histogram is the in
 (Kim, Afifi, Brown 2025, "CCMNet: Leveraging Calibrated Color Correction Matrices for Cross-Camera
 Color Constancy", arXiv 2504.07959) knows a camera; imaginary cameras are interpolated matrices.
 
-Difference from CCMNet: daylight stands beside the Planckian locus. The network that reads the
-fingerprint is `baselines.calibrated_camera`.
+The network that reads the fingerprint is `baselines.calibrated_camera`. Differences from CCMNet's
+code (DY112/CCMNet at 298275b, `src/ccmnet/ccmnet.py` and `src/diff_hist.py`):
+
+- Daylight stands beside the Planckian locus.
+- Temperatures end at 7,500 K, there at 7,460 K: 63 in steps of 80 K from 2,500 K.
+- The code gives the second matrix, of daylight, all weight at 2,856 K, and the first one, of
+  standard illuminant A, at 6,504 K. Here it is the other way round, as in the DNG specification and
+  in the code's own preprocessing.
+- The code adds 1e-8 to every bin.
 """
 
 from typing import NamedTuple
@@ -20,7 +27,7 @@ from everlight.checks import UnitInterval, checked
 from everlight.color.baselines.chroma_histogram import ChromaWindow, weighted_chroma_histogram
 
 PLANCKIAN = (2_500.0, 7_500.0)
-"""Range of the Planckian illuminants of a fingerprint in kelvin, as CCMNet has it."""
+"""Range of the Planckian illuminants of a fingerprint in kelvin."""
 DAYLIGHT = (4_000.0, 7_500.0)
 """Range of its daylight illuminants; below 4,000 K the CIE defines none."""
 COUNT = 63

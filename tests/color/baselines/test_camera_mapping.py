@@ -105,11 +105,12 @@ def test_an_imaginary_view_lies_between_both_cameras(rng):
     nearest = np.abs(mixed - light).max(axis=1)
     assert nearest.min() < 1e-4
     row = nearest.argmin()
-    balanced = balanced_transform(jnp.float32(matrices[1]), jnp.float32(matrices[camera]))
     colors = rng.uniform(0.1, 1, (5, 3))
     white = np.asarray(taken.illuminants[4], float)
     other = mapped[row] / mapped[row, 1]
-    expected = share * colors * own[row] + (1 - share) * colors @ np.asarray(balanced) * other
+    xyz = colors * (matrices[1] @ WHITE) @ np.linalg.inv(matrices[1]).T
+    balanced = xyz @ matrices[camera].T / (matrices[camera] @ WHITE)
+    expected = share * colors * own[row] + (1 - share) * balanced * other
     np.testing.assert_allclose(
         (colors * white) @ np.asarray(view.transform, float), expected, rtol=1e-3
     )

@@ -10,6 +10,7 @@ import pytest
 from everlight.color.baselines.chroma_histogram import ChromaWindow
 from everlight.color.baselines.cross_camera import AUTHORS_SIZE
 from everlight.color.baselines.generator_net import (
+    Block,
     Generated,
     GeneratorNet,
     GeneratorSettings,
@@ -133,6 +134,29 @@ def test_the_network_is_the_authors(rng, settings, count):
         filters, bias = generate(exact, settings, images)
         for actual, expected in ((found.filters[row], filters), (found.bias[row], bias)):
             np.testing.assert_allclose(actual, expected, rtol=1e-3, atol=1e-3 * expected.std())
+
+
+def test_in_training_the_batchs_statistics_normalise_and_are_kept(rng):
+    """PyTorch's momentum of 0.1 is the new statistics' weight."""
+    maps = rng.normal(0.3, 1, (3, 6, 6, 2))
+    module = Block(4, 5, "batch")
+    variables = module.init(jax.random.key(0), jnp.float32(maps), False)
+    variables = jax.tree.map(
+        lambda leaf: leaf + jnp.float32(rng.uniform(0, 0.5, leaf.shape)), variables
+    )
+    found, changed = module.apply(variables, jnp.float32(maps), True, mutable=["batch_stats"])
+    exact = jax.tree.map(lambda leaf: np.asarray(leaf, float), variables)
+    layer, kept = exact["params"], exact["batch_stats"]["norm"]
+    second = [
+        convolution(leaky(convolution(each, layer["first"])), layer["second"]) for each in maps
+    ]
+    mean, variance = np.mean(second, axis=(0, 1, 2)), np.var(second, axis=(0, 1, 2))
+    scaled = (second - mean) / np.sqrt(variance + 1e-5) * layer["norm"]["scale"]
+    expected = leaky(scaled + layer["norm"]["bias"])
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
+    for name, value in (("mean", mean), ("var", variance)):
+        expected = 0.9 * kept[name] + 0.1 * value
+        np.testing.assert_allclose(changed["batch_stats"]["norm"][name], expected, rtol=1e-4)
 
 
 def test_a_fingerprints_features_are_channels_beside_the_histogram(rng):

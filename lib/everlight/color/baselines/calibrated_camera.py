@@ -7,11 +7,16 @@ beside the image's histograms. Training has views by imaginary cameras, whose ma
 those of two cameras. A new camera needs its matrices and no image. The authors' network has
 `CALIBRATED_AUTHORS_SIZE`; `CALIBRATED_SMALL_FORM` has the sizes of C5's small form.
 
-Differences from the authors' code, besides those of `camera_mapping` and `camera_fingerprint`:
+Equal to the authors' code (DY112/CCMNet at 298275b, `scripts/train.py`) except for what
+`camera_calibration`, `camera_mapping`, `chroma_histogram`, `generator_net` and `generator_training`
+state, and for:
 
+- Training images are thumbnails, there of 384x256 pixels. Each has two views, there one by default.
 - Illuminants of views are those of the camera's own images, without sampled ones beside.
-- Training has a number of steps in place of 50 epochs, and C5's optimizer here: gradients are not
-  clipped, and the rate starts higher and falls by a cosine.
+- Training has a number of steps in place of 50 epochs, and C5's optimizer here. Gradients are not
+  clipped, there to a norm of 0.5. The rate starts at 0.002 and falls by a cosine, there at 0.0005,
+  halved after 25 epochs.
+- Batches are drawn with replacement.
 - There is no validation, and the last parameters are returned.
 """
 

@@ -4,11 +4,27 @@ Afifi et al. 2021 (C5, section 4) map white-balanced images through XYZ to anoth
 them an illuminant like those of that camera's images. Kim et al. 2025 (CCMNet) map the illuminant
 too, and mix both cameras' images into one of an imaginary camera.
 
-Differences from both: a camera has one matrix, of daylight (D65), for all illuminants. It is scaled
-so that white stays white, in place of forward matrices. Images are not cropped. Differences from
-C5: the neighbours of an illuminant are those of the mapped illuminant's chromaticity in place of
-temperature and exposure, and green is regressed on red over the neighbours by a line, in place of a
-polynomial over all images of a camera.
+Differs from both codes (mahmoudnafifi/C5 at dca9236, `src/aug_ops.py`; DY112/CCMNet at 298275b,
+`data_scripts/gen_imaginary_raw.py`) in:
+
+- A camera has one matrix, of daylight (D65), for all illuminants. It is scaled so that white stays
+  white, in place of matrices from white-balanced colours to XYZ.
+- Mapped colours are not clipped at 1.
+
+Differs from C5's code in:
+
+- The neighbours of an illuminant are those of the mapped illuminant's chromaticity, in place of
+  temperature, noise, exposure and aperture.
+- Green is regressed on red over the neighbours by a line, in place of a polynomial over all images
+  of a camera. No drawn channel falls below a share of 0.02.
+- A view is of one other camera. The code maps an image to every target camera, which may be its
+  own, and takes images of all temperatures equally often.
+- Images are neither cropped nor rejected; the code rejects dark and clipped ones.
+- The code's `apply_cst` overwrites red, and then green, before it computes the other channels from
+  them. Here the colours are multiplied by the matrix.
+
+CCMNet's code exchanges the weights of both matrices (see `camera_calibration`); with one matrix per
+camera this makes no difference here.
 """
 
 from typing import NamedTuple

@@ -5,10 +5,20 @@ Afifi, Zhao et al. 2025, "Time-aware auto white balance in mobile photography" (
 the time of day is to six events of the sun, whether it is before each, the logarithms of ISO and
 exposure time, and the flash.
 
-Differences from the paper: histograms are those of C5 (`chroma_histogram`), in log-chroma and with
-the square roots of shares, in the window of C5's small form; the paper has 48 bins of R/G and B/G.
-Training has a number of steps, with batches of 16 and a rate that falls by a cosine, in place of
-400 epochs.
+The layers equal those of the authors' inference code (SamsungLabs/modular_neural_isp at 725af74,
+`awb_ccm/s24_model.py`), and the features the paper's formula. The paper's own repository
+(SamsungLabs/time-aware-awb), with its training code, was not compared. Differs in:
+
+- Histograms are those of C5 (`chroma_histogram`), in log-chroma, with a colour in up to four bins,
+  in the window of C5's small form. The code has 48 bins of R/G and of B/G in the range of the
+  training images, a pixel in one bin, and edges weighted by the pixels' brightness.
+- Places of bins run from 0 to 1, there to 47/48.
+- The optional statistics of noise are left out.
+- Initial weights are the normal numbers of He et al. and LeCun. Biases start at 0, those of the
+  output at 0.6, about a usual R/G and B/G. PyTorch's defaults are uniform numbers.
+- Running variances of batch normalisation divide by the number of images, there by one less.
+- Training has a number of steps, batches of 16 and a rate that falls by a cosine from 0.003. The
+  configurations of the released models have 400 epochs, batches of 8 and a rate of 0.001.
 """
 
 from typing import Annotated, NamedTuple

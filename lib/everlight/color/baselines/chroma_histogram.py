@@ -4,9 +4,14 @@ Afifi et al. 2021, "Cross-camera convolutional color constancy" (ICCV), equation
 log-chroma u = log(G/R) and v = log(G/B). Unlike FFCC's (`fourier_constancy`), colours outside the
 window are left out.
 
-Differences from the authors' code: in edges a pixel's masked neighbours, and those outside the
-image, count as equal to the pixel, where the code reflects the image. A colour whose log-chroma is
-exactly a bin's centre counts in that bin, where the code leaves it out.
+Equal to the authors' code (mahmoudnafifi/C5 at dca9236, `src/ops.py`) in bins, weights, square
+root, edges and locator. Differs in:
+
+- In edges a pixel's masked neighbours, and those outside the image, count as equal to the pixel.
+  The code reflects the image and has no mask; masked pixels are black there and have edges.
+- A colour whose log-chroma is exactly a bin's centre counts in that bin and the next one. The code
+  counts it in the bins before and after that one.
+- The code adds 1e-9 to each channel before the logarithm.
 """
 
 from typing import Annotated, NamedTuple

@@ -4,6 +4,15 @@ Afifi et al. 2021 (C5) and Kim et al. 2025 (CCMNet). One encoder reads the histo
 others those of additional images; after each level the maximum over all images is merged into each
 encoder. Two decoders with skip connections from the image's encoder give the filters and the bias
 map.
+
+Equal to the authors' code (mahmoudnafifi/C5 at dca9236, `src/c5.py`; DY112/CCMNet at 298275b,
+`src/ccmnet/ccmnet.py`) in layers, cross-pooling, activations, normalisation and circular
+convolution. Differs in:
+
+- Running variances of batch normalisation divide by the number of values, there by one less.
+- The two dense layers on the fingerprint start like the convolutions, with the weights of He et al.
+  and biases of 0. The code has PyTorch's uniform numbers, with 0.41 times that standard deviation.
+- The fingerprint has a second channel, of daylight.
 """
 
 from functools import reduce
