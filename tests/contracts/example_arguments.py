@@ -12,7 +12,8 @@ import numpy as np
 
 from docs.make_api import ROOMS
 from tests.contracts.annotations import arrays_of, flat
-from tests.contracts.examples import KEY, NAMED, RECORDS, ROWS, SIZES
+from tests.contracts.example_values import KEY, NAMED, RECORDS, SIZES
+from tests.contracts.examples import ROWS
 from tests.contracts.small_arrays import booleans, floats, integers
 
 

@@ -20,7 +20,8 @@ import pytest
 from everlight.checks import FINITE
 from tests.contracts.annotations import axes, flat, is_array_type
 from tests.contracts.example_arguments import arguments, functions, public
-from tests.contracts.examples import ROWS, floats
+from tests.contracts.examples import ROWS
+from tests.contracts.small_arrays import floats
 
 OUTSIDE_OF_JIT = (
     "models.calibrate_distances",
