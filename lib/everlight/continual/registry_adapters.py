@@ -23,7 +23,7 @@ Layers = Mapping[str, PyTree]
 
 
 def pool(setup: Setup, net: VisionTransformer, layers: Layers, needs: Needs) -> Setup:
-    """Return the setup of L2P: five of ten prompts of five tokens."""
+    """Return the setup of L2P: five of ten prompts of five tokens, and λ = 1 as in its code."""
     return with_prompts(setup, net, layers, prompt_pool(net.width, 10, 5, 5))
 
 

@@ -7,8 +7,8 @@ whose keys k_m have the greatest cosine with q, come before the image's tokens a
 
     loss + λ Σ over the chosen m of −cos(q, k_m)
 
-The features are the mean of the prompts' outputs. λ = 1, M = 10, L = 10 and N = 4 in the authors'
-code; the paper has λ = 0.5.
+The features are the mean of the prompts' outputs. On CIFAR-100 λ = 1, M = 10, L = 10 and N = 4 in
+the authors' code; the paper has λ = 0.5, L = 5 and N = 5.
 
 Prompt components (CODA-Prompt; Smith et al. 2023, CVPR, arXiv 2211.13218): in each of the first
 blocks the prompt is a weighted sum of M components P_m with keys K_m and attentions A_m,
@@ -18,7 +18,9 @@ blocks the prompt is a weighted sum of M components P_m with keys K_m and attent
 
 half of whose tokens are keys and half values that the block attends to as well (prefix tuning). A
 component whose arrays are all 0 has no effect, no gradient and no share in the penalty, so that
-components that are still to come are 0 (`continual.coda_prompt`).
+components that are still to come are 0 (`continual.coda_prompt`). The paper has λ = 0.1, and its
+first code a further factor of 1e-6, whose absence from the paper is an error by the first author's
+word (GT-RIPL/CODA-Prompt, issues 4 and 12). The later code has λ = 0.
 
 Equal to the official codes (google-research/l2p, `models/prompt.py`; GT-RIPL/CODA-Prompt,
 `models/zoo.py`) at the prompts of an image, the features and the loss; differs in:
@@ -26,7 +28,8 @@ Equal to the official codes (google-research/l2p, `models/prompt.py`; GT-RIPL/CO
 - Every image has its own prompts, as in the paper of L2P. There all images of a batch share those
   that most of them would have, in evaluation too (`batchwise_prompt`).
 - There the penalty of components is a mean over those of the tasks so far, which is the same here
-  where the others are 0.
+  where the others are 0. It is added once per GPU.
+- The networks of GT-RIPL/CODA-Prompt have the exact GELU, here its tanh approximation.
 """
 
 from collections.abc import Callable, Mapping
@@ -160,7 +163,7 @@ def prompt_components(
     components: PositiveInt = 100,
     length: PositiveInt = 8,
     blocks: PositiveInt = 5,
-    orthogonality: NonNegativeFloat = 0.1,
+    orthogonality: NonNegativeFloat = 0.0,
 ) -> Prompting:
     """Return the components of CODA-Prompt, with parameters of each block by its name.
 
@@ -171,7 +174,8 @@ def prompt_components(
       components: number M of components of a block, at most `width`.
       length: tokens of a prompt, half of them keys and half values; an even number.
       blocks: number of blocks with prompts, the first ones.
-      orthogonality: coefficient λ of the penalty; 0.1 in the paper, 0 in its later code.
+      orthogonality: coefficient λ of the penalty, 0 as in the authors' later code, 1e-7
+        in their first.
 
     Raises:
       ValueError: there are more components than features, or the length is odd.

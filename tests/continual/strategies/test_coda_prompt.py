@@ -135,6 +135,16 @@ def test_components_begin_orthonormal():
             np.testing.assert_allclose(rows @ rows.T, np.eye(COUNT), atol=1e-5)
 
 
+def test_without_a_coefficient_nothing_is_added_to_the_loss(rng):
+    """The official scripts have 0, and had 1e-7 before; 0.1 is an error of the paper."""
+    params = in_float64(SETUP.init(jax.random.key(1))[0])
+    moved = as_params({path: leaf + rng.normal(size=leaf.shape) for path, leaf in params.items()})
+    plain = prompt_components(WIDTH, COUNT, LENGTH, BLOCKS)
+    for prompting, none in ((plain, True), (COMPONENTS, False)):
+        _, penalty = prompting.choose(moved["prompts"], jnp.float32(QUERIES))
+        assert np.all(np.asarray(penalty) == 0) == none
+
+
 def test_components_of_zeros_have_no_gradient():
     params, _ = SETUP.init(jax.random.key(0))
     zeros = jax.tree.map(jnp.zeros_like, params["prompts"])

@@ -10,8 +10,9 @@ the loss of the setup contains (`models.with_prompts`).
 Equal to the official code (GT-RIPL/CODA-Prompt, `models/zoo.py`, `learners/prompt.py`) at the new
 components of given draws and at the steps of a task; differs in:
 
-- The head has the setup's initial values, of all classes from the start, as there.
-- A draw that is within rounding of the components before is kept. There it is drawn again.
+- The head has the setup's initial values. There they are uniform, as of PyTorch's linear layers.
+- Components with squared lengths below 1e-8 are like others. There the next draw never ends.
+- There the penalty is added once per GPU, and weight decay shrinks components of earlier tasks.
 """
 
 from typing import NamedTuple
