@@ -104,6 +104,11 @@ _SOURCES: dict[str, _Source] = {
     "RanPAC": _Source("McDonnell et al. 2023, NeurIPS", ("statistics",)),
     "ACIL": _Source("Zhuang et al. 2022, NeurIPS", ("statistics",)),
     "DS-AL": _Source("Zhuang et al. 2024, AAAI", ("statistics",)),
+    "SLCA": _Source("Zhang et al. 2023, ICCV", ("statistics",)),
+    "L2P": _Source("Wang et al. 2022, CVPR"),
+    "CODA-Prompt": _Source("Smith et al. 2023, CVPR"),
+    "LoRA": _Source("Hu et al. 2022, ICLR"),
+    "InfLoRA": _Source("Liang and Li 2024, CVPR", ("statistics",)),
 }
 _WORDS: dict[Demand, str] = {
     "task-incremental": "task identity at test",
@@ -111,6 +116,7 @@ _WORDS: dict[Demand, str] = {
     "own classes": "own classes",
     "one label": "one label",
     "hidden layers": "named hidden layers",
+    "pretrained transformer": "a pretrained vision transformer",
 }
 """Requirements that decide on which benchmarks a method runs, and networks of which kind."""
 
