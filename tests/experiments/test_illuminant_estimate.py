@@ -113,7 +113,7 @@ def test_a_real_photo_all_the_way(tmp_path, chart, use_net, capsys):
     assert line["main"] == str(pair.main)
     np.testing.assert_allclose(float(line["main r/g"]), told[0], rtol=1e-4)
     np.testing.assert_allclose(float(line["main b/g high"]), 1.1 * told[2], rtol=1e-4)
-    assert line["second r/g"] == line["second degrees"] == ""
+    assert line["second r/g"] == line["second interval radius, degrees"] == ""
 
 
 def corner_shift(homography):
