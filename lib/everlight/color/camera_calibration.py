@@ -17,13 +17,13 @@ code (DY112/CCMNet at 298275b, `src/ccmnet/ccmnet.py` and `src/diff_hist.py`):
 - The code adds 1e-8 to every bin.
 """
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from everlight.checks import UnitInterval, checked
+from everlight.checks import Between, UnitInterval, checked
 from everlight.color.baselines.chroma_histogram import ChromaWindow, weighted_chroma_histogram
 
 PLANCKIAN = (2_500.0, 7_500.0)
@@ -150,7 +150,9 @@ def camera_fingerprint(
 
 @checked
 def imaginary_camera(
-    first: CameraCalibration, second: CameraCalibration, share: UnitInterval
+    first: CameraCalibration,
+    second: CameraCalibration,
+    share: UnitInterval | Annotated[Float[Array, ""], Between(0, 1)],
 ) -> CameraCalibration:
     """Return a camera between two: `share` of the second's matrices, the rest of the first's.
 
