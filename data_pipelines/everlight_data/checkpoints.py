@@ -7,11 +7,10 @@ processes' devices each process writes its own part, and checks it; the folder i
 
 import contextlib
 import errno
-import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -70,10 +69,7 @@ class Checkpoints:
             self._remove_half_written()
         meet(f"checkpoints in {self.folder.name}")
         handlers = {"state": ocp.StandardCheckpointHandler(), "facts": ocp.JsonCheckpointHandler()}
-        with _without_warnings() if read_only else contextlib.nullcontext():
-            self._manager = ocp.CheckpointManager(
-                self.folder, item_handlers=handlers, options=options
-            )
+        self._manager = ocp.CheckpointManager(self.folder, item_handlers=handlers, options=options)
 
     def due(self) -> bool:
         """Return whether enough was done since the last checkpoint to save the state."""
@@ -251,18 +247,6 @@ class Checkpoints:
                 "written"
             )
         return state
-
-
-@contextlib.contextmanager
-def _without_warnings() -> Iterator[None]:
-    """Keep orbax from warning of a folder that is to be read only."""
-    logger = logging.getLogger("absl")
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
 
 
 def _on_a_device_of_here(leaf: Any) -> Any:

@@ -18,7 +18,9 @@ _NEVER_AWAITED += r"read_shard|async_deserialize)' was never awaited"
 
 @functools.cache
 def silence_orbax() -> None:
-    """Drop tracebacks of orbax's other reads and writes and its remarks on metadata, from now on.
+    """Drop tracebacks of orbax's other reads and writes and two of its remarks, from now on.
+
+    The remarks are on metadata, and on folders that are only read.
 
     All else that Python, asyncio and absl report is printed as before.
     """
@@ -49,7 +51,11 @@ def _is_of_a_task(record: logging.LogRecord) -> bool:
 
 def _is_of_orbax_log(record: logging.LogRecord) -> bool:
     is_of_a_write = "/futures/" in record.pathname.replace("\\", "/")
-    return _is_orbax(record.pathname) and (is_of_a_write or "metadata" in record.pathname)
+    # A folder that is opened to be read only is meant to be.
+    is_known = record.getMessage().startswith("Given directory is read only")
+    return _is_orbax(record.pathname) and (
+        is_of_a_write or is_known or "metadata" in record.pathname
+    )
 
 
 def _is_orbax(path: str) -> bool:

@@ -32,7 +32,7 @@ def test_the_page_and_the_command_have_the_same_rows(capsys):
 
 
 def test_papers_are_those_of_docstrings_and_summaries():
-    """By the first author's name and the year; forms in IIRC's paper are named in the glossary."""
+    """They have the first author's name and the year; the glossary names forms in IIRC's paper."""
     glossary = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
     for name, row in ROWS.items():
         if not row.year:
@@ -50,7 +50,7 @@ def test_stored_samples_are_those_of_the_arguments():
 
 
 def test_methods_that_keep_nothing_hold_no_memory():
-    """By the traced memory of `docs/costs.md`."""
+    """The sizes are those of the traced memory in `docs/costs.md`."""
     text = (ROOT / "docs" / "costs.md").read_text(encoding="utf-8")
     held = dict(re.findall(r"^\| (.+?) \| [\d,]+ \| [\d.]+ \| ([\d,]+) \|", text, re.MULTILINE))
     assert len(held) > 50

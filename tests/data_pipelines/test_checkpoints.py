@@ -277,6 +277,12 @@ def test_other_errors_are_reported_as_before(monkeypatch, caplog):
     assert caplog.messages == ["Task exception was never retrieved: mine", "another remark"]
 
 
+def test_a_folder_that_is_only_read_is_read_without_a_remark(tmp_path, rng, caplog):
+    two_checkpoints(tmp_path, rng)
+    assert Checkpoints(tmp_path, read_only=True).arrays(2)
+    assert caplog.messages == []
+
+
 def test_other_facts_and_shapes_are_no_damage(tmp_path, rng):
     two_checkpoints(tmp_path, rng)
     like = {"x": jnp.zeros(200)}

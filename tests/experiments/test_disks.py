@@ -119,7 +119,7 @@ def test_a_checkpoint_on_a_full_disk_leaves_the_one_before(disk, monkeypatch):
 def test_a_disk_that_fills_at_any_write_of_a_checkpoint_keeps_the_one_before(
     disk, monkeypatch, capfd, limit
 ):
-    """With room for every number of blocks, or of files, until the next checkpoint fits."""
+    """The disk has room for each number of blocks, or of files, until the next checkpoint fits."""
     monkeypatch.setattr(checkpoint, "check_room", lambda *arguments: None)
     states = {
         step: {"x": jnp.asarray(noise(2_000) * step, jnp.float32), "y": jnp.arange(9) * step}

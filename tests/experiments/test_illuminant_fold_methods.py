@@ -43,7 +43,7 @@ def lesson_of(seen, asked, cameras, camera, lights=None):
 
 @pytest.mark.parametrize("camera", [1, 2])
 def test_c5_sees_images_by_the_asked_camera(camera):
-    """Of those that teach if it took any, else of those that are asked, never the asked one."""
+    """They are training images if it took any, else tested ones, and never the tested image."""
     method = FoldMethod(
         fold_methods._thumbnail,
         lambda fold: None,

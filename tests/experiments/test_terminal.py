@@ -1,4 +1,4 @@
-"""What is printed holds no control characters, but where progress bars move the cursor."""
+"""The output holds no control characters but those with which progress bars move the cursor."""
 
 import io
 
@@ -7,7 +7,7 @@ from everlight_experiments.terminal import PrintableStream
 
 
 def test_names_of_folders_are_printed_with_escapes(tmp_path, capsys, monkeypatch):
-    """What a terminal would obey: colours, titles, the direction of text."""
+    """The name holds codes that terminals obey: a colour, the bell, the direction of text."""
     name = "a\x1b[31mb\x07c\u202ed"
     monkeypatch.setenv("EVERLIGHT_DATA", str(tmp_path / name))
     cli.main(["data", "list"])

@@ -27,7 +27,7 @@ def taken_by(rng, count=60):
 
 
 def test_a_mapped_image_is_that_of_the_other_linear_camera(rng):
-    """Of surfaces under D65, and of white under any light."""
+    """Both are compared for surfaces under D65, and for white under any light."""
     first, second = cameras(rng, 2)
     xyz = rng.uniform(0.1, 1, (20, 3))
     taken = [xyz @ each.T / (each @ WHITE) for each in (first, second)]
