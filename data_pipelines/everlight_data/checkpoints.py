@@ -29,6 +29,8 @@ from everlight_data.writing import check_room
 SECONDS_AT_STAKE = 10.0
 """Work that a kill may cost, beside what was under way: writing a checkpoint takes a fifth of a
 second, more than many an epoch."""
+LATE_WRITES = 50
+"""Times that a half-written checkpoint is removed; what returns later goes at the next start."""
 DAMAGED = ".damaged"
 """Added to the name of a checkpoint that is not believed."""
 
@@ -98,7 +100,7 @@ class Checkpoints:
         # A full disk makes tensorstore and orbax raise errors of several kinds.
         except Exception as error:
             if is_first():
-                self._remove_half_written()
+                self._remove_when_written()
             full = os.strerror(errno.ENOSPC)
             reason = full if full in str(error) else one_line(error)
             raise DataError(
@@ -127,9 +129,20 @@ class Checkpoints:
             self._manager.delete(number)
         self.save(step, state, facts)
 
+    def _remove_when_written(self) -> None:
+        """Removes it until it stays away: writes in other threads outlive the one that failed."""
+        for _ in range(LATE_WRITES):
+            self._remove_half_written()
+            time.sleep(0.02)
+            if not self._half_written():
+                return
+
     def _remove_half_written(self) -> None:
-        for path in self.folder.glob("*.orbax-checkpoint-tmp*"):
+        for path in self._half_written():
             shutil.rmtree(path, ignore_errors=True)
+
+    def _half_written(self) -> list[Path]:
+        return list(self.folder.glob("*.orbax-checkpoint-tmp*"))
 
     def newest(self) -> int | None:
         """The number of the newest whole checkpoint, or None."""

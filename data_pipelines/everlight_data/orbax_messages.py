@@ -7,13 +7,15 @@ their event loop is closed, and each would print a traceback of its own.
 import functools
 import logging
 import sys
+import traceback
 import warnings
 from types import CoroutineType
 from typing import Any
 
 _NEVER_RETRIEVED = ("Task exception was never retrieved", "Future exception was never retrieved")
-_NEVER_AWAITED = r"coroutine '(\w+\.)*_?(read_and_create_array|read_array_index_and_device_put|"
-_NEVER_AWAITED += r"read_shard|async_deserialize)' was never awaited"
+_TENSORSTORE = ("tensorstore", "OCDBT database")
+_NEVER_AWAITED = r"coroutine '([\w<>]+\.)*_?(read_and_create_array|read_array_index_and_device_put|"
+_NEVER_AWAITED += r"read_shard|async_deserialize|write_fragment)' was never awaited"
 
 
 @functools.cache
@@ -46,7 +48,10 @@ def _is_of_a_read(unraisable: Any) -> bool:
 
 def _is_of_a_task(record: logging.LogRecord) -> bool:
     text = record.getMessage()
-    return text.startswith(_NEVER_RETRIEVED) and (_is_orbax(text) or "tensorstore" in text)
+    where = "".join(traceback.format_exception(*record.exc_info)) if record.exc_info else ""
+    # A task's text names its function's file; a future's is its error alone.
+    is_of_orbax = _is_orbax(text) or _is_orbax(where) or any(part in text for part in _TENSORSTORE)
+    return text.startswith(_NEVER_RETRIEVED) and is_of_orbax
 
 
 def _is_of_orbax_log(record: logging.LogRecord) -> bool:

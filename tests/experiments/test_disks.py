@@ -1,5 +1,6 @@
 """Full, read-only or slow disks: one line, nothing earlier lost, the same command goes on."""
 
+import gc
 import os
 import shutil
 import signal
@@ -158,7 +159,30 @@ def test_a_disk_that_fills_at_any_write_of_a_checkpoint_keeps_the_one_before(
     assert left > 10, "the checkpoint is small"
     remount(disk, "size=4m,nr_inodes=1000")
     assert resumed() == 2
+    gc.collect()  # Writes that nobody waited for report here.
     assert capfd.readouterr().err == ""
+
+
+def test_writes_that_outlive_the_one_that_failed_leave_nothing(tmp_path, monkeypatch):
+    """Orbax writes the arrays in several threads, and raises the first one's error."""
+    checkpoints, late = Checkpoints(tmp_path), []
+
+    def others():
+        for part in range(10):
+            folder = tmp_path / "1.orbax-checkpoint-tmp" / "state" / str(part)
+            folder.mkdir(parents=True)
+            time.sleep(0.01)
+
+    def fail(*arguments, **options):
+        late.append(threading.Thread(target=others))
+        late[0].start()
+        raise ValueError("no room")
+
+    monkeypatch.setattr(checkpoints._manager, "save", fail)
+    with pytest.raises(DataError, match="no room"):
+        checkpoints.save(1, {"x": jnp.zeros(3)})
+    late[0].join()
+    assert not list(tmp_path.iterdir())
 
 
 def release(folder, count):

@@ -116,6 +116,8 @@ def image_benchmarks(
     Raises:
       DataError: data that cannot be read, or parts that do not fit together.
     """
+    if config.features is not None and config.pretrained is not None:
+        raise DataError("--pretrained and --features both replace the network; give one of them")
     images, note, features = _load(config, seed, runs)
     if features is not None:
         rate, chosen = config.features_learning_rate, config.features_chosen
@@ -126,8 +128,6 @@ def image_benchmarks(
     images = images._replace(train_labels=noisy)
     content = [images.images, images.train_labels, images.test_labels]
     layers = None
-    if features is not None and config.pretrained is not None:
-        raise DataError("--pretrained and --features both replace the network; give one of them")
     if features is None:
         shape = images.images.shape[1:]
         wanted = NetworkRequest(classes, shape[0], config.dtype, config.dropout)
