@@ -13,6 +13,7 @@ from everlight.continual.engine.tasks import init_learner
 from everlight.continual.method import Needs, why_not
 from everlight.continual.registry import METHODS
 from everlight.models import MLP, Network
+from everlight_data.errors import DataError
 from everlight_data.images.digits import load_digits
 from everlight_experiments.cl_metrics import config as cl_metrics
 from everlight_experiments.cli import options_of
@@ -91,6 +92,35 @@ def test_the_replay_batch_size_is_that_of_the_methods_that_draw_and_of_no_other(
         assert max(drawn_here, CANDIDATES.get(name, 0)) in sizes
     others = set(METHODS) - set(DRAWING)
     assert not any("replay_batch_size" in METHODS[name].given(needs) for name in others)
+
+
+def test_training_images_are_augmented_in_every_step_and_others_never(tmp_path):
+    asked = composed(tmp_path, replace(DIGITS, augmentation="crop-and-flip"))
+    assert ", images changed by crop-and-flip; " in asked.training
+    assert asked.facts(NAIVE)["augmentation"] == "crop-and-flip"
+    data = RunData(asked.shared(NAIVE), asked.own(asked.sequence(NAIVE, FIRST)))
+    setup, _ = asked.begin(NAIVE, data)
+    index, key = jnp.zeros(200, int), jax.random.key(3)
+    stored = data.shared
+    image = np.asarray(stored.images)[0]
+    height, width, _ = image.shape
+    frame = np.pad(image, ((4, 4), (4, 4), (0, 0)))
+    windows = [
+        frame[row : row + height, column : column + width][:, ::side]
+        for row in range(9)
+        for column in range(9)
+        for side in (1, -1)
+    ]
+    allowed = (np.stack(windows) - np.asarray(stored.mean)) / np.asarray(stored.deviation)
+    found = np.asarray(setup.gather(index, key))
+    distance = np.abs(found[:, None] - allowed[None]).max(axis=(2, 3, 4))
+    assert distance.min(axis=1).max() < 1e-5
+    assert len(set(distance.argmin(axis=1).tolist())) > 50
+    plain = composed(tmp_path, DIGITS).begin(NAIVE, data)[0]
+    np.testing.assert_array_equal(setup.gather(index, None), plain.gather(index, None))
+    np.testing.assert_array_equal(plain.gather(index, key), plain.gather(index, None))
+    with pytest.raises(DataError, match="--augmentation changes images; leave out --features"):
+        composed(tmp_path, replace(DIGITS, augmentation="crop-and-flip", features="x.npz"))
 
 
 def test_with_a_decay_methods_predict_by_an_average_or_are_left_out(tmp_path):

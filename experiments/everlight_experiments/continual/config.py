@@ -43,6 +43,7 @@ Chosen = tyro.conf.Suppress[str]
 Side = Annotated[int, Between(8, 512)]
 Criterion = Literal["final accuracy", "accuracy over all times (A)"]
 Pixels = Literal["channels", "unit"]
+Augmentation = Literal["none", "crop-and-flip"]
 Initialization = Literal["own", "xavier"]
 LossClasses = Literal["seen", "all"]
 Stream = Literal["classes", "permuted", "rotated", "permuted-labels"]
@@ -118,6 +119,9 @@ class Config:
     which it is naive's of the first seed after the last task. None draws all layers."""
     dropout: tuple[Share, ...] = ()
     """Dropout of --net small-cnn after both blocks and the dense layer."""
+    augmentation: Augmentation = "none"
+    """Random change of every training image in every step: crop-and-flip shifts it by up to four
+    pixels and flips it, the usual augmentation of CIFAR."""
     initialization: Initialization = "own"
     """Initial weights: own are those of the network, xavier draws its kernels from the uniform
     distribution of Glorot and Bengio."""

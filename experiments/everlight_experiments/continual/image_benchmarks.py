@@ -23,7 +23,13 @@ from everlight.continual import (
 )
 from everlight.continual.method import Demand, Method, Needs
 from everlight.metrics import diagnose_plasticity
-from everlight.models import Network, NetworkRequest, VisionTransformer, with_xavier
+from everlight.models import (
+    Network,
+    NetworkRequest,
+    VisionTransformer,
+    crop_and_flip,
+    with_xavier,
+)
 from everlight.scenarios import (
     class_incremental_by_seed,
     noisy_labels,
@@ -118,6 +124,8 @@ def image_benchmarks(
     """
     if config.features is not None and config.pretrained is not None:
         raise DataError("--pretrained and --features both replace the network; give one of them")
+    if config.features is not None and config.augmentation != "none":
+        raise DataError("--augmentation changes images; leave out --features")
     images, note, features = _load(config, seed, runs)
     if features is not None:
         rate, chosen = config.features_learning_rate, config.features_chosen
@@ -309,7 +317,8 @@ def beginning(
         stored = data.shared.stored if given else data.shared
         # A head over features of the pretrained network, not over the inputs.
         module = net.make(method.head, "net" if given else method.trains)
-        setup = network_setup(module, stored, objective, found.transformation)
+        augment = crop_and_flip if config.augmentation == "crop-and-flip" else None
+        setup = network_setup(module, stored, objective, found.transformation, augment)
         if config.initialization == "xavier":
             setup = with_xavier(setup)
         if read_diagnostics(config.metrics):

@@ -23,7 +23,9 @@ def training_words(config: Config, net: Network, settings: tuple[str, ...]) -> s
     replay, protocol = config.replay_batch_size, config.protocol
     found = optimizer(config.optimizer, config.learning_rate, config.weight_decay)
     begun = "" if config.pretrained is None else f", begun with the layers of {config.pretrained}"
-    parts = [net.note + begun, found.note + ", restarted at every task" * protocol.new_optimizer]
+    changed = "" if config.augmentation == "none" else f", images changed by {config.augmentation}"
+    restarted = ", restarted at every task" * protocol.new_optimizer
+    parts = [net.note + begun + changed, found.note + restarted]
     if set(settings) - {"online"}:
         length = counted(protocol.epochs, "epoch")
         if config.compute_budget is not None:
