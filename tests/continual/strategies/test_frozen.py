@@ -17,7 +17,7 @@ from everlight.continual.engine.protocol import online_protocol
 from everlight.continual.engine.run import Run
 from everlight.continual.engine.sequence import run_sequence
 from everlight.continual.objectives.softmax import softmax_objective
-from everlight.continual.strategies.frozen import ridge_solve, where_needed
+from everlight.continual.strategies.frozen import ridge_solve
 from everlight.continual.strategies.nearest_mean import nearest_mean
 from everlight.continual.strategies.ranpac import ranpac
 from everlight.continual.strategies.streaming_lda import streaming_lda
@@ -105,24 +105,6 @@ def test_features_are_those_of_evaluation_mode():
     expected = [features[labels == c].mean(axis=0) / np.sqrt(1 + 1e-5) for c in range(3)]
     np.testing.assert_allclose(result.memory.mean, expected, rtol=1e-5, atol=1e-5)
     assert result.memory.count.sum() == count
-
-
-def test_under_vmap_the_costly_side_is_computed_only_if_a_run_needs_it():
-    computed = []
-
-    def negative(needed, value):
-        def make():
-            jax.debug.callback(lambda: computed.append(1))
-            return -value
-
-        return where_needed(needed, make, value)
-
-    each = jax.jit(jax.vmap(negative))
-    for needed in ([False, False, False], [False, True, False]):
-        found = jax.block_until_ready(each(jnp.array(needed), jnp.arange(3.0) + 1))
-        jax.effects_barrier()
-        np.testing.assert_array_equal(found, np.where(needed, -1, 1) * np.arange(1, 4))
-        assert bool(computed) == any(needed)
 
 
 def test_a_singular_matrix_among_others_is_solved_by_its_eigenvalues():

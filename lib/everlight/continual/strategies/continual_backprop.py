@@ -46,6 +46,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from everlight.base import Coefficient, Learner, Setup, StepInfo, Strategy
 from everlight.checks import NonNegativeInt, UnitInterval, checked
+from everlight.conditional import where_needed
 from everlight.continual.strategies.hidden_units import (
     ByLayer,
     batch_mean,
@@ -142,12 +143,11 @@ def continual_backprop(
 
         memory = UnitRecords(emptied(used), emptied(mean), emptied(age), due)
         some = jnp.any(jnp.stack([jnp.any(leaf) for leaf in chosen.values()]))
-        learner = jax.lax.cond(
-            some,
-            lambda: with_new_units(setup, learner, layers, chosen, key, connected=True),
-            lambda: learner,
-        )
-        return memory, learner
+
+        def renewed() -> Learner:
+            return with_new_units(setup, learner, layers, chosen, key, connected=True)
+
+        return memory, where_needed(some, renewed, learner)
 
     return naive(setup)._replace(init=init, after_step=after_step)
 

@@ -9,12 +9,12 @@ of shape `[f]`; its head is not used.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
-from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from everlight.base import (
     Batch,
@@ -26,9 +26,8 @@ from everlight.base import (
     Strategy,
     Task,
 )
+from everlight.conditional import where_needed
 from everlight.continual.strategies.naive import naive
-
-Tree = TypeVar("Tree")
 
 
 class Frozen(NamedTuple):
@@ -115,19 +114,6 @@ def ridge_solve(
     solution = jax.scipy.linalg.solve(regular, right, assume_a="pos")
     # Cholesky's factor takes a fifteenth of the time, and is NaN where it fails.
     return where_needed(~jnp.all(jnp.isfinite(solution)), by_eigenvalues, solution)
-
-
-def where_needed(needed: Bool[Array, ""], make: Callable[[], Tree], given: Tree) -> Tree:
-    """Return the result of `make` if it is needed, otherwise `given`.
-
-    Under `vmap` a `lax.cond` always computes both. This computes `make` only if any run needs it.
-
-    Args:
-      needed: True to call `make`.
-      make: costly function; its result has the structure and the types of `given`.
-      given: result if `make` is not called.
-    """
-    return jax.lax.fori_loop(0, needed.astype(jnp.int32), lambda _, kept: make(), given)
 
 
 def _features(

@@ -48,6 +48,7 @@ from everlight.base import (
     Task,
 )
 from everlight.checks import PositiveInt, checked
+from everlight.conditional import where_needed
 from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.objectives.many_labels import binary_cross_entropy, multi_hot
 from everlight.continual.strategies.exemplars import (
@@ -56,7 +57,6 @@ from everlight.continual.strategies.exemplars import (
     empty_exemplars,
     exemplar_slots,
 )
-from everlight.continual.strategies.frozen import where_needed
 from everlight.continual.strategies.lwf import (
     Teacher,
     distillation,

@@ -64,10 +64,10 @@ from everlight.base import (
     Task,
 )
 from everlight.checks import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, checked
+from everlight.conditional import where_needed
 from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.objectives.many_labels import multi_hot
 from everlight.continual.strategies.clustering import k_means
-from everlight.continual.strategies.frozen import where_needed
 from everlight.continual.strategies.head_finetuning import (
     batch_gradient,
     finetune_head,

@@ -34,13 +34,13 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from everlight.base import Batch, Coefficient, Learner, Setup, Strategy, Task
 from everlight.checks import checked
+from everlight.conditional import where_needed
 from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.strategies.frozen import (
     feature_width,
     over_features,
     product,
     ridge_solve,
-    where_needed,
 )
 from everlight.continual.strategies.nearest_mean import (
     ClassMeans,

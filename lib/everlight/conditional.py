@@ -1,0 +1,58 @@
+"""Conditional work that stays conditional under `vmap`."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import jax
+import jax.numpy as jnp
+from jax.custom_batching import custom_vmap
+from jaxtyping import Array, Bool, PyTree
+
+Tree = TypeVar("Tree")
+
+
+def where_needed(needed: Bool[Array, ""], make: Callable[[], Tree], given: Tree) -> Tree:
+    """Return the result of `make` if it is needed, otherwise `given`.
+
+    Under `vmap` a `lax.cond` always computes both. This computes `make` only if any run needs it.
+    The result has no derivatives.
+
+    Args:
+      needed: True to call `make`.
+      make: costly function; its result has the structure and the types of `given`.
+      given: result if `make` is not called.
+    """
+    # What `make` closes over becomes an argument, so that the rule of `vmap` sees it.
+    traced, shape = jax.make_jaxpr(make, return_shape=True)()
+
+    def made(closed_over: list[Array]) -> Tree:
+        leaves = jax.core.eval_jaxpr(traced.jaxpr, closed_over)
+        return jax.tree.unflatten(jax.tree.structure(shape), leaves)
+
+    return _choice(made)(needed, traced.consts, given)
+
+
+def _choice(made: Callable[[PyTree], Tree]) -> Callable[[Bool[Array, ""], PyTree, Tree], Tree]:
+    @custom_vmap
+    def choose(needed: Bool[Array, ""], values: PyTree, given: Tree) -> Tree:
+        return jax.lax.cond(needed, lambda: made(values), lambda: given)
+
+    @choose.def_vmap
+    def choose_in_runs(
+        runs: int, batched: list[PyTree], needed: Array, values: PyTree, given: Tree
+    ) -> tuple[Tree, PyTree]:
+        of_needed, of_values, of_given = jax.tree.map(lambda each: 0 if each else None, batched)
+        every = jax.vmap(lambda own: own, in_axes=(of_given,), axis_size=runs)(given)
+
+        def made_in_runs(parts: tuple[Array, PyTree, Tree]) -> Tree:
+            def of_run(needed: Bool[Array, ""], values: PyTree, own: Tree) -> Tree:
+                return jax.tree.map(lambda new, old: jnp.where(needed, new, old), made(values), own)
+
+            axes = (of_needed, of_values, 0)
+            return jax.vmap(of_run, in_axes=axes, axis_size=runs)(*parts)
+
+        # The same choice again, so that a `vmap` around this one has its rule too.
+        found = _choice(made_in_runs)(jnp.any(needed), (needed, values, every), every)
+        return found, jax.tree.map(lambda _: True, found)
+
+    return choose

@@ -1,0 +1,58 @@
+"""`where_needed`."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from everlight.conditional import where_needed
+
+
+def negative_of(computed):
+    def negative(needed, value, shared):
+        def make():
+            jax.debug.callback(lambda: computed.append(1))
+            return {"x": -value * shared["factor"], "key": jax.random.fold_in(shared["key"], 1)}
+
+        given = {"x": value, "key": shared["key"]}
+        return where_needed(needed, make, given)["x"]
+
+    return negative
+
+
+SHARED = {"factor": jnp.float32(2), "key": jax.random.key(0)}
+
+
+@pytest.mark.parametrize(
+    "needed", [[False] * 4, [False, True, False, False], [True] * 4], ids=["none", "one", "all"]
+)
+@pytest.mark.parametrize("nested", [False, True])
+def test_under_vmap_the_costly_side_is_computed_only_if_a_run_needs_it(needed, nested):
+    computed, values = [], jnp.arange(4.0) + 1
+    each = jax.vmap(negative_of(computed), in_axes=(0, 0, None))
+    needed = jnp.array(needed)
+    if nested:
+        shape, each = (2, 2), jax.vmap(each, in_axes=(0, 0, None))
+    else:
+        shape = (4,)
+    found = jax.jit(each)(needed.reshape(shape), values.reshape(shape), SHARED)
+    jax.effects_barrier()
+    expected = np.where(needed, -2, 1) * np.arange(1, 5)
+    np.testing.assert_array_equal(np.asarray(found).ravel(), expected)
+    assert bool(computed) == bool(needed.any())
+
+
+def test_what_is_the_same_in_all_runs_may_be_left_out_of_them():
+    """Only the condition, only the value, or nothing but the size differs between runs."""
+    negative = negative_of([])
+    run = jax.jit(jax.vmap(negative, in_axes=(0, None, None)))
+    np.testing.assert_array_equal(run(jnp.array([True, False]), 3.0, SHARED), [-6, 3])
+    run = jax.jit(jax.vmap(negative, in_axes=(None, 0, None)))
+    np.testing.assert_array_equal(run(jnp.array(True), jnp.arange(2.0), SHARED), [0, -2])
+    np.testing.assert_array_equal(negative(jnp.array(True), 3.0, SHARED), -6)
+    scanned = jax.lax.scan(
+        lambda value, needed: (negative(needed, value, SHARED), value),
+        jnp.float32(1),
+        jnp.array([True, False, True]),
+    )
+    assert scanned[0] == 4
