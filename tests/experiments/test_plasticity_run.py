@@ -5,6 +5,7 @@ import pytest
 
 from everlight_data.errors import DataError
 from everlight_experiments.cli import options_of
+from everlight_experiments.plasticity import command
 from everlight_experiments.plasticity.command import run_plasticity
 from everlight_experiments.plasticity.report import answer
 
@@ -35,6 +36,28 @@ def test_every_value_is_a_row_and_without_replacement_cbp_is_backpropagation(tmp
     text = report.read_text()
     assert "CBP, replacement rate 1" in text
     assert "every value of a hyper-parameter is a row" in text
+
+
+def test_finished_rows_are_not_computed_again_and_others_follow(tmp_path, monkeypatch, capsys):
+    """As after a kill, with other methods of the same problem, and not with another seed."""
+    words = ("--hyperparameters", "CBP=0,1")
+    whole = dict(np.load(run(tmp_path / "whole", "regression", *words).parent / "results.npz"))
+    first = run(tmp_path, "regression", "--methods", "naive").parent
+    learned = []
+    learn = command.learn_problem
+    monkeypatch.setattr(
+        command, "learn_problem", lambda *given: learned.append(given[2].name) or learn(*given)
+    )
+    again = run(tmp_path, "regression", *words).parent
+    assert again == first
+    assert set(learned) == {"CBP"}
+    results = dict(np.load(again / "results.npz"))
+    assert results.keys() == whole.keys()
+    for name, expected in whole.items():
+        np.testing.assert_array_equal(results[name], expected)
+    assert "row 3 of 3, CBP, replacement rate 1: " in capsys.readouterr().out
+    with pytest.raises(DataError, match="seed"):
+        run(tmp_path, "regression", "--seed", "1")
 
 
 def test_methods_that_learn_classes_are_refused(tmp_path):

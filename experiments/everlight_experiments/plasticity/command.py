@@ -9,6 +9,7 @@ All seeds of a method are one program whose tasks are drawn inside it. The paper
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ import tyro
 from everlight.checks import Between
 from everlight.continual.method import Method
 from everlight.continual.registry import METHODS
+from everlight.trees import checksums_of
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
 from everlight_experiments.commands.load_and_train import given_hyperparameters
@@ -87,24 +89,35 @@ def run_plasticity(options: Any) -> Path:
     given = given_hyperparameters(options.hyperparameters, rows)
     problem = load_problem(options.problem, options.config, options.seed)
     refuse_unfit(problem, rows)
-    folder = RunFolder("plasticity", options.problem, options)
+    # Every row is kept when it ends, so that a killed command goes on after it.
+    folder = RunFolder(
+        "plasticity", options.problem, options, widening=("methods", "hyperparameters")
+    )
     keys = jax.random.split(jax.random.key(options.seed), options.seeds)
     values = {row.name: given.get(row.name, row.hyperparameters) or (0.0,) for row in rows}
     count = sum(map(len, values.values()))
+    images = None if problem.images is None else checksums_of(problem.images.pieces)
     found: dict[str, dict[str, np.ndarray]] = {}
     for method in rows:
         learn = partial(learn_problem, problem, options.config, method)
         train = jax.jit(jax.vmap(learn, in_axes=(None, 0, None)))
         for value in values[method.name]:
             name = row_name(method, value)
-            began = time.monotonic()
-            result = jax.block_until_ready(train(problem.images, keys, jnp.float32(value)))
-            seconds = time.monotonic() - began
-            folder.log(unit=name, seconds=seconds)
-            found[name] = values_of(problem, result)
+
+            def compute(
+                name: str = name, value: float = value, train: Callable[..., Any] = train
+            ) -> dict[str, np.ndarray]:
+                began = time.monotonic()
+                result = jax.block_until_ready(train(problem.images, keys, jnp.float32(value)))
+                folder.log(unit=name, seconds=time.monotonic() - began)
+                return values_of(problem, result)
+
+            found[name] = folder.computed(name, {"value": value, "images": images}, compute)
             last = np.mean(found[name][problem.score][:, -1])
-            said = f"{name}: {problem.score} {last:.3f} in the last task, {seconds:.0f} s"
-            print(f"row {len(found)} of {count}, {said}", flush=True)
+            print(
+                f"row {len(found)} of {count}, {name}: {problem.score} {last:.3f} in the last task",
+                flush=True,
+            )
     folder.save_results(
         **{f"{name}/{key}": of for name, every in found.items() for key, of in every.items()}
     )
