@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from everlight.continual import Setup, Strategy
-from everlight.continual.method import Method
+from everlight.continual.method import Method, Source
 from everlight.continual.own_factory import fill_by_name
 from everlight.continual.registry import METHODS
 from everlight_data.errors import DataError
@@ -64,7 +64,7 @@ def load_strategy(asked: str) -> Method:
         return strategy
 
     tuned = values if "hyperparameter" in parameters else ()
-    return Method(make, given, tuned, name=name, version=version)
+    return Method(make, given, Source(""), tuned, name=name, version=version)
 
 
 def _parameters(asked: str, factory: Callable[..., Any]) -> list[str]:
