@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from everlight.base import Epoch, Samples, Task, TaskSequence
+from everlight.base import Epoch, Samples, StepInfo, Task, TaskSequence
 from everlight.continual.engine.epochs import count_steps, end_epoch, shuffle, take_batch
 from everlight.continual.engine.protocol import Protocol
 from everlight.continual.engine.run import Run, with_learned
@@ -361,6 +361,10 @@ def test_the_past_is_the_training_samples_up_to_the_task(number, held):
         (
             {"grads": lambda memory, learner, batch, task, key: learner.params},
             r"grads returned dict; it must return \(gradient, StepInfo\)",
+        ),
+        (
+            {"grads": lambda *given: (0.0, StepInfo((), (), 0.0))},
+            r"grads must return a gradient with .* of the parameters, .*; it returned \{'': \(\)\}",
         ),
         (
             {"after_step": lambda memory, learner, info, key: memory},
