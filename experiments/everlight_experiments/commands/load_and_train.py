@@ -72,18 +72,19 @@ def load_asked(options: RunOptions) -> Loaded:
     }
     first = next(iter(benchmarks.values()))
     rows = with_variants([first.row(row) for row in rows], options.variants or ())
-    trace_own({k: each for k, each in benchmarks.items() if each.prepare is None}, rows)
+    ready = {name: each for name, each in benchmarks.items() if each.prepare is None}
+    trace_own(ready, rows, options.seed)
     return Loaded(benchmarks, with_published(rows) if options.published else rows)
 
 
-def trace_own(benchmarks: Benchmarks, rows: Sequence[Method]) -> None:
+def trace_own(benchmarks: Benchmarks, rows: Sequence[Method], seed: int) -> None:
     """Trace runs of the user's own strategies.
 
     Raises:
       DataError: a strategy fails; the message has the line of its file.
     """
     for column, method, _ in jobs_of(benchmarks, [row for row in rows if row.version], 1):
-        Runner(None, benchmarks[column], seed=0).trace(method)
+        Runner(None, benchmarks[column], seed).trace(method)
 
 
 def train_loaded(
@@ -102,7 +103,8 @@ def train_loaded(
         }
         # The others were traced before the folder was made.
         pairs = zip(columns, found.values(), strict=True)
-        trace_own({k: columns[k] for k, each in pairs if each.prepare is not None}, rows)
+        prepared = {key: columns[key] for key, each in pairs if each.prepare is not None}
+        trace_own(prepared, rows, options.seed)
         benchmarks |= columns
         jobs += jobs_of(columns, rows, options.seeds)
     how = options.seed, options.validation_seeds, options.keep_nets
