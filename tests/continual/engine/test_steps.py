@@ -374,10 +374,7 @@ def test_the_past_is_the_training_samples_up_to_the_task(number, held):
             {"after_step": lambda memory, learner, info, key: (memory + 0.5, learner)},
             r"memory was int32\[\], is float32\[\]",
         ),
-        (
-            {"draw": lambda memory, batch, task, key: samples_of([0, 1])},
-            "draw returned no Batch",
-        ),
+        ({"draw": lambda *given: samples_of([0, 1])}, "draw returned no Batch"),
     ],
 )
 def test_what_a_strategy_returns_is_told_from_what_it_should(changed, message):
