@@ -1,12 +1,14 @@
-"""Writes `docs/api.md`: every public name with the first sentence of its docstring.
+"""Writes `docs/api.md`: every public name, the first sentence of its docstring, its arguments.
 
 python docs/make_api.py
 """
 
 import importlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+
+import flax.linen as nn
 
 ROOMS = ("color", "continual", "metrics", "models", "plots", "scenarios")
 PARTS = (
@@ -21,6 +23,8 @@ PARTS = (
 )
 """Files of `continual.strategies` whose functions new strategies are made of."""
 PAGE = Path(__file__).with_name("api.md")
+LONGEST = 12
+"""Characters of a default; in place of a longer one stands an ellipsis."""
 
 
 def render() -> str:
@@ -28,17 +32,17 @@ def render() -> str:
     parts = [
         "# Public names\n\n"
         "Made from the docstrings by `python docs/make_api.py`; `help(NAME)` shows shapes, units, "
-        "errors and sources.\n"
+        "errors and sources. "
+        "An ellipsis stands in place of long defaults.\n"
     ]
     for room in ROOMS:
         module = importlib.import_module(f"everlight.{room}")
-        rows = [f"| `{name}` | {_first_line(getattr(module, name))} |" for name in module.__all__]
+        rows = {name: getattr(module, name) for name in module.__all__}
         title = f"## everlight.{room}\n\n{module.__doc__.strip().splitlines()[0]}\n\n"
-        parts.append(title + "| name | what |\n|---|---|\n" + "\n".join(rows) + "\n")
+        parts.append(title + _table(rows))
     parts.append("## everlight.continual.strategies\n\nWhat strategies are made of, by file.\n")
     for part in PARTS:
-        rows = [f"| `{name}` | {_first_line(public)} |" for name, public in made_of(part).items()]
-        parts.append(f"### {part}\n\n| name | what |\n|---|---|\n" + "\n".join(rows) + "\n")
+        parts.append(f"### {part}\n\n{_table(made_of(part))}")
     return "\n".join(parts)
 
 
@@ -54,10 +58,49 @@ def made_of(part: str) -> dict[str, Callable]:
     }
 
 
+def _table(names: Mapping[str, object]) -> str:
+    rows = [
+        f"| `{name}` | {_first_line(public)} | {_arguments(public)} |\n"
+        for name, public in names.items()
+    ]
+    return "| name | what | arguments |\n|---|---|---|\n" + "".join(rows)
+
+
 def _first_line(public: object) -> str:
-    if not (inspect.isfunction(public) or inspect.isclass(public)):
+    if not _is_called(public):
         return "a constant or a type"
     return (inspect.getdoc(public) or "").splitlines()[0].replace("|", "\\|")
+
+
+def _arguments(public: object) -> str:
+    """Names and short defaults, as code."""
+    if not _is_called(public) or getattr(public, "_is_protocol", False):
+        return ""
+    signature = inspect.signature(public)
+    # Every module of Flax has these.
+    is_module = inspect.isclass(public) and issubclass(public, nn.Module)
+    given = [
+        each.replace(annotation=each.empty, default=_short(each.default))
+        for each in signature.parameters.values()
+        if not (is_module and each.name in ("parent", "name"))
+    ]
+    text = str(signature.replace(parameters=given, return_annotation=signature.empty))[1:-1]
+    return f"`{text}`".replace("|", "\\|") if text else ""
+
+
+def _short(default: object) -> object:
+    """A default that prints itself as an ellipsis if it is long."""
+    is_short = default is inspect.Parameter.empty or len(repr(default)) <= LONGEST
+    return default if is_short else _Ellipsis()
+
+
+class _Ellipsis:
+    def __repr__(self) -> str:
+        return "…"
+
+
+def _is_called(public: object) -> bool:
+    return inspect.isfunction(public) or inspect.isclass(public)
 
 
 if __name__ == "__main__":

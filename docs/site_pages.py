@@ -96,7 +96,7 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
     for room in ROOMS:
         paths |= {path: name for name, path in _paths(room).items()}
     for path, name in paths.items():
-        markdown = markdown.replace(f"| `{name}` |", f"| [`{name}`][{path}] |")
+        markdown = markdown.replace(f"\n| `{name}` |", f"\n| [`{name}`][{path}] |")
     return markdown
 
 

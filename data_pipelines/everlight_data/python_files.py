@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+import traceback
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from everlight_data.files import one_line, read_bytes
 from everlight_data.names import nearest_names
 
 _MOST_BYTES = 10_000_000
+_PACKAGES = ("everlight", "everlight_data", "everlight_experiments")
 
 
 class Loaded(NamedTuple):
@@ -63,6 +65,27 @@ def load_object(asked: str, option: str, form: str) -> Loaded:
         meant = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
         raise DataError(f"{path} has no {name!r}.{meant} For {option} {form}.")
     return Loaded(getattr(module, name), module, version)
+
+
+def place_in(module: ModuleType, error: BaseException) -> str | None:
+    """Return where a user's file caused an error, in words; None where it need not be the cause.
+
+    Errors of what the file's functions call are theirs, as of JAX. Where the call is one of
+    everlight, the file is the cause of a ValueError alone, which refuses an argument.
+    """
+    frames = [
+        (frame.f_globals.get("__name__", ""), line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+    ]
+    last = max((n for n, (name, _) in enumerate(frames) if name == module.__name__), default=None)
+    if last is None:
+        return None
+    place = f"{Path(module.__file__).name}, line {frames[last][1]}"
+    ours = [each for each in frames[last:] if each[0].partition(".")[0] in _PACKAGES]
+    if not ours:
+        return place
+    refused = f"{place}; raised in {ours[-1][0]}, line {ours[-1][1]}"
+    return refused if isinstance(error, ValueError) else None
 
 
 def load_network(asked: str, option: str, classes: int, shape: tuple[int, ...]) -> Network:

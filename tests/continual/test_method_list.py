@@ -8,16 +8,11 @@ import pytest
 
 from docs import make_methods
 from docs.measured import ROOT
-from everlight.continual import method_list
 from everlight.continual.method_list import method_rows
 from everlight.continual.registry import METHODS
 from everlight_experiments import cli
 
 ROWS = {row.name: row for row in method_rows()}
-
-
-def test_no_row_is_of_a_method_that_is_gone():
-    assert method_list._SOURCES.keys() == METHODS.keys()
 
 
 def test_the_page_and_the_command_have_the_same_rows(capsys):

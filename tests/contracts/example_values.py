@@ -72,12 +72,12 @@ def sensor_independent():
 
 def cross_camera():
     given = floats(1, 16, 16, 2), floats(1, 4, 16, 16, 2)
-    return color.CrossCameraModel(parameters(GeneratorNet(GENERATOR), *given), GENERATOR)
+    return color.GeneratorModel(parameters(GeneratorNet(GENERATOR), *given), GENERATOR)
 
 
 def calibrated():
     given = floats(1, 16, 16, 2), None, floats(1, 16, 16, 2)
-    return color.CalibratedModel(parameters(GeneratorNet(CALIBRATED), *given), CALIBRATED)
+    return color.GeneratorModel(parameters(GeneratorNet(CALIBRATED), *given), CALIBRATED)
 
 
 def confidence_pooling():

@@ -10,20 +10,18 @@ import pytest
 from everlight.color import BASELINES, ESTIMATORS, FOURIER_SETTINGS
 from everlight.color.baselines.calibrated_camera import (
     CALIBRATED_SMALL_FORM,
-    CalibratedModel,
     calibrated_estimate,
 )
 from everlight.color.baselines.chroma_histogram import chroma_histograms
 from everlight.color.baselines.cross_camera import (
     ADDITIONAL_IMAGES,
     SMALL_FORM,
-    CrossCameraModel,
     cross_camera_estimate,
 )
 from everlight.color.baselines.dual_mapping import DualMappingModel, DualMappingNet
 from everlight.color.baselines.fourier_constancy import FourierModel
 from everlight.color.baselines.generator_net import GeneratorNet
-from everlight.color.baselines.generator_training import initial_variables
+from everlight.color.baselines.generator_training import GeneratorModel, initial_variables
 from everlight.color.baselines.sensor_independent import (
     SensorIndependentModel,
     SensorIndependentNet,
@@ -102,7 +100,7 @@ def generator(name):
     blank = jnp.zeros((1, 32, 32, 2))
     variables = initial_variables(jax.random.key(0), GeneratorNet(settings), blank, *given)
     estimate = {"C5": cross_camera_estimate, "CCMNet": calibrated_estimate}[name]
-    model = {"C5": CrossCameraModel, "CCMNet": CalibratedModel}[name](variables, settings)
+    model = GeneratorModel(variables, settings)
     return lambda image, mask: estimate(
         model, chroma_histograms(image, mask, settings.window), beside
     )

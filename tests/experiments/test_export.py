@@ -21,6 +21,9 @@ ARRAYS = {
     "class-incremental/ER/steps": np.array([[4, 8], [4, 8]]),
     "class-incremental/ER/parameters": np.array(7),
     "class-incremental/ER/tried": np.array([0.1, 0.2]),
+    "class-incremental/joint/accuracy": np.array([[0.1, 0.9], [0.1, 0.8]]),
+    "class-incremental/joint/accuracy by task": MATRICES,
+    "class-incremental/joint/steps": np.array([[0, 8], [0, 8]]),
 }
 
 
@@ -34,8 +37,8 @@ def run(tmp_path):
 def test_a_line_has_method_setting_seed_tasks_metric_and_value(run):
     with export(ExportSettings(run)).open(newline="") as stream:
         lines = list(csv.DictReader(stream))
-    # Texts are left out; each of the two runs has four summaries.
-    assert len(lines) == sum(array.size for array in ARRAYS.values()) - 1 + 2 * 4
+    # Texts are left out; each of the two runs of two methods has four summaries.
+    assert len(lines) == sum(array.size for array in ARRAYS.values()) - 1 + 2 * 2 * 4
     assert set(lines[0]) == {"method", "setting", "seed", "task", "tested on", "metric", "value"}
 
     def value(metric, seed="", task="", tested="", method="ER"):
@@ -56,6 +59,9 @@ def test_a_line_has_method_setting_seed_tasks_metric_and_value(run):
     # The first task's accuracy before the last time, minus the last; and the reverse.
     assert value("forgetting", "5") == pytest.approx(0.9 - 0.5)
     assert value("backward transfer", "6") == pytest.approx(0.6 - 0.7)
+    assert value("final accuracy", "6", method="joint") == 0.8
+    for metric in ("average incremental accuracy", "forgetting", "backward transfer"):
+        assert np.isnan(value(metric, "5", method="joint")), metric
     # Not one per seed, although there are as many.
     assert value("tried[1]") == 0.2
     assert value("draws[0]", method="") == 11
@@ -63,9 +69,9 @@ def test_a_line_has_method_setting_seed_tasks_metric_and_value(run):
 
 def test_matrices_are_nested_lists_and_tables(run):
     found = json.loads(export(ExportSettings(run, "matrices")).read_text())
-    assert list(found) == ["class-incremental/ER/accuracy by task"]
+    assert list(found) == [f"class-incremental/{name}/accuracy by task" for name in ("ER", "joint")]
     assert found["class-incremental/ER/accuracy by task"][1] == [[0.7, None], [0.6, 0.75]]
-    (table,) = (run / "matrices").glob("*.csv")
+    (table,) = (run / "matrices").glob("*ER*.csv")
     assert table.read_text().splitlines()[2] == "0,1,0.5,0.8"
 
 

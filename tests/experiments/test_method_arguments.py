@@ -52,6 +52,11 @@ def test_what_a_method_does_not_take_is_refused(text, said):
         with_method_arguments(DIGITS, [text], ROWS)
 
 
+def test_two_entries_of_one_method_are_refused():
+    with pytest.raises(DataError, match=r"has 'DER\+\+' twice; give all its arguments in one"):
+        with_method_arguments(DIGITS, ["DER++:alpha=1", "DER++:beta=1"], ROWS)
+
+
 def test_benchmarks_without_such_a_configuration_refuse_them():
     with pytest.raises(DataError, match=r"--method-arguments: .* leave it out"):
         with_method_arguments(object(), ["DER++:alpha=1"], ROWS)

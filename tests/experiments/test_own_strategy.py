@@ -83,12 +83,12 @@ def test_it_gets_what_it_names(own_file):
     own_file.write_text(OWN + "HYPERPARAMETERS = (1.0, 10.0)\n")
     method = load_strategy(f"{own_file}:held")
     assert method.hyperparameters == (1.0, 10.0)
-    with pytest.raises(RuntimeError, match=r"^200, 10\.0, 3$"):
+    with pytest.raises(DataError, match=r"RuntimeError: 200, 10\.0, 3 \("):
         method.make(SETUP, NEEDS._replace(hyperparameter=10.0))
     assert load_strategy(f"{own_file}:mine").hyperparameters == ()
     # Its default stays where nothing was given.
     for size, said in ((None, 5), (64, 64)):
-        with pytest.raises(RuntimeError, match=f"^{said}$"):
+        with pytest.raises(DataError, match=rf"RuntimeError: {said} \("):
             load_strategy(f"{own_file}:replaying").make(
                 SETUP, NEEDS._replace(replay_batch_size=size)
             )
@@ -96,7 +96,7 @@ def test_it_gets_what_it_names(own_file):
 
 @pytest.mark.parametrize(("size", "expected"), [(None, 200), (60, 60)])
 def test_its_buffer_size_is_the_whole_memory_s(own_file, size, expected):
-    with pytest.raises(RuntimeError, match=f"^{expected}$"):
+    with pytest.raises(DataError, match=rf"RuntimeError: {expected} \("):
         load_strategy(f"{own_file}:sized").make(SETUP, NEEDS._replace(buffer_size=size))
 
 
@@ -156,3 +156,60 @@ def test_a_function_that_ends_the_process_is_refused(own_file):
     own_file.write_text("import sys\ndef leaving(setup): sys.exit(0)\n")
     with pytest.raises(DataError, match=r"leaving ends the process \(0\)"):
         load_strategy(f"{own_file}:leaving").make(SETUP, NEEDS)
+
+
+FAILING = """
+import jax.numpy as jnp
+from everlight.continual import experience_replay, naive
+
+def building(setup):
+    BUILDING
+    return naive(setup)
+
+def stepping(setup):
+    base = naive(setup)
+    def grads(memory, learner, batch, task, key):
+        STEPPING
+        return base.grads(memory, learner, batch, task, key)
+    return base._replace(grads=grads)
+"""
+
+
+@pytest.mark.parametrize(
+    ("place", "code", "message"),
+    [
+        ("building", "setup.nothing", r"AttributeError: .*'nothing' \(own\.py, line 6\)"),
+        (
+            "building",
+            "experience_replay(setup, buffer_size=-1)",
+            r"buffer_size=-1; give .* \(own\.py, line 6; raised in everlight\.",
+        ),
+        (
+            "stepping",
+            "batch.inputs @ jnp.zeros(3)",
+            r"TypeError: dot_general requires .* \(own\.py, line 12\)",
+        ),
+        (
+            "stepping",
+            "return {}, base.grads(memory, learner, batch, task, key)[1]",
+            r"--strategy stepping: grads must return a gradient with .*; it returned \{\}$",
+        ),
+        ("stepping", "raise SystemExit(3)", r"stepping ends the process \(3\)"),
+    ],
+)
+def test_its_errors_are_one_line_before_a_folder_is_made(tmp_path, own_file, place, code, message):
+    text = FAILING.replace(place.upper(), code)
+    own_file.write_text(text.replace("BUILDING", "pass").replace("STEPPING", "pass"))
+    runs = tmp_path / "runs"
+    with pytest.raises(DataError, match=message):
+        run(runs, "--strategy", f"{own_file}:{place}")
+    assert not runs.exists()
+
+
+def test_errors_within_the_library_keep_their_traceback(own_file):
+    """They may be its own faults; a ValueError refuses an argument."""
+    own_file.write_text(
+        "from everlight.trees import tree_bytes\ndef mine(setup): return tree_bytes(1)\n"
+    )
+    with pytest.raises(AttributeError, match="size"):
+        load_strategy(f"{own_file}:mine").make(SETUP, NEEDS)

@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import pytest
 
 from everlight.continual import (
     Protocol,
@@ -24,6 +23,7 @@ from everlight.metrics import weight_norm
 from everlight.models import MLP, PlainCNN, VisionTransformer, with_lora
 from everlight.scenarios import class_incremental
 from tests.continual.small_net import batch_of, samples_of, task_of
+from tests.refusals import refused
 
 INPUTS, HIDDEN, CLASSES, RATE, SCALE = 4, 6, 3, 0.1, 0.7
 RNG = np.random.default_rng(4)
@@ -156,11 +156,6 @@ def test_layers_are_data_of_a_run_and_diagnostics_see_the_whole_network():
 
 
 def test_what_cannot_be_adapted_is_refused_in_one_line():
-    def refused(message, make):
-        with pytest.raises(ValueError, match=message) as caught:
-            make()
-        assert "\n" not in str(caught.value)
-
     two = ("hidden1", "query")
     refused("hidden1 belongs to query; name", lambda: with_lora(plain_setup(), LAYERS, two))
     refused("belongs to no name", lambda: with_lora(plain_setup(), LAYERS, ()))

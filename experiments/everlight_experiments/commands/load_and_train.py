@@ -18,7 +18,7 @@ from everlight_experiments.commands.options import RunOptions, TrainOptions
 from everlight_experiments.commands.own_strategy import load_strategy
 from everlight_experiments.continual.benchmark import Benchmark, Benchmarks
 from everlight_experiments.continual.method_arguments import with_method_arguments
-from everlight_experiments.continual.method_runner import NETS
+from everlight_experiments.continual.method_runner import NETS, Runner
 from everlight_experiments.continual.outcome import Outcomes
 from everlight_experiments.continual.published import WORD, with_published_settings
 from everlight_experiments.continual.train_methods import (
@@ -72,7 +72,19 @@ def load_asked(options: RunOptions) -> Loaded:
     }
     first = next(iter(benchmarks.values()))
     rows = with_variants([first.row(row) for row in rows], options.variants or ())
+    ready = {name: each for name, each in benchmarks.items() if each.prepare is None}
+    trace_own(ready, rows, options.seed)
     return Loaded(benchmarks, with_published(rows) if options.published else rows)
+
+
+def trace_own(benchmarks: Benchmarks, rows: Sequence[Method], seed: int) -> None:
+    """Trace runs of the user's own strategies.
+
+    Raises:
+      DataError: a strategy fails; the message has the line of its file.
+    """
+    for column, method, _ in jobs_of(benchmarks, [row for row in rows if row.version], 1):
+        Runner(None, benchmarks[column], seed).trace(method)
 
 
 def train_loaded(
@@ -89,6 +101,10 @@ def train_loaded(
             f"{name}, {setting}" if name else setting: each._replace(part=name).opened(folder)
             for setting, each in found.items()
         }
+        # The others were traced before the folder was made.
+        pairs = zip(columns, found.values(), strict=True)
+        prepared = {key: columns[key] for key, each in pairs if each.prepare is not None}
+        trace_own(prepared, rows, options.seed)
         benchmarks |= columns
         jobs += jobs_of(columns, rows, options.seeds)
     how = options.seed, options.validation_seeds, options.keep_nets

@@ -1,19 +1,21 @@
 """A user's own strategy, from a Python file of theirs, as one more method."""
 
+import contextlib
 import functools
 import inspect
 import numbers
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from types import ModuleType
 from typing import Any
 
 from everlight.continual import Setup, Strategy
-from everlight.continual.method import Method
+from everlight.continual.method import Method, Source
 from everlight.continual.own_factory import fill_by_name
 from everlight.continual.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_data.files import one_line
-from everlight_data.python_files import load_object
+from everlight_data.python_files import load_object, place_in
 
 _FORM = "give my_file.py:my_strategy, a function from a Setup to a Strategy"
 _POSITIONAL = (
@@ -50,21 +52,39 @@ def load_strategy(asked: str) -> Method:
         or_these = f", or the file a tuple {HYPERPARAMETERS}" * ("'hyperparameter'" in str(error))
         raise DataError(f"{asked} {error}{or_these}") from error
 
+    named = _naming_lines(asked, module)
+
     @functools.wraps(factory)
     def make(setup: Setup, **arguments: Any) -> Strategy:
-        try:
-            strategy = factory(setup, **arguments)
-        except SystemExit as error:
-            raise DataError(f"{asked} ends the process ({error.code}); {_FORM}") from error
+        strategy = named(factory)(setup, **arguments)
         if not isinstance(strategy, Strategy):
             raise DataError(
                 f"{asked} gave {type(strategy).__name__}; it must give a Strategy, such as "
                 "naive(setup)._replace(...)"
             )
-        return strategy
+        functions = {key: each for key, each in strategy._asdict().items() if callable(each)}
+        return strategy._replace(**{key: named(each) for key, each in functions.items()})
 
     tuned = values if "hyperparameter" in parameters else ()
-    return Method(make, given, tuned, name=name, version=version)
+    return Method(make, given, Source(""), tuned, name=name, version=version)
+
+
+@contextlib.contextmanager
+def _naming_lines(asked: str, module: ModuleType) -> Iterator[None]:
+    """Convert errors that a user's file causes into one line with the place in the file."""
+    try:
+        yield
+    except DataError:
+        raise
+    except SystemExit as error:
+        raise DataError(f"{asked} ends the process ({error.code}); {_FORM}") from error
+    # Anything may fail in a user's code.
+    except Exception as error:
+        place = place_in(module, error)
+        if place is None:
+            raise
+        message = f"{type(error).__name__}: {one_line(error)}"
+        raise DataError(f"--strategy {asked}: {message} ({place})") from error
 
 
 def _parameters(asked: str, factory: Callable[..., Any]) -> list[str]:

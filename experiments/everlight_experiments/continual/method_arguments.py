@@ -23,14 +23,14 @@ def with_method_arguments(config: Any, asked: Sequence[str], methods: Sequence[M
       methods: methods that are run.
 
     Raises:
-      DataError: a benchmark of another kind, a method that is not run, or an argument that the
-        method does not have, of another type, or that another option sets.
+      DataError: a benchmark of another kind, a method that is not run or comes twice, or an
+        argument that the method does not have, of another type, or that another option sets.
     """
     if not asked:
         return config
     if not isinstance(config, Config):
         raise DataError(f"{OPTION}: methods have the arguments of the paper here; leave it out")
-    settings, rows = dict(config.method_settings), {each.name: each for each in methods}
+    rows, found = {each.name: each for each in methods}, {}
     for text in asked:
         try:
             name, values, given = parse_call(text)
@@ -39,10 +39,12 @@ def with_method_arguments(config: Any, asked: Sequence[str], methods: Sequence[M
         check_name("method among those that are run:", name, list(rows))
         if values or not given:
             raise DataError(f"{OPTION} {text!a}; give NAME:ARGUMENT=NUMBER,...")
+        if name in found:
+            raise DataError(f"{OPTION} has {name!r} twice; give all its arguments in one")
         checked = {key: _checked(rows[name], key, value) for key, value in given.items()}
-        own = settings.get(name, MethodSettings())
-        settings[name] = replace(own, arguments={**(own.arguments or {}), **checked})
-    return replace(config, method_settings=settings)
+        own = config.method_settings.get(name, MethodSettings())
+        found[name] = replace(own, arguments={**(own.arguments or {}), **checked})
+    return replace(config, method_settings={**config.method_settings, **found})
 
 
 def argument_defaults(method: Method) -> dict[str, float]:

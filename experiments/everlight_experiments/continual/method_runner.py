@@ -5,6 +5,7 @@ Finished seeds are read from the run folder.
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,11 +31,14 @@ from everlight.continual import (
     initial_state,
     operations_per_step,
     replayed_per_step,
+    run_sequence,
 )
+from everlight.continual.engine.updates import StrategyError
 from everlight.continual.method import Method
 from everlight.continual.registry import METHODS
 from everlight_data.checkpoints import Checkpoints
 from everlight_data.errors import DataError
+from everlight_data.files import one_line
 from everlight_data.images.as_inputs import naming_files
 from everlight_experiments.continual.benchmark import Benchmark, Draw, RunData, Trained, Use
 from everlight_experiments.continual.outcome import Outcome, measured
@@ -141,13 +145,22 @@ class Runner:
         """Check what can be known of a method before anything is trained.
 
         Raises:
-          DataError: a user's own strategy cannot be built, or there are no samples on which a
-            hyper-parameter is selected.
+          DataError: there are no samples on which a hyper-parameter is selected.
         """
-        if method.version:
-            self.strategy(method)
         if len(method.hyperparameters) > 1:
             self.benchmark.sequence(method, Draw("validation", self.seed, 0))
+
+    def trace(self, method: Method) -> None:
+        """Trace a whole run of a user's own strategy, so that its errors are known beforehand.
+
+        Raises:
+          DataError: a function of the strategy fails, or returns what the engine cannot use.
+        """
+        build, protocol = build_with(self.benchmark, method), self.benchmark.protocol(method)
+        try:
+            jax.eval_shape(partial(run_sequence), self._run(build, method, protocol))
+        except StrategyError as error:
+            raise DataError(f"--strategy {method.name}: {one_line(error)}") from error
 
     def is_elsewhere(self, method: Method, seeds: int) -> bool:
         """Return whether other processes train all that is to be trained of a method next."""

@@ -12,6 +12,7 @@ from everlight.continual import Choice, RunCost
 from everlight.metrics import forward_transfer
 from everlight_experiments.continual.benchmark import Metric, Trained
 from everlight_experiments.continual.train_runs import has_diverged
+from everlight_experiments.report.over_time import learns_at_once, mean_over_time, of_learned
 
 BY_TASK = "{} by task"
 """Name of the metric that is the score after the task of the row on the task of the column."""
@@ -72,7 +73,12 @@ class Outcome(NamedTuple):
     @property
     def learns_at_once(self) -> bool:
         """True if nothing is learned before the last task, so that nothing is forgotten."""
-        return self.steps.shape[1] > 1 and not self.steps[:, -2].any()
+        return learns_at_once(self.steps)
+
+    @property
+    def mean_over_time(self) -> Float[np.ndarray, "seeds"]:
+        """Mean score over time; NaN where there is one time alone."""
+        return mean_over_time(self.over_time, self.steps)
 
     @property
     def ahead(self) -> Bool[np.ndarray, "t t"]:
@@ -89,15 +95,10 @@ class Outcome(NamedTuple):
 
     def of_matrices(self, metric: Callable) -> Float[np.ndarray, "seeds"]:
         """Return a metric of each seed's matrix; NaN where it is undefined or the run diverged."""
-        matrices, is_forward = self.matrices, metric is forward_transfer
-        if not (self.names_ahead if is_forward else not self.learns_at_once):
-            return np.full(len(matrices), np.nan)
-        if not is_forward:
-            # Of tasks to come they want nothing but a maximum, which those do not raise.
-            matrices = np.where(self.ahead & np.isnan(matrices), 0, matrices)
-        values = np.asarray(jax.vmap(metric)(jnp.asarray(matrices)))
-        # A maximum or a minimum may pass over NaN.
-        return np.where(self.gone, np.nan, values)
+        if metric is not forward_transfer:
+            return of_learned(metric, self.matrices, self.steps, self.gone)
+        values = np.asarray(jax.vmap(metric)(jnp.asarray(self.matrices)))
+        return np.where(self.gone | (not self.names_ahead), np.nan, values)
 
     @property
     def mean_matrix(self) -> Float[np.ndarray, "t t"]:

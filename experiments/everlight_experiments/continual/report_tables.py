@@ -73,17 +73,13 @@ def scores_table(benchmark: Benchmark, by_name: Mapping[str, Outcome], naive: st
     The summary of the page has the final measure and forgetting.
     """
     measure, base = benchmark.score, by_name.get(naive)
-
-    def over_time(outcome: Outcome) -> str:
-        values = outcome.over_time.mean(axis=1)
-        return _known(outcome, np.where(outcome.learns_at_once, np.nan, values))
-
     measures = [
         Measure(
             f"average incremental {measure}",
-            over_time,
+            lambda outcome: _known(outcome, outcome.mean_over_time),
             meaning=f"Average incremental {measure}: the mean over time of the {measure} on "
-            f"{benchmark.tested}, measured after every task. Every time has the same weight.",
+            f"{benchmark.tested}, measured after every task. Every time has the same weight. "
+            "Joint training has none: it learns all tasks at once.",
         ),
         Measure(
             "backward transfer",

@@ -17,6 +17,7 @@ from everlight_data.events import read_scalars
 from everlight_data.files import read_json
 from everlight_data.finished_runs import NUMBER_COLUMNS, numbers_of
 from everlight_data.writing import make_folder, read_sealed, written_whole
+from everlight_experiments.report.over_time import mean_over_time, of_learned
 
 WAIT = "Wait for the run's end, or run it again."
 NAME_A_RUN = "Name the folder of a run."
@@ -31,8 +32,9 @@ class ExportSettings:
     run: tyro.conf.Positional[Path]
     """Folder of the run, where the exported files are written."""
     to: Form = "csv"
-    """Format to write: csv is `scores.csv`, a line per number; matrices is `matrices.json` and a
-    csv per method; tensorboard writes event files by tensorboardX; wandb writes an offline run,
+    """Format to write: csv is `scores.csv`, a line per number, nan where it is not defined,
+    as average incremental accuracy of joint training; matrices is `matrices.json` and a csv per
+    method; tensorboard writes event files by tensorboardX; wandb writes an offline run,
     which `wandb sync` uploads."""
 
 
@@ -67,14 +69,15 @@ def _criteria(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     found = {}
     for name, values in arrays.items():
         before, _, metric = name.rpartition("/")
-        matrices = arrays.get(f"{before}/{score} by task")
+        matrices, steps = (arrays.get(f"{before}/{of}") for of in (f"{score} by task", "steps"))
         if metric != score or matrices is None or not before:
             continue
+        learned = matrices, steps, np.isnan(values[:, -1])
         found |= {
             f"{before}/final {score}": values[:, -1],
-            f"{before}/average incremental {score}": values.mean(axis=1),
-            f"{before}/forgetting": np.stack([forgetting(each) for each in matrices]),
-            f"{before}/backward transfer": np.stack([backward_transfer(each) for each in matrices]),
+            f"{before}/average incremental {score}": mean_over_time(values, steps),
+            f"{before}/forgetting": of_learned(forgetting, *learned),
+            f"{before}/backward transfer": of_learned(backward_transfer, *learned),
         }
     return found
 

@@ -27,6 +27,10 @@ Demand = Literal[
     "last weights",
     "pretrained transformer",
 ]
+COUNTING: tuple[Demand, ...] = ("class scores", "one label")
+"""Requirements of methods that compare, count or normalize scores of classes."""
+OTHER_WEIGHTS: tuple[Demand, ...] = (*COUNTING, "last weights")
+"""Requirements of those that predict by other values than the last weights."""
 WHY_NOT: dict[Demand, str] = {
     "task-incremental": "needs the task identity at test, which is not given here",
     "class scores": "needs class scores, but outputs are embeddings here",
@@ -85,6 +89,17 @@ class Needs(NamedTuple):
 
 Given = Callable[[Needs], dict[str, Any]]
 """Function from `Needs` to the factory's arguments by name, beside the setup."""
+Kept = Literal["all samples", "samples", "old net", "statistics"]
+"""Kind of data that a method keeps of earlier tasks: all their samples or some; weights of an
+earlier network or an average of networks; or numbers, such as importances and class means."""
+
+
+class Source(NamedTuple):
+    """Paper of a method, and what the method keeps of earlier tasks."""
+
+    paper: str
+    """Authors, year, then venue; empty without a paper."""
+    keeps: tuple[Kept, ...] = ()
 
 
 class Method(NamedTuple):
@@ -93,6 +108,7 @@ class Method(NamedTuple):
     factory: Callable[..., Strategy]
     """Function from a setup and arguments to the strategy."""
     given: Given
+    source: Source
     hyperparameters: tuple[float, ...] = ()
     """Values from which one is selected; none without a hyper-parameter, one if it is fixed."""
     published: float | None = None

@@ -1,37 +1,55 @@
-"""Registry of methods: a row per method with its factory, hyper-parameters and requirements.
+"""Registry of methods: a row per method with factory, paper, hyper-parameters and requirements.
 
 A new strategy is one file and one row of `_ROWS`; benchmarks, help, documentation and contract
-tests read the rows. `registry_adapters` has those of a pretrained transformer.
+tests read the rows. Modules beside this one have those of replay methods (`registry_replay`), of
+heads over frozen features (`registry_heads`) and of pretrained transformers (`registry_adapters`).
 """
 
 from everlight.continual import registry_arguments as arguments
 from everlight.continual import strategies as of
-from everlight.continual.method import Demand, Method
+from everlight.continual.method import COUNTING, OTHER_WEIGHTS, Demand, Method, Source
 from everlight.continual.registry_adapters import ADAPTERS
+from everlight.continual.registry_heads import HEADS
+from everlight.continual.registry_replay import REPLAY
 
-_COUNTING: tuple[Demand, ...] = ("class scores", "one label")
-_OTHER_WEIGHTS: tuple[Demand, ...] = (*_COUNTING, "last weights")
 _CHAIN: tuple[Demand, ...] = ("named head", "hidden layers")
 _TOLD: tuple[Demand, ...] = ("task-incremental", "class scores", *_CHAIN, "last weights")
+_IMM = Source("Lee et al. 2017, NeurIPS", ("old net", "statistics"))
+_IIRC = Source("Abdelsalam et al. 2021, CVPR", ("samples", "old net"))
+_BIC = Source("Wu et al. 2019, CVPR", ("samples", "old net"))
+_GATE = Source("Aljundi et al. 2017, CVPR", ("old net",))
 # Penalties are followed by implicit steps where the optimizer allows, which diverge at no value of
 # a grid.
 _ROWS: dict[str, Method] = {
-    "naive": Method(of.naive, arguments.no_arguments),
-    "cumulative": Method(of.cumulative, arguments.no_arguments, anew=True),
+    "naive": Method(of.naive, arguments.no_arguments, Source("")),
+    "cumulative": Method(
+        of.cumulative, arguments.no_arguments, Source("", ("all samples",)), anew=True
+    ),
     "joint": Method(
-        of.joint, lambda needs: {"tasks": needs.tasks}, anew=True, label_setting="joint"
+        of.joint,
+        lambda needs: {"tasks": needs.tasks},
+        Source("", ("all samples",)),
+        anew=True,
+        label_setting="joint",
     ),
     "incremental joint": Method(
         of.naive,
         arguments.no_arguments,
+        Source("Abdelsalam et al. 2021, CVPR", ("all samples",)),
         demands=("several labels",),
         label_setting="incremental joint",
         summary="naive finetuning on all samples so far, with all their labels (IIRC)",
     ),
-    "EWC": Method(of.ewc, arguments.fisher, (100, 1e3, 1e4, 1e5, 1e6)),
+    "EWC": Method(
+        of.ewc,
+        arguments.fisher,
+        Source("Kirkpatrick et al. 2017, PNAS", ("old net", "statistics")),
+        (100, 1e3, 1e4, 1e5, 1e6),
+    ),
     "online EWC": Method(
         of.ewc,
         lambda needs: {**arguments.fisher(needs), "online": True},
+        Source("Schwarz et al. 2018, ICML", ("old net", "statistics")),
         (100, 1e3, 1e4, 1e5, 1e6),
         summary="EWC with one decaying Fisher information instead of one per task",
     ),
@@ -41,6 +59,7 @@ _ROWS: dict[str, Method] = {
             "regularization": needs.hyperparameter,
             "implicit_rate": needs.implicit_rate,
         },
+        Source("Zenke et al. 2017, ICML", ("old net", "statistics")),
         (0.01, 0.1, 1, 10, 100),
         published=0.1,
     ),
@@ -51,6 +70,7 @@ _ROWS: dict[str, Method] = {
             "importance_samples": needs.importance_samples,
             "implicit_rate": needs.implicit_rate,
         },
+        Source("Aljundi et al. 2018, ECCV", ("old net", "statistics")),
         (0.01, 0.1, 1, 10, 100),
         published=1,
     ),
@@ -60,13 +80,15 @@ _ROWS: dict[str, Method] = {
             "regularization": needs.hyperparameter,
             **arguments.heads(needs),
         },
+        Source("Li and Hoiem 2016, ECCV", ("old net",)),
         (0.3, 1, 3, 10),
         published=1,
-        demands=_COUNTING,
+        demands=COUNTING,
     ),
     "IMM mean": Method(
         of.imm,
         arguments.merged("mean"),
+        _IMM,
         (1e-3, 1e-2, 1e-1, 1),
         demands=("last weights",),
         summary="incremental moment matching (IMM): the mean of the networks",
@@ -74,6 +96,7 @@ _ROWS: dict[str, Method] = {
     "IMM mode": Method(
         of.imm,
         arguments.merged("mode"),
+        _IMM,
         (1e-3, 1e-2, 1e-1, 1),
         demands=("last weights",),
         summary="IMM: the mode, networks weighted by their Fisher information",
@@ -81,6 +104,7 @@ _ROWS: dict[str, Method] = {
     "task arithmetic": Method(
         of.task_arithmetic,
         lambda needs: {"scale": needs.hyperparameter},
+        Source("Ilharco et al. 2023, ICLR", ("old net",)),
         (0.1, 0.2, 0.4, 1),
         published=0.4,
         demands=("last weights",),
@@ -88,6 +112,7 @@ _ROWS: dict[str, Method] = {
     "TIES": Method(
         of.ties,
         lambda needs: {"scale": needs.hyperparameter},
+        Source("Yadav et al. 2023, NeurIPS", ("old net",)),
         (0.5, 1, 1.5, 2),
         published=1,
         demands=("last weights",),
@@ -98,12 +123,14 @@ _ROWS: dict[str, Method] = {
             "weight": needs.hyperparameter,
             "fisher_samples": needs.importance_samples,
         },
+        Source("Marouf et al. 2024, ECCV", ("old net", "statistics")),
         (0.2, 0.4, 0.6, 0.8),
         demands=("last weights",),
     ),
     "GPM": Method(
         of.gpm,
         lambda needs: {"threshold": needs.hyperparameter},
+        Source("Saha et al. 2021, ICLR", ("statistics",)),
         (0.9, 0.95, 0.97, 0.99),
         published=0.97,
         demands=_CHAIN,
@@ -111,84 +138,16 @@ _ROWS: dict[str, Method] = {
     "TRGP": Method(
         of.trgp,
         lambda needs: {"tasks": needs.tasks, "threshold": needs.hyperparameter},
+        Source("Lin et al. 2022, ICLR", ("statistics",)),
         (0.9, 0.95, 0.97, 0.99),
         published=0.97,
         demands=_TOLD,
     ),
-    "ER-balanced": Method(
-        of.balanced_replay,
-        arguments.exemplars,
-        summary="experience replay: equally many exemplars per class, mixed into every epoch",
-    ),
-    "ER": Method(
-        of.experience_replay,
-        arguments.drawn_reservoir,
-        summary="experience replay: a replay batch from a reservoir at every step",
-    ),
-    "ER-infinite": Method(of.unlimited_replay, arguments.no_arguments),
-    "DER": Method(of.der, arguments.drawn_reservoir, demands=("class scores",)),
-    "DER++": Method(of.der_plus_plus, arguments.drawn_reservoir, demands=("class scores",)),
-    "MIR": Method(of.mir, arguments.retrieved_reservoir),
-    "ER-ACE": Method(
-        of.er_ace, arguments.drawn_reservoir, demands=("class scores", "chosen classes")
-    ),
-    "ER-AML": Method(of.er_aml, arguments.single_label_reservoir, demands=_COUNTING),
-    "SCR": Method(
-        of.scr,
-        arguments.single_label_reservoir,
-        demands=_COUNTING,
-        nearest_mean=True,
-    ),
-    "OnPro": Method(of.onpro, arguments.single_label_reservoir, demands=_COUNTING),
-    "ER-tricks": Method(of.er_tricks, arguments.single_label_reservoir, demands=_OTHER_WEIGHTS),
-    "X-DER-RPC": Method(
-        of.xder_rpc,
-        arguments.drawn_reservoir,
-        demands=(*_COUNTING, "own classes", "chosen classes"),
-    ),
-    "CLS-ER": Method(of.cls_er, arguments.two_averages, (0.1, 0.5, 2), demands=_OTHER_WEIGHTS),
-    "ER-MKD": Method(
-        of.mkd,
-        arguments.drawn_reservoir,
-        demands=_OTHER_WEIGHTS,
-        summary="ER taught by a moving average (momentum knowledge distillation, MKD)",
-    ),
-    "ER-ACE-MKD": Method(
-        of.mkd,
-        lambda needs: {**arguments.drawn_reservoir(needs), "method": "ER-ACE"},
-        demands=(*_OTHER_WEIGHTS, "chosen classes"),
-        summary="ER-ACE taught by a moving average of the network (MKD)",
-    ),
-    "DER++-MKD": Method(
-        of.mkd,
-        lambda needs: {**arguments.drawn_reservoir(needs), "method": "DER++"},
-        demands=_OTHER_WEIGHTS,
-        summary="DER++ taught by a moving average of the network (MKD)",
-    ),
-    "GDumb": Method(
-        of.gdumb,
-        lambda needs: {**arguments.reservoir(needs), "epochs": 64},
-        demands=("last weights",),
-        summary="a new network, trained on a class-balanced memory before every evaluation",
-    ),
-    # With several labels in IIRC's form.
-    "A-GEM": Method(
-        of.agem,
-        lambda needs: {**arguments.drawn_exemplars(needs), "apart": needs.labels > 1},
-        select="last",
-    ),
-    "GEM": Method(
-        of.gem,
-        lambda needs: {
-            "tasks": needs.tasks,
-            "per_task": max(1, needs.total_buffer_size // needs.tasks),
-            "labels": needs.labels,
-        },
-    ),
-    "HAL": Method(of.hal, arguments.anchors, demands=_COUNTING),
+    **REPLAY,
     "iCaRL": Method(
         of.icarl,
         lambda needs: {**arguments.exemplars(needs), "classifier": "nearest mean"},
+        Source("Rebuffi et al. 2017, CVPR", ("samples", "old net")),
         demands=("class scores", "one label", "own classes"),
         select="last",
         nearest_mean=True,
@@ -196,6 +155,7 @@ _ROWS: dict[str, Method] = {
     "iCaRL-CNN": Method(
         of.icarl,
         arguments.exemplars,
+        _IIRC,
         demands=("several labels",),
         select="last",
         summary="iCaRL predicting by its output layer, for several labels (IIRC)",
@@ -203,6 +163,7 @@ _ROWS: dict[str, Method] = {
     "iCaRL-norm": Method(
         of.icarl,
         lambda needs: {**arguments.exemplars(needs), "restart": arguments.restart_scale},
+        _IIRC,
         head="cosine",
         demands=("several labels",),
         select="last",
@@ -211,6 +172,7 @@ _ROWS: dict[str, Method] = {
     "LUCIR": Method(
         of.lucir,
         lambda needs: {**arguments.exemplars(needs), "distillation": needs.hyperparameter},
+        Source("Hou et al. 2019, CVPR", ("samples", "old net")),
         (0.5, 1, 2, 5),
         published=5,
         head="cosine",
@@ -220,42 +182,53 @@ _ROWS: dict[str, Method] = {
     "PODNet": Method(
         of.podnet,
         lambda needs: {**arguments.exemplars(needs), "flat": needs.hyperparameter},
+        Source("Douillard et al. 2020, ECCV", ("samples", "old net")),
         (0.3, 1, 3, 10),
         published=1,
         head="local similarity",
-        demands=(*_COUNTING, "own classes", "named head"),
+        demands=(*COUNTING, "own classes", "named head"),
         select="last",
     ),
     "BiC": Method(
         of.bic,
         arguments.exemplars,
+        _BIC,
         demands=("class scores", "own classes", "last weights"),
         select="last",
     ),
-    "APER": Method(of.aper, arguments.no_arguments, demands=_OTHER_WEIGHTS),
+    "APER": Method(
+        of.aper,
+        arguments.no_arguments,
+        Source("Zhou et al. 2024, IJCV", ("old net", "statistics")),
+        demands=OTHER_WEIGHTS,
+    ),
     "SLCA": Method(
         of.slca,
         lambda needs: {"slow": needs.hyperparameter},
+        Source("Zhang et al. 2023, ICCV", ("statistics",)),
         (1e-3, 1e-2, 1e-1, 1),
         published=1e-2,
-        demands=(*_OTHER_WEIGHTS, "own classes", "named head"),
+        demands=(*OTHER_WEIGHTS, "own classes", "named head"),
     ),
     "WA": Method(
         of.wa,
         arguments.exemplars,
-        demands=(*_COUNTING, "own classes", "named head"),
+        Source("Zhao et al. 2020, CVPR", ("samples", "old net")),
+        demands=(*COUNTING, "own classes", "named head"),
         select="last",
     ),
     "SS-IL": Method(
         of.ss_il,
         arguments.drawn_exemplars,
-        demands=(*_COUNTING, "own classes"),
+        Source("Ahn et al. 2021, ICCV", ("samples", "old net")),
+        demands=(*COUNTING, "own classes"),
         select="last",
     ),
     # Other stages 1 and 2, which are not the paper's.
     "BiC-whole-pwJS": Method(
         of.bic,
         lambda needs: {**arguments.exemplars(needs), "weigh_labels": False, "fit": "metric"},
+        _BIC,
         demands=("several labels", "last weights"),
         select="last",
         summary="BiC for several labels, fitted to pw-JS (IIRC)",
@@ -263,6 +236,7 @@ _ROWS: dict[str, Method] = {
     "ExpertGate": Method(
         of.expert_gate,
         arguments.gate,
+        _GATE,
         demands=("last weights",),
         summary="one network per task, chosen by autoencoders",
     ),
@@ -274,33 +248,41 @@ _ROWS: dict[str, Method] = {
             "relatedness_threshold": 0.85,
             **arguments.heads(needs),
         },
-        demands=_OTHER_WEIGHTS,
+        _GATE,
+        demands=OTHER_WEIGHTS,
         summary="ExpertGate; networks of related tasks are trained with LwF",
     ),
     "PackNet": Method(
         of.packnet,
         arguments.no_arguments,
+        Source("Mallya and Lazebnik 2018, CVPR", ("statistics",)),
         demands=_TOLD,
         summary="weights pruned and frozen, task by task",
     ),
     "HAT": Method(
-        of.hat, lambda needs: {"tasks": needs.tasks, "layers": needs.layers}, demands=_TOLD
+        of.hat,
+        lambda needs: {"tasks": needs.tasks, "layers": needs.layers},
+        Source("Serrà et al. 2018, ICML", ("statistics",)),
+        demands=_TOLD,
     ),
     "CBP": Method(
         of.continual_backprop,
         lambda needs: {"layers": needs.layers, "replacement_rate": needs.hyperparameter},
+        Source("Dohare et al. 2024, Nature", ("statistics",)),
         (1e-5, 1e-4, 1e-3),
         demands=_CHAIN,
     ),
     "ReDo": Method(
         of.redo,
         lambda needs: {"layers": needs.layers, "threshold": needs.hyperparameter},
+        Source("Sokar et al. 2023, ICML", ("statistics",)),
         (0.0, 0.025, 0.1),
         demands=_CHAIN,
     ),
     "shrink and perturb": Method(
         of.shrink_and_perturb,
         lambda needs: {"shrinkage": needs.hyperparameter},
+        Source("Ash and Adams 2020, NeurIPS"),
         (0.2, 0.4, 0.6, 0.8),
     ),
     "L2 Init": Method(
@@ -309,90 +291,10 @@ _ROWS: dict[str, Method] = {
             "regularization": needs.hyperparameter,
             "implicit_rate": needs.implicit_rate,
         },
+        Source("Kumar et al. 2023, arXiv 2308.11958", ("old net",)),
         (1e-5, 1e-4, 1e-3, 1e-2),
     ),
-    "CWR": Method(
-        of.cwr,
-        lambda needs: {"first_task_gain": needs.gain},
-        trains="head",
-        demands=_OTHER_WEIGHTS,
-        summary="CopyWeights with Re-init: one consolidated head over a frozen network",
-    ),
-    "CWR as coded": Method(
-        of.cwr,
-        lambda needs: {"first_task_gain": needs.gain, "form": "code"},
-        trains="head",
-        demands=_OTHER_WEIGHTS,
-        summary="CWR as the code of its authors differs from their text",
-    ),
-    "CWR+": Method(
-        of.cwr,
-        lambda needs: {"form": "plus"},
-        trains="head",
-        demands=_OTHER_WEIGHTS,
-        summary="CWR with a zero start and a mean shift (Maltoni and Lomonaco 2019)",
-    ),
-    "CWR*": Method(
-        of.cwr,
-        lambda needs: {"form": "star"},
-        trains="head",
-        demands=_OTHER_WEIGHTS,
-        summary="CWR+ weighted by numbers of samples (Lomonaco et al. 2020)",
-    ),
-    "streaming LDA": Method(
-        of.streaming_lda,
-        lambda needs: {"shrinkage": needs.hyperparameter},
-        (1e-4, 1e-3, 1e-2, 1e-1, 0.5),
-        published=1e-4,
-        trains="head",
-        demands=_OTHER_WEIGHTS,
-    ),
-    "nearest mean": Method(
-        of.nearest_mean, arguments.no_arguments, trains="head", demands=_OTHER_WEIGHTS
-    ),
-    "SimpleCIL": Method(
-        of.simple_cil, arguments.no_arguments, trains="head", demands=_OTHER_WEIGHTS
-    ),
-    "FeCAM": Method(
-        of.fecam,
-        arguments.shrinkages,
-        (0.1, 1, 10),
-        published=1,
-        trains="head",
-        demands=_OTHER_WEIGHTS,
-    ),
-    "RanDumb": Method(
-        of.randumb,
-        lambda needs: {"width": 1000, "shrinkage": needs.hyperparameter},
-        (1e-5, 1e-4, 1e-3, 1e-2),
-        published=1e-4,
-        trains="head",
-        demands=_OTHER_WEIGHTS,
-    ),
-    "RanPAC": Method(
-        of.ranpac,
-        lambda needs: {"width": 1000, "ridge": needs.hyperparameter},
-        (1e2, 1e3, 1e4, 1e5, 1e6),
-        trains="head",
-        demands=_OTHER_WEIGHTS,
-    ),
-    "ACIL": Method(
-        of.acil,
-        lambda needs: {"width": 1000, "ridge": needs.hyperparameter},
-        (0.1, 1, 10, 100, 1e3),
-        published=0.1,
-        trains="head",
-        demands=_OTHER_WEIGHTS,
-    ),
-    "DS-AL": Method(
-        of.ds_al,
-        lambda needs: {"width": 1000, "compensation": needs.hyperparameter},
-        (0.3, 0.6, 1, 1.5),
-        published=0.6,
-        trains="head",
-        demands=_OTHER_WEIGHTS,
-    ),
+    **HEADS,
+    **ADAPTERS,
 }
-METHODS: dict[str, Method] = {
-    name: row._replace(name=name) for name, row in {**_ROWS, **ADAPTERS}.items()
-}
+METHODS: dict[str, Method] = {name: row._replace(name=name) for name, row in _ROWS.items()}

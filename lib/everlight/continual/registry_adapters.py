@@ -12,12 +12,12 @@ from jaxtyping import PyTree
 from everlight.base import Setup
 from everlight.continual import registry_arguments as arguments
 from everlight.continual import strategies as of
-from everlight.continual.method import Demand, Method, Needs
+from everlight.continual.method import COUNTING, Demand, Method, Needs, Source
 from everlight.models.lora import with_lora, with_merged_lora
 from everlight.models.prompts import prompt_components, prompt_pool, with_prompts
 from everlight.models.vit import VisionTransformer
 
-_ADDITIONS: tuple[Demand, ...] = ("pretrained transformer", "class scores", "one label")
+_ADDITIONS: tuple[Demand, ...] = ("pretrained transformer", *COUNTING)
 _OWN_CLASSES: tuple[Demand, ...] = (*_ADDITIONS, "own classes")
 Layers = Mapping[str, PyTree]
 
@@ -51,15 +51,34 @@ def of_tasks(needs: Needs) -> dict[str, Any]:
 
 
 ADAPTERS: dict[str, Method] = {
-    "L2P": Method(of.l2p, arguments.no_arguments, adapt=pool, demands=_OWN_CLASSES),
-    "CODA-Prompt": Method(of.coda_prompt, of_tasks, adapt=components, demands=_OWN_CLASSES),
+    "L2P": Method(
+        of.l2p,
+        arguments.no_arguments,
+        Source("Wang et al. 2022, CVPR"),
+        adapt=pool,
+        demands=_OWN_CLASSES,
+    ),
+    "CODA-Prompt": Method(
+        of.coda_prompt,
+        of_tasks,
+        Source("Smith et al. 2023, CVPR"),
+        adapt=components,
+        demands=_OWN_CLASSES,
+    ),
     "LoRA": Method(
         of.naive,
         arguments.no_arguments,
+        Source("Hu et al. 2022, ICLR"),
         adapt=low_rank,
         demands=_ADDITIONS,
         summary="naive finetuning of low-rank additions to queries and values (LoRA)",
     ),
-    "InfLoRA": Method(of.inflora, of_tasks, adapt=merged, demands=_OWN_CLASSES),
+    "InfLoRA": Method(
+        of.inflora,
+        of_tasks,
+        Source("Liang and Li 2024, CVPR", ("statistics",)),
+        adapt=merged,
+        demands=_OWN_CLASSES,
+    ),
 }
 """Methods for a pretrained vision transformer, by name."""

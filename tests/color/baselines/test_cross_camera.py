@@ -8,12 +8,11 @@ import pytest
 from everlight.color.baselines.chroma_histogram import ChromaWindow, chroma_histograms
 from everlight.color.baselines.cross_camera import (
     ADDITIONAL_IMAGES,
-    CrossCameraModel,
     cross_camera_estimate,
     fit_cross_camera,
 )
 from everlight.color.baselines.generator_net import GeneratorNet, GeneratorSettings
-from everlight.color.baselines.generator_training import initial_variables
+from everlight.color.baselines.generator_training import GeneratorModel, initial_variables
 from everlight.color.baselines.protocol import ObservedImage
 from everlight.metrics.angular import angular_error
 
@@ -30,7 +29,7 @@ def histograms_of(image):
 def drawn_model():
     own, others = jnp.ones((1, 16, 16, 2)), jnp.ones((1, ADDITIONAL_IMAGES, 16, 16, 2))
     variables = initial_variables(jax.random.key(1), GeneratorNet(TINY), own, others)
-    return CrossCameraModel(variables, TINY)
+    return GeneratorModel(variables, TINY)
 
 
 def images(rng, count, gains=(1.0, 1.0, 1.0)):

@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from everlight.base import Epoch, Samples, Task, TaskSequence
+from everlight.base import Epoch, Samples, StepInfo, Task, TaskSequence
 from everlight.continual.engine.epochs import count_steps, end_epoch, shuffle, take_batch
 from everlight.continual.engine.protocol import Protocol
 from everlight.continual.engine.run import Run, with_learned
@@ -363,6 +363,10 @@ def test_the_past_is_the_training_samples_up_to_the_task(number, held):
             r"grads returned dict; it must return \(gradient, StepInfo\)",
         ),
         (
+            {"grads": lambda *given: (0.0, StepInfo((), (), 0.0))},
+            r"grads must return a gradient with .* of the parameters, .*; it returned \{'': \(\)\}",
+        ),
+        (
             {"after_step": lambda memory, learner, info, key: memory},
             r"after_step must return \(memory, learner\) with .* arguments; it returned",
         ),
@@ -370,10 +374,7 @@ def test_the_past_is_the_training_samples_up_to_the_task(number, held):
             {"after_step": lambda memory, learner, info, key: (memory + 0.5, learner)},
             r"memory was int32\[\], is float32\[\]",
         ),
-        (
-            {"draw": lambda memory, batch, task, key: samples_of([0, 1])},
-            "draw returned no Batch",
-        ),
+        ({"draw": lambda *given: samples_of([0, 1])}, "draw returned no Batch"),
     ],
 )
 def test_what_a_strategy_returns_is_told_from_what_it_should(changed, message):

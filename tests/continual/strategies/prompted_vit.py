@@ -10,7 +10,9 @@ import optax
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from everlight.continual import StoredImages, flax_setup, softmax_objective
+from everlight.continual.engine import train_step
 from everlight.models import VisionTransformer, vit_layers, with_prompts
+from tests.continual.small_net import batch_of, samples_of, task_of
 from tests.models.released_vit import features_in_numpy, released_arrays
 
 CLASSES, WIDTH, SIDE, RATE = 4, 6, 8, 0.1
@@ -46,9 +48,22 @@ def unit(rows):
     return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
 
 
-def cross_entropy(features, head, bias, label, classes):
-    logits = (features @ head + bias)[classes]
-    return np.log(np.exp(logits).sum()) - (features @ head + bias)[label]
+def cross_entropy(params, features, index, classes):
+    """Loss of one image over some classes."""
+    logits = features @ params["head", "kernel"] + params["head", "bias"]
+    return np.log(np.exp(logits[classes]).sum()) - logits[LABELS[index]]
+
+
+def own_task(number, classes):
+    """A task of these classes alone."""
+    own = jnp.asarray(np.isin(np.arange(CLASSES), classes))
+    return task_of(number, classes, samples_of([0]))._replace(classes=own)
+
+
+def step_on(index, setup, strategy, memory, learner, task):
+    """The engine's step on these images."""
+    batch = batch_of(index)._replace(labels=jnp.asarray(LABELS[index])[:, None])
+    return train_step(setup, strategy, memory, learner, batch, task, jax.random.key(2))
 
 
 def slopes(function, params, step=1e-5):

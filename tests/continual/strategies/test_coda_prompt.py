@@ -4,20 +4,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import pytest
 
 from everlight.continual import coda_prompt
-from everlight.continual.engine import train_step
 from everlight.continual.engine.tasks import init_learner
 from everlight.models import prompt_components
 from everlight.models.prompts import new_components
-from tests.continual.small_net import batch_of, samples_of
-from tests.continual.small_net import task_of as any_task
 from tests.continual.strategies.prompted_vit import (
     ARRAYS,
     CLASSES,
     IMAGES,
-    LABELS,
     QUERIES,
     RATE,
     WIDTH,
@@ -25,12 +20,15 @@ from tests.continual.strategies.prompted_vit import (
     assert_close,
     cross_entropy,
     in_float64,
+    own_task,
     plain_setup,
     prompted_setup,
     slopes,
+    step_on,
     unit,
 )
 from tests.models.released_vit import features_in_numpy
+from tests.refusals import refused
 
 COUNT, LENGTH, BLOCKS, ORTHOGONALITY, TASKS = 5, 4, 2, 0.3, 2
 """Components, of which each of the two tasks has two."""
@@ -63,8 +61,7 @@ def loss(params, indices, classes, used):
     for index in indices:
         prefixes, penalty = prefixes_and_penalty(params, index, used)
         features = features_in_numpy(ARRAYS, IMAGES[index], prefixes=prefixes)
-        head = params["head", "kernel"], params["head", "bias"]
-        total += cross_entropy(features, *head, LABELS[index], classes) + penalty
+        total += cross_entropy(params, features, index, classes) + penalty
     return total / len(indices)
 
 
@@ -86,8 +83,7 @@ def test_two_tasks_are_the_official_procedure():
     memory = strategy.init(jax.random.key(0), learner)
     tasks = [([0, 1], [[0, 1, 4], [5, 8, 9]]), ([2, 3], [[2, 3, 6], [7, 10]])]
     for number, (classes, batches) in enumerate(tasks):
-        own = jnp.asarray(np.isin(np.arange(CLASSES), classes))
-        task = any_task(number, classes, samples_of([0]))._replace(classes=own)
+        task = own_task(number, classes)
         learner = learner._replace(seen=jnp.asarray(np.arange(CLASSES) <= max(classes)))
         before = in_float64(learner.params)
         memory, learner = strategy.begin_task(memory, learner, task, jax.random.key(number))
@@ -98,10 +94,7 @@ def test_two_tasks_are_the_official_procedure():
                 np.testing.assert_allclose(np.linalg.norm(leaf[used - 2 : used]), 2**0.5, rtol=1e-5)
                 assert not np.any(leaf[used:])
         for index in batches:
-            batch = batch_of(index)._replace(labels=jnp.asarray(LABELS[index])[:, None])
-            memory, learner, value = train_step(
-                SETUP, strategy, memory, learner, batch, task, jax.random.key(2)
-            )
+            memory, learner, value = step_on(index, SETUP, strategy, memory, learner, task)
             np.testing.assert_allclose(value, loss(params, index, classes, used), rtol=1e-4)
             change = slopes(lambda given, own=(index, classes, used): loss(given, *own), params)
             for path, leaf in params.items():
@@ -160,11 +153,6 @@ def test_components_of_zeros_have_no_gradient():
 
 
 def test_what_cannot_be_prompted_is_refused_in_one_line():
-    def refused(message, make):
-        with pytest.raises(ValueError, match=message) as caught:
-            make()
-        assert "\n" not in str(caught.value)
-
     refused("7 components of width 6 are not orthogonal", lambda: prompt_components(WIDTH, 7))
     refused("length 3; half of the tokens", lambda: prompt_components(WIDTH, 5, 3))
     learner = init_learner(SETUP, CLASSES, jax.random.key(0))

@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import pytest
 
 from everlight.continual import StoredImages, flax_setup, inflora, softmax_objective
 from everlight.continual.engine import train_step
@@ -12,6 +11,7 @@ from everlight.continual.engine.tasks import init_learner
 from everlight.continual.strategies.inflora import free_directions
 from everlight.models import MLP, with_layers, with_lora, with_merged_lora
 from tests.continual.small_net import batch_of, samples_of, task_of
+from tests.refusals import refused
 
 INPUTS, HIDDEN, CLASSES, RATE, SCALE, RANK = 6, 6, 6, 0.1, 0.7, 2
 THRESHOLD, TASKS, DECAY = 0.97, 3, 0.05
@@ -157,11 +157,6 @@ def test_directions_without_inputs_are_0():
 
 
 def test_what_cannot_be_merged_is_refused_in_one_line():
-    def refused(message, make):
-        with pytest.raises(ValueError, match=message) as caught:
-            make()
-        assert "\n" not in str(caught.value)
-
     lora = with_lora(PLAIN, LAYERS, ("hidden1",))
     refused("InfLoRA needs the inputs of layers", lambda: inflora(lora, TASKS))
     learner = init_learner(PLAIN, CLASSES, jax.random.key(0))

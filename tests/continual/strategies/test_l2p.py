@@ -6,16 +6,12 @@ import numpy as np
 import pytest
 
 from everlight.continual import l2p
-from everlight.continual.engine import train_step
 from everlight.continual.engine.tasks import init_learner
 from everlight.models import prompt_pool
-from tests.continual.small_net import batch_of, samples_of
-from tests.continual.small_net import task_of as any_task
 from tests.continual.strategies.prompted_vit import (
     ARRAYS,
     CLASSES,
     IMAGES,
-    LABELS,
     QUERIES,
     RATE,
     WIDTH,
@@ -23,12 +19,15 @@ from tests.continual.strategies.prompted_vit import (
     assert_close,
     cross_entropy,
     in_float64,
+    own_task,
     plain_setup,
     prompted_setup,
     slopes,
+    step_on,
     unit,
 )
 from tests.models.released_vit import features_in_numpy
+from tests.refusals import refused
 
 SIZE, LENGTH, CHOSEN, PULL = 3, 2, 2, 0.7
 POOL = prompt_pool(WIDTH, SIZE, LENGTH, CHOSEN, PULL)
@@ -54,8 +53,7 @@ def loss(params, indices, classes):
     total = 0.0
     for index in indices:
         features, cosines = features_and_cosines(params, index)
-        head = params["head", "kernel"], params["head", "bias"]
-        total += cross_entropy(features, *head, LABELS[index], classes) - PULL * cosines.sum()
+        total += cross_entropy(params, features, index, classes) - PULL * cosines.sum()
     return total / len(indices)
 
 
@@ -77,13 +75,8 @@ def test_three_steps_of_two_tasks_are_those_of_float64(params):
     steps = [([0, 1], [0, 1, 4]), ([0, 1], [5, 8, 9]), ([2, 3], [2, 3, 6])]
     for number, (classes, index) in enumerate(steps):
         seen = jnp.asarray(np.arange(CLASSES) <= max(classes))
-        task = any_task(number // 2, classes, samples_of(index))._replace(
-            classes=jnp.asarray(np.isin(np.arange(CLASSES), classes))
-        )
-        batch = batch_of(index)._replace(labels=jnp.asarray(LABELS[index])[:, None])
-        _, learner, value = train_step(
-            SETUP, strategy, (), learner._replace(seen=seen), batch, task, jax.random.key(2)
-        )
+        learner, task = learner._replace(seen=seen), own_task(number // 2, classes)
+        _, learner, value = step_on(index, SETUP, strategy, (), learner, task)
         expected = loss(params, index, classes)
         np.testing.assert_allclose(value, expected, rtol=1e-4)
         change = slopes(lambda given, own=(index, classes): loss(given, *own), params)
@@ -109,11 +102,6 @@ def test_first_prompts_are_uniform_and_small_and_the_rest_of_the_network_is_not_
 
 
 def test_what_cannot_be_prompted_is_refused_in_one_line():
-    def refused(message, make):
-        with pytest.raises(ValueError, match=message) as caught:
-            make()
-        assert "\n" not in str(caught.value)
-
     refused("4 prompts of a pool of 3; choose 3", lambda: prompt_pool(WIDTH, 3, 2, 4))
     plain = plain_setup()
     learner = init_learner(plain, CLASSES, jax.random.key(0))

@@ -38,7 +38,6 @@ from everlight.color.baselines.bias_correction import (
 from everlight.color.baselines.calibrated_camera import (
     CALIBRATED_AUTHORS_SIZE,
     CALIBRATED_SMALL_FORM,
-    CalibratedModel,
     calibrated_estimate,
     fit_calibrated_camera,
 )
@@ -66,7 +65,6 @@ from everlight.color.baselines.confidence_pooling import (
 from everlight.color.baselines.cross_camera import (
     AUTHORS_SIZE,
     SMALL_FORM,
-    CrossCameraModel,
     cross_camera_estimate,
     fit_cross_camera,
 )
@@ -87,6 +85,7 @@ from everlight.color.baselines.fourier_constancy import (
 )
 from everlight.color.baselines.gamut import Gamut, fit_gamut, gamut_estimate
 from everlight.color.baselines.generator_net import GeneratorSettings
+from everlight.color.baselines.generator_training import GeneratorModel
 from everlight.color.baselines.linear_regression import (
     LinearRegression,
     fit_linear_regression,
@@ -124,16 +123,15 @@ __all__ = [
     "FOURIER_SETTINGS",
     "SMALL_FORM",
     "Baseline",
-    "CalibratedModel",
     "CaptureModel",
     "ChromaWindow",
     "Chromagenic",
     "ConfidencePoolingModel",
-    "CrossCameraModel",
     "DualMappingModel",
     "FourierModel",
     "FourierSettings",
     "Gamut",
+    "GeneratorModel",
     "GeneratorSettings",
     "LinearRegression",
     "ObservedImage",

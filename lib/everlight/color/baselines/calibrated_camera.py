@@ -24,22 +24,18 @@ from typing import Annotated
 
 import jax
 import jax.numpy as jnp
-from flax import struct
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from everlight.checks import FRACTION, POSITIVE, Between, NotEmpty, PositiveInt, Stacked, checked
 from everlight.color.baselines.camera_mapping import TakenImages, draw_imaginary_view
 from everlight.color.baselines.chroma_histogram import ChromaWindow
 from everlight.color.baselines.cross_camera import CHROMA_WINDOW
-from everlight.color.baselines.descent import descend_with_stats
-from everlight.color.baselines.generator_net import GeneratorNet, GeneratorSettings
+from everlight.color.baselines.generator_net import GeneratorSettings
 from everlight.color.baselines.generator_training import (
-    BATCH_SIZE,
+    GeneratorModel,
     Sample,
+    fit_generator,
     generated_illuminant,
-    generator_loss,
-    generator_optimizer,
-    initial_variables,
     training_pool,
 )
 from everlight.color.baselines.protocol import ObservedImage
@@ -61,19 +57,6 @@ VIEWS = 2
 """Number of views by imaginary cameras of each training image."""
 
 
-@struct.dataclass
-class CalibratedModel:
-    """Trained network.
-
-    Attributes:
-      variables: parameters, and statistics of batch normalisation.
-      settings: size of the network.
-    """
-
-    variables: PyTree
-    settings: GeneratorSettings = struct.field(pytree_node=False)
-
-
 @checked
 def fit_calibrated_camera(
     key: PRNGKeyArray,
@@ -83,7 +66,7 @@ def fit_calibrated_camera(
     calibrations: Annotated[CameraCalibration, Stacked],
     settings: GeneratorSettings = CALIBRATED_SMALL_FORM,
     steps: PositiveInt = 600,
-) -> CalibratedModel:
+) -> GeneratorModel:
     """Train the network with Adam on batches of 16 images and their cameras' fingerprints.
 
     The loss is the angular error, plus the roughness of the filters and the bias map. Training
@@ -112,24 +95,17 @@ def fit_calibrated_camera(
 
     places = pool.cameras, pool.own, pool.shares
     fingerprints = jax.lax.map(fingerprint, places, batch_size=64)
-    net = GeneratorNet(settings)
-    variables = initial_variables(first, net, pool.histograms[:1], None, fingerprints[:1])
 
-    def draw(key: PRNGKeyArray) -> tuple[Sample, Float[Array, "f f 2"]]:
+    def draw(key: PRNGKeyArray) -> tuple[Sample, None, Float[Array, "f f 2"]]:
         row = jax.random.randint(key, (), 0, len(pool.histograms))
-        return pool.sample(row), fingerprints[row]
+        return pool.sample(row), None, fingerprints[row]
 
-    def loss(variables: PyTree, key: PRNGKeyArray) -> tuple[Array, PyTree]:
-        samples, prints = jax.vmap(draw)(jax.random.split(key, BATCH_SIZE))
-        return generator_loss(net, variables, samples, None, prints)
-
-    trained = descend_with_stats(loss, variables, generator_optimizer(steps), drawn, steps)
-    return CalibratedModel(trained, settings)
+    return fit_generator(first, drawn, settings, draw, steps)
 
 
 @checked
 def calibrated_estimate(
-    model: CalibratedModel,
+    model: GeneratorModel,
     histograms: Annotated[Float[Array, "b b 2"], FRACTION],
     fingerprint: Annotated[Float[Array, "f f 2"], Between(0, 1)],
 ) -> Illuminant:
@@ -141,5 +117,4 @@ def calibrated_estimate(
       fingerprint: fingerprint of the image's camera from `camera_fingerprint` in the model's window
         for fingerprints. The camera may be absent from training.
     """
-    given = model.variables, model.settings, histograms, None
-    return generated_illuminant(*given, fingerprint[None])
+    return generated_illuminant(model, histograms, None, fingerprint[None])

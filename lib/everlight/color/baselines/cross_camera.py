@@ -24,21 +24,17 @@ from typing import Annotated
 
 import jax
 import jax.numpy as jnp
-from flax import struct
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from everlight.checks import FRACTION, POSITIVE, Between, NotEmpty, PositiveInt, Stacked, checked
 from everlight.color.baselines.camera_mapping import TakenImages, draw_view
 from everlight.color.baselines.chroma_histogram import ChromaWindow
-from everlight.color.baselines.descent import descend_with_stats
-from everlight.color.baselines.generator_net import GeneratorNet, GeneratorSettings
+from everlight.color.baselines.generator_net import GeneratorSettings
 from everlight.color.baselines.generator_training import (
-    BATCH_SIZE,
+    GeneratorModel,
     Sample,
+    fit_generator,
     generated_illuminant,
-    generator_loss,
-    generator_optimizer,
-    initial_variables,
     training_pool,
     without_spoilt,
 )
@@ -56,19 +52,6 @@ VIEWS = 2
 """Number of views by other cameras of each training image."""
 
 
-@struct.dataclass
-class CrossCameraModel:
-    """Trained network.
-
-    Attributes:
-      variables: parameters, and statistics of batch normalisation.
-      settings: size of the network.
-    """
-
-    variables: PyTree
-    settings: GeneratorSettings = struct.field(pytree_node=False)
-
-
 @checked
 def fit_cross_camera(
     key: PRNGKeyArray,
@@ -78,7 +61,7 @@ def fit_cross_camera(
     matrices: Annotated[Float[Array, "cameras 3 3"], NotEmpty] | None = None,
     settings: GeneratorSettings = SMALL_FORM,
     steps: PositiveInt = 600,
-) -> CrossCameraModel:
+) -> GeneratorModel:
     """Train the network with Adam on batches of 16 images, each with six additional images.
 
     The loss is the angular error, plus the roughness of the filters and the bias map. Training
@@ -100,30 +83,21 @@ def fit_cross_camera(
     taken = TakenImages(jnp.asarray(illuminants), jnp.asarray(cameras))
     views = draw_view, VIEWS, settings.window
     pool = training_pool(viewed, observations, taken, matrices, *views)
-    net = GeneratorNet(settings)
-    blank = pool.histograms[:1]
-    beside = jnp.repeat(blank[:, None], ADDITIONAL_IMAGES, axis=1)
-    variables = initial_variables(first, net, blank, beside)
 
-    def draw(key: PRNGKeyArray) -> tuple[Sample, Float[Array, "k b b 2"]]:
+    def draw(key: PRNGKeyArray) -> tuple[Sample, Float[Array, "k b b 2"], None]:
         chosen, which = jax.random.split(key)
         row = jax.random.randint(chosen, (), 0, len(pool.histograms))
         same = jnp.where(pool.cameras == pool.cameras[row], 0.0, -jnp.inf)
         # The image itself is drawn only where its camera has no other.
         others = jax.random.categorical(which, same.at[row].add(-50), shape=(ADDITIONAL_IMAGES,))
-        return pool.sample(row), pool.histograms[others]
+        return pool.sample(row), pool.histograms[others], None
 
-    def loss(variables: PyTree, key: PRNGKeyArray) -> tuple[Array, PyTree]:
-        samples, others = jax.vmap(draw)(jax.random.split(key, BATCH_SIZE))
-        return generator_loss(net, variables, samples, others)
-
-    trained = descend_with_stats(loss, variables, generator_optimizer(steps), drawn, steps)
-    return CrossCameraModel(trained, settings)
+    return fit_generator(first, drawn, settings, draw, steps)
 
 
 @checked
 def cross_camera_estimate(
-    model: CrossCameraModel,
+    model: GeneratorModel,
     histograms: Annotated[Float[Array, "b b 2"], FRACTION],
     others: Annotated[Float[Array, "k b b 2"], FRACTION, NotEmpty],
 ) -> Illuminant:
@@ -135,5 +109,4 @@ def cross_camera_estimate(
       others: histograms of additional images by the same camera, six for a network with separate
         encoders. Images without pixels count as empty histograms.
     """
-    given = without_spoilt(others)[None]
-    return generated_illuminant(model.variables, model.settings, histograms, given)
+    return generated_illuminant(model, histograms, without_spoilt(others)[None])

@@ -24,7 +24,6 @@ from everlight.color.baselines.bias_correction import (
 from everlight.color.baselines.calibrated_camera import (
     CALIBRATED_AUTHORS_SIZE,
     CALIBRATED_SMALL_FORM,
-    CalibratedModel,
     calibrated_estimate,
     fit_calibrated_camera,
 )
@@ -37,7 +36,6 @@ from everlight.color.baselines.confidence_pooling import (
 from everlight.color.baselines.cross_camera import (
     AUTHORS_SIZE,
     SMALL_FORM,
-    CrossCameraModel,
     cross_camera_estimate,
     fit_cross_camera,
 )
@@ -58,6 +56,7 @@ from everlight.color.baselines.fourier_constancy import (
 )
 from everlight.color.baselines.gamut import Gamut, fit_gamut, gamut_estimate
 from everlight.color.baselines.generator_net import GeneratorSettings
+from everlight.color.baselines.generator_training import GeneratorModel
 from everlight.color.baselines.protocol import ObservedImage
 from everlight.color.baselines.sensor_independent import (
     SensorIndependentModel,
@@ -204,14 +203,14 @@ def _fit_cross_camera(
     steps: int,
     matrices: Float[Array, "cameras 3 3"] | None,
     fold: Fold,
-) -> CrossCameraModel:
+) -> GeneratorModel:
     own, _ = jax.random.split(jax.random.key(0))
     images = _observed(fold.train)
     given = images, fold.illuminants, fold.cameras, matrices
     return fit_cross_camera(own, *given, settings, steps)
 
 
-def _predict_cross_camera(model: CrossCameraModel, shrunk: Array, others: Array) -> Array:
+def _predict_cross_camera(model: GeneratorModel, shrunk: Array, others: Array) -> Array:
     def histograms(each: Array) -> Float[Array, "b b 2"]:
         return chroma_histograms(*_observed(each), model.settings.window)
 
@@ -222,7 +221,7 @@ def _predict_cross_camera(model: CrossCameraModel, shrunk: Array, others: Array)
 class CalibratedFit(NamedTuple):
     """CCMNet's model, and the fingerprint of the camera that it is applied to."""
 
-    model: CalibratedModel
+    model: GeneratorModel
     fingerprint: Float[Array, "f f 2"]
 
 

@@ -1,4 +1,4 @@
-"""Training images, loss and estimate that C5 and CCMNet share.
+"""Training images, loss, fit and estimate that C5 and CCMNet share.
 
 The loss has the terms and weights of the authors' code (`train.py` of mahmoudnafifi/C5 at dca9236,
 `scripts/train.py` of DY112/CCMNet at 298275b). The angle differs: it is exact here. The code has
@@ -13,10 +13,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from flax import struct
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.color.baselines.camera_mapping import MappedView, TakenImages
 from everlight.color.baselines.chroma_histogram import ChromaWindow, chroma_histograms
+from everlight.color.baselines.descent import descend_with_stats
 from everlight.color.baselines.generator_net import (
     GeneratorNet,
     GeneratorSettings,
@@ -33,6 +35,19 @@ WEIGHT_DECAY = 5e-4
 """Multiple of the parameters that is added to their gradient before Adam, as in PyTorch's Adam."""
 FILTER_SMOOTHNESS, BIAS_SMOOTHNESS = 0.15, 0.02
 """Weights of the roughness of a filter and of the bias map, relative to the error in degrees."""
+
+
+@struct.dataclass
+class GeneratorModel:
+    """Trained network of C5 or CCMNet.
+
+    Attributes:
+      variables: parameters, and statistics of batch normalisation.
+      settings: size of the network.
+    """
+
+    variables: PyTree
+    settings: GeneratorSettings = struct.field(pytree_node=False)
 
 
 class Sample(NamedTuple):
@@ -153,6 +168,37 @@ def without_spoilt(histograms: Float[Array, "*n b b 2"]) -> Float[Array, "*n b b
     return jnp.where(has_pixels(histograms)[..., None, None, None], histograms, 0)
 
 
+def fit_generator(
+    key: PRNGKeyArray,
+    drawn: PRNGKeyArray,
+    settings: GeneratorSettings,
+    draw: Callable[[PRNGKeyArray], tuple[Sample, Array | None, Array | None]],
+    steps: int,
+) -> GeneratorModel:
+    """Return the network after a number of optimizer steps on batches of 16 samples.
+
+    Args:
+      key: key of the initial parameters.
+      drawn: key of the batches.
+      settings: size of the network.
+      draw: function from a key to a sample, its additional images and its camera's fingerprint, as
+        `generator_loss` has them.
+      steps: number of steps.
+    """
+    net = GeneratorNet(settings)
+
+    def batch(key: PRNGKeyArray) -> tuple[Sample, Array | None, Array | None]:
+        return jax.vmap(draw)(jax.random.split(key, BATCH_SIZE))
+
+    def loss(variables: PyTree, key: PRNGKeyArray) -> tuple[Array, PyTree]:
+        return generator_loss(net, variables, *batch(key))
+
+    samples, *beside = jax.eval_shape(batch, drawn)
+    variables = initial_variables(key, net, samples.histograms, *beside)
+    trained = descend_with_stats(loss, variables, generator_optimizer(steps), drawn, steps)
+    return GeneratorModel(trained, settings)
+
+
 def generator_optimizer(steps: int) -> optax.GradientTransformation:
     """Return Adam with a rate that falls by a cosine, and with decay in the gradient."""
     schedule = optax.cosine_decay_schedule(LEARNING_RATE, steps)
@@ -190,8 +236,7 @@ def generator_loss(
 
 
 def generated_illuminant(
-    variables: PyTree,
-    settings: GeneratorSettings,
+    model: GeneratorModel,
     histograms: Float[Array, "b b 2"],
     others: Float[Array, "1 k b b 2"] | None = None,
     fingerprint: Float[Array, "1 f f 2"] | None = None,
@@ -199,15 +244,14 @@ def generated_illuminant(
     """Return the unit illuminant of one image; NaN where its histogram has no pixels.
 
     Args:
-      variables: parameters, and statistics of batch normalisation.
-      settings: size of the network.
+      model: trained network.
       histograms: histograms of the image.
       others: histograms of additional images; None for none.
       fingerprint: fingerprint of the camera; None for none.
     """
     own = without_spoilt(histograms)
-    net = GeneratorNet(settings)
-    generated = net.apply(variables, own[None], others, fingerprint)
+    net = GeneratorNet(model.settings)
+    generated = net.apply(model.variables, own[None], others, fingerprint)
     generated = jax.tree.map(lambda leaf: leaf[0], generated)
-    found = filtered_illuminant(generated, own, settings.window)
+    found = filtered_illuminant(generated, own, model.settings.window)
     return jnp.where(has_pixels(histograms), found, jnp.nan)

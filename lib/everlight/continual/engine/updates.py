@@ -21,6 +21,10 @@ from everlight.continual.engine.evaluation import gathered
 from everlight.continual.engine.keys import batch_keys, update_keys
 
 
+class StrategyError(TypeError):
+    """Error about what a function of a strategy returned."""
+
+
 @checked
 def train_step(
     setup: Setup,
@@ -45,16 +49,21 @@ def train_step(
       arrives: True if the batch enters memory after this step, the last of several on one batch.
 
     Raises:
-      TypeError: a function of the strategy returned a wrong structure.
+      StrategyError: a function of the strategy returned a wrong structure.
     """
     keys = update_keys(key)
     batch = complete_batch(setup, strategy, memory, batch, task, keys.batch)
     returned = strategy.grads(memory, learner, batch, task, keys.gradient)
     if not (isinstance(returned, tuple) and isinstance(returned[-1], StepInfo)):
-        raise TypeError(
+        raise StrategyError(
             f"grads returned {type(returned).__name__}; it must return (gradient, StepInfo)"
         )
     gradient, info = returned
+    if _shapes(gradient) != _shapes(learner.params):
+        raise StrategyError(
+            "grads must return a gradient with the structure and shapes of the parameters, "
+            f"{_shapes(learner.params)}; it returned {_shapes(gradient)}"
+        )
     update, opt_state = optimizer_update(setup, learner, gradient)
     learner = learner._replace(
         params=optax.apply_updates(learner.params, update),
@@ -94,7 +103,7 @@ def complete_batch(
     drawn = strategy.draw(memory, batch, task, keys.draw)
     leaves, tree = jax.tree.flatten(drawn, is_leaf=_is_batch)
     if not any(map(_is_batch, leaves)):
-        raise TypeError("draw returned no Batch; return one or more (memory.batch_at)")
+        raise StrategyError("draw returned no Batch; return one or more (memory.batch_at)")
     for place, leaf in enumerate(leaves):
         if _is_batch(leaf):
             leaves[place] = with_inputs(setup, leaf, jax.random.fold_in(keys.replay, place))
@@ -116,16 +125,16 @@ def same_kind(name: str, returned: Any, given: tuple[Memory, Learner]) -> tuple[
       given: memory and learner before the call.
 
     Raises:
-      TypeError: the result is not a memory and a learner like those before the call.
+      StrategyError: the result is not a memory and a learner like those before the call.
     """
     wanted = f"{name} must return (memory, learner) with the structure of its arguments"
     if jax.tree.structure(returned) != jax.tree.structure(given):
-        raise TypeError(f"{wanted}; it returned {jax.tree.structure(returned)}")
+        raise StrategyError(f"{wanted}; it returned {jax.tree.structure(returned)}")
     after, before = (jax.tree_util.tree_leaves_with_path(tree) for tree in (returned, given))
     for (path, new), (_, old) in zip(after, before, strict=True):
         if (jnp.shape(new), jnp.result_type(new)) != (jnp.shape(old), jnp.result_type(old)):
             part = ("memory", "learner")[path[0].idx] + jax.tree_util.keystr(path[1:])
-            raise TypeError(
+            raise StrategyError(
                 f"{wanted}: {part} was {jnp.result_type(old)}{list(jnp.shape(old))}, is "
                 f"{jnp.result_type(new)}{list(jnp.shape(new))}"
             )
@@ -138,6 +147,12 @@ def trainable_part(setup: Setup, params: PyTree, update: PyTree) -> PyTree:
         return update
     keep = setup.trainable(params)
     return jax.tree.map(lambda leaf, kept: jnp.where(kept, leaf, 0), update, keep)
+
+
+def _shapes(tree: PyTree) -> dict[str, tuple[int, ...]]:
+    """Return the shape of each leaf by its place in the tree."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {jax.tree_util.keystr(path): jnp.shape(leaf) for path, leaf in leaves}
 
 
 def _is_batch(leaf: PyTree) -> bool:

@@ -21,10 +21,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
+from everlight.base import Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
 from everlight.continual.strategies.l2p import refuse_without_prompts
-from everlight.continual.strategies.naive import naive, own_task_gradient
+from everlight.continual.strategies.naive import naive_on_own_classes
 from everlight.models.prompts import new_components
 
 
@@ -75,11 +75,6 @@ def coda_prompt(setup: Setup, tasks: PositiveInt) -> Strategy:
             params = jax.tree.map(jnp.where, free, params, learner.params)
         return Components(first), learner._replace(params=params)
 
-    def grads(
-        memory: Components, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
-    ) -> tuple[PyTree, StepInfo]:
-        return own_task_gradient(setup, learner, batch, task, key)
-
     def after_step(
         memory: Components, learner: Learner, info: StepInfo, key: PRNGKeyArray
     ) -> tuple[Components, Learner]:
@@ -90,6 +85,6 @@ def coda_prompt(setup: Setup, tasks: PositiveInt) -> Strategy:
         prompts = jax.tree.map(kept, info.aux["prompts"], learner.params["prompts"])
         return memory, learner._replace(params={**learner.params, "prompts": prompts})
 
-    return naive(setup)._replace(
-        init=init, begin_task=begin_task, grads=grads, after_step=after_step, tasks=tasks
+    return naive_on_own_classes(setup)._replace(
+        init=init, begin_task=begin_task, after_step=after_step, tasks=tasks
     )

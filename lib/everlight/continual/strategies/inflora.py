@@ -33,7 +33,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from flax.traverse_util import flatten_dict, unflatten_dict
-from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from everlight.base import Batch, Coefficient, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
@@ -45,7 +45,7 @@ from everlight.continual.strategies.gpm import (
     input_rows,
     with_inputs_of,
 )
-from everlight.continual.strategies.naive import naive, own_task_gradient
+from everlight.continual.strategies.naive import naive_on_own_classes
 from everlight.models.heads import head_layer
 from everlight.models.lora import lora_products
 
@@ -85,7 +85,7 @@ def inflora(
         raise ValueError(
             "InfLoRA needs the inputs of layers; give a Setup with layer_inputs, as of flax_setup"
         )
-    plain = naive(setup)
+    plain = naive_on_own_classes(setup)
 
     def init(key: PRNGKeyArray, learner: Learner) -> Interference:
         if "merged" not in learner.params:
@@ -109,11 +109,6 @@ def inflora(
             additions[*path, "b"] = jnp.zeros_like(b)
         params = {**learner.params, "lora": unflatten_dict(additions)}
         return memory._replace(learning=task.classes), learner._replace(params=params)
-
-    def grads(
-        memory: Interference, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
-    ) -> tuple[PyTree, StepInfo]:
-        return own_task_gradient(setup, learner, batch, task, key)
 
     def after_step(
         memory: Interference, learner: Learner, info: StepInfo, key: PRNGKeyArray
@@ -140,7 +135,6 @@ def inflora(
     return plain._replace(
         init=init,
         begin_task=begin_task,
-        grads=grads,
         after_step=after_step,
         end_task=end_task,
         tasks=tasks,

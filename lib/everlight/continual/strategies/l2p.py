@@ -19,9 +19,9 @@ where each image has prompts of its own (`models/prompts.py` says how that diffe
 
 from jaxtyping import PRNGKeyArray, PyTree
 
-from everlight.base import Batch, Learner, Memory, Setup, StepInfo, Strategy, Task
+from everlight.base import Learner, Setup, Strategy
 from everlight.checks import checked
-from everlight.continual.strategies.naive import naive, own_task_gradient
+from everlight.continual.strategies.naive import naive_on_own_classes
 
 
 @checked
@@ -39,12 +39,7 @@ def l2p(setup: Setup) -> Strategy:
         refuse_without_prompts(learner.params, "L2P")
         return ()
 
-    def grads(
-        memory: Memory, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
-    ) -> tuple[PyTree, StepInfo]:
-        return own_task_gradient(setup, learner, batch, task, key)
-
-    return naive(setup)._replace(init=init, grads=grads)
+    return naive_on_own_classes(setup)._replace(init=init)
 
 
 def refuse_without_prompts(params: PyTree, name: str) -> None:

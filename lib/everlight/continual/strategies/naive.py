@@ -62,15 +62,6 @@ def task_gradient(
     return gradient, StepInfo(gradient, batch_stats, loss, outputs)
 
 
-def own_task_gradient(
-    setup: Setup, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
-) -> tuple[PyTree, StepInfo]:
-    """Return `task_gradient` of the loss over the task's own classes, and the parameters as aux."""
-    own = learner._replace(seen=task.classes)
-    gradient, info = task_gradient(setup, own, batch, key)
-    return gradient, info._replace(aux=learner.params)
-
-
 @checked
 def naive(setup: Setup) -> Strategy:
     """Return naive finetuning: the plain gradient on the task's own samples."""
@@ -96,3 +87,19 @@ def naive(setup: Setup) -> Strategy:
         grads=grads,
         predict=predict,
     )
+
+
+def naive_on_own_classes(setup: Setup) -> Strategy:
+    """Return naive finetuning by the loss over the task's own classes.
+
+    The aux of a step are the parameters before it.
+    """
+
+    def grads(
+        memory: Memory, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
+    ) -> tuple[PyTree, StepInfo]:
+        own = learner._replace(seen=task.classes)
+        gradient, info = task_gradient(setup, own, batch, key)
+        return gradient, info._replace(aux=learner.params)
+
+    return naive(setup)._replace(grads=grads)

@@ -30,7 +30,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import (
-    Batch,
     Coefficient,
     Epoch,
     Learner,
@@ -48,7 +47,7 @@ from everlight.continual.engine.keys import epoch_keys, step_key
 from everlight.continual.engine.updates import train_step
 from everlight.continual.strategies.fecam import add_squares
 from everlight.continual.strategies.frozen import feature_width, product
-from everlight.continual.strategies.naive import naive, own_task_gradient
+from everlight.continual.strategies.naive import naive, naive_on_own_classes
 from everlight.models.heads import head_layer
 
 REGULAR = 1e-4
@@ -95,7 +94,6 @@ def slca(
     Raises:
       ValueError: at `init`, no layer is named head, or it is not linear.
     """
-    plain = naive(setup)
 
     def init(key: PRNGKeyArray, learner: Learner) -> ClassGaussians:
         head, (width, dtype) = _linear_head(learner.params), feature_width(setup, learner)
@@ -113,11 +111,6 @@ def slca(
     ) -> tuple[ClassGaussians, Learner]:
         class_task = jnp.where(task.classes, task.id, memory.class_task).astype(jnp.int32)
         return memory._replace(learning=task.classes, class_task=class_task), learner
-
-    def grads(
-        memory: ClassGaussians, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
-    ) -> tuple[PyTree, StepInfo]:
-        return own_task_gradient(setup, learner, batch, task, key)
 
     def after_step(
         memory: ClassGaussians, learner: Learner, info: StepInfo, key: PRNGKeyArray
@@ -209,10 +202,9 @@ def slca(
             setup.objective.scores(aligned),
         )
 
-    return plain._replace(
+    return naive_on_own_classes(setup)._replace(
         init=init,
         begin_task=begin_task,
-        grads=grads,
         after_step=after_step,
         end_task=end_task,
         predict=predict,

@@ -1,0 +1,39 @@
+"""Numbers of scores over time, for reports and exports: undefined where all is learned at once."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+
+def learns_at_once(steps: Int[np.ndarray, "seeds t"]) -> bool:
+    """Return whether no step is before the last task, as in joint training."""
+    return steps.shape[1] > 1 and not steps[:, -2].any()
+
+
+def mean_over_time(
+    over_time: Float[np.ndarray, "seeds t"], steps: Int[np.ndarray, "seeds t"]
+) -> Float[np.ndarray, "seeds"]:
+    """Return each seed's mean score over time; NaN where all tasks are learned at once."""
+    return np.where(learns_at_once(steps), np.nan, over_time.mean(axis=1))
+
+
+def of_learned(
+    metric: Callable,
+    matrices: Float[np.ndarray, "seeds t t"],
+    steps: Int[np.ndarray, "seeds t"],
+    gone: Bool[np.ndarray, "seeds"],
+) -> Float[np.ndarray, "seeds"]:
+    """Return a metric of scores on learned tasks, such as forgetting, of each seed's matrix.
+
+    It is NaN where all tasks are learned at once or the run diverged.
+    """
+    if learns_at_once(steps):
+        return np.full(len(matrices), np.nan)
+    # Of tasks to come they want nothing but a maximum, which those do not raise.
+    ahead = np.triu(np.ones(matrices.shape[1:], bool), 1)
+    values = jax.vmap(metric)(jnp.asarray(np.where(ahead & np.isnan(matrices), 0, matrices)))
+    # A maximum or a minimum may pass over NaN.
+    return np.where(gone, np.nan, np.asarray(values))
