@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float, Int, PyTree
 
 from everlight.color.baselines.cross_camera import ADDITIONAL_IMAGES
-from everlight.color.baselines.fold_methods import CALIBRATED, CALIBRATED_LARGE, DUAL_MAPPING
+from everlight.color.baselines.fold_methods import DUAL_MAPPING
 from everlight.color.baselines.folds import Fold, estimate_folds
 from everlight.color.estimators import ESTIMATORS
 from everlight.models.image_model import ErrorCalibration, ImageModel, calibrate_errors
@@ -56,7 +56,8 @@ class TrainRun(ImageSource):
     """Method to fit, by its name in the reports of `dataset` or that name's first word: c5, ffcc,
     siie, 'APAP (GW)'. C5 reads six other images by the camera of a photo: trained on one camera,
     the model holds six of its training images; trained on several, `estimate` takes them from the
-    photos that it is given."""
+    photos that it is given. CCMNet trained on several cameras reads the calibration matrices of the
+    photo's camera, which may be another one."""
     out: Path | None = None
     """Folder of the model; a model there is replaced. By default models/ in the run's folder."""
 
@@ -153,10 +154,8 @@ def _method_for(given: str, data: ImageSet, sets: Mapping[str, ImageSet]) -> str
         raise DataError(f"{name} needs a network's weights beside its own; give another --method")
     if len(sets) > 1 and name not in image_methods(list(sets), ""):
         raise DataError(f"{name} is for one camera; name it by --cameras, or give another method")
-    if len(sets) > 1 and name in (DUAL_MAPPING, CALIBRATED, CALIBRATED_LARGE):
-        raise DataError(
-            f"{name} is trained for one camera whose calibration it knows; name it by --cameras"
-        )
+    if len(sets) > 1 and name == DUAL_MAPPING:
+        raise DataError(f"{name} is trained for one camera; name it by --cameras")
     if reason := method.incompatibility():
         raise DataError(f"{name} cannot run: {reason}")
     return name

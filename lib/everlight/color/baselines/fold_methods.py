@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from everlight.color.baselines.bias_correction import (
     TrainingEstimates,
@@ -220,10 +220,18 @@ def _predict_cross_camera(model: CrossCameraModel, shrunk: Array, others: Array)
 
 
 class CalibratedFit(NamedTuple):
-    """CCMNet's model, and the fingerprint of the camera that it is applied to."""
+    """CCMNet's model and the camera that it is applied to.
+
+    Attributes:
+      model: trained network.
+      fingerprint: fingerprint of the camera.
+      by_temperature: whether a training camera had two matrices. Otherwise fingerprints are made of
+        the matrix of daylight alone, as in training.
+    """
 
     model: CalibratedModel
     fingerprint: Float[Array, "f f 2"]
+    by_temperature: Bool[Array, ""]
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -234,7 +242,18 @@ def _fit_calibrated(
     given = images, fold.illuminants, fold.cameras, calibrations
     model = fit_calibrated_camera(jax.random.key(0), *given, settings, steps)
     own = jax.tree.map(lambda leaf: leaf[fold.camera], calibrations)
-    return CalibratedFit(model, camera_fingerprint(own, settings.fingerprint_window))
+    by_temperature = jnp.any(calibrations.matrices[:, 0] != calibrations.matrices[:, 1])
+    return CalibratedFit(
+        model, camera_fingerprint(own, settings.fingerprint_window), by_temperature
+    )
+
+
+@jax.jit
+def _for_camera(fitted: CalibratedFit, calibration: CameraCalibration) -> CalibratedFit:
+    both = jnp.asarray(calibration.matrices)
+    own = calibration._replace(matrices=jnp.where(fitted.by_temperature, both, both[1]))
+    window = fitted.model.settings.fingerprint_window
+    return fitted._replace(fingerprint=camera_fingerprint(own, window))
 
 
 def _predict_calibrated(fitted: CalibratedFit, shrunk: Array) -> Array:
@@ -331,6 +350,7 @@ def fold_methods(
             _thumbnail,
             partial(_fit_calibrated, settings, steps, calibrations),
             _predict_calibrated,
+            for_camera=_for_camera,
             costly=settings is CALIBRATED_AUTHORS_SIZE,
             incompatibility=lambda: "" if calibrations is not None else uncalibrated,
         )
