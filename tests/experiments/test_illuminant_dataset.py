@@ -22,6 +22,7 @@ from everlight_data.color import trunk_views
 from everlight_data.color.camera_pairs import MOMENTS, CameraPairs
 from everlight_data.color.nus import CAMERAS
 from everlight_data.color.pair_augmentations import IMAGE_AUGMENTATIONS
+from everlight_data.color.published_tables import CROSS_CAMERA, STATISTICS
 from everlight_data.errors import DataError, MissingDataError
 from everlight_experiments.illuminant import (
     cross_validation,
@@ -336,11 +337,23 @@ def test_all_cameras_images_are_pooled():
 def test_published_numbers_stand_beside_the_same_data_only():
     ones = np.ones((1, 3, 3))
     every = {camera: Comparison({"GW": ones[None]}, ones) for camera in CAMERAS}
-    assert pooled(every, "cross-camera").published["C5, published"] == (1.77, 1.37, 0.48, 3.75)
+    across = pooled(every, "cross-camera")
+    row = across.published["C5 with eight other images, published"]
+    named = dict(zip(STATISTICS, row, strict=True))
+    shown = {name: value for name, value in named.items() if not np.isnan(value)}
+    assert shown == {"Mean": 1.77, "Med": 1.37, "Tri": 1.46, "B25%": 0.48, "W25%": 3.75}
+    assert "also trained on the other sets" in across.caption
     assert not pooled(every, "folds").published
     del every["SonyA57"]
     assert not pooled(every, "cross-camera").published
     assert published_rows("NikonD5200", "folds")["GW"][0] == 4.43
     assert published_rows("SonyA57", "folds") == {TUNED_HERE: (2.11,)}
     assert not published_rows("SonyA57", "cross-camera")
+    cube = published_rows("Canon550D", "cross-camera")
+    assert [cube[name][0] for name in ("GW", "CCMNet, published")] == [3.52, 1.68]
+    # In every row the best quarter is below the median, and the worst above the mean.
+    for rows in CROSS_CAMERA.values():
+        for mean, median, best, worst, *_, trimean in rows.values():
+            assert best < median < mean < worst
+            assert np.isnan(trimean) or median <= trimean < mean
     assert not published_rows("A1", "folds")
