@@ -8,6 +8,11 @@ import numpy as np
 import pytest
 
 from everlight.color.baselines import correct_bias, fold_methods
+from everlight.color.baselines.capture_methods import (
+    IMAGE_ALONE,
+    TIME_AWARE,
+    WITHOUT_CAPTURES,
+)
 from everlight.color.baselines.fold_methods import (
     DUAL_MAPPING,
     POOLED,
@@ -285,8 +290,12 @@ def test_what_cannot_be_had_is_left_out_with_its_reason(tmp_path, rng, monkeypat
     of_others = two_cameras(tmp_path, rng, ("SonyA57", "B2"), "cross-camera")["B2"]
     in_folds = two_cameras(tmp_path, rng)["B2"]
     monkeypatch.setattr(trunk_views, "check_efficientnet_lite0", lambda: None)
-    assert not left_out(of_known)
-    assert not left_out(in_folds)
+    without = {TIME_AWARE: WITHOUT_CAPTURES}
+    assert left_out(of_known) == without
+    assert left_out(in_folds) == without
+    captured = in_folds._replace(captures=np.zeros((12, 15), np.float32))
+    assert not left_out(captured)
+    assert {TIME_AWARE, IMAGE_ALONE} <= available(captured)
     assert {DUAL_MAPPING, POOLED} <= available(of_known)
     assert "none is known of B2" in left_out(of_others)[DUAL_MAPPING]
 
@@ -300,12 +309,13 @@ def test_what_cannot_be_had_is_left_out_with_its_reason(tmp_path, rng, monkeypat
     # A name is known, whether its method can run or not.
     assert POOLED in learned_methods(of_known)
     assert not asked
-    assert left_out(of_known) == {POOLED: "not installed"}
+    assert left_out(of_known) == {POOLED: "not installed"} | without
     assert available(of_known) == available(in_folds) - {POOLED} | {TUNED_HERE}
     ones = np.ones((1, 12, 3))
-    (sentence,) = absent({"SonyA57": of_known}, {"SonyA57": Comparison({"GW": ones}, ones)})
+    sentence, _ = absent({"SonyA57": of_known}, {"SonyA57": Comparison({"GW": ones}, ones)})
     assert sentence == "FC4-style has no row for SonyA57: not installed."
-    assert not absent({"SonyA57": of_known}, {"SonyA57": Comparison({POOLED: ones}, ones)})
+    every = {POOLED: ones, TIME_AWARE: ones}
+    assert not absent({"SonyA57": of_known}, {"SonyA57": Comparison(every, ones)})
 
 
 def test_only_the_named_cameras_are_held_out(tmp_path, rng, few):

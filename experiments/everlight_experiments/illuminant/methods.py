@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int, PyTree
 
+from everlight.color.baselines.capture_methods import capture_methods
 from everlight.color.baselines.fold_methods import NINE_MOMENTS
 from everlight.color.baselines.folds import (
     Features,
@@ -31,7 +32,8 @@ def camera_numbers(data: ImageSet) -> tuple[list[str], Int[np.ndarray, "n"]]:
 
 def methods_for(data: ImageSet) -> dict[str, FoldMethod]:
     """Return the table of all methods by name, including those that cannot run here."""
-    return image_methods(camera_numbers(data)[0], data.camera)
+    table = image_methods(camera_numbers(data)[0], data.camera)
+    return table | capture_methods(data.captures)
 
 
 def learned_methods(data: ImageSet) -> list[str]:

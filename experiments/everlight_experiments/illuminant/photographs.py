@@ -66,6 +66,8 @@ def compare_cameras(
             "taken_by": checksums_of(np.array(data.taken_by, dtype=np.str_)),
             "left_out": sorted(left_out(data)),
         }
+        if data.captures is not None:
+            facts["captures"] = checksums_of(data.captures)
         keep = partial(folder.computed, facts=facts)
         checkpoints = Checkpoints(folder.checkpoints / camera)
         compute = partial(compare_images, data, seeds, training, checkpoints, keep, names)
