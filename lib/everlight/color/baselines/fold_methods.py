@@ -60,7 +60,10 @@ from everlight.color.baselines.gamut import Gamut, fit_gamut, gamut_estimate
 from everlight.color.baselines.generator_net import GeneratorSettings
 from everlight.color.baselines.protocol import ObservedImage
 from everlight.color.baselines.sensor_independent import (
+    SENSOR_PAPER_SIZE,
+    SENSOR_SMALL_FORM,
     SensorIndependentModel,
+    SensorSettings,
     fit_sensor_independent,
     sensor_independent_estimate,
 )
@@ -72,6 +75,8 @@ FOURIER_ROUNDS = ROUNDS
 """Steps of FFCC's two rounds, as its authors set them."""
 SENSOR_INDEPENDENT_STEPS = 500
 SENSOR_INDEPENDENT_SIDE = 32
+SENSOR_PAPER_STEPS = 1_000
+"""Steps of SIIE at its paper's size, which has no measured number here."""
 DUAL_MAPPING_STEPS = 5_000
 DUAL_MAPPING_SIDE = 64
 """Side of the thumbnails that DMCC's authors use."""
@@ -175,10 +180,12 @@ def _observed(shrunk: Float[Array, "*n h w 4"]) -> ObservedImage:
     return ObservedImage(shrunk[..., :3], shrunk[..., 3])
 
 
-@partial(jax.jit, static_argnums=0)
-def _fit_sensor_independent(steps: int, fold: Fold) -> SensorIndependentModel:
-    train = _observed(fold.train)
-    return fit_sensor_independent(train, fold.illuminants, jax.random.key(0), steps)
+@partial(jax.jit, static_argnums=(0, 1))
+def _fit_sensor_independent(
+    settings: SensorSettings, steps: int, fold: Fold
+) -> SensorIndependentModel:
+    given = _observed(fold.train), fold.illuminants, jax.random.key(0)
+    return fit_sensor_independent(*given, steps, settings)
 
 
 def _predict_sensor_independent(model: SensorIndependentModel, shrunk: Array) -> Array:
@@ -325,11 +332,16 @@ def fold_methods(
         _predict_dual_mapping,
         incompatibility=partial(_without_daylight, names),
     )
-    table["SIIE"] = FoldMethod(
-        partial(_shrunk, side=SENSOR_INDEPENDENT_SIDE),
-        partial(_fit_sensor_independent, SENSOR_INDEPENDENT_STEPS),
-        _predict_sensor_independent,
-    )
+    for name, settings, side, steps in (
+        ("SIIE", SENSOR_SMALL_FORM, SENSOR_INDEPENDENT_SIDE, SENSOR_INDEPENDENT_STEPS),
+        ("SIIE at the paper's size", SENSOR_PAPER_SIZE, DUAL_MAPPING_SIDE, SENSOR_PAPER_STEPS),
+    ):
+        table[name] = FoldMethod(
+            partial(_shrunk, side=side),
+            partial(_fit_sensor_independent, settings, steps),
+            _predict_sensor_independent,
+            costly=settings is SENSOR_PAPER_SIZE,
+        )
     matrices = None if calibrations is None else calibrations.matrices[:, 1]
     for name, settings, steps in (
         ("C5, small form", SMALL_FORM, CROSS_CAMERA_STEPS),
