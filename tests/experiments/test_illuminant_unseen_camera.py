@@ -15,7 +15,11 @@ from everlight.color.baselines.generator_net import GeneratorSettings
 from everlight.color.camera_calibration import CameraCalibration, camera_fingerprint
 from everlight.models.image_model import UnsuitableImageError
 from everlight_data.color import dng
-from everlight_data.color.camera_matrices import read_dng_calibration, single_matrix
+from everlight_data.color.camera_matrices import (
+    calibrations_from,
+    read_dng_calibration,
+    single_matrix,
+)
 from everlight_data.color.image_model_files import load_estimator
 from everlight_data.color.raw import read_raw
 from everlight_data.errors import DataError
@@ -73,6 +77,12 @@ def trained(tmp_path_factory):
             thumbnails=files, runs=folder, side=SIDE, method="ccmnet", out=folder / "model"
         )
         report = run_train(settings).read_text()
+        dngs = tuple(
+            write_dng(folder / f"{name}.dng", scene(), model=name, extra_tags=two_matrices(*both))
+            for name, both in (("A1", (MATRIX, OTHER)), ("Maker B2", (OTHER, MATRIX)))
+        )
+        patch.setenv("EVERLIGHT_DATA", str(folder / "empty"))
+        run_train(replace(settings, tag="dngs", matrices=dngs, out=folder / "two"))
     assert "Each of 2 cameras by a training on the others" in report
     return folder / "model"
 
@@ -170,6 +180,33 @@ def test_two_matrices_are_read_where_training_had_two(model):
         np.testing.assert_allclose(own.fingerprint, expected, atol=1e-5)
         kept = jax.tree.map(np.array_equal, own.model, fitted.model)
         assert all(jax.tree.leaves(kept))
+
+
+def test_training_cameras_may_have_two_matrices(model):
+    """Trained on DNGs of both cameras, without a list."""
+    one, two = (load_estimator(model.parent / name).fitted for name in ("model", "two"))
+    assert two.by_temperature
+    # The model's own fingerprint is of the first camera; in the list it has MATRIX alone.
+    both = CameraCalibration(jnp.float32([MATRIX, OTHER]), jnp.array([2856.0, 6504.0]))
+    expected = camera_fingerprint(both, TINY.fingerprint_window)
+    np.testing.assert_allclose(two.fingerprint, expected, atol=1e-4)
+    assert np.abs(one.fingerprint - two.fingerprint).max() > 0.1
+
+
+def test_matrices_of_several_cameras(tmp_path):
+    first = write_dng(
+        tmp_path / "a.dng", scene(), model="A1", extra_tags=two_matrices(MATRIX, OTHER)
+    )
+    listing = listed(tmp_path / "cameras.xml", A1=MATRIX, B2=OTHER)
+    found = calibrations_from([listing, first], ["A1", "B2"])
+    np.testing.assert_allclose(found["A1"].matrices, [MATRIX, OTHER], atol=1e-4)
+    np.testing.assert_allclose(found["B2"].matrices, [OTHER, OTHER], atol=1e-4)
+    with pytest.raises(DataError, match="no calibration matrix of 'C3'"):
+        calibrations_from([listing, first], ["A1", "C3"])
+    tags = [*two_matrices(MATRIX, OTHER)[:3], (50779, dng.SHORT, 1, 23)]
+    second = write_dng(tmp_path / "b.dng", scene(), model="B2", extra_tags=tags)
+    with pytest.raises(DataError, match="A1 2856 and 6504, B2 2856 and 5003"):
+        calibrations_from([first, second], ["A1", "B2"])
 
 
 def test_what_does_not_fit_is_refused_in_one_line(model, tmp_path):

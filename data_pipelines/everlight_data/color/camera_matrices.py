@@ -15,7 +15,7 @@ from jaxtyping import Float
 from everlight.color.baselines.camera_mapping import WHITE
 from everlight.color.camera_calibration import CameraCalibration
 from everlight_data.color.camera_names import is_same_camera
-from everlight_data.color.raw import MAX_BYTES, RawImage
+from everlight_data.color.raw import MAX_BYTES, RawImage, camera_name
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.files import opened, read_bytes, refusing
 from everlight_data.locations import locate
@@ -170,6 +170,57 @@ def read_dng_calibration(path: Path) -> DngCalibration:
         matrices = jnp.asarray(np.stack(colors)[order], jnp.float32)
         calibration = CameraCalibration(matrices, jnp.asarray(kelvin[order], jnp.float32))
         return DngCalibration(calibration, np.stack(forward)[order] if whole else None)
+
+
+def calibrations_from(
+    paths: Sequence[Path], cameras: Sequence[str]
+) -> dict[str, CameraCalibration]:
+    """Return cameras' calibrations from DNGs by them and from lists such as cameras.xml.
+
+    Args:
+      paths: files; a DNG is of the camera that it names, and counts before lists.
+      cameras: names of the cameras.
+
+    Raises:
+      MissingDataError: a file does not exist.
+      DataError: a file is damaged or names no camera, a camera is in no file, or two are calibrated
+        under different illuminants.
+    """
+    taken: dict[str, CameraCalibration] = {}
+    listed: dict[str, Float[np.ndarray, "3 3"]] = {}
+    for path in paths:
+        if path.suffix.lower() == ".xml":
+            listed |= read_camera_matrices(path)
+            continue
+        calibration, name = read_dng_calibration(path).calibration, camera_name(path)
+        if name is None:
+            raise DataError(f"{path} names no camera; give a cameras.xml that lists it")
+        taken[name] = calibration
+    found = {}
+    for camera in cameras:
+        own = [name for name in taken if is_same_camera(name, camera)]
+        found[camera] = (
+            taken[min(own, key=len)] if own else single_matrix(matrix_for(listed, camera))
+        )
+    lights = {camera: tuple(each.temperatures.tolist()) for camera, each in found.items()}
+    if len(set(lights.values())) > 1:
+        stated = ", ".join(
+            f"{camera} {low:g} and {high:g}" for camera, (low, high) in lights.items()
+        )
+        raise DataError(
+            f"the cameras are calibrated under different illuminants, in kelvin: {stated}; give a "
+            "cameras.xml for all"
+        )
+    return found
+
+
+def stacked_calibrations(
+    known: Mapping[str, CameraCalibration], cameras: Sequence[str]
+) -> CameraCalibration | None:
+    """Return the cameras' calibrations with a leading axis; None without any."""
+    if not known:
+        return None
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *[known[name] for name in cameras])
 
 
 def photo_calibration(photo: RawImage, matrices: Path | None = None) -> CameraCalibration:

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.ndimage import minimum_filter
 
+from everlight.color.camera_calibration import CameraCalibration
 from everlight.color.thumbnails import shrink_image
 from everlight_data.color.constancy_sets import ConstancySet, thumbnail_set
 from everlight_data.color.nus import (
@@ -60,6 +61,8 @@ class ImageSet(NamedTuple):
       camera: camera of the test images.
       taken_by: camera of each image, where there are several; empty for `camera` alone.
       captures: features of each image's time and settings; None where an image has none.
+      calibrations: given calibrations by camera; without any, those of cameras.xml below
+        EVERLIGHT_DATA count.
     """
 
     images: Float[np.ndarray, "n h w 3"]
@@ -70,6 +73,7 @@ class ImageSet(NamedTuple):
     camera: str
     taken_by: Sequence[str] = ()
     captures: Float[np.ndarray, "n 15"] | None = None
+    calibrations: Mapping[str, CameraCalibration] = {}
 
     def cameras(self) -> Sequence[str]:
         """Return the camera of each image."""

@@ -68,6 +68,8 @@ def compare_cameras(
         }
         if data.captures is not None:
             facts["captures"] = checksums_of(data.captures)
+        if data.calibrations:
+            facts["matrices"] = checksums_of(*(m.matrices for m in data.calibrations.values()))
         keep = partial(folder.computed, facts=facts)
         checkpoints = Checkpoints(folder.checkpoints / camera)
         compute = partial(compare_images, data, seeds, training, checkpoints, keep, names)
