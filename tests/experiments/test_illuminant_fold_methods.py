@@ -23,6 +23,10 @@ def test_costly_methods_run_only_where_they_are_named():
     assert methods._is_wanted("small", small, None)
     assert not methods._is_wanted("large", large, None)
     assert methods._is_wanted("large", large, ["large"])
+    paper = table["SIIE at the paper's size"]
+    assert not methods._is_wanted("paper", paper, None)
+    assert paper.fit.args[0].bins == 61
+    assert table["SIIE"].fit.args[0].bins == 33
     assert "calibration" in table[fold_methods.CALIBRATED].incompatibility()
 
 
