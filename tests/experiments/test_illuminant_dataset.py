@@ -8,6 +8,11 @@ import numpy as np
 import pytest
 
 from everlight.color.baselines import correct_bias, fold_methods
+from everlight.color.baselines.capture_methods import (
+    IMAGE_ALONE,
+    TIME_AWARE,
+    WITHOUT_CAPTURES,
+)
 from everlight.color.baselines.fold_methods import (
     DUAL_MAPPING,
     POOLED,
@@ -22,6 +27,7 @@ from everlight_data.color import trunk_views
 from everlight_data.color.camera_pairs import MOMENTS, CameraPairs
 from everlight_data.color.nus import CAMERAS
 from everlight_data.color.pair_augmentations import IMAGE_AUGMENTATIONS
+from everlight_data.color.published_tables import CROSS_CAMERA, STATISTICS
 from everlight_data.errors import DataError, MissingDataError
 from everlight_experiments.illuminant import (
     cross_validation,
@@ -284,8 +290,12 @@ def test_what_cannot_be_had_is_left_out_with_its_reason(tmp_path, rng, monkeypat
     of_others = two_cameras(tmp_path, rng, ("SonyA57", "B2"), "cross-camera")["B2"]
     in_folds = two_cameras(tmp_path, rng)["B2"]
     monkeypatch.setattr(trunk_views, "check_efficientnet_lite0", lambda: None)
-    assert not left_out(of_known)
-    assert not left_out(in_folds)
+    without = {TIME_AWARE: WITHOUT_CAPTURES}
+    assert left_out(of_known) == without
+    assert left_out(in_folds) == without
+    captured = in_folds._replace(captures=np.zeros((12, 15), np.float32))
+    assert not left_out(captured)
+    assert {TIME_AWARE, IMAGE_ALONE} <= available(captured)
     assert {DUAL_MAPPING, POOLED} <= available(of_known)
     assert "none is known of B2" in left_out(of_others)[DUAL_MAPPING]
 
@@ -299,12 +309,13 @@ def test_what_cannot_be_had_is_left_out_with_its_reason(tmp_path, rng, monkeypat
     # A name is known, whether its method can run or not.
     assert POOLED in learned_methods(of_known)
     assert not asked
-    assert left_out(of_known) == {POOLED: "not installed"}
+    assert left_out(of_known) == {POOLED: "not installed"} | without
     assert available(of_known) == available(in_folds) - {POOLED} | {TUNED_HERE}
     ones = np.ones((1, 12, 3))
-    (sentence,) = absent({"SonyA57": of_known}, {"SonyA57": Comparison({"GW": ones}, ones)})
+    sentence, _ = absent({"SonyA57": of_known}, {"SonyA57": Comparison({"GW": ones}, ones)})
     assert sentence == "FC4-style has no row for SonyA57: not installed."
-    assert not absent({"SonyA57": of_known}, {"SonyA57": Comparison({POOLED: ones}, ones)})
+    every = {POOLED: ones, TIME_AWARE: ones}
+    assert not absent({"SonyA57": of_known}, {"SonyA57": Comparison(every, ones)})
 
 
 def test_only_the_named_cameras_are_held_out(tmp_path, rng, few):
@@ -336,11 +347,23 @@ def test_all_cameras_images_are_pooled():
 def test_published_numbers_stand_beside_the_same_data_only():
     ones = np.ones((1, 3, 3))
     every = {camera: Comparison({"GW": ones[None]}, ones) for camera in CAMERAS}
-    assert pooled(every, "cross-camera").published["C5, published"] == (1.77, 1.37, 0.48, 3.75)
+    across = pooled(every, "cross-camera")
+    row = across.published["C5 with eight other images, published"]
+    named = dict(zip(STATISTICS, row, strict=True))
+    shown = {name: value for name, value in named.items() if not np.isnan(value)}
+    assert shown == {"Mean": 1.77, "Med": 1.37, "Tri": 1.46, "B25%": 0.48, "W25%": 3.75}
+    assert "also trained on the other sets" in across.caption
     assert not pooled(every, "folds").published
     del every["SonyA57"]
     assert not pooled(every, "cross-camera").published
     assert published_rows("NikonD5200", "folds")["GW"][0] == 4.43
     assert published_rows("SonyA57", "folds") == {TUNED_HERE: (2.11,)}
     assert not published_rows("SonyA57", "cross-camera")
+    cube = published_rows("Canon550D", "cross-camera")
+    assert [cube[name][0] for name in ("GW", "CCMNet, published")] == [3.52, 1.68]
+    # In every row the best quarter is below the median, and the worst above the mean.
+    for rows in CROSS_CAMERA.values():
+        for mean, median, best, worst, *_, trimean in rows.values():
+            assert best < median < mean < worst
+            assert np.isnan(trimean) or median <= trimean < mean
     assert not published_rows("A1", "folds")

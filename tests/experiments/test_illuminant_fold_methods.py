@@ -7,8 +7,13 @@ import pytest
 from everlight.color.baselines import fold_methods
 from everlight.color.baselines.fold_methods import DAYLIGHT
 from everlight.color.baselines.folds import Fold, FoldMethod, estimate_fold
-from everlight_data.color.camera_matrices import matrix_for, read_camera_matrices
+from everlight_data.color.camera_matrices import (
+    matrix_for,
+    read_camera_matrices,
+    single_matrix,
+)
 from everlight_data.color.image_methods import image_methods
+from everlight_data.color.image_sets import ImageSet
 from everlight_experiments.illuminant import methods
 
 
@@ -18,6 +23,10 @@ def test_costly_methods_run_only_where_they_are_named():
     assert methods._is_wanted("small", small, None)
     assert not methods._is_wanted("large", large, None)
     assert methods._is_wanted("large", large, ["large"])
+    paper = table["SIIE at the paper's size"]
+    assert not methods._is_wanted("paper", paper, None)
+    assert paper.fit.args[0].bins == 61
+    assert table["SIIE"].fit.args[0].bins == 33
     assert "calibration" in table[fold_methods.CALIBRATED].incompatibility()
 
 
@@ -34,6 +43,20 @@ def test_the_cameras_matrices_reach_the_methods(monkeypatch, real_data):
     unknown = image_methods(["Canon550D", "Nothing 7"], "Canon550D")
     assert "Nothing 7" in unknown[fold_methods.CALIBRATED].incompatibility()
     assert unknown["C5, small form"].fit.args[2] is None
+
+
+def test_matrices_given_for_the_cameras_take_the_lists_place():
+    """They are in the order of the cameras' names, in which images are numbered."""
+    ones = np.ones((2, 3, 3), np.float32)
+    first, second = (single_matrix(scale * np.eye(3)) for scale in (2.0, 3.0))
+    data = ImageSet(
+        *(ones, ones[..., 0], ones[0], [np.array([0])], "", "B2", ["A1", "B2"]),
+        calibrations={"B2": second, "A1": first},
+    )
+    table = methods.methods_for(data)
+    assert table[fold_methods.CALIBRATED].incompatibility() == ""
+    expected = np.stack([2 * np.eye(3), 3 * np.eye(3)])
+    np.testing.assert_allclose(table["C5, small form"].fit.args[2], expected)
 
 
 def lesson_of(seen, asked, cameras, camera, lights=None):

@@ -55,16 +55,16 @@ def test_an_interval_over_lights_is_wider_than_one_over_their_scenes(rng):
 
 def test_what_is_invalid_is_counted_and_the_paper_stands_beside():
     values = np.array([1.0, np.nan, 3.0, np.nan])[None, None]
-    published = {"A": (9.0, 8.0), "C": (7.0,)}
+    published = {"A": (9.0, np.nan, 8.0), "C": (7.0,)}
     both = compared({"A": values, "B": np.ones_like(values)}, published=published)
     table = error_table(both)
     row = cells(table, "A")
     assert row["Invalid"] == "2"
     assert row["Max"] == "3.00"
-    assert table.rows[0][-6:] == ["9.00", "8.00", "–", "–", "–", "–"]
+    assert table.rows[0][-7:] == ["9.00", "–", "8.00", "–", "–", "–", "–"]
     assert table.strong_rows == {1}
     name, mean, *_ = table.rows[2]
-    assert (name, mean, table.rows[2][-6]) == ("C", "not run", "7.00")
+    assert (name, mean, table.rows[2][-7]) == ("C", "not run", "7.00")
     assert {len(row) for row in table.rows} == {len(table.columns)}
 
 

@@ -1,4 +1,4 @@
-"""Readers of cameras' calibration matrices: rawspeed's cameras.xml, and the tags of a DNG."""
+"""Readers of cameras' calibration matrices: from rawspeed's cameras.xml, a DNG, any photo."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -12,9 +12,10 @@ import numpy as np
 import tifffile
 from jaxtyping import Float
 
+from everlight.color.baselines.camera_mapping import WHITE
 from everlight.color.camera_calibration import CameraCalibration
 from everlight_data.color.camera_names import is_same_camera
-from everlight_data.color.raw import MAX_BYTES
+from everlight_data.color.raw import MAX_BYTES, RawImage, camera_name
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.files import opened, read_bytes, refusing
 from everlight_data.locations import locate
@@ -169,6 +170,95 @@ def read_dng_calibration(path: Path) -> DngCalibration:
         matrices = jnp.asarray(np.stack(colors)[order], jnp.float32)
         calibration = CameraCalibration(matrices, jnp.asarray(kelvin[order], jnp.float32))
         return DngCalibration(calibration, np.stack(forward)[order] if whole else None)
+
+
+def calibrations_from(
+    paths: Sequence[Path], cameras: Sequence[str]
+) -> dict[str, CameraCalibration]:
+    """Return cameras' calibrations from DNGs by them and from lists such as cameras.xml.
+
+    Args:
+      paths: files; a DNG is of the camera that it names, and counts before lists.
+      cameras: names of the cameras.
+
+    Raises:
+      MissingDataError: a file does not exist.
+      DataError: a file is damaged or names no camera, a camera is in no file, or two are calibrated
+        under different illuminants.
+    """
+    taken: dict[str, CameraCalibration] = {}
+    listed: dict[str, Float[np.ndarray, "3 3"]] = {}
+    for path in paths:
+        if path.suffix.lower() == ".xml":
+            listed |= read_camera_matrices(path)
+            continue
+        calibration, name = read_dng_calibration(path).calibration, camera_name(path)
+        if name is None:
+            raise DataError(f"{path} names no camera; give a cameras.xml that lists it")
+        taken[name] = calibration
+    found = {}
+    for camera in cameras:
+        own = [name for name in taken if is_same_camera(name, camera)]
+        found[camera] = (
+            taken[min(own, key=len)] if own else single_matrix(matrix_for(listed, camera))
+        )
+    lights = {camera: tuple(each.temperatures.tolist()) for camera, each in found.items()}
+    if len(set(lights.values())) > 1:
+        stated = ", ".join(
+            f"{camera} {low:g} and {high:g}" for camera, (low, high) in lights.items()
+        )
+        raise DataError(
+            f"the cameras are calibrated under different illuminants, in kelvin: {stated}; give a "
+            "cameras.xml for all"
+        )
+    return found
+
+
+def stacked_calibrations(
+    known: Mapping[str, CameraCalibration], cameras: Sequence[str]
+) -> CameraCalibration | None:
+    """Return the cameras' calibrations with a leading axis; None without any."""
+    if not known:
+        return None
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *[known[name] for name in cameras])
+
+
+def photo_calibration(photo: RawImage, matrices: Path | None = None) -> CameraCalibration:
+    """Return the calibration of the camera that took a photo.
+
+    Args:
+      photo: photo from `read_photo`.
+      matrices: a DNG by the same camera, or a cameras.xml that lists it. By default a DNG's own
+        tags count, and of other raw files the matrix by which LibRaw knows the camera.
+
+    Raises:
+      MissingDataError: the file of matrices does not exist.
+      DataError: there are no matrices of the camera, or they are damaged.
+    """
+    if matrices is not None and matrices.suffix.lower() == ".xml":
+        if photo.camera is None:
+            raise DataError(
+                f"{photo.path} names no camera, and {matrices} lists matrices by camera; give a "
+                "DNG by the camera as --matrices"
+            )
+        found = single_matrix(matrix_for(read_camera_matrices(matrices), photo.camera))
+    elif matrices is not None:
+        found = read_dng_calibration(matrices).calibration
+    elif photo.xyz_to_camera is None:
+        raise DataError(
+            f"{photo.path} has no calibration matrices; give a DNG by its camera, or a cameras.xml "
+            "that lists it, as --matrices"
+        )
+    elif photo.path.suffix.lower() == ".dng":
+        found = read_dng_calibration(photo.path).calibration
+    else:
+        found = single_matrix(photo.xyz_to_camera)
+    if not (np.asarray(found.matrices, float) @ WHITE > 0).all():
+        raise DataError(
+            f"the calibration matrices in {matrices or photo.path} give daylight a colour that is "
+            "not positive; give those of the camera as --matrices"
+        )
+    return found
 
 
 def _matrix(tags: tifffile.TiffTags, name: str) -> Float[np.ndarray, "3 3"] | None:

@@ -29,11 +29,15 @@ Photograph = tuple[Float[np.ndarray, "h w 3"], Bool[np.ndarray, "h w"]]
 
 
 class ConstancySet(NamedTuple):
-    """Photographs of one camera; `read_image(i)` returns the linear image and its mask."""
+    """Photographs of one camera; `read_image(i)` returns the linear image and its mask.
+
+    `captures` are the features of their time and settings, where they are known.
+    """
 
     names: tuple[str, ...]
     illuminants: Float[np.ndarray, "n 3"]
     read_image: Callable[[int], Photograph]
+    captures: Float[np.ndarray, "n 15"] | None = None
 
 
 def thumbnail_set(path: Path, camera: str = "") -> dict[str, ConstancySet]:
@@ -49,7 +53,7 @@ def thumbnail_set(path: Path, camera: str = "") -> dict[str, ConstancySet]:
       DataError: the file is damaged, lacks an array, or its arrays do not match.
     """
     stored = read_thumbnails(path, "docs/guide/data.md describes its content.")
-    images, illuminants, names, masks = stored
+    images, illuminants, names, masks, captures = stored
     named = [re.fullmatch(r"(.*[A-Za-z].*)_\d+", name) for name in names]
     own = np.array([camera or (path.stem if match is None else match[1]) for match in named])
     # Folders are named after cameras, and .. is another folder.
@@ -64,6 +68,7 @@ def thumbnail_set(path: Path, camera: str = "") -> dict[str, ConstancySet]:
             tuple(np.array(names)[own == camera].tolist()),
             illuminants[own == camera],
             partial(_masked_thumbnail, images[own == camera], masks[own == camera]),
+            None if captures is None else captures[own == camera],
         )
         for camera in np.unique(own)
     }

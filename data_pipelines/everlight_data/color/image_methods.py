@@ -8,23 +8,27 @@ from everlight.color.baselines.fold_methods import (
     fold_methods,
 )
 from everlight.color.baselines.folds import FoldMethod
+from everlight.color.camera_calibration import CameraCalibration
 from everlight_data.color.camera_matrices import camera_calibrations
 from everlight_data.color.trunk_views import missing_trunk, trunk_views
 from everlight_data.names import check_name
 
 
-def image_methods(names: Sequence[str], camera: str) -> dict[str, FoldMethod]:
+def image_methods(
+    names: Sequence[str], camera: str, calibrations: CameraCalibration | None = None
+) -> dict[str, FoldMethod]:
     """Return the table of methods by name, including those that cannot run on these cameras.
-
-    Calibration matrices are those of `camera_matrices/cameras.xml` below EVERLIGHT_DATA, where it
-    has all cameras.
 
     Args:
       names: cameras of the images, in the order of their numbers.
       camera: camera of the test images.
+      calibrations: calibration of each camera; by default those of `camera_matrices/cameras.xml`
+        below EVERLIGHT_DATA, where it has all cameras.
     """
     pooled = confidence_pooling_method(trunk_views, missing_trunk)
-    known, missing = camera_calibrations(names)
+    known, missing = calibrations, ""
+    if known is None:
+        known, missing = camera_calibrations(names)
     return fold_methods(names, camera, known, missing) | {POOLED: pooled}
 
 

@@ -2,6 +2,11 @@
 
 estimator = load_estimator(Path("model"))
 red_by_green, _, blue_by_green = estimator(image)   # linear raw colours, [h, w, 3]
+
+CCMNet trained on several cameras takes the camera's calibration too:
+
+calibration = read_dng_calibration(Path("photo.dng")).calibration
+estimator(image, calibration=calibration)
 """
 
 from functools import partial
@@ -10,12 +15,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import PyTree
 
 from everlight.color.baselines.cross_camera import ADDITIONAL_IMAGES
 from everlight.color.baselines.folds import Fold, FoldMethod
 from everlight.models.image_model import ErrorCalibration, ImageModel, described_features
 from everlight.models.pair_model import PairModel
+from everlight_data.color.camera_matrices import single_matrix
 from everlight_data.color.image_methods import image_methods
 from everlight_data.color.model_files import (
     StoredModel,
@@ -73,7 +80,9 @@ def read_image_model(stored: StoredModel) -> ImageModel:
     facts = dict(stored.facts)
     cameras = facts["cameras"] = tuple(facts["cameras"])
     images, holds_others = facts.pop("images"), facts.pop("holds_others")
-    table = image_methods(sorted(cameras), cameras[0])
+    # Only shapes are taken from the table's fits: a model needs no file of matrices.
+    blank = jax.tree.map(lambda leaf: jnp.stack([leaf] * len(cameras)), single_matrix(np.eye(3)))
+    table = image_methods(sorted(cameras), cameras[0], blank)
     if facts["name"] not in table:
         raise DataError(
             f"{stored.folder} is of the method {one_line(facts['name'])}, which this version does "

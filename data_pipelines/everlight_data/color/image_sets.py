@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.ndimage import minimum_filter
 
+from everlight.color.camera_calibration import CameraCalibration
 from everlight.color.thumbnails import shrink_image
 from everlight_data.color.constancy_sets import ConstancySet, thumbnail_set
 from everlight_data.color.nus import (
@@ -36,12 +37,16 @@ FOLD_LAYOUT = (
 
 
 class CameraImages(NamedTuple):
-    """One camera's images in the order of their names; the mask is 0 where a pixel is left out."""
+    """One camera's images in the order of their names; the mask is 0 where a pixel is left out.
+
+    `captures` are the features of their time and settings, where they are known.
+    """
 
     images: Float[np.ndarray, "n h w 3"]
     masks: Float[np.ndarray, "n h w"]
     illuminants: Float[np.ndarray, "n 3"]
     names: tuple[str, ...]
+    captures: Float[np.ndarray, "n 15"] | None = None
 
 
 class ImageSet(NamedTuple):
@@ -55,6 +60,9 @@ class ImageSet(NamedTuple):
       note: description of the data for reports.
       camera: camera of the test images.
       taken_by: camera of each image, where there are several; empty for `camera` alone.
+      captures: features of each image's time and settings; None where an image has none.
+      calibrations: given calibrations by camera; without any, those of cameras.xml below
+        EVERLIGHT_DATA count.
     """
 
     images: Float[np.ndarray, "n h w 3"]
@@ -64,6 +72,8 @@ class ImageSet(NamedTuple):
     note: str
     camera: str
     taken_by: Sequence[str] = ()
+    captures: Float[np.ndarray, "n 15"] | None = None
+    calibrations: Mapping[str, CameraCalibration] = {}
 
     def cameras(self) -> Sequence[str]:
         """Return the camera of each image."""
@@ -116,7 +126,8 @@ def read_images(camera: ConstancySet, side: int) -> CameraImages:
     Published folds number the images in that order.
     """
     images, masks = shrink_images(camera, camera.names, side)
-    return CameraImages(images, masks, camera.illuminants, tuple(camera.names))
+    names = tuple(camera.names)
+    return CameraImages(images, masks, camera.illuminants, names, camera.captures)
 
 
 def check_edges(camera: str, data: CameraImages) -> None:
@@ -204,7 +215,9 @@ def split_within(camera: str, data: CameraImages, folds: Sequence[np.ndarray]) -
     kept = np.sort(np.concatenate(folds))
     parts = data.images[kept], data.masks[kept], data.illuminants[kept]
     own = [np.searchsorted(kept, fold) for fold in folds]
-    return ImageSet(*parts, own, _note(camera, len(kept), len(data.names)), camera)
+    captures = None if data.captures is None else data.captures[kept]
+    note = _note(camera, len(kept), len(data.names))
+    return ImageSet(*parts, own, note, camera, captures=captures)
 
 
 def split_across(cameras: Mapping[str, CameraImages]) -> dict[str, ImageSet]:
@@ -219,11 +232,14 @@ def split_across(cameras: Mapping[str, CameraImages]) -> dict[str, ImageSet]:
     masks = np.concatenate([padded(data.masks) for data in cameras.values()])
     illuminants = np.concatenate([data.illuminants for data in cameras.values()])
     taken_by = [camera for camera, data in cameras.items() for _ in data.names]
+    known = [data.captures for data in cameras.values() if data.captures is not None]
+    captures = np.concatenate(known) if len(known) == len(cameras) else None
     sets, start = {}, 0
     for camera, data in cameras.items():
         rows = np.arange(start, start := start + len(data.names))
         note = _note(camera, len(rows), len(rows))
-        sets[camera] = ImageSet(images, masks, illuminants, [rows], note, camera, taken_by)
+        parts = images, masks, illuminants, [rows], note, camera, taken_by, captures
+        sets[camera] = ImageSet(*parts)
     return sets
 
 

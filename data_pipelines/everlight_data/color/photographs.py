@@ -1,12 +1,15 @@
 """Shared readers of photographs: 16-bit images, levels, illuminants."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import imagecodecs
+import jax
 import numpy as np
 from jaxtyping import Bool, Float
 
+from everlight.color.baselines.capture_aware import DAY, EVENTS, capture_features
 from everlight_data.arrays import read_npz
 from everlight_data.errors import DataError
 from everlight_data.files import png_size, read_bytes, refusing, tiff_size
@@ -17,16 +20,31 @@ LEAST, GREATEST = 1e-15, 1e15
 """Limits on a thumbnail's brightest pixel and on illuminants, whose squares 32 bits can hold."""
 
 
+CAPTURE: dict[str, tuple[float, float, int]] = {
+    "time": (0, DAY, 0),
+    "sun_events": (0, DAY, len(EVENTS)),
+    "iso": (1e-3, 1e9, 0),
+    "exposure": (1e-9, 1e6, 0),
+    "flash": (0, 1, 0),
+}
+"""Arrays of captures in a file of thumbnails: least and greatest value, and columns if several.
+
+They are the arguments of `everlight.color.capture_features`, in its units.
+"""
+
+
 class Thumbnails(NamedTuple):
     """Linear images with names and illuminants; 1 is white, and 0 in all channels is masked.
 
-    `masks` are the file's own, true everywhere by default.
+    `masks` are the file's own, true everywhere by default; `captures` are the features of each
+    image's time and settings (`everlight.color.capture_features`), or None.
     """
 
     images: Float[np.ndarray, "n h w 3"]
     illuminants: Float[np.ndarray, "n 3"]
     names: tuple[str, ...]
     masks: Bool[np.ndarray, "n h w"]
+    captures: Float[np.ndarray, "n 15"] | None = None
 
 
 def read_thumbnails(path: Path, way_out: str) -> Thumbnails:
@@ -35,7 +53,8 @@ def read_thumbnails(path: Path, way_out: str) -> Thumbnails:
     Args:
       path: file with `images_u16` (white at 65535) or `images` (floats, white at 1), `[n, h, w,
         3]`. It also holds `illuminant_rgb`, `[n, 3]`, and optionally `names` (by default 1, 2, ...)
-        and `masks`, `[n, h, w]`, 0 on reference charts (by default nothing is masked).
+        and `masks`, `[n, h, w]`, 0 on reference charts (by default nothing is masked). The five
+        arrays of `CAPTURE` are optional together.
       way_out: sentence that every error message ends with.
 
     Raises:
@@ -71,7 +90,31 @@ def read_thumbnails(path: Path, way_out: str) -> Thumbnails:
         masks = arrays.get("masks", np.ones(images.shape[:3], bool))
         if masks.shape != images.shape[:3] or masks.dtype.kind not in "biuf":
             raise ValueError(f"masks are {masks.dtype} of {masks.shape}")
-    return Thumbnails(scaled, illuminants, tuple(names.tolist()), masks != 0)
+        captures = _captures(arrays, len(images))
+    return Thumbnails(scaled, illuminants, tuple(names.tolist()), masks != 0, captures)
+
+
+def _captures(arrays: Mapping[str, np.ndarray], count: int) -> Float[np.ndarray, "n 15"] | None:
+    """Return the features of the images' captures, None without any of the arrays.
+
+    Raises:
+      ValueError: some of the arrays are missing, or one has other values or another shape.
+    """
+    missing = [name for name in CAPTURE if name not in arrays]
+    if len(missing) == len(CAPTURE):
+        return None
+    if missing:
+        raise ValueError(f"of {', '.join(CAPTURE)} it lacks {', '.join(missing)}")
+    values = []
+    for name, (low, high, width) in CAPTURE.items():
+        given = arrays[name]
+        shape = (count, width) if width else (count,)
+        if given.shape != shape or given.dtype.kind not in "biuf":
+            raise ValueError(f"{name} is {given.dtype} of {given.shape}, not numbers of {shape}")
+        if not ((given >= low) & (given <= high)).all():
+            raise ValueError(f"a value of {name} is not between {low:g} and {high:g}")
+        values.append(given.astype(bool if name == "flash" else np.float32))
+    return np.asarray(jax.vmap(capture_features)(*values))
 
 
 def checked_illuminants(illuminants: np.ndarray) -> Float[np.ndarray, "n 3"]:

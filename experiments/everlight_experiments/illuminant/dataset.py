@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from everlight.models.illuminant_training import TrainingSettings
+from everlight_data.color.camera_matrices import calibrations_from
 from everlight_data.color.image_sets import (
     CameraImages,
     ImageSet,
@@ -101,7 +102,11 @@ def compare_photographs(
 ) -> Report:
     """Compare all methods on the images that the settings name, and save their errors."""
     cameras, note = load_cameras(settings)
-    sets = split_cameras(cameras, settings)
+    known = calibrations_from(settings.matrices, list(cameras)) if settings.matrices else {}
+    sets = {
+        camera: data._replace(calibrations=known)
+        for camera, data in split_cameras(cameras, settings).items()
+    }
     for data in sets.values():
         check_methods(settings.methods, learned_methods(data))
     seeds = range(settings.seed, settings.seed + settings.seeds)

@@ -10,6 +10,7 @@ import numpy as np
 from tqdm import tqdm
 
 from everlight.color.baselines.cross_camera import ADDITIONAL_IMAGES
+from everlight.color.camera_calibration import CameraCalibration
 from everlight.color.thumbnails import below_saturation
 from everlight.models.illuminant_interval import COVERAGE
 from everlight.models.image_model import (
@@ -20,6 +21,7 @@ from everlight.models.image_model import (
 )
 from everlight.models.pair_estimate import describe_score
 from everlight.models.pair_model import Estimate
+from everlight_data.color.camera_matrices import photo_calibration
 from everlight_data.color.camera_names import is_same_camera
 from everlight_data.color.corrections import photo_row, write_correction, write_illuminants
 from everlight_data.color.photos import is_picture, read_photo
@@ -48,6 +50,11 @@ def estimate_photos(settings: EstimateSettings, model: ImageModel) -> list[Photo
       DataError: a file is missing, damaged or unusable, or too far from the training images.
     """
     photos = settings.photos()
+    if settings.matrices is not None and not model.needs_calibration:
+        raise DataError(
+            f"--matrices is for CCMNet trained on several cameras, and {settings.model} is "
+            f"{model.name} for {' + '.join(model.cameras)}"
+        )
     one = len(photos) == 1
     others = _additional_images(photos, model, settings) if model.needs_others else {}
     results, rows, failures = [], [], []
@@ -56,7 +63,10 @@ def estimate_photos(settings: EstimateSettings, model: ImageModel) -> list[Photo
         for path in bar:
             try:
                 photo = _read(path, settings)
-                result = _estimate_photo(photo, model, others.get(path, ()))
+                calibration = None
+                if model.needs_calibration:
+                    calibration = photo_calibration(photo, settings.matrices)
+                result = _estimate_photo(photo, model, others.get(path, ()), calibration)
                 written = _write(photo, result, settings)
             except DataError as error:
                 failures.append(error)
@@ -145,11 +155,14 @@ def _additional_images(
 
 
 def _estimate_photo(
-    photo: RawImage, model: ImageModel, others: Sequence[DescribedImage]
+    photo: RawImage,
+    model: ImageModel,
+    others: Sequence[DescribedImage],
+    calibration: CameraCalibration | None,
 ) -> PhotoEstimate:
     described = _described(photo, model)
     try:
-        found = model.estimate(described, others)
+        found = model.estimate(described, others, calibration)
     except UnsuitableImageError as error:
         raise DataError(f"{photo.path}: {error}.") from error
     warnings = image_warnings(found)

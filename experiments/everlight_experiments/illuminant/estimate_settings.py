@@ -23,6 +23,10 @@ class EstimateSettings:
     model: Path
     """Folder of the model that `train`, `calibrate` or another run wrote. A C5 trained on several
     cameras reads other photos by the camera too: give a folder of at least four."""
+    matrices: Path | None = None
+    """Calibration of the camera that took the photos, for a CCMNet trained on several cameras: a
+    DNG by that camera, or the cameras.xml of rawspeed or darktable. Without it each raw file's own
+    matrices are taken; PNG and TIFF have none."""
     homography: Path | None = None
     """JSON file for pairs with {"matrix": [[...], [...], [...]]} from main to second pixels, or
     {"main": [[x, y], ...], "second": [[x, y], ...]}, at least four points seen by both. Without it
@@ -55,6 +59,8 @@ class EstimateSettings:
             raise DataError(
                 f"{len(self.files)} raw files are no pairs; give main and second of each in turn"
             )
+        if self.matrices is not None:
+            raise DataError(f"--matrices is for single images, and {self.model} is for pairs")
         pairs = list(zip(self.files[::2], self.files[1::2], strict=True))
         _refuse_same_names("main files", [main for main, _ in pairs])
         return pairs

@@ -45,6 +45,10 @@ class ImageSource(RunSettings):
     """Folder with the unpacked files of the release; needed by every release but radiometric."""
     cameras: tuple[str, ...] = ()
     """Names of the cameras to use; by default all."""
+    matrices: tuple[Path, ...] = ()
+    """Calibration matrices of the cameras, for C5 and CCMNet: DNGs, one by each camera, or the
+    cameras.xml of rawspeed or darktable. By default camera_matrices/cameras.xml below
+    EVERLIGHT_DATA."""
     side: Annotated[int, Between(32, 2_000)] = 64
     """Longest side in pixels; larger images are averaged down to it."""
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int, PyTree
 
+from everlight.color.baselines.capture_methods import capture_methods
 from everlight.color.baselines.fold_methods import NINE_MOMENTS
 from everlight.color.baselines.folds import (
     Features,
@@ -15,6 +16,7 @@ from everlight.color.baselines.folds import (
     estimate_folds,
     estimate_images,
 )
+from everlight_data.color.camera_matrices import stacked_calibrations
 from everlight_data.color.image_methods import image_methods
 from everlight_data.color.image_sets import ImageSet
 from everlight_data.progress import progress
@@ -31,7 +33,9 @@ def camera_numbers(data: ImageSet) -> tuple[list[str], Int[np.ndarray, "n"]]:
 
 def methods_for(data: ImageSet) -> dict[str, FoldMethod]:
     """Return the table of all methods by name, including those that cannot run here."""
-    return image_methods(camera_numbers(data)[0], data.camera)
+    names, _ = camera_numbers(data)
+    known = stacked_calibrations(data.calibrations, names)
+    return image_methods(names, data.camera, known) | capture_methods(data.captures)
 
 
 def learned_methods(data: ImageSet) -> list[str]:

@@ -10,15 +10,17 @@ METHOD_NOTES = (
     "thumbnails of 32x48 in folds of whole scenes. Gamut mapping's rule (largest trace, a hull "
     "grown by 3%) was selected on NUS thumbnails, where its rows are optimistic.",
     "SIIE, C5 and CCMNet are smaller versions, unless named otherwise, and DMCC is its authors' "
-    "network; everlight.color.baselines states all differences. Where cameras.xml has all cameras, "
-    "C5's training images are mapped to other cameras by their matrices. They are trained for a "
-    "fixed number of steps. In folds SIIE trains on the tested camera, which its authors exclude. "
-    "C5 sees six unlabelled images of the tested camera. Across cameras DMCC maps training "
-    "illuminants by both cameras' white under daylight of 6500 K, as its authors measured it.",
+    "network; everlight.color.baselines states all differences. Where all cameras' calibration "
+    "matrices are known, C5's training images are mapped to other cameras by them. They are "
+    "trained for a fixed number of steps. In folds SIIE trains on the tested camera, which its "
+    "authors exclude. C5 sees six unlabelled images of the tested camera. Across cameras "
+    "DMCC maps training illuminants by both cameras' white under daylight of 6500 K, as its "
+    "authors measured it.",
     "FC4-style is FC4's confidence-weighted pooling on a frozen EfficientNet-Lite0 pretrained on "
     "ImageNet, at 128x128 pixels. FC4 itself trains its trunk on full photographs; its row "
     "is the paper's. Predicting each location's illuminant relative to its colour, and the stage "
-    "of the trunk, were selected on Sony A57's folds.",
+    "of the trunk, were selected on Sony A57's folds. Time-aware white balance reads the time, "
+    "the sun, ISO, exposure and flash beside the image; a second row has its network without them.",
     "Single-image networks and regressions use nine colour moments, with or without von Kries "
     "re-illumination, as selected by each fold's validation images. These networks have five "
     "layers of nine units, with the loss and training of the two-camera networks. Ensembles are "

@@ -15,9 +15,14 @@ from everlight.trees import checksums_of
 from everlight_data.checkpoints import Checkpoints
 from everlight_data.color.camera_pairs import MOMENTS, CameraPairs
 from everlight_data.color.image_sets import ImageSet
-from everlight_data.color.nus import CAMERAS
 from everlight_data.color.pair_augmentations import IMAGE_AUGMENTATIONS
-from everlight_data.color.published_tables import CROSS_SENSOR_NUS, FFCC_THUMBNAILS, TABLE_2_NUS
+from everlight_data.color.published_tables import (
+    CROSS_CAMERA,
+    CROSS_CAMERA_PROTOCOL,
+    CROSS_CAMERA_SETS,
+    FFCC_THUMBNAILS,
+    TABLE_2_NUS,
+)
 from everlight_data.progress import progress
 from everlight_experiments.illuminant.comparison import Comparison
 from everlight_experiments.illuminant.config import MAIN
@@ -61,13 +66,20 @@ def compare_cameras(
             "taken_by": checksums_of(np.array(data.taken_by, dtype=np.str_)),
             "left_out": sorted(left_out(data)),
         }
+        if data.captures is not None:
+            facts["captures"] = checksums_of(data.captures)
+        if data.calibrations:
+            facts["matrices"] = checksums_of(*(m.matrices for m in data.calibrations.values()))
         keep = partial(folder.computed, facts=facts)
         checkpoints = Checkpoints(folder.checkpoints / camera)
         compute = partial(compare_images, data, seeds, training, checkpoints, keep, names)
         estimates = keep(camera, compute=compute)
         truth = data.illuminants[np.stack(data.folds)]
         rows = published_rows(camera, split)
-        comparisons[camera] = Comparison(estimates, truth, camera, f"{data.note}.", published=rows)
+        caption = f"{data.note}."
+        if split == "cross-camera" and rows:
+            caption += f" {CROSS_CAMERA_PROTOCOL}"
+        comparisons[camera] = Comparison(estimates, truth, camera, caption, published=rows)
     return comparisons
 
 
@@ -88,9 +100,9 @@ def compare_images(
 
 
 def published_rows(camera: str, split: Split) -> dict[str, tuple[float, ...]]:
-    """Return published statistics of one camera's images in folds; FFCC's are of its authors."""
+    """Return published statistics of one camera's images; FFCC's in folds are of its authors."""
     if split == "cross-camera":
-        return {}
+        return CROSS_CAMERA.get(CROSS_CAMERA_SETS.get(frozenset({camera}), ""), {})
     rows = dict(TABLE_2_NUS) if camera == MAIN else {}
     if camera in FFCC_THUMBNAILS:
         rows[TUNED_HERE] = (FFCC_THUMBNAILS[camera],)
@@ -145,7 +157,7 @@ def absent(sets: Mapping[str, ImageSet], comparisons: Mapping[str, Comparison]) 
 def pooled(comparisons: Mapping[str, Comparison], split: Split) -> Comparison:
     """Return all cameras' images in one fold, with the methods that every camera has.
 
-    Published numbers across cameras stand beside all of NUS-8.
+    Published numbers across cameras stand beside all cameras of a data set.
     """
     every = list(comparisons.values())
 
@@ -159,11 +171,9 @@ def pooled(comparisons: Mapping[str, Comparison], split: Split) -> Comparison:
         if all(name in each.estimates for each in every)
     }
     caption, published = f"All {len(every)} cameras' images together.", {}
-    if split == "cross-camera" and set(comparisons) == set(CAMERAS):
-        published = {f"{name}, published": row for name, row in CROSS_SENSOR_NUS.items()}
-        caption += (
-            " Published are the cross-sensor numbers of full photographs (Kim et al. 2025, table "
-            "1), not of this paper."
-        )
+    name = CROSS_CAMERA_SETS.get(frozenset(comparisons), "")
+    if split == "cross-camera" and name:
+        published = CROSS_CAMERA[name]
+        caption += f" {CROSS_CAMERA_PROTOCOL}"
     truth = joined([each.truth for each in every])
     return Comparison(estimates, truth, caption=caption, published=published)

@@ -65,7 +65,9 @@ def error_table(compared: Comparison) -> Table:
             row += [f"{np.mean(recovered[statistic]):.2f}" for statistic in RECOVERY]
             row += [str(np.sum(~np.isfinite(errors[name])))]
             row += [f"{np.mean(reproduced[statistic]):.2f}" for statistic in REPRODUCTION]
-        published = [f"{value:.2f}" for value in compared.published.get(name, ())]
+        published = [
+            "–" if np.isnan(value) else f"{value:.2f}" for value in compared.published.get(name, ())
+        ]
         rows.append([name, *row, *published, *["–"] * (len(STATISTICS) - len(published))])
     caption = compared.caption
     if max(len(values) for values in errors.values()) > 1:

@@ -17,11 +17,12 @@ import numpy as np
 from jaxtyping import Float, Int, PyTree
 
 from everlight.color.baselines.cross_camera import ADDITIONAL_IMAGES
-from everlight.color.baselines.fold_methods import CALIBRATED, CALIBRATED_LARGE, DUAL_MAPPING
-from everlight.color.baselines.folds import Fold, estimate_folds
+from everlight.color.baselines.fold_methods import DUAL_MAPPING
+from everlight.color.baselines.folds import Fold, FoldMethod, estimate_folds
 from everlight.color.estimators import ESTIMATORS
 from everlight.models.image_model import ErrorCalibration, ImageModel, calibrate_errors
 from everlight.trees import checksums_of, rows_of
+from everlight_data.color.camera_matrices import calibrations_from, stacked_calibrations
 from everlight_data.color.image_methods import full_name, image_methods
 from everlight_data.color.image_model_files import save_image_model
 from everlight_data.color.image_sets import (
@@ -56,7 +57,8 @@ class TrainRun(ImageSource):
     """Method to fit, by its name in the reports of `dataset` or that name's first word: c5, ffcc,
     siie, 'APAP (GW)'. C5 reads six other images by the camera of a photo: trained on one camera,
     the model holds six of its training images; trained on several, `estimate` takes them from the
-    photos that it is given."""
+    photos that it is given. CCMNet trained on several cameras reads the calibration matrices of the
+    photo's camera, which may be another one."""
     out: Path | None = None
     """Folder of the model; a model there is replaced. By default models/ in the run's folder."""
 
@@ -65,15 +67,16 @@ def run_train(settings: TrainRun) -> Path:
     """Train, save the model, and return the report's path."""
     folder = RunFolder("illuminant", "train", settings)
     cameras, note = load_cameras(settings)
+    known = calibrations_from(settings.matrices, list(cameras)) if settings.matrices else {}
     sets = {
-        camera: on_canvas(data, settings.side)
+        camera: on_canvas(data, settings.side)._replace(calibrations=known)
         for camera, data in _split(cameras, settings.seed).items()
     }
     data = next(iter(sets.values()))
     name = _method_for(settings.method, data, sets)
     moments = moments_of(data)
     _refuse_empty(cameras, data, moments)
-    features = image_methods(*_known(data))[name].describe(data.images, data.masks)
+    features = _table(data)[name].describe(data.images, data.masks)
     held_out = _held_out(folder, name, features, sets, settings.side)
     folds = [fold for each in sets.values() for fold in each.folds]
     estimates = np.zeros_like(data.illuminants)
@@ -135,8 +138,11 @@ def _split(cameras: Mapping[str, CameraImages], seed: int) -> dict[str, ImageSet
     return {camera: split_within(camera, data, draw_folds(len(data.names), seed))}
 
 
-def _known(data: ImageSet) -> tuple[list[str], str]:
-    return camera_numbers(data)[0], data.camera
+def _table(data: ImageSet, camera: str | None = None) -> dict[str, FoldMethod]:
+    """Return the table of methods; by default for the test images' camera."""
+    names, _ = camera_numbers(data)
+    known = stacked_calibrations(data.calibrations, names)
+    return image_methods(names, data.camera if camera is None else camera, known)
 
 
 def _method_for(given: str, data: ImageSet, sets: Mapping[str, ImageSet]) -> str:
@@ -146,17 +152,15 @@ def _method_for(given: str, data: ImageSet, sets: Mapping[str, ImageSet]) -> str
       DataError: there is no such method, it cannot run on these images, or a model of it cannot be
         kept.
     """
-    table = image_methods(*_known(data))
+    table = _table(data)
     name = full_name(given, list(table))
     method = table[name]
     if method.at_once and method.learns:
         raise DataError(f"{name} needs a network's weights beside its own; give another --method")
-    if len(sets) > 1 and name not in image_methods(list(sets), ""):
+    if len(sets) > 1 and name not in _table(data, ""):
         raise DataError(f"{name} is for one camera; name it by --cameras, or give another method")
-    if len(sets) > 1 and name in (DUAL_MAPPING, CALIBRATED, CALIBRATED_LARGE):
-        raise DataError(
-            f"{name} is trained for one camera whose calibration it knows; name it by --cameras"
-        )
+    if len(sets) > 1 and name == DUAL_MAPPING:
+        raise DataError(f"{name} is trained for one camera; name it by --cameras")
     if reason := method.incompatibility():
         raise DataError(f"{name} cannot run: {reason}")
     return name
@@ -189,7 +193,7 @@ def _held_out(
     parts = [(data, fold) for data in sets.values() for fold in data.folds]
     for number, (data, fold) in enumerate(progress("held out", unit="fold", values=parts)):
         names, numbers = camera_numbers(data)
-        method = image_methods(names, data.camera)[name]
+        method = _table(data)[name]
         camera = jnp.array(names.index(data.camera))
         known = jnp.asarray(data.illuminants), [fold], jnp.asarray(numbers)
 
@@ -202,6 +206,8 @@ def _held_out(
             "data": checksums_of(data.images, data.masks, data.illuminants, fold),
             "cameras": list(sets),
         }
+        if data.calibrations:
+            facts["matrices"] = checksums_of(*(m.matrices for m in data.calibrations.values()))
         found.append(folder.computed(f"held-out-{number}", facts, compute)["estimates"])
     return np.concatenate(found)
 
@@ -217,7 +223,7 @@ def _fit(
 ) -> ImageModel:
     """Return the model fitted to all images."""
     names, numbers = camera_numbers(data)
-    method = image_methods(names, cameras[0])[name]
+    method = _table(data, cameras[0])[name]
     camera = jnp.array(names.index(cameras[0]))
     fold = Fold(features, jnp.asarray(data.illuminants), None, jnp.asarray(numbers), camera)
     fitted, others = method.fit(fold), None

@@ -15,6 +15,7 @@ from everlight.color.alignment import MaskedImage
 from everlight.color.baselines.cross_camera import ADDITIONAL_IMAGES
 from everlight.color.baselines.fold_methods import NINE_MOMENTS
 from everlight.color.baselines.folds import FoldMethod
+from everlight.color.camera_calibration import CameraCalibration
 from everlight.color.chromaticity import from_chromaticity, to_chromaticity
 from everlight.color.feature_distribution import feature_distance
 from everlight.color.thumbnails import below_saturation, place_on_canvas, shrink_image
@@ -119,18 +120,24 @@ class ImageModel:
         """True if other images by the camera must be given with every image."""
         return self.method.reads_others and self.others is None
 
+    @property
+    def needs_calibration(self) -> bool:
+        """True if the calibration of its camera must be given with every image."""
+        return self.method.for_camera is not None and len(self.cameras) > 1
+
     def __call__(
         self,
         image: Float[ArrayLike, "h w 3"],
         mask: Bool[ArrayLike, "h w"] | None = None,
         others: Sequence[DescribedImage] = (),
+        calibration: CameraCalibration | None = None,
     ) -> Float[np.ndarray, "3"]:
         """Return the illuminant (R/G, 1, B/G) of an image; arguments as of its methods.
 
         Raises:
           UnsuitableImageError: the image determines none.
         """
-        return self.estimate(self.describe(image, mask), others).illuminant
+        return self.estimate(self.describe(image, mask), others, calibration).illuminant
 
     def describe(
         self, image: Float[ArrayLike, "h w 3"], mask: Bool[ArrayLike, "h w"] | None = None
@@ -165,7 +172,10 @@ class ImageModel:
         return place_on_canvas(MaskedImage(small.image, lit), self.side)
 
     def estimate(
-        self, described: DescribedImage, others: Sequence[DescribedImage] = ()
+        self,
+        described: DescribedImage,
+        others: Sequence[DescribedImage] = (),
+        calibration: CameraCalibration | None = None,
     ) -> Estimate:
         """Return the estimate of an image with its interval and score.
 
@@ -173,10 +183,13 @@ class ImageModel:
           described: image from `describe`.
           others: other images by the same camera, if `needs_others`; fewer than the method reads
             are repeated.
+          calibration: calibration of the image's camera, if `needs_calibration`. A model whose
+            training cameras had one matrix each reads the second matrix alone.
 
         Raises:
-          UnsuitableImageError: other images are needed, the image is too far from the training
-            images, or the estimate is no illuminant.
+          UnsuitableImageError: other images or a calibration are needed, or a calibration is given
+            to a method that reads none. Or the image is too far from the training images, or the
+            estimate is no illuminant.
         """
         if self.needs_others and not others:
             raise UnsuitableImageError(
@@ -185,7 +198,8 @@ class ImageModel:
             )
         seen = self.others if self.others is not None else _stacked(others)
         extra = (seen,) if self.method.reads_others else ()
-        parts = _estimated(self.method.predict, self.fitted, self.errors, described, extra)
+        fitted = self._fitted_for(calibration)
+        parts = _estimated(self.method.predict, fitted, self.errors, described, extra)
         illuminant, interval, score = jax.tree.map(np.asarray, parts)
         wide = bool(np.isfinite(interval.degrees)) and interval.degrees >= self.errors.uninformative
         found = Estimate(illuminant, interval, score, bool(wide))
@@ -200,6 +214,18 @@ class ImageModel:
                 f"(this one is for {' and '.join(self.cameras)})"
             )
         return found
+
+    def _fitted_for(self, calibration: CameraCalibration | None) -> PyTree:
+        if calibration is None:
+            if self.needs_calibration:
+                raise UnsuitableImageError(
+                    f"{self.name} was trained on several cameras and reads the calibration "
+                    "matrices of an image's camera; give them too"
+                )
+            return self.fitted
+        if self.method.for_camera is None:
+            raise UnsuitableImageError(f"{self.name} reads no calibration; leave it out")
+        return self.method.for_camera(self.fitted, calibration)
 
 
 def image_warnings(found: Estimate) -> list[str]:

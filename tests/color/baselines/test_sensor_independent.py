@@ -7,7 +7,7 @@ import pytest
 
 from everlight.color.baselines.protocol import ObservedImage
 from everlight.color.baselines.sensor_independent import (
-    BINS,
+    SENSOR_PAPER_SIZE,
     SPAN,
     SensorIndependentNet,
     chroma_kernels,
@@ -20,10 +20,10 @@ GAIN, WIDTH = np.array([2.0, 3.0, 5.0]), np.array([0.1, 0.2, 0.4])
 kernels_of = jax.jit(chroma_kernels)
 
 
-def by_hand(pixels, gain, width):
+def by_hand(pixels, gain, width, bins=33):
     """Pixel by pixel in float64."""
-    places = np.linspace(-SPAN, SPAN, BINS)
-    histograms = np.zeros((BINS, BINS, 3))
+    places = np.linspace(-SPAN, SPAN, bins)
+    histograms = np.zeros((bins, bins, 3))
     for r, g, b in pixels:
         ratios = [(r / g, r / b), (g / r, g / b), (b / r, b / g)]
         for channel, (first, second) in enumerate(ratios):
@@ -42,6 +42,18 @@ def test_histograms_are_those_of_the_formula(rng):
     kept = np.delete(pixels[:30], 3, axis=0)
     actual = kernels_of(*map(jnp.float32, (spoilt, weights, GAIN, WIDTH)))
     np.testing.assert_allclose(actual, by_hand(kept, GAIN, WIDTH), rtol=2e-4, atol=1e-6)
+    large = chroma_kernels(*map(jnp.float32, (pixels, np.ones(40), GAIN, WIDTH)), 61)
+    np.testing.assert_allclose(large, by_hand(pixels, GAIN, WIDTH, 61), rtol=2e-4, atol=1e-6)
+
+
+def test_the_papers_size_has_its_layers():
+    """Sides of 61, 29, 14 and 13 bins; its authors state 128, 256 and 512 channels."""
+    given = jax.ShapeDtypeStruct((1, 4, 3), jnp.float32), jax.ShapeDtypeStruct((1, 4), jnp.float32)
+    shapes = jax.eval_shape(SensorIndependentNet(SENSOR_PAPER_SIZE).init, jax.random.key(0), *given)
+    counted = 2 * ((3 * 25 + 1) * 128 + (128 * 9 + 1) * 256 + (256 * 4 + 1) * 512 + 3 + 3) + (
+        13 * 13 * 512 + 1
+    ) * (9 + 3)
+    assert sum(leaf.size for leaf in jax.tree.leaves(shapes)) == counted
 
 
 def test_exposure_changes_no_histogram(rng):

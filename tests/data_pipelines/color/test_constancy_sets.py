@@ -50,6 +50,51 @@ def test_thumbnails_part_into_cameras_by_name(tmp_path, rng):
         )
 
 
+HOUR = 3600
+CAPTURES = {
+    "time": np.array([9, 12, 20]) * HOUR,
+    "sun_events": np.tile(np.array([5.5, 6, 12, 18, 18.5, 24]) * HOUR, (3, 1)),
+    "iso": np.array([100, 200, 800]),
+    "exposure": np.array([0.01, 0.002, 0.25]),
+    "flash": np.array([0, 0, 1]),
+}
+
+
+def test_thumbnails_have_their_captures(tmp_path, rng):
+    images = rng.uniform(0.1, 0.9, (3, 4, 5, 3))
+    names = np.array(["A_1", "B_1", "A_2"])
+    arrays = {"images": images, "illuminant_rgb": LIGHTS, "names": names}
+    np.savez(tmp_path / "a.npz", **arrays, **CAPTURES)
+    cameras = thumbnail_set(tmp_path / "a.npz")
+    first, last = cameras["A"].captures
+    np.testing.assert_allclose(first[:6], 1 - np.array([3.5, 3, 3, 9, 9.5, 15]) / 24, rtol=1e-6)
+    np.testing.assert_array_equal(first[6:12], [0, 0, 1, 1, 1, 1])
+    np.testing.assert_allclose(last[12:], [np.log(800), np.log(0.25), 1], rtol=1e-6)
+    assert cameras["B"].captures.shape == (1, 15)
+    np.savez(tmp_path / "b.npz", **arrays)
+    assert thumbnail_set(tmp_path / "b.npz")["A"].captures is None
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"iso": None, "flash": None}, "it lacks iso, flash"),
+        ({"time": np.full(3, 25 * HOUR)}, "a value of time is not between 0 and 86400"),
+        ({"exposure": np.zeros(3)}, "a value of exposure is not between 1e-09"),
+        ({"iso": np.full(3, np.nan)}, "a value of iso is not between"),
+        ({"flash": np.array(["no"] * 3)}, "flash is <U2"),
+        ({"sun_events": np.zeros((3, 5))}, r"sun_events is float64 of \(3, 5\)"),
+        ({"time": np.zeros(2)}, r"time is float64 of \(2,\)"),
+    ],
+)
+def test_captures_that_do_not_fit_are_refused(tmp_path, change, message):
+    arrays = {"images": np.full((3, 4, 5, 3), 0.5), "illuminant_rgb": LIGHTS} | CAPTURES | change
+    kept = {name: value for name, value in arrays.items() if value is not None}
+    np.savez(tmp_path / "a.npz", **kept)
+    with pytest.raises(DataError, match=rf"a\.npz.*{message}"):
+        thumbnail_set(tmp_path / "a.npz")
+
+
 def test_thumbnails_of_floats_need_no_names(tmp_path, rng):
     images = rng.uniform(0, 2, (3, 4, 5, 3))
     np.savez(tmp_path / "phone.npz", images=images, illuminant_rgb=LIGHTS)

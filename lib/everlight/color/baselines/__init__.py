@@ -93,7 +93,10 @@ from everlight.color.baselines.linear_regression import (
 )
 from everlight.color.baselines.protocol import Baseline, ObservedImage, observe_image
 from everlight.color.baselines.sensor_independent import (
+    SENSOR_PAPER_SIZE,
+    SENSOR_SMALL_FORM,
     SensorIndependentModel,
+    SensorSettings,
     chroma_kernels,
     fit_sensor_independent,
     sensor_independent_estimate,
@@ -121,6 +124,8 @@ __all__ = [
     "CALIBRATED_AUTHORS_SIZE",
     "CALIBRATED_SMALL_FORM",
     "FOURIER_SETTINGS",
+    "SENSOR_PAPER_SIZE",
+    "SENSOR_SMALL_FORM",
     "SMALL_FORM",
     "Baseline",
     "CaptureModel",
@@ -136,6 +141,7 @@ __all__ = [
     "LinearRegression",
     "ObservedImage",
     "SensorIndependentModel",
+    "SensorSettings",
     "TrainingEstimates",
     "calibrated_estimate",
     "capture_aware_estimate",

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from everlight.color.baselines.bias_correction import (
     TrainingEstimates,
@@ -59,7 +59,10 @@ from everlight.color.baselines.generator_net import GeneratorSettings
 from everlight.color.baselines.generator_training import GeneratorModel
 from everlight.color.baselines.protocol import ObservedImage
 from everlight.color.baselines.sensor_independent import (
+    SENSOR_PAPER_SIZE,
+    SENSOR_SMALL_FORM,
     SensorIndependentModel,
+    SensorSettings,
     fit_sensor_independent,
     sensor_independent_estimate,
 )
@@ -71,6 +74,8 @@ FOURIER_ROUNDS = ROUNDS
 """Steps of FFCC's two rounds, as its authors set them."""
 SENSOR_INDEPENDENT_STEPS = 500
 SENSOR_INDEPENDENT_SIDE = 32
+SENSOR_PAPER_STEPS = 1_000
+"""Steps of SIIE at its paper's size, which has no measured number here."""
 DUAL_MAPPING_STEPS = 5_000
 DUAL_MAPPING_SIDE = 64
 """Side of the thumbnails that DMCC's authors use."""
@@ -174,10 +179,12 @@ def _observed(shrunk: Float[Array, "*n h w 4"]) -> ObservedImage:
     return ObservedImage(shrunk[..., :3], shrunk[..., 3])
 
 
-@partial(jax.jit, static_argnums=0)
-def _fit_sensor_independent(steps: int, fold: Fold) -> SensorIndependentModel:
-    train = _observed(fold.train)
-    return fit_sensor_independent(train, fold.illuminants, jax.random.key(0), steps)
+@partial(jax.jit, static_argnums=(0, 1))
+def _fit_sensor_independent(
+    settings: SensorSettings, steps: int, fold: Fold
+) -> SensorIndependentModel:
+    given = _observed(fold.train), fold.illuminants, jax.random.key(0)
+    return fit_sensor_independent(*given, steps, settings)
 
 
 def _predict_sensor_independent(model: SensorIndependentModel, shrunk: Array) -> Array:
@@ -219,10 +226,18 @@ def _predict_cross_camera(model: GeneratorModel, shrunk: Array, others: Array) -
 
 
 class CalibratedFit(NamedTuple):
-    """CCMNet's model, and the fingerprint of the camera that it is applied to."""
+    """CCMNet's model and the camera that it is applied to.
+
+    Attributes:
+      model: trained network.
+      fingerprint: fingerprint of the camera.
+      by_temperature: whether a training camera had two matrices. Otherwise fingerprints are made of
+        the matrix of daylight alone, as in training.
+    """
 
     model: GeneratorModel
     fingerprint: Float[Array, "f f 2"]
+    by_temperature: Bool[Array, ""]
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -233,7 +248,18 @@ def _fit_calibrated(
     given = images, fold.illuminants, fold.cameras, calibrations
     model = fit_calibrated_camera(jax.random.key(0), *given, settings, steps)
     own = jax.tree.map(lambda leaf: leaf[fold.camera], calibrations)
-    return CalibratedFit(model, camera_fingerprint(own, settings.fingerprint_window))
+    by_temperature = jnp.any(calibrations.matrices[:, 0] != calibrations.matrices[:, 1])
+    return CalibratedFit(
+        model, camera_fingerprint(own, settings.fingerprint_window), by_temperature
+    )
+
+
+@jax.jit
+def _for_camera(fitted: CalibratedFit, calibration: CameraCalibration) -> CalibratedFit:
+    both = jnp.asarray(calibration.matrices)
+    own = calibration._replace(matrices=jnp.where(fitted.by_temperature, both, both[1]))
+    window = fitted.model.settings.fingerprint_window
+    return fitted._replace(fingerprint=camera_fingerprint(own, window))
 
 
 def _predict_calibrated(fitted: CalibratedFit, shrunk: Array) -> Array:
@@ -305,11 +331,16 @@ def fold_methods(
         _predict_dual_mapping,
         incompatibility=partial(_without_daylight, names),
     )
-    table["SIIE"] = FoldMethod(
-        partial(_shrunk, side=SENSOR_INDEPENDENT_SIDE),
-        partial(_fit_sensor_independent, SENSOR_INDEPENDENT_STEPS),
-        _predict_sensor_independent,
-    )
+    for name, settings, side, steps in (
+        ("SIIE", SENSOR_SMALL_FORM, SENSOR_INDEPENDENT_SIDE, SENSOR_INDEPENDENT_STEPS),
+        ("SIIE at the paper's size", SENSOR_PAPER_SIZE, DUAL_MAPPING_SIDE, SENSOR_PAPER_STEPS),
+    ):
+        table[name] = FoldMethod(
+            partial(_shrunk, side=side),
+            partial(_fit_sensor_independent, settings, steps),
+            _predict_sensor_independent,
+            costly=settings is SENSOR_PAPER_SIZE,
+        )
     matrices = None if calibrations is None else calibrations.matrices[:, 1]
     for name, settings, steps in (
         ("C5, small form", SMALL_FORM, CROSS_CAMERA_STEPS),
@@ -330,6 +361,7 @@ def fold_methods(
             _thumbnail,
             partial(_fit_calibrated, settings, steps, calibrations),
             _predict_calibrated,
+            for_camera=_for_camera,
             costly=settings is CALIBRATED_AUTHORS_SIZE,
             incompatibility=lambda: "" if calibrations is not None else uncalibrated,
         )

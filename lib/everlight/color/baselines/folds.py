@@ -11,6 +11,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, PyTree
 
 from everlight.color.baselines.cross_camera import ADDITIONAL_IMAGES
+from everlight.color.camera_calibration import CameraCalibration
 
 
 class Fold(NamedTuple):
@@ -46,6 +47,8 @@ class FoldMethod(NamedTuple):
       learns: whether it is fitted to training images and can be chosen by name.
       at_once: whether `features` takes all images and masks instead of one.
       reads_others: whether it reads unlabelled images by the camera of the image.
+      for_camera: function from a model and a camera's calibration to the model for that camera;
+        None for methods that read no calibration.
       costly: whether it runs only where it is named, since a fit takes many minutes.
       incompatibility: reason why it cannot run; empty if it can.
     """
@@ -56,6 +59,7 @@ class FoldMethod(NamedTuple):
     learns: bool = True
     at_once: bool = False
     reads_others: bool = False
+    for_camera: Callable[[PyTree, CameraCalibration], PyTree] | None = None
     costly: bool = False
     incompatibility: Callable[[], str] = str
 

@@ -1,0 +1,75 @@
+"""Time-aware white balance on made-up thumbnails whose light depends on the time of day."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from everlight.color.baselines import capture_methods
+from everlight.color.baselines.capture_aware import capture_features
+from everlight.color.baselines.capture_methods import IMAGE_ALONE, TIME_AWARE
+from everlight.metrics.angular import angular_error
+from everlight_data.color.image_sets import split_across, split_within
+from everlight_experiments.illuminant import image_source
+from everlight_experiments.illuminant.dataset import DatasetRun, split_cameras
+from everlight_experiments.illuminant.image_source import load_cameras
+from everlight_experiments.illuminant.methods import cross_validate_methods
+
+HOUR = 3600
+SUN = np.array([5.5, 6, 12, 18, 18.5, 24]) * HOUR
+
+
+def write_day(path, camera, count, rng):
+    """Scenes of a dominant colour each, so that the image alone says little of the light."""
+    time = rng.uniform(6, 18, count) * HOUR
+    warm = np.abs(time / HOUR - 12) / 6
+    lights = np.stack([0.3 + 0.3 * warm, np.full(count, 0.8), 0.5 - 0.25 * warm], axis=1)
+    surfaces = np.exp(
+        rng.normal(0, 0.25, (count, 1, 1, 3)) + rng.normal(0, 0.1, (count, 16, 16, 3))
+    )
+    np.savez(
+        path,
+        images=0.2 * surfaces * lights[:, None, None],
+        illuminant_rgb=lights,
+        names=np.array([f"{camera}_{index}" for index in range(count)]),
+        time=time,
+        sun_events=np.tile(SUN, (count, 1)),
+        iso=np.full(count, 100),
+        exposure=np.full(count, 0.01),
+        flash=np.zeros(count, bool),
+    )
+    return time, lights
+
+
+@pytest.mark.slow
+def test_the_row_reads_the_time(tmp_path, rng, monkeypatch):
+    monkeypatch.setattr(image_source, "LEAST_IMAGES", 6)
+    monkeypatch.setattr(capture_methods, "CAPTURE_STEPS", 200)
+    write_day(tmp_path / "P1.npz", "P1", 60, rng)
+    settings = DatasetRun(thumbnails=(tmp_path / "P1.npz",))
+    data = split_cameras(load_cameras(settings)[0], settings)["P1"]
+    found = cross_validate_methods(data, names=[TIME_AWARE, IMAGE_ALONE])
+    truth = data.illuminants[np.stack(data.folds)]
+    degrees = jnp.vectorize(angular_error, signature="(c),(c)->()")
+    errors = {name: float(jnp.mean(degrees(each[0], truth))) for name, each in found.items()}
+    assert errors[TIME_AWARE] < 0.5 * errors[IMAGE_ALONE]
+
+
+def test_captures_stay_with_their_images(tmp_path, rng, monkeypatch):
+    monkeypatch.setattr(image_source, "LEAST_IMAGES", 6)
+    files = tuple(tmp_path / f"{camera}.npz" for camera in ("P1", "P2"))
+    times = [
+        write_day(file, file.stem, count, rng)[0]
+        for file, count in zip(files, (10, 8), strict=True)
+    ]
+    cameras, _ = load_cameras(DatasetRun(thumbnails=files))
+    across = split_across(cameras)["P1"]
+    settings = jnp.float32(SUN), jnp.float32(100), jnp.float32(0.01), jnp.array(False)
+    features = jax.vmap(capture_features, (0, *[None] * 4))
+    given = features(jnp.float32(np.concatenate(times)), *settings)
+    np.testing.assert_allclose(across.captures, given, rtol=1e-6)
+    within = split_within("P2", cameras["P2"], [np.array([7, 0]), np.array([3, 5])])
+    np.testing.assert_allclose(within.captures, given[10:][jnp.array([0, 3, 5, 7])], rtol=1e-6)
+    # One camera without its captures leaves the network out for all.
+    cameras["P2"] = cameras["P2"]._replace(captures=None)
+    assert split_across(cameras)["P1"].captures is None

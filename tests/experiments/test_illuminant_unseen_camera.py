@@ -1,0 +1,218 @@
+"""CCMNet in two commands: trained on some cameras, applied to photos by one that it never saw."""
+
+from dataclasses import replace
+
+import imagecodecs
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from everlight.color.baselines import fold_methods
+from everlight.color.baselines.calibrated_camera import calibrated_estimate
+from everlight.color.baselines.chroma_histogram import ChromaWindow, chroma_histograms
+from everlight.color.baselines.generator_net import GeneratorSettings
+from everlight.color.camera_calibration import CameraCalibration, camera_fingerprint
+from everlight.models.image_model import UnsuitableImageError
+from everlight_data.color import dng
+from everlight_data.color.camera_matrices import (
+    calibrations_from,
+    read_dng_calibration,
+    single_matrix,
+)
+from everlight_data.color.image_model_files import load_estimator
+from everlight_data.color.raw import read_raw
+from everlight_data.errors import DataError
+from everlight_experiments.illuminant import image_source
+from everlight_experiments.illuminant.estimate import estimate
+from everlight_experiments.illuminant.estimate_settings import EstimateSettings
+from everlight_experiments.illuminant.train import TrainRun, run_train
+from tests.dng_writer import write_dng
+from tests.experiments.test_illuminant_dataset import write_thumbnails
+
+SIDE = 32
+TINY = GeneratorSettings(
+    ChromaWindow(16, -1.4, 1.4),
+    (4, 8),
+    fingerprint=(4, 8),
+    fingerprint_window=ChromaWindow(16, -1.5, 1.5),
+    features=4,
+)
+MATRIX = np.array([[0.7, -0.1, -0.1], [-0.3, 1.1, 0.2], [-0.05, 0.2, 0.6]])
+OTHER = MATRIX * np.array([[1.6], [1], [0.7]])
+CAMERA = """<Camera make="M" model="{0}"><ID make="M" model="{0}">{0}</ID><ColorMatrices>
+<ColorMatrix planes="3">{1}</ColorMatrix></ColorMatrices></Camera>"""
+
+
+def listed(path, **matrices):
+    """A list of cameras in rawspeed's form."""
+    cameras = []
+    for name, matrix in matrices.items():
+        rows = [
+            f'<ColorMatrixRow plane="{row}">{" ".join(str(round(v * 10_000)) for v in values)}'
+            "</ColorMatrixRow>"
+            for row, values in enumerate(matrix)
+        ]
+        cameras.append(CAMERA.format(name, "".join(rows)))
+    path.write_text(f"<Cameras>{''.join(cameras)}</Cameras>")
+    return path
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A small CCMNet of two cameras, kept; the list of cameras is gone when it is used."""
+    folder = tmp_path_factory.mktemp("unseen")
+    rng = np.random.default_rng(5)
+    files = tuple(folder / f"{camera}.npz" for camera in ("A1", "B2"))
+    for file in files:
+        write_thumbnails(file, file.stem, 12, rng)
+    (folder / "data" / "camera_matrices").mkdir(parents=True)
+    listed(folder / "data" / "camera_matrices" / "cameras.xml", A1=MATRIX, B2=OTHER)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EVERLIGHT_DATA", str(folder / "data"))
+        patch.setattr(image_source, "LEAST_IMAGES", 6)
+        patch.setattr(fold_methods, "CALIBRATED_SMALL_FORM", TINY)
+        patch.setattr(fold_methods, "CROSS_CAMERA_STEPS", 4)
+        settings = TrainRun(
+            thumbnails=files, runs=folder, side=SIDE, method="ccmnet", out=folder / "model"
+        )
+        report = run_train(settings).read_text()
+        dngs = tuple(
+            write_dng(folder / f"{name}.dng", scene(), model=name, extra_tags=two_matrices(*both))
+            for name, both in (("A1", (MATRIX, OTHER)), ("Maker B2", (OTHER, MATRIX)))
+        )
+        patch.setenv("EVERLIGHT_DATA", str(folder / "empty"))
+        run_train(replace(settings, tag="dngs", matrices=dngs, out=folder / "two"))
+    assert "Each of 2 cameras by a training on the others" in report
+    return folder / "model"
+
+
+@pytest.fixture
+def model(trained, tmp_path, monkeypatch):
+    monkeypatch.setenv("EVERLIGHT_DATA", str(tmp_path / "empty"))
+    monkeypatch.setattr(fold_methods, "CALIBRATED_SMALL_FORM", TINY)
+    return trained
+
+
+def scene():
+    rng = np.random.default_rng(6)
+    tiles = rng.uniform(0.1, 0.8, (6, 8, 3)) * np.array([0.6, 1, 0.7])
+    return tiles.repeat(16, axis=0).repeat(16, axis=1)
+
+
+def two_matrices(warm, day):
+    """Tags of both matrices of a DNG, that of standard illuminant A first."""
+    return [
+        (50721, dng.SIGNED_RATIONAL, 9, dng.rationals(warm)),
+        (50722, dng.SIGNED_RATIONAL, 9, dng.rationals(day)),
+        (50778, dng.SHORT, 1, 17),
+        (50779, dng.SHORT, 1, 21),
+    ]
+
+
+def estimates(model, tmp_path, *files, **options):
+    settings = EstimateSettings(files, model, output=tmp_path / "out", formats=(), **options)
+    return [each.estimate.illuminant for each in estimate(settings)]
+
+
+def test_a_dngs_own_matrices_describe_its_camera(model, tmp_path, capsys):
+    """The fingerprint is of the matrix of daylight, the only one that training cameras had."""
+    day = MATRIX * np.array([[1.2], [1], [0.9]])
+    photo = write_dng(
+        tmp_path / "new.dng", scene(), 512, 16383, model="New", extra_tags=two_matrices(MATRIX, day)
+    )
+    (found,) = estimates(model, tmp_path, photo)
+    assert "the model was trained for" not in capsys.readouterr().err
+    # Step by step from the library's functions.
+    kept = load_estimator(model)
+    assert kept.needs_calibration
+    assert kept.cameras == ("A1", "B2")
+    image = read_raw(photo).image
+    thumbnail = kept.thumbnail(image, np.ones(image.shape[:2], bool))
+    histograms = chroma_histograms(thumbnail.image, thumbnail.mask.astype(float), TINY.window)
+    known = camera_fingerprint(single_matrix(day), TINY.fingerprint_window)
+    expected = calibrated_estimate(kept.fitted.model, histograms, known)
+    np.testing.assert_allclose(found, expected / expected[1], rtol=1e-5)
+    # From Python, and with another camera's matrices.
+    calibration = read_dng_calibration(photo).calibration
+    again = kept(image, np.ones(image.shape[:2], bool), calibration=calibration)
+    np.testing.assert_allclose(again, expected / expected[1], rtol=1e-5)
+    other = kept(image, np.ones(image.shape[:2], bool), calibration=single_matrix(OTHER))
+    assert np.abs(other - again).max() > 1e-4
+
+
+def test_matrices_of_a_file_serve_photos_without(model, tmp_path):
+    counts = np.round(scene() * 60_000).astype(np.uint16)
+    (tmp_path / "a.png").write_bytes(imagecodecs.png_encode(counts))
+    with pytest.raises(DataError, match=r"a\.png has no calibration matrices; give a DNG by its"):
+        estimates(model, tmp_path, tmp_path / "a.png")
+    known = write_dng(tmp_path / "known.dng", scene(), 512, 16383, OTHER, model="New One")
+    (png,) = estimates(model, tmp_path, tmp_path / "a.png", matrices=known)
+    expected = load_estimator(model)(scene(), calibration=single_matrix(OTHER))
+    np.testing.assert_allclose(png, expected, rtol=1e-3)
+    plain = write_dng(tmp_path / "plain.dng", scene(), 512, 16383, model="New One")
+    with pytest.raises(DataError, match=r"plain\.dng has no calibration matrices"):
+        estimates(model, tmp_path, plain)
+    cameras = listed(tmp_path / "cameras.xml", **{"New One": OTHER, "Old": MATRIX})
+    by_name, own = (
+        estimates(model, tmp_path, plain, matrices=cameras)[0],
+        estimates(model, tmp_path, known)[0],
+    )
+    np.testing.assert_allclose(by_name, own, rtol=1e-4)
+    with pytest.raises(DataError, match=r"a\.png names no camera"):
+        estimates(model, tmp_path, tmp_path / "a.png", matrices=cameras)
+    with pytest.raises(DataError, match=r"no calibration matrix of 'New One'"):
+        estimates(model, tmp_path, plain, matrices=listed(tmp_path / "b.xml", Old=MATRIX))
+    dark = write_dng(tmp_path / "dark.dng", scene(), 512, 16383, -OTHER, model="New One")
+    with pytest.raises(DataError, match=r"dark\.dng give daylight a colour that is not positive"):
+        estimates(model, tmp_path, plain, matrices=dark)
+
+
+def test_two_matrices_are_read_where_training_had_two(model):
+    fitted = load_estimator(model).fitted
+    assert not fitted.by_temperature
+    two = CameraCalibration(jnp.float32([MATRIX, OTHER]), jnp.array([2856.0, 6504.0]))
+    for by_temperature, calibration in ((True, two), (False, single_matrix(OTHER))):
+        own = fold_methods._for_camera(
+            fitted._replace(by_temperature=jnp.array(by_temperature)), two
+        )
+        expected = camera_fingerprint(calibration, TINY.fingerprint_window)
+        np.testing.assert_allclose(own.fingerprint, expected, atol=1e-5)
+        kept = jax.tree.map(np.array_equal, own.model, fitted.model)
+        assert all(jax.tree.leaves(kept))
+
+
+def test_training_cameras_may_have_two_matrices(model):
+    """Trained on DNGs of both cameras, without a list."""
+    one, two = (load_estimator(model.parent / name).fitted for name in ("model", "two"))
+    assert two.by_temperature
+    # The model's own fingerprint is of the first camera; in the list it has MATRIX alone.
+    both = CameraCalibration(jnp.float32([MATRIX, OTHER]), jnp.array([2856.0, 6504.0]))
+    expected = camera_fingerprint(both, TINY.fingerprint_window)
+    np.testing.assert_allclose(two.fingerprint, expected, atol=1e-4)
+    assert np.abs(one.fingerprint - two.fingerprint).max() > 0.1
+
+
+def test_matrices_of_several_cameras(tmp_path):
+    first = write_dng(
+        tmp_path / "a.dng", scene(), model="A1", extra_tags=two_matrices(MATRIX, OTHER)
+    )
+    listing = listed(tmp_path / "cameras.xml", A1=MATRIX, B2=OTHER)
+    found = calibrations_from([listing, first], ["A1", "B2"])
+    np.testing.assert_allclose(found["A1"].matrices, [MATRIX, OTHER], atol=1e-4)
+    np.testing.assert_allclose(found["B2"].matrices, [OTHER, OTHER], atol=1e-4)
+    with pytest.raises(DataError, match="no calibration matrix of 'C3'"):
+        calibrations_from([listing, first], ["A1", "C3"])
+    tags = [*two_matrices(MATRIX, OTHER)[:3], (50779, dng.SHORT, 1, 23)]
+    second = write_dng(tmp_path / "b.dng", scene(), model="B2", extra_tags=tags)
+    with pytest.raises(DataError, match="A1 2856 and 6504, B2 2856 and 5003"):
+        calibrations_from([first, second], ["A1", "B2"])
+
+
+def test_what_does_not_fit_is_refused_in_one_line(model, tmp_path):
+    kept = load_estimator(model)
+    with pytest.raises(UnsuitableImageError, match="reads the calibration matrices"):
+        kept(scene())
+    gray = fold_methods.fold_methods(["A1"], "A1")["GW"]
+    with pytest.raises(UnsuitableImageError, match="GW reads no calibration"):
+        replace(kept, name="GW", method=gray)(scene(), calibration=single_matrix(MATRIX))
