@@ -180,7 +180,7 @@ def test_a_folder_of_ones_own_images_with_strange_names(tmp_path, rng):
         ("--methods BiC-whole-pwJS", r"BiC-whole-pwJS needs several labels per sample"),
         (
             "--methods HAT --setting task-incremental --net linear",
-            r"HAT needs named hidden layers, which this network lacks",
+            r"HAT needs named hidden layers; this network does not return those of",
         ),
         ("--tasks 11", r"--tasks 11 of 10 classes; give 10 or fewer"),
         ("--tasks", r"--tasks without a number"),

@@ -86,8 +86,9 @@ class RunOptions(TrainOptions):
     """Your own strategies, each as my_file.py:my_strategy, a function from a `Setup` to a
     `Strategy` (docs/guide/strategy.md)."""
     method_arguments: tuple[str, ...] = ()
-    """Arguments of methods, one entry per method, as in DER++:alpha=0.2,beta=0.5; the report lists
-    each method's arguments with their values and meanings."""
+    """Arguments of methods, one entry per method, as in DER++:alpha=0.2,beta=0.5 or
+    ER-ACE:loss_over=all; the report lists each method's arguments with their values and
+    meanings."""
     published: bool = True
     """Add a row with the hyper-parameter that each method's paper recommends."""
     variants: tuple[VariantName, ...] | None = None
