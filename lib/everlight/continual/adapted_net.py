@@ -1,7 +1,7 @@
 """Any linen network with the call signature of the engine, and checks of networks of any kind."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -107,32 +107,33 @@ def check_outputs(
                 f"net has {', '.join(extra)} besides parameters and batch_stats; remove them"
             )
 
-    order: list[str] = []
+    layers: list[NamedLayers] = []
 
-    def outputs() -> tuple[Outputs, Outputs, PyTree]:
+    def outputs() -> tuple[Outputs, Outputs]:
         source = ComputedInputs(lambda index: jnp.zeros((len(index), *shape)), shape)
         setup = network_setup(net, source, softmax_objective(), optax.identity())
         learned = setup.init(jax.random.key(0))
         inputs = setup.gather(jnp.arange(_BATCH), None)
         trained, _ = setup.apply(*learned, inputs, True, jax.random.key(1))
+        hidden = trained.hidden if isinstance(trained.hidden, Mapping) else {}
         # Equinox networks are vmapped, which sorts the names; their attributes are in order.
         is_equinox = not isinstance(net, nn.Module) and random_argument(net) == "key"
-        order.extend(learned[0] if is_equinox else trained.hidden or ())
-        return trained, setup.apply(*learned, inputs, False, None)[0], learned[0]
+        order = tuple(learned[0] if is_equinox else hidden)
+        layers.append(_named_layers(learned[0], hidden, order, classes))
+        return trained, setup.apply(*learned, inputs, False, None)[0]
 
-    *given, params = _traced(outputs, shape, form)
-    for each in given:
-        _refuse_unfit(each, classes)
-    return _named_layers(params, given[0].hidden or {}, order, classes)
+    for given in _traced(outputs, shape, form):
+        _refuse_unfit(given, classes)
+    return layers[-1]
 
 
 def _named_layers(
-    params: PyTree, activations: Mapping[str, Any], order: Sequence[str], classes: int
+    params: PyTree, hidden: Mapping[str, Array], order: tuple[str, ...], classes: int
 ) -> NamedLayers:
     head = params.get("head", {})
     shape = getattr(head.get("kernel"), "shape", ()) if isinstance(head, Mapping) else ()
     named = len(shape) == 2 and shape[1] == classes and set(head) <= {"kernel", "bias"}
-    layers = tuple(name for name in order if name in params and name in activations)
+    layers = tuple(name for name in order if name in params and name in hidden)
     if not named or {*layers, "head"} != set(params):
         return NamedLayers(named, ())
     try:
@@ -140,7 +141,7 @@ def _named_layers(
     # Its layers are no chain.
     except ValueError:
         return NamedLayers(named, ())
-    whole = all(activations[name].shape[-1] % width == 0 for name, width in widths.items())
+    whole = all(hidden[name].shape[-1] % width == 0 for name, width in widths.items())
     return NamedLayers(named, layers if whole else ())
 
 
