@@ -182,6 +182,11 @@ def test_a_folder_of_ones_own_images_with_strange_names(tmp_path, rng):
             "--methods HAT --setting task-incremental --net linear",
             r"HAT needs named hidden layers; this network does not return those of",
         ),
+        (
+            "--methods L2P",
+            r"L2P needs a pretrained vision transformer, which is not given here; give --net vit "
+            r"--pretrained ViT-B_16\.npz",
+        ),
         ("--tasks 11", r"--tasks 11 of 10 classes; give 10 or fewer"),
         ("--tasks", r"--tasks without a number"),
         ("--tasks 0", r"--tasks 0; give 1 or more"),

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from everlight.continual.method import Method, why_not, with_published
+from everlight.continual.method import WHY_NOT, Method, why_not, with_published
 from everlight.continual.registry import METHODS
 from everlight.continual.replay_variants import with_variants
 from everlight_data.errors import DataError
@@ -32,6 +32,9 @@ from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import check_methods
 
 NETS_KEPT = ("Networks", f"after every task, in {NETS}/; `load_net` reads them")
+
+_REMEDIES = {WHY_NOT["pretrained transformer"]: "--net vit --pretrained ViT-B_16.npz"}
+"""Options that meet a requirement, by the reason with which a method is refused."""
 
 
 class Loaded(NamedTuple):
@@ -161,5 +164,6 @@ def refuse_inapplicable(
         if method.name in asked and all(reasons):
             benchmark = next(iter(benchmarks.values()))
             given = why_not(method, benchmark.capabilities | {"task-incremental"}) is None
-            way_out = "; give --setting task-incremental" if given else ""
+            remedy = "--setting task-incremental" if given else _REMEDIES.get(reasons[0])
+            way_out = f"; give {remedy}" if remedy else ""
             raise DataError(f"{method.name} {reasons[0]}{way_out}")
