@@ -210,7 +210,8 @@ IDX = replace(
     protocol=Protocol(epochs=1, batch_size=10, select="last"),
     buffer_size=500,
     chosen="Optimizer, learning rate and batch size: those of Buzzega et al. 2020 (ICPR) for ER "
-    "with 200 samples. Nothing was tuned.",
+    "with 200 stored samples. Their replayed batch has 128 samples (--replay-batch-size 128), by "
+    "default it is as large as the batch here. Nothing was tuned.",
 )
 CONFIGS: dict[str, dict[str, Config]] = {
     "digits": dict.fromkeys(_SIZES, DIGITS),
