@@ -27,7 +27,8 @@ def test_snippet_prints_what_it_says(snippet, tmp_path, monkeypatch):
     mpl.use("Agg")
     said = io.StringIO()
     # What a run says of its progress is not the snippet's.
-    exec(compile(snippet, "snippet", "exec"), {"print": partial(print, file=said)})
+    named = {"print": partial(print, file=said), "__name__": "__main__"}
+    exec(compile(snippet, "snippet", "exec"), named)
     promised = re.findall(r"print\(.*\) +# (.*)", snippet)
     assert said.getvalue().splitlines() == promised
     assert promised

@@ -89,7 +89,9 @@ def place_in(module: ModuleType, error: BaseException) -> str | None:
 
 
 def load_network(asked: str, option: str, classes: int, shape: tuple[int, ...]) -> Network:
-    """Return the network of a user's file, which is run; one trace checks its outputs.
+    """Return the network of a user's file, which is run.
+
+    One trace checks its outputs and finds the layers that methods read by name.
 
     Args:
       asked: FILE.py:NAME, a function from the number of classes to a linen module; or from it and
@@ -115,14 +117,13 @@ def load_network(asked: str, option: str, classes: int, shape: tuple[int, ...]) 
         message = f"{type(error).__name__}: {one_line(error)}"
         raise DataError(f"{option} {asked} cannot be built ({message}); {form}") from error
     try:
-        check_outputs(net, shape, classes)
+        found = check_outputs(net, shape, classes)
     except SystemExit as error:
         raise DataError(f"{option} {asked} ends the process ({error.code}); {form}") from error
     except Exception as error:
         raise DataError(f"{option} {asked}: {error}") from error
-    named = "head" in getattr(net, "__dataclass_fields__", {})
     path, _, name = asked.rpartition(":")
-    return Network(net, f"{name} of {Path(path).name}", named=named, classes=classes)
+    return Network(net, f"{name} of {Path(path).name}", found.hidden, found.head, classes)
 
 
 def _network_of(make: Callable[..., Any], classes: int) -> Net:

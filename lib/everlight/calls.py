@@ -14,11 +14,12 @@ class NamedCall(NamedTuple):
     """Arguments by name."""
 
 
-def parse_call(text: str) -> NamedCall:
+def parse_call(text: str, words: bool = False) -> NamedCall:
     """Parse a name with arguments after a colon, which commas separate.
 
     Args:
       text: NAME, or NAME:VALUE,OPTION=VALUE,...; values are literals of Python.
+      words: take the value of an option that is no literal as text, as in classifier=nearest mean.
 
     Raises:
       ValueError: an argument is no literal and no OPTION=LITERAL.
@@ -31,6 +32,9 @@ def parse_call(text: str) -> NamedCall:
             parsed = ast.literal_eval(value)
         # A thousand minus signs are too deep for Python's parser.
         except (ValueError, SyntaxError, RecursionError, MemoryError):
+            if words and equals and option.isidentifier() and value:
+                options[option] = value
+                continue
             raise ValueError(f"{each!a} is no number and no NAME=NUMBER") from None
         if not equals:
             values.append(parsed)

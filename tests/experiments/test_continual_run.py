@@ -11,6 +11,7 @@ import everlight.continual.strategies as strategies
 from everlight.continual.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_experiments.cli import options_of
+from everlight_experiments.commands.load_and_train import asked_methods
 from everlight_experiments.commands.run import run_benchmark
 
 # What its module prepares is prepared once.
@@ -170,17 +171,28 @@ def test_a_folder_of_ones_own_images_with_strange_names(tmp_path, rng):
         ask("--tasks 5")
 
 
+def test_all_stands_for_every_method_also_beside_names():
+    assert asked_methods(("all",)) == asked_methods(("ER", "all")) == list(METHODS)
+    assert asked_methods(("ER", "EWC")) == ["EWC", "ER"]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         ("--methods ewc", r"no method 'ewc'; did you mean 'EWC'"),
+        ("--methods None", r"no method 'None'"),
         ("--methods LUCIR-CNN", r"no method 'LUCIR-CNN'; did you mean 'LUCIR'"),
         ("--methods", r"--methods without a name"),
         ("--methods HAT", r"HAT needs the task identity at test.*; give --setting task-incremen"),
         ("--methods BiC-whole-pwJS", r"BiC-whole-pwJS needs several labels per sample"),
         (
             "--methods HAT --setting task-incremental --net linear",
-            r"HAT needs named hidden layers, which this network lacks",
+            r"HAT needs named hidden layers; this network does not return those of",
+        ),
+        (
+            "--methods L2P",
+            r"L2P needs a pretrained vision transformer, which is not given here; give --net vit "
+            r"--pretrained ViT-B_16\.npz",
         ),
         ("--tasks 11", r"--tasks 11 of 10 classes; give 10 or fewer"),
         ("--tasks", r"--tasks without a number"),

@@ -14,7 +14,7 @@ from everlight_experiments.continual.config import CONFIGS, config_of
 from everlight_experiments.continual.method_arguments import with_method_arguments
 
 DIGITS = CONFIGS["digits"]["demo"]
-ROWS = [METHODS[name] for name in ("naive", "EWC", "ER", "DER++", "A-GEM", "iCaRL")]
+ROWS = [METHODS[name] for name in ("naive", "EWC", "ER", "DER++", "A-GEM", "ER-ACE", "iCaRL")]
 
 
 def run(runs, words):
@@ -32,12 +32,23 @@ def test_a_method_and_its_variants_have_the_arguments_and_others_do_not():
     assert not config_of(config, METHODS["ER"]).arguments
 
 
+def test_arguments_that_take_words_have_those_of_the_method_s_function():
+    asked = ["ER-ACE:loss_over=all", "iCaRL:classifier=nearest mean,loss=softmax"]
+    config = with_method_arguments(DIGITS, asked, ROWS)
+    assert config_of(config, METHODS["ER-ACE"]).arguments == {"loss_over": "all"}
+    given = {"classifier": "nearest mean", "loss": "softmax"}
+    assert config_of(config, METHODS["iCaRL"]).arguments == given
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("DER++", r"'DER\+\+'; give NAME:ARGUMENT=NUMBER"),
-        ("DER++:0.2", r"'DER\+\+:0.2'; give NAME:ARGUMENT=NUMBER"),
-        ("DER++:alpha=x", r"'alpha=x' is no number and no NAME=NUMBER"),
+        ("DER++", r"'DER\+\+'; give NAME:ARGUMENT=VALUE"),
+        ("DER++:0.2", r"'DER\+\+:0.2'; give NAME:ARGUMENT=VALUE"),
+        ("DER++:alpha=x", r"alpha of DER\+\+ is a number, not 'x'"),
+        ("DER++:alpha=", r"'alpha=' is no number and no NAME=NUMBER"),
+        ("ER-ACE:loss_over=al", r"no loss_over of ER-ACE 'al'; did you mean 'all'"),
+        ("ER-ACE:loss_over=1", r"no loss_over of ER-ACE '1'. There are 'seen', 'all'"),
         ("DER:alpha=1", r"no method among those that are run: 'DER'; did you mean 'DER\+\+'"),
         ("DER++:alfa=1", r"no argument of DER\+\+ 'alfa'; did you mean 'alpha'.* 'alpha', 'beta'"),
         ("DER++:alpha=True", r"alpha of DER\+\+ is a number, not True"),
@@ -73,6 +84,17 @@ def test_without_weight_on_the_memory_a_method_is_naive_and_the_record_names_it(
             results[f"class-incremental/{name}/accuracy by task"] for name in ("naive", "DER++")
         ]
     np.testing.assert_array_equal(*matrices)
+
+
+def test_er_ace_over_all_outputs_is_another_training_and_the_record_names_it(tmp_path):
+    """While some classes are unseen, `loss_over="all"` adds them to both softmaxes."""
+    words, matrices = "--methods ER-ACE --method-arguments ER-ACE:loss_over=", []
+    for classes in ("seen", "all"):
+        settings, folder = run(tmp_path / classes, words + classes)
+        assert settings["class-incremental-ER-ACE"]["loss_over"] == classes
+        with np.load(folder / "results.npz") as results:
+            matrices.append(results["class-incremental/ER-ACE/accuracy by task"])
+    assert np.any(matrices[0] != matrices[1])
 
 
 @pytest.mark.parametrize("name", ["ER-ACE", "ER-ACE-MKD", "X-DER-RPC"])

@@ -79,7 +79,7 @@ def test_a_network_of_a_file_learns_and_is_kept(text, package, tmp_path):
     matrices = results["class-incremental/ER/accuracy by task"]
     assert matrices.shape == (1, 2, 2)
     assert matrices[:, 1].mean() > 0.6
-    with pytest.raises(DataError, match="LUCIR needs a named head of a known kind, which"):
+    with pytest.raises(DataError, match="LUCIR needs a head of another kind, such as one of cos"):
         run_benchmark(options_of("run", [*words[:-1], "LUCIR", *short, "--runs", str(tmp_path)]))
     net = load_net(report.parent, "ER", 0, 1)
     digits = load_digits()
@@ -95,6 +95,55 @@ def test_a_linen_network_may_return_logits_alone(tmp_path):
     report = run_benchmark(options_of("run", [*words, *short]))
     results = np.load(report.parent / "results.npz")
     assert results["class-incremental/ER/accuracy by task"][:, 1].mean() > 0.6
+
+
+CHAIN = """
+import flax.linen as nn
+from everlight.continual import Outputs
+
+class Net(nn.Module):
+    classes: int
+
+    @nn.compact
+    def __call__(self, images, train):
+        values = nn.relu(nn.Dense(8, name="hidden1")(images.reshape(len(images), -1)))
+        return Outputs(nn.Dense(self.classes, name="head")(values), values, {"hidden1": values})
+"""
+
+
+def final_accuracies(net, folder, *words):
+    given = ("digits", "--net", net, "--seeds", "1", "--tasks", "2", "--epochs", "2", *words)
+    report = run_benchmark(options_of("run", [*given, "--runs", str(folder)]))
+    results = np.load(report.parent / "results.npz")
+    return {name: results[name] for name in results.files if name.endswith("accuracy by task")}
+
+
+def test_named_layers_of_a_file_give_the_bits_of_the_same_built_in_network(tmp_path):
+    """They have the same initial weights and the same steps; each method changes the result."""
+    (tmp_path / "mine.py").write_text(CHAIN)
+    words = ("--methods", "ER", "WA", "CBP", "ReDo", "--hyperparameters", "CBP=0.1", "ReDo=0.1")
+    words += ("--method-arguments", "CBP:maturity=2", "ReDo:period=5")
+    own = final_accuracies(f"{tmp_path / 'mine.py'}:Net", tmp_path / "own", *words)
+    built_in = final_accuracies("mlp:8", tmp_path / "built_in", *words)
+    # Finetuning is trained beside them.
+    assert len(own) == len({values.tobytes() for values in own.values()}) == 5
+    for name, values in built_in.items():
+        np.testing.assert_array_equal(own[name], values)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "method", "message"),
+    [
+        ('name="head"', 'name="last"', "WA", "WA needs a linear last layer named head, which this"),
+        (', {"hidden1": values}', "", "CBP", "CBP needs named hidden layers; .* as Outputs.logits"),
+        ("", "", "LUCIR", "LUCIR needs a head of another kind"),
+    ],
+)
+def test_a_method_that_does_not_find_its_layers_is_refused(old, new, method, message, tmp_path):
+    (tmp_path / "mine.py").write_text(CHAIN.replace(old, new) if old else CHAIN)
+    with pytest.raises(DataError, match=message) as caught:
+        final_accuracies(f"{tmp_path / 'mine.py'}:Net", tmp_path, "--methods", method)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

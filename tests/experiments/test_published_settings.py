@@ -68,7 +68,7 @@ def test_a_configuration_has_each_method_s_values_and_names_the_others():
     assert (gem.learning_rate, gem.arguments) == (0.03, {"margin": 1.0})
     assert scr.learning_rate == FASHION.learning_rate
     assert "of naive, GEM, ER: published by Buzzega" in config.chosen
-    assert "none for SCR, which keep the benchmark's" in config.chosen
+    assert "None are published there for SCR: the benchmark's are kept." in config.chosen
     needs = Needs(5, 10, 50, buffer_size=500, arguments=gem.arguments)
     assert METHODS["GEM"].arguments(needs)["margin"] == 1.0
 

@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from everlight.continual.method import Method, why_not, with_published
+from everlight.continual.method import WHY_NOT, Method, why_not, with_published
 from everlight.continual.registry import METHODS
 from everlight.continual.replay_variants import with_variants
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
 from everlight_experiments.commands.benchmark_registry import load_benchmarks
-from everlight_experiments.commands.options import RunOptions, TrainOptions
+from everlight_experiments.commands.options import ALL, RunOptions, TrainOptions
 from everlight_experiments.commands.own_strategy import load_strategy
 from everlight_experiments.continual.benchmark import Benchmark, Benchmarks
 from everlight_experiments.continual.method_arguments import with_method_arguments
@@ -33,6 +33,9 @@ from everlight_experiments.run_folder.settings import check_methods
 
 NETS_KEPT = ("Networks", f"after every task, in {NETS}/; `load_net` reads them")
 
+_REMEDIES = {WHY_NOT["pretrained transformer"]: "--net vit --pretrained ViT-B_16.npz"}
+"""Options that meet a requirement, by the reason with which a method is refused."""
+
 
 class Loaded(NamedTuple):
     """Benchmarks by setting, and the methods that they are for."""
@@ -50,14 +53,13 @@ def load_asked(options: RunOptions) -> Loaded:
       DataError: a benchmark or method that does not exist; data, values or a strategy that cannot
         be used; networks to be kept where several processes train them together.
     """
-    check_methods(options.methods, METHODS)
+    names = asked_methods(options.methods)
     if options.keep_nets and options.distributed is not None:
         raise DataError("--keep-nets is for runs of one process; leave out --distributed")
     own = [load_strategy(each) for each in options.strategy]
     if len({each.name for each in own}) < len(own):
         raise DataError("two --strategy of one name; rename one")
-    asked = {*(METHODS if options.methods is None else options.methods), "naive"}
-    rows = [method for name, method in METHODS.items() if name in asked] + own
+    rows = [row for name, row in METHODS.items() if name in names or name == "naive"] + own
     config, given = options.config, list(options.hyperparameters)
     if WORD in given:
         given.remove(WORD)
@@ -75,6 +77,16 @@ def load_asked(options: RunOptions) -> Loaded:
     ready = {name: each for name, each in benchmarks.items() if each.prepare is None}
     trace_own(ready, rows, options.seed)
     return Loaded(benchmarks, with_published(rows) if options.published else rows)
+
+
+def asked_methods(asked: Sequence[str]) -> list[str]:
+    """Return the names of the methods that `--methods` asks for, in the table's order.
+
+    Raises:
+      DataError: a name is none, or there is none.
+    """
+    check_methods(asked, [*METHODS, ALL])
+    return [name for name in METHODS if name in asked or ALL in asked]
 
 
 def trace_own(benchmarks: Benchmarks, rows: Sequence[Method], seed: int) -> None:
@@ -161,5 +173,6 @@ def refuse_inapplicable(
         if method.name in asked and all(reasons):
             benchmark = next(iter(benchmarks.values()))
             given = why_not(method, benchmark.capabilities | {"task-incremental"}) is None
-            way_out = "; give --setting task-incremental" if given else ""
+            remedy = "--setting task-incremental" if given else _REMEDIES.get(reasons[0])
+            way_out = f"; give {remedy}" if remedy else ""
             raise DataError(f"{method.name} {reasons[0]}{way_out}")

@@ -19,7 +19,7 @@ from everlight_experiments.commands.grid import WIDENING as OF_GRIDS
 from everlight_experiments.commands.grid import runs_of
 from everlight_experiments.commands.load_and_train import load_asked
 from everlight_experiments.commands.option_defaults import read_options
-from everlight_experiments.commands.options import WIDENING, GridOptions, RunOptions
+from everlight_experiments.commands.options import ALL, WIDENING, GridOptions, RunOptions
 from everlight_experiments.continual.benchmark import Draw, RunData
 from everlight_experiments.continual.method_runner import NETS, Runner, nets_folder
 from everlight_experiments.run_folder.folder import RunFolder
@@ -69,7 +69,7 @@ def load_net(
     check_name("net of method", method, [label.partition("@")[0] for label in labels])
     # Settings of earlier starts are there too.
     asked = None if options.setting is None else (setting,)
-    every = dataclasses.replace(options, setting=asked, methods=None, published=True)
+    every = dataclasses.replace(options, setting=asked, methods=(ALL,), published=True)
     benchmarks, rows = load_asked(every)
     loaded = benchmarks[setting]
     if loaded.prepare is not None:

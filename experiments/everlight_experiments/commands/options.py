@@ -13,6 +13,8 @@ from everlight_experiments.run_folder.settings import Count, Preset, RunSettings
 Option = Literal["task-incremental", "class-incremental", "online"]
 SETTINGS: tuple[Option, ...] = get_args(Option)
 Seeds = Annotated[int, Between(1, VALIDATION_SEED)]
+ALL = "all"
+"""Word that stands for every method in `--methods`."""
 WIDENING = ("methods", "strategy", "setting", "seeds", "published", "variants")
 """Options that say which runs there are, and change none of them."""
 Name = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="BENCHMARK")]
@@ -26,8 +28,8 @@ class MethodOptions(RunSettings):
     """Size of the experiment: demo takes minutes, small is for two cores, paper has the settings of
     the benchmark's paper where there is one. digits, fashion-mnist, mnist and images have one
     size."""
-    methods: tuple[str, ...] | None = ("joint", "EWC", "ER", "DER++", "nearest mean")
-    """Names of methods from the list above, in quotes where they contain spaces. None is every
+    methods: tuple[str, ...] = ("joint", "EWC", "ER", "DER++", "nearest mean")
+    """Names of methods from the list above, in quotes where they contain spaces; all is every
     method that the benchmark supports. The baseline naive always runs."""
     setting: tuple[Option, ...] | None = None
     """Settings to run: task-incremental (task identity given at test), class-incremental (not
@@ -86,8 +88,9 @@ class RunOptions(TrainOptions):
     """Your own strategies, each as my_file.py:my_strategy, a function from a `Setup` to a
     `Strategy` (docs/guide/strategy.md)."""
     method_arguments: tuple[str, ...] = ()
-    """Arguments of methods, one entry per method, as in DER++:alpha=0.2,beta=0.5; the report lists
-    each method's arguments with their values and meanings."""
+    """Arguments of methods, one entry per method, as in DER++:alpha=0.2,beta=0.5 or
+    ER-ACE:loss_over=all; the report lists each method's arguments with their values and
+    meanings."""
     published: bool = True
     """Add a row with the hyper-parameter that each method's paper recommends."""
     variants: tuple[VariantName, ...] | None = None
@@ -107,9 +110,9 @@ class GridOptions(TrainOptions):
     """Options of the benchmarks' configurations: NAME=VALUE changes every benchmark that has it,
     as in epochs=2; BENCHMARK.NAME=VALUE changes one, as in icifar:small.learning-rate=0.01. Quote
     several values, as in 'per-class=100 50'."""
-    methods: tuple[str, ...] | None = ("joint", "EWC", "SI", "ER", "DER++", "nearest mean")
-    """Names of methods from the list above, in quotes where they contain spaces. None is all. The
-    baseline naive always runs."""
+    methods: tuple[str, ...] = ("joint", "EWC", "SI", "ER", "DER++", "nearest mean")
+    """Names of methods from the list above, in quotes where they contain spaces; all is every
+    method that one of the benchmarks supports. The baseline naive always runs."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,4 +127,4 @@ class TuneOptions(MethodOptions):
     Put texts that contain commas in quotes: net="'mlp:100,100','cnn'"."""
     methods: tuple[str, ...] = ("joint", "ER")
     """Names of the methods over which scores are averaged, from the list above, in quotes where
-    they contain spaces."""
+    they contain spaces; all is every method that the benchmark supports."""

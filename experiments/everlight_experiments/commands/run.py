@@ -30,7 +30,7 @@ def run_benchmark(options: RunOptions) -> Path:
         be used.
     """
     loaded = load_asked(options)
-    refuse_inapplicable(loaded.benchmarks, options.methods or (), loaded.rows)
+    refuse_inapplicable(loaded.benchmarks, options.methods, loaded.rows)
     folder = RunFolder("run", split_preset(options.benchmark)[0], options, True, WIDENING)
     benchmarks, outcomes = train_loaded(folder, options, {"": loaded})
     save_outcomes(folder, benchmarks, options.seed, options.seeds, outcomes)

@@ -29,7 +29,7 @@ from everlight_experiments.commands.benchmark_registry import (
     split_preset,
 )
 from everlight_experiments.commands.columns import DIVERGED, column, plot_columns, score_cell
-from everlight_experiments.commands.load_and_train import refuse_inapplicable
+from everlight_experiments.commands.load_and_train import asked_methods, refuse_inapplicable
 from everlight_experiments.commands.options import RunOptions, TuneOptions
 from everlight_experiments.continual.benchmark import Benchmarks
 from everlight_experiments.continual.report_tables import RULE, hyperparameters_table, table_of
@@ -39,7 +39,6 @@ from everlight_experiments.report.writer import Figure, FirstScreen, Section, wr
 from everlight_experiments.run_folder.compilation import release_programs
 from everlight_experiments.run_folder.config_options import changed, changed_options, with_config
 from everlight_experiments.run_folder.folder import RunFolder
-from everlight_experiments.run_folder.settings import check_methods
 
 WIDENING = ("vary", "methods", "setting", "validation_seeds")
 """Options that say which runs there are, and change none of them."""
@@ -81,7 +80,7 @@ def run_tune(options: TuneOptions) -> Path:
       DataError: a benchmark, method, option or value that does not exist, or nothing to vary;
         values that change the data, which methods apply, or nothing.
     """
-    check_methods(options.methods, METHODS)
+    names = asked_methods(options.methods)
     if not options.vary:
         raise DataError(
             "--vary without a setting; give NAME=VALUE,..., as in learning-rate=0.01,0.03"
@@ -92,7 +91,7 @@ def run_tune(options: TuneOptions) -> Path:
         raise DataError(f"{VARY}{error}") from error
     # All before the first is trained: a value that cannot be is known then.
     configs = [changed(options.config, changes, VARY) for changes in asked]
-    rows = [method for name, method in METHODS.items() if name in options.methods]
+    rows = [METHODS[name] for name in names]
     tried: list[Tried] = []
     seen: dict[str, str] = {}
     with loading_once():

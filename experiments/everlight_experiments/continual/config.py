@@ -63,7 +63,7 @@ class MethodSettings:
     learning_rate: Rate | None = None
     replay_batch_size: Count | None = None
     weight_decay: Share | None = None
-    arguments: Mapping[str, float] | None = None
+    arguments: Mapping[str, float | str] | None = None
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ class Config:
     """Value on the validation seeds that selects hyper-parameters."""
     method_settings: tyro.conf.Suppress[Mapping[str, MethodSettings]] = field(default_factory=dict)
     """Settings of methods that differ from the benchmark's."""
-    arguments: tyro.conf.Suppress[Mapping[str, float]] = field(default_factory=dict)
+    arguments: tyro.conf.Suppress[Mapping[str, float | str]] = field(default_factory=dict)
     """Arguments of the strategy that replace those of the registry."""
     grids: tyro.conf.Suppress[Mapping[str, tuple[float, ...]]] = field(default_factory=dict)
     """Grids of methods that differ from the table's."""
@@ -210,7 +210,8 @@ IDX = replace(
     protocol=Protocol(epochs=1, batch_size=10, select="last"),
     buffer_size=500,
     chosen="Optimizer, learning rate and batch size: those of Buzzega et al. 2020 (ICPR) for ER "
-    "with 200 samples. Nothing was tuned.",
+    "with 200 stored samples. Their replayed batch has 128 samples (--replay-batch-size 128), by "
+    "default it is as large as the batch here. Nothing was tuned.",
 )
 CONFIGS: dict[str, dict[str, Config]] = {
     "digits": dict.fromkeys(_SIZES, DIGITS),

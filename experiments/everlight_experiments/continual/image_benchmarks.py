@@ -81,6 +81,7 @@ from everlight_experiments.continual.parts import (
     feature_head,
     load_features,
     network,
+    network_capabilities,
     optimizer,
 )
 from everlight_experiments.continual.pretrained import (
@@ -345,8 +346,6 @@ def beginning(
 def capabilities_of(net: Network, setting: str, config: Config) -> frozenset[Demand]:
     """Return what methods may require of images with classes."""
     has = {
-        "named head": net.named,
-        "hidden layers": net.layers,
         "task-incremental": setting == "task-incremental",
         # Where every task has all classes, no class is its own.
         "own classes": setting != DOMAIN and config.cycles == 1,
@@ -355,7 +354,8 @@ def capabilities_of(net: Network, setting: str, config: Config) -> frozenset[Dem
         "pretrained transformer": config.pretrained is not None
         and isinstance(net.shape, VisionTransformer),
     }
-    return frozenset({"class scores", "one label", *(name for name, there in has.items() if there)})
+    met = {name for name, there in has.items() if there}
+    return network_capabilities(net) | {"class scores", "one label", *met}
 
 
 def sequences_of(images: ImageSet, config: Config) -> Callable[[int, Use], TaskSequence]:

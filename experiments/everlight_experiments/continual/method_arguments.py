@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 from everlight.calls import parse_call
 from everlight.continual.method import Method
@@ -33,12 +33,12 @@ def with_method_arguments(config: Any, asked: Sequence[str], methods: Sequence[M
     rows, found = {each.name: each for each in methods}, {}
     for text in asked:
         try:
-            name, values, given = parse_call(text)
+            name, values, given = parse_call(text, words=True)
         except ValueError as error:
             raise DataError(f"{OPTION} {text!a}: {error}") from error
         check_name("method among those that are run:", name, list(rows))
         if values or not given:
-            raise DataError(f"{OPTION} {text!a}; give NAME:ARGUMENT=NUMBER,...")
+            raise DataError(f"{OPTION} {text!a}; give NAME:ARGUMENT=VALUE,...")
         if name in found:
             raise DataError(f"{OPTION} has {name!r} twice; give all its arguments in one")
         checked = {key: _checked(rows[name], key, value) for key, value in given.items()}
@@ -47,14 +47,15 @@ def with_method_arguments(config: Any, asked: Sequence[str], methods: Sequence[M
     return replace(config, method_settings={**config.method_settings, **found})
 
 
-def argument_defaults(method: Method) -> dict[str, float]:
-    """Return the numbers and switches of a method's function that no other option sets."""
-    _, *parameters = inspect.signature(method.factory).parameters.values()
+def argument_defaults(method: Method) -> dict[str, float | str]:
+    """Return the numbers, switches and words of a method's function that no other option sets."""
     tuned = method.hyperparameter_name if method.hyperparameters else None
+    choices = _choices(method)
     return {
         each.name: each.default
-        for each in parameters
-        if isinstance(each.default, bool | int | float) and each.name not in (tuned, "buffer_size")
+        for each in _parameters(method)
+        if (isinstance(each.default, bool | int | float) or each.name in choices)
+        and each.name not in (tuned, "buffer_size")
     }
 
 
@@ -64,11 +65,25 @@ def loss_arguments(config: Config, method: Method) -> dict[str, str]:
     With `loss_classes="all"` the objective covers all classes whatever a method's `loss_over`; the
     report then has this value.
     """
-    takes = "loss_over" in inspect.signature(method.factory).parameters
+    takes = any(each.name == "loss_over" for each in _parameters(method))
     return {"loss_over": "all"} if takes and config.loss_classes == "all" else {}
 
 
-def _checked(method: Method, argument: str, value: Any) -> float:
+def _parameters(method: Method) -> list[inspect.Parameter]:
+    _, *parameters = inspect.signature(method.factory).parameters.values()
+    return parameters
+
+
+def _choices(method: Method) -> dict[str, tuple[str, ...]]:
+    """Return the words that each argument takes, of those that take words."""
+    return {
+        each.name: get_args(each.annotation)
+        for each in _parameters(method)
+        if get_origin(each.annotation) is Literal and isinstance(each.default, str)
+    }
+
+
+def _checked(method: Method, argument: str, value: Any) -> float | str:
     if method.hyperparameters and argument == method.hyperparameter_name:
         raise DataError(
             f"{OPTION}: {argument} of {method.name} is its hyper-parameter; give "
@@ -76,6 +91,10 @@ def _checked(method: Method, argument: str, value: Any) -> float:
         )
     defaults = argument_defaults(method)
     check_name(f"argument of {method.name}", argument, list(defaults))
+    choices = _choices(method).get(argument)
+    if choices is not None:
+        check_name(f"{argument} of {method.name}", str(value), list(choices))
+        return value
     default = defaults[argument]
     if type(default) is float and type(value) is int:
         value = float(value)

@@ -12,7 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import flax.linen as nn
+
 from everlight.continual import Optimizer, StoredImages, named_optimizer
+from everlight.continual.method import Demand
 from everlight.models import MLP, Network, NetworkRequest, named_network
 from everlight.models.named import NETWORKS
 from everlight_data.errors import DataError
@@ -55,6 +58,17 @@ def network(text: str, wanted: NetworkRequest, shape: tuple[int, ...]) -> Networ
         return named_network(text, wanted)
     except ValueError as error:
         raise DataError(f"--net {text}: {error}") from error
+
+
+def network_capabilities(net: Network) -> frozenset[Demand]:
+    """Return what methods may require of a network, as far as it has it."""
+    has = {
+        "named head": net.named,
+        "head kinds": net.has_head_kinds,
+        "hidden layers": net.layers,
+        "layer inputs": isinstance(net.shape, nn.Module),
+    }
+    return frozenset(name for name, there in has.items() if there)
 
 
 def feature_head(note: str, classes: int) -> Network:

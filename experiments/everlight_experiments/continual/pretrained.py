@@ -7,6 +7,7 @@ features, or train a head alone, leave them as they are; all others go on traini
 from pathlib import Path
 from typing import NamedTuple
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -56,8 +57,11 @@ def load_layers(path: Path, net: Network, shape: tuple[int, int, int]) -> dict[s
         if not isinstance(module, VisionTransformer):
             raise DataError(f"--pretrained {path} is for --net vit; this network is {net.note}")
         return pretrained_vit(path, module, shape[0])
-    if not net.named:
-        raise DataError("--pretrained needs a network with a head of its own; give another --net")
+    if not net.named or not isinstance(module, nn.Module):
+        raise DataError(
+            "--pretrained needs a linen network with a linear last layer named head; give another "
+            "--net"
+        )
     shapes = jax.eval_shape(
         lambda: module.init(jax.random.key(0), jnp.zeros((1, *shape)), False)["params"]
     )

@@ -47,7 +47,7 @@ def with_published_settings(config: Any, methods: Sequence[Method]) -> Config:
         "train on all images, in natural order (--order natural --validation-fraction 0)."
     )
     if others:
-        words += f" It has none for {', '.join(others)}, which keep the benchmark's."
+        words += f" None are published there for {', '.join(others)}: the benchmark's are kept."
     values = {name: every[name].hyperparameter for name in having}
     return replace(
         config,

@@ -246,7 +246,10 @@ def settings_table(outcomes: Outcomes) -> Table:
     )
     columns = list(map(Column, ("method", "settings", "learning rate", "arguments")))
     cells = [[name, ", ".join(where), *values] for (name, *values), where in rows.items()]
-    drawn = "Samples drawn per step: stored samples that are replayed in a step."
+    drawn = (
+        "Samples drawn per step: stored samples that are replayed in a step; methods with two "
+        "replayed batches, such as DER++, draw twice the size of the replayed batch."
+    )
     return Table(caption, columns, cells, marks={DRAWN: drawn})
 
 

@@ -51,6 +51,7 @@ from everlight_experiments.continual.parts import (
     feature_head,
     inputs_of,
     network,
+    network_capabilities,
     optimizer,
 )
 from everlight_experiments.iirc.config import Config
@@ -174,7 +175,7 @@ def iirc_benchmark(config: Config, learned: Learned, seed: int) -> Benchmark:
         training=training_words(config, net),
         chosen=config.chosen,
         checksums=learned.checksums,
-        capabilities=CAPABILITIES | (frozenset({"named head"}) if net.named else frozenset()),
+        capabilities=CAPABILITIES | network_capabilities(net) - {"hidden layers"},
         metrics=metrics_of(data),
         facts=lambda method: facts,
         shared=lambda method: inputs.stored,

@@ -21,7 +21,7 @@ from everlight.continual import (
     regression_objective,
     softmax_objective,
 )
-from everlight.continual.method import WHY_NOT, Method, Needs
+from everlight.continual.method import NETWORK_DEMANDS, WHY_NOT, Method, Needs
 from everlight.metrics import diagnose_plasticity
 from everlight.models import Network, NetworkRequest, with_kaiming
 from everlight.scenarios import (
@@ -41,7 +41,7 @@ from everlight_data.image_registry import ImageRequest, load_images
 from everlight_data.images.as_inputs import store_images
 from everlight_data.images.image_set import ImageSet
 from everlight_experiments.continual.metrics import DIAGNOSTICS
-from everlight_experiments.continual.parts import network
+from everlight_experiments.continual.parts import network, network_capabilities
 from everlight_experiments.plasticity.config import Config
 
 INPUTS, SLOW = 20, 15
@@ -126,14 +126,16 @@ def _image_tasks(
 
 
 def refuse_unfit(problem: Problem, methods: Sequence[Method]) -> None:
-    """Refuse methods that need named hidden layers where the network has none.
+    """Refuse methods that need layers by name, or their inputs, where the network lacks them.
 
     Raises:
       DataError: which.
     """
+    has = network_capabilities(problem.net)
     for method in methods:
-        if "hidden layers" in method.demands and not problem.net.layers:
-            raise DataError(f"{method.name} {WHY_NOT['hidden layers']}; leave it out")
+        for demand in method.demands:
+            if demand in NETWORK_DEMANDS - has:
+                raise DataError(f"{method.name} {WHY_NOT[demand]}")
 
 
 def learn_problem(

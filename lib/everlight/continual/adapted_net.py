@@ -1,19 +1,20 @@
 """Any linen network with the call signature of the engine, and checks of networks of any kind."""
 
 import inspect
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from everlight.base import Outputs
 from everlight.continual.engine import ComputedInputs, network_setup
 from everlight.continual.engine.network_setup import Net, random_argument
 from everlight.continual.objectives import softmax_objective
+from everlight.continual.strategies.hidden_units import layer_widths
 
 _WHEN_TRAINING = frozenset({"train", "training", "is_training"})
 _WHEN_NOT = frozenset({"deterministic", "use_running_average"})
@@ -31,6 +32,16 @@ _BATCH = 2
 """Number of images with which a network is traced."""
 _MOST_OF_A_REASON = 200
 """Characters of a network's own error, before what to give instead."""
+
+
+class NamedLayers(NamedTuple):
+    """Layers of a network that strategies read by name."""
+
+    head: bool
+    """True if a linear layer named head, of one output per class, is among the parameters."""
+    hidden: tuple[str, ...]
+    """Names of all layers below it in order; empty where the network does not return the
+    activations of all (`Outputs.hidden`), or where one does not read the one before."""
 
 
 class _CalledNet(nn.Module):
@@ -68,7 +79,7 @@ def adapt_net(net: Net, shape: tuple[int, ...], classes: int) -> Net:
 
 def check_outputs(
     net: Net, shape: tuple[int, ...], classes: int, linen: str = _A_STEPPED_NET
-) -> None:
+) -> NamedLayers:
     """Check by one trace that steps and evaluations can call a network and use its outputs.
 
     Args:
@@ -76,6 +87,9 @@ def check_outputs(
       shape: shape of one image.
       classes: number of outputs.
       linen: sentence on what to give where a linen module cannot be called.
+
+    Returns:
+      The layers that strategies read by name.
 
     Raises:
       ImportError: the function makes an Equinox module, and Equinox is not installed.
@@ -93,16 +107,42 @@ def check_outputs(
                 f"net has {', '.join(extra)} besides parameters and batch_stats; remove them"
             )
 
+    layers: list[NamedLayers] = []
+
     def outputs() -> tuple[Outputs, Outputs]:
         source = ComputedInputs(lambda index: jnp.zeros((len(index), *shape)), shape)
         setup = network_setup(net, source, softmax_objective(), optax.identity())
         learned = setup.init(jax.random.key(0))
         inputs = setup.gather(jnp.arange(_BATCH), None)
         trained, _ = setup.apply(*learned, inputs, True, jax.random.key(1))
+        hidden = trained.hidden if isinstance(trained.hidden, Mapping) else {}
+        # Equinox networks are vmapped, which sorts the names; their attributes are in order.
+        is_equinox = not isinstance(net, nn.Module) and random_argument(net) == "key"
+        order = tuple(learned[0] if is_equinox else hidden)
+        layers.append(_named_layers(learned[0], hidden, order, classes))
         return trained, setup.apply(*learned, inputs, False, None)[0]
 
     for given in _traced(outputs, shape, form):
         _refuse_unfit(given, classes)
+    return layers[-1]
+
+
+def _named_layers(
+    params: PyTree, hidden: Mapping[str, Array], order: tuple[str, ...], classes: int
+) -> NamedLayers:
+    head = params.get("head", {})
+    shape = getattr(head.get("kernel"), "shape", ()) if isinstance(head, Mapping) else ()
+    named = len(shape) == 2 and shape[1] == classes and set(head) <= {"kernel", "bias"}
+    layers = tuple(name for name in order if name in params and name in hidden)
+    if not named or {*layers, "head"} != set(params):
+        return NamedLayers(named, ())
+    try:
+        widths = layer_widths(params, layers)
+    # Its layers are no chain.
+    except ValueError:
+        return NamedLayers(named, ())
+    whole = all(hidden[name].shape[-1] % width == 0 for name, width in widths.items())
+    return NamedLayers(named, layers if whole else ())
 
 
 def _traced(call: Callable[[], Any], shape: tuple[int, ...], form: str) -> Any:

@@ -23,7 +23,9 @@ Demand = Literal[
     "own classes",
     "chosen classes",
     "named head",
+    "head kinds",
     "hidden layers",
+    "layer inputs",
     "last weights",
     "pretrained transformer",
 ]
@@ -31,6 +33,10 @@ COUNTING: tuple[Demand, ...] = ("class scores", "one label")
 """Requirements of methods that compare, count or normalize scores of classes."""
 OTHER_WEIGHTS: tuple[Demand, ...] = (*COUNTING, "last weights")
 """Requirements of those that predict by other values than the last weights."""
+NETWORK_DEMANDS: frozenset[Demand] = frozenset(
+    ("named head", "head kinds", "hidden layers", "layer inputs")
+)
+"""Requirements that a network meets or not, on any benchmark."""
 WHY_NOT: dict[Demand, str] = {
     "task-incremental": "needs the task identity at test, which is not given here",
     "class scores": "needs class scores, but outputs are embeddings here",
@@ -38,8 +44,12 @@ WHY_NOT: dict[Demand, str] = {
     "several labels": "needs several labels per sample, but there is one here",
     "own classes": "needs new classes in every task, but known ones recur here",
     "chosen classes": "limits its loss to some of the classes, but the loss covers all here",
-    "named head": "needs a named head of a known kind, which this network lacks",
-    "hidden layers": "needs named hidden layers, which this network lacks",
+    "named head": "needs a linear last layer named head, which this network lacks",
+    "head kinds": "needs a head of another kind, such as one of cosines; this network's module has "
+    "no field head that sets it, as models.MLP has",
+    "hidden layers": "needs named hidden layers; this network does not return those of all layers "
+    'below a linear one named head, as Outputs(logits, features, {"hidden1": values}) does',
+    "layer inputs": "needs the inputs of all layers, which linen networks alone give",
     "last weights": "predicts by other values than the last weights, to which a moving average of "
     "them adds nothing",
     "pretrained transformer": "needs a pretrained vision transformer, which is not given here",

@@ -13,6 +13,7 @@ from everlight.continual.registry_heads import HEADS
 from everlight.continual.registry_replay import REPLAY
 
 _CHAIN: tuple[Demand, ...] = ("named head", "hidden layers")
+_READ: tuple[Demand, ...] = (*_CHAIN, "layer inputs")
 _TOLD: tuple[Demand, ...] = ("task-incremental", "class scores", *_CHAIN, "last weights")
 _IMM = Source("Lee et al. 2017, NeurIPS", ("old net", "statistics"))
 _IIRC = Source("Abdelsalam et al. 2021, CVPR", ("samples", "old net"))
@@ -133,7 +134,7 @@ _ROWS: dict[str, Method] = {
         Source("Saha et al. 2021, ICLR", ("statistics",)),
         (0.9, 0.95, 0.97, 0.99),
         published=0.97,
-        demands=_CHAIN,
+        demands=_READ,
     ),
     "TRGP": Method(
         of.trgp,
@@ -141,7 +142,7 @@ _ROWS: dict[str, Method] = {
         Source("Lin et al. 2022, ICLR", ("statistics",)),
         (0.9, 0.95, 0.97, 0.99),
         published=0.97,
-        demands=_TOLD,
+        demands=(*_TOLD, "layer inputs"),
     ),
     **REPLAY,
     "iCaRL": Method(
@@ -165,7 +166,7 @@ _ROWS: dict[str, Method] = {
         lambda needs: {**arguments.exemplars(needs), "restart": arguments.restart_scale},
         _IIRC,
         head="cosine",
-        demands=("several labels",),
+        demands=("several labels", "head kinds"),
         select="last",
         summary="iCaRL with a cosine head, for several labels (IIRC)",
     ),
@@ -176,7 +177,7 @@ _ROWS: dict[str, Method] = {
         (0.5, 1, 2, 5),
         published=5,
         head="cosine",
-        demands=("class scores", "own classes", "named head"),
+        demands=("class scores", "own classes", "named head", "head kinds"),
         select="last",
     ),
     "PODNet": Method(
@@ -186,7 +187,7 @@ _ROWS: dict[str, Method] = {
         (0.3, 1, 3, 10),
         published=1,
         head="local similarity",
-        demands=(*COUNTING, "own classes", "named head"),
+        demands=(*COUNTING, "own classes", "named head", "head kinds"),
         select="last",
     ),
     "BiC": Method(

@@ -1,7 +1,7 @@
 """Networks by name and sizes: `mlp:256,256`, `mlp-crelu:256`, `resnet:5`, `vit:4,64,2,4`."""
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import flax.linen as nn
 
@@ -34,16 +34,21 @@ class Network(NamedTuple):
     """A network of images with classes, whose head depends on the continual-learning method."""
 
     shape: nn.Module | Callable[..., Any]
-    """Module with the fields `classes` and, where `named`, `head`; or a function that makes an NNX
-    or Equinox module (`continual.network_setup`), which is not `named`."""
+    """Linen module, or a function that makes an NNX or Equinox module
+    (`continual.network_setup`)."""
     note: str
     """Description in words."""
     layers: tuple[str, ...] = ()
-    """Names of the hidden layers below the head, in order, for methods that mask them."""
+    """Names of all layers below the head, in order, for methods that read or mask their units."""
     named: bool = True
-    """True if its head has the name and the kinds that methods require."""
+    """True if its last layer is linear and named head, as methods require that read it."""
 
     classes: int = 0
+
+    @property
+    def has_head_kinds(self) -> bool:
+        """Return True if the module has a field `head`, a `HeadKind`, which methods may set."""
+        return getattr(self.shape, "head", None) in get_args(HeadKind)
 
     def make(
         self, head: HeadKind, trains: Literal["net", "head"] = "net"
@@ -56,7 +61,7 @@ class Network(NamedTuple):
         """
         if trains == "head":
             return MLP(self.classes, (), head)
-        if not self.named:
+        if not self.has_head_kinds:
             return self.shape
         signed = head != "linear" and hasattr(self.shape, "last_relu")
         return self.shape.clone(head=head, **({"last_relu": False} if signed else {}))
