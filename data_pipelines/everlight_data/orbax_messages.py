@@ -14,8 +14,6 @@ from typing import Any
 
 _NEVER_RETRIEVED = ("Task exception was never retrieved", "Future exception was never retrieved")
 _TENSORSTORE = ("tensorstore", "OCDBT database")
-_NEVER_AWAITED = r"coroutine '([\w<>]+\.)*_?(read_and_create_array|read_array_index_and_device_put|"
-_NEVER_AWAITED += r"read_shard|async_deserialize|write_fragment)' was never awaited"
 
 
 @functools.cache
@@ -34,7 +32,14 @@ def silence_orbax() -> None:
 
     # They come from other threads and from the garbage collector, so for the process's life.
     sys.unraisablehook = report
-    warnings.filterwarnings("ignore", _NEVER_AWAITED, RuntimeWarning)
+    # Called with every coroutine that nobody awaited; a filter of warnings would not see its file.
+    warn = warnings._warn_unawaited_coroutine
+
+    def warn_of_others(coroutine: CoroutineType) -> None:
+        if not _is_orbax(coroutine.cr_code.co_filename):
+            warn(coroutine)
+
+    warnings._warn_unawaited_coroutine = warn_of_others
     logging.getLogger("asyncio").addFilter(lambda record: not _is_of_a_task(record))
     logging.getLogger("absl").addFilter(lambda record: not _is_of_orbax_log(record))
 

@@ -1,7 +1,9 @@
+import gc
 import logging
 import shutil
 import subprocess
 import sys
+import warnings
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -258,6 +260,7 @@ def test_a_damaged_checkpoint_prints_one_line_and_no_traceback(tmp_path):
 def test_other_errors_are_reported_as_before(monkeypatch, caplog):
     seen = []
     monkeypatch.setattr(sys, "unraisablehook", lambda given: seen.append(given.exc_value))
+    monkeypatch.setattr(warnings, "_warn_unawaited_coroutine", warnings._warn_unawaited_coroutine)
     silence_orbax.__wrapped__()
 
     async def own():
@@ -272,6 +275,14 @@ def test_other_errors_are_reported_as_before(monkeypatch, caplog):
         sys.unraisablehook(SimpleNamespace(exc_value=error, object=found))
     coroutine.close()
     assert list(map(str, seen)) == ["another", "of a coroutine"]
+    theirs = {}
+    exec(compile("async def read(): pass", "/packages/orbax/reading.py", "exec"), theirs)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for function in (theirs["read"], own):
+            function()
+            gc.collect()
+    assert [str(each.message).split("'")[1].split(".")[-1] for each in said] == ["own"]
     logging.getLogger("asyncio").error("Task exception was never retrieved: mine")
     logging.getLogger("absl").error("another remark")
     assert caplog.messages == ["Task exception was never retrieved: mine", "another remark"]
