@@ -132,7 +132,9 @@ def training_pool(
     return Pool(kept, every.illuminant, every.camera, usable, own, every.share)
 
 
-def initial_variables(key: PRNGKeyArray, net: GeneratorNet, *inputs: Array | None) -> PyTree:
+def initial_variables(
+    key: PRNGKeyArray, net: GeneratorNet, *inputs: Array | jax.ShapeDtypeStruct | None
+) -> PyTree:
     """Return the network's initial variables for a batch of inputs.
 
     All kernels are slices of one vector of normal numbers, which compiles in a tenth of the time.
@@ -140,7 +142,7 @@ def initial_variables(key: PRNGKeyArray, net: GeneratorNet, *inputs: Array | Non
     Args:
       key: key of the numbers.
       net: the network, whose initialisers are those of He et al. and zeros.
-      inputs: arguments of the network.
+      inputs: arguments of the network, or their shapes.
     """
     shapes = jax.eval_shape(net.init, key, *inputs)
     flat, form = jax.tree_util.tree_flatten_with_path(shapes)
