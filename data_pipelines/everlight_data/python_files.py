@@ -55,16 +55,18 @@ def load_object(asked: str, option: str, form: str) -> Loaded:
     sys.modules[spec.name] = module
     try:
         spec.loader.exec_module(module)
+        # A module's own `__getattr__` is run too.
+        value, is_there = getattr(module, name, None), hasattr(module, name)
     # Anything may fail in a user's code, which may also leave.
     except (Exception, SystemExit) as error:
         raise DataError(
             f"{path} cannot be run ({type(error).__name__}: {one_line(error)})"
         ) from error
-    if not hasattr(module, name):
+    if not is_there:
         near = nearest_names(name, list(vars(module)))
         meant = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
         raise DataError(f"{path} has no {name!r}.{meant} For {option} {form}.")
-    return Loaded(getattr(module, name), module, version)
+    return Loaded(value, module, version)
 
 
 def place_in(module: ModuleType, error: BaseException) -> str | None:

@@ -25,7 +25,8 @@ def usage_error(box: str, program: str) -> UsageError:
     parts = [part.strip() for part in re.split(r"^[─-]{3,}$", _without_frame(box), flags=re.M)]
     is_framed = box.lstrip().startswith("╭")
     body, *others = parts if is_framed or len(parts) == 1 else parts[1:]
-    body, details = " ".join(body.split()), others[0].splitlines() if others else []
+    # A long word of dashes may look like a line between two parts.
+    body, details = " ".join(body.split()), "\n".join(others).splitlines()
     return UsageError(f"{_sentence(body, details)} {program} --help lists all options.")
 
 
@@ -53,7 +54,8 @@ def _sentence(body: str, details: list[str]) -> str:
         if not option.startswith("-"):
             # The options' dataclass, of which the reason names the field.
             return f"{_short_words(reason)}."
-        form = next((line for line in details if line.strip().startswith(option)), option).strip()
+        forms = (line.strip() for line in details if line.strip().startswith(f"{option} "))
+        form = next(forms, option)
         why = "" if reason.startswith("no type matching") else f" {_short_words(reason)};"
         return f"{option}:{why} give {form}."
     missing = re.match(r"Missing value for argument '(\S+)'", body)

@@ -143,6 +143,16 @@ def test_two_of_one_name_are_refused(tmp_path, own_file):
         ("HYPERPARAMETERS = (-1.0, 1.0)", "pulled", r"numbers of 0 or more"),
         ("def alone(): return 1", "alone", r"alone takes no setup; give my_file"),
         ("def named(*, setup): return 1", "named", r"named takes no setup; give my_file"),
+        (
+            "def __getattr__(name): raise RuntimeError('no')",
+            "mime",
+            r"own\.py cannot be run \(RuntimeError: no\)",
+        ),
+        (
+            "class Odd:\n    def __repr__(self): raise RuntimeError('no')\nHYPERPARAMETERS = Odd()",
+            "pulled",
+            r"own\.py:pulled: RuntimeError: no \(own\.py, line \d+\)",
+        ),
         ("import sys; sys.exit(0)", "mine", r"own\.py cannot be run \(SystemExit: 0\)"),
     ],
 )

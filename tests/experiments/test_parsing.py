@@ -104,6 +104,21 @@ def test_a_configuration_of_ones_own_is_a_python_file(tmp_path):
         options_of("run", ["iirc", "--config", f"{path}:MINE"])
 
 
+def test_python_files_that_a_config_json_names_are_printed_before_they_run(tmp_path, capsys):
+    net = "from everlight.models import MLP\ndef net(classes): return MLP(classes, (8,))\n"
+    (tmp_path / "net.py").write_text(net)
+    own = "from everlight.continual import naive\ndef mine(setup): return naive(setup)\n"
+    (tmp_path / "own.py").write_text(own)
+    words = ["--strategy", f"{tmp_path}/own.py:mine", "--net", f"{tmp_path}/net.py:net"]
+    options = options_of("run", ["digits", *words, "--runs", str(tmp_path)])
+    stored = RunFolder("run", "digits", options).path / "config.json"
+    lines = [f"runs {tmp_path}/{name}, which {stored} names\n" for name in ("own.py", "net.py")]
+    for more, expected in (([], lines), (["--net", "mlp:8"], lines[:1])):
+        capsys.readouterr()
+        options_of("run", ["--config", str(stored), *more])
+        assert capsys.readouterr().out == "".join(expected)
+
+
 def test_values_that_exclude_each_other_are_refused_in_one_line():
     with pytest.raises(DataError, match=r"^select='best' needs boundaries"):
         options_of("run", ["icifar", "--no-boundaries"])

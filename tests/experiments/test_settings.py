@@ -1,6 +1,7 @@
 """Settings of runs: the bounds that their types state."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 import pytest
@@ -15,6 +16,31 @@ class Bounded(RunSettings):
     gain: Annotated[float, Between(0, 10)] | None = None
     seeds: Count | None = None
     parts: tuple[Literal["NI", "NC"], ...] = ("NI",)
+
+
+@dataclass(frozen=True)
+class Size:
+    per_fact: Count = 1
+
+
+@dataclass(frozen=True)
+class Divided(RunSettings):
+    scales: Mapping[str, Size] = field(default_factory=dict)
+    sizes: tuple[Size, ...] = ()
+    rates: Mapping[str, float] = field(default_factory=dict)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"scales": {"mid_scale": Size(0)}}, "--mid-scale.per-fact 0; give 1 or more"),
+        ({"sizes": (Size(), Size(2**40))}, "--per-fact 1099511627776; give 1,000,000 or less"),
+    ],
+)
+def test_bounds_hold_within_mappings_and_tuples(change, message):
+    with pytest.raises(DataError, match=message):
+        Divided(**change)
+    assert Divided(scales={"a": Size(3)}, sizes=(Size(1),), rates={"a": 0.1}).rates == {"a": 0.1}
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,13 @@ from everlight_experiments.commands.benchmark_registry import (
     split_preset,
 )
 from everlight_experiments.commands.options import GridOptions, RunOptions, TuneOptions
-from everlight_experiments.run_folder.config_options import option_value, take_option, with_config
+from everlight_experiments.run_folder.config_options import (
+    option_value,
+    options_by_name,
+    take_option,
+    with_config,
+)
+from everlight_experiments.terminal import printable
 
 CONFIG = "--config"
 _FORM = "give the config.json of a run, BENCHMARK:PRESET, or FILE.py:NAME, a configuration"
@@ -47,7 +53,10 @@ def options_of_benchmark(kind: type, arguments: list[str]) -> type:
     elif given is not None and given.partition(":")[0] in BENCHMARKS:
         arguments.insert(0, given)
     elif given is not None:
-        return _with_defaults(kind, read_options(kind, Path(given)))
+        options = read_options(kind, Path(given))
+        for path in _python_files(options, arguments):
+            print(f"runs {printable(path)}, which {printable(given)} names", flush=True)
+        return _with_defaults(kind, options)
     if not arguments or arguments[0].startswith("-"):
         if not {"-h", "--help"} & set(arguments):
             raise DataError(f"name a benchmark first; there are {', '.join(BENCHMARKS)}")
@@ -113,6 +122,17 @@ def read_options(kind: type, path: Path) -> Any:
             config = from_json(type(default_config(stored["benchmark"])), stored.pop("config"))
             kind = with_config(kind, config)
         return from_json(kind, stored)
+
+
+def _python_files(options: Any, arguments: list[str]) -> list[str]:
+    """Return the Python files that options name, but those that arguments replace."""
+    found = []
+    for option, value in options_by_name(options).items():
+        if option in ("strategy", "net") and option_value(arguments, f"--{option}") is None:
+            for text in value if isinstance(value, tuple) else (value,):
+                path, _, _ = str(text).rpartition(":")
+                found += [path] * (option == "strategy" or path.endswith(".py"))
+    return list(dict.fromkeys(found))
 
 
 def _methods_help() -> str:

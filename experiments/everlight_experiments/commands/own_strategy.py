@@ -45,7 +45,7 @@ def load_strategy(asked: str) -> Method:
     if not callable(factory):
         raise DataError(f"{asked} is {type(factory).__name__}; {_FORM}")
     _, *parameters = _parameters(asked, factory)
-    values = _values(asked, getattr(module, HYPERPARAMETERS, ()))
+    values = _values(asked, module)
     try:
         given = fill_by_name(factory, bool(values))
     except ValueError as error:
@@ -98,13 +98,16 @@ def _parameters(asked: str, factory: Callable[..., Any]) -> list[str]:
     return [*found]
 
 
-def _values(asked: str, given: Any) -> tuple[float, ...]:
+def _values(asked: str, module: ModuleType) -> tuple[float, ...]:
     """Return a file's values of the hyper-parameter."""
+    with _naming_lines(asked, module):
+        given = getattr(module, HYPERPARAMETERS, ())
+        shown = one_line(repr(given))[:60]
     listed = given if isinstance(given, tuple | list) else None
     usable = listed is not None and all(_is_value(each) for each in listed)
     if not usable or len({float(each) for each in listed}) < len(listed):
         raise DataError(
-            f"{asked}: {HYPERPARAMETERS} is {one_line(repr(given))[:60]}; give a tuple of finite "
+            f"{asked}: {HYPERPARAMETERS} is {shown}; give a tuple of finite "
             "numbers of 0 or more, each once, as in (1.0, 10.0)"
         )
     return tuple(sorted(map(float, listed)))

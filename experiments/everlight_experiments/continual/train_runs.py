@@ -46,6 +46,7 @@ from everlight_data.errors import DataError
 from everlight_data.progress import progress
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.interruption import saving_when_stopped, uninterrupted
+from everlight_experiments.run_folder.memory import refuse_large
 
 DIVERGED_AT = "diverged_at"
 """Task and epoch of the first loss that is no finite number, or `NOWHERE`."""
@@ -107,10 +108,11 @@ def train_units(
       each unit's arrays; `DIVERGED_AT` says whether its run diverged.
 
     Raises:
-      DataError: the folder holds one of the units, or their checkpoints, with other facts; or
-        processes were joined and the runs are trained one by one.
+      DataError: the folder holds one of the units, or their checkpoints, with other facts; the
+        runs need more memory than is free; or processes were joined and the runs are trained one by
+        one.
     """
-    every, found = runs_mesh(), {}
+    every, found, fits = runs_mesh(), {}, False
     if one_by_one and every.is_multi_process:
         raise DataError("this trains on one device; leave out --distributed")
     one_each = jax.default_backend() == "cpu" or announce is not None
@@ -123,6 +125,10 @@ def train_units(
         checkpoints = folder.checkpoints / group_name(group)
         rows = stacked([(unit.sequence, unit.key, unit.own) for unit in _full(group, mesh)])
         runs = Runs(build, protocol, shared, *rows, join)
+        if not fits:
+            # All groups have these shapes, and later ones are no larger.
+            refuse_large(initial_runs_state(runs))
+            fits = True
         continued, began = checkpoints.exists(), time.monotonic()
         state = _train_group(Checkpoints(checkpoints), group, runs, mesh, after_task, announce)
         places = diverged_at(protocol, state)

@@ -13,6 +13,7 @@ import tyro
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
 from everlight_experiments.run_folder.settings import check_settings
+from everlight_experiments.usage import UsageError
 
 C = TypeVar("C")
 _SUPPRESSED = tyro.conf.Suppress[int].__metadata__[0]
@@ -113,12 +114,25 @@ def options_by_name(config: Any, before: str = "") -> dict[str, Any]:
 
 def option_value(arguments: Sequence[str], option: str) -> str | None:
     """Return the value of an option among arguments; None if it is not there."""
-    return take_option(list(arguments), option)
+    return _parsed(list(arguments), option)[0].value
 
 
 def take_option(arguments: list[str], option: str) -> str | None:
-    """Take an option and its value out of arguments; return the value."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument(option, dest="value", nargs="?")
-    found, arguments[:] = parser.parse_known_args(arguments)
+    """Take an option and its value out of arguments; return the value, None without the option.
+
+    Raises:
+      UsageError: the option stands there without a value.
+    """
+    found, arguments[:] = _parsed(arguments, option, "")
+    if found.value == "":
+        raise UsageError(f"{option} has no value; give one, or leave it out.")
     return found.value
+
+
+def _parsed(
+    arguments: list[str], option: str, bare: str | None = None
+) -> tuple[argparse.Namespace, list[str]]:
+    """Return an option's value, `bare` if it stands without one, and the other arguments."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument(option, dest="value", nargs="?", const=bare)
+    return parser.parse_known_args(arguments)

@@ -54,8 +54,13 @@ class RunSettings(FolderSettings):
     0/2@10.0.0.1:1234, with the address of process 0. None is a run of one process."""
 
 
-def check_settings(settings: Any) -> None:
+def check_settings(settings: Any, before: str = "--") -> None:
     """Refuse what lies outside the bounds of a field's type, and what makes no folder's name.
+
+    Args:
+      settings: dataclass instance; dataclasses in its fields, and in their mappings and tuples, are
+        checked too.
+      before: what stands before a field's name on the command line.
 
     Raises:
       DataError: which option, and what it may be.
@@ -63,10 +68,11 @@ def check_settings(settings: Any) -> None:
     hints = typing.get_type_hints(type(settings), include_extras=True)
     for field in fields(settings):
         value = getattr(settings, field.name)
-        if is_dataclass(value):
-            check_settings(value)
-        else:
-            _check_value(f"--{field.name.replace('_', '-')}", hints[field.name], value)
+        parts = _dataclasses_of(value)
+        for key, part in parts:
+            check_settings(part, f"{before}{key}.".replace("_", "-") if key else before)
+        if not parts:
+            _check_value(f"{before}{field.name.replace('_', '-')}", hints[field.name], value)
     runs = str(getattr(settings, "runs", ""))
     if "\0" in runs:
         raise DataError(f"--runs {runs!a} is no name of a folder; give one without NUL")
@@ -75,6 +81,15 @@ def check_settings(settings: Any) -> None:
         raise DataError(
             f"--tag {tag!a} becomes part of a folder's name; leave out / and what cannot be printed"
         )
+
+
+def _dataclasses_of(value: Any) -> list[tuple[str, Any]]:
+    """Return the dataclasses of a field's value, with their keys if it is a mapping."""
+    if isinstance(value, Mapping):
+        parts = list(value.items())
+    else:
+        parts = [("", each) for each in (value if isinstance(value, tuple) else (value,))]
+    return [(key, part) for key, part in parts if is_dataclass(part)]
 
 
 def _check_value(option: str, hint: Any, value: Any) -> None:

@@ -1,0 +1,44 @@
+"""Memory that is free, and the refusal of runs that need more."""
+
+from pathlib import Path
+
+import jax
+from jaxtyping import PyTree
+
+from everlight.trees import tree_bytes
+from everlight_data.errors import DataError
+from everlight_data.writing import amount
+
+_TABLE = Path("/proc/meminfo")
+
+
+def free_memory() -> int | None:
+    """Return the machine's bytes of memory that programs can have; None where it cannot be read."""
+    try:
+        lines = _TABLE.read_text().splitlines()
+        found = [line.split() for line in lines if line.startswith("MemAvailable:")]
+        return int(found[0][1]) * 1024
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def refuse_large(state: PyTree) -> None:
+    """Refuse runs whose state alone is larger than the memory that is free.
+
+    JAX on CPU waits for ever for an array that it cannot allocate; other devices raise an error.
+
+    Args:
+      state: shapes and dtypes of the runs that are trained at once, by all processes.
+
+    Raises:
+      DataError: how much they need, and how much there is.
+    """
+    if jax.default_backend() != "cpu":
+        return
+    needed, free = tree_bytes(state) // jax.process_count(), free_memory()
+    if free is not None and needed > free:
+        raise DataError(
+            f"the weights, optimizer and memory of the runs that train at once take at least "
+            f"{amount(needed)}, and {amount(free)} are free; give a smaller network or memory, as "
+            "with --net and --buffer-size"
+        )

@@ -1,0 +1,35 @@
+"""Free memory, and runs that need more."""
+
+import os
+import re
+
+import pytest
+
+from everlight_experiments import cli
+from everlight_experiments.run_folder import memory
+
+
+@pytest.mark.parametrize(
+    "command", ["run digits --methods naive --seeds 1", "tune digits --methods ER --vary epochs=1"]
+)
+def test_runs_larger_than_the_free_memory_leave_no_folder(tmp_path, monkeypatch, command):
+    monkeypatch.setattr(memory, "free_memory", lambda: 100_000)
+    # 64 x 200 + 200 x 10 weights in 32 bits take 59 KB, and the best epoch's as much again.
+    words = [*command.split(), "--net", "mlp:200", "--epochs", "1", "--runs", str(tmp_path)]
+    with pytest.raises(SystemExit) as caught:
+        cli.main(words)
+    said = caught.value.code
+    assert re.match(
+        r"error: .* at least 0\.[1-9] MB, and 0\.1 MB are free; give a smaller network", said
+    )
+    assert not list(tmp_path.iterdir())
+
+
+def test_free_memory_is_below_all_and_unknown_without_the_table(tmp_path, monkeypatch):
+    every = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert 0 < memory.free_memory() <= every
+    table = tmp_path / "meminfo"
+    monkeypatch.setattr(memory, "_TABLE", table)
+    assert memory.free_memory() is None
+    table.write_text("MemTotal:       24684084 kB\nMemAvailable:        3 kB\n")
+    assert memory.free_memory() == 3_072
