@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from everlight_data.arrays import read_npz
+from everlight_data.color.photographs import read_thumbnails
 from everlight_data.color.s20 import ARCHIVE, MAX_PAIR_BYTES, MAX_PAIRS, load_s20
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.files import one_line
@@ -113,6 +114,17 @@ def test_an_npz_is_held_once(save, kind, tmp_path):
     path, array = tmp_path / "some.npz", array if kind == "random" else np.zeros_like(array)
     save(path, array=array)
     assert peak_of(lambda: read_npz(path, "Again.")) < 1.3 * array.nbytes
+
+
+@pytest.mark.parametrize("shape", [(2_000_000,), (1, 2_000_000)])
+@pytest.mark.parametrize("kind", ["?", "f8"])
+def test_names_of_thumbnails_are_counted_before_they_become_text(shape, kind, tmp_path):
+    """100 million booleans in 0.1 MB took 2.2 GB."""
+    path, names = tmp_path / "thumbnails.npz", np.zeros(shape, kind)
+    images, illuminants = np.full((1, 8, 8, 3), 0.5), np.ones((1, 3))
+    np.savez_compressed(path, images=images, illuminant_rgb=illuminants, names=names)
+    read = refused(lambda: read_thumbnails(path, "Again."), r"names are \w+ of .*Again\.")
+    assert peak_of(read) < 2 * names.nbytes + 2_000_000
 
 
 def test_weights_that_repeat_their_numbers_are_refused(tmp_path):
