@@ -36,7 +36,7 @@ class Refused(ValueError):
 
 
 class Budget:
-    """What a pickle may still take: bytes to copy, memory of objects, and numbers as keys."""
+    """Bytes and objects that a pickle may still make, and numbers that may still be keys."""
 
     def __init__(self, copied: int):
         self.copied, self.numeric_keys = copied, MAX_NUMERIC_KEYS
