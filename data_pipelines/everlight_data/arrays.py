@@ -94,13 +94,16 @@ def shaped(
 
     Raises:
       ValueError: the number of bytes does not match the shape, the array holds objects, or its text
-        has an invalid character code.
+        has an invalid character code or no width.
     """
     if dtype is None:
         raise ValueError("it is an array of Python objects")
     needed = math.prod(shape) * dtype.itemsize
     if len(content) != needed:
         raise ValueError(f"{len(content):,} bytes for {dtype} of {shape}, which needs {needed:,}")
+    if not dtype.itemsize and math.prod(shape) > 1:
+        # NumPy makes it one character wide, for which the file holds no bytes.
+        raise ValueError(f"text without a width of {shape}")
     if not needed:
         return np.zeros(shape, dtype)
     if dtype.kind == "U":
@@ -179,7 +182,7 @@ def map_npy(path: Path, way_out: str) -> np.ndarray:
     with opened(path, 1 << 45, way_out) as stream:
         try:
             header = parse_header(stream.read(MAX_HEADER_BYTES + 12))
-            if header.dtype is None or not math.prod(header.shape):
+            if header.dtype is None or not math.prod(header.shape) * header.dtype.itemsize:
                 raise ValueError("it holds no array of numbers")
             stream.seek(0, 2)
             needed = header.length + math.prod(header.shape) * header.dtype.itemsize

@@ -48,24 +48,25 @@ def read_scalars(path: Path, way_out: str) -> Iterator[tuple[str, int, float]]:
 
     Raises:
       MissingDataError: the file does not exist.
-      DataError: it holds no events; the message ends with `way_out`.
+      DataError: it holds no events, or numbers or nesting that are too large; the message ends with
+        `way_out`.
     """
-    text = read_text(path, way_out)
-    events, steps = whole_events(text), collections.Counter()
+    text, steps = read_text(path, way_out), collections.Counter()
     with refusing(path, way_out):
+        events = whole_events(text)
         if not all(isinstance(event, dict) for event in events):
             raise ValueError("a line is no event")
         if text and not events:
             raise ValueError("no line is an event")
-    for event in events:
-        label = [value for value in event.values() if isinstance(value, str)]
-        for name, value in event.items():
-            tag = "/".join([*label, name])
-            numbers = value if isinstance(value, int | float | list) else []
-            for number in np.ravel(np.array(numbers, dtype=object)):
-                if isinstance(number, int | float):
-                    yield tag, steps[tag], number
-                steps[tag] += isinstance(number, int | float | None)
+        for event in events:
+            label = [value for value in event.values() if isinstance(value, str)]
+            for name, value in event.items():
+                tag = "/".join([*label, name])
+                numbers = value if isinstance(value, int | float | list) else []
+                for number in np.ravel(np.array(numbers, dtype=object)):
+                    if isinstance(number, int | float):
+                        yield tag, steps[tag], float(number)
+                    steps[tag] += isinstance(number, int | float | None)
 
 
 def _plain(value: Any) -> Any:

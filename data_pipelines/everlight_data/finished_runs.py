@@ -9,8 +9,9 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from everlight_data.errors import DataError
-from everlight_data.files import read_json
+from everlight_data.files import refusing
 from everlight_data.images.class_names import printable
+from everlight_data.run_configs import read_any_config
 from everlight_data.writing import read_sealed
 
 NUMBER_COLUMNS = ("method", "setting", "seed", "task", "tested on", "metric", "value")
@@ -39,10 +40,10 @@ def read_finished_run(folder: Path) -> FinishedRun:
 
     Raises:
       MissingDataError: results.npz or config.json does not exist.
-      DataError: one of them is damaged, or of another kind of run.
+      DataError: one of them is damaged, edited, or of another kind of run.
     """
     path = folder / "results.npz"
-    arrays = read_sealed(path, _WAY_OUT)
+    arrays = read_results(path, _WAY_OUT)
     if missing := {"draws", "data", "measure"} - set(arrays):
         raise DataError(f"{path} lacks {', '.join(sorted(missing))}. {_WAY_OUT}")
     score = str(arrays["measure"])
@@ -52,12 +53,49 @@ def read_finished_run(folder: Path) -> FinishedRun:
         method, _, metric = rest.rpartition("/")
         if metric == score and method:
             finals.setdefault(setting, {})[method] = values[:, -1]
-    stored = read_json(folder / "config.json", _WAY_OUT)
-    options = _flat("", stored.get("settings", {}))
+    config = folder / "config.json"
+    stored = read_any_config(config, _WAY_OUT)
+    with refusing(config, _WAY_OUT):
+        options = _flat("", stored["settings"])
     # After the first three come checksums of features.
     data = tuple(arrays["data"].tolist()[:3])
     name = printable(folder.resolve().name)
     return FinishedRun(name, data, arrays["draws"], score, finals, options)
+
+
+def read_results(path: Path, way_out: str) -> dict[str, np.ndarray]:
+    """Return the arrays of a results.npz by name, with scores and steps of the shapes they need.
+
+    Raises:
+      MissingDataError: the file does not exist.
+      DataError: it has changed since it was written, or an array has another type or shape.
+    """
+    arrays = read_sealed(path, way_out)
+    with refusing(path, way_out):
+        score = arrays.get("measure", np.array(""))
+        _check("measure", score, "U", score.shape == ())
+        # Steps come first, as scores must have their shape.
+        for name, array in sorted(arrays.items(), key=lambda item: not item[0].endswith("/steps")):
+            before, _, metric = name.rpartition("/")
+            steps = arrays.get(f"{before}/steps", array).shape
+            if name in ("data", "draws"):
+                # The first three checksums of the data say which they are.
+                least = 3 if name == "data" else 1
+                _check(name, array, "iu", array.ndim == 1 and array.size >= least)
+            elif before and metric == "steps":
+                _check(name, array, "iu", array.ndim == 2 and array.size > 0)
+            elif before and metric == str(score):
+                _check(
+                    name, array, "f", array.ndim == 2 and array.size > 0 and array.shape == steps
+                )
+            elif before and metric == f"{score} by task" and f"{before}/steps" in arrays:
+                _check(name, array, "f", array.shape == (*steps, steps[-1]))
+    return arrays
+
+
+def _check(name: str, array: np.ndarray, kinds: str, fits: bool) -> None:
+    if array.dtype.kind not in kinds or not fits:
+        raise ValueError(f"{name} is {array.dtype} of {array.shape}")
 
 
 def check_comparable(runs: Sequence[FinishedRun]) -> None:

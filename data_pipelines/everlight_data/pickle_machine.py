@@ -1,7 +1,8 @@
 """Stack machine that pickles are programs for, with the instructions for plain data.
 
 It implements the instructions that build numbers, text and plain containers. A name is looked up
-in `pickle_values.ADMITTED` or refused. The number of instructions and of bytes copied is limited.
+in `pickle_values.ADMITTED` or refused. The number of instructions, the bytes copied and
+the memory of objects are limited.
 """
 
 import io
@@ -13,6 +14,7 @@ from everlight_data.errors import DataError
 from everlight_data.files import one_line
 from everlight_data.pickle_values import (
     ADMITTED,
+    OBJECT_BYTES,
     Budget,
     Call,
     Refused,
@@ -31,12 +33,17 @@ MAX_OBJECTS = 2_000_000
 
 Shared objects count at every occurrence; CIFAR-100's pickles have 400,000 objects.
 """
+REFERENCE_BYTES = 100
+"""Memory charged for an entry of the memo."""
 MAX_INTEGER_BITS = 1_024
 """Limit on the bits of an integer."""
 
 
 class _Mark:
     """Marker of a container's first item on the stack."""
+
+
+_MARK = _Mark()
 
 
 class Foreign(NamedTuple):
@@ -68,6 +75,7 @@ class _Machine:
                 raise Refused(f"more than {MAX_OBJECTS:,} instructions")
             if operation.name == "STOP":
                 return self.pop()
+            self.budget.charge_objects(_CHARGES.get(operation.name, 0))
             if operation.name in _PUSHED:
                 self.stack.append(self.constant(operation.name, argument))
             elif operation.name in _INSTRUCTIONS:
@@ -203,6 +211,14 @@ _PUSHED = (
         | {"BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"}
     )
 )
+_CHARGES = {
+    **dict.fromkeys(("EMPTY_LIST", "EMPTY_DICT", "EMPTY_SET", "BYTEARRAY8"), OBJECT_BYTES),
+    **dict.fromkeys(("LIST", "DICT", "FROZENSET"), OBJECT_BYTES),
+    **dict.fromkeys(("TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"), OBJECT_BYTES),
+    **dict.fromkeys(("GLOBAL", "STACK_GLOBAL", "REDUCE", "BUILD", "BINPERSID"), OBJECT_BYTES),
+    **dict.fromkeys(("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"), REFERENCE_BYTES),
+}
+"""Memory charged for what an instruction makes, in bytes."""
 
 _INSTRUCTIONS: dict[str, Callable[[_Machine, Any], None]] = {
     "PROTO": lambda machine, _: None,
@@ -210,7 +226,7 @@ _INSTRUCTIONS: dict[str, Callable[[_Machine, Any], None]] = {
     "NONE": lambda machine, _: machine.stack.append(None),
     "NEWTRUE": lambda machine, _: machine.stack.append(True),
     "NEWFALSE": lambda machine, _: machine.stack.append(False),
-    "MARK": lambda machine, _: machine.stack.append(_Mark()),
+    "MARK": lambda machine, _: machine.stack.append(_MARK),
     "POP": lambda machine, _: machine.stack.pop(),
     "POP_MARK": lambda machine, _: machine.items(),
     "DUP": lambda machine, _: machine.stack.append(machine.top(object)),

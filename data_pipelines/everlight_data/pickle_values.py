@@ -20,21 +20,39 @@ MAX_NUMERIC_KEYS = 1_000
 """Limit on the numbers that a pickle has as keys; the data sets' pickles have text alone."""
 
 
+OBJECT_BYTES = 400
+"""Memory charged for a container, an array or another object, with its measuring."""
+DIMENSION_BYTES = 30
+"""Memory charged for each dimension of an array, which is a view of another."""
+MAX_OBJECT_BYTES = 100_000_000
+"""Limit on the memory charged for objects, beside twice the pickle's size.
+
+50,000 names as the bytes that Python 3 writes by protocol 2 are charged 55 MB.
+"""
+
+
 class Refused(ValueError):
     """Error about content outside arrays and plain containers."""
 
 
 class Budget:
-    """Bytes that a pickle may still copy, and numbers that it may still have as keys."""
+    """Bytes and objects that a pickle may still make, and numbers that may still be keys."""
 
     def __init__(self, copied: int):
         self.copied, self.numeric_keys = copied, MAX_NUMERIC_KEYS
+        self.objects = MAX_OBJECT_BYTES + copied
 
     def charge(self, count: int) -> None:
         """Charge copied bytes or items."""
         self.copied -= count
         if self.copied < 0:
             raise Refused("the same bytes copied over and over")
+
+    def charge_objects(self, count: int) -> None:
+        """Charge memory that objects take beside their content: a byte can make an empty set."""
+        self.objects -= count
+        if self.objects < 0:
+            raise Refused("too many containers, arrays or references for its size")
 
     def charge_keys(self, keys: Any) -> None:
         """Charge the numbers among keys.
@@ -103,7 +121,9 @@ def _filled(
         content = content.encode("latin1")
     if not isinstance(content, (bytes, bytearray)) or not isinstance(dtype, np.dtype):
         raise Refused("an array of something that is no bytes")
-    array = shaped(bytes(content), dtype, _checked_shape(shape), columns_first)
+    sizes = _checked_shape(shape)
+    budget.charge_objects(DIMENSION_BYTES * len(sizes))
+    array = shaped(bytes(content), dtype, sizes, columns_first)
     array.flags.writeable = False
     return array
 

@@ -43,6 +43,29 @@ def write_config(config: Path, chosen: dict, told: dict) -> None:
         unfinished.write_text(json.dumps({**told, **content}, indent=2))
 
 
+def read_any_config(config: Path, way_out: str) -> dict[str, Any]:
+    """Return the content of config.json, whatever the settings in it.
+
+    Args:
+      config: the file.
+      way_out: sentence that every error message ends with.
+
+    Raises:
+      MissingDataError: the file does not exist.
+      DataError: it is damaged, or its settings were edited.
+    """
+    content = read_json(config, way_out)
+    with refusing(config, way_out):
+        stored = content["settings"]
+        if content["crc32"] != json_checksum(stored):
+            raise ValueError("its checksum differs")
+        if not isinstance(stored, dict) or type(stored.get("seed", 0)) is not int:
+            raise ValueError("its settings are no mapping with a whole seed")
+        if not isinstance(content.get("methods", {}), dict):
+            raise ValueError("its methods are no mapping")
+    return content
+
+
 def read_config(
     config: Path, chosen: dict, free: Collection[str] = (), texts: Collection[str] = ()
 ) -> dict:
@@ -63,13 +86,8 @@ def read_config(
         "It tells what the run in this folder was begun with, and nothing else does: put it back, "
         "give this run a --tag of its own, or delete the folder."
     )
-    content = read_json(config, way_out)
-    with refusing(config, way_out):
-        stored = content["settings"]
-        if content["crc32"] != json_checksum(stored):
-            raise ValueError("its checksum differs")
-        if not isinstance(content.get("methods", {}), dict):
-            raise ValueError("its methods are no mapping")
+    content = read_any_config(config, way_out)
+    stored = content["settings"]
     ignored = dict.fromkeys(free)
     changed = name_differences(_without(texts, stored) | ignored, _without(texts, chosen) | ignored)
     if changed:

@@ -3,8 +3,8 @@
 A pickle is a program for a small stack machine. `pickle_machine` implements the instructions that
 build numbers, text and plain containers. The callables by which NumPy pickles arrays are recognized
 but never called: `pickle_values` builds the arrays, from bytes and a whitelisted type. All other
-names are refused before they are looked up. The number of objects, their nesting and the bytes
-copied are limited.
+names are refused before they are looked up. The number of objects, their memory and nesting, and
+the bytes copied are limited.
 """
 
 import io
@@ -34,12 +34,15 @@ class _Extent(NamedTuple):
     depth: int
 
 
+_ONE = _Extent(1, 0)
+
+
 def _measure(value: Any, depth: int, known: dict[int, _Extent | None]) -> _Extent:
     """Return the extent of a value; refuse one that contains itself or exceeds the limits."""
     if type(value) in SCALARS or isinstance(value, (bytearray, np.dtype, np.generic)):
-        return _Extent(1, 0)
+        return _ONE
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
-        return _Extent(1, 0)
+        return _ONE
     if not isinstance(value, (list, tuple, dict, set, frozenset, np.ndarray)):
         raise Refused("an array, a type or a function that was never made")
     if depth > MAX_DEPTH:

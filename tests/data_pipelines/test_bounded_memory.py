@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from everlight_data.arrays import read_npz
+from everlight_data.color.photographs import read_thumbnails
 from everlight_data.color.s20 import ARCHIVE, MAX_PAIR_BYTES, MAX_PAIRS, load_s20
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.files import one_line
@@ -17,7 +18,7 @@ from everlight_data.pickle_values import MAX_NUMERIC_KEYS
 from everlight_data.torch_state import read_torch_state
 from everlight_data.unpickle import load_restricted
 from tests.data_pipelines.color.test_s20 import as_npy, release_pair
-from tests.data_pipelines.test_hostile_pickles import HEADER, array, call, dtype
+from tests.data_pipelines.test_hostile_pickles import BYTE, HEADER, array, call, dtype, short
 from tests.data_pipelines.test_torch_state import FLOATS, state, tensor, write
 
 
@@ -69,6 +70,56 @@ def test_numbers_as_keys_are_counted():
         load_restricted(pickle.dumps({complex(3, -3): 0}), "crafted")
 
 
+def views(count):
+    """Arrays of 32 dimensions, all over the same byte."""
+    function = short("numpy.core.numeric") + short("_frombuffer") + b"\x93q\x200"
+    parts = b"C\x01a" + BYTE + b"(" + b"K\x01" * 32 + b"t" + short("C")
+    return function + b"(" + parts + b"tq\x210(" + b"h\x20h\x21R" * count + b"l"
+
+
+COUNT = 50_000
+SMALL_OBJECTS = {
+    "sets": b"(" + b"\x8f" * COUNT + b"l",
+    "dicts": b"(" + b"}" * COUNT + b"l",
+    "lists": b"(" + b"]" * COUNT + b"l",
+    "tuples": b"(" + b"N\x85" * COUNT + b"l",
+    "views": views(COUNT),
+    "types": short("numpy")
+    + short("dtype")
+    + b"\x93q\x200("
+    + short("f8")
+    + b"\x89\x88tq\x210("
+    + b"h\x20h\x21R" * COUNT
+    + b"l",
+    "memo": b"N" + b"\x94" * COUNT,
+}
+
+
+@pytest.mark.parametrize("name", SMALL_OBJECTS)
+def test_small_objects_are_charged(name, monkeypatch):
+    """1.9 MB of empty sets took 700 MB and 9 seconds; a byte makes one."""
+    monkeypatch.setattr("everlight_data.pickle_values.MAX_OBJECT_BYTES", 1_000_000)
+    content = HEADER + SMALL_OBJECTS[name] + b"."
+    read = refused(lambda: load_restricted(content, "crafted"), "for its size")
+    assert peak_of(read) < 1_500_000 + 3 * len(content)
+
+
+@pytest.mark.parametrize(
+    "content", [b"(" * COUNT + b"N", b"(" + b"N" * COUNT + b"l"], ids=["marks", "constants"]
+)
+def test_marks_and_constants_take_no_memory_of_their_own(content):
+    read = HEADER + content + b"."
+    assert peak_of(lambda: load_restricted(read, "crafted")) < 35 * len(read)
+
+
+def test_a_pickle_of_400_000_objects_is_read():
+    """CIFAR-100's has as many: names of files and two lists of labels."""
+    names = [f"picture_s_{index:06}.png".encode() for index in range(50_000)]
+    labels = list(range(100)) * 500
+    honest = {"filenames": names, "fine_labels": labels, "coarse_labels": labels[::-1]}
+    assert load_restricted(pickle.dumps(honest, 2), "honest") == honest
+
+
 def test_an_array_that_is_built_over_and_over_takes_linear_time():
     """20,000 memo entries of an array, which 20,000 copies on the stack would each go through."""
     count = 20_000
@@ -113,6 +164,17 @@ def test_an_npz_is_held_once(save, kind, tmp_path):
     path, array = tmp_path / "some.npz", array if kind == "random" else np.zeros_like(array)
     save(path, array=array)
     assert peak_of(lambda: read_npz(path, "Again.")) < 1.3 * array.nbytes
+
+
+@pytest.mark.parametrize("shape", [(2_000_000,), (1, 2_000_000)])
+@pytest.mark.parametrize("kind", ["?", "f8"])
+def test_names_of_thumbnails_are_counted_before_they_become_text(shape, kind, tmp_path):
+    """100 million booleans in 0.1 MB took 2.2 GB."""
+    path, names = tmp_path / "thumbnails.npz", np.zeros(shape, kind)
+    images, illuminants = np.full((1, 8, 8, 3), 0.5), np.ones((1, 3))
+    np.savez_compressed(path, images=images, illuminant_rgb=illuminants, names=names)
+    read = refused(lambda: read_thumbnails(path, "Again."), r"names are \w+ of .*Again\.")
+    assert peak_of(read) < 2 * names.nbytes + 2_000_000
 
 
 def test_weights_that_repeat_their_numbers_are_refused(tmp_path):

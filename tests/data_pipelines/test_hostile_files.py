@@ -44,6 +44,8 @@ def npy(header, content=b""):
         npy("{'descr': '<f8', 'fortran_order': False, 'shape': (" + "1," * 33 + "), }", bytes(8)),
         npy("{'descr': '<f8', 'fortran_order': False, 'shape': (" + "(" * 60 + "), }"),
         npy("{'descr': '<U1', 'fortran_order': False, 'shape': (1,), }", b"\xff\xff\xff\x7f"),
+        npy("{'descr': '|S0', 'fortran_order': False, 'shape': (3000000000,), }"),
+        npy("{'descr': '<U0', 'fortran_order': False, 'shape': (1000, 1000000), }"),
         npy("{'descr': '>U1', 'fortran_order': False, 'shape': (1,), }", b"\x00\x00\xd8\x00"),
         npy("-" * 100 + "1"),
         npy("__import__('os').system('true')"),
@@ -79,6 +81,9 @@ def test_a_mapped_file_that_is_shorter_than_it_claims_is_refused(tmp_path):
     with pytest.raises(
         DataError, match=r"images\.npy is damaged \(it has 8,127 bytes, not 8,128\)"
     ):
+        map_npy(path, "Again.")
+    path.write_bytes(npy("{'descr': '|S0', 'fortran_order': False, 'shape': (3,), }"))
+    with pytest.raises(DataError, match=r"images\.npy is damaged .*no array of numbers"):
         map_npy(path, "Again.")
 
 

@@ -51,6 +51,9 @@ ATTACKS = {
     "void": array(dtype("V8", (3, "|", None, None, None, 8, 1, 0)), EIGHT),
     "time": array(dtype("M8", (3, "<", None, None, None, -1, -1, 0)), EIGHT),
     "text of a gigabyte": array(dtype("U999999999", (3, "<", None, None, None, 4, 4, 8)), EIGHT),
+    "text without a width": array(
+        dtype("S0", (3, "|", None, None, None, 0, 1, 0)), b"C\x00", (3_000_000_000,)
+    ),
     "objects from bytes": array(dtype("O8", (3, "|", None, None, None, -1, -1, 63)), EIGHT),
     "objects as a scalar": call(
         "numpy.core.multiarray",
@@ -144,6 +147,13 @@ def test_the_machine_itself_reads_such_an_array():
     np.testing.assert_array_equal(found, np.frombuffer(struct.pack("<q", 2**40), "<f8"))
     assert not found.flags.writeable
     np.testing.assert_array_equal(pickle.loads(HEADER + honest + b"."), found)
+
+
+def test_empty_text_of_numpys_is_read():
+    """Its type has no width, which arrays of more than one element may not have."""
+    for honest in (np.str_(""), np.bytes_(b""), np.zeros((0, 3), "U0")):
+        found = load_restricted(pickle.dumps(honest), "honest")
+        np.testing.assert_array_equal(found, honest)
 
 
 def test_a_place_far_off_in_the_memo_costs_nothing():

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
+from everlight_data.descriptions import json_checksum
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.run_configs import read_config, state_of, write_config
+from everlight_data.run_configs import read_any_config, read_config, state_of, write_config
 
 SETTINGS = {"runs": "a", "seeds": 3, "config": {"rate": 0.1, "chosen": "On validation."}}
 
@@ -63,3 +64,24 @@ def test_a_config_that_is_damaged_or_missing_is_named(config):
     config.unlink()
     with pytest.raises(MissingDataError, match=r"config\.json does not exist"):
         read_config(config, SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ({}, "KeyError: 'settings'"),
+        ([], "TypeError"),
+        (None, "TypeError"),
+        ({"settings": {"seed": 0}}, "KeyError: 'crc32'"),
+        ({"settings": {"seed": 1}, "crc32": json_checksum({"seed": 0})}, "its checksum differs"),
+        *(
+            ({"settings": stored, "crc32": json_checksum(stored)}, "no mapping with a whole seed")
+            for stored in (None, [1], {"seed": "0"}, {"seed": None}, {"seed": True})
+        ),
+    ],
+)
+def test_settings_of_another_form_or_edited_are_damage(config, content, reason):
+    config.write_text(json.dumps(content))
+    with pytest.raises(DataError, match=rf"config\.json is damaged .*{reason}.*\. Again\.") as told:
+        read_any_config(config, "Again.")
+    assert "\n" not in str(told.value)

@@ -8,6 +8,7 @@ from scipy import stats
 
 from everlight.metrics import student_interval
 from everlight_data.errors import DataError
+from everlight_data.run_configs import write_config
 from everlight_experiments.commands.compare import CompareOptions, run_compare
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import RunSettings
@@ -77,10 +78,9 @@ def test_images_of_another_size_and_features_of_the_same_are_compared(tmp_path):
 
 def test_settings_that_differ_are_told(tmp_path):
     first, second = (finished(tmp_path, tag, 0, {"ER": [0.9, 0.1]}) for tag in ("a", "b"))
-    config = json.loads((second / "config.json").read_text())
-    config["settings"]["seed"] = 7
-    config["settings"]["config"] = {"learning_rate": 0.5, "protocol": {"epochs": 2}}
-    (second / "config.json").write_text(json.dumps(config))
+    settings = json.loads((second / "config.json").read_text())["settings"]
+    settings |= {"seed": 7, "config": {"learning_rate": 0.5, "protocol": {"epochs": 2}}}
+    write_config(second / "config.json", settings, {})
     page = compare(tmp_path, first, second)
     assert "learning_rate: None | 0.5; protocol.epochs: None | 2; seed: 0 | 7" in page
 
@@ -99,6 +99,7 @@ def test_what_cannot_be_compared_is_refused(tmp_path):
     later = finished(tmp_path, "c", 1, {"ER": [0.9]})
     drawn = finished(tmp_path, "d", 0, {"ER": [0.9]}, images=8, seed=1)
     (tmp_path / "nothing").mkdir()
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
     for folders, message in (
         ((), "give the folders of two runs or more, each once"),
         ((first,), "give the folders of two"),
@@ -106,6 +107,7 @@ def test_what_cannot_be_compared_is_refused(tmp_path):
         ((first, elsewhere), "demo-b is on other data than run-digits-demo-a"),
         ((first, drawn), "demo-d is on other data than run-digits-demo-a"),
         ((first, later), "demo-c shares no order of classes with"),
+        ((first, tmp_path / "loop"), r"results.npz cannot be read .*Name the folder"),
         ((first, tmp_path / "nothing"), r"results.npz does not exist. Name the folder"),
     ):
         with pytest.raises(DataError, match=message):

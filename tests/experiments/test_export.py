@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from everlight_data.errors import DataError
+from everlight_data.run_configs import write_config
 from everlight_data.writing import save_sealed
 from everlight_experiments.report.export import ExportSettings, export
 
@@ -30,7 +31,7 @@ ARRAYS = {
 @pytest.fixture
 def run(tmp_path):
     save_sealed(tmp_path / "results.npz", **ARRAYS)
-    (tmp_path / "config.json").write_text(json.dumps({"settings": {"seed": 5}}))
+    write_config(tmp_path / "config.json", {"seed": 5}, {})
     return tmp_path
 
 
@@ -78,3 +79,14 @@ def test_matrices_are_nested_lists_and_tables(run):
 def test_a_folder_without_results_is_named(tmp_path):
     with pytest.raises(DataError, match=r"results.npz does not exist"):
         export(ExportSettings(tmp_path))
+
+
+def test_what_was_edited_is_refused(run):
+    config = run / "config.json"
+    config.write_text(config.read_text().replace('"seed": 5', '"seed": 6'))
+    with pytest.raises(DataError, match=r"config\.json is damaged .*checksum differs"):
+        export(ExportSettings(run))
+    save_sealed(run / "results.npz", **ARRAYS | {"class-incremental/ER/steps": np.ones(2, int)})
+    for form in ("csv", "matrices"):
+        with pytest.raises(DataError, match=r"results\.npz is damaged .*ER/steps is int64"):
+            export(ExportSettings(run, form))

@@ -134,6 +134,13 @@ def test_impossible_counts_are_refused(arguments):
         counted_model_memory(*arguments)
 
 
+@pytest.mark.parametrize("parameters", [2 * 10**38, 10**40, 10**400])
+def test_memory_beyond_a_float32_is_refused(parameters):
+    """It was infinite."""
+    with pytest.raises(ValueError, match="more than a float32 holds"):
+        counted_model_memory(parameters, 2, 3)
+
+
 def test_the_criteria_are_the_papers():
     assert set(CRITERIA) == {"A", "MS", "SSS", "CE", "BWT+", "REM", "FWT"}
     assert len(CRITERIA) == 7

@@ -99,6 +99,8 @@ def test_forgetting_after_two_and_after_three_tasks():
     np.testing.assert_allclose(
         sorted({*band(axes)[:, 1].round(5)}), [0, 0.15, 0.2, 0.25], atol=1e-5
     )
+    with pytest.raises(ValueError, match="'EWC' has one task; forgetting needs at least two"):
+        plots.plot_forgetting({"EWC": MATRICES[:, :1, :1]})
 
 
 def test_criteria_are_lengths_on_rays_and_the_polygon_is_closed():

@@ -63,3 +63,6 @@ def test_an_order_is_cut_into_equal_tasks():
     assert equal_tasks([3, 1, 0, 2], 2) == [[3, 1], [0, 2]]
     with pytest.raises(ValueError, match="4 classes do not divide into 3 equal tasks"):
         equal_tasks([3, 1, 0, 2], 3)
+    for order in ([], [1, -1]):
+        with pytest.raises(ValueError, match="give at least one, from 0 on"):
+            equal_tasks(order, 2)

@@ -71,13 +71,16 @@ def read_thumbnails(path: Path, way_out: str) -> Thumbnails:
     with refusing(path, way_out):
         illuminants = checked_illuminants(arrays["illuminant_rgb"])
         whole = images.dtype == np.uint16
-        if images.ndim != 4 or images.shape[3] != 3 or not (whole or images.dtype.kind == "f"):
+        shaped = images.ndim == 4 and images.shape[3] == 3 and images.size
+        if not shaped or not (whole or images.dtype.kind == "f"):
             raise ValueError(f"images are {images.dtype} of {images.shape}")
-        names = arrays.get("names", np.arange(1, len(images) + 1)).astype(str)
-        if not len(images) or not len(images) == len(illuminants) == len(names) == names.size:
-            raise ValueError(
-                f"{len(images)} images, {len(illuminants)} illuminants, {names.shape} names"
-            )
+        if len(images) != len(illuminants):
+            raise ValueError(f"{len(images)} images, {len(illuminants)} illuminants")
+        names = arrays.get("names", np.arange(1, len(images) + 1))
+        # A number takes 128 bytes as text.
+        if names.shape != (len(images),) or names.dtype.kind not in "USiuf":
+            raise ValueError(f"{len(images)} images, names are {names.dtype} of {names.shape}")
+        names = names.astype(str)
         with np.errstate(over="ignore"):
             scaled = images.astype(np.float32) / (65535 if whole else 1)
         if not (np.isfinite(scaled) & (scaled >= 0)).all():

@@ -55,7 +55,8 @@ def run_compare(options: CompareOptions) -> Path:
       DataError: fewer than two runs, a folder without results, runs on other data, or runs without
         a common order of classes.
     """
-    folders = tuple(folder.resolve() for folder in options.folders)
+    # `Path.resolve` refuses a loop of links, which is told below as what cannot be read.
+    folders = tuple(Path(os.path.realpath(folder)) for folder in options.folders)
     if len(set(folders)) < max(2, len(folders)):
         raise DataError("give the folders of two runs or more, each once")
     runs = [

@@ -13,8 +13,8 @@ from everlight.continual.kept_net import KeptNet, classes_of_tasks
 from everlight_data.checkpoints import open_existing
 from everlight_data.descriptions import name_differences
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.files import read_json
 from everlight_data.names import check_name
+from everlight_data.run_configs import read_any_config
 from everlight_experiments.commands.grid import WIDENING as OF_GRIDS
 from everlight_experiments.commands.grid import runs_of
 from everlight_experiments.commands.load_and_train import load_asked
@@ -107,7 +107,7 @@ def _stored(run: Path, benchmark: str | None) -> tuple[RunOptions, str, Callable
     They are the options that the run was begun with, wherever its folder lies now.
     """
     path = run / "config.json"
-    is_grid = "benchmarks" in read_json(path, _WAY_OUT).get("settings", {})
+    is_grid = "benchmarks" in read_any_config(path, _WAY_OUT)["settings"]
     options = read_options(GridOptions if is_grid else RunOptions, path)
     options = dataclasses.replace(options, runs=run.parent)
     every = runs_of(options) if is_grid else {options.benchmark: options}

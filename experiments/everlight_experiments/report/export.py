@@ -14,9 +14,9 @@ import tyro
 from everlight.metrics import backward_transfer, forgetting
 from everlight_data.errors import DataError
 from everlight_data.events import read_scalars
-from everlight_data.files import read_json
-from everlight_data.finished_runs import NUMBER_COLUMNS, numbers_of
-from everlight_data.writing import make_folder, read_sealed, written_whole
+from everlight_data.finished_runs import NUMBER_COLUMNS, numbers_of, read_results
+from everlight_data.run_configs import read_any_config
+from everlight_data.writing import make_folder, written_whole
 from everlight_experiments.report.over_time import mean_over_time, of_learned
 
 WAIT = "Wait for the run's end, or run it again."
@@ -42,7 +42,7 @@ def export(settings: ExportSettings) -> Path:
     """Export a run's numbers; returns where they are.
 
     Raises:
-      DataError: the run has none, they are damaged, or tensorboardX or wandb is missing.
+      DataError: the run has none, they are damaged or edited, or tensorboardX or wandb is missing.
     """
     writers = {
         "csv": _write_csv,
@@ -57,8 +57,8 @@ def export(settings: ExportSettings) -> Path:
 
 def _write_csv(run: Path) -> Path:
     """Write a line per number, as `numbers_of` gives them."""
-    arrays = read_sealed(run / "results.npz", WAIT)
-    first = read_json(run / "config.json", NAME_A_RUN)["settings"].get("seed", 0)
+    arrays = read_results(run / "results.npz", WAIT)
+    first = read_any_config(run / "config.json", NAME_A_RUN)["settings"].get("seed", 0)
     rows = numbers_of(arrays | _criteria(arrays), first)
     return _write_table(run / "scores.csv", NUMBER_COLUMNS, rows)
 
@@ -105,7 +105,7 @@ def _write_matrices(run: Path) -> Path:
     path = run / "results.npz"
     matrices = {
         name: array
-        for name, array in read_sealed(path, WAIT).items()
+        for name, array in read_results(path, WAIT).items()
         if array.ndim == 3 and array.shape[1] == array.shape[2] > 1 and array.dtype.kind == "f"
     }
     if not matrices:
@@ -138,7 +138,7 @@ def _write_offline_run(run: Path) -> Path:
     except ImportError as error:
         raise DataError("wandb is missing: pip install '.[wandb]'") from error
     scalars = list(read_scalars(run / "metrics.jsonl", NO_EVENTS))
-    config = read_json(run / "config.json", NAME_A_RUN)
+    config = read_any_config(run / "config.json", NAME_A_RUN)
     folder = run / "wandb"
     # What an earlier export left; the library numbers its folders by the time.
     shutil.rmtree(folder, ignore_errors=True)

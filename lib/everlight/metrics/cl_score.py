@@ -126,13 +126,16 @@ def counted_model_memory(
       Memory in parameters, `[tasks]`.
 
     Raises:
-      ValueError: `parameters` or `tasks` is below 1, or `regulariser_copies` is negative.
+      ValueError: `parameters` or `tasks` is below 1, `regulariser_copies` is negative, or the
+        memory is more than a float32 holds.
     """
     if parameters < 1 or regulariser_copies < 0 or tasks < 1:
         raise ValueError(
             f"parameters={parameters}, regulariser_copies={regulariser_copies}, tasks={tasks}; "
             "they must be at least 1, 0 and 1"
         )
+    if parameters * (1 + regulariser_copies) > float(jnp.finfo(jnp.float32).max):
+        raise ValueError("parameters and regulariser_copies make more than a float32 holds")
     later = jnp.arange(tasks) > 0
     # As a float, since a JAX integer has 32 bits.
     return float(parameters) * jnp.where(later, 1.0 + regulariser_copies, 1.0)

@@ -68,7 +68,13 @@ def plot_forgetting(
     Args:
       accuracies: each run's accuracy matrix by name, as fractions; at least two tasks.
       axes: Axes to draw on; None creates a figure.
+
+    Raises:
+      ValueError: a matrix is of one task, of which nothing can be forgotten.
     """
+    for name, matrices in accuracies.items():
+        if matrices.shape[1] < 2:
+            raise ValueError(f"{name!r} has one task; forgetting needs at least two")
     drawn = axes_or_new(axes)
     for index, (name, matrices) in enumerate(accuracies.items()):
         matrices = jnp.asarray(matrices)

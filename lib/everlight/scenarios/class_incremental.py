@@ -104,9 +104,12 @@ def equal_tasks(order: Sequence[int], count: PositiveInt) -> list[list[int]]:
     """Divide an order of classes into `count` tasks of equal size.
 
     Raises:
-      ValueError: the number of classes is not divisible by `count`, or a class comes twice.
+      ValueError: there are no classes, their number is not divisible by `count`, a class comes
+        twice or is negative.
     """
     check_distinct("order", order)
+    if not len(order) or min(order) < 0:
+        raise ValueError(f"order has classes {list(order)[:5]}; give at least one, from 0 on")
     if len(order) % count:
         raise ValueError(
             f"{len(order)} classes do not divide into {count} equal tasks; give a divisor"

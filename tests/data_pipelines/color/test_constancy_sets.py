@@ -118,8 +118,10 @@ def test_thumbnails_of_floats_need_no_names(tmp_path, rng):
         ({"illuminant_rgb": np.full((3, 3), 1e-44)}, "illuminant is not between 1e-15 and 1e.15"),
         ({"images": np.full((3, 4, 5, 3), 1e-38)}, "brightest pixel is 1e-38; 1 is white, scale"),
         ({"images": np.ones((3, 4, 5))}, "images are float64"),
+        # Without pixels their number costs no bytes.
+        ({"images": np.ones((3, 0, 5, 3))}, r"images are float64 of \(3, 0, 5, 3\)"),
         ({"images": np.full((3, 4, 5, 3), np.nan)}, "below 0 or not finite"),
-        ({"names": np.array(["a"])}, r"\(1,\) names"),
+        ({"names": np.array(["a"])}, r"names are <U1 of \(1,\)"),
     ],
 )
 def test_thumbnails_that_do_not_go_together_are_refused(tmp_path, change, message):
