@@ -23,6 +23,7 @@ class Settings:
 
 
 def run(settings: Settings) -> None:
+    from everlight_experiments.continual import train_runs
     from tests.experiments.test_train_runs import train
 
     folder, _, *stop = sys.argv[1:]

@@ -136,6 +136,9 @@ def drive_runs(
         )
     program = partial(_program, runs.build, protocol, runs.join, mesh)
     rows = (runs.sequence, runs.key, runs.own)
+    if state is not None and missing:
+        # Where they are, such as on one device: a restored state is on none of the mesh yet.
+        state = _on_runs(state, partial(pad_runs, missing=missing))
     # Programs run in their own mesh, independent of the caller's.
     with jax.set_mesh(mesh):
         given = (
@@ -145,8 +148,7 @@ def drive_runs(
         if state is None:
             state = program(begin_state)(*given)
         else:
-            fill = partial(pad_runs, missing=missing) if missing else lambda tree: tree
-            state = _on_runs(state, fill, partial(put_on_mesh, mesh, RUNS_SPEC))
+            state = _on_runs(state, partial(put_on_mesh, mesh, RUNS_SPEC))
             of_all = put_on_mesh(mesh, REPLICATED, (state.task, state.epoch))
             state = nan_to_unmeasured(protocol, state._replace(task=of_all[0], epoch=of_all[1]))
     while (task := int(state.task)) < tasks:
@@ -295,9 +297,7 @@ def _first(count: int, tree: PyTree) -> PyTree:
     return jax.tree.map(lambda leaf: leaf[:count], tree)
 
 
-def _on_runs(state: SequenceState, *functions: Callable[[PyTree], PyTree]) -> SequenceState:
-    """Return the state after applying functions in order to the parts with an axis over runs."""
-    over_runs = state.result, state.best
-    for function in functions:
-        over_runs = function(over_runs)
-    return state._replace(result=over_runs[0], best=over_runs[1])
+def _on_runs(state: SequenceState, function: Callable[[PyTree], PyTree]) -> SequenceState:
+    """Return the state with a function applied to the parts with an axis over runs."""
+    result, best = function((state.result, state.best))
+    return state._replace(result=result, best=best)
