@@ -8,6 +8,7 @@ import pytest
 
 from everlight.continual.method import WHY_NOT
 from everlight.metrics import forgetting
+from everlight_data.descriptions import json_checksum
 from everlight_data.errors import DataError
 from everlight_data.images.digits import load_digits
 from everlight_experiments import load_net
@@ -118,6 +119,7 @@ def test_the_nets_that_a_grid_kept_predict_what_it_scored(finished):
     before = path.read_text()
     config = json.loads(before)
     config["settings"]["benchmarks"] = ["digits", "facts"]
+    config["crc32"] = json_checksum(config["settings"])
     path.write_text(json.dumps(config))
     with pytest.raises(DataError, match="has several benchmarks; give one: digits, facts"):
         load_net(report.parent, "nearest mean", seed=0, task=1)
@@ -130,6 +132,7 @@ def test_a_net_of_an_earlier_start_of_other_methods_is_read(finished):
     before = path.read_text()
     config = json.loads(before)
     config["settings"]["methods"] = ["joint"]
+    config["crc32"] = json_checksum(config["settings"])
     path.write_text(json.dumps(config))
     assert load_net(report.parent, "nearest mean", seed=0, task=0).class_names[9] == "9"
     path.write_text(before)
