@@ -1,5 +1,6 @@
 """Small files that would unpack to a large memory: the readers' peaks are measured."""
 
+import gc
 import io
 import pickle
 import time
@@ -24,12 +25,16 @@ from tests.data_pipelines.test_torch_state import FLOATS, state, tensor, write
 
 def peak_of(read):
     """Peak of the memory that a call allocates, NumPy's arrays included, in bytes."""
+    # The more objects a process has, the later Python collects cycles of new ones.
+    gc.collect()
+    gc.freeze()
     tracemalloc.start()
     try:
         read()
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
+        gc.unfreeze()
 
 
 def refused(read, message):
