@@ -10,8 +10,7 @@ import pytest
 
 from everlight.color.baselines import fold_methods
 from everlight.color.baselines.calibrated_camera import calibrated_estimate
-from everlight.color.baselines.chroma_histogram import ChromaWindow, chroma_histograms
-from everlight.color.baselines.generator_net import GeneratorSettings
+from everlight.color.baselines.chroma_histogram import chroma_histograms
 from everlight.color.camera_calibration import CameraCalibration, camera_fingerprint
 from everlight.models.image_model import UnsuitableImageError
 from everlight_data.color import dng
@@ -27,17 +26,11 @@ from everlight_experiments.illuminant import image_source
 from everlight_experiments.illuminant.estimate import estimate
 from everlight_experiments.illuminant.estimate_settings import EstimateSettings
 from everlight_experiments.illuminant.train import TrainRun, run_train
+from tests.color.baselines.test_calibrated_camera import TINY
 from tests.dng_writer import write_dng
 from tests.experiments.test_illuminant_dataset import write_thumbnails
 
 SIDE = 32
-TINY = GeneratorSettings(
-    ChromaWindow(16, -1.4, 1.4),
-    (4, 8),
-    fingerprint=(4, 8),
-    fingerprint_window=ChromaWindow(16, -1.5, 1.5),
-    features=4,
-)
 MATRIX = np.array([[0.7, -0.1, -0.1], [-0.3, 1.1, 0.2], [-0.05, 0.2, 0.6]])
 OTHER = MATRIX * np.array([[1.6], [1], [0.7]])
 CAMERA = """<Camera make="M" model="{0}"><ID make="M" model="{0}">{0}</ID><ColorMatrices>

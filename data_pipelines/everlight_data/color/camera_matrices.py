@@ -178,7 +178,8 @@ def calibrations_from(
     """Return cameras' calibrations from DNGs by them and from lists such as cameras.xml.
 
     Args:
-      paths: files; a DNG is of the camera that it names, and counts before lists.
+      paths: files; a DNG is of the camera that it names, and counts before lists. Without any, no
+        calibration is given.
       cameras: names of the cameras.
 
     Raises:
@@ -186,6 +187,8 @@ def calibrations_from(
       DataError: a file is damaged or names no camera, a camera is in no file, or two are calibrated
         under different illuminants.
     """
+    if not paths:
+        return {}
     taken: dict[str, CameraCalibration] = {}
     listed: dict[str, Float[np.ndarray, "3 3"]] = {}
     for path in paths:

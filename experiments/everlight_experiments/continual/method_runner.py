@@ -5,7 +5,6 @@ Finished seeds are read from the run folder.
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -158,7 +157,7 @@ class Runner:
         """
         build, protocol = build_with(self.benchmark, method), self.benchmark.protocol(method)
         try:
-            jax.eval_shape(partial(run_sequence), self._run(build, method, protocol))
+            jax.eval_shape(run_sequence, self._run(build, method, protocol))
         except StrategyError as error:
             raise DataError(f"--strategy {method.name}: {one_line(error)}") from error
 

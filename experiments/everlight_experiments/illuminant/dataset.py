@@ -102,7 +102,7 @@ def compare_photographs(
 ) -> Report:
     """Compare all methods on the images that the settings name, and save their errors."""
     cameras, note = load_cameras(settings)
-    known = calibrations_from(settings.matrices, list(cameras)) if settings.matrices else {}
+    known = calibrations_from(settings.matrices, list(cameras))
     sets = {
         camera: data._replace(calibrations=known)
         for camera, data in split_cameras(cameras, settings).items()

@@ -67,7 +67,7 @@ def run_train(settings: TrainRun) -> Path:
     """Train, save the model, and return the report's path."""
     folder = RunFolder("illuminant", "train", settings)
     cameras, note = load_cameras(settings)
-    known = calibrations_from(settings.matrices, list(cameras)) if settings.matrices else {}
+    known = calibrations_from(settings.matrices, list(cameras))
     sets = {
         camera: on_canvas(data, settings.side)._replace(calibrations=known)
         for camera, data in _split(cameras, settings.seed).items()

@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import tyro
+from jaxtyping import Array
 
 from everlight.checks import Between
 from everlight.continual.method import Method
@@ -29,6 +30,7 @@ from everlight_data.names import check_name
 from everlight_experiments.commands.load_and_train import given_hyperparameters
 from everlight_experiments.plasticity.config import CONFIGS
 from everlight_experiments.plasticity.problems import (
+    Problem,
     learn_problem,
     load_problem,
     refuse_unfit,
@@ -103,15 +105,7 @@ def run_plasticity(options: Any) -> Path:
         train = jax.jit(jax.vmap(learn, in_axes=(None, 0, None)))
         for value in values[method.name]:
             name = row_name(method, value)
-
-            def compute(
-                name: str = name, value: float = value, train: Callable[..., Any] = train
-            ) -> dict[str, np.ndarray]:
-                began = time.monotonic()
-                result = jax.block_until_ready(train(problem.images, keys, jnp.float32(value)))
-                folder.log(unit=name, seconds=time.monotonic() - began)
-                return values_of(problem, result)
-
+            compute = partial(_train_row, folder, problem, train, keys, name, value)
             found[name] = folder.computed(name, {"value": value, "images": images}, compute)
             last = np.mean(found[name][problem.score][:, -1])
             print(
@@ -122,6 +116,15 @@ def run_plasticity(options: Any) -> Path:
         **{f"{name}/{key}": of for name, every in found.items() for key, of in every.items()}
     )
     return write_plasticity_report(folder.path, options, problem, found)
+
+
+def _train_row(
+    folder: RunFolder, problem: Problem, train: Callable, keys: Array, name: str, value: float
+) -> dict[str, np.ndarray]:
+    began = time.monotonic()
+    result = jax.block_until_ready(train(problem.images, keys, jnp.float32(value)))
+    folder.log(unit=name, seconds=time.monotonic() - began)
+    return values_of(problem, result)
 
 
 def row_name(method: Method, value: float) -> str:

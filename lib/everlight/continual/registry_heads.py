@@ -1,109 +1,88 @@
 """Rows of the registry for methods of a head over features of a frozen network, or over inputs."""
 
+from functools import partial
+
 from everlight.continual import registry_arguments as arguments
 from everlight.continual import strategies as of
 from everlight.continual.method import OTHER_WEIGHTS, Method, Source
 
+_head = partial(Method, trains="head", demands=OTHER_WEIGHTS)
 _CWR = Source("Lomonaco and Maltoni 2017, CoRL", ("old net",))
 HEADS: dict[str, Method] = {
-    "CWR": Method(
+    "CWR": _head(
         of.cwr,
         lambda needs: {"first_task_gain": needs.gain},
         _CWR,
-        trains="head",
-        demands=OTHER_WEIGHTS,
         summary="CopyWeights with Re-init: one consolidated head over a frozen network",
     ),
-    "CWR as coded": Method(
+    "CWR as coded": _head(
         of.cwr,
         lambda needs: {"first_task_gain": needs.gain, "form": "code"},
         _CWR,
-        trains="head",
-        demands=OTHER_WEIGHTS,
         summary="CWR as the code of its authors differs from their text",
     ),
-    "CWR+": Method(
+    "CWR+": _head(
         of.cwr,
         lambda needs: {"form": "plus"},
         Source("Maltoni and Lomonaco 2019, Neural Networks", ("old net",)),
-        trains="head",
-        demands=OTHER_WEIGHTS,
         summary="CWR with a zero start and a mean shift (Maltoni and Lomonaco 2019)",
     ),
-    "CWR*": Method(
+    "CWR*": _head(
         of.cwr,
         lambda needs: {"form": "star"},
         Source("Lomonaco et al. 2020, CVPRW", ("old net",)),
-        trains="head",
-        demands=OTHER_WEIGHTS,
         summary="CWR+ weighted by numbers of samples (Lomonaco et al. 2020)",
     ),
-    "streaming LDA": Method(
+    "streaming LDA": _head(
         of.streaming_lda,
         lambda needs: {"shrinkage": needs.hyperparameter},
         Source("Hayes and Kanan 2020, CVPRW", ("statistics",)),
         (1e-4, 1e-3, 1e-2, 1e-1, 0.5),
         published=1e-4,
-        trains="head",
-        demands=OTHER_WEIGHTS,
     ),
-    "nearest mean": Method(
+    "nearest mean": _head(
         of.nearest_mean,
         arguments.no_arguments,
         Source("Mensink et al. 2013, PAMI", ("statistics",)),
-        trains="head",
-        demands=OTHER_WEIGHTS,
     ),
-    "SimpleCIL": Method(
+    "SimpleCIL": _head(
         of.simple_cil,
         arguments.no_arguments,
         Source("Zhou et al. 2024, IJCV", ("statistics",)),
-        trains="head",
-        demands=OTHER_WEIGHTS,
     ),
-    "FeCAM": Method(
+    "FeCAM": _head(
         of.fecam,
         arguments.shrinkages,
         Source("Goswami et al. 2023, NeurIPS", ("statistics",)),
         (0.1, 1, 10),
         published=1,
-        trains="head",
-        demands=OTHER_WEIGHTS,
     ),
-    "RanDumb": Method(
+    "RanDumb": _head(
         of.randumb,
         lambda needs: {"width": 1000, "shrinkage": needs.hyperparameter},
         Source("Prabhu et al. 2024, NeurIPS", ("statistics",)),
         (1e-5, 1e-4, 1e-3, 1e-2),
         published=1e-4,
-        trains="head",
-        demands=OTHER_WEIGHTS,
     ),
-    "RanPAC": Method(
+    "RanPAC": _head(
         of.ranpac,
         lambda needs: {"width": 1000, "ridge": needs.hyperparameter},
         Source("McDonnell et al. 2023, NeurIPS", ("statistics",)),
         (1e2, 1e3, 1e4, 1e5, 1e6),
-        trains="head",
-        demands=OTHER_WEIGHTS,
     ),
-    "ACIL": Method(
+    "ACIL": _head(
         of.acil,
         lambda needs: {"width": 1000, "ridge": needs.hyperparameter},
         Source("Zhuang et al. 2022, NeurIPS", ("statistics",)),
         (0.1, 1, 10, 100, 1e3),
         published=0.1,
-        trains="head",
-        demands=OTHER_WEIGHTS,
     ),
-    "DS-AL": Method(
+    "DS-AL": _head(
         of.ds_al,
         lambda needs: {"width": 1000, "compensation": needs.hyperparameter},
         Source("Zhuang et al. 2024, AAAI", ("statistics",)),
         (0.3, 0.6, 1, 1.5),
         published=0.6,
-        trains="head",
-        demands=OTHER_WEIGHTS,
     ),
 }
 """Methods of a head, by name."""
