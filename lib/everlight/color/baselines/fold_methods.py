@@ -86,7 +86,7 @@ CONFIDENCE_POOLING_STEPS = 500
 
 TUNED_HERE = "FFCC, its settings tuned by its authors on this camera's folds"
 DUAL_MAPPING = "DMCC"
-CALIBRATED, CALIBRATED_LARGE = "CCMNet, small form", "CCMNet at the authors' size"
+CALIBRATED = "CCMNet, small form"
 POOLED = "FC4-style"
 
 DAYLIGHT = {
@@ -355,7 +355,7 @@ def fold_methods(
         )
     for name, settings, steps in (
         (CALIBRATED, CALIBRATED_SMALL_FORM, CROSS_CAMERA_STEPS),
-        (CALIBRATED_LARGE, CALIBRATED_AUTHORS_SIZE, AUTHORS_STEPS),
+        ("CCMNet at the authors' size", CALIBRATED_AUTHORS_SIZE, AUTHORS_STEPS),
     ):
         table[name] = FoldMethod(
             _thumbnail,
