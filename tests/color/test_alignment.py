@@ -275,3 +275,18 @@ def test_the_gradient_of_a_fit_is_that_of_finite_differences():
     step[1, 0] = 1e-2
     around = [float(total(jnp.asarray(corners + sign * step))) for sign in (1, -1)]
     np.testing.assert_allclose(found[1, 0], (around[0] - around[1]) / 2e-2, rtol=0.05)
+
+
+def test_the_gradient_at_a_square_is_that_of_float64_differences():
+    """A square makes singular values of the linear system equal."""
+    square = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    found = jax.grad(
+        lambda points: jnp.sum(fit_homography(points, jnp.asarray(square, jnp.float32))[0])
+    )(jnp.asarray(square, jnp.float32))
+    expected = np.zeros_like(square)
+    for place in np.ndindex(square.shape):
+        step = np.zeros_like(square)
+        step[place] = 1e-5
+        ends = [dlt_float64(square + sign * step, square, np.ones(4)).sum() for sign in (1, -1)]
+        expected[place] = (ends[0] - ends[1]) / 2e-5
+    np.testing.assert_allclose(found, expected, atol=1e-4)

@@ -158,6 +158,11 @@ class TestFramework:
         estimate = ESTIMATORS[name]
         np.testing.assert_allclose(estimate(image * scale, None), estimate(image, None), rtol=2e-5)
 
+    @pytest.mark.parametrize("name", list(ESTIMATORS))
+    def test_an_image_without_pixels_is_refused(self, name):
+        with pytest.raises(ValueError, match=r"an image of 0x3|image is float32\[0, 3, 3"):
+            estimators.ESTIMATORS[name](jnp.zeros((0, 3, 3)), None)
+
     @pytest.mark.parametrize(
         ("order", "norm", "sigma", "message"),
         [

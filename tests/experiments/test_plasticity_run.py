@@ -44,13 +44,13 @@ def test_finished_rows_are_not_computed_again_and_others_follow(tmp_path, monkey
     whole = dict(np.load(run(tmp_path / "whole", "regression", *words).parent / "results.npz"))
     first = run(tmp_path, "regression", "--methods", "naive").parent
     learned = []
-    learn = command.learn_problem
+    train = command._train_row
     monkeypatch.setattr(
-        command, "learn_problem", lambda *given: learned.append(given[2].name) or learn(*given)
+        command, "_train_row", lambda *given: learned.append(given[-2]) or train(*given)
     )
     again = run(tmp_path, "regression", *words).parent
     assert again == first
-    assert set(learned) == {"CBP"}
+    assert learned == ["CBP, replacement rate 0", "CBP, replacement rate 1"]
     results = dict(np.load(again / "results.npz"))
     assert results.keys() == whole.keys()
     for name, expected in whole.items():

@@ -127,7 +127,7 @@ def train_units(
         runs = Runs(build, protocol, shared, *rows, join)
         if not fits:
             # All groups have these shapes, and later ones are no larger.
-            refuse_large(initial_runs_state(runs))
+            refuse_large(initial_runs_state(runs), "--net", "--buffer-size")
             fits = True
         continued, began = checkpoints.exists(), time.monotonic()
         state = _train_group(Checkpoints(checkpoints), group, runs, mesh, after_task, announce)

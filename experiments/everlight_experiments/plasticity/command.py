@@ -39,6 +39,7 @@ from everlight_experiments.plasticity.problems import (
 from everlight_experiments.plasticity.report import write_plasticity_report
 from everlight_experiments.run_folder.config_options import with_config
 from everlight_experiments.run_folder.folder import RunFolder
+from everlight_experiments.run_folder.memory import refuse_large
 from everlight_experiments.run_folder.settings import FolderSettings, Seed
 
 Name = Literal["naive", "CBP", "ReDo", "shrink and perturb", "L2 Init"]
@@ -83,7 +84,8 @@ def run_plasticity(options: Any) -> Path:
     """Train the methods on a problem; returns the report's path.
 
     Raises:
-      DataError: no problem; data, a network or hyper-parameters that cannot be used.
+      DataError: no problem; data, a network or hyper-parameters that cannot be used; or runs that
+        need more memory than is free.
     """
     if not options.problem:
         raise DataError(f"name a problem first; there are {', '.join(CONFIGS)}")
@@ -91,21 +93,26 @@ def run_plasticity(options: Any) -> Path:
     given = given_hyperparameters(options.hyperparameters, rows)
     problem = load_problem(options.problem, options.config, options.seed)
     refuse_unfit(problem, rows)
+    keys = jax.random.split(jax.random.key(options.seed), options.seeds)
+    train: dict[str, Callable] = {}
+    for method in rows:
+        learn = partial(learn_problem, problem, options.config, method)
+        train[method.name] = jax.jit(jax.vmap(learn, in_axes=(None, 0, None)))
+        state = jax.eval_shape(train[method.name], problem.images, keys, jnp.float32(0))
+        refuse_large(state, "--net", "--seeds")
     # Every row is kept when it ends, so that a killed command goes on after it.
     folder = RunFolder(
         "plasticity", options.problem, options, widening=("methods", "hyperparameters")
     )
-    keys = jax.random.split(jax.random.key(options.seed), options.seeds)
     values = {row.name: given.get(row.name, row.hyperparameters) or (0.0,) for row in rows}
     count = sum(map(len, values.values()))
     images = None if problem.images is None else checksums_of(problem.images.pieces)
     found: dict[str, dict[str, np.ndarray]] = {}
     for method in rows:
-        learn = partial(learn_problem, problem, options.config, method)
-        train = jax.jit(jax.vmap(learn, in_axes=(None, 0, None)))
         for value in values[method.name]:
             name = row_name(method, value)
-            compute = partial(_train_row, folder, problem, train, keys, name, value)
+            program = train[method.name]
+            compute = partial(_train_row, folder, problem, program, keys, name, value)
             found[name] = folder.computed(name, {"value": value, "images": images}, compute)
             last = np.mean(found[name][problem.score][:, -1])
             print(

@@ -22,13 +22,14 @@ def free_memory() -> int | None:
         return None
 
 
-def refuse_large(state: PyTree) -> None:
+def refuse_large(state: PyTree, *options: str) -> None:
     """Refuse runs whose state alone is larger than the memory that is free.
 
     JAX on CPU waits for ever for an array that it cannot allocate; other devices raise an error.
 
     Args:
       state: shapes and dtypes of the runs that are trained at once, by all processes.
+      options: options of the command by which they become smaller.
 
     Raises:
       DataError: how much they need, and how much there is.
@@ -39,6 +40,6 @@ def refuse_large(state: PyTree) -> None:
     if free is not None and needed > free:
         raise DataError(
             f"the weights, optimizer and memory of the runs that train at once take at least "
-            f"{amount(needed)}, and {amount(free)} are free; give a smaller network or memory, as "
-            "with --net and --buffer-size"
+            f"{amount(needed)}, and {amount(free)} are free; make them smaller, as with "
+            f"{' and '.join(options)}"
         )

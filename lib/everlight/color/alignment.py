@@ -7,6 +7,7 @@ Points are pixel coordinates (x, y): x to the right, y down, the centre of the t
 downsamples by six, which tolerates small misalignment and slight parallax.
 """
 
+from functools import partial
 from typing import Annotated, NamedTuple
 
 import jax
@@ -99,6 +100,26 @@ def fit_homography(
     return HomographyFit(jnp.where(valid, homography, jnp.eye(3, dtype=homography.dtype)), valid)
 
 
+@jax.custom_jvp
+def _null_vector(system: Float[Array, "r 9"]) -> Float[Array, "9"]:
+    """Return the right singular vector of the smallest singular value."""
+    return jnp.linalg.svd(system, full_matrices=False)[2][-1]
+
+
+@_null_vector.defjvp
+def _null_vector_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    # JAX's own derivative also divides by the gaps between the other singular values, which do not
+    # affect this vector and are 0 for the corners of a square.
+    (system,), (change,) = primals, tangents
+    left, singular, right = jnp.linalg.svd(system, full_matrices=False)
+    vector, others = right[-1], right[:-1]
+    times = partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST)
+    moved = singular[:-1] * times(left[:, :-1].T, times(change, vector))
+    moved += singular[-1] * times(others, times(change.T, left[:, -1]))
+    gaps = singular[-1] ** 2 - singular[:-1] ** 2
+    return vector, times(others.T, jnp.where(gaps < 0, moved / jnp.where(gaps < 0, gaps, 1), 0))
+
+
 def _solve(
     source_points: Float[Array, "n 2"],
     target_points: Float[Array, "n 2"],
@@ -115,8 +136,8 @@ def _solve(
     rows_y = jnp.concatenate([zeros, source, -target[:, 1:] * source], axis=1)
     # Four pairs give eight rows; a ninth lets the thin decomposition include the null vector.
     system = jnp.concatenate([rows_x, rows_y, jnp.zeros_like(rows_x[:1])])
-    _, singular, right = jnp.linalg.svd(system, full_matrices=False)
-    normalised = right[-1].reshape(3, 3)
+    singular = jax.lax.stop_gradient(jnp.linalg.svd(system, compute_uv=False))
+    normalised = _null_vector(system).reshape(3, 3)
     strengths = jnp.linalg.svd(normalised, compute_uv=False)
 
     product = jnp.matmul(normalised, to_source, precision=jax.lax.Precision.HIGHEST)

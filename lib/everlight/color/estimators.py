@@ -21,6 +21,7 @@ from everlight.checks import (
     LARGEST,
     NOT_NEGATIVE,
     Between,
+    NotEmpty,
     PositiveFloat,
     PositiveInt,
     UnitInterval,
@@ -280,7 +281,9 @@ def _principal_direction_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Ar
 
 
 @checked
-def bright_dark_pca(image: Image, mask: Mask, fraction: UnitInterval) -> Illuminant:
+def bright_dark_pca(
+    image: Annotated[Image, NotEmpty], mask: Mask, fraction: UnitInterval
+) -> Illuminant:
     """First principal direction of the brightest and darkest colours (Cheng et al. 2014).
 
     Colours are sorted by their projection on the mean colour. At both ends, `fraction` of the

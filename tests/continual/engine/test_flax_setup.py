@@ -77,6 +77,12 @@ def test_channels_that_do_not_fit_each_other_are_refused():
         StoredImages.of(IMAGES, jnp.zeros(3), jnp.ones(2))
 
 
+def test_channels_that_do_not_fit_the_images_are_refused():
+    """Two channels broadcast against neither three nor one, which JAX would say much later."""
+    with pytest.raises(ValueError, match=r"StoredImages\.of: mean has shape \(2,\)"):
+        StoredImages.of(np.zeros((4, 6, 6, 3), np.uint8), jnp.zeros(2), jnp.ones(2))
+
+
 def test_features_stand_where_images_do():
     features = np.random.default_rng(2).normal(size=(6, 5)).astype(np.float32)
     stored = StoredImages.of(jnp.asarray(features), jnp.float32(1.0), jnp.float32(2.0))

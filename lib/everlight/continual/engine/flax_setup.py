@@ -59,8 +59,17 @@ class StoredImages:
           images: all images, uint8 or floats, `[n, *shape]`.
           mean: mean of each channel, 0 to 255, or one mean for all.
           deviation: standard deviation of each channel, or one for all, above 0.
+
+        Raises:
+          ValueError: the mean or the deviation has another number of channels than the images.
         """
         shape = tuple(images.shape[1:])
+        for name, given in (("mean", mean), ("deviation", deviation)):
+            if given.shape not in ((), (1,), shape[-1:], shape):
+                raise ValueError(
+                    f"StoredImages.of: {name} has shape {given.shape}; images of shape {shape} "
+                    f"need () or {shape[-1:]}"
+                )
         size = math.prod(shape)
         parts = math.gcd(size, _PIECES)
         pieces = images.reshape(images.shape[0], parts, size // parts)
