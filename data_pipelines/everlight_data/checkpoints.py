@@ -209,6 +209,7 @@ class Checkpoints:
                 step, args=ocp.args.Composite(facts=ocp.args.JsonRestore())
             )["facts"]
             record, checksum = stored["record"], stored["crc32"]
+            _check_record(record)
         except Exception as error:
             raise DamagedCheckpointError(
                 f"{path} is damaged, or of an earlier version ({one_line(error)})"
@@ -283,6 +284,14 @@ def open_existing(folder: Path) -> Checkpoints:
     if checkpoints.newest() is None:
         raise MissingDataError(f"{folder} holds no whole checkpoint; train a net first")
     return checkpoints
+
+
+def _check_record(record: dict[str, Any]) -> None:
+    """Check the form of a record that was read."""
+    if not (isinstance(record["facts"], dict) and isinstance(record["step"], int)):
+        raise ValueError("its record has another form")
+    if any(not isinstance(shape, str) for shape, _ in record["arrays"].values()):
+        raise ValueError("its arrays are described otherwise")
 
 
 def _refuse_other_structure(path: Path, stored: dict[str, list], wanted: Any) -> None:

@@ -21,7 +21,7 @@ def append_event(path: Path, event: dict[str, Any]) -> None:
     """
     text = json.dumps(event, default=_plain)
     line = json.dumps(json.loads(text, parse_constant=lambda name: None)) + "\n"
-    with path.open("a+") as stream:
+    with path.open("a+", errors="replace") as stream:
         stream.seek(0)
         lines = stream.readlines()
         if lines and not lines[-1].endswith("\n"):
@@ -32,7 +32,11 @@ def append_event(path: Path, event: dict[str, Any]) -> None:
 
 
 def whole_events(text: str) -> list[Any]:
-    """Return the events of a file's text without lines that a kill cut short."""
+    """Return the events of a file's text without lines that a kill cut short.
+
+    Raises:
+      ValueError, RecursionError: numbers or nesting that are too large.
+    """
     events = []
     for line in text.splitlines():
         with contextlib.suppress(json.JSONDecodeError):

@@ -22,6 +22,8 @@ MAX_NUMERIC_KEYS = 1_000
 
 OBJECT_BYTES = 400
 """Memory charged for a container, an array or another object, with its measuring."""
+SET_ITEM_BYTES = 100
+"""Memory charged for an item of a set."""
 DIMENSION_BYTES = 30
 """Memory charged for each dimension of an array, which is a view of another."""
 MAX_OBJECT_BYTES = 100_000_000
@@ -115,7 +117,9 @@ def _filled(
     budget: Budget, dtype: Any, shape: Any, columns_first: bool, content: Any
 ) -> np.ndarray:
     """Return an array of numbers or text from its bytes."""
-    if isinstance(content, (str, bytearray)):
+    is_text = isinstance(dtype, np.dtype) and dtype.kind == "U"
+    # The characters of text are checked whenever an array is made of them.
+    if isinstance(content, (str, bytearray)) or (is_text and isinstance(content, bytes)):
         budget.charge(len(content))
     if isinstance(content, str):
         content = content.encode("latin1")
@@ -229,7 +233,10 @@ def _make_bytearray(budget: Budget, *arguments: Any) -> bytearray:
 
 
 def _make_set(budget: Budget, items: Any = ()) -> set[Any]:
-    budget.charge(len(items) if isinstance(items, (list, tuple)) else 0)
+    count = len(items) if isinstance(items, (list, tuple)) else 0
+    budget.charge(count)
+    # One list in the memo can make a set again and again.
+    budget.charge_objects(SET_ITEM_BYTES * count)
     return set(as_keys(budget, items))
 
 

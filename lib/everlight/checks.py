@@ -102,7 +102,8 @@ def check_fields(settings: Any) -> None:
     Raises:
       ValueError: a field does not match; the message gives its name, value and requirement.
     """
-    hints = inspect.get_annotations(type(settings))
+    kinds = reversed(type(settings).__mro__)
+    hints = {name: hint for kind in kinds for name, hint in inspect.get_annotations(kind).items()}
     values = {each.name: getattr(settings, each.name) for each in dataclasses.fields(settings)}
     _check_all(f"{type(settings).__name__}: ", values, hints)
 

@@ -35,6 +35,7 @@ def test_the_optimizer_is_optaxs(text, made, implicit):
         ("sgd:0.9", "has no name"),
         ("sgd:momentm=1", "momentm"),
         ("sgd:momentum", "NAME=NUMBER"),
+        ("sgd:momentum='a'", "momentum='a'; give a number"),
     ],
 )
 def test_other_names_and_arguments_are_refused(text, message):

@@ -67,6 +67,12 @@ def test_runs_of_one_name_are_told_apart_by_the_folder_above(tmp_path):
     assert "1.000 ± 0.000" in page
 
 
+def test_names_of_many_bytes_are_shortened(tmp_path):
+    """120 signs of three bytes are within the limit of signs and beyond that of file names."""
+    runs = [finished(tmp_path, sign * 60, 0, {"ER": [0.5, 0.5]}) for sign in "あい"]
+    assert "1.000" not in compare(tmp_path, *runs)
+
+
 def test_images_of_another_size_and_features_of_the_same_are_compared(tmp_path):
     first = finished(tmp_path, "a", 0, {"ER": [0.9, 0.1]})
     larger = finished(tmp_path, "b", 0, {"ER": [0.8, 0.3]}, images=8)

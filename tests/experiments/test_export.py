@@ -76,6 +76,20 @@ def test_matrices_are_nested_lists_and_tables(run):
     assert table.read_text().splitlines()[2] == "0,1,0.5,0.8"
 
 
+@pytest.mark.parametrize("form", ["matrices", "tensorboard"])
+def test_a_link_is_not_followed_to_other_files(run, tmp_path, form):
+    other = tmp_path / "other"
+    other.mkdir()
+    names = ("taxes.csv", "events.2020.txt")
+    for name in names:
+        (other / name).write_text("kept")
+    (run / form).symlink_to(other)
+    (run / "metrics.jsonl").write_text('{"seconds": 3}\n')
+    with pytest.raises(DataError, match=f"{form} is a link to another folder"):
+        export(ExportSettings(run, form))
+    assert [(other / name).read_text() for name in names] == ["kept", "kept"]
+
+
 def test_a_folder_without_results_is_named(tmp_path):
     with pytest.raises(DataError, match=r"results.npz does not exist"):
         export(ExportSettings(tmp_path))

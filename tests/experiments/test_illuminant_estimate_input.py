@@ -71,6 +71,19 @@ def test_aligned_views_need_no_homography(tmp_path, small_pair, use_net):
     np.testing.assert_allclose(result.estimates.main.illuminant, LIGHT, rtol=0.03)
 
 
+def test_a_given_photo_is_never_replaced(tmp_path, small_pair, use_net):
+    main, second = small_pair()
+    before = main.read_bytes()
+    settings = settings_for((main, second), tmp_path, output=tmp_path, formats=("png", "dng"))
+    with pytest.raises(DataError, match=r"main\.dng is a given photo .* give another folder"):
+        estimate(settings)
+    assert main.read_bytes() == before
+    assert not (tmp_path / "main.png").exists()
+    # The same folder without its own format is no danger.
+    estimate(settings_for((main, second), tmp_path, output=tmp_path))
+    assert (tmp_path / "main.png").exists()
+
+
 def test_the_fit_normalises_as_the_net_was_trained(tmp_path, small_pair, use_net):
     class SumNet(ClosedFormNet):
         fit = "sum"

@@ -1,4 +1,5 @@
 import dataclasses
+import json
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +17,7 @@ from everlight.models.out_of_distribution import calibrate_distances
 from everlight.models.pair_model import PairModel, ViewModel
 from everlight_data.checkpoints import Checkpoints
 from everlight_data.color.pair_model_files import load_pair_model, save_pair_model
+from everlight_data.descriptions import json_checksum
 from everlight_data.errors import DataError, MissingDataError
 
 
@@ -157,6 +159,60 @@ def test_what_is_no_model_is_refused(tmp_path):
         Checkpoints(tmp_path / "training").save(step, {"x": jnp.zeros(3)}, {"seed": 0})
     with pytest.raises(DataError, match=r"training holds a checkpoint, but not of a trained model"):
         load_pair_model(tmp_path / "training")
+
+
+@pytest.mark.parametrize("name", ["2019/wedding.jpg", "readme.txt", "x.orbax-checkpoint-tmp-1/a"])
+def test_a_model_is_not_written_where_other_files_lie(tmp_path, name):
+    """Folders named by numbers would be taken for models and deleted."""
+    other = tmp_path / name
+    other.parent.mkdir(exist_ok=True)
+    other.write_text("kept")
+    with pytest.raises(DataError, match=r"which is no model; give a new or empty folder"):
+        save_pair_model(tmp_path, model_of(1))
+    assert other.read_text() == "kept"
+
+
+def test_a_model_is_not_written_over_a_runs_checkpoints(tmp_path):
+    Checkpoints(tmp_path).save(1, {"x": jnp.zeros(3)}, {"seed": 0})
+    with pytest.raises(DataError, match="not of a trained model"):
+        save_pair_model(tmp_path, model_of(1))
+    assert Checkpoints(tmp_path, read_only=True).newest() == 1
+
+
+def changed(field, value):
+    return lambda record: record["facts"].update({field: value})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        changed("cameras", 7),
+        changed("cameras", ["Main Eye"]),
+        changed("cameras", [["Main Eye"], "Second Eye"]),
+        changed("trained_on", {"a": 1}),
+        changed("fit", ["sum"]),
+        changed("main", None),
+        changed("main", {"given": "T", "depth": 2.5, "size": 3}),
+        changed("main", {"given": "T", "depth": 2, "size": 10**12}),
+        changed("second", 5),
+        changed("version", [1]),
+        changed("version", True),
+        lambda record: record.update(facts=[1, 2]),
+        lambda record: record.update(arrays=[]),
+        lambda record: record.update(step=None),
+        lambda record: record.pop("step"),
+    ],
+)
+def test_a_description_of_another_form_is_refused(tmp_path, change):
+    """The checksum guards against damage and not against edits, which adapt it."""
+    save_pair_model(tmp_path, model_of(1))
+    path = tmp_path / "1" / "facts" / "metadata"
+    stored = json.loads(path.read_text())
+    change(stored["record"])
+    stored["crc32"] = json_checksum(stored["record"])
+    path.write_text(json.dumps(stored))
+    with pytest.raises(DataError, match=f"{tmp_path}.*(is damaged|holds a model of version)"):
+        load_pair_model(tmp_path)
 
 
 def test_a_model_whose_arrays_are_another_nets_is_refused(tmp_path):

@@ -45,6 +45,12 @@ def test_runs_are_listed_newest_first_with_links_to_their_reports(tmp_path):
     assert page.count("<a ") == 2
 
 
+def test_a_name_that_is_no_text_is_linked_by_its_bytes(tmp_path):
+    make_run(tmp_path, os.fsdecode(b"bad\xff\x1b"), headline="Done")
+    page = write_index(ReportsSettings(tmp_path)).read_text()
+    assert 'href="./bad%FF%1B/report.html"' in page
+
+
 def test_names_and_headlines_are_escaped_and_nothing_is_loaded(tmp_path):
     headline = HOSTILE.replace("<", "&lt;").replace(">", "&gt;")
     make_run(tmp_path, "a&b", preset=HOSTILE, headline=headline)
@@ -157,6 +163,15 @@ def test_matrices_are_written_for_spreadsheets_and_for_other_languages(tmp_path)
         ["1", "0", "0.75", "0.0"],
         ["1", "1", "0.125", "0.5"],
     ]
+
+
+def test_every_matrix_has_a_table_of_its_own(tmp_path):
+    first, second = np.full((1, 2, 2), 0.25), np.full((1, 2, 2), 0.75)
+    save_sealed(tmp_path / "results.npz", **{"nearest mean": first, "nearest_mean": second})
+    export(ExportSettings(tmp_path, "matrices"))
+    tables = [path.read_text() for path in sorted((tmp_path / "matrices").iterdir())]
+    assert ["0.25" in table for table in tables] == [True, False]
+    assert ["0.75" in table for table in tables] == [False, True]
 
 
 def test_a_run_without_matrices_is_told(tmp_path):

@@ -140,6 +140,8 @@ def test_two_of_one_name_are_refused(tmp_path, own_file):
         ("HYPERPARAMETERS = (float('nan'), 1.0)", "pulled", r"\(nan, 1\.0\); give a tuple"),
         ("HYPERPARAMETERS = (1, 1.0)", "pulled", r"is \(1, 1\.0\); give a tuple .*, each once"),
         ("HYPERPARAMETERS = (10**400,)", "pulled", r"give a tuple of finite numbers"),
+        ("HYPERPARAMETERS = (1e39, 2.0)", "pulled", r"give a tuple of finite numbers"),
+        ("HYPERPARAMETERS = (1.0, 1.00000001)", "pulled", r"give a tuple .*, each once"),
         ("HYPERPARAMETERS = (-1.0, 1.0)", "pulled", r"numbers of 0 or more"),
         ("def alone(): return 1", "alone", r"alone takes no setup; give my_file"),
         ("def named(*, setup): return 1", "named", r"named takes no setup; give my_file"),

@@ -88,6 +88,7 @@ def test_a_configuration_of_ones_own_is_a_python_file(tmp_path):
         "from dataclasses import replace\n"
         "from everlight_experiments.continual.config import DIGITS\n"
         "MINE = replace(DIGITS, net='mlp:3')\nnumber = 3\n"
+        "NET, TASKS = replace(DIGITS, net=5), replace(DIGITS, tasks='5')\n"
     )
     found = options_of("run", ["--config", f"{path}:MINE", "--epochs", "2"])
     assert (found.benchmark, found.config.net) == ("images", "mlp:3")
@@ -95,6 +96,8 @@ def test_a_configuration_of_ones_own_is_a_python_file(tmp_path):
     assert options_of("run", ["digits", "--config", f"{path}:MINE"]).benchmark == "digits"
     for words, message in (
         ([f"{path}:number"], "is builtins.int; give the config.json of a run"),
+        ([f"{path}:NET"], "NET: Config: net=5; give text"),
+        ([f"{path}:TASKS"], "TASKS: Config: tasks='5'; give a tuple of an integer"),
         ([f"{path}:MIEN"], "has no 'MIEN'. Did you mean 'MINE'"),
         (["nowhere.json"], "nowhere.json does not exist"),
     ):

@@ -166,6 +166,10 @@ def test_the_command_has_all_that_was_given():
         (("learning-rate=.1,1e999",), "learning-rate inf; give 100 or less"),
         (("dtype=float32,float33",), "--vary dtype float33; give something like 'float32'"),
         (("speed=.1",), "speed"),
+        (
+            [f"{name}={','.join(map(str, range(1, 102)))}" for name in ("epochs", "batch-size")],
+            "10,201 combinations; 10,000 are the most",
+        ),
         (("exemplars-per-class=.5",), "--vary exemplars-per-class 0.5; give something like 10"),
         (("net='resnt:1'",), "did you mean 'resnet'"),
         (("tasks=2,5",), "tasks=5 changes the data .*5 tasks"),

@@ -65,10 +65,13 @@ def read_camera_matrices(path: Path) -> dict[str, Float[np.ndarray, "3 3"]]:
     """
     content = read_bytes(path, MAX_XML_BYTES, WAY_OUT)
     with refusing(path, WAY_OUT):
-        # Entities could expand to any size; the file has none.
-        if b"<!ENTITY" in content:
+        # Entities could expand to any size; the file has none. Another encoding could hide them.
+        text = content.decode("utf-8-sig")
+        if "\0" in text:
+            raise ValueError("it is no UTF-8")
+        if "<!ENTITY" in text:
             raise ValueError("it declares entities")
-        root = ElementTree.fromstring(content)
+        root = ElementTree.fromstring(text)
         if root.tag != "Cameras":
             raise ValueError("its root is not Cameras")
         found: dict[str, Float[np.ndarray, "3 3"]] = {}

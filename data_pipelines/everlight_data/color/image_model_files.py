@@ -9,15 +9,19 @@ calibration = read_dng_calibration(Path("photo.dng")).calibration
 estimator(image, calibration=calibration)
 """
 
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+from everlight.checks import Between, check_fields
 from everlight.color.baselines.cross_camera import ADDITIONAL_IMAGES
 from everlight.color.baselines.folds import Fold, FoldMethod
 from everlight.models.image_model import ErrorCalibration, ImageModel, described_features
@@ -29,18 +33,36 @@ from everlight_data.color.model_files import (
     array_like,
     errors_like,
     open_model,
-    refuse_kind,
+    read_description,
     save_model,
 )
 from everlight_data.color.pair_model_files import read_pair_model
 from everlight_data.errors import DataError
 from everlight_data.files import one_line
 
-DESCRIBED = ("name", "side", "cameras", "trained_on")
 MOMENTS = 9
 """Number of colour moments whose distribution a model keeps."""
 MAX_IMAGES, MAX_SIDE = 1_000_000, 2_000
 """Limits on the training images and the thumbnail's side that a file may state."""
+
+
+@dataclass(frozen=True)
+class ImageDescription:
+    """What a file states of a model beside its arrays."""
+
+    name: str
+    side: Annotated[int, Between(1, MAX_SIDE)]
+    cameras: Sequence[str]
+    trained_on: str
+    images: Annotated[int, Between(1, MAX_IMAGES)]
+    """Number of its training images."""
+    holds_others: bool
+    """True if it keeps training images to stand for other photos by the camera."""
+
+    def __post_init__(self):
+        check_fields(self)
+        if not self.cameras:
+            raise ValueError("no camera is named")
 
 
 def save_image_model(folder: Path, model: ImageModel, images: int) -> None:
@@ -51,8 +73,10 @@ def save_image_model(folder: Path, model: ImageModel, images: int) -> None:
       model: fitted estimator; its method is one of `image_methods`.
       images: number of its training images, on which the size of some methods' models depends.
     """
-    facts: dict[str, Any] = {name: getattr(model, name) for name in DESCRIBED}
-    facts |= {"images": images, "holds_others": model.others is not None}
+    described = ImageDescription(
+        model.name, model.side, model.cameras, model.trained_on, images, model.others is not None
+    )
+    facts = dataclasses.asdict(described)
     arrays = {"fitted": model.fitted, "others": model.others, **model.errors._asdict()}
     save_model(folder, "image", facts, arrays)
 
@@ -76,32 +100,34 @@ def load_any_model(folder: Path) -> ImageModel | PairModel:
 
 def read_image_model(stored: StoredModel) -> ImageModel:
     """Read the arrays of an opened model; raises as `load_estimator` does."""
-    refuse_kind(stored, "image", {*DESCRIBED, "images", "holds_others"})
-    facts = dict(stored.facts)
-    cameras = facts["cameras"] = tuple(facts["cameras"])
-    images, holds_others = facts.pop("images"), facts.pop("holds_others")
+    described = read_description(stored, "image", ImageDescription)
+    cameras = tuple(described.cameras)
     # Only shapes are taken from the table's fits: a model needs no file of matrices.
     blank = jax.tree.map(lambda leaf: jnp.stack([leaf] * len(cameras)), single_matrix(np.eye(3)))
     table = image_methods(sorted(cameras), cameras[0], blank)
-    if facts["name"] not in table:
+    if described.name not in table:
         raise DataError(
-            f"{stored.folder} is of the method {one_line(facts['name'])}, which this version does "
+            f"{stored.folder} is of the method {one_line(described.name)}, which this version does "
             "not have; train it again"
         )
-    if not (0 < images <= MAX_IMAGES and 0 < facts["side"] <= MAX_SIDE):
-        raise DataError(f"{stored.folder} is damaged: {images} images, {facts['side']} pixels")
-    method = table[facts["name"]]
+    method = table[described.name]
     one = partial(described_features, method.features, method.at_once)
-    described = jax.eval_shape(one, *_thumbnail_like(facts["side"]))
+    features = jax.eval_shape(one, *_thumbnail_like(described.side))
     like = {
-        "fitted": _fitted_like(method, described, images),
-        "others": _leading(ADDITIONAL_IMAGES, described) if holds_others else None,
+        "fitted": _fitted_like(method, features, described.images),
+        "others": _leading(ADDITIONAL_IMAGES, features) if described.holds_others else None,
         **errors_like(MOMENTS),
     }
     arrays = stored.arrays(like)
-    fitted, others = arrays.pop("fitted"), arrays.pop("others")
     return ImageModel(
-        method=method, fitted=fitted, others=others, errors=ErrorCalibration(**arrays), **facts
+        name=described.name,
+        side=described.side,
+        cameras=cameras,
+        trained_on=described.trained_on,
+        method=method,
+        fitted=arrays.pop("fitted"),
+        others=arrays.pop("others"),
+        errors=ErrorCalibration(**arrays),
     )
 
 

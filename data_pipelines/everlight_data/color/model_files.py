@@ -3,9 +3,10 @@
 A checkpoint is a folder of arrays and JSON: nothing in it is code. Every array has a checksum.
 """
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -19,8 +20,12 @@ from everlight_data.files import one_line
 
 Kind = Literal["pair", "image"]
 """A model for pairs of two cameras' images, or for single images."""
+Form = TypeVar("Form")
 VERSION = 1
 """Version of the files; a reader refuses any other."""
+
+_OWN_NAME = re.compile(r"\d+(\.damaged|\.orbax-checkpoint-tmp.*)?")
+"""Names of models and of what a killed process leaves of them."""
 
 
 class StoredModel(NamedTuple):
@@ -44,10 +49,38 @@ class StoredModel(NamedTuple):
 def save_model(
     folder: Path, kind: Kind, facts: Mapping[str, Any], arrays: Mapping[str, Any]
 ) -> None:
-    """Write a model in place of one in the folder, whole or not at all."""
+    """Write a model in place of one in the folder, whole or not at all.
+
+    Raises:
+      DataError: the folder is a file or holds anything but a model, or cannot be written.
+    """
+    refuse_other_contents(folder)
     checkpoints = Checkpoints(folder, keep=1)
     stated = {"kind": kind, "version": VERSION, **facts}
     checkpoints.save((checkpoints.newest() or 0) + 1, dict(arrays), stated)
+
+
+def refuse_other_contents(folder: Path) -> None:
+    """Refuse to write a model where anything else lies, which it would replace.
+
+    Raises:
+      DataError: the folder is a file or holds anything but models of this version.
+    """
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise DataError(f"{folder} is a file; give a folder for the model")
+    names = sorted(path.name for path in folder.iterdir())
+    other = [name for name in names if not _OWN_NAME.fullmatch(name)]
+    whole = [name for name in names if name.isdecimal()]
+    strange = [name for name in whole if not (folder / name / "facts").is_dir()]
+    if found := (*other, *strange):
+        raise DataError(
+            f"{folder} holds {one_line(found[0])}, which is no model; give a new or empty folder "
+            "for the model"
+        )
+    if whole:
+        open_model(folder)
 
 
 def open_model(folder: Path) -> StoredModel:
@@ -66,7 +99,7 @@ def open_model(folder: Path) -> StoredModel:
             f"{folder} holds a checkpoint, but not of a trained model; give a folder that a run "
             "wrote under models/ with this version"
         )
-    if version != VERSION:
+    if version != VERSION or isinstance(version, bool):
         raise DataError(
             f"{folder} holds a model of version {one_line(version)}, and this program reads "
             f"version {VERSION}; train it again"
@@ -74,16 +107,20 @@ def open_model(folder: Path) -> StoredModel:
     return StoredModel(folder, checkpoints, number, kind, facts)
 
 
-def refuse_kind(stored: StoredModel, kind: Kind, facts: set[str]) -> None:
-    """Refuse a model of the other kind, and one without the facts of this kind.
+def read_description(stored: StoredModel, kind: Kind, form: type[Form]) -> Form:
+    """Return the facts of an opened model as a data class, whose types they must have.
 
     Raises:
-      DataError: it is.
+      DataError: it is a model of the other kind, or its facts have another form.
     """
     if stored.kind != kind:
         raise DataError(f"{stored.folder} is a model for {stored.kind}s; give one for {kind}s")
-    if stored.facts.keys() != facts:
-        raise DataError(f"{stored.folder} is damaged: it lacks a part of a model's description")
+    try:
+        return form(**stored.facts)
+    except (TypeError, ValueError) as error:
+        raise DataError(
+            f"{stored.folder} is damaged: its description has another form ({one_line(error)})"
+        ) from error
 
 
 def array_like(*shape: int) -> jax.ShapeDtypeStruct:

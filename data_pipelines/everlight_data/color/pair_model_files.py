@@ -1,23 +1,25 @@
 """Files of trained illuminant networks and regressions for pairs of cameras."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 
+from everlight.checks import Between, check_fields
 from everlight.color.baselines.linear_regression import LinearRegression
 from everlight.color.transform_prior import TransformPrior
 from everlight.models.illuminant_net import IlluminantNet
 from everlight.models.illuminant_training import IlluminantModel
-from everlight.models.pair_model import VIEWS, WIDTHS, PairModel, ViewModel
+from everlight.models.pair_model import VIEWS, WIDTHS, Fit, PairModel, ViewModel
 from everlight_data.color.model_files import (
     StoredModel,
     array_like,
     errors_like,
     open_model,
-    refuse_kind,
+    read_description,
     save_model,
 )
 from everlight_data.errors import DataError
@@ -26,6 +28,46 @@ from everlight_data.files import one_line
 DESCRIBED = ("fit", "cameras", "trained_on")
 """Description of a model in its checkpoint, beside its two estimators."""
 ARRAYS = ("members", "interval", "distances", "uninformative")
+MAX_DEPTH, MAX_MEMBERS = 20, 10_000
+"""Limits on the hidden layers and the members of an estimator that a file may state."""
+
+
+@dataclass(frozen=True)
+class ViewDescription:
+    """What a file states of the estimator of one camera's illuminant."""
+
+    given: str
+    depth: Annotated[int, Between(1, MAX_DEPTH)] | None
+    """Hidden layers; None for a linear regression."""
+    size: Annotated[int, Between(1, MAX_MEMBERS)]
+    """Members of the ensemble."""
+
+    def __post_init__(self):
+        check_fields(self)
+
+
+@dataclass(frozen=True)
+class PairDescription:
+    """What a file states of a model beside its arrays."""
+
+    fit: Fit
+    cameras: Sequence[str]
+    trained_on: str
+    main: Mapping[str, Any]
+    second: Mapping[str, Any] | None
+
+    def __post_init__(self):
+        check_fields(self)
+        if len(self.cameras) != 2:
+            raise ValueError(f"{len(self.cameras)} cameras are named, not 2")
+        self.views()
+
+    def views(self) -> dict[str, ViewDescription | None]:
+        """Return the descriptions of the estimators by view."""
+        return {
+            view: None if own is None else ViewDescription(**own)
+            for view, own in (("main", self.main), ("second", self.second))
+        }
 
 
 def save_pair_model(folder: Path, model: PairModel) -> None:
@@ -53,32 +95,34 @@ def read_pair_model(stored: StoredModel) -> PairModel:
     Raises:
       DataError: it is of another kind or damaged, or its inputs are unknown to this version.
     """
-    refuse_kind(stored, "pair", {*DESCRIBED, *VIEWS})
-    folder, facts = stored.folder, dict(stored.facts)
-    if facts["main"] is None:
-        raise DataError(f"{folder} is damaged: it has no estimator for the main camera")
-    described = {view: facts.pop(view) for view in VIEWS}
+    described = read_description(stored, "pair", PairDescription)
     like: dict[str, Any] = {"prior": None}
-    for view, own in described.items():
-        like[view] = None if own is None else _arrays_of(own, folder)
-    if facts["fit"] == "probable":
+    for view, own in described.views().items():
+        like[view] = None if own is None else _arrays_of(own, stored.folder)
+    if described.fit == "probable":
         like["prior"] = TransformPrior(array_like(9), array_like(9, 9), array_like())
     arrays = stored.arrays(like)
     views = {
-        view: None if own is None else ViewModel(own["given"], own["depth"], **arrays[view])
-        for view, own in described.items()
+        view: None if own is None else ViewModel(own.given, own.depth, **arrays[view])
+        for view, own in described.views().items()
     }
-    facts["cameras"] = tuple(facts["cameras"])
-    return PairModel(**views, prior=arrays["prior"], **facts)
+    main, second = described.cameras
+    return PairModel(
+        **views,
+        prior=arrays["prior"],
+        fit=described.fit,
+        cameras=(main, second),
+        trained_on=described.trained_on,
+    )
 
 
-def _arrays_of(described: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def _arrays_of(described: ViewDescription, folder: Path) -> dict[str, Any]:
     """Return the shapes of one estimator's arrays.
 
     Raises:
       DataError: its inputs are unknown to this version.
     """
-    given, depth, size = (described[name] for name in ("given", "depth", "size"))
+    given, depth, size = described.given, described.depth, described.size
     if given not in WIDTHS:
         raise DataError(
             f"{folder} needs the input {one_line(given)}, which estimate does not compute; it "

@@ -37,7 +37,7 @@ from everlight_experiments.run_folder.settings import FolderSettings
 NO_DIFFERENCE = {"runs", "tag", "distributed", "chosen"}
 """Options that change no number."""
 LONGEST = 150
-"""Characters of a comparison's name."""
+"""Bytes of a comparison's name."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,7 +118,8 @@ def _headline(setting: str, runs: Sequence[FinishedRun]) -> tuple[str, ...]:
 def _name(folders: Sequence[Path]) -> str:
     """Return the name of the comparison's folder: the compared ones, or a checksum of them."""
     name = "+".join(folder.name for folder in folders)
-    return name if len(name) <= LONGEST else f"{len(folders)}-runs-{crc32(os.fsencode(name)):08x}"
+    content = os.fsencode(name)
+    return name if len(content) <= LONGEST else f"{len(folders)}-runs-{crc32(content):08x}"
 
 
 def _compared(folder: Path, setting: str, runs: Sequence[FinishedRun]) -> tuple[Table, Figure]:

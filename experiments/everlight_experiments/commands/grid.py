@@ -93,12 +93,20 @@ def runs_of(options: GridOptions) -> dict[str, RunOptions]:
     if "images" in [benchmark for benchmark, _ in presets.values()]:
         raise DataError("the benchmark images is for everlight run")
     configs = {name: default_config(*presets[name]) for name in presets}
+    keys = [each.partition("=")[0] for each in options.set]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise DataError(f"{SET}{key!a} comes twice; give each setting once")
     for each in options.set:
         key, equals, text = each.partition("=")
         if not (key and equals and text):
             raise DataError(f"{SET}{each!a}; give NAME=VALUE, as in learning-rate=0.01")
+        try:
+            words = tuple(shlex.split(text))
+        except ValueError as error:
+            raise DataError(f"{SET}{each!a}: {error}; close the quotation") from error
         for name, setting in _changed_by(key, configs).items():
-            configs[name] = changed(configs[name], {setting: tuple(shlex.split(text))}, SET)
+            configs[name] = changed(configs[name], {setting: words}, SET)
     shared = {each.name: getattr(options, each.name) for each in dataclasses.fields(TrainOptions)}
     return {
         name: with_config(RunOptions, configs[name])(

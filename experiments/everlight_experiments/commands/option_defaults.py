@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from everlight.checks import check_fields
 from everlight.continual.method import Method
 from everlight.continual.registry import METHODS
 from everlight_data.descriptions import from_json
@@ -67,6 +68,11 @@ def options_of_benchmark(kind: type, arguments: list[str]) -> type:
     if config is not None and type(config) is not type(default):
         expected = _type_name(default)
         raise DataError(f"{CONFIG} {given} is {_type_name(config)}; {name} takes {expected}")
+    if config is not None:
+        try:
+            check_fields(config)
+        except ValueError as error:
+            raise DataError(f"{CONFIG} {given}: {error}") from error
     found = with_config(kind, default if config is None else config)
     return _with_defaults(kind, found(benchmark=name, preset=preset))
 

@@ -4,10 +4,11 @@ import contextlib
 import functools
 import inspect
 import numbers
-import sys
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
+
+import numpy as np
 
 from everlight.continual import Setup, Strategy
 from everlight.continual.method import Method, Source
@@ -105,7 +106,7 @@ def _values(asked: str, module: ModuleType) -> tuple[float, ...]:
         shown = one_line(repr(given))[:60]
     listed = given if isinstance(given, tuple | list) else None
     usable = listed is not None and all(_is_value(each) for each in listed)
-    if not usable or len({float(each) for each in listed}) < len(listed):
+    if not usable or len(set(map(np.float32, listed))) < len(listed):
         raise DataError(
             f"{asked}: {HYPERPARAMETERS} is {shown}; give a tuple of finite "
             "numbers of 0 or more, each once, as in (1.0, 10.0)"
@@ -115,4 +116,5 @@ def _values(asked: str, module: ModuleType) -> tuple[float, ...]:
 
 def _is_value(value: Any) -> bool:
     number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    return number and 0 <= value <= sys.float_info.max
+    # Programs have them in 32 bits.
+    return number and 0 <= value <= float(np.finfo(np.float32).max)

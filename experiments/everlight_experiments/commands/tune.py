@@ -7,6 +7,7 @@ more values, methods or settings trains only those.
 """
 
 import itertools
+import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -43,6 +44,8 @@ from everlight_experiments.run_folder.folder import RunFolder
 WIDENING = ("vary", "methods", "setting", "validation_seeds")
 """Options that say which runs there are, and change none of them."""
 VARY = "--vary "
+MAX_COMBINATIONS = 10_000
+"""Limit on the combinations of values, all of which are checked before the first is trained."""
 BEST = (
     "The best configuration has the greatest mean over columns; configurations within one standard "
     "error over seeds are statistically tied with it. Validation seeds are never evaluated on."
@@ -86,7 +89,11 @@ def run_tune(options: TuneOptions) -> Path:
             "--vary without a setting; give NAME=VALUE,..., as in learning-rate=0.01,0.03"
         )
     try:
-        asked = list(combinations(read_grid(options.vary)))
+        grids = read_grid(options.vary)
+        count = math.prod(map(len, grids.values()))
+        if count > MAX_COMBINATIONS:
+            raise ValueError(f"{count:,} combinations; {MAX_COMBINATIONS:,} are the most")
+        asked = list(combinations(grids))
     except ValueError as error:
         raise DataError(f"{VARY}{error}") from error
     # All before the first is trained: a value that cannot be is known then.

@@ -36,6 +36,7 @@ from everlight_experiments.illuminant.estimate_photos import (
     estimate_photos,
 )
 from everlight_experiments.illuminant.estimate_settings import EstimateSettings
+from everlight_experiments.run_folder.settings import check_settings
 
 
 def estimate(settings: EstimateSettings) -> Sequence[PairEstimate | PhotoEstimate]:
@@ -45,6 +46,7 @@ def estimate(settings: EstimateSettings) -> Sequence[PairEstimate | PhotoEstimat
       DataError: a file is missing, damaged, or unusable (all black, one colour, no overlap), or
         too far from the training images.
     """
+    check_settings(settings)
     model = load_any_model(settings.model)
     if isinstance(model, ImageModel):
         return estimate_photos(settings, model)

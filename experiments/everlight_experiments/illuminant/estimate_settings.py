@@ -1,15 +1,20 @@
 """Options of `everlight illuminant estimate`, for single photos and for pairs."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from typing import Annotated, get_args
 
 import tyro
 
+from everlight.checks import Between
 from everlight_data.color.corrections import Format
 from everlight_data.color.photos import list_photos
 from everlight_data.errors import DataError
 from everlight_data.files import one_line
+
+Level = Annotated[int, Between(0, 2**32 - 1)]
+"""Sensor value of a raw file, of at most 32 bits."""
 
 
 @dataclass(frozen=True)
@@ -38,22 +43,23 @@ class EstimateSettings:
     dng, of raw files only, has their sensor values and the illuminant as AsShotNeutral."""
     downsample: int = 6
     """Side in pixels of the blocks averaged before the fit of pairs."""
-    main_black_level: int | None = None
+    main_black_level: Level | None = None
     """Black level that replaces that of the main file or photo, in sensor units; without it a PNG
     or TIFF has 0."""
-    main_white_level: int | None = None
+    main_white_level: Level | None = None
     """White level that replaces that of the main file or photo, in sensor units; without it a PNG
     or TIFF has its maximum."""
-    second_black_level: int | None = None
+    second_black_level: Level | None = None
     """Black level that replaces the second file's, in sensor units."""
-    second_white_level: int | None = None
+    second_white_level: Level | None = None
     """White level that replaces the second file's, in sensor units."""
 
     def pairs(self) -> list[tuple[Path, Path]]:
         """Return main and second files.
 
         Raises:
-          DataError: files are no complete pairs, or two main files have the same name.
+          DataError: files are no complete pairs, two main files have the same name, or a written
+            file would replace one of them.
         """
         if not self.files or len(self.files) % 2:
             raise DataError(
@@ -63,23 +69,37 @@ class EstimateSettings:
             raise DataError(f"--matrices is for single images, and {self.model} is for pairs")
         pairs = list(zip(self.files[::2], self.files[1::2], strict=True))
         _refuse_same_names("main files", [main for main, _ in pairs])
+        self._refuse_replacing([main for main, _ in pairs])
         return pairs
 
     def photos(self) -> list[Path]:
         """Return the single photos, those of folders by name.
 
         Raises:
-          DataError: there is none, two have the same name, or an option is for pairs.
+          DataError: there is none, two have the same name, an option is for pairs, or a written
+            file would replace one of them.
         """
         if not self.files:
             raise DataError("give photos or a folder of photos")
-        for name in ("homography", "second_black_level", "second_white_level"):
-            if getattr(self, name) is not None:
+        for name in ("homography", "downsample", "second_black_level", "second_white_level"):
+            if getattr(self, name) != getattr(EstimateSettings, name):
                 option = name.replace("_", "-")
                 raise DataError(f"--{option} is for pairs, and {self.model} is for single images")
         photos = list_photos(self.files)
         _refuse_same_names("photos", photos)
+        self._refuse_replacing(photos)
         return photos
+
+    def _refuse_replacing(self, mains: Sequence[Path]) -> None:
+        given = [file for file in (*mains, *self.files) if file.is_file()]
+        for main in mains:
+            for kind in self.formats:
+                path = self.output / f"{main.stem}.{kind}"
+                if path.exists() and any(path.samefile(file) for file in given):
+                    raise DataError(
+                        f"{path} is a given photo and would be replaced by its correction; give "
+                        "another folder as --output"
+                    )
 
 
 def _refuse_same_names(what: str, files: list[Path]) -> None:

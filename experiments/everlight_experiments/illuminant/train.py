@@ -32,6 +32,7 @@ from everlight_data.color.image_sets import (
     split_across,
     split_within,
 )
+from everlight_data.color.model_files import refuse_other_contents
 from everlight_data.errors import DataError
 from everlight_data.progress import progress
 from everlight_experiments.illuminant import CITATION
@@ -65,6 +66,8 @@ class TrainRun(ImageSource):
 
 def run_train(settings: TrainRun) -> Path:
     """Train, save the model, and return the report's path."""
+    if settings.out is not None:
+        refuse_other_contents(settings.out)
     folder = RunFolder("illuminant", "train", settings)
     cameras, note = load_cameras(settings)
     known = calibrations_from(settings.matrices, list(cameras))

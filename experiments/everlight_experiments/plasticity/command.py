@@ -9,7 +9,7 @@ All seeds of a method are one program whose tasks are drawn inside it. The paper
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -91,6 +91,7 @@ def run_plasticity(options: Any) -> Path:
         raise DataError(f"name a problem first; there are {', '.join(CONFIGS)}")
     rows = [METHODS[name] for name in dict.fromkeys(options.methods)]
     given = given_hyperparameters(options.hyperparameters, rows)
+    _refuse_equal_names(rows, given)
     problem = load_problem(options.problem, options.config, options.seed)
     refuse_unfit(problem, rows)
     keys = jax.random.split(jax.random.key(options.seed), options.seeds)
@@ -123,6 +124,13 @@ def run_plasticity(options: Any) -> Path:
         **{f"{name}/{key}": of for name, every in found.items() for key, of in every.items()}
     )
     return write_plasticity_report(folder.path, options, problem, found)
+
+
+def _refuse_equal_names(rows: Sequence[Method], given: Mapping[str, Sequence[float]]) -> None:
+    names = [row_name(row, value) for row in rows for value in given.get(row.name, ())]
+    for name in names:
+        if names.count(name) > 1:
+            raise DataError(f"--hyperparameters has two values that are named {name}; give one")
 
 
 def _train_row(

@@ -91,7 +91,13 @@ def _write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any
 
 
 def _empty(folder: Path, files: str) -> None:
-    """Make a folder without the files that an earlier export left there."""
+    """Make a folder without the files that an earlier export left there.
+
+    Raises:
+      DataError: the folder is a link, which may lead to files of others, or cannot be made.
+    """
+    if folder.is_symlink():
+        raise DataError(f"{folder} is a link to another folder; remove it, and export again")
     make_folder(folder)
     for old in folder.glob(files):
         old.unlink()
@@ -112,6 +118,10 @@ def _write_matrices(run: Path) -> Path:
         raise DataError(f"{path} has no accuracy matrices; --to csv writes all that it has")
     folder = run / "matrices"
     _empty(folder, "*.csv")
+    files = {name: f"{name.replace('/', '_').replace(' ', '_')}.csv" for name in matrices}
+    if len(set(files.values())) < len(files):
+        # Such as "nearest mean" and a method of a user's that is named "nearest_mean".
+        files = {name: f"{number:02d}_{file}" for number, (name, file) in enumerate(files.items())}
     for name, array in matrices.items():
         columns = ["run", "after task", *(f"task {task}" for task in range(len(array[0])))]
         rows = [
@@ -119,8 +129,7 @@ def _write_matrices(run: Path) -> Path:
             for number, matrix in enumerate(array.tolist())
             for task, row in enumerate(matrix)
         ]
-        file = folder / f"{name.replace('/', '_').replace(' ', '_')}.csv"
-        _write_table(file, columns, rows)
+        _write_table(folder / files[name], columns, rows)
     plain = {
         name: np.where(np.isnan(array), None, array.astype(object)).tolist()
         for name, array in matrices.items()

@@ -1,7 +1,9 @@
 """`everlight report`: one page over all runs below a folder, with links."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from everlight_data.errors import DataError
 from everlight_data.run_list import list_runs
@@ -28,6 +30,8 @@ def write_index(settings: ReportsSettings) -> Path:
     if not entries:
         raise DataError(f"--runs {settings.runs} holds no run, which would have a config.json")
     path = settings.runs / "index.html"
-    write_page(path, title="Runs", entries=entries)
+    # A folder's name may hold bytes that are no text.
+    links = {entry.name: quote(os.fsencode(entry.name)) for entry in entries}
+    write_page(path, title="Runs", entries=entries, links=links)
     print(f"{len(entries)} runs: {path}")
     return path

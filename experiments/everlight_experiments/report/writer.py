@@ -10,7 +10,8 @@ from typing import Any
 
 import jinja2
 
-from everlight_data.writing import written_whole
+from everlight_data.files import read_json
+from everlight_data.writing import FOLDER_GONE, written_whole
 
 PAPER = "paper"
 """Group of a table's columns that hold the paper's own numbers."""
@@ -129,7 +130,7 @@ def write_report(
         first=first,
         summary=summary,
         sections=sections,
-        config=json.dumps(json.loads((folder / "config.json").read_text()), indent=2),
+        config=json.dumps(read_json(folder / "config.json", FOLDER_GONE), indent=2),
         paper=PAPER,
     )
     print(f"report: {path}")

@@ -23,7 +23,7 @@ from everlight_data.descriptions import (
 )
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.events import append_event, whole_events
-from everlight_data.files import read_json
+from everlight_data.files import read_json, read_text, refusing
 from everlight_data.run_configs import read_config, state_of, write_config
 from everlight_data.writing import (
     FOLDER_GONE,
@@ -187,9 +187,18 @@ class RunFolder:
         append_event(self.path / "metrics.jsonl", event)
 
     def logged(self) -> list[dict[str, Any]]:
-        """Return the events in metrics.jsonl, but for lines that a kill cut short."""
+        """Return the events in metrics.jsonl, but for lines that a kill cut short.
+
+        Raises:
+          DataError: the file is damaged.
+        """
         path = self.path / "metrics.jsonl"
-        return whole_events(path.read_text()) if path.exists() else []
+        if not path.exists():
+            return []
+        way_out = "Delete it and run the same command again; only times of the report are lost."
+        text = read_text(path, way_out)
+        with refusing(path, way_out):
+            return whole_events(text)
 
     def claim_unit(self, name: str) -> bool:
         """Claim a part of a shared run for this process until it is saved or given up."""
@@ -228,8 +237,13 @@ class RunFolder:
         stop_if_asked()
         if not is_first():
             return
+        self._refuse_gone()
         save_described(self._unit(name), name, facts, **arrays)
         self.give_up_unit(name)
+
+    def _refuse_gone(self) -> None:
+        if not (self.path / "config.json").exists():
+            raise DataError(f"{self.path / 'config.json'} does not exist. {FOLDER_GONE}")
 
     def read_unit(self, name: str, facts: dict) -> dict[str, np.ndarray] | None:
         """Return the results of a finished part; None where there are none or they are damaged.
@@ -269,6 +283,7 @@ class RunFolder:
     def save_results(self, **arrays: np.ndarray) -> Path:
         """Write the arrays that every number of the report is computed from."""
         stop_if_asked()
+        self._refuse_gone()
         if self._shared:
             # From here to the report's end one process after another writes the same.
             self._lock = lock_folder(self.path, WAY_OUT, patience=-1)

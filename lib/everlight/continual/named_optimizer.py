@@ -46,6 +46,9 @@ def named_optimizer(
         raise ValueError(f"optax has no optimizer of this name{meant}")
     if values:
         raise ValueError(f"{values[0]!r} has no name; arguments are NAME=NUMBER")
+    for key, value in options.items():
+        if not isinstance(value, int | float):
+            raise ValueError(f"{key}={value!r}; give a number")
     try:
         made = factory(learning_rate, **options)
     except TypeError as error:

@@ -66,6 +66,16 @@ def test_a_damaged_list_is_refused_by_name(tmp_path, text, message):
         read_camera_matrices(path)
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-32"])
+def test_entities_do_not_hide_in_another_encoding(tmp_path, encoding):
+    path = tmp_path / "cameras.xml"
+    head = LIST.partition("?>")[2] if LIST.startswith("<?xml") else LIST
+    hidden = head.replace("<!ELEMENT", '<!ENTITY a "aaaa"><!ELEMENT')
+    path.write_bytes(hidden.encode(encoding))
+    with pytest.raises(DataError, match=r"cameras\.xml is damaged"):
+        read_camera_matrices(path)
+
+
 def test_a_list_without_end_is_refused_before_it_is_read(tmp_path, monkeypatch):
     path = tmp_path / "cameras.xml"
     path.write_text(LIST)
