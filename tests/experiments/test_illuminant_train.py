@@ -293,3 +293,29 @@ def test_names_of_methods_and_cameras():
         assert not is_same_camera(one, other)
     assert spread_rows(10, 3).tolist() == [0, 4, 9]
     assert spread_rows(2, 3).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("given", ["SoG", "sog"])
+def test_an_estimator_without_training_needs_no_model(tmp_path, capsys, monkeypatch, given):
+    """Shades-of-Gray (norm 6) of the blocks that the estimate sees, written again in float64."""
+    monkeypatch.chdir(tmp_path)
+    shot = scene(np.random.default_rng(5), np.array([0.6, 1, 0.7]), 64, 64)
+    counts = np.round(65535 * shot).astype(np.uint16)
+    (tmp_path / "a.png").write_bytes(imagecodecs.png_encode(counts))
+    settings = EstimateSettings((Path("a.png"),), Path(given), formats=())
+    (found,) = estimate(settings)
+    seen = (counts / 65535)[(counts < 0.95 * 65535).all(axis=-1)]
+    expected = (seen**6).mean(axis=0) ** (1 / 6)
+    np.testing.assert_allclose(found.estimate.illuminant, expected / expected[1], rtol=1e-4)
+    printed = capsys.readouterr().out
+    assert "; no interval: this method was not compared with known illuminants\n" in printed
+    assert "SoG without training" in printed
+    assert "out-of-distribution" not in printed
+    (line,) = csv.DictReader((tmp_path / "corrected" / "lights.csv").open())
+    assert float(line["r/g"]) == pytest.approx(expected[0] / expected[1], rel=1e-4)
+    empty = [name for name, cell in line.items() if not cell]
+    assert {"r/g low", "b/g high", "interval radius, degrees", "warnings"} <= {*empty}
+    # A folder of that name counts first.
+    (tmp_path / given).mkdir()
+    with pytest.raises(DataError, match=r"no whole checkpoint.*needs no training: GW, SoG"):
+        estimate(settings)

@@ -53,7 +53,7 @@ def estimate_photos(settings: EstimateSettings, model: ImageModel) -> list[Photo
     if settings.matrices is not None and not model.needs_calibration:
         raise DataError(
             f"--matrices is for CCMNet trained on several cameras, and {settings.model} is "
-            f"{model.name} for {' + '.join(model.cameras)}"
+            f"{model.name} for {' + '.join(model.cameras) or 'any camera'}"
         )
     one = len(photos) == 1
     others = _additional_images(photos, model, settings) if model.needs_others else {}
@@ -92,9 +92,11 @@ def estimate_photos(settings: EstimateSettings, model: ImageModel) -> list[Photo
 
 
 def describe_estimate(found: Estimate, validated: str = "pairs") -> str:
-    """Return an estimate and its interval in words, for validated pairs or images."""
+    """Return an estimate and its interval in words, for validated pairs or images, or neither."""
     red, green, blue = found.illuminant
     ratios = f"r {red:.4f}  g {green:.4f}  b {blue:.4f}  (r/g {red:.4f}, b/g {blue:.4f})"
+    if not validated:
+        return f"{ratios}; no interval: this method was not compared with known illuminants"
     if not np.isfinite(found.interval.degrees):
         return f"{ratios}; no interval, as the model was validated on too few {validated}"
     low, high = found.interval.low, found.interval.high
@@ -187,18 +189,20 @@ def _write(photo: RawImage, result: PhotoEstimate, settings: EstimateSettings) -
 def _tell(
     photo: RawImage, result: PhotoEstimate, written: Sequence[Path], model: ImageModel, one: bool
 ) -> None:
-    found = result.estimate
+    validated = "images" if model.errors is not None else ""
+    described = describe_estimate(result.estimate, validated)
     if one:
+        trained = f"trained for {' + '.join(model.cameras)}" if validated else "without training"
         print(
             f"{photo.path}: {photo.camera or 'unnamed camera'}, black "
-            f"{photo.black_level.tolist()}, white {photo.white_level}; {model.name} trained for "
-            f"{' + '.join(model.cameras)}"
+            f"{photo.black_level.tolist()}, white {photo.white_level}; {model.name} {trained}"
         )
-        described = describe_estimate(found, "images"), describe_score(found, "images")
-        print(f"illuminant: {'; '.join(described)}")
+        if validated:
+            print(describe_score(result.estimate, validated))
+        print(f"illuminant: {described}")
         for path in written:
             print(f"written: {path}")
     else:
-        tqdm.write(f"{photo.path}: {describe_estimate(found, 'images')}")
+        tqdm.write(f"{photo.path}: {described}")
     for warning in result.warnings:
         tqdm.write(f"WARNING: {photo.path}: {warning}", file=sys.stderr)
