@@ -107,6 +107,10 @@ def test_photos_of_every_kind_have_gray_worlds_illuminant(gray, tmp_path, capsys
     results = estimate(settings)
     expected = gray_world((counts - 100.0) / 4000)
     width = conformal_width(images, lights)
+    shown = [each for each in capsys.readouterr().out.splitlines() if "90% interval" in each]
+    assert len(shown) == 2
+    assumption = "; it assumes one illuminant, and photographs like those of the training"
+    assert all(each.endswith(assumption) for each in shown)
     for result in results:
         np.testing.assert_allclose(result.estimate.illuminant, expected, rtol=1e-4)
         low, high = result.estimate.interval.low, result.estimate.interval.high

@@ -116,8 +116,8 @@ def _estimate_files(
         print(f"transform, main @ T = second:\n{np.array2string(result.transform, precision=4)}")
     for view, found in result.estimates._asdict().items():
         if found is not None:
-            score = describe_score(found)
-            print(f"illuminant of the {view} view: {describe_estimate(found)}; {score}")
+            print(f"{view} view: {describe_score(found)}")
+            print(f"illuminant of the {view} view: {describe_estimate(found)}")
     for warning in result.warnings:
         print(f"WARNING: {main_file}: {warning}", file=sys.stderr)
     make_folder(settings.output)

@@ -102,7 +102,8 @@ def describe_estimate(found: Estimate, validated: str = "pairs") -> str:
     low, high = found.interval.low, found.interval.high
     return (
         f"{ratios}; {COVERAGE:.0%} interval: r/g {low[0]:.4f} to {high[0]:.4f}, b/g {low[1]:.4f} "
-        f"to {high[1]:.4f}, its farthest corner {found.interval.degrees:.1f} degrees from it"
+        f"to {high[1]:.4f}, its farthest corner {found.interval.degrees:.1f} degrees from it; it "
+        "assumes one illuminant, and photographs like those of the training"
     )
 
 
