@@ -21,6 +21,7 @@ from everlight.color.transforms import fit_color_transform
 from everlight.metrics.angular import angular_error
 from everlight.models.pair_estimate import MAX_CONDITION
 from everlight.models.pair_model import VIEWS
+from everlight_data.color.camera_names import UNNAMED
 from everlight_data.color.chart import (
     CENTRES,
     MAX_RESIDUAL,
@@ -242,7 +243,7 @@ def measure_chart(
         "usable": seen.usable,
         "shapes": np.array([height, width]),
         "flips": np.array(photo.flip),
-        "cameras": np.array(photo.camera or "unnamed camera"),
+        "cameras": np.array(photo.camera or UNNAMED),
     }
 
 

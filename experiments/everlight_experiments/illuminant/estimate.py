@@ -26,7 +26,8 @@ from everlight.models.pair_estimate import (
     describe_score,
     estimate_pair,
 )
-from everlight.models.pair_model import PairModel
+from everlight.models.pair_model import VIEWS, PairModel
+from everlight_data.color.camera_names import other_camera
 from everlight_data.color.corrections import pair_row, write_correction, write_illuminants
 from everlight_data.color.image_model_files import load_any_model
 from everlight_data.color.raw import read_raw
@@ -103,6 +104,9 @@ def _estimate_files(
         result = estimate_pair(model, *thumbnails)
     except UnsuitablePairError as error:
         raise DataError(f"{main_file}: {error}.") from error
+    for view, photo, trained in zip(VIEWS, (main, second), model.cameras, strict=True):
+        told = other_camera(photo.camera, [trained], f"{view} file ")
+        result = result._replace(warnings=(*result.warnings, *told))
     print(
         f"used {thumbnails.mask.sum()} of {thumbnails.mask.size} averaged pixels; "
         f"condition number of their colours {result.condition:.1f}"

@@ -22,7 +22,7 @@ from everlight.models.image_model import (
 from everlight.models.pair_estimate import describe_score
 from everlight.models.pair_model import Estimate
 from everlight_data.color.camera_matrices import photo_calibration
-from everlight_data.color.camera_names import is_same_camera
+from everlight_data.color.camera_names import other_camera
 from everlight_data.color.corrections import photo_row, write_correction, write_illuminants
 from everlight_data.color.photos import is_picture, read_photo
 from everlight_data.color.raw import RawImage, camera_name
@@ -169,14 +169,9 @@ def _estimate_photo(
     except UnsuitableImageError as error:
         raise DataError(f"{photo.path}: {error}.") from error
     warnings = image_warnings(found)
-    trained = " or ".join(model.cameras)
-    known = any(is_same_camera(photo.camera or "", camera) for camera in model.cameras)
-    # A model of several cameras is for others too.
-    if photo.camera and not known and len(model.cameras) == 1:
-        warnings.append(
-            f"taken by {photo.camera}, and the model was trained for {trained}: across cameras "
-            "errors are several times as large as the interval states."
-        )
+    # Statistics are of no camera. C5 and CCMNet of several cameras read what tells a new one.
+    if model.fitted is not None and not (model.needs_others or model.needs_calibration):
+        warnings += other_camera(photo.camera, model.cameras)
     return PhotoEstimate(photo.path, found, tuple(warnings))
 
 
