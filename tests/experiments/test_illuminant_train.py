@@ -293,6 +293,7 @@ def test_each_of_several_cameras_is_held_out(tmp_path, monkeypatch):
         out=tmp_path / "model",
     )
     report = run_train(settings)
+    assert report.parent == tmp_path / "runs" / "illuminant-train-small-model"
     model = load_estimator(tmp_path / "model")
     assert model.cameras == ("A1", "B2")
     assert not model.needs_others
