@@ -102,6 +102,10 @@ COMMANDS: dict[str, Command] = {
         "Compare single-image methods on photographs with known illuminants.",
         "illuminant.dataset:run_dataset",
     ),
+    "illuminant thumbnails": Command(
+        "Make thumbnails with known illuminants from raw photos of a color chart.",
+        "illuminant.thumbnails:make_thumbnails",
+    ),
     "illuminant train": Command(
         "Fit a single-image method to photographs and keep it for estimate.",
         "illuminant.train:run_train",

@@ -126,6 +126,20 @@ def test_an_unfamiliar_pair_is_told_loudly(tmp_path, small_pair, use_net, capsys
     assert "may be far from the truth" in line["warnings"]
 
 
+def test_a_pair_by_other_cameras_is_told(tmp_path, use_net, capsys):
+    second = 0.6 * tiles() @ pair_transform(LIGHT)
+    main = write_dng(tmp_path / "main.dng", tiles(), 512, 16383, model="Maker MAIN EYE")
+    swapped = write_dng(tmp_path / "second.dng", second, 64, 16383, model="Third Eye")
+    (result,) = estimate(settings_for((main, swapped), tmp_path))
+    (warning,) = result.warnings
+    assert warning.startswith(
+        "second file taken by Third Eye, and the model was trained for Second"
+    )
+    assert f"WARNING: {main}: {warning}" in capsys.readouterr().err
+    (line,) = csv.DictReader((tmp_path / "out" / "lights.csv").open())
+    assert line["warnings"] == warning
+
+
 def test_an_unfamiliar_second_view_costs_its_own_light_only(tmp_path, small_pair, use_net, capsys):
     class Other(ClosedFormNet):
         def estimate(self, inputs):

@@ -6,6 +6,7 @@ import shutil
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import imagecodecs
 import jax
@@ -14,12 +15,15 @@ import numpy as np
 import pytest
 import tifffile
 
+from everlight.models.illuminant_interval import Interval
 from everlight.models.image_model import (
     ErrorCalibration,
     ImageModel,
     UnsuitableImageError,
     described_features,
 )
+from everlight.models.out_of_distribution import OutOfDistributionScore
+from everlight.models.pair_model import Estimate
 from everlight_data.color import image_model_files
 from everlight_data.color.camera_names import is_same_camera
 from everlight_data.color.image_methods import full_name, image_methods
@@ -29,6 +33,7 @@ from everlight_data.color.image_model_files import (
     save_image_model,
 )
 from everlight_data.color.pair_model_files import load_pair_model
+from everlight_data.color.raw import read_raw
 from everlight_data.errors import DataError
 from everlight_experiments.illuminant import estimate_photos, image_source
 from everlight_experiments.illuminant.estimate import estimate
@@ -107,6 +112,10 @@ def test_photos_of_every_kind_have_gray_worlds_illuminant(gray, tmp_path, capsys
     results = estimate(settings)
     expected = gray_world((counts - 100.0) / 4000)
     width = conformal_width(images, lights)
+    shown = [each for each in capsys.readouterr().out.splitlines() if "90% interval" in each]
+    assert len(shown) == 2
+    assumption = "; it assumes one illuminant, and photographs like those of the training"
+    assert all(each.endswith(assumption) for each in shown)
     for result in results:
         np.testing.assert_allclose(result.estimate.illuminant, expected, rtol=1e-4)
         low, high = result.estimate.interval.low, result.estimate.interval.high
@@ -127,7 +136,8 @@ def test_photos_of_every_kind_have_gray_worlds_illuminant(gray, tmp_path, capsys
     np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
-def test_a_raw_photo_by_another_camera_is_told(gray, tmp_path, capsys):
+def test_raw_photos_have_the_cameras_of_their_files(gray, tmp_path, capsys):
+    """A statistic was trained for no camera, and so no photo is by another one."""
     model, _, _ = gray
     shot = scene(np.random.default_rng(3), np.array([0.6, 1, 0.7])).astype(np.float32)
     for name, camera in (("own", "Maker EYE-ONE"), ("other", "Eye Two")):
@@ -138,9 +148,8 @@ def test_a_raw_photo_by_another_camera_is_told(gray, tmp_path, capsys):
     with pytest.raises(DataError, match=r"1 of 3 photos have no estimate.*dark\.dng"):
         estimate(settings)
     own, other = csv.DictReader((tmp_path / "out" / "lights.csv").open())
-    assert own["camera"] == "Maker EYE-ONE"
-    assert "model was trained for" not in own["warnings"]
-    assert "taken by Eye Two, and the model was trained for Eye One" in other["warnings"]
+    assert (own["camera"], other["camera"]) == ("Maker EYE-ONE", "Eye Two")
+    assert "trained for" not in own["warnings"] + other["warnings"]
     # Demosaicing mixes tiles at their edges.
     np.testing.assert_allclose(float(own["r/g"]), gray_world(shot)[0], rtol=0.03)
 
@@ -250,6 +259,26 @@ def test_c5_reads_other_photos_of_the_folder_by_the_same_camera(tmp_path, monkey
     assert "0 are given of Other" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("fitted", "needs", "warned"),
+    [(0, "", True), (None, "", False), (0, "others", False), (0, "calibration", False)],
+)
+def test_methods_for_unseen_cameras_do_not_warn_of_one(monkeypatch, fitted, needs, warned):
+    """C5 and CCMNet of several cameras, and what learns nothing."""
+    found = Estimate(np.ones(3), Interval(0, 0, 1.0), OutOfDistributionScore(0.0, 1.0), False)
+    model = SimpleNamespace(
+        fitted=fitted,
+        needs_others=needs == "others",
+        needs_calibration=needs == "calibration",
+        cameras=("A1", "B2"),
+        estimate=lambda *given: found,
+    )
+    monkeypatch.setattr(estimate_photos, "_described", lambda photo, model: None)
+    photo = SimpleNamespace(path=Path("a.dng"), camera="C3")
+    result = estimate_photos._estimate_photo(photo, model, (), None)
+    assert [("trained for A1 or B2" in each) for each in result.warnings] == [True] * warned
+
+
 def test_each_of_several_cameras_is_held_out(tmp_path, monkeypatch):
     monkeypatch.setattr(image_source, "LEAST_IMAGES", 6)
     rng = np.random.default_rng(4)
@@ -264,9 +293,26 @@ def test_each_of_several_cameras_is_held_out(tmp_path, monkeypatch):
         out=tmp_path / "model",
     )
     report = run_train(settings)
+    assert report.parent == tmp_path / "runs" / "illuminant-train-small-model"
     model = load_estimator(tmp_path / "model")
     assert model.cameras == ("A1", "B2")
     assert not model.needs_others
+    # Far enough from both that a scene of other tiles is no reason to refuse it.
+    wide = model.errors.distances._replace(distances=jnp.full(101, 1e9))
+    model = replace(model, errors=model.errors._replace(distances=wide))
+    shot = np.float32(scene(rng, np.array([0.7, 1, 0.8])))
+    told = [
+        estimate_photos._estimate_photo(
+            read_raw(write_dng(tmp_path / "shot.dng", shot, 512, 16383, model=camera)),
+            model,
+            (),
+            None,
+        ).warnings
+        for camera in ("Maker B2", "Maker C3")
+    ]
+    warning = "taken by Maker C3, and the model was trained for A1 or B2: across cameras"
+    assert [any(warning in each for each in warnings) for warnings in told] == [False, True]
+    assert not any("trained for" in each for each in told[0])
     errors = np.load(report.parent / "results.npz")["held-out/Homography (SoG)"]
     assert errors.shape == (1, 1, 24)
     kept = [np.load(report.parent / "units" / f"held-out-{number}.npz") for number in (0, 1)]
@@ -293,3 +339,29 @@ def test_names_of_methods_and_cameras():
         assert not is_same_camera(one, other)
     assert spread_rows(10, 3).tolist() == [0, 4, 9]
     assert spread_rows(2, 3).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("given", ["SoG", "sog"])
+def test_an_estimator_without_training_needs_no_model(tmp_path, capsys, monkeypatch, given):
+    """Shades-of-Gray (norm 6) of the blocks that the estimate sees, written again in float64."""
+    monkeypatch.chdir(tmp_path)
+    shot = scene(np.random.default_rng(5), np.array([0.6, 1, 0.7]), 64, 64)
+    counts = np.round(65535 * shot).astype(np.uint16)
+    (tmp_path / "a.png").write_bytes(imagecodecs.png_encode(counts))
+    settings = EstimateSettings((Path("a.png"),), Path(given), formats=())
+    (found,) = estimate(settings)
+    seen = (counts / 65535)[(counts < 0.95 * 65535).all(axis=-1)]
+    expected = (seen**6).mean(axis=0) ** (1 / 6)
+    np.testing.assert_allclose(found.estimate.illuminant, expected / expected[1], rtol=1e-4)
+    printed = capsys.readouterr().out
+    assert "; no interval: this method was not compared with known illuminants\n" in printed
+    assert "SoG without training" in printed
+    assert "out-of-distribution" not in printed
+    (line,) = csv.DictReader((tmp_path / "corrected" / "lights.csv").open())
+    assert float(line["r/g"]) == pytest.approx(expected[0] / expected[1], rel=1e-4)
+    empty = [name for name, cell in line.items() if not cell]
+    assert {"r/g low", "b/g high", "interval radius, degrees", "warnings"} <= {*empty}
+    # A folder of that name counts first.
+    (tmp_path / given).mkdir()
+    with pytest.raises(DataError, match=r"no whole checkpoint.*needs no training: GW, SoG"):
+        estimate(settings)

@@ -21,6 +21,7 @@ from everlight.color.transforms import fit_color_transform
 from everlight.metrics.angular import angular_error
 from everlight.models.pair_estimate import MAX_CONDITION
 from everlight.models.pair_model import VIEWS
+from everlight_data.color.camera_names import UNNAMED
 from everlight_data.color.chart import (
     CENTRES,
     MAX_RESIDUAL,
@@ -47,8 +48,9 @@ ONE_KIND = {
     "cameras": "photos of one view are by different cameras",
 }
 LAYOUT = (
-    'Write it into charts.json, {"main/NAME": [[x, y], [x, y], [x, y], [x, y]], ...}: the centres '
-    "of dark skin, bluish green, black and white, in pixels of the upright picture."
+    'Write it into charts.json, {"FILE": [[x, y], [x, y], [x, y], [x, y]], ...}, each FILE as seen '
+    "from there: the centres of dark skin, bluish green, black and white, in pixels of the upright "
+    "picture."
 )
 
 
@@ -77,21 +79,31 @@ class PairCharts(NamedTuple):
 
     def illuminant(self, view: int) -> Float[np.ndarray, "3"]:
         """Return (R/G, 1, B/G) of the sum of the grey patches except black."""
-        total = self._greys(view).sum(axis=0)
-        return total / total[1]
+        return chart_illuminant(self.colors[view], self.usable[view])
 
     def grey_spread(self, view: int) -> float:
         """Return the largest angle between a grey patch and the illuminant, in degrees.
 
         Shade, glare and a second illuminant make it large.
         """
-        greys = jnp.asarray(self._greys(view), jnp.float32)
+        greys = jnp.asarray(_greys(self.colors[view], self.usable[view]), jnp.float32)
         illuminant = jnp.asarray(self.illuminant(view), jnp.float32)
         return float(jnp.max(jax.vmap(angular_error, (0, None))(greys, illuminant)))
 
-    def _greys(self, view: int) -> Float[np.ndarray, "k 3"]:
-        greys = slice(NEUTRALS.start, NEUTRALS.stop - 1)
-        return self.colors[view, greys][self.usable[view, greys]].astype(float)
+
+def chart_illuminant(
+    colors: Float[np.ndarray, "24 3"], usable: Bool[np.ndarray, "24"]
+) -> Float[np.ndarray, "3"]:
+    """Return (R/G, 1, B/G) of the sum of a chart's usable grey patches except black."""
+    total = _greys(colors, usable).sum(axis=0)
+    return total / total[1]
+
+
+def _greys(
+    colors: Float[np.ndarray, "24 3"], usable: Bool[np.ndarray, "24"]
+) -> Float[np.ndarray, "k 3"]:
+    greys = slice(NEUTRALS.start, NEUTRALS.stop - 1)
+    return colors[greys][usable[greys]].astype(float)
 
 
 def find_pairs(folder: Path) -> list[PairFiles]:
@@ -177,7 +189,7 @@ def read_chart_pair(
       DataError: a chart is not found or not usable.
     """
     views = [
-        _read_view(path, corners.get(str(path.relative_to(folder))), reference)
+        measure_chart(read_raw(path), corners.get(str(path.relative_to(folder))), reference)
         for path in (pair.main, pair.second)
     ]
     return PairCharts(*(np.stack([view[name] for view in views]) for name in PairCharts._fields))
@@ -199,10 +211,15 @@ def check_one_kind(folder: Path, files: Sequence[PairFiles], charts: Sequence[Pa
                 )
 
 
-def _read_view(
-    path: Path, corners: Float[np.ndarray, "4 2"] | None, reference: Float[np.ndarray, "24 3"]
+def measure_chart(
+    photo: RawImage, corners: Float[np.ndarray, "4 2"] | None, reference: Float[np.ndarray, "24 3"]
 ) -> dict[str, np.ndarray]:
-    photo = read_raw(path)
+    """Return one photo's part of `PairCharts`, by its fields; without corners the chart is found.
+
+    Raises:
+      DataError: the chart is not found or not usable.
+    """
+    path = photo.path
     if corners is None:
         corners = find_chart(photo.image, reference)
     if corners is None:
@@ -226,7 +243,7 @@ def _read_view(
         "usable": seen.usable,
         "shapes": np.array([height, width]),
         "flips": np.array(photo.flip),
-        "cameras": np.array(photo.camera or "unnamed camera"),
+        "cameras": np.array(photo.camera or UNNAMED),
     }
 
 
@@ -279,7 +296,7 @@ def measure_pair(
     measured = {"transform": np.asarray(fit.transform)}
     for view, on_photo in zip(VIEWS, chart.charts, strict=True):
         measured[f"moments_{view}"] = np.asarray(_nine_moments(colors[view], weights))
-        image, small_mask = _small(photos[view], on_photo)
+        image, small_mask = small_without_chart(photos[view], on_photo, SIDE)
         measured |= {f"image_{view}": image, f"mask_{view}": small_mask}
     return measured
 
@@ -293,9 +310,11 @@ def in_blocks(factor: int) -> Float[np.ndarray, "3 3"]:
     return np.array([[1 / factor, 0, shift], [0, 1 / factor, shift], [0, 0, 1]])
 
 
-def _small(photo: RawImage, chart: Float[np.ndarray, "3 3"]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the image without chart and saturated pixels, `SIDE` pixels wide, and its mask."""
-    factor = max(1, -(-max(photo.image.shape) // SIDE))
+def small_without_chart(
+    photo: RawImage, chart: Float[np.ndarray, "3 3"], side: int
+) -> tuple[Float[np.ndarray, "a b 3"], Float[np.ndarray, "a b"]]:
+    """Return the image without chart and saturated pixels, at most `side` wide, and its mask."""
+    factor = max(1, -(-max(photo.image.shape) // side))
     small = area_downsample(jnp.asarray(photo.image), factor, jnp.asarray(~photo.saturated))
     mask = np.asarray(small.mask)
     mask = mask & chart_mask(mask.shape, in_blocks(factor) @ chart)

@@ -31,13 +31,15 @@ Photograph = tuple[Float[np.ndarray, "h w 3"], Bool[np.ndarray, "h w"]]
 class ConstancySet(NamedTuple):
     """Photographs of one camera; `read_image(i)` returns the linear image and its mask.
 
-    `captures` are the features of their time and settings, where they are known.
+    `captures` are the features of their time and settings, where they are known. `file` is the file
+    of thumbnails; a release has none.
     """
 
     names: tuple[str, ...]
     illuminants: Float[np.ndarray, "n 3"]
     read_image: Callable[[int], Photograph]
     captures: Float[np.ndarray, "n 15"] | None = None
+    file: Path | None = None
 
 
 def thumbnail_set(path: Path, camera: str = "") -> dict[str, ConstancySet]:
@@ -69,6 +71,7 @@ def thumbnail_set(path: Path, camera: str = "") -> dict[str, ConstancySet]:
             illuminants[own == camera],
             partial(_masked_thumbnail, images[own == camera], masks[own == camera]),
             None if captures is None else captures[own == camera],
+            path,
         )
         for camera in np.unique(own)
     }

@@ -92,15 +92,15 @@ def photo_row(photo: RawImage, found: Estimate, warnings: Sequence[str]) -> Row:
 
 
 def _estimate_cells(found: Estimate | None) -> Row:
-    cells = {}
+    """Return the cells of an estimate; what it has not, such as an interval, is empty."""
+    values = {}
     for place, ratio in enumerate(("r/g", "b/g")):
-        cells[ratio] = "" if found is None else f"{found.illuminant[2 * place]:.6f}"
+        values[ratio] = found and f"{found.illuminant[2 * place]:.6f}"
         for end in ("low", "high"):
-            known = "" if found is None else f"{getattr(found.interval, end)[place]:.6f}"
-            cells[f"{ratio} {end}"] = known
-    cells["interval radius, degrees"] = "" if found is None else f"{found.interval.degrees:.3f}"
-    cells["out-of-distribution score"] = "" if found is None else f"{found.score.distance:.3f}"
-    return cells
+            values[f"{ratio} {end}"] = found and f"{getattr(found.interval, end)[place]:.6f}"
+    values["interval radius, degrees"] = found and f"{found.interval.degrees:.3f}"
+    values["out-of-distribution score"] = found and f"{found.score.distance:.3f}"
+    return {name: "" if value in (None, "nan") else value for name, value in values.items()}
 
 
 def camera_matrix(photo: RawImage) -> Float[Array, "3 3"] | None:

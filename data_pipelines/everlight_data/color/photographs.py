@@ -68,6 +68,11 @@ def read_thumbnails(path: Path, way_out: str) -> Thumbnails:
             f"{path} is damaged or another file: of images_u16 or images, and illuminant_rgb, it "
             f"has {', '.join(arrays) or 'nothing'}. {way_out}"
         )
+    if images.dtype == np.uint8:
+        raise DataError(
+            f"{path}: 8-bit images are no linear raw values; give uint16 (images_u16, white at "
+            f"65535) or floats (images, white at 1). {way_out}"
+        )
     with refusing(path, way_out):
         illuminants = checked_illuminants(arrays["illuminant_rgb"])
         whole = images.dtype == np.uint16

@@ -3,8 +3,10 @@
     everlight illuminant estimate photo.dng --model model
     everlight illuminant estimate folder --model model --formats png
     everlight illuminant estimate main.dng second.dng --model pairs --homography phone.json
+    everlight illuminant estimate photo.dng --model SoG
 
 A model of pairs states its inputs: the colour transform between the views, colour moments, or both.
+An estimator that needs no training, such as SoG (Shades-of-Gray), gives no interval.
 The command prints the illuminant with its interval. It writes the photo before and after as a
 picture, corrected as a linear TIFF, and as a DNG with the illuminant as AsShotNeutral. The
 estimates of all photos or pairs are in lights.csv, with warnings.
@@ -16,19 +18,21 @@ from pathlib import Path
 
 import numpy as np
 
-from everlight.models.image_model import ImageModel
+from everlight.color.estimators import ESTIMATORS
+from everlight.models.image_model import ImageModel, untrained_model
 from everlight.models.pair_estimate import (
     PairEstimate,
     UnsuitablePairError,
     describe_score,
     estimate_pair,
 )
-from everlight.models.pair_model import PairModel
+from everlight.models.pair_model import VIEWS, PairModel
+from everlight_data.color.camera_names import other_camera
 from everlight_data.color.corrections import pair_row, write_correction, write_illuminants
 from everlight_data.color.image_model_files import load_any_model
 from everlight_data.color.raw import read_raw
 from everlight_data.color.view_pairs import align_thumbnails, choose_homography
-from everlight_data.errors import DataError
+from everlight_data.errors import DataError, MissingDataError
 from everlight_data.writing import make_folder
 from everlight_experiments.illuminant.estimate_photos import (
     PhotoEstimate,
@@ -47,10 +51,24 @@ def estimate(settings: EstimateSettings) -> Sequence[PairEstimate | PhotoEstimat
         too far from the training images.
     """
     check_settings(settings)
-    model = load_any_model(settings.model)
+    model = _model(settings.model)
     if isinstance(model, ImageModel):
         return estimate_photos(settings, model)
     return _estimate_pairs(settings, model)
+
+
+def _model(given: Path) -> ImageModel | PairModel:
+    """Return the model of a folder, or the estimator without training of that name."""
+    try:
+        return load_any_model(given)
+    except MissingDataError as error:
+        names = {name.casefold(): name for name in ESTIMATORS}
+        name = names.get(str(given).casefold())
+        if name and not given.exists():
+            return untrained_model(name)
+        raise MissingDataError(
+            f"{error}, or name an estimator that needs no training: {', '.join(ESTIMATORS)}"
+        ) from error
 
 
 def _estimate_pairs(settings: EstimateSettings, model: PairModel) -> list[PairEstimate]:
@@ -88,6 +106,9 @@ def _estimate_files(
         result = estimate_pair(model, *thumbnails)
     except UnsuitablePairError as error:
         raise DataError(f"{main_file}: {error}.") from error
+    for view, photo, trained in zip(VIEWS, (main, second), model.cameras, strict=True):
+        told = other_camera(photo.camera, [trained], f"{view} file ")
+        result = result._replace(warnings=(*result.warnings, *told))
     print(
         f"used {thumbnails.mask.sum()} of {thumbnails.mask.size} averaged pixels; "
         f"condition number of their colours {result.condition:.1f}"
@@ -101,8 +122,8 @@ def _estimate_files(
         print(f"transform, main @ T = second:\n{np.array2string(result.transform, precision=4)}")
     for view, found in result.estimates._asdict().items():
         if found is not None:
-            score = describe_score(found)
-            print(f"illuminant of the {view} view: {describe_estimate(found)}; {score}")
+            print(f"{view} view: {describe_score(found)}")
+            print(f"illuminant of the {view} view: {describe_estimate(found)}")
     for warning in result.warnings:
         print(f"WARNING: {main_file}: {warning}", file=sys.stderr)
     make_folder(settings.output)

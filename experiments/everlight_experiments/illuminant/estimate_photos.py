@@ -22,7 +22,7 @@ from everlight.models.image_model import (
 from everlight.models.pair_estimate import describe_score
 from everlight.models.pair_model import Estimate
 from everlight_data.color.camera_matrices import photo_calibration
-from everlight_data.color.camera_names import is_same_camera
+from everlight_data.color.camera_names import other_camera
 from everlight_data.color.corrections import photo_row, write_correction, write_illuminants
 from everlight_data.color.photos import is_picture, read_photo
 from everlight_data.color.raw import RawImage, camera_name
@@ -53,7 +53,7 @@ def estimate_photos(settings: EstimateSettings, model: ImageModel) -> list[Photo
     if settings.matrices is not None and not model.needs_calibration:
         raise DataError(
             f"--matrices is for CCMNet trained on several cameras, and {settings.model} is "
-            f"{model.name} for {' + '.join(model.cameras)}"
+            f"{model.name} for {' + '.join(model.cameras) or 'any camera'}"
         )
     one = len(photos) == 1
     others = _additional_images(photos, model, settings) if model.needs_others else {}
@@ -92,15 +92,18 @@ def estimate_photos(settings: EstimateSettings, model: ImageModel) -> list[Photo
 
 
 def describe_estimate(found: Estimate, validated: str = "pairs") -> str:
-    """Return an estimate and its interval in words, for validated pairs or images."""
+    """Return an estimate and its interval in words, for validated pairs or images, or neither."""
     red, green, blue = found.illuminant
     ratios = f"r {red:.4f}  g {green:.4f}  b {blue:.4f}  (r/g {red:.4f}, b/g {blue:.4f})"
+    if not validated:
+        return f"{ratios}; no interval: this method was not compared with known illuminants"
     if not np.isfinite(found.interval.degrees):
         return f"{ratios}; no interval, as the model was validated on too few {validated}"
     low, high = found.interval.low, found.interval.high
     return (
         f"{ratios}; {COVERAGE:.0%} interval: r/g {low[0]:.4f} to {high[0]:.4f}, b/g {low[1]:.4f} "
-        f"to {high[1]:.4f}, its farthest corner {found.interval.degrees:.1f} degrees from it"
+        f"to {high[1]:.4f}, its farthest corner {found.interval.degrees:.1f} degrees from it; it "
+        "assumes one illuminant, and photographs like those of the training"
     )
 
 
@@ -166,14 +169,9 @@ def _estimate_photo(
     except UnsuitableImageError as error:
         raise DataError(f"{photo.path}: {error}.") from error
     warnings = image_warnings(found)
-    trained = " or ".join(model.cameras)
-    known = any(is_same_camera(photo.camera or "", camera) for camera in model.cameras)
-    # A model of several cameras is for others too.
-    if photo.camera and not known and len(model.cameras) == 1:
-        warnings.append(
-            f"taken by {photo.camera}, and the model was trained for {trained}: across cameras "
-            "errors are several times as large as the interval states."
-        )
+    # Statistics are of no camera. C5 and CCMNet of several cameras read what tells a new one.
+    if model.fitted is not None and not (model.needs_others or model.needs_calibration):
+        warnings += other_camera(photo.camera, model.cameras)
     return PhotoEstimate(photo.path, found, tuple(warnings))
 
 
@@ -187,18 +185,20 @@ def _write(photo: RawImage, result: PhotoEstimate, settings: EstimateSettings) -
 def _tell(
     photo: RawImage, result: PhotoEstimate, written: Sequence[Path], model: ImageModel, one: bool
 ) -> None:
-    found = result.estimate
+    validated = "images" if model.errors is not None else ""
+    described = describe_estimate(result.estimate, validated)
     if one:
+        trained = f"trained for {' + '.join(model.cameras)}" if validated else "without training"
         print(
             f"{photo.path}: {photo.camera or 'unnamed camera'}, black "
-            f"{photo.black_level.tolist()}, white {photo.white_level}; {model.name} trained for "
-            f"{' + '.join(model.cameras)}"
+            f"{photo.black_level.tolist()}, white {photo.white_level}; {model.name} {trained}"
         )
-        described = describe_estimate(found, "images"), describe_score(found, "images")
-        print(f"illuminant: {'; '.join(described)}")
+        if validated:
+            print(describe_score(result.estimate, validated))
+        print(f"illuminant: {described}")
         for path in written:
             print(f"written: {path}")
     else:
-        tqdm.write(f"{photo.path}: {describe_estimate(found, 'images')}")
+        tqdm.write(f"{photo.path}: {described}")
     for warning in result.warnings:
         tqdm.write(f"WARNING: {photo.path}: {warning}", file=sys.stderr)

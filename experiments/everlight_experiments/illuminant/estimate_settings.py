@@ -26,7 +26,9 @@ class EstimateSettings:
     bits. For a model of pairs: the main camera's raw file, whose illuminant is estimated, then the
     second camera's; more pairs of the same cameras may follow."""
     model: Path
-    """Folder of the model that `train`, `calibrate` or another run wrote. A C5 trained on several
+    """Folder of the model that `train`, `calibrate` or another run wrote. Or, for a first estimate
+    without an interval, the name of an estimator that needs no training: GW, SoG, GE-1, GE-2, WGE,
+    PCA or WP. A C5 trained on several
     cameras reads other photos by the camera too: give a folder of at least four."""
     matrices: Path | None = None
     """Calibration of the camera that took the photos, for a CCMNet trained on several cameras: a

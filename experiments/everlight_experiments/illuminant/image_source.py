@@ -19,6 +19,7 @@ from everlight_data.color.rendered_views import render_thumbnails
 from everlight_data.color.spectra import embedded_library, measured_library
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
+from everlight_experiments.illuminant.thumbnail_checks import check_thumbnails
 from everlight_experiments.run_folder.settings import RunSettings
 
 Release = Literal["gehler-shi", "cube-plus", "intel-tau", "nus8", "radiometric"]
@@ -60,8 +61,8 @@ def load_cameras(settings: ImageSource) -> tuple[dict[str, CameraImages], str]:
     """Return images by camera, and a note on the data.
 
     Raises:
-      DataError: options contradict each other, a camera is unknown, or one has too few images or
-        none with edges.
+      DataError: options contradict each other, a camera is unknown, or one has too few images, none
+        with edges, or white-balance gains instead of illuminants.
     """
     _check_options(settings)
     if settings.preset == "demo" or settings.release == "radiometric":
@@ -83,6 +84,8 @@ def load_cameras(settings: ImageSource) -> tuple[dict[str, CameraImages], str]:
     found = {camera: read_images(sets[camera], settings.side) for camera in chosen}
     for camera, data in found.items():
         check_edges(camera, data)
+        if (file := sets[camera].file) is not None:
+            check_thumbnails(file, camera, data)
     return found, note
 
 

@@ -8,7 +8,7 @@ camera in turn, by training on the others, for several.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -61,13 +61,17 @@ class TrainRun(ImageSource):
     photos that it is given. CCMNet trained on several cameras reads the calibration matrices of the
     photo's camera, which may be another one."""
     out: Path | None = None
-    """Folder of the model; a model there is replaced. By default models/ in the run's folder."""
+    """Folder of the model; a model there is replaced. Its name is the run's --tag where none is
+    given. By default models/ in the run's folder."""
 
 
 def run_train(settings: TrainRun) -> Path:
     """Train, save the model, and return the report's path."""
     if settings.out is not None:
         refuse_other_contents(settings.out)
+    if settings.out is not None and not settings.tag:
+        # Trainings of other models would meet in one folder.
+        settings = replace(settings, tag=settings.out.name)
     folder = RunFolder("illuminant", "train", settings)
     cameras, note = load_cameras(settings)
     known = calibrations_from(settings.matrices, list(cameras))

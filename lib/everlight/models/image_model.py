@@ -13,13 +13,14 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from everlight.color.alignment import MaskedImage
 from everlight.color.baselines.cross_camera import ADDITIONAL_IMAGES
-from everlight.color.baselines.fold_methods import NINE_MOMENTS
+from everlight.color.baselines.fold_methods import NINE_MOMENTS, estimator_methods
 from everlight.color.baselines.folds import FoldMethod
 from everlight.color.camera_calibration import CameraCalibration
 from everlight.color.chromaticity import from_chromaticity, to_chromaticity
 from everlight.color.feature_distribution import feature_distance
 from everlight.color.thumbnails import below_saturation, place_on_canvas, shrink_image
 from everlight.models.illuminant_interval import (
+    Interval,
     IntervalScale,
     calibrate_interval,
     chromaticity_interval,
@@ -27,6 +28,7 @@ from everlight.models.illuminant_interval import (
 )
 from everlight.models.out_of_distribution import (
     DistanceCalibration,
+    OutOfDistributionScore,
     cross_calibrate_distances,
     out_of_distribution_score,
 )
@@ -101,7 +103,8 @@ class ImageModel:
       others: features of additional images by the camera, for a method that reads some; None where
         it reads none, and where the user gives them.
       side: side in pixels of the thumbnails that it reads.
-      errors: calibration of intervals and of the out-of-distribution score.
+      errors: calibration of intervals and of the out-of-distribution score; None for a method that
+        learns nothing and was not compared with known illuminants.
       cameras: cameras of the training images.
       trained_on: training data in words.
     """
@@ -111,7 +114,7 @@ class ImageModel:
     fitted: PyTree
     others: PyTree | None
     side: int
-    errors: ErrorCalibration
+    errors: ErrorCalibration | None
     cameras: tuple[str, ...]
     trained_on: str
 
@@ -177,7 +180,7 @@ class ImageModel:
         others: Sequence[DescribedImage] = (),
         calibration: CameraCalibration | None = None,
     ) -> Estimate:
-        """Return the estimate of an image with its interval and score.
+        """Return the estimate of an image with its interval and score, NaN without `errors`.
 
         Args:
           described: image from `describe`.
@@ -203,15 +206,16 @@ class ImageModel:
         illuminant, interval, score = jax.tree.map(np.asarray, parts)
         wide = bool(np.isfinite(interval.degrees)) and interval.degrees >= self.errors.uninformative
         found = Estimate(illuminant, interval, score, bool(wide))
-        if not found.score.distance <= MAX_SCORE:
+        if self.errors is not None and not found.score.distance <= MAX_SCORE:
             raise UnsuitableImageError(
                 f"{describe_score(found, 'images')}; the estimate is worthless. Give linear images "
                 f"like those of the training, by {' or '.join(self.cameras)}, or another model"
             )
         if not is_plausible(illuminant):
+            trained = f" (this one is for {' and '.join(self.cameras)})" if self.cameras else ""
             raise UnsuitableImageError(
-                f"the model's estimate {illuminant} is no illuminant; use one for this camera "
-                f"(this one is for {' and '.join(self.cameras)})"
+                f"the model's estimate {illuminant} is no illuminant; use one for this camera"
+                f"{trained}"
             )
         return found
 
@@ -226,6 +230,22 @@ class ImageModel:
         if self.method.for_camera is None:
             raise UnsuitableImageError(f"{self.name} reads no calibration; leave it out")
         return self.method.for_camera(self.fitted, calibration)
+
+
+def untrained_model(name: str, side: int = 64) -> ImageModel:
+    """Return an estimator without training (`everlight.color.ESTIMATORS`), without an interval.
+
+    Args:
+      name: name of the estimator.
+      side: side in pixels of the thumbnails that it reads.
+
+    Raises:
+      ValueError: there is no such estimator.
+    """
+    methods = estimator_methods()
+    if name not in methods:
+        raise ValueError(f"no estimator {name!a}; there are {', '.join(methods)}")
+    return ImageModel(name, methods[name], None, None, side, None, (), "")
 
 
 def image_warnings(found: Estimate) -> list[str]:
@@ -255,12 +275,16 @@ def described_features(
 def _estimated(
     predict: Callable,
     fitted: PyTree,
-    errors: ErrorCalibration,
+    errors: ErrorCalibration | None,
     described: DescribedImage,
     extra: tuple[Any, ...],
 ) -> tuple:
     """Return the illuminant (R/G, 1, B/G), its interval and the out-of-distribution score."""
     chromaticity = to_chromaticity(predict(fitted, described.features, *extra))
+    if errors is None:
+        none = jnp.array(jnp.nan)
+        unknown = Interval(*[jnp.full(2, jnp.nan)] * 2, none), OutOfDistributionScore(none, none)
+        return from_chromaticity(chromaticity), *unknown
     distance = feature_distance(errors.distances.distribution, described.moments)
     return (
         from_chromaticity(chromaticity),

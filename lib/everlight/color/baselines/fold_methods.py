@@ -288,6 +288,14 @@ def _without_daylight(names: Sequence[str]) -> str:
     )
 
 
+def estimator_methods() -> dict[str, FoldMethod]:
+    """Return the estimators that need no training, as methods of which nothing is fitted."""
+    return {
+        name: FoldMethod(each, _fit_nothing, _given, learns=False)
+        for name, each in ESTIMATORS.items()
+    }
+
+
 def fold_methods(
     names: Sequence[str],
     camera: str,
@@ -305,10 +313,7 @@ def fold_methods(
         images are mapped to other cameras; None where one is unknown.
       uncalibrated: reason why CCMNet cannot run without.
     """
-    table = {
-        name: FoldMethod(each, _fit_nothing, _given, learns=False)
-        for name, each in ESTIMATORS.items()
-    }
+    table = estimator_methods()
     for order, name in enumerate(("Gamut Pixel", "Gamut Edge")):
         fit = partial(_fit_gamut, order)
         table[name] = FoldMethod(_pixels, fit, _map_gamut, learns=False, at_once=True)

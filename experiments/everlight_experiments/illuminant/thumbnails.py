@@ -1,0 +1,90 @@
+"""Thumbnails for `train` and `dataset`, from raw photographs with the classic chart of 24 patches.
+
+    everlight illuminant thumbnails FOLDER --out mine.npz
+    everlight illuminant train --thumbnails mine.npz --out model
+
+The chart is found automatically; otherwise FOLDER/charts.json places it: by file, such as
+"IMG_1.dng", the [x, y] of the centres of dark skin, bluish green, black and white.
+"""
+
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from tqdm import tqdm
+
+from everlight.checks import Between
+from everlight_data.color.chart import reference_colors
+from everlight_data.color.chart_pairs import given_charts
+from everlight_data.color.chart_thumbnails import (
+    measure_thumbnail,
+    write_contact_sheet,
+    write_thumbnails,
+)
+from everlight_data.color.photos import is_picture, list_photos
+from everlight_data.errors import DataError
+from everlight_data.progress import progress
+from everlight_data.writing import make_folder
+from everlight_experiments.illuminant.image_source import LEAST_IMAGES
+
+LEAST_PHOTOS = 6
+"""Minimum number of photographs whose chart is found."""
+
+
+@dataclass(frozen=True)
+class ThumbnailsRun:
+    """Make thumbnails with known illuminants from raw photographs that show a color chart."""
+
+    folder: tyro.conf.Positional[Path]
+    """Folder with raw files of one or more cameras, and an optional charts.json of chart
+    corners."""
+    out: Path
+    """File to write, .npz, for --thumbnails of `train` and `dataset`. A picture of the same name,
+    .png, shows each photograph with its chart and the colour of its illuminant."""
+    side: Annotated[int, Between(32, 2_000)] = 64
+    """Longest side of the thumbnails in pixels."""
+
+
+def make_thumbnails(settings: ThumbnailsRun) -> Path:
+    """Write the thumbnails and the contact sheet, and return the file of the thumbnails.
+
+    Raises:
+      DataError: the folder holds no raw files, the chart is found in too few, charts.json is
+        damaged, or a file cannot be written.
+    """
+    folder, out = settings.folder, settings.out
+    if out.suffix != ".npz":
+        raise DataError(f"--out {out}: give the name of a file that ends in .npz")
+    if not folder.is_dir():
+        raise DataError(f"{folder} is no folder; give the one that holds the raw files")
+    given, reference = given_charts(folder), reference_colors()
+    paths = [path for path in list_photos([folder]) if not is_picture(path)]
+    photos = []
+    for path in progress("photographs", unit="photo", values=paths):
+        try:
+            photo = measure_thumbnail(path, given.get(path.name), reference, settings.side)
+        except DataError as error:
+            tqdm.write(f"LEFT OUT: {error}", file=sys.stderr)
+        else:
+            photos.append(photo)
+    if len(photos) < LEAST_PHOTOS:
+        raise DataError(
+            f"{folder}: the chart is usable in {len(photos)} of {len(paths)} raw files; at least "
+            f"{LEAST_PHOTOS} are needed"
+        )
+    make_folder(out.parent)
+    sheet = out.with_suffix(".png")
+    write_thumbnails(out, photos)
+    write_contact_sheet(sheet, photos)
+    counts = Counter(photo.camera for photo in photos)
+    cameras = ", ".join(f"{camera} ({count})" for camera, count in counts.items())
+    print(f"illuminants of {len(photos)} of {len(paths)} raw files: {cameras}")
+    print(f"thumbnails: {out}\nlook at the charts that were found: {sheet}")
+    if min(counts.values()) < LEAST_IMAGES:
+        print(f"train and dataset need {LEAST_IMAGES} images or more of each camera; add some")
+    else:
+        print(f"use them: everlight illuminant train --thumbnails {out} --out model")
+    return out

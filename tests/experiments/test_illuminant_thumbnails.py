@@ -1,0 +1,125 @@
+"""Thumbnails with known illuminants from raw photographs with a chart."""
+
+import contextlib
+import io
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from everlight_data.color.chart import CENTRES, CORNERS, map_points, reference_colors
+from everlight_data.color.chart_scenes import write_chart_pairs
+from everlight_data.color.chart_thumbnails import measure_thumbnail
+from everlight_data.color.constancy_sets import thumbnail_set
+from everlight_data.color.raw import read_raw
+from everlight_data.errors import DataError
+from everlight_experiments.illuminant import thumbnails
+from everlight_experiments.illuminant.thumbnails import ThumbnailsRun, make_thumbnails
+
+COUNT, HIDDEN = 4, 2
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pairs")
+    return folder / "main", write_chart_pairs(folder, COUNT, seed=1)
+
+
+@pytest.fixture(scope="module")
+def made(written, tmp_path_factory):
+    """Thumbnails of a folder in which one chart is covered, and what was printed of it."""
+    source, true = written
+    folder = shutil.copytree(source, tmp_path_factory.mktemp("own") / "in")
+    shaded(folder / f"{true.names[HIDDEN]}.dng")
+    (folder / "notes.txt").write_text("no photo")
+    told = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(told):
+        patch.setattr(thumbnails, "LEAST_PHOTOS", COUNT - 1)
+        settings = ThumbnailsRun(folder, folder.parent / "out" / "mine.npz")
+        return make_thumbnails(settings), told.getvalue()
+
+
+def degrees(estimate, truth):
+    cosine = np.sum(estimate * truth, axis=-1)
+    lengths = np.linalg.norm(estimate, axis=-1) * np.linalg.norm(truth, axis=-1)
+    return np.degrees(np.arccos(np.minimum(cosine / lengths, 1)))
+
+
+def shaded(path):
+    """Cover the lower half of a photo, in whose upper half no chart of these fits."""
+    content = bytearray(path.read_bytes())
+    pixels = np.frombuffer(content, np.uint16)[-360 * 480 :].copy()
+    pixels[100 * 480 :] = 4_000
+    content[-pixels.nbytes :] = pixels.tobytes()
+    path.write_bytes(content)
+
+
+def test_thumbnails_have_the_illuminants_of_the_scenes_and_no_chart(written, made):
+    source, true = written
+    out, told = made
+    (line,) = [each for each in told.splitlines() if "LEFT OUT" in each]
+    assert f"{true.names[HIDDEN]}.dng: no chart found. Write it into charts.json" in line
+    kept = np.delete(np.arange(COUNT), HIDDEN)
+    ((camera, found),) = thumbnail_set(out).items()
+    # A thumbnail's camera has no brackets.
+    assert read_raw(source / f"{true.names[0]}.dng").camera == "Nikon 5100 (NPL)"
+    assert camera == "Nikon 5100 -NPL-"
+    assert degrees(found.illuminants, true.main[kept]).max() < 0.3
+    for place, row in enumerate(kept):
+        image, usable = found.read_image(place)
+        # Blocks of eight pixels of 360 x 480.
+        assert image.shape == (45, 60, 3)
+        column, line = (map_points(true.charts[row], CENTRES) / 8).astype(int).T
+        assert not image[line, column].any()
+        assert 0.4 < usable.mean() < 0.95
+        whole = read_raw(source / f"{true.names[row]}.dng").image
+        blocks = whole.reshape(45, 8, 60, 8, 3).mean(axis=(1, 3))
+        np.testing.assert_allclose(image[usable], blocks[usable], atol=1e-5)
+
+
+def test_the_contact_sheet_shows_chart_and_illuminant(written, made):
+    _, true = written
+    sheet = np.asarray(Image.open(made[0].with_suffix(".png")))
+    tile = sheet[8 : 8 + 180 + 34, 8 : 8 + 240]
+    corners = map_points(true.charts[0], CORNERS) / 2
+    middles = (corners + np.roll(corners, -1, axis=0)) / 2
+    for x, y in middles.round().astype(int):
+        near = tile[y - 2 : y + 3, x - 2 : x + 3].reshape(-1, 3)
+        assert (near == [255, 0, 0]).all(axis=1).any()
+    light = true.main[0] / true.main[0].max()
+    encoded = np.where(light > 0.0031308, 1.055 * light ** (1 / 2.4) - 0.055, 12.92 * light)
+    np.testing.assert_allclose(tile[180 + 15, 13], 255 * encoded, atol=3)
+
+
+def test_too_few_charts_are_refused(written, tmp_path, capsys):
+    source, true = written
+    folder = shutil.copytree(source, tmp_path / "in")
+    for name in true.names[1:]:
+        (folder / f"{name}.dng").write_bytes(b"no raw file")
+    with pytest.raises(DataError, match=r"usable in 1 of 4 raw files; at least 6 are needed"):
+        make_thumbnails(ThumbnailsRun(folder, tmp_path / "mine.npz"))
+    assert capsys.readouterr().err.count("LEFT OUT: ") == 3
+    assert not (tmp_path / "mine.npz").exists()
+    with pytest.raises(DataError, match=r"mine\.txt: give the name of a file that ends in \.npz"):
+        make_thumbnails(ThumbnailsRun(folder, tmp_path / "mine.txt"))
+    with pytest.raises(DataError, match="none is no folder"):
+        make_thumbnails(ThumbnailsRun(tmp_path / "none", tmp_path / "mine.npz"))
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_a_real_photo_has_the_colour_of_its_grey_patches(real_data, given):
+    """The five patches from white on, at places that a person points at."""
+    path = real_data("raw_samples/colorchart.dng")
+    corners = np.array([[716, 626], [1251, 615], [1257, 922], [704, 930]], np.float32)
+    photo = read_raw(path)
+    places = corners[3] + np.arange(5)[:, None] / 5 * (corners[2] - corners[3])
+    total = np.zeros(3)
+    for x, y in places.round().astype(int):
+        total += photo.image[y - 15 : y + 16, x - 15 : x + 16].mean(axis=(0, 1))
+    found = measure_thumbnail(path, corners if given else None, reference_colors(), 64)
+    assert degrees(found.illuminant, total) < 0.5
+    # Of 1734 pixels 64 blocks of 28.
+    assert max(found.image.shape) <= 64
+    x, y = (corners / 28).astype(int).T
+    assert not found.image[y, x].any()
