@@ -19,7 +19,14 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from everlight.processes import from_all, is_first, meet
-from everlight.trees import array_checksum, describe_array, named_leaves, tree_bytes
+from everlight.trees import (
+    array_checksum,
+    describe_array,
+    is_random_key,
+    named_leaves,
+    tree_bytes,
+    words_of_keys,
+)
 from everlight_data.descriptions import as_json, json_checksum, name_differences
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.files import one_line
@@ -238,11 +245,13 @@ class Checkpoints:
     def arrays(self, step: int) -> dict[str, np.ndarray]:
         """Return the arrays of a checkpoint by their path, of whatever structure it is.
 
+        Random keys are given as their words.
+
         Raises:
           DamagedCheckpointError: it is not what was written, to the bit.
         """
         state = self._state(step, self._record(step), None)
-        return {name: np.asarray(leaf) for name, leaf in named_leaves(state).items()}
+        return {name: np.asarray(words_of_keys(leaf)) for name, leaf in named_leaves(state).items()}
 
     def _state(self, step: int, record: dict, like: Any) -> Any:
         path = self.folder / str(step)
@@ -265,7 +274,11 @@ class Checkpoints:
 
 def _on_a_device_of_here(leaf: Any) -> Any:
     """Its shape and dtype, for arrays that are read."""
-    struct = ocp.utils.to_shape_dtype_struct(leaf)
+    if is_random_key(leaf):
+        # Orbax would give the shape of its words.
+        struct = jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding)
+    else:
+        struct = ocp.utils.to_shape_dtype_struct(leaf)
     if not isinstance(struct, jax.ShapeDtypeStruct) or struct.sharding is not None:
         return struct
     here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])

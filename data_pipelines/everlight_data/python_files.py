@@ -70,10 +70,10 @@ def load_object(asked: str, option: str, form: str) -> Loaded:
 
 
 def place_in(module: ModuleType, error: BaseException) -> str | None:
-    """Return where a user's file caused an error, in words; None where it need not be the cause.
+    """Return the line of a user's file from which an error came, in words; None if none did.
 
-    Errors of what the file's functions call are theirs, as of JAX. Where the call is one of
-    everlight, the file is the cause of a ValueError alone, which refuses an argument.
+    Errors of what the file's functions call are theirs, as of JAX. Of calls of everlight the words
+    have the line that raised the error too.
     """
     frames = [
         (frame.f_globals.get("__name__", ""), line)
@@ -84,10 +84,7 @@ def place_in(module: ModuleType, error: BaseException) -> str | None:
         return None
     place = f"{Path(module.__file__).name}, line {frames[last][1]}"
     ours = [each for each in frames[last:] if each[0].partition(".")[0] in _PACKAGES]
-    if not ours:
-        return place
-    refused = f"{place}; raised in {ours[-1][0]}, line {ours[-1][1]}"
-    return refused if isinstance(error, ValueError) else None
+    return f"{place}; raised in {ours[-1][0]}, line {ours[-1][1]}" if ours else place
 
 
 def load_network(asked: str, option: str, classes: int, shape: tuple[int, ...]) -> Network:

@@ -56,11 +56,22 @@ def describe_array(array: Any) -> str:
     return json.dumps([*np.shape(array)]) + str(array.dtype)
 
 
+def is_random_key(array: Any) -> bool:
+    """Return True for typed random keys (`jax.random.key`); also for `jax.ShapeDtypeStruct`."""
+    return hasattr(array, "dtype") and jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key)
+
+
+def words_of_keys(array: Any) -> Any:
+    """Return the words of random keys, which NumPy has no dtype for; other arrays unchanged."""
+    return jax.random.key_data(array) if is_random_key(array) else array
+
+
 def array_checksum(array: Any) -> int | list[int]:
-    """Return the CRC-32 of an array's bytes, in C order.
+    """Return the CRC-32 of an array's bytes, in C order; of random keys, that of their words.
 
     An array that is distributed over several processes has a list: one per part on this process.
     """
+    array = words_of_keys(array)
     if getattr(array, "is_fully_addressable", True):
         return zlib.crc32(np.ascontiguousarray(array).tobytes())
     return [array_checksum(np.asarray(shard.data)) for shard in array.addressable_shards]

@@ -69,6 +69,33 @@ def test_bits_survive(tmp_path, rng):
     np.testing.assert_array_equal(read.view(np.uint32), bits.view(np.uint32))
 
 
+@pytest.mark.parametrize("impl", ["threefry2x32", "rbg"])
+def test_random_keys_survive_and_are_held_to_their_words(tmp_path, impl):
+    """They draw what they drew; other words under the same name are not believed."""
+    keys = {"key": jax.random.key(7, impl=impl), "keys": jax.random.split(jax.random.key(3), 2)}
+    checkpoints = Checkpoints(tmp_path / "a")
+    checkpoints.save(1, keys)
+    checkpoints.renew(2, keys, {})
+    checkpoints.renew(2, keys, {})
+    for like in (keys, jax.eval_shape(lambda: keys)):
+        read = Checkpoints(tmp_path / "a").restore(2, like).state
+        for name, key in keys.items():
+            assert read[name].dtype == key.dtype
+            np.testing.assert_array_equal(jax.random.key_data(read[name]), jax.random.key_data(key))
+        np.testing.assert_array_equal(
+            jax.random.normal(read["key"], 5), jax.random.normal(keys["key"], 5)
+        )
+    words = Checkpoints(tmp_path / "a").arrays(1)["key"]
+    np.testing.assert_array_equal(words, jax.random.key_data(keys["key"]))
+    Checkpoints(tmp_path / "b").save(1, {**keys, "key": jax.random.key(8, impl=impl)})
+    shutil.rmtree(tmp_path / "a" / "1" / "state")
+    shutil.copytree(tmp_path / "b" / "1" / "state", tmp_path / "a" / "1" / "state")
+    with pytest.raises(DamagedCheckpointError, match="1 is damaged: key and 0 other arrays"):
+        Checkpoints(tmp_path / "a").restore(1, keys)
+    with pytest.raises(DataError, match=r"key: \[\]key<.*> there, \[2\]uint32 wanted"):
+        Checkpoints(tmp_path / "a").restore(2, {**keys, "key": jnp.zeros(2, jnp.uint32)})
+
+
 def test_what_is_there_to_the_bit_is_not_written_again_and_others_give_way(tmp_path):
     checkpoints = Checkpoints(tmp_path, keep=3)
     for step in range(3):
@@ -345,11 +372,15 @@ def test_what_several_devices_wrote_is_read_where_there_is_one(tmp_path):
         "from everlight_data.checkpoints import Checkpoints\n"
         "mesh = jax.make_mesh((2,), ('runs',))\n"
         "over = jax.NamedSharding(mesh, jax.P('runs'))\n"
-        "state = {'x': jax.device_put(jnp.arange(4.0), over)}\n"
+        "state = {'x': jnp.arange(4.0), 'key': jax.random.split(jax.random.key(0), 4)}\n"
+        "state = jax.device_put(state, over)\n"
         "Checkpoints(Path(sys.argv[1])).save(1, state)\n"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
-    like = {"x": jax.ShapeDtypeStruct((4,), jnp.float32)}
-    found = Checkpoints(tmp_path).restore(1, like).state["x"]
-    np.testing.assert_array_equal(found, np.arange(4.0))
-    assert found.devices() == {jax.local_devices()[0]}
+    keys = jax.random.split(jax.random.key(0), 4)
+    like = {name: jax.ShapeDtypeStruct((4,), t) for name, t in (("x", "f4"), ("key", keys.dtype))}
+    found = Checkpoints(tmp_path).restore(1, like).state
+    np.testing.assert_array_equal(found["x"], np.arange(4.0))
+    np.testing.assert_array_equal(jax.random.key_data(found["key"]), jax.random.key_data(keys))
+    for leaf in found.values():
+        assert leaf.devices() == {jax.local_devices()[0]}

@@ -218,10 +218,13 @@ def test_its_errors_are_one_line_before_a_folder_is_made(tmp_path, own_file, pla
     assert not runs.exists()
 
 
-def test_errors_within_the_library_keep_their_traceback(own_file):
-    """They may be its own faults; a ValueError refuses an argument."""
+def test_errors_within_the_library_name_both_lines(own_file):
     own_file.write_text(
         "from everlight.trees import tree_bytes\ndef mine(setup): return tree_bytes(1)\n"
     )
-    with pytest.raises(AttributeError, match="size"):
+    with pytest.raises(
+        DataError,
+        match=r"no attribute 'size' \(own\.py, line 2; raised in everlight\.trees, line \d+\)$",
+    ) as caught:
         load_strategy(f"{own_file}:mine").make(SETUP, NEEDS)
+    assert "\n" not in str(caught.value)

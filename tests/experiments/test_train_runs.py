@@ -12,10 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.continual import run_sequence
+from everlight.continual import naive, run_sequence
 from everlight.continual.engine.run import Run
 from everlight_data.checkpoints import Checkpoints
 from everlight_data.errors import DataError
+from everlight_experiments.continual import train_runs
 from everlight_experiments.continual.train_runs import (
     Unit,
     has_diverged,
@@ -24,6 +25,7 @@ from everlight_experiments.continual.train_runs import (
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import RunSettings
 from tests.continual.engine.test_driver import DATA, PROTOCOL, build, join, some_runs
+from tests.continual.engine.test_sequence import linear_setup
 from tests.experiments.a_unit import checkpoints_of, folder_in, train_unit
 
 
@@ -125,6 +127,50 @@ def test_what_tasks_leave_is_told_to_the_end_whatever_stops_it(tmp_path):
     # Of the runs before it none is told again.
     assert set(told) == set(whole)
     assert {told.count(("EWC-0", task)) for task in range(tasks)} == {1}
+
+
+def noisy(data):
+    """Naive finetuning whose memory is a random key, from which every step's noise is drawn."""
+    setup = linear_setup(data)
+    base = naive(setup)
+
+    def grads(memory, learner, batch, task, key):
+        gradient, info = base.grads((), learner, batch, task, key)
+        noise = jax.tree.map(lambda g: 0.1 * jax.random.normal(memory, g.shape), gradient)
+        return jax.tree.map(jnp.add, gradient, noise), info
+
+    def after_step(memory, learner, info, key):
+        return jax.random.split(memory)[0], learner
+
+    return setup, base._replace(init=lambda key, learner: key, grads=grads, after_step=after_step)
+
+
+def test_a_memory_that_holds_a_random_key_goes_on_to_the_same_bits(tmp_path, monkeypatch):
+    """Stopped after seven epochs, six of them saved."""
+
+    def kept(result):
+        return {**keep(result), "key": jax.random.key_data(result.memory)}
+
+    parts = [unit._replace(own=()) for unit in units()[:1]], noisy, PROTOCOL, DATA, kept
+    monkeypatch.setattr(Checkpoints, "due", lambda self: True)
+    (whole,) = train_units(run_folder(tmp_path / "whole"), *parts)
+    driven = train_runs.drive_runs
+
+    def stopping(*arguments):
+        for epoch, state in enumerate(driven(*arguments), start=1):
+            if epoch == 7:
+                raise OSError("stopped")
+            yield state
+
+    monkeypatch.setattr(train_runs, "drive_runs", stopping)
+    with pytest.raises(OSError, match="stopped"):
+        train_units(run_folder(tmp_path / "stopped"), *parts)
+    monkeypatch.setattr(train_runs, "drive_runs", driven)
+    (checkpoints,) = run_folder(tmp_path / "stopped").checkpoints.iterdir()
+    assert Checkpoints(checkpoints).newest() == 6
+    (resumed,) = train_units(run_folder(tmp_path / "stopped"), *parts)
+    for name in whole:
+        np.testing.assert_array_equal(resumed[name], whole[name])
 
 
 def start_child(tmp_path, folder, devices, *stop, distributed=None):

@@ -14,10 +14,12 @@ from everlight.continual.strategies.exemplars import (
     add_herded_exemplars,
     add_random_exemplars,
     add_seen_exemplars,
+    empty_exemplars,
 )
 from everlight.continual.strategies.memory import (
     empty_buffer,
 )
+from tests.refusals import refused
 
 CLASSES, SLOTS = 4, 3
 # Class 0 has five samples, class 1 two, class 2 none and class 3 four; slots 3 and 8 are padding.
@@ -328,3 +330,20 @@ def test_a_class_that_does_not_come_again_keeps_its_exemplars():
         assert held(seen_buffer([*parts, *others], key), label) == held(
             seen_buffer(parts, key), label
         )
+
+
+def test_a_buffer_of_another_kind_is_refused():
+    plain, herded = empty_buffer(6, 1), empty_exemplars(6, 1)
+    samples, seen, key = empty_buffer(4, 1), jnp.ones(3, bool), jax.random.key(0)
+    refused(
+        "add_seen_exemplars: buffer is of type ExemplarBuffer; give Samples",
+        lambda: add_seen_exemplars(herded, samples, 3, key),
+    )
+    refused(
+        "add_random_exemplars: buffer is of type ExemplarBuffer; give Samples",
+        lambda: add_random_exemplars(herded, samples, seen, key),
+    )
+    refused(
+        "add_herded_exemplars: buffer is of type Samples; give ExemplarBuffer",
+        lambda: add_herded_exemplars(plain, samples, seen, jnp.zeros((4, 2))),
+    )

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Samples
+from everlight.checks import checked
 from everlight.continual.strategies.memory import (
     distinct,
     empty_buffer,
@@ -42,7 +43,15 @@ class Division(NamedTuple):
 
 
 def empty_exemplars(capacity: int, labels: int) -> ExemplarBuffer:
-    """Return a buffer without exemplars."""
+    """Return a buffer without exemplars, which `add_herded_exemplars` fills.
+
+    The buffers of `add_random_exemplars` and `add_seen_exemplars` are those of
+    `memory.empty_buffer`.
+
+    Args:
+      capacity: number of slots.
+      labels: number of labels per sample, k.
+    """
     label, rank = jnp.zeros(capacity, jnp.int32), jnp.zeros(capacity, jnp.int32)
     return ExemplarBuffer(empty_buffer(capacity, labels), label, rank)
 
@@ -80,6 +89,7 @@ def divide_slots(slots: int, classes: int, among: Bool[Array, "c"] | None = None
     return Division(jnp.where(among, place * size, slots), size)
 
 
+@checked
 def add_random_exemplars(
     buffer: Samples, samples: Samples, classes: Bool[Array, "c"], key: PRNGKeyArray
 ) -> Samples:
@@ -90,10 +100,13 @@ def add_random_exemplars(
     may fill slots of both.
 
     Args:
-      buffer: class-balanced buffer, `[classes * m]`.
+      buffer: class-balanced buffer, `[classes * m]`, which begins as `memory.empty_buffer`.
       samples: samples of the task; duplicates count once.
       classes: classes whose slots are filled, `[c]`.
       key: random key of the choice, which is independent of padding.
+
+    Raises:
+      ValueError: `buffer` is of another kind, such as that of `empty_exemplars`.
     """
     slots = buffer.index.shape[0]
     division = divide_slots(slots, classes.shape[0])
@@ -104,6 +117,7 @@ def add_random_exemplars(
     return _where_slots(refill, chosen, buffer)
 
 
+@checked
 def add_seen_exemplars(
     buffer: Samples,
     samples: Samples,
@@ -117,11 +131,15 @@ def add_seen_exemplars(
     stay. The order and the batches in which they came have no effect.
 
     Args:
-      buffer: class-balanced buffer, filled by this function alone.
+      buffer: class-balanced buffer, which begins as `memory.empty_buffer` and is filled by this
+        function alone.
       samples: samples of the task.
       classes: number of all classes.
       key: random key of the choice, the same at every call.
       among: the classes that share the slots, never fewer than at the last call; None is all.
+
+    Raises:
+      ValueError: `buffer` is of another kind, such as that of `empty_exemplars`.
     """
     slots = buffer.index.shape[0]
     every = distinct(merge_buffer(samples, buffer).samples)
@@ -157,6 +175,7 @@ def _draw_number(
     return jax.random.uniform(reduce(jax.random.fold_in, (index, *labels), key))
 
 
+@checked
 def add_herded_exemplars(
     buffer: ExemplarBuffer,
     samples: Samples,
@@ -170,12 +189,15 @@ def add_herded_exemplars(
     and 5).
 
     Args:
-      buffer: buffer with any number of slots.
+      buffer: buffer with any number of slots, which begins as `empty_exemplars`.
       samples: samples of the task, `[n]`.
       classes: classes whose exemplars are chosen anew, `[c]`.
       features: features of the samples, `[n, f]`.
       among: the classes that share the slots; with a fixed total, the seen ones. None divides the
         slots among all classes.
+
+    Raises:
+      ValueError: `buffer` is of another kind, such as that of `memory.empty_buffer`.
     """
     slots = buffer.rank.shape[0]
     division = divide_slots(slots, classes.shape[0], among)

@@ -10,7 +10,16 @@ from everlight.base import Batch, Epoch, Samples, StepInfo
 
 
 def empty_buffer(capacity: int, labels: int) -> Samples:
-    """Return an empty buffer; buffers hold indices into the data set, never images."""
+    """Return an empty buffer; buffers hold indices into the data set, never images.
+
+    A reservoir (`add_to_reservoir`), random exemplars (`exemplars.add_random_exemplars`) and
+    exemplars of equal probability (`exemplars.add_seen_exemplars`) begin with it; herded ones with
+    `exemplars.empty_exemplars`.
+
+    Args:
+      capacity: number of slots.
+      labels: number of labels per sample, k.
+    """
     index, pairs = jnp.zeros(capacity, jnp.int32), jnp.zeros((capacity, labels), jnp.int32)
     return Samples(index, pairs, jnp.zeros(capacity, bool))
 
