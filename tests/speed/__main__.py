@@ -59,8 +59,13 @@ def main(arguments: list[str] | None = None) -> None:
     )
     if not HAS_TORCH:
         print('PyTorch is not installed: `make bench` or `pip install -e ".[bench]"` adds it.\n')
-    timed = [measure(case) for name in names for case in CASES[name](machine, given.small)]
-    print(table(timed))
+    timed = []
+    for name in names:
+        for case in CASES[name](machine, given.small):
+            timed.append(measure(case))
+            # The header first, and each case when it ends: the longest take minutes.
+            rows = table(timed[-1:]).splitlines()
+            print("\n".join(rows if len(timed) == 1 else rows[2:]), flush=True)
     if given.picture:
         plot_growth(timed, given.picture)
 
