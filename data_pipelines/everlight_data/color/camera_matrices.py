@@ -187,8 +187,8 @@ def calibrations_from(
 
     Raises:
       MissingDataError: a file does not exist.
-      DataError: a file is damaged or names no camera, a camera is in no file, or two are calibrated
-        under different illuminants.
+      DataError: a file is damaged or names no camera, a camera is in no file, its matrices give
+        daylight no colour, or two are calibrated under different illuminants.
     """
     if not paths:
         return {}
@@ -208,6 +208,7 @@ def calibrations_from(
         found[camera] = (
             taken[min(own, key=len)] if own else single_matrix(matrix_for(listed, camera))
         )
+        _refuse_dark(found[camera], f"{' '.join(map(str, paths))} for {camera}")
     lights = {camera: tuple(each.temperatures.tolist()) for camera, each in found.items()}
     if len(set(lights.values())) > 1:
         stated = ", ".join(
@@ -259,12 +260,16 @@ def photo_calibration(photo: RawImage, matrices: Path | None = None) -> CameraCa
         found = read_dng_calibration(photo.path).calibration
     else:
         found = single_matrix(photo.xyz_to_camera)
-    if not (np.asarray(found.matrices, float) @ WHITE > 0).all():
-        raise DataError(
-            f"the calibration matrices in {matrices or photo.path} give daylight a colour that is "
-            "not positive; give those of the camera as --matrices"
-        )
+    _refuse_dark(found, str(matrices or photo.path))
     return found
+
+
+def _refuse_dark(calibration: CameraCalibration, source: str) -> None:
+    if not (np.asarray(calibration.matrices, float) @ WHITE > 0).all():
+        raise DataError(
+            f"the calibration matrices in {source} give daylight a colour that is not positive; "
+            "give those of the camera as --matrices"
+        )
 
 
 def _matrix(tags: tifffile.TiffTags, name: str) -> Float[np.ndarray, "3 3"] | None:

@@ -7,6 +7,7 @@ import pytest
 from everlight.color.camera_calibration import calibrated_matrix
 from everlight_data.color import camera_matrices
 from everlight_data.color.camera_matrices import (
+    calibrations_from,
     matrix_for,
     read_camera_matrices,
     read_dng_calibration,
@@ -74,6 +75,16 @@ def test_entities_do_not_hide_in_another_encoding(tmp_path, encoding):
     path.write_bytes(hidden.encode(encoding))
     with pytest.raises(DataError, match=r"cameras\.xml is damaged"):
         read_camera_matrices(path)
+
+
+def test_matrices_that_give_daylight_no_colour_are_refused_for_training_too(tmp_path):
+    path = tmp_path / "cameras.xml"
+    path.write_text(LIST)
+    found = calibrations_from([path], ["Canon 550D"])
+    np.testing.assert_allclose(found["Canon 550D"].matrices[0], CANON, rtol=1e-6)
+    path.write_text(LIST.replace("6941 -1164 -857", "0 0 0"))
+    with pytest.raises(DataError, match=r"cameras\.xml for Canon 550D give daylight a colour"):
+        calibrations_from([path], ["Canon 550D"])
 
 
 def test_a_list_without_end_is_refused_before_it_is_read(tmp_path, monkeypatch):
