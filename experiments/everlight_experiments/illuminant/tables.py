@@ -130,17 +130,20 @@ def summary(
 
 
 def shown_curves(
-    names: Iterable[str], comparisons: Sequence[Comparison]
+    names: Iterable[str], comparisons: Sequence[Comparison], always: Sequence[str] = ()
 ) -> dict[str, dict[str, Errors]]:
     """Return errors of the named methods and of each condition's best one, by condition.
 
-    At most `MOST_CURVES` methods are kept, all of which every condition has.
+    At most `MOST_CURVES` methods are kept, all of which every condition has; those of `always` go
+    before the other named ones.
     """
     errors = {compared.title: compared.errors() for compared in comparisons}
     means = [_means(each) for each in errors.values()]
     common = [name for name in means[0] if all(name in each for each in means)]
     best = {min(common, key=lambda name, of=each: np.mean(of[name])) for each in means}
+    names = [*dict.fromkeys((*names, *always))]
     named = [name for name in names if name in common and name not in best]
+    named.sort(key=lambda name: name not in always)
     few = {*named[: MOST_CURVES - len(best)], *best}
     shown = [name for name in dict.fromkeys((*names, *sorted(best))) if name in few]
     return {title: {name: each[name] for name in shown} for title, each in errors.items()}
