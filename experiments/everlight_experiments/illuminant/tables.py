@@ -59,7 +59,10 @@ def error_table(compared: Comparison) -> Table:
     for name in dict.fromkeys((*errors, *compared.published)):
         row = ["not run", *["–"] * (len(ours) + len(REPRODUCTION) - 1)]
         if name in errors:
-            recovered, reproduced = _per_run(errors[name]), _per_run(reproduction[name])
+            recovered, reproduced = (
+                fold_statistics(errors[name]),
+                fold_statistics(reproduction[name]),
+            )
             low, high = compared.interval(errors[name])
             row = [spread(recovered["mean"]), f"{low:.2f}–{high:.2f}"]
             row += [f"{np.mean(recovered[statistic]):.2f}" for statistic in RECOVERY]
@@ -72,6 +75,8 @@ def error_table(compared: Comparison) -> Table:
     caption = compared.caption
     if max(len(values) for values in errors.values()) > 1:
         caption += f" Statistics are means over {compared.runs}; ± is the standard deviation."
+    if compared.truth.shape[-3] > 1:
+        caption += " Statistics are taken within a fold and averaged over folds."
     units = "images" if compared.units is None else compared.units.name
     caption += f" The interval of the mean is a bootstrap over {units}."
     best = int(np.argmin([np.nanmean(values) for values in errors.values()]))
@@ -149,13 +154,16 @@ def shown_curves(
     return {title: {name: each[name] for name in shown} for title, each in errors.items()}
 
 
-def _per_run(errors: Errors) -> dict[str, Float[np.ndarray, "runs"]]:
-    """Return statistics within a fold, averaged over folds."""
+def fold_statistics(errors: Errors) -> dict[str, Float[np.ndarray, "runs"]]:
+    """Return each run's statistics within a fold, averaged over folds, by name.
+
+    The median of a table is this one, not that of all folds together.
+    """
     per_fold = summarize_all(jnp.asarray(errors))._asdict()
     return {name: np.mean(values, axis=1) for name, values in per_fold.items()}
 
 
 def _means(errors: Mapping[str, Errors]) -> dict[str, Float[np.ndarray, "runs"]]:
     """Return mean errors of the methods that estimate an illuminant in every fold."""
-    means = {name: _per_run(values)["mean"] for name, values in errors.items()}
+    means = {name: fold_statistics(values)["mean"] for name, values in errors.items()}
     return {name: mean for name, mean in means.items() if np.isfinite(mean).all()}
