@@ -109,9 +109,9 @@ def run_calibrate(
         moments = measured.moments[view]
         pairs = quasi_real_pairs(quasi, moments, cameras, note, view)
         choice = choose(pairs, augmentations, seeds, optimizer, folder.checkpoints / view)
+        print(f"{view} camera: intervals and errors of the kept model", flush=True)
         relit = relit_inputs(quasi, moments, view)[choice.kept.given]
         distances = cross_calibrate_distances(jnp.asarray(relit), [*map(np.unique, folds)])
-        print(f"{view} camera: intervals and errors of the kept model", flush=True)
         choices[view], views[view] = choice, choice.view_model(distances)
         comparisons[view] = compare(choice, measured.images[view], scenes)
     models = folder.path / "models"
