@@ -163,7 +163,7 @@ def test_pairs_under_one_light_are_one_scene(measured):
     np.testing.assert_array_equal(scenes[:PAIRS], scenes[PAIRS:])
     one = quasi._replace(illuminants_main=np.ones((PAIRS, 3), np.float32))
     one = one._replace(illuminants_second=np.ones((PAIRS, 3), np.float32))
-    with pytest.raises(DataError, match=r"6 pairs show 1 illuminants that differ by 0.5 deg"):
+    with pytest.raises(DataError, match=r"6 pairs show 1 illuminant that differ by 0.5 deg"):
         group_scenes(one)
 
 

@@ -185,7 +185,8 @@ def test_a_homography_of_views_that_were_held_otherwise_is_refused(tmp_path, sma
     with pytest.raises(MissingDataError, match=r"none\.json does not exist\. Give --homography"):
         choose_homography(tmp_path / "none.json", *views)
     upside_down = views[1]._replace(flip=3)
-    with pytest.raises(DataError, match=r"taken as .*'flip': 3.* is for .*'flip': 0"):
+    told = r"has 84x60 pixels in orientation 3, .* is for 84x60 pixels in orientation 0; hold"
+    with pytest.raises(DataError, match=told):
         choose_homography(path, views[0], upside_down)
     upright = views[0]._replace(image=views[0].image.swapaxes(0, 1), flip=6)
     with pytest.raises(DataError, match="hold the phone as for that"):
@@ -244,8 +245,8 @@ def test_the_second_light_is_told_where_a_net_knows_it(tmp_path, small_pair, use
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ([], "0 raw files are no pairs"),
-        (["a.dng"], "1 raw files are no pairs"),
+        ([], "0 raw files cannot be divided into pairs"),
+        (["a.dng"], "1 raw file cannot be divided into pairs"),
         (["x/a.dng", "b.dng", "y/a.dng", "c.dng"], "several main files are named a,"),
     ],
 )

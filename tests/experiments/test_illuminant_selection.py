@@ -123,3 +123,13 @@ def test_the_coverage_counts_each_fold_by_its_own_choice(rng, pairs):
     widely = Choice(data, outcome, CANDIDATES[1], (CANDIDATES[0],) * 4).coverage()
     assert widely.degrees > 15
     assert widely.uninformative > 0.9
+
+
+def test_one_training_per_fold_has_no_ensemble(chosen):
+    """Its row would repeat that of the single training."""
+    choice = chosen()
+    assert sum(name.endswith(", ensemble") for name in choice.illuminants()) == 3
+    first = {name: found[:1] for name, found in choice.outcome.estimates.items()}
+    single = choice._replace(outcome=choice.outcome._replace(estimates=first))
+    assert not any(name.endswith(", ensemble") for name in single.illuminants())
+    assert {*single.illuminants()} < {*choice.illuminants()}

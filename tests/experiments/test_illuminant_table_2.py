@@ -115,8 +115,8 @@ def test_table_2_on_a_made_up_release(release, tmp_path, monkeypatch, rules, siz
         "Linear regression",
         *(f"Linear regression on {name}" for name in given),
     ]
-    singles = [f"{m}, {a}" for m in learners for a in ("none", "re-illuminated", CHOSEN)]
-    networks = {*singles, *(f"{single}, ensemble" for single in singles)}
+    # One seed has no ensembles.
+    networks = {f"{m}, {a}" for m in learners for a in ("none", "re-illuminated", CHOSEN)}
     for rule in rules:
         names = {name.split("/")[1] for name in results.files if name.startswith(rule)}
         assert networks < names

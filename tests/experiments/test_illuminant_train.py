@@ -1,6 +1,8 @@
 """A single-image method from training to the estimates of a folder of photos."""
 
+import contextlib
 import csv
+import io
 import math
 import shutil
 from dataclasses import replace
@@ -51,18 +53,32 @@ def gray(tmp_path_factory):
     folder = tmp_path_factory.mktemp("gray")
     rng = np.random.default_rng(1)
     images, lights = write_thumbnails(folder / "mine.npz", "Eye One", 30, rng)
-    with pytest.MonkeyPatch.context() as patch:
+    settings = TrainRun(
+        thumbnails=(folder / "mine.npz",),
+        runs=folder / "runs",
+        side=SIDE,
+        method="gw",
+        out=folder / "model",
+    )
+    told = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(told):
         patch.setattr(image_source, "LEAST_IMAGES", 6)
-        run_train(
-            TrainRun(
-                thumbnails=(folder / "mine.npz",),
-                runs=folder / "runs",
-                side=SIDE,
-                method="gw",
-                out=folder / "model",
-            )
-        )
+        report = run_train(settings)
+    (folder / "told.txt").write_text(f"{told.getvalue()}\n{report}")
     return folder / "model", images, lights
+
+
+def test_the_median_is_the_reports_mean_over_folds(gray):
+    model, _, _ = gray
+    printed, path = (model.parent / "told.txt").read_text().rsplit("\n", 1)
+    errors = np.load(Path(path).parent / "results.npz")["held-out/GW"]
+    assert errors.shape == (1, 3, 10)
+    median, pooled = np.median(errors, axis=2).mean(), np.median(errors)
+    assert f"mean error {errors.mean():.2f} degrees, median {median:.2f}\n" in printed
+    assert f"{median:.2f}" != f"{pooled:.2f}"
+    page = Path(path).read_text()
+    assert f"<td>{median:.2f}" in page
+    assert "Statistics are taken within a fold and averaged over folds." in page
 
 
 def scene(rng, light, height=96, width=128):

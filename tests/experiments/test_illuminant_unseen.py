@@ -32,9 +32,12 @@ def test_a_run_on_made_up_cameras(tmp_path, monkeypatch):
     mean = {name: results[f"random/{name}"].mean() for name in names}
     # Always the same light would be some ten degrees off.
     assert mean["Net on T, the very pair"] < 5
-    assert mean["Net on T and known lights, other pairs"] < 7
+    assert mean["Net on T and known illuminants, other pairs"] < 7
     page = report.read_text()
-    assert "Reported method, in degrees with 95% interval: Net on T and known lights, other" in page
+    assert (
+        "Reported method, in degrees with 95% interval: Net on T and known illuminants, other"
+        in page
+    )
     assert "Baseline, Net on T, the very pair: " in page
     cameras = {name for pair in results["camera_pairs"] for name in pair}
     assert len(cameras) == 2

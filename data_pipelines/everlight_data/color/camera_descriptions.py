@@ -139,7 +139,7 @@ def inputs_of(shots: Shots, world: World, sensors: Sensors) -> dict[str, Float[n
         "T": transforms,
         "moments": np.asarray(all_moments(main)),
         "whites": sensors.whites[shots.main],
-        "known lights": known.place,
+        "known illuminants": known.place,
         "interpolated": known.illuminant,
         "sensitivities": np.hstack(components),
     }

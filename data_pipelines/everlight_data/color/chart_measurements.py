@@ -182,10 +182,10 @@ def group_scenes(quasi: QuasiReal) -> Int[np.ndarray, "n"]:
     for own in (quasi.illuminants_main, quasi.illuminants_second):
         alike &= np.asarray(_angles(jnp.asarray(own), jnp.asarray(own))) < SAME_SCENE
     scenes = connected_components(alike)[1]
-    if scenes.max() + 1 < LEAST_PAIRS:
+    if (count := int(scenes.max()) + 1) < LEAST_PAIRS:
         raise DataError(
-            f"{len(scenes)} pairs show {scenes.max() + 1} illuminants that differ by {SAME_SCENE} "
-            f"degrees; {LEAST_PAIRS} are the least. Add pairs under other illuminants."
+            f"{len(scenes)} pairs show {count} illuminant{'s' * (count != 1)} that differ by "
+            f"{SAME_SCENE} degrees; {LEAST_PAIRS} are the least. Add pairs under other illuminants."
         )
     return scenes
 

@@ -130,10 +130,10 @@ def find_pairs(folder: Path) -> list[PairFiles]:
             f"{folder}: {one_line(', '.join(alone))} in one of main and second only; each pair has "
             "one name in both"
         )
-    if len(found["main"]) < LEAST_PAIRS:
+    if (count := len(found["main"])) < LEAST_PAIRS:
         raise DataError(
-            f"{folder} has {len(found['main'])} pairs; {LEAST_PAIRS} under different lights are "
-            "the least to learn from, and thirty are better"
+            f"{folder} has {count} pair{'s' * (count != 1)}; {LEAST_PAIRS} under different "
+            "illuminants are the least to learn from, and thirty are better"
         )
     return [
         PairFiles(name, *paths, dict(zip(VIEWS, map(_checksum, paths), strict=True)))

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -71,9 +71,16 @@ def _refuse_other_views(path: Path, main: RawImage, second: RawImage) -> None:
         taken = described_view(*view.image.shape[:2], view.flip)
         if isinstance(views, dict) and views.get(name, taken) != taken:
             raise DataError(
-                f"{view.path} was taken as {taken}, and the homography of {path} is for "
-                f"{one_line(views[name])}; hold the phone as for that, or align anew."
+                f"{view.path} has {_in_words(taken)}, and the homography of {path} is for "
+                f"{_in_words(views[name])}; hold the phone as for that, or align anew."
             )
+
+
+def _in_words(view: Any) -> str:
+    """Return the entry of a homography file in words; a damaged one as it is."""
+    if not isinstance(view, dict) or view.keys() != described_view(0, 0, 0).keys():
+        return one_line(view)
+    return one_line(f"{view['width']}x{view['height']} pixels in orientation {view['flip']}")
 
 
 def read_homography(path: Path) -> Float[np.ndarray, "3 3"]:

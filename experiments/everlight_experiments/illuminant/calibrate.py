@@ -13,6 +13,7 @@ re-illuminated as every other by the charts (two-camera paper, section 3.4). The
 camera is kept for `estimate`; the report's errors are of scenes outside training and selection.
 """
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,6 +109,7 @@ def run_calibrate(
         moments = measured.moments[view]
         pairs = quasi_real_pairs(quasi, moments, cameras, note, view)
         choice = choose(pairs, augmentations, seeds, optimizer, folder.checkpoints / view)
+        print(f"{view} camera: intervals and errors of the kept model", flush=True)
         relit = relit_inputs(quasi, moments, view)[choice.kept.given]
         distances = cross_calibrate_distances(jnp.asarray(relit), [*map(np.unique, folds)])
         choices[view], views[view] = choice, choice.view_model(distances)
@@ -124,6 +126,14 @@ def run_calibrate(
         scenes=scenes,
     )
     results = Calibration(scenes, choices, comparisons, model, charts, residuals, quasi)
+    command = shlex.join(
+        [
+            *("everlight", "illuminant", "estimate", str(files[0].main), str(files[0].second)),
+            *("--model", str(models / "calibrated")),
+            *("--homography", str(models / "homography.json")),
+            *("--downsample", str(settings.downsample)),
+        ]
+    )
     summary = [
         ("Paper", CITATION),
         ("Data", note),
@@ -140,17 +150,21 @@ def run_calibrate(
         ("Training", in_words(optimizer)),
         (
             "Command to use it, if its accuracy below suffices",
-            f"illuminant estimate --model {models / 'calibrated'} --homography "
-            f"{models / 'homography.json'} --downsample {settings.downsample}",
+            command,
         ),
         ("Duration", folder.duration()),
     ]
+    print("tables, pictures and intervals of the report", flush=True)
     title = f"Two-camera illuminant estimation: calibration of {' + '.join(cameras)}"
     first, sections = calibration_sections(folder.path, results, note)
     report = write_report(folder.path, title, summary, sections, first)
     for view, choice in choices.items():
-        print(f"{view} illuminant: {choice.kept.name}")
-    print(f"model: {models / 'calibrated'}")
+        error = np.nanmean(comparisons[view].errors()[NESTED])
+        print(
+            f"{view} illuminant: {choice.kept.name}, mean error {error:.2f} degrees on scenes "
+            "outside training and selection"
+        )
+    print(f"model: {models / 'calibrated'}\nuse it: {command}")
     return report
 
 

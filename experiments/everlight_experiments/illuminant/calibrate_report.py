@@ -81,12 +81,13 @@ def calibration_sections(
             f"illuminants are not learned. {FEW_SCENES} or more, under all kinds of illuminants, "
             "are advised."
         )
+    kept = [choice.kept.name for choice in results.choices.values()]
     first, sections = compared_sections(
         folder,
         "How well does the kept model estimate the illuminants of these two cameras?",
         note,
         results.comparisons,
-        (NESTED, *RIVALS, "GW"),
+        (NESTED, *kept, *_rivals(results.choices["main"]), "GW"),
         {"charts": illuminants},
         notes,
         [*map(error_table, results.comparisons.values()), coverage],
@@ -94,6 +95,11 @@ def calibration_sections(
         baselines=("SoG",),
     )
     return first, [*sections, Section("The pairs", (), [_pairs_table(results)])]
+
+
+def _rivals(choice: Choice) -> list[str]:
+    """Return the rivals' names; of one seed there is no ensemble, but its single trainings."""
+    return [name if choice.seeds > 1 else name.removesuffix(", ensemble") for name in RIVALS]
 
 
 def _verdict(view: View, results: Calibration) -> str:
@@ -110,7 +116,7 @@ def _verdict(view: View, results: Calibration) -> str:
         f"Their mean error on the fold is {np.nanmean(errors[NESTED]):.2f} degrees."
     ]
     count = int(results.scenes.max() + 1)
-    for rival in RIVALS:
+    for rival in _rivals(choice):
         better = errors[rival] - errors[NESTED]
         interval = mean_interval(jax.random.key(0), better, results.scenes, count=count)
         verdict = "it is statistically tied"

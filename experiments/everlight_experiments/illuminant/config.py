@@ -135,11 +135,11 @@ RENDERED_NETWORKS: dict[Condition, dict[str, Network]] = {
 
 UNSEEN_NETWORKS = {
     "Net on T, other pairs": ("T",),
-    "Net on T and known lights, other pairs": ("known lights",),
+    "Net on T and known illuminants, other pairs": ("known illuminants",),
     "Net on T and sensitivities, other pairs": ("T", "sensitivities"),
     "Net on moments, other cameras": ("moments",),
-    "Net on moments and known lights, other cameras": ("moments", "whites"),
-    "Net on T, moments and known lights, other pairs": ("moments", "known lights"),
+    "Net on moments and known illuminants, other cameras": ("moments", "whites"),
+    "Net on T, moments and known illuminants, other pairs": ("moments", "known illuminants"),
 }
 """Inputs of networks trained on other camera pairs; T may be relative to known illuminants."""
 OWN_NETWORKS = {

@@ -103,8 +103,8 @@ def cross_validate(
 
     All methods get the same training samples, and the same validation pairs select each fold's
     augmentation and, where several are given, learning rate. Methods are named "<method>,
-    <augmentation>" (one run per seed) and "..., ensemble" (one run); `CHOSEN` stands for the
-    augmentation that each fold's validation pairs select.
+    <augmentation>" (one run per seed) and, of several seeds, "..., ensemble" (one run); `CHOSEN`
+    stands for the augmentation that each fold's validation pairs select.
 
     Args:
       data: pairs and folds that train and select.
@@ -164,8 +164,9 @@ def cross_validate(
             chosen = np.stack([runs[best[fold], :, fold] for fold in folds], axis=1)
             for name, single in zip((*augmentations, CHOSEN), (*runs, chosen), strict=True):
                 outcome.estimates[f"{method}, {name}"] = single
-                ensemble = np.asarray(ensemble_chromaticity(jnp.asarray(single)))[None]
-                outcome.estimates[f"{method}, {name}, ensemble"] = ensemble
+                if len(seeds) > 1:
+                    ensemble = np.asarray(ensemble_chromaticity(jnp.asarray(single)))[None]
+                    outcome.estimates[f"{method}, {name}, ensemble"] = ensemble
     return outcome
 
 

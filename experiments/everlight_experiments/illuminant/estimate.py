@@ -84,7 +84,7 @@ def _estimate_pairs(settings: EstimateSettings, model: PairModel) -> list[PairEs
     if results:
         rows = [pair_row(*files, found) for files, found in results.items()]
         write_illuminants(settings.output / "lights.csv", rows)
-        print(f"lights: {settings.output / 'lights.csv'}")
+        print(f"illuminants: {settings.output / 'lights.csv'}")
     if failures and len(pairs) == 1:
         raise failures[0]
     if failures:

@@ -80,7 +80,7 @@ def estimate_photos(settings: EstimateSettings, model: ImageModel) -> list[Photo
         # What was estimated before a signal is kept.
         if rows:
             write_illuminants(settings.output / "lights.csv", rows)
-            print(f"lights: {settings.output / 'lights.csv'}")
+            print(f"illuminants: {settings.output / 'lights.csv'}")
     if failures and one:
         raise failures[0]
     if failures:

@@ -12,6 +12,7 @@ from everlight_data.color.corrections import Format
 from everlight_data.color.photos import list_photos
 from everlight_data.errors import DataError
 from everlight_data.files import one_line
+from everlight_experiments.report.cells import counted
 
 Level = Annotated[int, Between(0, 2**32 - 1)]
 """Sensor value of a raw file, of at most 32 bits."""
@@ -65,7 +66,8 @@ class EstimateSettings:
         """
         if not self.files or len(self.files) % 2:
             raise DataError(
-                f"{len(self.files)} raw files are no pairs; give main and second of each in turn"
+                f"{counted(len(self.files), 'raw file')} cannot be divided into pairs; give main "
+                "and second of each in turn"
             )
         if self.matrices is not None:
             raise DataError(f"--matrices is for single images, and {self.model} is for pairs")

@@ -20,6 +20,7 @@ from everlight_data.color.spectra import embedded_library, measured_library
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
 from everlight_experiments.illuminant.thumbnail_checks import check_thumbnails
+from everlight_experiments.report.cells import counted
 from everlight_experiments.run_folder.settings import RunSettings
 
 Release = Literal["gehler-shi", "cube-plus", "intel-tau", "nus8", "radiometric"]
@@ -77,9 +78,9 @@ def load_cameras(settings: ImageSource) -> tuple[dict[str, CameraImages], str]:
         count = len(sets[camera].names)
         if count < LEAST_IMAGES:
             raise DataError(
-                f"{camera} has {count} images; at least {LEAST_IMAGES} are needed to train and to "
-                "test. Leave it out by --cameras, add images, or, if all images are by one camera, "
-                "name it by --camera."
+                f"{camera} has {counted(count, 'image')}; at least {LEAST_IMAGES} are needed to "
+                "train and to test. Leave it out by --cameras, add images, or, if all images are "
+                "by one camera, name it by --camera."
             )
     found = {camera: read_images(sets[camera], settings.side) for camera in chosen}
     for camera, data in found.items():

@@ -121,6 +121,8 @@ def gain_table(compared: Comparison) -> Table:
     rows = []
     for method in ("Net", "Linear regression"):
         for suffix in ("", ", ensemble"):
+            if f"{method} on {one}, {CHOSEN}{suffix}" not in errors:
+                continue
             pair = [errors[f"{method} on {given}, {CHOSEN}{suffix}"] for given in (one, both)]
             # A mean over folds, not over images, as in the other tables.
             means = [np.nanmean(each, axis=2).mean(axis=1) for each in pair]

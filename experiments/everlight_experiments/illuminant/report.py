@@ -18,6 +18,8 @@ from everlight_experiments.illuminant.tables import (
 from everlight_experiments.report.plots import new_canvas, save
 from everlight_experiments.report.writer import Figure, FirstScreen, Section, Table
 
+LEAST_LIMIT = 12.0
+"""Least end of the axis of angular errors, in degrees."""
 Report = tuple[list[tuple[str, str]], FirstScreen, list[Section]]
 """A report's facts, summary and body."""
 
@@ -45,7 +47,9 @@ def compared_sections(
     picture = Figure(
         "Share of images at or below each angular error, for at most eight methods; the band, if "
         f"any, is the range over {conditions[0].runs} of the first method.",
-        _plot_error_curves(folder / "error_curves.png", shown_curves(curves, conditions)),
+        _plot_error_curves(
+            folder / "error_curves.png", shown_curves(curves, conditions, (headline, *baselines))
+        ),
     )
     truth = Figure(
         "Ground-truth illuminants in the raw colours of each camera (the paper's figure 5).",
@@ -74,8 +78,11 @@ def _plot_error_curves(path: Path, panels: Mapping[str, Mapping[str, Errors]]) -
     columns = -(-len(panels) // rows)
     legend = 3.2
     canvas, axes = new_canvas(columns, 5.0 + legend / columns, 4.0, rows)
+    halves = [np.nanmedian(each) for errors in panels.values() for each in errors.values()]
+    # Of every method half of the images are in the picture.
+    limit = max(LEAST_LIMIT, 1.2 * max(halves))
     for axis, (title, errors) in zip(axes, panels.items(), strict=False):
-        plots.plot_error_curves(errors, axis).set_title(title)
+        plots.plot_error_curves(errors, axis, limit).set_title(title)
     for axis in axes[len(panels) :]:
         axis.set_axis_off()
     handles, names = axes[0].get_legend_handles_labels()
@@ -88,13 +95,15 @@ def _plot_illuminants(
 ) -> Path:
     """Plot the cameras' ground-truth illuminants as chromaticities.
 
-    Panels of the same cameras, main and second exchanged, are one.
+    Panels of the same cameras, main and second exchanged, are one. The names of more than two
+    cameras stand in the legend alone.
     """
     distinct: dict[frozenset[str], tuple[str, Mapping[str, Float[np.ndarray, "n 3"]]]] = {}
     for title, cameras in panels.items():
         distinct.setdefault(frozenset(cameras), (title, cameras))
-    canvas, axes = new_canvas(len(distinct), 4.6, 4.0)
+    canvas, axes = new_canvas(len(distinct), 6.6, 4.0)
     for axis, (title, cameras) in zip(axes, distinct.values(), strict=True):
-        plots.plot_chromaticity(cameras, axes=axis).set_title(title)
-        axis.legend()
+        count = f"{len(cameras)} cameras"
+        plots.plot_chromaticity(cameras, axes=axis).set_title(title if len(cameras) < 3 else count)
+        axis.legend(loc="center left", bbox_to_anchor=(1, 0.5))
     return save(canvas, path)

@@ -71,6 +71,11 @@ class Choice(NamedTuple):
     without: tuple[Candidate, ...]
 
     @property
+    def seeds(self) -> int:
+        """Number of trainings per fold; of one there is no ensemble."""
+        return len(self.outcome.estimates[f"{self.kept.name}, {CHOSEN}"])
+
+    @property
     def truth(self) -> Float[np.ndarray, "n 2"]:
         """Chromaticities of all illuminants."""
         return self.data.targets(np.arange(len(self.data.illuminants)))
@@ -93,7 +98,7 @@ class Choice(NamedTuple):
         for candidate in CANDIDATES:
             found[candidate.name] = single[candidate]
             # Regressions of other validation pairs hardly differ, so their ensemble is left out.
-            if candidate.depth is not None:
+            if candidate.depth is not None and self.seeds > 1:
                 found[f"{candidate.name}, ensemble"] = ensembles[candidate]
         return {name: np.asarray(from_chromaticity(each)) for name, each in found.items()}
 

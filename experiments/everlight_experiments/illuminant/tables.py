@@ -59,7 +59,10 @@ def error_table(compared: Comparison) -> Table:
     for name in dict.fromkeys((*errors, *compared.published)):
         row = ["not run", *["–"] * (len(ours) + len(REPRODUCTION) - 1)]
         if name in errors:
-            recovered, reproduced = _per_run(errors[name]), _per_run(reproduction[name])
+            recovered, reproduced = (
+                fold_statistics(errors[name]),
+                fold_statistics(reproduction[name]),
+            )
             low, high = compared.interval(errors[name])
             row = [spread(recovered["mean"]), f"{low:.2f}–{high:.2f}"]
             row += [f"{np.mean(recovered[statistic]):.2f}" for statistic in RECOVERY]
@@ -72,6 +75,8 @@ def error_table(compared: Comparison) -> Table:
     caption = compared.caption
     if max(len(values) for values in errors.values()) > 1:
         caption += f" Statistics are means over {compared.runs}; ± is the standard deviation."
+    if compared.truth.shape[-3] > 1:
+        caption += " Statistics are taken within a fold and averaged over folds."
     units = "images" if compared.units is None else compared.units.name
     caption += f" The interval of the mean is a bootstrap over {units}."
     best = int(np.argmin([np.nanmean(values) for values in errors.values()]))
@@ -130,29 +135,35 @@ def summary(
 
 
 def shown_curves(
-    names: Iterable[str], comparisons: Sequence[Comparison]
+    names: Iterable[str], comparisons: Sequence[Comparison], always: Sequence[str] = ()
 ) -> dict[str, dict[str, Errors]]:
     """Return errors of the named methods and of each condition's best one, by condition.
 
-    At most `MOST_CURVES` methods are kept, all of which every condition has.
+    At most `MOST_CURVES` methods are kept, all of which every condition has; those of `always` go
+    before the other named ones.
     """
     errors = {compared.title: compared.errors() for compared in comparisons}
     means = [_means(each) for each in errors.values()]
     common = [name for name in means[0] if all(name in each for each in means)]
     best = {min(common, key=lambda name, of=each: np.mean(of[name])) for each in means}
+    names = [*dict.fromkeys((*names, *always))]
     named = [name for name in names if name in common and name not in best]
+    named.sort(key=lambda name: name not in always)
     few = {*named[: MOST_CURVES - len(best)], *best}
     shown = [name for name in dict.fromkeys((*names, *sorted(best))) if name in few]
     return {title: {name: each[name] for name in shown} for title, each in errors.items()}
 
 
-def _per_run(errors: Errors) -> dict[str, Float[np.ndarray, "runs"]]:
-    """Return statistics within a fold, averaged over folds."""
+def fold_statistics(errors: Errors) -> dict[str, Float[np.ndarray, "runs"]]:
+    """Return each run's statistics within a fold, averaged over folds, by name.
+
+    The median of a table is this one, not that of all folds together.
+    """
     per_fold = summarize_all(jnp.asarray(errors))._asdict()
     return {name: np.mean(values, axis=1) for name, values in per_fold.items()}
 
 
 def _means(errors: Mapping[str, Errors]) -> dict[str, Float[np.ndarray, "runs"]]:
     """Return mean errors of the methods that estimate an illuminant in every fold."""
-    means = {name: _per_run(values)["mean"] for name, values in errors.items()}
+    means = {name: fold_statistics(values)["mean"] for name, values in errors.items()}
     return {name: mean for name, mean in means.items() if np.isfinite(mean).all()}

@@ -41,6 +41,7 @@ from everlight_experiments.illuminant.image_source import ImageSource, load_came
 from everlight_experiments.illuminant.methods import camera_numbers, features_of, moments_of
 from everlight_experiments.illuminant.paper import METHOD_NOTES
 from everlight_experiments.illuminant.report import compared_sections
+from everlight_experiments.illuminant.tables import fold_statistics
 from everlight_experiments.report.writer import write_report
 from everlight_experiments.run_folder.folder import RunFolder
 
@@ -96,7 +97,7 @@ def run_train(settings: TrainRun) -> Path:
     beside = {each: np.asarray(features_of(ESTIMATORS[each], data)) for each in BESIDE}
     comparison = _compared({name: estimates, **beside}, data, sets)
     folder.save_results(**record_errors(folder, {"held-out": comparison}))
-    degrees = comparison.errors()[name].ravel()
+    statistics = fold_statistics(comparison.errors()[name])
     first, sections = compared_sections(
         folder.path,
         f"How accurate is {name} on images outside its training?",
@@ -121,8 +122,8 @@ def run_train(settings: TrainRun) -> Path:
     title = f"Single-image illuminant estimation: {name} for {' + '.join(cameras)}"
     report = write_report(folder.path, title, facts, sections, first)
     print(
-        f"{name} on images outside its training: mean error {np.nanmean(degrees):.2f} degrees, "
-        f"median {np.nanmedian(degrees):.2f}"
+        f"{name} on images outside its training: mean error {statistics['mean'][0]:.2f} degrees, "
+        f"median {statistics['median'][0]:.2f}"
     )
     print(f"model: {out}\nuse it: {command}")
     return report

@@ -78,6 +78,7 @@ def run_two_camera(settings: TwoCameraRun, presets: Mapping[PairPreset, Plan] = 
     folder = RunFolder("two-camera", "", settings)
     plan = presets[settings.preset]
     summary, first, sections = two_camera_sections(folder, settings, plan)
+    print(" ".join(first.sentences[:2]))
     title = f"{TITLES[plan.data]}, preset {settings.preset}"
     return write_report(folder.path, title, summary, sections, first)
 

@@ -51,10 +51,10 @@ from everlight_experiments.run_folder.settings import in_words
 
 DEPTH, WIDTH = 5, 16
 """Hidden layers of all networks, and their units."""
-INTERPOLATED = "Interpolated between the known lights"
-HEADLINE = "Net on T and known lights, other pairs"
+INTERPOLATED = "Interpolated between the known illuminants"
+HEADLINE = "Net on T and known illuminants, other pairs"
 OWN = "Net on T, the very pair"
-CURVES = (HEADLINE, OWN, "Net on moments and known lights, other cameras", "SoG")
+CURVES = (HEADLINE, OWN, "Net on moments and known illuminants, other cameras", "SoG")
 
 
 def run_unseen(
@@ -137,7 +137,7 @@ def _train(
 
     Networks with known illuminants predict relative to the interpolated illuminant.
     """
-    relative = "known lights" in given
+    relative = "known illuminants" in given
 
     def joined(inputs: Inputs) -> Float[np.ndarray, "n f"]:
         return np.hstack([inputs[name] for name in given])
