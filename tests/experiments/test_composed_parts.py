@@ -190,9 +190,24 @@ def test_the_report_names_the_options_that_were_given(tmp_path):
     assert benchmark.chosen.startswith("Given by the user: epochs. The rest: Learning rate: among")
     assert "Epochs: among" in DIGITS.chosen
     assert "Epochs: among" not in benchmark.chosen
-    assert benchmark.chosen.endswith("Batch size and memory size were not tuned.")
+    assert benchmark.chosen.endswith("Batch size, buffer size and exemplars per class: not tuned.")
     (benchmark,) = load_benchmarks(options_of("run", ["digits", "--runs", str(tmp_path)])).values()
     assert benchmark.chosen == DIGITS.chosen
+
+
+@pytest.mark.parametrize(
+    ("given", "rest"),
+    [
+        (["seed"], "Epochs, batch size and rate: those of A et al. 2020. Steps: 3. All is well."),
+        (["epochs"], "Batch size and rate: those of A et al. 2020. Steps: 3. All is well."),
+        (["rate", "protocol.batch-size"], "Epochs: those of A et al. 2020. Steps: 3. All is well."),
+        (["epochs", "rate", "batch-size", "steps"], "All is well."),
+    ],
+)
+def test_options_that_were_given_are_taken_out_of_a_list(digits, given, rest):
+    text = "Epochs, batch size and rate: those of A et al. 2020. Steps: 3. All is well."
+    found = digits._replace(chosen=text).with_given(given).chosen
+    assert found == f"Given by the user: {', '.join(given)}. The rest: {rest}"
 
 
 def test_options_of_parts_without_a_name_are_told_apart(tmp_path):

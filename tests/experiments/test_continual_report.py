@@ -19,11 +19,13 @@ from everlight_experiments.continual.report import (
     why_white,
 )
 from everlight_experiments.continual.report_tables import (
+    NOTHING_SELECTED,
     argument_meanings,
     choices_of,
     hyperparameters_table,
     left_out_table,
     own_table,
+    selection_rule,
     settings_table,
 )
 from everlight_experiments.report.cells import deviation, percent, spread
@@ -50,6 +52,15 @@ def naive():
 @pytest.fixture
 def method():
     return METHOD_OUTCOME
+
+
+def test_the_rule_says_where_nothing_was_selected():
+    """Given and published values are no selection."""
+    given = fixed_hyperparameter(3.0)
+    tried = choose_hyperparameter((1.0, 2.0), np.array([[0.1], [0.2]]))
+    for choices, rule in (((given, given), NOTHING_SELECTED), ((given, tried), 2)):
+        by_name = {str(n): SimpleNamespace(choice=each) for n, each in enumerate(choices)}
+        assert selection_rule({"online": by_name}, 2) == rule
 
 
 def test_cells_of_a_matrix_that_have_no_value_are_white(naive):

@@ -11,7 +11,7 @@ import everlight.continual.strategies as strategies
 from everlight.continual.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_experiments.cli import options_of
-from everlight_experiments.commands.load_and_train import asked_methods
+from everlight_experiments.commands.load_and_train import OTHER_NAMES, asked_methods
 from everlight_experiments.commands.run import run_benchmark
 
 # What its module prepares is prepared once.
@@ -94,7 +94,7 @@ def test_the_report_says_what_was_used(widened):
     for promised in (
         "handwritten digits",
         "3 evaluation seeds (0 to 2), each with its own order of classes",
-        "averaged over the validation seeds (number of seeds: 1)",
+        "Nothing was selected: all values of hyper-parameters were given or published.",
         "2 tasks of 5 classes",
         "1 epoch per task in batches of 64",
         "Method naive trains on one task after the other",
@@ -176,11 +176,18 @@ def test_all_stands_for_every_method_also_beside_names():
     assert asked_methods(("ER", "EWC")) == ["EWC", "ER"]
 
 
+def test_other_libraries_names_lead_to_methods_that_there_are():
+    assert set(OTHER_NAMES.values()) <= METHODS.keys()
+    assert not OTHER_NAMES.keys() & METHODS.keys()
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         ("--methods ewc", r"no method 'ewc'; did you mean 'EWC'"),
         ("--methods None", r"no method 'None'"),
+        ("--methods Replay", r"no method 'Replay'; it is 'ER' here$"),
+        ("--methods ER SLDA", r"no method 'SLDA'; it is 'streaming LDA' here$"),
         ("--methods LUCIR-CNN", r"no method 'LUCIR-CNN'; did you mean 'LUCIR'"),
         ("--methods", r"--methods without a name"),
         ("--methods HAT", r"HAT needs the task identity at test.*; give --setting task-incremen"),

@@ -35,6 +35,7 @@ from everlight_experiments.continual.report_tables import (
     forgetting_cell,
     hyperparameters_table,
     left_out_table,
+    selection_rule,
     table_of,
 )
 from everlight_experiments.report.cells import dash, interval_cell
@@ -71,7 +72,8 @@ def run_grid(options: GridOptions) -> Path:
     folder.save_results(**arrays_of(outcomes))
     rows = next(iter(loaded.values())).rows
     title = f"Continual learning: {len(rows)} methods on {', '.join(firsts)}"
-    summary = _summary(options, firsts, folder.duration())
+    rule = selection_rule(outcomes, options.validation_seeds)
+    summary = _summary(options, firsts, rule, folder.duration())
     first, sections = _sections(folder.path, benchmarks, outcomes, rows)
     return write_report(folder.path, title, summary, sections, first)
 
@@ -131,9 +133,11 @@ def _changed_by(key: str, configs: Mapping[str, object]) -> dict[str, str]:
     return having
 
 
-def _summary(options: GridOptions, benchmarks: Benchmarks, duration: str) -> list[tuple[str, str]]:
+def _summary(
+    options: GridOptions, benchmarks: Benchmarks, rule: int | str, duration: str
+) -> list[tuple[str, str]]:
     """Return the facts of every benchmark, each fact of all benchmarks together."""
-    numbers = options.seed, options.seeds, options.validation_seeds, duration
+    numbers = options.seed, options.seeds, rule, duration
     facts = {name: dict(report_summary(each, *numbers)) for name, each in benchmarks.items()}
     names = [fact for fact in next(iter(facts.values())) if fact != "Duration"]
     return [

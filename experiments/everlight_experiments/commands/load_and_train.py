@@ -36,6 +36,19 @@ NETS_KEPT = ("Networks", f"after every task, in {NETS}/; `load_net` reads them")
 _REMEDIES = {WHY_NOT["pretrained transformer"]: "--net vit --pretrained ViT-B_16.npz"}
 """Options that meet a requirement, by the reason with which a method is refused."""
 
+OTHER_NAMES = {
+    **dict.fromkeys(("replay", "replayplugin", "er"), "ER"),
+    **dict.fromkeys(("sgd", "finetune"), "naive"),
+    **dict.fromkeys(("slda", "streaminglda"), "streaming LDA"),
+    "jointtraining": "joint",
+    "ewc_on": "online EWC",
+    "synapticintelligence": "SI",
+    "derpp": "DER++",
+    "xder_rpc": "X-DER-RPC",
+    "cwrstar": "CWR*",
+}
+"""Names of methods in Avalanche and Mammoth, in lower case, which no spelling leads to here."""
+
 
 class Loaded(NamedTuple):
     """Benchmarks by setting, and the methods that they are for."""
@@ -85,6 +98,10 @@ def asked_methods(asked: Sequence[str]) -> list[str]:
     Raises:
       DataError: a name is none, or there is none.
     """
+    for name in asked or ():
+        here = OTHER_NAMES.get(name.casefold())
+        if here is not None and name not in METHODS:
+            raise DataError(f"no method {name!a}; it is {here!r} here")
     check_methods(asked, [*METHODS, ALL])
     return [name for name in METHODS if name in asked or ALL in asked]
 

@@ -17,6 +17,7 @@ from everlight_experiments.commands.load_and_train import (
 )
 from everlight_experiments.commands.options import WIDENING, RunOptions
 from everlight_experiments.continual.report import Shown, report_sections, report_summary
+from everlight_experiments.continual.report_tables import selection_rule
 from everlight_experiments.continual.train_methods import save_outcomes
 from everlight_experiments.report.writer import write_report
 from everlight_experiments.run_folder.folder import RunFolder
@@ -35,8 +36,8 @@ def run_benchmark(options: RunOptions) -> Path:
     benchmarks, outcomes = train_loaded(folder, options, {"": loaded})
     save_outcomes(folder, benchmarks, options.seed, options.seeds, outcomes)
     benchmark = next(iter(benchmarks.values()))
-    numbers = options.seed, options.seeds, options.validation_seeds
-    summary = report_summary(benchmark, *numbers, folder.duration())
+    rule = selection_rule(outcomes, options.validation_seeds)
+    summary = report_summary(benchmark, options.seed, options.seeds, rule, folder.duration())
     if options.keep_nets:
         summary.append(NETS_KEPT)
     title = f"Continual learning of {benchmark.name}: {len(loaded.rows)} methods"

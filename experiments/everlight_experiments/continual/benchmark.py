@@ -4,7 +4,7 @@
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -187,16 +187,14 @@ class Benchmark(NamedTuple):
     def with_given(self, options: Sequence[str]) -> "Benchmark":
         """Return the benchmark with the options in `chosen` that the user gave.
 
-        A sentence of `chosen` that begins with the name of a given option and a colon is left out.
+        A sentence of `chosen` may begin with names of options and a colon, as in `Epochs and batch
+        size: not tuned.` Given ones are taken out, and the sentence with the last one.
         """
-        words = {option.rpartition(".")[2].replace("-", " ") for option in options}
-        kept = [
-            each
-            for each in re.split(r"(?<=[.]) ", self.chosen)
-            if ":" not in each or each.partition(":")[0].lower() not in words
-        ]
         if not options:
             return self
+        words = {option.rpartition(".")[2].replace("-", " ") for option in options}
+        sentences = re.split(r"(?<=[.]) (?=[A-Z])", self.chosen)
+        kept = [left for each in sentences if (left := _without_names(each, words))]
         rest = f" The rest: {' '.join(kept)}" if kept else ""
         return self._replace(chosen=f"Given by the user: {', '.join(options)}.{rest}")
 
@@ -217,6 +215,17 @@ class Benchmark(NamedTuple):
         tasks = sequence.class_task
         group = tasks if "task-incremental" in self.capabilities else jnp.zeros_like(tasks)
         return Own(group, jnp.float32(hyperparameter))
+
+
+def _without_names(sentence: str, names: Collection[str]) -> str:
+    """Return a sentence without these names before its colon; empty if all are among them."""
+    head, colon, rest = sentence.partition(":")
+    listed = re.split(r", | and ", head)
+    left = [each for each in listed if each.lower() not in names]
+    if not colon or left == listed:
+        return sentence
+    words = " and ".join(part for part in (", ".join(left[:-1]), *left[-1:]) if part)
+    return f"{words[0].upper()}{words[1:]}:{rest}" if words else ""
 
 
 Benchmarks = Mapping[str, Benchmark]

@@ -48,7 +48,7 @@ Initialization = Literal["own", "xavier"]
 LossClasses = Literal["seen", "all"]
 Stream = Literal["classes", "permuted", "rotated", "permuted-labels"]
 FIVE_EPOCHS = Protocol(epochs=5, batch_size=16, select="last")
-NOT_TUNED = "Batch size and memory size were not tuned."
+NOT_TUNED = "Batch size, buffer size and exemplars per class: not tuned."
 FEATURES_CHOSEN = (
     "Learning rate: among 0.0003, 0.001 and 0.003, the one with the highest accuracy of joint and "
     "ER-balanced on a validation seed of Tiny-ImageNet's first 100 classes. Epochs: among 2, 5 and "
@@ -168,8 +168,8 @@ class Config:
     grids: tyro.conf.Suppress[Mapping[str, tuple[float, ...]]] = field(default_factory=dict)
     """Grids of methods that differ from the table's."""
     chosen: Chosen = "Nothing was tuned."
-    """How these values were chosen, for the report. A sentence that begins with an option and a
-    colon is left out where the user gives that option."""
+    """How these values were chosen, for the report. A sentence may begin with options and a colon;
+    those that the user gives are left out."""
     features_chosen: Chosen = FEATURES_CHOSEN
     """The same of a linear head on --features."""
 
@@ -192,8 +192,8 @@ DIGITS = Config(
 )
 PICTURES = Config(
     chosen="Learning rate: among 0.005, 0.01, 0.02 and 0.05, the one with the highest accuracy of "
-    "joint and ER-balanced on validation seeds of the procedural world. Epochs, batch size and "
-    "memory size were not tuned.",
+    "joint and ER-balanced on validation seeds of the procedural world. Epochs, batch size, buffer "
+    "size and exemplars per class: not tuned.",
 )
 _SIZES = {
     "demo": {"classes": 20, "per_class": (100, 50), "side": 16},
@@ -210,8 +210,8 @@ IDX = replace(
     protocol=Protocol(epochs=1, batch_size=10, select="last"),
     buffer_size=500,
     chosen="Optimizer, learning rate and batch size: those of Buzzega et al. 2020 (ICPR) for ER "
-    "with 200 stored samples. Their replayed batch has 128 samples (--replay-batch-size 128), by "
-    "default it is as large as the batch here. Nothing was tuned.",
+    "with 200 stored samples. Replay batch size: that of the batch; the paper has 128. Nothing was "
+    "tuned.",
 )
 CONFIGS: dict[str, dict[str, Config]] = {
     "digits": dict.fromkeys(_SIZES, DIGITS),

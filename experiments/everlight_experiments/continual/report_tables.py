@@ -193,6 +193,7 @@ RULE = (
     "values, are used as they are: nothing is selected there."
 )
 """The one rule of selection, for every method that has a hyper-parameter."""
+NOTHING_SELECTED = "Nothing was selected: all values of hyper-parameters were given or published."
 GRID = {
     "flat": "Flat: no other value is worse by more than one standard error of the paired "
     "differences.",
@@ -208,6 +209,12 @@ def choices_of(outcomes: Outcomes) -> dict[str, Choice]:
         for column, by_name in outcomes.items()
         for name, outcome in by_name.items()
     }
+
+
+def selection_rule(outcomes: Outcomes, validation_seeds: int) -> int | str:
+    """Return the number of validation seeds that selected, or that nothing was selected."""
+    selected = any(len(choice.hyperparameters) for choice in choices_of(outcomes).values())
+    return validation_seeds if selected else NOTHING_SELECTED
 
 
 def hyperparameters_table(criterion: str, choices: Mapping[str, Choice]) -> Table:

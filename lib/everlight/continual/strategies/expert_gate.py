@@ -122,7 +122,7 @@ def expert_gate(
       regularization: coefficient λ of LwF; this and the following are used with a threshold only.
       temperature: temperature T of LwF.
       class_group: head of each class, if tasks have separate heads.
-      groups: number of heads.
+      groups: largest number of heads; heads of `class_group` alone have a part in the loss.
 
     Raises:
       ValueError: at `init`, there are as many hidden units as features or more.

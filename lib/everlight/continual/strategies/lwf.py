@@ -80,7 +80,7 @@ def lwf(
       regularization: coefficient λ of the distillation.
       temperature: temperature T of the distillation.
       class_group: head of each class, if tasks have separate heads.
-      groups: number of heads.
+      groups: largest number of heads; heads of `class_group` alone have a part in the loss.
     """
 
     def begin_task(
