@@ -1,6 +1,9 @@
 """A calibration from made-up raw pairs whose lights, transforms and alignment are known."""
 
+import html
 import json
+import re
+import shlex
 import shutil
 import zlib
 from dataclasses import replace
@@ -31,6 +34,7 @@ from everlight_data.color.raw import read_raw
 from everlight_data.color.view_pairs import align_thumbnails
 from everlight_data.errors import DataError
 from everlight_data.files import read_bytes
+from everlight_experiments.cli import options_of
 from everlight_experiments.illuminant.calibrate import CalibrateRun, run_calibrate
 from everlight_experiments.illuminant.comparison import angular_errors
 from everlight_experiments.illuminant.estimate import EstimateSettings, estimate
@@ -184,7 +188,7 @@ def test_nets_are_trained_judged_and_taken_by_estimate(written, tmp_path, capsys
     training = {"small": TrainingSettings(200, 64, 1e-2, validate_every=20)}
     settings = CalibrateRun(folder=source, runs=tmp_path, seeds=2)
     report = run_calibrate(settings, training)
-    page = report.read_text()
+    page, printed = report.read_text(), capsys.readouterr().out
     assert "6 pairs in 6 scenes" in page
     assert "6 scenes are few" in page
     assert "too few pairs for an interval" in page
@@ -194,6 +198,14 @@ def test_nets_are_trained_judged_and_taken_by_estimate(written, tmp_path, capsys
         assert results[f"{light}/Net, 470 parameters, ensemble"].shape == (1, 1, PAIRS)
         assert results[f"{light}/Chosen without the scene"].shape == (1, 1, PAIRS)
     assert angles(results["illuminant/main"], true.main).max() < 0.3
+    for light in ("main", "second"):
+        error = results[f"{light}/Chosen without the scene"].mean()
+        assert re.search(rf"{light} illuminant: .*, mean error {error:.2f} degrees on sc", printed)
+    # The line can be pasted: it parses, and its files are there.
+    (command,) = re.findall(r"^use it: everlight illuminant estimate (.*)$", printed, re.MULTILINE)
+    pasted = options_of("illuminant estimate", shlex.split(command))
+    assert all(path.exists() for path in (*pasted.files, pasted.model, pasted.homography))
+    assert f"everlight illuminant estimate {command}" in html.unescape(page)
     models = report.parent / "models"
     pairs = (0, 2)
     names = [source / view / f"{true.names[i]}.dng" for i in pairs for view in ("main", "second")]

@@ -1,5 +1,8 @@
 """The radiometric run end to end, on few scenes and steps."""
 
+import contextlib
+import html
+import io
 import json
 from dataclasses import replace
 
@@ -27,7 +30,19 @@ def folder(tmp_path_factory):
     runs = tmp_path_factory.mktemp("runs")
     training = TrainingSettings(40, 64, 1e-2, validate_every=4)
     presets = {"rendered-demo": replace(PRESETS["rendered-demo"], training=training)}
-    return run_two_camera(TwoCameraRun(scenes=SCENES, runs=runs), presets).parent
+    told = io.StringIO()
+    with contextlib.redirect_stdout(told):
+        folder = run_two_camera(TwoCameraRun(scenes=SCENES, runs=runs), presets).parent
+    (runs / "told.txt").write_text(told.getvalue())
+    return folder
+
+
+def test_the_result_is_printed_before_the_reports_path(folder):
+    lines = (folder.parent / "told.txt").read_text().splitlines()
+    place = lines.index(f"report: {folder / 'report.html'}")
+    headline = lines[place - 1]
+    assert headline.startswith("Does a second camera lower the angular error? Best, in degrees")
+    assert headline in html.unescape((folder / "report.html").read_text())
 
 
 def test_it_leaves_what_a_run_leaves(folder):
