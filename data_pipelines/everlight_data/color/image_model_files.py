@@ -48,7 +48,7 @@ MAX_IMAGES, MAX_SIDE = 1_000_000, 2_000
 
 @dataclass(frozen=True)
 class ImageDescription:
-    """What a file states of a model beside its arrays."""
+    """Description that a file has of a model beside its arrays."""
 
     name: str
     side: Annotated[int, Between(1, MAX_SIDE)]

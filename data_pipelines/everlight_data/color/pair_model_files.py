@@ -34,7 +34,7 @@ MAX_DEPTH, MAX_MEMBERS = 20, 10_000
 
 @dataclass(frozen=True)
 class ViewDescription:
-    """What a file states of the estimator of one camera's illuminant."""
+    """Description that a file has of the estimator of one camera's illuminant."""
 
     given: str
     depth: Annotated[int, Between(1, MAX_DEPTH)] | None
@@ -48,7 +48,7 @@ class ViewDescription:
 
 @dataclass(frozen=True)
 class PairDescription:
-    """What a file states of a model beside its arrays."""
+    """Description that a file has of a model beside its arrays."""
 
     fit: Fit
     cameras: Sequence[str]
