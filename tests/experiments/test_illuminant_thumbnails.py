@@ -80,7 +80,7 @@ def test_thumbnails_have_the_illuminants_of_the_scenes_and_no_chart(written, mad
 
 def test_the_contact_sheet_shows_chart_and_illuminant(written, made):
     _, true = written
-    sheet = np.asarray(Image.open(made[0].with_suffix(".png")))
+    sheet = np.asarray(Image.open(made[0].with_suffix(".charts.png")))
     tile = sheet[8 : 8 + 180 + 34, 8 : 8 + 240]
     corners = map_points(true.charts[0], CORNERS) / 2
     middles = (corners + np.roll(corners, -1, axis=0)) / 2

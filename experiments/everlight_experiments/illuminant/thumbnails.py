@@ -42,8 +42,8 @@ class ThumbnailsRun:
     """Folder with raw files of one or more cameras, and an optional charts.json of chart
     corners."""
     out: Path
-    """File to write, .npz, for --thumbnails of `train` and `dataset`. A picture of the same name,
-    .png, shows each photograph with its chart and the colour of its illuminant."""
+    """File to write, .npz, for --thumbnails of `train` and `dataset`. A picture beside it,
+    .charts.png, shows each photograph with its chart and the colour of its illuminant."""
     side: Annotated[int, Between(32, 2_000)] = 64
     """Longest side of the thumbnails in pixels."""
 
@@ -76,7 +76,8 @@ def make_thumbnails(settings: ThumbnailsRun) -> Path:
             f"{LEAST_PHOTOS} are needed"
         )
     make_folder(out.parent)
-    sheet = out.with_suffix(".png")
+    # No name that a photograph of the user has.
+    sheet = out.with_suffix(".charts.png")
     write_thumbnails(out, photos)
     write_contact_sheet(sheet, photos)
     counts = Counter(photo.camera for photo in photos)
