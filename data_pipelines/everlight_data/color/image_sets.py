@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.ndimage import minimum_filter
@@ -109,7 +110,7 @@ def shrink_images(
     shrunk = []
     for name in progress("images", unit="image", values=names):
         image, mask = camera.read_image(camera.names.index(name))
-        shrunk.append(shrink_image(image, mask, side))
+        shrunk.append(shrink_image(jnp.asarray(image), jnp.asarray(mask), side))
     canvas = np.max([mask.shape for _, mask in shrunk], axis=0)
     images = np.zeros((len(shrunk), *canvas, 3), np.float32)
     masks = np.zeros((len(shrunk), *canvas), np.float32)

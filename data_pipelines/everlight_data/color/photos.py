@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 
 from everlight.color.thumbnails import below_saturation
@@ -71,7 +72,7 @@ def read_photo(
     image = np.minimum(linear(pixels, black, white), 1)
     return RawImage(
         image=image,
-        saturated=~np.asarray(below_saturation(image)),
+        saturated=~np.asarray(below_saturation(jnp.asarray(image))),
         black_level=np.full(4, black),
         white_level=white,
         xyz_to_camera=None,

@@ -80,7 +80,7 @@ def _plot_error_curves(path: Path, panels: Mapping[str, Mapping[str, Errors]]) -
     canvas, axes = new_canvas(columns, 5.0 + legend / columns, 4.0, rows)
     halves = [np.nanmedian(each) for errors in panels.values() for each in errors.values()]
     # Of every method half of the images are in the picture.
-    limit = max(LEAST_LIMIT, 1.2 * max(halves))
+    limit = max(LEAST_LIMIT, 1.2 * float(np.nanmax(halves)))
     for axis, (title, errors) in zip(axes, panels.items(), strict=False):
         plots.plot_error_curves(errors, axis, limit).set_title(title)
     for axis in axes[len(panels) :]:
