@@ -132,7 +132,7 @@ def read_image_model(stored: StoredModel) -> ImageModel:
 
 
 def _thumbnail_like(side: int) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
-    return array_like(side, side, 3), array_like(side, side)
+    return array_like(side, side, 3), jax.ShapeDtypeStruct((side, side), jnp.bool_)
 
 
 def _leading(count: int, like: PyTree) -> PyTree:
