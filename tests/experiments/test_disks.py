@@ -240,7 +240,7 @@ def test_a_read_only_disk_is_told_in_one_line(disk):
 def test_a_disk_that_vanishes_is_told_in_one_line(disk):
     folder = RunFolder("paper", "run", RunSettings(runs=disk))
     subprocess.run(["umount", "-l", str(disk)], check=True)
-    with pytest.raises(DataError, match=r"results\.npz cannot be written \(No such file"):
+    with pytest.raises(DataError, match=r"config\.json does not exist\. Its folder was"):
         folder.save_results(x=noise(3))
 
 

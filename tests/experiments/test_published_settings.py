@@ -111,7 +111,7 @@ def test_the_command_takes_them_and_a_further_value(tmp_path, monkeypatch):
     report = run_benchmark(options_of("run", arguments))
     page = report.read_text()
     assert "Learning rates and coefficients of naive, ER: published by Buzzega" in page
-    assert "published values, are used as they are: nothing is selected there" in page
+    assert "Nothing was selected: all values of hyper-parameters were given or published" in page
     every = found.with_buffer(200)
     for name in ("naive", "ER"):
         cells = (name, "class-incremental", f"{every[name].learning_rate:g}")

@@ -40,7 +40,6 @@ from everlight_experiments.illuminant.estimate_photos import (
     estimate_photos,
 )
 from everlight_experiments.illuminant.estimate_settings import EstimateSettings
-from everlight_experiments.run_folder.settings import check_settings
 
 
 def estimate(settings: EstimateSettings) -> Sequence[PairEstimate | PhotoEstimate]:
@@ -50,7 +49,7 @@ def estimate(settings: EstimateSettings) -> Sequence[PairEstimate | PhotoEstimat
       DataError: a file is missing, damaged, or unusable (all black, one colour, no overlap), or
         too far from the training images.
     """
-    check_settings(settings)
+    settings.refuse_levels()
     model = _model(settings.model)
     if isinstance(model, ImageModel):
         return estimate_photos(settings, model)

@@ -3,19 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import get_args
 
 import tyro
 
-from everlight.checks import Between
 from everlight_data.color.corrections import Format
 from everlight_data.color.photos import list_photos
 from everlight_data.errors import DataError
 from everlight_data.files import one_line
 from everlight_experiments.report.cells import counted
 
-Level = Annotated[int, Between(0, 2**32 - 1)]
-"""Sensor value of a raw file, of at most 32 bits."""
+GREATEST_LEVEL = 2**32 - 1
+"""Greatest sensor value of a raw file, of 32 bits."""
 
 
 @dataclass(frozen=True)
@@ -46,16 +45,28 @@ class EstimateSettings:
     dng, of raw files only, has their sensor values and the illuminant as AsShotNeutral."""
     downsample: int = 6
     """Side in pixels of the blocks averaged before the fit of pairs."""
-    main_black_level: Level | None = None
+    main_black_level: int | None = None
     """Black level that replaces that of the main file or photo, in sensor units; without it a PNG
     or TIFF has 0."""
-    main_white_level: Level | None = None
+    main_white_level: int | None = None
     """White level that replaces that of the main file or photo, in sensor units; without it a PNG
     or TIFF has its maximum."""
-    second_black_level: Level | None = None
+    second_black_level: int | None = None
     """Black level that replaces the second file's, in sensor units."""
-    second_white_level: Level | None = None
+    second_white_level: int | None = None
     """White level that replaces the second file's, in sensor units."""
+
+    def refuse_levels(self) -> None:
+        """Refuse levels that no sensor has.
+
+        Raises:
+          DataError: which option.
+        """
+        for name in ("main_black", "main_white", "second_black", "second_white"):
+            level = getattr(self, f"{name}_level")
+            if level is not None and not 0 <= level <= GREATEST_LEVEL:
+                option = name.replace("_", "-")
+                raise DataError(f"--{option}-level {level}; give 0 to {GREATEST_LEVEL:,}")
 
     def pairs(self) -> list[tuple[Path, Path]]:
         """Return main and second files.
