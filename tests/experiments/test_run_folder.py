@@ -56,7 +56,7 @@ def test_a_folder_that_is_removed_meanwhile_is_named_as_such(settings):
 def test_a_report_names_a_config_that_is_damaged_meanwhile(settings, damage):
     folder = RunFolder("paper", "run", settings)
     (folder.path / "config.json").write_bytes(damage)
-    with pytest.raises(DataError, match=r"config\.json"):
+    with pytest.raises(DataError, match=r"config\.json is damaged .*Write back what it held"):
         write_report(folder.path, "Title", [("Selection rule", "none")], [])
 
 

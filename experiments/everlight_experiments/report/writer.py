@@ -17,6 +17,10 @@ PAPER = "paper"
 """Group of a table's columns that hold the paper's own numbers."""
 
 
+RESTORE = "Write back what it held, or delete the folder and run the same command again."
+"""Advice for a run's config.json that is damaged while the run goes on."""
+
+
 @dataclass(frozen=True)
 class Column:
     """A table's column; `group` names a heading shared with its neighbours.
@@ -123,14 +127,15 @@ def write_report(
     """
     if not any("selection rule" in name.lower() for name, _ in summary):
         raise ValueError(f"the report {title!r} states no selection rule")
-    path = folder / "report.html"
+    path, config = folder / "report.html", folder / "config.json"
+    way_out = RESTORE if config.exists() else FOLDER_GONE
     write_page(
         path,
         title=title,
         first=first,
         summary=summary,
         sections=sections,
-        config=json.dumps(read_json(folder / "config.json", FOLDER_GONE), indent=2),
+        config=json.dumps(read_json(config, way_out), indent=2),
         paper=PAPER,
     )
     print(f"report: {path}")
