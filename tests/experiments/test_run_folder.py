@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 
 from everlight_data.errors import DataError
-from everlight_experiments.report.writer import write_report
 from everlight_experiments.run_folder.folder import RunFolder, remove_empty_folders
 from everlight_experiments.run_folder.settings import RunSettings
 
@@ -50,24 +49,6 @@ def test_a_folder_that_is_removed_meanwhile_is_named_as_such(settings):
             DataError, match=r"config\.json does not exist\. Its folder was removed"
         ):
             save(scores=np.zeros(2))
-
-
-@pytest.mark.parametrize("damage", [b"\xff{", b"["])
-def test_a_report_names_a_config_that_is_damaged_meanwhile(settings, damage):
-    folder = RunFolder("paper", "run", settings)
-    (folder.path / "config.json").write_bytes(damage)
-    with pytest.raises(DataError, match=r"config\.json is damaged .*Write back what it held"):
-        write_report(folder.path, "Title", [("Selection rule", "none")], [])
-
-
-@pytest.mark.parametrize("damage", [b"\xff\xfe", b"[" * 100_000, b"9" * 5_000])
-def test_damaged_events_are_named_with_what_to_do(settings, damage):
-    folder = RunFolder("paper", "run", settings)
-    with (folder.path / "metrics.jsonl").open("ab") as stream:
-        stream.write(damage + b"\n")
-    folder.log(unit="a", seconds=1.0)
-    with pytest.raises(DataError, match=r"metrics\.jsonl .* only times of the report are lost"):
-        folder.logged()
 
 
 def test_the_folder_is_named_by_paper_run_scale_and_tag(settings):

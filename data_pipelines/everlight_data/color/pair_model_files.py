@@ -96,15 +96,16 @@ def read_pair_model(stored: StoredModel) -> PairModel:
       DataError: it is of another kind or damaged, or its inputs are unknown to this version.
     """
     described = read_description(stored, "pair", PairDescription)
+    estimators = described.views()
     like: dict[str, Any] = {"prior": None}
-    for view, own in described.views().items():
+    for view, own in estimators.items():
         like[view] = None if own is None else _arrays_of(own, stored.folder)
     if described.fit == "probable":
         like["prior"] = TransformPrior(array_like(9), array_like(9, 9), array_like())
     arrays = stored.arrays(like)
     views = {
         view: None if own is None else ViewModel(own.given, own.depth, **arrays[view])
-        for view, own in described.views().items()
+        for view, own in estimators.items()
     }
     main, second = described.cameras
     return PairModel(

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from everlight.checks import LARGEST
 from everlight.continual import Setup, Strategy
 from everlight.continual.method import Method, Source
 from everlight.continual.own_factory import fill_by_name
@@ -117,4 +118,4 @@ def _values(asked: str, module: ModuleType) -> tuple[float, ...]:
 def _is_value(value: Any) -> bool:
     number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     # Programs have them in 32 bits.
-    return number and 0 <= value <= float(np.finfo(np.float32).max)
+    return number and 0 <= value <= LARGEST

@@ -70,9 +70,8 @@ def run_train(settings: TrainRun) -> Path:
     """Train, save the model, and return the report's path."""
     if settings.out is not None:
         refuse_other_contents(settings.out)
-    if settings.out is not None and not settings.tag:
         # Trainings of other models would meet in one folder.
-        settings = replace(settings, tag=settings.out.name)
+        settings = replace(settings, tag=settings.tag or settings.out.name)
     folder = RunFolder("illuminant", "train", settings)
     cameras, note = load_cameras(settings)
     known = calibrations_from(settings.matrices, list(cameras))

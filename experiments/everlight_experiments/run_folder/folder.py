@@ -170,11 +170,8 @@ class RunFolder:
         config = self.path / "config.json"
         # Another process that opens a shared folder removes what is half written there.
         lock = lock_folder(self.path, WAY_OUT, PATIENCE if self._shared else 0)
-        try:
-            content, since = read_json(config, WAY_OUT), state_of(config)
-        except MissingDataError as error:
-            # Opening the folder wrote it.
-            raise DataError(f"{config} does not exist. {FOLDER_GONE}") from error
+        self._refuse_gone()
+        content, since = read_json(config, WAY_OUT), state_of(config)
         content["methods"] = {**content.get("methods", {}), name: as_json(settings)}
         with written_whole(config) as unfinished:
             unfinished.write_text(json.dumps(content, indent=2))
@@ -242,6 +239,7 @@ class RunFolder:
         self.give_up_unit(name)
 
     def _refuse_gone(self) -> None:
+        # Opening the folder wrote it.
         if not (self.path / "config.json").exists():
             raise DataError(f"{self.path / 'config.json'} does not exist. {FOLDER_GONE}")
 
