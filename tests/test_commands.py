@@ -9,7 +9,11 @@ import shlex
 import pytest
 
 from docs.measured import ROOT, entries, pages
+from everlight.value_grids import combinations, read_grid
 from everlight_experiments.cli import COMMANDS, options_of
+from everlight_experiments.commands.grid import runs_of
+from everlight_experiments.commands.tune import VARY
+from everlight_experiments.run_folder.config_options import changed
 
 PAGES = {**pages(), "BUILD_NOTES.md": ROOT / "BUILD_NOTES.md"}
 PLACEHOLDERS = re.compile(r"\b(?:BENCHMARK|NAME)\b")
@@ -46,6 +50,8 @@ def test_commands_of_pages_are_understood(page, monkeypatch):
         "everlight run digits --metods EWC",
         "everlight run no-benchmark",
         "everlight tune facts --preset tiny",
+        "everlight tune facts --vary net.learning-rate=0.1",
+        "everlight grid --benchmarks digits --set net.epochs=3",
         "python -m tests.speed no-case",
         "python -m tests.speed fits --no-option",
         "python -m tests.no_module",
@@ -114,7 +120,11 @@ def understand_everlight(words):
     assert name, f"no command {whole}"
     rest = words[len(name.split()) :]
     if "--help" not in rest and not PLACEHOLDERS.search(whole):
-        options_of(name, rest)
+        options = options_of(name, rest)
+        if name == "grid":
+            runs_of(options)
+        for changes in combinations(read_grid(options.vary)) if name == "tune" else ():
+            changed(options.config, changes, VARY)
 
 
 def understand_module(name, words, monkeypatch):

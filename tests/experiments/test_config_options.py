@@ -104,10 +104,10 @@ def test_values_are_changed_wherever_they_stand():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"epoch": "5"}, r"no setting --epoch among 'epoch'"),
+        ({"epoch": "5"}, r"^no setting of -- 'epoch'; did you mean"),
         ({"protocol.epoch": "5"}, r"did you mean .*'protocol\.epochs'"),
-        ({"chosen": "well"}, r"no setting --chosen"),
-        ({"protocol": "5"}, r"no setting --protocol"),
+        ({"chosen": "well"}, r"no setting of -- 'chosen'"),
+        ({"protocol": "5"}, r"no setting of -- 'protocol'"),
         ({"parts.large-scale.steps": "2"}, r"did you mean 'parts\.mid-scale\.steps'"),
         ({"protocol.epochs": "many"}, r"--protocol\.epochs many; give something like 3"),
         ({"protocol.epochs": "2.5"}, r"--protocol\.epochs 2\.5; give something like 3"),
@@ -127,6 +127,8 @@ def test_what_cannot_be_changed_is_named(changes, message):
 def test_an_option_is_named_as_the_caller_writes_it():
     with pytest.raises(DataError, match=r"^--set digits\.data 1 2; give something like"):
         changed(Config(), {"data": (1, 2)}, "--set digits.")
+    with pytest.raises(DataError, match=r"^no setting of --set 'dat'; did you mean 'data'"):
+        changed(Config(), {"dat": 1}, "--set digits.")
 
 
 def test_changed_options_make_one_configuration_of_another():

@@ -129,7 +129,7 @@ def _changed_by(key: str, configs: Mapping[str, object]) -> dict[str, str]:
     found = {name: full_name(list(own), key) for name, own in options.items()}
     having = {name: setting for name, setting in found.items() if setting in options[name]}
     if not having:
-        check_name(f"setting {SET}{key} among", key, sorted(set().union(*options.values())))
+        check_name(f"setting of {SET.strip()}", key, sorted(set().union(*options.values())))
     return having
 
 

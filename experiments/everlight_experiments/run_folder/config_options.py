@@ -47,7 +47,7 @@ def changed(config: C, changes: Mapping[str, Any], option: str = "--") -> C:
     names = list(options_by_name(config))
     for given, value in changes.items():
         name = full_name(names, given)
-        check_name(f"setting {option}{name} among", name, names)
+        check_name(f"setting of {option.split()[0]}", name, names)
         texts = _texts(value)
         refusal = io.StringIO()
         try:
