@@ -123,8 +123,9 @@ def understand_everlight(words):
         options = options_of(name, rest)
         if name == "grid":
             runs_of(options)
-        for changes in combinations(read_grid(options.vary)) if name == "tune" else ():
-            changed(options.config, changes, VARY)
+        if name == "tune":
+            for changes in combinations(read_grid(options.vary)):
+                changed(options.config, changes, VARY)
 
 
 def understand_module(name, words, monkeypatch):
