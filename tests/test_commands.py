@@ -9,11 +9,9 @@ import shlex
 import pytest
 
 from docs.measured import ROOT, entries, pages
-from everlight.value_grids import combinations, read_grid
 from everlight_experiments.cli import COMMANDS, options_of
 from everlight_experiments.commands.grid import runs_of
-from everlight_experiments.commands.tune import VARY
-from everlight_experiments.run_folder.config_options import changed
+from everlight_experiments.commands.tune import configs_of
 
 PAGES = {**pages(), "BUILD_NOTES.md": ROOT / "BUILD_NOTES.md"}
 PLACEHOLDERS = re.compile(r"\b(?:BENCHMARK|NAME)\b")
@@ -124,8 +122,7 @@ def understand_everlight(words):
         if name == "grid":
             runs_of(options)
         if name == "tune":
-            for changes in combinations(read_grid(options.vary)):
-                changed(options.config, changes, VARY)
+            configs_of(options)
 
 
 def understand_module(name, words, monkeypatch):

@@ -84,31 +84,18 @@ def run_tune(options: TuneOptions) -> Path:
         values that change the data, which methods apply, or nothing.
     """
     names = asked_methods(options.methods)
-    if not options.vary:
-        raise DataError(
-            "--vary without a setting; give NAME=VALUE,..., as in learning-rate=0.01,0.03"
-        )
-    try:
-        grids = read_grid(options.vary)
-        count = math.prod(map(len, grids.values()))
-        if count > MAX_COMBINATIONS:
-            raise ValueError(f"{count:,} combinations; {MAX_COMBINATIONS:,} are the most")
-        asked = list(combinations(grids))
-    except ValueError as error:
-        raise DataError(f"{VARY}{error}") from error
-    # All before the first is trained: a value that cannot be is known then.
-    configs = [changed(options.config, changes, VARY) for changes in asked]
+    asked = configs_of(options)
     rows = [METHODS[name] for name in names]
     tried: list[Tried] = []
     seen: dict[str, str] = {}
     with loading_once():
-        first = load_benchmarks(options, configs[0])
+        first = load_benchmarks(options, asked[0][1])
         refuse_inapplicable(first, options.methods, rows)
         folder = RunFolder("tune", split_preset(options.benchmark)[0], options, True, WIDENING)
         grids = [job.method.hyperparameters for job in jobs_of(first, rows, 1)]
         runs = options.validation_seeds * sum(max(len(grid), 1) for grid in grids)
         print(f"{len(asked)} × {runs} runs", flush=True)
-        for changes, config in zip(asked, configs, strict=True):
+        for changes, config in asked:
             benchmarks, label = load_benchmarks(options, config), label_of(changes)
             _refuse_others(first, benchmarks, label)
             facts = repr([each.facts(row) for each in benchmarks.values() for row in rows])
@@ -135,6 +122,28 @@ def run_tune(options: TuneOptions) -> Path:
     title = f"Grid search of {benchmark.name} on validation seeds"
     screen = _first_screen(folder.path, criterion, tried, best, near)
     return write_report(folder.path, title, summary, _hyperparameters(criterion, tried), screen)
+
+
+def configs_of(options: TuneOptions) -> list[tuple[dict[str, Any], Any]]:
+    """Return all combinations of values to try, each with its configuration.
+
+    Raises:
+      DataError: an option or value that does not exist, or nothing to vary.
+    """
+    if not options.vary:
+        raise DataError(
+            "--vary without a setting; give NAME=VALUE,..., as in learning-rate=0.01,0.03"
+        )
+    try:
+        grids = read_grid(options.vary)
+        count = math.prod(map(len, grids.values()))
+        if count > MAX_COMBINATIONS:
+            raise ValueError(f"{count:,} combinations; {MAX_COMBINATIONS:,} are the most")
+        asked = list(combinations(grids))
+    except ValueError as error:
+        raise DataError(f"{VARY}{error}") from error
+    # All before the first is trained: a value that cannot be is known then.
+    return [(changes, changed(options.config, changes, VARY)) for changes in asked]
 
 
 def ranked(tried: Sequence[Tried]) -> tuple[int, list[int]]:
