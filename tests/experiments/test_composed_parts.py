@@ -64,10 +64,10 @@ DRAWING = (
 OTHER_SIZES = {
     # A quarter of the batch.
     ("SS-IL", None): 4,
-    # The authors' 256, and five candidates per replayed sample; the memory holds 200.
-    ("A-GEM", None): 200,
+    # The authors' 256, and five candidates per replayed sample; the memory holds 100.
+    ("A-GEM", None): 100,
     ("MIR", None): 80,
-    ("MIR", 64): 200,
+    ("MIR", 64): 100,
 }
 """Samples drawn beside a batch of 16 by method and size that is set, where they are not as many."""
 
