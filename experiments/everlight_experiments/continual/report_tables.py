@@ -248,8 +248,9 @@ def settings_table(outcomes: Outcomes) -> Table:
                 rows.setdefault(values, []).append(column)
     caption = (
         "Learning rate of the optimizer's steps, and arguments of each method's function; the "
-        "common optimizer, epochs and batches are under Training. A hyper-parameter with several "
-        "tried values has the selected one."
+        "common optimizer, epochs and batches are under Training. Methods that only add up "
+        "statistics take one pass over a task's samples, whatever the epochs. A hyper-parameter "
+        "with several tried values has the selected one."
     )
     columns = list(map(Column, ("method", "settings", "learning rate", "arguments")))
     cells = [[name, ", ".join(where), *values] for (name, *values), where in rows.items()]

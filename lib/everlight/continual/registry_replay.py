@@ -36,7 +36,7 @@ REPLAY: dict[str, Method] = {
         demands=("class scores",),
     ),
     "MIR": Method(
-        of.mir, arguments.retrieved_reservoir, Source("Aljundi et al. 2019, NeurIPS", ("samples",))
+        of.mir, arguments.drawn_reservoir, Source("Aljundi et al. 2019, NeurIPS", ("samples",))
     ),
     "ER-ACE": Method(
         of.er_ace,
@@ -98,7 +98,11 @@ REPLAY: dict[str, Method] = {
     ),
     "DER++-MKD": Method(
         of.mkd,
-        lambda needs: {**arguments.drawn_reservoir(needs), "method": "DER++"},
+        lambda needs: {
+            **arguments.drawn_reservoir(needs),
+            "method": "DER++",
+            "loss_over": "all",
+        },
         _MKD,
         demands=OTHER_WEIGHTS,
         summary="DER++ taught by a moving average of the network (MKD)",
@@ -110,10 +114,9 @@ REPLAY: dict[str, Method] = {
         demands=("last weights",),
         summary="a new network, trained on a class-balanced memory before every evaluation",
     ),
-    # With several labels in IIRC's form.
     "A-GEM": Method(
         of.agem,
-        lambda needs: {**arguments.drawn_exemplars(needs), "apart": needs.labels > 1},
+        arguments.reference,
         Source("Chaudhry et al. 2019, ICLR", ("samples",)),
         select="last",
     ),

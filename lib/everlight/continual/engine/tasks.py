@@ -26,6 +26,7 @@ from everlight.continual.engine.epochs import (
     learn_epoch,
     most_evaluations,
     open_epoch,
+    protocol_of,
 )
 from everlight.continual.engine.evaluation import Measured, evaluate, measure
 from everlight.continual.engine.keys import epoch_keys, sequence_keys, task_keys
@@ -74,7 +75,11 @@ def begin_state(run: Run) -> SequenceState:
     if protocol.evaluate_steps is not None:
         task = take_task(strategy, protocol, sequence, jnp.int32(0))
         samples = jax.eval_shape(strategy.epoch_data, memory, task).samples.mask.shape[0]
-        axes = (run.tasks, protocol.most_epochs, most_evaluations(samples, protocol))
+        axes = (
+            run.tasks,
+            protocol.most_epochs,
+            most_evaluations(samples, protocol_of(strategy, protocol)),
+        )
         within_tasks = StepEvaluations(no_rows(*axes), jnp.zeros(axes, jnp.int32))
     curve = not_reached((run.tasks, protocol.most_epochs), jnp.float32)
     usage = Usage(*[jnp.zeros(run.tasks, jnp.int32)] * 2)
@@ -147,7 +152,7 @@ def next_epoch(run: Run, state: SequenceState) -> tuple[Epoch, Order]:
     _, strategy = run.build(run.data)
     task = take_task(strategy, run.protocol, run.sequence, state.task)
     keys = epoch_keys(task_keys(run.key, state.task).epochs, state.epoch)
-    return open_epoch(strategy, state.result.memory, task, keys.order)
+    return open_epoch(strategy, state.result.memory, task, keys.order, state.epoch)
 
 
 def learn_epochs(run: Run, state: SequenceState, epochs: Int[Array, ""] | int) -> SequenceState:

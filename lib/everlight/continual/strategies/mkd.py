@@ -18,7 +18,8 @@ Tiny-ImageNet included; they replay 64 samples per batch of 10. DER++ has the de
 Equal to the official code (Nicolas1203/mkd_ocl, `er_ema.py`, `er_ace_ema.py`, `derpp_ema.py`) at
 the gradient of a step, the averages and the mean that predicts, with `loss_over="all"`; differs in:
 
-- By default cross-entropies run over the seen classes.
+- By default cross-entropies run over the seen classes; the registry's DER++-MKD has
+  `loss_over="all"`, as `der_plus_plus` has.
 - The first batch is trained on; there the step of ER and of DER++ is left out while the memory is
   empty.
 - x⁺ has one augmentation, the setup's; there the terms that ER-ACE and DER++ gain have a second
