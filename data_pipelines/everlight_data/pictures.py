@@ -79,12 +79,17 @@ def opaque(image: Image.Image) -> tuple[Image.Image, bool]:
     """
     mode = "L" if image.mode in ("1", "L", "LA") else "RGB"
     if not image.has_transparency_data:
-        return image.convert(mode), False
+        return in_mode(image, mode), False
     layered = image.convert("RGBA")
     if layered.getchannel("A").getextrema() == (255, 255):
         return layered.convert(mode), False
     behind = Image.new("RGBA", image.size, (BACKGROUND,) * 4)
     return Image.alpha_composite(behind, layered).convert(mode), True
+
+
+def in_mode(image: Image.Image, mode: str) -> Image.Image:
+    """Return an image in one of Pillow's modes; one that has it is not copied."""
+    return image if image.mode == mode else image.convert(mode)
 
 
 def square(image: Image.Image, side: int) -> UInt8[np.ndarray, "side side c"]:

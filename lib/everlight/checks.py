@@ -91,8 +91,11 @@ def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
             # Too many or too few, which Python tells with the function's name.
             return function(*args, **kwargs)
         given = bound.arguments
-        given |= {name: signed(value, hints[name]) for name, value in given.items()}
-        _check_all(f"{function.__name__}: ", given, hints)
+        widened = {name: signed(value, hints[name]) for name, value in given.items()}
+        _check_all(f"{function.__name__}: ", widened, hints)
+        if all(widened[name] is value for name, value in given.items()):
+            return function(*args, **kwargs)
+        given.update(widened)
         return function(*bound.args, **bound.kwargs)
 
     return call

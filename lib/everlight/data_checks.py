@@ -51,21 +51,25 @@ def equal_numbers(labels: Iterable[Hashable]) -> tuple[Hashable, ...]:
     return ()
 
 
-def check_same_scale(
+def check_tests(
     name: str,
     images: Shaped[np.ndarray, "n *shape"],
     name_of_tests: str,
     tests: Shaped[np.ndarray, "m *shape"],
 ) -> None:
-    """Refuse test images of another type or scale than the training images.
+    """Refuse test images that are the training images, or of another type or scale.
 
     Scales differ where both the largest value and the median of the values that are not 0 differ
     by a factor above `MOST_RATIO`, or where negative values occur in one of both alone, unless they
     are features `[n, f]`.
 
     Raises:
-      ValueError: the scales differ; the message gives both ranges.
+      ValueError: all are the same, or the scales differ; the message gives both ranges.
     """
+    if images.shape == tests.shape and np.array_equal(images, tests):
+        raise ValueError(
+            f"{name_of_tests} holds the same samples as {name}; give test samples that do not train"
+        )
     kinds = images.dtype, tests.dtype
     differ = kinds[0] != kinds[1] and (
         {kind.kind for kind in kinds} == {"u"}

@@ -408,3 +408,8 @@ def test_predictions_of_features_at_a_great_offset_are_those_without_it(points):
     # Values of 20 bits, which float64 holds exactly beside the offset.
     rounded = np.round(images.astype(np.float64) * 2**16) / 2**16
     np.testing.assert_allclose(predicted(rounded + shift), predicted(rounded), atol=1e-4)
+
+
+def test_the_training_images_are_no_test_images(points):
+    text = "test[0] holds the same samples as images; give test samples that do not train"
+    assert text in refused(points, test=points)

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image, ImageOps
 
-from everlight.data_checks import check_same_scale
+from everlight.data_checks import check_tests
 from everlight_data.arrays import read_npz, take
 from everlight_data.errors import DataError
 from everlight_data.images.class_names import FEWEST, check_present, class_numbers, printable
@@ -39,6 +39,7 @@ from everlight_data.pictures import (
     FORMATS,
     MAX_PIXELS,
     DeepImageError,
+    in_mode,
     opaque,
     opened_image,
     square,
@@ -173,7 +174,7 @@ def _with_tests(images: ImageSet, source: str, side: int) -> tuple[ImageSet, lis
     labels = np.concatenate([other.train_labels, other.test_labels])[start:]
     pair = [images.images[:trained], other.images[start:]]
     try:
-        check_same_scale(images.name, pair[0], source, pair[1])
+        check_tests(images.name, pair[0], source, pair[1])
     except ValueError as error:
         raise DataError(str(error)) from error
     notes = [f"test: {note}" for note in part.notes]
@@ -254,7 +255,7 @@ def _read(path: Path, side: int) -> _Read:
                 plain, is_transparent = opaque(upright)
                 if is_transparent:
                     kinds.append(_TRANSPARENT)
-                return _Read(square(plain.convert("RGB"), side), kinds)
+                return _Read(square(in_mode(plain, "RGB"), side), kinds)
     except DeepImageError:
         return _Read(None, [_DEEP])
     except DataError:

@@ -12,7 +12,7 @@ from everlight.array_kinds import is_masked
 from everlight.checks import check_finite
 from everlight.continual.engine import StoredImages
 from everlight.continual.engine.flax_setup import less_offset
-from everlight.data_checks import check_same_scale, equal_numbers, is_missing
+from everlight.data_checks import check_tests, equal_numbers, is_missing
 
 LARGE_MEAN = 1024
 """Mean over deviation from which on a mean is subtracted in float64: float32 has 24 bits."""
@@ -67,7 +67,7 @@ def split_labelled(
         if unknown:
             raise ValueError(f"test[1] holds {unknown[0]!r}, which is not among labels")
         tested = np.array([known[label] for label in test_labels])
-        check_same_scale("images", images, "test[0]", of_test)
+        check_tests("images", images, "test[0]", of_test)
         return LabelledSplit(np.concatenate([images, of_test]), number, tested, class_names)
     class_names, number = _numbered(labels)
     chosen = np.zeros(len(number), bool)
