@@ -27,32 +27,35 @@ def is_array_type(hint: Any) -> bool:
     return isinstance(hint, type) and issubclass(hint, AbstractArray)
 
 
-def signed(value: Any, hint: Any) -> Any:
-    """Return unsigned arrays as signed ones where an annotation wants integers, others unchanged.
+def widened(value: Any, hint: Any) -> Any:
+    """Return unsigned and narrow integers as wider ones where an annotation wants integers.
 
     Labels are often stored as uint8, in which sums and differences of indices would wrap. NumPy's
-    become int64 and JAX's of 8 and 16 bits int32, which hold all of their values.
+    become int64 and JAX's of 8 and 16 bits int32, which hold all of their values. Other values are
+    returned unchanged.
     """
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
-        return signed(value, arguments[0])
+        return widened(value, arguments[0])
     if origin in (typing.Union, types.UnionType):
         kinds = {each.dtype for each in arguments if is_array_type(each)}
         wanted = next((each for each in arguments if is_array_type(each)), None)
-        return signed(value, wanted) if kinds == {Int} else value
+        return widened(value, wanted) if kinds == {Int} else value
     if origin is Sequence and isinstance(value, np.ndarray):
-        return signed(value, arguments[0])
+        return widened(value, arguments[0])
     if origin is Sequence and isinstance(value, list | tuple):
-        items = [signed(each, arguments[0]) for each in value]
+        items = [widened(each, arguments[0]) for each in value]
         changed = any(new is not old for new, old in zip(items, value, strict=True))
         return items if changed else value
     if not is_array_type(hint) or hint.dtype is not Int or is_masked(value):
         return value
-    if isinstance(value, np.ndarray) and value.dtype.kind == "u":
+    is_narrow = (
+        value.dtype in (np.int8, np.int16, np.uint8, np.uint16) if is_array(value) else False
+    )
+    if isinstance(value, np.ndarray) and (is_narrow or value.dtype.kind == "u"):
         fits = value.dtype.itemsize < 8 or not value.size or value.max() <= np.iinfo(np.int64).max
         return value.astype(np.int64) if fits else value
-    small = isinstance(value, jax.Array) and value.dtype in (jnp.uint8, jnp.uint16)
-    return value.astype(jnp.int32) if small else value
+    return value.astype(jnp.int32) if isinstance(value, jax.Array) and is_narrow else value
 
 
 class Stub:

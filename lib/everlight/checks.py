@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import jaxtyped
 
-from everlight.array_kinds import is_array, is_array_type, is_masked, of_stubs, signed, stubs
+from everlight.array_kinds import is_array, is_array_type, is_masked, of_stubs, stubs, widened
 from everlight.check_messages import form, shown, wanted
 
 Parameters = ParamSpec("Parameters")
@@ -91,11 +91,11 @@ def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
             # Too many or too few, which Python tells with the function's name.
             return function(*args, **kwargs)
         given = bound.arguments
-        widened = {name: signed(value, hints[name]) for name, value in given.items()}
-        _check_all(f"{function.__name__}: ", widened, hints)
-        if all(widened[name] is value for name, value in given.items()):
+        wide = {name: widened(value, hints[name]) for name, value in given.items()}
+        _check_all(f"{function.__name__}: ", wide, hints)
+        if all(wide[name] is value for name, value in given.items()):
             return function(*args, **kwargs)
-        given.update(widened)
+        given.update(wide)
         return function(*bound.args, **bound.kwargs)
 
     return call
