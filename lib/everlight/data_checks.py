@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Shaped
 
-MISSING_TEXTS = ("nan", "NaN", "NaT", "<NA>")
-"""Texts of missing values, as NumPy and pandas write them."""
+MISSING_TEXTS = ("nan", "NaN", "NaT", "<NA>", "NA", "N/A", "None", "NULL", "null")
+"""Texts of missing values, as Python, NumPy, pandas, R and SQL write them."""
 MOST_RATIO = 10
 """Ratio between the values of training and test images above which their scales differ."""
 MOST_NEGATIVE = 0.05
@@ -28,8 +28,8 @@ def is_missing(label: Hashable) -> bool:
         return not text.strip() or text.strip() in MISSING_TEXTS
     try:
         return bool(label != label)
-    # Neither equal to itself nor not: pandas' NA.
-    except TypeError:
+    # Neither equal to itself nor not, as pandas' NA.
+    except (TypeError, ArithmeticError):
         return True
     # An array, which is no label.
     except ValueError:

@@ -218,10 +218,10 @@ class Changed(nn.Module):
 def test_a_net_of_another_signature_and_mixed_labels_learn_too(points):
     """Parameters keep their names; a fifth of each class tests; numbers stand beside text."""
     images, number = points
-    labels = [(1, "None", True and 2.5, "b")[label] for label in number]
+    labels = [(1, "none", True and 2.5, "b")[label] for label in number]
     found = train(Logits(), images, labels, naive, 2, seeds=1, epochs=1, batch_size=16)
     assert set(found.learner.params) == {"head"}
-    assert set(found.class_names) == {1, "None", 2.5, "b"}
+    assert set(found.class_names) == {1, "none", 2.5, "b"}
     assert found.class_incremental_matrices.shape == (1, 2, 2)
     # Of 12 images two test: accuracies are halves of halves.
     np.testing.assert_array_equal(found.task_masked_matrices * 4 % 1, 0)

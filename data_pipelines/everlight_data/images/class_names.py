@@ -41,7 +41,7 @@ def class_numbers(
 
 
 def check_present(source: Path, labels: Sequence[str]) -> None:
-    """Refuse labels that are empty or the text of a missing value: nan, NaT or <NA>.
+    """Refuse labels that are empty or the text of a missing value, such as nan, NA or None.
 
     Raises:
       DataError: a label is missing; the message has the number of them and the first row.
@@ -51,7 +51,7 @@ def check_present(source: Path, labels: Sequence[str]) -> None:
         first = labels[missing[0]]
         raise DataError(
             f"{source}: row {missing[0]} has {first!a}, an empty label or a missing value, the "
-            f"first of {len(missing):,} such rows. Give every row a class, or leave it out."
+            f"first of {len(missing):,} such rows. Give every row a named class, or leave it out."
         )
 
 
