@@ -24,11 +24,11 @@ def picture(color, size=(SIDE, SIDE)):
     return Image.new("RGB", size, color)
 
 
-def folder_of(root, counts, suffix="png"):
+def folder_of(root, counts, suffix="png", blue=0):
     for number, (name, count) in enumerate(counts.items()):
         (root / name).mkdir(parents=True)
         for place in range(count):
-            picture((50 * number, 10 * place, 0)).save(root / name / f"{place:02d}.{suffix}")
+            picture((50 * number, 10 * place, blue)).save(root / name / f"{place:02d}.{suffix}")
     return root
 
 
@@ -467,11 +467,11 @@ def test_names_of_any_bytes_can_be_printed(tmp_path, name, shown):
 def test_another_source_gives_the_test_images(tmp_path):
     """Every image of the first trains; labels follow its order of the classes."""
     train = folder_of(tmp_path / "train", {"b": 2, "a": 3})
-    test = folder_of(tmp_path / "test", {"a": 1, "b": 2})
+    test = folder_of(tmp_path / "test", {"a": 1, "b": 2}, blue=7)
     images, note = load(train, test_data=test)
     np.testing.assert_array_equal(images.train_labels, [0, 0, 0, 1, 1])
     np.testing.assert_array_equal(images.test_labels, [0, 1, 1])
-    assert images.images[5:, 0, 0].tolist() == [[0, 0, 0], [50, 0, 0], [50, 10, 0]]
+    assert images.images[5:, 0, 0].tolist() == [[0, 0, 7], [50, 0, 7], [50, 10, 7]]
     assert note == (
         "train: 8 images of 2 classes, of which 3 test (all from test); the middle square of each "
         "at 8×8 pixels"
@@ -494,8 +494,16 @@ def test_a_test_set_of_other_classes_is_refused(tmp_path):
     assert "has other classes than the training images: b, c are only in one of them" in message
 
 
+def test_a_test_set_of_training_images_is_refused(tmp_path):
+    """Copies under other names, and fewer of them."""
+    train = folder_of(tmp_path / "train", {"a": 3, "b": 4})
+    test = folder_of(tmp_path / "test", {"a": 1, "b": 2})
+    message = refused(train, test_data=test)
+    assert "test holds the same samples as train; give test samples that do not train" in message
+
+
 def test_a_class_of_one_training_image_is_refused_beside_a_test_set(tmp_path):
     train = folder_of(tmp_path / "train", {"a": 3, "b": 1})
-    test = folder_of(tmp_path / "test", {"a": 1, "b": 1})
+    test = folder_of(tmp_path / "test", {"a": 1, "b": 1}, blue=7)
     message = refused(train, test_data=test)
     assert "the class 'b' has 1 training and 1 test images; a class needs 2 and 1" in message
