@@ -10,6 +10,7 @@ import io
 import itertools
 import json
 import os
+import posixpath
 import shutil
 import stat
 import struct
@@ -50,8 +51,8 @@ def one_line(error: object) -> str:
 
 def leads_outside(name: str) -> bool:
     """Return True if a file name read from another file points outside its folder."""
-    path = PurePosixPath(name.replace("\\", "/"))
-    return path.is_absolute() or ".." in path.parts or "\0" in name
+    path = PurePosixPath(posixpath.normpath(name.replace("\\", "/")))
+    return path.is_absolute() or path.parts[:1] == ("..",) or "\0" in name
 
 
 @contextmanager

@@ -21,8 +21,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import jaxtyped
 
-from everlight.array_kinds import is_array, is_array_type, is_masked, of_stubs, stubs
-from everlight.check_messages import shown, wanted
+from everlight.array_kinds import is_array, is_array_type, is_masked, of_stubs, stubs, widened
+from everlight.check_messages import form, shown, wanted
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -86,12 +86,17 @@ def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
     @wraps(function)
     def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         try:
-            given = signature.bind(*args, **kwargs).arguments
+            bound = signature.bind(*args, **kwargs)
         except TypeError:
             # Too many or too few, which Python tells with the function's name.
             return function(*args, **kwargs)
-        _check_all(f"{function.__name__}: ", given, hints)
-        return function(*args, **kwargs)
+        given = bound.arguments
+        wide = {name: widened(value, hints[name]) for name, value in given.items()}
+        _check_all(f"{function.__name__}: ", wide, hints)
+        if all(wide[name] is value for name, value in given.items()):
+            return function(*args, **kwargs)
+        given.update(wide)
+        return function(*bound.args, **bound.kwargs)
 
     return call
 
@@ -192,7 +197,7 @@ class _MisfitError(ValueError):
         given = f"{name}={shown(value)}" if plain else f"{name} is {shown(value)}"
         verb = "choose" if typing.get_origin(hint) is Literal else "give"
         mask = " without a mask" if is_masked(value) else ""
-        super().__init__(f"{given}; {verb} {wanted(hint)}{mask}")
+        super().__init__(f"{given}; {verb} {form(value, hint)}{wanted(hint)}{mask}")
 
 
 # Sizes are bound in the context of `_check_all`: a hook that instruments functions would give each
@@ -224,6 +229,7 @@ def _check(name: str, value: Any, hint: Any) -> None:
             raise _MisfitError(name, value, hint)
         _check_items({f"{name}[{key!a}]": each for key, each in value.items()}, of_values)
     elif not _fits(value, hint):
+        _refuse_item(name, value, hint)
         raise _MisfitError(name, value, hint)
     elif origin is Sequence and Annotated is typing.get_origin(typing.get_args(hint)[0]):
         items = {f"{name}[{place}]": each for place, each in enumerate(value)}
@@ -233,6 +239,15 @@ def _check(name: str, value: Any, hint: Any) -> None:
             zip(value, typing.get_args(hint), strict=True)
         ):
             _check(f"{name}[{place}]", each, wanted_of_each)
+
+
+def _refuse_item(name: str, value: Any, hint: Any) -> None:
+    """Raise the error of the first item that does not fit, if a value is a sequence of arrays."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Sequence and isinstance(value, list | tuple) and is_array_type(arguments[0]):
+        wrong = (place for place, item in enumerate(value) if not _fits(item, arguments[0]))
+        for place in wrong:
+            raise _MisfitError(f"{name}[{place}]", value[place], arguments[0])
 
 
 def _check_items(items: Mapping[str, Any], hint: Any) -> None:

@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Int, UInt8
 
 from everlight.continual import StoredImages
 from everlight.continual.engine.flax_setup import StreamedImages
-from everlight.continual.labelled_images import channel_statistics
+from everlight.continual.labelled_images import channel_statistics, store_with_statistics
 from everlight_data.errors import DataError
 from everlight_data.images.feature_files import Features
 from everlight_data.images.image_set import Channels as ChannelValues
@@ -49,20 +49,24 @@ def store_images(
 
 
 def store_features(features: Features, train: slice | Bool[np.ndarray, "n"]) -> StoredImages:
-    """Return features on the device, normalized by one mean and deviation of the training rows.
+    """Return features on the device, normalized by mean and deviation of the training rows.
+
+    Features of a file have a mean and deviation for each column; those of one network share one.
 
     Raises:
       DataError: they are all the same number, or too near it for 32 bits.
     """
     seen = features.values[train]
-    mean, deviation = seen.mean(dtype=np.float64), seen.std(dtype=np.float64)
-    if not deviation > 0:
-        raise DataError(f"--features: all {features.note} are the same number.")
-    if deviation < np.finfo(np.float32).tiny:
+    # One column more makes it an array without columns of its own.
+    mean, deviation = channel_statistics(seen if features.per_column else seen[..., None])
+    if np.all(seen == seen[:1]):
+        raise DataError(f"--features: all {features.note} are the same number in every row.")
+    if deviation.min() < np.finfo(np.float32).tiny:
         raise DataError(
-            f"--features: {features.note} have a standard deviation of {deviation:.1g}; scale them."
+            f"--features: {features.note} have a standard deviation of {deviation.min():.1g}; "
+            "scale them."
         )
-    return StoredImages.of(features.values, jnp.float32(mean), jnp.float32(deviation))
+    return store_with_statistics(features.values, mean, deviation)
 
 
 def channels() -> Channels:

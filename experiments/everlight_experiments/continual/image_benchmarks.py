@@ -146,7 +146,7 @@ def image_benchmarks(
     else:
         net = feature_head(features.note, classes)
         stored = store_features(features, slice(len(images.train_labels)))
-        content.append(np.asarray(stored.pieces))
+        content += [np.asarray(stored.pieces), *features.marks()]
     if config.compute_budget is not None and "online" in settings:
         raise DataError("--compute-budget: the online setting is one pass; leave one of them out")
     if config.stream != "classes":

@@ -179,7 +179,7 @@ def _start(
     images = ImageSet("", frames.images, frames.object, frames.object[:0], frames.object_names)
     found = load_features(config.features, images, runs)
     stored = store_features(found, ~material.tested)
-    checksums = checksums_of(np.asarray(stored.pieces))
+    checksums = checksums_of(np.asarray(stored.pieces), *found.marks())
     return Beginning({}, stored, f"on {found.note}", checksums=checksums)
 
 

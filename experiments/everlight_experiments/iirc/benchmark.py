@@ -138,7 +138,7 @@ def learn(config: Config, data: IIRCData, runs: Path, validation: bool = False) 
         net = network_of(config, data.classes)
     else:
         net = feature_head(inputs.features.note, data.classes)
-        content.append(inputs.features.values)
+        content += [inputs.features.values, *inputs.features.marks()]
     return Learned(data, inputs, net, checksums_of(*content), sequences_of(data, validation))
 
 

@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped
 from everlight.base import Learner, Memory, Samples, TaskSequence
 from everlight.continual.engine.costs import are_images, stored_images
 from everlight.continual.engine.evaluation import over_samples
+from everlight.continual.engine.flax_setup import less_offset
 from everlight.continual.engine.run import Build
 
 
@@ -67,7 +68,8 @@ class KeptNet:
             raise ValueError(f"task {task}; give 0 to {tasks - 1}")
         how = self.build, self.size, task is not None
         net = self.learner, self.memory, jnp.int32(task or 0)
-        scores = np.array(_predicted(*how, self.data, jnp.asarray(images, dtype), *net))
+        inputs = jnp.asarray(less_offset(images, stored.offset, dtype))
+        scores = np.array(_predicted(*how, self.data, inputs, *net))
         if self.masked:
             possible = np.array(self.learner.seen)
             if task is not None:

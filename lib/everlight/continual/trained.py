@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from everlight.base import Learner, Memory
 from everlight.checks import check_finite
+from everlight.continual.engine.flax_setup import less_offset
 from everlight.metrics import (
     WEIGHTINGS,
     Costs,
@@ -59,6 +60,8 @@ class Trained(NamedTuple):
     """Function from one seed's learner, its memory and images to class scores."""
     image_shape: tuple[int, ...]
     image_dtype: np.dtype
+    image_offset: tuple[float, ...]
+    """Number for each channel or column that is subtracted in float64; () is none."""
 
     def __repr__(self) -> str:
         seeds, tasks, _ = self.class_incremental_matrices.shape
@@ -92,7 +95,8 @@ class Trained(NamedTuple):
             )
         check_finite("images", given)
         each = jax.jit(jax.vmap(self.scores, in_axes=(0, 0, None)))
-        found = each(self.learner, self.memory, jnp.asarray(given.astype(self.image_dtype)))
+        inputs = jnp.asarray(less_offset(given, self.image_offset, self.image_dtype))
+        found = each(self.learner, self.memory, inputs)
         return np.where(self.diverged[:, None, None], np.nan, np.asarray(found))
 
     @property

@@ -68,7 +68,8 @@ def train(
 
     Each seed has a different class order, initialization and sample order. All seeds are one
     compiled program, distributed over all devices. One head has all classes, and training does not
-    use task identity. Channels are normalised by the training images.
+    use task identity. Channels of images `[n, h, w, c]` and columns of features `[n, f]` are
+    normalised by the training samples; arrays of other ranks have one mean and deviation.
 
     Args:
       net: network with one output per class: a Flax linen module, whose first argument is the
@@ -78,13 +79,13 @@ def train(
         strategies that compare features use the logits.
       images: images, `[n, h, w, c]`, or features of any shape, `[n, ...]`; a NumPy or JAX array or
         a list.
-      labels: label of each image, of any comparable type such as numbers or text.
+      labels: label of each image, of any comparable type such as numbers or text; none is missing.
       strategy: function from a setup to a strategy, such as `naive` or
         `lambda setup: ewc(setup, regularization=100.0)`.
       tasks: number of tasks among which the classes are divided as equally as possible.
       seeds: number of seeds.
       test: share of every class's images, drawn at random, for the test set; or separate test
-        images and labels.
+        images and labels, of the type and scale of the training images.
       epochs: epochs per task; the last one is kept.
       batch_size: samples per step.
       optimizer: optimizer, reset at every task; None is Adam at `RATE`.
@@ -92,7 +93,8 @@ def train(
 
     Raises:
       ImportError: `net` makes an Equinox module, and Equinox is not installed.
-      ValueError: images and labels differ in number; a class has one image; there are more tasks
+      ValueError: images and labels differ in number; a label is missing or equal to another one in
+        number alone; test images have another scale; a class has one image; there are more tasks
         than classes; the network cannot be called or its outputs do not fit; or `strategy` does not
         return a strategy.
     """
@@ -205,4 +207,5 @@ def _trained(
         scores,
         stored.shape,
         np.dtype(stored.pieces.dtype),
+        stored.offset,
     )

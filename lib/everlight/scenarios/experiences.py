@@ -34,6 +34,10 @@ def from_experiences(
     as introduced by the last task. With known task identity (task-incremental), a test sample is
     scored among the classes that its experience trains on or tests (`TaskSequence.test_classes`).
 
+    All indices count in one data set, whose samples `StoredImages` holds. Where a benchmark has its
+    test samples in a set of their own, store them after the n training samples, and add n to
+    their indices.
+
     Args:
       train: indices of each experience's training samples in the data set.
       train_labels: classes of the training samples, in 0..classes-1.
@@ -47,7 +51,8 @@ def from_experiences(
 
     Raises:
       ValueError: arrays differ in length, an index is below 0, or a label is out of range. Or a
-        test sample has two labels, or an experience has no training or no test sample.
+        test sample has two labels, or an experience has no training or no test sample. Or a sample
+        is in two of training, validation and test sets.
     """
     if valid is None or valid_labels is None:
         nothing = [np.zeros(0, int)] * len(train)
@@ -58,6 +63,12 @@ def from_experiences(
         ("valid", valid, valid_labels, (len(train),)),
     ):
         _check_all(name, places, labels, classes, counts)
+    for name, places, other, trained in (
+        ("test", test, "train", train),
+        ("valid", valid, "train", train),
+        ("test", test, "valid", valid),
+    ):
+        _refuse_overlap(name, places, other, trained)
     tasks = len(train)
     known = [
         np.isin(np.arange(classes), np.concatenate(train_labels[: t + 1])) for t in range(tasks)
@@ -94,6 +105,20 @@ def from_experiences(
         jnp.asarray(np.minimum(first, len(test) - 1)),
         jnp.asarray(masks),
     )
+
+
+def _refuse_overlap(name: str, places: Places, other: str, others: Places) -> None:
+    known = np.concatenate(list(others))
+    shared = [np.isin(own, known) for own in places]
+    count = sum(int(each.sum()) for each in shared)
+    if count:
+        first = next(number for number, each in enumerate(shared) if each.any())
+        sample = places[first][shared[first]][0]
+        raise ValueError(
+            f"{name}[{first}] holds sample {sample}, which {other} holds too, as {count} of "
+            f"{sum(map(len, places))} in {name}; all indices count in one data set: add the number "
+            f"of samples before the {name} set to indices that count in it alone"
+        )
 
 
 def _refuse_two_labels(test: Places, test_labels: Places) -> None:

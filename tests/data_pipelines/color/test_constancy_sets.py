@@ -205,6 +205,21 @@ def test_gehler_shi_that_is_not_whole_is_named(tmp_path, rng):
         gehler_shi(tmp_path)
 
 
+def test_names_of_a_release_may_be_in_upper_case(tmp_path, rng):
+    write_gehler_shi(tmp_path, rng)
+    expected = gehler_shi(tmp_path)
+    for path in [*tmp_path.rglob("*.png"), *tmp_path.rglob("*.txt"), *tmp_path.rglob("*.mat")]:
+        path.rename(path.with_name(path.name.upper()))
+    (tmp_path / "568_dataset/png").rename(tmp_path / "568_dataset/PNG")
+    found = gehler_shi(tmp_path)
+    assert {name: each.names for name, each in found.items()} == {
+        name: each.names for name, each in expected.items()
+    }
+    for name, each in found.items():
+        np.testing.assert_array_equal(each.illuminants, expected[name].illuminants)
+        assert each.read_image(0)[0].ndim == 3
+
+
 def test_cube_plus(tmp_path, rng, monkeypatch):
     monkeypatch.setattr(constancy_sets, "_CUBE_TARGET", (12, 20))
     (tmp_path / "cube+_gt.txt").write_text("".join(f"{r} {g} {b}\n" for r, g, b in LIGHTS))
