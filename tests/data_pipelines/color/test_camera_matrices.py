@@ -80,11 +80,11 @@ def test_entities_do_not_hide_in_another_encoding(tmp_path, encoding):
 def test_matrices_that_give_daylight_no_colour_are_refused_for_training_too(tmp_path):
     path = tmp_path / "cameras.xml"
     path.write_text(LIST)
-    found = calibrations_from([path], ["Canon 550D"])
-    np.testing.assert_allclose(found["Canon 550D"].matrices[0], CANON, rtol=1e-6)
+    found = calibrations_from([path], ["Canon EOS 550D"])
+    np.testing.assert_allclose(found["Canon EOS 550D"].matrices[0], CANON, rtol=1e-6)
     path.write_text(LIST.replace("6941 -1164 -857", "0 0 0"))
-    with pytest.raises(DataError, match=r"cameras\.xml for Canon 550D give daylight a colour"):
-        calibrations_from([path], ["Canon 550D"])
+    with pytest.raises(DataError, match=r"cameras\.xml for Canon EOS 550D give daylight a colour"):
+        calibrations_from([path], ["Canon EOS 550D"])
 
 
 def test_a_list_without_end_is_refused_before_it_is_read(tmp_path, monkeypatch):
@@ -146,7 +146,9 @@ def test_a_dngs_matrices_are_in_the_order_of_temperatures(tmp_path):
 
 
 def test_what_is_no_calibration_is_refused(tmp_path):
-    with pytest.raises(DataError, match=r"calibration illuminant 255 is unknown"):
+    with pytest.raises(
+        DataError, match=r"odd\.dng: CalibrationIlluminant2 255 has no known temperature"
+    ):
         read_dng_calibration(written(tmp_path / "odd.dng", light=255))
     (tmp_path / "short.dng").write_bytes((tmp_path / "odd.dng").read_bytes()[:200])
     with pytest.raises(DataError, match=r"short\.dng"):
