@@ -27,6 +27,7 @@ from everlight_data.color.dng_mosaic import (
     shifted_black,
 )
 from everlight_data.color.dng_tags import is_tiff, raw_directories
+from everlight_data.color.sensor_clipping import clipped_sites
 from everlight_data.errors import DataError
 from everlight_data.files import one_line, opened
 
@@ -63,7 +64,8 @@ class RawImage(NamedTuple):
     Attributes:
       image: linear camera RGB, float32 `[h, w, 3]`: 0 at the black level, 1 at the white level.
         Noise makes some dark pixels negative; clipping them would bias their mean.
-      saturated: pixels influenced by a photosite at or above the white level, `[h, w]`.
+      saturated: pixels influenced by a photosite at or above the white level, or the lower level
+        at which its channel clips (`sensor_clipping`), `[h, w]`.
       black_level: mean of the levels used for R, G, B and the second G, `[4]`, in sensor units.
       white_level: level used, in sensor units.
       xyz_to_camera: matrix from XYZ under D65 to camera RGB, `[3, 3]`, or None. A DNG's is its
@@ -149,7 +151,7 @@ def read_raw(
     }
     return RawImage(
         image=_upright(image, sensor.flip),
-        saturated=_upright(_saturated(sensor, half_size), sensor.flip),
+        saturated=_upright(_saturated(sensor, black, half_size), sensor.flip),
         black_level=np.array([levels[channel] for channel in range(4)]),
         white_level=sensor.white,
         xyz_to_camera=sensor.xyz_to_camera,
@@ -334,8 +336,10 @@ def _check_levels(path: Path, black: BlackLevels, white: int, shape: tuple[int, 
         )
 
 
-def _saturated(sensor: SensorValues, half_size: bool) -> Bool[np.ndarray, "h w"]:
-    saturated = sensor.values >= sensor.white
+def _saturated(
+    sensor: SensorValues, black: Float[np.ndarray, "h w"], half_size: bool
+) -> Bool[np.ndarray, "h w"]:
+    saturated = clipped_sites(sensor.values, black, sensor.white)
     if not half_size:
         return maximum_filter(saturated, size=3)
     # An odd last row or column fills no block.

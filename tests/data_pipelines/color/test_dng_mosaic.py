@@ -59,8 +59,8 @@ def test_black_levels_repeat_in_blocks_of_any_size(tmp_path, rng, shape, kind):
     path = write(tmp_path / "a.dng", mosaic_over(tiled), *pattern_tags(pattern, kind))
     photo = read_raw(path)
     expect_color(photo)
-    own = [tiled[0::2, 0::2], tiled[0::2, 1::2], tiled[1::2, 1::2], tiled[1::2, 0::2]]
-    np.testing.assert_allclose(photo.black_level, [part.mean() for part in own], rtol=1e-6)
+    parts = [tiled[0::2, 0::2], tiled[0::2, 1::2], tiled[1::2, 1::2], tiled[1::2, 0::2]]
+    np.testing.assert_allclose(photo.black_level, [part.mean() for part in parts], rtol=1e-6)
 
 
 def test_rows_and_columns_add_to_the_black_level(tmp_path, rng):
