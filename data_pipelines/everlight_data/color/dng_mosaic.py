@@ -95,14 +95,15 @@ def bayer_pattern(colors: Int[np.ndarray, "rows columns"]) -> Int[np.ndarray, "2
 
 
 def read_mosaic_tags(
-    raw: RawDirectories, shape: tuple[int, int], overridden: bool = False
+    raw: RawDirectories, shape: tuple[int, int], reads_black: bool = True, reads_white: bool = True
 ) -> MosaicTags:
     """Return what the tags state about the mosaic.
 
     Args:
       raw: directories of the file.
       shape: height and width of the decoded sensor.
-      overridden: both levels are given by the user, so that the file's are not read.
+      reads_black: the file's black level counts; False where the user gives another.
+      reads_white: the same for the white level.
 
     Raises:
       DataError: a tag is damaged, or states what is not supported.
@@ -120,9 +121,8 @@ def read_mosaic_tags(
             "give a DNG whose full image is its only mosaic",
         )
     area = _area(raw, shape)
-    if overridden:
-        return MosaicTags(pattern, None, None, area, flip)
-    return MosaicTags(pattern, _black(raw, area), _white(raw), area, flip)
+    black = _black(raw, area) if reads_black else None
+    return MosaicTags(pattern, black, _white(raw) if reads_white else None, area, flip)
 
 
 def _flip(raw: RawDirectories) -> int:
@@ -143,12 +143,14 @@ def _flip(raw: RawDirectories) -> int:
 
 
 def _pattern(raw: RawDirectories) -> Int[np.ndarray, "2 2"] | None:
-    """Return the channels of the mosaic's 2×2 block, None where the tags are missing.
+    """Return the channels of the mosaic's 2×2 block; None where a file that is no DNG has no tags.
 
     Raises:
       DataError: the mosaic is not Bayer.
     """
     tag = raw.mosaic_tag("CFAPattern")
+    if tag is None and raw.is_dng:
+        raise raw.refusal("CFAPattern", "is missing", _CONVERT)
     if tag is None:
         return None
     dims = raw.mosaic_tag("CFARepeatPatternDim")

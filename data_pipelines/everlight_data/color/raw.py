@@ -177,12 +177,12 @@ def read_sensor(
         raw.unpack()
         _check_one_mosaic(raw, path)
         shape = raw.sizes.raw_height, raw.sizes.raw_width
-        overridden = black_level is not None and white_level is not None
+        missing = black_level is None, white_level is None
         neutral, matrix, is_dng = _as_shot_neutral(raw), _camera_matrix(raw), False
         stated = MosaicTags(None, None, None, None, raw.sizes.flip)
         if is_tiff(path):
             with raw_directories(path, shape) as tags:
-                stated, is_dng = read_mosaic_tags(tags, shape, overridden), tags.is_dng
+                stated, is_dng = read_mosaic_tags(tags, shape, *missing), tags.is_dng
                 if is_dng:
                     neutral = as_shot_neutral(tags)
                     colors = read_dng_colors(tags)
@@ -390,6 +390,7 @@ def camera_name(path: Path) -> str | None:
         with tifffile.TiffFile(path) as file:
             tags = file.pages[0].tags
             unique = tags.valueof("UniqueCameraModel")
+            unique = unique.decode().rstrip("\0") if isinstance(unique, bytes) else unique
             make, model = tags.valueof("Make"), tags.valueof("Model")
     # Only a name, and a damaged tag raises anything.
     except Exception:
