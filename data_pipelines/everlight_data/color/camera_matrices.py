@@ -137,12 +137,16 @@ def matrix_for(
     named = {plain_name(name): matrix for name, matrix in cameras.items()}
     wanted = plain_name(camera)
     if not wanted or wanted not in named:
-        near = ", ".join(nearest_names(camera, list(cameras))) or "none"
-        raise DataError(
-            f"no calibration matrix of {camera!a}; the nearest names: {near}; give a DNG by the "
-            "camera, or a cameras.xml that lists it"
-        )
+        raise _unknown_camera(camera, list(cameras))
     return named[wanted]
+
+
+def _unknown_camera(camera: str, names: Sequence[str]) -> DataError:
+    near = ", ".join(nearest_names(camera, names)) or "none"
+    return DataError(
+        f"no calibration matrix of {camera!a}; the nearest names: {near}; give a DNG by the "
+        "camera, a cameras.xml that lists it, or the camera the listed name"
+    )
 
 
 def other_camera(camera: str | None, trained: Sequence[str], what: str = "") -> list[str]:
@@ -280,6 +284,8 @@ def calibrations_from(
     found = {}
     for camera in cameras:
         by_dng = [made for name, made in taken.items() if is_same_camera(name, camera)]
+        if not by_dng and plain_name(camera) not in map(plain_name, listed):
+            raise _unknown_camera(camera, [*taken, *listed])
         found[camera] = by_dng[0] if by_dng else single_matrix(matrix_for(listed, camera))
         _refuse_dark(found[camera], f"{' '.join(map(str, paths))} for {camera}")
     lights = {camera: tuple(each.temperatures.tolist()) for camera, each in found.items()}

@@ -287,7 +287,16 @@ def test_two_matrices_need_two_known_illuminants(tmp_path, rng, lights, message)
 def test_a_cameras_matrix_is_by_its_whole_name(asked, listed):
     with pytest.raises(DataError, match="no calibration matrix of") as caught:
         matrix_for(dict.fromkeys(listed, CANON), asked)
-    assert "; give a DNG by the camera, or a cameras.xml" in str(caught.value)
+    assert "; give a DNG by the camera, a cameras.xml" in str(caught.value)
+
+
+def test_the_names_of_dngs_are_among_the_nearest(tmp_path):
+    mosaic, path = np.full((32, 32), 500, np.uint16), tmp_path / "a.dng"
+    write_dng(path, mosaic, [0] * 4, 1000, color_matrix=CANON, model="Maker B2")
+    with pytest.raises(DataError, match=r"matrix of 'Maker B'; the nearest names: Maker B2;"):
+        calibrations_from([path], ["Maker B"])
+    found = calibrations_from([path], ["maker b2 "])
+    np.testing.assert_allclose(found["maker b2 "].matrices[0], CANON, atol=1e-4)
 
 
 @pytest.mark.parametrize(
