@@ -30,7 +30,8 @@ def plain_name(name: str) -> str:
     name = " ".join(words)
     if name in _BY_DATA_SET:
         return plain_name(_BY_DATA_SET[name])
-    if words[:1] and words[0] in words[1:]:
+    # The maker has one or two words, as NIKON CORPORATION.
+    if words[:1] and words[0] in words[1:3]:
         words = words[words.index(words[0], 1) :]
     return " ".join(words)
 

@@ -1,4 +1,4 @@
-"""What a DNG states about its camera's colours: matrices, illuminants, the neutral as shot.
+"""Reader of a DNG's colour tags: matrices, illuminants, the neutral as shot.
 
 After the DNG specification 1.7, chapter 6 ("Mapping Camera Color Space to CIE XYZ Space"):
 XYZtoCamera = AnalogBalance · CameraCalibration · ColorMatrix.

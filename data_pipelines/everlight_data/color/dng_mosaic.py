@@ -1,4 +1,4 @@
-"""What a DNG states about its mosaic: colour pattern, black and white levels, area, orientation.
+"""Reader of the tags of a mosaic: colour pattern, black and white levels, area, orientation.
 
 After the DNG specification 1.7, chapters 4 ("BlackLevel" and its neighbours) and 5 ("Mapping Raw
 Values to Linear Reference Values"). LibRaw rounds black levels, averages their changes by row and
@@ -21,6 +21,7 @@ UNSIGNED = 1
 """SampleFormat of integers without sign."""
 INTERLEAVED = ("RowInterleaveFactor", "ColumnInterleaveFactor", "SubTileBlockSize")
 """Tags of rows, columns and blocks that are stored in another order, unless they are 1."""
+BLACK_TAGS = ("BlackLevel", "BlackLevelRepeatDim", "BlackLevelDeltaV", "BlackLevelDeltaH")
 _CONVERT = (
     "give a DNG of a plain 2x2 Bayer mosaic, as by the camera's full-resolution or binned mode"
 )
@@ -175,7 +176,7 @@ def plane_colors(raw: RawDirectories) -> Int[np.ndarray, "3"]:
     Raises:
       DataError: the planes are not red, green and blue.
     """
-    tag = raw.mosaic_tag("CFAPlaneColor")
+    tag = raw.mosaic_tag("CFAPlaneColor") or raw.color_tag("CFAPlaneColor")
     colors = np.arange(3) if tag is None else raw.numbers(tag).astype(int)
     if sorted(colors.tolist()) != [RED, GREEN, BLUE]:
         raise raw.refusal(
@@ -191,7 +192,7 @@ def _refuse_other_values(raw: RawDirectories) -> None:
       DataError: the message names the tag.
     """
     plane_colors(raw)
-    for name in ("CFALayout", *INTERLEAVED):
+    for name in ("CFALayout", "SamplesPerPixel", *INTERLEAVED):
         tag = raw.mosaic_tag(name)
         if tag is not None and (raw.numbers(tag) != 1).any():
             stated = raw.numbers(tag).astype(int).tolist()
@@ -230,18 +231,21 @@ def _black(raw: RawDirectories, area: tuple[int, int, int, int]) -> BlackLevels 
       DataError: a tag has another number of levels than positions, rows or columns.
     """
     top, left, bottom, right = area
-    tag, dims = raw.mosaic_tag("BlackLevel"), raw.mosaic_tag("BlackLevelRepeatDim")
-    shape = (1, 1) if dims is None else tuple(raw.numbers(dims).astype(int).tolist())
-    levels = np.zeros(shape) if tag is None else raw.numbers(tag)
+    tag, dims, *deltas = (raw.level_tag(name, BLACK_TAGS) for name in BLACK_TAGS)
+    shape, levels = (1, 1), np.zeros(1)
+    if tag is not None:
+        shape = shape if dims is None else tuple(raw.numbers(dims).astype(int).tolist())
+        levels = raw.numbers(tag)
     if len(shape) != 2 or min(shape) < 1 or np.prod(shape) != levels.size:
         raise raw.refusal("BlackLevel", f"has {levels.size} levels for {shape}", _LEVELS)
     additions = []
-    for name, count in (("BlackLevelDeltaV", bottom - top), ("BlackLevelDeltaH", right - left)):
-        delta = raw.mosaic_tag(name)
+    for delta, count in zip(deltas, (bottom - top, right - left), strict=True):
         additions.append(None if delta is None else raw.numbers(delta))
         if delta is not None and additions[-1].size != count:
             raise raw.refusal(
-                name, f"has {additions[-1].size} values for {count} of the active area", _LEVELS
+                delta.name,
+                f"has {additions[-1].size} values for {count} of the active area",
+                _LEVELS,
             )
     if tag is None and not raw.is_dng:
         return None
@@ -254,7 +258,7 @@ def _white(raw: RawDirectories) -> int | None:
     Raises:
       DataError: the tag has several values, or values are mapped to unknown ones.
     """
-    tag = raw.mosaic_tag("WhiteLevel")
+    tag = raw.level_tag("WhiteLevel", ["WhiteLevel"])
     if tag is not None:
         values = raw.numbers(tag)
         if values.size != 1 or values[0] < 1:

@@ -48,8 +48,18 @@ class RawDirectories(NamedTuple):
         return _first(name, self.first, self.mosaic)
 
     def mosaic_tag(self, name: str) -> tifffile.TiffTag | None:
-        """Return a tag of the mosaic's directory, or else of the first one."""
-        return _first(name, self.mosaic, self.first)
+        """Return a tag of the mosaic's directory alone."""
+        return _first(name, self.mosaic)
+
+    def level_tag(self, name: str, names: Sequence[str]) -> tifffile.TiffTag | None:
+        """Return a tag of the mosaic's directory, or of the first one where that has all of them.
+
+        Args:
+          name: name of the tag.
+          names: names of the tags that belong together.
+        """
+        stated = self.mosaic is not None and any(other in self.mosaic for other in names)
+        return _first(name, self.mosaic if stated else self.first)
 
     def refusal(self, name: str, reason: str, way_out: str) -> DataError:
         """Return the error for a value that is not supported."""

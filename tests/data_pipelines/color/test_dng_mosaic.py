@@ -140,6 +140,8 @@ def test_levels_that_are_given_replace_those_of_the_tags(tmp_path):
         (((50716, SIGNED_RATIONAL, 2, (1, 1, 1, 1)),), "BlackLevelDeltaV has 2 values for 30"),
         (((50714, RATIONAL, 4, (1, 0) * 4),), "BlackLevel holds no finite numbers"),
         (((50829, LONG, 4, (5, 0, 5, 44)),), "ActiveArea is"),
+        (((50712, SHORT, 4, (0, 1, 2, 3)), (50717, LONG, 2, (9, 9))), r"WhiteLevel is"),
+        (((50714, RATIONAL, 2, (1, 1) * 2),), r"BlackLevel has 2 levels for \(2, 2\)"),
         (((50717, LONG, 2, (9, 9)),), r"WhiteLevel is \[9.0, 9.0\]"),
     ],
 )
@@ -178,6 +180,9 @@ def test_tags_of_the_mosaics_own_directory_count(tmp_path, subfile):
     pattern, path = np.arange(100, 1700, 100).reshape(4, 4), tmp_path / "a.dng"
     tiled = np.tile(pattern, (HEIGHT, WIDTH))[:HEIGHT, :WIDTH]
     names = [(50706, BYTE, 4, b"\1\4\0\0", True), (50708, 2, 0, "Two Eyes", True)]
+    # The picture's levels are its own.
+    names += [(50713, SHORT, 2, (1, 2), True), (50714, SHORT, 2, (9, 5000), True)]
+    names += [(50717, LONG, 1, 255, True), (50829, LONG, 4, (0, 0, 9, 9), True)]
     levels = [(*tag, True) for tag in pattern_tags(pattern)]
     sensor = [(33421, SHORT, 2, (2, 2), True), (33422, BYTE, 4, b"\0\1\1\2", True)]
     white = [(50717, LONG, 1, WHITE, True)]
