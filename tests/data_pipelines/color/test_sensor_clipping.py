@@ -7,6 +7,7 @@ from everlight_data.color.chart import chart_homography, read_chart, reference_c
 from everlight_data.color.chart_pairs import chart_illuminant, measure_chart
 from everlight_data.color.dng import mosaic_rggb, write_dng
 from everlight_data.color.raw import read_raw
+from everlight_data.color.sensor_clipping import clipped_sites
 from everlight_data.errors import DataError
 
 BLACK, WHITE, SIZE = 512, 16383, 40
@@ -93,6 +94,22 @@ def test_pixels_on_a_plateau_are_masked(tmp_path, white):
     assert saturated[clipped][2:].all()
     # Beside the plateau lie the neighbours that demosaicing touches, and one step of values.
     assert not saturated[inner][image[inner][..., 1] < 0.85 - 0.03].any()
+
+
+@pytest.mark.parametrize("noise", [0, 5e-4, 0.002, 0.01])
+@pytest.mark.parametrize("white", [255, 4095, 16383])
+def test_scenes_below_white_have_no_plateau(white, noise):
+    rng = np.random.default_rng(1)
+    y, x = np.mgrid[:270, :360] / 360
+    tiles = rng.uniform(0.05, 0.9, (9, 12, 3)).repeat(30, 0).repeat(30, 1)
+    gradient = np.stack([0.3 + 0.4 * x, 0.9 - 0.5 * np.hypot(x - 0.5, y - 0.4), 0.2 + 0.5 * y], -1)
+    sky = np.stack([0.5 + 0.1 * y, 0.7 + 0.1 * y, 0.85 + 0.1 * y - 0.02 * x], -1)
+    for image in (tiles, tiles * (0.7 + 0.3 * x)[..., None], gradient, sky):
+        values = mosaic_rggb(image) * white
+        values = np.round(values + noise * white * rng.normal(size=values.shape))
+        values = np.uint16(np.clip(values, 0, white))
+        clipped = clipped_sites(values, np.zeros(values.shape), white)
+        np.testing.assert_array_equal(clipped, values >= white)
 
 
 def test_defective_pixels_above_a_plateau_do_not_hide_it(tmp_path):
