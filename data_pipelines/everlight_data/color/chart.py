@@ -42,6 +42,16 @@ MAX_RESIDUAL = 0.12
 """Maximum residual of a 3x3 matrix fitted from the chart's 24 colours, relative to their length."""
 
 
+TOP_BAND = 0.015
+"""Part of a channel's maximum below which a patch's mean is not at the maximum."""
+MAX_DEFECTIVE = 16
+"""Number of brightest pixels that do not count for the maximum."""
+MAX_DEPARTURE = 0.04
+"""Maximum relative departure of a patch's ratios of channels from those that are predicted."""
+LEAST_FITTED = 6
+"""Minimum number of patches that predict the others."""
+
+
 def reference_colors() -> Float[np.ndarray, "24 3"]:
     """Return XYZ of the patches from colour-science (the chart of 2005, under D50)."""
     import colour
@@ -88,6 +98,33 @@ def read_chart(
     x, y = np.round(map_points(homography, (CENTRES[:, None] + inner).reshape(-1, 2))).astype(int).T
     seen = image[y, x].reshape(24, -1, 3)
     return ChartColors(seen.mean(axis=1), ~saturated[y, x].reshape(24, -1).any(axis=1))
+
+
+def mark_clipped(
+    seen: ChartColors, image: Float[np.ndarray, "h w 3"], reference: Float[np.ndarray, "24 3"]
+) -> ChartColors:
+    """Return the colours with clipped patches marked as not usable.
+
+    A sensor may clip below its stated white level. A channel that clips is at the image's maximum,
+    and the patch's ratios of channels are not those that a 3×3 matrix predicts, which is fitted to
+    the patches below the maximum.
+
+    Args:
+      seen: colours of the patches.
+      image: image that shows the chart.
+      reference: colours of the patches in any linear space, such as XYZ.
+    """
+    pixels = image.reshape(-1, 3)
+    rank = max(0, len(pixels) - MAX_DEFECTIVE)
+    tops = np.array([np.partition(channel, rank - 1)[rank - 1] for channel in pixels.T])
+    at_top = (seen.colors >= (1 - TOP_BAND) * tops).any(axis=1)
+    fitted = seen.usable & ~at_top
+    if not at_top.any() or fitted.sum() < LEAST_FITTED:
+        return seen
+    matrix = np.linalg.lstsq(reference[fitted], seen.colors[fitted])[0]
+    ratios = seen.colors / np.maximum(reference @ matrix, 1e-9)
+    departure = ratios.max(axis=1) / np.maximum(ratios.min(axis=1), 1e-9) - 1
+    return seen._replace(usable=seen.usable & ~(at_top & (departure > MAX_DEPARTURE)))
 
 
 def chart_mask(

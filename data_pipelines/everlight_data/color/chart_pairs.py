@@ -31,6 +31,7 @@ from everlight_data.color.chart import (
     find_chart,
     fit_residual,
     map_points,
+    mark_clipped,
     read_chart,
 )
 from everlight_data.color.raw import MAX_BYTES, RawImage, read_raw
@@ -229,7 +230,7 @@ def measure_chart(
     outer = map_points(chart, np.array([[-0.5, -0.5], [5.5, -0.5], [5.5, 3.5], [-0.5, 3.5]]))
     if not np.all((outer >= 0) & (outer <= [width - 1, height - 1])):
         raise DataError(f"{path}: the chart that is given leaves the {width}×{height} picture.")
-    seen = read_chart(photo.image, photo.saturated, chart)
+    seen = mark_clipped(read_chart(photo.image, photo.saturated, chart), photo.image, reference)
     known = seen.usable
     if known.sum() >= 12 and fit_residual(seen.colors[known], reference[known]) > MAX_RESIDUAL:
         raise DataError(f"{path}: what lies in the corners that are given is no chart. {LAYOUT}")
