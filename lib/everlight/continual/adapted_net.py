@@ -15,6 +15,7 @@ from everlight.continual.engine import ComputedInputs, network_setup
 from everlight.continual.engine.network_setup import Net, random_argument
 from everlight.continual.objectives import softmax_objective
 from everlight.continual.strategies.hidden_units import layer_widths
+from everlight.errors import ArgumentError
 
 _WHEN_TRAINING = frozenset({"train", "training", "is_training"})
 _WHEN_NOT = frozenset({"deterministic", "use_running_average"})
@@ -100,10 +101,10 @@ def check_outputs(
         images, key = jnp.zeros((_BATCH, *shape)), jax.random.key(0)
         variables = _traced(lambda: net.init(key, images, False), shape, form)
         if "params" not in variables:
-            raise ValueError("net has no parameters; give one that can be trained")
+            raise ArgumentError("net has no parameters; give one that can be trained")
         extra = sorted(set(variables) - {"params", "batch_stats"})
         if extra:
-            raise ValueError(
+            raise ArgumentError(
                 f"net has {', '.join(extra)} besides parameters and batch_stats; remove them"
             )
 
@@ -154,7 +155,7 @@ def _traced(call: Callable[[], Any], shape: tuple[int, ...], form: str) -> Any:
     # A network may raise any exception about its inputs.
     except Exception as error:
         reason = " ".join(str(error).split())[:_MOST_OF_A_REASON]
-        raise ValueError(
+        raise ArgumentError(
             f"net cannot be called with images of shape {shape} "
             f"({type(error).__name__}: {reason}); {form}"
         ) from error
@@ -165,17 +166,17 @@ def _refuse_unfit(given: Outputs, classes: int) -> None:
     shape = getattr(logits, "shape", None)
     if shape != (_BATCH, classes):
         found = f"of shape {shape}" if shape else f"of type {type(logits).__name__}"
-        raise ValueError(
+        raise ArgumentError(
             f"net returns outputs {found} for {_BATCH} images of {classes} classes; give one whose "
             f"logits have the shape {(_BATCH, classes)}"
         )
     if not jnp.issubdtype(logits.dtype, jnp.floating):
-        raise ValueError(
+        raise ArgumentError(
             f"net returns logits of dtype {logits.dtype}, which cannot be trained; give floats"
         )
     if getattr(features, "shape", ())[:1] != (_BATCH,):
         found = getattr(features, "shape", type(features).__name__)
-        raise ValueError(
+        raise ArgumentError(
             f"net returns features {found} for {_BATCH} images; give the inputs of the last layer, "
             f"of shape ({_BATCH}, number of features), or return logits alone"
         )
@@ -188,5 +189,5 @@ def _adapt_linen(net: nn.Module) -> nn.Module:
     unknown = [each.name for each in plain if each.default is each.empty and each.name not in flags]
     if unknown or len(flags) > 1:
         wanted = ", ".join(unknown or flags)
-        raise ValueError(f"net needs {wanted} besides its images; {_A_NET}")
+        raise ArgumentError(f"net needs {wanted} besides its images; {_A_NET}")
     return _CalledNet(net, flags[0] if flags else None)

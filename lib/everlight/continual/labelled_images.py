@@ -9,6 +9,7 @@ from jaxtyping import Float, Int, Shaped, UInt8
 
 from everlight.checks import check_finite
 from everlight.continual.engine import StoredImages
+from everlight.errors import ArgumentError
 
 
 class LabelledSplit(NamedTuple):
@@ -46,10 +47,10 @@ def split_labelled(
     images, labels = _labelled("images", images, "labels", labels)
     if isinstance(test, tuple):
         if len(test) != 2:
-            raise ValueError(f"test is a tuple of {len(test)}; give test=(images, labels)")
+            raise ArgumentError(f"test is a tuple of {len(test)}; give test=(images, labels)")
         of_test, test_labels = _labelled("test[0]", test[0], "test[1]", test[1])
         if of_test.shape[1:] != images.shape[1:]:
-            raise ValueError(
+            raise ArgumentError(
                 f"test[0] holds images of shape {of_test.shape[1:]}, images those of "
                 f"{images.shape[1:]}; give one shape"
             )
@@ -57,7 +58,7 @@ def split_labelled(
         known = {name: place for place, name in enumerate(class_names)}
         unknown = [label for label in test_labels if label not in known]
         if unknown:
-            raise ValueError(f"test[1] holds {unknown[0]!r}, which is not among labels")
+            raise ArgumentError(f"test[1] holds {unknown[0]!r}, which is not among labels")
         tested = np.array([known[label] for label in test_labels])
         return LabelledSplit(np.concatenate([images, of_test]), number, tested, class_names)
     class_names, number = _numbered(labels)
@@ -65,7 +66,7 @@ def split_labelled(
     for label, name in enumerate(class_names):
         members = rng.permutation(np.flatnonzero(number == label))
         if len(members) < 2:
-            raise ValueError(
+            raise ArgumentError(
                 f"labels holds {name!r} once; give two images per class, to train and to test"
             )
         chosen[members[: min(max(1, round(test * len(members))), len(members) - 1)]] = True
@@ -79,30 +80,32 @@ def _labelled(
     """Return images as an array, and labels as a list of Python values."""
     images = np.asarray(images)
     if images.ndim < 2 or images.dtype.kind not in "buif":
-        raise ValueError(
+        raise ArgumentError(
             f"{name} is {images.dtype} of shape {images.shape}; give numbers, [n, h, w, c] or "
             "features [n, f]"
         )
     if getattr(labels, "ndim", 1) != 1:
-        raise ValueError(f"{name_of_labels} has shape {labels.shape}; give one label per image")
+        raise ArgumentError(f"{name_of_labels} has shape {labels.shape}; give one label per image")
     if not isinstance(labels, Iterable):
-        raise ValueError(f"{name_of_labels} is {type(labels).__name__}; give one label per image")
+        raise ArgumentError(
+            f"{name_of_labels} is {type(labels).__name__}; give one label per image"
+        )
     values = labels.tolist() if hasattr(labels, "tolist") else list(labels)
     if len(values) != len(images):
-        raise ValueError(
+        raise ArgumentError(
             f"{name} holds {len(images)}, {name_of_labels} {len(values)}; give one label per "
             "image, test images included, or separate test data as test=(images, labels)"
         )
     wrong = [value for value in values if not isinstance(value, Hashable) or value != value]
     if wrong:
-        raise ValueError(f"{name_of_labels} holds {wrong[0]!r}, which cannot be compared")
+        raise ArgumentError(f"{name_of_labels} holds {wrong[0]!r}, which cannot be compared")
     return images, values
 
 
 def _numbered(labels: list[Hashable]) -> tuple[tuple[Hashable, ...], Int[np.ndarray, "n"]]:
     names = set(labels)
     if len(names) < 2:
-        raise ValueError(f"labels holds {len(names)} class; give two or more")
+        raise ArgumentError(f"labels holds {len(names)} class; give two or more")
     try:
         ordered = sorted(names)
     # Numbers and text together have no common order.

@@ -8,6 +8,7 @@ import optax
 
 from everlight.calls import parse_call
 from everlight.checks import NonNegativeFloat, PositiveFloat, checked
+from everlight.errors import ArgumentError
 
 
 class Optimizer(NamedTuple):
@@ -43,16 +44,16 @@ def named_optimizer(
         known = [each for each in dir(optax) if _takes_rate(getattr(optax, each))]
         near = difflib.get_close_matches(name, known, cutoff=0.5)
         meant = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-        raise ValueError(f"optax has no optimizer of this name{meant}")
+        raise ArgumentError(f"optax has no optimizer of this name{meant}")
     if values:
-        raise ValueError(f"{values[0]!r} has no name; arguments are NAME=NUMBER")
+        raise ArgumentError(f"{values[0]!r} has no name; arguments are NAME=NUMBER")
     for key, value in options.items():
         if not isinstance(value, int | float):
-            raise ValueError(f"{key}={value!r}; give a number")
+            raise ArgumentError(f"{key}={value!r}; give a number")
     try:
         made = factory(learning_rate, **options)
     except TypeError as error:
-        raise ValueError(str(error)) from error
+        raise ArgumentError(str(error)) from error
     plain = name == "sgd" and not options.get("nesterov")
     rate = learning_rate / (1 - (options.get("momentum") or 0)) if plain else None
     given = "".join(f" and {key} {value:g}" for key, value in options.items())

@@ -46,6 +46,7 @@ from everlight.continual.engine.run import (
     with_learned,
 )
 from everlight.continual.engine.updates import same_kind
+from everlight.errors import ArgumentError
 
 
 def begin_state(run: Run) -> SequenceState:
@@ -57,7 +58,7 @@ def begin_state(run: Run) -> SequenceState:
     setup, strategy = run.build(run.data)
     protocol, sequence = run.protocol, run.sequence
     if strategy.needs_boundaries and not protocol.boundaries:
-        raise ValueError(
+        raise ArgumentError(
             "the strategy acts at the start or end of a task, and the protocol has no boundaries; "
             "give Protocol(boundaries=True), or a strategy that learns without boundaries"
         )
@@ -293,7 +294,7 @@ def take_task(
     """
     tasks = sequence.tasks.id.shape[0]
     if strategy.tasks not in (None, tasks):
-        raise ValueError(
+        raise ArgumentError(
             f"the strategy was made with tasks={strategy.tasks}, the sequence has {tasks}; give "
             f"tasks={tasks}"
         )
