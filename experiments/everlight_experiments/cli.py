@@ -10,6 +10,7 @@ import typing
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from everlight.errors import ArgumentError
 from everlight_data.errors import DataError
 from everlight_data.files import one_line
 from everlight_data.names import nearest_names
@@ -192,8 +193,8 @@ def options_of(name: str, arguments: Sequence[str]) -> Any:
 
     Raises:
       UsageError: an option that does not exist, or one that cannot be parsed.
-      DataError: a configuration that does not exist, or a value that a part of the configuration
-        refuses.
+      DataError: a configuration that does not exist.
+      ArgumentError: a part of the configuration refuses a value.
       SystemExit: --help.
     """
     import tyro
@@ -212,9 +213,6 @@ def options_of(name: str, arguments: Sequence[str]) -> Any:
         if not end.code:
             raise
         raise usage_error(box.getvalue(), program) from None
-    except ValueError as error:
-        # A part's own checks, such as those of `Protocol`.
-        raise DataError(str(error)) from error
     if unknown:
         asked = unknown[0].partition("=")[0].replace("_", "-")
         near = nearest_names(asked, [f"--{option}" for option in options_by_name(options)])
@@ -293,7 +291,8 @@ def _end(error: BaseException) -> None:
     if isinstance(error, UsageError):
         print(f"error: {_message(error)}", file=sys.stderr)
         sys.exit(2)
-    if isinstance(error, DataError):
+    # The library's checks, wherever a command calls it; other errors are faults of a program.
+    if isinstance(error, DataError | ArgumentError):
         sys.exit(f"error: {_message(error)}")
     if isinstance(error, MemoryError) or _is_memory_of_device(error):
         sys.exit(

@@ -140,7 +140,7 @@ def _named_layers(
     try:
         widths = layer_widths(params, layers)
     # Its layers are no chain.
-    except ValueError:
+    except ArgumentError:
         return NamedLayers(named, ())
     whole = all(hidden[name].shape[-1] % width == 0 for name, width in widths.items())
     return NamedLayers(named, layers if whole else ())
