@@ -5,7 +5,7 @@ at the black level and 1 at saturation. Masks exclude the chart or target and sa
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -106,8 +106,8 @@ def gehler_shi(folder: Path) -> dict[str, ConstancySet]:
     """
     truth = _only_file(folder, "real_illum_568*.mat", GEHLER_SHI)
     (illuminants,) = read_mat(truth, ["real_rgb"])
-    paths = sorted(folder.glob("**/png/**/*.png"), key=lambda path: path.name)
-    charts = {path.name: path for path in folder.glob("**/*_macbeth.txt")}
+    paths = [path for _, path in sorted(_by_stem(folder.glob("**/png/**/*.png")).items())]
+    charts = _by_stem(folder.glob("**/*_macbeth.txt"))
     with refusing(truth, f"Download it again from {GEHLER_SHI}."):
         illuminants = checked_illuminants(illuminants)
     if len(paths) != len(illuminants):
@@ -132,9 +132,9 @@ def _read_gehler_shi(
 ) -> Photograph:
     path = paths[index]
     raw = read_picture(path, GEHLER_SHI)
-    name = f"{path.stem}_macbeth.txt"
+    name = f"{path.stem}_macbeth"
     if name not in charts:
-        raise MissingDataError(f"{name} for {path} is missing. Download it from {GEHLER_SHI}.")
+        raise MissingDataError(f"{name}.txt for {path} is missing. Download it from {GEHLER_SHI}.")
     text = read_text(charts[name], f"Download it again from {GEHLER_SHI}.")
     with refusing(
         charts[name], "It should hold a size, then the chart's corners, one pair per line."
@@ -176,7 +176,7 @@ def cube_plus(folder: Path) -> dict[str, ConstancySet]:
     """
     truth = _only_file(folder, "cube+_gt.txt", CUBE_PLUS)
     illuminants = _numbers(truth, CUBE_PLUS)
-    paths = {path.stem: path for path in folder.glob("**/*.[pP][nN][gG]")}
+    paths = _by_stem(folder.glob("**/*.[pP][nN][gG]"))
     names = tuple(str(number) for number in range(1, len(illuminants) + 1))
     missing = [name for name in names if name not in paths]
     if missing:
@@ -284,6 +284,20 @@ def _only_file(folder: Path, pattern: str, source: str) -> Path:
     if not found:
         raise MissingDataError(f"{folder} has no {pattern} below it. Download it from {source}.")
     return found[0]
+
+
+def _by_stem(paths: Iterable[Path]) -> dict[str, Path]:
+    """Return files by their names without the ending; the folders are not looked at.
+
+    Raises:
+      DataError: two files have one name.
+    """
+    files: dict[str, Path] = {}
+    for path in sorted(paths):
+        if path.stem in files:
+            raise DataError(f"{path} and {files[path.stem]} have one name; remove one of them.")
+        files[path.stem] = path
+    return files
 
 
 def _numbers(path: Path, source: str) -> Float[np.ndarray, "n 3"]:
