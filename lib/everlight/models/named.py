@@ -45,6 +45,12 @@ class Network(NamedTuple):
     """True if its last layer is linear and named head, as methods require that read it."""
 
     classes: int = 0
+    version: str = ""
+    """Checksum of a user's file, so that results of an earlier version are not reused."""
+
+    def facts(self) -> dict[str, str]:
+        """Return what identifies the network's results beside its name, which may be nothing."""
+        return {"net_version": self.version} if self.version else {}
 
     @property
     def has_head_kinds(self) -> bool:
