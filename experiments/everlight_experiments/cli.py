@@ -24,6 +24,8 @@ from everlight_experiments.terminal import printable, printable_output
 from everlight_experiments.usage import UsageError, shortened, usage_error
 
 PACKAGE = "everlight_experiments."
+CLOSED_PIPE = 141
+"""Exit status where the reader of the output has gone: 128 and the number of SIGPIPE."""
 LONGEST_MESSAGE = 1_500
 """Characters of an error's message; of a longer one the beginning and the end are shown."""
 
@@ -308,6 +310,10 @@ def _end(error: BaseException) -> None:
         )
         # What is left would wait for the others.
         os._exit(1)
+    if isinstance(error, BrokenPipeError):
+        # Who read the output has read enough, as `head` does.
+        _give_up_output()
+        sys.exit(CLOSED_PIPE)
     if isinstance(error, OSError):
         _give_up_output()
         what = one_line(error.strerror or error)

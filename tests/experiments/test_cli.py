@@ -374,6 +374,15 @@ def child(*arguments, **options):
     return subprocess.run(command, env=environment, stderr=subprocess.PIPE, check=False, **options)
 
 
+@pytest.mark.parametrize("words", [["methods"], ["--help"], ["data", "list"]])
+def test_a_closed_pipe_ends_quietly_with_the_status_of_other_tools(request, somewhere, words):
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "w") as closed:  # noqa: PTH123
+        done = child(*words, root=request.config.rootpath, stdout=closed)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
 def test_a_full_output_leaves_no_traceback(request, somewhere):
     with open("/dev/full", "w") as full:  # noqa: PTH123
         done = child("--help", root=request.config.rootpath, stdout=full)

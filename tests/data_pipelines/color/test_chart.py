@@ -9,7 +9,7 @@ from everlight_data.color.chart import (
     CORNERS,
     chart_homography,
     chart_mask,
-    find_chart,
+    find_charts,
     fit_residual,
     map_points,
     read_chart,
@@ -45,7 +45,7 @@ def pixels(homography, points):
 def test_the_chart_is_found_on_a_real_photo(real_data):
     """Centres of the corner patches as a person points at them."""
     photo = read_raw(real_data("raw_samples/colorchart.dng"))
-    corners = find_chart(photo.image, reference_colors())
+    (corners,) = find_charts(photo.image, reference_colors())
     expected = [[716, 626], [1251, 615], [1257, 922], [704, 930]]
     np.testing.assert_allclose(corners, expected, atol=6)
     seen = read_chart(photo.image, photo.saturated, chart_homography(corners))
@@ -56,7 +56,7 @@ def test_the_chart_is_found_on_a_real_photo(real_data):
 @pytest.mark.parametrize("turns", range(4))
 def test_a_tilted_chart_is_found_however_the_picture_is_turned(turns):
     image, colors = drawn(TILTED, turns=turns)
-    corners = find_chart(image, reference_colors())
+    (corners,) = find_charts(image, reference_colors())
     x, y = pixels(TILTED, CORNERS).T
     # What np.rot90 makes of columns and rows of a picture of 300 x 200.
     x, y = [(x, y), (y, 299 - x), (299 - x, 199 - y), (199 - y, x)][turns]
@@ -67,11 +67,28 @@ def test_a_tilted_chart_is_found_however_the_picture_is_turned(turns):
 
 def test_no_chart_is_found_where_there_is_none(rng):
     noise = np.float32(rng.uniform(0, 1, (120, 160, 3)))
-    assert find_chart(noise, reference_colors()) is None
+    assert find_charts(noise, reference_colors()) == []
     # A grid of patches, but of other colours.
     image, _ = drawn(TILTED)
     wrong = rng.permutation(reference_colors())
-    assert find_chart(image, wrong) is None
+    assert find_charts(image, wrong) == []
+
+
+SECOND = np.array([[14.0, 2.0, 30.0], [-2.0, 15.0, 40.0], [0.0, 0.0, 1.0]])
+
+
+@pytest.mark.parametrize("light", [(0.5, 1.0, 0.7), (0.9, 1.0, 0.3)])
+def test_two_charts_are_both_found(light):
+    """The second one may be smaller and in another light."""
+    first, _ = drawn(np.array([[1, 0, 120], [0, 1, 90], [0, 0, 1]]) @ TILTED, (320, 460))
+    second, _ = drawn(SECOND, (320, 460), light)
+    x, y = pixels(SECOND, CENTRES).T
+    window = np.s_[: round(y.max()) + 16, : round(x.max()) + 16]
+    first[window] = second[window]
+    found = find_charts(first, reference_colors())
+    assert len(found) == 2
+    centres = np.array(sorted(each.mean(axis=0).tolist() for each in found))
+    np.testing.assert_allclose(centres[0], pixels(SECOND, CORNERS).mean(axis=0), atol=1)
 
 
 def test_made_up_charts_are_found_and_their_greys_have_the_lights_colour(tmp_path):
@@ -79,7 +96,7 @@ def test_made_up_charts_are_found_and_their_greys_have_the_lights_colour(tmp_pat
     for index, name in enumerate(true.names):
         for view, moved in (("main", np.eye(3)), ("second", true.homography)):
             photo = read_raw(tmp_path / view / f"{name}.dng")
-            corners = find_chart(photo.image, reference_colors())
+            (corners,) = find_charts(photo.image, reference_colors())
             expected = pixels(moved @ true.charts[index], CORNERS)
             np.testing.assert_allclose(corners, expected, atol=1)
             read = read_chart(photo.image, photo.saturated, chart_homography(corners))

@@ -29,6 +29,7 @@ from everlight.continual.engine.epochs import (
 )
 from everlight.continual.engine.evaluation import Measured, evaluate, measure
 from everlight.continual.engine.keys import epoch_keys, sequence_keys, task_keys
+from everlight.continual.engine.optimizer_check import check_optimizer
 from everlight.continual.engine.placeholders import (
     all_finite,
     nan_where,
@@ -100,8 +101,13 @@ def initial_evaluation(run: Run) -> PyTree:
 
 
 def init_learner(setup: Setup, classes: int, key: PRNGKeyArray) -> Learner:
-    """Return a new learner, which has seen no class."""
+    """Return a new learner, which has seen no class.
+
+    Raises:
+      ValueError: the optimizer needs more than gradients and parameters (`check_optimizer`).
+    """
     params, batch_stats = setup.init(key)
+    check_optimizer(setup.optimizer, params)
     return Learner(
         params=params,
         batch_stats=batch_stats,
