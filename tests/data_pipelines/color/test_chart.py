@@ -15,8 +15,10 @@ from everlight_data.color.chart import (
     read_chart,
     reference_colors,
 )
+from everlight_data.color.chart_pairs import measure_chart
 from everlight_data.color.chart_scenes import write_chart_pairs
-from everlight_data.color.raw import read_raw
+from everlight_data.color.raw import RawImage, read_raw
+from everlight_data.errors import DataError
 
 # Scale, turn, shift and tilt: from places on the chart to pixels.
 TILTED = np.array([[21.0, -4.0, 90.0], [5.0, 20.0, 40.0], [4e-3, -3e-3, 1.0]])
@@ -89,6 +91,15 @@ def test_two_charts_are_both_found(light):
     assert len(found) == 2
     centres = np.array(sorted(each.mean(axis=0).tolist() for each in found))
     np.testing.assert_allclose(centres[0], pixels(SECOND, CORNERS).mean(axis=0), atol=1)
+    none = np.zeros(first.shape[:2], bool)
+    photo = RawImage(first, none, np.zeros(4, int), 1, None, None, "A", 0, "two.dng")
+    with pytest.raises(
+        DataError, match=r"^two\.dng: 2 charts found, around \[\d+, \d+\], \["
+    ) as no:
+        measure_chart(photo, None, reference_colors())
+    assert "Write it into charts.json" in str(no.value)
+    chosen = measure_chart(photo, found[0], reference_colors())
+    np.testing.assert_allclose(map_points(chosen["charts"], CORNERS), found[0], atol=1e-2)
 
 
 def test_made_up_charts_are_found_and_their_greys_have_the_lights_colour(tmp_path):
