@@ -143,7 +143,7 @@ def check_finite(name: str, values: Any, shape: tuple[int, ...] | None = None) -
     if wrong.any():
         wrong = wrong if shape is None else wrong.reshape(-1, *shape)
         place = ", ".join(map(str, np.argwhere(wrong)[0]))
-        raise ValueError(
+        raise ArgumentError(
             f"{name} holds {wrong.sum()} values that are not finite, the first at [{place}]; "
             "leave them out"
         )
@@ -161,7 +161,7 @@ def check_increasing(name: str, values: Any, or_equal: bool = False) -> None:
     wrong = np.flatnonzero(~((steps >= 0) if or_equal else (steps > 0)))
     if len(wrong):
         first, second = np.asarray(values)[wrong[0] :][:2]
-        raise ValueError(f"{name} holds {first} before {second}; give them in ascending order")
+        raise ArgumentError(f"{name} holds {first} before {second}; give them in ascending order")
 
 
 def check_sizes(**arrays: tuple[Any, int]) -> None:
@@ -175,7 +175,7 @@ def check_sizes(**arrays: tuple[Any, int]) -> None:
         given = ", ".join(
             f"{name} is {shown(array)} (axis {axis})" for name, (array, axis) in arrays.items()
         )
-        raise ValueError(f"{given}; give equal sizes along these axes")
+        raise ArgumentError(f"{given}; give equal sizes along these axes")
 
 
 def _check_all(where: str, values: Mapping[str, Any], hints: Mapping[str, Any]) -> None:
@@ -186,10 +186,10 @@ def _check_all(where: str, values: Mapping[str, Any], hints: Mapping[str, Any]) 
                 _check(where + name, value, hints[name])
             except _MisfitError as misfit:
                 tied = _tied(value, name, values, hints)
-                raise ValueError(f"{misfit}{tied}") from None
+                raise ArgumentError(f"{misfit}{tied}") from None
 
 
-class _MisfitError(ValueError):
+class _MisfitError(ArgumentError):
     """Mismatch of kind, dtype or shape."""
 
     def __init__(self, name: str, value: Any, hint: Any):
@@ -212,7 +212,7 @@ def _check(name: str, value: Any, hint: Any) -> None:
             return
         _check(name, value, base)
         if NotEmpty in notes and is_array(value) and 0 in value.shape:
-            raise ValueError(f"{name} is {shown(value)}; give one or more along every axis")
+            raise ArgumentError(f"{name} is {shown(value)}; give one or more along every axis")
         for bounds in notes:
             if isinstance(bounds, Between):
                 _check_bounds(name, value, bounds)
@@ -330,7 +330,7 @@ def _check_bounds(name: str, value: Any, bounds: Between) -> None:
     if wrong.any():
         first = values[wrong][0]
         given = f"{name} holds {first}" if values.ndim else f"{name}={first}"
-        raise ValueError(f"{given}; give {bounds}")
+        raise ArgumentError(f"{given}; give {bounds}")
 
 
 def _has_values(value: Any) -> bool:

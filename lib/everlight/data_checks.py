@@ -8,6 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Shaped
 
+from everlight.errors import ArgumentError
+
 MISSING_TEXTS = ("nan", "NaN", "NaT", "<NA>", "NA", "N/A", "None", "NULL", "null")
 """Texts of missing values, as Python, NumPy, pandas, R and SQL write them."""
 MOST_RATIO = 10
@@ -67,7 +69,7 @@ def check_tests(
       ValueError: all are the same, or the scales differ; the message gives both ranges.
     """
     if _are_trained(images, tests):
-        raise ValueError(
+        raise ArgumentError(
             f"{name_of_tests} holds the same samples as {name}; give test samples that do not train"
         )
     kinds = images.dtype, tests.dtype
@@ -76,7 +78,7 @@ def check_tests(
         or (np.uint8 in kinds and "f" in (kind.kind for kind in kinds))
     )
     if differ or _scales_differ(_scale(images), _scale(tests), images.ndim > 2):
-        raise ValueError(
+        raise ArgumentError(
             f"{name_of_tests} holds {_range(tests)}, {name} {_range(images)}; give both in one "
             "type and on one scale"
         )

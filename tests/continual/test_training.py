@@ -269,6 +269,10 @@ def refused(points, **changed):
             Changed(lambda y, train: (y, y)),
             "returns outputs of type tuple for 2 images of 4",
         ),
+        (
+            Changed(lambda y, train: y.squeeze()),
+            "returns outputs of shape (4,) for a single image of 4 classes; give one",
+        ),
         (Images(), "cannot be called with images of shape (2,) (ValueError: not enough values"),
         (Plain, "net is Plain, without the argument rngs or key; give a linen module, a function"),
         (Changed(lambda y, train: y if train else y[:, :2]), "returns outputs of shape (2, 2)"),

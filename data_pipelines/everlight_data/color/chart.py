@@ -148,10 +148,12 @@ def fit_residual(colors: Float[np.ndarray, "24 3"], reference: Float[np.ndarray,
     return float(np.linalg.norm((fitted - colors) / scale) / np.sqrt(3))
 
 
-def find_chart(
+def find_charts(
     image: Float[np.ndarray, "h w 3"], reference: Float[np.ndarray, "24 3"]
-) -> Float[np.ndarray, "4 2"] | None:
-    """Return the chart's corners in a linear photograph, or None if no chart is found.
+) -> list[Float[np.ndarray, "4 2"]]:
+    """Return the corners of every chart in a linear photograph, the best fit first.
+
+    Charts at one place, whose outlines hold each other's centre, count as one.
 
     Args:
       image: linear image with 0 at the black level, [h, w, 3].
@@ -159,20 +161,39 @@ def find_chart(
     """
     factor = max(1, round(max(image.shape[:2]) / MAX_SEARCH_SIDE))
     small = np.asarray(area_downsample(jnp.asarray(image), factor).image)
-    none = np.zeros(small.shape[:2], bool)
+    charts: list[Float[np.ndarray, "3 3"]] = []
     for flat in SLOPE_LIMITS:
-        best, found = MAX_RESIDUAL, None
-        for to_pixels in _grids(*_even_areas(small, flat)):
-            for on_grid in _PLACEMENTS:
-                homography = to_pixels @ on_grid
-                if not _inside(homography, small.shape):
-                    continue
-                score = fit_residual(read_chart(small, none, homography).colors, reference)
-                if score < best:
-                    best, found = score, homography
-        if found is not None:
-            return map_points(found, CORNERS) * factor + (factor - 1) / 2
-    return None
+        # At one place the first limit that finds a chart has the best centres of patches.
+        for homography in _fits(small, reference, flat):
+            if not any(_at_one_place(homography, other) for other in charts):
+                charts.append(homography)
+    return [map_points(each, CORNERS) * factor + (factor - 1) / 2 for each in charts]
+
+
+def _fits(
+    image: Float[np.ndarray, "h w 3"], reference: Float[np.ndarray, "24 3"], flat: float
+) -> list[Float[np.ndarray, "3 3"]]:
+    """Return the homographies that fit a chart to uniform areas, the best first."""
+    none = np.zeros(image.shape[:2], bool)
+    scored = []
+    for to_pixels in _grids(*_even_areas(image, flat)):
+        for on_grid in _PLACEMENTS:
+            homography = to_pixels @ on_grid
+            if _inside(homography, image.shape):
+                score = fit_residual(read_chart(image, none, homography).colors, reference)
+                scored.append((score, homography))
+    ranked = sorted(scored, key=lambda each: each[0])
+    return [homography for score, homography in ranked if score < MAX_RESIDUAL]
+
+
+def _at_one_place(first: Float[np.ndarray, "3 3"], second: Float[np.ndarray, "3 3"]) -> bool:
+    """Return whether the outline of one of two charts holds the centre of the other."""
+    for one, other in ((first, second), (second, first)):
+        centre = map_points(one, CORNERS.mean(axis=0, keepdims=True))
+        ((column, row),) = map_points(np.linalg.inv(other), centre)
+        if -0.5 < column < COLUMNS - 0.5 and -0.5 < row < ROWS - 0.5:
+            return True
+    return False
 
 
 def _even_areas(

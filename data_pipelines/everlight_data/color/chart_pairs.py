@@ -28,7 +28,7 @@ from everlight_data.color.chart import (
     NEUTRALS,
     chart_homography,
     chart_mask,
-    find_chart,
+    find_charts,
     fit_residual,
     map_points,
     mark_clipped,
@@ -222,9 +222,16 @@ def measure_chart(
     """
     path = photo.path
     if corners is None:
-        corners = find_chart(photo.image, reference)
-    if corners is None:
-        raise DataError(f"{path}: no chart found. {LAYOUT}")
+        found = find_charts(photo.image, reference)
+        if not found:
+            raise DataError(f"{path}: no chart found. {LAYOUT}")
+        if len(found) > 1:
+            centres = (each.mean(axis=0).round().astype(int).tolist() for each in found)
+            raise DataError(
+                f"{path}: {len(found)} charts found, around {', '.join(map(str, centres))}; choose "
+                f"the one in the light to be measured. {LAYOUT}"
+            )
+        (corners,) = found
     chart = chart_homography(corners)
     height, width = photo.image.shape[:2]
     outer = map_points(chart, np.array([[-0.5, -0.5], [5.5, -0.5], [5.5, 3.5], [-0.5, 3.5]]))

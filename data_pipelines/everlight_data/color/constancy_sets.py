@@ -5,7 +5,7 @@ at the black level and 1 at saturation. Masks exclude the chart or target and sa
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
@@ -107,13 +107,13 @@ def gehler_shi(folder: Path) -> dict[str, ConstancySet]:
     """
     truth = _only_file(folder, "real_illum_568*.mat", GEHLER_SHI)
     (illuminants,) = read_mat(truth, ["real_rgb"])
-    paths = [
+    below_png = (
         path
         for path in _below(folder, "*.png")
         if "png" in map(str.lower, path.relative_to(folder).parts[:-1])
-    ]
-    paths.sort(key=lambda path: path.name)
-    charts = {path.name.lower(): path for path in _below(folder, "*_macbeth.txt")}
+    )
+    paths = [path for _, path in sorted(_by_stem(below_png).items())]
+    charts = _by_stem(_below(folder, "*_macbeth.txt"))
     with refusing(truth, f"Download it again from {GEHLER_SHI}."):
         illuminants = checked_illuminants(illuminants)
     if len(paths) != len(illuminants):
@@ -138,10 +138,10 @@ def _read_gehler_shi(
 ) -> Photograph:
     path = paths[index]
     raw = read_picture(path, GEHLER_SHI)
-    name = f"{path.stem}_macbeth.txt"
+    name = f"{path.stem}_macbeth"
     chart = charts.get(name.lower())
     if chart is None:
-        raise MissingDataError(f"{name} for {path} is missing. Download it from {GEHLER_SHI}.")
+        raise MissingDataError(f"{name}.txt for {path} is missing. Download it from {GEHLER_SHI}.")
     text = read_text(chart, f"Download it again from {GEHLER_SHI}.")
     with refusing(chart, "It should hold a size, then the chart's corners, one pair per line."):
         numbers = np.array([line.split() for line in text.split("\n")[:5]], float)
@@ -181,7 +181,7 @@ def cube_plus(folder: Path) -> dict[str, ConstancySet]:
     """
     truth = _only_file(folder, "cube+_gt.txt", CUBE_PLUS)
     illuminants = _numbers(truth, CUBE_PLUS)
-    paths = {path.stem: path for path in _below(folder, "*.png")}
+    paths = _by_stem(_below(folder, "*.png"))
     names = tuple(str(number) for number in range(1, len(illuminants) + 1))
     missing = [name for name in names if name not in paths]
     if missing:
@@ -299,6 +299,20 @@ def _only_file(folder: Path, pattern: str, source: str) -> Path:
 def _below(folder: Path, pattern: str) -> list[Path]:
     """Return the files at any depth whose name fits a pattern in lower case, in any case."""
     return sorted(path for path in folder.rglob("*") if fnmatchcase(path.name.lower(), pattern))
+
+
+def _by_stem(paths: Iterable[Path]) -> dict[str, Path]:
+    """Return files by their names in lower case without the ending; folders are not looked at.
+
+    Raises:
+      DataError: two files have one name.
+    """
+    files: dict[str, Path] = {}
+    for path in sorted(paths):
+        first = files.setdefault(path.stem.lower(), path)
+        if first != path:
+            raise DataError(f"{path} and {first} have one name; remove one of them.")
+    return files
 
 
 def _numbers(path: Path, source: str) -> Float[np.ndarray, "n 3"]:

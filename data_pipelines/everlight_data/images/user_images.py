@@ -173,7 +173,7 @@ def _with_tests(images: ImageSet, source: str, side: int) -> tuple[ImageSet, lis
     start = len(other.train_labels) if len(other.test_labels) else 0
     labels = np.concatenate([other.train_labels, other.test_labels])[start:]
     pair = [images.images[:trained], other.images[start:]]
-    _check_tests(images.name, source, pair)
+    check_tests(images.name, pair[0], source, pair[1])
     notes = [f"test: {note}" for note in part.notes]
     if pair[0].shape[-1] != pair[1].shape[-1]:
         pair = [as_rgb(each) for each in pair]
@@ -184,14 +184,6 @@ def _with_tests(images: ImageSet, source: str, side: int) -> tuple[ImageSet, lis
         notes.append(f"{start:,} training images of {other.name} not used")
     places = np.array([images.class_names.index(each) for each in other.class_names], np.int32)
     return images._replace(images=np.concatenate(pair), test_labels=places[labels]), notes
-
-
-def _check_tests(name: str, source: str, pair: Sequence[UInt8[np.ndarray, "n h w c"]]) -> None:
-    """Refuse test images that train, or of another scale."""
-    try:
-        check_tests(name, pair[0], source, pair[1])
-    except ValueError as error:
-        raise DataError(str(error)) from error
 
 
 def _check_counts(source: str, images: ImageSet) -> None:

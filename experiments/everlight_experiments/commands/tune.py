@@ -20,6 +20,7 @@ from jaxtyping import Float
 from everlight.continual import Choice, choose_hyperparameter, fixed_hyperparameter
 from everlight.continual.method import Method
 from everlight.continual.registry import METHODS
+from everlight.errors import ArgumentError
 from everlight.metrics import tied_with
 from everlight.value_grids import combinations, edges_of, label_of, read_grid
 from everlight_data.errors import DataError
@@ -136,12 +137,12 @@ def configs_of(options: TuneOptions) -> list[tuple[dict[str, Any], Any]]:
         )
     try:
         grids = read_grid(options.vary)
-        count = math.prod(map(len, grids.values()))
-        if count > MAX_COMBINATIONS:
-            raise ValueError(f"{count:,} combinations; {MAX_COMBINATIONS:,} are the most")
-        asked = list(combinations(grids))
-    except ValueError as error:
+    except ArgumentError as error:
         raise DataError(f"{VARY}{error}") from error
+    count = math.prod(map(len, grids.values()))
+    if count > MAX_COMBINATIONS:
+        raise DataError(f"{VARY}{count:,} combinations; {MAX_COMBINATIONS:,} are the most")
+    asked = list(combinations(grids))
     # All before the first is trained: a value that cannot be is known then.
     return [(changes, changed(options.config, changes, VARY)) for changes in asked]
 

@@ -246,6 +246,7 @@ def _bound(
         # A run's own `order` is the seed of its sequence.
         own["class_order"] = own.pop("order")
         own |= {"last_relu": False} if method.head != "linear" else {}
+        own |= net.facts()
         return {"benchmark": name, "net": net.note, "data": list(checksums), **own}
 
     def keep(method: Method, result: SequenceResult) -> dict[str, Array]:

@@ -166,7 +166,7 @@ def iirc_benchmark(config: Config, learned: Learned, seed: int) -> Benchmark:
     side = f"{config.side}×{config.side} pixels"
     apart = ("chosen", "memory_limit", "undecodable")
     facts = {name: value for name, value in asdict(config).items() if name not in apart}
-    facts |= {"checksums": list(learned.checksums), "seed": seed}
+    facts |= {"checksums": list(learned.checksums), "seed": seed, **net.facts()}
     return Benchmark(
         name="iirc",
         setting=SETTING,

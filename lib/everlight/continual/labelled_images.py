@@ -13,6 +13,7 @@ from everlight.checks import check_finite
 from everlight.continual.engine import StoredImages
 from everlight.continual.engine.flax_setup import less_offset
 from everlight.data_checks import check_tests, equal_numbers, is_missing
+from everlight.errors import ArgumentError
 
 LARGE_MEAN = 1024
 """Mean over deviation from which on a mean is subtracted in float64: float32 has 24 bits."""
@@ -54,10 +55,10 @@ def split_labelled(
     images, labels = _labelled("images", images, "labels", labels)
     if isinstance(test, tuple):
         if len(test) != 2:
-            raise ValueError(f"test is a tuple of {len(test)}; give test=(images, labels)")
+            raise ArgumentError(f"test is a tuple of {len(test)}; give test=(images, labels)")
         of_test, test_labels = _labelled("test[0]", test[0], "test[1]", test[1])
         if of_test.shape[1:] != images.shape[1:]:
-            raise ValueError(
+            raise ArgumentError(
                 f"test[0] holds images of shape {of_test.shape[1:]}, images those of "
                 f"{images.shape[1:]}; give one shape"
             )
@@ -65,7 +66,7 @@ def split_labelled(
         known = {name: place for place, name in enumerate(class_names)}
         unknown = [label for label in test_labels if label not in known]
         if unknown:
-            raise ValueError(f"test[1] holds {unknown[0]!r}, which is not among labels")
+            raise ArgumentError(f"test[1] holds {unknown[0]!r}, which is not among labels")
         tested = np.array([known[label] for label in test_labels])
         check_tests("images", images, "test[0]", of_test)
         return LabelledSplit(np.concatenate([images, of_test]), number, tested, class_names)
@@ -74,7 +75,7 @@ def split_labelled(
     for label, name in enumerate(class_names):
         members = rng.permutation(np.flatnonzero(number == label))
         if len(members) < 2:
-            raise ValueError(
+            raise ArgumentError(
                 f"labels holds {name!r} once; give two images per class, to train and to test"
             )
         chosen[members[: min(max(1, round(test * len(members))), len(members) - 1)]] = True
@@ -89,37 +90,39 @@ def _labelled(
     for what, values in ((name, images), (name_of_labels, labels)):
         if is_masked(values) and np.ma.is_masked(values):
             masked = np.argwhere(np.ma.getmaskarray(values))
-            raise ValueError(
+            raise ArgumentError(
                 f"{what} has {len(masked)} masked entries, the first in row {masked[0][0]}; leave "
                 "these rows out"
             )
     images = np.asarray(images)
     if images.ndim < 2 or images.dtype.kind not in "buif":
-        raise ValueError(
+        raise ArgumentError(
             f"{name} is {images.dtype} of shape {images.shape}; give numbers, [n, h, w, c] or "
             "features [n, f]"
         )
     if getattr(labels, "ndim", 1) != 1:
-        raise ValueError(f"{name_of_labels} has shape {labels.shape}; give one label per image")
+        raise ArgumentError(f"{name_of_labels} has shape {labels.shape}; give one label per image")
     if not isinstance(labels, Iterable):
-        raise ValueError(f"{name_of_labels} is {type(labels).__name__}; give one label per image")
+        raise ArgumentError(
+            f"{name_of_labels} is {type(labels).__name__}; give one label per image"
+        )
     # As Python values, missing times of NumPy would be numbers.
     is_time = getattr(getattr(labels, "dtype", None), "kind", "") in ("m", "M")
     values = labels.tolist() if hasattr(labels, "tolist") and not is_time else list(labels)
     if len(values) != len(images):
-        raise ValueError(
+        raise ArgumentError(
             f"{name} holds {len(images)}, {name_of_labels} {len(values)}; give one label per "
             "image, test images included, or separate test data as test=(images, labels)"
         )
     missing = [row for row, value in enumerate(values) if is_missing(value)]
     if missing:
-        raise ValueError(
+        raise ArgumentError(
             f"{name_of_labels} holds {values[missing[0]]!r} in row {missing[0]}, the first of "
             f"{len(missing)} missing labels; give every image a label, or leave it out"
         )
     unhashable = [value for value in values if not isinstance(value, Hashable)]
     if unhashable:
-        raise ValueError(f"{name_of_labels} holds {unhashable[0]!r}, which cannot be compared")
+        raise ArgumentError(f"{name_of_labels} holds {unhashable[0]!r}, which cannot be compared")
     return images, values
 
 
@@ -127,12 +130,12 @@ def _numbered(labels: list[Hashable]) -> tuple[tuple[Hashable, ...], Int[np.ndar
     names = set(labels)
     twins = equal_numbers(dict.fromkeys(labels))
     if twins:
-        raise ValueError(
+        raise ArgumentError(
             f"labels holds {twins[0]!r} and {twins[1]!r}, which are one number; give one class one "
             "label"
         )
     if len(names) < 2:
-        raise ValueError(f"labels holds {len(names)} class; give two or more")
+        raise ArgumentError(f"labels holds {len(names)} class; give two or more")
     try:
         ordered = sorted(names)
     # Numbers and text together have no common order.

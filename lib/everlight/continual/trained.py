@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 from everlight.base import Learner, Memory
 from everlight.checks import check_finite
 from everlight.continual.engine.flax_setup import less_offset
+from everlight.errors import ArgumentError
 from everlight.metrics import (
     WEIGHTINGS,
     Costs,
@@ -89,7 +90,7 @@ class Trained(NamedTuple):
         wrong = given.shape[1:] != self.image_shape or not len(given)
         if wrong or (given.dtype == np.uint8) != integers or given.dtype.kind not in "buif":
             taken = ", ".join(map(str, self.image_shape))
-            raise ValueError(
+            raise ArgumentError(
                 f"images are {given.dtype} of shape {given.shape}; give "
                 f"{'uint8' if integers else 'numbers'} of (n, {taken}), as in training"
             )

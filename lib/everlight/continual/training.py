@@ -43,6 +43,7 @@ from everlight.continual.labelled_images import LabelledSplit, split_labelled, s
 from everlight.continual.objectives import softmax_objective
 from everlight.continual.strategies import naive
 from everlight.continual.trained import Trained
+from everlight.errors import ArgumentError
 from everlight.metrics import Costs, sequence_costs
 from everlight.scenarios import same_shapes, seeded_class_incremental
 
@@ -101,7 +102,7 @@ def train(
     split = split_labelled(images, labels, test, np.random.default_rng(seed))
     classes, trained = len(split.class_names), len(split.train_labels)
     if tasks > classes:
-        raise ValueError(f"tasks={tasks} of {classes} classes; give {classes} or fewer")
+        raise ArgumentError(f"tasks={tasks} of {classes} classes; give {classes} or fewer")
     called = adapt_net(net, split.images.shape[1:], classes)
     rule = optax.adam(RATE) if optimizer is None else optimizer
     stored = store_normalized(split.images, trained)
@@ -144,7 +145,7 @@ def train(
 def _made(strategy: Callable[[Setup], Strategy], setup: Setup) -> Strategy:
     made = strategy(setup)
     if not isinstance(made, Strategy):
-        raise ValueError(
+        raise ArgumentError(
             f"strategy returned {type(made).__name__}; give a function from a Setup to a Strategy, "
             "such as naive, or lambda setup: ewc(setup, regularization=100.0)"
         )

@@ -9,6 +9,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from everlight.checks import PositiveInt, checked
+from everlight.errors import ArgumentError
 
 HeadKind = Literal["linear", "cosine", "local similarity"]
 SimilarityForm = Literal["code", "paper"]
@@ -124,7 +125,7 @@ def head_layer(params: PyTree) -> PyTree:
       ValueError: there is no such layer, or its weights are not named kernel.
     """
     if "head" not in params or "kernel" not in params["head"]:
-        raise ValueError(
+        raise ArgumentError(
             f"the parameters are {', '.join(params)}; name the network's last layer head, whose "
             "weights are kernel, [features, classes]"
         )

@@ -12,6 +12,7 @@ from jaxtyping import Int
 
 from everlight.base import Samples, Task, TaskSequence
 from everlight.checks import PositiveInt, checked
+from everlight.errors import ArgumentError
 from everlight.scenarios.shapes import stack_samples
 
 Places = Sequence[Int[np.ndarray, "_"]]
@@ -114,7 +115,7 @@ def _refuse_overlap(name: str, places: Places, other: str, others: Places) -> No
     if count:
         first = next(number for number, each in enumerate(shared) if each.any())
         sample = places[first][shared[first]][0]
-        raise ValueError(
+        raise ArgumentError(
             f"{name}[{first}] holds sample {sample}, which {other} holds too, as {count} of "
             f"{sum(map(len, places))} in {name}; all indices count in one data set: add the number "
             f"of samples before the {name} set to indices that count in it alone"
@@ -126,7 +127,9 @@ def _refuse_two_labels(test: Places, test_labels: Places) -> None:
     pairs = np.unique(np.stack([places, labels]), axis=1)
     twice = pairs[0][:-1][np.diff(pairs[0]) == 0]
     if len(twice):
-        raise ValueError(f"test_labels gives two labels to sample {twice[0]}; give each sample one")
+        raise ArgumentError(
+            f"test_labels gives two labels to sample {twice[0]}; give each sample one"
+        )
 
 
 def _stacked(places: Places, labels: Places) -> Samples:
@@ -137,20 +140,20 @@ def _check_all(
     name: str, places: Places, labels: Places, classes: int, counts: tuple[int, ...]
 ) -> None:
     if len(places) not in counts or len(labels) != len(places):
-        raise ValueError(
+        raise ArgumentError(
             f"{name} has {len(places)} experiences and {name}_labels {len(labels)}; give "
             f"{' or '.join(map(str, counts))} for both"
         )
     for number, (own, own_labels) in enumerate(zip(places, labels, strict=True)):
         if len(own) != len(own_labels):
-            raise ValueError(
+            raise ArgumentError(
                 f"{name}[{number}] has {len(own)} indices and {name}_labels[{number}] has "
                 f"{len(own_labels)} labels; give one label per index"
             )
         if not len(own) and name != "valid":
-            raise ValueError(f"{name}[{number}] has no sample; leave the experience out")
+            raise ArgumentError(f"{name}[{number}] has no sample; leave the experience out")
         for what, values, most in ((name, own, np.inf), (f"{name}_labels", own_labels, classes)):
             wrong = values[(values < 0) | (values >= most)]
             if len(wrong):
                 limit = "0 or more" if most == np.inf else f"0 to {classes - 1}"
-                raise ValueError(f"{what}[{number}] holds {wrong[0]}; give {limit}")
+                raise ArgumentError(f"{what}[{number}] holds {wrong[0]}; give {limit}")

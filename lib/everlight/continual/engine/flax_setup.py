@@ -19,6 +19,7 @@ from everlight.base import Objective, Outputs, Setup
 from everlight.checks import FINITE, POSITIVE, checked
 from everlight.continual.engine.named_arrays import as_outputs
 from everlight.convolution import Convolution, patches
+from everlight.errors import ArgumentError
 
 # The second last axis of a TPU's tiles. With rows in one piece, long ones are sliced apart before.
 _PIECES = 8
@@ -68,7 +69,7 @@ class StoredImages:
         shape = tuple(images.shape[1:])
         for name, given in (("mean", mean), ("deviation", deviation)):
             if given.shape not in ((), (1,), shape[-1:], shape):
-                raise ValueError(
+                raise ArgumentError(
                     f"StoredImages.of: {name} has shape {given.shape}; images of shape {shape} "
                     f"need () or {shape[-1:]}"
                 )

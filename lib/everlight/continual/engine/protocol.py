@@ -12,6 +12,7 @@ from everlight.checks import (
     check_fields,
     checked,
 )
+from everlight.errors import ArgumentError
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,9 @@ class Protocol:
     def __post_init__(self):
         check_fields(self)
         if self.select == "best" and not self.boundaries:
-            raise ValueError("select='best' needs boundaries; choose 'last' for a stream without")
+            raise ArgumentError(
+                "select='best' needs boundaries; choose 'last' for a stream without"
+            )
 
     @property
     def validates(self) -> bool:

@@ -30,6 +30,7 @@ from everlight.continual.engine.epochs import (
 )
 from everlight.continual.engine.evaluation import Measured, evaluate, measure
 from everlight.continual.engine.keys import epoch_keys, sequence_keys, task_keys
+from everlight.continual.engine.optimizer_check import check_optimizer
 from everlight.continual.engine.placeholders import (
     all_finite,
     nan_where,
@@ -47,6 +48,7 @@ from everlight.continual.engine.run import (
     with_learned,
 )
 from everlight.continual.engine.updates import same_kind
+from everlight.errors import ArgumentError
 
 
 def begin_state(run: Run) -> SequenceState:
@@ -58,7 +60,7 @@ def begin_state(run: Run) -> SequenceState:
     setup, strategy = run.build(run.data)
     protocol, sequence = run.protocol, run.sequence
     if strategy.needs_boundaries and not protocol.boundaries:
-        raise ValueError(
+        raise ArgumentError(
             "the strategy acts at the start or end of a task, and the protocol has no boundaries; "
             "give Protocol(boundaries=True), or a strategy that learns without boundaries"
         )
@@ -104,8 +106,13 @@ def initial_evaluation(run: Run) -> PyTree:
 
 
 def init_learner(setup: Setup, classes: int, key: PRNGKeyArray) -> Learner:
-    """Return a new learner, which has seen no class."""
+    """Return a new learner, which has seen no class.
+
+    Raises:
+      ValueError: the optimizer needs more than gradients and parameters (`check_optimizer`).
+    """
     params, batch_stats = setup.init(key)
+    check_optimizer(setup.optimizer, params)
     return Learner(
         params=params,
         batch_stats=batch_stats,
@@ -298,7 +305,7 @@ def take_task(
     """
     tasks = sequence.tasks.id.shape[0]
     if strategy.tasks not in (None, tasks):
-        raise ValueError(
+        raise ArgumentError(
             f"the strategy was made with tasks={strategy.tasks}, the sequence has {tasks}; give "
             f"tasks={tasks}"
         )

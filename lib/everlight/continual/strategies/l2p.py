@@ -22,6 +22,7 @@ from jaxtyping import PRNGKeyArray, PyTree
 from everlight.base import Learner, Setup, Strategy
 from everlight.checks import checked
 from everlight.continual.strategies.naive import naive_on_own_classes
+from everlight.errors import ArgumentError
 
 
 @checked
@@ -53,6 +54,6 @@ def refuse_without_prompts(params: PyTree, name: str) -> None:
       ValueError: there are none.
     """
     if "prompts" not in params:
-        raise ValueError(
+        raise ArgumentError(
             f"the parameters are {', '.join(params)}; {name} needs prompts, as of with_prompts"
         )

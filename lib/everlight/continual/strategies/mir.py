@@ -49,6 +49,7 @@ from everlight.continual.strategies.experience_replay import (
     experience_replay,
 )
 from everlight.continual.strategies.naive import task_gradient
+from everlight.errors import ArgumentError
 
 
 @checked
@@ -77,7 +78,7 @@ def mir(
       ValueError: `candidate_ratio` is 1.
     """
     if candidate_ratio < 2:
-        raise ValueError(
+        raise ArgumentError(
             f"candidate_ratio={candidate_ratio} replays every candidate, as `experience_replay` "
             "does; give 2 or more"
         )

@@ -53,6 +53,7 @@ from everlight.continual.strategies.der_plus_plus import TwoDraws, der_plus_plus
 from everlight.continual.strategies.er_ace import er_ace
 from everlight.continual.strategies.experience_replay import experience_replay
 from everlight.continual.strategies.naive import batch_loss, batch_outputs, weighted_mean
+from everlight.errors import ArgumentError
 
 CORRECTION_STEPS = 10
 """Steps between two values of k in the authors' code."""
@@ -97,7 +98,7 @@ def mkd(
       ValueError: there is no rate, or one is not between 0 and 1.
     """
     if not rates or not all(0 < rate < 1 for rate in rates):
-        raise ValueError(f"rates={rates}; give one or more above 0 and below 1")
+        raise ArgumentError(f"rates={rates}; give one or more above 0 and below 1")
     own = {"labels": labels, "replay_batch_size": replay_batch_size}
     if method == "ER":
         base = experience_replay(setup, buffer_size, **own)

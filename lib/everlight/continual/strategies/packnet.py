@@ -25,6 +25,7 @@ from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import NonNegativeInt, PositiveInt, UnitInterval, checked
 from everlight.continual.engine.epochs import train_on
 from everlight.continual.strategies.naive import naive, task_gradient
+from everlight.errors import ArgumentError
 
 FREE, PRUNED = -1, -2
 
@@ -76,7 +77,7 @@ def packnet(
     def init(key: PRNGKeyArray, learner: Learner) -> Ownership:
         if "head" not in learner.params:
             layers = ", ".join(learner.params)
-            raise ValueError(f"the parameters are {layers}; PackNet needs a layer named head")
+            raise ArgumentError(f"the parameters are {layers}; PackNet needs a layer named head")
         free = jax.tree.map(lambda leaf: True, learner.params)
         if setup.trainable is not None:
             free = setup.trainable(learner.params)

@@ -71,6 +71,7 @@ from everlight.continual.strategies.naive import (
     naive,
     weighted_mean,
 )
+from everlight.errors import ArgumentError
 
 BLOCK = 32
 """Samples per pass at the end of a task."""
@@ -276,7 +277,7 @@ def simplex(classes: PositiveInt) -> Float[np.ndarray, "d c"]:
       ValueError: there are fewer than two classes.
     """
     if classes < 2:
-        raise ValueError("a polytope head needs at least 2 classes, and there is 1")
+        raise ArgumentError("a polytope head needs at least 2 classes, and there is 1")
     dimensions = classes - 1
     last = np.full((dimensions, 1), (1 - np.sqrt(classes)) / dimensions)
     vertices = np.hstack([np.eye(dimensions), last])
