@@ -33,6 +33,7 @@ from everlight_experiments.commands.columns import DIVERGED, column, plot_column
 from everlight_experiments.commands.load_and_train import asked_methods, refuse_inapplicable
 from everlight_experiments.commands.options import RunOptions, TuneOptions
 from everlight_experiments.continual.benchmark import Benchmarks
+from everlight_experiments.continual.method_runner import row_on
 from everlight_experiments.continual.report_tables import RULE, hyperparameters_table, table_of
 from everlight_experiments.continual.train_methods import jobs_of, runners_of
 from everlight_experiments.report.cells import interval_cell, spread
@@ -90,6 +91,7 @@ def run_tune(options: TuneOptions) -> Path:
     seen: dict[str, str] = {}
     with loading_once():
         first = load_benchmarks(options, asked[0][1])
+        rows = [row_on(next(iter(first.values())), row) for row in rows]
         refuse_inapplicable(first, options.methods, rows)
         folder = RunFolder("tune", split_preset(options.benchmark)[0], options, True, WIDENING)
         grids = [job.method.hyperparameters for job in jobs_of(first, rows, 1)]

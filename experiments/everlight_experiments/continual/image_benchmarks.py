@@ -233,6 +233,7 @@ def _bound(
             batch_size=config.online_batch,
             select="last",
             evaluate_steps=protocol.evaluate_steps,
+            boundaries=protocol.boundaries,
         )
     ordered = config.order == "seeded" and config.stream == "classes"
     wrap = partial(with_stream, images=images, config=config) if domain else None
@@ -349,6 +350,7 @@ def capabilities_of(net: Network, setting: str, config: Config) -> frozenset[Dem
         "task-incremental": setting == "task-incremental",
         # Where every task has all classes, no class is its own.
         "own classes": setting != DOMAIN and config.cycles == 1,
+        "task boundaries": config.protocol.boundaries,
         "chosen classes": setting != DOMAIN and config.loss_classes == "seen",
         "last weights": config.ema_decay is None,
         "pretrained transformer": config.pretrained is not None

@@ -33,6 +33,12 @@ def training_words(config: Config, net: Network, settings: tuple[str, ...]) -> s
         parts.append(f"{length} per task in batches of {protocol.batch_size}")
     if "online" in settings:
         parts.append(f"online one pass in batches of {config.online_batch}")
+        if protocol.boundaries:
+            parts.append(
+                "online task boundaries given to methods that act at them, and to no other"
+            )
+    if not protocol.boundaries:
+        parts.append("no task boundaries, a class counts as seen from its first sample")
     parts.append(f"replay memory of {held:,} samples in total{each}")
     return "; ".join(parts) + ("" if replay is None else f", replayed in batches of {replay}")
 

@@ -33,7 +33,7 @@ from everlight.continual import (
     run_sequence,
 )
 from everlight.continual.engine.updates import StrategyError
-from everlight.continual.method import Method
+from everlight.continual.method import Method, why_not
 from everlight.continual.registry import METHODS
 from everlight_data.checkpoints import Checkpoints
 from everlight_data.errors import DataError
@@ -81,6 +81,21 @@ def build_with(benchmark: Benchmark, method: Method) -> Build:
         return setup, method.make(setup, needs._replace(hyperparameter=data.own.hyperparameter))
 
     return build
+
+
+def row_on(benchmark: Benchmark, method: Method) -> Method:
+    """Return a method's row on a benchmark, with its grid there.
+
+    Without task boundaries, a method that acts at the start or end of a task demands them.
+    """
+    row = benchmark.row(method)
+    # Methods that do not apply cannot be built; a benchmark with pretraining cannot yet.
+    unknown = benchmark.prepare is not None or why_not(row, benchmark.capabilities) is not None
+    if unknown or benchmark.protocol(row).boundaries:
+        return row
+    if not Runner(None, benchmark, 0).strategy(row).needs_boundaries:
+        return row
+    return row._replace(demands=(*row.demands, "task boundaries"))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -138,6 +153,7 @@ class Runner:
             settings,
             replayed_per_step(self.run(method)),
             self.benchmark.learning_rate(method),
+            self.protocol(method).boundaries,
         )
 
     def check(self, method: Method) -> None:
@@ -219,7 +235,7 @@ class Runner:
         return net_of(initial_state(self.run(method)).result)
 
     def protocol(self, method: Method) -> Protocol:
-        """Return the benchmark's protocol; online without boundaries if the method permits it."""
+        """Return the benchmark's protocol; online, boundaries are for methods that act there."""
         protocol = self.benchmark.protocol(method)
         by_step = any("evaluation" in metric.axes for metric in self.benchmark.metrics)
         if protocol.evaluate_steps and not by_step:

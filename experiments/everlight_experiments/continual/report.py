@@ -45,8 +45,8 @@ MEANINGS = {
     "task-incremental": "Task-incremental: the task identity is given at test, and every task has "
     "its own head.",
     "class-incremental": "Class-incremental: one head has all classes seen so far.",
-    "online": "Online: class-incremental in one pass over a stream, with task boundaries given to "
-    "methods that need them.",
+    "online": "Online: class-incremental in one pass over a stream. A class counts as seen from "
+    "its first sample, or, for methods that are given task boundaries, from its task's first step.",
 }
 """Meanings of settings."""
 

@@ -234,6 +234,7 @@ def hyperparameters_table(criterion: str, choices: Mapping[str, Choice]) -> Tabl
 
 
 DRAWN = "samples drawn per step"
+UNBOUNDED = "no task boundaries"
 
 
 def settings_table(outcomes: Outcomes) -> Table:
@@ -243,6 +244,8 @@ def settings_table(outcomes: Outcomes) -> Table:
         for name, outcome in by_name.items():
             drawn = {DRAWN: outcome.replayed} if outcome.replayed else {}
             words = in_words({**outcome.settings, **drawn})
+            if not outcome.boundaries:
+                words = ", ".join(filter(None, (words, UNBOUNDED)))
             if words or outcome.learning_rate != "–":
                 values = name, outcome.learning_rate, words or "–"
                 rows.setdefault(values, []).append(column)
@@ -257,7 +260,11 @@ def settings_table(outcomes: Outcomes) -> Table:
         "Samples drawn per step: stored samples that are replayed in a step; methods with two "
         "replayed batches, such as DER++, draw twice the size of the replayed batch."
     )
-    return Table(caption, columns, cells, marks={DRAWN: drawn})
+    unbounded = (
+        "No task boundaries: a class counts as seen from its first sample. Every other method is "
+        "given the boundaries, and a class counts as seen from the first step of its task."
+    )
+    return Table(caption, columns, cells, marks={DRAWN: drawn, UNBOUNDED: unbounded})
 
 
 def argument_meanings(outcomes: Outcomes, rows: Sequence[Method]) -> list[str]:
