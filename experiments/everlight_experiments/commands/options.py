@@ -41,6 +41,10 @@ class MethodOptions(RunSettings):
     """Number of further seeds that only select hyper-parameters, on held-out training images;
     reported results never use them. They are counted up from --seed + 1000; iirc and CORe50 take
     their last task orders instead."""
+    validation_tasks: Count | None = None
+    """Number of tasks on which hyper-parameters are selected: the first ones of each validation
+    seed, the only ones trained there, as in Chaudhry et al. 2019 (ICLR), who take 3. None is all
+    tasks, which is optimistic, since no learner has the later tasks beforehand."""
 
 
 @dataclasses.dataclass(frozen=True)

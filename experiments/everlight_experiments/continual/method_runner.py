@@ -47,6 +47,7 @@ from everlight_experiments.continual.train_runs import (
     has_diverged,
     train_units,
 )
+from everlight_experiments.continual.validation_tasks import refuse_unscored
 from everlight_experiments.run_folder.compilation import release_programs
 from everlight_experiments.run_folder.folder import RunFolder
 
@@ -163,7 +164,17 @@ class Runner:
           DataError: there are no samples on which a hyper-parameter is selected.
         """
         if len(method.hyperparameters) > 1:
-            self.benchmark.sequence(method, Draw("validation", self.seed, 0))
+            self.check_validation(method)
+
+    def check_validation(self, method: Method) -> None:
+        """Check that a method can be scored on the validation seeds.
+
+        Raises:
+          DataError: there are no validation samples, or not so many tasks; or the method or the
+            benchmark has no score after the first tasks.
+        """
+        self.benchmark.sequence(method, Draw("validation", self.seed, 0))
+        refuse_unscored(self.benchmark, method, self.protocol(method).evaluate_every, self._tasks)
 
     def trace(self, method: Method) -> None:
         """Trace a whole run of a user's own strategy, so that its errors are known beforehand.
@@ -286,6 +297,11 @@ class Runner:
             build, protocol, self._data(method), self._sequence(method, 0), jax.random.key(0)
         )
 
+    @property
+    def _tasks(self) -> int:
+        """Number of tasks of the benchmark."""
+        return len(self._sequence(METHODS["naive"], 0).tasks.id)
+
     def _sequence(self, method: Method, number: int) -> TaskSequence:
         return self.benchmark.sequence(method, Draw("evaluation", self.seed, number))
 
@@ -310,10 +326,12 @@ class Runner:
     ) -> list[Trained]:
         """Return all runs, trained now or read back."""
         benchmark, units, draws = self.benchmark, [], []
-        tasks = len(self._sequence(METHODS["naive"], 0).tasks.id)
+        tasks, learned = self._tasks, None if use == "evaluation" else benchmark.validation_tasks
         for name, hyperparameter, draw in self._named(method, use, hyperparameters, count):
             own = {"setting": benchmark.setting, "method": method.name, "order": draw.order}
             facts = own | {"hyperparameter": hyperparameter} | benchmark.facts(method)
+            if learned is not None:
+                facts["validation_tasks"] = learned
             sequence = benchmark.sequence(method, draw)
             of = f"selecting {hyperparameter:g}" if use == "validation" else f"seed {draw.order}"
             shown = f"{benchmark.setting}, {method.name}, {of}"
@@ -334,10 +352,12 @@ class Runner:
         shared = benchmark.shared(method)
         parts = (self.folder, units, self.build(method), self.protocol(method), shared, keep)
         if benchmark.store is None:
-            kept = train_units(*parts, RunData, after_task, one_by_one=benchmark.one_by_one)
+            alone = {"one_by_one": benchmark.one_by_one}
+            kept = train_units(*parts, RunData, after_task, tasks=learned, **alone)
         else:
             with naming_files(benchmark.store):
-                kept = train_units(*parts, RunData, after_task, benchmark.store.announce)
+                announce = benchmark.store.announce
+                kept = train_units(*parts, RunData, after_task, announce, tasks=learned)
         logged = [event for event in self.folder.logged() if {"seconds", "unit"} <= event.keys()]
         took = {event["unit"]: event["seconds"] for event in logged}
         return [

@@ -189,10 +189,22 @@ def own_table(outcomes: Outcomes, rows: Sequence[Method]) -> Table:
 RULE = (
     "Each hyper-parameter has the value with the highest {criterion} on validation samples, "
     "averaged over the validation seeds (number of seeds: {draws}). Each validation seed has its "
-    "own {what}; a diverged run counts as 0. A single value of --hyperparameters, and published "
-    "values, are used as they are: nothing is selected there."
+    "own {what}; a diverged run counts as 0. {scope} A single value of --hyperparameters, and "
+    "published values, are used as they are: nothing is selected there."
 )
 """The one rule of selection, for every method that has a hyper-parameter."""
+
+
+def rule_of(benchmark: Benchmark, validation_seeds: int) -> str:
+    """Return the rule of selection on a benchmark."""
+    return RULE.format(
+        criterion=benchmark.criterion_words,
+        draws=validation_seeds,
+        what=benchmark.draws,
+        scope=benchmark.selection_scope,
+    )
+
+
 NOTHING_SELECTED = "Nothing was selected: all values of hyper-parameters were given or published."
 GRID = {
     "flat": "Flat: no other value is worse by more than one standard error of the paired "
