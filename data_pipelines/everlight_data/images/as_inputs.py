@@ -40,12 +40,19 @@ def store_images(
         return StoredImages.of(stored, jnp.float32(0), jnp.float32(255))
     if channels is not None:
         return StoredImages.of(stored, *(255 * jnp.asarray(each, jnp.float32) for each in channels))
-    mean, deviation = channel_statistics(stored[: len(images.train_labels)])
-    # Noise of images of one colour is not enlarged.
-    deviation = np.maximum(deviation, 1.0)
+    mean, deviation = image_statistics(stored[: len(images.train_labels)])
     return StoredImages.of(
         stored, jnp.asarray(mean, jnp.float32), jnp.asarray(deviation, jnp.float32)
     )
+
+
+def image_statistics(
+    images: UInt8[np.ndarray, "n h w c"],
+) -> tuple[Float[np.ndarray, "c"], Float[np.ndarray, "c"]]:
+    """Return mean and standard deviation of each channel, 0 to 255, the deviation at least 1."""
+    mean, deviation = channel_statistics(images)
+    # Noise of images of one colour is not enlarged.
+    return mean, np.maximum(deviation, 1.0)
 
 
 def store_features(features: Features, train: slice | Bool[np.ndarray, "n"]) -> StoredImages:
@@ -54,15 +61,30 @@ def store_features(features: Features, train: slice | Bool[np.ndarray, "n"]) -> 
     Raises:
       DataError: they are all the same number, or too near it for 32 bits.
     """
-    seen = features.values[train]
-    mean, deviation = seen.mean(dtype=np.float64), seen.std(dtype=np.float64)
+    mean, deviation = feature_statistics(features.values[train], features.note)
+    return StoredImages.of(features.values, jnp.float32(mean), jnp.float32(deviation))
+
+
+def feature_statistics(
+    values: Float[np.ndarray, "n f"], note: str
+) -> tuple[np.float64, np.float64]:
+    """Return one mean and one standard deviation of all features.
+
+    Args:
+      values: features.
+      note: their name, for the message.
+
+    Raises:
+      DataError: they are all the same number, or too near it for 32 bits.
+    """
+    mean, deviation = values.mean(dtype=np.float64), values.std(dtype=np.float64)
     if not deviation > 0:
-        raise DataError(f"--features: all {features.note} are the same number.")
+        raise DataError(f"--features: all {note} are the same number.")
     if deviation < np.finfo(np.float32).tiny:
         raise DataError(
-            f"--features: {features.note} have a standard deviation of {deviation:.1g}; scale them."
+            f"--features: {note} have a standard deviation of {deviation:.1g}; scale them."
         )
-    return StoredImages.of(features.values, jnp.float32(mean), jnp.float32(deviation))
+    return mean, deviation
 
 
 def channels() -> Channels:

@@ -48,12 +48,17 @@ class Draw(NamedTuple):
         return jax.random.key(self.order)
 
 
+Normalization = tuple[Float[Array, "*c"], Float[Array, "*c"]] | tuple[()]
+"""Mean and standard deviation of a run's own training images, or nothing where all share theirs."""
+
+
 class Own(NamedTuple):
     """Data that differ between the runs of a method."""
 
     class_group: Int[Array, "c"]
     """Task of each class in the task-incremental setting, else one group of all classes."""
     hyperparameter: Float[Array, ""]
+    normalization: Normalization = ()
 
 
 class RunData(NamedTuple):
@@ -147,6 +152,8 @@ class Benchmark(NamedTuple):
     """Number that selects hyper-parameters; None is the score after the last task."""
     hyperparameters: Mapping[str, tuple[float, ...]] = {}
     """Grids of methods that differ from the table's."""
+    normalization: Callable[[TaskSequence], Normalization] = lambda sequence: ()
+    """Function from a sequence to the normalization that its runs have of their own."""
     validation_tasks: int | None = None
     """Number of tasks that validation seeds train and select by, the first ones; None is all."""
     store: JpegStore | None = None
@@ -233,7 +240,7 @@ class Benchmark(NamedTuple):
         """Return the data of one run, with classes grouped by task if that is given at test."""
         tasks = sequence.class_task
         group = tasks if "task-incremental" in self.capabilities else jnp.zeros_like(tasks)
-        return Own(group, jnp.float32(hyperparameter))
+        return Own(group, jnp.float32(hyperparameter), self.normalization(sequence))
 
 
 def _without_names(sentence: str, names: Collection[str]) -> str:

@@ -8,6 +8,7 @@ from everlight.continual import TaskSequence
 from everlight.models import Network
 from everlight_data.images.image_set import ImageSet
 from everlight_experiments.continual.config import Config
+from everlight_experiments.continual.normalization import normalization_words
 from everlight_experiments.continual.parts import optimizer
 from everlight_experiments.report.cells import counted
 from everlight_experiments.report.plots import plot_samples
@@ -25,7 +26,7 @@ def training_words(config: Config, net: Network, settings: tuple[str, ...]) -> s
     begun = "" if config.pretrained is None else f", begun with the layers of {config.pretrained}"
     changed = "" if config.augmentation == "none" else f", images changed by {config.augmentation}"
     restarted = ", restarted at every task" * protocol.new_optimizer
-    parts = [net.note + begun + changed, found.note + restarted]
+    parts = [net.note + begun + changed, normalization_words(config), found.note + restarted]
     if set(settings) - {"online"}:
         length = counted(protocol.epochs, "epoch")
         if config.compute_budget is not None:
