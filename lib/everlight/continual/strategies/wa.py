@@ -16,6 +16,7 @@ has no gradient, nor has the distillation of the second, since a softmax over on
 Few steps then leave all lengths near their initial value: on digits with one epoch γ is 0.91 to
 1.09, and with ten 1.06 to 1.24. Most samples are then predicted as one of the newest classes. Ten
 tasks of one class end at 0.26 with one epoch and at 0.63 with ten (BiC: 0.46 and 0.90).
+On one seed with ten epochs, aligning lowers the final accuracy from 0.80 to 0.67.
 
 Its memory is a fixed total of herded exemplars: 2,000 on CIFAR-100 and 20,000
 on ImageNet (`buffer_size`). Exemplars join every epoch.
