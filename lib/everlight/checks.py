@@ -23,6 +23,7 @@ from jaxtyping import jaxtyped
 
 from everlight.array_kinds import is_array, is_array_type, is_masked, of_stubs, stubs, widened
 from everlight.check_messages import form, shown, wanted
+from everlight.errors import ArgumentError
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")

@@ -40,12 +40,19 @@ def store_images(
         return StoredImages.of(stored, jnp.float32(0), jnp.float32(255))
     if channels is not None:
         return StoredImages.of(stored, *(255 * jnp.asarray(each, jnp.float32) for each in channels))
-    mean, deviation = channel_statistics(stored[: len(images.train_labels)])
-    # Noise of images of one colour is not enlarged.
-    deviation = np.maximum(deviation, 1.0)
+    mean, deviation = image_statistics(stored[: len(images.train_labels)])
     return StoredImages.of(
         stored, jnp.asarray(mean, jnp.float32), jnp.asarray(deviation, jnp.float32)
     )
+
+
+def image_statistics(
+    images: UInt8[np.ndarray, "n h w c"],
+) -> tuple[Float[np.ndarray, "c"], Float[np.ndarray, "c"]]:
+    """Return mean and standard deviation of each channel, 0 to 255, the deviation at least 1."""
+    mean, deviation = channel_statistics(images)
+    # Noise of images of one colour is not enlarged.
+    return mean, np.maximum(deviation, 1.0)
 
 
 def store_features(features: Features, train: slice | Bool[np.ndarray, "n"]) -> StoredImages:
@@ -56,17 +63,34 @@ def store_features(features: Features, train: slice | Bool[np.ndarray, "n"]) -> 
     Raises:
       DataError: they are all the same number, or too near it for 32 bits.
     """
-    seen = features.values[train]
+    mean, deviation = feature_statistics(features, train)
+    return store_with_statistics(features.values, mean, deviation)
+
+
+def feature_statistics(
+    features: Features, rows: slice | Bool[np.ndarray, "n"] | Int[np.ndarray, "m"], of: str = ""
+) -> tuple[Float[np.ndarray, "*f"], Float[np.ndarray, "*f"]]:
+    """Return mean and standard deviation of features, per column or in all, in float64.
+
+    Args:
+      features: all features.
+      rows: the rows that count.
+      of: what these rows are, for the message.
+
+    Raises:
+      DataError: the rows are all the same, or too near it for 32 bits.
+    """
+    values = features.values[rows]
     # One column more makes it an array without columns of its own.
-    mean, deviation = channel_statistics(seen if features.per_column else seen[..., None])
-    if np.all(seen == seen[:1]):
-        raise DataError(f"--features: all {features.note} are the same number in every row.")
+    mean, deviation = channel_statistics(values if features.per_column else values[..., None])
+    if np.all(values == values[:1]):
+        raise DataError(f"--features: all {features.note}{of} are the same number in every row.")
     if deviation.min() < np.finfo(np.float32).tiny:
         raise DataError(
-            f"--features: {features.note} have a standard deviation of {deviation.min():.1g}; "
+            f"--features: {features.note}{of} have a standard deviation of {deviation.min():.1g}; "
             "scale them."
         )
-    return store_with_statistics(features.values, mean, deviation)
+    return mean, deviation
 
 
 def channels() -> Channels:

@@ -71,10 +71,19 @@ def run_grid(options: GridOptions) -> Path:
     benchmarks, outcomes = train_loaded(folder, options, loaded)
     folder.save_results(**arrays_of(outcomes))
     rows = next(iter(loaded.values())).rows
+    offers = {place: each.capabilities for place, each in benchmarks.items()}
+    left_out = [
+        left_out_table(each.rows, {f"{name}, {place}": offers[f"{name}, {place}"]})
+        for name, each in loaded.items()
+        for place in each.benchmarks
+    ]
+    left_out = dataclasses.replace(
+        left_out[0], rows=[row for each in left_out for row in each.rows]
+    )
     title = f"Continual learning: {len(rows)} methods on {', '.join(firsts)}"
     rule = selection_rule(outcomes, options.validation_seeds)
     summary = _summary(options, firsts, rule, folder.duration())
-    first, sections = _sections(folder.path, benchmarks, outcomes, rows)
+    first, sections = _sections(folder.path, benchmarks, outcomes, rows, left_out)
     return write_report(folder.path, title, summary, sections, first)
 
 
@@ -154,7 +163,11 @@ def ranks_of(finals: Mapping[str, float]) -> dict[str, float]:
 
 
 def _sections(
-    path: Path, benchmarks: Benchmarks, outcomes: Outcomes, rows: Sequence[Method]
+    path: Path,
+    benchmarks: Benchmarks,
+    outcomes: Outcomes,
+    rows: Sequence[Method],
+    left_out: Table,
 ) -> tuple[FirstScreen, list[Section]]:
     """Return the first screen and the sections after the summary."""
     scores = {
@@ -192,11 +205,10 @@ def _sections(
     table = table_of(caption, {name: name for name in order}, columns, marks)
     caption = "Final scores, mean over seeds; bars are one standard deviation."
     figure = Figure(caption, plot_columns(path / "grid.png", order, scores, "final score"))
-    offers = {place: each.capabilities for place, each in benchmarks.items()}
     tuned = hyperparameters_table("criterion", choices_of(outcomes))
     more = (
         ("Forgetting and time", _forgetting_table(outcomes, order)),
-        ("Methods not applicable", left_out_table(rows, offers)),
+        ("Methods not applicable", left_out),
         ("Selection of hyper-parameters", tuned),
     )
     first = FirstScreen(_headline(found, rows), figure, table)

@@ -18,7 +18,7 @@ from everlight_experiments.commands.options import ALL, RunOptions, TrainOptions
 from everlight_experiments.commands.own_strategy import load_strategy
 from everlight_experiments.continual.benchmark import Benchmark, Benchmarks
 from everlight_experiments.continual.method_arguments import with_method_arguments
-from everlight_experiments.continual.method_runner import NETS, Runner
+from everlight_experiments.continual.method_runner import NETS, Runner, row_on
 from everlight_experiments.continual.outcome import Outcomes
 from everlight_experiments.continual.published import WORD, with_published_settings
 from everlight_experiments.continual.train_methods import (
@@ -33,7 +33,10 @@ from everlight_experiments.run_folder.settings import check_methods
 
 NETS_KEPT = ("Networks", f"after every task, in {NETS}/; `load_net` reads them")
 
-_REMEDIES = {WHY_NOT["pretrained transformer"]: "--net vit --pretrained ViT-B_16.npz"}
+_REMEDIES = {
+    WHY_NOT["pretrained transformer"]: "--net vit --pretrained ViT-B_16.npz",
+    WHY_NOT["task boundaries"]: "--boundaries",
+}
 """Options that meet a requirement, by the reason with which a method is refused."""
 
 OTHER_NAMES = {
@@ -86,7 +89,7 @@ def load_asked(options: RunOptions) -> Loaded:
         for name, each in benchmarks.items()
     }
     first = next(iter(benchmarks.values()))
-    rows = with_variants([first.row(row) for row in rows], options.variants or ())
+    rows = with_variants([row_on(first, row) for row in rows], options.variants or ())
     ready = {name: each for name, each in benchmarks.items() if each.prepare is None}
     trace_own(ready, rows, options.seed)
     return Loaded(benchmarks, with_published(rows) if options.published else rows)
@@ -180,14 +183,14 @@ def given_hyperparameters(
 def refuse_inapplicable(
     benchmarks: Benchmarks, asked: Sequence[str], rows: Sequence[Method]
 ) -> None:
-    """Refuse methods that were asked for and apply in no setting.
+    """Refuse methods that were asked for, or are the user's own, and apply in no setting.
 
     Raises:
       DataError: which, and why.
     """
     for method in rows:
         reasons = [why_not(method, each.capabilities) for each in benchmarks.values()]
-        if method.name in asked and all(reasons):
+        if (method.name in asked or method.version) and all(reasons):
             benchmark = next(iter(benchmarks.values()))
             given = why_not(method, benchmark.capabilities | {"task-incremental"}) is None
             remedy = "--setting task-incremental" if given else _REMEDIES.get(reasons[0])

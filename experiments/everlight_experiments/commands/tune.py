@@ -34,7 +34,12 @@ from everlight_experiments.commands.columns import DIVERGED, column, plot_column
 from everlight_experiments.commands.load_and_train import asked_methods, refuse_inapplicable
 from everlight_experiments.commands.options import RunOptions, TuneOptions
 from everlight_experiments.continual.benchmark import Benchmarks
-from everlight_experiments.continual.report_tables import RULE, hyperparameters_table, table_of
+from everlight_experiments.continual.method_runner import row_on
+from everlight_experiments.continual.report_tables import (
+    hyperparameters_table,
+    rule_of,
+    table_of,
+)
 from everlight_experiments.continual.train_methods import jobs_of, runners_of
 from everlight_experiments.report.cells import interval_cell, spread
 from everlight_experiments.report.writer import Figure, FirstScreen, Section, write_report
@@ -91,6 +96,7 @@ def run_tune(options: TuneOptions) -> Path:
     seen: dict[str, str] = {}
     with loading_once():
         first = load_benchmarks(options, asked[0][1])
+        rows = [row_on(next(iter(first.values())), row) for row in rows]
         refuse_inapplicable(first, options.methods, rows)
         folder = RunFolder("tune", split_preset(options.benchmark)[0], options, True, WIDENING)
         grids = [job.method.hyperparameters for job in jobs_of(first, rows, 1)]
@@ -112,7 +118,7 @@ def run_tune(options: TuneOptions) -> Path:
     best, near = ranked(tried)
     benchmark = next(iter(first.values()))
     criterion = benchmark.criterion_words
-    rule = RULE.format(criterion=criterion, draws=options.validation_seeds, what=benchmark.draws)
+    rule = rule_of(benchmark, options.validation_seeds)
     summary = [
         ("Data", benchmark.note + benchmark.counts),
         ("Selection rule", f"{rule} {BEST}"),
@@ -163,7 +169,7 @@ def ranked(tried: Sequence[Tried]) -> tuple[int, list[int]]:
 def run_command(options: TuneOptions, config: Any) -> str:
     """Return the command that trains the same methods with a configuration."""
     name, preset = split_preset(options.benchmark, options.preset)
-    kept = ("methods", "setting", "seed", "validation_seeds")
+    kept = ("methods", "setting", "seed", "validation_seeds", "validation_tasks")
     default = with_config(RunOptions, default_config(name, preset))()
     asked = with_config(RunOptions, config)(**{field: getattr(options, field) for field in kept})
     words = itertools.chain(*changed_options(default, asked).values())
@@ -203,6 +209,7 @@ def _try_all(
     found: dict[str, np.ndarray] = {}
     choices: dict[str, Choice] = {}
     for setting, method, _ in jobs_of(opened, rows, 1):
+        runners[setting].check_validation(method)
         values, grid = runners[setting].on_validation_seeds(method), method.hyperparameters
         several = len(grid) > 1
         choice = choose_hyperparameter(grid, values) if several else fixed_hyperparameter()

@@ -90,6 +90,10 @@ class Config:
     pixels: Pixels = "channels"
     """Normalization: channels subtracts each channel's training mean and divides by its standard
     deviation, unit divides by 255."""
+    normalization: Literal["first-task"] | None = None
+    """Training images whose mean and standard deviation normalize images and features: first-task
+    takes those of the first task of each seed. None takes those of all tasks, which is optimistic,
+    since no learner has the later tasks beforehand."""
     features: Features = None
     tasks: tuple[Count, ...] = (5,)
     """Number of tasks of as equal sizes as possible, or the number of classes of every task."""

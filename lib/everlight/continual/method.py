@@ -21,6 +21,7 @@ Demand = Literal[
     "one label",
     "several labels",
     "own classes",
+    "task boundaries",
     "chosen classes",
     "named head",
     "head kinds",
@@ -43,6 +44,7 @@ WHY_NOT: dict[Demand, str] = {
     "one label": "needs one label per sample, but there are several here",
     "several labels": "needs several labels per sample, but there is one here",
     "own classes": "needs new classes in every task, but known ones recur here",
+    "task boundaries": "acts at the start or end of a task, but tasks have no boundaries here",
     "chosen classes": "limits its loss to some of the classes, but the loss covers all here",
     "named head": "needs a linear last layer named head, which this network lacks",
     "head kinds": "needs a head of another kind, such as one of cosines; this network's module has "
