@@ -4,6 +4,7 @@ python docs/make_official_code.py
 """
 
 import inspect
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -35,11 +36,14 @@ def render(page: str) -> str:
 
 def _cell(names: list[str]) -> str:
     """Return the cell of a row of the page, which may have several methods."""
-    found = {name: differences(METHODS[name]) for name in names if name in METHODS}
-    if len({*found.values()}) == 1:
-        return found[names[0]]
-    known = [f"{name}: {text}" for name, text in found.items() if text != UNKNOWN]
-    return ". ".join(known) or UNKNOWN
+    names_of: dict[str, list[str]] = {}
+    for name in names:
+        if name in METHODS:
+            names_of.setdefault(differences(METHODS[name]), []).append(name.replace("*", "\\*"))
+    if len(names_of) < 2:
+        return next(iter(names_of), UNKNOWN)
+    parts = [f"{', '.join(same)}: {text}" for text, same in names_of.items() if text != UNKNOWN]
+    return ". ".join(parts)
 
 
 def differences(method: Method) -> str:
@@ -56,7 +60,7 @@ def differences(method: Method) -> str:
     for name, theirs in method.authors.items():
         own = here[name]
         if own != theirs and not (isinstance(own, tuple) and theirs in own):
-            word = f"`{name}`" if name.isidentifier() else name
+            word = f"`{name}`" if name in inspect.signature(method.factory).parameters else name
             parts.append(f"{word} {_text(own)}, there {_text(theirs)}")
     return "; ".join(parts) or NONE
 
@@ -76,15 +80,15 @@ def command_values(method: Method) -> dict[str, Any]:
     )
     takes = inspect.signature(method.factory).parameters
     values = method.arguments(needs)
+    mark = math.nan
+    given = method.given(needs._replace(hyperparameter=mark))
+    values |= {name: method.hyperparameters for name, value in given.items() if value is mark}
     if "replay_batch_size" in takes:
         values.setdefault("replay_batch_size", protocol.batch_size)
-    if method.hyperparameters:
-        values[method.hyperparameter_name] = method.hyperparameters
     pretrained = "pretrained transformer" in method.demands
     return values | {
         "batch size": protocol.batch_size,
         "epochs per task": protocol.epochs,
-        "passes": protocol.epochs,
         "optimizer": config.optimizer.replace(":", " with ").replace("=", " "),
         "optimizer at a new task": "begins anew" if protocol.new_optimizer else "goes on",
         "learning rate": config.learning_rate,
@@ -99,7 +103,9 @@ def _text(value: Any) -> str:
         return " or ".join(map(_text, value))
     if isinstance(value, bool | str):
         return str(value)
-    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
+    if value >= 1:
+        return f"{value:,.15g}"
+    return f"{value:g}".replace("e-0", "e-")
 
 
 if __name__ == "__main__":

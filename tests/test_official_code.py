@@ -90,10 +90,17 @@ def test_the_column_of_the_command_s_defaults_is_generated():
         ("SCR", ["`replay_batch_size` 16, there 100"]),
         ("PackNet", ["`prune` 0.75, there 0.5", "network drawn at random, there pretrained"]),
         ("X-DER-RPC", ["`past_constraint` True, there False"]),
-        ("RanPAC", ["`width` 1,000, there 10,000", "`ridge` 100 or 1,000"]),
+        (
+            "RanPAC",
+            [
+                "`width` 1,000, there 10,000",
+                "`ridge` 100 or 1,000 or 10,000 or 100,000 or 1,000,000, there validated",
+            ],
+        ),
         ("RanDumb", ["`width` 1,000, there 25,000"]),
         ("ReDo", ["`period` 1,000, there 200,000"]),
         ("ER-MKD", ["optimizer at a new task begins anew, there goes on"]),
+        ("CBP", ["`replacement_rate` 1e-5 or 0.0001 or 0.001, there 0.0003"]),
         ("CoFiMA", ["batch size 16, there 128"]),
     ],
 )
@@ -104,6 +111,13 @@ def test_differences_of_the_command_by_hand(name, parts):
         assert part in found
     row = next(row for row in ROWS if name in cells_of(row)[0].split(", "))
     assert found in cells_of(row)[4]
+
+
+def test_methods_of_one_row_with_other_values_have_a_part_each():
+    (row,) = [row for row in ROWS if file_of(row) == "cwr"]
+    first, second = cells_of(row)[4].split(". ")
+    assert first.startswith("CWR, CWR as coded: `first_task_gain` 1, there 3; features the inputs")
+    assert second.startswith("CWR+, CWR\\*: features the inputs")
 
 
 def test_a_hyperparameter_among_the_candidates_is_no_difference():

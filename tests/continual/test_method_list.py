@@ -66,3 +66,7 @@ def test_methods_that_keep_nothing_hold_no_memory():
 )
 def test_where_methods_apply(name, applies):
     assert ROWS[name].applies == applies
+
+
+def test_rows_are_hashable_as_parts_of_keys():
+    assert len({hash(method) for method in METHODS.values()}) > 50

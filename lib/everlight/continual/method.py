@@ -137,7 +137,7 @@ class Method(NamedTuple):
     benchmarks: tuple[str, ...] = ()
     """Benchmarks of the paper that the row reproduces; `--methods all` leaves it out elsewhere. An
     empty tuple is every benchmark."""
-    authors: Mapping[str, Any] = {}
+    authors: Mapping[str, Any] = FrozenDict()
     """Values of the authors, as far as they are known: by argument of the factory, or by setting of
     the command as `docs/make_official_code.py` names it. Words stand for several values."""
     adapt: Callable[[Setup, Any, Mapping[str, Any], Needs], Setup] | None = None

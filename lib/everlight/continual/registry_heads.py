@@ -47,7 +47,7 @@ HEADS: dict[str, Method] = {
         Source("Hayes and Kanan 2020, CVPRW", ("statistics",)),
         (1e-4, 1e-3, 1e-2, 1e-1, 0.5),
         published=1e-4,
-        authors={"shrinkage": 1e-4, "passes": 1, "features": "a pretrained network's"},
+        authors={"shrinkage": 1e-4, "features": "a pretrained network's"},
     ),
     "nearest mean": _head(
         of.nearest_mean,
@@ -79,7 +79,7 @@ HEADS: dict[str, Method] = {
         lambda needs: {"width": 1000, "shrinkage": needs.hyperparameter},
         Source("Prabhu et al. 2024, NeurIPS", ("statistics",)),
         (1e-5, 1e-4, 1e-3, 1e-2),
-        authors={"width": 25_000, "shrinkage": 1e-4, "passes": 1},
+        authors={"width": 25_000, "shrinkage": 1e-4},
     ),
     "RanPAC": _head(
         of.ranpac,
@@ -89,7 +89,6 @@ HEADS: dict[str, Method] = {
         authors={
             "width": 10_000,
             "ridge": "validated",
-            "passes": 1,
             "features": "a pretrained network's",
         },
     ),
@@ -101,7 +100,6 @@ HEADS: dict[str, Method] = {
         authors={
             "width": 8192,
             "ridge": 0.1,
-            "passes": 1,
             "features": "those of the first task's network",
         },
     ),
@@ -115,7 +113,6 @@ HEADS: dict[str, Method] = {
             "compensation": 0.6,
             "ridge": 0.1,
             "compensation_ridge": 0.1,
-            "passes": 1,
             "features": "those of the first task's network",
         },
     ),

@@ -122,7 +122,7 @@ def test_the_registry_has_the_values_of_the_official_configuration(monkeypatch):
     query = jnp.asarray(QUERIES[:2], jnp.float32)
     prompts, penalty = prompting.choose(params, query)
     assert prompts.tokens.shape == (2, 4 * 10, WIDTH)
-    cosines = unit(np.asarray(params["key"])) @ unit(QUERIES[:2].T, 0)
+    cosines = unit(np.asarray(params["key"])) @ unit(QUERIES[:2]).T
     nearest = np.sort(cosines, axis=0)[-4:]
     np.testing.assert_allclose(penalty, -1.0 * nearest.sum(axis=0), rtol=1e-4)
 
