@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+from flax.core import FrozenDict
 from jaxtyping import Array, Float, Int
 
 from everlight.base import Setup, Strategy

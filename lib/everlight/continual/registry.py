@@ -2,7 +2,8 @@
 
 A new strategy is one file and one row of `_ROWS`; benchmarks, help, documentation and contract
 tests read the rows. Modules beside this one have those of replay methods (`registry_replay`), of
-heads over frozen features (`registry_heads`) and of pretrained transformers (`registry_adapters`).
+methods that merge networks (`registry_merging`), of heads over frozen features (`registry_heads`)
+and of pretrained transformers (`registry_adapters`).
 """
 
 from flax.core import FrozenDict
@@ -12,13 +13,12 @@ from everlight.continual import strategies as of
 from everlight.continual.method import COUNTING, OTHER_WEIGHTS, Demand, Method, Source
 from everlight.continual.registry_adapters import ADAPTERS
 from everlight.continual.registry_heads import HEADS
+from everlight.continual.registry_merging import MERGING
 from everlight.continual.registry_replay import REPLAY
 
 _CHAIN: tuple[Demand, ...] = ("named head", "hidden layers")
 _READ: tuple[Demand, ...] = (*_CHAIN, "layer inputs")
 _TOLD: tuple[Demand, ...] = ("task-incremental", "class scores", *_CHAIN, "last weights")
-_PRETRAINED: tuple[Demand, ...] = ("pretrained layers",)
-_IMM = Source("Lee et al. 2017, NeurIPS", ("old net", "statistics"))
 _IIRC = Source("Abdelsalam et al. 2021, CVPR", ("samples", "old net"))
 _BIC = Source("Wu et al. 2019, CVPR", ("samples", "old net"))
 _GATE = Source("Aljundi et al. 2017, CVPR", ("old net",))
@@ -94,66 +94,7 @@ _ROWS: dict[str, Method] = {
         demands=COUNTING,
         authors={"temperature": 2},
     ),
-    "IMM mean": Method(
-        of.imm,
-        arguments.merged("mean"),
-        _IMM,
-        (1e-3, 1e-2, 1e-1, 1),
-        demands=("last weights",),
-        summary="incremental moment matching (IMM): the mean of the networks",
-        authors={"penalty's step": "explicit"},
-    ),
-    "IMM mode": Method(
-        of.imm,
-        arguments.merged("mode"),
-        _IMM,
-        (1e-3, 1e-2, 1e-1, 1),
-        demands=("last weights",),
-        summary="IMM: the mode, networks weighted by their Fisher information",
-        authors={"penalty's step": "explicit"},
-    ),
-    "task arithmetic": Method(
-        of.task_arithmetic,
-        lambda needs: {"scale": needs.hyperparameter},
-        Source("Ilharco et al. 2023, ICLR", ("old net",)),
-        (0.1, 0.2, 0.4, 1),
-        published=0.4,
-        demands=("last weights",),
-        advised=_PRETRAINED,
-        authors={"scale": "0 to 1 in steps of 0.05", "network": "pretrained"},
-    ),
-    "TIES": Method(
-        of.ties,
-        lambda needs: {"scale": needs.hyperparameter},
-        Source("Yadav et al. 2023, NeurIPS", ("old net",)),
-        (0.5, 1, 1.5, 2),
-        published=1,
-        demands=("last weights",),
-        advised=_PRETRAINED,
-        authors={"scale": 1, "kept": 0.2, "network": "pretrained"},
-    ),
-    "CoFiMA": Method(
-        of.cofima,
-        lambda needs: {
-            "weight": needs.hyperparameter,
-            "fisher_samples": needs.importance_samples,
-        },
-        Source("Marouf et al. 2024, ECCV", ("old net", "statistics")),
-        (0.2, 0.4, 0.6, 0.8),
-        demands=(*OTHER_WEIGHTS, "own classes", "named head"),
-        advised=_PRETRAINED,
-        authors={
-            "weight": 0.4,
-            "slow": 0.01,
-            "epochs": 5,
-            "samples": 256,
-            "temperature": 0.1,
-            "fisher_samples": "all",
-            "batch size": 128,
-            "epochs per task": 20,
-            "network": "pretrained",
-        },
-    ),
+    **MERGING,
     "GPM": Method(
         of.gpm,
         lambda needs: {"threshold": needs.hyperparameter},
@@ -253,7 +194,7 @@ _ROWS: dict[str, Method] = {
         arguments.no_arguments,
         Source("Zhou et al. 2024, IJCV", ("old net", "statistics")),
         demands=OTHER_WEIGHTS,
-        advised=_PRETRAINED,
+        advised=("pretrained layers",),
         authors={"network": "pretrained"},
     ),
     "SLCA": Method(
