@@ -17,7 +17,7 @@ from everlight_experiments.continual.parts import feature_head
 from everlight_experiments.iirc import benchmark as iirc
 from everlight_experiments.iirc.config import PRESETS
 
-FOR_PRETRAINED = {"APER", "task arithmetic", "TIES", "CoFiMA"}
+FOR_PRETRAINED = {"APER", "task arithmetic", "TIES"}
 REPRODUCTIONS = {
     "CWR as coded": ("core50-ni", "core50-nc", "core50-nic"),
     **dict.fromkeys(("iCaRL-CNN", "iCaRL-norm", "BiC-whole-pwJS"), ("iirc",)),
@@ -48,7 +48,7 @@ def test_all_leaves_out_reproductions_and_methods_for_pretrained_layers():
     assert len(lines) == 3
     (advice,) = [line for line in lines if "TIES" in line]
     assert advice == (
-        "--methods all leaves out task arithmetic, TIES, CoFiMA, APER, which "
+        "--methods all leaves out task arithmetic, TIES, APER, which "
         f"{WHY_NOT['pretrained layers']}; give --pretrained or --features; its name runs it"
     )
     assert any("CWR as coded" in line and "core50-ni" in line for line in lines)
@@ -86,7 +86,7 @@ def test_the_command_leaves_them_out_of_split_digits():
     loaded = load_asked(options_of("run", ["digits", "--methods", "all", "--no-published"]))
     names = {row.name for row in loaded.rows}
     assert not names & (FOR_PRETRAINED | {*REPRODUCTIONS})
-    assert {"ER", "SLCA", "CWR*", "nearest mean"} <= names
+    assert {"ER", "SLCA", "CoFiMA", "CWR*", "nearest mean"} <= names
     assert len(loaded.lines) == 3
     asked = ["digits", "--methods", "TIES", "--no-published"]
     assert [row.name for row in load_asked(options_of("run", asked)).rows] == ["naive", "TIES"]

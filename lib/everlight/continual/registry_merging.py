@@ -54,7 +54,6 @@ MERGING: dict[str, Method] = {
         Source("Marouf et al. 2024, ECCV", ("old net", "statistics")),
         (0.2, 0.4, 0.6, 0.8),
         demands=(*OTHER_WEIGHTS, "own classes", "named head"),
-        advised=_PRETRAINED,
         authors={
             "weight": 0.4,
             "slow": 0.01,
