@@ -146,7 +146,7 @@ STRATEGIES = {
     ),
     "task arithmetic": task_arithmetic,
     "ties": ties,
-    "cofima": lambda setup: cofima(setup, fisher_samples=64),
+    "cofima": lambda setup: cofima(setup, slow=0.5, epochs=2, samples=8, fisher_samples=64),
     "gpm": lambda setup: gpm(setup, threshold=0.9, samples=16),
     "trgp": lambda setup: trgp(setup, TASKS, threshold=0.9, samples=16),
     "expert gate": lambda setup: expert_gate(

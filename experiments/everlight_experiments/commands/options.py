@@ -30,7 +30,8 @@ class MethodOptions(RunSettings):
     size."""
     methods: tuple[str, ...] = ("joint", "EWC", "ER", "DER++", "nearest mean")
     """Names of methods from the list above, in quotes where they contain spaces; all is every
-    method that the benchmark supports. The baseline naive always runs."""
+    method that the benchmark supports, but those of little use there, which a line names. The
+    baseline naive always runs."""
     setting: tuple[Option, ...] | None = None
     """Settings to run: task-incremental (task identity given at test), class-incremental (not
     given; None is this one) or online (class-incremental, one pass; methods that act at task

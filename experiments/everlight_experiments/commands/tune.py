@@ -31,7 +31,11 @@ from everlight_experiments.commands.benchmark_registry import (
     split_preset,
 )
 from everlight_experiments.commands.columns import DIVERGED, column, plot_columns, score_cell
-from everlight_experiments.commands.load_and_train import asked_methods, refuse_inapplicable
+from everlight_experiments.commands.load_and_train import (
+    asked_methods,
+    of_use,
+    refuse_inapplicable,
+)
 from everlight_experiments.commands.options import RunOptions, TuneOptions
 from everlight_experiments.continual.benchmark import Benchmarks
 from everlight_experiments.continual.method_runner import row_on
@@ -98,6 +102,8 @@ def run_tune(options: TuneOptions) -> Path:
         first = load_benchmarks(options, asked[0][1])
         rows = [row_on(next(iter(first.values())), row) for row in rows]
         refuse_inapplicable(first, options.methods, rows)
+        rows, lines = of_use(options, first, rows)
+        print(*lines, sep="\n", end="\n" * bool(lines), flush=True)
         folder = RunFolder("tune", split_preset(options.benchmark)[0], options, True, WIDENING)
         grids = [job.method.hyperparameters for job in jobs_of(first, rows, 1)]
         runs = options.validation_seeds * sum(max(len(grid), 1) for grid in grids)

@@ -367,6 +367,7 @@ def capabilities_of(net: Network, setting: str, config: Config) -> frozenset[Dem
         "task boundaries": config.protocol.boundaries,
         "chosen classes": setting != DOMAIN and config.loss_classes == "seen",
         "last weights": config.ema_decay is None,
+        "pretrained layers": config.pretrained is not None or config.features is not None,
         "pretrained transformer": config.pretrained is not None
         and isinstance(net.shape, VisionTransformer),
     }

@@ -248,6 +248,7 @@ def core50_benchmark(
                 "class scores",
                 "one label",
                 "last weights",
+                "pretrained layers",
                 *(("own classes",) if course.scenario == "NC" else ()),
             )
         ),

@@ -175,7 +175,7 @@ def iirc_benchmark(config: Config, learned: Learned, seed: int) -> Benchmark:
         training=training_words(config, net),
         chosen=config.chosen,
         checksums=learned.checksums,
-        capabilities=CAPABILITIES | network_capabilities(net) - {"hidden layers"},
+        capabilities=capabilities_of(config, net),
         metrics=metrics_of(data),
         facts=lambda method: facts,
         shared=lambda method: inputs.stored,
@@ -186,6 +186,12 @@ def iirc_benchmark(config: Config, learned: Learned, seed: int) -> Benchmark:
         learning_rate=lambda method: f"{rate_of(config, method):g}",
         store=inputs.store,
     )
+
+
+def capabilities_of(config: Config, net: Network) -> frozenset[Demand]:
+    """Return what methods may require of IIRC."""
+    pretrained: set[Demand] = set() if config.features is None else {"pretrained layers"}
+    return CAPABILITIES | network_capabilities(net) - {"hidden layers"} | pretrained
 
 
 def beginning(
