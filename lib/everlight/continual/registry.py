@@ -221,7 +221,7 @@ _ROWS: dict[str, Method] = {
         Source("Zhao et al. 2020, CVPR", ("samples", "old net")),
         demands=(*COUNTING, "own classes", "named head"),
         select="last",
-        authors={"temperature": 2, "regularization": 0.25},
+        authors={"temperature": 2},
     ),
     "SS-IL": Method(
         of.ss_il,
