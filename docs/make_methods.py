@@ -20,6 +20,9 @@ their authors' code, [Costs](costs.md) what a step takes.
 - **Applies to**: what a benchmark or network must have. Own classes: every task brings new classes.
   Pretrained features: the method trains or computes a head over features of a frozen network, or
   over the inputs. Other words are in [the glossary](glossary.md).
+- **In all with** these benchmarks or layers alone: elsewhere `--methods all` leaves the method out,
+  and its name runs it. It reproduces a paper's results on these benchmarks, or is made for
+  pretrained layers (`--pretrained` or `--features`).
 
 | method | year | paper | keeps | applies to |
 |---|---|---|---|---|

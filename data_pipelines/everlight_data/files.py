@@ -10,6 +10,7 @@ import io
 import itertools
 import json
 import os
+import posixpath
 import shutil
 import stat
 import struct
@@ -50,8 +51,8 @@ def one_line(error: object) -> str:
 
 def leads_outside(name: str) -> bool:
     """Return True if a file name read from another file points outside its folder."""
-    path = PurePosixPath(name.replace("\\", "/"))
-    return path.is_absolute() or ".." in path.parts or "\0" in name
+    path = PurePosixPath(posixpath.normpath(name.replace("\\", "/")))
+    return path.is_absolute() or path.parts[:1] == ("..",) or "\0" in name
 
 
 @contextmanager
@@ -285,7 +286,7 @@ def png_size(content: bytes) -> tuple[int, int]:
 
 
 # Tags and types of numbers of TIFF 6.0.
-_WIDTH, _HEIGHT, _SHORT, _LONG = 256, 257, 3, 4
+_WIDTH, _HEIGHT, _PLANAR, _SHORT, _LONG = 256, 257, 284, 3, 4
 
 
 def tiff_size(content: bytes) -> tuple[int, int]:
@@ -294,21 +295,42 @@ def tiff_size(content: bytes) -> tuple[int, int]:
     Raises:
       ValueError: the content is not a TIFF, or states no size.
     """
+    numbers = _tiff_numbers(content)
+    if _HEIGHT not in numbers or _WIDTH not in numbers:
+        raise ValueError("the TIFF states no size")
+    return numbers[_HEIGHT], numbers[_WIDTH]
+
+
+def is_planar_tiff(content: bytes) -> bool:
+    """Return whether a TIFF's first directory states one plane per channel.
+
+    Raises:
+      ValueError: the content is not a TIFF.
+    """
+    return _tiff_numbers(content).get(_PLANAR, 1) == 2
+
+
+def _tiff_numbers(content: bytes) -> dict[int, int]:
+    """Return the tags of a TIFF's first directory whose value is a short or long number.
+
+    Raises:
+      ValueError: the content is not a TIFF, or is truncated.
+    """
     order = {b"II*\0": "<", b"MM\0*": ">"}.get(content[:4])
     if order is None:
         raise ValueError("not a TIFF file")
+    numbers = {}
     try:
         (place,) = struct.unpack_from(f"{order}I", content, 4)
         (count,) = struct.unpack_from(f"{order}H", content, place)
-        sizes = {}
         for start in range(place + 2, place + 2 + 12 * count, 12):
             tag, kind, _ = struct.unpack_from(f"{order}HHI", content, start)
             if kind in (_SHORT, _LONG):
                 code = "H" if kind == _SHORT else "I"
-                (sizes[tag],) = struct.unpack_from(f"{order}{code}", content, start + 8)
-        return sizes[_HEIGHT], sizes[_WIDTH]
-    except (struct.error, KeyError):
+                (numbers[tag],) = struct.unpack_from(f"{order}{code}", content, start + 8)
+    except struct.error:
         raise ValueError("the TIFF states no size") from None
+    return numbers
 
 
 # The markers of a frame (ITU T.81, table B.1) but those of tables among them.

@@ -13,6 +13,7 @@ from everlight_data.errors import DataError
 from everlight_data.images.cifar100 import load_cifar100
 from everlight_data.images.digits import load_digits
 from everlight_data.images.idx import load_fashion_mnist, load_mnist
+from everlight_data.images.image_lists import FORMS
 from everlight_data.images.image_set import (
     ImageSet,
     LoadedImages,
@@ -22,7 +23,7 @@ from everlight_data.images.image_set import (
     shrink_images,
 )
 from everlight_data.images.tiny_imagenet import load_tiny_imagenet_32, tiny_imagenet_names
-from everlight_data.images.user_images import FORMS, TFDS, load_user_images
+from everlight_data.images.user_images import TFDS, load_user_images
 from everlight_data.loading import loaded_once
 
 PROCEDURAL_CLASSES, PROCEDURAL_PER_CLASS = 20, (100, 50)

@@ -38,6 +38,9 @@ _CLASSES = {6: "f8", 7: "f4", 8: "i1", 9: "u1", 10: "i2", 11: "u2", 12: "i4", 13
     15: "u8",
 }
 _COMPLEX = 0x0800
+_HDF5 = b"\x89HDF\r\n\x1a\n"
+_VERSIONS_7_3 = (b"\0\2IM", b"\2\0MI")
+"""Version and order of bytes in the header of MATLAB 7.3, where 0x0100 stands for level 5."""
 
 
 class _Element(NamedTuple):
@@ -74,6 +77,11 @@ def decode_mat(content: bytes, path: str, names: Sequence[str]) -> list[np.ndarr
     Raises:
       DataError: as for `read_mat`.
     """
+    if content[:8] == _HDF5 or content[124:128] in _VERSIONS_7_3:
+        raise DataError(
+            f"{path} is a file of MATLAB 7.3 (HDF5), and only level 5 is read; save it in MATLAB "
+            "again by save(..., '-v7')."
+        )
     with refusing(path, _WAY_OUT):
         order = {b"IM": "<", b"MI": ">"}.get(content[126:128])
         if order is None:

@@ -17,6 +17,7 @@ from everlight.models import Network
 from everlight_data.errors import DataError
 from everlight_data.files import one_line, read_bytes
 from everlight_data.names import nearest_names
+from everlight_data.python_sources import sources_checksum
 
 _MOST_BYTES = 10_000_000
 _PACKAGES = ("everlight", "everlight_data", "everlight_experiments")
@@ -28,7 +29,7 @@ class Loaded(NamedTuple):
     value: Any
     module: ModuleType
     version: str
-    """Checksum of the file."""
+    """Checksum of the file and of the user's own modules that it imports."""
 
 
 def load_object(asked: str, option: str, form: str) -> Loaded:
@@ -46,8 +47,8 @@ def load_object(asked: str, option: str, form: str) -> Loaded:
     path, colon, name = asked.rpartition(":")
     if not colon or not path or not name.isidentifier():
         raise DataError(f"{option} {asked!a}; {form}")
-    version = f"{zlib.crc32(read_bytes(Path(path), _MOST_BYTES, f'For {option} {form}.')):08x}"
-    spec = importlib.util.spec_from_file_location(f"own_file_{version}", path)
+    content = read_bytes(Path(path), _MOST_BYTES, f"For {option} {form}.")
+    spec = importlib.util.spec_from_file_location(f"own_file_{zlib.crc32(content):08x}", path)
     if spec is None:
         raise DataError(f"{path} is no Python file; {form}")
     module = importlib.util.module_from_spec(spec)
@@ -66,7 +67,7 @@ def load_object(asked: str, option: str, form: str) -> Loaded:
         near = nearest_names(name, list(vars(module)))
         meant = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
         raise DataError(f"{path} has no {name!r}.{meant} For {option} {form}.")
-    return Loaded(value, module, version)
+    return Loaded(value, module, sources_checksum(content, _MOST_BYTES))
 
 
 def place_in(module: ModuleType, error: BaseException) -> str | None:
@@ -108,7 +109,7 @@ def load_network(asked: str, option: str, classes: int, shape: tuple[int, ...]) 
         "give FILE.py:NAME, a function from the number of classes to a linen module, from it and "
         "rngs to an NNX module, or from it and key to an Equinox module"
     )
-    make = load_object(asked, option, form).value
+    make, _, version = load_object(asked, option, form)
     # Anything may fail in a user's code, which may also leave.
     try:
         net = _network_of(make, classes)
@@ -122,7 +123,8 @@ def load_network(asked: str, option: str, classes: int, shape: tuple[int, ...]) 
     except Exception as error:
         raise DataError(f"{option} {asked}: {error}") from error
     path, _, name = asked.rpartition(":")
-    return Network(net, f"{name} of {Path(path).name}", found.hidden, found.head, classes)
+    note = f"{name} of {Path(path).name}"
+    return Network(net, note, found.hidden, found.head, classes, version)
 
 
 def _network_of(make: Callable[..., Any], classes: int) -> Net:

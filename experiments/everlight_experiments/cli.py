@@ -10,6 +10,7 @@ import typing
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from everlight.errors import ArgumentError
 from everlight_data.errors import DataError
 from everlight_data.files import one_line
 from everlight_data.names import nearest_names
@@ -23,6 +24,8 @@ from everlight_experiments.terminal import printable, printable_output
 from everlight_experiments.usage import UsageError, shortened, usage_error
 
 PACKAGE = "everlight_experiments."
+CLOSED_PIPE = 141
+"""Exit status where the reader of the output has gone: 128 and the number of SIGPIPE."""
 LONGEST_MESSAGE = 1_500
 """Characters of an error's message; of a longer one the beginning and the end are shown."""
 
@@ -192,8 +195,8 @@ def options_of(name: str, arguments: Sequence[str]) -> Any:
 
     Raises:
       UsageError: an option that does not exist, or one that cannot be parsed.
-      DataError: a configuration that does not exist, or a value that a part of the configuration
-        refuses.
+      DataError: a configuration that does not exist.
+      ArgumentError: a part of the configuration refuses a value.
       SystemExit: --help.
     """
     import tyro
@@ -212,9 +215,6 @@ def options_of(name: str, arguments: Sequence[str]) -> Any:
         if not end.code:
             raise
         raise usage_error(box.getvalue(), program) from None
-    except ValueError as error:
-        # A part's own checks, such as those of `Protocol`.
-        raise DataError(str(error)) from error
     if unknown:
         asked = unknown[0].partition("=")[0].replace("_", "-")
         near = nearest_names(asked, [f"--{option}" for option in options_by_name(options)])
@@ -293,7 +293,8 @@ def _end(error: BaseException) -> None:
     if isinstance(error, UsageError):
         print(f"error: {_message(error)}", file=sys.stderr)
         sys.exit(2)
-    if isinstance(error, DataError):
+    # The library's checks, wherever a command calls it; other errors are faults of a program.
+    if isinstance(error, DataError | ArgumentError):
         sys.exit(f"error: {_message(error)}")
     if isinstance(error, MemoryError) or _is_memory_of_device(error):
         sys.exit(
@@ -309,6 +310,10 @@ def _end(error: BaseException) -> None:
         )
         # What is left would wait for the others.
         os._exit(1)
+    if isinstance(error, BrokenPipeError):
+        # Who read the output has read enough, as `head` does.
+        _give_up_output()
+        sys.exit(CLOSED_PIPE)
     if isinstance(error, OSError):
         _give_up_output()
         what = one_line(error.strerror or error)

@@ -1,11 +1,15 @@
 """Arrays of any library by their shape and dtype."""
 
-from collections.abc import Iterator
+import types
+import typing
+from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Any
+from typing import Annotated, Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import AbstractArray
+from jaxtyping import AbstractArray, Int
 
 
 def is_array(value: Any) -> bool:
@@ -21,6 +25,37 @@ def is_masked(value: Any) -> bool:
 def is_array_type(hint: Any) -> bool:
     """Return True for an annotation of jaxtyping."""
     return isinstance(hint, type) and issubclass(hint, AbstractArray)
+
+
+def widened(value: Any, hint: Any) -> Any:
+    """Return unsigned and narrow integers as wider ones where an annotation wants integers.
+
+    Labels are often stored as uint8, in which sums and differences of indices would wrap. NumPy's
+    become int64 and JAX's of 8 and 16 bits int32, which hold all of their values. Other values are
+    returned unchanged.
+    """
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        return widened(value, arguments[0])
+    if origin in (typing.Union, types.UnionType):
+        kinds = {each.dtype for each in arguments if is_array_type(each)}
+        wanted = next((each for each in arguments if is_array_type(each)), None)
+        return widened(value, wanted) if kinds == {Int} else value
+    if origin is Sequence and isinstance(value, np.ndarray):
+        return widened(value, arguments[0])
+    if origin is Sequence and isinstance(value, list | tuple):
+        items = [widened(each, arguments[0]) for each in value]
+        changed = any(new is not old for new, old in zip(items, value, strict=True))
+        return items if changed else value
+    if not is_array_type(hint) or hint.dtype is not Int or is_masked(value):
+        return value
+    is_narrow = (
+        value.dtype in (np.int8, np.int16, np.uint8, np.uint16) if is_array(value) else False
+    )
+    if isinstance(value, np.ndarray) and (is_narrow or value.dtype.kind == "u"):
+        fits = value.dtype.itemsize < 8 or not value.size or value.max() <= np.iinfo(np.int64).max
+        return value.astype(np.int64) if fits else value
+    return value.astype(jnp.int32) if isinstance(value, jax.Array) and is_narrow else value
 
 
 class Stub:

@@ -298,6 +298,10 @@ class Strategy(NamedTuple):
     on_memory: "tuple[Strategy, int] | None" = None
     """Strategy and batch size with which `before_evaluation` trains on memory. Steps on the stream
     then train nothing and are not counted in `learner.step`."""
+    single_pass: bool = False
+    """True if the strategy collects statistics of samples and trains nothing. A task's samples then
+    pass once, whatever the protocol's `epochs`, and later epochs have no step. With `epoch_steps`
+    the pass ends after the steps of all the task's epochs."""
     tasks: int | None = None
     """Number of tasks that a sequence must have; None allows any."""
     stored_samples: Callable[[Memory, Task], Int[Array, ""]] | None = None

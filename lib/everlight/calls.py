@@ -3,6 +3,8 @@
 import ast
 from typing import Any, NamedTuple
 
+from everlight.errors import ArgumentError
+
 
 class NamedCall(NamedTuple):
     """A name and its arguments."""
@@ -35,11 +37,11 @@ def parse_call(text: str, words: bool = False) -> NamedCall:
             if words and equals and option.isidentifier() and value:
                 options[option] = value
                 continue
-            raise ValueError(f"{each!a} is no number and no NAME=NUMBER") from None
+            raise ArgumentError(f"{each!a} is no number and no NAME=NUMBER") from None
         if not equals:
             values.append(parsed)
         elif option.isidentifier():
             options[option] = parsed
         else:
-            raise ValueError(f"{each!a} is no number and no NAME=NUMBER")
+            raise ArgumentError(f"{each!a} is no number and no NAME=NUMBER")
     return NamedCall(name, tuple(values), options)

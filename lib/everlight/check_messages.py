@@ -6,6 +6,9 @@ import typing
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
 
+import numpy as np
+from jaxtyping import Int
+
 from everlight.array_kinds import is_array, is_array_type, is_masked
 
 WORDS = {"Float": "floats", "Int": "integers", "Bool": "booleans", "Shaped": "an array"}
@@ -20,6 +23,16 @@ def shown(value: Any) -> str:
     if value is None or isinstance(value, bool | numbers.Real | str):
         return repr(value)[:80]
     return f"of type {type(value).__name__}"
+
+
+def form(value: Any, hint: Any) -> str:
+    """Return what a value lacks that has the right kind of numbers."""
+    if not is_array_type(hint):
+        return ""
+    unsigned = is_array(value) and np.issubdtype(value.dtype, np.unsignedinteger)
+    if unsigned and hint.dtype is Int:
+        return "signed "
+    return "an array of " if isinstance(value, list | tuple) else ""
 
 
 def either(words: list[str]) -> str:

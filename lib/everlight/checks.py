@@ -21,8 +21,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import jaxtyped
 
-from everlight.array_kinds import is_array, is_array_type, is_masked, of_stubs, stubs
-from everlight.check_messages import shown, wanted
+from everlight.array_kinds import is_array, is_array_type, is_masked, of_stubs, stubs, widened
+from everlight.check_messages import form, shown, wanted
+from everlight.errors import ArgumentError
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -86,12 +87,17 @@ def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
     @wraps(function)
     def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         try:
-            given = signature.bind(*args, **kwargs).arguments
+            bound = signature.bind(*args, **kwargs)
         except TypeError:
             # Too many or too few, which Python tells with the function's name.
             return function(*args, **kwargs)
-        _check_all(f"{function.__name__}: ", given, hints)
-        return function(*args, **kwargs)
+        given = bound.arguments
+        wide = {name: widened(value, hints[name]) for name, value in given.items()}
+        _check_all(f"{function.__name__}: ", wide, hints)
+        if all(wide[name] is value for name, value in given.items()):
+            return function(*args, **kwargs)
+        given.update(wide)
+        return function(*bound.args, **bound.kwargs)
 
     return call
 
@@ -138,7 +144,7 @@ def check_finite(name: str, values: Any, shape: tuple[int, ...] | None = None) -
     if wrong.any():
         wrong = wrong if shape is None else wrong.reshape(-1, *shape)
         place = ", ".join(map(str, np.argwhere(wrong)[0]))
-        raise ValueError(
+        raise ArgumentError(
             f"{name} holds {wrong.sum()} values that are not finite, the first at [{place}]; "
             "leave them out"
         )
@@ -156,7 +162,7 @@ def check_increasing(name: str, values: Any, or_equal: bool = False) -> None:
     wrong = np.flatnonzero(~((steps >= 0) if or_equal else (steps > 0)))
     if len(wrong):
         first, second = np.asarray(values)[wrong[0] :][:2]
-        raise ValueError(f"{name} holds {first} before {second}; give them in ascending order")
+        raise ArgumentError(f"{name} holds {first} before {second}; give them in ascending order")
 
 
 def check_sizes(**arrays: tuple[Any, int]) -> None:
@@ -170,7 +176,7 @@ def check_sizes(**arrays: tuple[Any, int]) -> None:
         given = ", ".join(
             f"{name} is {shown(array)} (axis {axis})" for name, (array, axis) in arrays.items()
         )
-        raise ValueError(f"{given}; give equal sizes along these axes")
+        raise ArgumentError(f"{given}; give equal sizes along these axes")
 
 
 def _check_all(where: str, values: Mapping[str, Any], hints: Mapping[str, Any]) -> None:
@@ -181,10 +187,10 @@ def _check_all(where: str, values: Mapping[str, Any], hints: Mapping[str, Any]) 
                 _check(where + name, value, hints[name])
             except _MisfitError as misfit:
                 tied = _tied(value, name, values, hints)
-                raise ValueError(f"{misfit}{tied}") from None
+                raise ArgumentError(f"{misfit}{tied}") from None
 
 
-class _MisfitError(ValueError):
+class _MisfitError(ArgumentError):
     """Mismatch of kind, dtype or shape."""
 
     def __init__(self, name: str, value: Any, hint: Any):
@@ -192,7 +198,7 @@ class _MisfitError(ValueError):
         given = f"{name}={shown(value)}" if plain else f"{name} is {shown(value)}"
         verb = "choose" if typing.get_origin(hint) is Literal else "give"
         mask = " without a mask" if is_masked(value) else ""
-        super().__init__(f"{given}; {verb} {wanted(hint)}{mask}")
+        super().__init__(f"{given}; {verb} {form(value, hint)}{wanted(hint)}{mask}")
 
 
 # Sizes are bound in the context of `_check_all`: a hook that instruments functions would give each
@@ -207,7 +213,7 @@ def _check(name: str, value: Any, hint: Any) -> None:
             return
         _check(name, value, base)
         if NotEmpty in notes and is_array(value) and 0 in value.shape:
-            raise ValueError(f"{name} is {shown(value)}; give one or more along every axis")
+            raise ArgumentError(f"{name} is {shown(value)}; give one or more along every axis")
         for bounds in notes:
             if isinstance(bounds, Between):
                 _check_bounds(name, value, bounds)
@@ -224,6 +230,7 @@ def _check(name: str, value: Any, hint: Any) -> None:
             raise _MisfitError(name, value, hint)
         _check_items({f"{name}[{key!a}]": each for key, each in value.items()}, of_values)
     elif not _fits(value, hint):
+        _refuse_item(name, value, hint)
         raise _MisfitError(name, value, hint)
     elif origin is Sequence and Annotated is typing.get_origin(typing.get_args(hint)[0]):
         items = {f"{name}[{place}]": each for place, each in enumerate(value)}
@@ -233,6 +240,15 @@ def _check(name: str, value: Any, hint: Any) -> None:
             zip(value, typing.get_args(hint), strict=True)
         ):
             _check(f"{name}[{place}]", each, wanted_of_each)
+
+
+def _refuse_item(name: str, value: Any, hint: Any) -> None:
+    """Raise the error of the first item that does not fit, if a value is a sequence of arrays."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Sequence and isinstance(value, list | tuple) and is_array_type(arguments[0]):
+        wrong = (place for place, item in enumerate(value) if not _fits(item, arguments[0]))
+        for place in wrong:
+            raise _MisfitError(f"{name}[{place}]", value[place], arguments[0])
 
 
 def _check_items(items: Mapping[str, Any], hint: Any) -> None:
@@ -315,7 +331,7 @@ def _check_bounds(name: str, value: Any, bounds: Between) -> None:
     if wrong.any():
         first = values[wrong][0]
         given = f"{name} holds {first}" if values.ndim else f"{name}={first}"
-        raise ValueError(f"{given}; give {bounds}")
+        raise ArgumentError(f"{given}; give {bounds}")
 
 
 def _has_values(value: Any) -> bool:

@@ -14,6 +14,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, PyTree, Shaped
 
 from everlight.checks import PositiveInt, checked
+from everlight.errors import ArgumentError
 
 RUNS_AXIS, DATA_AXIS = "runs", "data"
 RUNS_SPEC, REPLICATED = PartitionSpec(RUNS_AXIS), PartitionSpec()
@@ -34,7 +35,7 @@ def runs_mesh(devices: list[jax.Device] | None = None, data: PositiveInt = 1) ->
     """
     every = jax.devices() if devices is None else devices
     if len(every) % data:
-        raise ValueError(f"data={data} of {len(every)} devices; give a divisor")
+        raise ArgumentError(f"data={data} of {len(every)} devices; give a divisor")
     axes = {RUNS_AXIS: len(every) // data} | ({DATA_AXIS: data} if data > 1 else {})
     # The compiler shards a batch over "data"; `shard_map` takes "runs".
     return jax.make_mesh(

@@ -5,6 +5,8 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from everlight.errors import ArgumentError
+
 
 def read_grid(texts: Sequence[str]) -> dict[str, list[Any]]:
     """Return lists of values by name from texts of the form NAME=VALUE,VALUE.
@@ -19,15 +21,15 @@ def read_grid(texts: Sequence[str]) -> dict[str, list[Any]]:
         name, equals, values = text.partition("=")
         name = name.replace("_", "-")
         if not (name and equals and values):
-            raise ValueError(
+            raise ArgumentError(
                 f"{text!a}; give NAME=VALUE,... with commas and no spaces, as in "
                 "learning-rate=0.01,0.03"
             )
         if name in grids:
-            raise ValueError(f"has {name} twice; give all its values at once")
+            raise ArgumentError(f"has {name} twice; give all its values at once")
         grids[name] = _values(values)
         if len(set(map(repr, grids[name]))) < len(grids[name]):
-            raise ValueError(f"{text!a} has a value twice")
+            raise ArgumentError(f"{text!a} has a value twice")
     return grids
 
 

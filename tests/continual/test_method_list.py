@@ -60,8 +60,13 @@ def test_methods_that_keep_nothing_hold_no_memory():
         ("iCaRL", "own classes, one label"),
         ("HAT", "task identity at test, named hidden layers"),
         ("RanPAC", "pretrained features, one label"),
-        ("iCaRL-norm", "several labels"),
+        ("iCaRL-norm", "several labels; in all with iirc alone"),
+        ("TIES", "all benchmarks; in all with pretrained layers alone"),
     ],
 )
 def test_where_methods_apply(name, applies):
     assert ROWS[name].applies == applies
+
+
+def test_rows_are_hashable_as_parts_of_keys():
+    assert len({hash(method) for method in METHODS.values()}) > 50

@@ -24,6 +24,7 @@ from everlight.continual import (
     train,
 )
 from everlight.continual.engine.run import Run
+from everlight.continual.labelled_images import store_normalized
 from everlight.metrics import cl_score, forgetting, summarize_runs
 from everlight.models import MLP
 from everlight.scenarios import class_incremental, same_shapes
@@ -63,7 +64,7 @@ def trained(points):
 
 
 def test_it_is_what_the_engine_gives(points, trained):
-    """Seed 1 by hand: text in its own order, one mean and deviation, an order of the seed's."""
+    """Seed 1 by hand: text in its own order, statistics of each column, an order of the seed's."""
     images, number = points
     assert trained.class_names == ("apple", "date", "fig", "pear")
     labels = np.array([3, 0, 2, 1])[number]
@@ -77,7 +78,9 @@ def test_it_is_what_the_engine_gives(points, trained):
         ]
     )
     stored = StoredImages.of(
-        jnp.asarray(images), jnp.float32(images[:32].mean()), jnp.float32(images[:32].std())
+        jnp.asarray(images),
+        jnp.asarray(images[:32].mean(0, np.float64), jnp.float32),
+        jnp.asarray(images[:32].std(0, np.float64), jnp.float32),
     )
 
     def build(stored):
@@ -106,7 +109,7 @@ def test_it_predicts_and_says_what_it_is(points, trained):
     (layer,) = trained.learner.params.values()
     for seed in (0, 1):
         kernel, bias = (np.float64(layer[name][seed]) for name in ("kernel", "bias"))
-        expected = (tests - learnt.mean()) / learnt.std() @ kernel + bias
+        expected = (tests - learnt.mean(0)) / learnt.std(0) @ kernel + bias
         np.testing.assert_allclose(found[seed], expected, rtol=1e-4, atol=1e-5)
     told = np.array(trained.class_names)[found.argmax(axis=-1)]
     right = np.mean(told == NAMES[number[32:]], axis=1)
@@ -215,14 +218,35 @@ class Changed(nn.Module):
 def test_a_net_of_another_signature_and_mixed_labels_learn_too(points):
     """Parameters keep their names; a fifth of each class tests; numbers stand beside text."""
     images, number = points
-    labels = [(1, "1", True and 2.5, None)[label] for label in number]
+    labels = [(1, "none", True and 2.5, "b")[label] for label in number]
     found = train(Logits(), images, labels, naive, 2, seeds=1, epochs=1, batch_size=16)
     assert set(found.learner.params) == {"head"}
-    assert set(found.class_names) == {1, "1", 2.5, None}
+    assert set(found.class_names) == {1, "none", 2.5, "b"}
     assert found.class_incremental_matrices.shape == (1, 2, 2)
     # Of 12 images two test: accuracies are halves of halves.
     np.testing.assert_array_equal(found.task_masked_matrices * 4 % 1, 0)
     assert "±" not in found.table()
+
+
+class Missing:
+    """Like the NA of pandas: comparisons with it are neither true nor false."""
+
+    __hash__ = object.__hash__
+
+    def __eq__(self, other):
+        return self
+
+    def __ne__(self, other):
+        return self
+
+    def __bool__(self):
+        raise TypeError("boolean value of NA is ambiguous")
+
+    def __repr__(self):
+        return "<NA>"
+
+
+TIMES = np.array(["2000-01-01", "2001-01-01", "2002-01-01", "NaT"], "M8[ns]")
 
 
 def refused(points, **changed):
@@ -244,6 +268,10 @@ def refused(points, **changed):
         (
             Changed(lambda y, train: (y, y)),
             "returns outputs of type tuple for 2 images of 4",
+        ),
+        (
+            Changed(lambda y, train: y.squeeze()),
+            "returns outputs of shape (4,) for a single image of 4 classes; give one",
         ),
         (Images(), "cannot be called with images of shape (2,) (ValueError: not enough values"),
         (Plain, "net is Plain, without the argument rngs or key; give a linen module, a function"),
@@ -274,6 +302,53 @@ def test_nets_that_do_not_fit_are_refused(points, net, message):
         (lambda images, labels: {"labels": labels * 0}, "labels holds 1 class; give two or more"),
         (lambda images, labels: {"labels": [*labels[:-1], 9]}, "labels holds 9 once; give two"),
         (lambda images, labels: {"labels": [*labels[:-1], float("nan")]}, "labels holds nan"),
+        (
+            lambda images, labels: {"labels": [None, *labels[1:-1], None]},
+            "labels holds None in row 0, the first of 2 missing labels; give every image a label",
+        ),
+        (
+            lambda images, labels: {"labels": [*NAMES[labels].tolist()[:-1], " "]},
+            "holds ' ' in row 47",
+        ),
+        (lambda images, labels: {"labels": ["", *NAMES[labels][1:]]}, "labels holds '' in row 0"),
+        (
+            lambda images, labels: {"labels": [*labels[:-1], Missing()]},
+            "labels holds <NA> in row 47",
+        ),
+        (
+            lambda images, labels: {"labels": np.array([*NAMES[labels[1:]], np.nan])},
+            "labels holds 'nan' in row 47, the first of 1 missing labels",
+        ),
+        (
+            lambda images, labels: {"labels": TIMES[np.minimum(labels, 3)]},
+            "labels holds np.datetime64('NaT','ns') in row 3, the first of 12 missing labels",
+        ),
+        (
+            lambda images, labels: {"labels": np.ma.array(labels, mask=labels == 2)},
+            "labels has 12 masked entries, the first in row 2; leave these rows out",
+        ),
+        (
+            lambda images, labels: {
+                "images": np.ma.array(images, mask=images > images.max() - 1e-6)
+            },
+            "images has 1 masked entries, the first in row",
+        ),
+        (
+            lambda images, labels: {"labels": np.array(["1", "01", "2", "3"])[labels]},
+            "labels holds '1' and '01', which are one number; give one class one label",
+        ),
+        (
+            lambda images, labels: {"labels": [("1", 1, "a", "b")[label] for label in labels]},
+            "labels holds '1' and 1, which are one number",
+        ),
+        (
+            lambda images, labels: {"test": (images * 255, labels)},
+            "give both in one type and on one scale",
+        ),
+        (
+            lambda images, labels: {"test": (images / 255, labels)},
+            "give both in one type and on one scale",
+        ),
         (lambda images, labels: {"labels": [*labels[:-1], [1]]}, "labels holds [1], which cannot"),
         (lambda images, labels: {"images": images[:, 0]}, "images is float32 of shape (48,)"),
         (lambda images, labels: {"images": images / 0}, "images holds 96 values that are not"),
@@ -291,3 +366,54 @@ def test_what_cannot_be_learnt_is_refused_in_one_line(points, change, message):
     with np.errstate(divide="ignore", invalid="ignore"):
         changed = change(*points)
     assert message in refused(points, **changed)
+
+
+@pytest.mark.parametrize("pair", [("bytes", "unit"), ("unit", "bytes"), ("levels", "unit")])
+def test_test_images_of_another_scale_are_refused(rng, pair):
+    levels = rng.integers(0, 256, (24, 4, 4, 3))
+    kinds = {"bytes": levels.astype(np.uint8), "unit": levels / 255, "levels": levels * 1.0}
+    images, tests = (kinds[name] for name in pair)
+    labels = np.arange(24) % CLASSES
+    message = refused((images, labels), test=(tests, labels))
+    assert re.search(r"test\[0\] holds \w+ from 0 to \d+, images \w+ from 0 to \d+; give", message)
+
+
+def normalized(images, trained):
+    stored = store_normalized(images, trained)
+    return (np.asarray(stored.images, np.float64) - stored.mean) / stored.deviation
+
+
+@pytest.mark.parametrize("offset", [0, 1e3, -1e8, 1e12])
+@pytest.mark.parametrize("dtype", [np.float64, np.int64])
+def test_columns_of_any_scale_and_offset_are_standardized(rng, offset, dtype):
+    """Against float64; a constant column is 0, and a test value beside it is not NaN."""
+    values = rng.normal(size=(50, 5)) * [1e-3, 1, 30, 1e5, 0] * (1000 if dtype == np.int64 else 1)
+    values = np.round(values) if dtype == np.int64 else values
+    offsets = np.array([0, 0, offset, offset, 0.1 if dtype == np.float64 else 7])
+    images = (values + offsets).astype(dtype)
+    exact = images[:40].astype(np.float64)
+    deviation = np.where(exact.std(0) > 1e-9, exact.std(0), 1)
+    expected = (images - exact[:1] - (exact - exact[:1]).mean(0)) / deviation
+    np.testing.assert_allclose(normalized(images, 40), expected, atol=2e-3)
+    assert not normalized(images, 40)[:, 4].any()
+
+
+def test_predictions_of_features_at_a_great_offset_are_those_without_it(points):
+    """What is subtracted in float64 before training is subtracted before predicting too."""
+    images, number = points
+    shift = 2.0**27
+
+    def predicted(values):
+        found = train(
+            Plain(), values, number, naive, 2, seeds=1, epochs=1, batch_size=16, test=0.25
+        )
+        return found.predict(values)
+
+    # Values of 20 bits, which float64 holds exactly beside the offset.
+    rounded = np.round(images.astype(np.float64) * 2**16) / 2**16
+    np.testing.assert_allclose(predicted(rounded + shift), predicted(rounded), atol=1e-4)
+
+
+def test_the_training_images_are_no_test_images(points):
+    text = "test[0] holds the same samples as images; give test samples that do not train"
+    assert text in refused(points, test=points)

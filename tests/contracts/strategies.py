@@ -115,7 +115,7 @@ STRATEGIES = {
     "x-der": lambda setup: xder_rpc(setup, buffer_size=60),
     "er-ace": lambda setup: er_ace(setup, buffer_size=60),
     "er-aml": lambda setup: er_aml(setup, buffer_size=60, replay_batch_size=24),
-    "mir": lambda setup: mir(setup, buffer_size=60, candidates=24),
+    "mir": lambda setup: mir(setup, buffer_size=60, candidate_ratio=3),
     "cls-er": lambda setup: cls_er(setup, buffer_size=60, stable_decay=0.9, plastic_decay=0.9),
     "mkd": lambda setup: mkd(
         setup, buffer_size=60, regularization=0.5, rates=(0.3, 0.1), temperature=2.0
@@ -146,7 +146,7 @@ STRATEGIES = {
     ),
     "task arithmetic": task_arithmetic,
     "ties": ties,
-    "cofima": lambda setup: cofima(setup, fisher_samples=64),
+    "cofima": lambda setup: cofima(setup, slow=0.5, epochs=2, samples=8, fisher_samples=64),
     "gpm": lambda setup: gpm(setup, threshold=0.9, samples=16),
     "trgp": lambda setup: trgp(setup, TASKS, threshold=0.9, samples=16),
     "expert gate": lambda setup: expert_gate(

@@ -216,7 +216,7 @@ def test_what_steps_accumulate_goes_back_with_the_best_epoch(name):
     @jax.jit
     def train(state, score):
         task, learned = take_task(strategy, PROTOCOL, SEQUENCE, state.task), state.result
-        opened = open_epoch(strategy, learned.memory, task, KEY)
+        opened = open_epoch(strategy, learned.memory, task, KEY, jnp.int32(0))
 
         def step(number, learned):
             return epoch_step(setup, strategy, PROTOCOL, *learned, opened, task, number, KEY)[:2]

@@ -15,6 +15,7 @@ from everlight_data.facts.word_vectors import load_word_vectors
 from everlight_data.files import (
     inflate,
     jpeg_size,
+    leads_outside,
     one_line,
     opened_archive,
     png_size,
@@ -193,6 +194,25 @@ def test_only_regular_files_of_a_bearable_size_are_read(odd, name, read):
 
 
 # ---- Text
+
+
+@pytest.mark.parametrize(
+    ("name", "outside"),
+    [
+        ("a/../a/x.png", False),
+        ("a/b/../../x.png", False),
+        ("./..x.png", False),
+        ("a\\..\\x.png", False),
+        ("..", True),
+        ("a/../../a/x.png", True),
+        ("a\\..\\..\\x.png", True),
+        ("/a/x.png", True),
+        ("//a/x.png", True),
+        ("a\0b", True),
+    ],
+)
+def test_names_that_stay_below_their_folder_may_go_up(name, outside):
+    assert leads_outside(name) == outside
 
 
 def test_a_name_with_a_zero_in_it_is_refused():

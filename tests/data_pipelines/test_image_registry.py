@@ -1,6 +1,5 @@
 """Every image set by its name: sizes, notes and refusals."""
 
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -117,9 +116,19 @@ def test_a_path_is_a_users_own(own):
 
 
 def test_a_path_may_have_a_test_set(own, tmp_path):
-    other = shutil.copy(own, tmp_path / "test.npz")
-    images, _ = load_images(ImageRequest(str(own), 8, test_data=other))
-    np.testing.assert_array_equal(images.images[:40], images.images[40:])
+    with np.load(own) as arrays:
+        np.savez(tmp_path / "test.npz", images=arrays["images"] ^ 1, labels=arrays["labels"])
+    request = ImageRequest(str(own), 10, test_data=tmp_path / "test.npz")
+    images, _ = load_images(request)
+    np.testing.assert_array_equal(images.images[:40] ^ 1, images.images[40:])
+
+
+def test_training_images_in_another_order_are_no_test_set(own, tmp_path):
+    with np.load(own) as arrays:
+        np.savez(tmp_path / "a.npz", **{name: each[::-1] for name, each in arrays.items()})
+    request = ImageRequest(str(own), 8, test_data=tmp_path / "a.npz")
+    with pytest.raises(DataError, match=r"a\.npz holds the same samples as mine\.npz; give test"):
+        load_images(request)
 
 
 @pytest.mark.parametrize(

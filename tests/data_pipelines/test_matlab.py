@@ -119,6 +119,21 @@ def test_what_unpacks_to_more_than_the_bound_is_refused(folder):
         read_mat(write(folder, bomb), ["x"])
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"MATLAB 7.3 MAT-file, Platform: GLNXA64".ljust(124) + b"\0\2IM" + b"\0" * 384,
+        b"MATLAB 7.3 MAT-file".ljust(124) + b"\2\0MI" + b"\0" * 384,
+        b"\x89HDF\r\n\x1a\n" + b"\0" * 504,
+    ],
+)
+def test_files_of_matlab_7_3_are_named(folder, content):
+    path = folder / "new.mat"
+    path.write_bytes(content + b"\x89HDF\r\n\x1a\n" + b"\0" * 88)
+    with pytest.raises(DataError, match=r"new\.mat is a file of MATLAB 7\.3 \(HDF5\).*'-v7'"):
+        read_mat(path, ["x"])
+
+
 def test_other_formats_and_missing_files_are_named(folder):
     scipy.io.savemat(folder / "four.mat", {"x": np.eye(3)}, format="4")
     with pytest.raises(DataError, match=r"four\.mat .*not a MATLAB 5 file"):

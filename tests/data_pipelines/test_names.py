@@ -1,6 +1,7 @@
 """Names that a user gives, and objects of a user's files: what is refused, and with which words."""
 
 import sys
+import zlib
 
 import jax
 import pytest
@@ -118,7 +119,8 @@ def test_networks_of_a_file_are_linen_modules_or_functions(nets):
     found = load_network(f"{nets}:linen", "--net", 5, (3,))
     made = found.make("linear")
     assert (type(made).__name__, made.features) == ("Dense", 5)
-    assert found[1:] == ("linen of nets.py", (), False, 5)
+    assert found[1:-1] == ("linen of nets.py", (), False, 5)
+    assert found.version == f"{zlib.crc32(nets.read_bytes()):08x}"
     made = load_network(f"{nets}:Nnx", "--net", 5, (3,)).make("linear")(rngs=nnx.Rngs(0))
     assert made.head.kernel.shape == (3, 5)
 
@@ -135,7 +137,7 @@ def test_an_equinox_network_of_a_file_is_a_function_of_the_key(nets):
         ("nothing", r"nothing cannot be built \(TypeError: it gave int\); give FILE.py:NAME, a"),
         (
             "no_nnx",
-            r"no_nnx: net .*\(ValueError: the function of rngs returned Dense; give one",
+            r"no_nnx: net .*\(ArgumentError: the function of rngs returned Dense; give one",
         ),
         ("failing", r"\(ZeroDivisionError: division by zero\)"),
         (

@@ -14,6 +14,8 @@ import tyro
 from jax.errors import JaxRuntimeError
 
 from everlight.continual.registry import METHODS
+from everlight.errors import ArgumentError
+from everlight.models.image_model import UnsuitableImageError
 from everlight_data.errors import DataError
 from everlight_experiments import cli
 from everlight_experiments.commands.load_and_train import given_hyperparameters
@@ -318,6 +320,8 @@ def fail(settings: Nothing):
     ("error", "message"),
     [
         (DataError("a\nb\n  c"), "error: a b c"),
+        (ArgumentError("rate=-1;\n give more"), "error: rate=-1; give more"),
+        (UnsuitableImageError("no pixels"), "error: no pixels"),
         (MemoryError(), "not enough memory"),
         (OSError(28, "No space left on device", "runs/x"), "error: runs/x: No space left on dev"),
         (OSError(5, "Input/output error"), "error: the output: Input/output error"),
@@ -331,12 +335,52 @@ def test_what_the_system_refuses_is_one_line(capsys, monkeypatch, error, message
     assert message in said
 
 
+@pytest.mark.parametrize(
+    "error", [ValueError("a is wrong"), TypeError("b is wrong"), IndexError("c"), KeyError("d")]
+)
+def test_faults_of_the_program_keep_their_traceback(monkeypatch, error):
+    monkeypatch.setattr(fail, "error", error, raising=False)
+    monkeypatch.setattr(cli, "_imported", lambda place: fail)
+    monkeypatch.setitem(cli.COMMANDS, "test", cli.Command("A test.", "run"))
+    with pytest.raises(type(error)) as caught:
+        cli.main(["test"])
+    assert caught.value is error
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (
+            "run digits --select best --validation-fraction 0 --methods naive --seeds 1",
+            "error: select='best', and task 0 has no validation samples; give the sequence some",
+        ),
+        ("run icifar --no-boundaries", "error: select='best' needs boundaries; choose 'last'"),
+    ],
+)
+def test_what_the_library_refuses_is_one_line_and_leaves_no_run(
+    capsys, somewhere, command, message
+):
+    """Checks of the library, in the parser's values and within training."""
+    assert message in refusal(capsys, *command.split())
+    assert not list(somewhere.rglob("results.npz"))
+    assert not list(somewhere.rglob("config.json"))
+
+
 def child(*arguments, **options):
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join([str(options.pop("root")), *sys.path])
     }
     command = [sys.executable, "-m", "everlight_experiments", *arguments]
     return subprocess.run(command, env=environment, stderr=subprocess.PIPE, check=False, **options)
+
+
+@pytest.mark.parametrize("words", [["methods"], ["--help"], ["data", "list"]])
+def test_a_closed_pipe_ends_quietly_with_the_status_of_other_tools(request, somewhere, words):
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "w") as closed:  # noqa: PTH123
+        done = child(*words, root=request.config.rootpath, stdout=closed)
+    assert (done.returncode, done.stderr) == (141, b"")
 
 
 def test_a_full_output_leaves_no_traceback(request, somewhere):

@@ -68,3 +68,19 @@ def test_less_is_optimised_where_the_cpu_computes(monkeypatch, given, plugins, e
     monkeypatch.setattr(compilation, "find_spec", lambda name: None)
     compilation.compile_faster()
     assert os.environ.get("XLA_FLAGS") == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [({}, "12"), ({"PJRT_NPROC": "5"}, "5"), ({"NPROC": "5"}, None)],
+)
+def test_xla_has_more_threads_than_devices_unless_they_are_set(monkeypatch, given, expected):
+    """With one per device, batched Cholesky factors of all devices wait for each other."""
+    for name in ("PJRT_NPROC", "NPROC"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(compilation.os, "sched_getaffinity", lambda process: {0, 1, 2})
+    compilation.enough_threads()
+    assert os.environ.get("PJRT_NPROC") == expected
+    os.environ.pop("PJRT_NPROC", None)

@@ -78,7 +78,7 @@ def test_cells_of_a_matrix_that_have_no_value_are_white(naive):
 
 def test_settings_of_methods_are_said_once_for_all_scenarios(naive):
     made = METHODS["DER++"].arguments(Needs(tasks=2, classes=10, exemplars_per_class=20))
-    assert made == {"buffer_size": 200, "alpha": 0.1, "beta": 0.5, "labels": 1, "loss_over": "seen"}
+    assert made == {"buffer_size": 200, "alpha": 0.1, "beta": 0.5, "labels": 1, "loss_over": "all"}
     der = naive._replace(settings=made, replayed=32, learning_rate="0.03, then 0.01")
     told, not_told = (
         {"hyperparameter": 1e3, "online": True},
@@ -93,7 +93,7 @@ def test_settings_of_methods_are_said_once_for_all_scenarios(naive):
             "DER++",
             "task-incremental, class-incremental",
             "0.03, then 0.01",
-            "buffer size 200, alpha 0.1, beta 0.5, labels 1, loss over seen, "
+            "buffer size 200, alpha 0.1, beta 0.5, labels 1, loss over all, "
             "samples drawn per step 32",
         ],
         ["EWC", "task-incremental", "–", "hyperparameter 1000, online yes"],

@@ -128,7 +128,7 @@ def test_an_unfamiliar_pair_is_told_loudly(tmp_path, small_pair, use_net, capsys
 
 def test_a_pair_by_other_cameras_is_told(tmp_path, use_net, capsys):
     second = 0.6 * tiles() @ pair_transform(LIGHT)
-    main = write_dng(tmp_path / "main.dng", tiles(), 512, 16383, model="Maker MAIN EYE")
+    main = write_dng(tmp_path / "main.dng", tiles(), 512, 16383, model=" MAIN EYE")
     swapped = write_dng(tmp_path / "second.dng", second, 64, 16383, model="Third Eye")
     (result,) = estimate(settings_for((main, swapped), tmp_path))
     (warning,) = result.warnings

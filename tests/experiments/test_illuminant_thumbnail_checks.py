@@ -81,6 +81,27 @@ def test_gamma_encoded_images_are_told_in_one_line(tmp_path, rng, few, capsys):
     assert expected[0] > 6
 
 
+@pytest.mark.parametrize("command", [DatasetRun, TrainRun])
+@pytest.mark.parametrize("power", [1, 2.2], ids=["linear", "gamma-encoded"])
+@pytest.mark.parametrize("exchanged", ["images", "illuminants"])
+def test_bgr_order_is_warned_of(tmp_path, rng, few, capsys, command, power, exchanged):
+    images, lights = dull_thumbnails(rng)
+    # Blue far from red, as of a camera under a blue sky.
+    images, lights = images * [0.4, 1, 1], lights * [0.4, 1, 1]
+    encoded = images ** (1 / power)
+    backwards = lights[:, ::-1]
+    given = (encoded[..., ::-1], lights) if exchanged == "images" else (encoded, backwards)
+    file = written(tmp_path / "bgr.npz", *given)
+    load_cameras(command(thumbnails=(file,)))
+    (line,) = [each for each in capsys.readouterr().err.splitlines() if "WARNING" in each]
+    assert line.startswith(f"WARNING: {file}: the illuminants of bgr have a median angle of")
+    assert "seem to be in BGR order; give both as R, G, B" in line
+    assert ("gamma-encoded" in line) == (power != 1)
+    medians = [float(each) for each in re.findall(r"(\d+\.\d) (?:degrees|from)", line)]
+    expected = [median_angle(encoded, backwards), median_angle(encoded, lights, power)]
+    np.testing.assert_allclose(medians, expected, atol=0.06)
+
+
 def test_images_of_8_bits_are_refused_plainly(tmp_path, rng):
     images, lights = dull_thumbnails(rng)
     file = written(tmp_path / "eight.npz", np.uint8(255 * images), lights)
@@ -101,7 +122,8 @@ def real_cameras(real_data):
 def test_no_real_camera_is_near_the_bounds(real_data, tmp_path, capsys):
     """Medians of 1.5 (Cube+) to 2.8 degrees (Olympus), 31.0 to 43.8 to the reciprocals.
 
-    On the images to the power of 1/2.2 they are 9.2 to 11.1.
+    On the images to the power of 1/2.2 they are 9.2 to 11.1, on the images in BGR order 6.7 to
+    20.3.
     """
     for camera, data in real_cameras(real_data):
         images = np.where(data.masks[..., None] > 0, data.images, 0)
@@ -109,7 +131,14 @@ def test_no_real_camera_is_near_the_bounds(real_data, tmp_path, capsys):
         check_thumbnails(tmp_path, camera, data)
         assert "WARNING" not in capsys.readouterr().err
         check_thumbnails(tmp_path, camera, data._replace(images=data.images ** (1 / 2.2)))
-        assert "gamma-encoded" in capsys.readouterr().err
+        said = capsys.readouterr().err
+        assert "gamma-encoded" in said
+        assert "BGR" not in said
+        assert 6.5 < median_angle(images[..., ::-1], data.illuminants) < 21
+        check_thumbnails(tmp_path, camera, data._replace(images=data.images[..., ::-1]))
+        said = capsys.readouterr().err
+        assert "seem to be in BGR order" in said
+        assert "gamma-encoded" not in said
         gains = data._replace(illuminants=1 / data.illuminants)
         assert median_angle(images, gains.illuminants) > 30
         with pytest.raises(DataError, match="white-balance gains"):

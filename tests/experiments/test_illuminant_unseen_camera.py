@@ -72,7 +72,7 @@ def trained(tmp_path_factory):
         report = run_train(settings).read_text()
         dngs = tuple(
             write_dng(folder / f"{name}.dng", scene(), model=name, extra_tags=two_matrices(*both))
-            for name, both in (("A1", (MATRIX, OTHER)), ("Maker B2", (OTHER, MATRIX)))
+            for name, both in (("A1", (MATRIX, OTHER)), (" b2", (OTHER, MATRIX)))
         )
         patch.setenv("EVERLIGHT_DATA", str(folder / "empty"))
         run_train(replace(settings, tag="dngs", matrices=dngs, out=folder / "two"))

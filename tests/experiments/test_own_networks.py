@@ -97,6 +97,31 @@ def test_a_linen_network_may_return_logits_alone(tmp_path):
     assert results["class-incremental/ER/accuracy by task"][:, 1].mean() > 0.6
 
 
+def test_results_of_a_changed_file_are_refused(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(LINEN)
+    given = ["--net", f"{path}:net", "--runs", str(tmp_path), "--seeds", "1"]
+    short = ["--tasks", "2", "--epochs", "1", "--methods", "naive"]
+    words = ["run", "digits", *given, *short]
+    report = run_benchmark(options_of(words[0], words[1:]))
+    # The same file goes on.
+    assert run_benchmark(options_of(words[0], words[1:])) == report
+    path.write_text(LINEN.replace("/ 4", "* 0"))
+    with pytest.raises(DataError, match=r"net_version: '\w+' there, '\w+' now.*--tag"):
+        run_benchmark(options_of(words[0], words[1:]))
+
+
+def test_rows_of_plasticity_of_a_changed_file_are_refused(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(LINEN)
+    given = ["regression", "--net", f"{path}:net", "--runs", str(tmp_path), "--seeds", "1"]
+    words = [*given, "--methods", "naive", "--tasks", "2", "--samples", "20"]
+    run_plasticity(options_of("plasticity", words))
+    path.write_text(LINEN.replace("/ 4", "* 0"))
+    with pytest.raises(DataError, match="net_version"):
+        run_plasticity(options_of("plasticity", words))
+
+
 CHAIN = """
 import flax.linen as nn
 from everlight.continual import Outputs

@@ -85,3 +85,50 @@ def test_what_does_not_fit_is_named(changes, message):
     }
     with pytest.raises(ValueError, match=message):
         from_experiences(**given | changes)
+
+
+def parts(dtype=int):
+    return {
+        "train": [each.astype(dtype) for each in TRAIN],
+        "train_labels": [each.astype(dtype) for each in TRAIN_LABELS],
+        "test": [each.astype(dtype) for each in TEST],
+        "test_labels": [each.astype(dtype) for each in TEST_LABELS],
+        "classes": 4,
+    }
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32, np.uint64, np.int8])
+def test_indices_and_labels_may_be_integers_of_any_size(dtype):
+    found, expected = from_experiences(**parts(dtype)), from_experiences(**parts())
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
+    assert found.test.labels.dtype == expected.test.labels.dtype
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        # Counted in the test set itself: samples 0 and 1, which train too.
+        (
+            {"test": [np.array([0, 2]), np.array([2, 1])]},
+            r"test\[0\] holds sample 0, which train holds too, as 2 of 4 in test; all indices",
+        ),
+        (
+            {"valid": [np.array([6]), np.array([3])], "valid_labels": [np.array([0])] * 2},
+            r"valid\[1\] holds sample 3, which train holds too, as 1 of 2 in valid",
+        ),
+        (
+            {"valid": [np.array([6]), np.array([11])], "valid_labels": [np.array([0])] * 2},
+            r"test\[1\] holds sample 11, which valid holds too, as 1 of 4 in test",
+        ),
+        (
+            {"train": [[3, 0, 5], TRAIN[1]]},
+            r"train\[0\] is of type list; give an array of integers",
+        ),
+        ({"train": [TRAIN[0], TRAIN[1] * 1.0]}, r"train\[1\] is float64\[4\]; give integers"),
+        ({"test": [np.ones(2, bool), TEST[1]]}, r"test\[0\] is bool\[2\]; give integers"),
+    ],
+)
+def test_overlap_and_other_kinds_of_places_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        from_experiences(**parts() | changes)
+    assert "\n" not in str(caught.value)

@@ -9,12 +9,20 @@ from xml.etree import ElementTree
 import jax
 import jax.numpy as jnp
 import numpy as np
-import tifffile
 from jaxtyping import Float
 
 from everlight.color.baselines.camera_mapping import WHITE
 from everlight.color.camera_calibration import CameraCalibration
-from everlight_data.color.camera_names import is_same_camera
+from everlight_data.color.camera_names import UNNAMED, is_same_camera, plain_name
+from everlight_data.color.dng_colors import (
+    D65,
+    STANDARD_A,
+    checked_matrix,
+    read_dng_colors,
+    states_color_matrix,
+    two_temperatures,
+)
+from everlight_data.color.dng_tags import is_tiff, raw_directories
 from everlight_data.color.raw import MAX_BYTES, RawImage, camera_name
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.files import opened, read_bytes, refusing
@@ -23,46 +31,59 @@ from everlight_data.names import nearest_names
 
 MAX_XML_BYTES = 5_000_000
 """Limit on the size of cameras.xml; that of rawspeed 2023 has 0.7 MB."""
-MAX_ENTRY = 20.0
-"""Limit on the size of a matrix's entries; those of real cameras stay below 3."""
 WAY_OUT = "Give the cameras.xml of rawspeed or darktable."
-STANDARD_A, D65 = 2856.0, 6504.0
-"""Temperatures of the two usual calibration illuminants in kelvin."""
-TEMPERATURES = {
-    17: STANDARD_A,
-    18: 4874.0,
-    19: 6774.0,
-    20: 5503.0,
-    21: D65,
-    22: 7504.0,
-    23: 5003.0,
-}
-"""Temperatures of EXIF's light sources A, B, C, D55, D65, D75 and D50, by number."""
 
 
 class DngCalibration(NamedTuple):
     """Calibration of a DNG.
 
     Attributes:
-      calibration: matrices from XYZ to camera colours (ColorMatrix1 and 2, by temperature).
-      forward: matrices from white-balanced camera colours to XYZ under D50 (ForwardMatrix1 and 2),
-        in the same order; None where the file has none.
+      calibration: matrices from XYZ to camera colours, by temperature: ColorMatrix1 and 2 with
+        AnalogBalance, and with CameraCalibration1 and 2 where the profile's signature is theirs.
+      forward: matrices from white-balanced colours of the reference camera to XYZ under D50
+        (ForwardMatrix1 and 2), in the same order; None where the file has none.
     """
 
     calibration: CameraCalibration
     forward: Float[np.ndarray, "2 3 3"] | None
 
 
+class ListedCamera(NamedTuple):
+    """Camera of a cameras.xml.
+
+    Attributes:
+      model: model, which modes of one camera share.
+      names: its name, and the aliases, each with the maker too.
+      matrix: matrix from XYZ under D65 to camera colours.
+    """
+
+    model: str
+    names: tuple[str, ...]
+    matrix: Float[np.ndarray, "3 3"]
+
+
 def read_camera_matrices(path: Path) -> dict[str, Float[np.ndarray, "3 3"]]:
     """Return each camera's matrix from XYZ under D65 to camera colours, by name and alias.
 
-    Cameras without a matrix of three channels are left out. Of a camera with several modes the
-    first one counts.
+    Cameras without a matrix of three channels are left out, and so are names of several cameras
+    with different matrices. Of a camera with several modes the first one counts.
 
     Raises:
       MissingDataError: the file does not exist.
       DataError: the file is too large, no such XML, or a matrix is damaged.
     """
+    found: dict[str, ListedCamera] = {}
+    ambiguous = set()
+    for camera in _listed_cameras(path):
+        for name in camera.names:
+            first = found.setdefault(name, camera)
+            if first.model != camera.model and (first.matrix != camera.matrix).any():
+                ambiguous.add(name)
+    return {name: camera.matrix for name, camera in found.items() if name not in ambiguous}
+
+
+def _listed_cameras(path: Path) -> list[ListedCamera]:
+    """Return the cameras of a cameras.xml; raises as `read_camera_matrices` does."""
     content = read_bytes(path, MAX_XML_BYTES, WAY_OUT)
     with refusing(path, WAY_OUT):
         # Entities could expand to any size; the file has none. Another encoding could hide them.
@@ -74,35 +95,90 @@ def read_camera_matrices(path: Path) -> dict[str, Float[np.ndarray, "3 3"]]:
         root = ElementTree.fromstring(text)
         if root.tag != "Cameras":
             raise ValueError("its root is not Cameras")
-        found: dict[str, Float[np.ndarray, "3 3"]] = {}
+        listed = []
         for camera in root.iterfind("Camera"):
             matrix = camera.find("ColorMatrices/ColorMatrix")
             if matrix is None or matrix.get("planes") != "3":
                 continue
-            rows = [each.text.split() for each in matrix.iterfind("ColorMatrixRow")]
-            values = _checked(np.array(rows, float) / 10_000, (3, 3))
-            names = [camera.find("ID"), *camera.iterfind("Aliases/Alias")]
-            for name in names:
-                if name is not None and name.text:
-                    found.setdefault(name.text.strip(), values)
-        if not found:
+            rows = [row.text.split() for row in matrix.iterfind("ColorMatrixRow")]
+            values = checked_matrix(np.array(rows, float) / 10_000)
+            listed.append(ListedCamera(camera.get("model", ""), _names(camera), values))
+        if not listed:
             raise ValueError("it holds no camera with a matrix")
-    return found
+    return listed
+
+
+def _names(camera: ElementTree.Element) -> tuple[str, ...]:
+    """Return a camera's published names: ID, make and model, aliases; spelled alike, the first."""
+    identity = camera.find("ID")
+    makers = [camera.get("make", "")]
+    names = [f"{makers[0]} {camera.get('model', '')}"]
+    if identity is not None:
+        makers.append(identity.get("make", ""))
+        names = [identity.text or "", *names, f"{makers[1]} {identity.get('model', '')}"]
+    for alias in camera.iterfind("Aliases/Alias"):
+        text = (alias.text or "").strip()
+        names += [text, *(f"{maker} {text}" for maker in makers if text)]
+    plain = {}
+    for name in names:
+        if name.strip():
+            plain.setdefault(plain_name(name), name.strip())
+    return tuple(plain.values())
 
 
 def matrix_for(
     cameras: Mapping[str, Float[np.ndarray, "3 3"]], camera: str
 ) -> Float[np.ndarray, "3 3"]:
-    """Return the matrix of the camera whose name is nearest among those that match.
+    """Return the matrix of a camera by its name or alias, as `plain_name` compares them.
 
     Raises:
-      DataError: no name matches; the message gives the nearest ones.
+      DataError: no name is the camera's; the message gives the nearest ones.
     """
-    alike = [name for name in cameras if is_same_camera(name, camera)]
-    if not alike:
-        near = ", ".join(nearest_names(camera, list(cameras))) or "none"
-        raise DataError(f"no calibration matrix of {camera!a}; the nearest names: {near}")
-    return cameras[min(alike, key=len)]
+    named = {plain_name(name): matrix for name, matrix in cameras.items()}
+    wanted = plain_name(camera)
+    if not wanted or wanted not in named:
+        raise _unknown_camera(camera, list(cameras))
+    return named[wanted]
+
+
+def _unknown_camera(camera: str, names: Sequence[str]) -> DataError:
+    near = ", ".join(nearest_names(camera, names)) or "none"
+    return DataError(
+        f"no calibration matrix of {camera!a}; the nearest names: {near}; give a DNG by the "
+        "camera, a cameras.xml that lists it, or the camera the listed name"
+    )
+
+
+def other_camera(camera: str | None, trained: Sequence[str], what: str = "") -> list[str]:
+    """Return the warning for a photo by a camera on which a model was not trained, if it is one.
+
+    Aliases count where `camera_matrices/cameras.xml` below EVERLIGHT_DATA lists them.
+
+    Args:
+      camera: camera of the photo; None, where it is unknown, gives no warning.
+      trained: cameras of the training.
+      what: photo in words, with which the warning begins.
+
+    Raises:
+      DataError: cameras.xml is damaged.
+    """
+    known = any(name == UNNAMED or is_same_camera(camera or "", name) for name in trained)
+    if not camera or known or any(_is_alias(camera, name) for name in trained):
+        return []
+    return [
+        f"{what}taken by {camera}, and the model was trained for {' or '.join(trained)}: across "
+        "cameras errors are several times as large as the interval states."
+    ]
+
+
+def _is_alias(one: str, other: str) -> bool:
+    """Return whether cameras.xml lists both names for one camera."""
+    try:
+        path = _default_list()
+    except MissingDataError:
+        return False
+    wanted = {plain_name(one), plain_name(other)}
+    return any(wanted <= names for names in _names_once(path, path.stat().st_mtime_ns))
 
 
 def single_matrix(matrix: Float[np.ndarray, "3 3"]) -> CameraCalibration:
@@ -121,7 +197,7 @@ def camera_calibrations(names: Sequence[str]) -> tuple[CameraCalibration | None,
       DataError: the file is damaged.
     """
     try:
-        path = locate("camera_matrices/cameras.xml", "rawspeed or darktable", "0.7 MB")
+        path = _default_list()
         known = _read_once(path, path.stat().st_mtime_ns)
     except MissingDataError as error:
         return None, str(error)
@@ -138,41 +214,44 @@ def _read_once(path: Path, changed: int) -> dict[str, Float[np.ndarray, "3 3"]]:
     return read_camera_matrices(path)
 
 
+@cache
+def _names_once(path: Path, changed: int) -> tuple[frozenset[str], ...]:
+    """Return the plain names of each camera in a file that was changed at this time."""
+    return tuple(frozenset(map(plain_name, camera.names)) for camera in _listed_cameras(path))
+
+
+def _default_list() -> Path:
+    return locate("camera_matrices/cameras.xml", "rawspeed or darktable", "0.7 MB")
+
+
 def read_dng_calibration(path: Path) -> DngCalibration:
     """Read the calibration tags of a DNG; no pixel is read.
 
-    A DNG with one matrix has it at all temperatures.
+    A DNG with one matrix has it at all temperatures, whatever its illuminant.
 
     Raises:
       MissingDataError: the file does not exist.
-      DataError: the file is damaged or no DNG, or its illuminants are unknown.
+      DataError: the file is damaged or no DNG, or one of two illuminants is unknown.
     """
     way_out = "Give a DNG with ColorMatrix1."
     with opened(path, MAX_BYTES, way_out):
         pass
     with refusing(path, way_out):
-        with tifffile.TiffFile(path) as file:
-            tags = file.pages[0].tags
-            colors = [_matrix(tags, name) for name in ("ColorMatrix1", "ColorMatrix2")]
-            forward = [_matrix(tags, name) for name in ("ForwardMatrix1", "ForwardMatrix2")]
-            lights = [
-                tags.valueof(name) for name in ("CalibrationIlluminant1", "CalibrationIlluminant2")
-            ]
-        if colors[0] is None:
-            raise ValueError("it has no ColorMatrix1 of three channels")
-        count = 1 if colors[1] is None else 2
-        unknown = [light for light in lights[:count] if light not in TEMPERATURES]
-        if unknown and count == 2:
-            raise ValueError(f"its calibration illuminant {unknown[0]} is unknown")
-        whole = all(each is not None for each in forward[:count])
-        if count == 1:
-            ahead = np.stack([forward[0]] * 2) if whole else None
-            return DngCalibration(single_matrix(colors[0]), ahead)
-        kelvin = np.array([TEMPERATURES[light] for light in lights])
-        order = np.argsort(kelvin)
-        matrices = jnp.asarray(np.stack(colors)[order], jnp.float32)
-        calibration = CameraCalibration(matrices, jnp.asarray(kelvin[order], jnp.float32))
-        return DngCalibration(calibration, np.stack(forward)[order] if whole else None)
+        if not is_tiff(path):
+            raise ValueError("it is no TIFF")
+        with raw_directories(path) as tags:
+            colors = read_dng_colors(tags)
+            if not colors.matrices:
+                raise ValueError("it has no ColorMatrix1 of three channels")
+            kelvin = two_temperatures(tags, colors) if len(colors.matrices) > 1 else None
+    whole = all(matrix is not None for matrix in colors.forward)
+    if kelvin is None:
+        ahead = np.stack([colors.forward[0]] * 2) if whole else None
+        return DngCalibration(single_matrix(colors.matrices[0]), ahead)
+    order = np.argsort(kelvin)
+    matrices = jnp.asarray(np.stack(colors.matrices)[order], jnp.float32)
+    calibration = CameraCalibration(matrices, jnp.asarray(kelvin[order], jnp.float32))
+    return DngCalibration(calibration, np.stack(colors.forward)[order] if whole else None)
 
 
 def calibrations_from(
@@ -204,10 +283,10 @@ def calibrations_from(
         taken[name] = calibration
     found = {}
     for camera in cameras:
-        own = [name for name in taken if is_same_camera(name, camera)]
-        found[camera] = (
-            taken[min(own, key=len)] if own else single_matrix(matrix_for(listed, camera))
-        )
+        by_dng = [made for name, made in taken.items() if is_same_camera(name, camera)]
+        if not by_dng and plain_name(camera) not in map(plain_name, listed):
+            raise _unknown_camera(camera, [*taken, *listed])
+        found[camera] = by_dng[0] if by_dng else single_matrix(matrix_for(listed, camera))
         _refuse_dark(found[camera], f"{' '.join(map(str, paths))} for {camera}")
     lights = {camera: tuple(each.temperatures.tolist()) for camera, each in found.items()}
     if len(set(lights.values())) > 1:
@@ -251,13 +330,13 @@ def photo_calibration(photo: RawImage, matrices: Path | None = None) -> CameraCa
         found = single_matrix(matrix_for(read_camera_matrices(matrices), photo.camera))
     elif matrices is not None:
         found = read_dng_calibration(matrices).calibration
+    elif states_color_matrix(photo.path):
+        found = read_dng_calibration(photo.path).calibration
     elif photo.xyz_to_camera is None:
         raise DataError(
             f"{photo.path} has no calibration matrices; give a DNG by its camera, or a cameras.xml "
             "that lists it, as --matrices"
         )
-    elif photo.path.suffix.lower() == ".dng":
-        found = read_dng_calibration(photo.path).calibration
     else:
         found = single_matrix(photo.xyz_to_camera)
     _refuse_dark(found, str(matrices or photo.path))
@@ -270,19 +349,3 @@ def _refuse_dark(calibration: CameraCalibration, source: str) -> None:
             f"the calibration matrices in {source} give daylight a colour that is not positive; "
             "give those of the camera as --matrices"
         )
-
-
-def _matrix(tags: tifffile.TiffTags, name: str) -> Float[np.ndarray, "3 3"] | None:
-    tag = tags.get(name)
-    # A tag of another size is of a sensor of four channels, and a damaged one claims any.
-    if tag is None or tag.count != 9:
-        return None
-    above, below = np.array(tag.value, float).reshape(9, 2).T
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return _checked((above / below).reshape(3, 3), (3, 3))
-
-
-def _checked(matrix: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    if matrix.shape != shape or not (np.abs(matrix) <= MAX_ENTRY).all():
-        raise ValueError(f"a matrix is of {matrix.shape}, or an entry is not within {MAX_ENTRY:g}")
-    return matrix

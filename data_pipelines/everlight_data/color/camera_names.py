@@ -1,43 +1,48 @@
 """Names of cameras, which files and data sets spell in different ways."""
 
-import re
-from collections.abc import Sequence
-
 UNNAMED = "unnamed camera"
 """Camera of files that name none."""
+DATA_SET_CAMERAS = {
+    "Canon1DsMkIII": "Canon EOS-1Ds Mark III",
+    "Canon550D": "Canon EOS 550D",
+    "Canon5D": "Canon EOS 5D",
+    "Canon600D": "Canon EOS 600D",
+    "Canon_5DSR": "Canon EOS 5DS R",
+    "FujifilmXM1": "Fujifilm X-M1",
+    "NikonD5200": "Nikon D5200",
+    "Nikon_D810": "Nikon D810",
+    "OlympusEPL6": "Olympus E-PL6",
+    "PanasonicGX1": "Panasonic DMC-GX1",
+    "SamsungNX2000": "Samsung NX2000",
+    "SonyA57": "Sony SLT-A57",
+}
+"""Names of cameras by the names that NUS-8, Cube+, Gehler-Shi and INTEL-TAU give them."""
+_BY_DATA_SET = {name.casefold(): camera for name, camera in DATA_SET_CAMERAS.items()}
+
+
+def plain_name(name: str) -> str:
+    """Return a camera's name for comparison.
+
+    Case, outer spaces and a repeated maker do not count: "Canon Canon EOS 5D" is "canon eos 5d".
+    Names of data sets become those of the cameras. Every other difference is another camera.
+    """
+    words = name.casefold().split()
+    name = " ".join(words)
+    if name in _BY_DATA_SET:
+        return plain_name(_BY_DATA_SET[name])
+    # The maker has one or two words, as NIKON CORPORATION.
+    if words[:1] and words[0] in words[1:3]:
+        words = words[words.index(words[0], 1) :]
+    return " ".join(words)
+
+
+def make_and_model(make: str, model: str) -> str:
+    """Return a camera's name from the tags Make and Model; the model may begin with the maker."""
+    make, model = make.strip(), model.strip()
+    repeated = make.split()[:1] and make.split()[0].casefold() == model.casefold().split(" ")[0]
+    return model if repeated else f"{make} {model}".strip()
 
 
 def is_same_camera(one: str, other: str) -> bool:
-    """Return whether two names can be of one camera.
-
-    Case, spaces and signs do not count, and one name may have further words: "Canon550D" is "Canon
-    EOS 550D", "Canon1DsMkIII" is "Canon EOS-1Ds Mark III". The letters and digits of the shorter
-    name must follow each other in the longer one, and all its numbers must be numbers there.
-    """
-    shorter, longer = sorted((_plain(one), _plain(other)), key=len)
-    numbers = re.findall(r"\d+", longer)
-    if not shorter or any(number not in numbers for number in re.findall(r"\d+", shorter)):
-        return False
-    rest = iter(longer)
-    return all(letter in rest for letter in shorter)
-
-
-def other_camera(camera: str | None, trained: Sequence[str], what: str = "") -> list[str]:
-    """Return the warning for a photo by a camera on which a model was not trained, if it is one.
-
-    Args:
-      camera: camera of the photo; None, where it is unknown, gives no warning.
-      trained: cameras of the training.
-      what: photo in words, with which the warning begins.
-    """
-    known = any(each == UNNAMED or is_same_camera(camera or "", each) for each in trained)
-    if not camera or known:
-        return []
-    return [
-        f"{what}taken by {camera}, and the model was trained for {' or '.join(trained)}: across "
-        "cameras errors are several times as large as the interval states."
-    ]
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[\W_]", "", name.casefold())
+    """Return whether two names are of one camera, as `plain_name` compares them."""
+    return bool(plain_name(one)) and plain_name(one) == plain_name(other)

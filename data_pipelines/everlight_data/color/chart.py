@@ -42,6 +42,16 @@ MAX_RESIDUAL = 0.12
 """Maximum residual of a 3x3 matrix fitted from the chart's 24 colours, relative to their length."""
 
 
+TOP_BAND = 0.015
+"""Part of a channel's maximum below which a patch's mean is not at the maximum."""
+MAX_DEFECTIVE = 16
+"""Number of brightest pixels that do not count for the maximum."""
+MAX_DEPARTURE = 0.04
+"""Maximum relative departure of a patch's ratios of channels from those that are predicted."""
+LEAST_FITTED = 6
+"""Minimum number of patches that predict the others."""
+
+
 def reference_colors() -> Float[np.ndarray, "24 3"]:
     """Return XYZ of the patches from colour-science (the chart of 2005, under D50)."""
     import colour
@@ -90,6 +100,33 @@ def read_chart(
     return ChartColors(seen.mean(axis=1), ~saturated[y, x].reshape(24, -1).any(axis=1))
 
 
+def mark_clipped(
+    seen: ChartColors, image: Float[np.ndarray, "h w 3"], reference: Float[np.ndarray, "24 3"]
+) -> ChartColors:
+    """Return the colours with clipped patches marked as not usable.
+
+    A sensor may clip below its stated white level. A channel that clips is at the image's maximum,
+    and the patch's ratios of channels are not those that a 3×3 matrix predicts, which is fitted to
+    the patches below the maximum.
+
+    Args:
+      seen: colours of the patches.
+      image: image that shows the chart.
+      reference: colours of the patches in any linear space, such as XYZ.
+    """
+    pixels = image.reshape(-1, 3)
+    rank = max(0, len(pixels) - MAX_DEFECTIVE)
+    tops = np.array([np.partition(channel, rank - 1)[rank - 1] for channel in pixels.T])
+    at_top = (seen.colors >= (1 - TOP_BAND) * tops).any(axis=1)
+    fitted = seen.usable & ~at_top
+    if not at_top.any() or fitted.sum() < LEAST_FITTED:
+        return seen
+    matrix = np.linalg.lstsq(reference[fitted], seen.colors[fitted])[0]
+    ratios = seen.colors / np.maximum(reference @ matrix, 1e-9)
+    departure = ratios.max(axis=1) / np.maximum(ratios.min(axis=1), 1e-9) - 1
+    return seen._replace(usable=seen.usable & ~(at_top & (departure > MAX_DEPARTURE)))
+
+
 def chart_mask(
     shape: tuple[int, int], homography: Float[np.ndarray, "3 3"], margin: float = 1.0
 ) -> Bool[np.ndarray, "h w"]:
@@ -111,10 +148,12 @@ def fit_residual(colors: Float[np.ndarray, "24 3"], reference: Float[np.ndarray,
     return float(np.linalg.norm((fitted - colors) / scale) / np.sqrt(3))
 
 
-def find_chart(
+def find_charts(
     image: Float[np.ndarray, "h w 3"], reference: Float[np.ndarray, "24 3"]
-) -> Float[np.ndarray, "4 2"] | None:
-    """Return the chart's corners in a linear photograph, or None if no chart is found.
+) -> list[Float[np.ndarray, "4 2"]]:
+    """Return the corners of every chart in a linear photograph, the best fit first.
+
+    Charts at one place, whose outlines hold each other's centre, count as one.
 
     Args:
       image: linear image with 0 at the black level, [h, w, 3].
@@ -122,20 +161,39 @@ def find_chart(
     """
     factor = max(1, round(max(image.shape[:2]) / MAX_SEARCH_SIDE))
     small = np.asarray(area_downsample(jnp.asarray(image), factor).image)
-    none = np.zeros(small.shape[:2], bool)
+    charts: list[Float[np.ndarray, "3 3"]] = []
     for flat in SLOPE_LIMITS:
-        best, found = MAX_RESIDUAL, None
-        for to_pixels in _grids(*_even_areas(small, flat)):
-            for on_grid in _PLACEMENTS:
-                homography = to_pixels @ on_grid
-                if not _inside(homography, small.shape):
-                    continue
-                score = fit_residual(read_chart(small, none, homography).colors, reference)
-                if score < best:
-                    best, found = score, homography
-        if found is not None:
-            return map_points(found, CORNERS) * factor + (factor - 1) / 2
-    return None
+        # At one place the first limit that finds a chart has the best centres of patches.
+        for homography in _fits(small, reference, flat):
+            if not any(_at_one_place(homography, other) for other in charts):
+                charts.append(homography)
+    return [map_points(each, CORNERS) * factor + (factor - 1) / 2 for each in charts]
+
+
+def _fits(
+    image: Float[np.ndarray, "h w 3"], reference: Float[np.ndarray, "24 3"], flat: float
+) -> list[Float[np.ndarray, "3 3"]]:
+    """Return the homographies that fit a chart to uniform areas, the best first."""
+    none = np.zeros(image.shape[:2], bool)
+    scored = []
+    for to_pixels in _grids(*_even_areas(image, flat)):
+        for on_grid in _PLACEMENTS:
+            homography = to_pixels @ on_grid
+            if _inside(homography, image.shape):
+                score = fit_residual(read_chart(image, none, homography).colors, reference)
+                scored.append((score, homography))
+    ranked = sorted(scored, key=lambda each: each[0])
+    return [homography for score, homography in ranked if score < MAX_RESIDUAL]
+
+
+def _at_one_place(first: Float[np.ndarray, "3 3"], second: Float[np.ndarray, "3 3"]) -> bool:
+    """Return whether the outline of one of two charts holds the centre of the other."""
+    for one, other in ((first, second), (second, first)):
+        centre = map_points(one, CORNERS.mean(axis=0, keepdims=True))
+        ((column, row),) = map_points(np.linalg.inv(other), centre)
+        if -0.5 < column < COLUMNS - 0.5 and -0.5 < row < ROWS - 0.5:
+            return True
+    return False
 
 
 def _even_areas(

@@ -28,9 +28,10 @@ from everlight_data.color.chart import (
     NEUTRALS,
     chart_homography,
     chart_mask,
-    find_chart,
+    find_charts,
     fit_residual,
     map_points,
+    mark_clipped,
     read_chart,
 )
 from everlight_data.color.raw import MAX_BYTES, RawImage, read_raw
@@ -221,15 +222,22 @@ def measure_chart(
     """
     path = photo.path
     if corners is None:
-        corners = find_chart(photo.image, reference)
-    if corners is None:
-        raise DataError(f"{path}: no chart found. {LAYOUT}")
+        found = find_charts(photo.image, reference)
+        if not found:
+            raise DataError(f"{path}: no chart found. {LAYOUT}")
+        if len(found) > 1:
+            centres = (each.mean(axis=0).round().astype(int).tolist() for each in found)
+            raise DataError(
+                f"{path}: {len(found)} charts found, around {', '.join(map(str, centres))}; choose "
+                f"the one in the light to be measured. {LAYOUT}"
+            )
+        (corners,) = found
     chart = chart_homography(corners)
     height, width = photo.image.shape[:2]
     outer = map_points(chart, np.array([[-0.5, -0.5], [5.5, -0.5], [5.5, 3.5], [-0.5, 3.5]]))
     if not np.all((outer >= 0) & (outer <= [width - 1, height - 1])):
         raise DataError(f"{path}: the chart that is given leaves the {width}×{height} picture.")
-    seen = read_chart(photo.image, photo.saturated, chart)
+    seen = mark_clipped(read_chart(photo.image, photo.saturated, chart), photo.image, reference)
     known = seen.usable
     if known.sum() >= 12 and fit_residual(seen.colors[known], reference[known]) > MAX_RESIDUAL:
         raise DataError(f"{path}: what lies in the corners that are given is no chart. {LAYOUT}")

@@ -5,7 +5,8 @@ at the black level and 1 at saturation. Masks exclude the chart or target and sa
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -106,8 +107,13 @@ def gehler_shi(folder: Path) -> dict[str, ConstancySet]:
     """
     truth = _only_file(folder, "real_illum_568*.mat", GEHLER_SHI)
     (illuminants,) = read_mat(truth, ["real_rgb"])
-    paths = sorted(folder.glob("**/png/**/*.png"), key=lambda path: path.name)
-    charts = {path.name: path for path in folder.glob("**/*_macbeth.txt")}
+    below_png = (
+        path
+        for path in _below(folder, "*.png")
+        if "png" in map(str.lower, path.relative_to(folder).parts[:-1])
+    )
+    paths = [path for _, path in sorted(_by_stem(below_png).items())]
+    charts = _by_stem(_below(folder, "*_macbeth.txt"))
     with refusing(truth, f"Download it again from {GEHLER_SHI}."):
         illuminants = checked_illuminants(illuminants)
     if len(paths) != len(illuminants):
@@ -132,13 +138,12 @@ def _read_gehler_shi(
 ) -> Photograph:
     path = paths[index]
     raw = read_picture(path, GEHLER_SHI)
-    name = f"{path.stem}_macbeth.txt"
-    if name not in charts:
-        raise MissingDataError(f"{name} for {path} is missing. Download it from {GEHLER_SHI}.")
-    text = read_text(charts[name], f"Download it again from {GEHLER_SHI}.")
-    with refusing(
-        charts[name], "It should hold a size, then the chart's corners, one pair per line."
-    ):
+    name = f"{path.stem}_macbeth"
+    chart = charts.get(name.lower())
+    if chart is None:
+        raise MissingDataError(f"{name}.txt for {path} is missing. Download it from {GEHLER_SHI}.")
+    text = read_text(chart, f"Download it again from {GEHLER_SHI}.")
+    with refusing(chart, "It should hold a size, then the chart's corners, one pair per line."):
         numbers = np.array([line.split() for line in text.split("\n")[:5]], float)
         if numbers.shape != (5, 2) or not np.isfinite(numbers).all() or (numbers[0] <= 0).any():
             raise ValueError("it does not hold the corners of a chart")
@@ -176,7 +181,7 @@ def cube_plus(folder: Path) -> dict[str, ConstancySet]:
     """
     truth = _only_file(folder, "cube+_gt.txt", CUBE_PLUS)
     illuminants = _numbers(truth, CUBE_PLUS)
-    paths = {path.stem: path for path in folder.glob("**/*.[pP][nN][gG]")}
+    paths = _by_stem(_below(folder, "*.png"))
     names = tuple(str(number) for number in range(1, len(illuminants) + 1))
     missing = [name for name in names if name not in paths]
     if missing:
@@ -201,6 +206,9 @@ def _read_cube_plus(paths: list[Path], index: int) -> Photograph:
 INTEL_TAU = "the INTEL-TAU set's page (processed images in 1080p: TIFF and .wp files)"
 
 
+_TIFF = (".tif", ".tiff")
+
+
 def intel_tau(folder: Path) -> dict[str, ConstancySet]:
     """Return the INTEL-TAU set's processed images, by camera.
 
@@ -215,7 +223,7 @@ def intel_tau(folder: Path) -> dict[str, ConstancySet]:
     """
     sets = {}
     for camera in sorted(path for path in folder.glob("*") if path.is_dir()):
-        paths = sorted(camera.glob("*/*.tif*"))
+        paths = sorted(each for each in camera.glob("*/*") if each.suffix.lower() in _TIFF)
         if paths:
             illuminants = np.concatenate(
                 [_numbers(_white_point(path), INTEL_TAU) for path in paths]
@@ -237,11 +245,13 @@ def _white_point(path: Path) -> Path:
     plain = path.with_suffix(".wp")
     match = re.fullmatch(r"(.*_)(\d{1,9})", path.stem)
     filled = path.with_name(f"{match[1]}{int(match[2]):03}.wp") if match else plain
-    if not (plain.exists() or filled.exists()):
+    names = plain, filled, plain.with_suffix(".WP"), filled.with_suffix(".WP")
+    found = next((each for each in names if each.exists()), None)
+    if found is None:
         raise MissingDataError(
             f"{filled.name} for {path} is missing. Download it from {INTEL_TAU}."
         )
-    return plain if plain.exists() else filled
+    return found
 
 
 def _read_intel_tau(paths: list[Path], index: int) -> Photograph:
@@ -280,10 +290,29 @@ RELEASES: dict[str, Callable[[Path], dict[str, ConstancySet]]] = {
 
 
 def _only_file(folder: Path, pattern: str, source: str) -> Path:
-    found = sorted(folder.glob(f"**/{pattern}"))
+    found = _below(folder, pattern)
     if not found:
         raise MissingDataError(f"{folder} has no {pattern} below it. Download it from {source}.")
     return found[0]
+
+
+def _below(folder: Path, pattern: str) -> list[Path]:
+    """Return the files at any depth whose name fits a pattern in lower case, in any case."""
+    return sorted(path for path in folder.rglob("*") if fnmatchcase(path.name.lower(), pattern))
+
+
+def _by_stem(paths: Iterable[Path]) -> dict[str, Path]:
+    """Return files by their names in lower case without the ending; folders are not looked at.
+
+    Raises:
+      DataError: two files have one name.
+    """
+    files: dict[str, Path] = {}
+    for path in sorted(paths):
+        first = files.setdefault(path.stem.lower(), path)
+        if first != path:
+            raise DataError(f"{path} and {first} have one name; remove one of them.")
+    return files
 
 
 def _numbers(path: Path, source: str) -> Float[np.ndarray, "n 3"]:

@@ -1,21 +1,24 @@
 """Writers of photographs: raw sensor values as DNG (Adobe, version 1.4), linear colours as TIFF."""
 
 from collections.abc import Sequence
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
-import rawpy
 import tifffile
 from jaxtyping import Float, Int, UInt16
 
-from everlight_data.color.raw import RawImage
+from everlight_data.color.dng_colors import COLOR_TAGS, states_color_matrix
+from everlight_data.color.dng_mosaic import FLIPS, BlackLevels, plane_colors
+from everlight_data.color.dng_tags import COLOR_FILTER_ARRAY, raw_directories
+from everlight_data.color.raw import RawImage, read_sensor
 from everlight_data.writing import written_whole
 
 SHORT, LONG, RATIONAL, SIGNED_RATIONAL, ASCII, BYTE = 3, 4, 5, 10, 2, 1
-COLOR_FILTER_ARRAY, RGB = 32803, 2
+RGB = 2
 
-# TIFF's orientation by LibRaw's flip: 1 mirrors the columns, 2 the rows, then 4 swaps the axes.
-ORIENTATIONS = {0: 1, 1: 2, 3: 3, 2: 4, 4: 5, 6: 6, 7: 7, 5: 8}
+ORIENTATIONS = {flip: orientation for orientation, flip in FLIPS.items()}
+"""TIFF's orientation by LibRaw's flip."""
 
 RGGB = ((0, 1), (3, 2))
 """Channels of a sensor's 2x2 block: 0 red, 1 green, 2 blue, 3 second green."""
@@ -104,9 +107,9 @@ def rewrite_with_illuminant(
 ) -> None:
     """Write the photo's raw file as a DNG whose AsShotNeutral is the illuminant.
 
-    Sensor values stay as LibRaw decodes them. Size, levels, orientation, ColorMatrix under D65 and
-    camera name are kept. Pixels outside the visible area, opcode lists, previews and maker notes
-    are dropped.
+    Sensor values stay as LibRaw decodes them. Size, levels, orientation, camera name and a DNG's
+    own colour tags are kept; of other files, the matrix by which LibRaw knows the camera. Pixels
+    outside the visible area, opcode lists, previews and maker notes are dropped.
 
     Args:
       photo: photo from `read_raw`, whose levels are written.
@@ -116,20 +119,52 @@ def rewrite_with_illuminant(
     Raises:
       DataError: the file cannot be written.
     """
-    with rawpy.imread(str(photo.path)) as raw:
-        mosaic = np.array(raw.raw_image_visible)
-        pattern, flip = np.array(raw.raw_colors_visible[:2, :2]), raw.sizes.flip
+    sensor = read_sensor(photo.path, *photo.levels)
+    neutral = np.asarray(illuminant) / np.max(illuminant)
+    tags, planes = _black_tags(sensor.black), np.arange(3)
+    matrix = photo.xyz_to_camera
+    if states_color_matrix(photo.path):
+        matrix = None
+        with raw_directories(photo.path) as source:
+            planes = plane_colors(source)
+            copied = [source.color_tag(name) for name in COLOR_TAGS]
+            tags += [(tag.code, tag.dtype, tag.count, tag.value) for tag in copied if tag]
     write_dng(
         path,
-        mosaic,
+        sensor.values,
         photo.black_level,
         photo.white_level,
-        pattern,
-        photo.xyz_to_camera,
-        np.asarray(illuminant) / np.max(illuminant),
+        sensor.pattern,
+        matrix,
+        neutral[planes],
         photo.camera or "unknown",
-        ORIENTATIONS[flip],
+        ORIENTATIONS[sensor.flip],
+        tags,
     )
+
+
+def _black_tags(black: BlackLevels) -> list[tuple]:
+    """Return the tags of black levels, `(code, type, count, value)`."""
+    tags = [
+        (50713, SHORT, 2, black.pattern.shape),  # BlackLevelRepeatDim
+        (50714, RATIONAL, black.pattern.size, exact_rationals(black.pattern)),  # BlackLevel
+    ]
+    for code, additions in ((50715, black.of_columns), (50716, black.of_rows)):
+        if additions is not None:
+            fractions = exact_rationals(additions)
+            tags.append((code, SIGNED_RATIONAL, len(additions), fractions))
+    return tags
+
+
+def exact_rationals(values: Float[np.ndarray, "..."]) -> tuple[int, ...]:
+    """Return the nearest TIFF rationals: numerator, denominator, numerator, denominator, ..."""
+    parts = []
+    for value in np.ravel(values).tolist():
+        # Both parts must fit into 31 bits.
+        limit = min(1_000_000, (1 << 31) // (int(abs(value)) + 2))
+        fraction = Fraction(value).limit_denominator(max(1, limit))
+        parts += [fraction.numerator, fraction.denominator]
+    return tuple(parts)
 
 
 def write_linear_tiff(path: Path, linear: Float[np.ndarray, "h w 3"], description: str) -> None:

@@ -101,15 +101,20 @@ def thumbnail_cameras(files: Sequence[Path], camera: str = "") -> dict[str, Cons
 
 
 def shrink_images(
-    camera: ConstancySet | OfficialNus, names: Sequence[str], side: int = THUMBNAIL_SIDE
+    camera: ConstancySet | OfficialNus, rows: Sequence[int], side: int = THUMBNAIL_SIDE
 ) -> tuple[Float[np.ndarray, "n h w 3"], Float[np.ndarray, "n h w"]]:
     """Return block means on a canvas for upright and wide images; the rest is masked.
 
     Images whose longest side is at most `side` stay unchanged.
+
+    Args:
+      camera: images of one camera.
+      rows: places of the images among the camera's own; several images may have one name.
+      side: longest side in pixels.
     """
     shrunk = []
-    for name in progress("images", unit="image", values=names):
-        image, mask = camera.read_image(camera.names.index(name))
+    for place in progress("images", unit="image", values=rows):
+        image, mask = camera.read_image(place)
         shrunk.append(shrink_image(jnp.asarray(image), jnp.asarray(mask), side))
     canvas = np.max([mask.shape for _, mask in shrunk], axis=0)
     images = np.zeros((len(shrunk), *canvas, 3), np.float32)
@@ -126,7 +131,7 @@ def read_images(camera: ConstancySet, side: int) -> CameraImages:
 
     Published folds number the images in that order.
     """
-    images, masks = shrink_images(camera, camera.names, side)
+    images, masks = shrink_images(camera, range(len(camera.names)), side)
     names = tuple(camera.names)
     return CameraImages(images, masks, camera.illuminants, names, camera.captures)
 
@@ -257,7 +262,7 @@ def official_pairs(main: str, second: str, seed: int) -> tuple[QuasiReal, ImageS
     names = [(listed.main[i], listed.second[i]) for i in kept]
     dropped = [listed.main[i] for i in np.setdiff1d(alike, kept)]
     quasi = build_quasi_real(*both, names, seed)
-    images, masks = shrink_images(both[0], [name for name, _ in names])
+    images, masks = shrink_images(both[0], [both[0].names.index(name) for name, _ in names])
     note = (
         f"NUS-8 release: {len(names)} quasi-real pairs of {main} and {second} (the paper's own "
         "list has 195); charts and saturation masked"

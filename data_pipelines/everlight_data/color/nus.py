@@ -187,6 +187,9 @@ def load_official(folder: Path, camera: str) -> OfficialNus:
         illuminants = checked_illuminants(illuminants)
         if any(leads_outside(name) for name in names):
             raise ValueError("an image's name points outside the folder")
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ValueError(f"several images have the name {twice!a}")
         if not darkness.item() < saturation.item():
             raise ValueError(
                 f"the darkness {darkness.item()} is not below the saturation {saturation.item()}"

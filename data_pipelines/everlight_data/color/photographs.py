@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from everlight.color.baselines.capture_aware import DAY, EVENTS, capture_features
 from everlight_data.arrays import read_npz
 from everlight_data.errors import DataError
-from everlight_data.files import png_size, read_bytes, refusing, tiff_size
+from everlight_data.files import is_planar_tiff, png_size, read_bytes, refusing, tiff_size
 
 MAX_BYTES, MAX_PIXELS = 500_000_000, 60_000_000
 """Limits on the size and pixels of an image; the largest have 24 megapixels."""
@@ -167,13 +167,19 @@ def decode_picture(path: Path, way_out: str) -> np.ndarray:
         if height * width > MAX_PIXELS:
             raise ValueError(f"{height}x{width} pixels")
         pixels = (imagecodecs.tiff_decode if tiff else imagecodecs.png_decode)(content)
+        if tiff and pixels.ndim == 3 and is_planar_tiff(content):
+            pixels = np.ascontiguousarray(np.moveaxis(pixels, 0, -1))
     channels = pixels.shape[2] if pixels.ndim == 3 else 1
     if channels != 3 or pixels.dtype != np.uint16:
+        form = _FORMS.get(pixels.dtype.kind, "")
         raise DataError(
-            f"{path} has {channels} channels of {8 * pixels.itemsize} bits, not 3 of 16; it is no "
-            f"linear image. {way_out}"
+            f"{path} has {channels} channels of {8 * pixels.itemsize} bits{form}, not 3 of 16 "
+            f"without sign; it is no linear image. {way_out}"
         )
     return pixels
+
+
+_FORMS = {"i": " with sign", "f": " (floats)", "c": " (complex)"}
 
 
 def linear(raw: np.ndarray, black: float | int, white: float | int) -> Float[np.ndarray, "h w 3"]:

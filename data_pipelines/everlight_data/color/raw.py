@@ -1,9 +1,11 @@
 """Raw photos (DNG and camera makers' formats) as linear camera RGB, decoded by LibRaw.
 
-Lens shading (a DNG's opcode lists) is not corrected: LibRaw does not apply it.
+Of a DNG LibRaw decodes the sensor's values, and this package reads the tags (`dng_mosaic`,
+`dng_colors`). Lens shading (a DNG's opcode lists) is not corrected.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +15,19 @@ import tifffile
 from jaxtyping import Bool, Float, Int
 from scipy.ndimage import maximum_filter
 
+from everlight_data.color.camera_names import make_and_model
+from everlight_data.color.demosaicing import demosaic, halve
+from everlight_data.color.dng_colors import as_shot_neutral, read_dng_colors
+from everlight_data.color.dng_mosaic import (
+    BlackLevels,
+    MosaicTags,
+    bayer_pattern,
+    black_map,
+    read_mosaic_tags,
+    shifted_black,
+)
+from everlight_data.color.dng_tags import is_tiff, raw_directories
+from everlight_data.color.sensor_clipping import clipped_sites
 from everlight_data.errors import DataError
 from everlight_data.files import one_line, opened
 
@@ -30,6 +45,17 @@ MAX_BYTES = 1_000_000_000
 """Limit on the size of a raw file."""
 MAX_PIXELS = 200_000_000
 """Limit on the pixels of a sensor."""
+COMPRESSIONS = {
+    1: "none",
+    5: "LZW",
+    7: "JPEG",
+    8: "deflate",
+    32946: "deflate",
+    34892: "lossy JPEG",
+    50000: "Zstandard",
+    52546: "JPEG XL",
+}
+"""Names of TIFF's and DNG's compressions."""
 
 
 class RawImage(NamedTuple):
@@ -38,31 +64,55 @@ class RawImage(NamedTuple):
     Attributes:
       image: linear camera RGB, float32 `[h, w, 3]`: 0 at the black level, 1 at the white level.
         Noise makes some dark pixels negative; clipping them would bias their mean.
-      saturated: pixels influenced by a photosite at or above the white level, `[h, w]`.
-      black_level: levels used for R, G, B and the second G, `[4]`, in sensor units.
+      saturated: pixels influenced by a photosite at or above the white level, or the lower level
+        at which its channel clips (`sensor_clipping`), `[h, w]`.
+      black_level: mean of the levels used for R, G, B and the second G, `[4]`, in sensor units.
       white_level: level used, in sensor units.
-      xyz_to_camera: matrix from XYZ under D65 to camera RGB (a DNG's ColorMatrix), `[3, 3]`, or
-        None.
+      xyz_to_camera: matrix from XYZ under D65 to camera RGB, `[3, 3]`, or None. A DNG's is its
+        ColorMatrix nearest to D65, with AnalogBalance and CameraCalibration.
       as_shot_neutral: the camera's own estimate of the illuminant (r, 1, b), `[3]`, or None.
       camera: camera name in the file, or None.
       flip: sensor orientation (LibRaw's number), which has been undone; 0 is upright.
       path: path of the file.
+      levels: black and white level that the user gave instead of the file's, or None.
     """
 
     image: Float[np.ndarray, "h w 3"]
     saturated: Bool[np.ndarray, "h w"]
-    black_level: Int[np.ndarray, "4"]
+    black_level: Float[np.ndarray, "4"]
     white_level: int
     xyz_to_camera: Float[np.ndarray, "3 3"] | None
     as_shot_neutral: Float[np.ndarray, "3"] | None
     camera: str | None
     flip: int
     path: Path
+    levels: tuple[float | Sequence[float] | None, int | None] = (None, None)
+
+
+class SensorValues(NamedTuple):
+    """Decoded values of the active area of a sensor, as stored.
+
+    Attributes:
+      values: values, `[h, w]`.
+      pattern: channel of each position of a 2×2 block (R, G, B, second G).
+      black: black levels.
+      white: white level.
+      flip: orientation, LibRaw's number.
+      xyz_to_camera, as_shot_neutral: as in `RawImage`.
+    """
+
+    values: Int[np.ndarray, "h w"]
+    pattern: Int[np.ndarray, "2 2"]
+    black: BlackLevels
+    white: int
+    flip: int
+    xyz_to_camera: Float[np.ndarray, "3 3"] | None
+    as_shot_neutral: Float[np.ndarray, "3"] | None
 
 
 def read_raw(
     path: str | Path,
-    black_level: int | Sequence[int] | None = None,
+    black_level: float | Sequence[float] | None = None,
     white_level: int | None = None,
     half_size: bool = False,
 ) -> RawImage:
@@ -76,7 +126,7 @@ def read_raw(
     Args:
       path: path of the file.
       black_level: in sensor units, one value or four for R, G, B and the second G. It replaces the
-        file's level, which LibRaw misreads for some phones.
+        file's level.
       white_level: in sensor units; it replaces the file's.
       half_size: return one pixel for each complete 2×2 block of photosites instead of
         interpolating.
@@ -84,28 +134,82 @@ def read_raw(
     Raises:
       MissingDataError: the file does not exist.
       DataError: the file is truncated or not a raw file of a three-colour 2×2 Bayer sensor with
-        square pixels. Or its black level is not below its white level.
+        square pixels. Or its black level is not below its white level, or a tag states what is not
+        supported.
     """
     path = Path(path)
+    sensor = read_sensor(path, black_level, white_level)
+    height, width = sensor.values.shape
+    black = black_map(sensor.black, height, width).astype(np.float32)
+    mosaic = (sensor.values - black) / (sensor.white - black)
+    mosaic = np.minimum(mosaic, np.float32(1), dtype=np.float32)
+    image = (halve if half_size else demosaic)(mosaic, sensor.pattern)
+    levels = {
+        int(sensor.pattern[row, column]): black[row::2, column::2].mean(dtype=float)
+        for row in (0, 1)
+        for column in (0, 1)
+    }
+    return RawImage(
+        image=_upright(image, sensor.flip),
+        saturated=_upright(_saturated(sensor, black, half_size), sensor.flip),
+        black_level=np.array([levels[channel] for channel in range(4)]),
+        white_level=sensor.white,
+        xyz_to_camera=sensor.xyz_to_camera,
+        as_shot_neutral=sensor.as_shot_neutral,
+        camera=camera_name(path),
+        flip=sensor.flip,
+        path=path,
+        levels=(black_level, white_level),
+    )
+
+
+def read_sensor(
+    path: Path,
+    black_level: float | Sequence[float] | None = None,
+    white_level: int | None = None,
+) -> SensorValues:
+    """Read the values and tags of a raw file's sensor; arguments and errors as for `read_raw`."""
     with opened(path, MAX_BYTES, "Give the path of a DNG or camera raw file."):
         pass
+    with _refusing(path), rawpy.RawPy() as raw:
+        raw.open_file(str(path))
+        _check_size(raw, path)
+        raw.unpack()
+        _check_one_mosaic(raw, path)
+        shape = raw.sizes.raw_height, raw.sizes.raw_width
+        missing = black_level is None, white_level is None
+        neutral, matrix, is_dng = _as_shot_neutral(raw), _camera_matrix(raw), False
+        stated = MosaicTags(None, None, None, None, raw.sizes.flip)
+        if is_tiff(path):
+            with raw_directories(path, shape) as tags:
+                stated, is_dng = read_mosaic_tags(tags, shape, *missing), tags.is_dng
+                if is_dng:
+                    neutral = as_shot_neutral(tags)
+                    colors = read_dng_colors(tags)
+                    matrix = colors.daylight() if colors.matrices else matrix
+                elif stated.black is not None:
+                    stated = stated._replace(black=_visible_black(raw, stated))
+        values, pattern = _active(raw, stated if is_dng else None, path)
+        black, white = _levels(raw, stated, pattern, black_level, white_level)
+        _check_levels(path, black, white, values.shape)
+        return SensorValues(
+            values=values,
+            pattern=pattern,
+            black=black,
+            white=white,
+            flip=stated.flip if is_dng else raw.sizes.flip,
+            xyz_to_camera=None if matrix is None else matrix.astype(np.float32),
+            as_shot_neutral=neutral,
+        )
+
+
+@contextmanager
+def _refusing(path: Path) -> Iterator[None]:
+    """Convert the errors of LibRaw, and of what reads tags, into a DataError of one line."""
     try:
-        with rawpy.RawPy() as raw:
-            raw.open_file(str(path))
-            _check_size(raw, path)
-            raw.unpack()
-            _check_bayer(raw, path)
-            black, white = _levels(raw, black_level, white_level, path)
-            # Before the demosaicing, which changes LibRaw's sizes and flip in place.
-            saturated, flip = _saturated(raw, white, half_size), raw.sizes.flip
-            rows, columns = saturated.shape
-            image = _demosaic(raw, black, white, half_size)[:rows, :columns]
-            xyz_to_camera, as_shot_neutral = _camera_matrix(raw), _as_shot_neutral(raw)
+        yield
     except (rawpy.LibRawFileUnsupportedError, rawpy.LibRawNotImplementedError) as error:
-        raise DataError(
-            f"{path} is not a raw file that LibRaw can read ({_reason(error)}); "
-            "give a DNG or camera raw file, not a rendered picture."
-        ) from error
+        raise DataError(_unsupported(path, _reason(error))) from error
     except rawpy.LibRawError as error:
         raise DataError(
             f"{path} is truncated or damaged ({_reason(error)}); copy it again from the camera."
@@ -118,16 +222,27 @@ def read_raw(
             f"{path} is damaged ({type(error).__name__}: {one_line(error)}); copy it again from "
             "the camera."
         ) from error
-    return RawImage(
-        image=_upright(image, flip),
-        saturated=_upright(saturated, flip),
-        black_level=black,
-        white_level=white,
-        xyz_to_camera=xyz_to_camera,
-        as_shot_neutral=as_shot_neutral,
-        camera=camera_name(path),
-        flip=flip,
-        path=path,
+
+
+def _unsupported(path: Path, reason: str) -> str:
+    """Return the message for a file that LibRaw does not decode."""
+    try:
+        with raw_directories(path) as tags:
+            if tags.is_dng:
+                stored = tags.first if tags.mosaic is None else tags.mosaic
+                code = int(stored["Compression"].value)
+                bits = stored["BitsPerSample"].value
+                return (
+                    f"{path} is a DNG with compression {code} ({COMPRESSIONS.get(code, 'unnamed')})"
+                    f" and {bits} bits, which LibRaw does not decode; save it as a DNG without "
+                    "compression or with lossless JPEG."
+                )
+    # Only for a message, and a damaged file raises anything.
+    except Exception:
+        pass
+    return (
+        f"{path} is not a raw file that LibRaw can read ({reason}); give a DNG or camera raw file, "
+        "not a rendered picture."
     )
 
 
@@ -145,75 +260,89 @@ def _reason(error: rawpy.LibRawError) -> str:
     return one_line(message.decode() if isinstance(message, bytes) else message)
 
 
-def _check_bayer(raw: rawpy.RawPy, path: Path) -> None:
-    pattern = raw.raw_pattern
-    bayer = (
-        raw.raw_type == rawpy.RawType.Flat
-        and raw.num_colors == 3
-        and raw.color_desc == b"RGBG"
-        and pattern is not None
-        and pattern.shape == (2, 2)
-    )
-    if not bayer:
-        raise DataError(
-            f"{path} is not the mosaic of a three-colour 2×2 Bayer sensor (colours "
-            f"{raw.color_desc.decode()}, {raw.raw_type.name}); only such raw files are supported."
-        )
+def _check_one_mosaic(raw: rawpy.RawPy, path: Path) -> None:
+    if raw.raw_type != rawpy.RawType.Flat or raw.num_colors != 3 or raw.color_desc != b"RGBG":
+        raise _not_bayer(raw, path)
     if raw.sizes.pixel_aspect != 1:
         raise DataError(
             f"{path} has pixels of aspect {raw.sizes.pixel_aspect}; only square ones are supported."
         )
 
 
+def _not_bayer(raw: rawpy.RawPy, path: Path) -> DataError:
+    return DataError(
+        f"{path} is not the mosaic of a three-colour 2×2 Bayer sensor (colours "
+        f"{raw.color_desc.decode()}, {raw.raw_type.name}); only such raw files are supported."
+    )
+
+
+def _active(
+    raw: rawpy.RawPy, stated: MosaicTags | None, path: Path
+) -> tuple[Int[np.ndarray, "h w"], Int[np.ndarray, "2 2"]]:
+    """Return the values and the colour pattern of the active area.
+
+    Args:
+      raw: decoded file.
+      stated: a DNG's tags; None takes what LibRaw knows of the camera.
+      path: path of the file.
+    """
+    if stated is not None and stated.pattern is not None:
+        top, left, bottom, right = stated.area
+        return np.array(raw.raw_image[top:bottom, left:right]), stated.pattern
+    known = raw.raw_pattern
+    if known is None or known.shape != (2, 2):
+        raise _not_bayer(raw, path)
+    colors = raw.raw_colors_visible[:2, :2]
+    pattern = bayer_pattern(np.where(colors == 3, 1, colors))
+    if pattern is None:
+        raise _not_bayer(raw, path)
+    return np.array(raw.raw_image_visible), pattern
+
+
 def _levels(
     raw: rawpy.RawPy,
-    black_level: int | Sequence[int] | None,
+    stated: MosaicTags,
+    pattern: Int[np.ndarray, "2 2"],
+    black_level: float | Sequence[float] | None,
     white_level: int | None,
-    path: Path,
-) -> tuple[Int[np.ndarray, "4"], int]:
-    given = raw.black_level_per_channel if black_level is None else black_level
-    black = np.broadcast_to(np.asarray(given, int), 4).copy()
-    white = int(raw.white_level if white_level is None else white_level)
-    if black.min() < 0 or black.max() >= white:
-        raise DataError(
-            f"{path}: black level {black.tolist()} does not lie between 0 and the white level "
-            f"{white}; give the sensor's own as black_level and white_level."
-        )
-    return black, white
+) -> tuple[BlackLevels, int]:
+    """Return the levels that are given, or else those of the tags, or else LibRaw's."""
+    by_channel = raw.black_level_per_channel if black_level is None else black_level
+    black = BlackLevels(np.broadcast_to(np.asarray(by_channel, float), 4)[pattern])
+    if black_level is None and stated.black is not None:
+        black = stated.black
+    white = raw.white_level if stated.white is None else stated.white
+    return black, int(white if white_level is None else white_level)
 
 
-def _demosaic(
-    raw: rawpy.RawPy, black: Int[np.ndarray, "4"], white: int, half_size: bool
-) -> Float[np.ndarray, "h w 3"]:
-    # LibRaw clips values below the given black level. So it gets only the channels' differences,
-    # and the common pedestal is subtracted afterwards. It scales by
-    # user_sat, and raises the exposure of dim images unless adjust_maximum_thr is 0.
-    pedestal = int(black.min())
-    scaled = raw.postprocess(
-        demosaic_algorithm=rawpy.DemosaicAlgorithm.LINEAR,
-        half_size=half_size,
-        user_flip=0,
-        user_black=0,
-        user_cblack=(black - pedestal).tolist(),
-        user_sat=white,
-        user_wb=[1, 1, 1, 1],
-        output_color=rawpy.ColorSpace.raw,
-        gamma=(1, 1),
-        no_auto_bright=True,
-        adjust_maximum_thr=0,
-        output_bps=16,
+def _visible_black(raw: rawpy.RawPy, stated: MosaicTags) -> BlackLevels:
+    """Return the black levels of what LibRaw shows of a file that is no DNG."""
+    sizes = raw.sizes
+    rows, columns = sizes.top_margin - stated.area[0], sizes.left_margin - stated.area[1]
+    moved = shifted_black(stated.black, max(rows, 0), max(columns, 0))
+    return moved._replace(
+        of_rows=None if moved.of_rows is None else moved.of_rows[: sizes.height],
+        of_columns=None if moved.of_columns is None else moved.of_columns[: sizes.width],
     )
-    red, green, blue, second_green = white - black
-    ranges = np.array([red, (green + second_green) / 2, blue])
-    sensor_units = scaled * (white / 65535) - pedestal
-    return np.minimum(sensor_units / ranges, 1).astype(np.float32)
 
 
-def _saturated(raw: rawpy.RawPy, white: int, half_size: bool) -> Bool[np.ndarray, "h w"]:
-    saturated = raw.raw_image_visible >= white
+def _check_levels(path: Path, black: BlackLevels, white: int, shape: tuple[int, int]) -> None:
+    highest = black_map(black, *shape).max()
+    if black.pattern.min() < 0 or highest >= white:
+        low = black.pattern.min()
+        raise DataError(
+            f"{path}: black level {low:g} to {highest:g} does not lie between 0 and the white "
+            f"level {white}; give the sensor's own as black_level and white_level."
+        )
+
+
+def _saturated(
+    sensor: SensorValues, black: Float[np.ndarray, "h w"], half_size: bool
+) -> Bool[np.ndarray, "h w"]:
+    saturated = clipped_sites(sensor.values, black, sensor.white)
     if not half_size:
         return maximum_filter(saturated, size=3)
-    # An odd last row or column fills no block, and LibRaw leaves its missing colours at 0.
+    # An odd last row or column fills no block.
     rows, columns = saturated.shape[0] // 2, saturated.shape[1] // 2
     blocks = saturated[: 2 * rows, : 2 * columns].reshape(rows, 2, columns, 2)
     return blocks.any(axis=(1, 3))
@@ -250,14 +379,20 @@ def _as_shot_neutral(raw: rawpy.RawPy) -> Float[np.ndarray, "3"] | None:
     return (multipliers[1] / multipliers).astype(np.float32)
 
 
+def black_text(photo: RawImage) -> str:
+    """Return a photo's black levels as text."""
+    return f"[{', '.join(f'{level:.7g}' for level in photo.black_level)}]"
+
+
 def camera_name(path: Path) -> str | None:
     """Return UniqueCameraModel, or make and model, of a TIFF-based raw file; None without one."""
     try:
         with tifffile.TiffFile(path) as file:
             tags = file.pages[0].tags
             unique = tags.valueof("UniqueCameraModel")
-            parts = [tags.valueof("Make"), tags.valueof("Model")]
+            unique = unique.decode().rstrip("\0") if isinstance(unique, bytes) else unique
+            make, model = tags.valueof("Make"), tags.valueof("Model")
     # Only a name, and a damaged tag raises anything.
     except Exception:
         return None
-    return unique or " ".join(part for part in parts if part) or None
+    return unique or make_and_model(make or "", model or "") or None

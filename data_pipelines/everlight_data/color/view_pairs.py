@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 
 from everlight.color.alignment import area_downsample, fit_homography, warp_image
 from everlight.models.pair_model import VIEWS
-from everlight_data.color.raw import RawImage
+from everlight_data.color.raw import RawImage, black_text
 from everlight_data.errors import DataError
 from everlight_data.files import one_line, read_json
 from everlight_data.writing import written_whole
@@ -166,6 +166,6 @@ def _check_pixels(view: RawImage) -> None:
         raise DataError(f"{view.path} has {unfit} values that are NaN or infinite.")
     if not np.mean(view.image) > 0:
         raise DataError(
-            f"{view.path} is all black above its black level {view.black_level.tolist()}; give "
+            f"{view.path} is all black above its black level {black_text(view)}; give "
             "another file, or the true level by --main-black-level or --second-black-level."
         )

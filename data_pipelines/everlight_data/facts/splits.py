@@ -20,7 +20,7 @@ from PIL import Image
 
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.files import leads_outside, one_line, read_csv
-from everlight_data.pictures import opened_image
+from everlight_data.pictures import opaque, opened_image
 
 MAX_NAMED = 5
 """Limit on the faulty items that a message names."""
@@ -139,7 +139,7 @@ def read_images(
     images = np.empty((len(paths), side, side, 3), np.uint8)
     for i, path in enumerate(paths):
         with opened_image(path, "Download it again.") as opened:
-            image = opened.convert("RGB")
+            image = opaque(opened)[0].convert("RGB")
         square = _central_square(*image.size) if squares is None else squares[i]
         top, bottom, left, right = (round(float(edge)) for edge in square)
         cut = image.crop((left, top, max(right, left + 1), max(bottom, top + 1)))
@@ -162,7 +162,7 @@ def find_images(folder: Path, links: Sequence[str]) -> list[str]:
         )
     found: dict[str, str | None] = {}
     for link in dict.fromkeys(links):
-        candidates = (link, str(Path(link).with_suffix(".png")))
+        candidates = (link, *(str(Path(link).with_suffix(end)) for end in (".png", ".PNG")))
         found[link] = next((name for name in candidates if (folder / name).is_file()), None)
     missing = [link for link, name in found.items() if name is None]
     if missing:

@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Int, UInt8
 
 from everlight.continual import StoredImages
 from everlight.continual.engine.flax_setup import StreamedImages
-from everlight.continual.labelled_images import channel_statistics
+from everlight.continual.labelled_images import channel_statistics, store_with_statistics
 from everlight_data.errors import DataError
 from everlight_data.images.feature_files import Features
 from everlight_data.images.image_set import Channels as ChannelValues
@@ -40,29 +40,57 @@ def store_images(
         return StoredImages.of(stored, jnp.float32(0), jnp.float32(255))
     if channels is not None:
         return StoredImages.of(stored, *(255 * jnp.asarray(each, jnp.float32) for each in channels))
-    mean, deviation = channel_statistics(stored[: len(images.train_labels)])
-    # Noise of images of one colour is not enlarged.
-    deviation = np.maximum(deviation, 1.0)
+    mean, deviation = image_statistics(stored[: len(images.train_labels)])
     return StoredImages.of(
         stored, jnp.asarray(mean, jnp.float32), jnp.asarray(deviation, jnp.float32)
     )
 
 
+def image_statistics(
+    images: UInt8[np.ndarray, "n h w c"],
+) -> tuple[Float[np.ndarray, "c"], Float[np.ndarray, "c"]]:
+    """Return mean and standard deviation of each channel, 0 to 255, the deviation at least 1."""
+    mean, deviation = channel_statistics(images)
+    # Noise of images of one colour is not enlarged.
+    return mean, np.maximum(deviation, 1.0)
+
+
 def store_features(features: Features, train: slice | Bool[np.ndarray, "n"]) -> StoredImages:
-    """Return features on the device, normalized by one mean and deviation of the training rows.
+    """Return features on the device, normalized by mean and deviation of the training rows.
+
+    Features of a file have a mean and deviation for each column; those of one network share one.
 
     Raises:
       DataError: they are all the same number, or too near it for 32 bits.
     """
-    seen = features.values[train]
-    mean, deviation = seen.mean(dtype=np.float64), seen.std(dtype=np.float64)
-    if not deviation > 0:
-        raise DataError(f"--features: all {features.note} are the same number.")
-    if deviation < np.finfo(np.float32).tiny:
+    mean, deviation = feature_statistics(features, train)
+    return store_with_statistics(features.values, mean, deviation)
+
+
+def feature_statistics(
+    features: Features, rows: slice | Bool[np.ndarray, "n"] | Int[np.ndarray, "m"], of: str = ""
+) -> tuple[Float[np.ndarray, "*f"], Float[np.ndarray, "*f"]]:
+    """Return mean and standard deviation of features, per column or in all, in float64.
+
+    Args:
+      features: all features.
+      rows: the rows that count.
+      of: what these rows are, for the message.
+
+    Raises:
+      DataError: the rows are all the same, or too near it for 32 bits.
+    """
+    values = features.values[rows]
+    # One column more makes it an array without columns of its own.
+    mean, deviation = channel_statistics(values if features.per_column else values[..., None])
+    if np.all(values == values[:1]):
+        raise DataError(f"--features: all {features.note}{of} are the same number in every row.")
+    if deviation.min() < np.finfo(np.float32).tiny:
         raise DataError(
-            f"--features: {features.note} have a standard deviation of {deviation:.1g}; scale them."
+            f"--features: {features.note}{of} have a standard deviation of {deviation.min():.1g}; "
+            "scale them."
         )
-    return StoredImages.of(features.values, jnp.float32(mean), jnp.float32(deviation))
+    return mean, deviation
 
 
 def channels() -> Channels:

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import PyTree
 
+from everlight.errors import ArgumentError
 from everlight.models.caffe_nets import with_weights
 from everlight_data.arrays import read_npz
 from everlight_data.errors import DataError
@@ -49,5 +50,5 @@ def given_layers(path: Path, layers: PyTree) -> PyTree:
     arrays = load_caffe_weights(path)
     try:
         return with_weights(layers, arrays)
-    except ValueError as error:
+    except ArgumentError as error:
         raise DataError(f"{path}: {error}; the head is always drawn") from error

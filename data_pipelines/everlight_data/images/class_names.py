@@ -1,4 +1,4 @@
-"""Class names and numbers of a user's labels, refused where two labels hardly differ."""
+"""Class names and numbers of a user's labels, refused where they are missing or hardly differ."""
 
 import re
 import unicodedata
@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int
 
+from everlight.data_checks import equal_numbers, is_missing
 from everlight_data.errors import DataError
 
 FEWEST = 3
@@ -39,6 +40,21 @@ def class_numbers(
     return tuple(map(printable, ordered)), np.array([place[each] for each in labels], np.int32)
 
 
+def check_present(source: Path, labels: Sequence[str]) -> None:
+    """Refuse labels that are empty or the text of a missing value, such as nan, NA or None.
+
+    Raises:
+      DataError: a label is missing; the message has the number of them and the first row.
+    """
+    missing = [row for row, label in enumerate(labels) if is_missing(label)]
+    if missing:
+        first = labels[missing[0]]
+        raise DataError(
+            f"{source}: row {missing[0]} has {first!a}, an empty label or a missing value, the "
+            f"first of {len(missing):,} such rows. Give every row a named class, or leave it out."
+        )
+
+
 def printable(name: str) -> str:
     """Return a name with escapes for characters that cannot be printed, such as bad bytes."""
     return "".join(
@@ -60,6 +76,12 @@ def _check_labels(source: Path, labels: Sequence[str]) -> None:
                 f"{source}: the classes {' and '.join(f'{each!a}' for each in twins[:2])} differ "
                 "only in case, spaces or the encoding of accents. Give one class one name."
             )
+    twins = equal_numbers(labels)
+    if twins:
+        raise DataError(
+            f"{source}: the classes {' and '.join(f'{each!a}' for each in twins)} are one number. "
+            "Write it in one way, or give the classes names that are no numbers."
+        )
 
 
 def _check_counts(source: Path, counts: Counter, fewest: int) -> None:

@@ -7,23 +7,33 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Shaped
 
 from everlight_data.arrays import read_npz, take
 from everlight_data.errors import DataError
-from everlight_data.images.class_names import class_numbers, printable
+from everlight_data.images.class_names import check_present, class_numbers, printable
 from everlight_data.images.image_set import ImageSet, every_nth, split_off
 
 LARGEST = 1e30
 """Largest magnitude of a feature: differences from the mean stay finite in 32 bits."""
-_WAY_OUT = "Give --features efficientnet-lite0, or an .npz with features [n, f] and labels [n]."
+_WAY_OUT = (
+    "Give --features efficientnet-lite0, or an .npz with features [n, f] and labels [n], text or "
+    "integers."
+)
 
 
 class Features(NamedTuple):
     """Rows of features, those of the training images first, and their name in reports."""
 
-    values: Float[np.ndarray, "n f"]
+    values: Shaped[np.ndarray, "n f"]
     note: str
+    per_column: bool = False
+    """True if each column is standardized by itself, as the columns of a file may be of any scale.
+    Features of one network have one scale, and share one mean and deviation."""
+
+    def marks(self) -> tuple[np.ndarray, ...]:
+        """Return what identifies the features beside their values, for checksums."""
+        return (np.array("per column"),) if self.per_column else ()
 
 
 def features_of_images(file: str, images: ImageSet) -> Features:
@@ -63,7 +73,9 @@ def features_alone(file: str, test_every: int) -> tuple[Features, ImageSet, str]
       DataError: the file cannot be used.
     """
     path, values, labels = _read(file)
-    class_names, number = class_numbers(path, [str(label) for label in labels.tolist()])
+    texts = [str(label) for label in labels.tolist()]
+    check_present(path, texts)
+    class_names, number = class_numbers(path, texts)
     test = every_nth(number, test_every)
     nothing = np.zeros((len(number), 0, 0, 3), np.uint8)
     images = split_off(printable(path.name), nothing, number, test, class_names)
@@ -75,12 +87,13 @@ def features_alone(file: str, test_every: int) -> tuple[Features, ImageSet, str]
     return _named(path, values[order]), images, note
 
 
-def _named(path: Path, values: Float[np.ndarray, "n f"]) -> Features:
-    return Features(values, f"{values.shape[1]:,} features of {printable(path.name)}")
+def _named(path: Path, values: Shaped[np.ndarray, "n f"]) -> Features:
+    note = f"{values.shape[1]:,} features of {printable(path.name)}"
+    return Features(values, note, per_column=True)
 
 
-def _read(file: str) -> tuple[Path, Float[np.ndarray, "n f"], np.ndarray]:
-    if not file.endswith(".npz"):
+def _read(file: str) -> tuple[Path, Shaped[np.ndarray, "n f"], np.ndarray]:
+    if not file.lower().endswith(".npz"):
         raise DataError(f"--features {file!a}. {_WAY_OUT}")
     path = Path(file)
     values, labels = take(read_npz(path, _WAY_OUT), path, ("features", "labels"), _WAY_OUT)
@@ -91,13 +104,11 @@ def _read(file: str) -> tuple[Path, Float[np.ndarray, "n f"], np.ndarray]:
             f"{path}: labels are {labels.dtype} of {labels.shape}, features {values.shape}. "
             f"{_WAY_OUT}"
         )
-    with np.errstate(over="ignore"):
-        single = values.astype(np.float32)
     # Written so that NaN is refused.
-    wrong = ~(np.abs(single) <= LARGEST)
+    wrong = ~((values <= LARGEST) & (values >= -LARGEST))
     if np.any(wrong):
         raise DataError(
             f"{path}: the features of row {np.argwhere(wrong)[0][0]} are not all numbers of at "
             f"most {LARGEST:g}. Leave it out, or scale them."
         )
-    return path, single, labels
+    return path, values, labels

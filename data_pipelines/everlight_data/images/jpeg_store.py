@@ -15,7 +15,7 @@ from PIL import Image
 
 from everlight_data.errors import DataError
 from everlight_data.files import one_line
-from everlight_data.pictures import open_image
+from everlight_data.pictures import in_mode, opaque, open_image
 
 CROP_AREA = (0.08, 1.0)
 """Range of the fraction of an image that a training crop covers."""
@@ -226,7 +226,7 @@ class JpegStore:
         with _naming(self._path(index)), image:
             image.load()
             # Some of ImageNet's files are grey, some CMYK, one a PNG.
-            return image if image.mode == "RGB" else image.convert("RGB")
+            return in_mode(opaque(image)[0], "RGB")
 
     def _path(self, index: int) -> Path:
         return self._folder / os.fsdecode(self._files[index])
@@ -249,8 +249,9 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 def _decoded_bytes(image: Image.Image) -> int:
-    # Pillow holds four bytes per pixel, and briefly the image that it converts from as well.
-    return image.width * image.height * (4 if image.mode == "RGB" else 8)
+    # Pillow holds four bytes per pixel, and briefly the images that it converts from as well.
+    of_pixel = 16 if image.has_transparency_data else 4 if image.mode == "RGB" else 8
+    return image.width * image.height * of_pixel
 
 
 def _crop(

@@ -2,8 +2,8 @@
 
 A folder has one sub-folder per class. A csv has the header `file,label` and files below its own
 folder. An npz holds `images`, uint8 `[n, h, w, 3]` or grey `[n, h, w]`, and `labels`, integers or
-text. The note counts images that were converted or skipped; a file that cannot be used is an error
-of one line.
+text. Transparent pixels are laid over white. The note counts images that were converted or
+skipped; a file that cannot be used is an error of one line.
 """
 
 import os
@@ -12,18 +12,19 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import UInt8
 from PIL import Image, ImageOps
 
+from everlight.data_checks import check_tests
 from everlight_data.arrays import read_npz, take
-from everlight_data.errors import DataError, MissingDataError
-from everlight_data.files import leads_outside, read_csv, refusing
-from everlight_data.images.class_names import FEWEST, class_numbers, printable
+from everlight_data.errors import DataError
+from everlight_data.images.class_names import FEWEST, check_present, class_numbers, printable
 from everlight_data.images.idx import is_idx_folder, load_idx
+from everlight_data.images.image_lists import ImageFiles, list_csv, list_folder
 from everlight_data.images.image_set import (
     ImageSet,
     LoadedImages,
@@ -33,37 +34,34 @@ from everlight_data.images.image_set import (
     split_off,
 )
 from everlight_data.images.tfds_sets import load_tfds
-from everlight_data.pictures import FORMATS, MAX_PIXELS, opened_image, square
+from everlight_data.pictures import (
+    DEPTH_WAY_OUT,
+    FORMATS,
+    MAX_PIXELS,
+    DeepImageError,
+    in_mode,
+    opaque,
+    opened_image,
+    square,
+)
 
 SIDE = 32
 """Default side of photographs in pixels."""
 TFDS = "tfds:"
 """Prefix of the name of a set that TFDS prepared."""
-FORMS = (
-    "a folder with one sub-folder per class, a .csv of file and label, an .npz with images and "
-    "labels, a folder of IDX files, or tfds:NAME"
-)
 MAX_BYTES = 8_000_000_000
 """Limit on the bytes of all images at their new size."""
 LARGE_PIXELS = 20_000_000
 """Pixels of an image from which on one image is decoded at a time; 1 GB may be needed for it."""
 SHOWN = 3
 """Number of names that a message repeats."""
-HEADER = ["file", "label"]
 LEAST_TRAINING = 2
 """Smallest number of training images of a class, to train and to select hyper-parameters."""
 _ONE_LARGE = threading.Lock()
 _GREY = "grey"
-_KINDS = {
-    "1": _GREY,
-    "L": _GREY,
-    "LA": _GREY,
-    "P": "palette",
-    "PA": "palette",
-    "RGBA": "transparent",
-    "CMYK": "CMYK",
-}
-"""Name of each of Pillow's modes in the note."""
+_ANIMATED, _TRANSPARENT, _DEEP = "animated", "transparent", "deep"
+_KINDS = {"L": _GREY, "1": _GREY, "LA": _GREY, "P": "palette", "PA": "palette", "CMYK": "CMYK"}
+"""Name in the note of each of Pillow's modes that is no RGB."""
 
 
 class _Part(NamedTuple):
@@ -74,12 +72,6 @@ class _Part(NamedTuple):
     size: str
     """Description of the images' size."""
     notes: Sequence[str]
-
-
-class _Files(NamedTuple):
-    paths: Sequence[Path]
-    labels: Sequence[str]
-    skipped: Counter
 
 
 class _Squares(NamedTuple):
@@ -151,10 +143,10 @@ def _read_source(source: str, side: int | None, fewest: int) -> _Part:
         images = load_idx(path)
         pixels = side or images.images.shape[1]
         return _whole_set(shrink_images(images, pixels), f"each at {pixels}×{pixels} pixels")
-    if path.suffix == ".npz" and path.is_file():
+    if path.suffix.lower() == ".npz" and path.is_file():
         found = _from_npz(path, pixels)
     else:
-        files = _from_csv(path) if path.suffix == ".csv" else _from_folder(path)
+        files = list_csv(path) if path.suffix.lower() == ".csv" else list_folder(path)
         found = _decode(path, files, pixels)
     class_names, number = class_numbers(path, found.labels, fewest)
     name = printable(path.name or source)
@@ -181,6 +173,7 @@ def _with_tests(images: ImageSet, source: str, side: int) -> tuple[ImageSet, lis
     start = len(other.train_labels) if len(other.test_labels) else 0
     labels = np.concatenate([other.train_labels, other.test_labels])[start:]
     pair = [images.images[:trained], other.images[start:]]
+    check_tests(images.name, pair[0], source, pair[1])
     notes = [f"test: {note}" for note in part.notes]
     if pair[0].shape[-1] != pair[1].shape[-1]:
         pair = [as_rgb(each) for each in pair]
@@ -208,73 +201,7 @@ def _check_counts(source: str, images: ImageSet) -> None:
         )
 
 
-def _from_folder(folder: Path) -> _Files:
-    way_out = f"For --data give {FORMS}."
-    if not os.path.lexists(folder):
-        raise MissingDataError(f"{folder} does not exist. {way_out}")
-    if not folder.is_dir():
-        raise DataError(f"{folder} is not a folder. {way_out}")
-    paths, labels, skipped = [], [], Counter()
-    for entry in _listed(folder, way_out):
-        if entry.name.startswith("."):
-            skipped["hidden"] += 1
-        elif not entry.is_dir():
-            skipped["beside the classes' folders"] += 1
-        else:
-            for path in _listed(entry, way_out):
-                if path.name.startswith("."):
-                    skipped["hidden"] += 1
-                elif path.is_dir():
-                    raise DataError(
-                        f"{printable(str(path))} is a folder in a class's folder. Give --data "
-                        "the folder whose sub-folders are the classes, with images alone in each."
-                    )
-                else:
-                    paths.append(path)
-                    labels.append(entry.name)
-            if not labels or labels[-1] != entry.name:
-                raise DataError(
-                    f"{printable(str(entry))} holds no image. Remove it, or put its images there."
-                )
-    if not paths:
-        raise DataError(f"{folder} holds no sub-folder with images. {way_out}")
-    return _Files(paths, labels, skipped)
-
-
-def _listed(folder: Path, way_out: str) -> list[Path]:
-    with refusing(printable(str(folder)), way_out):
-        return sorted(folder.iterdir())
-
-
-def _from_csv(path: Path) -> _Files:
-    way_out = f"Give it the header {','.join(HEADER)} and a row for every image."
-    rows = read_csv(path, way_out)
-    if not rows or [cell.strip().lower() for cell in rows[0][1]] != HEADER:
-        raise DataError(f"{path} does not begin with {','.join(HEADER)}. {way_out}")
-    lines: dict[str, int] = {}
-    labels = []
-    for line, cells in rows[1:]:
-        if len(cells) != 2 or not all(cell.strip() for cell in cells):
-            raise DataError(f"{path}, line {line}, is no file and label. {way_out}")
-        if leads_outside(cells[0]):
-            raise DataError(
-                f"{path}, line {line}: {cells[0]!a} leads out of the csv's folder. Put the csv "
-                "beside or above its images."
-            )
-        file = str(PurePosixPath(cells[0]))
-        if file in lines:
-            raise DataError(
-                f"{path}, line {line}, names {cells[0]!a} again, after line {lines[file]}. Name "
-                "every image once."
-            )
-        lines[file] = line
-        labels.append(cells[1].strip())
-    if not lines:
-        raise DataError(f"{path} names no image. {way_out}")
-    return _Files([path.parent / file for file in lines], labels, Counter())
-
-
-def _decode(source: Path, files: _Files, side: int) -> _Squares:
+def _decode(source: Path, files: ImageFiles, side: int) -> _Squares:
     squares = _room(len(files.paths), side)
     kinds: Counter = Counter()
     wrong = []
@@ -285,13 +212,15 @@ def _decode(source: Path, files: _Files, side: int) -> _Squares:
                 wrong.append(printable(str(files.paths[number].relative_to(_base(source)))))
             else:
                 squares[number] = read.image
-                kinds.update(read.kinds)
+            kinds.update(read.kinds)
     if wrong:
+        deep = kinds[_DEEP]
+        way_out = f" {deep:,} of them {'has' if deep == 1 else 'have'} 16 bits: {DEPTH_WAY_OUT}"
         raise DataError(
             f"{source}: {len(wrong)} of {len(files.paths):,} files "
             f"{'is' if len(wrong) == 1 else 'are'} missing, above {MAX_PIXELS:,} pixels or no "
-            f"whole {', '.join(FORMATS[:-1])} or {FORMATS[-1]} of 8 bits: {_some(wrong)}. Mend or "
-            "remove them."
+            f"whole {', '.join(FORMATS[:-1])} or {FORMATS[-1]} of 8 bits: {_some(wrong)}. Mend, "
+            f"convert or remove them.{way_out if deep else ''}"
         )
     grey = kinds[_GREY] == len(squares)
     notes = _notes_of_kinds(kinds, grey)
@@ -311,22 +240,29 @@ def _read(path: Path, side: int) -> _Read:
         with opened_image(path, "") as image:
             kinds = []
             if getattr(image, "n_frames", 1) > 1:
-                kinds.append("animated")
+                kinds.append(_ANIMATED)
             # A JPEG is decoded at the least size that is large enough, which is much faster.
             image.draft(None, (2 * side, 2 * side))
             # As many threads as there are cores would need that many times its memory.
             is_large = image.width * image.height > LARGE_PIXELS
             with _ONE_LARGE if is_large else nullcontext():
                 upright = ImageOps.exif_transpose(image)
-                if upright.mode != "RGB":
+                if upright.mode in _KINDS:
                     kinds.append(_KINDS[upright.mode])
-                return _Read(square(upright.convert("RGB"), side), kinds)
+                plain, is_transparent = opaque(upright)
+                if is_transparent:
+                    kinds.append(_TRANSPARENT)
+                return _Read(square(in_mode(plain, "RGB"), side), kinds)
+    except DeepImageError:
+        return _Read(None, [_DEEP])
     except DataError:
         return _Read(None, [])
 
 
 def _from_npz(path: Path, side: int) -> _Squares:
-    way_out = "Give it images, uint8 [n, h, w, 3] or grey [n, h, w], and labels [n]."
+    way_out = (
+        "Give it images, uint8 [n, h, w, 3] or grey [n, h, w], and labels [n], text or integers."
+    )
     images, labels = take(read_npz(path, way_out), path, ("images", "labels"), way_out)
     if images.ndim == 3:
         images = images[..., None]
@@ -339,11 +275,13 @@ def _from_npz(path: Path, side: int) -> _Squares:
     if not images.size:
         raise DataError(f"{path} holds no image. {way_out}")
     grey = images.shape[-1] == 1
+    texts = [str(label) for label in labels.tolist()]
+    check_present(path, texts)
     squares = _room(len(images), side, images.shape[-1])
     for place, image in zip(squares, images, strict=True):
         place[...] = square(Image.fromarray(image[..., 0] if grey else image), side)
     notes = _notes_of_kinds(Counter(), grey)
-    return _Squares(squares, [str(label) for label in labels.tolist()], notes)
+    return _Squares(squares, texts, notes)
 
 
 def _room(count: int, side: int, channels: int = 3) -> UInt8[np.ndarray, "n side side c"]:
@@ -358,13 +296,15 @@ def _room(count: int, side: int, channels: int = 3) -> UInt8[np.ndarray, "n side
 
 def _notes_of_kinds(kinds: Counter, grey: bool) -> list[str]:
     """Return the sentences on converted images; `grey` images are all kept in one channel."""
-    animated = kinds.pop("animated", 0)
+    animated, transparent = kinds.pop(_ANIMATED, 0), kinds.pop(_TRANSPARENT, 0)
     notes = []
     if grey:
         notes.append("grey, in one channel")
     elif kinds:
         counts = ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items()))
         notes.append(f"brought to RGB: {counts}")
+    if transparent:
+        notes.append(f"{transparent:,} with transparency, laid over white")
     if animated:
         notes.append(f"of {animated:,} with several frames the first")
     return notes

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import PyTree
 
+from everlight.errors import ArgumentError
 from everlight.models import VisionTransformer, vit_layers
 from everlight_data.arrays import read_npz
 from everlight_data.errors import DataError
@@ -54,5 +55,5 @@ def pretrained_vit(path: Path, net: VisionTransformer, side: int) -> dict[str, P
     arrays = load_vit_checkpoint(path)
     try:
         return vit_layers(net, arrays, side)
-    except ValueError as error:
+    except ArgumentError as error:
         raise DataError(f"{path}: {error}. {_WAY_OUT}") from error

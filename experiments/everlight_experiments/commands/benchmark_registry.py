@@ -94,4 +94,7 @@ def load_benchmarks(options: RunOptions | TuneOptions, config: Any = None) -> Be
         )
     )
     given = list(changed_options(entry.configs[preset], config))
-    return {setting: each.with_given(given) for setting, each in benchmarks.items()}
+    return {
+        setting: each.with_given(given)._replace(validation_tasks=options.validation_tasks)
+        for setting, each in benchmarks.items()
+    }

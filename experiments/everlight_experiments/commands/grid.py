@@ -16,6 +16,7 @@ import numpy as np
 from scipy.stats import rankdata
 
 from everlight.continual.method import Method
+from everlight.continual.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
 from everlight_experiments.commands.benchmark_registry import (
@@ -24,7 +25,12 @@ from everlight_experiments.commands.benchmark_registry import (
     split_preset,
 )
 from everlight_experiments.commands.columns import column, plot_columns, score_cell
-from everlight_experiments.commands.load_and_train import NETS_KEPT, load_asked, train_loaded
+from everlight_experiments.commands.load_and_train import (
+    NETS_KEPT,
+    Loaded,
+    load_asked,
+    train_loaded,
+)
 from everlight_experiments.commands.options import GridOptions, RunOptions, TrainOptions
 from everlight_experiments.continual.benchmark import Benchmarks
 from everlight_experiments.continual.outcome import Outcomes, arrays_of
@@ -64,18 +70,37 @@ def run_grid(options: GridOptions) -> Path:
         raise DataError(f"--benchmarks without a name; there are {', '.join(BENCHMARKS)}")
     # All before the first is trained: one whose data are missing is then known.
     loaded = {name: load_asked(each) for name, each in asked.items()}
+    for name, each in loaded.items():
+        for line in each.lines:
+            print(f"{name}: {line}", flush=True)
     folder = RunFolder("grid", "", options, True, WIDENING)
     firsts = {name: next(iter(each.benchmarks.values())) for name, each in loaded.items()}
     for name, benchmark in firsts.items():
         print(f"{name}: {benchmark.note}{benchmark.counts}", flush=True)
     benchmarks, outcomes = train_loaded(folder, options, loaded)
     folder.save_results(**arrays_of(outcomes))
-    rows = next(iter(loaded.values())).rows
+    rows = _rows_of(loaded)
+    offers = {place: each.capabilities for place, each in benchmarks.items()}
+    left_out = [
+        left_out_table(each.rows, {f"{name}, {place}": offers[f"{name}, {place}"]})
+        for name, each in loaded.items()
+        for place in each.benchmarks
+    ]
+    left_out = dataclasses.replace(
+        left_out[0], rows=[row for each in left_out for row in each.rows]
+    )
     title = f"Continual learning: {len(rows)} methods on {', '.join(firsts)}"
     rule = selection_rule(outcomes, options.validation_seeds)
     summary = _summary(options, firsts, rule, folder.duration())
-    first, sections = _sections(folder.path, benchmarks, outcomes, rows)
+    first, sections = _sections(folder.path, benchmarks, outcomes, rows, left_out)
     return write_report(folder.path, title, summary, sections, first)
+
+
+def _rows_of(loaded: Mapping[str, Loaded]) -> list[Method]:
+    """Return the methods of all benchmarks, in the table's order; the user's own come last."""
+    places = {name: place for place, name in enumerate(METHODS)}
+    rows = {row.label: row for each in loaded.values() for row in each.rows}
+    return sorted(rows.values(), key=lambda row: places.get(row.row_name, len(places)))
 
 
 def runs_of(options: GridOptions) -> dict[str, RunOptions]:
@@ -154,7 +179,11 @@ def ranks_of(finals: Mapping[str, float]) -> dict[str, float]:
 
 
 def _sections(
-    path: Path, benchmarks: Benchmarks, outcomes: Outcomes, rows: Sequence[Method]
+    path: Path,
+    benchmarks: Benchmarks,
+    outcomes: Outcomes,
+    rows: Sequence[Method],
+    left_out: Table,
 ) -> tuple[FirstScreen, list[Section]]:
     """Return the first screen and the sections after the summary."""
     scores = {
@@ -192,11 +221,10 @@ def _sections(
     table = table_of(caption, {name: name for name in order}, columns, marks)
     caption = "Final scores, mean over seeds; bars are one standard deviation."
     figure = Figure(caption, plot_columns(path / "grid.png", order, scores, "final score"))
-    offers = {place: each.capabilities for place, each in benchmarks.items()}
     tuned = hyperparameters_table("criterion", choices_of(outcomes))
     more = (
         ("Forgetting and time", _forgetting_table(outcomes, order)),
-        ("Methods not applicable", left_out_table(rows, offers)),
+        ("Methods not applicable", left_out),
         ("Selection of hyper-parameters", tuned),
     )
     first = FirstScreen(_headline(found, rows), figure, table)

@@ -8,17 +8,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from everlight.continual.method import WHY_NOT, Method, why_not, with_published
+from everlight.continual.method import WHY_NOT, Method, why_left_out, why_not, with_published
 from everlight.continual.registry import METHODS
 from everlight.continual.replay_variants import with_variants
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
-from everlight_experiments.commands.benchmark_registry import load_benchmarks
-from everlight_experiments.commands.options import ALL, RunOptions, TrainOptions
+from everlight_experiments.commands.benchmark_registry import load_benchmarks, split_preset
+from everlight_experiments.commands.options import ALL, MethodOptions, RunOptions, TrainOptions
 from everlight_experiments.commands.own_strategy import load_strategy
 from everlight_experiments.continual.benchmark import Benchmark, Benchmarks
 from everlight_experiments.continual.method_arguments import with_method_arguments
-from everlight_experiments.continual.method_runner import NETS, Runner
+from everlight_experiments.continual.method_runner import NETS, Runner, row_on
 from everlight_experiments.continual.outcome import Outcomes
 from everlight_experiments.continual.published import WORD, with_published_settings
 from everlight_experiments.continual.train_methods import (
@@ -33,7 +33,11 @@ from everlight_experiments.run_folder.settings import check_methods
 
 NETS_KEPT = ("Networks", f"after every task, in {NETS}/; `load_net` reads them")
 
-_REMEDIES = {WHY_NOT["pretrained transformer"]: "--net vit --pretrained ViT-B_16.npz"}
+_REMEDIES = {
+    WHY_NOT["pretrained transformer"]: "--net vit --pretrained ViT-B_16.npz",
+    WHY_NOT["task boundaries"]: "--boundaries",
+    WHY_NOT["pretrained layers"]: "--pretrained or --features",
+}
 """Options that meet a requirement, by the reason with which a method is refused."""
 
 OTHER_NAMES = {
@@ -55,6 +59,8 @@ class Loaded(NamedTuple):
 
     benchmarks: Benchmarks
     rows: list[Method]
+    lines: list[str]
+    """Lines for the user on methods that are left out or of little use (`of_use`)."""
 
 
 def load_asked(options: RunOptions) -> Loaded:
@@ -79,6 +85,7 @@ def load_asked(options: RunOptions) -> Loaded:
         config = with_published_settings(config, rows)
     config = with_method_arguments(config, options.method_arguments, rows)
     benchmarks = load_benchmarks(options, config)
+    rows, lines = of_use(options, benchmarks, rows)
     first = next(iter(benchmarks.values()))
     grids = given_hyperparameters(given, [first.row(row) for row in rows])
     benchmarks = {
@@ -86,10 +93,10 @@ def load_asked(options: RunOptions) -> Loaded:
         for name, each in benchmarks.items()
     }
     first = next(iter(benchmarks.values()))
-    rows = with_variants([first.row(row) for row in rows], options.variants or ())
+    rows = with_variants([row_on(first, row) for row in rows], options.variants or ())
     ready = {name: each for name, each in benchmarks.items() if each.prepare is None}
     trace_own(ready, rows, options.seed)
-    return Loaded(benchmarks, with_published(rows) if options.published else rows)
+    return Loaded(benchmarks, with_published(rows) if options.published else rows, lines)
 
 
 def asked_methods(asked: Sequence[str]) -> list[str]:
@@ -104,6 +111,40 @@ def asked_methods(asked: Sequence[str]) -> list[str]:
             raise DataError(f"no method {name!a}; it is {here!r} here")
     check_methods(asked, [*METHODS, ALL])
     return [name for name in METHODS if name in asked or ALL in asked]
+
+
+def of_use(
+    options: MethodOptions, benchmarks: Benchmarks, rows: Sequence[Method]
+) -> tuple[list[Method], list[str]]:
+    """Return the methods but those that `--methods all` leaves out, and lines for the user.
+
+    The lines name what is left out, and methods of little use that are named, each with the reason.
+    """
+    benchmark, _ = split_preset(options.benchmark)
+    left_out: dict[str, list[str]] = {}
+    warned: dict[str, list[str]] = {}
+    kept = []
+    for method in rows:
+        offers = [each.capabilities for each in benchmarks.values()]
+        reasons = [why_left_out(method, benchmark, each) for each in offers]
+        reason, named = reasons[0], method.name in options.methods
+        if named or not all(reasons):
+            kept.append(method)
+        if all(reasons) and not named:
+            left_out.setdefault(reason, []).append(method.name)
+        elif all(reasons) and reason in _REMEDIES:
+            warned.setdefault(reason, []).append(method.name)
+    lines = [
+        f"--methods all leaves out {_listed(names, reason)}; its name runs it"
+        for reason, names in left_out.items()
+    ]
+    lines += [f"of little use here: {_listed(names, reason)}" for reason, names in warned.items()]
+    return kept, lines
+
+
+def _listed(names: Sequence[str], reason: str) -> str:
+    remedy = _REMEDIES.get(reason)
+    return f"{', '.join(names)}, which {reason}{f'; give {remedy}' if remedy else ''}"
 
 
 def trace_own(benchmarks: Benchmarks, rows: Sequence[Method], seed: int) -> None:
@@ -125,7 +166,7 @@ def train_loaded(
     """
     benchmarks: dict[str, Benchmark] = {}
     jobs: list[Job] = []
-    for name, (found, rows) in loaded.items():
+    for name, (found, rows, _) in loaded.items():
         columns = {
             f"{name}, {setting}" if name else setting: each._replace(part=name).opened(folder)
             for setting, each in found.items()
@@ -180,14 +221,14 @@ def given_hyperparameters(
 def refuse_inapplicable(
     benchmarks: Benchmarks, asked: Sequence[str], rows: Sequence[Method]
 ) -> None:
-    """Refuse methods that were asked for and apply in no setting.
+    """Refuse methods that were asked for, or are the user's own, and apply in no setting.
 
     Raises:
       DataError: which, and why.
     """
     for method in rows:
         reasons = [why_not(method, each.capabilities) for each in benchmarks.values()]
-        if method.name in asked and all(reasons):
+        if (method.name in asked or method.version) and all(reasons):
             benchmark = next(iter(benchmarks.values()))
             given = why_not(method, benchmark.capabilities | {"task-incremental"}) is None
             remedy = "--setting task-incremental" if given else _REMEDIES.get(reasons[0])

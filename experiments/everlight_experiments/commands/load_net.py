@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from everlight.continual.kept_net import KeptNet, classes_of_tasks
+from everlight.continual.registry import METHODS
 from everlight_data.checkpoints import open_existing
 from everlight_data.descriptions import name_differences
 from everlight_data.errors import DataError, MissingDataError
@@ -19,7 +20,7 @@ from everlight_experiments.commands.grid import WIDENING as OF_GRIDS
 from everlight_experiments.commands.grid import runs_of
 from everlight_experiments.commands.load_and_train import load_asked
 from everlight_experiments.commands.option_defaults import read_options
-from everlight_experiments.commands.options import ALL, WIDENING, GridOptions, RunOptions
+from everlight_experiments.commands.options import WIDENING, GridOptions, RunOptions
 from everlight_experiments.continual.benchmark import Draw, RunData
 from everlight_experiments.continual.method_runner import NETS, Runner, nets_folder
 from everlight_experiments.run_folder.folder import RunFolder
@@ -69,8 +70,8 @@ def load_net(
     check_name("net of method", method, [label.partition("@")[0] for label in labels])
     # Settings of earlier starts are there too.
     asked = None if options.setting is None else (setting,)
-    every = dataclasses.replace(options, setting=asked, methods=(ALL,), published=True)
-    benchmarks, rows = load_asked(every)
+    every = dataclasses.replace(options, setting=asked, methods=tuple(METHODS), published=True)
+    benchmarks, rows, _ = load_asked(every)
     loaded = benchmarks[setting]
     if loaded.prepare is not None:
         loaded = loaded.opened(opened())

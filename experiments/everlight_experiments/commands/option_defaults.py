@@ -11,6 +11,7 @@ from typing import Any
 from everlight.checks import check_fields
 from everlight.continual.method import Method
 from everlight.continual.registry import METHODS
+from everlight.errors import ArgumentError
 from everlight_data.descriptions import from_json
 from everlight_data.errors import DataError
 from everlight_data.files import read_json, refusing
@@ -71,7 +72,7 @@ def options_of_benchmark(kind: type, arguments: list[str]) -> type:
     if config is not None:
         try:
             check_fields(config)
-        except ValueError as error:
+        except ArgumentError as error:
             raise DataError(f"{CONFIG} {given}: {error}") from error
     found = with_config(kind, default if config is None else config)
     return _with_defaults(kind, found(benchmark=name, preset=preset))

@@ -30,16 +30,22 @@ class MethodOptions(RunSettings):
     size."""
     methods: tuple[str, ...] = ("joint", "EWC", "ER", "DER++", "nearest mean")
     """Names of methods from the list above, in quotes where they contain spaces; all is every
-    method that the benchmark supports. The baseline naive always runs."""
+    method that the benchmark supports, but those of little use there, which a line names. The
+    baseline naive always runs."""
     setting: tuple[Option, ...] | None = None
     """Settings to run: task-incremental (task identity given at test), class-incremental (not
-    given; None is this one) or online (class-incremental, one pass). iirc, CORe50 and facts have
-    settings of their own instead: core50-ni is domain-incremental (all classes in every task),
-    core50-nc class-incremental, core50-nic both."""
+    given; None is this one) or online (class-incremental, one pass; methods that act at task
+    boundaries are given them by default, --no-boundaries leaves these methods out). iirc, CORe50
+    and facts have settings of their own instead: core50-ni is domain-incremental (all classes in
+    every task), core50-nc class-incremental, core50-nic both."""
     validation_seeds: Count = 2
     """Number of further seeds that only select hyper-parameters, on held-out training images;
     reported results never use them. They are counted up from --seed + 1000; iirc and CORe50 take
     their last task orders instead."""
+    validation_tasks: Count | None = None
+    """Number of tasks on which hyper-parameters are selected: the first ones of each validation
+    seed, the only ones trained there, as in Chaudhry et al. 2019 (ICLR), who take 3. None is all
+    tasks, which is optimistic, since no learner has the later tasks beforehand."""
 
 
 @dataclasses.dataclass(frozen=True)

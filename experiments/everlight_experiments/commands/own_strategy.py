@@ -15,6 +15,7 @@ from everlight.continual import Setup, Strategy
 from everlight.continual.method import Method, Source
 from everlight.continual.own_factory import fill_by_name
 from everlight.continual.registry import METHODS
+from everlight.errors import ArgumentError
 from everlight_data.errors import DataError
 from everlight_data.files import one_line
 from everlight_data.python_files import load_object, place_in
@@ -50,7 +51,7 @@ def load_strategy(asked: str) -> Method:
     values = _values(asked, module)
     try:
         given = fill_by_name(factory, bool(values))
-    except ValueError as error:
+    except ArgumentError as error:
         or_these = f", or the file a tuple {HYPERPARAMETERS}" * ("'hyperparameter'" in str(error))
         raise DataError(f"{asked} {error}{or_these}") from error
 

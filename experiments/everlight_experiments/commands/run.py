@@ -32,6 +32,7 @@ def run_benchmark(options: RunOptions) -> Path:
     """
     loaded = load_asked(options)
     refuse_inapplicable(loaded.benchmarks, options.methods, loaded.rows)
+    print(*loaded.lines, sep="\n", end="\n" * bool(loaded.lines), flush=True)
     folder = RunFolder("run", split_preset(options.benchmark)[0], options, True, WIDENING)
     benchmarks, outcomes = train_loaded(folder, options, {"": loaded})
     save_outcomes(folder, benchmarks, options.seed, options.seeds, outcomes)

@@ -20,6 +20,7 @@ from jaxtyping import Float
 from everlight.continual import Choice, choose_hyperparameter, fixed_hyperparameter
 from everlight.continual.method import Method
 from everlight.continual.registry import METHODS
+from everlight.errors import ArgumentError
 from everlight.metrics import tied_with
 from everlight.value_grids import combinations, edges_of, label_of, read_grid
 from everlight_data.errors import DataError
@@ -30,10 +31,19 @@ from everlight_experiments.commands.benchmark_registry import (
     split_preset,
 )
 from everlight_experiments.commands.columns import DIVERGED, column, plot_columns, score_cell
-from everlight_experiments.commands.load_and_train import asked_methods, refuse_inapplicable
+from everlight_experiments.commands.load_and_train import (
+    asked_methods,
+    of_use,
+    refuse_inapplicable,
+)
 from everlight_experiments.commands.options import RunOptions, TuneOptions
 from everlight_experiments.continual.benchmark import Benchmarks
-from everlight_experiments.continual.report_tables import RULE, hyperparameters_table, table_of
+from everlight_experiments.continual.method_runner import row_on
+from everlight_experiments.continual.report_tables import (
+    hyperparameters_table,
+    rule_of,
+    table_of,
+)
 from everlight_experiments.continual.train_methods import jobs_of, runners_of
 from everlight_experiments.report.cells import interval_cell, spread
 from everlight_experiments.report.writer import Figure, FirstScreen, Section, write_report
@@ -90,7 +100,10 @@ def run_tune(options: TuneOptions) -> Path:
     seen: dict[str, str] = {}
     with loading_once():
         first = load_benchmarks(options, asked[0][1])
+        rows = [row_on(next(iter(first.values())), row) for row in rows]
         refuse_inapplicable(first, options.methods, rows)
+        rows, lines = of_use(options, first, rows)
+        print(*lines, sep="\n", end="\n" * bool(lines), flush=True)
         folder = RunFolder("tune", split_preset(options.benchmark)[0], options, True, WIDENING)
         grids = [job.method.hyperparameters for job in jobs_of(first, rows, 1)]
         runs = options.validation_seeds * sum(max(len(grid), 1) for grid in grids)
@@ -111,7 +124,7 @@ def run_tune(options: TuneOptions) -> Path:
     best, near = ranked(tried)
     benchmark = next(iter(first.values()))
     criterion = benchmark.criterion_words
-    rule = RULE.format(criterion=criterion, draws=options.validation_seeds, what=benchmark.draws)
+    rule = rule_of(benchmark, options.validation_seeds)
     summary = [
         ("Data", benchmark.note + benchmark.counts),
         ("Selection rule", f"{rule} {BEST}"),
@@ -136,12 +149,12 @@ def configs_of(options: TuneOptions) -> list[tuple[dict[str, Any], Any]]:
         )
     try:
         grids = read_grid(options.vary)
-        count = math.prod(map(len, grids.values()))
-        if count > MAX_COMBINATIONS:
-            raise ValueError(f"{count:,} combinations; {MAX_COMBINATIONS:,} are the most")
-        asked = list(combinations(grids))
-    except ValueError as error:
+    except ArgumentError as error:
         raise DataError(f"{VARY}{error}") from error
+    count = math.prod(map(len, grids.values()))
+    if count > MAX_COMBINATIONS:
+        raise DataError(f"{VARY}{count:,} combinations; {MAX_COMBINATIONS:,} are the most")
+    asked = list(combinations(grids))
     # All before the first is trained: a value that cannot be is known then.
     return [(changes, changed(options.config, changes, VARY)) for changes in asked]
 
@@ -162,7 +175,7 @@ def ranked(tried: Sequence[Tried]) -> tuple[int, list[int]]:
 def run_command(options: TuneOptions, config: Any) -> str:
     """Return the command that trains the same methods with a configuration."""
     name, preset = split_preset(options.benchmark, options.preset)
-    kept = ("methods", "setting", "seed", "validation_seeds")
+    kept = ("methods", "setting", "seed", "validation_seeds", "validation_tasks")
     default = with_config(RunOptions, default_config(name, preset))()
     asked = with_config(RunOptions, config)(**{field: getattr(options, field) for field in kept})
     words = itertools.chain(*changed_options(default, asked).values())
@@ -202,6 +215,7 @@ def _try_all(
     found: dict[str, np.ndarray] = {}
     choices: dict[str, Choice] = {}
     for setting, method, _ in jobs_of(opened, rows, 1):
+        runners[setting].check_validation(method)
         values, grid = runners[setting].on_validation_seeds(method), method.hyperparameters
         several = len(grid) > 1
         choice = choose_hyperparameter(grid, values) if several else fixed_hyperparameter()

@@ -5,7 +5,7 @@
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -48,12 +48,17 @@ class Draw(NamedTuple):
         return jax.random.key(self.order)
 
 
+Normalization = tuple[Float[Array, "*c"], Float[Array, "*c"]] | tuple[()]
+"""Mean and standard deviation of a run's own training images, or nothing where all share theirs."""
+
+
 class Own(NamedTuple):
     """Data that differ between the runs of a method."""
 
     class_group: Int[Array, "c"]
     """Task of each class in the task-incremental setting, else one group of all classes."""
     hyperparameter: Float[Array, ""]
+    normalization: Normalization = ()
 
 
 class RunData(NamedTuple):
@@ -147,6 +152,10 @@ class Benchmark(NamedTuple):
     """Number that selects hyper-parameters; None is the score after the last task."""
     hyperparameters: Mapping[str, tuple[float, ...]] = {}
     """Grids of methods that differ from the table's."""
+    normalization: Callable[[TaskSequence], Normalization] = lambda sequence: ()
+    """Function from a sequence to the normalization that its runs have of their own."""
+    validation_tasks: int | None = None
+    """Number of tasks that validation seeds train and select by, the first ones; None is all."""
     store: JpegStore | None = None
     """Reader of images that are decoded when steps need them."""
     counts: str = ""
@@ -174,15 +183,31 @@ class Benchmark(NamedTuple):
     @property
     def criterion_words(self) -> str:
         """The criterion that selects hyper-parameters, in words."""
-        return f"final {self.score}" if self.criterion is None else self.criterion.name
+        tasks = self.validation_tasks
+        if self.criterion is None:
+            return f"final {self.score}" if tasks is None else f"{self.score} after task {tasks}"
+        return self.criterion.name + ("" if tasks is None else f" until task {tasks}")
+
+    @property
+    def selection_scope(self) -> str:
+        """The tasks that the selection of hyper-parameters sees, in a sentence."""
+        if self.validation_tasks is None:
+            return (
+                "The choice sees all tasks of the validation seeds, so it is optimistic: no "
+                "learner has later tasks beforehand (--validation-tasks limits it)."
+            )
+        return (
+            f"The choice sees the first tasks of the validation seeds alone (number of tasks: "
+            f"{self.validation_tasks}); the evaluation includes their classes."
+        )
 
     def opened(self, folder: RunFolder) -> "Benchmark":
         """Return the benchmark with all that comes before the first task."""
         if self.prepare is None:
             return self
         # What was changed since it was made stays.
-        own = {name: getattr(self, name) for name in ("chosen", "hyperparameters", "part")}
-        return self.prepare(folder)._replace(**own)
+        names = ("chosen", "hyperparameters", "part", "validation_tasks")
+        return self.prepare(folder)._replace(**{name: getattr(self, name) for name in names})
 
     def with_given(self, options: Sequence[str]) -> "Benchmark":
         """Return the benchmark with the options in `chosen` that the user gave.
@@ -206,15 +231,16 @@ class Benchmark(NamedTuple):
 
     def select_by(self, run: Trained) -> float:
         """Return the value by which hyper-parameters are selected."""
+        tasks = self.validation_tasks or run.tasks
         if self.criterion is not None:
-            return float(self.criterion.compute(run))
-        return float(self.metrics[0].compute(run)[-1])
+            return float(self.criterion.compute(replace(run, tasks=tasks)))
+        return float(self.metrics[0].compute(run)[tasks - 1])
 
     def own(self, sequence: TaskSequence, hyperparameter: float = 1.0) -> Own:
         """Return the data of one run, with classes grouped by task if that is given at test."""
         tasks = sequence.class_task
         group = tasks if "task-incremental" in self.capabilities else jnp.zeros_like(tasks)
-        return Own(group, jnp.float32(hyperparameter))
+        return Own(group, jnp.float32(hyperparameter), self.normalization(sequence))
 
 
 def _without_names(sentence: str, names: Collection[str]) -> str:

@@ -90,6 +90,10 @@ class Config:
     pixels: Pixels = "channels"
     """Normalization: channels subtracts each channel's training mean and divides by its standard
     deviation, unit divides by 255."""
+    normalization: Literal["first-task"] | None = None
+    """Training images whose mean and standard deviation normalize images and features: first-task
+    takes those of the first task of each seed. None takes those of all tasks, which is optimistic,
+    since no learner has the later tasks beforehand."""
     features: Features = None
     tasks: tuple[Count, ...] = (5,)
     """Number of tasks of as equal sizes as possible, or the number of classes of every task."""
@@ -126,7 +130,9 @@ class Config:
     """Initial weights: own are those of the network, xavier draws its kernels from the uniform
     distribution of Glorot and Bengio."""
     loss_classes: LossClasses = "seen"
-    """Classes in the loss: seen are those of the tasks so far, all includes those still to come."""
+    """Classes in the loss: seen are those of the tasks so far, all includes those still to come.
+    The loss of DER, DER++ and DER++-MKD has all in both cases, as their authors' has, unless
+    --method-arguments states otherwise, as in DER:loss_over=seen."""
     optimizer: str = "sgd:momentum=0.9"
     """Optimizer: any of optax by name, with arguments, as in adam:b1=0.8,b2=0.99."""
     learning_rate: Rate = 0.01

@@ -76,6 +76,11 @@ from everlight_experiments.continual.metrics import (
     read_diagnostics,
     read_predictions,
 )
+from everlight_experiments.continual.normalization import (
+    first_task_statistics,
+    normalized_by,
+    refuse_unused,
+)
 from everlight_experiments.continual.parts import (
     TRUNK_SIDE,
     feature_head,
@@ -111,6 +116,8 @@ class Material(NamedTuple):
     checksums: tuple[int, ...]
     layers: dict[str, PyTree] | None = None
     """Layers with which the network begins; None draws them."""
+    features: Features | None = None
+    """Features that replace the images."""
 
 
 def image_benchmarks(
@@ -127,6 +134,7 @@ def image_benchmarks(
         raise DataError("--pretrained and --features both replace the network; give one of them")
     if config.features is not None and config.augmentation != "none":
         raise DataError("--augmentation changes images; leave out --features")
+    refuse_unused(config)
     images, note, features = _load(config, seed, runs)
     if features is not None:
         rate, chosen = config.features_learning_rate, config.features_chosen
@@ -146,14 +154,14 @@ def image_benchmarks(
     else:
         net = feature_head(features.note, classes)
         stored = store_features(features, slice(len(images.train_labels)))
-        content.append(np.asarray(stored.pieces))
+        content += [np.asarray(stored.pieces), *features.marks()]
     if config.compute_budget is not None and "online" in settings:
         raise DataError("--compute-budget: the online setting is one pass; leave one of them out")
     if config.stream != "classes":
         refuse_unfit(config, settings)
         settings = (DOMAIN,)
         stored = replace(stored, copies=number_of_tasks(config))
-    material = Material(config, images, stored, note, net, checksums_of(*content), layers)
+    material = Material(config, images, stored, note, net, checksums_of(*content), layers, features)
     training = training_words(config, net, settings)
     bound = partial(_bound, name, training, material, sequences_of(images, config))
     return {setting: bound(setting) for setting in settings}
@@ -223,7 +231,7 @@ def _bound(
     sequences: Callable[[int, Use], TaskSequence],
     setting: str,
 ) -> Benchmark:
-    config, images, stored, note, net, checksums, layers = material
+    config, images, stored, note, net, checksums, layers, features = material
     given, predicts = setting == "task-incremental", read_predictions(config.metrics)
     measures = read_diagnostics(config.metrics)
     domain, protocol = setting == DOMAIN, config.protocol
@@ -233,6 +241,7 @@ def _bound(
             batch_size=config.online_batch,
             select="last",
             evaluate_steps=protocol.evaluate_steps,
+            boundaries=protocol.boundaries,
         )
     ordered = config.order == "seeded" and config.stream == "classes"
     wrap = partial(with_stream, images=images, config=config) if domain else None
@@ -246,6 +255,7 @@ def _bound(
         # A run's own `order` is the seed of its sequence.
         own["class_order"] = own.pop("order")
         own |= {"last_relu": False} if method.head != "linear" else {}
+        own |= net.facts()
         return {"benchmark": name, "net": net.note, "data": list(checksums), **own}
 
     def keep(method: Method, result: SequenceResult) -> dict[str, Array]:
@@ -264,7 +274,11 @@ def _bound(
             scored = scored.evaluation
         return kept | ({PREDICTED: scored[1]} if predicts else {})
 
+    of_first = {}
+    if config.normalization is not None:
+        of_first = {"normalization": first_task_statistics(images, features, stored.offset)}
     return Benchmark(
+        **of_first,
         name=name,
         setting=setting,
         note=note,
@@ -316,6 +330,7 @@ def beginning(
             objective = with_predictions(objective, task_given)
         given = isinstance(data.shared, Pretrained)
         stored = data.shared.stored if given else data.shared
+        stored = normalized_by(stored, data.own.normalization)
         # A head over features of the pretrained network, not over the inputs.
         module = net.make(method.head, "net" if given else method.trains)
         augment = crop_and_flip if config.augmentation == "crop-and-flip" else None
@@ -349,8 +364,10 @@ def capabilities_of(net: Network, setting: str, config: Config) -> frozenset[Dem
         "task-incremental": setting == "task-incremental",
         # Where every task has all classes, no class is its own.
         "own classes": setting != DOMAIN and config.cycles == 1,
+        "task boundaries": config.protocol.boundaries,
         "chosen classes": setting != DOMAIN and config.loss_classes == "seen",
         "last weights": config.ema_decay is None,
+        "pretrained layers": config.pretrained is not None or config.features is not None,
         "pretrained transformer": config.pretrained is not None
         and isinstance(net.shape, VisionTransformer),
     }

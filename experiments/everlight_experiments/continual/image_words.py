@@ -8,6 +8,7 @@ from everlight.continual import TaskSequence
 from everlight.models import Network
 from everlight_data.images.image_set import ImageSet
 from everlight_experiments.continual.config import Config
+from everlight_experiments.continual.normalization import normalization_words
 from everlight_experiments.continual.parts import optimizer
 from everlight_experiments.report.cells import counted
 from everlight_experiments.report.plots import plot_samples
@@ -25,7 +26,7 @@ def training_words(config: Config, net: Network, settings: tuple[str, ...]) -> s
     begun = "" if config.pretrained is None else f", begun with the layers of {config.pretrained}"
     changed = "" if config.augmentation == "none" else f", images changed by {config.augmentation}"
     restarted = ", restarted at every task" * protocol.new_optimizer
-    parts = [net.note + begun + changed, found.note + restarted]
+    parts = [net.note + begun + changed, normalization_words(config), found.note + restarted]
     if set(settings) - {"online"}:
         length = counted(protocol.epochs, "epoch")
         if config.compute_budget is not None:
@@ -33,6 +34,12 @@ def training_words(config: Config, net: Network, settings: tuple[str, ...]) -> s
         parts.append(f"{length} per task in batches of {protocol.batch_size}")
     if "online" in settings:
         parts.append(f"online one pass in batches of {config.online_batch}")
+        if protocol.boundaries:
+            parts.append(
+                "online task boundaries given to methods that act at them, and to no other"
+            )
+    if not protocol.boundaries:
+        parts.append("no task boundaries, a class counts as seen from its first sample")
     parts.append(f"replay memory of {held:,} samples in total{each}")
     return "; ".join(parts) + ("" if replay is None else f", replayed in batches of {replay}")
 

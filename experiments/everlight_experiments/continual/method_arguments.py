@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from everlight.calls import parse_call
 from everlight.continual.method import Method
+from everlight.errors import ArgumentError
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
 from everlight_experiments.continual.config import Config, MethodSettings
@@ -34,7 +35,7 @@ def with_method_arguments(config: Any, asked: Sequence[str], methods: Sequence[M
     for text in asked:
         try:
             name, values, given = parse_call(text, words=True)
-        except ValueError as error:
+        except ArgumentError as error:
             raise DataError(f"{OPTION} {text!a}: {error}") from error
         check_name("method among those that are run:", name, list(rows))
         if values or not given:

@@ -33,7 +33,7 @@ from everlight.continual import (
     run_sequence,
 )
 from everlight.continual.engine.updates import StrategyError
-from everlight.continual.method import Method
+from everlight.continual.method import Method, why_not
 from everlight.continual.registry import METHODS
 from everlight_data.checkpoints import Checkpoints
 from everlight_data.errors import DataError
@@ -47,6 +47,7 @@ from everlight_experiments.continual.train_runs import (
     has_diverged,
     train_units,
 )
+from everlight_experiments.continual.validation_tasks import refuse_unscored
 from everlight_experiments.run_folder.compilation import release_programs
 from everlight_experiments.run_folder.folder import RunFolder
 
@@ -81,6 +82,21 @@ def build_with(benchmark: Benchmark, method: Method) -> Build:
         return setup, method.make(setup, needs._replace(hyperparameter=data.own.hyperparameter))
 
     return build
+
+
+def row_on(benchmark: Benchmark, method: Method) -> Method:
+    """Return a method's row on a benchmark, with its grid there.
+
+    Without task boundaries, a method that acts at the start or end of a task demands them.
+    """
+    row = benchmark.row(method)
+    # Methods that do not apply cannot be built; a benchmark with pretraining cannot yet.
+    unknown = benchmark.prepare is not None or why_not(row, benchmark.capabilities) is not None
+    if unknown or benchmark.protocol(row).boundaries:
+        return row
+    if not Runner(None, benchmark, 0).strategy(row).needs_boundaries:
+        return row
+    return row._replace(demands=(*row.demands, "task boundaries"))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -138,6 +154,7 @@ class Runner:
             settings,
             replayed_per_step(self.run(method)),
             self.benchmark.learning_rate(method),
+            self.protocol(method).boundaries,
         )
 
     def check(self, method: Method) -> None:
@@ -147,7 +164,17 @@ class Runner:
           DataError: there are no samples on which a hyper-parameter is selected.
         """
         if len(method.hyperparameters) > 1:
-            self.benchmark.sequence(method, Draw("validation", self.seed, 0))
+            self.check_validation(method)
+
+    def check_validation(self, method: Method) -> None:
+        """Check that a method can be scored on the validation seeds.
+
+        Raises:
+          DataError: there are no validation samples, or not so many tasks; or the method or the
+            benchmark has no score after the first tasks.
+        """
+        self.benchmark.sequence(method, Draw("validation", self.seed, 0))
+        refuse_unscored(self.benchmark, method, self.protocol(method).evaluate_every, self._tasks)
 
     def trace(self, method: Method) -> None:
         """Trace a whole run of a user's own strategy, so that its errors are known beforehand.
@@ -219,7 +246,7 @@ class Runner:
         return net_of(initial_state(self.run(method)).result)
 
     def protocol(self, method: Method) -> Protocol:
-        """Return the benchmark's protocol; online without boundaries if the method permits it."""
+        """Return the benchmark's protocol; online, boundaries are for methods that act there."""
         protocol = self.benchmark.protocol(method)
         by_step = any("evaluation" in metric.axes for metric in self.benchmark.metrics)
         if protocol.evaluate_steps and not by_step:
@@ -270,6 +297,11 @@ class Runner:
             build, protocol, self._data(method), self._sequence(method, 0), jax.random.key(0)
         )
 
+    @property
+    def _tasks(self) -> int:
+        """Number of tasks of the benchmark."""
+        return len(self._sequence(METHODS["naive"], 0).tasks.id)
+
     def _sequence(self, method: Method, number: int) -> TaskSequence:
         return self.benchmark.sequence(method, Draw("evaluation", self.seed, number))
 
@@ -294,10 +326,12 @@ class Runner:
     ) -> list[Trained]:
         """Return all runs, trained now or read back."""
         benchmark, units, draws = self.benchmark, [], []
-        tasks = len(self._sequence(METHODS["naive"], 0).tasks.id)
+        tasks, learned = self._tasks, None if use == "evaluation" else benchmark.validation_tasks
         for name, hyperparameter, draw in self._named(method, use, hyperparameters, count):
             own = {"setting": benchmark.setting, "method": method.name, "order": draw.order}
             facts = own | {"hyperparameter": hyperparameter} | benchmark.facts(method)
+            if learned is not None:
+                facts["validation_tasks"] = learned
             sequence = benchmark.sequence(method, draw)
             of = f"selecting {hyperparameter:g}" if use == "validation" else f"seed {draw.order}"
             shown = f"{benchmark.setting}, {method.name}, {of}"
@@ -318,10 +352,12 @@ class Runner:
         shared = benchmark.shared(method)
         parts = (self.folder, units, self.build(method), self.protocol(method), shared, keep)
         if benchmark.store is None:
-            kept = train_units(*parts, RunData, after_task, one_by_one=benchmark.one_by_one)
+            alone = {"one_by_one": benchmark.one_by_one}
+            kept = train_units(*parts, RunData, after_task, tasks=learned, **alone)
         else:
             with naming_files(benchmark.store):
-                kept = train_units(*parts, RunData, after_task, benchmark.store.announce)
+                announce = benchmark.store.announce
+                kept = train_units(*parts, RunData, after_task, announce, tasks=learned)
         logged = [event for event in self.folder.logged() if {"seconds", "unit"} <= event.keys()]
         took = {event["unit"]: event["seconds"] for event in logged}
         return [

@@ -63,10 +63,10 @@ def _begun(matrix: Float[np.ndarray, "t t"]) -> Bool[np.ndarray, "t t"]:
 
 
 def over_all_times(run: Trained) -> Float[Array, ""] | float:
-    """Return the accuracy over all times; of joint training that after its only task."""
-    matrix = matrix_of(run)
+    """Return the accuracy over all times of `run.tasks`; of joint training, after its only task."""
+    matrix = matrix_of(run)[: run.tasks, : run.tasks]
     begun = _begun(matrix)
-    if not np.any(run.arrays["steps"][:-1]):
+    if not np.any(run.arrays["steps"][: run.tasks - 1]):
         return float(np.mean(matrix[-1], where=begun[-1]))
     if begun[-1].all():
         return accuracy(jnp.asarray(matrix))

@@ -43,6 +43,9 @@ class Outcome(NamedTuple):
     """Samples from memory that every step learns beside its own."""
     learning_rate: str = "–"
     """Learning rate of the optimizer's steps, in words."""
+    boundaries: bool = True
+    """True if task boundaries were given, so that a class counts as seen from the first step of its
+    task. Without them it does from the step of its first sample."""
 
     @property
     def over_time(self) -> Float[np.ndarray, "seeds t"]:

@@ -16,6 +16,7 @@ import flax.linen as nn
 
 from everlight.continual import Optimizer, StoredImages, named_optimizer
 from everlight.continual.method import Demand
+from everlight.errors import ArgumentError
 from everlight.models import MLP, Network, NetworkRequest, named_network
 from everlight.models.named import NETWORKS
 from everlight_data.errors import DataError
@@ -56,7 +57,7 @@ def network(text: str, wanted: NetworkRequest, shape: tuple[int, ...]) -> Networ
     check_name("network --net", name, list(NETWORKS))
     try:
         return named_network(text, wanted)
-    except ValueError as error:
+    except ArgumentError as error:
         raise DataError(f"--net {text}: {error}") from error
 
 
@@ -84,7 +85,7 @@ def optimizer(text: str, learning_rate: float, weight_decay: float = 0.0) -> Opt
     """
     try:
         return named_optimizer(text, learning_rate, weight_decay)
-    except ValueError as error:
+    except ArgumentError as error:
         form = "give a name of optax with arguments, as in sgd:momentum=0.9"
         raise DataError(f"--optimizer {text}: {error}; {form}") from error
 

@@ -21,7 +21,6 @@ from everlight_experiments.continual.report_criteria import (
 from everlight_experiments.continual.report_tables import (
     FORGETTING,
     PUBLISHED_ROW,
-    RULE,
     Measure,
     argument_meanings,
     choices_of,
@@ -31,6 +30,7 @@ from everlight_experiments.continual.report_tables import (
     hyperparameters_table,
     left_out_table,
     own_table,
+    rule_of,
     scores_table,
     settings_table,
     table_of,
@@ -45,8 +45,8 @@ MEANINGS = {
     "task-incremental": "Task-incremental: the task identity is given at test, and every task has "
     "its own head.",
     "class-incremental": "Class-incremental: one head has all classes seen so far.",
-    "online": "Online: class-incremental in one pass over a stream, with task boundaries given to "
-    "methods that need them.",
+    "online": "Online: class-incremental in one pass over a stream. A class counts as seen from "
+    "its first sample, or, for methods that are given task boundaries, from its task's first step.",
 }
 """Meanings of settings."""
 
@@ -57,7 +57,7 @@ def report_summary(
     """Return the facts that every report owes; a `rule` in numbers is that of validation seeds."""
     what = benchmark.draws
     if isinstance(rule, int):
-        rule = RULE.format(criterion=benchmark.criterion_words, draws=rule, what=what)
+        rule = rule_of(benchmark, rule)
     numbers, deviations = f"{seed}", ""
     if seeds > 1:
         numbers = f"{seed} to {seed + seeds - 1}"

@@ -189,10 +189,22 @@ def own_table(outcomes: Outcomes, rows: Sequence[Method]) -> Table:
 RULE = (
     "Each hyper-parameter has the value with the highest {criterion} on validation samples, "
     "averaged over the validation seeds (number of seeds: {draws}). Each validation seed has its "
-    "own {what}; a diverged run counts as 0. A single value of --hyperparameters, and published "
-    "values, are used as they are: nothing is selected there."
+    "own {what}; a diverged run counts as 0. {scope} A single value of --hyperparameters, and "
+    "published values, are used as they are: nothing is selected there."
 )
 """The one rule of selection, for every method that has a hyper-parameter."""
+
+
+def rule_of(benchmark: Benchmark, validation_seeds: int) -> str:
+    """Return the rule of selection on a benchmark."""
+    return RULE.format(
+        criterion=benchmark.criterion_words,
+        draws=validation_seeds,
+        what=benchmark.draws,
+        scope=benchmark.selection_scope,
+    )
+
+
 NOTHING_SELECTED = "Nothing was selected: all values of hyper-parameters were given or published."
 GRID = {
     "flat": "Flat: no other value is worse by more than one standard error of the paired "
@@ -234,6 +246,7 @@ def hyperparameters_table(criterion: str, choices: Mapping[str, Choice]) -> Tabl
 
 
 DRAWN = "samples drawn per step"
+UNBOUNDED = "no task boundaries"
 
 
 def settings_table(outcomes: Outcomes) -> Table:
@@ -243,13 +256,16 @@ def settings_table(outcomes: Outcomes) -> Table:
         for name, outcome in by_name.items():
             drawn = {DRAWN: outcome.replayed} if outcome.replayed else {}
             words = in_words({**outcome.settings, **drawn})
+            if not outcome.boundaries:
+                words = ", ".join(filter(None, (words, UNBOUNDED)))
             if words or outcome.learning_rate != "–":
                 values = name, outcome.learning_rate, words or "–"
                 rows.setdefault(values, []).append(column)
     caption = (
         "Learning rate of the optimizer's steps, and arguments of each method's function; the "
-        "common optimizer, epochs and batches are under Training. A hyper-parameter with several "
-        "tried values has the selected one."
+        "common optimizer, epochs and batches are under Training. Methods that only add up "
+        "statistics take one pass over a task's samples, whatever the epochs. A hyper-parameter "
+        "with several tried values has the selected one."
     )
     columns = list(map(Column, ("method", "settings", "learning rate", "arguments")))
     cells = [[name, ", ".join(where), *values] for (name, *values), where in rows.items()]
@@ -257,7 +273,11 @@ def settings_table(outcomes: Outcomes) -> Table:
         "Samples drawn per step: stored samples that are replayed in a step; methods with two "
         "replayed batches, such as DER++, draw twice the size of the replayed batch."
     )
-    return Table(caption, columns, cells, marks={DRAWN: drawn})
+    unbounded = (
+        "No task boundaries: a class counts as seen from its first sample. Every other method is "
+        "given the boundaries, and a class counts as seen from the first step of its task."
+    )
+    return Table(caption, columns, cells, marks={DRAWN: drawn, UNBOUNDED: unbounded})
 
 
 def argument_meanings(outcomes: Outcomes, rows: Sequence[Method]) -> list[str]:

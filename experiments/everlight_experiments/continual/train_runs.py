@@ -83,6 +83,7 @@ def train_units(
     after_task: AfterTask | None = None,
     announce: Announce | None = None,
     one_by_one: bool = False,
+    tasks: int | None = None,
 ) -> list[dict[str, np.ndarray]]:
     """Train runs of one shape together; what was trained before is read back.
 
@@ -103,6 +104,8 @@ def train_units(
         since programs are compiled once for both.
       after_task: called after every task that is learnt here.
       one_by_one: one run after another on one device, so that each one's seconds are its own.
+      tasks: number of tasks that are learned, the first ones; None is all. What `keep` finds of the
+        others was not measured.
 
     Returns:
       each unit's arrays; `DIVERGED_AT` says whether its run diverged.
@@ -130,7 +133,8 @@ def train_units(
             refuse_large(initial_runs_state(runs), "--net", "--buffer-size")
             fits = True
         continued, began = checkpoints.exists(), time.monotonic()
-        state = _train_group(Checkpoints(checkpoints), group, runs, mesh, after_task, announce)
+        how = after_task, announce, tasks
+        state = _train_group(Checkpoints(checkpoints), group, runs, mesh, *how)
         places = diverged_at(protocol, state)
         for number, unit in enumerate(group):
             kept = keep(result_of_run(state, number, mesh))
@@ -206,8 +210,9 @@ def _train_group(
     mesh: Mesh,
     after_task: AfterTask | None,
     announce: Announce | None,
+    tasks: int | None,
 ) -> SequenceState:
-    """Return the state at the end, or where all of them have diverged."""
+    """Return the state after so many tasks, or where all of them have diverged."""
     protocol = runs.protocol
     facts = {
         "runs": [{"unit": unit.name, **unit.facts} for unit in group],
@@ -230,17 +235,15 @@ def _train_group(
 
     # A signal may come to one of several processes, which save together.
     saving = nullcontext() if jax.process_count() > 1 else saving_when_stopped(save)
-    total = protocol.epochs_before(runs.sequence.tasks.id.shape[1])
+    total = protocol.epochs_before(tasks or runs.sequence.tasks.id.shape[1])
     title = (group[0].title or group[0].name) + f" ({len(group)} runs)" * (len(group) > 1)
     gone = np.zeros(len(group), bool)
     with saving, progress(title, total, done, "epoch") as bar:
-        while not gone.all():
+        while not gone.all() and bar.n < total:
             # Its arrays are taken back for the next one's: a signal waits until that is there.
             with uninterrupted():
                 state = next(driven, state)
                 reached = epochs_done(protocol, state)
-                if reached == bar.n:
-                    break
                 places = diverged_at(protocol, state)[: len(group)]
                 now = places[:, 0] >= 0
                 # Before the checkpoint from which they would not come again.

@@ -179,7 +179,7 @@ def _start(
     images = ImageSet("", frames.images, frames.object, frames.object[:0], frames.object_names)
     found = load_features(config.features, images, runs)
     stored = store_features(found, ~material.tested)
-    checksums = checksums_of(np.asarray(stored.pieces))
+    checksums = checksums_of(np.asarray(stored.pieces), *found.marks())
     return Beginning({}, stored, f"on {found.note}", checksums=checksums)
 
 
@@ -248,6 +248,7 @@ def core50_benchmark(
                 "class scores",
                 "one label",
                 "last weights",
+                "pretrained layers",
                 *(("own classes",) if course.scenario == "NC" else ()),
             )
         ),

@@ -172,8 +172,8 @@ def fact_benchmarks(config: Config, learned: PicturedFacts, runs: Path) -> Bench
     if store is not None:
         identity["images"] = zlib.crc32(str(links).encode())
     if features is not None:
-        content.append(features.values)
-        identity["features"] = checksums_of(features.values)
+        content += [features.values, *features.marks()]
+        identity["features"] = checksums_of(features.values, *features.marks())
     uses = [(split, use) for split in SPLITS for use in get_args(Use)]
     made = [divided.sequence(split, use == "validation") for split, use in uses]
     sequences = dict(zip(uses, same_shapes(made), strict=True))

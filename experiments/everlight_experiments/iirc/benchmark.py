@@ -138,7 +138,7 @@ def learn(config: Config, data: IIRCData, runs: Path, validation: bool = False) 
         net = network_of(config, data.classes)
     else:
         net = feature_head(inputs.features.note, data.classes)
-        content.append(inputs.features.values)
+        content += [inputs.features.values, *inputs.features.marks()]
     return Learned(data, inputs, net, checksums_of(*content), sequences_of(data, validation))
 
 
@@ -166,7 +166,7 @@ def iirc_benchmark(config: Config, learned: Learned, seed: int) -> Benchmark:
     side = f"{config.side}×{config.side} pixels"
     apart = ("chosen", "memory_limit", "undecodable")
     facts = {name: value for name, value in asdict(config).items() if name not in apart}
-    facts |= {"checksums": list(learned.checksums), "seed": seed}
+    facts |= {"checksums": list(learned.checksums), "seed": seed, **net.facts()}
     return Benchmark(
         name="iirc",
         setting=SETTING,
@@ -175,7 +175,7 @@ def iirc_benchmark(config: Config, learned: Learned, seed: int) -> Benchmark:
         training=training_words(config, net),
         chosen=config.chosen,
         checksums=learned.checksums,
-        capabilities=CAPABILITIES | network_capabilities(net) - {"hidden layers"},
+        capabilities=capabilities_of(config, net),
         metrics=metrics_of(data),
         facts=lambda method: facts,
         shared=lambda method: inputs.stored,
@@ -186,6 +186,12 @@ def iirc_benchmark(config: Config, learned: Learned, seed: int) -> Benchmark:
         learning_rate=lambda method: f"{rate_of(config, method):g}",
         store=inputs.store,
     )
+
+
+def capabilities_of(config: Config, net: Network) -> frozenset[Demand]:
+    """Return what methods may require of IIRC."""
+    pretrained: set[Demand] = set() if config.features is None else {"pretrained layers"}
+    return CAPABILITIES | network_capabilities(net) - {"hidden layers"} | pretrained
 
 
 def beginning(

@@ -27,10 +27,10 @@ from everlight.models.pair_estimate import (
     estimate_pair,
 )
 from everlight.models.pair_model import VIEWS, PairModel
-from everlight_data.color.camera_names import other_camera
+from everlight_data.color.camera_matrices import other_camera
 from everlight_data.color.corrections import pair_row, write_correction, write_illuminants
 from everlight_data.color.image_model_files import load_any_model
-from everlight_data.color.raw import read_raw
+from everlight_data.color.raw import black_text, read_raw
 from everlight_data.color.view_pairs import align_thumbnails, choose_homography
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.writing import make_folder
@@ -114,7 +114,7 @@ def _estimate_files(
     )
     for view, trained_for in zip((main, second), model.cameras, strict=True):
         print(
-            f"{view.path}: {view.camera or 'unnamed camera'}, black {view.black_level.tolist()}, "
+            f"{view.path}: {view.camera or 'unnamed camera'}, black {black_text(view)}, "
             f"white {view.white_level}; model trained for {trained_for}"
         )
     if result.transform is not None:

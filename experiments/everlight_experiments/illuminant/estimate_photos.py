@@ -21,11 +21,10 @@ from everlight.models.image_model import (
 )
 from everlight.models.pair_estimate import describe_score
 from everlight.models.pair_model import Estimate
-from everlight_data.color.camera_matrices import photo_calibration
-from everlight_data.color.camera_names import other_camera
+from everlight_data.color.camera_matrices import other_camera, photo_calibration
 from everlight_data.color.corrections import photo_row, write_correction, write_illuminants
 from everlight_data.color.photos import is_picture, read_photo
-from everlight_data.color.raw import RawImage, camera_name
+from everlight_data.color.raw import RawImage, black_text, camera_name
 from everlight_data.errors import DataError
 from everlight_data.progress import progress
 from everlight_data.writing import make_folder
@@ -191,7 +190,7 @@ def _tell(
         trained = f"trained for {' + '.join(model.cameras)}" if validated else "without training"
         print(
             f"{photo.path}: {photo.camera or 'unnamed camera'}, black "
-            f"{photo.black_level.tolist()}, white {photo.white_level}; {model.name} {trained}"
+            f"{black_text(photo)}, white {photo.white_level}; {model.name} {trained}"
         )
         if validated:
             print(describe_score(result.estimate, validated))

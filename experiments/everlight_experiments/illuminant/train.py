@@ -180,11 +180,13 @@ def _refuse_empty(
     empty = np.flatnonzero(~np.isfinite(moments).all(axis=1))
     if not len(empty):
         return
+    first, light = data.images[empty[0]], data.illuminants[empty[0]]
+    # Several images may have one illuminant; images that are equal too are as empty.
     names = [
         f"{camera} {name}"
         for camera, each in cameras.items()
-        for name, light in zip(each.names, each.illuminants, strict=True)
-        if (light == data.illuminants[empty[0]]).all()
+        for name, image, own in zip(each.names, each.images, each.illuminants, strict=True)
+        if (own == light).all() and (image == first[: image.shape[0], : image.shape[1]]).all()
     ]
     raise DataError(
         f"{len(empty)} images have no pixel that is neither masked nor saturated, the first: "

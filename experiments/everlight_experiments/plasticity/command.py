@@ -114,7 +114,8 @@ def run_plasticity(options: Any) -> Path:
             name = row_name(method, value)
             program = train[method.name]
             compute = partial(_train_row, folder, problem, program, keys, name, value)
-            found[name] = folder.computed(name, {"value": value, "images": images}, compute)
+            facts = {"value": value, "images": images, **problem.net.facts()}
+            found[name] = folder.computed(name, facts, compute)
             last = np.mean(found[name][problem.score][:, -1])
             print(
                 f"row {len(found)} of {count}, {name}: {problem.score} {last:.3f} in the last task",

@@ -20,7 +20,18 @@ def prepare_jax() -> None:
     """Set compiler and devices; to be called before JAX computes anything."""
     compile_faster()
     keep_compiled_programs()
+    enough_threads()
     one_device_per_core()
+
+
+def enough_threads() -> None:
+    """Give XLA four threads per CPU core, unless `PJRT_NPROC` or `NPROC` is set.
+
+    A batched factorization blocks its thread until others have done parts of it. With one thread
+    per device, programs of all devices that factorize at once wait for ever: SLCA did on two cores.
+    """
+    if not {"PJRT_NPROC", "NPROC"} & {*os.environ}:
+        os.environ["PJRT_NPROC"] = str(4 * len(os.sched_getaffinity(0)))
 
 
 def one_device_per_core() -> None:

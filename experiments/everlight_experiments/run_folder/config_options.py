@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeVar
 
 import tyro
 
+from everlight.errors import ArgumentError
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
 from everlight_experiments.run_folder.settings import check_settings
@@ -58,8 +59,8 @@ def changed(config: C, changes: Mapping[str, Any], option: str = "--") -> C:
                     default=config,
                     config=(tyro.conf.FlagConversionOff,),
                 )
-        # A part's own checks raise ValueError.
-        except (SystemExit, ValueError) as error:
+        # A part's own checks raise ArgumentError.
+        except (SystemExit, ArgumentError) as error:
             now = options_by_name(config)[name]
             said = f"{option}{name} {' '.join(texts)}; give something like {now!r}"
             raise DataError(said) from error

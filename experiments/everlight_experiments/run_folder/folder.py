@@ -270,7 +270,7 @@ class RunFolder:
             self._told_of_units = True
             print(
                 f"what lies in {path.parent} is not computed again, whatever changed since in the "
-                "code but that of --strategy; to begin anew, give a --tag",
+                "code but that of --strategy and --net; to begin anew, give a --tag",
                 flush=True,
             )
         return arrays

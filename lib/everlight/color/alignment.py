@@ -16,6 +16,7 @@ from jax.scipy.ndimage import map_coordinates
 from jaxtyping import Array, Bool, Float
 
 from everlight.checks import NOT_NEGATIVE, NotEmpty, PositiveInt, checked
+from everlight.errors import ArgumentError
 
 # Below this ratio of singular values, a float32 null vector keeps fewer than three digits.
 DEGENERATE = 1e-4
@@ -86,7 +87,7 @@ def fit_homography(
       ValueError: there are fewer than four pairs.
     """
     if source_points.shape[0] < 4:
-        raise ValueError(f"{source_points.shape[0]} point pairs; a homography needs at least 4")
+        raise ArgumentError(f"{source_points.shape[0]} point pairs; a homography needs at least 4")
     if weights is None:
         weights = jnp.ones_like(source_points[:, 0])
     given = source_points, target_points, weights
@@ -210,7 +211,7 @@ def area_downsample(
     height, width, channels = image.shape
     rows, columns = height // factor, width // factor
     if rows == 0 or columns == 0:
-        raise ValueError(
+        raise ArgumentError(
             f"an image of {height}×{width} pixels is smaller than a block of {factor}×{factor}"
         )
     if mask is None:

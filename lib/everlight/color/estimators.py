@@ -27,6 +27,7 @@ from everlight.checks import (
     UnitInterval,
     checked,
 )
+from everlight.errors import ArgumentError
 
 Image = Float[Array, "h w 3"]
 # 0 leaves a pixel out, 1 keeps it.
@@ -121,7 +122,7 @@ def _whole_support(image: Image, mask: Mask, sigma: float) -> Bool[Array, "a b 1
     """Mark pixels whose filter output depends on no masked pixel and nothing outside the image."""
     radius = _support(sigma)
     if min(image.shape[:2]) <= 2 * radius:
-        raise ValueError(
+        raise ArgumentError(
             f"an image of {image.shape[0]}x{image.shape[1]} has no pixel whose support of "
             f"{2 * radius + 1}x{2 * radius + 1} (sigma={sigma}) lies inside it"
         )
@@ -157,9 +158,9 @@ def response(
         smaller than the filter.
     """
     if order not in (0, 1, 2):
-        raise ValueError(f"order={order}; derivatives of order 0, 1 and 2 are known")
+        raise ArgumentError(f"order={order}; derivatives of order 0, 1 and 2 are known")
     if sigma < 0 or (sigma == 0 and order > 0):
-        raise ValueError(f"sigma={sigma}; it must be positive, or 0 at order 0")
+        raise ArgumentError(f"sigma={sigma}; it must be positive, or 0 at order 0")
     usable = _whole_support(image, mask, sigma)
     image = keep_observed(image, mask)
     if order == 0:
@@ -198,7 +199,7 @@ def minkowski_framework(
       ValueError: an argument is outside these ranges, or the image is smaller than the filter.
     """
     if not norm >= 1:
-        raise ValueError(f"norm={norm}; a Minkowski norm is at least 1")
+        raise ArgumentError(f"norm={norm}; a Minkowski norm is at least 1")
     magnitude, _ = response(image, mask, order, sigma)
     peak = jnp.max(magnitude, axis=(0, 1))
     if math.isinf(norm):

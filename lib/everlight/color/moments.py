@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from everlight.checks import NOT_NEGATIVE, PositiveFloat, checked
 from everlight.color.estimators import EDGE_SIGMA, Image, Mask, keep_observed, response
+from everlight.errors import ArgumentError
 
 MONOMIALS = {
     degree: tuple(
@@ -43,7 +44,7 @@ def color_moments(
       ValueError: `degree` is not 1, 2 or 3.
     """
     if degree not in MONOMIALS:
-        raise ValueError(f"degree={degree}; it is 1, 2 or 3")
+        raise ArgumentError(f"degree={degree}; it is 1, 2 or 3")
     weights = jnp.ones(len(colors), colors.dtype) if weights is None else weights
     seen = jnp.maximum(jnp.where(weights[:, None] > 0, colors, 0), 0)
     peak = jnp.max(seen)

@@ -7,6 +7,7 @@ from jaxtyping import Array, Bool, Float
 
 from everlight.checks import PositiveFloat, PositiveInt, checked
 from everlight.color.alignment import MaskedImage, area_downsample
+from everlight.errors import ArgumentError
 
 SATURATION = 0.95
 """Fraction of white from which a channel counts as saturated, where a set states no level.
@@ -53,6 +54,6 @@ def place_on_canvas(thumbnail: MaskedImage, side: PositiveInt) -> MaskedImage:
     """
     height, width = thumbnail.mask.shape
     if max(height, width) > side:
-        raise ValueError(f"an image of {height}x{width} pixels does not fit on a side of {side}")
+        raise ArgumentError(f"an image of {height}x{width} pixels does not fit on a side of {side}")
     rest = (0, side - height), (0, side - width)
     return MaskedImage(jnp.pad(thumbnail.image, (*rest, (0, 0))), jnp.pad(thumbnail.mask, rest))

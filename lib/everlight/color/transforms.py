@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from everlight.checks import NOT_NEGATIVE, checked
+from everlight.errors import ArgumentError
 
 Normalization = Literal["scale", "sum"] | None
 
@@ -76,9 +77,11 @@ def fit_color_transform(
       ValueError: there are fewer than three pixels, or `normalize` is unknown.
     """
     if source.shape[0] < 3:
-        raise ValueError(f"source has {source.shape[0]} pixels; a 3x3 transform needs at least 3")
+        raise ArgumentError(
+            f"source has {source.shape[0]} pixels; a 3x3 transform needs at least 3"
+        )
     if normalize not in (None, "scale", "sum"):
-        raise ValueError(f"normalize={normalize!r}; it is None, 'scale' or 'sum'")
+        raise ArgumentError(f"normalize={normalize!r}; it is None, 'scale' or 'sum'")
 
     # Bound on the rounding error of each column, including the propagated error of earlier ones,
     # which grows where columns are nearly parallel. A shorter column is linearly dependent.

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -15,6 +16,7 @@ from everlight.continual.engine import ComputedInputs, network_setup
 from everlight.continual.engine.network_setup import Net, random_argument
 from everlight.continual.objectives import softmax_objective
 from everlight.continual.strategies.hidden_units import layer_widths
+from everlight.errors import ArgumentError
 
 _WHEN_TRAINING = frozenset({"train", "training", "is_training"})
 _WHEN_NOT = frozenset({"deterministic", "use_running_average"})
@@ -28,8 +30,8 @@ _MADE = {
     "key": "give a function of key that returns an Equinox module called as net(image) or "
     "net(image, key=key), with state as net(image, state)",
 }
-_BATCH = 2
-"""Number of images with which a network is traced."""
+_BATCHES = (2, 1)
+"""Numbers of images with which a network is traced: steps have several, some methods take one."""
 _MOST_OF_A_REASON = 200
 """Characters of a network's own error, before what to give instead."""
 
@@ -97,23 +99,23 @@ def check_outputs(
     """
     form = linen if isinstance(net, nn.Module) else _MADE[random_argument(net)]
     if isinstance(net, nn.Module):
-        images, key = jnp.zeros((_BATCH, *shape)), jax.random.key(0)
-        variables = _traced(lambda: net.init(key, images, False), shape, form)
+        images, key = jnp.zeros((_BATCHES[0], *shape)), jax.random.key(0)
+        variables = _traced(lambda: net.init(key, images, False), _BATCHES[0], shape, form)
         if "params" not in variables:
-            raise ValueError("net has no parameters; give one that can be trained")
+            raise ArgumentError("net has no parameters; give one that can be trained")
         extra = sorted(set(variables) - {"params", "batch_stats"})
         if extra:
-            raise ValueError(
+            raise ArgumentError(
                 f"net has {', '.join(extra)} besides parameters and batch_stats; remove them"
             )
 
     layers: list[NamedLayers] = []
 
-    def outputs() -> tuple[Outputs, Outputs]:
+    def outputs(count: int) -> tuple[Outputs, Outputs]:
         source = ComputedInputs(lambda index: jnp.zeros((len(index), *shape)), shape)
         setup = network_setup(net, source, softmax_objective(), optax.identity())
         learned = setup.init(jax.random.key(0))
-        inputs = setup.gather(jnp.arange(_BATCH), None)
+        inputs = setup.gather(jnp.arange(count), None)
         trained, _ = setup.apply(*learned, inputs, True, jax.random.key(1))
         hidden = trained.hidden if isinstance(trained.hidden, Mapping) else {}
         # Equinox networks are vmapped, which sorts the names; their attributes are in order.
@@ -122,9 +124,10 @@ def check_outputs(
         layers.append(_named_layers(learned[0], hidden, order, classes))
         return trained, setup.apply(*learned, inputs, False, None)[0]
 
-    for given in _traced(outputs, shape, form):
-        _refuse_unfit(given, classes)
-    return layers[-1]
+    for count in _BATCHES:
+        for given in _traced(partial(outputs, count), count, shape, form):
+            _refuse_unfit(given, count, classes)
+    return layers[0]
 
 
 def _named_layers(
@@ -139,13 +142,13 @@ def _named_layers(
     try:
         widths = layer_widths(params, layers)
     # Its layers are no chain.
-    except ValueError:
+    except ArgumentError:
         return NamedLayers(named, ())
     whole = all(hidden[name].shape[-1] % width == 0 for name, width in widths.items())
     return NamedLayers(named, layers if whole else ())
 
 
-def _traced(call: Callable[[], Any], shape: tuple[int, ...], form: str) -> Any:
+def _traced(call: Callable[[], Any], count: int, shape: tuple[int, ...], form: str) -> Any:
     """Return the shapes of what a call returns; a network's own errors become one line."""
     try:
         return jax.eval_shape(call)
@@ -154,30 +157,32 @@ def _traced(call: Callable[[], Any], shape: tuple[int, ...], form: str) -> Any:
     # A network may raise any exception about its inputs.
     except Exception as error:
         reason = " ".join(str(error).split())[:_MOST_OF_A_REASON]
-        raise ValueError(
-            f"net cannot be called with images of shape {shape} "
+        images = "images" if count > 1 else "a single image"
+        raise ArgumentError(
+            f"net cannot be called with {images} of shape {shape} "
             f"({type(error).__name__}: {reason}); {form}"
         ) from error
 
 
-def _refuse_unfit(given: Outputs, classes: int) -> None:
+def _refuse_unfit(given: Outputs, count: int, classes: int) -> None:
     logits, features = given.logits, given.features
+    images = f"{count} images" if count > 1 else "a single image"
     shape = getattr(logits, "shape", None)
-    if shape != (_BATCH, classes):
+    if shape != (count, classes):
         found = f"of shape {shape}" if shape else f"of type {type(logits).__name__}"
-        raise ValueError(
-            f"net returns outputs {found} for {_BATCH} images of {classes} classes; give one whose "
-            f"logits have the shape {(_BATCH, classes)}"
+        raise ArgumentError(
+            f"net returns outputs {found} for {images} of {classes} classes; give one whose "
+            f"logits have the shape {(count, classes)}"
         )
     if not jnp.issubdtype(logits.dtype, jnp.floating):
-        raise ValueError(
+        raise ArgumentError(
             f"net returns logits of dtype {logits.dtype}, which cannot be trained; give floats"
         )
-    if getattr(features, "shape", ())[:1] != (_BATCH,):
+    if getattr(features, "shape", ())[:1] != (count,):
         found = getattr(features, "shape", type(features).__name__)
-        raise ValueError(
-            f"net returns features {found} for {_BATCH} images; give the inputs of the last layer, "
-            f"of shape ({_BATCH}, number of features), or return logits alone"
+        raise ArgumentError(
+            f"net returns features {found} for {images}; give the inputs of the last layer, "
+            f"of shape ({count}, number of features), or return logits alone"
         )
 
 
@@ -188,5 +193,5 @@ def _adapt_linen(net: nn.Module) -> nn.Module:
     unknown = [each.name for each in plain if each.default is each.empty and each.name not in flags]
     if unknown or len(flags) > 1:
         wanted = ", ".join(unknown or flags)
-        raise ValueError(f"net needs {wanted} besides its images; {_A_NET}")
+        raise ArgumentError(f"net needs {wanted} besides its images; {_A_NET}")
     return _CalledNet(net, flags[0] if flags else None)

@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from everlight.base import Learner, Memory, StepInfo, Strategy, Task
 from everlight.checks import UnitInterval, checked
 from everlight.continual.inner_memory import reading_inner
+from everlight.errors import ArgumentError
 
 
 class Averaged(NamedTuple):
@@ -42,7 +43,7 @@ def with_ema(strategy: Strategy, decay: UnitInterval) -> Strategy:
       ValueError: the strategy trains on its memory before evaluations alone (`on_memory`).
     """
     if strategy.on_memory is not None:
-        raise ValueError(
+        raise ArgumentError(
             "a strategy that trains on its memory before every evaluation has no steps to average "
             "over; leave out the moving average"
         )

@@ -11,7 +11,9 @@ from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped
 from everlight.base import Learner, Memory, Samples, TaskSequence
 from everlight.continual.engine.costs import are_images, stored_images
 from everlight.continual.engine.evaluation import over_samples
+from everlight.continual.engine.flax_setup import less_offset
 from everlight.continual.engine.run import Build
+from everlight.errors import ArgumentError
 
 
 @dataclass(frozen=True)
@@ -58,16 +60,17 @@ class KeptNet:
         wrong = images.shape[1:] != stored.shape or not len(images)
         if wrong or images.dtype.kind != dtype.kind:
             taken = ", ".join(map(str, stored.shape))
-            raise ValueError(
+            raise ArgumentError(
                 f"images are {images.dtype} of {images.shape}; this network takes {dtype} of "
                 f"(n, {taken})"
             )
         tasks = len(self.task_classes)
         if task is not None and not 0 <= task < tasks:
-            raise ValueError(f"task {task}; give 0 to {tasks - 1}")
+            raise ArgumentError(f"task {task}; give 0 to {tasks - 1}")
         how = self.build, self.size, task is not None
         net = self.learner, self.memory, jnp.int32(task or 0)
-        scores = np.array(_predicted(*how, self.data, jnp.asarray(images, dtype), *net))
+        inputs = jnp.asarray(less_offset(images, stored.offset, dtype))
+        scores = np.array(_predicted(*how, self.data, inputs, *net))
         if self.masked:
             possible = np.array(self.learner.seen)
             if task is not None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+from flax.core import FrozenDict
 from jaxtyping import Array, Float, Int
 
 from everlight.base import Setup, Strategy
@@ -21,12 +22,14 @@ Demand = Literal[
     "one label",
     "several labels",
     "own classes",
+    "task boundaries",
     "chosen classes",
     "named head",
     "head kinds",
     "hidden layers",
     "layer inputs",
     "last weights",
+    "pretrained layers",
     "pretrained transformer",
 ]
 COUNTING: tuple[Demand, ...] = ("class scores", "one label")
@@ -43,6 +46,7 @@ WHY_NOT: dict[Demand, str] = {
     "one label": "needs one label per sample, but there are several here",
     "several labels": "needs several labels per sample, but there is one here",
     "own classes": "needs new classes in every task, but known ones recur here",
+    "task boundaries": "acts at the start or end of a task, but tasks have no boundaries here",
     "chosen classes": "limits its loss to some of the classes, but the loss covers all here",
     "named head": "needs a linear last layer named head, which this network lacks",
     "head kinds": "needs a head of another kind, such as one of cosines; this network's module has "
@@ -52,6 +56,8 @@ WHY_NOT: dict[Demand, str] = {
     "layer inputs": "needs the inputs of all layers, which linen networks alone give",
     "last weights": "predicts by other values than the last weights, to which a moving average of "
     "them adds nothing",
+    "pretrained layers": "is made for pretrained layers, and those of this network are drawn at "
+    "random",
     "pretrained transformer": "needs a pretrained vision transformer, which is not given here",
 }
 
@@ -128,6 +134,15 @@ class Method(NamedTuple):
     head: HeadKind = "linear"
     demands: tuple[Demand, ...] = ()
     """Requirements of a benchmark."""
+    advised: tuple[Demand, ...] = ()
+    """Requirements without which the method runs and is of little use. `--methods all` leaves it
+    out there; where it is named, a line warns."""
+    benchmarks: tuple[str, ...] = ()
+    """Benchmarks of the paper that the row reproduces; `--methods all` leaves it out elsewhere. An
+    empty tuple is every benchmark."""
+    authors: Mapping[str, Any] = FrozenDict()
+    """Values of the authors, as far as they are known: by argument of the factory, or by setting of
+    the command as `docs/make_official_code.py` names it. Words stand for several values."""
     adapt: Callable[[Setup, Any, Mapping[str, Any], Needs], Setup] | None = None
     """Function from the setup of a pretrained network, the network, its layers and the benchmark's
     values to the setup that the strategy trains; None trains the network itself."""
@@ -216,8 +231,24 @@ def _is_plain(value: Any) -> bool:
 
 def why_not(method: Method, offers: frozenset[Demand]) -> str | None:
     """Return why a method does not apply to these capabilities; None where it does."""
-    missing = [demand for demand in method.demands if demand not in offers]
-    return WHY_NOT[missing[0]] if missing else None
+    return _missing(method.demands, offers)
+
+
+def _missing(demands: Sequence[Demand], offers: frozenset[Demand]) -> str | None:
+    return next((WHY_NOT[demand] for demand in demands if demand not in offers), None)
+
+
+def why_left_out(method: Method, benchmark: str, offers: frozenset[Demand]) -> str | None:
+    """Return why `--methods all` leaves a method out of a benchmark; None where it does not.
+
+    Args:
+      method: row of the registry.
+      benchmark: name of the benchmark.
+      offers: capabilities of the benchmark.
+    """
+    if method.benchmarks and benchmark not in method.benchmarks:
+        return f"reproduces a paper's results on {', '.join(method.benchmarks)}"
+    return _missing(method.advised, offers)
 
 
 def with_published(methods: Sequence[Method]) -> list[Method]:

@@ -17,7 +17,7 @@ class MethodRow(NamedTuple):
     keeps: str
     """Kinds of what is kept of earlier tasks, or nothing."""
     applies: str
-    """Requirements of a benchmark, or all benchmarks."""
+    """Requirements of a benchmark, or all benchmarks; then where `--methods all` has it."""
 
 
 _WORDS: dict[Demand, str] = {
@@ -43,4 +43,7 @@ def _row(method: Method) -> MethodRow:
     features = ["pretrained features"] if method.trains == "head" else []
     needed = features + [word for demand, word in _WORDS.items() if demand in method.demands]
     kept = ", ".join(method.source.keeps) or "nothing"
-    return MethodRow(method.name, year, paper, kept, ", ".join(needed) or "all benchmarks")
+    applies = ", ".join(needed) or "all benchmarks"
+    alone = [*method.benchmarks, *method.advised]
+    within = f"; in all with {', '.join(alone)} alone" if alone else ""
+    return MethodRow(method.name, year, paper, kept, applies + within)

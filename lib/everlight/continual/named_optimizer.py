@@ -4,10 +4,19 @@ import difflib
 import inspect
 from typing import Any, NamedTuple
 
+import jax
 import optax
 
 from everlight.calls import parse_call
 from everlight.checks import NonNegativeFloat, PositiveFloat, checked
+from everlight.continual.engine.optimizer_check import check_optimizer
+from everlight.errors import ArgumentError
+
+_PARAMS = {
+    "kernel": jax.ShapeDtypeStruct((3, 2), "float32"),
+    "bias": jax.ShapeDtypeStruct((2,), "float32"),
+}
+"""Shapes of a layer, on which an optimizer is tried."""
 
 
 class Optimizer(NamedTuple):
@@ -34,25 +43,30 @@ def named_optimizer(
       weight_decay: coefficient of the parameters that is added to every gradient.
 
     Raises:
-      ValueError: optax has no such factory, with the nearest names, or it does not take the
-        arguments.
+      ValueError: optax has no such factory, with the nearest names, it does not take the
+        arguments, or its optimizer needs more than gradients and parameters, as `lbfgs` does.
     """
     name, values, options = parse_call(text)
     factory = getattr(optax, name, None)
+    if _is_optimizer(factory) and not _takes_rate(factory):
+        first = next(iter(inspect.signature(factory).parameters), "nothing")
+        raise ArgumentError(f"it takes {first} first; give one that takes a learning_rate first")
     if not _takes_rate(factory):
         known = [each for each in dir(optax) if _takes_rate(getattr(optax, each))]
         near = difflib.get_close_matches(name, known, cutoff=0.5)
         meant = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-        raise ValueError(f"optax has no optimizer of this name{meant}")
+        raise ArgumentError(f"optax has no optimizer of this name{meant}")
     if values:
-        raise ValueError(f"{values[0]!r} has no name; arguments are NAME=NUMBER")
+        raise ArgumentError(f"{values[0]!r} has no name; arguments are NAME=NUMBER")
     for key, value in options.items():
         if not isinstance(value, int | float):
-            raise ValueError(f"{key}={value!r}; give a number")
+            raise ArgumentError(f"{key}={value!r}; give a number")
     try:
         made = factory(learning_rate, **options)
-    except TypeError as error:
-        raise ValueError(str(error)) from error
+    # Factories check their numbers in various ways.
+    except Exception as error:
+        raise ArgumentError(" ".join(str(error).split())) from error
+    check_optimizer(made, _PARAMS)
     plain = name == "sgd" and not options.get("nesterov")
     rate = learning_rate / (1 - (options.get("momentum") or 0)) if plain else None
     given = "".join(f" and {key} {value:g}" for key, value in options.items())
@@ -61,6 +75,13 @@ def named_optimizer(
         made = optax.chain(optax.add_decayed_weights(weight_decay), made)
         given += f" and weight decay {weight_decay:g}"
     return Optimizer(made, rate, f"{called} with learning rate {learning_rate:g}{given}")
+
+
+def _is_optimizer(factory: Any) -> bool:
+    """Return whether a function of optax is annotated to return an optimizer."""
+    if not inspect.isfunction(factory):
+        return False
+    return "GradientTransformation" in str(inspect.signature(factory).return_annotation)
 
 
 def _takes_rate(factory: Any) -> bool:

@@ -6,6 +6,7 @@ from typing import Any
 
 from everlight.base import Strategy
 from everlight.continual.method import Given, Needs
+from everlight.errors import ArgumentError
 
 FILLED = {*Needs._fields}
 """Parameters that are filled: `exemplars_per_class`, `tasks`, `replay_batch_size` and others."""
@@ -31,7 +32,7 @@ def fill_by_name(factory: Callable[..., Strategy], tuned: bool) -> Given:
     defaults = {each.name for each in parameters if each.default is not each.empty}
     for each in parameters:
         if each.name not in known | defaults and each.kind != each.VAR_KEYWORD:
-            raise ValueError(f"wants {each.name!r}, which nothing fills; give it a default")
+            raise ArgumentError(f"wants {each.name!r}, which nothing fills; give it a default")
 
     def given(needs: Needs) -> dict[str, Any]:
         filled = needs._replace(buffer_size=needs.total_buffer_size)

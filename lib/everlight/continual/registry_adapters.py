@@ -23,8 +23,8 @@ Layers = Mapping[str, PyTree]
 
 
 def pool(setup: Setup, net: VisionTransformer, layers: Layers, needs: Needs) -> Setup:
-    """Return the setup of L2P: five of ten prompts of five tokens, and λ = 1 as in its code."""
-    return with_prompts(setup, net, layers, prompt_pool(net.width, 10, 5, 5))
+    """Return the setup of L2P with its code's values: four of ten prompts of ten tokens, λ = 1."""
+    return with_prompts(setup, net, layers, prompt_pool(net.width))
 
 
 def components(setup: Setup, net: VisionTransformer, layers: Layers, needs: Needs) -> Setup:
@@ -57,6 +57,12 @@ ADAPTERS: dict[str, Method] = {
         Source("Wang et al. 2022, CVPR"),
         adapt=pool,
         demands=_OWN_CLASSES,
+        authors={
+            "batch size": 128,
+            "epochs per task": 5,
+            "optimizer": "adam",
+            "learning rate": 0.03,
+        },
     ),
     "CODA-Prompt": Method(
         of.coda_prompt,
@@ -64,6 +70,12 @@ ADAPTERS: dict[str, Method] = {
         Source("Smith et al. 2023, CVPR"),
         adapt=components,
         demands=_OWN_CLASSES,
+        authors={
+            "batch size": 128,
+            "epochs per task": 20,
+            "optimizer": "adam",
+            "learning rate": 0.001,
+        },
     ),
     "LoRA": Method(
         of.naive,
@@ -79,6 +91,14 @@ ADAPTERS: dict[str, Method] = {
         Source("Liang and Li 2024, CVPR", ("statistics",)),
         adapt=merged,
         demands=_OWN_CLASSES,
+        authors={
+            "threshold": 0.95,
+            "samples": "all",
+            "batch size": 128,
+            "epochs per task": 20,
+            "optimizer": "adam",
+            "learning rate": 0.0005,
+        },
     ),
 }
 """Methods for a pretrained vision transformer, by name."""

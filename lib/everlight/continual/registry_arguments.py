@@ -42,9 +42,14 @@ def drawn_reservoir(needs: Needs) -> dict[str, Any]:
     return {**reservoir(needs), "replay_batch_size": needs.replay_batch_size}
 
 
-def retrieved_reservoir(needs: Needs) -> dict[str, Any]:
-    """Return MIR's memory, with the authors' 50 candidates per step or all that are replayed."""
-    return {**drawn_reservoir(needs), "candidates": max(50, needs.replay_batch_size or 0)}
+def reference(needs: Needs) -> dict[str, Any]:
+    """Return A-GEM's memory and reference batch: the authors' 256 samples, or IIRC's form.
+
+    With several labels, as in IIRC, the batch is as large as the task's and losses are apart.
+    """
+    apart = needs.labels > 1
+    size = needs.replay_batch_size or (None if apart else 256)
+    return {**exemplars(needs), "replay_batch_size": size, "apart": apart}
 
 
 def single_label_reservoir(needs: Needs) -> dict[str, Any]:

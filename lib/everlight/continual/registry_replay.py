@@ -5,18 +5,29 @@ from everlight.continual import strategies as of
 from everlight.continual.method import COUNTING, OTHER_WEIGHTS, Method, Source
 
 _MKD = Source("Michel et al. 2024, ICML", ("samples", "old net"))
+_MKD_VALUES = {
+    "regularization": 5.5,
+    "temperature": 4,
+    "replay_batch_size": 64,
+    "loss_over": "all",
+    "batch size": 10,
+    "epochs per task": 1,
+    "optimizer at a new task": "goes on",
+}
 REPLAY: dict[str, Method] = {
     "ER-balanced": Method(
         of.balanced_replay,
         arguments.exemplars,
         Source("Abdelsalam et al. 2021, CVPR", ("samples",)),
         summary="experience replay: equally many exemplars per class, mixed into every epoch",
+        authors={"exemplars_per_class": 20},
     ),
     "ER": Method(
         of.experience_replay,
         arguments.drawn_reservoir,
         Source("Chaudhry et al. 2019, arXiv 1902.10486", ("samples",)),
         summary="experience replay: a replay batch from a reservoir at every step",
+        authors={"replay_batch_size": 10, "batch size": 10, "epochs per task": 1},
     ),
     "ER-infinite": Method(
         of.unlimited_replay,
@@ -28,27 +39,64 @@ REPLAY: dict[str, Method] = {
         arguments.drawn_reservoir,
         Source("Buzzega et al. 2020, NeurIPS", ("samples",)),
         demands=("class scores",),
+        authors={
+            "alpha": 0.3,
+            "loss_over": "all",
+            "replay_batch_size": 32,
+            "batch size": 32,
+            "epochs per task": 50,
+        },
     ),
     "DER++": Method(
         of.der_plus_plus,
         arguments.drawn_reservoir,
         Source("Buzzega et al. 2020, NeurIPS", ("samples",)),
         demands=("class scores",),
+        authors={
+            "alpha": 0.1,
+            "beta": 0.5,
+            "loss_over": "all",
+            "replay_batch_size": 32,
+            "batch size": 32,
+            "epochs per task": 50,
+        },
     ),
     "MIR": Method(
-        of.mir, arguments.retrieved_reservoir, Source("Aljundi et al. 2019, NeurIPS", ("samples",))
+        of.mir,
+        arguments.drawn_reservoir,
+        Source("Aljundi et al. 2019, NeurIPS", ("samples",)),
+        authors={
+            "candidate_ratio": 5,
+            "replay_batch_size": 10,
+            "loss_over": "all",
+            "batch size": 10,
+            "epochs per task": 1,
+        },
     ),
     "ER-ACE": Method(
         of.er_ace,
         arguments.drawn_reservoir,
         Source("Caccia et al. 2022, ICLR", ("samples",)),
         demands=("class scores", "chosen classes"),
+        authors={
+            "replay_batch_size": 10,
+            "loss_over": "all",
+            "batch size": 10,
+            "epochs per task": 1,
+        },
     ),
     "ER-AML": Method(
         of.er_aml,
         arguments.single_label_reservoir,
         Source("Caccia et al. 2022, ICLR", ("samples",)),
         demands=COUNTING,
+        authors={
+            "temperature": 0.2,
+            "replay_batch_size": 10,
+            "loss_over": "all",
+            "batch size": 10,
+            "epochs per task": 1,
+        },
     ),
     "SCR": Method(
         of.scr,
@@ -56,12 +104,33 @@ REPLAY: dict[str, Method] = {
         Source("Mai et al. 2021, CVPRW", ("samples",)),
         demands=COUNTING,
         nearest_mean=True,
+        authors={
+            "temperature": 0.1,
+            "width": 128,
+            "replay_batch_size": 100,
+            "batch size": 10,
+            "epochs per task": 1,
+        },
     ),
     "OnPro": Method(
         of.onpro,
         arguments.single_label_reservoir,
         Source("Wei et al. 2023, ICCV", ("samples",)),
         demands=COUNTING,
+        authors={
+            "temperature": 0.07,
+            "prototype_temperature": 0.5,
+            "similarity": 0.5,
+            "width": 128,
+            "base_share": 0.75,
+            "mix_probability": 0.6,
+            "replay_batch_size": 64,
+            "loss_over": "all",
+            "batch size": 10,
+            "epochs per task": 1,
+            "optimizer": "adam",
+            "optimizer at a new task": "goes on",
+        },
     ),
     "ER-tricks": Method(
         of.er_tricks,
@@ -74,6 +143,16 @@ REPLAY: dict[str, Method] = {
         arguments.drawn_reservoir,
         Source("Boschini et al. 2022, TPAMI", ("samples",)),
         demands=(*COUNTING, "own classes", "chosen classes"),
+        authors={
+            "alpha": 0.1,
+            "beta": 0.5,
+            "gamma": 0.85,
+            "eta": 0.1,
+            "margin": 0.3,
+            "past_constraint": False,
+            "batch size": 32,
+            "replay_batch_size": 32,
+        },
     ),
     "CLS-ER": Method(
         of.cls_er,
@@ -81,6 +160,17 @@ REPLAY: dict[str, Method] = {
         Source("Arani et al. 2022, ICLR", ("samples", "old net")),
         (0.1, 0.5, 2),
         demands=OTHER_WEIGHTS,
+        authors={
+            "regularization": 2,
+            "plastic_decay": 0.99,
+            "stable_decay": 0.99,
+            "plastic_rate": 1,
+            "stable_rate": 0.9,
+            "replay_batch_size": 128,
+            "loss_over": "all",
+            "batch size": 10,
+            "epochs per task": 1,
+        },
     ),
     "ER-MKD": Method(
         of.mkd,
@@ -88,6 +178,7 @@ REPLAY: dict[str, Method] = {
         _MKD,
         demands=OTHER_WEIGHTS,
         summary="ER taught by a moving average (momentum knowledge distillation, MKD)",
+        authors=_MKD_VALUES,
     ),
     "ER-ACE-MKD": Method(
         of.mkd,
@@ -95,13 +186,19 @@ REPLAY: dict[str, Method] = {
         _MKD,
         demands=(*OTHER_WEIGHTS, "chosen classes"),
         summary="ER-ACE taught by a moving average of the network (MKD)",
+        authors=_MKD_VALUES,
     ),
     "DER++-MKD": Method(
         of.mkd,
-        lambda needs: {**arguments.drawn_reservoir(needs), "method": "DER++"},
+        lambda needs: {
+            **arguments.drawn_reservoir(needs),
+            "method": "DER++",
+            "loss_over": "all",
+        },
         _MKD,
         demands=OTHER_WEIGHTS,
         summary="DER++ taught by a moving average of the network (MKD)",
+        authors=_MKD_VALUES,
     ),
     "GDumb": Method(
         of.gdumb,
@@ -109,13 +206,14 @@ REPLAY: dict[str, Method] = {
         Source("Prabhu et al. 2020, ECCV", ("samples",)),
         demands=("last weights",),
         summary="a new network, trained on a class-balanced memory before every evaluation",
+        authors={"epochs": "64 to 256", "batch_size": 16, "learning rate": 0.05},
     ),
-    # With several labels in IIRC's form.
     "A-GEM": Method(
         of.agem,
-        lambda needs: {**arguments.drawn_exemplars(needs), "apart": needs.labels > 1},
+        arguments.reference,
         Source("Chaudhry et al. 2019, ICLR", ("samples",)),
         select="last",
+        authors={"replay_batch_size": 256, "batch size": 10, "epochs per task": 1},
     ),
     "GEM": Method(
         of.gem,
@@ -125,6 +223,7 @@ REPLAY: dict[str, Method] = {
             "labels": needs.labels,
         },
         Source("Lopez-Paz and Ranzato 2017, NeurIPS", ("samples",)),
+        authors={"per_task": 256, "margin": 0.5, "batch size": 10, "epochs per task": 1},
     ),
     "HAL": Method(
         of.hal,

@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from everlight.checks import FINITE, NotEmpty, checked
+from everlight.errors import ArgumentError
 from everlight.metrics.student import tied_with
 
 
@@ -58,7 +59,9 @@ def choose_hyperparameter(
         which counts as 0.
     """
     if len(hyperparameters) != len(found):
-        raise ValueError(f"found has {len(found)} rows; give {len(hyperparameters)}, one per value")
+        raise ArgumentError(
+            f"found has {len(found)} rows; give {len(hyperparameters)}, one per value"
+        )
     gone = np.isnan(found)
     scores = np.where(gone, 0, found).astype(float)
     tried = scores.mean(axis=1)

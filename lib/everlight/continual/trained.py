@@ -10,6 +10,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from everlight.base import Learner, Memory
 from everlight.checks import check_finite
+from everlight.continual.engine.flax_setup import less_offset
+from everlight.errors import ArgumentError
 from everlight.metrics import (
     WEIGHTINGS,
     Costs,
@@ -59,6 +61,8 @@ class Trained(NamedTuple):
     """Function from one seed's learner, its memory and images to class scores."""
     image_shape: tuple[int, ...]
     image_dtype: np.dtype
+    image_offset: tuple[float, ...]
+    """Number for each channel or column that is subtracted in float64; () is none."""
 
     def __repr__(self) -> str:
         seeds, tasks, _ = self.class_incremental_matrices.shape
@@ -86,13 +90,14 @@ class Trained(NamedTuple):
         wrong = given.shape[1:] != self.image_shape or not len(given)
         if wrong or (given.dtype == np.uint8) != integers or given.dtype.kind not in "buif":
             taken = ", ".join(map(str, self.image_shape))
-            raise ValueError(
+            raise ArgumentError(
                 f"images are {given.dtype} of shape {given.shape}; give "
                 f"{'uint8' if integers else 'numbers'} of (n, {taken}), as in training"
             )
         check_finite("images", given)
         each = jax.jit(jax.vmap(self.scores, in_axes=(0, 0, None)))
-        found = each(self.learner, self.memory, jnp.asarray(given.astype(self.image_dtype)))
+        inputs = jnp.asarray(less_offset(given, self.image_offset, self.image_dtype))
+        found = each(self.learner, self.memory, inputs)
         return np.where(self.diverged[:, None, None], np.nan, np.asarray(found))
 
     @property

@@ -43,6 +43,7 @@ from everlight.continual.labelled_images import LabelledSplit, split_labelled, s
 from everlight.continual.objectives import softmax_objective
 from everlight.continual.strategies import naive
 from everlight.continual.trained import Trained
+from everlight.errors import ArgumentError
 from everlight.metrics import Costs, sequence_costs
 from everlight.scenarios import same_shapes, seeded_class_incremental
 
@@ -68,7 +69,8 @@ def train(
 
     Each seed has a different class order, initialization and sample order. All seeds are one
     compiled program, distributed over all devices. One head has all classes, and training does not
-    use task identity. Channels are normalised by the training images.
+    use task identity. Channels of images `[n, h, w, c]` and columns of features `[n, f]` are
+    normalised by the training samples; arrays of other ranks have one mean and deviation.
 
     Args:
       net: network with one output per class: a Flax linen module, whose first argument is the
@@ -78,13 +80,13 @@ def train(
         strategies that compare features use the logits.
       images: images, `[n, h, w, c]`, or features of any shape, `[n, ...]`; a NumPy or JAX array or
         a list.
-      labels: label of each image, of any comparable type such as numbers or text.
+      labels: label of each image, of any comparable type such as numbers or text; none is missing.
       strategy: function from a setup to a strategy, such as `naive` or
         `lambda setup: ewc(setup, regularization=100.0)`.
       tasks: number of tasks among which the classes are divided as equally as possible.
       seeds: number of seeds.
       test: share of every class's images, drawn at random, for the test set; or separate test
-        images and labels.
+        images and labels, of the type and scale of the training images.
       epochs: epochs per task; the last one is kept.
       batch_size: samples per step.
       optimizer: optimizer, reset at every task; None is Adam at `RATE`.
@@ -92,14 +94,15 @@ def train(
 
     Raises:
       ImportError: `net` makes an Equinox module, and Equinox is not installed.
-      ValueError: images and labels differ in number; a class has one image; there are more tasks
+      ValueError: images and labels differ in number; a label is missing or equal to another one in
+        number alone; test images have another scale; a class has one image; there are more tasks
         than classes; the network cannot be called or its outputs do not fit; or `strategy` does not
         return a strategy.
     """
     split = split_labelled(images, labels, test, np.random.default_rng(seed))
     classes, trained = len(split.class_names), len(split.train_labels)
     if tasks > classes:
-        raise ValueError(f"tasks={tasks} of {classes} classes; give {classes} or fewer")
+        raise ArgumentError(f"tasks={tasks} of {classes} classes; give {classes} or fewer")
     called = adapt_net(net, split.images.shape[1:], classes)
     rule = optax.adam(RATE) if optimizer is None else optimizer
     stored = store_normalized(split.images, trained)
@@ -142,7 +145,7 @@ def train(
 def _made(strategy: Callable[[Setup], Strategy], setup: Setup) -> Strategy:
     made = strategy(setup)
     if not isinstance(made, Strategy):
-        raise ValueError(
+        raise ArgumentError(
             f"strategy returned {type(made).__name__}; give a function from a Setup to a Strategy, "
             "such as naive, or lambda setup: ewc(setup, regularization=100.0)"
         )
@@ -205,4 +208,5 @@ def _trained(
         scores,
         stored.shape,
         np.dtype(stored.pieces.dtype),
+        stored.offset,
     )

@@ -23,6 +23,7 @@ from everlight.checks import (
     check_sizes,
     checked,
 )
+from everlight.errors import ArgumentError
 from everlight.metrics.accuracy_matrix import (
     accuracy,
     forward_transfer,
@@ -130,12 +131,12 @@ def counted_model_memory(
         memory is more than a float32 holds.
     """
     if parameters < 1 or regulariser_copies < 0 or tasks < 1:
-        raise ValueError(
+        raise ArgumentError(
             f"parameters={parameters}, regulariser_copies={regulariser_copies}, tasks={tasks}; "
             "they must be at least 1, 0 and 1"
         )
     if parameters * (1 + regulariser_copies) > float(jnp.finfo(jnp.float32).max):
-        raise ValueError("parameters and regulariser_copies make more than a float32 holds")
+        raise ArgumentError("parameters and regulariser_copies make more than a float32 holds")
     later = jnp.arange(tasks) > 0
     # As a float, since a JAX integer has 32 bits.
     return float(parameters) * jnp.where(later, 1.0 + regulariser_copies, 1.0)
@@ -307,10 +308,10 @@ def _weighted_mean(
         check_range(f"{name}[{key!r}]", values[key], *FRACTION)
     negative = [key for key in CRITERIA if weights[key] < 0]
     if negative:
-        raise ValueError(f"weights must not be negative: {', '.join(negative)}")
+        raise ArgumentError(f"weights must not be negative: {', '.join(negative)}")
     total = math.fsum(weights.values())
     if not math.isclose(total, 1, abs_tol=1e-6):
-        raise ValueError(f"weights sum to {total:.7g}; scale them to sum to 1")
+        raise ArgumentError(f"weights sum to {total:.7g}; scale them to sum to 1")
     # Criteria with weight 0 are included, so that their NaN makes the score NaN.
     return jnp.asarray(sum(weights[key] * values[key] for key in CRITERIA), jnp.float32)
 
@@ -319,7 +320,7 @@ def _check_keys(name: str, mapping: Mapping[str, object]) -> None:
     missing = [key for key in CRITERIA if key not in mapping]
     unknown = [key for key in mapping if key not in CRITERIA]
     if missing or unknown:
-        raise ValueError(
+        raise ArgumentError(
             f"{name} must have the keys {', '.join(CRITERIA)}; "
             f"missing: {', '.join(missing) or 'none'}; unknown: {', '.join(unknown) or 'none'}"
         )

@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, UInt8
 
 from everlight.checks import NotEmpty, PositiveInt, check_range, checked
+from everlight.errors import ArgumentError
 
 
 class Scores(NamedTuple):
@@ -54,7 +55,7 @@ def _bits(*arrays: Bool[Array, "..."]) -> list[UInt8[Array, "..."]]:
     classes = [array.shape[-1] for array in arrays]
     # Packed arrays of different class counts may have the same number of bytes.
     if len(set(classes)) > 1:
-        raise ValueError(f"arrays of {classes} classes; their numbers of classes must be equal")
+        raise ArgumentError(f"arrays of {classes} classes; their numbers of classes must be equal")
     return [jnp.packbits(array, axis=-1) for array in arrays]
 
 
@@ -239,7 +240,7 @@ def _check_no_cycle(superclass: Int[Array, "c"]) -> None:
         if (above < 0).all():
             return
         above = np.where(above >= 0, own[above], -1)
-    raise ValueError(
+    raise ArgumentError(
         f"superclass: class {above.max()} is above itself; give a hierarchy without a cycle"
     )
 

@@ -21,6 +21,7 @@ from jaxtyping import Array, Float, PyTree
 
 from everlight.base import Outputs
 from everlight.checks import checked
+from everlight.errors import ArgumentError
 from everlight.models.caffe_layers import (
     CaffeConvolution,
     ceil_max_pool,
@@ -150,7 +151,7 @@ def with_weights(
     loaded = dict(params)
     for layer in sorted({name.rpartition("/")[0] for name in arrays}):
         if layer not in params:
-            raise ValueError(
+            raise ArgumentError(
                 f"the network has no layer {layer!r}; its layers are {', '.join(params)}"
             )
         loaded[layer] = {
@@ -159,17 +160,17 @@ def with_weights(
         }
     extra = {name for name in arrays if not name.endswith(("/weight", "/bias"))}
     if extra:
-        raise ValueError(f"{min(extra)!r} is neither the weight nor the bias of a layer")
+        raise ArgumentError(f"{min(extra)!r} is neither the weight nor the bias of a layer")
     return loaded
 
 
 def _from_caffe(name: str, arrays: Mapping[str, np.ndarray], old: Array) -> Array:
     if name not in arrays:
-        raise ValueError(f"{name} is missing; give both the weight and the bias of a layer")
+        raise ArgumentError(f"{name} is missing; give both the weight and the bias of a layer")
     axes = CAFFE_AXES[old.ndim]
     wanted = tuple(old.shape[axis] for axis in axes)
     if arrays[name].shape != wanted:
-        raise ValueError(f"{name} has the shape {arrays[name].shape}; the network's is {wanted}")
+        raise ArgumentError(f"{name} has the shape {arrays[name].shape}; the network's is {wanted}")
     return jnp.asarray(arrays[name].transpose(np.argsort(axes)), old.dtype)
 
 
@@ -178,7 +179,7 @@ def _fully_connected(
 ) -> Outputs:
     """The layers after pool5; called within a network, to which it adds parameters."""
     if not maps.size:
-        raise ValueError("images are empty at pool5; give 48 or more pixels per side")
+        raise ArgumentError("images are empty at pool5; give 48 or more pixels per side")
     # Caffe's order (channel, row, column), so that its dense weights and cached features fit.
     features = maps.transpose(0, 3, 1, 2).reshape(maps.shape[0], -1)
     for number, width in enumerate(net.hidden, 6):

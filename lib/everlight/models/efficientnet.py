@@ -22,6 +22,7 @@ from jaxtyping import Array, Float, PyTree
 
 from everlight.base import Outputs
 from everlight.checks import checked
+from everlight.errors import ArgumentError
 from everlight.models.heads import make_head
 from everlight.models.resnet import HE_NORMAL_OUT
 
@@ -171,13 +172,13 @@ def efficientnet_variables(arrays: Mapping[str, np.ndarray]) -> dict[str, PyTree
     wrong = sorted(set(places) ^ set(known))
     if wrong:
         what = "is missing" if wrong[0] in places else "is not an array of the network"
-        raise ValueError(f"{wrong[0]} {what}; give all of EfficientNet-Lite0's PyTorch port")
+        raise ArgumentError(f"{wrong[0]} {what}; give all of EfficientNet-Lite0's PyTorch port")
 
     def brought(path: tuple, leaf: jax.ShapeDtypeStruct) -> Array:
         name = _port_name(path)
         array = _in_our_axes(known[name], leaf.shape)
         if array.shape != leaf.shape:
-            raise ValueError(
+            raise ArgumentError(
                 f"{name} has the shape {known[name].shape}, which is not the network's"
             )
         return jnp.asarray(array, leaf.dtype)

@@ -9,8 +9,12 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from everlight.checks import PositiveInt, checked
+from everlight.errors import ArgumentError
 
 HeadKind = Literal["linear", "cosine", "local similarity"]
+SimilarityForm = Literal["code", "paper"]
+"""Nearness of features and a proxy: the negative squared distance of the authors' code, or the
+paper's cosine."""
 SMALLEST_SQUARE = 1e-24
 """Smallest squared length used in normalisation, so that a zero vector has a finite gradient."""
 
@@ -38,8 +42,8 @@ class CosineHead(nn.Module):
 class LocalSimilarityHead(nn.Module):
     """Scaled similarities with several weight vectors, proxies, per class (Douillard et al. 2020).
 
-    The logits are scale * `local_similarities`. Weights are initialised uniformly within
-    1/sqrt(features) of zero, and the learnable scale at 1.
+    The logits are scale * `local_similarities` in the form of the authors' code. Weights are
+    initialised uniformly within 1/sqrt(features) of zero, and the learnable scale at 1.
 
     Attributes:
       classes: number of outputs.
@@ -66,17 +70,23 @@ def cosines(features: Float[Array, "*b f"], kernel: Float[Array, "f c"]) -> Floa
 
 @checked
 def local_similarities(
-    features: Float[Array, "*b f"], kernel: Float[Array, "f p c"]
+    features: Float[Array, "*b f"], kernel: Float[Array, "f p c"], form: SimilarityForm = "code"
 ) -> Float[Array, "*b c"]:
     """Return similarities with classes of several proxies each (Douillard et al. 2020, ECCV).
 
-    A class's similarity is the mean of the cosines with its proxies, weighted by their softmax.
+    A class's similarity is the mean of the nearness of its proxies, weighted by their softmax.
 
     Args:
       features: features, `[..., f]`.
-      kernel: p proxies per class, `[f, p, c]`; with p = 1 the result equals `cosines`.
+      kernel: p proxies per class, `[f, p, c]`.
+      form: nearness: 2 cos − 2 in the form "code", which is minus the squared distance of vectors
+        of length 1, and cos in the form "paper". With p = 1 the result is the nearness itself.
+
+    Raises:
+      ValueError: `form` is unknown.
     """
     near = jnp.einsum("...f,fpc->...pc", unit(features, -1), unit(kernel, 0))
+    near = 2 * near - 2 if form == "code" else near
     return jnp.sum(jax.nn.softmax(near, axis=-2) * near, axis=-2)
 
 
@@ -115,7 +125,7 @@ def head_layer(params: PyTree) -> PyTree:
       ValueError: there is no such layer, or its weights are not named kernel.
     """
     if "head" not in params or "kernel" not in params["head"]:
-        raise ValueError(
+        raise ArgumentError(
             f"the parameters are {', '.join(params)}; name the network's last layer head, whose "
             "weights are kernel, [features, classes]"
         )

@@ -19,6 +19,7 @@ from everlight.color.camera_calibration import CameraCalibration
 from everlight.color.chromaticity import from_chromaticity, to_chromaticity
 from everlight.color.feature_distribution import feature_distance
 from everlight.color.thumbnails import below_saturation, place_on_canvas, shrink_image
+from everlight.errors import ArgumentError
 from everlight.models.illuminant_interval import (
     Interval,
     IntervalScale,
@@ -41,7 +42,7 @@ from everlight.models.pair_estimate import (
 from everlight.models.pair_model import Estimate
 
 
-class UnsuitableImageError(ValueError):
+class UnsuitableImageError(ArgumentError):
     """Raised for an image from which a model estimates no illuminant."""
 
 
@@ -244,7 +245,7 @@ def untrained_model(name: str, side: int = 64) -> ImageModel:
     """
     methods = estimator_methods()
     if name not in methods:
-        raise ValueError(f"no estimator {name!a}; there are {', '.join(methods)}")
+        raise ArgumentError(f"no estimator {name!a}; there are {', '.join(methods)}")
     return ImageModel(name, methods[name], None, None, side, None, (), "")
 
 

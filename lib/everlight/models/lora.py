@@ -26,6 +26,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from everlight.base import Outputs, Setup
 from everlight.checks import PositiveFloat, PositiveInt, checked
+from everlight.errors import ArgumentError
 from everlight.models.heads import uniform_weights
 
 
@@ -63,18 +64,18 @@ def with_lora(
     ]
     unknown = [name for name in kernels if not any(name in path for path in adapted)]
     if unknown or not kernels:
-        raise ValueError(
+        raise ArgumentError(
             f"no kernel of the layers {', '.join(layers)} belongs to "
             f"{', '.join(unknown) or 'no name'}; name layers that have kernels"
         )
     if setup.trainable is not None:
-        raise ValueError("setup has frozen parameters; set trainable of what with_lora returns")
+        raise ArgumentError("setup has frozen parameters; set trainable of what with_lora returns")
 
     def init(key: PRNGKeyArray) -> tuple[PyTree, PyTree]:
         key_network, key_additions = jax.random.split(key)
         params, batch_stats = setup.init(key_network)
         if "lora" in params:
-            raise ValueError("a layer of the network is named lora; give it another name")
+            raise ArgumentError("a layer of the network is named lora; give it another name")
         keys = jax.random.split(key_additions, len(adapted))
         additions = {}
         for own, path in zip(keys, adapted, strict=True):
@@ -126,7 +127,7 @@ def with_merged_lora(
     def init(key: PRNGKeyArray) -> tuple[PyTree, PyTree]:
         params, batch_stats = plain.init(key)
         if "merged" in params:
-            raise ValueError("a layer of the network is named merged; give it another name")
+            raise ArgumentError("a layer of the network is named merged; give it another name")
         products = lora_products(params["lora"])
         return {**params, "merged": unflatten_dict(jax.tree.map(jnp.zeros_like, products))}, (
             batch_stats

@@ -7,6 +7,7 @@ import flax.linen as nn
 
 from everlight.calls import parse_call
 from everlight.checks import checked
+from everlight.errors import ArgumentError
 from everlight.models.heads import HeadKind
 from everlight.models.mlp import MLP
 from everlight.models.plain_cnn import PlainCNN
@@ -44,6 +45,12 @@ class Network(NamedTuple):
     """True if its last layer is linear and named head, as methods require that read it."""
 
     classes: int = 0
+    version: str = ""
+    """Checksum of a user's file, so that results of an earlier version are not reused."""
+
+    def facts(self) -> dict[str, str]:
+        """Return what identifies the network's results beside its name, which may be nothing."""
+        return {"net_version": self.version} if self.version else {}
 
     @property
     def has_head_kinds(self) -> bool:
@@ -104,7 +111,9 @@ def _small_cnn(numbers: Numbers, request: NetworkRequest) -> Network:
     dropout = request.dropout or (0.25, 0.25, 0.5)
     if len(dropout) != 3:
         given = " ".join(map(str, dropout))
-        raise ValueError(f"dropout {given}; give 3 values, after both blocks and the dense layer")
+        raise ArgumentError(
+            f"dropout {given}; give 3 values, after both blocks and the dense layer"
+        )
     shape = SmallCNN(request.classes, (first, second), hidden, dropout, dtype=request.dtype)
     note = f"small CNN, channels {(first, second)}, {hidden} hidden units, dropout {dropout}"
     return Network(shape, note, named=False)
@@ -124,9 +133,9 @@ def _resnet50(numbers: Numbers, request: NetworkRequest) -> Network:
 def _vision_transformer(numbers: Numbers, request: NetworkRequest) -> Network:
     patch, width, depth, heads, *mlp = numbers or (16, 768, 12, 12)
     if request.side % patch:
-        raise ValueError(f"patches of {patch} pixels do not divide images of {request.side}")
+        raise ArgumentError(f"patches of {patch} pixels do not divide images of {request.side}")
     if width % heads:
-        raise ValueError(f"{heads} heads do not divide the width {width}")
+        raise ArgumentError(f"{heads} heads do not divide the width {width}")
     sizes = patch, width, depth, heads, *(mlp or [4 * width])
     shape = VisionTransformer(request.classes, *sizes, dtype=request.dtype)
     note = f"vision transformer, patches of {patch} pixels, width {width}, {depth} blocks"
@@ -168,17 +177,17 @@ def named_network(text: str, request: NetworkRequest) -> Network:
     """
     name, numbers, options = parse_call(text)
     if name not in NETWORKS:
-        raise ValueError(f"no network {name!r}; there are {', '.join(NETWORKS)}")
+        raise ArgumentError(f"no network {name!r}; there are {', '.join(NETWORKS)}")
     make, counts = NETWORKS[name]
     whole = all(type(number) is int and 0 < number <= MOST for number in numbers)
     if options or not whole or len(numbers) not in counts:
         allowed = " or ".join(map(str, counts))
-        raise ValueError(
+        raise ArgumentError(
             f"{name} takes {allowed} whole numbers from 1 to {MOST:,}, as in mlp:256,256"
         )
     for option, owner in (("dropout", "small-cnn"), ("remat", "resnet50")):
         if getattr(request, option) and name != owner:
-            raise ValueError(f"{option} is for {owner}, not {name}")
+            raise ArgumentError(f"{option} is for {owner}, not {name}")
     found, dtype = make(numbers, request), request.dtype
     below = "" if dtype == "float32" else f", computed in {dtype} below its head"
     return found._replace(note=found.note + below, classes=request.classes)

@@ -19,6 +19,7 @@ from everlight.color.feature_distribution import (
     feature_distance,
     fit_feature_distribution,
 )
+from everlight.errors import ArgumentError
 
 QUANTILES = 100
 """Number of steps of the stored distribution of held-out distances."""
@@ -89,7 +90,9 @@ def cross_calibrate_distances(
     ]
     found = jnp.concatenate(distances)
     if not jnp.isfinite(found).all():
-        raise ValueError("features of some pairs have no finite distance; give features that vary")
+        raise ArgumentError(
+            "features of some pairs have no finite distance; give features that vary"
+        )
     return calibrate_distances(distribution(every), found)
 
 

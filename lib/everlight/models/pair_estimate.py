@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
+from everlight.errors import ArgumentError
 from everlight.models.pair_model import Estimate, Estimates, PairModel
 
 MAX_CONDITION = 300
@@ -22,7 +23,7 @@ PLAUSIBLE = 20
 """Bound of R/G and B/G and their inverses; no camera exceeds it under any illuminant."""
 
 
-class UnsuitablePairError(ValueError):
+class UnsuitablePairError(ArgumentError):
     """Raised for a pair of images from which a model estimates no illuminant."""
 
 

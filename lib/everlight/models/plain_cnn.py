@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from everlight.base import Outputs
 from everlight.convolution import Convolution
+from everlight.errors import ArgumentError
 from everlight.models.heads import HeadKind, make_head
 
 
@@ -48,7 +49,7 @@ class PlainCNN(nn.Module):
         """
         height, width = images.shape[1:3]
         if min(height, width) < 2 ** len(self.channels):
-            raise ValueError(
+            raise ArgumentError(
                 f"images of {height}x{width} are too small for {len(self.channels)} blocks, each "
                 "of which halves both sides"
             )

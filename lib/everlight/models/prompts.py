@@ -41,6 +41,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Outputs, Setup
 from everlight.checks import NonNegativeFloat, PositiveInt, checked
+from everlight.errors import ArgumentError
 from everlight.models.heads import unit
 from everlight.models.vit import Prompts, VisionTransformer
 
@@ -77,7 +78,9 @@ def with_prompts(
       ValueError: the setup has frozen parameters; set `trainable` of the result instead.
     """
     if setup.trainable is not None:
-        raise ValueError("setup has frozen parameters; set trainable of what with_prompts returns")
+        raise ArgumentError(
+            "setup has frozen parameters; set trainable of what with_prompts returns"
+        )
     own_loss = setup.objective.loss
 
     def init(key: PRNGKeyArray) -> tuple[PyTree, PyTree]:
@@ -140,7 +143,7 @@ def prompt_pool(
       ValueError: more prompts are chosen than there are.
     """
     if chosen > size:
-        raise ValueError(f"{chosen} prompts of a pool of {size}; choose {size} or fewer")
+        raise ArgumentError(f"{chosen} prompts of a pool of {size}; choose {size} or fewer")
 
     def init(key: PRNGKeyArray) -> PyTree:
         key_prompt, key_key = jax.random.split(key)
@@ -181,9 +184,11 @@ def prompt_components(
       ValueError: there are more components than features, or the length is odd.
     """
     if components > width:
-        raise ValueError(f"{components} components of width {width} are not orthogonal; give fewer")
+        raise ArgumentError(
+            f"{components} components of width {width} are not orthogonal; give fewer"
+        )
     if length % 2:
-        raise ValueError(f"length {length}; half of the tokens are keys, so give an even number")
+        raise ArgumentError(f"length {length}; half of the tokens are keys, so give an even number")
     shapes = {"prompt": (length, width), "key": (width,), "attention": (width,)}
 
     def init(key: PRNGKeyArray) -> PyTree:

@@ -21,6 +21,7 @@ from jaxtyping import Array, Float, PyTree
 
 from everlight.base import Outputs
 from everlight.checks import FINITE, NotEmpty, PositiveInt, checked
+from everlight.errors import ArgumentError
 from everlight.models.heads import HeadKind, make_head
 
 EPSILON = 1e-6
@@ -82,7 +83,7 @@ class VisionTransformer(nn.Module):
             _patches(images, self.patch)
         )
         if self.width % self.heads:
-            raise ValueError(f"{self.heads} heads do not divide the width {self.width}")
+            raise ArgumentError(f"{self.heads} heads do not divide the width {self.width}")
         if self.class_token:
             cls = self.param("cls", nn.initializers.zeros, (self.width,)).astype(self.dtype)
             first = jnp.broadcast_to(cls, (tokens.shape[0], 1, self.width))
@@ -185,14 +186,14 @@ def vit_layers(
     wrong = sorted(set(names) ^ given)
     if wrong:
         what = "is missing" if wrong[0] in names else "is not an array of the network"
-        raise ValueError(f"{wrong[0]} {what}; give all of a ViT's of this depth, and no other's")
+        raise ArgumentError(f"{wrong[0]} {what}; give all of a ViT's of this depth, and no other's")
 
     def brought(path: tuple, leaf: jax.ShapeDtypeStruct) -> Array:
         name = _released_name(path)
         array, shape = np.asarray(arrays[name], np.float32), _released_shape(net, name, leaf.shape)
         is_position = path[0].key == "position" and array.ndim == 3
         if array.shape != shape and not (is_position and array.shape[::2] == shape[::2]):
-            raise ValueError(
+            raise ArgumentError(
                 f"{name} has the shape {array.shape}, not {shape}; give a checkpoint of the "
                 "network's sizes"
             )
@@ -225,7 +226,7 @@ def interpolate_positions(
     first, patches = np.split(embeddings, [int(class_token)])
     old = round(len(patches) ** 0.5)
     if old**2 != len(patches) or not old:
-        raise ValueError(f"{len(patches)} position embeddings are no square grid of patches")
+        raise ArgumentError(f"{len(patches)} position embeddings are no square grid of patches")
     places = np.linspace(0, old - 1, side)[:, None]
     weights = np.maximum(0, 1 - np.abs(places - np.arange(old)))
     grid = patches.reshape(old, old, -1)
@@ -237,7 +238,7 @@ def _patches(images: Float[Array, "b h w c"], side: int) -> Float[Array, "b t p"
     """Return the values of each patch, row by row, patches in rows."""
     batch, height, width, channels = images.shape
     if height % side or width % side:
-        raise ValueError(
+        raise ArgumentError(
             f"patches of {side} pixels do not divide images of {height} x {width}; give images of "
             "a multiple, or another patch"
         )

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 
 from everlight.checks import FRACTION, NotEmpty, checked
+from everlight.errors import ArgumentError
 from everlight.metrics.accuracy_matrix import forgetting
 from everlight.plots.style import Numbers, axes_or_new, line_style
 
@@ -74,7 +75,7 @@ def plot_forgetting(
     """
     for name, matrices in accuracies.items():
         if matrices.shape[1] < 2:
-            raise ValueError(f"{name!r} has one task; forgetting needs at least two")
+            raise ArgumentError(f"{name!r} has one task; forgetting needs at least two")
     drawn = axes_or_new(axes)
     for index, (name, matrices) in enumerate(accuracies.items()):
         matrices = jnp.asarray(matrices)

@@ -7,6 +7,7 @@ from jaxtyping import Bool, UInt8
 from matplotlib.axes import Axes
 
 from everlight.checks import checked
+from everlight.errors import ArgumentError
 from everlight.plots.style import COLORS, axes_or_new
 
 
@@ -34,7 +35,7 @@ def plot_answers(
     """
     for name, given in {"truths": truths, **answers, **right}.items():
         if len(given) != len(pictures):
-            raise ValueError(
+            raise ArgumentError(
                 f"pictures holds {len(pictures)}, and {name} {len(given)}; give one per picture"
             )
     axes = axes_or_new(axes)

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.projections.polar import PolarAxes
 
 from everlight.checks import FRACTION, checked
+from everlight.errors import ArgumentError
 from everlight.metrics.cl_score import CRITERIA
 from everlight.plots.style import axes_or_new, line_style
 
@@ -33,12 +34,12 @@ def plot_criteria(
     """
     drawn = axes_or_new(axes, projection="polar")
     if not isinstance(drawn, PolarAxes):
-        raise ValueError("criteria are drawn on polar axes: subplot_kw={'projection': 'polar'}")
+        raise ArgumentError("criteria are drawn on polar axes: subplot_kw={'projection': 'polar'}")
     rays = np.linspace(0, 2 * np.pi, len(CRITERIA), endpoint=False)
     for index, (name, values) in enumerate(criteria.items()):
         missing = [each for each in CRITERIA if each not in values]
         if missing:
-            raise ValueError(f"{name} lacks {', '.join(missing)}")
+            raise ArgumentError(f"{name} lacks {', '.join(missing)}")
         lengths = [float(values[each]) for each in CRITERIA]
         style = line_style(index)
         closed = [*lengths, lengths[0]]

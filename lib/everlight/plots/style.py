@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from everlight.checks import checked
+from everlight.errors import ArgumentError
 
 Numbers = np.ndarray | jax.Array
 
@@ -31,7 +32,9 @@ def line_style(index: int) -> LineStyle:
       ValueError: `index` is outside the 32 styles.
     """
     if not 0 <= index < len(COLORS) * len(LINES):
-        raise ValueError(f"index={index}; there are styles for {len(COLORS) * len(LINES)} curves")
+        raise ArgumentError(
+            f"index={index}; there are styles for {len(COLORS) * len(LINES)} curves"
+        )
     return LineStyle(COLORS[index % len(COLORS)], LINES[index // len(COLORS)])
 
 

@@ -9,6 +9,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from everlight.base import Samples, Task, TaskSequence
 from everlight.checks import NonNegativeInt, PositiveInt, checked
+from everlight.errors import ArgumentError
 from everlight.scenarios.shapes import stack_samples
 
 
@@ -43,16 +44,16 @@ def class_incremental(
     fractions = np.broadcast_to(np.asarray(valid_fraction, float), classes)
     wrong = fractions[~((fractions >= 0) & (fractions < 1))]
     if len(wrong):
-        raise ValueError(f"valid_fraction={float(wrong[0])}; give 0 or more, and less than 1")
+        raise ArgumentError(f"valid_fraction={float(wrong[0])}; give 0 or more, and less than 1")
     train_labels, test_labels = np.asarray(train_labels), np.asarray(test_labels)
     class_task = _task_of_classes(tasks, classes)
     for name, labels in (("train_labels", train_labels), ("test_labels", test_labels)):
         wrong = labels[(labels < 0) | (labels >= classes)]
         if len(wrong):
-            raise ValueError(f"{name} holds {wrong[0]}; labels are 0 to {classes - 1}")
+            raise ArgumentError(f"{name} holds {wrong[0]}; labels are 0 to {classes - 1}")
         empty = set(range(len(tasks))) - set(class_task[labels].tolist())
         if empty:
-            raise ValueError(f"task {min(empty)} has no samples in {name}; give at least one")
+            raise ArgumentError(f"task {min(empty)} has no samples in {name}; give at least one")
     validates = first_of_each_class(train_labels, fractions)
     owner = class_task[train_labels]
     split = []
@@ -109,9 +110,9 @@ def equal_tasks(order: Sequence[int], count: PositiveInt) -> list[list[int]]:
     """
     check_distinct("order", order)
     if not len(order) or min(order) < 0:
-        raise ValueError(f"order has classes {list(order)[:5]}; give at least one, from 0 on")
+        raise ArgumentError(f"order has classes {list(order)[:5]}; give at least one, from 0 on")
     if len(order) % count:
-        raise ValueError(
+        raise ArgumentError(
             f"{len(order)} classes do not divide into {count} equal tasks; give a divisor"
         )
     return np.reshape(order, (count, -1)).tolist()
@@ -125,7 +126,7 @@ def check_distinct(name: str, order: Sequence[int]) -> None:
     """
     values, counts = np.unique(np.asarray(order), return_counts=True)
     if (counts > 1).any():
-        raise ValueError(f"{name} has class {values[counts > 1][0]} twice; give each class once")
+        raise ArgumentError(f"{name} has class {values[counts > 1][0]} twice; give each class once")
 
 
 def _task_of_classes(tasks: Sequence[Sequence[int]], classes: int) -> Int[np.ndarray, "c"]:
@@ -133,14 +134,14 @@ def _task_of_classes(tasks: Sequence[Sequence[int]], classes: int) -> Int[np.nda
     for number, members in enumerate(tasks):
         for member in members:
             if not 0 <= member < classes:
-                raise ValueError(
+                raise ArgumentError(
                     f"task {number} has class {member}; classes are 0 to {classes - 1}"
                 )
             if class_task[member] >= 0:
-                raise ValueError(f"class {member} is in task {class_task[member]} and {number}")
+                raise ArgumentError(f"class {member} is in task {class_task[member]} and {number}")
             class_task[member] = number
     if np.any(class_task < 0):
-        raise ValueError(f"class {np.argmin(class_task)} is in no task")
+        raise ArgumentError(f"class {np.argmin(class_task)} is in no task")
     return class_task
 
 

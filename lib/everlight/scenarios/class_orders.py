@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 
 from everlight.base import TaskSequence
 from everlight.checks import NonNegativeInt, PositiveInt, UnitInterval, check_range, checked
+from everlight.errors import ArgumentError
 from everlight.scenarios.class_incremental import (
     check_distinct,
     class_incremental,
@@ -35,7 +36,7 @@ def divide_classes(order: Sequence[int], tasks: Tasks) -> list[list[int]]:
     if isinstance(tasks, int):
         return [part.tolist() for part in np.array_split(np.asarray(order), tasks)]
     if sum(tasks) != len(order):
-        raise ValueError(
+        raise ArgumentError(
             f"tasks={tasks} sum to {sum(tasks)}, not to {len(order)} classes; give sizes that do"
         )
     return [part.tolist() for part in np.split(np.asarray(order), np.cumsum(tasks)[:-1])]
@@ -160,7 +161,7 @@ def validation_fractions(
     check_range("train_labels", train_labels, 0, classes - 1)
     counts = np.bincount(train_labels, minlength=classes)
     if not counts.all():
-        raise ValueError(f"train_labels has no sample of class {np.argmin(counts)}; give one")
+        raise ArgumentError(f"train_labels has no sample of class {np.argmin(counts)}; give one")
     # Slightly more than one sample, whatever rounding makes of one over the number of samples.
     return np.maximum(fraction, (1 + 1e-6) / counts)
 

@@ -20,6 +20,7 @@ from jaxtyping import Int
 
 from everlight.base import Samples, Task, TaskSequence
 from everlight.checks import checked
+from everlight.errors import ArgumentError
 from everlight.scenarios.shapes import stack_samples
 
 OBJECTS, OBJECTS_PER_CATEGORY, SESSIONS, RUNS = 50, 5, 11, 10
@@ -78,15 +79,15 @@ def core50(
     _check_sessions("test_sessions", test_sessions)
     both = set(train_sessions) & set(test_sessions)
     if both:
-        raise ValueError(
+        raise ArgumentError(
             f"session {min(both)} is in train_sessions and in test_sessions; keep it in one"
         )
     used = np.arange(len(objects)) if kept is None else kept
     if not len(used):
-        raise ValueError("kept is empty; give positions of frames, or None")
+        raise ArgumentError("kept is empty; give positions of frames, or None")
     wrong = used[(used < 0) | (used >= len(objects))]
     if len(wrong):
-        raise ValueError(f"kept holds {wrong[0]}; give 0 to {len(objects) - 1}")
+        raise ArgumentError(f"kept holds {wrong[0]}; give 0 to {len(objects) - 1}")
     _check_frames(objects[used], sessions[used], [*train_sessions, *test_sessions])
     used = np.isin(np.arange(len(objects)), used)
 
@@ -140,7 +141,7 @@ def training_batches(
         "static": lambda sessions: [TrainingBatch(tuple(range(OBJECTS)), sessions)],
     }
     if not 0 <= run < RUNS:
-        raise ValueError(f"run={run}; give 0 to {RUNS - 1}, the published runs")
+        raise ArgumentError(f"run={run}; give 0 to {RUNS - 1}, the published runs")
     _check_sessions("train_sessions", train_sessions)
     batches = contents[scenario](tuple(train_sessions))
     fixed = 0 if scenario == "NI" else 1
@@ -182,9 +183,9 @@ def _new_instances_and_classes(sessions: tuple[int, ...]) -> list[TrainingBatch]
 def _check_sessions(name: str, sessions: Sequence[int]) -> None:
     wrong = [session for session in sessions if not 0 <= session < SESSIONS]
     if wrong:
-        raise ValueError(f"{name} has {wrong[0]}; sessions are 0 to {SESSIONS - 1}")
+        raise ArgumentError(f"{name} has {wrong[0]}; sessions are 0 to {SESSIONS - 1}")
     if not len(sessions) or len(set(sessions)) < len(sessions):
-        raise ValueError(f"{name}={tuple(sessions)}; give at least one, without duplicates")
+        raise ArgumentError(f"{name}={tuple(sessions)}; give at least one, without duplicates")
 
 
 def _check_frames(
@@ -193,12 +194,12 @@ def _check_frames(
     for name, values, count in (("objects", objects, OBJECTS), ("sessions", sessions, SESSIONS)):
         wrong = values[(values < 0) | (values >= count)]
         if len(wrong):
-            raise ValueError(f"{name} holds {wrong[0]}; give 0 to {count - 1}")
+            raise ArgumentError(f"{name} holds {wrong[0]}; give 0 to {count - 1}")
     there = np.zeros((OBJECTS, SESSIONS), bool)
     there[objects, sessions] = True
     missing = [(place, session) for session in used for place in np.flatnonzero(~there[:, session])]
     if missing:
-        raise ValueError(
+        raise ArgumentError(
             f"object {missing[0][0]} has no frames in session {missing[0][1]}, and "
             f"{len(missing) - 1} more pairs of object and session have none; add their frames"
         )

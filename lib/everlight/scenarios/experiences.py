@@ -12,6 +12,7 @@ from jaxtyping import Int
 
 from everlight.base import Samples, Task, TaskSequence
 from everlight.checks import PositiveInt, checked
+from everlight.errors import ArgumentError
 from everlight.scenarios.shapes import stack_samples
 
 Places = Sequence[Int[np.ndarray, "_"]]
@@ -34,6 +35,10 @@ def from_experiences(
     as introduced by the last task. With known task identity (task-incremental), a test sample is
     scored among the classes that its experience trains on or tests (`TaskSequence.test_classes`).
 
+    All indices count in one data set, whose samples `StoredImages` holds. Where a benchmark has its
+    test samples in a set of their own, store them after the n training samples, and add n to
+    their indices.
+
     Args:
       train: indices of each experience's training samples in the data set.
       train_labels: classes of the training samples, in 0..classes-1.
@@ -47,7 +52,8 @@ def from_experiences(
 
     Raises:
       ValueError: arrays differ in length, an index is below 0, or a label is out of range. Or a
-        test sample has two labels, or an experience has no training or no test sample.
+        test sample has two labels, or an experience has no training or no test sample. Or a sample
+        is in two of training, validation and test sets.
     """
     if valid is None or valid_labels is None:
         nothing = [np.zeros(0, int)] * len(train)
@@ -58,6 +64,12 @@ def from_experiences(
         ("valid", valid, valid_labels, (len(train),)),
     ):
         _check_all(name, places, labels, classes, counts)
+    for name, places, other, trained in (
+        ("test", test, "train", train),
+        ("valid", valid, "train", train),
+        ("test", test, "valid", valid),
+    ):
+        _refuse_overlap(name, places, other, trained)
     tasks = len(train)
     known = [
         np.isin(np.arange(classes), np.concatenate(train_labels[: t + 1])) for t in range(tasks)
@@ -96,12 +108,28 @@ def from_experiences(
     )
 
 
+def _refuse_overlap(name: str, places: Places, other: str, others: Places) -> None:
+    known = np.concatenate(list(others))
+    shared = [np.isin(own, known) for own in places]
+    count = sum(int(each.sum()) for each in shared)
+    if count:
+        first = next(number for number, each in enumerate(shared) if each.any())
+        sample = places[first][shared[first]][0]
+        raise ArgumentError(
+            f"{name}[{first}] holds sample {sample}, which {other} holds too, as {count} of "
+            f"{sum(map(len, places))} in {name}; all indices count in one data set: add the number "
+            f"of samples before the {name} set to indices that count in it alone"
+        )
+
+
 def _refuse_two_labels(test: Places, test_labels: Places) -> None:
     places, labels = np.concatenate(test), np.concatenate(test_labels)
     pairs = np.unique(np.stack([places, labels]), axis=1)
     twice = pairs[0][:-1][np.diff(pairs[0]) == 0]
     if len(twice):
-        raise ValueError(f"test_labels gives two labels to sample {twice[0]}; give each sample one")
+        raise ArgumentError(
+            f"test_labels gives two labels to sample {twice[0]}; give each sample one"
+        )
 
 
 def _stacked(places: Places, labels: Places) -> Samples:
@@ -112,20 +140,20 @@ def _check_all(
     name: str, places: Places, labels: Places, classes: int, counts: tuple[int, ...]
 ) -> None:
     if len(places) not in counts or len(labels) != len(places):
-        raise ValueError(
+        raise ArgumentError(
             f"{name} has {len(places)} experiences and {name}_labels {len(labels)}; give "
             f"{' or '.join(map(str, counts))} for both"
         )
     for number, (own, own_labels) in enumerate(zip(places, labels, strict=True)):
         if len(own) != len(own_labels):
-            raise ValueError(
+            raise ArgumentError(
                 f"{name}[{number}] has {len(own)} indices and {name}_labels[{number}] has "
                 f"{len(own_labels)} labels; give one label per index"
             )
         if not len(own) and name != "valid":
-            raise ValueError(f"{name}[{number}] has no sample; leave the experience out")
+            raise ArgumentError(f"{name}[{number}] has no sample; leave the experience out")
         for what, values, most in ((name, own, np.inf), (f"{name}_labels", own_labels, classes)):
             wrong = values[(values < 0) | (values >= most)]
             if len(wrong):
                 limit = "0 or more" if most == np.inf else f"0 to {classes - 1}"
-                raise ValueError(f"{what}[{number}] holds {wrong[0]}; give {limit}")
+                raise ArgumentError(f"{what}[{number}] holds {wrong[0]}; give {limit}")

@@ -14,6 +14,7 @@ from jaxtyping import Int
 
 from everlight.base import Samples, Task, TaskSequence
 from everlight.checks import Between, NonNegativeInt, NotEmpty, check_range, check_sizes, checked
+from everlight.errors import ArgumentError
 from everlight.scenarios.shapes import stack_samples
 
 
@@ -46,7 +47,7 @@ def check_facts(pieces: Int[np.ndarray, "f 3"], words: NonNegativeInt) -> None:
         Or a fact has no subject, or an object without a predicate. The message gives its number.
     """
     if not len(pieces):
-        raise ValueError("pieces has no facts; give one or more")
+        raise ArgumentError("pieces has no facts; give one or more")
     defined = pieces >= 0
     wrong = {
         f"has a piece outside -1 to {words - 1}": (pieces < -1) | (pieces >= words),
@@ -56,12 +57,12 @@ def check_facts(pieces: Int[np.ndarray, "f 3"], words: NonNegativeInt) -> None:
     for message, where in wrong.items():
         if where.any():
             number = int(np.argmax(where.any(axis=1)))
-            raise ValueError(f"pieces: fact {number}, {pieces[number].tolist()}, {message}")
+            raise ArgumentError(f"pieces: fact {number}, {pieces[number].tolist()}, {message}")
     _, first, group = np.unique(pieces, axis=0, return_index=True, return_inverse=True)
     again = np.flatnonzero(first[group] != np.arange(len(pieces)))
     if len(again):
         number, before = again[0], first[group[again[0]]]
-        raise ValueError(
+        raise ArgumentError(
             f"fact {number}, {pieces[number].tolist()}, is the same as fact {before}; keep one"
         )
 
@@ -79,11 +80,11 @@ def join_tasks(
     owner: dict[tuple[int, ...], int] = {}
     for task, members in enumerate(tasks):
         if not len(members):
-            raise ValueError(f"task {task} has no facts; leave it out")
+            raise ArgumentError(f"task {task} has no facts; leave it out")
         for fact in map(tuple, members.tolist()):
             if fact in owner:
                 where = "twice" if owner[fact] == task else f"in task {owner[fact]} and"
-                raise ValueError(f"fact {list(fact)} is {where} in task {task}; keep one")
+                raise ArgumentError(f"fact {list(fact)} is {where} in task {task}; keep one")
             owner[fact] = task
     return np.array(list(owner)), np.array(list(owner.values()))
 
@@ -114,12 +115,14 @@ def fact_sequence(
     tasks = int(fact_task.max()) + 1
     owned = np.bincount(fact_task, minlength=tasks)
     if not owned.all():
-        raise ValueError(f"task {np.argmin(owned)} has no facts; number tasks consecutively from 0")
+        raise ArgumentError(
+            f"task {np.argmin(owned)} has no facts; number tasks consecutively from 0"
+        )
     for name, examples in (("train", train), ("valid", valid), ("test", test)):
         _check_examples(name, examples, len(fact_task))
         empty = np.bincount(fact_task[examples.fact], minlength=tasks) == 0
         if name != "valid" and empty.any():
-            raise ValueError(f"task {np.argmax(empty)} has no examples in {name}; give some")
+            raise ArgumentError(f"task {np.argmax(empty)} has no examples in {name}; give some")
     task_column = np.arange(tasks)[:, None]
     stream = Task(
         *(_by_task(examples, fact_task, tasks) for examples in (train, valid)),
@@ -161,7 +164,7 @@ def split_statistics(
 def _check_examples(name: str, examples: Examples, facts: int) -> None:
     wrong = examples.fact[(examples.fact < 0) | (examples.fact >= facts)]
     if len(wrong):
-        raise ValueError(f"{name} has an example of fact {wrong[0]}; give 0 to {facts - 1}")
+        raise ArgumentError(f"{name} has an example of fact {wrong[0]}; give 0 to {facts - 1}")
 
 
 def _by_task(examples: Examples, fact_task: Int[np.ndarray, "f"], tasks: int) -> Samples:

@@ -17,6 +17,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from everlight.checks import Between, NonNegativeInt, NotEmpty, check_finite, check_range, checked
+from everlight.errors import ArgumentError
 
 TRIALS = 100
 """Number of random assignments, of which the most balanced is kept; as in the paper."""
@@ -147,7 +148,7 @@ def random_split(
     trials = np.random.default_rng(seed).integers(0, tasks, (TRIALS, len(train_counts)))
     best = min(trials, key=imbalance)
     if imbalance(best)[0]:
-        raise ValueError(
+        raise ArgumentError(
             f"none of {TRIALS} random assignments of {len(best)} facts gave each of {tasks} tasks "
             "a fact; choose fewer tasks or another seed"
         )
@@ -204,4 +205,4 @@ def _largest_first(cluster: Int[np.ndarray, "f"]) -> Int[np.ndarray, "f"]:
 
 def _check_count(tasks: int, facts: int) -> None:
     if not 1 <= tasks <= facts:
-        raise ValueError(f"tasks={tasks}; give 1 to {facts}, the number of facts to divide")
+        raise ArgumentError(f"tasks={tasks}; give 1 to {facts}, the number of facts to divide")

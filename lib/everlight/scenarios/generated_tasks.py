@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Int, PRNGKeyArray
 
 from everlight.base import Samples, TaskGenerator
 from everlight.checks import Between, NotEmpty, PositiveInt, check_range, checked
+from everlight.errors import ArgumentError
 
 Labels = Annotated[Int[np.ndarray, "n"], Between(0), NotEmpty]
 TestLabels = Annotated[Int[np.ndarray, "m"], Between(0), NotEmpty]
@@ -35,7 +36,9 @@ def permuted_tasks(labels: Labels, classes: PositiveInt, count: PositiveInt) -> 
     """
     check_range("labels", labels, 0, classes - 1)
     if count < len(labels):
-        raise ValueError(f"count is {count}; there are {len(labels)} labels, give as many or more")
+        raise ArgumentError(
+            f"count is {count}; there are {len(labels)} labels, give as many or more"
+        )
     every = jnp.asarray(labels, jnp.int32)
 
     def draw(number: Int[Array, ""], size: int, key: PRNGKeyArray) -> Samples:
@@ -97,9 +100,9 @@ def class_pair_tasks(train_labels: Labels, test_labels: TestLabels) -> TaskGener
     found, tested_classes = np.unique(train_labels), np.unique(test_labels)
     classes = len(found)
     if found[-1] != classes - 1 or classes < 2:
-        raise ValueError("train_labels leaves out a class or has one alone; number them from 0")
+        raise ArgumentError("train_labels leaves out a class or has one alone; number them from 0")
     if not np.array_equal(found, tested_classes):
-        raise ValueError("test_labels has other classes than train_labels; give the same ones")
+        raise ArgumentError("test_labels has other classes than train_labels; give the same ones")
     train, train_sizes = _rows_by_class(train_labels, 0)
     test, test_sizes = _rows_by_class(test_labels, len(train_labels))
 

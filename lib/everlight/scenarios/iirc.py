@@ -18,6 +18,7 @@ from jaxtyping import Bool, Int
 
 from everlight.base import Samples, Task, TaskSequence
 from everlight.checks import Between, checked
+from everlight.errors import ArgumentError
 from everlight.scenarios.shapes import stack_samples
 
 SUPERCLASS_SHARE = 0.4
@@ -100,7 +101,7 @@ def iirc(
     given = [_given(part, data_classes, hierarchy, len(pairs)) for part in (train, valid)]
     trained = np.bincount(pairs[given[0] & (pairs >= 0)], minlength=len(names))
     if not trained.all():
-        raise ValueError(
+        raise ArgumentError(
             f"class {names[np.argmin(trained)]!r} has no training samples: its subclasses have "
             "too few to share; give more, or remove it from the configuration"
         )
@@ -113,7 +114,7 @@ def iirc(
     sequence = _tested(stream, class_task, test, class_labels[test_labels])
     empty = ~np.asarray(sequence.test_member).any(axis=1)
     if empty.any():
-        raise ValueError(f"task {np.argmax(empty)} has no samples in test_labels; give some")
+        raise ArgumentError(f"task {np.argmax(empty)} has no samples in test_labels; give some")
     held = np.sort(np.concatenate(post_task))
     return IIRC(sequence, _tested(stream, class_task, held, pairs[held]), names)
 
@@ -223,19 +224,21 @@ def _front(labels: Int[np.ndarray, "n 2"]) -> Int[np.ndarray, "n 2"]:
 def _check_hierarchy(data_classes: Sequence[str], hierarchy: Hierarchy) -> None:
     if len(set(data_classes)) < len(data_classes):
         twice = Counter(data_classes).most_common(1)[0][0]
-        raise ValueError(f"data_classes has {twice!r} more than once; give distinct names")
+        raise ArgumentError(f"data_classes has {twice!r} more than once; give distinct names")
     parent: dict[str, str] = {}
     for name, members in hierarchy.items():
         if name in data_classes:
-            raise ValueError(f"superclass {name!r} is also a class of the data; rename one of them")
+            raise ArgumentError(
+                f"superclass {name!r} is also a class of the data; rename one of them"
+            )
         for member in members:
             if member not in data_classes:
-                raise ValueError(
+                raise ArgumentError(
                     f"superclass {name!r} has {member!r}, which is not a class of the data; "
                     "restrict the hierarchy to the data"
                 )
             if member in parent:
-                raise ValueError(
+                raise ArgumentError(
                     f"class {member!r} is under {parent[member]!r} and {name!r}; keep it under one"
                 )
             parent[member] = name
@@ -247,28 +250,30 @@ def _check_configuration(
     task_of: dict[str, int] = {}
     for task, members in enumerate(configuration.tasks):
         if not members:
-            raise ValueError(f"task {task} introduces no class; remove it from the configuration")
+            raise ArgumentError(
+                f"task {task} introduces no class; remove it from the configuration"
+            )
         for name in members:
             if name not in hierarchy and name not in data_classes:
-                raise ValueError(
+                raise ArgumentError(
                     f"task {task} introduces {name!r}, which is neither a class of the data nor a "
                     "superclass; remove it from the configuration"
                 )
             if name in task_of:
-                raise ValueError(
+                raise ArgumentError(
                     f"class {name!r} is introduced in task {task_of[name]} and in task {task}; "
                     "keep it in one"
                 )
             task_of[name] = task
     for name in chain(hierarchy, data_classes):
         if (name in task_of) == (name in configuration.left_out):
-            raise ValueError(
+            raise ArgumentError(
                 f"class {name!r} must be either introduced by a task or named in left_out; it "
                 f"is {'both' if name in task_of else 'neither'}"
             )
     for name, parent in _parents(hierarchy).items():
         if name in task_of and task_of.get(parent, 0) > task_of[name]:
-            raise ValueError(
+            raise ArgumentError(
                 f"task {task_of[name]} introduces {name!r} before its superclass {parent!r}, in "
                 f"task {task_of[parent]}; put the superclass first"
             )
@@ -277,7 +282,7 @@ def _check_configuration(
 def _check_labels(data_classes: Sequence[str], **labels: Int[np.ndarray, "_"]) -> None:
     for name, values in labels.items():
         if not len(values):
-            raise ValueError(f"{name} is empty; give one sample or more")
+            raise ArgumentError(f"{name} is empty; give one sample or more")
         wrong = values[(values < 0) | (values >= len(data_classes))]
         if len(wrong):
-            raise ValueError(f"{name} holds {wrong[0]}; labels are 0 to {len(data_classes) - 1}")
+            raise ArgumentError(f"{name} holds {wrong[0]}; labels are 0 to {len(data_classes) - 1}")

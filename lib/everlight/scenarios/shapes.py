@@ -9,6 +9,7 @@ from jaxtyping import Array, Int
 
 from everlight.base import Samples, TaskSequence
 from everlight.checks import checked
+from everlight.errors import ArgumentError
 
 
 @checked
@@ -26,7 +27,7 @@ def stack_samples(
     """
     lengths = np.array([len(group) for group in groups])
     if lengths.tolist() != [len(each) for each in labels]:
-        raise ValueError(
+        raise ArgumentError(
             f"groups of {lengths.tolist()}, labels of {[*map(len, labels)]} samples; give equally "
             "many"
         )
@@ -53,7 +54,7 @@ def same_shapes(sequences: Sequence[TaskSequence]) -> list[TaskSequence]:
     for axis, name in enumerate(("tasks", "classes")):
         counts = sorted({each.tasks.classes.shape[axis] for each in sequences})
         if len(counts) > 1:
-            raise ValueError(f"sequences of {counts} {name}; give equal numbers")
+            raise ArgumentError(f"sequences of {counts} {name}; give equal numbers")
     train = max(each.tasks.train.mask.shape[1] for each in sequences)
     valid = max(each.tasks.valid.mask.shape[1] for each in sequences)
     test = max(each.test.mask.shape[0] for each in sequences)

@@ -25,6 +25,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from everlight.base import Samples
 from everlight.checks import Between, NotEmpty, PositiveFloat, PositiveInt, checked
+from everlight.errors import ArgumentError
 
 
 class TargetNetwork(NamedTuple):
@@ -117,7 +118,7 @@ def draw_numbers(
     """
     slow = bits.shape[0]
     if not slow <= inputs <= 31:
-        raise ValueError(f"inputs is {inputs}; give {slow} (the slow bits) to 31")
+        raise ArgumentError(f"inputs is {inputs}; give {slow} (the slow bits) to 31")
     fast = jax.random.randint(key, (count,), 0, 2 ** (inputs - slow), jnp.int32)
     return (fast << slow) + jnp.sum(bits.astype(jnp.int32) << jnp.arange(slow, dtype=jnp.int32))
 

@@ -24,6 +24,7 @@ from everlight.checks import (
     check_range,
     checked,
 )
+from everlight.errors import ArgumentError
 from everlight.scenarios.class_incremental import first_of_each_class
 from everlight.scenarios.experiences import from_experiences
 
@@ -73,7 +74,7 @@ def domain_incremental(
     count = len(train_labels) + len(test_labels)
     maps = np.tile(np.arange(classes), (tasks, 1)) if label_maps is None else label_maps
     if maps.shape != (tasks, classes):
-        raise ValueError(f"label_maps has shape {maps.shape}; give [{tasks}, {classes}]")
+        raise ArgumentError(f"label_maps has shape {maps.shape}; give [{tasks}, {classes}]")
     check_range("label_maps", maps, 0, classes - 1)
     _check_labels(train_labels, test_labels, classes)
     validates = first_of_each_class(train_labels, np.full(classes, valid_fraction))
@@ -85,7 +86,7 @@ def domain_incremental(
         ("valid", np.flatnonzero(validates), None),
     ):
         if wanted is not None and wanted > len(places):
-            raise ValueError(f"{name}_samples={wanted}; there are {len(places)} of them")
+            raise ArgumentError(f"{name}_samples={wanted}; there are {len(places)} of them")
         drawn = [places[_draw(len(places), wanted, rng)] for _ in range(tasks)]
         index[name] = [task * count + rows for task, rows in enumerate(drawn)]
         labels[name] = [maps[task][every[rows]] for task, rows in enumerate(drawn)]
@@ -200,7 +201,7 @@ def named_stream(
         return Stream(rotated(np.linspace(0, 180, tasks, endpoint=False)))
     if name == "permuted-labels":
         return Stream(lambda image, task: image, permuted_labels(tasks, classes, seed))
-    raise ValueError(f"{name!r} is no stream; give permuted, rotated or permuted-labels")
+    raise ArgumentError(f"{name!r} is no stream; give permuted, rotated or permuted-labels")
 
 
 @checked
@@ -237,7 +238,7 @@ def recurring(
         members = np.flatnonzero((train_labels == label) & ~validates)
         places = [number for number, task in enumerate(tasks) if label in task]
         if len(members) < len(places) or label not in test_labels:
-            raise ValueError(
+            raise ArgumentError(
                 f"class {label} is in {len(places)} tasks and has {len(members)} training and "
                 f"{np.sum(test_labels == label)} test samples; give one per task and one to test"
             )
@@ -283,7 +284,7 @@ def few_shot(
         for label in dict.fromkeys(task):
             members = np.flatnonzero(train_labels == label)
             if len(members) < shots:
-                raise ValueError(
+                raise ArgumentError(
                     f"class {label} has {len(members)} training samples; shots={shots}"
                 )
             kept[rng.choice(members, shots, replace=False)] = True
@@ -348,7 +349,7 @@ def _check_labels(
     # As an index, a negative label would mean one of the last classes.
     for name, labels in (("train_labels", train_labels), ("test_labels", test_labels)):
         if not len(labels):
-            raise ValueError(f"{name} is empty; give one sample or more")
+            raise ArgumentError(f"{name} is empty; give one sample or more")
         check_range(name, labels, 0, classes - 1)
 
 

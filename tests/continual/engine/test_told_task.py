@@ -22,6 +22,7 @@ SEQUENCE = class_incremental(LABELS, TEST, TASKS, CLASSES, valid_fraction=0.0, t
 # none of its classes, and the first of them would be taken. Untold the answer is always class 1.
 ANSWERS, UNTOLD = jnp.array([4, 5, 3]), 1
 COUNTS = np.bincount(TEST, minlength=CLASSES)
+TESTS = len(LABELS) + np.arange(len(TEST))
 
 
 def answer(setup):
@@ -102,7 +103,7 @@ def test_a_test_set_that_serves_several_tasks_tells_no_task():
     setup = small_setup()
     train = [np.flatnonzero(np.isin(LABELS, task)) for task in TASKS]
     sequence = from_experiences(
-        train, [LABELS[places] for places in train], [np.arange(33)], [TEST], CLASSES
+        train, [LABELS[places] for places in train], [TESTS], [TEST], CLASSES
     )
     learner = small_learner(setup, range(CLASSES))
     row = jax.jit(lambda: evaluate(setup, answer(setup), (), learner, sequence, 7))()
@@ -119,7 +120,8 @@ def test_a_sample_of_two_tasks_test_sets_tells_no_task():
     both = np.flatnonzero(np.isin(TEST, [4, 1, 0, 5]))
     train = [np.concatenate(train[:2])] * 2 + [train[2]]
     test = [both, both, np.flatnonzero(np.isin(TEST, TASKS[2]))]
-    labels = [[LABELS[places] for places in part] for part in (train, test)]
+    labels = [LABELS[places] for places in train], [TEST[places] for places in test]
+    test = [TESTS[places] for places in test]
     sequence = from_experiences(train, labels[0], test, labels[1], CLASSES)
     learner = small_learner(setup, range(CLASSES))
     row = jax.jit(lambda: evaluate(setup, answer(setup), (), learner, sequence, 7))()

@@ -35,7 +35,30 @@ def unit(vector):
     return vector / np.linalg.norm(vector)
 
 
-def written_similarities(params, feature):
+def stable_cosine_distance(first, second):
+    """`distance.stable_cosine_distance` of `lib`: squared distances of all pairs, at least 0."""
+    rows = np.concatenate([first, second])
+    squares = np.sum(rows**2, axis=1)
+    away = np.maximum(squares[:, None] + squares - 2 * rows @ rows.T, 0)
+    np.fill_diagonal(away, 0)
+    return away[: len(first), len(first) :]
+
+
+def reduce_proxies(near):
+    """`CosineClassifier._reduce_proxies` with "softmax" and γ = 1; a class's proxies adjoin."""
+    of_class = near.reshape(len(near), -1, PROXIES)
+    powers = np.exp(of_class)
+    return np.sum(of_class * powers / powers.sum(axis=2, keepdims=True), axis=2)
+
+
+def official_similarities(params, feature):
+    """The classifier's logits at "neg_stable_cosine_distance", which all configurations have."""
+    proxies = params["kernel"].transpose(2, 1, 0).reshape(-1, WIDTH)
+    proxies = proxies / np.linalg.norm(proxies, axis=1, keepdims=True)
+    return reduce_proxies(-stable_cosine_distance(unit(feature)[None], proxies))[0]
+
+
+def paper_similarities(params, feature):
     """A class after another: the mean of its proxies' cosines, weighted by their softmax."""
     found = []
     for label in range(CLASSES):
@@ -79,9 +102,10 @@ def written_loss(params, index, known, new, spatial, flat, own_loss, margin=0.6)
     one, two, features = forward_of(params, index)
     old_one, old_two, old = forward_of(OLD, index, lift=0.0)
     seen = sorted({*known, *new})
+    similarities = paper_similarities if own_loss is paper_nca else official_similarities
     own = np.mean(
         [
-            own_loss(written_similarities(params, f), y, seen, params["scale"], margin)
+            own_loss(similarities(params, f), y, seen, params["scale"], margin)
             for f, y in zip(features, LABELS[index], strict=True)
         ]
     )

@@ -13,6 +13,8 @@ from scipy.stats import chi2
 
 from everlight.base import Samples
 from everlight.continual.engine.updates import complete_batch
+from everlight.continual.method import Needs
+from everlight.continual.registry import METHODS
 from everlight.continual.strategies.agem import agem, project
 from everlight.continual.strategies.balanced_replay import Exemplars
 from tests.continual.many_labels import (
@@ -124,6 +126,37 @@ def joined(gradient):
 
 ACTIVE = np.arange(CLASSES) < 4
 OWN = batch_gradient(START, BATCH.index, ACTIVE, BATCH.weight)
+
+
+def test_a_reference_batch_beyond_the_memory_is_all_of_it():
+    """The registry's 256 of three held samples among eight slots: their mean, whatever the key."""
+    needs = Needs(tasks=2, classes=CLASSES, exemplars_per_class=2)
+    given = METHODS["A-GEM"].arguments(needs)
+    assert given["replay_batch_size"] == 256
+    strategy = compiled(agem(SETUP, **given))
+    held = [0, 1, 7]
+    memory = Exemplars(memory_of(held), KEY_DATA)
+
+    @jax.jit
+    def step(key):
+        batch = complete_batch(SETUP, strategy, memory, BATCH, TASK, key)
+        learner = small_learner(SETUP, [0, 1, 2, 3])
+        return batch.replay, strategy.grads(memory, learner, batch, TASK, key)[0]
+
+    expected = closed_form(joined(OWN), joined(batch_gradient(START, held, ACTIVE)))
+    for seed in range(3):
+        replay, gradient = step(jax.random.key(seed))
+        assert sorted(np.asarray(replay.index)[np.asarray(replay.weight) > 0]) == held
+        np.testing.assert_allclose(joined(gradient), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_the_registry_has_the_task_s_size_in_iirc_s_form_and_what_is_given():
+    several = Needs(tasks=2, classes=CLASSES, exemplars_per_class=2, labels=2)
+    given = METHODS["A-GEM"].given(several)
+    assert (given["replay_batch_size"], given["apart"]) == (None, True)
+    for needs in (several, several._replace(labels=1)):
+        own = METHODS["A-GEM"].given(needs._replace(replay_batch_size=10))
+        assert own["replay_batch_size"] == 10
 
 
 def test_every_held_sample_projects_as_its_closed_form():

@@ -1,4 +1,7 @@
-"""CoFiMA against Fisher-weighted averages in float64 NumPy."""
+"""CoFiMA in float64 NumPy: SLCA's steps, Fisher-weighted averages, alignment of the merged network.
+
+Stages one and two are those of the authors, who merge between them.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -7,77 +10,123 @@ import pytest
 
 from everlight.continual.strategies.cofima import cofima, weighted_average
 from tests.continual.small_net import (
+    CLASSES,
+    DATA,
     START,
     assert_trees_close,
-    compiled,
     cross_entropy_gradients,
+    flat,
+    forward,
     run_tasks,
-    small_learner,
-    small_setup,
+    untrained,
 )
-from tests.continual.strategies.recurring_tasks import (
-    CLASSES_OF,
-    NEW,
-    SEQUENCE,
-    TRAIN,
-    own_mask,
-    solution,
+from tests.continual.strategies.slca_by_hand import (
+    COUNT,
+    EPOCHS,
+    INDEX,
+    OWN,
+    SETUP,
+    SLOW,
+    TASKS,
+    TEMPERATURE,
+    own_gaussians,
+    stage_one,
+    stage_two,
 )
 
 WEIGHT = 0.3
+STRATEGY = cofima(SETUP, WEIGHT, SLOW, EPOCHS, COUNT, TEMPERATURE, fisher="empirical")
+ALIGN_KEY = jax.random.split(jax.random.key(3), 4)[3]
+"""Key of the alignment; that of `run_tasks` at the end of a task is also split for the others."""
+TEST = np.arange(20, 40)
 
 
 def fisher(params, task):
-    each = cross_entropy_gradients(params, TRAIN[task], own_mask(task))
-    return {name: np.mean(leaf**2, axis=0) for name, leaf in each.items()}
+    active = np.isin(np.arange(CLASSES), OWN[task])
+    rows = cross_entropy_gradients(params, INDEX[task], active)
+    return {name: np.mean(leaf**2, axis=0) for name, leaf in rows.items()}
+
+
+def average(before, current, of_before, own):
+    merged = {}
+    for name in START:
+        weights = WEIGHT * own[name], (1 - WEIGHT) * of_before[name]
+        total = weights[0] + weights[1]
+        plain = WEIGHT * current[name] + (1 - WEIGHT) * before[name]
+        known = np.where(total > 0, total, 1)
+        mean = (weights[0] * current[name] + weights[1] * before[name]) / known
+        merged[name] = np.where(total > 0, mean, plain)
+    return merged
 
 
 def merged_by_hand():
     """Merged parameters after each task, each of which starts from those before."""
-    merged = [solution(0)]
+    merged = [stage_one(START, TASKS[0][1], OWN[0])]
     for task in (1, 2):
-        before, current = merged[-1], solution(task, merged[-1])
-        of_before, own = fisher(before, task - 1), fisher(current, task)
-        average = {}
-        for name in START:
-            weights = WEIGHT * own[name], (1 - WEIGHT) * of_before[name]
-            total = weights[0] + weights[1]
-            plain = WEIGHT * current[name] + (1 - WEIGHT) * before[name]
-            known = np.where(total > 0, total, 1)
-            mean = (weights[0] * current[name] + weights[1] * before[name]) / known
-            average[name] = np.where(total > 0, mean, plain)
-        merged.append(average)
+        before, current = merged[-1], stage_one(merged[-1], TASKS[task][1], OWN[task])
+        merged.append(average(before, current, fisher(before, task - 1), fisher(current, task)))
     return merged
 
 
-def test_three_tasks_are_fisher_weighted_averages_in_float64():
-    setup = small_setup()
-    strategy = cofima(setup, WEIGHT, fisher="empirical")
-    after, expected = run_tasks(setup, strategy, SEQUENCE), merged_by_hand()
-    for task, (memory, learner) in enumerate(after):
-        assert_trees_close(learner.params, expected[task], rtol=3e-4, atol=2e-5)
-        assert_trees_close(memory.params, expected[task], rtol=3e-4, atol=2e-5)
-        information = fisher(expected[task], task)
-        assert_trees_close(memory.information, information, rtol=3e-3, atol=1e-6)
+@pytest.fixture(scope="module")
+def after_each():
+    return run_tasks(SETUP, STRATEGY, TASKS)
 
 
-def test_a_new_class_keeps_its_task_s_column_and_an_old_one_the_merged_network_s():
-    setup = small_setup()
-    before, after = run_tasks(setup, cofima(setup, WEIGHT, fisher="empirical"), SEQUENCE[:2])
-    heads = [np.asarray(learner.params["head"]) for _, learner in (before, after)]
-    np.testing.assert_array_equal(heads[1][:, CLASSES_OF[0]], heads[0][:, CLASSES_OF[0]])
-    trained = solution(1, merged_by_hand()[0])["head"]
-    np.testing.assert_allclose(heads[1][:, CLASSES_OF[1]], trained[:, CLASSES_OF[1]], rtol=1e-4)
+def test_three_tasks_are_merged_before_their_alignment_in_float64(after_each):
+    gaussians, seen = {}, []
+    for task, (params, (memory, learner)) in enumerate(
+        zip(merged_by_hand(), after_each, strict=True)
+    ):
+        assert_trees_close(flat(learner.params), params, rtol=3e-4, atol=2e-5)
+        assert_trees_close(flat(memory.params), params, rtol=3e-4, atol=2e-5)
+        assert_trees_close(flat(memory.information), fisher(params, task), rtol=3e-3, atol=1e-6)
+        gaussians |= own_gaussians(params, task)
+        for c in OWN[task]:
+            np.testing.assert_allclose(
+                memory.gaussians.mean[c], gaussians[c][0], rtol=1e-4, atol=1e-4
+            )
+            np.testing.assert_allclose(memory.gaussians.covariance[c], gaussians[c][1], atol=1e-4)
+        seen += OWN[task]
+        # The first task's head is not aligned.
+        head = {"kernel": params["head"], "bias": params["head_bias"]}
+        if task:
+            head = stage_two(params, gaussians, seen, task, ALIGN_KEY)
+            assert np.abs(head["kernel"] - params["head"]).max() > 1e-2
+        assert_trees_close(memory.gaussians.head, head, rtol=2e-3, atol=5e-4)
+        scores = STRATEGY.predict(memory, learner, jnp.asarray(DATA[TEST], jnp.float32))
+        expected = forward(params, TEST)[1] @ head["kernel"] + head["bias"]
+        np.testing.assert_allclose(scores, expected, rtol=2e-3, atol=2e-3)
+
+
+def test_a_new_class_keeps_its_task_s_column_and_an_old_one_that_before_alignment(after_each):
+    heads = [np.asarray(learner.params["head"]["kernel"]) for _, learner in after_each]
+    np.testing.assert_array_equal(heads[1][:, OWN[0]], heads[0][:, OWN[0]])
+    np.testing.assert_array_equal(heads[2][:, OWN[0]], heads[1][:, OWN[0]])
+    trained = stage_one(merged_by_hand()[1], TASKS[2][1], OWN[2])["head"]
+    np.testing.assert_allclose(heads[2][:, OWN[2]], trained[:, OWN[2]], rtol=1e-3)
+
+
+def test_the_default_backbone_takes_a_hundredth_of_the_rate():
+    """As `bcb_lrscale` of the official code; the head has the whole rate."""
+    ((_, slow),) = run_tasks(SETUP, cofima(SETUP), TASKS[:1])
+    ((_, whole),) = run_tasks(SETUP, cofima(SETUP, slow=1.0), TASKS[:1])
+    expected = stage_one(START, TASKS[0][1], OWN[0], slow=0.01)
+    assert_trees_close(flat(slow.params), expected, rtol=1e-5, atol=1e-6)
+    moved = np.abs(whole.params["hidden"]["kernel"] - START["hidden"]).max()
+    assert np.abs(slow.params["hidden"]["kernel"] - START["hidden"]).max() < 0.02 * moved
 
 
 def test_the_first_network_stays_also_where_it_has_no_information():
-    setup = small_setup()
-    strategy = compiled(cofima(setup, WEIGHT, fisher="empirical"))
-    start = small_learner(setup, NEW[0])
-    memory = strategy.init(jax.random.key(0), start)._replace(classes=own_mask(0))
-    trained = start._replace(params={name: leaf + 1 for name, leaf in start.params.items()})
-    _, after = strategy.end_task(memory, trained, SEQUENCE[0][0], jax.random.key(1))
-    assert_trees_close(after.params, trained.params)
+    ((_, learner),) = run_tasks(SETUP, STRATEGY, TASKS[:1])
+    later = np.isin(np.arange(CLASSES), OWN[0], invert=True)
+    _, start = untrained(SETUP, STRATEGY)
+    np.testing.assert_array_equal(
+        learner.params["head"]["kernel"][:, later], start.params["head"]["kernel"][:, later]
+    )
+    assert_trees_close(
+        flat(learner.params), stage_one(START, TASKS[0][1], OWN[0]), rtol=1e-5, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,10 @@
 import numpy as np
 import pytest
 
+from everlight.continual.method import Needs
+from everlight.continual.registry import METHODS
 from everlight.continual.strategies.der import der
+from everlight.continual.strategies.der_plus_plus import der_plus_plus
 from tests.continual.small_net import (
     CLASSES,
     RATE,
@@ -24,6 +27,8 @@ ALPHA = 0.7
 STREAM = [[0, 6], [12, 18], [1, 7], [0, 13]]
 """Batches of two classes of six; sample 0 comes twice and is held with two rows of logits."""
 ALL = np.ones(CLASSES, bool)
+MADE_OF_LOGITS = {"DER", "DER++", "DER++-MKD"}
+SEEN = {"ER-MKD", "ER-ACE-MKD", "ER-ACE", "MIR"}
 
 
 def train_by_hand(active):
@@ -41,9 +46,13 @@ def train_by_hand(active):
     return params, stored
 
 
-@pytest.mark.parametrize(("loss_over", "active"), [("seen", np.arange(CLASSES) < 2), ("all", ALL)])
-def test_four_steps_are_the_loop_in_float64(loss_over, active):
-    strategy = der(SETUP, 20, ALPHA, 1, 20, loss_over)
+@pytest.mark.parametrize(
+    ("given", "active"),
+    [({"loss_over": "seen"}, np.arange(CLASSES) < 2), ({"loss_over": "all"}, ALL), ({}, ALL)],
+)
+def test_four_steps_are_the_loop_in_float64(given, active):
+    """By default over all outputs of the head, as in Mammoth's `der.py`."""
+    strategy = der(SETUP, 20, ALPHA, 1, 20, **given)
     task = task_of(0, [0, 1], samples_of(np.concatenate(STREAM)))
     ((memory, learner),) = run_tasks(SETUP, strategy, [(task, [batch_of(b) for b in STREAM])])
     params, stored = train_by_hand(active)
@@ -52,3 +61,24 @@ def test_four_steps_are_the_loop_in_float64(loss_over, active):
     np.testing.assert_allclose(memory.logits[:8], stored, rtol=2e-4, atol=2e-5)
     # The memory's batch has a pass of its own from the second step on.
     assert learner.batch_stats["passes"] == 7
+
+
+@pytest.mark.parametrize(("loss_over", "below"), [("all", True), ("seen", False)])
+@pytest.mark.parametrize("factory", [der, der_plus_plus])
+def test_stored_logits_of_unseen_classes_lie_below_those_of_seen_ones(factory, loss_over, below):
+    """So replay holds later classes down on old samples; over seen classes alone they are free."""
+    strategy = factory(SETUP, 200, loss_over=loss_over)
+    task = task_of(0, [0, 1], samples_of(np.concatenate(STREAM)))
+    batches = [batch_of(batch) for batch in STREAM] * 12
+    ((memory, _),) = run_tasks(SETUP, strategy, [(task, batches)])
+    last = np.asarray(memory.logits)[2 * len(batches) - 24 : 2 * len(batches)]
+    assert bool(np.all(last[:, 2:].max(axis=1) < last[:, :2].max(axis=1))) is below
+    means = last.mean(axis=0)
+    assert bool(means[2:].max() < means[:2].min() - 1) is below
+
+
+def test_the_registry_s_methods_of_stored_logits_take_all_classes():
+    """As Mammoth's and the authors' code do; ER-MKD and ER-ACE-MKD keep the seen ones."""
+    needs = Needs(tasks=2, classes=10, exemplars_per_class=20)
+    found = {name: METHODS[name].arguments(needs)["loss_over"] for name in MADE_OF_LOGITS | SEEN}
+    assert found == dict.fromkeys(MADE_OF_LOGITS, "all") | dict.fromkeys(SEEN, "seen")

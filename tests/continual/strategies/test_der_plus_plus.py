@@ -30,7 +30,7 @@ SETUP = small_setup()
 TASK = task_of(1, [2, 3], samples_of([2, 3]))
 OWN = [2, 8, 3]
 BATCH = batch_of([*OWN, 20], [1, 1, 1, 0])
-ACTIVE = np.arange(CLASSES) < 4
+ACTIVE = {"all": np.ones(CLASSES, bool), "seen": np.arange(CLASSES) < 4}
 LOGITS = np.random.default_rng(1).normal(size=(8, CLASSES))
 
 
@@ -43,8 +43,8 @@ def memory_of(index):
     return DarkReservoir(samples_of(content, mask), logits, jnp.int32(len(index)))
 
 
-def step(memory, **weights):
-    strategy = compiled(der_plus_plus(SETUP, buffer_size=8, **weights))
+def step(memory, **given):
+    strategy = compiled(der_plus_plus(SETUP, buffer_size=8, **given))
 
     @jax.jit
     def grads(memory):
@@ -72,24 +72,32 @@ def test_the_reference_is_the_derivative_of_the_distance():
     assert_trees_close(distance_gradient(START, index, stored), slope, rtol=1e-6, atol=1e-8)
 
 
-@pytest.mark.parametrize(("alpha", "beta"), [(0.1, 0.5), (0.7, 0.0), (0.0, 1.0)])
-def test_the_gradient_is_the_sum_of_three_terms(alpha, beta):
+@pytest.mark.parametrize(
+    ("alpha", "beta", "given", "classes"),
+    [
+        (0.1, 0.5, {}, "all"),
+        (0.7, 0.0, {}, "all"),
+        (0.0, 1.0, {"loss_over": "seen"}, "seen"),
+        (0.1, 0.5, {"loss_over": "seen"}, "seen"),
+    ],
+)
+def test_the_gradient_is_the_sum_of_three_terms(alpha, beta, given, classes):
     """Three held samples are all drawn, twice, for a batch of four."""
     held = [0, 6, 7]
     terms = [
-        (1, batch_gradient(START, OWN, ACTIVE)),
+        (1, batch_gradient(START, OWN, ACTIVE[classes])),
         (alpha, distance_gradient(START, held, LOGITS[:3])),
-        (beta, batch_gradient(START, held, ACTIVE)),
+        (beta, batch_gradient(START, held, ACTIVE[classes])),
     ]
     expected = {name: sum(weight * term[name] for weight, term in terms) for name in START}
-    gradient, info = step(memory_of(held), alpha=alpha, beta=beta)
+    gradient, info = step(memory_of(held), alpha=alpha, beta=beta, **given)
     assert_trees_close(gradient, expected, atol=1e-6)
     assert info.batch_stats["passes"] == 3
 
 
 def test_an_empty_memory_leaves_the_gradient_and_the_batch_statistics():
     gradient, info = step(memory_of([]))
-    assert_trees_close(gradient, batch_gradient(START, OWN, ACTIVE), atol=1e-6)
+    assert_trees_close(gradient, batch_gradient(START, OWN, ACTIVE["all"]), atol=1e-6)
     assert info.batch_stats["passes"] == 1
 
 
@@ -112,7 +120,7 @@ def test_logits_enter_as_they_were_before_the_step_for_the_augmented_inputs():
     ((memory, _),) = run_tasks(SETUP, strategy, [(task, [BATCH, BATCH])])
     assert memory.arrived == 6
     np.testing.assert_array_equal(memory.samples.index[:6], OWN + OWN)
-    slope = batch_gradient(START, OWN, ACTIVE)
+    slope = batch_gradient(START, OWN, ACTIVE["all"])
     later = {name: START[name] - RATE * slope[name] for name in START}
     expected = np.concatenate([forward(net, OWN, train=True)[2] for net in (START, later)])
     np.testing.assert_allclose(memory.logits[:6], expected, rtol=1e-4, atol=1e-5)

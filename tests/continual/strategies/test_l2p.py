@@ -1,5 +1,7 @@
 """L2P: prompts, features, loss and steps against NumPy in float64."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +9,8 @@ import pytest
 
 from everlight.continual import l2p
 from everlight.continual.engine.tasks import init_learner
+from everlight.continual.method import Needs
+from everlight.continual.registry_adapters import pool
 from everlight.models import prompt_pool
 from tests.continual.strategies.prompted_vit import (
     ARRAYS,
@@ -99,6 +103,28 @@ def test_first_prompts_are_uniform_and_small_and_the_rest_of_the_network_is_not_
     found, _ = SETUP.init(jax.random.key(4))
     assert set(found) == {"prompts", "head"}
     jax.tree.map(np.testing.assert_array_equal, found["head"], own["head"])
+
+
+def test_the_registry_has_the_values_of_the_official_configuration(monkeypatch):
+    """`configs/cifar100_l2p.py` of google-research/l2p: all of one source, not the paper's N = 5.
+
+    pool_size 10, length 10, top_k 4, pull_constraint_coeff 1.
+    """
+    asked = []
+    monkeypatch.setattr(
+        "everlight.continual.registry_adapters.with_prompts",
+        lambda setup, net, layers, prompting: asked.append(prompting),
+    )
+    pool(plain_setup(), SimpleNamespace(width=WIDTH), {}, Needs(10, 100, 0))
+    (prompting,) = asked
+    params = prompting.init(jax.random.key(0))
+    assert params["prompt"].shape == (10, 10, WIDTH)
+    query = jnp.asarray(QUERIES[:2], jnp.float32)
+    prompts, penalty = prompting.choose(params, query)
+    assert prompts.tokens.shape == (2, 4 * 10, WIDTH)
+    cosines = unit(np.asarray(params["key"])) @ unit(QUERIES[:2]).T
+    nearest = np.sort(cosines, axis=0)[-4:]
+    np.testing.assert_allclose(penalty, -1.0 * nearest.sum(axis=0), rtol=1e-4)
 
 
 def test_what_cannot_be_prompted_is_refused_in_one_line():

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from everlight.continual.registry import METHODS
 from everlight.continual.strategies.lwf import Teacher, distillation, lwf
 from tests.continual.small_net import (
     CLASSES,
@@ -79,6 +80,27 @@ def test_its_gradient_is_the_official_one_at_a_strength_of_one_over_t_squared(te
             jnp.float32(student), jnp.float32(teacher), jnp.ones(6, bool), temperature
         )
         np.testing.assert_allclose(slope / temperature**2, official, rtol=1e-4, atol=1e-6)
+
+
+def test_the_published_coefficient_is_the_papers_1_without_the_square_of_the_temperature():
+    """Eqs. 2 to 4: λ_o = 1 on the cross-entropy of probabilities to the power 1 / T, T = 2."""
+    rng = np.random.default_rng(3)
+    student, teacher = rng.normal(size=(2, 6)) * 3
+
+    def powers(logits):
+        probability = np.exp(logits) / np.exp(logits).sum()
+        return probability**0.5 / np.sum(probability**0.5)
+
+    def paper(params):
+        return -powers(teacher) @ np.log(powers(params["logits"]))
+
+    expected = finite_differences(paper, {"logits": student})["logits"]
+    published = METHODS["LwF"].published
+    slope = jax.grad(distillation)(
+        jnp.float32(student), jnp.float32(teacher), jnp.ones(6, bool), 2.0
+    )
+    np.testing.assert_allclose(published * slope, expected, rtol=1e-4, atol=1e-6)
+    assert published in METHODS["LwF"].hyperparameters
 
 
 def test_over_none_or_equal_logits_zero_with_a_zero_gradient():

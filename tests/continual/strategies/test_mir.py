@@ -1,10 +1,14 @@
 """MIR against a loop in float64 NumPy."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 
+from everlight.continual.method import Needs
+from everlight.continual.registry import METHODS
+from everlight.continual.strategies.experience_replay import Reservoir
 from everlight.continual.strategies.mir import mir, most_interfered
 from tests.continual.small_net import (
     CLASSES,
@@ -63,13 +67,39 @@ def train_by_hand(active):
 
 @pytest.mark.parametrize(("loss_over", "active"), [("seen", np.arange(CLASSES) < 3), ("all", ALL)])
 def test_five_steps_are_the_loop_in_float64(loss_over, active):
-    strategy = mir(SETUP, 20, 20, replay_batch_size=SIZE, loss_over=loss_over)
+    strategy = mir(SETUP, 20, 10, replay_batch_size=SIZE, loss_over=loss_over)
     task = task_of(0, [0, 1, 2], samples_of(np.concatenate(STREAM)))
     ((memory, learner),) = run_tasks(SETUP, strategy, [(task, [batch_of(b) for b in STREAM])])
     assert_trees_close(learner.params, train_by_hand(active), rtol=2e-4, atol=2e-5)
     np.testing.assert_array_equal(memory.samples.index[:15], np.concatenate(STREAM))
     # The batch once per step; from the second step on the candidates and the replayed ones, too.
     assert learner.batch_stats["passes"] == 5 + 2 * 4
+
+
+@pytest.mark.parametrize(("size", "ratio", "candidates"), [(None, 5, 15), (2, 5, 10), (4, 3, 12)])
+def test_candidates_are_a_multiple_of_the_replayed_samples(size, ratio, candidates):
+    """Of a batch of three, whose size alone the draw knows; a smaller memory is drawn whole."""
+    stored = np.concatenate(STREAM)
+    for held in (len(stored), 7):
+        given = {} if ratio == 5 else {"candidate_ratio": ratio}
+        strategy = mir(SETUP, buffer_size=held, replay_batch_size=size, **given)
+        memory = Reservoir(samples_of(stored[:held]), jnp.int32(held))
+        task, batch = task_of(0, [0, 1, 2], samples_of(stored)), batch_of([30, 31, 32])
+        drawn = strategy.draw(memory, batch, task, jax.random.key(0))
+        index = np.asarray(drawn.index)[np.asarray(drawn.weight) > 0]
+        assert len(set(index.tolist())) == len(index) == min(candidates, held)
+
+
+def test_the_registry_replays_a_fifth_of_the_candidates_at_every_size():
+    """As Mai et al. 2022; with 50 candidates, 32 of 50 were nearly random replay."""
+    for size in (None, 10, 32, 64):
+        needs = Needs(2, 10, 20, replay_batch_size=size)
+        assert METHODS["MIR"].arguments(needs)["candidate_ratio"] == 5
+
+
+def test_as_many_candidates_as_replayed_samples_are_refused():
+    with pytest.raises(ValueError, match=r"candidate_ratio=1 replays every candidate.*; give 2"):
+        mir(SETUP, candidate_ratio=1)
 
 
 def test_padding_is_never_chosen_before_a_candidate():

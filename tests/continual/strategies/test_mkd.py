@@ -100,7 +100,12 @@ def train_by_hand(method, active):
 
 @pytest.mark.parametrize(
     ("method", "loss_over", "active"),
-    [("ER", "seen", ACTIVE), ("ER-ACE", "all", ALL), ("DER++", "seen", ACTIVE)],
+    [
+        ("ER", "seen", ACTIVE),
+        ("ER-ACE", "all", ALL),
+        ("DER++", "seen", ACTIVE),
+        ("DER++", "all", ALL),
+    ],
 )
 def test_steps_are_the_loop_in_float64(method, loss_over, active):
     strategy = mkd(SETUP, method, 60, LAMBDA, RATES, TEMPERATURE, 1, 60, loss_over)

@@ -18,7 +18,7 @@ from everlight.continual.strategies.podnet import (
     podnet,
     pooled_distance,
 )
-from everlight.models.heads import local_similarities
+from everlight.models.heads import LocalSimilarityHead, local_similarities
 from tests.continual.small_net import (
     CLASSES,
     LABELS,
@@ -46,10 +46,11 @@ from tests.continual.strategies.podnet_by_hand import (
     WIDTH,
     forward_of,
     official_nca,
+    official_similarities,
     paper_nca,
+    paper_similarities,
     unit,
     written_loss,
-    written_similarities,
 )
 
 KEY = jax.random.key(0)
@@ -134,7 +135,7 @@ def test_without_a_margin_some_samples_have_no_loss():
     """The cases of the gradient's test have both sides of the maximum."""
     features = forward_of(START, INDEX)[2]
     losses = [
-        paper_nca(written_similarities(START, f), y, [*KNOWN, *NEW], START["scale"], 0.0)
+        paper_nca(paper_similarities(START, f), y, [*KNOWN, *NEW], START["scale"], 0.0)
         for f, y in zip(features, LABELS[INDEX], strict=True)
     ]
     assert 0 < np.count_nonzero(losses) < len(INDEX)
@@ -293,7 +294,7 @@ def test_finetuning_descends_the_loss_of_the_exemplars_by_the_proxies():
             features = forward_of(params, held, lift=0.0)[2]
             own = [
                 official_nca(
-                    written_similarities(params, f), y, sorted([*KNOWN, *NEW]), START["scale"], 0.6
+                    official_similarities(params, f), y, sorted([*KNOWN, *NEW]), START["scale"], 0.6
                 )
                 for f, y in zip(features, LABELS[held], strict=True)
             ]
@@ -342,5 +343,25 @@ def test_the_head_predicts_and_a_step_is_gradient_descent():
     assert_trees_close(flat(after.params), expected, rtol=1e-4, atol=1e-5)
     scores = strategy.predict(memory, learner, SETUP.gather(jnp.arange(8), None))
     features = forward_of(START, np.arange(8), lift=0.0, shift=0.0)[2]
-    expected = [8 * written_similarities(START, f) for f in features]
+    expected = [8 * official_similarities(START, f) for f in features]
     np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("form", "similarities"), [("code", official_similarities), ("paper", paper_similarities)]
+)
+def test_predictions_have_the_similarities_of_the_loss(form, similarities):
+    """Whatever the head of the network computes; the head of the package has the code's form."""
+    features = forward_of(START, np.arange(8), lift=0.0, shift=0.0)[2]
+    expected = [similarities(START, f) for f in features]
+    kernel = jnp.float32(START["kernel"])
+    found = local_similarities(jnp.float32(features), kernel, form)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    head = {"params": {"kernel": kernel, "scale": jnp.float32(8)}}
+    logits = LocalSimilarityHead(CLASSES, PROXIES).apply(head, jnp.float32(features))
+    official = [8 * official_similarities(START, f) for f in features]
+    np.testing.assert_allclose(logits, official, rtol=1e-4, atol=1e-5)
+    strategy = compiled(podnet(SETUP, exemplars_per_class=2, form=form))
+    learner = learner_of(START, [*KNOWN, *NEW])
+    scores = strategy.predict(memory_of(strategy), learner, SETUP.gather(jnp.arange(8), None))
+    np.testing.assert_allclose(scores, 8 * np.array(expected), rtol=1e-4, atol=1e-5)

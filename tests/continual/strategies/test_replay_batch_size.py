@@ -137,11 +137,11 @@ def two_softmaxes(params, own, drawn, stored, absent, active):
 AMONG = np.isin(np.arange(CLASSES), SEEN)
 TRAININGS = {
     "ER": ("ER", {}, joint_mean),
-    "DER++": ("DER++", {}, functools.partial(three_terms, active=AMONG)),
-    "DER++, all outputs": (
+    "DER++": ("DER++", {}, functools.partial(three_terms, active=ALL)),
+    "DER++, seen outputs": (
         "DER++",
-        {"loss_over": "all"},
-        functools.partial(three_terms, active=ALL),
+        {"loss_over": "seen"},
+        functools.partial(three_terms, active=AMONG),
     ),
     "ER-ACE": ("ER-ACE", {}, functools.partial(two_softmaxes, absent=~ALL, active=AMONG)),
     "ER-ACE, all outputs": (

@@ -11,12 +11,14 @@ from tests.continual.many_labels import OLD, mean_gradient, teacher_logits
 from tests.continual.small_net import (
     CLASSES,
     LABELS,
+    RATE,
     START,
     assert_trees_close,
     batch_of,
     compiled,
     filled,
     forward,
+    run_tasks,
     samples_of,
     small_learner,
     small_setup,
@@ -27,6 +29,29 @@ KEY, SETUP = jax.random.key(0), small_setup()
 # Class 5 is still to come.
 TASKS = [[0], [1, 4], [2, 3]]
 KNOWN, NEW = [0, 1, 4], [2, 3]
+NOTHING = batch_of([0], [0])
+"""Replayed batch whose only slot is padding."""
+
+
+def loss_by_hand(params, old, index, groups, earlier):
+    """Mean loss and gradient in float64.
+
+    `old` are the parameters before the task, `groups` pairs of rows and the classes of their
+    cross-entropy, `earlier` the classes of each earlier task.
+    """
+    logits, before = forward(params, index, train=True)[2], teacher_logits(old, index)
+    slope, losses = np.zeros_like(logits), np.zeros(len(index))
+    for rows, classes in groups:
+        own = np.eye(CLASSES)[LABELS[index[rows]]][:, classes]
+        part = logits[np.ix_(rows, classes)]
+        losses[rows] -= np.sum(own * log_softmax(part, axis=1), axis=1)
+        slope[np.ix_(rows, classes)] += softmax(part, axis=1) - own
+    for classes in earlier:
+        soft, now = (each[:, classes] / 2 for each in (before, logits))
+        away = log_softmax(soft, axis=1) - log_softmax(now, axis=1)
+        losses += 4 * np.sum(softmax(soft, axis=1) * away, axis=1)
+        slope[:, classes] += 4 * (softmax(now, axis=1) - softmax(soft, axis=1)) / 2
+    return losses.mean(), mean_gradient(params, index, slope)
 
 
 def test_a_step_is_the_official_loss():
@@ -47,20 +72,29 @@ def test_a_step_is_the_official_loss():
     gradient, info = strategy.grads(memory, learner, batch, task, KEY)
 
     index = np.concatenate([current, replayed])
-    logits, old = forward(START, index, train=True)[2], teacher_logits(OLD, index)
-    slope, losses = np.zeros_like(logits), np.zeros(len(index))
-    for rows, classes in ((np.arange(5), NEW), (np.arange(5, 8), KNOWN)):
-        own = np.eye(CLASSES)[LABELS[index[rows]]][:, classes]
-        part = logits[np.ix_(rows, classes)]
-        losses[rows] -= np.sum(own * log_softmax(part, axis=1), axis=1)
-        slope[np.ix_(rows, classes)] += softmax(part, axis=1) - own
-    for classes in TASKS[:2]:
-        soft, now = (each[:, classes] / 2 for each in (old, logits))
-        away = log_softmax(soft, axis=1) - log_softmax(now, axis=1)
-        losses += 4 * np.sum(softmax(soft, axis=1) * away, axis=1)
-        slope[:, classes] += 4 * (softmax(now, axis=1) - softmax(soft, axis=1)) / 2
-    np.testing.assert_allclose(info.loss, losses.mean(), rtol=1e-5)
-    assert_trees_close(gradient, mean_gradient(START, index, slope), atol=1e-6)
+    groups = [(np.arange(5), NEW), (np.arange(5, 8), KNOWN)]
+    loss, expected = loss_by_hand(START, OLD, index, groups, TASKS[:2])
+    np.testing.assert_allclose(info.loss, loss, rtol=1e-5)
+    assert_trees_close(gradient, expected, atol=1e-6)
+
+
+def test_the_rate_of_the_third_task_is_a_third_of_the_first_in_float64():
+    """As `lr / (t + 1)` in the official `main.py`; batches without a replayed sample."""
+    strategy = ss_il(SETUP)._replace(draw=lambda memory, batch, task, key: NOTHING, end_task=None)
+    index = [np.array([0, 6, 12]), np.array([1, 4, 7]), np.array([2, 8, 3, 9])]
+    tasks = [
+        (task_of(number, classes, samples_of(index[number])), [batch_of(index[number])] * 2)
+        for number, classes in enumerate(TASKS)
+    ]
+    expected = START
+    for number, (_, learner) in enumerate(run_tasks(SETUP, strategy, tasks)):
+        old, rows = expected, index[number]
+        for _ in range(2):
+            groups = [(np.arange(len(rows)), TASKS[number])]
+            _, slope = loss_by_hand(expected, old, rows, groups, TASKS[:number])
+            rate = RATE / (number + 1)
+            expected = {name: leaf - rate * slope[name] for name, leaf in expected.items()}
+        assert_trees_close(learner.params, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(("given", "size"), [(None, 2), (3, 3)])

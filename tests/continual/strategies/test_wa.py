@@ -88,3 +88,22 @@ def test_without_old_or_without_new_classes_nothing_is_scaled():
     for new, known in (([2, 3], []), ([], KNOWN)):
         found = aligned(kernel, classes_mask(new), classes_mask(known))
         np.testing.assert_array_equal(found, kernel)
+
+
+def test_one_class_per_task_has_no_gradient_at_first_and_no_distillation_in_the_second():
+    """A softmax over one class is constant, so that half of the entropy alone is left."""
+    index = np.array([0, 1, 6, 7])
+    batch = filled(SETUP, batch_of(index, [1] * len(index)))
+    batch = batch._replace(labels=jnp.zeros_like(batch.labels))
+    memory, learner = begun(task_of(0, [0], samples_of([0, 6])), [])
+    gradient, info = STRATEGY.grads(memory, learner, batch, TASK, KEY)
+    assert_trees_close(flat(gradient), {name: 0 * leaf for name, leaf in START.items()}, atol=1e-7)
+    np.testing.assert_allclose(info.loss, 0, atol=1e-7)
+    labels = np.array([0, 1, 0, 1])
+    batch = batch._replace(labels=jnp.asarray(labels)[:, None])
+    memory, learner = begun(task_of(1, [1], samples_of([1, 7])), [0])
+    gradient, _ = STRATEGY.grads(memory, learner, batch, TASK, KEY)
+    logits = forward(START, index, train=True)[2]
+    slope = np.zeros_like(logits)
+    slope[:, :2] = 0.5 * (softmax(logits[:, :2], axis=1) - np.eye(2)[labels])
+    assert_trees_close(flat(gradient), mean_gradient(START, index, slope), atol=1e-6)

@@ -9,14 +9,16 @@ from everlight_data.color.chart import (
     CORNERS,
     chart_homography,
     chart_mask,
-    find_chart,
+    find_charts,
     fit_residual,
     map_points,
     read_chart,
     reference_colors,
 )
+from everlight_data.color.chart_pairs import measure_chart
 from everlight_data.color.chart_scenes import write_chart_pairs
-from everlight_data.color.raw import read_raw
+from everlight_data.color.raw import RawImage, read_raw
+from everlight_data.errors import DataError
 
 # Scale, turn, shift and tilt: from places on the chart to pixels.
 TILTED = np.array([[21.0, -4.0, 90.0], [5.0, 20.0, 40.0], [4e-3, -3e-3, 1.0]])
@@ -45,7 +47,7 @@ def pixels(homography, points):
 def test_the_chart_is_found_on_a_real_photo(real_data):
     """Centres of the corner patches as a person points at them."""
     photo = read_raw(real_data("raw_samples/colorchart.dng"))
-    corners = find_chart(photo.image, reference_colors())
+    (corners,) = find_charts(photo.image, reference_colors())
     expected = [[716, 626], [1251, 615], [1257, 922], [704, 930]]
     np.testing.assert_allclose(corners, expected, atol=6)
     seen = read_chart(photo.image, photo.saturated, chart_homography(corners))
@@ -56,7 +58,7 @@ def test_the_chart_is_found_on_a_real_photo(real_data):
 @pytest.mark.parametrize("turns", range(4))
 def test_a_tilted_chart_is_found_however_the_picture_is_turned(turns):
     image, colors = drawn(TILTED, turns=turns)
-    corners = find_chart(image, reference_colors())
+    (corners,) = find_charts(image, reference_colors())
     x, y = pixels(TILTED, CORNERS).T
     # What np.rot90 makes of columns and rows of a picture of 300 x 200.
     x, y = [(x, y), (y, 299 - x), (299 - x, 199 - y), (199 - y, x)][turns]
@@ -67,11 +69,37 @@ def test_a_tilted_chart_is_found_however_the_picture_is_turned(turns):
 
 def test_no_chart_is_found_where_there_is_none(rng):
     noise = np.float32(rng.uniform(0, 1, (120, 160, 3)))
-    assert find_chart(noise, reference_colors()) is None
+    assert find_charts(noise, reference_colors()) == []
     # A grid of patches, but of other colours.
     image, _ = drawn(TILTED)
     wrong = rng.permutation(reference_colors())
-    assert find_chart(image, wrong) is None
+    assert find_charts(image, wrong) == []
+
+
+SECOND = np.array([[14.0, 2.0, 30.0], [-2.0, 15.0, 40.0], [0.0, 0.0, 1.0]])
+
+
+@pytest.mark.parametrize("light", [(0.5, 1.0, 0.7), (0.9, 1.0, 0.3)])
+def test_two_charts_are_both_found(light):
+    """The second one may be smaller and in another light."""
+    first, _ = drawn(np.array([[1, 0, 120], [0, 1, 90], [0, 0, 1]]) @ TILTED, (320, 460))
+    second, _ = drawn(SECOND, (320, 460), light)
+    x, y = pixels(SECOND, CENTRES).T
+    window = np.s_[: round(y.max()) + 16, : round(x.max()) + 16]
+    first[window] = second[window]
+    found = find_charts(first, reference_colors())
+    assert len(found) == 2
+    centres = np.array(sorted(each.mean(axis=0).tolist() for each in found))
+    np.testing.assert_allclose(centres[0], pixels(SECOND, CORNERS).mean(axis=0), atol=1)
+    none = np.zeros(first.shape[:2], bool)
+    photo = RawImage(first, none, np.zeros(4, int), 1, None, None, "A", 0, "two.dng")
+    with pytest.raises(
+        DataError, match=r"^two\.dng: 2 charts found, around \[\d+, \d+\], \["
+    ) as no:
+        measure_chart(photo, None, reference_colors())
+    assert "Write it into charts.json" in str(no.value)
+    chosen = measure_chart(photo, found[0], reference_colors())
+    np.testing.assert_allclose(map_points(chosen["charts"], CORNERS), found[0], atol=1e-2)
 
 
 def test_made_up_charts_are_found_and_their_greys_have_the_lights_colour(tmp_path):
@@ -79,7 +107,7 @@ def test_made_up_charts_are_found_and_their_greys_have_the_lights_colour(tmp_pat
     for index, name in enumerate(true.names):
         for view, moved in (("main", np.eye(3)), ("second", true.homography)):
             photo = read_raw(tmp_path / view / f"{name}.dng")
-            corners = find_chart(photo.image, reference_colors())
+            (corners,) = find_charts(photo.image, reference_colors())
             expected = pixels(moved @ true.charts[index], CORNERS)
             np.testing.assert_allclose(corners, expected, atol=1)
             read = read_chart(photo.image, photo.saturated, chart_homography(corners))

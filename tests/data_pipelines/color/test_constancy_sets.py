@@ -205,6 +205,41 @@ def test_gehler_shi_that_is_not_whole_is_named(tmp_path, rng):
         gehler_shi(tmp_path)
 
 
+def test_names_of_a_release_may_be_in_upper_case(tmp_path, rng):
+    write_gehler_shi(tmp_path, rng)
+    expected = gehler_shi(tmp_path)
+    for path in [*tmp_path.rglob("*.png"), *tmp_path.rglob("*.txt"), *tmp_path.rglob("*.mat")]:
+        path.rename(path.with_name(path.name.upper()))
+    (tmp_path / "568_dataset/png").rename(tmp_path / "568_dataset/PNG")
+    found = gehler_shi(tmp_path)
+    assert {name: each.names for name, each in found.items()} == {
+        name: each.names for name, each in expected.items()
+    }
+    for name, each in found.items():
+        np.testing.assert_array_equal(each.illuminants, expected[name].illuminants)
+        assert each.read_image(0)[0].ndim == 3
+
+
+@pytest.mark.parametrize("copied", ["coordinates/IMG_0278_macbeth.txt", "png/IMG_0278.png"])
+def test_gehler_shi_with_two_files_of_one_name_is_refused(tmp_path, rng, copied):
+    write_gehler_shi(tmp_path, rng)
+    first = tmp_path / "568_dataset" / copied
+    second = first.parent / "again" / first.name
+    second.parent.mkdir()
+    second.write_bytes(first.read_bytes())
+    with pytest.raises(DataError, match=r"IMG_0278.* have one name; remove one") as no:
+        gehler_shi(tmp_path)
+    assert str(second) in str(no.value)
+
+
+def test_cube_plus_with_two_files_of_one_name_is_refused(tmp_path, rng):
+    (tmp_path / "cube+_gt.txt").write_text("".join(f"{r} {g} {b}\n" for r, g, b in LIGHTS))
+    for name in ("a/1.PNG", "a/2.PNG", "a/3.PNG", "b/2.png"):
+        write_picture(tmp_path / name, rng.integers(2_100, 9_000, (18, 26, 3)))
+    with pytest.raises(DataError, match=r"2\.(png|PNG) and .*2\.(png|PNG) have one name"):
+        cube_plus(tmp_path)
+
+
 def test_cube_plus(tmp_path, rng, monkeypatch):
     monkeypatch.setattr(constancy_sets, "_CUBE_TARGET", (12, 20))
     (tmp_path / "cube+_gt.txt").write_text("".join(f"{r} {g} {b}\n" for r, g, b in LIGHTS))

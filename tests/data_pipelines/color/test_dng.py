@@ -5,7 +5,18 @@ import pytest
 import rawpy
 import tifffile
 
-from everlight_data.color.dng import rewrite_with_illuminant, write_dng, write_linear_tiff
+from everlight_data.color.dng import (
+    ASCII,
+    BYTE,
+    RATIONAL,
+    SHORT,
+    SIGNED_RATIONAL,
+    exact_rationals,
+    rationals,
+    rewrite_with_illuminant,
+    write_dng,
+    write_linear_tiff,
+)
 from everlight_data.color.raw import read_raw
 
 MATRIX = np.array([[0.8, -0.1, 0.05], [-0.3, 1.2, 0.1], [0.02, 0.2, 0.6]])
@@ -44,6 +55,55 @@ def test_each_place_of_the_sensor_has_its_channel_and_black_level(tmp_path, rng,
         np.testing.assert_array_equal(kind, np.where(np.array(pattern) == 3, 1, pattern))
         levels = np.array(raw.black_level_per_channel)[colors]
     np.testing.assert_array_equal(levels, np.array(black)[np.array(pattern)])
+
+
+def test_a_files_own_color_tags_are_kept(tmp_path, rng):
+    """LibRaw knows this make and model, and its built-in matrix is another."""
+    second, calibration = MATRIX + 0.05, np.diag([1.1, 1.0, 0.9])
+    tags = [
+        (271, ASCII, 0, "Canon"),
+        (272, ASCII, 0, "Canon EOS 550D"),
+        (50710, BYTE, 3, b"\2\1\0"),
+        (50721, SIGNED_RATIONAL, 9, rationals(MATRIX)),
+        (50722, SIGNED_RATIONAL, 9, rationals(second)),
+        (50723, SIGNED_RATIONAL, 9, rationals(calibration)),
+        (50727, RATIONAL, 3, (1, 2, 1, 1, 4, 5)),
+        (50778, SHORT, 1, 17),
+        (50779, SHORT, 1, 21),
+        (50931, ASCII, 0, "maker"),
+        (50932, ASCII, 0, "maker"),
+    ]
+    first, again = tmp_path / "first.dng", tmp_path / "again.dng"
+    write_dng(first, sensor(rng), [64] * 4, 4000, extra_tags=tags, model="Canon EOS 550D")
+    photo = read_raw(first)
+    rewrite_with_illuminant(photo, np.array([0.5, 1.0, 0.25]), again)
+    with tifffile.TiffFile(first) as one, tifffile.TiffFile(again) as other:
+        for code, *_ in tags[2:]:
+            assert other.pages[0].tags[code].value == one.pages[0].tags[code].value
+        neutral = np.array(other.pages[0].tags[50728].value, float).reshape(3, 2)
+    # Planes are blue, green, red here.
+    np.testing.assert_allclose(neutral[:, 0] / neutral[:, 1], [0.25, 1.0, 0.5])
+    copy = read_raw(again)
+    np.testing.assert_array_equal(copy.xyz_to_camera, photo.xyz_to_camera)
+    np.testing.assert_array_equal(copy.image, photo.image)
+    np.testing.assert_allclose(copy.as_shot_neutral, [0.5, 1.0, 0.25])
+    expected = np.diag([0.5, 1, 0.8]) @ second
+    np.testing.assert_allclose(photo.xyz_to_camera, expected[::-1], rtol=1e-5)
+
+
+def test_black_levels_of_every_kind_are_kept(tmp_path, rng):
+    pattern = np.array([[63.99, 64.25, 70], [80, 1 / 3, 12]])
+    tags = [
+        (50713, SHORT, 2, pattern.shape),
+        (50714, RATIONAL, 6, exact_rationals(pattern)),
+        (50715, SIGNED_RATIONAL, 30, exact_rationals(rng.integers(-50, 50, 30) / 8)),
+        (50716, SIGNED_RATIONAL, 26, exact_rationals(rng.integers(0, 50, 26) / 3)),
+    ]
+    first, again = tmp_path / "first.dng", tmp_path / "again.dng"
+    write_dng(first, sensor(rng), [0] * 4, 4000, extra_tags=tags)
+    photo = read_raw(first)
+    rewrite_with_illuminant(photo, np.ones(3), again)
+    np.testing.assert_array_equal(read_raw(again).image, photo.image)
 
 
 def test_levels_that_were_given_are_written(tmp_path, rng):

@@ -10,6 +10,7 @@ from everlight_data.color.image_sets import (
     CameraImages,
     check_edges,
     read_folds,
+    read_images,
     shrink_images,
     thumbnail_cameras,
 )
@@ -97,7 +98,7 @@ class Camera(NamedTuple):
 def test_upright_and_wide_images_share_a_canvas(rng):
     images = [rng.uniform(0, 0.9, shape).astype(np.float32) for shape in ((45, 60, 3), (60, 45, 3))]
     images[0][3, 4, 0] = 1
-    shrunk, masks = shrink_images(Camera(("a", "b"), tuple(images)), ["b", "a"], 20)
+    shrunk, masks = shrink_images(Camera(("a", "b"), tuple(images)), [1, 0], 20)
     assert shrunk.shape == (2, 20, 20, 3)
     upright = images[1].reshape(20, 3, 15, 3, 3).mean(axis=(1, 3))
     np.testing.assert_allclose(shrunk[0, :, :15], upright, rtol=1e-5)
@@ -106,8 +107,19 @@ def test_upright_and_wide_images_share_a_canvas(rng):
     covered[1, 1, 1] = 0
     np.testing.assert_array_equal(masks, covered)
     assert (shrunk[masks == 0] == 0).all()
-    wide, _ = shrink_images(Camera(("a",), (images[0],)), ["a"], 20)
+    wide, _ = shrink_images(Camera(("a",), (images[0],)), [0], 20)
     assert wide.shape == (1, 15, 20, 3)
+
+
+@pytest.mark.parametrize("names", [["Canon"] * 4, ["a", "b", "a", "b"], [7, 7, 7, 7], [""] * 4])
+def test_images_of_equal_names_are_taken_at_their_own_places(tmp_path, rng, names):
+    images = rng.uniform(0.1, 0.9, (4, 6, 8, 3)).astype(np.float32)
+    lights = rng.uniform(0.2, 1, (4, 3)).astype(np.float32)
+    np.savez(tmp_path / "x.npz", images=images, illuminant_rgb=lights, names=np.array(names))
+    ((_, camera),) = thumbnail_cameras([tmp_path / "x.npz"]).items()
+    data = read_images(camera, 64)
+    np.testing.assert_array_equal(data.images, images)
+    np.testing.assert_array_equal(data.illuminants, lights)
 
 
 def camera_images(images, masks=None):

@@ -242,6 +242,7 @@ def test_faulty_lists_of_pairs_are_named(tmp_path, text, message):
         ({"saturation_level": 0}, "darkness .* saturation 0"),
         ({"saturation_level": np.nan}, "darkness .* saturation nan"),
         ({"all_image_names": ["../a", "b"]}, "points outside the folder"),
+        ({"all_image_names": ["a", "a"]}, "several images have the name 'a'"),
     ],
 )
 def test_a_ground_truth_that_makes_no_sense_is_refused(tmp_path, change, reason):

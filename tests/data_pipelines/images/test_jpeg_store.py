@@ -3,6 +3,7 @@
 import threading
 import time
 
+import imagecodecs
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -217,6 +218,16 @@ def test_grey_cmyk_and_png_become_rgb(tmp_path):
     assert np.max(np.abs(grey - np.dot(color, (0.299, 0.587, 0.114)))) <= 2
     assert np.max(np.abs(cmyk - np.array(color, int))) <= 6
     np.testing.assert_array_equal(png, np.broadcast_to(color, (8, 8, 3)))
+
+
+def test_hidden_colours_are_white_and_16_bits_are_refused(tmp_path):
+    Image.new("RGBA", (80, 90), (200, 60, 30, 0)).save(tmp_path / "clear.JPEG", "PNG")
+    deep = imagecodecs.png_encode(np.full((80, 90, 3), 4095, np.uint16))
+    (tmp_path / "deep.JPEG").write_bytes(deep)
+    store = JpegStore(tmp_path, np.array(["clear.JPEG", "deep.JPEG"], bytes), 8, 10**6)
+    np.testing.assert_array_equal(store.read(np.array([0])), np.full((1, 8, 8, 3), 255))
+    with pytest.raises(DataError, match=r"deep\.JPEG has 16 bits per channel: save with 8 bits"):
+        store.read(np.array([1]))
 
 
 @pytest.fixture

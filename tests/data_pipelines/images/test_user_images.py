@@ -1,9 +1,12 @@
 """Reading, counting and refusing a user's own images, with and without a test set."""
 
 import re
+import struct
 import threading
 import time
+import zlib
 
+import imagecodecs
 import numpy as np
 import pytest
 from PIL import Image
@@ -21,11 +24,11 @@ def picture(color, size=(SIDE, SIDE)):
     return Image.new("RGB", size, color)
 
 
-def folder_of(root, counts, suffix="png"):
+def folder_of(root, counts, suffix="png", blue=0):
     for number, (name, count) in enumerate(counts.items()):
         (root / name).mkdir(parents=True)
         for place in range(count):
-            picture((50 * number, 10 * place, 0)).save(root / name / f"{place:02d}.{suffix}")
+            picture((50 * number, 10 * place, blue)).save(root / name / f"{place:02d}.{suffix}")
     return root
 
 
@@ -77,7 +80,7 @@ def test_what_is_no_rgb_photograph_is_brought_there_and_counted(tmp_path):
     grey.save(tmp_path / "a" / "00.png")
     cmyk.save(tmp_path / "a" / "01.jpg")
     (tmp_path / "a" / "01.png").unlink()
-    picture((9, 9, 9)).convert("RGBA").save(tmp_path / "a" / "02.png")
+    Image.new("RGBA", (9, 9), (9, 9, 9, 51)).save(tmp_path / "a" / "02.png")
     picture((9, 9, 9)).convert("P").save(tmp_path / "a" / "03.png")
     frames = [picture(color) for color in COLORS.values()]
     frames[0].save(tmp_path / "a" / "04.gif", save_all=True, append_images=frames[1:])
@@ -86,13 +89,137 @@ def test_what_is_no_rgb_photograph_is_brought_there_and_counted(tmp_path):
     (tmp_path / "readme.txt").write_text("x")
     images, note = load(tmp_path)
     assert note.endswith(
-        "; brought to RGB: 1 CMYK, 1 grey, 2 palette, 1 transparent; of 1 with several frames the "
-        "first; files not read: 2 hidden, 1 beside the classes' folders"
+        "; brought to RGB: 1 CMYK, 1 grey, 2 palette; 1 with transparency, laid over white; of 1 "
+        "with several frames the first; files not read: 2 hidden, 1 beside the classes' folders"
     )
     np.testing.assert_array_equal(images.images[0], np.full((8, 8, 3), 77))
     assert np.all(images.images[1] < 30), "black ink"
+    # A fifth of 9 before white.
+    np.testing.assert_array_equal(images.images[2], np.full((8, 8, 3), 206))
     # The animation's first frame; the file's colours are exact.
     np.testing.assert_array_equal(images.images[len(images.train_labels), 0, 0], COLORS["blue"])
+
+
+GREY_LEVELS = np.array([[40, 40], [200, 200]], np.uint8)
+
+
+def chunk(kind, content):
+    return (
+        struct.pack(">I", len(content))
+        + kind
+        + content
+        + struct.pack(">I", zlib.crc32(kind + content))
+    )
+
+
+def png(depth, kind, rows, palette=b"", transparent=b""):
+    """A PNG of two columns after the specification, with chunks that Pillow does not write."""
+    header = struct.pack(">IIBBBBB", 2, len(rows), depth, kind, 0, 0, 0)
+    chunks = [(b"IHDR", header), (b"PLTE", palette), (b"tRNS", transparent)]
+    chunks += [(b"IDAT", zlib.compress(b"".join(b"\0" + row for row in rows))), (b"IEND", b"")]
+    kept = [each for each in chunks if each[1] or each[0] == b"IEND"]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunk(*each) for each in kept)
+
+
+TRANSPARENT = {
+    # Grey 85 beside a hidden one, in every depth; the hidden level is a number of that depth.
+    "grey of 2 bits": png(2, 0, [b"\x60", b"\x60"], b"", b"\0\2"),
+    "grey of 4 bits": png(4, 0, [b"\x5f", b"\x5f"], b"", b"\0\x0f"),
+    "grey of 8 bits": png(8, 0, [b"\x55\xaa"] * 2, b"", b"\0\xaa"),
+    "grey and alpha": png(8, 4, [b"\x55\xff\x07\0"] * 2),
+    "RGB": png(8, 2, [b"\x55\x55\x55\1\2\3"] * 2, b"", b"\0\1\0\2\0\3"),
+    "RGB and alpha": png(8, 6, [b"\x55\x55\x55\xff\1\2\3\0"] * 2),
+    "palette": png(8, 3, [b"\1\0"] * 2, b"\1\2\3\x55\x55\x55", b"\0"),
+    "palette of 1 bit": png(1, 3, [b"\x80"] * 2, b"\1\2\3\x55\x55\x55", b"\0\xff"),
+}
+
+
+@pytest.mark.parametrize("name", TRANSPARENT)
+def test_transparent_pixels_are_white_in_every_form(tmp_path, name):
+    """What looks the same is read the same, and no hidden colour is."""
+    folder_of(tmp_path, {"a": 3, "b": 3})
+    (tmp_path / "a" / "00.png").write_bytes(TRANSPARENT[name])
+    images, note = load(tmp_path, side=2)
+    np.testing.assert_array_equal(images.images[0], [[[85] * 3, [255] * 3]] * 2)
+    assert "; 1 with transparency, laid over white" in note
+
+
+@pytest.mark.parametrize("mode", ["LA", "RGBA", "P"])
+def test_alpha_that_hides_nothing_is_read_as_none(tmp_path, mode):
+    folder_of(tmp_path, {"a": 3, "b": 3})
+    plain = load(tmp_path)[0].images
+    for path in tmp_path.glob("*/*.png"):
+        image = Image.open(path)
+        options = {"transparency": 255} if mode == "P" else {}
+        image.convert(mode, palette=Image.Palette.ADAPTIVE).save(path, **options)
+    images, note = load(tmp_path)
+    assert "transparency" not in note
+    expected = plain if mode != "LA" else np.rint(plain @ [[0.299], [0.587], [0.114]])
+    np.testing.assert_allclose(images.images, expected, atol=1 if mode == "LA" else 0)
+
+
+@pytest.mark.parametrize("ending", ["gif", "png"])
+def test_partial_alpha_is_blended_with_white(tmp_path, ending):
+    folder_of(tmp_path, {"a": 3, "b": 3})
+    palette = Image.new("P", (4, 4), 1)
+    palette.putpalette([7, 7, 7, 10, 20, 30])
+    clear = {"transparency": 1} if ending == "gif" else {"transparency": b"\xff\x66"}
+    palette.save(tmp_path / "a" / f"00.{ending}", **clear)
+    images, note = load(tmp_path)
+    # 0x66 is two fifths; a GIF knows all or nothing.
+    blended = 255 - 0.4 * (255 - np.array([10, 20, 30])) if ending == "png" else np.full(3, 255)
+    np.testing.assert_allclose(images.images[0, 0, 0], blended, atol=0.51)
+    assert "1 with transparency, laid over white" in note
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+@pytest.mark.parametrize("white", [255, 4095, 65535])
+def test_pngs_of_16_bits_are_refused_in_every_kind_of_colour(tmp_path, channels, white):
+    """Pillow would keep the high byte of colour, and 12 bits would be almost black."""
+    folder_of(tmp_path, {"a": 3, "b": 3})
+    pixels = np.full((8, 8, channels), white, np.uint16)
+    (tmp_path / "a" / "00.PNG").write_bytes(imagecodecs.png_encode(pixels))
+    message = refused(tmp_path)
+    assert "1 of 7 files is missing" in message
+    assert "a/00.PNG. Mend, convert or remove them. 1 of them has 16 bits: save with 8" in message
+
+
+@pytest.mark.parametrize("ending", ["tif", "webp", "bmp"])
+def test_other_formats_are_refused_with_the_formats_that_are_read(tmp_path, ending):
+    folder_of(tmp_path, {"a": 3, "b": 3})
+    Image.new("RGB", (8, 8)).save(tmp_path / "a" / f"00.{ending}")
+    assert "no whole JPEG, PNG or GIF of 8 bits: a/00." in refused(tmp_path)
+
+
+def test_paths_of_a_csv_may_go_up_within_its_folder(tmp_path):
+    folder_of(tmp_path / "all", {"x": 6})
+    rows = [f"all/y/../x/{place:02d}.png,{'ab'[place % 2]}" for place in range(6)]
+    images, _ = load(write_csv(tmp_path, "file,label", *rows))
+    np.testing.assert_array_equal(images.images[:, 0, 0, 1], [0, 10, 20, 30, 40, 50])
+
+
+@pytest.mark.parametrize("ending", ["CSV", "NPZ"])
+def test_endings_may_be_in_upper_case(tmp_path, ending):
+    folder_of(tmp_path, {"a": 3, "b": 3})
+    rows = [f"{name}/{place:02d}.png,{name}" for name in "ab" for place in range(3)]
+    path = write_csv(tmp_path, "file,label", *rows)
+    if ending == "NPZ":
+        path = npz(tmp_path, images=IMAGES, labels=np.array(list("aaabbb")))
+    assert load(path.rename(path.with_suffix(f".{ending}")))[0].class_names == ("a", "b")
+
+
+def test_a_class_of_zeros_in_front_is_a_class(tmp_path):
+    images, _ = load(npz(tmp_path, images=IMAGES, labels=np.array(["007", "8"] * 3)))
+    assert images.class_names == ("007", "8")
+
+
+def test_test_images_of_another_scale_are_refused(tmp_path, rng):
+    values = rng.integers(0, 256, (6, SIDE, SIDE, 3), dtype=np.uint8)
+    train = npz(tmp_path, images=values, labels=np.array(list("aaabbb")))
+    (tmp_path / "test").mkdir()
+    test = npz(tmp_path / "test", images=values // 128, labels=np.array(list("aaabbb")))
+    message = refused(train, test_data=test)
+    assert "mine.npz holds uint8 from 0 to 1, mine.npz uint8 from 0 to 255; give both in" in message
 
 
 def test_a_photograph_keeps_its_mean(tmp_path, rng):
@@ -129,9 +256,13 @@ def test_a_csv_names_files_and_labels(tmp_path):
         (("a.png,1",), r"does not begin with file,label"),
         (("file,label",), r"names no image"),
         (("file,label", "00.png"), r"line 2, is no file and label"),
-        (("file,label", "00.png,"), r"line 2, is no file and label"),
+        (("file,label", "00.png,"), r"line 2, is no file and label, the only such row"),
+        (("file,label", "a,1", "b, ", "c,nan", "d,1"), r"line 3, is .*, the first of 2 such rows"),
+        (("file,label", "a,1", "b,NA", "d,None"), r"line 3, is .*, the first of 2 such rows"),
         (("file,label", "00.png,1", "00.png,2"), r"line 3, names '00.png' again, after line 2"),
         (("file,label", "00.png,1", "./00.png,1"), r"line 3, names './00.png' again"),
+        (("file,label", "00.png,1", "a/../00.png,1"), r"line 3, names 'a/../00.png' again"),
+        (("file,label", "a/../../secret,1"), r"line 2: 'a/../../secret' leads out"),
         (("file,label", "../secret,1"), r"line 2: '../secret' leads out"),
         (("file,label", "/etc/passwd,1"), r"leads out of the csv's folder"),
         (
@@ -199,7 +330,18 @@ IMAGES = np.zeros((6, SIDE, SIDE, 3), np.uint8)
         ({"images": IMAGES, "labels": np.arange(6.0)}, r"labels are float64"),
         ({"images": IMAGES[:0], "labels": np.arange(0)}, r"holds no image"),
         ({"images": IMAGES, "labels": np.array(["a"] * 3 + [" "] * 3)}, r"an empty label"),
+        (
+            {"images": IMAGES, "labels": np.array(["a", "", "a", "b", "nan", "b"])},
+            r"row 1 has '', an empty label or a missing value, the first of 2 such rows",
+        ),
         ({"images": IMAGES, "labels": np.zeros(6, int)}, r"holds one class\. Give two"),
+        *(
+            (
+                {"images": IMAGES, "labels": np.array(["1", other] * 3)},
+                rf"the classes '1' and '{re.escape(other)}' are one number\. Write it in one way",
+            )
+            for other in ("01", "1.0", "+1", "1e0")
+        ),
         ({"images": IMAGES, "labels": np.array(list("abbbbb"))}, r"class 'a' has 1 image; a class"),
         (
             {"images": IMAGES, "labels": np.array(list("aabbcc"))},
@@ -261,7 +403,10 @@ def test_files_that_are_no_whole_images_are_named_together(tmp_path):
     assert (
         "4 of 11 files are missing, above 100,000,000 pixels or no whole JPEG, PNG or GIF of 8 bits"
     ) in message
-    assert "a/00.png, a/empty.jpg, a/notes.txt and 1 more. Mend or remove them." in message
+    assert (
+        "a/00.png, a/empty.jpg, a/notes.txt and 1 more. Mend, convert or remove them. 1 of them "
+        "has 16 bits: save with 8 bits, scaled by the greatest value that the camera gives."
+    ) in message
 
 
 def test_one_large_image_is_decoded_at_a_time(tmp_path, monkeypatch):
@@ -322,11 +467,11 @@ def test_names_of_any_bytes_can_be_printed(tmp_path, name, shown):
 def test_another_source_gives_the_test_images(tmp_path):
     """Every image of the first trains; labels follow its order of the classes."""
     train = folder_of(tmp_path / "train", {"b": 2, "a": 3})
-    test = folder_of(tmp_path / "test", {"a": 1, "b": 2})
+    test = folder_of(tmp_path / "test", {"a": 1, "b": 2}, blue=7)
     images, note = load(train, test_data=test)
     np.testing.assert_array_equal(images.train_labels, [0, 0, 0, 1, 1])
     np.testing.assert_array_equal(images.test_labels, [0, 1, 1])
-    assert images.images[5:, 0, 0].tolist() == [[0, 0, 0], [50, 0, 0], [50, 10, 0]]
+    assert images.images[5:, 0, 0].tolist() == [[0, 0, 7], [50, 0, 7], [50, 10, 7]]
     assert note == (
         "train: 8 images of 2 classes, of which 3 test (all from test); the middle square of each "
         "at 8×8 pixels"
@@ -349,8 +494,16 @@ def test_a_test_set_of_other_classes_is_refused(tmp_path):
     assert "has other classes than the training images: b, c are only in one of them" in message
 
 
+def test_a_test_set_of_training_images_is_refused(tmp_path):
+    """Copies under other names, and fewer of them."""
+    train = folder_of(tmp_path / "train", {"a": 3, "b": 4})
+    test = folder_of(tmp_path / "test", {"a": 1, "b": 2})
+    message = refused(train, test_data=test)
+    assert "test holds the same samples as train; give test samples that do not train" in message
+
+
 def test_a_class_of_one_training_image_is_refused_beside_a_test_set(tmp_path):
     train = folder_of(tmp_path / "train", {"a": 3, "b": 1})
-    test = folder_of(tmp_path / "test", {"a": 1, "b": 1})
+    test = folder_of(tmp_path / "test", {"a": 1, "b": 1}, blue=7)
     message = refused(train, test_data=test)
     assert "the class 'b' has 1 training and 1 test images; a class needs 2 and 1" in message

@@ -43,6 +43,7 @@ from everlight.color.estimators import (
     response,
     unit_illuminant,
 )
+from everlight.errors import ArgumentError
 
 # In units of each channel's largest response; from 0.01 to 0.1 NUS's mean errors change by 0.3.
 GROWTH = 0.03
@@ -111,11 +112,11 @@ def fit_gamut(
     """
     check_sizes(observations=(observations.image, 0), illuminants=(illuminants, 0))
     if not _positive(illuminants):
-        raise ValueError("illuminants: each needs three positive, finite channels")
+        raise ArgumentError("illuminants: each needs three positive, finite channels")
 
     peak, extent = _largest_responses(*observations, illuminants, order)
     if not _positive(peak):
-        raise ValueError(
+        raise ArgumentError(
             f"observations: the largest canonical response is {peak}, not positive and finite"
         )
     return Gamut(peak, jnp.maximum(extent, 0) + GROWTH, order)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from everlight.checks import check_sizes, checked
+from everlight.errors import ArgumentError
 
 
 class LinearRegression(NamedTuple):
@@ -40,7 +41,7 @@ def fit_linear_regression(
     """
     count, width = features.shape
     if count <= width:
-        raise ValueError(
+        raise ArgumentError(
             f"{count} pairs; {width} slopes and an intercept need at least {width + 1}"
         )
     center, target = jnp.mean(features, axis=0), jnp.mean(chromaticities, axis=0)

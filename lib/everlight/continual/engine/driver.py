@@ -32,6 +32,7 @@ from everlight.continual.engine.tasks import (
     learn_epochs,
     next_epoch,
 )
+from everlight.errors import ArgumentError
 from everlight.meshes import (
     REPLICATED,
     RUNS_AXIS,
@@ -131,7 +132,7 @@ def drive_runs(
     chunk = chunk if announce is None else 1
     missing = -count % mesh.shape[RUNS_AXIS]
     if missing and mesh.is_multi_process:
-        raise ValueError(
+        raise ArgumentError(
             f"{count} runs on {mesh.shape[RUNS_AXIS]} devices; give a multiple of these"
         )
     program = partial(_program, runs.build, protocol, runs.join, mesh)

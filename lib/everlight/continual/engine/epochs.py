@@ -1,6 +1,7 @@
 """Epochs: the order of samples, the batches and their steps, validation and the best epoch."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import jax
@@ -44,7 +45,8 @@ class EpochScores(NamedTuple):
     validation: Float[Array, ""]
     """Mean validation metric after the epoch; -inf without validation samples."""
     prequential: Float[Array, ""] | None
-    """Mean metric of the batches before they were learned; None unless `Protocol.prequential`."""
+    """Mean metric of the batches before they were learned; -inf without any, None unless
+    `Protocol.prequential`."""
 
 
 class Order(NamedTuple):
@@ -87,6 +89,20 @@ def count_steps(order: Order, protocol: Protocol) -> Int[Array, ""]:
     return jnp.where(order.count > 0, protocol.epoch_steps, 0)
 
 
+def count_pass_steps(order: Order, protocol: Protocol, task: Int[Array, ""]) -> Int[Array, ""]:
+    """Return the number of steps of a single pass, at most those of the task's whole training."""
+    steps = -(-order.count // protocol.batch_size)
+    if protocol.epoch_steps is None:
+        return steps
+    epochs = jnp.where(task == 0, protocol.epochs_of(0), protocol.epochs)
+    return jnp.minimum(steps, epochs * protocol.epoch_steps)
+
+
+def protocol_of(strategy: Strategy, protocol: Protocol) -> Protocol:
+    """Return the protocol of a strategy's steps; in a single pass no sample comes again."""
+    return replace(protocol, epoch_steps=None) if strategy.single_pass else protocol
+
+
 def most_evaluations(samples: int, protocol: Protocol) -> int:
     """Return the most evaluations within an epoch of at most a number of samples."""
     steps = protocol.epoch_steps or -(-samples // protocol.batch_size)
@@ -114,8 +130,12 @@ def learn_epoch(
       evaluate: function to the result on all test samples, for `Protocol.evaluate_steps`.
     """
     keys, result = epoch_keys(key, state.epoch), state.result
-    opened = open_epoch(strategy, result.memory, task, keys.order)
-    steps = count_steps(opened[1], protocol)
+    opened = open_epoch(strategy, result.memory, task, keys.order, state.epoch)
+    if strategy.single_pass:
+        steps = count_pass_steps(opened[1], protocol, state.task)
+    else:
+        steps = count_steps(opened[1], protocol)
+    protocol = protocol_of(strategy, protocol)
     at = state.task, state.epoch
 
     def one_step(step: Int[Array, ""], carry: tuple) -> tuple:
@@ -153,17 +173,24 @@ def learn_epoch(
     loss = jnp.where(well, sums.loss / jnp.maximum(steps, 1), jnp.nan)
     prequential = sums.prequential
     if prequential is not None:
-        prequential = prequential[0] / jnp.maximum(prequential[1], 1)
+        total, count = prequential
+        prequential = jnp.where(count > 0, total / jnp.maximum(count, 1), -jnp.inf)
     state = end_epoch(strategy, protocol, with_learned(state, memory, learner), score)
     return _recorded(state, EpochScores(loss, score, prequential))
 
 
 def open_epoch(
-    strategy: Strategy, memory: Memory, task: Task, key: PRNGKeyArray
+    strategy: Strategy, memory: Memory, task: Task, key: PRNGKeyArray, number: Int[Array, ""]
 ) -> tuple[Epoch, Order]:
-    """Return an epoch's samples and their order."""
+    """Return the samples of an epoch, counted from 0, and their order.
+
+    After the single pass of a strategy that takes no more, the order has no samples.
+    """
     epoch = strategy.epoch_data(memory, task)
-    return epoch, shuffle(epoch, key)
+    order = shuffle(epoch, key)
+    if strategy.single_pass:
+        order = order._replace(count=jnp.where(number == 0, order.count, 0))
+    return epoch, order
 
 
 def epoch_step(

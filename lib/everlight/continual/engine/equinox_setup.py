@@ -14,6 +14,7 @@ from everlight.base import Objective, Outputs, Setup
 from everlight.checks import checked
 from everlight.continual.engine.flax_setup import Augment, Source, setup_from
 from everlight.continual.engine.named_arrays import NamedArrays, Path, as_outputs, names_of
+from everlight.errors import ArgumentError
 
 _AXIS = "batch"
 """Name of the axis over the batch where no batch norm gives its own."""
@@ -149,7 +150,7 @@ def equinox_template(make: Callable[[PRNGKeyArray], Any]) -> _Template:
     made = eqx.filter_eval_shape(make, jax.random.key(0))
     net, state = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
     if not isinstance(net, eqx.Module) or not isinstance(state, eqx.nn.State | None):
-        raise ValueError(
+        raise ArgumentError(
             f"the function of key returned {type(made).__name__}; give one that returns an "
             "equinox.Module, or module and state as of equinox.nn.make_with_state"
         )
@@ -163,7 +164,7 @@ def equinox_template(make: Callable[[PRNGKeyArray], Any]) -> _Template:
         if state is not None and path[0].idx == 1:
             stats[place] = names
         elif not jnp.issubdtype(leaf.dtype, jnp.floating):
-            raise ValueError(
+            raise ArgumentError(
                 f"the module's {'.'.join(names)} is {leaf.dtype}{list(leaf.shape)}, which cannot "
                 "be trained; give floating-point arrays, or a NumPy array for a constant"
             )
@@ -195,7 +196,7 @@ def _batch_axis(eqx: ModuleType, net: Any) -> str:
     norms = [part for part in jax.tree.leaves(net, is_leaf=is_norm) if is_norm(part)]
     axes = {norm.axis_name for norm in norms} or {_AXIS}
     if len(axes) > 1 or not all(isinstance(axis, str) for axis in axes):
-        raise ValueError(
+        raise ArgumentError(
             f"the module's batch norms have the axes {', '.join(sorted(map(str, axes)))}; give all "
             'one name, as in axis_name="batch"'
         )

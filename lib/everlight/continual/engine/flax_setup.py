@@ -19,6 +19,7 @@ from everlight.base import Objective, Outputs, Setup
 from everlight.checks import FINITE, POSITIVE, checked
 from everlight.continual.engine.named_arrays import as_outputs
 from everlight.convolution import Convolution, patches
+from everlight.errors import ArgumentError
 
 # The second last axis of a TPU's tiles. With rows in one piece, long ones are sliced apart before.
 _PIECES = 8
@@ -44,6 +45,8 @@ class StoredImages:
     copies: int = 1
     """Number of indices of each image: index i is image i modulo the number of images, as in a
     stream that transforms images by task (`scenarios.transformed`)."""
+    offset: tuple[float, ...] = ()
+    """Number for each channel that was subtracted in float64 before storing; () is none."""
 
     @classmethod
     @checked
@@ -66,7 +69,7 @@ class StoredImages:
         shape = tuple(images.shape[1:])
         for name, given in (("mean", mean), ("deviation", deviation)):
             if given.shape not in ((), (1,), shape[-1:], shape):
-                raise ValueError(
+                raise ArgumentError(
                     f"StoredImages.of: {name} has shape {given.shape}; images of shape {shape} "
                     f"need () or {shape[-1:]}"
                 )
@@ -87,15 +90,16 @@ class StoredImages:
         return self._shaped(self.pieces[index % len(self.pieces) if self.copies > 1 else index])
 
     def with_images(self, images: Shaped[Array | np.ndarray, "k *shape"]) -> "StoredImages":
-        """Return other images with the same normalisation."""
-        return StoredImages.of(images, self.mean, self.deviation)
+        """Return other images with the same normalisation, of which the offset is subtracted."""
+        found = StoredImages.of(images, self.mean, self.deviation)
+        return dataclasses.replace(found, offset=self.offset)
 
-    def tree_flatten(self) -> tuple[tuple, tuple[tuple[int, ...], int]]:
-        """Return the pytree leaves (pieces, mean, deviation), and the static shape and copies."""
-        return (self.pieces, self.mean, self.deviation), (self.shape, self.copies)
+    def tree_flatten(self) -> tuple[tuple, tuple]:
+        """Return the pytree leaves (pieces, mean, deviation) and the static other fields."""
+        return (self.pieces, self.mean, self.deviation), (self.shape, self.copies, self.offset)
 
     @classmethod
-    def tree_unflatten(cls, static: tuple[tuple[int, ...], int], leaves: tuple) -> "StoredImages":
+    def tree_unflatten(cls, static: tuple, leaves: tuple) -> "StoredImages":
         """Return the images of a flattened pytree; leaves may be placeholders."""
         stored = object.__new__(cls)
         for field, value in zip(dataclasses.fields(cls), (*leaves, *static), strict=True):
@@ -104,6 +108,17 @@ class StoredImages:
 
     def _shaped(self, pieces: Shaped[Array, "k p q"]) -> Shaped[Array, "k *shape"]:
         return pieces.reshape(pieces.shape[0], *self.shape)
+
+
+def less_offset(
+    images: Shaped[np.ndarray, "n *shape"], offset: tuple[float, ...], dtype: np.dtype
+) -> Shaped[np.ndarray, "n *shape"]:
+    """Return images as `StoredImages` stores them: less the offset of each channel, as `dtype`.
+
+    The difference is taken in float64, since float32 has no digits left for what varies around a
+    large number.
+    """
+    return (images - np.array(offset) if offset else images).astype(dtype)
 
 
 class StreamedImages(NamedTuple):

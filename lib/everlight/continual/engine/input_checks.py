@@ -10,6 +10,7 @@ from everlight.base import Samples, TaskSequence
 from everlight.checks import POSITIVE, check_finite, check_range, check_sizes
 from everlight.continual.engine.flax_setup import StoredImages
 from everlight.continual.engine.protocol import Protocol
+from everlight.errors import ArgumentError
 
 
 def refuse_unfit(protocol: Protocol, data: Any, sequence: TaskSequence) -> None:
@@ -49,7 +50,7 @@ def _refuse_unlabelled(name: str, samples: Samples) -> None:
     without = np.asarray(samples.mask) & (np.asarray(samples.labels)[..., 0] < 0)
     if without.any():
         place = np.asarray(samples.index)[without][0]
-        raise ValueError(f"{name} holds the sample {place} without a label; leave it out")
+        raise ArgumentError(f"{name} holds the sample {place} without a label; leave it out")
 
 
 def _refuse_unscorable(sequence: TaskSequence) -> None:
@@ -69,13 +70,13 @@ def _refuse_unscorable(sequence: TaskSequence) -> None:
         tested, first = held.any(axis=0), held.argmax(axis=0)
         kind = np.unique(classes, axis=0, return_inverse=True)[1].reshape(-1)
         if np.any(held & (kind[:, None] != kind[first])):
-            raise ValueError(
+            raise ArgumentError(
                 "sequence.test_classes differ between test sets that share a sample, whose "
                 "task-masked score would depend on the set; give the sample once per set in "
                 "sequence.test, or test_classes=None"
             )
         if np.any(tested & ~classes[first, np.maximum(label, 0)]):
-            raise ValueError(
+            raise ArgumentError(
                 "sequence.test_classes leave out the label of a sample in the test set; give each "
                 "test set all classes that it holds"
             )
@@ -104,7 +105,7 @@ def _refuse_validation_by_nothing(protocol: Protocol, sequence: TaskSequence) ->
     for setting, (is_asked, instead) in asked.items():
         if is_asked and not validated.all():
             # Of several runs a task is the last axis.
-            raise ValueError(
+            raise ArgumentError(
                 f"{setting}, and task {np.argwhere(~validated)[0][-1]} has no validation samples; "
                 f"give the sequence some, or {instead}"
             )

@@ -14,6 +14,7 @@ from everlight.checks import checked
 from everlight.continual.engine.equinox_setup import equinox_setup
 from everlight.continual.engine.flax_setup import Augment, Source, flax_setup
 from everlight.continual.engine.nnx_setup import nnx_setup
+from everlight.errors import ArgumentError
 
 Net = nn.Module | Callable[..., Any]
 """A linen module, a function of `rngs` that returns an NNX module, or a function of `key` that
@@ -63,7 +64,7 @@ def random_argument(net: Callable[..., Any]) -> str:
     is_nnx = isinstance(net, nnx.Module)
     if is_nnx or (equinox is not None and isinstance(net, equinox.Module)):
         argument = "rngs" if is_nnx else "key"
-        raise ValueError(
+        raise ArgumentError(
             f"net is a module, {type(net).__name__}; give a function that makes one for every "
             f"seed, such as lambda {argument}: Net({argument}={argument}), or lambda {argument}: "
             "net to begin with its weights"
@@ -71,7 +72,7 @@ def random_argument(net: Callable[..., Any]) -> str:
     found = {"rngs", "key"} & arguments_of(net)
     if len(found) != 1:
         name = getattr(net, "__name__", type(net).__name__)
-        raise ValueError(f"net is {name}, without the argument rngs or key; {_FORMS}")
+        raise ArgumentError(f"net is {name}, without the argument rngs or key; {_FORMS}")
     return found.pop()
 
 

@@ -13,6 +13,7 @@ from everlight.base import Objective, Outputs, Setup
 from everlight.checks import checked
 from everlight.continual.engine.flax_setup import Augment, Source, setup_from
 from everlight.continual.engine.named_arrays import NamedArrays, as_outputs, names_of
+from everlight.errors import ArgumentError
 
 
 class _Split(NamedTuple):
@@ -93,7 +94,7 @@ def split_shapes(make: Callable[[nnx.Rngs], Any]) -> _Split:
     def parts(key: PRNGKeyArray) -> tuple:
         net = make(nnx.Rngs(key))
         if not isinstance(net, nnx.Module):
-            raise ValueError(
+            raise ArgumentError(
                 f"the function of rngs returned {type(net).__name__}; give one that returns an "
                 "nnx.Module"
             )
@@ -101,7 +102,7 @@ def split_shapes(make: Callable[[nnx.Rngs], Any]) -> _Split:
 
     *split, others = jax.eval_shape(parts, jax.random.key(0))
     for path, variable in nnx.to_flat_state(others):
-        raise ValueError(
+        raise ArgumentError(
             f"the module's {'.'.join(map(str, path))} is {variable.type.__name__}; give variables "
             "that are nnx.Param (trained) or nnx.BatchStat, and mask frozen ones by Setup.trainable"
         )

@@ -45,7 +45,8 @@ def evaluated_tasks(protocol: Protocol, tasks: int) -> Bool[np.ndarray, "t"]:
 def unmeasured_to_nan(protocol: Protocol, state: SequenceState) -> SequenceState:
     """Return the state in its public form, with NaN where nothing was measured.
 
-    Inside programs these entries are 0, or -inf for a validation without samples. `jax_debug_nans`
+    Inside programs these entries are 0, or -inf for validation and prequential metric of an epoch
+    without samples. `jax_debug_nans`
     therefore finds only the NaN that training produces.
     """
     return _with_placeholders(protocol, state, jnp.nan)
@@ -102,11 +103,15 @@ def _filled(
         return jnp.where(rows, leaf, value)
 
     curves = jax.tree.map(lambda leaf: jnp.where(measured, leaf, value), curves)
-    losses, validation, prequential = curves
-    missing = jnp.isneginf(validation) | jnp.isnan(validation)
     without = jnp.where(jnp.isnan(value), jnp.nan, -jnp.inf)
-    validation = jnp.where(measured & missing, without, validation)
-    return jax.tree.map(of_evaluation, evaluation), (losses, validation, prequential)
+
+    def of_samples(leaf: Array) -> Array:
+        missing = jnp.isneginf(leaf) | jnp.isnan(leaf)
+        return jnp.where(measured & missing, without, leaf)
+
+    losses, *of_epochs = curves
+    curves = losses, *jax.tree.map(of_samples, of_epochs)
+    return jax.tree.map(of_evaluation, evaluation), curves
 
 
 @jax.jit

@@ -12,6 +12,7 @@ from everlight.checks import (
     check_fields,
     checked,
 )
+from everlight.errors import ArgumentError
 
 
 @dataclass(frozen=True)
@@ -57,15 +58,17 @@ class Protocol:
     """Predict every batch before it is learned (Gama et al. 2013). A strategy with
     `before_evaluation` calls it before every batch."""
     boundaries: bool = True
-    """Inform the strategy when a task begins and ends. Without boundaries, which need `select`
-    "last", tasks are pieces of a stream: the strategy is called at steps alone, the optimizer is
-    never reset, and a class counts as seen once a sample of it has arrived. Evaluation is the
-    same."""
+    """Inform the strategy when a task begins and ends. A class then counts as seen from the first
+    step of its task. Without boundaries, which need `select` "last", tasks are pieces of a stream:
+    the strategy is called at steps alone, the optimizer is never reset, and a class counts as seen
+    once a sample of it has arrived. Evaluation is the same."""
 
     def __post_init__(self):
         check_fields(self)
         if self.select == "best" and not self.boundaries:
-            raise ValueError("select='best' needs boundaries; choose 'last' for a stream without")
+            raise ArgumentError(
+                "select='best' needs boundaries; choose 'last' for a stream without"
+            )
 
     @property
     def validates(self) -> bool:

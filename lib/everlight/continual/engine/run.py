@@ -93,16 +93,17 @@ class SequenceResult(NamedTuple):
     `Setup.measure` it is `Measured`. Floats are NaN from the task on in which the run diverged."""
     usage: Usage
     losses: Float[Array, "t e"]
-    """Mean loss of every epoch's steps, without a strategy's penalty; NaN from the epoch on in
-    which the run diverged. A run diverges if a loss, the parameters after the epoch, its validation
-    or the strategy's memory after the task is not finite."""
+    """Mean loss of every epoch's steps, without a strategy's penalty; 0 in an epoch without steps,
+    and NaN from the epoch on in which the run diverged. A run diverges if a loss, the parameters
+    after the epoch, its validation or the strategy's memory after the task is not finite."""
     validation: Float[Array, "t e"]
     """Validation on the current task after every epoch; NaN without validation samples."""
     memory: Memory
     learner: Learner
     prequential: Float[Array, "t e"] | None = None
     """Mean metric of every epoch's batches, each before it was learned. With one epoch per task it
-    is the prequential (online) accuracy. None unless `Protocol.prequential`."""
+    is the prequential (online) accuracy. NaN in an epoch without batches, such as those after a
+    `Strategy.single_pass`. None unless `Protocol.prequential`."""
     within_tasks: StepEvaluations | None = None
     """Evaluations every few steps. None unless `Protocol.evaluate_steps`."""
 

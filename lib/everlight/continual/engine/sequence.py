@@ -11,7 +11,7 @@ from jaxtyping import Array, Int
 
 from everlight.base import Epoch, Learner, Memory, Setup, Strategy
 from everlight.checks import checked
-from everlight.continual.engine.epochs import Order, StepScores, epoch_step
+from everlight.continual.engine.epochs import Order, StepScores, epoch_step, protocol_of
 from everlight.continual.engine.input_checks import refuse_unfit
 from everlight.continual.engine.keys import epoch_keys, task_keys
 from everlight.continual.engine.placeholders import unmeasured_to_nan
@@ -120,8 +120,9 @@ def _one_step(
     setup, strategy = run.build(run.data)
     task = take_task(strategy, run.protocol, run.sequence, jnp.int32(number))
     key = epoch_keys(task_keys(run.key, number).epochs, epoch).steps
+    protocol = protocol_of(strategy, run.protocol)
     memory, learner, scores = epoch_step(
-        setup, strategy, run.protocol, *learned, opened, task, step, key
+        setup, strategy, protocol, *learned, opened, task, step, key
     )
     return (memory, learner), scores
 

@@ -26,9 +26,11 @@ from everlight.continual.engine.epochs import (
     learn_epoch,
     most_evaluations,
     open_epoch,
+    protocol_of,
 )
 from everlight.continual.engine.evaluation import Measured, evaluate, measure
 from everlight.continual.engine.keys import epoch_keys, sequence_keys, task_keys
+from everlight.continual.engine.optimizer_check import check_optimizer
 from everlight.continual.engine.placeholders import (
     all_finite,
     nan_where,
@@ -46,6 +48,7 @@ from everlight.continual.engine.run import (
     with_learned,
 )
 from everlight.continual.engine.updates import same_kind
+from everlight.errors import ArgumentError
 
 
 def begin_state(run: Run) -> SequenceState:
@@ -57,7 +60,7 @@ def begin_state(run: Run) -> SequenceState:
     setup, strategy = run.build(run.data)
     protocol, sequence = run.protocol, run.sequence
     if strategy.needs_boundaries and not protocol.boundaries:
-        raise ValueError(
+        raise ArgumentError(
             "the strategy acts at the start or end of a task, and the protocol has no boundaries; "
             "give Protocol(boundaries=True), or a strategy that learns without boundaries"
         )
@@ -74,7 +77,11 @@ def begin_state(run: Run) -> SequenceState:
     if protocol.evaluate_steps is not None:
         task = take_task(strategy, protocol, sequence, jnp.int32(0))
         samples = jax.eval_shape(strategy.epoch_data, memory, task).samples.mask.shape[0]
-        axes = (run.tasks, protocol.most_epochs, most_evaluations(samples, protocol))
+        axes = (
+            run.tasks,
+            protocol.most_epochs,
+            most_evaluations(samples, protocol_of(strategy, protocol)),
+        )
         within_tasks = StepEvaluations(no_rows(*axes), jnp.zeros(axes, jnp.int32))
     curve = not_reached((run.tasks, protocol.most_epochs), jnp.float32)
     usage = Usage(*[jnp.zeros(run.tasks, jnp.int32)] * 2)
@@ -99,8 +106,13 @@ def initial_evaluation(run: Run) -> PyTree:
 
 
 def init_learner(setup: Setup, classes: int, key: PRNGKeyArray) -> Learner:
-    """Return a new learner, which has seen no class."""
+    """Return a new learner, which has seen no class.
+
+    Raises:
+      ValueError: the optimizer needs more than gradients and parameters (`check_optimizer`).
+    """
     params, batch_stats = setup.init(key)
+    check_optimizer(setup.optimizer, params)
     return Learner(
         params=params,
         batch_stats=batch_stats,
@@ -147,7 +159,7 @@ def next_epoch(run: Run, state: SequenceState) -> tuple[Epoch, Order]:
     _, strategy = run.build(run.data)
     task = take_task(strategy, run.protocol, run.sequence, state.task)
     keys = epoch_keys(task_keys(run.key, state.task).epochs, state.epoch)
-    return open_epoch(strategy, state.result.memory, task, keys.order)
+    return open_epoch(strategy, state.result.memory, task, keys.order, state.epoch)
 
 
 def learn_epochs(run: Run, state: SequenceState, epochs: Int[Array, ""] | int) -> SequenceState:
@@ -293,7 +305,7 @@ def take_task(
     """
     tasks = sequence.tasks.id.shape[0]
     if strategy.tasks not in (None, tasks):
-        raise ValueError(
+        raise ArgumentError(
             f"the strategy was made with tasks={strategy.tasks}, the sequence has {tasks}; give "
             f"tasks={tasks}"
         )

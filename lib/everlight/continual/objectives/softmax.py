@@ -8,6 +8,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from everlight.base import Objective, Outputs, Predictions, TaskSequence
 from everlight.checks import Between, checked
+from everlight.errors import ArgumentError
 
 
 class Accuracies(NamedTuple):
@@ -103,7 +104,7 @@ def accuracy_per_sample(predictions: Predictions, seen: Bool[Array, "c"]) -> Acc
     """
     label, own = predictions.labels[:, 0], predictions.task_classes
     if own is None:
-        raise ValueError(
+        raise ArgumentError(
             "sequence.test_classes is None; give the classes of each test set, [tests, classes], "
             "among which task-masked accuracy ranks its samples"
         )

@@ -73,6 +73,7 @@ from everlight.continual.strategies.icarl import Loss, herd_task
 from everlight.continual.strategies.lwf import Teacher, freeze_teacher, no_teacher
 from everlight.continual.strategies.memory import distinct, empty_buffer, merge_buffer
 from everlight.continual.strategies.naive import batch_outputs, naive, weighted_mean
+from everlight.errors import ArgumentError
 
 Fit = Literal["entropy", "metric"]
 """Criterion of stage 2 on the held-out samples: cross-entropy, or the objective's metric."""
@@ -133,7 +134,7 @@ def bic(
     loss = loss or ("softmax" if labels == 1 else "binary")
     corrections = corrections or ("last" if loss == "softmax" else "all")
     if loss == "softmax" and fit != "entropy":
-        raise ValueError(f"fit={fit!r} is for loss='binary'; choose fit='entropy'")
+        raise ArgumentError(f"fit={fit!r} is for loss='binary'; choose fit='entropy'")
     weight = RIDGE[corrections] if ridge is None else ridge
     # The authors leave the scale free.
     penalty = jnp.array([0.0 if corrections == "last" else 1.0, 1.0]) * weight

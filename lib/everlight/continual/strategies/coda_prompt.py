@@ -25,6 +25,7 @@ from everlight.base import Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
 from everlight.continual.strategies.l2p import refuse_without_prompts
 from everlight.continual.strategies.naive import naive_on_own_classes
+from everlight.errors import ArgumentError
 from everlight.models.prompts import new_components
 
 
@@ -55,7 +56,7 @@ def coda_prompt(setup: Setup, tasks: PositiveInt) -> Strategy:
     def per_task(params: PyTree) -> int:
         least = min(len(leaf) for leaf in jax.tree.leaves(params["prompts"]))
         if least < tasks:
-            raise ValueError(f"{least} components for {tasks} tasks; give {tasks} or more")
+            raise ArgumentError(f"{least} components for {tasks} tasks; give {tasks} or more")
         return least // tasks
 
     def begin_task(

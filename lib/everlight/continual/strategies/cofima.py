@@ -6,33 +6,38 @@
 their diagonal Fisher information on task t, and F*_{t−1} that of the merged parameters on the task
 before. Between tasks the merged network predicts. Memory holds one network and its information.
 
+Training and prediction are those of SLCA (`slca`; Zhang et al. 2023, ICCV). Layers below the head
+learn at 0.01 times the rate, and the loss runs over the task's own classes. After the merge, the
+statistics of the new classes are those of the merged network, and the classifier is aligned. The
+aligned head predicts. The next task goes on from the head before alignment.
+
 The paper gives every task outputs of its own. Here all tasks share one head, whose columns have a
-gradient and an information in the tasks that have samples of their class (`merging`). With disjoint
-classes a new column therefore keeps the values of its own task, and an old one those it had.
+gradient and an information in the task of their class alone. A new column therefore keeps the
+values of its own task, and an old one those it had.
 
 The authors' settings have λ = 0.4 on CIFAR-100 and ImageNet-R with a supervised network, otherwise
-0.5.
+0.5; τ = 0.1, 0.05 on Cars.
 
 Equal to the official code (IemProg/CoFiMA, `models/cofima.py`, `interpolate_weights`) at the
-weighted average of two networks with given information, for parameters that both have; differs in:
+weighted average of two networks with given information, for parameters that both have, at the steps
+of a task, and at the order of merge, statistics and alignment; differs in:
 
 - The information there is that of the cross-entropy over all outputs so far, in training mode. It
   squares the mean gradient of each batch, and is limited to 1e-4.
 - There θ*_{t−1} is weighed by the information of θ_{t−1} before it was merged.
 - New outputs there are multiplied by their information, here they are kept.
-- The next task begins with the merged outputs, there with those before merging. Earlier outputs
-  are frozen there, and the square of their last gradient stands in for their information.
-- The paper and that code also align the classifier after every task but the first, on features
-  drawn from a Gaussian per class (SLCA; Zhang et al. 2023, ICCV). This is left out.
+- Earlier outputs there are averaged with the aligned ones of the task before. They are frozen, and
+  the square of their last gradient stands in for their information. Here they are kept.
 - A parameter without information in both networks takes the average with weights 1 − λ and λ;
   there it is NaN.
+- Alignment differs from that code as `slca` says.
 """
 
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from everlight.base import (
     Batch,
@@ -44,81 +49,109 @@ from everlight.base import (
     Strategy,
     Task,
 )
-from everlight.checks import PositiveInt, checked
+from everlight.checks import NonNegativeInt, PositiveFloat, PositiveInt, checked
 from everlight.continual.strategies.importance import chosen_fisher, fisher_diagonal
-from everlight.continual.strategies.merging import merged_learner, own_classes
-from everlight.continual.strategies.naive import naive, task_gradient
+from everlight.continual.strategies.merging import merged_learner
+from everlight.continual.strategies.slca import ClassGaussians, slca
 
 
 class Averaged(NamedTuple):
     """Memory of CoFiMA."""
 
+    gaussians: ClassGaussians
+    """Memory of SLCA, with the aligned head that predicts between tasks."""
     params: PyTree
-    """Parameters θ* of the merged network; during a task those of the task before."""
+    """Parameters θ* of the merged network, its head before alignment; during a task those of the
+    task before."""
     information: PyTree
     """Diagonal Fisher information F* of the merged network on the last task."""
-    classes: Bool[Array, "c"]
-    """Classes of the current task's samples; between tasks those of the last one."""
 
 
 @checked
 def cofima(
     setup: Setup,
     weight: Coefficient = 0.5,
+    slow: Coefficient = 0.01,
+    epochs: NonNegativeInt = 5,
+    samples: PositiveInt = 256,
+    temperature: PositiveFloat = 0.1,
     fisher_samples: PositiveInt = 1024,
     fisher: Fisher | None = None,
 ) -> Strategy:
     """Return continual Fisher-weighted model averaging (CoFiMA), whose memory is `Averaged`.
 
+    The first label of a sample is its class. The linear head is `params["head"]`.
+
     Args:
       setup: network, objective, optimizer and data access.
       weight: weight λ of the current network, at most 1; the merged one before it has 1 − λ.
+      slow: factor on the learning rate of all layers below the head.
+      epochs: epochs of alignment, after every task but the first.
+      samples: samples drawn per class and epoch of alignment, and samples per step.
+      temperature: temperature τ of the normalised logits.
       fisher_samples: maximal number of a task's samples, evenly spaced, that estimate the Fisher
         information.
       fisher: "empirical" takes the data's labels, "true" draws them from the model. None is the
         objective's default: empirical, except for embeddings.
 
     Raises:
-      ValueError: `fisher` is "true" and the objective has no `fisher_loss`.
+      ValueError: `fisher` is "true" and the objective has no `fisher_loss`; at `init`, no layer is
+        named head, or it is not linear.
     """
     kind = chosen_fisher(setup, fisher)
+    unmerged = slca(setup, slow, epochs, samples, temperature)
 
-    def information(learner: Learner, memory: Averaged, task: Task, key: PRNGKeyArray) -> PyTree:
-        own = learner._replace(seen=memory.classes)
+    def information(learner: Learner, task: Task, key: PRNGKeyArray) -> PyTree:
+        own = learner._replace(seen=task.classes)
         return fisher_diagonal(setup, own, task.train, fisher_samples, key, fisher=kind)
 
     def init(key: PRNGKeyArray, learner: Learner) -> Averaged:
         nothing = jax.tree.map(jnp.zeros_like, learner.params)
-        return Averaged(learner.params, nothing, jnp.zeros_like(learner.seen))
+        return Averaged(unmerged.init(key, learner), learner.params, nothing)
 
     def begin_task(
         memory: Averaged, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[Averaged, Learner]:
-        return memory._replace(classes=own_classes(task, learner)), learner
+        gaussians, learner = unmerged.begin_task(memory.gaussians, learner, task, key)
+        return memory._replace(gaussians=gaussians), learner
 
     def grads(
         memory: Averaged, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
     ) -> tuple[PyTree, StepInfo]:
-        return task_gradient(setup, learner._replace(seen=memory.classes), batch, key)
+        return unmerged.grads(memory.gaussians, learner, batch, task, key)
+
+    def after_step(
+        memory: Averaged, learner: Learner, info: StepInfo, key: PRNGKeyArray
+    ) -> tuple[Averaged, Learner]:
+        gaussians, learner = unmerged.after_step(memory.gaussians, learner, info, key)
+        return memory._replace(gaussians=gaussians), learner
 
     def end_task(
         memory: Averaged, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[Averaged, Learner]:
-        key_own, key_merged, key_statistics = jax.random.split(key, 3)
-        own = information(learner, memory, task, key_own)
+        key_own, key_merged, key_statistics, key_align = jax.random.split(key, 4)
+        own = information(learner, task, key_own)
         params = jax.tree.map(
             lambda *leaves: weighted_average(*leaves, jnp.where(task.id == 0, 1.0, weight)),
             *(memory.params, learner.params, memory.information, own),
         )
         learner = merged_learner(setup, learner, params, task, key_statistics)
-        merged = information(learner, memory, task, key_merged)
-        return memory._replace(params=params, information=merged), learner
+        merged = information(learner, task, key_merged)
+        gaussians, learner = unmerged.end_task(memory.gaussians, learner, task, key_align)
+        return Averaged(gaussians, params, merged), learner
 
-    return naive(setup)._replace(
+    def predict(
+        memory: Averaged, learner: Learner, inputs: Float[Array, "b *shape"]
+    ) -> Float[Array, "b c"]:
+        return unmerged.predict(memory.gaussians, learner, inputs)
+
+    return unmerged._replace(
         init=init,
         begin_task=begin_task,
         grads=grads,
+        after_step=after_step,
         end_task=end_task,
+        predict=predict,
         parameter_copies=2,
     )
 

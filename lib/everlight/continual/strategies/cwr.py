@@ -43,6 +43,7 @@ from everlight.base import Learner, Setup, Strategy, Task
 from everlight.checks import PositiveFloat, checked
 from everlight.continual.objectives.many_labels import multi_hot
 from everlight.continual.strategies.naive import naive
+from everlight.errors import ArgumentError
 
 Form = Literal["text", "code", "plus", "star"]
 
@@ -84,7 +85,7 @@ def cwr(setup: Setup, first_task_gain: PositiveFloat = 3.0, form: Form = "text")
     def init(key: PRNGKeyArray, learner: Learner) -> Consolidated:
         if "head" not in learner.params:
             layers = ", ".join(learner.params)
-            raise ValueError(f"the parameters are {layers}; CWR needs a linear layer named head")
+            raise ArgumentError(f"the parameters are {layers}; CWR needs a linear layer named head")
         head = learner.params["head"]
         nothing = jax.tree.map(jnp.zeros_like, head)
         seen = learner.seen

@@ -12,9 +12,12 @@ times. The method needs no task boundaries.
 The authors' code sets α = 0.3 on CIFAR-10 with 200, 500 and 5,120 samples, and on split MNIST
 α = 0.2, 1 and 0.5.
 
+The cross-entropy runs over all outputs of the head. It lowers the logits of classes to come, and
+the stored logits then keep these low on old samples while later tasks raise them. Over the seen
+classes alone, stored logits of later classes would stay as they were drawn.
+
 Equal to the official code (aimagelab/mammoth, `der.py`) at the gradient of a step and at the stored
-logits, with `loss_over="all"`; differs by default, where the cross-entropy runs over the seen
-classes.
+logits.
 """
 
 from typing import Literal, NamedTuple
@@ -69,7 +72,7 @@ def der(
     alpha: Coefficient = 0.3,
     labels: PositiveInt = 1,
     replay_batch_size: PositiveInt | None = None,
-    loss_over: Literal["seen", "all"] = "seen",
+    loss_over: Literal["seen", "all"] = "all",
 ) -> Strategy:
     """Return dark experience replay (DER), whose memory is `DarkReservoir`.
 
@@ -80,8 +83,8 @@ def der(
       labels: labels per sample in the sequence.
       replay_batch_size: samples drawn per step, at most the stored ones; None is the size of the
         incoming batch.
-      loss_over: classes of the cross-entropy: the seen ones, or all outputs of the head, as in the
-        authors' code.
+      loss_over: classes of the cross-entropy: all outputs of the head, as in the authors' code, or
+        the seen ones.
     """
 
     def init(key: PRNGKeyArray, learner: Learner) -> DarkReservoir:

@@ -8,9 +8,10 @@ authors' code, all three passes run in training mode, one after another.
 
 The paper has, on CIFAR-10 with 200, 500 and 5,120 samples, α = 0.1, 0.2, 0.1 and β = 0.5, 0.5, 1.
 
+Both cross-entropies run over all outputs of the head; `der` has the reason.
+
 Equal to the official code (aimagelab/mammoth, `derpp.py`) at the gradient of a step and at the
-stored logits, with `loss_over="all"`; differs by default, where the cross-entropies run over the
-seen classes.
+stored logits.
 """
 
 from typing import Literal, NamedTuple
@@ -43,7 +44,7 @@ def der_plus_plus(
     beta: Coefficient = 0.5,
     labels: PositiveInt = 1,
     replay_batch_size: PositiveInt | None = None,
-    loss_over: Literal["seen", "all"] = "seen",
+    loss_over: Literal["seen", "all"] = "all",
 ) -> Strategy:
     """Return dark experience replay with labels (DER++), whose memory is `DarkReservoir`.
 
@@ -55,8 +56,8 @@ def der_plus_plus(
       labels: labels per sample in the sequence.
       replay_batch_size: samples per draw, at most the stored ones; None is the size of the incoming
         batch.
-      loss_over: classes of both cross-entropies: the seen ones, or all outputs of the head, as in
-        the authors' code.
+      loss_over: classes of both cross-entropies: all outputs of the head, as in the authors' code,
+        or the seen ones.
     """
 
     dark = der(setup, buffer_size, alpha, labels, replay_batch_size, loss_over)

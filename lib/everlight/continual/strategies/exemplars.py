@@ -21,6 +21,7 @@ from everlight.continual.strategies.memory import (
     hash_key,
     merge_buffer,
 )
+from everlight.errors import ArgumentError
 
 
 class ExemplarBuffer(NamedTuple):
@@ -65,7 +66,7 @@ def exemplar_slots(exemplars_per_class: int, buffer_size: int | None, classes: i
     if buffer_size is None:
         return exemplars_per_class * classes
     if buffer_size < classes:
-        raise ValueError(
+        raise ArgumentError(
             f"buffer_size={buffer_size} is less than one exemplar for each of {classes} classes; "
             f"give at least {classes}"
         )

@@ -54,6 +54,7 @@ from everlight.continual.engine.evaluation import nothing_over, over_blocks, ove
 from everlight.continual.objectives.many_labels import multi_hot
 from everlight.continual.strategies.lwf import Teacher, lwf
 from everlight.continual.strategies.naive import naive, weighted_mean
+from everlight.errors import ArgumentError
 
 BATCH = 32
 """Batch size of an autoencoder's training."""
@@ -139,7 +140,7 @@ def expert_gate(
         inputs = jax.eval_shape(setup.gather, jnp.zeros(1, jnp.int32), None)
         width = jax.eval_shape(features, inputs).shape[-1]
         if hidden >= width:
-            raise ValueError(f"hidden={hidden} of {width} features; an autoencoder needs fewer")
+            raise ArgumentError(f"hidden={hidden} of {width} features; an autoencoder needs fewer")
         one = _new_autoencoder(width, hidden, key)
         stacked = jax.tree.map(
             lambda leaf: jnp.zeros((tasks, *leaf.shape), leaf.dtype),

@@ -3,9 +3,9 @@
 Parameters and batch statistics never change. The network computes features in evaluation mode, and
 every step adds them to memory. If the setup augments, the features are of augmented inputs; the
 official codes do not augment in these passes. Task boundaries are needed only where an option says
-so. One pass suffices: a second one counts every sample again. The usual network is
-`caffe_nets.LinearClassifier` over features that a pretrained network computed once, `StoredImages`
-of shape `[f]`; its head is not used.
+so. Every sample of a task counts once, whatever the epochs (`Strategy.single_pass`). The usual
+network is `caffe_nets.LinearClassifier` over features that a pretrained network computed once,
+`StoredImages` of shape `[f]`; its head is not used.
 """
 
 from collections.abc import Callable
@@ -45,7 +45,7 @@ def over_features(
     accumulate: Callable[[Memory, Float[Array, "b f"], Batch], Memory],
     scores: Callable[[Memory, Float[Array, "b f"]], Float[Array, "b c"]],
 ) -> Strategy:
-    """Return a strategy that accumulates feature statistics; its loss is 0.
+    """Return a strategy that accumulates feature statistics in one pass; its loss is 0.
 
     Args:
       setup: network, objective, optimizer and data access; the objective's loss is not used.
@@ -75,7 +75,9 @@ def over_features(
     ) -> Float[Array, "b c"]:
         return scores(memory, _features(setup, learner, inputs))
 
-    return naive(setup)._replace(init=init, grads=grads, after_step=after_step, predict=predict)
+    return naive(setup)._replace(
+        init=init, grads=grads, after_step=after_step, predict=predict, single_pass=True
+    )
 
 
 def feature_width(setup: Setup, learner: Learner) -> tuple[int, DTypeLike]:

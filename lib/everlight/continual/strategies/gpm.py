@@ -57,6 +57,7 @@ from everlight.checks import NonNegativeFloat, PositiveInt, checked
 from everlight.continual.engine.epochs import shuffle, take_batch
 from everlight.continual.engine.evaluation import gathered
 from everlight.continual.strategies.naive import naive
+from everlight.errors import ArgumentError
 
 NEGLIGIBLE = 1e-10
 """Share of ‖R‖² below which a direction is rounding, which is not added at any threshold."""
@@ -95,7 +96,7 @@ def gpm(
       ValueError: `setup` has no `layer_inputs`; or, at `init`, these leave out a kernel.
     """
     if setup.layer_inputs is None:
-        raise ValueError(
+        raise ArgumentError(
             "GPM needs the inputs of every layer; give a Setup with layer_inputs, as of flax_setup"
         )
     plain = naive(setup)
@@ -244,12 +245,12 @@ def refuse_other_kernels(params: PyTree, known: set[Path], strategy: str) -> Non
     paths = {names_of(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(params)}
     others = [".".join(path) for path, leaf in paths.items() if leaf.ndim > 1 and path not in known]
     if others:
-        raise ValueError(
+        raise ArgumentError(
             f"the inputs of {', '.join(others)} are unknown; {strategy} needs networks of nn.Dense "
             "and everlight.convolution.Convolution"
         )
     if "head" not in params:
-        raise ValueError(f"the layers are {', '.join(params)}; {strategy} needs one named head")
+        raise ArgumentError(f"the layers are {', '.join(params)}; {strategy} needs one named head")
 
 
 def names_of(path: tuple) -> Path:

@@ -50,6 +50,7 @@ from everlight.continual.engine.updates import optimizer_update
 from everlight.continual.strategies.balanced_replay import joint_gradient
 from everlight.continual.strategies.memory import arrived, draw_batch, empty_buffer, fill_up
 from everlight.continual.strategies.naive import batch_outputs, naive, task_gradient, weighted_mean
+from everlight.errors import ArgumentError
 
 
 class AnchorMemory(NamedTuple):
@@ -104,7 +105,7 @@ def hal(
     """
     part = buffer_size // tasks
     if part == 0:
-        raise ValueError(f"buffer_size {buffer_size} is below the number of tasks {tasks}")
+        raise ArgumentError(f"buffer_size {buffer_size} is below the number of tasks {tasks}")
 
     def outputs_of(learner: Learner, inputs: Float[Array, "b *shape"]) -> Outputs:
         return setup.apply(learner.params, learner.batch_stats, inputs, False, None)[0]

@@ -50,6 +50,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import NonNegativeFloat, PositiveFloat, PositiveInt, checked
 from everlight.continual.strategies.naive import batch_loss, naive
+from everlight.errors import ArgumentError
 
 Gates = Mapping[str, Float[Array, "u"]]
 """Gates of each layer's units, from 0 to 1."""
@@ -131,7 +132,7 @@ def hat(
 
     def init(key: PRNGKeyArray, learner: Learner) -> Attention:
         if {*layers, "head"} != set(learner.params) or "head" in layers:
-            raise ValueError(
+            raise ArgumentError(
                 f"the parameters are {', '.join(learner.params)}, the layers {', '.join(layers)}; "
                 "HAT needs all layers in order, and after them one named head"
             )
@@ -345,7 +346,7 @@ def _factor(
     if leaf.ndim > 1 and read is not None:
         pixels, left = divmod(leaf.shape[-2], read.shape[0])
         if left or (leaf.ndim > 2 and pixels != 1):
-            raise ValueError(
+            raise ArgumentError(
                 f"{name} reads {leaf.shape[-2]} units, and the layer before has {read.shape[0]}; "
                 "HAT needs each layer to read all of the one before (no groups)"
             )

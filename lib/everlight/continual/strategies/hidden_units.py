@@ -13,6 +13,7 @@ import optax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Outputs, Setup
+from everlight.errors import ArgumentError
 
 ByLayer = Mapping[str, Float[Array, "u"]]
 """One number per unit of each hidden layer."""
@@ -33,7 +34,7 @@ def layer_widths(params: PyTree, layers: tuple[str, ...]) -> dict[str, int]:
     """
     missing = [name for name in (*layers, "head") if name not in params]
     if missing or not layers:
-        raise ValueError(
+        raise ArgumentError(
             f"the parameters are {', '.join(params)}, the layers {', '.join(layers) or 'none'}; "
             "name the hidden layers in order, before a layer named head"
         )
@@ -41,7 +42,7 @@ def layer_widths(params: PyTree, layers: tuple[str, ...]) -> dict[str, int]:
     for name, above in zip(layers, (*layers[1:], "head"), strict=True):
         for kernel in _kernels(params[above]):
             if kernel.shape[-2] % widths[name]:
-                raise ValueError(
+                raise ArgumentError(
                     f"{above} reads {kernel.shape[-2]} units, and {name} has {widths[name]}; each "
                     "layer must read all units of the one before"
                 )
@@ -59,7 +60,7 @@ def unit_activations(
     given = outputs.hidden or {}
     missing = [name for name in widths if name not in given]
     if missing:
-        raise ValueError(
+        raise ArgumentError(
             f"the network returns no activations of {', '.join(missing)}; give `Outputs.hidden`"
         )
     return {

@@ -53,6 +53,7 @@ from everlight.continual.strategies.quadratic import (
     penalised,
     single_anchor,
 )
+from everlight.errors import ArgumentError
 
 FLOOR = 1e-8
 """Constant added to every Fisher information: parameters that matter to no task are averaged."""
@@ -117,9 +118,9 @@ def imm(
         true Fisher information and the objective has no `fisher_loss`.
     """
     if drop == 1:
-        raise ValueError("drop=1.0 would drop every unit; give less than 1")
+        raise ArgumentError("drop=1.0 would drop every unit; give less than 1")
     if alpha == ():
-        raise ValueError("alpha=() has no mixing ratio; give one per task, one number, or None")
+        raise ArgumentError("alpha=() has no mixing ratio; give one per task, one number, or None")
     if merge == "mode":
         chosen_fisher(setup, fisher)
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Fisher, Learner, Outputs, Samples, Setup
+from everlight.errors import ArgumentError
 
 
 def fisher_diagonal(
@@ -62,7 +63,7 @@ def chosen_fisher(setup: Setup, fisher: Fisher | None) -> Fisher:
     """
     chosen = setup.objective.fisher if fisher is None else fisher
     if chosen == "true" and setup.objective.fisher_loss is None:
-        raise ValueError(
+        raise ArgumentError(
             "fisher='true' needs an objective with a fisher_loss; give one, or fisher='empirical'"
         )
     return chosen

@@ -46,6 +46,7 @@ from everlight.continual.strategies.gpm import (
     with_inputs_of,
 )
 from everlight.continual.strategies.naive import naive_on_own_classes
+from everlight.errors import ArgumentError
 from everlight.models.heads import head_layer
 from everlight.models.lora import lora_products
 
@@ -82,14 +83,14 @@ def inflora(
         named head.
     """
     if setup.layer_inputs is None:
-        raise ValueError(
+        raise ArgumentError(
             "InfLoRA needs the inputs of layers; give a Setup with layer_inputs, as of flax_setup"
         )
     plain = naive_on_own_classes(setup)
 
     def init(key: PRNGKeyArray, learner: Learner) -> Interference:
         if "merged" not in learner.params:
-            raise ValueError(
+            raise ArgumentError(
                 f"the parameters are {', '.join(learner.params)}; InfLoRA needs merged additions, "
                 "as of with_merged_lora"
             )

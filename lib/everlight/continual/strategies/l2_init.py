@@ -7,7 +7,8 @@ where a network learns well.
 
 Equal to the official code (skumar9876/L2_Init, `agents/agents.py`, `L2InitAgent`) at the gradient
 of the penalty with `l2_weight` = 2λ, since that code halves the squared distance. Its grid of
-`l2_weight` from 1e-5 to 1e-2 is λ from 5e-6 to 5e-3. Differs in:
+`l2_weight` from 1e-5 to 1e-2 is λ from 5e-6 to 5e-3. The registry's grid of λ is twice that.
+Differs in:
 
 - Scales and biases of layer normalisation are pulled back too; there they are free.
 - Steps on the penalty may be implicit.

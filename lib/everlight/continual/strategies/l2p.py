@@ -6,6 +6,10 @@ The network stays as it was pretrained. `models.prompt_pool` has the prompts and
 which the loss of the setup contains (`models.with_prompts`). Memory holds nothing, and nothing is
 done between tasks.
 
+The registry has the values of the official configuration of split CIFAR-100
+(`configs/cifar100_l2p.py`): N = 4 of M = 10 prompts of L = 10 tokens, λ = 1. The paper has N = 5,
+L = 5 and λ = 0.5.
+
 Equal to the official code (google-research/l2p, `train_continual.py`) at the steps of a task,
 where each image has prompts of its own (`models/prompts.py` says how that differs); differs in:
 
@@ -22,6 +26,7 @@ from jaxtyping import PRNGKeyArray, PyTree
 from everlight.base import Learner, Setup, Strategy
 from everlight.checks import checked
 from everlight.continual.strategies.naive import naive_on_own_classes
+from everlight.errors import ArgumentError
 
 
 @checked
@@ -53,6 +58,6 @@ def refuse_without_prompts(params: PyTree, name: str) -> None:
       ValueError: there are none.
     """
     if "prompts" not in params:
-        raise ValueError(
+        raise ArgumentError(
             f"the parameters are {', '.join(params)}; {name} needs prompts, as of with_prompts"
         )

@@ -11,7 +11,8 @@ and draws of candidates are those of `experience_replay`. The candidates pass tw
 mode, and the replayed ones once more. Batch statistics see the incoming batch, the candidates
 before the virtual step, and the replayed batch, in this order.
 
-Mai et al. 2022 draw 50 candidates and replay 10 of them per batch of 10.
+There are five candidates per replayed sample, as Mai et al. 2022 draw 50 and replay 10 of them per
+batch of 10. One per replayed sample would be random replay, since all are replayed then.
 
 Equal to the code of the survey of Mai et al. 2022, Neurocomputing (`mir_retrieve.py` in the loop of
 `exp_replay.py` of RaptorMai/online-continual-learning), at the candidates' scores, the choice and
@@ -42,15 +43,20 @@ from everlight.continual.strategies.balanced_replay import (
     replayed_outputs,
     with_all_seen,
 )
-from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
+from everlight.continual.strategies.experience_replay import (
+    Reservoir,
+    draw_held,
+    experience_replay,
+)
 from everlight.continual.strategies.naive import task_gradient
+from everlight.errors import ArgumentError
 
 
 @checked
 def mir(
     setup: Setup,
     buffer_size: PositiveInt = 200,
-    candidates: PositiveInt = 50,
+    candidate_ratio: PositiveInt = 5,
     labels: PositiveInt = 1,
     replay_batch_size: PositiveInt | None = None,
     loss_over: Literal["seen", "all"] = "seen",
@@ -60,13 +66,26 @@ def mir(
     Args:
       setup: network, objective, optimizer and data access.
       buffer_size: number of stored samples.
-      candidates: number C of samples drawn per step, at most the stored ones.
+      candidate_ratio: candidates per replayed sample, C / k, at least 2. All stored samples are
+        candidates where they are fewer.
       labels: labels per sample in the sequence.
       replay_batch_size: number k of candidates that are replayed, at most all; None is the size of
         the incoming batch.
       loss_over: classes of all losses: the seen ones, or all outputs of the head, as in the
         authors' code.
+
+    Raises:
+      ValueError: `candidate_ratio` is 1.
     """
+    if candidate_ratio < 2:
+        raise ArgumentError(
+            f"candidate_ratio={candidate_ratio} replays every candidate, as `experience_replay` "
+            "does; give 2 or more"
+        )
+
+    def draw(memory: Reservoir, batch: Batch, task: Task, key: PRNGKeyArray) -> Batch:
+        size = candidate_ratio * (replay_batch_size or batch.index.shape[0])
+        return draw_held(memory, batch, size, key)
 
     def grads(
         memory: Reservoir, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
@@ -95,7 +114,7 @@ def mir(
         gradient = jax.tree.map(jnp.add, own, kept)
         return gradient, StepInfo(gradient, batch_stats, info.loss)
 
-    return experience_replay(setup, buffer_size, labels, candidates)._replace(grads=grads)
+    return experience_replay(setup, buffer_size, labels)._replace(draw=draw, grads=grads)
 
 
 def most_interfered(drawn: Batch, rise: Float[Array, "n"], size: int) -> Batch:

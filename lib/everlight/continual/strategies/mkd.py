@@ -18,7 +18,8 @@ Tiny-ImageNet included; they replay 64 samples per batch of 10. DER++ has the de
 Equal to the official code (Nicolas1203/mkd_ocl, `er_ema.py`, `er_ace_ema.py`, `derpp_ema.py`) at
 the gradient of a step, the averages and the mean that predicts, with `loss_over="all"`; differs in:
 
-- By default cross-entropies run over the seen classes.
+- By default cross-entropies run over the seen classes; the registry's DER++-MKD has
+  `loss_over="all"`, as `der_plus_plus` has.
 - The first batch is trained on; there the step of ER and of DER++ is left out while the memory is
   empty.
 - x⁺ has one augmentation, the setup's; there the terms that ER-ACE and DER++ gain have a second
@@ -52,6 +53,7 @@ from everlight.continual.strategies.der_plus_plus import TwoDraws, der_plus_plus
 from everlight.continual.strategies.er_ace import er_ace
 from everlight.continual.strategies.experience_replay import experience_replay
 from everlight.continual.strategies.naive import batch_loss, batch_outputs, weighted_mean
+from everlight.errors import ArgumentError
 
 CORRECTION_STEPS = 10
 """Steps between two values of k in the authors' code."""
@@ -96,7 +98,7 @@ def mkd(
       ValueError: there is no rate, or one is not between 0 and 1.
     """
     if not rates or not all(0 < rate < 1 for rate in rates):
-        raise ValueError(f"rates={rates}; give one or more above 0 and below 1")
+        raise ArgumentError(f"rates={rates}; give one or more above 0 and below 1")
     own = {"labels": labels, "replay_batch_size": replay_batch_size}
     if method == "ER":
         base = experience_replay(setup, buffer_size, **own)

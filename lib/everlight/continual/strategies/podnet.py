@@ -3,7 +3,8 @@
     L(θ) = mean over samples of NCA + √(N / T) · (λ_c · POD-spatial + λ_f · POD-flat)
     NCA = −log(exp η ŷ_y / (Σ_{i ≠ y} exp η ŷ_i + max_i exp η ŷ_i))          in the authors' code
     NCA = max(0, −log(exp η(ŷ_y − δ) / Σ_{i ≠ y} exp η ŷ_i))                 in the paper
-    ŷ_c = Σ_k s_ck ⟨θ_ck, h⟩,   s_ck = exp⟨θ_ck, h⟩ / Σ_j exp⟨θ_cj, h⟩
+    ŷ_c = Σ_k s_ck n_ck,   s_ck = exp n_ck / Σ_j exp n_cj
+    n_ck = −‖θ_ck − h‖² = 2⟨θ_ck, h⟩ − 2 in the authors' code,   ⟨θ_ck, h⟩ in the paper
     POD-flat = 1 − cos(h_old, h)
     POD-spatial = mean over maps x of ‖p(x_old) − p(x)‖
     p(x) = the sums of x² over each row and over each column of each channel, together of length 1
@@ -16,9 +17,10 @@ local-similarity head over signed features: `MLP` and `PlainCNN` with `last_relu
 `PlainCNN` and of the stages of `ReducedResNet` and `ResNet50`. A network without maps, such as
 `MLP`, has POD-flat alone.
 
-The authors' form of NCA is the default. Where the first task has two classes, the paper's is 0 at
-η = 0 whatever the network. On Fashion-MNIST with 500 exemplars η fell below 0 there, and the final
-accuracy was 0.28 instead of 0.74.
+The authors' form is the default. All their configurations of PODNet have this n, but for the
+ablation "cosine", and η = 1 at the start. Predictions are by the similarities of the loss. Where
+the first task has two classes, the paper's NCA is 0 at η = 0 whatever the network. On Fashion-MNIST
+with 500 exemplars η fell below 0 there, and the final accuracy was 0.28.
 
 Proxies of known classes stay fixed. Those of a new class start as the centers of K clusters of its
 samples' unit features, times the mean length of the known proxies. Exemplars are herded and join
@@ -27,14 +29,12 @@ exemplars alone. The authors have K = 10, δ = 0.6, λ_c = 3 and λ_f = 1 on CIF
 per class, and 20 epochs of finetuning at half the learning rate.
 
 Equal to the official code (arthurdouillard/incremental_learning.pytorch, `models/podnet.py`,
-`lib/losses/` and `lib/network/classifiers.py`) at NCA as a function of the similarities, at
-POD-flat, POD-spatial and their weights, and at the fixed and imprinted proxies given the clusters;
-differs in:
+`lib/losses/` and `lib/network/classifiers.py`) at the similarities, at NCA as a function of them,
+at POD-flat, POD-spatial and their weights, and at the fixed and imprinted proxies given the
+clusters; differs in:
 
 - With `form="paper"` NCA has a margin, which that code subtracts from all similarities, so that it
   has no effect; and a maximum with 0, which that code leaves out.
-- Similarities there are −‖θ − h‖² = 2⟨θ, h⟩ − 2. So the weights s are sharper, which the scale η
-  does not change.
 - The paper's equations of POD-spatial sum squared distances of x. Both here and there x is squared
   and p normalised, and distances are no squares.
 - No ReLU follows a block there, and the maps include those of the last block apart from its stage.
@@ -45,8 +45,6 @@ differs in:
 - Scores are multiplied by η. Predictions there are not, which is the same unless η is negative.
 - Herding: see `icarl`.
 """
-
-from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -81,10 +79,13 @@ from everlight.continual.strategies.icarl import (
 )
 from everlight.continual.strategies.lwf import Teacher, freeze_teacher
 from everlight.continual.strategies.naive import weighted_mean
-from everlight.models.heads import head_kernel, local_similarities, unit, with_head_kernel
-
-Form = Literal["paper", "code"]
-"""The paper's NCA, or that of the authors' code."""
+from everlight.models.heads import (
+    SimilarityForm,
+    head_kernel,
+    local_similarities,
+    unit,
+    with_head_kernel,
+)
 
 
 @checked
@@ -95,7 +96,7 @@ def podnet(
     spatial: Coefficient = 3.0,
     flat: Coefficient = 1.0,
     margin: NonNegativeFloat = 0.6,
-    form: Form = "code",
+    form: SimilarityForm = "code",
     buffer_size: PositiveInt | None = None,
     classifier: Classifier = "head",
     finetune_epochs: NonNegativeInt = 20,
@@ -114,7 +115,7 @@ def podnet(
       spatial: coefficient λ_c of POD-spatial.
       flat: coefficient λ_f of POD-flat.
       margin: margin δ of NCA; without effect in the form "code".
-      form: NCA of the authors' code, "code", or of the "paper".
+      form: similarities and NCA of the authors' code, "code", or of the "paper".
       buffer_size: exemplars of all classes together, shared equally by the classes seen so far.
       classifier: "head", or "nearest mean" of exemplars.
       finetune_epochs: epochs of class-balanced finetuning after each task but the first.
@@ -146,7 +147,7 @@ def podnet(
         new: Bool[Array, "c"],
     ) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Return the batch's loss L and its first term."""
-        scores = local_similarities(outputs.features, head_kernel(params))
+        scores = local_similarities(outputs.features, head_kernel(params), form)
         scale = params["head"]["scale"]
 
         def own(scores: Float[Array, "c"], label: Int[Array, ""]) -> Float[Array, ""]:
@@ -191,7 +192,17 @@ def podnet(
         )
         return memory, learner
 
-    strategy = by_head._replace(begin_task=begin_task, grads=grads, after_step=keep_known_weights)
+    def predict(
+        memory: Rehearsal, learner: Learner, inputs: Float[Array, "b *shape"]
+    ) -> Float[Array, "b c"]:
+        outputs, _ = setup.apply(learner.params, learner.batch_stats, inputs, False, None)
+        scores = local_similarities(outputs.features, head_kernel(learner.params), form)
+        logits = learner.params["head"]["scale"] * scores
+        return setup.objective.scores(outputs._replace(logits=logits))
+
+    strategy = by_head._replace(
+        begin_task=begin_task, grads=grads, after_step=keep_known_weights, predict=predict
+    )
     if finetune_epochs:
         strategy = strategy._replace(end_task=end_task)
     return strategy if classifier == "head" else _by_nearest_mean(setup, strategy)

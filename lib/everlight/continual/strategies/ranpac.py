@@ -16,7 +16,7 @@ held-out samples. The best λ varies by powers of ten with the features.
 Equal to the official code (RanPAC/RanPAC) at class prototypes, projection, ridge regression and the
 choice of λ; differs in raised eigenvalues where λ is within float32 rounding errors (there the
 system is solved without), and in leaving out the adapters that the paper trains in the first
-session. That code counts every sample once; with e epochs per task λ acts like λ / e here.
+session.
 """
 
 from typing import Literal

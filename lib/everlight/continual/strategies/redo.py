@@ -20,7 +20,8 @@ differs in:
   0. Moments of biases become 0 too.
 - Outgoing weights of a channel whose maps are flattened are its own; there a mask for maps with
   channels first is applied to maps with channels last.
-- τ and F are 0.1 and 1,000 by default; there 0 and 200,000 steps of the optimizer.
+- τ and F are the paper's 0.1 and 1,000 by default; there 0 and 200,000 steps of the optimizer.
+  The registry's τ are a grid.
 - The mean over the layer has 1e-9 added there.
 """
 

@@ -38,6 +38,7 @@ from everlight.continual.strategies.frozen import feature_width
 from everlight.continual.strategies.icarl import exemplar_means, nearness
 from everlight.continual.strategies.memory import batch_at, distinct
 from everlight.continual.strategies.naive import task_gradient
+from everlight.errors import ArgumentError
 
 
 class WithMeans(NamedTuple):
@@ -177,7 +178,7 @@ def held_samples(memory: Memory) -> Samples:
 
     found = [part for part in jax.tree.leaves(memory, is_leaf=is_samples) if is_samples(part)]
     if not found:
-        raise ValueError(
+        raise ArgumentError(
             f"a {type(memory).__name__} has no stored samples; the trick needs a strategy whose "
             "memory holds `Samples`"
         )

@@ -48,6 +48,7 @@ from everlight.continual.engine.updates import train_step
 from everlight.continual.strategies.fecam import add_squares
 from everlight.continual.strategies.frozen import feature_width, product
 from everlight.continual.strategies.naive import naive, naive_on_own_classes
+from everlight.errors import ArgumentError
 from everlight.models.heads import head_layer
 
 REGULAR = 1e-4
@@ -279,7 +280,7 @@ def _shortened(memory: ClassGaussians, task: Task) -> Float[Array, "c"]:
 def _linear_head(params: PyTree) -> PyTree:
     head = head_layer(params)
     if "scale" in head:
-        raise ValueError("the head is one of cosines; SLCA needs a linear layer named head")
+        raise ArgumentError("the head is one of cosines; SLCA needs a linear layer named head")
     return head
 
 

@@ -10,15 +10,17 @@ before the task, for samples of both batches. The sum has no coefficient. T = 2.
 The replayed batch is smaller than the incoming one, 32 of 128 in the paper, so that old classes
 with few samples are not repeated too often. Exemplars are balanced over classes, and a fixed total
 is shared by the classes so far: 20,000 on ImageNet (`buffer_size`). Both batches have one pass.
+Task t, counted from 1, has the setup's learning rate divided by t.
 
 Equal to the official code (hongjoon0805/SS-IL-Official, `trainer/ssil.py`) at the gradient of a
-step; differs in:
+step and, with `main.py`, at the learning rate of a task; differs in:
 
 - Exemplars are random samples of each class, there its first ones.
 - Each replayed batch is a new draw of distinct exemplars. There an epoch shuffles a list that
   repeats the exemplars, so that a batch may hold one twice.
 - Counts are rounded down. There the classes share a fixed total without a rest.
-- The learning rate is the setup's, there divided by the number of the task.
+- Later tasks have as many epochs as the first. There they have a quarter of them, and the
+  optimizer's momentum goes on from task to task.
 """
 
 from typing import NamedTuple
@@ -45,6 +47,8 @@ class SeparatedMemory(NamedTuple):
     teacher: Teacher
     class_task: Int[Array, "c"]
     """Task that introduced each class."""
+    task: Int[Array, ""]
+    """Number of the current task, counted from 0."""
 
 
 @checked
@@ -73,14 +77,15 @@ def ss_il(
 
     def init(key: PRNGKeyArray, learner: Learner) -> SeparatedMemory:
         none = jnp.zeros(learner.seen.shape, jnp.int32)
-        return SeparatedMemory(replay.init(key, learner), no_teacher(learner), none)
+        return SeparatedMemory(replay.init(key, learner), no_teacher(learner), none, jnp.int32(0))
 
     def begin_task(
         memory: SeparatedMemory, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[SeparatedMemory, Learner]:
         numbers = jnp.where(task.classes, task.id, memory.class_task).astype(jnp.int32)
         teacher = freeze_teacher(learner, task)
-        return memory._replace(teacher=teacher, class_task=numbers), learner
+        number = jnp.asarray(task.id, jnp.int32)
+        return memory._replace(teacher=teacher, class_task=numbers, task=number), learner
 
     def draw(memory: SeparatedMemory, batch: Batch, task: Task, key: PRNGKeyArray) -> Batch:
         size = replay_batch_size or max(1, batch.index.shape[0] // REPLAYED_SHARE)
@@ -101,7 +106,13 @@ def ss_il(
             return weighted_mean(own + temperature**2 * kept, both.weight), batch_stats
 
         (value, batch_stats), gradient = jax.value_and_grad(total, has_aux=True)(learner.params)
-        return gradient, StepInfo(gradient, batch_stats, value)
+        return gradient, StepInfo(gradient, batch_stats, value, learner.params)
+
+    def after_step(
+        memory: SeparatedMemory, learner: Learner, info: StepInfo, key: PRNGKeyArray
+    ) -> tuple[SeparatedMemory, Learner]:
+        change = jax.tree.map(lambda leaf: leaf / (memory.task + 1), info.update)
+        return memory, learner._replace(params=jax.tree.map(jnp.add, info.aux, change))
 
     def end_task(
         memory: SeparatedMemory, learner: Learner, task: Task, key: PRNGKeyArray
@@ -114,6 +125,7 @@ def ss_il(
         begin_task=begin_task,
         draw=draw,
         grads=grads,
+        after_step=after_step,
         end_task=end_task,
         stored_samples=lambda memory, task: jnp.sum(memory.exemplars.buffer.mask),
     )

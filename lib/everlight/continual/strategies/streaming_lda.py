@@ -49,6 +49,7 @@ from everlight.continual.strategies.nearest_mean import (
     no_means,
     of_met,
 )
+from everlight.errors import ArgumentError
 from everlight.models.heads import unit
 
 
@@ -107,7 +108,7 @@ def streaming_lda(
       ValueError: neither a base nor later samples estimate the covariance.
     """
     if not (base_task or update_covariance):
-        raise ValueError("update_covariance=False leaves no covariance; give base_task=True")
+        raise ArgumentError("update_covariance=False leaves no covariance; give base_task=True")
 
     def init(key: PRNGKeyArray, learner: Learner) -> Discriminant:
         classes, (width, dtype) = learner.seen.shape[0], feature_width(setup, learner)

@@ -59,6 +59,7 @@ from everlight.continual.strategies.gpm import (
     projected,
 )
 from everlight.continual.strategies.naive import batch_loss, naive, weighted_mean
+from everlight.errors import ArgumentError
 
 REGIONS = 2
 """Greatest number of earlier tasks whose subspace a task scales."""
@@ -123,7 +124,7 @@ def trgp(
       ValueError: `setup` has no `layer_inputs`; or, at `init`, these leave out a kernel.
     """
     if setup.layer_inputs is None:
-        raise ValueError(
+        raise ArgumentError(
             "TRGP needs the inputs of every layer; give a Setup with layer_inputs, as of flax_setup"
         )
     plain = naive(setup)

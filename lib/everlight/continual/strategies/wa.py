@@ -9,7 +9,16 @@ loss is stage 1 of BiC without corrections. Trained on few exemplars and many ne
 of new classes become longer and win predictions; aligning needs no held-out samples. Biases stay.
 Where new weights are the shorter ones, as in small networks after few steps without weight decay,
 γ is above 1 and favours the new classes: check it before using the method there. T = 2 in the
-paper. Its memory is a fixed total of herded exemplars: 2,000 on CIFAR-100 and 20,000
+paper.
+
+Aligning needs new weights that training has made longer. With one class per task the first task
+has no gradient, nor has the distillation of the second, since a softmax over one class is constant.
+Few steps then leave all lengths near their initial value: on digits with one epoch γ is 0.91 to
+1.09, and with ten 1.06 to 1.24. Most samples are then predicted as one of the newest classes. Ten
+tasks of one class end at 0.26 with one epoch and at 0.63 with ten (BiC: 0.46 and 0.90).
+On one seed with ten epochs, aligning lowers the final accuracy from 0.80 to 0.67.
+
+Its memory is a fixed total of herded exemplars: 2,000 on CIFAR-100 and 20,000
 on ImageNet (`buffer_size`). Exemplars join every epoch.
 
 The authors published no code. Equal to PyCIL (G-U-N/PyCIL, `models/wa.py`) at the gradient of a

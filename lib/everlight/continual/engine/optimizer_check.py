@@ -1,0 +1,60 @@
+"""Check that an optimizer makes updates from gradient, state and parameters, as steps give them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import optax
+from jaxtyping import PyTree
+
+from everlight.errors import ArgumentError
+
+_REMEDY = (
+    "give one that needs no value of the loss, no line search and no other arguments, such as "
+    "optax.adam"
+)
+_MOST_OF_A_REASON = 200
+"""Characters of an optimizer's own error, before the remedy."""
+
+
+def check_optimizer(optimizer: optax.GradientTransformation, params: PyTree) -> None:
+    """Check by a trace that an optimizer can be used in training steps.
+
+    Args:
+      optimizer: optimizer of optax, of any kind.
+      params: parameters, or their shapes and dtypes.
+
+    Raises:
+      ValueError: its functions fail without a value of the loss or other arguments, as those of
+        line searches do; or an update is unlike the parameters, or a state unlike the first one.
+    """
+    state = _traced(optimizer.init, params)
+    update, after = _traced(optimizer.update, params, state, params)
+    if _shapes(update) != _shapes(params):
+        raise ArgumentError(
+            f"optimizer makes updates that do not have the shapes of the parameters; {_REMEDY}"
+        )
+    if _kinds(after) != _kinds(state):
+        raise ArgumentError(
+            f"optimizer has another kind of state after an update than before; {_REMEDY}"
+        )
+
+
+def _shapes(tree: PyTree) -> tuple:
+    return jax.tree.structure(tree), [leaf.shape for leaf in jax.tree.leaves(tree)]
+
+
+def _kinds(tree: PyTree) -> tuple:
+    return _shapes(tree), [leaf.dtype for leaf in jax.tree.leaves(tree)]
+
+
+def _traced(function: Callable[..., Any], *arguments: Any) -> Any:
+    try:
+        return jax.eval_shape(function, *arguments)
+    # An optimizer may raise any exception about what it lacks.
+    except Exception as error:
+        reason = " ".join(str(error).split())[:_MOST_OF_A_REASON]
+        raise ArgumentError(
+            f"optimizer cannot make an update from gradient, state and parameters alone "
+            f"({type(error).__name__}: {reason}); {_REMEDY}"
+        ) from error

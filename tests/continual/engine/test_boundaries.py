@@ -1,0 +1,123 @@
+"""Streams without task boundaries: the softmax runs over the classes that have arrived."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.special import log_softmax, softmax
+
+from everlight.continual.engine.driver import Runs, drive_runs
+from everlight.continual.engine.protocol import online_protocol
+from everlight.continual.engine.run import Run
+from everlight.continual.engine.sequence import run_sequence
+from everlight.continual.engine.tasks import begin_state
+from everlight.continual.strategies.naive import naive
+from everlight.scenarios.class_incremental import class_incremental
+from everlight.scenarios.shapes import same_shapes
+from tests.continual.engine.test_driver import ORDERS, copied
+from tests.continual.engine.test_sequence import CLASSES, DATA, KEY, TEST, TRAIN, linear_setup
+from tests.driving import drive_run
+
+# Tasks of four and two classes in batches of three: the first batch lacks a class of its task.
+TASKS, BATCH = [[0, 1, 2, 3], [4, 5]], 3
+PROTOCOL = online_protocol(BATCH)
+
+
+def observed(learned):
+    """A build whose steps append their samples, labels, seen classes and loss."""
+
+    def build(data):
+        setup = linear_setup(data)
+        strategy = naive(setup)
+
+        def grads(memory, learner, batch, task, key):
+            gradient, info = strategy.grads(memory, learner, batch, task, key)
+            jax.debug.callback(
+                lambda *step: learned.append(tuple(map(np.array, step))),
+                *(batch.index, batch.labels[:, 0], batch.weight > 0, learner.seen, info.loss),
+                ordered=True,
+            )
+            return gradient, info
+
+        return setup, strategy._replace(grads=grads)
+
+    return build
+
+
+def cross_entropy(logits, labels, seen):
+    """Mean loss and its slope, over the seen classes alone."""
+    among = np.where(seen, logits, -np.inf)
+    rows = np.arange(len(labels))
+    loss = -log_softmax(among, axis=1)[rows, labels].mean()
+    return loss, (softmax(among, axis=1) - np.eye(CLASSES)[labels]) / len(labels)
+
+
+def test_a_stream_without_boundaries_is_the_loop_in_float64():
+    """Momentum descent by hand; the first loss has the classes of the first batch alone."""
+    learned = []
+    sequence = class_incremental(TRAIN, TEST, TASKS, CLASSES)
+    *_, state = drive_run(Run(observed(learned), PROTOCOL, DATA, sequence, KEY))
+    jax.effects_barrier()
+    start = begin_state(Run(build_naive, PROTOCOL, DATA, sequence, KEY)).result.learner.params
+    start = np.asarray(start["kernel"], float)
+    inputs, kernel, velocity = np.asarray(DATA, float), start, np.zeros_like(start)
+    so_far: set[int] = set()
+    losses = []
+    for index, labels, real, seen, loss in learned:
+        so_far |= set(labels[real].tolist())
+        assert set(np.flatnonzero(seen)) == so_far
+        by_hand, slope = cross_entropy(inputs[index[real]] @ kernel, labels[real], seen)
+        np.testing.assert_allclose(loss, by_hand, rtol=1e-4, atol=1e-6)
+        velocity = 0.9 * velocity + inputs[index[real]].T @ slope
+        kernel = kernel - 0.05 * velocity
+        losses.append(by_hand)
+    np.testing.assert_allclose(state.result.learner.params["kernel"], kernel, atol=1e-4)
+    steps = np.asarray(state.result.usage.steps)
+    means = [np.mean(part) for part in np.split(losses, steps[:-1])]
+    np.testing.assert_allclose(state.result.losses[:, 0], means, rtol=1e-4)
+    # At the first step two or three of the task's four classes are in the softmax.
+    index, labels, *_ = learned[0]
+    logits = inputs[index] @ start
+    classes = sorted(set(labels.tolist()))
+    assert len(classes) < len(TASKS[0])
+    by_hand = np.mean(
+        [np.log(np.exp(row[classes]).sum()) - row[c] for row, c in zip(logits, labels, strict=True)]
+    )
+    np.testing.assert_allclose(learned[0][-1], by_hand, rtol=1e-5)
+
+
+def build_naive(data):
+    setup = linear_setup(data)
+    return setup, naive(setup)
+
+
+def some_runs():
+    sequences = same_shapes([class_incremental(TRAIN, TEST, order, CLASSES) for order in ORDERS])
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *sequences)
+    return Runs(build_naive, PROTOCOL, DATA, stacked, jax.random.split(jax.random.key(4), 3))
+
+
+def test_many_runs_are_each_alone_driven_or_vmapped():
+    runs = some_runs()
+    *_, driven = map(copied, drive_runs(runs, 1))
+    program = jax.jit(lambda s, k: run_sequence(Run(build_naive, PROTOCOL, DATA, s, k)))
+    alone = [
+        program(*jax.tree.map(lambda leaf, n=number: leaf[n], (runs.sequence, runs.key)))
+        for number in range(3)
+    ]
+    alone = jax.tree.map(lambda *leaves: jnp.stack(leaves), *alone)
+    vmapped = jax.jit(jax.vmap(program))(runs.sequence, runs.key)
+    for found in (driven.result, vmapped):
+        np.testing.assert_allclose(found.losses, alone.losses, atol=1e-5)
+        chex.assert_trees_all_close(found.learner.params, alone.learner.params, atol=1e-4)
+        chex.assert_trees_all_equal(found.learner.seen, alone.learner.seen)
+
+
+def test_seen_classes_are_part_of_the_state_that_resumes():
+    """After the first task its two classes alone are seen, and the rest has the same bits."""
+    states = list(map(copied, drive_runs(some_runs(), 1)))
+    first = np.asarray(states[0].result.learner.seen)
+    for seen, order in zip(first, ORDERS, strict=True):
+        np.testing.assert_array_equal(np.flatnonzero(seen), np.sort(order[0]))
+    *_, again = map(copied, drive_runs(some_runs(), 1, None, copied(states[0])))
+    chex.assert_trees_all_equal(again, states[-1])

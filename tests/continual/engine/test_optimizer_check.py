@@ -1,0 +1,86 @@
+"""Optimizers that steps can use, and those that need more than gradient and parameters."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from optax import contrib
+
+from everlight.continual import naive, train
+from everlight.continual.engine.optimizer_check import check_optimizer
+from everlight.errors import ArgumentError
+
+PARAMS = {"a": {"kernel": jnp.zeros((3, 2)), "bias": jnp.zeros(2)}, "b": jnp.zeros(())}
+
+
+def growing():
+    """An optimizer whose state becomes longer with every update."""
+    return optax.GradientTransformation(
+        lambda params: (), lambda gradient, state, params=None: (gradient, (*state, gradient))
+    )
+
+
+def summing():
+    """An optimizer that returns one number per parameter array."""
+    return optax.GradientTransformation(
+        lambda params: (),
+        lambda gradient, state, params=None: (jax.tree.map(jnp.sum, gradient), state),
+    )
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        optax.adam(1e-3),
+        optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(1e-3)),
+        optax.masked(optax.adam(1e-3), {"a": True, "b": False}),
+        optax.multi_transform({"x": optax.sgd(0.1), "y": optax.adam(1e-3)}, {"a": "x", "b": "y"}),
+        optax.MultiSteps(optax.adam(1e-3), 2).gradient_transformation(),
+        optax.apply_if_finite(optax.adam(1e-3), 3),
+        optax.inject_hyperparams(optax.adam)(learning_rate=1e-3),
+        optax.lbfgs(1e-3, linesearch=None),
+        optax.sgd(optax.cosine_decay_schedule(0.1, 10)),
+        contrib.schedule_free_sgd(0.1),
+        optax.with_extra_args_support(optax.sgd(0.1)),
+    ],
+)
+def test_optimizers_of_gradients_and_parameters_are_taken(optimizer):
+    check_optimizer(optimizer, PARAMS)
+    jax.jit(lambda params: check_optimizer(optimizer, params))(PARAMS)
+
+
+UNFIT = {
+    "lbfgs": (optax.lbfgs(), "TypeError: .*value"),
+    "polyak_sgd": (optax.polyak_sgd(), "TypeError: .*value"),
+    "reduce_on_plateau": (
+        optax.chain(optax.sgd(0.1), contrib.reduce_on_plateau()),
+        "TypeError: .*value",
+    ),
+    "lookahead": (optax.lookahead(optax.sgd(0.1), 5, 0.5), "AttributeError|ValueError|TypeError"),
+    "momo": (contrib.momo(), "Error"),
+    "backtracking": (optax.scale_by_backtracking_linesearch(5), "TypeError: .*value"),
+    "growing": (growing(), "another kind of state"),
+    "summing": (summing(), "do not have the shapes of the parameters"),
+    "masked": (optax.masked(optax.adam(1e-3), {"c": True}), "cannot make an update"),
+}
+
+
+@pytest.mark.parametrize(("optimizer", "reason"), UNFIT.values(), ids=list(UNFIT))
+def test_others_are_refused_in_one_line_with_the_reason(optimizer, reason):
+    with pytest.raises(ArgumentError, match=rf"^optimizer .*{reason}.*; give one that") as no:
+        check_optimizer(optimizer, PARAMS)
+    assert "\n" not in str(no.value)
+
+
+class Net(nn.Module):
+    @nn.compact
+    def __call__(self, images):
+        return nn.Dense(4)(images)
+
+
+def test_train_refuses_them_before_a_step():
+    images, labels = np.zeros((24, 2), np.float32), np.arange(24) % 4
+    with pytest.raises(ArgumentError, match=r"^optimizer cannot make an update .*value"):
+        train(Net(), images, labels, naive, tasks=2, seeds=1, optimizer=optax.lbfgs())

@@ -1,0 +1,121 @@
+"""The option --validation-tasks: the score by hand, what is trained, and what it selects."""
+
+import numpy as np
+import pytest
+
+from everlight.continual.registry import METHODS
+from everlight_data.errors import DataError
+from everlight_experiments.cli import options_of
+from everlight_experiments.commands.benchmark_registry import load_benchmarks
+from everlight_experiments.commands.run import run_benchmark
+from everlight_experiments.commands.tune import run_tune
+from everlight_experiments.continual.benchmark import Draw, Trained
+from everlight_experiments.continual.method_runner import Runner
+from everlight_experiments.run_folder.folder import RunFolder
+from everlight_experiments.run_folder.settings import RunSettings
+
+SMALL = ("digits", "--epochs", "1", "--batch-size", "64", "--tasks", "5")
+EWC = METHODS["EWC"]._replace(hyperparameters=(10.0, 1e4))
+
+
+def loaded(*words):
+    (benchmark,) = load_benchmarks(options_of("run", [*SMALL, *words])).values()
+    return benchmark
+
+
+def chosen(folder, *words):
+    """The runner's scores of EWC, and what its validation runs kept."""
+    folder = RunFolder("test", folder.name, RunSettings(runs=folder))
+    runner = Runner(folder, loaded(*words), 0, 2)
+    choice = runner.choose(EWC)
+    files = sorted(folder.path.glob("units/*hyperparameter*.npz"))
+    assert len(files) == 4
+    return choice, [dict(np.load(file)) for file in files]
+
+
+def test_the_score_after_the_first_tasks_is_that_of_a_whole_run_s_row(tmp_path):
+    """Float64 by hand on the matrices of whole runs; later rows are not measured."""
+    (tmp_path / "all").mkdir()
+    (tmp_path / "two").mkdir()
+    _, whole = chosen(tmp_path / "all")
+    choice, first = chosen(tmp_path / "two", "--validation-tasks", "2")
+    for of_all, of_two in zip(whole, first, strict=True):
+        np.testing.assert_array_equal(of_two["matrix"][:2], of_all["matrix"][:2])
+        assert np.isnan(of_two["matrix"][2:]).all()
+        assert np.isnan(of_two["losses"][2:]).all()
+        np.testing.assert_array_equal(of_two["steps"][2:], 0)
+    by_hand = [np.mean(np.float64(each["matrix"][1, :2])) for each in whole]
+    # Files are sorted by seed, then by value.
+    by_value = np.reshape(by_hand, (2, 2)).mean(axis=0)
+    values = [float(name) for name in ("10", "10000")]
+    np.testing.assert_array_equal(choice.hyperparameters, values)
+    np.testing.assert_allclose(choice.tried, by_value, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "final", "over_all_times"),
+    [(None, 0.4, 0.6), (1, 0.9, 0.9), (2, 0.6, 0.7)],
+)
+def test_both_criteria_see_the_first_tasks_alone(tasks, final, over_all_times):
+    """A matrix worked out by hand: mean of row k, and of the lower triangle up to it."""
+    matrix = np.array([[0.9, 0.0, 0.0], [0.5, 0.7, 0.0], [0.3, 0.4, 0.5]])
+    matrix[2] = [0.3, 0.4, 0.5] if tasks is None else np.nan
+    expected_all = np.mean([0.9, 0.5, 0.7, 0.3, 0.4, 0.5]) if tasks is None else over_all_times
+    words = [] if tasks is None else ["--validation-tasks", str(tasks)]
+    for criterion, value in (
+        ("final accuracy", final),
+        ("accuracy over all times (A)", expected_all),
+    ):
+        benchmark = loaded("--tasks", "3", "--criterion", criterion, *words)
+        draw = Draw("validation", 0, 0)
+        arrays = {"matrix": matrix, "steps": np.array([1, 2, 3])}
+        run = Trained(arrays, benchmark.sequence(METHODS["EWC"], draw), draw, 3)
+        assert benchmark.select_by(run) == pytest.approx(value)
+
+
+def test_the_report_states_which_tasks_the_choice_sees(tmp_path):
+    words = ["--methods", "EWC", "--hyperparameters", "EWC=10,1e4", "--seeds", "1"]
+    words += ["--validation-seeds", "1", "--runs", str(tmp_path), "--no-published"]
+    by_all = run_benchmark(options_of("run", [*SMALL, *words]))
+    assert "The choice sees all tasks of the validation seeds, so it is optimistic" in (
+        by_all.read_text()
+    )
+    limited = [*SMALL, *words, "--validation-tasks", "2"]
+    with pytest.raises(DataError, match=r"validation_tasks: None there, 2 now"):
+        run_benchmark(options_of("run", limited))
+    page = run_benchmark(options_of("run", [*limited, "--tag", "two"])).read_text()
+    assert "highest accuracy after task 2 on validation samples" in page
+    assert "sees the first tasks of the validation seeds alone (number of tasks: 2)" in page
+    assert "so it is optimistic" not in page
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--validation-tasks", "6"], r"--validation-tasks 6; digits has 5 tasks, give 5 or less"),
+        (
+            ["--validation-tasks", "3", "--evaluate-every", "2"],
+            r"--validation-tasks 3 ends without an evaluation; give a multiple of .* 2",
+        ),
+    ],
+)
+def test_what_has_no_score_is_refused(words, message):
+    with pytest.raises(DataError, match=f"^{message}$"):
+        Runner(None, loaded(*words), 0).check(EWC)
+
+
+def test_joint_training_has_no_score_before_the_last_task(tmp_path):
+    words = [*SMALL, "--vary", "learning-rate=.01,.02", "--validation-tasks", "2"]
+    options = options_of("tune", [*words, "--runs", str(tmp_path)])
+    with pytest.raises(DataError, match=r"^--validation-tasks 2: joint learns all tasks at the"):
+        run_tune(options)
+    # With all tasks it has one.
+    Runner(None, loaded("--validation-tasks", "5"), 0).check_validation(METHODS["joint"])
+
+
+def test_a_benchmark_with_another_criterion_is_refused():
+    benchmark = loaded("--validation-tasks", "2")
+    other = benchmark.metrics[0]._replace(name="score of scenes")
+    runner = Runner(None, benchmark._replace(criterion=other), 0)
+    with pytest.raises(DataError, match=r"^--validation-tasks 2: digits selects by the score of"):
+        runner.check(EWC)
