@@ -321,7 +321,7 @@ def test_nets_that_do_not_fit_are_refused(points, net, message):
         ),
         (
             lambda images, labels: {"labels": TIMES[np.minimum(labels, 3)]},
-            "labels holds np.datetime64('NaT','ns') in row 3, the first of 12 missing labels",
+            ".datetime64('NaT','ns') in row 3, the first of 12 missing labels",
         ),
         (
             lambda images, labels: {"labels": np.ma.array(labels, mask=labels == 2)},

@@ -288,7 +288,7 @@ def test_what_cannot_be_had_is_left_out_with_its_reason(tmp_path, rng, monkeypat
     known = ("NikonD5200", "SonyA57")
     of_known = two_cameras(tmp_path, rng, known, "cross-camera")["SonyA57"]
     of_others = two_cameras(tmp_path, rng, ("SonyA57", "B2"), "cross-camera")["B2"]
-    in_folds = two_cameras(tmp_path, rng)["B2"]
+    in_folds = two_cameras(tmp_path, rng, known)["SonyA57"]
     monkeypatch.setattr(trunk_views, "check_efficientnet_lite0", lambda: None)
     without = {TIME_AWARE: WITHOUT_CAPTURES}
     assert left_out(of_known) == without

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from everlight.errors import ArgumentError
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.images import user_images
 from everlight_data.images.class_names import printable
@@ -37,7 +38,7 @@ def load(source, side=SIDE, test_every=5, test_data=None):
 
 
 def refused(source, **options):
-    with pytest.raises(DataError) as caught:
+    with pytest.raises((DataError, ArgumentError)) as caught:
         load(source, **options)
     message = str(caught.value)
     assert "\n" not in message
