@@ -179,8 +179,21 @@ def _pretrained(
     return store_images(images, channels, unit=unit), layers
 
 
+def _refuse_options_of_images(config: Config) -> None:
+    """Refuse options that a file of features without images does not have."""
+    options = ("test_data", "classes", "first_class", "per_class", "side")
+    values = [name for name in options if getattr(config, name) != getattr(Config(), name)]
+    if values:
+        names = ", ".join("--" + name.replace("_", "-") for name in values)
+        raise DataError(
+            f"{names} with the features of {config.features} alone; leave out {names}, and put the "
+            "rows that are meant into the file, of which --test-every sets the test rows"
+        )
+
+
 def _load(config: Config, seed: int, runs: Path) -> tuple[ImageSet, str, Features | None]:
     if not config.data and config.features not in (None, LITE0):
+        _refuse_options_of_images(config)
         features, images, note = features_alone(config.features, config.test_every)
         return images, note, features
     if not config.data:

@@ -354,7 +354,7 @@ IMAGES = np.zeros((6, SIDE, SIDE, 3), np.uint8)
         ),
         (
             {"images": IMAGES, "labels": np.array(["é"] * 3 + ["e\u0301"] * 3)},
-            r"differ only in case, spaces or the encoding of accents",
+            r"differ only in case, spaces, invisible characters or the encoding of accents",
         ),
     ],
 )
