@@ -21,7 +21,7 @@ from everlight_experiments.run_folder.interruption import (
     stopping_on_signals,
 )
 from everlight_experiments.terminal import printable, printable_output
-from everlight_experiments.usage import UsageError, shortened, usage_error
+from everlight_experiments.usage import UsageError, in_options, shortened, usage_error
 
 PACKAGE = "everlight_experiments."
 CLOSED_PIPE = 141
@@ -187,7 +187,12 @@ def _run(arguments: Sequence[str], prepare: Callable[[], None]) -> None:
     target = _imported(COMMANDS[name].target)
     # Not around the parser, whose help has colours of its own.
     with printable_output():
-        getattr(target, "run", target)(options)
+        try:
+            getattr(target, "run", target)(options)
+        except ArgumentError as error:
+            from everlight_experiments.run_folder.config_options import options_by_name
+
+            raise DataError(in_options(str(error), options_by_name(options))) from error
 
 
 def options_of(name: str, arguments: Sequence[str]) -> Any:
@@ -196,7 +201,6 @@ def options_of(name: str, arguments: Sequence[str]) -> Any:
     Raises:
       UsageError: an option that does not exist, or one that cannot be parsed.
       DataError: a configuration that does not exist.
-      ArgumentError: a part of the configuration refuses a value.
       SystemExit: --help.
     """
     import tyro
@@ -215,6 +219,10 @@ def options_of(name: str, arguments: Sequence[str]) -> Any:
         if not end.code:
             raise
         raise usage_error(box.getvalue(), program) from None
+    # A part of the configuration refuses a value.
+    except ArgumentError as error:
+        reason = in_options(str(error), options_by_name(kind()))
+        raise UsageError(f"{reason}. {program} --help lists all options.") from error
     if unknown:
         asked = unknown[0].partition("=")[0].replace("_", "-")
         near = nearest_names(asked, [f"--{option}" for option in options_by_name(options)])

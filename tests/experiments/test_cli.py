@@ -354,7 +354,7 @@ def test_faults_of_the_program_keep_their_traceback(monkeypatch, error):
             "run digits --select best --validation-fraction 0 --methods naive --seeds 1",
             "error: select='best', and task 0 has no validation samples; give the sequence some",
         ),
-        ("run icifar --no-boundaries", "error: select='best' needs boundaries; choose 'last'"),
+        ("run icifar --no-boundaries", "error: --select best needs boundaries; choose --select"),
     ],
 )
 def test_what_the_library_refuses_is_one_line_and_leaves_no_run(

@@ -183,6 +183,15 @@ def test_what_cannot_be_tried_is_refused(words, message, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
+    "varied", ["net=mlp:8,foo", "optimizer=sgd,lbfgs", "per-class=(9,5),(8,5)", "select=last,best"]
+)
+def test_a_later_value_is_refused_before_the_first_is_trained(varied, tmp_path):
+    with pytest.raises(ValueError, match=r"foo|lbfgs|changes the data or their use"):
+        run_tune(asked(tmp_path / "runs", *ASKED, "--vary", varied))
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
     ("words", "message"),
     [
         ("digits --methods HAT --vary epochs=1,2", "HAT .*; give --setting task-incremental"),

@@ -1,0 +1,48 @@
+"""The library's messages on the command line, with options in place of arguments."""
+
+import pytest
+
+from everlight.errors import ArgumentError
+from everlight_experiments import cli
+from everlight_experiments.usage import UsageError, in_options
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        ("Protocol: epochs=0; give 1 or more", "--epochs 0; give 1 or more"),
+        ("select='best', and task 0", "--select best, and task 0"),
+        ("boundaries=False needs select='last'", "--no-boundaries needs --select last"),
+        ("boundaries=True;", "--boundaries;"),
+        ("Protocol: first=0; give 1", "--nc.first 0; give 1"),
+        ("give later=2 steps", "give later=2 steps"),
+        ("ewc: fisher_samples=0; give 1", "ewc: fisher_samples=0; give 1"),
+    ],
+)
+def test_arguments_that_one_option_sets_are_named_by_it(message, words):
+    options = ["epochs", "select", "boundaries", "nc.first", "nc.later", "ni.later"]
+    assert in_options(message, options) == words
+
+
+@pytest.mark.parametrize(
+    ("command", "words", "message"),
+    [
+        ("run", "digits --epochs 0", r"^--epochs 0; give 1 or more\. everlight run --help"),
+        ("run", "digits --plateau-factor 0", r"^--plateau-factor 0.0; give more than 0"),
+        ("tune", "digits --evaluate-every -2", r"^--evaluate-every -2; give 1 or more"),
+        ("run", "iirc --no-boundaries", r"^--select best needs boundaries; choose"),
+        ("paper iirc", "--epochs 0", r"^--epochs 0; give 1 or more"),
+    ],
+)
+def test_a_part_that_refuses_a_value_is_named_by_its_option(command, words, message):
+    with pytest.raises(UsageError, match=message):
+        cli.options_of(command, words.split())
+
+
+def test_an_error_of_the_library_within_a_command_has_the_option_s_name(monkeypatch, capsys):
+    def refusing(options):
+        raise ArgumentError("buffer_size=3 of 2 samples; give fewer")
+
+    monkeypatch.setattr("everlight_experiments.commands.run.run_benchmark", refusing)
+    with pytest.raises(SystemExit, match=r"^error: --buffer-size 3 of 2 samples; give fewer$"):
+        cli.main(["run", "digits"])
