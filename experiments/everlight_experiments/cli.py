@@ -26,6 +26,14 @@ from everlight_experiments.usage import UsageError, in_options, shortened, usage
 PACKAGE = "everlight_experiments."
 CLOSED_PIPE = 141
 """Exit status where the reader of the output has gone: 128 and the number of SIGPIPE."""
+FAILING_SWITCHES = {
+    "jax_numpy_dtype_promotion": ("strict",),
+    "jax_numpy_rank_promotion": ("raise",),
+    "jax_debug_infs": (True,),
+    "jax_debug_key_reuse": (True,),
+    "jax_transfer_guard": ("disallow", "disallow_explicit"),
+}
+"""Values of JAX's switches under which most runs end with an error (`docs/guide/devices.md`)."""
 LONGEST_MESSAGE = 1_500
 """Characters of an error's message; of a longer one the beginning and the end are shown."""
 
@@ -330,6 +338,12 @@ def _end(error: BaseException) -> None:
             f"error: {where}: {what}. What is finished is kept; the same command continues once "
             "this is mended."
         )
+    switch = _failing_switch()
+    if switch is not None and isinstance(error, Exception):
+        sys.exit(
+            f"error: training does not work under {switch}; unset it ({type(error).__name__}: "
+            f"{_message(error)[:200]})"
+        )
 
 
 def _message(error: object) -> str:
@@ -350,6 +364,17 @@ def _is_memory_of_device(error: BaseException) -> bool:
     if jax is None or not isinstance(error, jax.errors.JaxRuntimeError):
         return False
     return str(error).startswith("RESOURCE_EXHAUSTED")
+
+
+def _failing_switch() -> str | None:
+    """Return the first of JAX's switches that is set and ends most runs; None without one."""
+    jax = sys.modules.get("jax")
+    for name, values in FAILING_SWITCHES.items() if jax is not None else ():
+        value = getattr(jax.config, name, None)
+        # Some are members of an enumeration.
+        if getattr(value, "value", value) in values:
+            return f"{name.upper()}={getattr(value, 'value', value)}"
+    return None
 
 
 def _is_of_joined_processes(error: BaseException) -> bool:

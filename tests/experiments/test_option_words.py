@@ -1,5 +1,6 @@
 """The library's messages on the command line, with options in place of arguments."""
 
+import jax
 import pytest
 
 from everlight.errors import ArgumentError
@@ -46,3 +47,30 @@ def test_an_error_of_the_library_within_a_command_has_the_option_s_name(monkeypa
     monkeypatch.setattr("everlight_experiments.commands.run.run_benchmark", refusing)
     with pytest.raises(SystemExit, match=r"^error: --buffer-size 3 of 2 samples; give fewer$"):
         cli.main(["run", "digits"])
+
+
+@pytest.mark.parametrize(
+    ("switch", "value", "shown"),
+    [
+        ("jax_numpy_dtype_promotion", "strict", "JAX_NUMPY_DTYPE_PROMOTION=strict"),
+        ("jax_numpy_rank_promotion", "raise", "JAX_NUMPY_RANK_PROMOTION=raise"),
+        ("jax_debug_infs", True, "JAX_DEBUG_INFS=True"),
+        ("jax_transfer_guard", "disallow", "JAX_TRANSFER_GUARD=disallow"),
+    ],
+)
+def test_an_error_under_a_switch_that_runs_do_not_support_names_it(
+    switch, value, shown, monkeypatch
+):
+    def failing(options):
+        raise TypeError("promotion")
+
+    monkeypatch.setattr("everlight_experiments.commands.run.run_benchmark", failing)
+    with pytest.raises(TypeError, match="promotion"):
+        cli.main(["run", "digits"])
+    before = getattr(jax.config, switch)
+    jax.config.update(switch, value)
+    try:
+        with pytest.raises(SystemExit, match=rf"^error: .* under {shown}; unset it \(Type"):
+            cli.main(["run", "digits"])
+    finally:
+        jax.config.update(switch, getattr(before, "value", before))

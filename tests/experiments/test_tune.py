@@ -165,6 +165,9 @@ def test_the_command_has_all_that_was_given():
         (("learning-rate=.1,-1",), "learning-rate -1.0; give 1e-09 or more"),
         (("learning-rate=.1,1e999",), "learning-rate inf; give 100 or less"),
         (("dtype=float32,float33",), "--vary dtype float33; give something like 'float32'"),
+        (("epochs=0,1",), "--vary epochs 0; give 1 or more"),
+        (("per-class=10,20",), r"--vary per-class 10; give something like \{INT INT\}"),
+        (("normalization=all",), "give something like .*first-task"),
         (("speed=.1",), "speed"),
         (
             [f"{name}={','.join(map(str, range(1, 102)))}" for name in ("epochs", "batch-size")],

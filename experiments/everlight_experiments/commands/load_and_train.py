@@ -39,6 +39,8 @@ NETS_KEPT = ("Networks", f"after every task, in {NETS}/; `load_net` reads them")
 _REMEDIES = {
     WHY_NOT["pretrained transformer"]: "--net vit --pretrained ViT-B_16.npz",
     WHY_NOT["task boundaries"]: "--boundaries",
+    WHY_NOT["hidden layers"]: "--net mlp:256,256",
+    WHY_NOT["layer inputs"]: "--net mlp:256,256",
     WHY_NOT["pretrained layers"]: "--pretrained or --features",
 }
 """Options that meet a requirement, by the reason with which a method is refused."""
