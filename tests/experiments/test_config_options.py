@@ -111,7 +111,7 @@ def test_values_are_changed_wherever_they_stand():
         ({"parts.large-scale.steps": "2"}, r"did you mean 'parts\.mid-scale\.steps'"),
         ({"protocol.epochs": "many"}, r"--protocol\.epochs many; give something like 3"),
         ({"protocol.epochs": "2.5"}, r"--protocol\.epochs 2\.5; give something like 3"),
-        ({"protocol.epochs": "0"}, r"--protocol\.epochs 0; give 1 or more"),
+        ({"protocol.epochs": "0"}, r"--protocol\.epochs 0; give something like 3"),
         ({"rate": "high"}, r"--rate high; give something like 0\.2"),
         ({"rate": "1e999"}, r"--rate inf; give a finite number"),
         ({"pair": (3,)}, r"--pair 3; give something like \(1, 2\)"),
