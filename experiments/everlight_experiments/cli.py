@@ -8,6 +8,7 @@ import signal
 import sys
 import typing
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from everlight.errors import ArgumentError
@@ -170,6 +171,10 @@ def main(
     before a command's modules are imported, but not for help.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    for name in ("stdout", "stderr"):
+        # A process may be started with closed streams.
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         # Names of files may hold bytes that are no text.
         if isinstance(stream, io.TextIOWrapper):

@@ -433,3 +433,12 @@ def test_help_imports_no_jax():
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["methods"]])
+def test_a_process_without_output_writes_nowhere(arguments, monkeypatch):
+    """It ended with a traceback, as after `>&-`."""
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, None)
+    cli.main(arguments)
+    assert sys.stdout.name == sys.stderr.name == os.devnull
