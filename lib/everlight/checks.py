@@ -114,6 +114,16 @@ def check_fields(settings: Any) -> None:
     _check_all(f"{type(settings).__name__}: ", values, hints)
 
 
+def check_arguments(function: Callable[..., Any], values: Mapping[str, Any]) -> None:
+    """Check values of some of a function's arguments against their annotations, without a call.
+
+    Raises:
+      ValueError: a value does not match; the message gives its name, value and requirement.
+    """
+    parameters = inspect.signature(function).parameters
+    _check_all("", values, {name: parameters[name].annotation for name in values})
+
+
 def check_range(
     name: str, values: Any, least: float | int, most: float | int = math.inf, or_nan: bool = False
 ) -> None:

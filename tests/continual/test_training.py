@@ -267,7 +267,7 @@ def refused(points, **changed):
         (Fixed(), "net has no parameters; give one that can be trained"),
         (
             Changed(lambda y, train: (y, y)),
-            "returns outputs of type tuple for 2 images of 4",
+            "shape (2, 4); several values are returned as Outputs(logits, features)",
         ),
         (
             Changed(lambda y, train: y.squeeze()),

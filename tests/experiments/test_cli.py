@@ -354,7 +354,7 @@ def test_faults_of_the_program_keep_their_traceback(monkeypatch, error):
             "run digits --select best --validation-fraction 0 --methods naive --seeds 1",
             "error: select='best', and task 0 has no validation samples; give the sequence some",
         ),
-        ("run icifar --no-boundaries", "error: select='best' needs boundaries; choose 'last'"),
+        ("run icifar --no-boundaries", "error: --select best needs boundaries; choose --select"),
     ],
 )
 def test_what_the_library_refuses_is_one_line_and_leaves_no_run(
@@ -433,3 +433,12 @@ def test_help_imports_no_jax():
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["methods"]])
+def test_a_process_without_output_writes_nowhere(arguments, monkeypatch):
+    """It ended with a traceback, as after `>&-`."""
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, None)
+    cli.main(arguments)
+    assert sys.stdout.name == sys.stderr.name == os.devnull
