@@ -14,7 +14,7 @@ from types import CoroutineType
 from typing import Any
 
 _NEVER_RETRIEVED = re.compile(r"\w+ exception was never retrieved")
-"""Of a task, a future, or several that are gathered."""
+"""Message about a task, a future, or several that are gathered."""
 _TENSORSTORE = ("tensorstore", "OCDBT database")
 
 
