@@ -1,4 +1,4 @@
-"""Copies among test images, scales of predictions, and values beyond 32 bits in `train`."""
+"""Scales, offsets and copies of the images and features that `train` takes."""
 
 import warnings
 
@@ -6,7 +6,41 @@ import numpy as np
 import pytest
 
 from everlight.continual import naive, train
+from everlight.continual.labelled_images import store_normalized
 from everlight.models import MLP
+
+CLASSES = 4
+
+
+@pytest.mark.parametrize("pair", [("bytes", "unit"), ("unit", "bytes"), ("levels", "unit")])
+def test_test_images_of_another_scale_are_refused(rng, pair):
+    levels = rng.integers(0, 256, (24, 4, 4, 3))
+    kinds = {"bytes": levels.astype(np.uint8), "unit": levels / 255, "levels": levels * 1.0}
+    images, tests = (kinds[name] for name in pair)
+    labels = np.arange(24) % CLASSES
+    message = r"^test\[0\] holds \w+ from 0 to \d+, images \w+ from 0 to \d+; give"
+    with pytest.raises(ValueError, match=message):
+        train(MLP(CLASSES, ()), images, labels, naive, 2, test=(tests, labels))
+
+
+def normalized(images, trained):
+    stored = store_normalized(images, trained)
+    return (np.asarray(stored.images, np.float64) - stored.mean) / stored.deviation
+
+
+@pytest.mark.parametrize("offset", [0, 1e3, -1e8, 1e12])
+@pytest.mark.parametrize("dtype", [np.float64, np.int64])
+def test_columns_of_any_scale_and_offset_are_standardized(rng, offset, dtype):
+    """Against float64; a constant column is 0, and a test value beside it is not NaN."""
+    values = rng.normal(size=(50, 5)) * [1e-3, 1, 30, 1e5, 0] * (1000 if dtype == np.int64 else 1)
+    values = np.round(values) if dtype == np.int64 else values
+    offsets = np.array([0, 0, offset, offset, 0.1 if dtype == np.float64 else 7])
+    images = (values + offsets).astype(dtype)
+    exact = images[:40].astype(np.float64)
+    deviation = np.where(exact.std(0) > 1e-9, exact.std(0), 1)
+    expected = (images - exact[:1] - (exact - exact[:1]).mean(0)) / deviation
+    np.testing.assert_allclose(normalized(images, 40), expected, atol=2e-3)
+    assert not normalized(images, 40)[:, 4].any()
 
 
 @pytest.mark.parametrize(
