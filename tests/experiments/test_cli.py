@@ -352,7 +352,7 @@ def test_faults_of_the_program_keep_their_traceback(monkeypatch, error):
     [
         (
             "run iirc --per-class 4 2 --methods naive --seeds 1",
-            "error: --select best, and task 0 has no validation samples; give the sequence some, or",
+            "error: --select best, and task 0 has no validation samples; give the sequence some",
         ),
         ("run icifar --no-boundaries", "error: --select best needs boundaries; choose --select"),
     ],
