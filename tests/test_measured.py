@@ -19,6 +19,7 @@ WITHOUT_MEASUREMENTS = {
     "api.md": "",
     "glossary.md": "",
     "guide/data.md": "",
+    "guide/devices.md": r"\| switch \|",
     "guide/migrate.md": "",
     "guide/networks.md": r"\| (?:kind|methods) \|",
     "guide/papers.md": "",

@@ -88,8 +88,9 @@ def test_the_column_of_the_command_s_defaults_is_generated():
         ("EWC", ["penalty's step implicit, there explicit"]),
         ("ER", ["`replay_batch_size` 16, there 10", "batch size 16, there 10"]),
         ("SCR", ["`replay_batch_size` 16, there 100"]),
-        ("PackNet", ["`prune` 0.75, there 0.5", "network drawn at random, there pretrained"]),
-        ("X-DER-RPC", ["`past_constraint` True, there False"]),
+        # `scripts/run_sequence.sh` has ImageNet's network and that of later tasks.
+        ("PackNet", ["`prune` 0.75, there 0.5, then 0.75", "there pretrained"]),
+        ("X-DER-RPC", ["`past_constraint` True, there False", "epochs per task 5, there 50"]),
         (
             "RanPAC",
             [
@@ -102,6 +103,10 @@ def test_the_column_of_the_command_s_defaults_is_generated():
         ("ER-MKD", ["optimizer at a new task begins anew, there goes on"]),
         ("CBP", ["`replacement_rate` 1e-5 or 0.0001 or 0.001, there 0.0003"]),
         ("CoFiMA", ["batch size 16, there 128"]),
+        # `train_continual.py` multiplies 0.03 by 128 / 256.
+        ("L2P", ["batch size 16, there 128", "learning rate 0.01, there 0.015"]),
+        # `imagenet_main.py` has ImageNet alone.
+        ("BiC", ["batch size 16, there 256", "epochs per task 5, there 100"]),
     ],
 )
 def test_differences_of_the_command_by_hand(name, parts):

@@ -286,7 +286,7 @@ def png_size(content: bytes) -> tuple[int, int]:
 
 
 # Tags and types of numbers of TIFF 6.0.
-_WIDTH, _HEIGHT, _PLANAR, _SHORT, _LONG = 256, 257, 284, 3, 4
+_WIDTH, _HEIGHT, _PHOTOMETRIC, _PLANAR, _SHORT, _LONG = 256, 257, 262, 284, 3, 4
 
 
 def tiff_size(content: bytes) -> tuple[int, int]:
@@ -310,6 +310,15 @@ def is_planar_tiff(content: bytes) -> bool:
     return _tiff_numbers(content).get(_PLANAR, 1) == 2
 
 
+def tiff_colors(content: bytes) -> int | None:
+    """Return the PhotometricInterpretation of a TIFF's first directory; None where it has none.
+
+    Raises:
+      ValueError: the content is not a TIFF.
+    """
+    return _tiff_numbers(content).get(_PHOTOMETRIC)
+
+
 def _tiff_numbers(content: bytes) -> dict[int, int]:
     """Return the tags of a TIFF's first directory whose value is a short or long number.
 
@@ -317,6 +326,8 @@ def _tiff_numbers(content: bytes) -> dict[int, int]:
       ValueError: the content is not a TIFF, or is truncated.
     """
     order = {b"II*\0": "<", b"MM\0*": ">"}.get(content[:4])
+    if content[:4] in (b"II+\0", b"MM\0+"):
+        raise ValueError("it is a BigTIFF; save it as a classic TIFF")
     if order is None:
         raise ValueError("not a TIFF file")
     numbers = {}

@@ -85,7 +85,7 @@ def decode_mat(content: bytes, path: str, names: Sequence[str]) -> list[np.ndarr
     with refusing(path, _WAY_OUT):
         order = {b"IM": "<", b"MI": ">"}.get(content[126:128])
         if order is None:
-            raise ValueError("not a MATLAB 5 file")
+            raise ValueError("not a MATLAB 5 file, which MATLAB writes by save(..., '-v7')")
         found = _Reader(order).variables(content[_HEADER:], frozenset(names))
     missing = [name for name in names if name not in found]
     if missing:

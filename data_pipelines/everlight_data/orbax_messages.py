@@ -6,13 +6,15 @@ their event loop is closed, and each would print a traceback of its own.
 
 import functools
 import logging
+import re
 import sys
 import traceback
 import warnings
 from types import CoroutineType
 from typing import Any
 
-_NEVER_RETRIEVED = ("Task exception was never retrieved", "Future exception was never retrieved")
+_NEVER_RETRIEVED = re.compile(r"\w+ exception was never retrieved")
+"""Message about a task, a future, or several that are gathered."""
 _TENSORSTORE = ("tensorstore", "OCDBT database")
 
 
@@ -56,7 +58,7 @@ def _is_of_a_task(record: logging.LogRecord) -> bool:
     where = "".join(traceback.format_exception(*record.exc_info)) if record.exc_info else ""
     # A task's text names its function's file; a future's is its error alone.
     is_of_orbax = _is_orbax(text) or _is_orbax(where) or any(part in text for part in _TENSORSTORE)
-    return text.startswith(_NEVER_RETRIEVED) and is_of_orbax
+    return bool(_NEVER_RETRIEVED.match(text)) and is_of_orbax
 
 
 def _is_of_orbax_log(record: logging.LogRecord) -> bool:

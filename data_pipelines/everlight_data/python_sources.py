@@ -13,6 +13,7 @@ from everlight_data.files import read_bytes
 
 _PACKAGES = ("everlight", "everlight_data", "everlight_experiments")
 _INSTALLED = ("site-packages", "dist-packages")
+_IMPORTERS = ("import_module", "__import__")
 _WAY_OUT = "It is a Python file that your file imports; make it readable."
 
 
@@ -20,8 +21,9 @@ def sources_checksum(content: bytes, most_bytes: int) -> str:
     """Return the CRC-32 of a file and of the modules that it and they import, as text.
 
     The modules are those of the user: neither Python's own, nor installed packages, nor
-    everlight's. Imports are read from the text, within functions too; a module that
-    `importlib.import_module` names is not seen, nor are files that a module reads.
+    everlight's. Imports are read from the text, within functions too, and so are names of
+    `import_module` and `__import__` that stand there as text. Files that a module reads or runs
+    by their paths are not seen.
 
     Args:
       content: text of the file, which has been run.
@@ -61,11 +63,27 @@ def _imported(content: bytes, package: str) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             base = _absolute(node, package)
             names = [base, *(f"{base}.{each.name}" for each in node.names)]
+        elif isinstance(node, ast.Call):
+            names = _called(node, package)
         else:
             continue
         for name in names:
             parts = name.split(".")
             yield from (".".join(parts[: count + 1]) for count in range(len(parts)))
+
+
+def _called(node: ast.Call, package: str) -> list[str]:
+    """Return the module that a call of `import_module` or `__import__` names by a text."""
+    function = node.func
+    name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+    if name not in _IMPORTERS or not node.args or not isinstance(node.args[0], ast.Constant):
+        return []
+    module = node.args[0].value
+    if not isinstance(module, str):
+        return []
+    below = module.lstrip(".")
+    level = len(module) - len(below)
+    return [_absolute(ast.ImportFrom(below, [], level), package)]
 
 
 def _absolute(node: ast.ImportFrom, package: str) -> str:

@@ -8,6 +8,7 @@ import signal
 import sys
 import typing
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from everlight.errors import ArgumentError
@@ -21,11 +22,19 @@ from everlight_experiments.run_folder.interruption import (
     stopping_on_signals,
 )
 from everlight_experiments.terminal import printable, printable_output
-from everlight_experiments.usage import UsageError, shortened, usage_error
+from everlight_experiments.usage import UsageError, in_options, shortened, usage_error
 
 PACKAGE = "everlight_experiments."
 CLOSED_PIPE = 141
 """Exit status where the reader of the output has gone: 128 and the number of SIGPIPE."""
+FAILING_SWITCHES = {
+    "jax_numpy_dtype_promotion": ("strict",),
+    "jax_numpy_rank_promotion": ("raise",),
+    "jax_debug_infs": (True,),
+    "jax_debug_key_reuse": (True,),
+    "jax_transfer_guard": ("disallow", "disallow_explicit"),
+}
+"""Values of JAX's switches under which most runs end with an error (`docs/guide/devices.md`)."""
 LONGEST_MESSAGE = 1_500
 """Characters of an error's message; of a longer one the beginning and the end are shown."""
 
@@ -162,6 +171,10 @@ def main(
     before a command's modules are imported, but not for help.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    for name in ("stdout", "stderr"):
+        # A process may be started with closed streams.
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         # Names of files may hold bytes that are no text.
         if isinstance(stream, io.TextIOWrapper):
@@ -187,7 +200,12 @@ def _run(arguments: Sequence[str], prepare: Callable[[], None]) -> None:
     target = _imported(COMMANDS[name].target)
     # Not around the parser, whose help has colours of its own.
     with printable_output():
-        getattr(target, "run", target)(options)
+        try:
+            getattr(target, "run", target)(options)
+        except ArgumentError as error:
+            from everlight_experiments.run_folder.config_options import options_by_name
+
+            raise DataError(in_options(str(error), options_by_name(options))) from error
 
 
 def options_of(name: str, arguments: Sequence[str]) -> Any:
@@ -196,7 +214,6 @@ def options_of(name: str, arguments: Sequence[str]) -> Any:
     Raises:
       UsageError: an option that does not exist, or one that cannot be parsed.
       DataError: a configuration that does not exist.
-      ArgumentError: a part of the configuration refuses a value.
       SystemExit: --help.
     """
     import tyro
@@ -215,6 +232,10 @@ def options_of(name: str, arguments: Sequence[str]) -> Any:
         if not end.code:
             raise
         raise usage_error(box.getvalue(), program) from None
+    # A part of the configuration refuses a value.
+    except ArgumentError as error:
+        reason = in_options(str(error), options_by_name(kind()))
+        raise UsageError(f"{reason}. {program} --help lists all options.") from error
     if unknown:
         asked = unknown[0].partition("=")[0].replace("_", "-")
         near = nearest_names(asked, [f"--{option}" for option in options_by_name(options)])
@@ -322,6 +343,12 @@ def _end(error: BaseException) -> None:
             f"error: {where}: {what}. What is finished is kept; the same command continues once "
             "this is mended."
         )
+    switch = _failing_switch()
+    if switch is not None and isinstance(error, Exception):
+        sys.exit(
+            f"error: training does not work under {switch}; unset it ({type(error).__name__}: "
+            f"{_message(error)[:200]})"
+        )
 
 
 def _message(error: object) -> str:
@@ -342,6 +369,17 @@ def _is_memory_of_device(error: BaseException) -> bool:
     if jax is None or not isinstance(error, jax.errors.JaxRuntimeError):
         return False
     return str(error).startswith("RESOURCE_EXHAUSTED")
+
+
+def _failing_switch() -> str | None:
+    """Return the first of JAX's switches that is set and ends most runs; None without one."""
+    jax = sys.modules.get("jax")
+    for name, values in FAILING_SWITCHES.items() if jax is not None else ():
+        value = getattr(jax.config, name, None)
+        # Some are members of an enumeration.
+        if getattr(value, "value", value) in values:
+            return f"{name.upper()}={getattr(value, 'value', value)}"
+    return None
 
 
 def _is_of_joined_processes(error: BaseException) -> bool:

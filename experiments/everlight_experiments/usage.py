@@ -2,12 +2,17 @@
 
 import ast
 import re
+from collections.abc import Iterable
 
 from everlight_data.errors import DataError
 from everlight_data.names import nearest_names
 
 LONGEST = 60
 """Characters of a word of the command line that a message repeats."""
+
+
+_ARGUMENT = re.compile(r"(?:\b[A-Z]\w+: )?\b([a-z][a-z_]*)=('?)([^\s;,']+)\2")
+"""An argument with its value in a message of the library, perhaps after its class."""
 
 
 class UsageError(DataError):
@@ -28,6 +33,30 @@ def usage_error(box: str, program: str) -> UsageError:
     # A long word of dashes may look like a line between two parts.
     body, details = " ".join(body.split()), "\n".join(others).splitlines()
     return UsageError(f"{_sentence(body, details)} {program} --help lists all options.")
+
+
+def in_options(message: str, options: Iterable[str]) -> str:
+    """Return a message of the library with options in place of the arguments that they set.
+
+    Args:
+      message: text, as in `Protocol: epochs=0; give 1 or more`.
+      options: names of options without dashes; the part after the last dot is the argument's.
+    """
+    names: dict[str, list[str]] = {}
+    for option in options:
+        names.setdefault(option.rpartition(".")[2].replace("-", "_"), []).append(option)
+
+    def as_option(match: re.Match[str]) -> str:
+        argument, _, value = match.groups()
+        named = names.get(argument, [])
+        if len(named) != 1:
+            return match[0]
+        before, dot, last = named[0].rpartition(".")
+        if value in ("True", "False"):
+            return f"--{before}{dot}{'' if value == 'True' else 'no-'}{last}"
+        return f"--{named[0]} {value}"
+
+    return _ARGUMENT.sub(as_option, message)
 
 
 def shortened(word: str) -> str:

@@ -27,6 +27,21 @@ def is_array_type(hint: Any) -> bool:
     return isinstance(hint, type) and issubclass(hint, AbstractArray)
 
 
+def array_types(hint: Any) -> Iterator[type]:
+    """Yield the annotations of jaxtyping in an annotation."""
+    if is_array_type(hint):
+        yield hint
+    elif typing.get_origin(hint) in (typing.Union, types.UnionType, Annotated):
+        for part in typing.get_args(hint):
+            yield from array_types(part)
+
+
+def axes_of(hint: Any) -> set[str]:
+    """Return the names of the axes in an annotation."""
+    words = (word.lstrip("*") for kind in array_types(hint) for word in kind.dim_str.split())
+    return {word for word in words if word.isidentifier() and word != "_"}
+
+
 def widened(value: Any, hint: Any) -> Any:
     """Return unsigned and narrow integers as wider ones where an annotation wants integers.
 

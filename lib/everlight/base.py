@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.checks import Between, NonNegativeFloat
+from everlight.checks import Between, NonNegativeFloat, UnitInterval
 
 Memory = Any
 """A strategy's own state between steps: importances, replay buffer, old parameters."""
@@ -20,6 +20,8 @@ Memory = Any
 
 Coefficient = NonNegativeFloat | Annotated[Float[Array, ""], Between(0)]
 """Coefficient of a penalty. As an array it can be vmapped, and a new value compiles nothing."""
+Proportion = UnitInterval | Annotated[Float[Array, ""], Between(0, 1)]
+"""Share of a whole or weight of a mean, from 0 to 1; as an array it is like a `Coefficient`."""
 
 
 class Samples(NamedTuple):

@@ -12,7 +12,7 @@ import numbers
 import operator
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, reduce, wraps
 from typing import Annotated, Any, Literal, NamedTuple, ParamSpec, TypeVar
 
@@ -21,7 +21,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import jaxtyped
 
-from everlight.array_kinds import is_array, is_array_type, is_masked, of_stubs, stubs, widened
+from everlight.array_kinds import (
+    array_types,
+    axes_of,
+    is_array,
+    is_array_type,
+    is_masked,
+    of_stubs,
+    stubs,
+    widened,
+)
 from everlight.check_messages import form, shown, wanted
 from everlight.errors import ArgumentError
 
@@ -112,6 +121,16 @@ def check_fields(settings: Any) -> None:
     hints = {name: hint for kind in kinds for name, hint in inspect.get_annotations(kind).items()}
     values = {each.name: getattr(settings, each.name) for each in dataclasses.fields(settings)}
     _check_all(f"{type(settings).__name__}: ", values, hints)
+
+
+def check_arguments(function: Callable[..., Any], values: Mapping[str, Any]) -> None:
+    """Check values of some of a function's arguments against their annotations, without a call.
+
+    Raises:
+      ValueError: a value does not match; the message gives its name, value and requirement.
+    """
+    parameters = inspect.signature(function).parameters
+    _check_all("", values, {name: parameters[name].annotation for name in values})
 
 
 def check_range(
@@ -351,21 +370,13 @@ def _array_fields(kind: type) -> dict[str, Any]:
     """Return a record's fields whose type contains arrays or a range."""
     every = inspect.get_annotations(kind)
     return {
-        name: hint for name, hint in every.items() if any(_array_types(hint)) or _has_range(hint)
+        name: hint for name, hint in every.items() if any(array_types(hint)) or _has_range(hint)
     }
 
 
 def _has_range(hint: Any) -> bool:
     parts = typing.get_args(hint)
     return any(isinstance(each, Between) or _has_range(each) for each in parts)
-
-
-def _array_types(hint: Any) -> Iterator[type]:
-    if is_array_type(hint):
-        yield hint
-    elif typing.get_origin(hint) in (typing.Union, types.UnionType, Annotated):
-        for each in typing.get_args(hint):
-            yield from _array_types(each)
 
 
 def _with_axes(hint: Any, axes: str) -> Any:
@@ -380,15 +391,10 @@ def _tied(value: Any, name: str, values: Mapping[str, Any], hints: Mapping[str, 
     with jaxtyped("context"):
         if not _fits(value, hints[name]):
             return ""
-    own = _axes(hints[name])
+    own = axes_of(hints[name])
     others = [
         f"{other} {shown(values[other])} as {wanted(hints[other])}"
         for other in values
-        if other != name and own & _axes(hints[other]) and is_array(values[other])
+        if other != name and own & axes_of(hints[other]) and is_array(values[other])
     ]
     return f", with {', '.join(others)}"
-
-
-def _axes(hint: Any) -> set[str]:
-    words = (word.lstrip("*") for each in _array_types(hint) for word in each.dim_str.split())
-    return {word for word in words if word.isidentifier() and word != "_"}

@@ -1,12 +1,13 @@
-"""Checks of labelled samples that need no JAX: missing labels, equal labels, and two scales."""
+"""Checks of labelled samples that need no JAX: labels, scales, and test samples that train."""
 
 import re
+import warnings
 from collections.abc import Hashable, Iterable
 from decimal import Decimal
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Shaped
+from jaxtyping import Bool, Shaped
 
 from everlight.errors import ArgumentError
 
@@ -16,8 +17,12 @@ MOST_RATIO = 10
 """Ratio between the values of training and test images above which their scales differ."""
 MOST_NEGATIVE = 0.05
 """Share of negative values that is refused in one of both where the other has none."""
+RATIO_OF_FEW = 50
+"""The same ratio for images of which few are given, since these may be dark or bright."""
 MOST_MEASURED = 1_000_000
 """Number of values of which a median is taken."""
+MOST_COMPARED = 256
+"""Values of a sample that are compared before the whole sample is."""
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,6})?")
 
 
@@ -68,7 +73,12 @@ def check_tests(
     Raises:
       ValueError: all are the same, or the scales differ; the message gives both ranges.
     """
-    if _are_trained(images, tests):
+    if images.ndim == 2 or not len(tests):
+        # Rows of few values may be equal by chance.
+        are_same = images.shape == tests.shape and np.array_equal(images, tests)
+    else:
+        are_same = bool(repeated_samples(images, tests).all())
+    if are_same:
         raise ArgumentError(
             f"{name_of_tests} holds the same samples as {name}; give test samples that do not train"
         )
@@ -77,27 +87,55 @@ def check_tests(
         {kind.kind for kind in kinds} == {"u"}
         or (np.uint8 in kinds and "f" in (kind.kind for kind in kinds))
     )
-    if differ or _scales_differ(_scale(images), _scale(tests), images.ndim > 2):
+    if differ or _scales_differ(scale_of(images), scale_of(tests), images.ndim > 2):
         raise ArgumentError(
             f"{name_of_tests} holds {_range(tests)}, {name} {_range(images)}; give both in one "
             "type and on one scale"
         )
 
 
-def _are_trained(
+def repeated_samples(
     images: Shaped[np.ndarray, "n *shape"], tests: Shaped[np.ndarray, "m *shape"]
-) -> bool:
-    """Return True if all test samples train; rows of few values may be equal by chance."""
-    if images.ndim == 2 or not len(tests):
-        return images.shape == tests.shape and np.array_equal(images, tests)
-    # Mostly the first one does not, which takes no memory.
-    if not any(np.array_equal(row, tests[0]) for row in images):
-        return False
-    known = {hash(row.tobytes()) for row in images}
-    return all(hash(row.tobytes()) in known for row in tests.astype(images.dtype, copy=False))
+) -> Bool[np.ndarray, "m"]:
+    """Return True for each test sample that equals a training sample, as floats of fewer bits."""
+    floats = [each.dtype for each in (images, tests) if each.dtype.kind == "f"]
+    integers = np.result_type(images, tests)
+    common = min(floats, key=lambda kind: kind.itemsize, default=integers)
+    rows = [each.reshape(len(each), -1) for each in (images, tests)]
+    step = max(1, rows[0].shape[1] // MOST_COMPARED)
+    # A part of the values tells most samples apart, and whole ones are read only where it does not.
+    near = _members([each[:, ::step] for each in rows], common)
+    if near.any():
+        near[near] = _members([rows[0], rows[1][near]], common)
+    return near
 
 
-class _Scale(NamedTuple):
+def _members(rows: list[Shaped[np.ndarray, "_ f"]], kind: np.dtype) -> Bool[np.ndarray, "m"]:
+    """Return True for each row of the second array that occurs in the first."""
+    known = {hash(row.astype(kind, copy=False).tobytes()) for row in rows[0]}
+    members = [hash(row.astype(kind, copy=False).tobytes()) in known for row in rows[1]]
+    return np.array(members, bool)
+
+
+def warn_of_scale(name: str, images: Shaped[np.ndarray, "n *shape"], trained: "Scale") -> None:
+    """Warn of images that a network predicts whose scale is not that of the training images.
+
+    Both their largest value and the median of those that are not 0 differ by a factor above
+    `RATIO_OF_FEW`, or negative values occur in images `[n, h, w, c]` where training had none.
+    """
+    scale = scale_of(images)
+    signs = trained.least >= 0 and scale.negative > MOST_NEGATIVE and images.ndim > 2
+    if signs or _ratios_differ(trained, scale, RATIO_OF_FEW):
+        warnings.warn(
+            f"{name} hold {_range(images)}, and the largest magnitude in training was "
+            f"{trained.largest:g}; give them on the scale of the training images",
+            stacklevel=3,
+        )
+
+
+class Scale(NamedTuple):
+    """Measures of the values of images or features."""
+
     largest: float
     median: float
     """Median magnitude of the values that are not 0."""
@@ -106,24 +144,29 @@ class _Scale(NamedTuple):
     """Share of the values that are negative."""
 
 
-def _scales_differ(one: _Scale, other: _Scale, is_image: bool) -> bool:
-    if min(one.largest, one.median, other.largest, other.median) > 0:
-        ratios = other.largest / one.largest, other.median / one.median
-        if max(ratios) < 1 / MOST_RATIO or min(ratios) > MOST_RATIO:
-            return True
+def _scales_differ(one: Scale, other: Scale, is_image: bool) -> bool:
+    if _ratios_differ(one, other, MOST_RATIO):
+        return True
     pairs = ((one, other), (other, one)) if is_image else ()
     return any(a.least >= 0 and b.negative > MOST_NEGATIVE for a, b in pairs)
 
 
-def _scale(values: Shaped[np.ndarray, "n *shape"]) -> _Scale:
+def _ratios_differ(one: Scale, other: Scale, most: float) -> bool:
+    if not min(one.largest, one.median, other.largest, other.median) > 0:
+        return False
+    ratios = other.largest / one.largest, other.median / one.median
+    return max(ratios) < 1 / most or min(ratios) > most
+
+
+def scale_of(values: Shaped[np.ndarray, "n *shape"]) -> Scale:
     """Measure the range of all values, and the median of evenly spaced rows of them."""
     if not values.size:
-        return _Scale(0, 0, 0, 0)
+        return Scale(0, 0, 0, 0)
     rows = max(1, MOST_MEASURED * len(values) // values.size)
     chosen = values[:: -(-len(values) // rows)].astype(np.float64)
     sizes = np.abs(chosen[chosen != 0])
     least, greatest = float(values.min()), float(values.max())
-    return _Scale(
+    return Scale(
         max(abs(least), abs(greatest)),
         float(np.median(sizes)) if sizes.size else 0.0,
         least,

@@ -12,6 +12,8 @@ from jax.sharding import AxisType
 
 from everlight.continual import Runs, drive_runs, naive, run_sequence, train
 from everlight.continual.engine.run import Run
+from everlight.continual.engine.run_states import result_of_run
+from everlight.meshes import runs_mesh
 from everlight.models import MLP
 from tests.contracts.strategies import STRATEGIES, TASKS, build_with, some_now
 from tests.contracts.test_random_keys import DATA, LABELS, PROTOCOL, SEQUENCE
@@ -103,6 +105,15 @@ def test_a_task_without_validation_makes_no_nan_in_programs_of_a_resumed_run():
         *_, last = drive_run(Run(build_with("naive"), protocol, DATA, sequence, key), states[1])
     assert np.isnan(last.result.validation).all()
     same(last, states[-1])
+
+
+def test_a_run_is_taken_out_of_a_state_with_checks_for_nan():
+    """Values that a run does not have yet are NaN."""
+    with jax.debug_nans(True):
+        state = next(iter(drive_runs(two_runs(), chunk=1)))
+        first = result_of_run(state, 0, runs_mesh())
+    assert np.isfinite(first.losses[0, 0])
+    assert np.isnan(first.losses[1:]).all()
 
 
 def test_what_training_makes_is_found_where_it_comes_about():

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from everlight.errors import ArgumentError
 from everlight_data import image_registry
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.image_registry import IMAGE_SETS, ImageRequest, load_images
@@ -127,7 +128,7 @@ def test_training_images_in_another_order_are_no_test_set(own, tmp_path):
     with np.load(own) as arrays:
         np.savez(tmp_path / "a.npz", **{name: each[::-1] for name, each in arrays.items()})
     request = ImageRequest(str(own), 8, test_data=tmp_path / "a.npz")
-    with pytest.raises(DataError, match=r"a\.npz holds the same samples as mine\.npz; give test"):
+    with pytest.raises(ArgumentError, match=r"a\.npz holds the same samples as mine\.npz; give"):
         load_images(request)
 
 

@@ -120,7 +120,7 @@ def test_a_published_hyperparameter_is_a_row_of_its_own():
     rows = with_published([METHODS["LwF"], METHODS["naive"]])
     assert [(row.name, row.hyperparameters) for row in rows] == [
         ("LwF", METHODS["LwF"].hyperparameters),
-        ("LwF, published", (1,)),
+        ("LwF, published", (0.25,)),
         ("naive", ()),
     ]
 

@@ -351,10 +351,10 @@ def test_faults_of_the_program_keep_their_traceback(monkeypatch, error):
     ("command", "message"),
     [
         (
-            "run digits --select best --validation-fraction 0 --methods naive --seeds 1",
-            "error: select='best', and task 0 has no validation samples; give the sequence some",
+            "run iirc --per-class 4 2 --methods naive --seeds 1",
+            "error: --select best, and task 0 has no validation samples; give the sequence some",
         ),
-        ("run icifar --no-boundaries", "error: select='best' needs boundaries; choose 'last'"),
+        ("run icifar --no-boundaries", "error: --select best needs boundaries; choose --select"),
     ],
 )
 def test_what_the_library_refuses_is_one_line_and_leaves_no_run(
@@ -364,44 +364,6 @@ def test_what_the_library_refuses_is_one_line_and_leaves_no_run(
     assert message in refusal(capsys, *command.split())
     assert not list(somewhere.rglob("results.npz"))
     assert not list(somewhere.rglob("config.json"))
-
-
-def child(*arguments, **options):
-    environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join([str(options.pop("root")), *sys.path])
-    }
-    command = [sys.executable, "-m", "everlight_experiments", *arguments]
-    return subprocess.run(command, env=environment, stderr=subprocess.PIPE, check=False, **options)
-
-
-@pytest.mark.parametrize("words", [["methods"], ["--help"], ["data", "list"]])
-def test_a_closed_pipe_ends_quietly_with_the_status_of_other_tools(request, somewhere, words):
-    reading, writing = os.pipe()
-    os.close(reading)
-    with open(writing, "w") as closed:  # noqa: PTH123
-        done = child(*words, root=request.config.rootpath, stdout=closed)
-    assert (done.returncode, done.stderr) == (141, b"")
-
-
-def test_a_full_output_leaves_no_traceback(request, somewhere):
-    with open("/dev/full", "w") as full:  # noqa: PTH123
-        done = child("--help", root=request.config.rootpath, stdout=full)
-    assert done.returncode == 1
-    assert b"error: the output: No space left on device" in done.stderr
-    assert b"Traceback" not in done.stderr
-
-
-def test_names_that_are_no_text_are_told(somewhere, monkeypatch):
-    """As a process gets them, to streams that take nothing but text."""
-    monkeypatch.setenv("EVERLIGHT_DATA", str(somewhere))
-    outputs = {name: io.TextIOWrapper(io.BytesIO(), "utf-8") for name in ("stdout", "stderr")}
-    for name, output in outputs.items():
-        monkeypatch.setattr(sys, name, output)
-    with pytest.raises(SystemExit) as refused:
-        cli.main(["data", "prepare", "core50", os.fsdecode(b"no\xffwhere.zip")])
-    print(refused.value, file=sys.stderr, flush=True)
-    said = outputs["stderr"].buffer.getvalue()
-    assert b"no\\udcffwhere.zip" in said
 
 
 @pytest.mark.filterwarnings("ignore:get_parser")

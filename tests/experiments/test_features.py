@@ -183,6 +183,13 @@ def test_a_file_alone_is_a_benchmark(tmp_path, rng):
     assert found.sections(tmp_path) == []
 
 
+def test_options_of_images_are_refused_with_a_file_alone(tmp_path, rng):
+    path = save(tmp_path / "mine.npz", rng.normal(size=(40, 3)), np.arange(40) % 4)
+    options = ("--test-data", path, "--per-class", "4", "1")
+    with pytest.raises(DataError, match=r"^--test-data, --per-class with the features .*; leave"):
+        loaded(asked(tmp_path, *options, benchmark="images", features=path))
+
+
 def test_columns_of_a_file_are_standardized_at_any_scale_and_offset(tmp_path, rng):
     """Against float64; row 32 is the first test row, the fifth of the first class."""
     labels = np.arange(40) % 4
@@ -228,6 +235,7 @@ def test_labels_that_are_missing_or_one_number_are_refused(tmp_path, labels, mes
         (np.full((48, 2), 1e300), np.arange(48) % 4, r"features of row 0 are not all numbers"),
         (np.eye(48, 2) * 3e38, np.arange(48) % 4, r"row 0 are not all numbers of at most 1e\+30"),
         (np.eye(48, 2) * 1e-39, np.arange(48) % 4, r"deviation of \de-40; scale them"),
+        (np.eye(48, 2) * 1e-310, np.arange(48) % 4, r"deviation of 1e-310; scale them"),
         (np.zeros(48), np.arange(48) % 4, r"features are float64 of \(48,\)"),
         (np.zeros((48, 2)), np.zeros(48), r"labels are float64 of \(48,\)"),
     ],

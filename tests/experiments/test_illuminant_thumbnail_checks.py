@@ -102,6 +102,29 @@ def test_bgr_order_is_warned_of(tmp_path, rng, few, capsys, command, power, exch
     np.testing.assert_allclose(medians, expected, atol=0.06)
 
 
+@pytest.mark.parametrize(
+    ("order", "words"),
+    [
+        ((1, 0, 2), "with red and green exchanged"),
+        ((0, 2, 1), "with green and blue exchanged"),
+        ((1, 2, 0), "with channels in the order 3, 1, 2"),
+        ((2, 0, 1), "with channels in the order 2, 3, 1"),
+    ],
+)
+@pytest.mark.parametrize("camera", ["nus8_64x64/SonyA57", "cube_plus_64x64/Canon550D"])
+def test_other_orders_of_channels_are_warned_of(real_data, tmp_path, capsys, camera, order, words):
+    """On images of cameras, of which nine and all are taken; they were trained without a word."""
+    ((_, each),) = thumbnail_cameras([real_data(f"{camera}.npz")]).items()
+    data = read_images(each, 64)
+    for count in (9, len(data.images)):
+        few = data._replace(**{name: getattr(data, name)[:count] for name in data._fields[:3]})
+        check_thumbnails(tmp_path, "A", few)
+        assert "WARNING" not in capsys.readouterr().err
+        check_thumbnails(tmp_path, "A", few._replace(images=few.images[..., list(order)]))
+        (line,) = [each for each in capsys.readouterr().err.splitlines() if "WARNING" in each]
+        assert f"{words}; images or illuminants seem to be in another order of channels" in line
+
+
 def test_images_of_8_bits_are_refused_plainly(tmp_path, rng):
     images, lights = dull_thumbnails(rng)
     file = written(tmp_path / "eight.npz", np.uint8(255 * images), lights)

@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from everlight.errors import ArgumentError
 from everlight_data.errors import DataError
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.continual.config import DIGITS
 from everlight_experiments.run_folder.folder import RunFolder
+from everlight_experiments.usage import UsageError
 
 TINY = ("digits", "--epochs", "1", "--batch-size", "64", "--tasks", "2", "--methods", "ER")
 
@@ -124,7 +124,7 @@ def test_python_files_that_a_config_json_names_are_printed_before_they_run(tmp_p
 
 
 def test_values_that_exclude_each_other_are_refused_in_one_line():
-    with pytest.raises(ArgumentError, match=r"^select='best' needs boundaries"):
+    with pytest.raises(UsageError, match=r"^--select best needs boundaries; choose --select last"):
         options_of("run", ["icifar", "--no-boundaries"])
 
 

@@ -133,3 +133,14 @@ def test_the_command_takes_them_and_a_further_value(tmp_path, monkeypatch):
 def test_hyperparameters_that_would_be_others_are_refused(asked, message):
     with pytest.raises(DataError, match=message):
         given_hyperparameters(asked, [METHODS["EWC"]])
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["GPM", "TRGP", "CoFiMA", "shrink and perturb", "CBP", "streaming LDA", "RanDumb"],
+)
+def test_shares_above_1_are_no_hyperparameters(name):
+    rows = [METHODS[name]]
+    assert given_hyperparameters([f"{name}=0.5,1"], rows) == {name: (0.5, 1.0)}
+    with pytest.raises(DataError, match=r"--hyperparameters '.*=1,2': .*=2.0; give 0 to 1"):
+        given_hyperparameters([f"{name}=1,2"], rows)

@@ -165,6 +165,9 @@ def test_the_command_has_all_that_was_given():
         (("learning-rate=.1,-1",), "learning-rate -1.0; give 1e-09 or more"),
         (("learning-rate=.1,1e999",), "learning-rate inf; give 100 or less"),
         (("dtype=float32,float33",), "--vary dtype float33; give something like 'float32'"),
+        (("epochs=0,1",), "--vary epochs 0; give 1 or more"),
+        (("per-class=10,20",), r"--vary per-class 10; give something like \{INT INT\}"),
+        (("normalization=all",), "give something like .*first-task"),
         (("speed=.1",), "speed"),
         (
             [f"{name}={','.join(map(str, range(1, 102)))}" for name in ("epochs", "batch-size")],
@@ -180,6 +183,15 @@ def test_what_cannot_be_tried_is_refused(words, message, tmp_path, monkeypatch):
     monkeypatch.setattr(tune, "_try_all", lambda *parts: tried(0.1, (0.5, 0.5)))
     with pytest.raises(DataError, match=message):
         run_tune(asked(tmp_path, *ASKED, *(("--vary", *words) if words else ())))
+
+
+@pytest.mark.parametrize(
+    "varied", ["net=mlp:8,foo", "optimizer=sgd,lbfgs", "per-class=(9,5),(8,5)", "select=last,best"]
+)
+def test_a_later_value_is_refused_before_the_first_is_trained(varied, tmp_path):
+    with pytest.raises(ValueError, match=r"foo|lbfgs|changes the data or their use"):
+        run_tune(asked(tmp_path / "runs", *ASKED, "--vary", varied))
+    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize(

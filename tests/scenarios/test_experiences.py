@@ -124,6 +124,13 @@ def test_indices_and_labels_may_be_integers_of_any_size(dtype):
             {"train": [[3, 0, 5], TRAIN[1]]},
             r"train\[0\] is of type list; give an array of integers",
         ),
+        (
+            {"test": [TEST[0], np.array([9, 2**32])]},
+            r"test\[1\] holds 4294967296; give 0 to 2147483647$",
+        ),
+        ({"valid": [np.array([6]), np.array([13])]}, r"valid and valid_labels belong together"),
+        ({"valid_labels": [np.array([0])] * 2}, r"valid and valid_labels belong together"),
+        ({"train": [], "train_labels": []}, r"train has no experience; give one or more"),
         ({"train": [TRAIN[0], TRAIN[1] * 1.0]}, r"train\[1\] is float64\[4\]; give integers"),
         ({"test": [np.ones(2, bool), TEST[1]]}, r"test\[0\] is bool\[2\]; give integers"),
     ],

@@ -242,7 +242,7 @@ def read_dng_calibration(path: Path) -> DngCalibration:
         with raw_directories(path) as tags:
             colors = read_dng_colors(tags)
             if not colors.matrices:
-                raise ValueError("it has no ColorMatrix1 of three channels")
+                raise tags.refusal("ColorMatrix1", "is missing", "give a DNG that has it")
             kelvin = two_temperatures(tags, colors) if len(colors.matrices) > 1 else None
     whole = all(matrix is not None for matrix in colors.forward)
     if kelvin is None:

@@ -15,6 +15,8 @@ from everlight_data.color.dng_tags import DAMAGED, RawDirectories, is_tiff, raw_
 
 MAX_ENTRY = 20.0
 """Limit on the size of a matrix's entries; those of real cameras stay below 3."""
+MAX_CONDITION = 1e4
+"""Limit on a matrix's condition number; those of real cameras stay below 20."""
 STANDARD_A, D65 = 2856.0, 6504.0
 """Temperatures of the two usual calibration illuminants in kelvin."""
 TEMPERATURES = {
@@ -91,6 +93,8 @@ def read_dng_colors(raw: RawDirectories) -> DngColors:
     order = np.argsort(plane_colors(raw))
     balance = _array(raw, "AnalogBalance", (3,))
     balance = np.ones(3) if balance is None else balance
+    if not (balance > 0).all():
+        raise raw.refusal("AnalogBalance", f"is {balance.tolist()}, not positive", DAMAGED)
     signatures = [_text(raw, f"{kind}CalibrationSignature") for kind in ("Camera", "Profile")]
     matrices, forward, temperatures = [], [], []
     for number in (1, 2, 3):
@@ -101,11 +105,27 @@ def read_dng_colors(raw: RawDirectories) -> DngColors:
         if calibration is not None and signatures[0] == signatures[1]:
             color = calibration @ color
         color = balance[:, None] * color
-        matrices.append(checked_matrix(color[order]))
+        matrices.append(_usable_matrix(raw, number, color[order]))
         ahead = _array(raw, f"ForwardMatrix{number}", (3, 3))
         forward.append(None if ahead is None else ahead[:, order])
         temperatures.append(_temperature(raw, f"CalibrationIlluminant{number}"))
     return DngColors(tuple(matrices), tuple(forward), tuple(temperatures))
+
+
+def _usable_matrix(
+    raw: RawDirectories, number: int, matrix: Float[np.ndarray, "3 3"]
+) -> Float[np.ndarray, "3 3"]:
+    """Return a matrix that maps three colours to three.
+
+    Raises:
+      DataError: an entry is above the limit, or the matrix has no inverse.
+    """
+    name = f"ColorMatrix{number}"
+    if not (np.abs(matrix) <= MAX_ENTRY).all():
+        raise raw.refusal(name, f"has an entry that is not within {MAX_ENTRY:g}", DAMAGED)
+    if np.linalg.cond(matrix) > MAX_CONDITION:
+        raise raw.refusal(name, "with its CameraCalibration has no inverse", DAMAGED)
+    return matrix
 
 
 def states_color_matrix(path: Path) -> bool:

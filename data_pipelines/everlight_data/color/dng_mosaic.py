@@ -192,6 +192,10 @@ def _refuse_other_values(raw: RawDirectories) -> None:
       DataError: the message names the tag.
     """
     plane_colors(raw)
+    name = "LinearizationTable"
+    if raw.is_dng and raw.mosaic_tag(name) is None and name in raw.first:
+        reason = "stands in the first directory, and LibRaw applies it to the mosaic of another"
+        raise raw.refusal(name, reason, "write it into the mosaic's directory")
     for name in ("CFALayout", "SamplesPerPixel", *INTERLEAVED):
         tag = raw.mosaic_tag(name)
         if tag is not None and (raw.numbers(tag) != 1).any():
@@ -249,6 +253,8 @@ def _black(raw: RawDirectories, area: tuple[int, int, int, int]) -> BlackLevels 
             )
     if tag is None and not raw.is_dng:
         return None
+    if tag is None and raw.mosaic_tag("MaskedAreas") is not None:
+        raise raw.refusal("BlackLevel", "is missing beside MaskedAreas", _LEVELS)
     return BlackLevels(levels.reshape(shape), *additions)
 
 
@@ -256,13 +262,14 @@ def _white(raw: RawDirectories) -> int | None:
     """Return the white level; without the tag a DNG's is the greatest value of its bits.
 
     Raises:
-      DataError: the tag has several values, or values are mapped to unknown ones.
+      DataError: the tag has different values, or values are mapped to unknown ones.
     """
     tag = raw.level_tag("WhiteLevel", ["WhiteLevel"])
     if tag is not None:
         values = raw.numbers(tag)
-        if values.size != 1 or values[0] < 1:
-            raise raw.refusal("WhiteLevel", f"is {values.tolist()}", _LEVELS)
+        if (values != values[0]).any() or values[0] < 1 or values[0] % 1:
+            reason = f"is {values.tolist()}, not one whole number above 0"
+            raise raw.refusal("WhiteLevel", reason, _LEVELS)
         return int(values[0])
     if not raw.is_dng:
         return None

@@ -14,6 +14,8 @@ from everlight_data.errors import DataError
 
 COLOR_FILTER_ARRAY = 32803
 """TIFF's photometric interpretation of a mosaic."""
+LINEAR_RAW = 34892
+"""DNG's photometric interpretation of pixels that are demosaiced."""
 MAX_DIRECTORIES = 64
 """Limit on the directories that are searched for the mosaic."""
 MAX_VALUES = 200_000
@@ -32,11 +34,15 @@ class RawDirectories(NamedTuple):
       path: path of the file.
       first: tags of the first directory, which has the colours, the names and the orientation.
       mosaic: tags of the directory of the sensor's values; None without one.
+      photometrics: photometric interpretations of all directories.
+      is_bigtiff: whether the file is a BigTIFF.
     """
 
     path: Path
     first: tifffile.TiffTags
     mosaic: tifffile.TiffTags | None
+    photometrics: frozenset[int]
+    is_bigtiff: bool
 
     @property
     def is_dng(self) -> bool:
@@ -114,7 +120,8 @@ def raw_directories(path: Path, shape: tuple[int, int] | None = None) -> Iterato
       DataError: the file holds several mosaics, or none of the shape.
     """
     with tifffile.TiffFile(path) as file:
-        mosaics = [page for page in _pages(file.pages) if page.photometric == COLOR_FILTER_ARRAY]
+        pages = list(_pages(file.pages))
+        mosaics = [page for page in pages if page.photometric == COLOR_FILTER_ARRAY]
         # NewSubfileType is 0 for the raw image itself; others are smaller versions.
         mosaics = [page for page in mosaics if not page.subfiletype] or mosaics
         if len(mosaics) > 1 and shape is not None:
@@ -124,7 +131,8 @@ def raw_directories(path: Path, shape: tuple[int, int] | None = None) -> Iterato
                 f"{path} holds {len(mosaics)} mosaics of one size; give a file of one photograph."
             )
         tags = mosaics[0].tags if mosaics else None
-        yield RawDirectories(path, file.pages[0].tags, tags)
+        photometrics = frozenset(page.photometric for page in pages)
+        yield RawDirectories(path, file.pages[0].tags, tags, photometrics, file.is_bigtiff)
 
 
 def _pages(pages: Sequence, budget: int = MAX_DIRECTORIES) -> Iterator[tifffile.TiffPage]:

@@ -191,11 +191,13 @@ def read_folds(path: Path, count: int) -> list[Int[np.ndarray, "k"]]:
 def _matlab_folds(path: Path, count: int) -> list[Int[np.ndarray, "k"]]:
     try:
         (parts,) = read_mat(path, ["indices"])
-    except DataError:
-        parts = None
-    if parts is not None:
+    except DataError as error:
+        try:
+            tests, trains = read_mat(path, ["te_split", "tr_split"])
+        except DataError:
+            raise DataError(f"{error} {FOLD_LAYOUT}") from None
+    else:
         return _parted(path, parts.ravel(), count)
-    tests, trains = read_mat(path, ["te_split", "tr_split"])
     with refusing(path, FOLD_LAYOUT):
         folds, taught = (
             [np.sort(np.asarray(each, int).ravel()) - 1 for each in cells.ravel()]

@@ -12,7 +12,14 @@ from jaxtyping import Bool, Float
 from everlight.color.baselines.capture_aware import DAY, EVENTS, capture_features
 from everlight_data.arrays import read_npz
 from everlight_data.errors import DataError
-from everlight_data.files import is_planar_tiff, png_size, read_bytes, refusing, tiff_size
+from everlight_data.files import (
+    is_planar_tiff,
+    png_size,
+    read_bytes,
+    refusing,
+    tiff_colors,
+    tiff_size,
+)
 
 MAX_BYTES, MAX_PIXELS = 500_000_000, 60_000_000
 """Limits on the size and pixels of an image; the largest have 24 megapixels."""
@@ -176,9 +183,16 @@ def decode_picture(path: Path, way_out: str) -> np.ndarray:
             f"{path} has {channels} channels of {8 * pixels.itemsize} bits{form}, not 3 of 16 "
             f"without sign; it is no linear image. {way_out}"
         )
+    if tiff and (colors := tiff_colors(content)) not in _LINEAR_COLORS:
+        raise DataError(
+            f"{path}: PhotometricInterpretation is {colors}, not 2 (RGB); its channels are no "
+            f"linear red, green and blue. {way_out}"
+        )
     return pixels
 
 
+# Black is zero (written for channels without a meaning), RGB, LinearRaw; files may state none.
+_LINEAR_COLORS = (None, 1, 2, 34892)
 _FORMS = {"i": " with sign", "f": " (floats)", "c": " (complex)"}
 
 

@@ -4,8 +4,7 @@ Of a DNG LibRaw decodes the sensor's values, and this package reads the tags (`d
 `dng_colors`). Lens shading (a DNG's opcode lists) is not corrected.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,9 +26,10 @@ from everlight_data.color.dng_mosaic import (
     shifted_black,
 )
 from everlight_data.color.dng_tags import is_tiff, raw_directories
+from everlight_data.color.raw_refusals import check_given, not_bayer, refusing_raw
 from everlight_data.color.sensor_clipping import clipped_sites
 from everlight_data.errors import DataError
-from everlight_data.files import one_line, opened
+from everlight_data.files import opened
 
 # Linear sRGB to XYZ (D65) with dcraw's digits: it undoes what LibRaw did to a DNG's ColorMatrix.
 LIBRAW_SRGB_TO_XYZ = np.array(
@@ -45,17 +45,6 @@ MAX_BYTES = 1_000_000_000
 """Limit on the size of a raw file."""
 MAX_PIXELS = 200_000_000
 """Limit on the pixels of a sensor."""
-COMPRESSIONS = {
-    1: "none",
-    5: "LZW",
-    7: "JPEG",
-    8: "deflate",
-    32946: "deflate",
-    34892: "lossy JPEG",
-    50000: "Zstandard",
-    52546: "JPEG XL",
-}
-"""Names of TIFF's and DNG's compressions."""
 
 
 class RawImage(NamedTuple):
@@ -171,14 +160,15 @@ def read_sensor(
     """Read the values and tags of a raw file's sensor; arguments and errors as for `read_raw`."""
     with opened(path, MAX_BYTES, "Give the path of a DNG or camera raw file."):
         pass
-    with _refusing(path), rawpy.RawPy() as raw:
+    check_given(path, black_level, white_level)
+    with refusing_raw(path), rawpy.RawPy() as raw:
         raw.open_file(str(path))
         _check_size(raw, path)
         raw.unpack()
         _check_one_mosaic(raw, path)
         shape = raw.sizes.raw_height, raw.sizes.raw_width
         missing = black_level is None, white_level is None
-        neutral, matrix, is_dng = _as_shot_neutral(raw), _camera_matrix(raw), False
+        neutral, matrix, is_dng = _as_shot_neutral(raw), None, False
         stated = MosaicTags(None, None, None, None, raw.sizes.flip)
         if is_tiff(path):
             with raw_directories(path, shape) as tags:
@@ -186,9 +176,11 @@ def read_sensor(
                 if is_dng:
                     neutral = as_shot_neutral(tags)
                     colors = read_dng_colors(tags)
-                    matrix = colors.daylight() if colors.matrices else matrix
+                    matrix = colors.daylight() if colors.matrices else _camera_matrix(raw)
                 elif stated.black is not None:
                     stated = stated._replace(black=_visible_black(raw, stated))
+        if not is_dng:
+            matrix = _camera_matrix(raw)
         values, pattern = _active(raw, stated if is_dng else None, path)
         black, white = _levels(raw, stated, pattern, black_level, white_level)
         _check_levels(path, black, white, values.shape)
@@ -203,49 +195,6 @@ def read_sensor(
         )
 
 
-@contextmanager
-def _refusing(path: Path) -> Iterator[None]:
-    """Convert the errors of LibRaw, and of what reads tags, into a DataError of one line."""
-    try:
-        yield
-    except (rawpy.LibRawFileUnsupportedError, rawpy.LibRawNotImplementedError) as error:
-        raise DataError(_unsupported(path, _reason(error))) from error
-    except rawpy.LibRawError as error:
-        raise DataError(
-            f"{path} is truncated or damaged ({_reason(error)}); copy it again from the camera."
-        ) from error
-    except DataError:
-        raise
-    # Such as a colour matrix that has no inverse.
-    except Exception as error:
-        raise DataError(
-            f"{path} is damaged ({type(error).__name__}: {one_line(error)}); copy it again from "
-            "the camera."
-        ) from error
-
-
-def _unsupported(path: Path, reason: str) -> str:
-    """Return the message for a file that LibRaw does not decode."""
-    try:
-        with raw_directories(path) as tags:
-            if tags.is_dng:
-                stored = tags.first if tags.mosaic is None else tags.mosaic
-                code = int(stored["Compression"].value)
-                bits = stored["BitsPerSample"].value
-                return (
-                    f"{path} is a DNG with compression {code} ({COMPRESSIONS.get(code, 'unnamed')})"
-                    f" and {bits} bits, which LibRaw does not decode; save it as a DNG without "
-                    "compression or with lossless JPEG."
-                )
-    # Only for a message, and a damaged file raises anything.
-    except Exception:
-        pass
-    return (
-        f"{path} is not a raw file that LibRaw can read ({reason}); give a DNG or camera raw file, "
-        "not a rendered picture."
-    )
-
-
 def _check_size(raw: rawpy.RawPy, path: Path) -> None:
     """Refuse too large sensors before anything is decoded."""
     if raw.sizes.raw_height * raw.sizes.raw_width > MAX_PIXELS:
@@ -255,25 +204,13 @@ def _check_size(raw: rawpy.RawPy, path: Path) -> None:
         )
 
 
-def _reason(error: rawpy.LibRawError) -> str:
-    message = error.args[0] if error.args else type(error).__name__
-    return one_line(message.decode() if isinstance(message, bytes) else message)
-
-
 def _check_one_mosaic(raw: rawpy.RawPy, path: Path) -> None:
     if raw.raw_type != rawpy.RawType.Flat or raw.num_colors != 3 or raw.color_desc != b"RGBG":
-        raise _not_bayer(raw, path)
+        raise not_bayer(raw, path)
     if raw.sizes.pixel_aspect != 1:
         raise DataError(
             f"{path} has pixels of aspect {raw.sizes.pixel_aspect}; only square ones are supported."
         )
-
-
-def _not_bayer(raw: rawpy.RawPy, path: Path) -> DataError:
-    return DataError(
-        f"{path} is not the mosaic of a three-colour 2×2 Bayer sensor (colours "
-        f"{raw.color_desc.decode()}, {raw.raw_type.name}); only such raw files are supported."
-    )
 
 
 def _active(
@@ -291,11 +228,11 @@ def _active(
         return np.array(raw.raw_image[top:bottom, left:right]), stated.pattern
     known = raw.raw_pattern
     if known is None or known.shape != (2, 2):
-        raise _not_bayer(raw, path)
+        raise not_bayer(raw, path)
     colors = raw.raw_colors_visible[:2, :2]
     pattern = bayer_pattern(np.where(colors == 3, 1, colors))
     if pattern is None:
-        raise _not_bayer(raw, path)
+        raise not_bayer(raw, path)
     return np.array(raw.raw_image_visible), pattern
 
 
@@ -328,7 +265,7 @@ def _visible_black(raw: rawpy.RawPy, stated: MosaicTags) -> BlackLevels:
 
 def _check_levels(path: Path, black: BlackLevels, white: int, shape: tuple[int, int]) -> None:
     highest = black_map(black, *shape).max()
-    if black.pattern.min() < 0 or highest >= white:
+    if not (black.pattern.min() >= 0 and highest < white):
         low = black.pattern.min()
         raise DataError(
             f"{path}: black level {low:g} to {highest:g} does not lie between 0 and the white "
@@ -390,9 +327,12 @@ def camera_name(path: Path) -> str | None:
         with tifffile.TiffFile(path) as file:
             tags = file.pages[0].tags
             unique = tags.valueof("UniqueCameraModel")
-            unique = unique.decode().rstrip("\0") if isinstance(unique, bytes) else unique
+            unique = unique.decode() if isinstance(unique, bytes) else unique
             make, model = tags.valueof("Make"), tags.valueof("Model")
     # Only a name, and a damaged tag raises anything.
     except Exception:
         return None
-    return unique or make_and_model(make or "", model or "") or None
+    names = (unique or "", make_and_model(make or "", model or ""))
+    # Messages and tables have a name in one line.
+    plain = (" ".join(name.replace("\0", " ").split()) for name in names)
+    return next(filter(None, plain), None)

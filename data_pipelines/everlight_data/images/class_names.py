@@ -51,7 +51,8 @@ def check_present(source: Path, labels: Sequence[str]) -> None:
         first = labels[missing[0]]
         raise DataError(
             f"{source}: row {missing[0]} has {first!a}, an empty label or a missing value, the "
-            f"first of {len(missing):,} such rows. Give every row a named class, or leave it out."
+            f"first of {len(missing):,} such rows. Leave these rows out; if it is a class, give it "
+            "another name."
         )
 
 
@@ -68,13 +69,13 @@ def _check_labels(source: Path, labels: Sequence[str]) -> None:
     for label in labels:
         if not label.strip():
             raise DataError(f"{source}: an empty label. Give every image a class.")
-        key = " ".join(unicodedata.normalize("NFC", printable(label)).casefold().split())
-        alike.setdefault(key, []).append(label)
+        alike.setdefault(_key(label), []).append(label)
     for twins in alike.values():
         if len(twins) > 1:
             raise DataError(
                 f"{source}: the classes {' and '.join(f'{each!a}' for each in twins[:2])} differ "
-                "only in case, spaces or the encoding of accents. Give one class one name."
+                "only in case, spaces, invisible characters or the encoding of accents. Give one "
+                "class one name."
             )
     twins = equal_numbers(labels)
     if twins:
@@ -82,6 +83,16 @@ def _check_labels(source: Path, labels: Sequence[str]) -> None:
             f"{source}: the classes {' and '.join(f'{each!a}' for each in twins)} are one number. "
             "Write it in one way, or give the classes names that are no numbers."
         )
+
+
+def _key(label: str) -> str:
+    """Return what names of one class have in common: no case, spaces or invisible characters.
+
+    Single letters keep their case, since data sets of characters have both.
+    """
+    visible = "".join(char for char in label if unicodedata.category(char) != "Cf")
+    text = " ".join(unicodedata.normalize("NFC", visible).split())
+    return printable(text.casefold() if len(text) > 1 else text)
 
 
 def _check_counts(source: Path, counts: Counter, fewest: int) -> None:

@@ -43,7 +43,7 @@ def features_of_images(file: str, images: ImageSet) -> Features:
       MissingDataError: the file does not exist.
       DataError: the file cannot be used, or its labels are not those of the images.
     """
-    path, values, labels = _read(file)
+    path, values, labels, _ = _read(file)
     numbers = np.concatenate([images.train_labels, images.test_labels])
     wanted = np.array(images.class_names)[numbers] if labels.dtype.kind == "U" else numbers
     needed = f"the benchmark's {len(wanted):,} images, in its order"
@@ -72,7 +72,7 @@ def features_alone(file: str, test_every: int) -> tuple[Features, ImageSet, str]
       MissingDataError: the file does not exist.
       DataError: the file cannot be used.
     """
-    path, values, labels = _read(file)
+    path, values, labels, others = _read(file)
     texts = [str(label) for label in labels.tolist()]
     check_present(path, texts)
     class_names, number = class_numbers(path, texts)
@@ -83,6 +83,7 @@ def features_alone(file: str, test_every: int) -> tuple[Features, ImageSet, str]
     note = (
         f"{printable(path.name)}: {len(number):,} rows of {len(class_names)} classes, of which "
         f"{len(images.test_labels):,} test (of a class one in {test_every})"
+        f"{f'; arrays not read: {others}' if others else ''}"
     )
     return _named(path, values[order]), images, note
 
@@ -92,11 +93,13 @@ def _named(path: Path, values: Shaped[np.ndarray, "n f"]) -> Features:
     return Features(values, note, per_column=True)
 
 
-def _read(file: str) -> tuple[Path, Shaped[np.ndarray, "n f"], np.ndarray]:
+def _read(file: str) -> tuple[Path, Shaped[np.ndarray, "n f"], np.ndarray, str]:
+    """Read the features, their labels, and the names of arrays that are not read."""
     if not file.lower().endswith(".npz"):
         raise DataError(f"--features {file!a}. {_WAY_OUT}")
     path = Path(file)
-    values, labels = take(read_npz(path, _WAY_OUT), path, ("features", "labels"), _WAY_OUT)
+    arrays = read_npz(path, _WAY_OUT)
+    values, labels = take(arrays, path, ("features", "labels"), _WAY_OUT)
     if values.ndim != 2 or values.dtype.kind not in "fiu" or not values.size:
         raise DataError(f"{path}: features are {values.dtype} of {values.shape}. {_WAY_OUT}")
     if labels.shape != values.shape[:1] or labels.dtype.kind not in "iuU":
@@ -111,4 +114,5 @@ def _read(file: str) -> tuple[Path, Shaped[np.ndarray, "n f"], np.ndarray]:
             f"{path}: the features of row {np.argwhere(wrong)[0][0]} are not all numbers of at "
             f"most {LARGEST:g}. Leave it out, or scale them."
         )
-    return path, values, labels
+    others = ", ".join(printable(name) for name in arrays if name not in ("features", "labels"))
+    return path, values, labels, others

@@ -88,7 +88,10 @@ def list_csv(path: Path) -> ImageFiles:
     wrong = [line for line, cells in rows[1:] if not _is_row(cells)]
     if wrong:
         alone = "the only such row" if len(wrong) == 1 else f"the first of {len(wrong):,} such rows"
-        raise DataError(f"{path}, line {wrong[0]}, is no file and label, {alone}. {way_out}")
+        raise DataError(
+            f"{path}, line {wrong[0]}, is no file and label, {alone}. {way_out} A label such as NA "
+            "is a missing value; give a class of that name another one."
+        )
     for line, cells in rows[1:]:
         if leads_outside(cells[0]):
             raise DataError(
@@ -102,6 +105,10 @@ def list_csv(path: Path) -> ImageFiles:
                 "every image once."
             )
         lines[file] = line
+        if len(cells[1].strip().splitlines()) > 1:
+            raise DataError(
+                f"{path}, line {line}: a label of several lines. Close its quotation mark."
+            )
         labels.append(cells[1].strip())
     if not lines:
         raise DataError(f"{path} names no image. {way_out}")

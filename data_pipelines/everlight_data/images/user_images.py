@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image, ImageOps
 
-from everlight.data_checks import check_tests
+from everlight.data_checks import check_tests, repeated_samples
 from everlight_data.arrays import read_npz, take
 from everlight_data.errors import DataError
 from everlight_data.images.class_names import FEWEST, check_present, class_numbers, printable
@@ -59,7 +59,7 @@ LEAST_TRAINING = 2
 """Smallest number of training images of a class, to train and to select hyper-parameters."""
 _ONE_LARGE = threading.Lock()
 _GREY = "grey"
-_ANIMATED, _TRANSPARENT, _DEEP = "animated", "transparent", "deep"
+_ANIMATED, _TRANSPARENT, _DEEP, _PROFILED = "animated", "transparent", "deep", "profiled"
 _KINDS = {"L": _GREY, "1": _GREY, "LA": _GREY, "P": "palette", "PA": "palette", "CMYK": "CMYK"}
 """Name in the note of each of Pillow's modes that is no RGB."""
 
@@ -126,6 +126,10 @@ def load_user_images(
         test = every_nth(labels, test_every)
         images = split_off(images.name, images.images, labels, test, images.class_names)
     _check_counts(source, images)
+    trained = len(images.train_labels)
+    repeated = int(repeated_samples(images.images[:trained], images.images[trained:]).sum())
+    if repeated:
+        notes.append(f"{repeated:,} test images equal training images")
     note = (
         f"{images.name}: {len(images.images):,} images of {len(images.class_names)} classes, of "
         f"which {len(images.test_labels):,} test{how}; {part.size}"
@@ -241,6 +245,8 @@ def _read(path: Path, side: int) -> _Read:
             kinds = []
             if getattr(image, "n_frames", 1) > 1:
                 kinds.append(_ANIMATED)
+            if _has_other_colors(image):
+                kinds.append(_PROFILED)
             # A JPEG is decoded at the least size that is large enough, which is much faster.
             image.draft(None, (2 * side, 2 * side))
             # As many threads as there are cores would need that many times its memory.
@@ -259,11 +265,19 @@ def _read(path: Path, side: int) -> _Read:
         return _Read(None, [])
 
 
+def _has_other_colors(image: Image.Image) -> bool:
+    """Return True for a colour profile that is not named sRGB, or a gamma far from sRGB's 1/2.2."""
+    profile, gamma = image.info.get("icc_profile") or b"", image.info.get("gamma") or 1 / 2.2
+    is_srgb = not profile or any("sRGB".encode(code) in profile for code in ("ascii", "utf-16-be"))
+    return not (is_srgb and 0.4 < gamma < 0.5)
+
+
 def _from_npz(path: Path, side: int) -> _Squares:
     way_out = (
         "Give it images, uint8 [n, h, w, 3] or grey [n, h, w], and labels [n], text or integers."
     )
-    images, labels = take(read_npz(path, way_out), path, ("images", "labels"), way_out)
+    arrays = read_npz(path, way_out)
+    images, labels = take(arrays, path, ("images", "labels"), way_out)
     if images.ndim == 3:
         images = images[..., None]
     if images.ndim != 4 or images.dtype != np.uint8 or images.shape[-1] not in (1, 3):
@@ -281,6 +295,9 @@ def _from_npz(path: Path, side: int) -> _Squares:
     for place, image in zip(squares, images, strict=True):
         place[...] = square(Image.fromarray(image[..., 0] if grey else image), side)
     notes = _notes_of_kinds(Counter(), grey)
+    others = [printable(name) for name in arrays if name not in ("images", "labels")]
+    if others:
+        notes.append(f"arrays not read: {_some(others)}")
     return _Squares(squares, texts, notes)
 
 
@@ -297,6 +314,7 @@ def _room(count: int, side: int, channels: int = 3) -> UInt8[np.ndarray, "n side
 def _notes_of_kinds(kinds: Counter, grey: bool) -> list[str]:
     """Return the sentences on converted images; `grey` images are all kept in one channel."""
     animated, transparent = kinds.pop(_ANIMATED, 0), kinds.pop(_TRANSPARENT, 0)
+    profiled = kinds.pop(_PROFILED, 0)
     notes = []
     if grey:
         notes.append("grey, in one channel")
@@ -305,6 +323,8 @@ def _notes_of_kinds(kinds: Counter, grey: bool) -> list[str]:
         notes.append(f"brought to RGB: {counts}")
     if transparent:
         notes.append(f"{transparent:,} with transparency, laid over white")
+    if profiled:
+        notes.append(f"{profiled:,} with a colour profile or gamma not named sRGB, not applied")
     if animated:
         notes.append(f"of {animated:,} with several frames the first")
     return notes

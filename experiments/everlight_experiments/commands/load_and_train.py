@@ -17,7 +17,10 @@ from everlight_experiments.commands.benchmark_registry import load_benchmarks, s
 from everlight_experiments.commands.options import ALL, MethodOptions, RunOptions, TrainOptions
 from everlight_experiments.commands.own_strategy import load_strategy
 from everlight_experiments.continual.benchmark import Benchmark, Benchmarks
-from everlight_experiments.continual.method_arguments import with_method_arguments
+from everlight_experiments.continual.method_arguments import (
+    refuse_unfit_argument,
+    with_method_arguments,
+)
 from everlight_experiments.continual.method_runner import NETS, Runner, row_on
 from everlight_experiments.continual.outcome import Outcomes
 from everlight_experiments.continual.published import WORD, with_published_settings
@@ -36,6 +39,8 @@ NETS_KEPT = ("Networks", f"after every task, in {NETS}/; `load_net` reads them")
 _REMEDIES = {
     WHY_NOT["pretrained transformer"]: "--net vit --pretrained ViT-B_16.npz",
     WHY_NOT["task boundaries"]: "--boundaries",
+    WHY_NOT["hidden layers"]: "--net mlp:256,256",
+    WHY_NOT["layer inputs"]: "--net mlp:256,256",
     WHY_NOT["pretrained layers"]: "--pretrained or --features",
 }
 """Options that meet a requirement, by the reason with which a method is refused."""
@@ -193,14 +198,14 @@ def given_hyperparameters(
       DataError: no NAME=NUMBER,..., a method that is not run or has no hyper-parameter or comes
         twice, a value that is negative, no number or infinite in 32 bits.
     """
-    known, found = [row.name for row in rows if row.hyperparameters], {}
+    known, found = {row.name: row for row in rows if row.hyperparameters}, {}
     for each in asked:
         name, equals, values = each.partition("=")
         if not equals:
             raise DataError(
                 f"--hyperparameters {each!a}; give NAME=NUMBER,..., as in EWC=1e2,1e4,1e6"
             )
-        check_name("method with hyperparameters among those that are run:", name, known)
+        check_name("method with hyperparameters among those that are run:", name, list(known))
         try:
             hyperparameters = {float(value) for value in values.split(",")}
         except ValueError as error:
@@ -212,6 +217,9 @@ def given_hyperparameters(
             known_to_programs = [float(np.float32(value)) for value in hyperparameters]
         if not all(0 <= value < np.inf for value in known_to_programs):
             raise DataError(f"--hyperparameters {each!a}; give finite numbers of 0 or more")
+        option = f"--hyperparameters {each!a}: "
+        for value in hyperparameters:
+            refuse_unfit_argument(known[name], known[name].hyperparameter_name, value, option)
         if name in found:
             raise DataError(f"--hyperparameters has {name!r} twice; give all its values in one")
         found[name] = tuple(sorted(hyperparameters))

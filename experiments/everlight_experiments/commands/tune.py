@@ -97,25 +97,21 @@ def run_tune(options: TuneOptions) -> Path:
     asked = configs_of(options)
     rows = [METHODS[name] for name in names]
     tried: list[Tried] = []
-    seen: dict[str, str] = {}
     with loading_once():
         first = load_benchmarks(options, asked[0][1])
         rows = [row_on(next(iter(first.values())), row) for row in rows]
         refuse_inapplicable(first, options.methods, rows)
         rows, lines = of_use(options, first, rows)
         print(*lines, sep="\n", end="\n" * bool(lines), flush=True)
+        _refuse_unlike(options, first, rows, asked)
         folder = RunFolder("tune", split_preset(options.benchmark)[0], options, True, WIDENING)
         grids = [job.method.hyperparameters for job in jobs_of(first, rows, 1)]
         runs = options.validation_seeds * sum(max(len(grid), 1) for grid in grids)
         print(f"{len(asked)} × {runs} runs", flush=True)
         for changes, config in asked:
-            benchmarks, label = load_benchmarks(options, config), label_of(changes)
-            _refuse_others(first, benchmarks, label)
-            facts = repr([each.facts(row) for each in benchmarks.values() for row in rows])
-            if (same := seen.setdefault(facts, label)) != label:
-                raise DataError(f"{VARY}{label} trains what {same} does: it changes nothing here")
+            benchmarks = load_benchmarks(options, config)
             tried.append(_try_all(folder, options, benchmarks, rows, changes, config))
-            print(f"{label}: {tried[-1].by_draw.mean():.3f}", flush=True)
+            print(f"{label_of(changes)}: {tried[-1].by_draw.mean():.3f}", flush=True)
             release_programs()
     found = {
         f"{each.label}/{name}": values for each in tried for name, values in each.found.items()
@@ -182,6 +178,26 @@ def run_command(options: TuneOptions, config: Any) -> str:
     return shlex.join(["everlight", "run", name, "--preset", preset, *words])
 
 
+def _refuse_unlike(
+    options: TuneOptions,
+    first: Benchmarks,
+    rows: Sequence[Method],
+    asked: Sequence[tuple[dict[str, Any], Any]],
+) -> None:
+    """Refuse combinations that cannot be compared with the first, before any is trained.
+
+    Raises:
+      DataError: a value that changes the data, which methods apply, or nothing.
+    """
+    seen: dict[str, str] = {}
+    for changes, config in asked:
+        benchmarks, label = load_benchmarks(options, config), label_of(changes)
+        _refuse_others(first, benchmarks, label)
+        facts = repr([each.facts(row) for each in benchmarks.values() for row in rows])
+        if (same := seen.setdefault(facts, label)) != label:
+            raise DataError(f"{VARY}{label} trains what {same} does: it changes nothing here")
+
+
 def _refuse_others(first: Benchmarks, other: Benchmarks, label: str) -> None:
     """Refuse values with which scores are of something else.
 
@@ -191,8 +207,8 @@ def _refuse_others(first: Benchmarks, other: Benchmarks, label: str) -> None:
     (one, *_), (two, *_) = first.values(), other.values()
     if (one.note, one.counts) != (two.note, two.counts):
         raise DataError(
-            f"{VARY}{label} changes the data ({two.note}{two.counts}), so that scores cannot be "
-            "compared; give it as an option"
+            f"{VARY}{label} changes the data or their use ({two.note}{two.counts}), so that "
+            "scores cannot be compared; give it as an option"
         )
     capabilities = [{name: x.capabilities for name, x in each.items()} for each in (first, other)]
     if capabilities[0] != capabilities[1]:

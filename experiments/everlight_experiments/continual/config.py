@@ -158,7 +158,7 @@ class Config:
     replay_batch_size: Count | None = None
     """Samples that methods with a replay batch, such as ER, draw per step; None is the batch
     size."""
-    ema_decay: Share | None = None
+    ema_decay: Annotated[float, Between(0, 0.999_999)] | None = None
     """Decay per step of a moving average of the weights (EMA) that predicts instead of the last
     weights; None predicts by these."""
     dtype: Dtype = "float32"

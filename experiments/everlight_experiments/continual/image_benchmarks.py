@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Array, Int, PyTree
+from jaxtyping import Array, PyTree
 
 from everlight.continual import (
     Protocol,
@@ -52,6 +52,7 @@ from everlight_experiments.continual.benchmark import (
     Use,
 )
 from everlight_experiments.continual.config import Config, config_of
+from everlight_experiments.continual.config_checks import check_parts
 from everlight_experiments.continual.domain_streams import (
     DOMAIN,
     STREAM_SEED,
@@ -140,7 +141,7 @@ def image_benchmarks(
         rate, chosen = config.features_learning_rate, config.features_chosen
         config = replace(config, learning_rate=rate, chosen=chosen)
     classes = len(images.class_names)
-    _check_sizes(config, np.bincount(images.train_labels, minlength=classes))
+    check_parts(config, settings, np.bincount(images.train_labels, minlength=classes))
     noisy = noisy_labels(images.train_labels, classes, config.label_noise, STREAM_SEED)
     images = images._replace(train_labels=noisy)
     content = [images.images, images.train_labels, images.test_labels]
@@ -179,8 +180,21 @@ def _pretrained(
     return store_images(images, channels, unit=unit), layers
 
 
+def _refuse_options_of_images(config: Config) -> None:
+    """Refuse options that a file of features without images does not have."""
+    options = ("test_data", "classes", "first_class", "per_class", "side")
+    values = [name for name in options if getattr(config, name) != getattr(Config(), name)]
+    if values:
+        names = ", ".join("--" + name.replace("_", "-") for name in values)
+        raise DataError(
+            f"{names} with the features of {config.features} alone; leave out {names}, and put the "
+            "rows that are meant into the file, of which --test-every sets the test rows"
+        )
+
+
 def _load(config: Config, seed: int, runs: Path) -> tuple[ImageSet, str, Features | None]:
     if not config.data and config.features not in (None, LITE0):
+        _refuse_options_of_images(config)
         features, images, note = features_alone(config.features, config.test_every)
         return images, note, features
     if not config.data:
@@ -197,31 +211,6 @@ def _load(config: Config, seed: int, runs: Path) -> tuple[ImageSet, str, Feature
     images, note = load_images(ImageRequest(config.data, side, *limits, seed, config.first_class))
     features = None if config.features is None else load_features(config.features, images, runs)
     return images, note, features
-
-
-def _check_sizes(config: Config, images: Int[np.ndarray, "c"]) -> None:
-    """Refuse sizes of tasks and memory that the classes, with so many images each, do not have."""
-    tasks, classes, fewest = config.tasks, len(images), int(images.min())
-    left = fewest - int(config.validation_fraction * fewest)
-    if config.cycles > left:
-        raise DataError(f"--cycles {config.cycles}; a class has {left} images to train on")
-    if config.cycles > 1 and config.protocol.evaluate_steps:
-        raise DataError(
-            f"--cycles {config.cycles} with --evaluate-steps, whose scores compare a task with its "
-            "first accuracy; leave one of them out"
-        )
-    if not tasks:
-        raise DataError("--tasks without a number; give how many tasks there are")
-    if len(tasks) == 1 and tasks[0] > classes and config.stream == "classes":
-        raise DataError(f"--tasks {tasks[0]} of {classes} classes; give {classes} or fewer")
-    if len(tasks) > 1 and sum(tasks) != classes:
-        raise DataError(
-            f"--tasks {' '.join(map(str, tasks))} are {sum(tasks)} classes of {classes}; give "
-            "sizes that sum to the number of classes, or the number of tasks alone"
-        )
-    size = config.buffer_size
-    if size is not None and size < classes:
-        raise DataError(f"--buffer-size {size} for {classes} classes; give {classes} or more")
 
 
 def _bound(

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any, Literal, get_args, get_origin
 
 from everlight.calls import parse_call
+from everlight.checks import check_arguments
 from everlight.continual.method import Method
 from everlight.errors import ArgumentError
 from everlight_data.errors import DataError
@@ -102,4 +103,21 @@ def _checked(method: Method, argument: str, value: Any) -> float | str:
     if type(value) is not type(default):
         kind = {bool: "True or False", int: "a whole number", float: "a number"}[type(default)]
         raise DataError(f"{OPTION}: {argument} of {method.name} is {kind}, not {value!a}")
+    refuse_unfit_argument(method, argument, value, f"{OPTION} {method.name}: ")
     return value
+
+
+def refuse_unfit_argument(method: Method, argument: str, value: float, option: str) -> None:
+    """Refuse a number outside the bounds that a method's function states for an argument.
+
+    A user's own function is traced instead (`trace_own`).
+
+    Raises:
+      DataError: the option, the value and the bounds.
+    """
+    if method.version:
+        return
+    try:
+        check_arguments(method.factory, {argument: value})
+    except ArgumentError as error:
+        raise DataError(f"{option}{error}") from error

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -105,12 +106,15 @@ def criteria_tables(
     for name, outcome in by_name.items():
         if outcome.learns_at_once:
             continue
-        mean, of = summarize(outcome, by_name[naive])
+        # Runs that diverged have NaN, and so has the deviation of one seed.
+        with jax.debug_nans(False):
+            mean, of = summarize(outcome, by_name[naive])
+            scores = [float(cl_score(mean, each)) for each in WEIGHTINGS.values()]
+            stabilities = [float(cl_stability(of, each)) for each in WEIGHTINGS.values()]
         row = [name, *(dash(plus_minus(float(mean[c]), float(of[c]))) for c in CRITERIA)]
         if not outcome.names_ahead:
             row[1 + CRITERIA.index("FWT")] = "–"
-        row += [dash(f"{float(cl_score(mean, w)):.3f}") for w in WEIGHTINGS.values()]
-        row += [dash(f"{float(cl_stability(of, w)):.3f}") for w in WEIGHTINGS.values()]
+        row += [dash(f"{each:.3f}") for each in (*scores, *stabilities)]
         if printed is not None:
             theirs = printed.get(name)
             row += ["–"] * len(columns) if theirs is None else [f"{x:.4f}" for x in theirs]

@@ -29,6 +29,7 @@ def enough_threads() -> None:
 
     A batched factorization blocks its thread until others have done parts of it. With one thread
     per device, programs of all devices that factorize at once wait for ever: SLCA did on two cores.
+    Four are enough for a few independent factorizations per program; 24 on two devices need more.
     """
     if not {"PJRT_NPROC", "NPROC"} & {*os.environ}:
         os.environ["PJRT_NPROC"] = str(4 * len(os.sched_getaffinity(0)))

@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import dataclasses
 import io
+import re
 import typing
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypeVar
@@ -14,7 +15,7 @@ from everlight.errors import ArgumentError
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
 from everlight_experiments.run_folder.settings import check_settings
-from everlight_experiments.usage import UsageError
+from everlight_experiments.usage import UsageError, usage_error
 
 C = TypeVar("C")
 _SUPPRESSED = tyro.conf.Suppress[int].__metadata__[0]
@@ -59,13 +60,23 @@ def changed(config: C, changes: Mapping[str, Any], option: str = "--") -> C:
                     default=config,
                     config=(tyro.conf.FlagConversionOff,),
                 )
-        # A part's own checks raise ArgumentError.
-        except (SystemExit, ArgumentError) as error:
+        except SystemExit as error:
             now = options_by_name(config)[name]
-            said = f"{option}{name} {' '.join(texts)}; give something like {now!r}"
+            like = repr(now) if now is not None else _form_in(refusal.getvalue())
+            said = f"{option}{name} {' '.join(texts)}; give something like {like}"
             raise DataError(said) from error
+        # A part's own checks.
+        except ArgumentError as error:
+            way_out = str(error).partition("; ")[2]
+            raise DataError(f"{option}{name} {' '.join(texts)}; {way_out}") from error
     check_settings(config)
     return config
+
+
+def _form_in(box: str) -> str:
+    """Return the form of an option's value, or its choices, from the parser's message."""
+    form = re.search(r"(?:give --\S+|There are) (.+?)\. ", str(usage_error(box, "")))
+    return form[1].removeprefix("{None}|") if form else "None"
 
 
 def full_name(names: Sequence[str], given: str) -> str:

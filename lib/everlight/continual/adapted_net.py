@@ -170,9 +170,11 @@ def _refuse_unfit(given: Outputs, count: int, classes: int) -> None:
     shape = getattr(logits, "shape", None)
     if shape != (count, classes):
         found = f"of shape {shape}" if shape else f"of type {type(logits).__name__}"
+        several = isinstance(logits, tuple | list | Mapping)
+        form = "; several values are returned as Outputs(logits, features)" * several
         raise ArgumentError(
             f"net returns outputs {found} for {images} of {classes} classes; give one whose "
-            f"logits have the shape {(count, classes)}"
+            f"logits have the shape {(count, classes)}{form}"
         )
     if not jnp.issubdtype(logits.dtype, jnp.floating):
         raise ArgumentError(

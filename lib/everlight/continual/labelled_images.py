@@ -1,5 +1,6 @@
 """Labelled images, split into training and test images and normalized by the training images."""
 
+import warnings
 from collections.abc import Hashable, Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -12,11 +13,16 @@ from everlight.array_kinds import is_masked
 from everlight.checks import check_finite
 from everlight.continual.engine import StoredImages
 from everlight.continual.engine.flax_setup import less_offset
-from everlight.data_checks import check_tests, equal_numbers, is_missing
+from everlight.data_checks import check_tests, equal_numbers, is_missing, repeated_samples
 from everlight.errors import ArgumentError
 
 LARGE_MEAN = 1024
 """Mean over deviation from which on a mean is subtracted in float64: float32 has 24 bits."""
+
+LARGEST = 1e37
+"""Largest magnitude of a value: differences from the mean stay finite in float32."""
+COUNTED = 1_000_000
+"""Number of bytes of which the values are counted at a time."""
 
 
 class LabelledSplit(NamedTuple):
@@ -69,6 +75,7 @@ def split_labelled(
             raise ArgumentError(f"test[1] holds {unknown[0]!r}, which is not among labels")
         tested = np.array([known[label] for label in test_labels])
         check_tests("images", images, "test[0]", of_test)
+        _warn_of_repeated(images, of_test)
         return LabelledSplit(np.concatenate([images, of_test]), number, tested, class_names)
     class_names, number = _numbered(labels)
     chosen = np.zeros(len(number), bool)
@@ -80,7 +87,21 @@ def split_labelled(
             )
         chosen[members[: min(max(1, round(test * len(members))), len(members) - 1)]] = True
     parts = np.concatenate([np.flatnonzero(~chosen), np.flatnonzero(chosen)])
+    _warn_of_repeated(images[~chosen], images[chosen])
     return LabelledSplit(images[parts], number[~chosen], number[chosen], class_names)
+
+
+def _warn_of_repeated(
+    images: Shaped[np.ndarray, "n *shape"], tests: Shaped[np.ndarray, "m *shape"]
+) -> None:
+    """Warn of test images that train too; rows of features may be equal by chance."""
+    count = int(repeated_samples(images, tests).sum()) if images.ndim > 2 else 0
+    if count:
+        warnings.warn(
+            f"{count:,} of {len(tests):,} test images equal training images, and so their accuracy "
+            "is no measure of new images; leave copies out",
+            stacklevel=4,
+        )
 
 
 def _labelled(
@@ -149,10 +170,19 @@ def store_normalized(images: Shaped[np.ndarray, "n *shape"], trained: int) -> St
     """Store images on the device, to be normalized by the statistics of the first `trained`.
 
     Raises:
-      ValueError: a value is not finite.
+      ValueError: a value is not finite, or values or deviations do not fit into 32 bits.
     """
+    largest = max(abs(float(images.min())), abs(float(images.max())))
+    if LARGEST < largest < np.inf:
+        raise ArgumentError(f"images holds {largest:.1g}; scale it to at most {LARGEST:g}")
     check_finite("images", images)
-    return store_with_statistics(images, *channel_statistics(images[:trained]))
+    mean, deviation = channel_statistics(images[:trained])
+    if deviation.min() < np.finfo(np.float32).tiny:
+        raise ArgumentError(
+            f"images has a standard deviation of {deviation.min():.1g}, too little for 32 bits; "
+            "scale it"
+        )
+    return store_with_statistics(images, mean, deviation)
 
 
 def store_with_statistics(
@@ -201,7 +231,10 @@ def channel_statistics(
         deviation = images.std(axis=axes, dtype=np.float64)
     # A rounded mean of equal numbers would leave a deviation above 0.
     least = images.min(axis=axes).astype(np.float64)
-    is_constant = (images.max(axis=axes) == least) | ~(deviation > 0)
+    greatest = images.max(axis=axes).astype(np.float64)
+    is_constant = greatest == least
+    # The squares of tiny differences are 0.
+    deviation = np.where(deviation > 0, deviation, greatest - least)
     return np.where(is_constant, least, mean), np.where(is_constant, 1.0, deviation)
 
 
@@ -210,12 +243,13 @@ def _statistics_of_bytes(
 ) -> tuple[Float[np.ndarray, "*c"], Float[np.ndarray, "*c"]]:
     """Count values, since a copy as floats would be eight times the data."""
     shape = images.shape[-1:] if per_channel else ()
-    counts = np.stack(
-        [
-            np.bincount(images[..., channel].ravel(), minlength=256)
-            for channel in (range(shape[0]) if shape else (slice(None),))
-        ]
-    )
+    counts = np.zeros((*shape, 256), np.int64).reshape(-1, 256)
+    # NumPy counts 64-bit copies, which are small for some images at a time.
+    rows = max(1, COUNTED * len(images) // max(1, images.size))
+    for start in range(0, len(images), rows):
+        values = images[start : start + rows].reshape(-1, len(counts))
+        for channel, count in enumerate(counts):
+            count += np.bincount(values[:, channel], minlength=256)
     total, levels = counts.sum(axis=1), np.arange(256)
     mean = counts @ levels / total
     variance = (counts * (levels - mean[:, None]) ** 2).sum(axis=1) / total

@@ -188,7 +188,8 @@ _ROWS: dict[str, Method] = {
         _BIC,
         demands=("class scores", "own classes", "last weights"),
         select="last",
-        authors={"temperature": 2, "batch size": 128},
+        # Of ImageNet, which alone is in their code.
+        authors={"temperature": 2, "batch size": 256, "epochs per task": 100},
     ),
     "APER": Method(
         of.aper,
@@ -274,7 +275,7 @@ _ROWS: dict[str, Method] = {
         demands=_TOLD,
         summary="weights pruned and frozen, task by task",
         authors={
-            "prune": 0.5,
+            "prune": "0.5, then 0.75",
             "retrain_epochs": 10,
             "batch_size": 32,
             "batch size": 32,

@@ -61,7 +61,8 @@ ADAPTERS: dict[str, Method] = {
             "batch size": 128,
             "epochs per task": 5,
             "optimizer": "adam",
-            "learning rate": 0.03,
+            # 0.03 times the batch size over 256.
+            "learning rate": 0.015,
         },
     ),
     "CODA-Prompt": Method(

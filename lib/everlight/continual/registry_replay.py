@@ -152,6 +152,7 @@ REPLAY: dict[str, Method] = {
             "past_constraint": False,
             "batch size": 32,
             "replay_batch_size": 32,
+            "epochs per task": 50,
         },
     ),
     "CLS-ER": Method(

@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 from everlight.base import Learner, Memory
 from everlight.checks import check_finite
 from everlight.continual.engine.flax_setup import less_offset
+from everlight.data_checks import Scale, warn_of_scale
 from everlight.errors import ArgumentError
 from everlight.metrics import (
     WEIGHTINGS,
@@ -63,6 +64,8 @@ class Trained(NamedTuple):
     image_dtype: np.dtype
     image_offset: tuple[float, ...]
     """Number for each channel or column that is subtracted in float64; () is none."""
+    image_scale: Scale
+    """Measures of the values of the training images (`data_checks.Scale`)."""
 
     def __repr__(self) -> str:
         seeds, tasks, _ = self.class_incremental_matrices.shape
@@ -75,8 +78,10 @@ class Trained(NamedTuple):
     def predict(self, images: Any) -> Float[np.ndarray, "seeds n c"]:
         """Return class scores of each seed's network after the last task; the greatest predicts.
 
+        A scale that is far from that of the training images is warned of.
+
         Args:
-          images: images or features of the training shape and type, `[n, ...]`.
+          images: images or features of the training shape, type and scale, `[n, ...]`.
 
         Returns:
           Scores, `[seeds, n, c]`, with classes in the order of `class_names`; NaN for a seed that
@@ -95,6 +100,7 @@ class Trained(NamedTuple):
                 f"{'uint8' if integers else 'numbers'} of (n, {taken}), as in training"
             )
         check_finite("images", given)
+        warn_of_scale("images", given, self.image_scale)
         each = jax.jit(jax.vmap(self.scores, in_axes=(0, 0, None)))
         inputs = jnp.asarray(less_offset(given, self.image_offset, self.image_dtype))
         found = each(self.learner, self.memory, inputs)

@@ -43,6 +43,7 @@ from everlight.continual.labelled_images import LabelledSplit, split_labelled, s
 from everlight.continual.objectives import softmax_objective
 from everlight.continual.strategies import naive
 from everlight.continual.trained import Trained
+from everlight.data_checks import Scale, scale_of
 from everlight.errors import ArgumentError
 from everlight.metrics import Costs, sequence_costs
 from everlight.scenarios import same_shapes, seeded_class_incremental
@@ -139,7 +140,8 @@ def train(
         return predict_samples(setup, made, memory, learner, every, protocol.evaluation_batch)
 
     gone = diverged(protocol, last)
-    return _trained(split.class_names, sequences, last, costs, gone, scores, stored)
+    scale = scale_of(split.images[:trained])
+    return _trained(split.class_names, sequences, last, costs, gone, scores, stored, scale)
 
 
 def _made(strategy: Callable[[Setup], Strategy], setup: Setup) -> Strategy:
@@ -187,6 +189,7 @@ def _trained(
     gone: Bool[np.ndarray, "seeds"],
     scores: Callable[[Learner, Memory, Array], Float[Array, "n c"]],
     stored: StoredImages,
+    scale: Scale,
 ) -> Trained:
     matrices = [
         np.where(gone[:, None, None], np.nan, np.asarray(each))
@@ -209,4 +212,5 @@ def _trained(
         stored.shape,
         np.dtype(stored.pieces.dtype),
         stored.offset,
+        scale,
     )

@@ -17,6 +17,8 @@ from everlight.scenarios.shapes import stack_samples
 
 Places = Sequence[Int[np.ndarray, "_"]]
 """One array of indices or labels per experience."""
+MOST_SAMPLES = 2**31
+"""Number of samples that indices of 32 bits count."""
 
 
 @checked
@@ -51,10 +53,15 @@ def from_experiences(
       valid_labels: classes of the validation samples.
 
     Raises:
-      ValueError: arrays differ in length, an index is below 0, or a label is out of range. Or a
-        test sample has two labels, or an experience has no training or no test sample. Or a sample
+      ValueError: arrays differ in length, or one of `valid` and `valid_labels` is missing. Or an
+        index is below 0 or takes more than 32 bits, or a label is out of range. Or a test sample
+        has two labels, or an experience has no training or no test sample. Or a sample
         is in two of training, validation and test sets.
     """
+    if not len(train):
+        raise ArgumentError("train has no experience; give one or more")
+    if (valid is None) != (valid_labels is None):
+        raise ArgumentError("valid and valid_labels belong together; give both or none")
     if valid is None or valid_labels is None:
         nothing = [np.zeros(0, int)] * len(train)
         valid, valid_labels = nothing, nothing
@@ -152,8 +159,11 @@ def _check_all(
             )
         if not len(own) and name != "valid":
             raise ArgumentError(f"{name}[{number}] has no sample; leave the experience out")
-        for what, values, most in ((name, own, np.inf), (f"{name}_labels", own_labels, classes)):
+        for what, values, most in (
+            (name, own, MOST_SAMPLES),
+            (f"{name}_labels", own_labels, classes),
+        ):
             wrong = values[(values < 0) | (values >= most)]
             if len(wrong):
-                limit = "0 or more" if most == np.inf else f"0 to {classes - 1}"
+                limit = "0 or more" if wrong[0] < 0 and what == name else f"0 to {most - 1}"
                 raise ArgumentError(f"{what}[{number}] holds {wrong[0]}; give {limit}")

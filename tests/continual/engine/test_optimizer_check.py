@@ -42,7 +42,6 @@ def summing():
         optax.inject_hyperparams(optax.adam)(learning_rate=1e-3),
         optax.lbfgs(1e-3, linesearch=None),
         optax.sgd(optax.cosine_decay_schedule(0.1, 10)),
-        contrib.schedule_free_sgd(0.1),
         optax.with_extra_args_support(optax.sgd(0.1)),
     ],
 )
@@ -61,6 +60,12 @@ UNFIT = {
     "lookahead": (optax.lookahead(optax.sgd(0.1), 5, 0.5), "AttributeError|ValueError|TypeError"),
     "momo": (contrib.momo(), "Error"),
     "backtracking": (optax.scale_by_backtracking_linesearch(5), "TypeError: .*value"),
+    "schedule-free": (contrib.schedule_free_sgd(0.1), "ScheduleFreeState predicts by other"),
+    "schedule-free in a chain": (
+        optax.chain(optax.clip(1.0), contrib.schedule_free_adamw(0.1)),
+        "ScheduleFreeState predicts by other",
+    ),
+    "sam": (contrib.sam(optax.sgd(0.1), optax.sgd(0.05)), "SAMState predicts by other"),
     "growing": (growing(), "another kind of state"),
     "summing": (summing(), "do not have the shapes of the parameters"),
     "masked": (optax.masked(optax.adam(1e-3), {"c": True}), "cannot make an update"),

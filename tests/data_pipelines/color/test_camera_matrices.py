@@ -355,5 +355,24 @@ def test_what_is_no_calibration_is_refused(tmp_path):
         read_dng_calibration(tmp_path / "short.dng")
     mosaic = np.full((32, 32), 500, np.uint16)
     write_dng(tmp_path / "plain.dng", mosaic, [0] * 4, 1000)
-    with pytest.raises(DataError, match=r"plain\.dng .*no ColorMatrix1"):
+    with pytest.raises(DataError, match=r"plain\.dng: ColorMatrix1 is missing; give"):
         read_dng_calibration(tmp_path / "plain.dng")
+
+
+@pytest.mark.parametrize(
+    ("tag", "message"),
+    [
+        ((50721, 10, 9, (1, 1) * 9), "ColorMatrix1 with its CameraCalibration has no inverse"),
+        ((50723, 10, 9, (1, 1) * 9), "ColorMatrix1 with its CameraCalibration has no inverse"),
+        ((50721, 10, 9, (99, 1, *(0, 1) * 8)), "ColorMatrix1 has an entry that is not within 20"),
+        ((50727, 5, 3, (0, 1, 1, 1, 1, 1)), "AnalogBalance is .0.0, 1.0, 1.0., not positive"),
+        ((50727, 10, 3, (-1, 1, 1, 1, 1, 1)), "AnalogBalance is .-1.0, 1.0, 1.0., not positive"),
+    ],
+)
+def test_matrices_without_inverse_are_refused_by_both_readers(tmp_path, tag, message):
+    path = tmp_path / "a.dng"
+    mosaic = np.full((32, 32), 500, np.uint16)
+    write_dng(path, mosaic, [0] * 4, 1000, color_matrix=np.eye(3), extra_tags=[tag])
+    for read in (read_raw, read_dng_calibration):
+        with pytest.raises(DataError, match=rf"a\.dng: {message}; the tag is damaged"):
+            read(path)

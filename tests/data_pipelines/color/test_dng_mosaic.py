@@ -140,9 +140,18 @@ def test_levels_that_are_given_replace_those_of_the_tags(tmp_path):
         (((50716, SIGNED_RATIONAL, 2, (1, 1, 1, 1)),), "BlackLevelDeltaV has 2 values for 30"),
         (((50714, RATIONAL, 4, (1, 0) * 4),), "BlackLevel holds no finite numbers"),
         (((50829, LONG, 4, (5, 0, 5, 44)),), "ActiveArea is"),
-        (((50712, SHORT, 4, (0, 1, 2, 3)), (50717, LONG, 2, (9, 9))), r"WhiteLevel is"),
+        (((50712, SHORT, 4, (0, 1, 2, 3)), (50717, LONG, 2, (9, 8))), r"WhiteLevel is"),
         (((50714, RATIONAL, 2, (1, 1) * 2),), r"BlackLevel has 2 levels for \(2, 2\)"),
-        (((50717, LONG, 2, (9, 9)),), r"WhiteLevel is \[9.0, 9.0\]"),
+        (((50717, LONG, 2, (9, 8)),), r"WhiteLevel is \[9.0, 8.0\], not one whole number"),
+        (((50717, RATIONAL, 1, (8191, 2)),), r"WhiteLevel is \[4095.5\]"),
+        (((50710, BYTE, 2, b"\0\1"),), r"CFAPlaneColor is \[0, 1\]"),
+        (((33422, BYTE, 3, b"\0\1\1"),), r"CFAPattern has 3 colours for \(2, 2\)"),
+        (((50710, BYTE, 4, b"\3\4\5\1"), (33422, BYTE, 4, b"\0\1\2\3")), "CFAPattern is"),
+        (((50829, LONG, 4, (0, 0, HEIGHT + 6, WIDTH)),), r"ActiveArea is \[0, 0, 36, 44\]"),
+        (((50829, LONG, 4, (20, 20, 9, 9)),), r"ActiveArea is \[20, 20, 9, 9\]"),
+        (((50727, RATIONAL, 3, (0, 1, 1, 1, 1, 1)),), r"AnalogBalance is \[0.0, 1.0, 1.0\]"),
+        (((50721, SIGNED_RATIONAL, 9, (1, 1) * 9),), "ColorMatrix1 .*has no inverse"),
+        (((50721, SIGNED_RATIONAL, 9, (0, 1) * 9),), "ColorMatrix1 .*has no inverse"),
     ],
 )
 def test_what_is_not_supported_is_refused_by_its_tag(tmp_path, tags, message):
@@ -150,6 +159,109 @@ def test_what_is_not_supported_is_refused_by_its_tag(tmp_path, tags, message):
     with pytest.raises(DataError, match=rf"a\.dng: .*{message}.*; ") as caught:
         read_raw(path)
     assert "\n" not in str(caught.value)
+
+
+def test_equal_white_levels_are_one(tmp_path):
+    path = write(
+        tmp_path / "a.dng",
+        mosaic_over(np.zeros((HEIGHT, WIDTH))),
+        (50717, LONG, 3, (WHITE, WHITE, WHITE)),
+    )
+    photo = read_raw(path)
+    assert photo.white_level == WHITE
+    expect_color(photo)
+
+
+def test_masked_pixels_without_a_black_level_are_refused(tmp_path):
+    """The specification's default of 0 would be silently wrong: r/g is 0.60 and would be 0.63."""
+    mosaic = mosaic_over(np.full((HEIGHT, WIDTH), 1000.0))
+    mosaic[:, :8] = 1000
+    names = [
+        (50706, BYTE, 4, b"\1\4\0\0"),
+        (33421, SHORT, 2, (2, 2)),
+        (33422, BYTE, 4, b"\0\1\1\2"),
+    ]
+    names += [(50829, LONG, 4, (0, 8, HEIGHT, WIDTH)), (50830, LONG, 4, (0, 0, HEIGHT, 8))]
+    names += [(50717, LONG, 1, WHITE)]
+    path, extra = tmp_path / "a.dng", [(*tag, True) for tag in names]
+    tifffile.imwrite(path, mosaic, photometric=32803, metadata=None, extratags=extra)
+    with pytest.raises(DataError, match=r"a\.dng: BlackLevel is missing beside MaskedAreas; give"):
+        read_raw(path)
+    expect_color(read_raw(path, black_level=1000))
+
+
+@pytest.mark.parametrize(
+    ("levels", "message"),
+    [
+        ({"black_level": float("nan")}, "black_level is nan; give 1 or 4 finite"),
+        ({"black_level": [1, 2, 3]}, r"black_level is \[1, 2, 3\]; give 1 or 4"),
+        ({"black_level": [1, 2, 3, float("inf")]}, "black_level is"),
+        ({"white_level": float("nan")}, "white_level is nan; give 1 finite"),
+        ({"white_level": [9, 9]}, r"white_level is \[9, 9\]; give 1"),
+        ({"white_level": "9"}, "white_level is '9'"),
+    ],
+)
+def test_levels_that_are_no_numbers_are_refused(tmp_path, levels, message):
+    path = write(tmp_path / "a.dng", mosaic_over(np.zeros((HEIGHT, WIDTH))))
+    with pytest.raises(DataError, match=rf"a\.dng: {message}"):
+        read_raw(path, **levels)
+
+
+def test_a_table_outside_the_mosaics_directory_is_refused(tmp_path):
+    """LibRaw applies it to the mosaic, to which it does not belong."""
+    path = tmp_path / "a.dng"
+    table = (50712, SHORT, 512, tuple(range(0, 5120, 10)), True)
+    sensor = [(33421, SHORT, 2, (2, 2), True), (33422, BYTE, 4, b"\0\1\1\2", True)]
+    with tifffile.TiffWriter(path) as writer:
+        writer.write(
+            np.zeros((24, 24, 3), np.uint8),
+            photometric="rgb",
+            subfiletype=1,
+            subifds=1,
+            metadata=None,
+            extratags=[(50706, BYTE, 4, b"\1\4\0\0", True), table],
+        )
+        writer.write(
+            mosaic_over(np.zeros((HEIGHT, WIDTH))),
+            photometric=32803,
+            subfiletype=0,
+            metadata=None,
+            extratags=[*sensor, (50717, LONG, 1, WHITE, True)],
+        )
+    with pytest.raises(
+        DataError, match=r"a\.dng: LinearizationTable stands in the first directory"
+    ):
+        read_raw(path)
+
+
+def test_pixels_that_were_demosaiced_are_named(tmp_path):
+    """ProRAW and merged pictures are LinearRaw."""
+    path = tmp_path / "a.dng"
+    names = [(50706, BYTE, 4, b"\1\6\0\0", True), (50708, 2, 0, "Two Eyes", True)]
+    pixels = np.full((HEIGHT, WIDTH, 3), 900, np.uint16)
+    tifffile.imwrite(path, pixels, photometric=34892, metadata=None, extratags=names)
+    message = r"a\.dng: PhotometricInterpretation is 34892 .LinearRaw.*; give the camera's Bayer"
+    with pytest.raises(DataError, match=message):
+        read_raw(path)
+
+
+@pytest.mark.parametrize(
+    ("options", "side", "message"),
+    [
+        ({"bigtiff": True}, HEIGHT, "is a BigTIFF DNG .*; save it as a DNG in a classic TIFF"),
+        ({}, 20, "is a DNG of 20x20 pixels .*; save it with sides of 22 pixels or more"),
+    ],
+)
+def test_the_reason_why_libraw_fails_is_named(tmp_path, options, side, message):
+    values = mosaic_over(np.zeros((side, side)), side, side)
+    with pytest.raises(DataError, match=rf"a\.dng {message}"):
+        read_raw(write_stored(tmp_path / "a.dng", values, **options))
+
+
+def test_a_cameras_name_has_one_line(tmp_path):
+    values = mosaic_over(np.zeros((HEIGHT, WIDTH)))
+    path = write(tmp_path / "a.dng", values, (50708, 2, 0, " Two\n  Eyes "))
+    assert read_raw(path).camera == "Two Eyes"
 
 
 def test_a_bayer_block_that_is_stated_twice_is_bayer(tmp_path):

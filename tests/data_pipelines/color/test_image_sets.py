@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import scipy.io
+import scipy.sparse
 
 from everlight_data.color.image_sets import (
     CameraImages,
@@ -149,3 +150,22 @@ def test_pixels_whose_squares_would_be_infinite_are_refused(tmp_path):
     np.savez(path, images=np.full((2, 8, 8, 3), 1e38), illuminant_rgb=np.ones((2, 3)))
     with pytest.raises(DataError, match=r"a pixel is 1e\+38; 1 is white"):
         read_thumbnails(path, "Again.")
+
+
+@pytest.mark.parametrize(
+    ("stored", "message"),
+    [
+        (
+            {"indices": scipy.sparse.csc_matrix(np.array([[1.0, 2, 3]]))},
+            "indices is complex or more than one",
+        ),
+        ({"indices": {"a": np.arange(3)}}, "indices"),
+        ({"folds": np.arange(3)}, "has no variable indices"),
+    ],
+)
+def test_folds_of_another_kind_are_named_by_their_variable(tmp_path, stored, message):
+    """The message named te_split, which such a file never had."""
+    path = tmp_path / "folds.mat"
+    scipy.io.savemat(path, stored)
+    with pytest.raises(DataError, match=rf"folds\.mat.*{message}.*Give a text file or `indices`"):
+        read_folds(path, 3)

@@ -40,3 +40,18 @@ def test_other_numbers_are_named(tmp_path, dtype, message, layout):
     tifffile.imwrite(path, np.ones(shape, dtype), photometric="rgb", planarconfig=layout)
     with pytest.raises(DataError, match=rf"a\.tif {message}"):
         read_photo(path)
+
+
+def test_a_tiff_of_other_colours_is_refused(tmp_path):
+    """Lab of 16 bits was read as red, green and blue."""
+    path = tmp_path / "a.tif"
+    tifffile.imwrite(path, np.ones((24, 96, 3), np.uint16), photometric="cielab")
+    with pytest.raises(DataError, match=r"a\.tif: PhotometricInterpretation is 8, not 2 .RGB"):
+        read_photo(path)
+
+
+def test_a_bigtiff_is_named(tmp_path):
+    path = tmp_path / "a.tif"
+    tifffile.imwrite(path, np.ones((24, 96, 3), np.uint16), photometric="rgb", bigtiff=True)
+    with pytest.raises(DataError, match=r"a\.tif .*it is a BigTIFF; save it as a classic TIFF"):
+        read_photo(path)

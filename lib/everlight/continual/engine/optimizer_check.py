@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import optax
 from jaxtyping import PyTree
+from optax import contrib
 
 from everlight.errors import ArgumentError
 
@@ -13,6 +14,8 @@ _REMEDY = (
     "give one that needs no value of the loss, no line search and no other arguments, such as "
     "optax.adam"
 )
+_PREDICTS_BY_OTHERS = (contrib.ScheduleFreeState, contrib.SAMState)
+"""States of optimizers after some of whose steps other parameters than the last ones predict."""
 _MOST_OF_A_REASON = 200
 """Characters of an optimizer's own error, before the remedy."""
 
@@ -26,9 +29,16 @@ def check_optimizer(optimizer: optax.GradientTransformation, params: PyTree) -> 
 
     Raises:
       ValueError: its functions fail without a value of the loss or other arguments, as those of
-        line searches do; or an update is unlike the parameters, or a state unlike the first one.
+        line searches do; an update is unlike the parameters, or a state unlike the first one; or
+        it predicts by other parameters than it trains (schedule-free optimizers, SAM).
     """
     state = _traced(optimizer.init, params)
+    for part in jax.tree.leaves(state, is_leaf=_predicts_by_others):
+        if _predicts_by_others(part):
+            raise ArgumentError(
+                f"optimizer with {type(part).__name__} predicts by other parameters than it "
+                "trains, which runs do not compute; give one that does not, such as optax.adam"
+            )
     update, after = _traced(optimizer.update, params, state, params)
     if _shapes(update) != _shapes(params):
         raise ArgumentError(
@@ -38,6 +48,10 @@ def check_optimizer(optimizer: optax.GradientTransformation, params: PyTree) -> 
         raise ArgumentError(
             f"optimizer has another kind of state after an update than before; {_REMEDY}"
         )
+
+
+def _predicts_by_others(part: Any) -> bool:
+    return isinstance(part, _PREDICTS_BY_OTHERS)
 
 
 def _shapes(tree: PyTree) -> tuple:

@@ -67,7 +67,7 @@ class Protocol:
         check_fields(self)
         if self.select == "best" and not self.boundaries:
             raise ArgumentError(
-                "select='best' needs boundaries; choose 'last' for a stream without"
+                "select='best' needs boundaries; choose select='last' for a stream without"
             )
 
     @property

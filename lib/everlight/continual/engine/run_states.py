@@ -55,9 +55,11 @@ def result_of_run(state: SequenceState, number: NonNegativeInt, mesh: Mesh) -> S
       number: position of the run, from 0.
       mesh: mesh on which they are trained.
     """
-    if not mesh.is_multi_process:
-        return rows_of(state.result, number)
-    found = _take_row(mesh)(state.result, np.int32(number))
+    # NaN stands for values that a run does not have, such as validation without samples.
+    with jax.debug_nans(False):
+        if not mesh.is_multi_process:
+            return rows_of(state.result, number)
+        found = _take_row(mesh)(state.result, np.int32(number))
     return jax.tree.map(lambda leaf: leaf.addressable_data(0), found)
 
 

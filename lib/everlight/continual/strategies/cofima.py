@@ -44,6 +44,7 @@ from everlight.base import (
     Coefficient,
     Fisher,
     Learner,
+    Proportion,
     Setup,
     StepInfo,
     Strategy,
@@ -70,7 +71,7 @@ class Averaged(NamedTuple):
 @checked
 def cofima(
     setup: Setup,
-    weight: Coefficient = 0.5,
+    weight: Proportion = 0.5,
     slow: Coefficient = 0.01,
     epochs: NonNegativeInt = 5,
     samples: PositiveInt = 256,

@@ -44,7 +44,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from everlight.base import Coefficient, Learner, Setup, StepInfo, Strategy
+from everlight.base import Learner, Proportion, Setup, StepInfo, Strategy
 from everlight.checks import NonNegativeInt, UnitInterval, checked
 from everlight.conditional import where_needed
 from everlight.continual.strategies.hidden_units import (
@@ -80,7 +80,7 @@ class UnitRecords(NamedTuple):
 def continual_backprop(
     setup: Setup,
     layers: tuple[str, ...],
-    replacement_rate: Coefficient = 1e-4,
+    replacement_rate: Proportion = 1e-4,
     decay: UnitInterval = 0.99,
     maturity: NonNegativeInt = 100,
     utility: Utility = "contribution",

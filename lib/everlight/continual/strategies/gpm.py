@@ -46,8 +46,8 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import (
     Batch,
-    Coefficient,
     Learner,
+    Proportion,
     Setup,
     StepInfo,
     Strategy,
@@ -79,7 +79,7 @@ class ProjectionMemory(NamedTuple):
 @checked
 def gpm(
     setup: Setup,
-    threshold: Coefficient = 0.97,
+    threshold: Proportion = 0.97,
     growth: NonNegativeFloat = 0.003,
     samples: PositiveInt = 300,
 ) -> Strategy:

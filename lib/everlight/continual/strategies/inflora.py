@@ -35,7 +35,7 @@ import jax.numpy as jnp
 from flax.traverse_util import flatten_dict, unflatten_dict
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from everlight.base import Batch, Coefficient, Learner, Setup, StepInfo, Strategy, Task
+from everlight.base import Batch, Learner, Proportion, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
 from everlight.continual.strategies.frozen import product
 from everlight.continual.strategies.gpm import (
@@ -67,7 +67,7 @@ class Interference(NamedTuple):
 def inflora(
     setup: Setup,
     tasks: PositiveInt,
-    threshold: Coefficient = 0.95,
+    threshold: Proportion = 0.95,
     samples: PositiveInt = 1024,
 ) -> Strategy:
     """Return interference-free low-rank adaptation (InfLoRA), whose memory is `Interference`.

@@ -8,7 +8,7 @@ done between tasks.
 
 The registry has the values of the official configuration of split CIFAR-100
 (`configs/cifar100_l2p.py`): N = 4 of M = 10 prompts of L = 10 tokens, λ = 1. The paper has N = 5,
-L = 5 and λ = 0.5.
+L = 5 and λ = 0.5. That code multiplies its learning rate of 0.03 by the batch size over 256.
 
 Equal to the official code (google-research/l2p, `train_continual.py`) at the steps of a task,
 where each image has prompts of its own (`models/prompts.py` says how that differs); differs in:

@@ -31,7 +31,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from everlight.base import Batch, Coefficient, Learner, Setup, Strategy
+from everlight.base import Batch, Learner, Proportion, Setup, Strategy
 from everlight.checks import PositiveFloat, PositiveInt, checked
 from everlight.continual.strategies.frozen import feature_width, over_features, product
 from everlight.continual.strategies.nearest_mean import (
@@ -67,7 +67,7 @@ class FourierDiscriminant(NamedTuple):
 def randumb(
     setup: Setup,
     width: PositiveInt = 10_000,
-    shrinkage: Coefficient = 1e-4,
+    shrinkage: Proportion = 1e-4,
     gamma: PositiveFloat | Literal["scale"] = "scale",
 ) -> Strategy:
     """Return RanDumb (discriminant of random features), whose memory is `FourierDiscriminant`.

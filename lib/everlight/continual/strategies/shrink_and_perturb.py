@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from everlight.base import Coefficient, Learner, Memory, Setup, Strategy, Task
+from everlight.base import Learner, Memory, Proportion, Setup, Strategy, Task
 from everlight.checks import NonNegativeFloat, checked
 from everlight.continual.engine.updates import trainable_part
 from everlight.continual.strategies.naive import naive
@@ -31,7 +31,7 @@ from everlight.continual.strategies.naive import naive
 
 @checked
 def shrink_and_perturb(
-    setup: Setup, shrinkage: Coefficient = 0.6, noise: NonNegativeFloat = 0.01
+    setup: Setup, shrinkage: Proportion = 0.6, noise: NonNegativeFloat = 0.01
 ) -> Strategy:
     """Return shrink and perturb: parameters shrink and get noise before later tasks.
 

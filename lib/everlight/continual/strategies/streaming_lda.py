@@ -32,7 +32,7 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from everlight.base import Batch, Coefficient, Learner, Setup, Strategy, Task
+from everlight.base import Batch, Learner, Proportion, Setup, Strategy, Task
 from everlight.checks import checked
 from everlight.conditional import where_needed
 from everlight.continual.engine.evaluation import sample_features
@@ -88,7 +88,7 @@ class Discriminant(NamedTuple):
 @checked
 def streaming_lda(
     setup: Setup,
-    shrinkage: Coefficient = 1e-4,
+    shrinkage: Proportion = 1e-4,
     base_task: bool = False,
     update_covariance: bool = True,
 ) -> Strategy:
@@ -163,7 +163,7 @@ def no_scatter(width: int, dtype: DTypeLike = jnp.float32) -> Scatter:
 
 
 def discriminant_kernel(
-    means: ClassMeans, scatter: Scatter, shrinkage: Coefficient
+    means: ClassMeans, scatter: Scatter, shrinkage: Proportion
 ) -> Float[Array, "f c"]:
     """Return Λ (μ_k − o) for every class, 0 for those without samples.
 
@@ -186,7 +186,7 @@ def discriminant_kernel(
 
 
 def shrunk_solve(
-    covariance: Float[Array, "f f"], right: Float[Array, "f c"], shrinkage: Coefficient
+    covariance: Float[Array, "f f"], right: Float[Array, "f c"], shrinkage: Proportion
 ) -> Float[Array, "f c"]:
     """Return ((1 − ε) Σ + ε I)⁻¹ B; it is finite for linearly dependent features.
 

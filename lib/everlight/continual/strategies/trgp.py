@@ -43,7 +43,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.base import Batch, Coefficient, Learner, Setup, StepInfo, Strategy, Task
+from everlight.base import Batch, Learner, Proportion, Setup, StepInfo, Strategy, Task
 from everlight.checks import NonNegativeFloat, PositiveInt, UnitInterval, checked
 from everlight.continual.engine.evaluation import gathered
 from everlight.continual.engine.updates import optimizer_update
@@ -102,7 +102,7 @@ class TrustMemory(NamedTuple):
 def trgp(
     setup: Setup,
     tasks: PositiveInt,
-    threshold: Coefficient = 0.97,
+    threshold: Proportion = 0.97,
     growth: NonNegativeFloat = 0.003,
     samples: PositiveInt = 125,
     trust: UnitInterval = 0.5,

@@ -1,0 +1,133 @@
+"""Errors of one line for raw files that LibRaw or the reader of their tags does not take."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import rawpy
+
+from everlight_data.color.dng_mosaic import read_mosaic_tags
+from everlight_data.color.dng_tags import LINEAR_RAW, is_tiff, raw_directories
+from everlight_data.errors import DataError
+from everlight_data.files import one_line
+
+COMPRESSIONS = {
+    1: "none",
+    5: "LZW",
+    7: "JPEG",
+    8: "deflate",
+    32946: "deflate",
+    34892: "lossy JPEG",
+    50000: "Zstandard",
+    52546: "JPEG XL",
+}
+"""Names of TIFF's and DNG's compressions."""
+LEAST_SIDE = 22
+"""Minimum side of a sensor that LibRaw opens, in pixels."""
+
+
+@contextmanager
+def refusing_raw(path: Path) -> Iterator[None]:
+    """Convert the errors of LibRaw, and of what reads tags, into a DataError of one line."""
+    try:
+        yield
+    except (rawpy.LibRawFileUnsupportedError, rawpy.LibRawNotImplementedError) as error:
+        raise _refused_tag(path) or _unsupported(path, _reason(error)) from error
+    except rawpy.LibRawError as error:
+        raise _refused_tag(path) or DataError(
+            f"{path} is truncated or damaged ({_reason(error)}); copy it again from the camera."
+        ) from error
+    except DataError:
+        raise
+    # Such as tags without a value.
+    except Exception as error:
+        raise DataError(
+            f"{path} is damaged ({type(error).__name__}: {one_line(error)}); copy it again from "
+            "the camera."
+        ) from error
+
+
+def check_given(
+    path: Path, black_level: float | Sequence[float] | None, white_level: int | None
+) -> None:
+    """Refuse levels of the user that are no numbers, or of another count."""
+    for name, given, sizes in (
+        ("black_level", black_level, (1, 4)),
+        ("white_level", white_level, (1,)),
+    ):
+        if given is None:
+            continue
+        numbers = np.ravel(np.asarray(given))
+        is_finite = numbers.dtype.kind in "iuf" and np.isfinite(numbers).all()
+        if not is_finite or numbers.size not in sizes:
+            raise DataError(
+                f"{path}: {name} is {given!r}; give {' or '.join(map(str, sizes))} finite numbers "
+                "in sensor units."
+            )
+
+
+def not_bayer(raw: rawpy.RawPy, path: Path) -> DataError:
+    """Return the error for a file whose values are not a Bayer mosaic."""
+    return (is_tiff(path) and _refused_tag(path)) or DataError(
+        f"{path} is not the mosaic of a three-colour 2×2 Bayer sensor (colours "
+        f"{raw.color_desc.decode()}, {raw.raw_type.name}); give a raw file of such a sensor."
+    )
+
+
+def _refused_tag(path: Path) -> DataError | None:
+    """Return the error for a DNG's tag that this package does not read; None without such a tag."""
+    try:
+        with raw_directories(path) as tags:
+            if tags.is_dng and tags.mosaic is not None:
+                names = ("ImageLength", "ImageWidth")
+                read_mosaic_tags(tags, tuple(int(tags.mosaic[name].value) for name in names))
+            elif tags.is_dng and LINEAR_RAW in tags.photometrics:
+                return tags.refusal(
+                    "PhotometricInterpretation",
+                    f"is {LINEAR_RAW} (LinearRaw), pixels that were demosaiced before, as ProRAW "
+                    "or pictures merged or enhanced by Lightroom",
+                    "give the camera's Bayer raw file, or a linear TIFF of 16 bits",
+                )
+    except DataError as error:
+        return error
+    # Only for a message, and a damaged file raises anything.
+    except Exception:
+        pass
+    return None
+
+
+def _unsupported(path: Path, reason: str) -> DataError:
+    """Return the error for a file that LibRaw does not decode."""
+    try:
+        with raw_directories(path) as tags:
+            if tags.is_dng:
+                stored = tags.first if tags.mosaic is None else tags.mosaic
+                code = int(stored["Compression"].value)
+                bits = stored["BitsPerSample"].value
+                sides = [int(stored[name].value) for name in ("ImageLength", "ImageWidth")]
+                kind, way_out = "DNG", "as a DNG without compression or with lossless JPEG"
+                if tags.is_bigtiff:
+                    kind, way_out = "BigTIFF DNG", "as a DNG in a classic TIFF"
+                elif code in (1, 7) and min(sides) < LEAST_SIDE:
+                    kind = f"DNG of {sides[1]}x{sides[0]} pixels"
+                    way_out = f"with sides of {LEAST_SIDE} pixels or more"
+                elif code in (1, 7):
+                    way_out += ", of 16 bits or fewer"
+                return DataError(
+                    f"{path} is a {kind} with compression {code} "
+                    f"({COMPRESSIONS.get(code, 'unnamed')}) and {bits} bits, which LibRaw does not "
+                    f"decode; save it {way_out}."
+                )
+    # Only for a message, and a damaged file raises anything.
+    except Exception:
+        pass
+    return DataError(
+        f"{path} is not a raw file that LibRaw can read ({reason}); give a DNG or camera raw file, "
+        "not a rendered picture."
+    )
+
+
+def _reason(error: rawpy.LibRawError) -> str:
+    message = error.args[0] if error.args else type(error).__name__
+    return one_line(message.decode() if isinstance(message, bytes) else message)

@@ -1,0 +1,35 @@
+"""Folders of a user's pictures, reading and refusing them, for the tests of user images."""
+
+import pytest
+from PIL import Image
+
+from everlight.errors import ArgumentError
+from everlight_data.errors import DataError
+from everlight_data.images.user_images import load_user_images
+
+SIDE = 8
+COLORS = {"blue": (0, 0, 255), "green": (0, 255, 0), "red": (255, 0, 0)}
+
+
+def picture(color, size=(SIDE, SIDE)):
+    return Image.new("RGB", size, color)
+
+
+def folder_of(root, counts, suffix="png", blue=0):
+    for number, (name, count) in enumerate(counts.items()):
+        (root / name).mkdir(parents=True)
+        for place in range(count):
+            picture((50 * number, 10 * place, blue)).save(root / name / f"{place:02d}.{suffix}")
+    return root
+
+
+def load(source, side=SIDE, test_every=5, test_data=None):
+    return load_user_images(str(source), side, test_every, test_data)
+
+
+def refused(source, **options):
+    with pytest.raises((DataError, ArgumentError)) as caught:
+        load(source, **options)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
