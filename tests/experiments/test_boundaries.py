@@ -21,7 +21,7 @@ def loaded(*words):
 
 
 def test_without_boundaries_methods_that_act_at_them_are_left_out():
-    benchmarks, rows = loaded("--no-boundaries")
+    benchmarks, rows, _ = loaded("--no-boundaries")
     (benchmark,) = benchmarks.values()
     by_name = {row.name: why_not(row, benchmark.capabilities) for row in rows}
     assert {by_name[name] for name in ACTING} == {WHY_NOT["task boundaries"]}
