@@ -1,4 +1,6 @@
-"""Batch norm and ReLU in a form that XLA for CPU computes once, not once per use."""
+"""Batch norm and ReLU with few passes over memory on CPU, and few kernels on other devices."""
+
+from functools import partial
 
 import flax.linen as nn
 import jax
@@ -57,10 +59,9 @@ def normalize(
 
 
 def _forward(inputs: Array, scale: Array, bias: Array) -> tuple:
-    axes = tuple(range(inputs.ndim - 1))
-    mean = jnp.mean(inputs, axes, dtype=scale.dtype)
-    # Two passes: the mean of squares minus the squared mean loses digits and saves no time.
-    variance = jnp.mean((inputs - mean) ** 2, axes)
+    mean, variance = jax.lax.platform_dependent(
+        inputs.astype(scale.dtype), cpu=_moments_in_two_passes, default=_moments_in_one_pass
+    )
     inverse = _inverse(variance)
     outputs = ((inputs - mean) * (scale * inverse) + bias).astype(inputs.dtype)
     return (outputs, (mean, variance)), (inputs, scale, mean, inverse)
@@ -69,10 +70,9 @@ def _forward(inputs: Array, scale: Array, bias: Array) -> tuple:
 def _backward(saved: tuple, gradients: tuple) -> tuple[Array, Array, Array]:
     inputs, scale, mean, inverse = saved
     gradient, _ = gradients
-    axes = tuple(range(inputs.ndim - 1))
-    of_bias = jnp.sum(gradient, axes, dtype=scale.dtype)
-    product = gradient.astype(scale.dtype) * inputs
-    of_scale = (jnp.sum(product, axes) - mean * of_bias) * inverse
+    wide = gradient.astype(scale.dtype)
+    of_bias, product = _channel_sums(wide, wide * inputs)
+    of_scale = (product - mean * of_bias) * inverse
     # scale * inverse * (gradient - its mean - unit inputs * their mean product with it). The
     # factors per channel are combined into three, for one pass over two arrays.
     count = inputs.size // inputs.shape[-1]
@@ -81,6 +81,43 @@ def _backward(saved: tuple, gradients: tuple) -> tuple[Array, Array, Array]:
     constant = -of_gradient * of_bias / count - of_inputs * mean
     wide = of_gradient * gradient + (of_inputs * inputs + constant)
     return wide.astype(inputs.dtype), of_scale, of_bias
+
+
+def _moments_in_two_passes(
+    inputs: Float[Array, "*b c"],
+) -> tuple[Float[Array, "c"], Float[Array, "c"]]:
+    """Return mean and variance per channel."""
+    axes = tuple(range(inputs.ndim - 1))
+    mean = jnp.mean(inputs, axes)
+    return mean, jnp.mean((inputs - mean) ** 2, axes)
+
+
+def _moments_in_one_pass(
+    inputs: Float[Array, "*b c"],
+) -> tuple[Float[Array, "c"], Float[Array, "c"]]:
+    """Return mean and variance, the mean of squares minus the squared mean, from one reading.
+
+    On a GPU a second reading costs as much as the first. The variance loses digits where the mean
+    is large beside the deviation: at ten times the deviation its relative error is about 1e-5. On
+    CPU one pass saves no time.
+    """
+    count = inputs.size // inputs.shape[-1]
+    mean, square = (total / count for total in _channel_sums(inputs, inputs**2))
+    return mean, jnp.maximum(square - mean**2, 0)
+
+
+def _channel_sums(*arrays: Float[Array, "*b c"]) -> tuple[Float[Array, "c"], ...]:
+    """Return the sums per channel of arrays of one shape; on a GPU one reduction has all sums."""
+    axes = tuple(range(arrays[0].ndim - 1))
+
+    def one_by_one(*arrays: Array) -> tuple[Array, ...]:
+        return tuple(jnp.sum(array, axes) for array in arrays)
+
+    def at_once(*arrays: Array) -> tuple[Array, ...]:
+        zeros = tuple(jnp.zeros((), array.dtype) for array in arrays)
+        return jax.lax.reduce(arrays, zeros, partial(jax.tree.map, jnp.add), axes)
+
+    return jax.lax.platform_dependent(*arrays, cpu=one_by_one, default=at_once)
 
 
 def _inverse(variance: Array) -> Array:

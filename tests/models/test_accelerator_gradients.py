@@ -1,0 +1,188 @@
+"""Gradients on accelerators: of grouped convolutions, against float64, and in exported programs."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from everlight.convolution import (
+    _image_gradient_in_groups,
+    _kernel_gradient_in_groups,
+    convolve,
+)
+from everlight.models import ReducedResNet
+from everlight.models.normalization import _moments_in_one_pass, normalize
+
+SIDES = 9, 8
+RUNS = 8
+CONVOLUTIONS_3X3 = 7
+"""In a residual network of one block per stage; its two shortcuts are matrix products."""
+
+
+def gradients_in_float64(images, kernel, gradient, stride):
+    """Gradients of the sum of gradient * convolution, one kernel position at a time."""
+    size = kernel.shape[0]
+    margin = (size - 1) // 2
+    padding = [(0, 0), (margin, size), (margin, size), (0, 0)]
+    padded = np.pad(np.float64(images), padding)
+    of_padded, of_kernel = np.zeros_like(padded), np.zeros(kernel.shape)
+    rows, columns = gradient.shape[1:3]
+    for row in range(size):
+        for column in range(size):
+            down = slice(row, row + rows * stride, stride)
+            right = slice(column, column + columns * stride, stride)
+            window = padded[:, down, right]
+            of_kernel[row, column] = np.einsum("bhwc,bhwf->cf", window, gradient)
+            of_padded[:, down, right] += gradient @ np.float64(kernel[row, column]).T
+    height, width = images.shape[1:3]
+    return of_padded[:, margin : margin + height, margin : margin + width], of_kernel
+
+
+@pytest.mark.parametrize("size", [1, 3, 5, 7])
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("shared", ["", "images", "kernel"])
+def test_gradients_of_groups_are_those_of_float64_for_runs_of_runs(size, stride, shared, rng):
+    """Two levels of `vmap`: six runs in three and two, of which some share an array."""
+    images = rng.normal(size=(3, 2, 2, *SIDES, 3)).astype(np.float32)
+    kernel = rng.normal(size=(3, 2, size, size, 3, 4)).astype(np.float32)
+    rows, columns = (-(-side // stride) for side in SIDES)
+    gradient = rng.normal(size=(3, 2, 2, rows, columns, 4)).astype(np.float32)
+    if shared:
+        {"images": images, "kernel": kernel}[shared][:] = {"images": images, "kernel": kernel}[
+            shared
+        ][:1, :1]
+    image_axes = None if shared == "images" else 0
+    kernel_axes = None if shared == "kernel" else 0
+    first_images = images[0, 0] if shared == "images" else images
+    first_kernel = kernel[0, 0] if shared == "kernel" else kernel
+
+    def of_runs(function, axes):
+        return jax.jit(jax.vmap(jax.vmap(function, in_axes=axes), in_axes=axes))
+
+    by_images = of_runs(_image_gradient_in_groups(stride, SIDES, 1), (kernel_axes, 0))
+    by_kernel = of_runs(_kernel_gradient_in_groups(stride, size, 1), (image_axes, 0))
+    of_images, of_kernel = by_images(first_kernel, gradient), by_kernel(first_images, gradient)
+    for place in np.ndindex(3, 2):
+        expected = gradients_in_float64(images[place], kernel[place], gradient[place], stride)
+        np.testing.assert_allclose(of_images[place], expected[0], atol=1e-4)
+        np.testing.assert_allclose(of_kernel[place], expected[1], atol=2e-4)
+
+
+def test_second_derivatives_are_those_of_xlas_convolution(rng):
+    images = jnp.asarray(rng.normal(size=(2, *SIDES, 3)), jnp.float32)
+    kernel = jnp.asarray(rng.normal(size=(3, 3, 3, 4)), jnp.float32)
+
+    def xlas(images, kernel, stride):
+        return jax.lax.conv_general_dilated(
+            images,
+            kernel,
+            (stride, stride),
+            [(1, 1), (1, 1)],
+            dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        )
+
+    def second(form):
+        def first(images, kernel):
+            return jax.grad(lambda *both: jnp.sum(jnp.sin(form(*both, 2))), (0, 1))(images, kernel)
+
+        def slopes(images, kernel):
+            return sum(jnp.sum(jnp.cos(leaf)) for leaf in first(images, kernel))
+
+        return jax.grad(slopes, (0, 1))(images, kernel)
+
+    for ours, theirs in zip(second(convolve), second(xlas), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=2e-4)
+
+
+@pytest.mark.parametrize("ratio", [0, 1, 10])
+def test_moments_of_one_pass_lose_few_digits(ratio, rng):
+    inputs = rng.normal(ratio, 1, size=(64, 8, 8, 5)).astype(np.float32)
+    mean, variance = jax.jit(_moments_in_one_pass)(inputs)
+    wide = np.float64(inputs)
+    np.testing.assert_allclose(mean, wide.mean((0, 1, 2)), atol=1e-5)
+    np.testing.assert_allclose(variance, wide.var((0, 1, 2)), rtol=3e-5)
+
+
+def convolutions(text):
+    """Groups of batch and features, and the sides of the kernel, of an exported program."""
+    found = []
+    for line in text.splitlines():
+        if "stablehlo.convolution(" in line:
+            groups = {name: int(n) for name, n in re.findall(r"(\w+)_group_count = (\d+)", line)}
+            labels = re.search(r"x\[([^\]]*)\]->", line)[1].split(", ")
+            kernel = re.search(r", tensor<([\dx]+)x\w+>\) ->", line)[1].split("x")
+            sides = [int(kernel[labels.index(axis)]) for axis in ("0", "1")]
+            found.append((groups["batch"], groups["feature"], sides))
+    return found
+
+
+def exported_step(runs):
+    """Text of the program that a GPU runs for a training step of several runs at once."""
+    net, optimizer = ReducedResNet(10, 1), optax.sgd(0.1, momentum=0.9)
+    images = jax.ShapeDtypeStruct((4, 32, 32, 3), jnp.float32)
+
+    def begin(key):
+        variables = net.init(key, jnp.zeros(images.shape), False)
+        return variables, optimizer.init(variables["params"])
+
+    def step(state, images):
+        variables, moments = state
+
+        def loss(params):
+            inputs = {**variables, "params": params}
+            outputs, changed = net.apply(inputs, images, True, mutable=["batch_stats"])
+            return jnp.mean(outputs.logits**2), changed
+
+        gradient, changed = jax.grad(loss, has_aux=True)(variables["params"])
+        updates, moments = optimizer.update(gradient, moments)
+        return {**changed, "params": optax.apply_updates(variables["params"], updates)}, moments
+
+    def loop(state, images):
+        return jax.lax.fori_loop(0, 5, lambda _, state: step(state, images), state)
+
+    if runs == 1:
+        state = jax.eval_shape(begin, jax.random.key(0))
+        program = jax.jit(loop)
+    else:
+        state = jax.eval_shape(jax.vmap(begin), jax.random.split(jax.random.key(0), runs))
+        images = jax.ShapeDtypeStruct((runs, *images.shape), images.dtype)
+        program = jax.jit(jax.vmap(loop))
+    return jax.export.export(program, platforms=["cuda"])(state, images).mlir_module()
+
+
+def test_a_step_of_several_runs_has_grouped_gradients_on_a_gpu():
+    found = convolutions(exported_step(RUNS))
+    assert len(found) == 3 * CONVOLUTIONS_3X3 - 1  # The images have no gradient.
+    by_kernel = [groups for groups, _, _ in found if groups == RUNS]
+    assert len(by_kernel) == CONVOLUTIONS_3X3
+    # A gradient by a grouped kernel has the output's gradient as its kernel.
+    others = [sides for groups, _, sides in found if groups == 1]
+    assert all(sides == [3, 3] for sides in others), others
+    assert all(groups == RUNS for batch, groups, _ in found if batch == 1)
+
+
+def test_one_run_has_plain_gradients_on_a_gpu():
+    found = convolutions(exported_step(1))
+    assert len(found) == 3 * CONVOLUTIONS_3X3 - 1
+    assert {(batch, features) for batch, features, _ in found} == {(1, 1)}
+
+
+def test_a_gpu_sums_batch_norm_once_per_direction():
+    """Mean and variance from one reduction forward, both sums from one backward."""
+    inputs = jax.ShapeDtypeStruct((4, 8, 8, 16), jnp.float32)
+    channels = jax.ShapeDtypeStruct((16,), jnp.float32)
+
+    def gradient(inputs, scale, bias):
+        return jax.grad(lambda *all: jnp.sum(jnp.sin(normalize(*all)[0])), (0, 1, 2))(
+            inputs, scale, bias
+        )
+
+    def reductions(platform):
+        exported = jax.export.export(jax.jit(gradient), platforms=[platform])
+        text = exported(inputs, channels, channels).mlir_module()
+        return len(re.findall(r"stablehlo\.reduce\(", text))
+
+    assert (reductions("cuda"), reductions("cpu")) == (2, 4)
