@@ -241,7 +241,7 @@ def _image_gradient_in_fast_layout(
 def _kernel_gradient_in_fast_layout(
     stride: int, size: int, images: Array, gradient: Array
 ) -> Array:
-    """Return the gradient in that layout: the images' channels are the batch, `gradient` a kernel."""
+    """Return the gradient in that layout: channels of the images are the batch."""
     margin = (size - 1) // 2
     beyond = _beyond_last_stride(stride, images.shape[1:3], gradient)
     kernel = jax.lax.conv_general_dilated(
