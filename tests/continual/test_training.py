@@ -368,7 +368,7 @@ def test_what_cannot_be_learnt_is_refused_in_one_line(points, change, message):
 
 
 def test_predictions_of_features_at_a_great_offset_are_those_without_it(points):
-    """What is subtracted in float64 before training is subtracted before predicting too."""
+    """The offset is subtracted in float64 before training and before predicting."""
     images, number = points
     shift = 2.0**27
 

@@ -75,7 +75,7 @@ def test_less_is_optimised_where_the_cpu_computes(monkeypatch, given, plugins, e
     [({}, "12"), ({"PJRT_NPROC": "5"}, "5"), ({"NPROC": "5"}, None)],
 )
 def test_xla_has_more_threads_than_devices_unless_they_are_set(monkeypatch, given, expected):
-    """With one per device, batched Cholesky factors of all devices wait for each other."""
+    """With one thread per device, batched Cholesky factors of all devices wait for each other."""
     for name in ("PJRT_NPROC", "NPROC"):
         monkeypatch.delenv(name, raising=False)
     for name, value in given.items():

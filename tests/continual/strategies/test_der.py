@@ -51,7 +51,7 @@ def train_by_hand(active):
     [({"loss_over": "seen"}, np.arange(CLASSES) < 2), ({"loss_over": "all"}, ALL), ({}, ALL)],
 )
 def test_four_steps_are_the_loop_in_float64(given, active):
-    """By default over all outputs of the head, as in Mammoth's `der.py`."""
+    """The default loss runs over all outputs of the head, as in Mammoth's `der.py`."""
     strategy = der(SETUP, 20, ALPHA, 1, 20, **given)
     task = task_of(0, [0, 1], samples_of(np.concatenate(STREAM)))
     ((memory, learner),) = run_tasks(SETUP, strategy, [(task, [batch_of(b) for b in STREAM])])

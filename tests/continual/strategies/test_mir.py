@@ -78,7 +78,7 @@ def test_five_steps_are_the_loop_in_float64(loss_over, active):
 
 @pytest.mark.parametrize(("size", "ratio", "candidates"), [(None, 5, 15), (2, 5, 10), (4, 3, 12)])
 def test_candidates_are_a_multiple_of_the_replayed_samples(size, ratio, candidates):
-    """Of a batch of three, whose size alone the draw knows; a smaller memory is drawn whole."""
+    """The number follows the batch of three; a smaller memory is drawn whole."""
     stored = np.concatenate(STREAM)
     for held in (len(stored), 7):
         given = {} if ratio == 5 else {"candidate_ratio": ratio}

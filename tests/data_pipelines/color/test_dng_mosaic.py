@@ -1,4 +1,4 @@
-"""What a DNG's tags state about its mosaic, against the specification's sums in float64."""
+"""Readings of a DNG's mosaic by its tags, against the specification's sums in float64."""
 
 import numpy as np
 import pytest

@@ -46,7 +46,7 @@ TRANSPARENT = {
 
 @pytest.mark.parametrize("name", TRANSPARENT)
 def test_transparent_pixels_are_white_in_every_form(tmp_path, name):
-    """What looks the same is read the same, and no hidden colour is."""
+    """Pictures that look the same are read the same, without their hidden colours."""
     folder_of(tmp_path, {"a": 3, "b": 3})
     (tmp_path / "a" / "00.png").write_bytes(TRANSPARENT[name])
     images, note = load(tmp_path, side=2)
