@@ -66,15 +66,16 @@ def test_a_pass_that_some_tasks_take_is_in_a_condition(strategy, backward_passes
         setup = flax_setup(NormalizedNet(), source, softmax_objective(), optax.sgd(0.1))
         return setup, strategy(setup)
 
-    def run_of(key):
-        return Run(build, tasks.PROTOCOL, tasks.INPUTS, tasks.SEQUENCE, key)
+    def run_of(sequence, key):
+        return Run(build, tasks.PROTOCOL, tasks.INPUTS, sequence, key)
 
-    def train(key, state):
-        return learn_epochs(run_of(key), state, 1)
+    def train(rows, state):
+        return learn_epochs(run_of(*rows), state, 1)
 
-    keys = jax.random.split(jax.random.key(0), RUNS)
-    begin = jax.vmap(lambda key: begin_state(run_of(key)), out_axes=_OVER_RUNS)
+    sequences = jax.tree.map(lambda leaf: jnp.stack([leaf] * RUNS), tasks.SEQUENCE)
+    rows = sequences, jax.random.split(jax.random.key(0), RUNS)
+    begin = jax.vmap(lambda *rows: begin_state(run_of(*rows)), out_axes=_OVER_RUNS)
     in_runs = jax.vmap(train, in_axes=(0, _OVER_RUNS), out_axes=_OVER_RUNS)
-    program = jax.make_jaxpr(in_runs)(keys, jax.eval_shape(begin, keys))
+    program = jax.make_jaxpr(in_runs)(rows, jax.eval_shape(begin, *rows))
     _, conditional = products(program.jaxpr)
     assert conditional >= 5 * backward_passes
