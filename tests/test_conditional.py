@@ -1,11 +1,13 @@
-"""`where_needed`."""
+"""`where_needed` and `either`."""
+
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.conditional import where_needed
+from everlight.conditional import either, where_needed
 
 
 def negative_of(computed):
@@ -56,3 +58,31 @@ def test_what_is_the_same_in_all_runs_may_be_left_out_of_them():
         jnp.array([True, False, True]),
     )
     assert scanned[0] == 4
+
+
+@pytest.mark.parametrize(
+    "condition", [[False] * 4, [False, True, False, False], [True] * 4], ids=["none", "one", "all"]
+)
+@pytest.mark.parametrize("nested", [False, True])
+def test_under_vmap_either_side_is_computed_only_if_a_run_needs_it(condition, nested):
+    computed = []
+
+    def choice(condition, value, shared):
+        def side(name, factor):
+            jax.debug.callback(lambda: computed.append(name))
+            return {"x": value * factor, "key": jax.random.fold_in(shared["key"], 1)}
+
+        first, second = (partial(side, *part) for part in (("first", 2), ("second", -3)))
+        return either(condition, first, second)["x"]
+
+    runs, shape = jax.vmap(choice, in_axes=(0, 0, None)), (4,)
+    if nested:
+        runs, shape = jax.vmap(runs, in_axes=(0, 0, None)), (2, 2)
+    condition = np.array(condition)
+    values = jnp.arange(4.0) + 1
+    found = jax.jit(runs)(condition.reshape(shape), values.reshape(shape), SHARED)
+    jax.effects_barrier()
+    expected = np.where(condition, 2, -3) * np.arange(1, 5)
+    np.testing.assert_array_equal(np.asarray(found).ravel(), expected)
+    assert ("first" in computed, "second" in computed) == (condition.any(), not condition.all())
+    assert choice(condition[1], 3.0, SHARED) == (6 if condition[1] else -9)

@@ -22,14 +22,58 @@ def where_needed(needed: Bool[Array, ""], make: Callable[[], Tree], given: Tree)
       make: costly function; its result has the structure and the types of `given`.
       given: result if `make` is not called.
     """
-    # What `make` closes over becomes an argument, so that the rule of `vmap` sees it.
+    made, closed_over = _opened(make)
+    return _choice(made)(needed, closed_over, given)
+
+
+def either(
+    condition: Bool[Array, ""], first: Callable[[], Tree], second: Callable[[], Tree]
+) -> Tree:
+    """Return the result of `first` if the condition holds, otherwise that of `second`.
+
+    Under `vmap` a `lax.cond` always computes both. This computes one of them only if any run needs
+    it. The result has no derivatives.
+
+    Args:
+      condition: True to call `first`.
+      first: costly function.
+      second: costly function; its result has the structure and the types of that of `first`.
+    """
+    made_first, of_first = _opened(first)
+    made_second, of_second = _opened(second)
+
+    @custom_vmap
+    def choose(condition: Bool[Array, ""], of_first: list, of_second: list) -> Tree:
+        return jax.lax.cond(condition, lambda: made_first(of_first), lambda: made_second(of_second))
+
+    @choose.def_vmap
+    def choose_in_runs(
+        runs: int, batched: list[PyTree], condition: Array, of_first: list, of_second: list
+    ) -> tuple[Tree, PyTree]:
+        axes = jax.tree.map(lambda is_batched: 0 if is_batched else None, tuple(batched))
+
+        def of_run(condition: Bool[Array, ""], of_first: list, of_second: list) -> Tree:
+            shapes = jax.eval_shape(lambda: made_second(of_second))
+            empty = jax.tree.map(lambda leaf: jnp.empty(leaf.shape, leaf.dtype), shapes)
+            other = where_needed(~condition, lambda: made_second(of_second), empty)
+            return where_needed(condition, lambda: made_first(of_first), other)
+
+        in_runs = jax.vmap(of_run, in_axes=axes, axis_size=runs)
+        found = in_runs(condition, of_first, of_second)
+        return found, jax.tree.map(lambda _: True, found)
+
+    return choose(condition, of_first, of_second)
+
+
+def _opened(make: Callable[[], Tree]) -> tuple[Callable[[list[Array]], Tree], list[Array]]:
+    """Return a function of the arrays that `make` closes over, for a rule of `vmap`, and these."""
     traced, shape = jax.make_jaxpr(make, return_shape=True)()
 
     def made(closed_over: list[Array]) -> Tree:
         leaves = jax.core.eval_jaxpr(traced.jaxpr, closed_over)
         return jax.tree.unflatten(jax.tree.structure(shape), leaves)
 
-    return _choice(made)(needed, traced.consts, given)
+    return made, traced.consts
 
 
 def _choice(made: Callable[[PyTree], Tree]) -> Callable[[Bool[Array, ""], PyTree, Tree], Tree]:

@@ -310,6 +310,8 @@ def take_task(
             f"tasks={tasks}"
         )
     task = jax.tree.map(lambda leaf: _narrow(leaf[number]), sequence.tasks)
+    # The number itself is common to all runs of a `vmap`, and conditions on it stay conditional.
+    task = task._replace(id=jnp.asarray(number, jnp.int32))
     if not protocol.boundaries:
         return task._replace(classes=jnp.zeros_like(task.classes), id=jnp.zeros_like(task.id))
     return with_past(sequence, task) if strategy.uses_past else task

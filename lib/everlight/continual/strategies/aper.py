@@ -26,6 +26,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import checked
+from everlight.conditional import where_needed
 from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.strategies.frozen import feature_width
 from everlight.continual.strategies.naive import naive
@@ -73,12 +74,10 @@ def aper(setup: Setup) -> Strategy:
             gradient, info = plain.grads((), learner, batch, task, key)
             return gradient, info.batch_stats, info.loss
 
-        def still() -> tuple[PyTree, PyTree, Float[Array, ""]]:
-            nothing = jax.tree.map(jnp.zeros_like, learner.params)
-            *_, loss = jax.eval_shape(adapting)
-            return nothing, learner.batch_stats, jnp.zeros(loss.shape, loss.dtype)
-
-        gradient, batch_stats, loss = jax.lax.cond(memory.adapted, still, adapting)
+        *_, loss = jax.eval_shape(adapting)
+        nothing = jax.tree.map(jnp.zeros_like, learner.params)
+        still = nothing, learner.batch_stats, jnp.zeros(loss.shape, loss.dtype)
+        gradient, batch_stats, loss = where_needed(~memory.adapted, adapting, still)
         return gradient, StepInfo(gradient, batch_stats, loss, learner.params)
 
     def after_step(

@@ -45,6 +45,7 @@ from everlight.base import (
     Task,
 )
 from everlight.checks import NonNegativeInt, PositiveInt, UnitInterval, checked
+from everlight.conditional import where_needed
 from everlight.continual.engine.evaluation import predict_samples
 from everlight.continual.strategies.balanced_replay import joined
 from everlight.continual.strategies.bias_correction import (
@@ -243,9 +244,8 @@ def _store_all(
         key_enters, key_slot = jax.random.split(key)
         number = memory.arrived
         enters = jax.random.randint(key_enters, (), 0, number + 1) < capacity
-        slot = jax.lax.cond(
-            enters & (number >= capacity), replaced_slot, lambda *_: number, memory, key_slot
-        )
+        full = enters & (number >= capacity)
+        slot = where_needed(full, lambda: replaced_slot(memory, key_slot), number)
         slot = jnp.where(sample.mask & enters, slot, capacity)
         samples, held_losses = jax.tree.map(
             lambda old, row: old.at[slot].set(row, mode="drop"),

@@ -49,6 +49,7 @@ from everlight.base import (
     Task,
 )
 from everlight.checks import Between, NonNegativeInt, PositiveFloat, PositiveInt, checked
+from everlight.conditional import either
 from everlight.continual.engine.epochs import shuffle, take_batch
 from everlight.continual.engine.evaluation import nothing_over, over_blocks, over_samples
 from everlight.continual.objectives.many_labels import multi_hot
@@ -229,7 +230,7 @@ def expert_gate(
 
             return jax.lax.fori_loop(0, tasks, of_expert, nothing_over(own, every))
 
-        return jax.lax.cond(memory.gated, gated, lambda: own(jnp.arange(inputs.shape[0])))
+        return either(memory.gated, gated, lambda: own(jnp.arange(inputs.shape[0])))
 
     def predict_task(
         memory: Experts, learner: Learner, inputs: Float[Array, "b *shape"], task: Int[Array, ""]

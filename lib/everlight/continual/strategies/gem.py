@@ -40,6 +40,7 @@ from everlight.base import (
     Task,
 )
 from everlight.checks import PositiveInt, checked
+from everlight.conditional import where_needed
 from everlight.continual.engine.epochs import shuffle
 from everlight.continual.strategies.balanced_replay import replayed_loss
 from everlight.continual.strategies.memory import empty_buffer
@@ -117,7 +118,7 @@ def project_to_cone(
         return gradient + jnp.matmul(weights, references, precision="highest")
 
     along = jnp.matmul(references, gradient, precision="highest")
-    return jax.lax.cond(jnp.any(along < 0), projected, lambda: gradient)
+    return where_needed(jnp.any(along < 0), projected, gradient)
 
 
 @checked
@@ -161,11 +162,9 @@ def gem(
                 )
                 return differentiate(learner.params)
 
-            def left_out() -> tuple[PyTree, PyTree]:
-                return jax.tree.map(jnp.zeros_like, learner.params), batch_stats
-
+            left_out = jax.tree.map(jnp.zeros_like, learner.params), batch_stats
             there = jnp.any(held.weight > 0)
-            reference, batch_stats = jax.lax.cond(there, passed, left_out)
+            reference, batch_stats = where_needed(there, passed, left_out)
             return batch_stats, ravel_pytree(reference)[0]
 
         parts = (batch.replay, jax.random.split(key_memories, tasks))

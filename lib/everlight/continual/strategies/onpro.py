@@ -66,6 +66,7 @@ from everlight.base import (
     Task,
 )
 from everlight.checks import PositiveFloat, PositiveInt, UnitInterval, checked
+from everlight.conditional import either
 from everlight.continual.engine.updates import optimizer_update
 from everlight.continual.strategies.balanced_replay import with_all_seen
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
@@ -213,13 +214,12 @@ def onpro(
         step = partial(_step_loss, setup, learner, batch, key)
         arguments = augment, forms, (temperature, prototype_temperature, similarity)
 
-        def loss(params: PyTree, projection: Linear) -> tuple[Float[Array, ""], tuple]:
-            either = [partial(step, *arguments, later) for later in (True, False)]
-            return jax.lax.cond(memory.later, *either, params, projection)
+        def differentiate(later: bool) -> tuple:
+            loss = partial(step, *arguments, later)
+            return jax.grad(loss, (0, 1), has_aux=True)(learner.params, memory.projection)
 
-        differentiate = jax.grad(loss, argnums=(0, 1), has_aux=True)
-        (gradient, for_projection), (value, batch_stats, prototypes) = differentiate(
-            learner.params, memory.projection
+        (gradient, for_projection), (value, batch_stats, prototypes) = either(
+            memory.later, partial(differentiate, True), partial(differentiate, False)
         )
         return gradient, StepInfo(gradient, batch_stats, value, (for_projection, prototypes))
 

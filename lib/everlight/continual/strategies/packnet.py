@@ -24,6 +24,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import NonNegativeInt, PositiveInt, UnitInterval, checked
+from everlight.conditional import either
 from everlight.continual.engine.epochs import train_on
 from everlight.continual.strategies.naive import naive, task_gradient
 from everlight.errors import ArgumentError
@@ -212,4 +213,4 @@ def _gradient(
     if not jax.tree.leaves(learner.batch_stats):
         return moving()
     keeping = setup._replace(apply=still)
-    return jax.lax.cond(first, moving, lambda: task_gradient(keeping, learner, batch, key))
+    return either(first, moving, lambda: task_gradient(keeping, learner, batch, key))

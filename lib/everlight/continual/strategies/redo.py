@@ -33,6 +33,7 @@ from jaxtyping import Array, Int, PRNGKeyArray
 
 from everlight.base import Coefficient, Learner, Setup, StepInfo, Strategy
 from everlight.checks import PositiveInt, checked
+from everlight.conditional import where_needed
 from everlight.continual.strategies.hidden_units import (
     ByLayer,
     batch_mean,
@@ -97,6 +98,6 @@ def redo(
             new = with_new_units(setup, learner, layers, dormant, key, connected=False)
             return none, new
 
-        return jax.lax.cond(steps >= period, recycled, lambda: (Activity(total, steps), learner))
+        return where_needed(steps >= period, recycled, (Activity(total, steps), learner))
 
     return naive(setup)._replace(init=init, after_step=after_step)

@@ -1,0 +1,81 @@
+"""Costly branches of strategies stay conditional when runs are vmapped, as on accelerators."""
+
+from functools import partial
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import optax
+import pytest
+
+from everlight.base import Outputs
+from everlight.continual.engine.driver import _OVER_RUNS
+from everlight.continual.engine.flax_setup import StoredImages, flax_setup
+from everlight.continual.engine.run import Run
+from everlight.continual.engine.tasks import begin_state, learn_epochs
+from everlight.continual.objectives.softmax import softmax_objective
+from everlight.continual.strategies.aper import aper
+from everlight.continual.strategies.gem import gem
+from everlight.continual.strategies.onpro import onpro
+from everlight.continual.strategies.packnet import packnet
+from everlight.models.normalization import BatchNorm
+from tests.continual.strategies import separable_tasks as tasks
+
+RUNS = 2
+
+
+class NormalizedNet(nn.Module):
+    @nn.compact
+    def __call__(self, inputs, train):
+        hidden = BatchNorm()(nn.Dense(8, name="first")(inputs), train)
+        return Outputs(nn.Dense(tasks.CLASSES, name="head")(hidden), hidden)
+
+
+def products(program, in_condition=False):
+    """Numbers of matrix products outside and inside of conditions, of a program and its parts."""
+    counts = [0, 0]
+    for equation in program.eqns:
+        counts[in_condition] += equation.primitive.name == "dot_general"
+        inside = in_condition or equation.primitive.name == "cond"
+        for part in jax.tree.leaves(list(equation.params.values()), is_leaf=is_program):
+            if is_program(part):
+                deeper = products(getattr(part, "jaxpr", part), inside)
+                counts = [sum(pair) for pair in zip(counts, deeper, strict=True)]
+    return counts
+
+
+def is_program(part):
+    return isinstance(part, jax.extend.core.Jaxpr | jax.extend.core.ClosedJaxpr)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "backward_passes"),
+    [
+        (packnet, 2),
+        (partial(gem, tasks=tasks.TASKS, per_task=4), 1),
+        (aper, 1),
+        (partial(onpro, buffer_size=20, width=4), 2),
+    ],
+    ids=["PackNet", "GEM", "APER", "OnPro"],
+)
+def test_a_pass_that_some_tasks_take_is_in_a_condition(strategy, backward_passes):
+    """A pass over this net has two products forward and three backward."""
+
+    def build(stored):
+        source = StoredImages.of(stored, jnp.zeros(tasks.WIDTH), jnp.ones(tasks.WIDTH))
+        setup = flax_setup(NormalizedNet(), source, softmax_objective(), optax.sgd(0.1))
+        return setup, strategy(setup)
+
+    def run_of(sequence, key):
+        return Run(build, tasks.PROTOCOL, tasks.INPUTS, sequence, key)
+
+    def train(rows, state):
+        return learn_epochs(run_of(*rows), state, 1)
+
+    sequences = jax.tree.map(lambda leaf: jnp.stack([leaf] * RUNS), tasks.SEQUENCE)
+    rows = sequences, jax.random.split(jax.random.key(0), RUNS)
+    begin = jax.vmap(lambda *rows: begin_state(run_of(*rows)), out_axes=_OVER_RUNS)
+    in_runs = jax.vmap(train, in_axes=(0, _OVER_RUNS), out_axes=_OVER_RUNS)
+    program = jax.make_jaxpr(in_runs)(rows, jax.eval_shape(begin, *rows))
+    _, conditional = products(program.jaxpr)
+    assert conditional >= 5 * backward_passes
