@@ -89,7 +89,10 @@ def commands_in(text):
     found += [" ".join(code.split()) for code in re.findall(r"`([^`]+)`", sentences)]
     for line in found:
         for command in re.sub(r"\s+# .*", "", line).split(" && "):
-            if re.match(r"(?:[A-Z_]+=\S+ )*(?:everlight |python (?:docs/|-m (?:tests|benchmarks)\.))", command):
+            if re.match(
+                r"(?:[A-Z_]+=\S+ )*(?:everlight |python (?:docs/|-m (?:tests|benchmarks)\.))",
+                command,
+            ):
                 yield command.strip()
 
 

@@ -38,9 +38,9 @@ def measure(cases: Sequence[Case], seconds: float, output: Path, small: bool) ->
     """
     end = time.monotonic() + seconds
     results = read_results(output)
-    of = _identity(min(seconds, DESCRIPTION_S), small)
-    print(", ".join(f"{name} {value}" for name, value in of.items()), flush=True)
-    known = {one["case"] for one in results if one["of"] == of and one["state"] == COMPLETE}
+    setup = _setup(min(seconds, DESCRIPTION_S), small)
+    print(", ".join(f"{name} {value}" for name, value in setup.items()), flush=True)
+    known = {one["case"] for one in results if one["setup"] == setup and one["state"] == COMPLETE}
     for case in cases:
         left = end - time.monotonic() - GRACE
         if case.name in known:
@@ -55,7 +55,7 @@ def measure(cases: Sequence[Case], seconds: float, output: Path, small: bool) ->
             "of": of,
             **run_alone(case, min(case.limit, left), output, small),
         }
-        others = [one for one in results if (one["case"], one["of"]) != (case.name, of)]
+        others = [one for one in results if (one["case"], one["setup"]) != (case.name, setup)]
         results = [*others, found]
         _write(output, results)
         print(f"{case.name}: {summary(found)}", flush=True)
@@ -123,7 +123,7 @@ def summary(found: dict) -> str:
     return "; ".join(cells)
 
 
-def _identity(seconds: float, small: bool) -> dict:
+def _setup(seconds: float, small: bool) -> dict:
     """Return what results depend on: the device, the versions and the sources."""
     command = [sys.executable, "-m", "benchmarks.gpu.device"]
     try:

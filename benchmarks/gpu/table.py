@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from benchmarks.gpu.schedule import read_results
+from benchmarks.gpu.schedule import COMPLETE, read_results
 
 PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
 BEGIN, END = "<!-- benchmarks.gpu: begin -->\n", "<!-- benchmarks.gpu: end -->\n"
@@ -36,28 +36,30 @@ def write_table(results_file: Path, page: Path = PAGE) -> None:
 
 def render(results: list[dict]) -> str:
     """Return the sentences and the table of the newest results."""
-    newest = max(results, key=lambda one: one["ended"])["of"]
-    of = {one["case"]: one for one in results if one["of"] == newest and one["state"] == "complete"}
-    day = max(one["ended"] for one in of.values())[:10] if of else "no day"
+    newest = max(results, key=lambda one: one["ended"])["setup"]
+    complete = {
+        one["case"]: one for one in results if one["setup"] == newest and one["state"] == COMPLETE
+    }
+    day = max(one["ended"] for one in complete.values())[:10] if complete else "no day"
     packages = ", ".join(
         f"{name} {newest[name]}" for name in ("jax", "flax", "optax", "torch") if name in newest
     )
     head = f"`python -m benchmarks.gpu` on one {newest['device']} ({packages}), {day}. "
-    return head + _rates(of) + "\n\n" + _table(of) + _tests(of) + _paper(of)
+    return head + _rates(complete) + "\n\n" + _table(complete) + _tests(complete) + _paper(complete)
 
 
-def _rates(of: dict[str, dict]) -> str:
+def _rates(complete: dict[str, dict]) -> str:
     """Return the sentence on the device's rates."""
-    values = of.get("device", {}).get("values", {})
+    values = complete.get("device", {}).get("values", {})
     rates = [
         f"{value:,.0f} {name}" for name, value in values.items() if name.startswith(("TFLOP", "GB"))
     ]
     return f"The device was measured at {'; '.join(rates)}." if rates else ""
 
 
-def _table(of: dict[str, dict]) -> str:
+def _table(complete: dict[str, dict]) -> str:
     rows = ["| case | " + " | ".join(COLUMNS) + " |", "|" + "---|" * (1 + len(COLUMNS))]
-    for name, one in of.items():
+    for name, one in complete.items():
         if name in SPECIAL:
             continue
         values = one["values"]
@@ -69,8 +71,8 @@ def _table(of: dict[str, dict]) -> str:
     return "\n".join(rows) + "\n" if len(rows) > 2 else ""
 
 
-def _tests(of: dict[str, dict]) -> str:
-    values = of.get("tests", {}).get("values")
+def _tests(complete: dict[str, dict]) -> str:
+    values = complete.get("tests", {}).get("values")
     if values is None:
         return ""
     failed = values.get("failed", 0) + values.get("error", 0)
@@ -79,8 +81,8 @@ def _tests(of: dict[str, dict]) -> str:
     )
 
 
-def _paper(of: dict[str, dict]) -> str:
-    values = of.get("paper", {}).get("values")
+def _paper(complete: dict[str, dict]) -> str:
+    values = complete.get("paper", {}).get("values")
     if values is None:
         return ""
     scores = "; ".join(f"{name}: {means[-1]:.3f}" for name, means in values["scores"].items())

@@ -17,11 +17,11 @@ ALL_SMALL_S = 400
 
 
 @pytest.fixture
-def of(monkeypatch):
+def setup(monkeypatch):
     """Device, versions and sources without a process that loads JAX; a test may change them."""
-    identity = {"device": "a device", "jax": "1"}
-    monkeypatch.setattr(schedule, "_identity", lambda seconds, small: dict(identity))
-    return identity
+    known = {"device": "a device", "jax": "1"}
+    monkeypatch.setattr(schedule, "_setup", lambda seconds, small: dict(known))
+    return known
 
 
 def case(name, *arguments, **fields):
@@ -32,13 +32,13 @@ def results(output):
     return {one["case"]: one for one in json.loads(output.read_text())["results"]}
 
 
-def test_a_case_that_fails_or_lacks_something_costs_itself_alone(of, tmp_path, capsys):
+def test_a_case_that_fails_or_lacks_something_costs_itself_alone(setup, tmp_path, capsys):
     output = tmp_path / "gpu.json"
     cases = case("broken"), case("lacking"), case("quick", 2.5)
     schedule.measure(cases, 60, output, small=True)
     found = results(output)
     assert found["quick"]["values"] == {"value": 2.5}
-    assert (found["quick"]["state"], found["quick"]["of"]) == ("complete", of)
+    assert (found["quick"]["state"], found["quick"]["setup"]) == ("complete", setup)
     assert (found["broken"]["state"], found["broken"]["values"]) == ("failed", {"first": 1})
     assert "MemoryError: too large" in found["broken"]["reason"]
     assert found["lacking"]["state"] == "skipped"
@@ -47,20 +47,20 @@ def test_a_case_that_fails_or_lacks_something_costs_itself_alone(of, tmp_path, c
     assert any(line.startswith("lacking: skipped") and "no such thing" in line for line in printed)
 
 
-def test_complete_cases_of_the_same_versions_are_not_run_again(of, tmp_path, capsys):
+def test_complete_cases_of_the_same_versions_are_not_run_again(setup, tmp_path, capsys):
     output = tmp_path / "gpu.json"
     schedule.measure([case("quick", 1.0)], 60, output, small=True)
     # The same name with another value tells whether it was run.
     schedule.measure([case("quick", 2.0)], 60, output, small=True)
     assert results(output)["quick"]["values"] == {"value": 1.0}
     assert f"quick: is in {output}" in capsys.readouterr().out
-    of["jax"] = "2"
+    setup["jax"] = "2"
     schedule.measure([case("quick", 3.0)], 60, output, small=True)
     values = [one["values"]["value"] for one in json.loads(output.read_text())["results"]]
     assert values == [1.0, 3.0]
 
 
-def test_a_case_is_stopped_at_its_limit_with_all_its_processes(of, tmp_path):
+def test_a_case_is_stopped_at_its_limit_with_all_its_processes(setup, tmp_path):
     output = tmp_path / "gpu.json"
     begin = time.monotonic()
     schedule.measure([case("slow", limit=3)], 60, output, small=True)
@@ -74,7 +74,7 @@ def test_a_case_is_stopped_at_its_limit_with_all_its_processes(of, tmp_path):
     assert not _runs(found["values"]["process"])
 
 
-def test_the_time_is_kept_and_what_does_not_fit_is_skipped_aloud(of, tmp_path, capsys):
+def test_the_time_is_kept_and_what_does_not_fit_is_skipped_aloud(setup, tmp_path, capsys):
     output = tmp_path / "gpu.json"
     begin = time.monotonic()
     cases = case("slow"), case("quick", 1.0, expected=60)
@@ -84,7 +84,7 @@ def test_the_time_is_kept_and_what_does_not_fit_is_skipped_aloud(of, tmp_path, c
     assert "quick: skipped, 60 s expected, 0 s left" in capsys.readouterr().out
 
 
-def test_a_file_of_something_else_is_refused_and_kept(of, tmp_path):
+def test_a_file_of_something_else_is_refused_and_kept(setup, tmp_path):
     output = tmp_path / "gpu.json"
     output.write_text('{"a": 1}')
     with pytest.raises(SystemExit, match=r"gpu\.json is not a file of this command"):
@@ -116,8 +116,8 @@ def test_the_table_has_the_newest_results_between_its_marks(tmp_path):
     page.write_text(f"# Page\nbefore\n{table.BEGIN}old\n{table.END}after\n")
 
     def one(name, jax, values, state="complete", ended="2026-11-27T10:00:00+00:00"):
-        of = {"device": "NVIDIA H200", "jax": jax}
-        return {"case": name, "of": of, "state": state, "values": values, "ended": ended}
+        setup = {"device": "NVIDIA H200", "jax": jax}
+        return {"case": name, "setup": setup, "state": state, "values": values, "ended": ended}
 
     step = {"ms per step": 2.744, "images/s, all seeds": 46_500.2, "peak GB": None}
     (tmp_path / "gpu.json").write_text(
