@@ -52,7 +52,7 @@ def measure(cases: Sequence[Case], seconds: float, output: Path, small: bool) ->
             continue
         found = {
             "case": case.name,
-            "of": of,
+            "setup": setup,
             **run_alone(case, min(case.limit, left), output, small),
         }
         others = [one for one in results if (one["case"], one["setup"]) != (case.name, setup)]
@@ -150,7 +150,9 @@ def _commit() -> str | None:
         name = subprocess.run(
             [*git, "rev-parse", "--short=8", "HEAD"], capture_output=True, text=True
         )
-        changes = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True)
+        changes = subprocess.run(
+            [*git, "status", "--porcelain", "-uno"], capture_output=True, text=True
+        )
     except FileNotFoundError:
         return None
     if name.returncode or changes.returncode:
