@@ -48,7 +48,10 @@ def measure(cases: Sequence[Case], seconds: float, output: Path, small: bool) ->
             continue
         expected = 1 if small else case.expected
         if left < expected:
-            print(f"{case.name}: skipped, {expected} s expected, {max(0, left):.0f} s left")
+            print(
+                f"{case.name}: skipped, {expected} s expected, {max(0, left):.0f} s left",
+                flush=True,
+            )
             continue
         found = {
             "case": case.name,
