@@ -53,6 +53,7 @@ def test_commands_of_pages_are_understood(page, monkeypatch):
         "python -m tests.speed no-case",
         "python -m tests.speed fits --no-option",
         "python -m tests.no_module",
+        "python -m benchmarks.gpu --no-option",
         "python docs/no_file.py",
         "make fits",
     ],
@@ -66,7 +67,8 @@ def test_commands_are_found_in_blocks_and_sentences():
     text = (
         "By `everlight run\ndigits --seeds 2` and `x`:\n\n```\neverlight demo   # a comment\n"
         "A=1 everlight paper iirc \\\n    --preset small && everlight data list\nmake demo\n```\n"
-        "```python\neverlight = 1\n```\n`python -m tests.speed fits` `python -m pip`"
+        "```python\neverlight = 1\n```\n`python -m tests.speed fits` `python -m pip` "
+        "`python -m benchmarks.gpu --table FILE`"
     )
     assert list(commands_in(text)) == [
         "everlight demo",
@@ -74,6 +76,7 @@ def test_commands_are_found_in_blocks_and_sentences():
         "everlight data list",
         "everlight run digits --seeds 2",
         "python -m tests.speed fits",
+        "python -m benchmarks.gpu --table FILE",
     ]
 
 
@@ -86,7 +89,10 @@ def commands_in(text):
     found += [" ".join(code.split()) for code in re.findall(r"`([^`]+)`", sentences)]
     for line in found:
         for command in re.sub(r"\s+# .*", "", line).split(" && "):
-            if re.match(r"(?:[A-Z_]+=\S+ )*(?:everlight |python (?:docs/|-m tests\.))", command):
+            if re.match(
+                r"(?:[A-Z_]+=\S+ )*(?:everlight |python (?:docs/|-m (?:tests|benchmarks)\.))",
+                command,
+            ):
                 yield command.strip()
 
 

@@ -1,4 +1,4 @@
-"""Costs of the papers' presets: steps by hand, a row for each, and a TPU that is not there."""
+"""Costs of the papers' presets: steps by hand, a row for each, and devices that are not there."""
 
 import importlib.util
 
@@ -6,8 +6,9 @@ import jax
 import numpy as np
 import pytest
 
-from everlight.continual.engine.estimate import count_steps, estimate_run
+from everlight.continual.engine.estimate import Estimate, count_steps, estimate_run
 from everlight.continual.engine.sequence import initial_state
+from everlight.continual.engine.targets import chips_of_a_v5e
 from everlight.continual.method import Needs
 from everlight.continual.registry import METHODS
 from everlight_data.errors import DataError, MissingDataError
@@ -63,12 +64,24 @@ def test_a_step_is_not_timed_on_a_device_that_is_elsewhere():
 @pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="extra tpu not installed")
 def test_a_step_on_a_tpu_copies_no_data_set():
     """Of 184 MB of images; laid out as images are, 742 MB were copied within a step."""
-    found = estimate_run(cost.icifar().run, cost.chips_of_a_v5e()[0])
+    found = estimate_run(cost.icifar().run, chips_of_a_v5e()[0])
     assert found.data_bytes > 180e6
     assert found.working_bytes < 50e6
 
 
-@pytest.mark.skipif(importlib.util.find_spec("libtpu") is not None, reason="libtpu is installed")
-def test_without_the_tpu_s_compiler_the_extra_is_named():
-    with pytest.raises(MissingDataError, match="install the extra tpu"):
-        cost.run_cost(cost.CostOptions(device="tpu-v5e"))
+@pytest.mark.parametrize(
+    ("device", "package", "message"),
+    [("tpu-v5e", "libtpu", "install the extra tpu"), ("h100", "jax_plugins", "extra cuda12 or")],
+)
+def test_without_the_device_s_compiler_the_extra_is_named(device, package, message):
+    if importlib.util.find_spec(package):
+        pytest.skip(f"{package} is installed")
+    with pytest.raises(MissingDataError, match=message) as error:
+        cost.run_cost(cost.CostOptions(device=device))
+    assert "\n" not in str(error.value)
+
+
+def test_kernels_of_a_gpu_are_printed():
+    found = Estimate(416, 0, 1, 1, 1.0, 0.5, kernels=505)
+    assert cost._cells(work(), found, 100)["kernels"] == "505"
+    assert "kernels" not in cost._cells(work(), found._replace(kernels=None), 100)

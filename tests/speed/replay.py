@@ -83,7 +83,10 @@ def noise(per_class: int) -> tuple[np.ndarray, np.ndarray]:
 def train(
     images: np.ndarray, labels: np.ndarray, method: str, buffer_size: int, seeds: int
 ) -> np.ndarray:
-    """Train all seeds over all devices and return their losses, `[seeds, tasks, 1]`."""
+    """Train all seeds and return their losses, `[seeds, tasks, 1]`.
+
+    As many seeds as there are devices are trained at once on CPU, all of them on an accelerator.
+    """
     # A few of the training images stand for the test images, whose cost is small.
     tested = np.tile(np.arange(CLASSES), 10)
     order = np.arange(CLASSES).reshape(TASKS, -1).tolist()
@@ -95,7 +98,7 @@ def train(
         run = Run(build, PROTOCOL, stored, sequence, jax.random.key(0))
         return np.asarray(_sequence(run).losses)[None]
     keys = jax.random.split(jax.random.key(0), seeds)
-    width = jax.device_count()
+    width = jax.device_count() if jax.default_backend() == "cpu" else seeds
     losses = []
     for first in range(0, seeds, width):
         rows = jax.tree.map(lambda leaf, f=first: leaf[f : f + width], own)

@@ -169,7 +169,7 @@ def _noise_training(strategy: str, sizes: Sizes) -> Training:
     train, test = (np.repeat(np.arange(classes), count) for count in counts)
     sequence = class_incremental(train, test, equal_tasks(range(classes), 3), classes)
     net = SmallCNN(classes, sizes.channels, sizes.hidden)
-    stored = _noise(len(train) + len(test), sizes.side)
+    stored = noise_images(len(train) + len(test), sizes.side)
     return Training(strategy, net, stored, sequence, Protocol(epochs=2))
 
 
@@ -182,7 +182,7 @@ def _iirc_training(tasks: int, small: bool) -> Training:
     train, test = (np.repeat(np.arange(100), n) for n in (train_per_class, test_per_class))
     sequence = iirc(train, test, names, hierarchy, first, valid_fraction=valid_fraction).sequence
     net = ReducedResNet(sequence.class_task.shape[0], blocks=1 if small else 3)
-    stored = _noise(len(train) + len(test), side=8 if small else 32)
+    stored = noise_images(len(train) + len(test), side=8 if small else 32)
     return Training("ER-balanced", net, stored, sequence, Protocol(epochs=1, batch_size=128))
 
 
@@ -190,6 +190,7 @@ def _repeated(times: int, leaf: jax.Array) -> jax.Array:
     return jnp.stack([leaf] * times)
 
 
-def _noise(count: int, side: int) -> StoredImages:
+def noise_images(count: int, side: int) -> StoredImages:
+    """Return stored images of noise, on JAX's device."""
     images = np.random.default_rng(0).integers(0, 256, (count, side, side, 3), np.uint8)
     return StoredImages.of(jnp.asarray(images), jnp.full(3, 127.5), jnp.full(3, 74.0))

@@ -80,12 +80,14 @@ def measure_machine(megabytes: int = 256, size: int = 2048) -> Machine:
     target, matrix = np.zeros_like(source), jnp.ones((size, size), jnp.float32)
     product = jax.jit(lambda m: jnp.matmul(m, m, precision=jax.lax.Precision.HIGHEST))
 
-    def best(run: Callable[[], object]) -> float:
-        return min(_seconds(run) for _ in range(7))
-
     with ThreadPoolExecutor(workers) as pool:
-        copied = best(lambda: list(pool.map(np.copyto, target, source)))
-    return Machine(2 * source.nbytes / copied, 2 * size**3 / best(lambda: product(matrix)))
+        copied = best_seconds(lambda: list(pool.map(np.copyto, target, source)))
+    return Machine(2 * source.nbytes / copied, 2 * size**3 / best_seconds(lambda: product(matrix)))
+
+
+def best_seconds(run: Callable[[], object]) -> float:
+    """Return the least seconds of seven calls; the first compiles."""
+    return min(_seconds(run) for _ in range(7))
 
 
 def table(timed: Sequence[Timed]) -> str:

@@ -69,7 +69,7 @@ def torch_training(training: Training) -> Callable[[], list[float]]:
         anchors: list[tuple[list[Tensor], list[Tensor]]] = []
         for number in range(tasks):
             seen = seen | introduced[number]
-            optimizer = _optimizer(net, training.is_iirc)
+            optimizer = optimizer_of(net, training.is_iirc)
             index, hot = (torch.cat(pair) for pair in zip(train[number], buffer, strict=True))
             for _ in range(protocol.epochs):
                 net.train()
@@ -175,7 +175,8 @@ def _normalized(before: int, width: int, size: int, stride: int) -> list[nn.Modu
     return [convolution, nn.BatchNorm2d(width)]
 
 
-def _optimizer(net: nn.Module, is_iirc: bool) -> torch.optim.Optimizer:
+def optimizer_of(net: nn.Module, is_iirc: bool) -> torch.optim.Optimizer:
+    """Return IIRC's SGD or Adam for the network's parameters."""
     if is_iirc:
         return torch.optim.SGD(net.parameters(), SGD_RATE, MOMENTUM, weight_decay=WEIGHT_DECAY)
     return torch.optim.Adam(net.parameters(), lr=ADAM_RATE)

@@ -3,6 +3,7 @@
     everlight cost
     everlight cost --timed              # hours on this machine's first device
     everlight cost --device tpu-v5e     # needs the extra tpu, and no TPU
+    everlight cost --device h100        # needs the extra cuda12 or cuda13, and no GPU
 
 Data are shapes alone.
 """
@@ -17,13 +18,8 @@ import numpy as np
 from jaxtyping import PyTree
 
 from everlight.continual import Protocol, Run, Setup, StoredImages, TaskSequence
-from everlight.continual.engine.estimate import (
-    Estimate,
-    chips_of_a_v5e,
-    count_steps,
-    estimate_run,
-    memory_of,
-)
+from everlight.continual.engine.estimate import Estimate, count_steps, estimate_run
+from everlight.continual.engine.targets import chip_of_an_h100, chips_of_a_v5e, memory_of
 from everlight.continual.method import Method, Needs
 from everlight.continual.registry import METHODS
 from everlight.metrics.ranking import Facts
@@ -46,7 +42,7 @@ from everlight_experiments.iirc.config import PRESETS as IIRC
 
 FRAMES = 300
 """Frames per object and session of CORe50, about."""
-Device = Literal["here", "tpu-v5e"]
+Device = Literal["here", "tpu-v5e", "h100"]
 TIMED_STEPS = 3
 _NUMBER = jax.ShapeDtypeStruct((), jnp.float32)
 
@@ -56,7 +52,8 @@ class CostOptions:
     """Print the memory, operations and hours of the paper presets without training."""
 
     device: Device = "here"
-    """Device to compile for: the first device here, or a TPU v5e, which needs the extra tpu."""
+    """Device to compile for: the first device here, or one that need not be here: a TPU v5e (extra
+    tpu) or an NVIDIA H100 (extra cuda12 or cuda13)."""
     timed: bool = False
     """Time some steps on zeros to estimate hours; possible on this machine's device only."""
 
@@ -86,14 +83,11 @@ def run_cost(options: CostOptions) -> None:
 
     Raises:
       DataError: steps are to be timed on a device that is not there.
-      MissingDataError: the TPU's compiler is not installed.
+      MissingDataError: the device's compiler is not installed.
     """
     if options.timed and options.device != "here":
         raise DataError("--timed is for --device here, where a step can run")
-    try:
-        device = (jax.devices() if options.device == "here" else chips_of_a_v5e())[0]
-    except ImportError as error:
-        raise MissingDataError(str(error)) from error
+    device = _device(options.device)
     memory = memory_of(device)
     ran = "only zeros are learnt from" if options.timed else "nothing is run"
     print(f"One run at the paper's preset, compiled for {device.device_kind}; {ran}.")
@@ -104,13 +98,31 @@ def run_cost(options: CostOptions) -> None:
         if number == 0:
             print(_row(cells))
         print(_row(cells.values()), flush=True)
-    least = "the least that a step's operations and bytes can take at the peaks of a TPU v5e"
+    least = "the least that a step's operations and bytes can take at the device's peaks"
     clock = "a step timed here" if options.timed else least
     print(
         f"state: parameters, optimizer, best epoch and the strategy's memory. h: {clock} times "
         "steps, evaluation apart; – where neither is known (--timed). Several runs at once share "
         f"the data and take state and step's memory each: so many hold {memory / 1e9:.0f} GB."
     )
+
+
+def _device(name: Device) -> jax.Device:
+    """Return the device to compile for.
+
+    Raises:
+      MissingDataError: its compiler is not installed.
+    """
+    if name == "here":
+        return jax.devices()[0]
+    # JAX itself uses the CPU: without a driver its plugin for GPUs does not load otherwise.
+    jax.config.update("jax_platforms", "cpu")
+    # A compiler without a device cannot read programs that it kept on disk.
+    jax.config.update("jax_enable_compilation_cache", False)
+    try:
+        return (chips_of_a_v5e() if name == "tpu-v5e" else chip_of_an_h100())[0]
+    except ImportError as error:
+        raise MissingDataError(str(error)) from error
 
 
 def icifar() -> Work:
@@ -209,8 +221,9 @@ def _cells(work: Work, found: Estimate, memory: int) -> dict[str, str]:
         "step's memory": f"{found.working_bytes / 1e6:,.0f} MB",
         "GFLOP per step": f"{found.operations / 1e9:,.1f}",
         "steps": f"{steps:,}",
-        "h": "–" if seconds is None else f"{seconds * steps / 3600:.2f}",
+        "h": "–" if seconds is None else f"{seconds * steps / 3600:.3f}",
         "runs at once": f"{found.at_once(memory):,}",
+        **({} if found.kernels is None else {"kernels": f"{found.kernels:,}"}),
     }
 
 

@@ -4,8 +4,9 @@ import jax
 import pytest
 
 from everlight.continual import Protocol
-from everlight.continual.engine.estimate import PEAKS, Estimate, count_steps, estimate_run
+from everlight.continual.engine.estimate import Estimate, count_steps, estimate_run
 from everlight.continual.engine.run import Run
+from everlight.continual.engine.targets import PEAKS
 from tests.contracts.test_strategies import DATA, KEY, PROTOCOL, SEQUENCE, build_with
 from tests.driving import drive_run
 
@@ -25,6 +26,7 @@ def test_sizes_are_those_of_the_arrays_that_a_run_has_and_a_step_is_timed_on_zer
     products = 3 * 2 * 8 * found.parameters
     assert products / 2 < found.operations < 3 * products
     assert 1e-6 < found.step_seconds < 1
+    assert found.kernels is None
 
 
 def test_steps_are_counted_as_they_are_taken():
@@ -36,10 +38,16 @@ def test_steps_are_counted_as_they_are_taken():
     assert count_steps(of_steps, SEQUENCE) == 5 * 7 + 9 * 2 * 7
 
 
-def test_the_least_a_step_takes_is_bounded_by_its_operations_or_by_its_bytes():
-    (peaks,) = PEAKS.values()
-    assert peaks.least_seconds({"flops": 197e12, "bytes accessed": 1.0}) == pytest.approx(1)
-    assert peaks.least_seconds({"flops": 1.0, "bytes accessed": 2 * 819e9}) == pytest.approx(2)
+@pytest.mark.parametrize(
+    ("kind", "operations", "bandwidth"),
+    [("TPU v5 lite", 197e12, 819e9), ("NVIDIA H100 80GB HBM3", 989e12, 3.35e12)],
+)
+def test_the_least_a_step_takes_is_bounded_by_its_operations_or_by_its_bytes(
+    kind, operations, bandwidth
+):
+    least = PEAKS[kind].least_seconds
+    assert least({"flops": operations, "bytes accessed": 1.0}) == pytest.approx(1)
+    assert least({"flops": 1.0, "bytes accessed": 2 * bandwidth}) == pytest.approx(2)
 
 
 def test_runs_at_once_share_the_data():

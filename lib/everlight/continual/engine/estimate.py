@@ -1,9 +1,7 @@
 """Memory, operations and time of a run, from one compiled training step; nothing is trained."""
 
 import math
-import os
 import time
-from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -14,34 +12,12 @@ from jaxtyping import Array
 
 from everlight.base import TaskSequence
 from everlight.checks import NonNegativeInt, checked
+from everlight.continual.engine.kernels import kernel_bytes
 from everlight.continual.engine.protocol import Protocol
 from everlight.continual.engine.run import Run
 from everlight.continual.engine.sequence import initial_state, lower_step
+from everlight.continual.engine.targets import PEAKS
 from everlight.trees import tree_bytes
-
-
-class Peaks(NamedTuple):
-    """Greatest rates of a device, by its maker."""
-
-    operations: float
-    """Floating-point operations per second, in bfloat16."""
-    bandwidth: float
-    """Bytes per second from its memory."""
-    memory: int
-    """Bytes of its memory."""
-
-    def least_seconds(self, cost: Mapping[str, float]) -> float:
-        """Return the least seconds of a program: the longer of operations and bytes.
-
-        Args:
-          cost: the compiler's analysis, with "flops" and "bytes accessed"; its own
-            "optimal_seconds" counts an operation that it cannot judge as -1.
-        """
-        return max(cost["flops"] / self.operations, cost["bytes accessed"] / self.bandwidth)
-
-
-PEAKS = {"TPU v5 lite": Peaks(197e12, 819e9, 16_000_000_000)}
-"""Peaks of a chip by its name in JAX; from the maker's data sheet."""
 
 
 class Estimate(NamedTuple):
@@ -58,42 +34,12 @@ class Estimate(NamedTuple):
     """Floating-point operations of a step."""
     step_seconds: float | None
     """Seconds of a step; None if no peaks are known and none was timed."""
+    kernels: int | None = None
+    """Kernels that a GPU starts in a step, loops counted once; None on other devices."""
 
     def at_once(self, memory: int) -> int:
         """Return the number of runs that a device of so many bytes holds."""
         return max(0, (memory - self.data_bytes) // (self.state_bytes + self.working_bytes))
-
-
-def chips_of_a_v5e() -> Sequence[jax.Device]:
-    """Return four chips of a TPU v5e to compile for, which need not exist.
-
-    Raises:
-      ImportError: the TPU's compiler is not installed.
-    """
-    # What the compiler would ask a TPU machine for.
-    for name, value in (
-        ("TPU_SKIP_MDS_QUERY", "1"),
-        ("TPU_ACCELERATOR_TYPE", "v5litepod-4"),
-        ("TPU_WORKER_HOSTNAMES", "localhost"),
-    ):
-        os.environ.setdefault(name, value)
-    from jax.experimental import topologies
-
-    try:
-        return topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x2").devices
-    except Exception as error:
-        raise ImportError(
-            f"the TPU's compiler is not there ({type(error).__name__}); install the extra tpu"
-        ) from error
-
-
-def memory_of(device: jax.Device) -> int:
-    """Return a device's bytes of memory; a CPU's is the machine's."""
-    if device.device_kind in PEAKS:
-        return PEAKS[device.device_kind].memory
-    if device.platform == "cpu":
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return device.memory_stats()["bytes_limit"]
 
 
 @checked
@@ -106,23 +52,25 @@ def estimate_run(run: Run, device: jax.Device, timed_steps: NonNegativeInt = 0) 
       timed_steps: number of steps on zeros, of which the shortest counts, after one that does not;
         0 takes the least seconds of `PEAKS`.
     """
-    sharding = SingleDeviceSharding(device)
-    data, sequence, key = jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
-        (run.data, run.sequence, run.key),
-    )
-    run = Run(run.build, run.protocol, data, sequence, key)
-    state = initial_state(run)
-    compiled = lower_step(run).compile()
-    cost, peaks = compiled.cost_analysis(), PEAKS.get(device.device_kind)
+    placed = _placed(run, device)
+    state = initial_state(placed)
+    compiled = lower_step(placed).compile()
+    kernels = kernel_bytes(compiled.as_text(), "run") if device.platform == "gpu" else None
+    cost = compiled.cost_analysis()
+    if cost is None:
+        # A GPU's compiler without a GPU analyses nothing; the CPU's analyses the traced program.
+        traced = lower_step(_placed(run, jax.devices("cpu")[0])).cost_analysis()
+        cost = {"flops": traced["flops"], "bytes accessed": sum(kernels)}
+    peaks = PEAKS.get(device.device_kind)
     seconds = peaks and peaks.least_seconds(cost)
     return Estimate(
         sum(leaf.size for leaf in jax.tree.leaves(state.result.learner.params)),
-        tree_bytes(data),
+        tree_bytes(run.data),
         tree_bytes(state),
         compiled.memory_analysis().temp_size_in_bytes,
         float(cost["flops"]),
         _timed(compiled, timed_steps) if timed_steps else seconds,
+        None if kernels is None else len(kernels),
     )
 
 
@@ -146,6 +94,16 @@ def count_steps(protocol: Protocol, sequence: TaskSequence, replayed: NonNegativ
         number * math.ceil(count / protocol.batch_size)
         for number, count in zip(epochs, counts, strict=True)
     )
+
+
+def _placed(run: Run, device: jax.Device) -> Run:
+    """Return a run whose arrays are shapes on a device."""
+    sharding = SingleDeviceSharding(device)
+    data, sequence, key = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
+        (run.data, run.sequence, run.key),
+    )
+    return Run(run.build, run.protocol, data, sequence, key)
 
 
 def _timed(compiled: jax.stages.Compiled, steps: int) -> float:

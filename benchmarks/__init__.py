@@ -1,0 +1,1 @@
+"""Measurements for a machine that is lent for an hour; they are not part of the packages."""

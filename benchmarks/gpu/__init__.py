@@ -1,0 +1,1 @@
+"""Speed of everlight on one GPU, beside PyTorch, within a given time."""

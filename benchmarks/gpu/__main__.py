@@ -1,0 +1,45 @@
+"""`python -m benchmarks.gpu --seconds N --output FILE` measures everlight on this machine's GPU.
+
+`python -m benchmarks.gpu --table FILE` writes the table of docs/performance.md from the results.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from benchmarks.gpu.cases import CASES
+from benchmarks.gpu.schedule import measure
+from benchmarks.gpu.table import write_table
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Measure the cases that are named, or all, or write the table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
+    names = [case.name for case in CASES]
+    parser.add_argument("case", nargs="*", help=f"a name in quotation marks: {'; '.join(names)}")
+    parser.add_argument("--seconds", type=float, help="time after which the command ends")
+    parser.add_argument(
+        "--output", type=Path, help="file of the results (JSON), which is continued"
+    )
+    parser.add_argument(
+        "--small", action="store_true", help="least sizes, to try the code on a CPU"
+    )
+    parser.add_argument("--table", type=Path, metavar="FILE", help="file of results for the table")
+    given = parser.parse_args(arguments)
+    unknown = [name for name in given.case if name not in names]
+    if unknown:
+        parser.error(f"no case {unknown[0]!r}; there are {'; '.join(names)}")
+    if (given.table is None) == (given.seconds is None or given.output is None):
+        parser.error("give --seconds and --output to measure, or --table to write the table")
+    try:
+        if given.table is not None:
+            write_table(given.table)
+        else:
+            cases = [case for case in CASES if not given.case or case.name in given.case]
+            measure(cases, given.seconds, given.output, given.small)
+    except (ValueError, RuntimeError, OSError) as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()
