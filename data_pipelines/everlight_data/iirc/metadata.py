@@ -12,10 +12,11 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from everlight.scenarios.iirc import Hierarchy, TaskConfiguration
-from everlight_data.errors import DataError, MissingDataError
+from everlight_data.errors import DataError
 from everlight_data.files import read_json, refusing
 from everlight_data.images.tiny_imagenet import CLASSES_FILE, FOLDER, SOURCE
 from everlight_data.locations import locate
+from everlight_data.optional_packages import import_package
 from everlight_data.procedural.render import World
 from everlight_data.procedural.shapes import SHAPES
 from everlight_data.procedural.world import class_names, superclass_of
@@ -197,11 +198,6 @@ def _configuration(tasks: list[list[str]], classes: list[str]) -> TaskConfigurat
 
 
 def _read(file: str) -> Any:
-    try:
-        path = resources.files("iirc") / "metadata" / file
-    except ModuleNotFoundError as error:
-        raise MissingDataError(
-            "IIRC's hierarchies and task configurations are read from the authors' package iirc, "
-            "which is not installed; install everlight[experiments], or iirc by itself."
-        ) from error
+    # The authors' package has the hierarchies and the task configurations.
+    path = resources.files(import_package("iirc")) / "metadata" / file
     return json.loads(path.read_text("utf-8"))
