@@ -132,7 +132,7 @@ def test_every_command_starts_without_the_packages_of_single_readers():
 def test_a_benchmark_runs_without_the_packages_of_other_readers(tmp_path, monkeypatch):
     for module in set(LATE) - {"sklearn"}:
         monkeypatch.setitem(sys.modules, module, None)
-    arguments = "run digits --methods naive --seeds 1 --epochs 1 --scenarios class-incremental"
+    arguments = "run digits --methods naive --seeds 1 --epochs 1"
     main([*arguments.split(), "--runs", os.fspath(tmp_path)])
     assert [*tmp_path.rglob("report.html")]
 

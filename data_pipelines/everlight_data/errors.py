@@ -9,5 +9,5 @@ class MissingDataError(DataError, FileNotFoundError):
     """Error about a missing data set or file."""
 
 
-class MissingPackageError(MissingDataError):
+class MissingPackageError(DataError):
     """Error about a package that is not installed, which no file of a list can be read without."""

@@ -42,7 +42,8 @@ def read_capture(path: Path) -> Capture:
     """Read the tags from the first image's directory or its EXIF directory; no pixel is read.
 
     Raises:
-      MissingDataError: the file does not exist, or tifffile is not installed.
+      MissingDataError: the file does not exist.
+      MissingPackageError: tifffile is not installed.
       DataError: the file is damaged or no TIFF, or a tag is missing or damaged.
     """
     with opened(path, MAX_BYTES, WAY_OUT):

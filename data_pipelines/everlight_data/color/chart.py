@@ -57,7 +57,7 @@ def reference_colors() -> Float[np.ndarray, "24 3"]:
     """Return XYZ of the patches from colour-science (the chart of 2005, under D50).
 
     Raises:
-      MissingDataError: colour-science is not installed.
+      MissingPackageError: colour-science is not installed.
     """
     colour = import_package("colour")
     patches = colour.CCS_COLOURCHECKERS["ColorChecker 2005"].data.values()

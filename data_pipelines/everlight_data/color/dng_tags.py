@@ -120,7 +120,7 @@ def raw_directories(path: Path, shape: tuple[int, int] | None = None) -> Iterato
       shape: height and width of the sensor as decoded, which choose between several mosaics.
 
     Raises:
-      MissingDataError: tifffile is not installed.
+      MissingPackageError: tifffile is not installed.
       DataError: the file holds several mosaics, or none of the shape.
     """
     with import_package("tifffile").TiffFile(path) as file:

@@ -164,7 +164,8 @@ def decode_picture(path: Path, way_out: str) -> np.ndarray:
       way_out: sentence that every error message ends with.
 
     Raises:
-      MissingDataError: the file does not exist, or imagecodecs is not installed.
+      MissingDataError: the file does not exist.
+      MissingPackageError: imagecodecs is not installed.
       DataError: the file is damaged, too large, or of another kind.
     """
     content = read_bytes(path, MAX_BYTES, way_out)

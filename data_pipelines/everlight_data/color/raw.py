@@ -123,7 +123,8 @@ def read_raw(
         interpolating.
 
     Raises:
-      MissingDataError: the file does not exist, or rawpy or tifffile is not installed.
+      MissingDataError: the file does not exist.
+      MissingPackageError: rawpy or tifffile is not installed.
       DataError: the file is truncated or not a raw file of a three-colour 2×2 Bayer sensor with
         square pixels. Or its black level is not below its white level, or a tag states what is not
         supported.

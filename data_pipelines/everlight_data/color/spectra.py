@@ -61,7 +61,7 @@ def embedded_library() -> SpectralLibrary:
     Surfaces are the 190 of the rawtoaces training set and the 24 of a ColorChecker.
 
     Raises:
-      MissingDataError: colour-science is not installed.
+      MissingPackageError: colour-science is not installed.
     """
     colour = import_package("colour")
     spectra = dict(colour.SDS_ILLUMINANTS) | dict(colour.SDS_LIGHT_SOURCES)

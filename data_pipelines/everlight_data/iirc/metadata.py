@@ -53,7 +53,7 @@ def official_metadata(name: OfficialName) -> Metadata:
     benchmarks have no hierarchy. Classes that no task introduces, as in lite, are left out.
 
     Raises:
-      MissingDataError: the package `iirc` is not installed.
+      MissingPackageError: the package `iirc` is not installed.
     """
     data = "cifar100" if "cifar100" in name else "imagenet"
     incremental = name.startswith("incremental")
@@ -77,7 +77,7 @@ def imagenet_listing(name: OfficialName) -> tuple[str, ...]:
     order. Full and lite list the same classes.
 
     Raises:
-      MissingDataError: the package `iirc` is not installed.
+      MissingPackageError: the package `iirc` is not installed.
     """
     if name.startswith("incremental"):
         return tuple(_read("imagenet_classes.json")["classes"])
@@ -93,7 +93,8 @@ def tiny_imagenet_metadata(count: int = 10) -> Metadata:
     superclasses, then 44 tasks of five classes. Class names are those of `load_tiny_imagenet_32`.
 
     Raises:
-      MissingDataError: the package `iirc` is not installed, or Tiny-ImageNet's names are missing.
+      MissingPackageError: the package `iirc` is not installed.
+      MissingDataError: Tiny-ImageNet's names are missing.
       DataError: the names are damaged.
     """
     names = _tiny_imagenet_names()

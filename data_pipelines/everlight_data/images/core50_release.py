@@ -215,7 +215,7 @@ def decode_frame(read: Read, source: Path, name: str) -> UInt8[np.ndarray, "128 
     """Decode one frame.
 
     Raises:
-      MissingDataError: imagecodecs is not installed.
+      MissingPackageError: imagecodecs is not installed.
       DataError: the frame is damaged or not a 128x128 RGB image; the message names it.
     """
     with refusing(f"{source}: {name}", _AGAIN):

@@ -13,7 +13,7 @@ def load_digits() -> ImageSet:
     """Load 1,797 images of ten digits, values 0 to 255 in one channel.
 
     Raises:
-      MissingDataError: scikit-learn is not installed.
+      MissingPackageError: scikit-learn is not installed.
     """
     values, labels = import_package("sklearn.datasets").load_digits(return_X_y=True)
     grey = np.rint(values * (255 / 16)).astype(np.uint8).reshape(-1, 8, 8, 1)

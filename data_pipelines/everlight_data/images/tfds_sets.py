@@ -81,7 +81,7 @@ def read_prepared(folder: Path, side: int | None = None) -> ImageSet:
       side: side of square images in pixels; None keeps the images, which must have one size.
 
     Raises:
-      MissingDataError: tensorflow-datasets is not installed.
+      MissingPackageError: tensorflow-datasets is not installed.
       DataError: TFDS cannot read the set without TensorFlow, or features or splits are missing. Or
         images vary in size without `side`, are not 8-bit, exceed the limit, or labels are not
         classes. The message names the fault.

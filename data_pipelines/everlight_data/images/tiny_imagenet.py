@@ -38,8 +38,8 @@ def load_tiny_imagenet_32(classes: Sequence[int] | None = None) -> ImageSet:
         result is `classes[k]`. None is all 200.
 
     Raises:
-      MissingDataError: `tiny_imagenet_32x32` below EVERLIGHT_DATA lacks a file, or imagecodecs is
-        not installed.
+      MissingDataError: `tiny_imagenet_32x32` below EVERLIGHT_DATA lacks a file.
+      MissingPackageError: imagecodecs is not installed.
       DataError: a file is damaged or contradicts itself, or `classes` are not distinct labels.
     """
     names = tiny_imagenet_names()
