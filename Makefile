@@ -2,9 +2,10 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+NEWEST := build/newest
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo check test test-all lint docs bench lock clean
+.PHONY: demo check test test-all test-newest lint docs bench lock clean
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -26,10 +27,11 @@ demo: $(VENV)/ready      ## two cameras and continual learning, no data needed, 
 
 # Small programs are compiled by the hundred and run for milliseconds, so the compiler takes it easy
 # here; `make test-all` runs the programs as users do. What one test compiled another finds on disk.
-TEST = JAX_COMPILATION_CACHE_DIR=$(CURDIR)/build/test-programs \
-	JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES=0 \
-	XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1 --xla_llvm_disable_expensive_passes=true $$XLA_FLAGS" \
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
+CACHE := JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES=0
+COMPILER := --xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1 --xla_llvm_disable_expensive_passes=true
+PYTEST := -m pytest -n 2 --dist loadgroup -m "not slow"
+TEST = JAX_COMPILATION_CACHE_DIR=$(CURDIR)/build/test-programs $(CACHE) \
+	XLA_FLAGS="$(COMPILER) --xla_cpu_use_fusion_emitters=false $$XLA_FLAGS" $(BIN)/python $(PYTEST)
 
 # jaxtyping's import hook checks every annotated call, which makes the tests a third slower: here
 # for one call of each public function and one trace of each strategy, in `test-all` for everything.
@@ -53,6 +55,14 @@ check: lint              ## lint and the quick tests, for every edit
 
 test-all: $(VENV)/ready  ## the slow tests too
 	$(BIN)/python -m pytest -n 2 --dist loadgroup $(HOOK) tests
+
+# Newer versions of jaxlib than the pinned one end the process at the flag of fusion emitters.
+test-newest:             ## as `test`, with the newest versions that pip finds, in build/newest; PYTHON=python3.13 chooses another Python
+	$(PYTHON) -m venv --clear $(NEWEST)
+	$(NEWEST)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[experiments,test]"
+	$(NEWEST)/bin/python -m pip list --disable-pip-version-check
+	JAX_COMPILATION_CACHE_DIR=$(CURDIR)/build/newest-programs $(CACHE) XLA_FLAGS="$(COMPILER) $$XLA_FLAGS" \
+		$(NEWEST)/bin/python $(PYTEST) tests
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .

@@ -1,12 +1,33 @@
 """Imports go one way: experiments over data over lib, and packages without a cycle."""
 
 import ast
+import os
+import re
+import subprocess
+import sys
+import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
 
+import numpy as np
 import pytest
+from packaging.requirements import Requirement
+
+from everlight_data.color.capture_data import read_capture
+from everlight_data.color.chart import reference_colors
+from everlight_data.color.dng import write_linear_tiff
+from everlight_data.color.photographs import decode_picture
+from everlight_data.color.raw import read_raw
+from everlight_data.color.spectra import embedded_library
+from everlight_data.errors import MissingPackageError
+from everlight_data.iirc.metadata import official_metadata
+from everlight_data.images.digits import load_digits
+from everlight_data.images.tfds_sets import read_prepared
+from everlight_data.optional_packages import PACKAGES, import_package, missing_package
+from everlight_experiments.cli import main
+from tests.dng_writer import write_dng
 
 ROOT = Path(__file__).parents[1]
 LAYERS = {
@@ -14,16 +35,40 @@ LAYERS = {
     "everlight_data": ROOT / "data_pipelines",
     "everlight_experiments": ROOT / "experiments",
 }
+LATE = ("colour", "imagecodecs", "rawpy", "sklearn", "tensorflow_datasets", "tifffile")
+"""Modules of packages that single readers need, and that no command imports at its start."""
+NEEDED = {
+    "everlight_data/tfds_builders.py": {"tensorflow_datasets"},
+    "everlight_experiments/core50_static/paper.py": {"sklearn"},
+}
+"""Files that are of no use without a package of `LATE`."""
+START = """
+import sys
+for name in {blocked}:
+    sys.modules[name] = None
+from everlight_experiments.cli import COMMANDS, _imported
+for name, command in COMMANDS.items():
+    if name != "paper core50-static":
+        for place in filter(None, (command.target, command.options)):
+            _imported(place)
+import everlight_data.image_registry
+print(len(COMMANDS))
+"""
 
 
 def imported(path: Path) -> Iterator[str]:
     """Yield the modules that a file imports, also within functions."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom):
-            assert not node.level, f"{path}: give the whole name of what is imported"
-            yield node.module
-        elif isinstance(node, ast.Import):
-            yield from (each.name for each in node.names)
+        if isinstance(node, ast.ImportFrom | ast.Import):
+            assert not getattr(node, "level", 0), f"{path}: give the whole name of the import"
+            yield from names_of(node)
+
+
+def names_of(node: ast.Import | ast.ImportFrom) -> list[str]:
+    """Return the modules that a statement imports."""
+    if isinstance(node, ast.ImportFrom):
+        return [node.module]
+    return [alias.name for alias in node.names]
 
 
 @pytest.mark.parametrize("package", LAYERS)
@@ -63,3 +108,107 @@ def test_the_runner_of_methods_imports_no_paper():
         if name.startswith("everlight_experiments.")
     }
     assert found == {"continual", "report", "run_folder"}
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_packages_of_single_readers_are_imported_by_their_functions(layer):
+    for path in (LAYERS[layer] / layer).rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        nodes = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+        names = {name.split(".")[0] for node in nodes for name in names_of(node)}
+        place = path.relative_to(LAYERS[layer]).as_posix()
+        assert names & set(LATE) == NEEDED.get(place, set()), place
+
+
+def test_every_command_starts_without_the_packages_of_single_readers():
+    program = START.format(blocked=LATE)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 20
+
+
+def test_a_benchmark_runs_without_the_packages_of_other_readers(tmp_path, monkeypatch):
+    for module in set(LATE) - {"sklearn"}:
+        monkeypatch.setitem(sys.modules, module, None)
+    arguments = "run digits --methods naive --seeds 1 --epochs 1"
+    main([*arguments.split(), "--runs", os.fspath(tmp_path)])
+    assert [*tmp_path.rglob("report.html")]
+
+
+def test_the_extras_of_optional_packages_are_those_of_the_project():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = {
+        extra: {Requirement(line).name for line in lines}
+        for extra, lines in project["optional-dependencies"].items()
+    }
+    for package, extra in PACKAGES.values():
+        assert package in extras[extra]
+    # No module of this project imports importlib_resources; the data sets' library does.
+    named = {package for package, extra in PACKAGES.values() if extra == "experiments"}
+    assert named == extras["experiments"] - {"importlib_resources"}
+
+
+def read_png(folder):
+    path = folder / "a.png"
+    header = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x02\0\0\0\x02\x10\x02\0\0\0"
+    path.write_bytes(header)
+    return decode_picture(path, "Again.")
+
+
+def read_dng(folder):
+    return read_raw(write_dng(folder / "a.dng", np.full((24, 24, 3), 0.5), 512, 16383))
+
+
+def read_tags(folder):
+    (folder / "a.tif").write_bytes(b"II*\0")
+    return read_capture(folder / "a.tif")
+
+
+READERS = {
+    "imagecodecs": [read_png],
+    "rawpy": [read_dng],
+    "tifffile": [
+        read_tags,
+        read_dng,
+        lambda folder: write_linear_tiff(folder / "a.tif", np.zeros((2, 2, 3)), ""),
+    ],
+    "colour": [lambda folder: embedded_library(), lambda folder: reference_colors()],
+    "sklearn": [lambda folder: load_digits()],
+    "tensorflow_datasets": [read_prepared],
+    "iirc": [lambda folder: official_metadata("iirc_cifar100")],
+}
+
+
+@pytest.mark.parametrize(
+    ("module", "number"), [(name, k) for name in READERS for k in range(len(READERS[name]))]
+)
+def test_a_missing_package_is_named_with_its_extra(module, number, tmp_path, monkeypatch):
+    if module == "tifffile":
+        # The file is written before the package is missing.
+        written = write_dng(tmp_path / "a.dng", np.full((24, 24, 3), 0.5), 512, 16383)
+        monkeypatch.setitem(globals(), "write_dng", lambda *arguments: written)
+    for name in [*sys.modules]:
+        if name.partition(".")[0] == module:
+            monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setitem(sys.modules, module, None)
+    package = PACKAGES[module][0]
+    line = re.escape(f'{package} is not installed: pip install "everlight[experiments]"')
+    with pytest.raises(MissingPackageError, match=f"^{line}$"):
+        READERS[module][number](tmp_path)
+
+
+def test_a_command_without_its_package_ends_with_one_line(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "tyro", None)
+    with pytest.raises(SystemExit) as end:
+        main(["methods"])
+    assert end.value.code == ('error: tyro is not installed: pip install "everlight[experiments]"')
+
+
+def test_other_modules_are_no_packages_of_extras():
+    assert missing_package(ModuleNotFoundError("none", name="a_module.part")) is None
+    assert missing_package(ImportError("a library cannot be loaded", name="rawpy")) is None
+    with pytest.raises(ModuleNotFoundError, match="a_module") as error:
+        import_package("a_module_that_there_is_not")
+    assert not isinstance(error.value, MissingPackageError)

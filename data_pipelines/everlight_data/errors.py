@@ -7,3 +7,7 @@ class DataError(ValueError):
 
 class MissingDataError(DataError, FileNotFoundError):
     """Error about a missing data set or file."""
+
+
+class MissingPackageError(DataError):
+    """Error about a package that is not installed, which no file of a list can be read without."""

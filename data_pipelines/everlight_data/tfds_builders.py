@@ -15,7 +15,6 @@ tfrecord and `as_dataset` need TensorFlow.
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-import imagecodecs
 import numpy as np
 import tensorflow_datasets as tfds
 from jaxtyping import UInt8
@@ -23,6 +22,7 @@ from jaxtyping import UInt8
 from everlight.scenarios.core50 import TEST_SESSIONS
 from everlight_data.color.s20 import load_s20
 from everlight_data.images.core50 import CATEGORIES, OBJECTS, SIDE, category_of, load_core50
+from everlight_data.optional_packages import import_package
 from everlight_data.procedural.render import World
 from everlight_data.procedural.world import class_names, load_procedural, superclass_of
 
@@ -140,4 +140,4 @@ def _info_of(
 
 def _png(image: UInt8[np.ndarray, "h w 3"]) -> bytes:
     # As bytes, because TFDS encodes arrays with TensorFlow.
-    return imagecodecs.png_encode(image)
+    return import_package("imagecodecs").png_encode(image)

@@ -15,6 +15,7 @@ from everlight.errors import ArgumentError
 from everlight_data.errors import DataError
 from everlight_data.files import one_line
 from everlight_data.names import nearest_names
+from everlight_data.optional_packages import missing_package
 from everlight_experiments.run_folder.interruption import (
     begin_stopping,
     end_by_signal,
@@ -311,6 +312,7 @@ def _end(error: BaseException) -> None:
             file=sys.stderr,
         )
         end_by_signal(number)
+    error = missing_package(error) or error
     if isinstance(error, UsageError):
         print(f"error: {_message(error)}", file=sys.stderr)
         sys.exit(2)

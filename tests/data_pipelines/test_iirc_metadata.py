@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from everlight.scenarios.iirc import SUBCLASS_SHARE, SUPERCLASS_CAP, SUPERCLASS_SHARE, iirc
-from everlight_data.errors import DataError, MissingDataError
-from everlight_data.iirc import metadata
+from everlight_data.errors import DataError
 from everlight_data.iirc.metadata import (
     draw_configuration,
     official_metadata,
@@ -84,15 +83,6 @@ def test_the_lite_configuration_makes_a_sequence_of_all_imagenet():
     number = made.class_names.index("dog")
     assert np.sum(np.asarray(first.labels[0, :, 0]) == number) == 118
     assert made.sequence.tasks.id.shape == (10,)
-
-
-def test_a_missing_package_is_named(monkeypatch):
-    def missing(name):
-        raise ModuleNotFoundError(name)
-
-    monkeypatch.setattr(metadata.resources, "files", missing)
-    with pytest.raises(MissingDataError, match=r"everlight\[experiments\]"):
-        official_metadata("iirc_cifar100")
 
 
 def test_tiny_imagenet_has_its_own_orders(real_data):

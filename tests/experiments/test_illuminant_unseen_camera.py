@@ -116,7 +116,7 @@ def test_a_dngs_own_matrices_describe_its_camera(model, tmp_path, capsys):
     )
     (found,) = estimates(model, tmp_path, photo)
     assert "the model was trained for" not in capsys.readouterr().err
-    # Step by step from the library's functions.
+    # Step by step from the library's functions, the network in float64.
     kept = load_estimator(model)
     assert kept.needs_calibration
     assert kept.cameras == ("A1", "B2")
@@ -124,7 +124,14 @@ def test_a_dngs_own_matrices_describe_its_camera(model, tmp_path, capsys):
     thumbnail = kept.thumbnail(image, np.ones(image.shape[:2], bool))
     histograms = chroma_histograms(thumbnail.image, thumbnail.mask.astype(float), TINY.window)
     known = camera_fingerprint(single_matrix(day), TINY.fingerprint_window)
-    expected = calibrated_estimate(kept.fitted.model, histograms, known)
+    with jax.enable_x64(True):
+        fitted = kept.fitted.model
+        *wide, variables = jax.tree.map(
+            lambda leaf: np.asarray(leaf, float), (histograms, known, fitted.variables)
+        )
+        expected = calibrated_estimate(fitted.replace(variables=variables), *wide)
+        assert expected.dtype == float
+    expected = np.asarray(expected)
     np.testing.assert_allclose(found, expected / expected[1], rtol=1e-5)
     # From Python, and with another camera's matrices.
     calibration = read_dng_calibration(photo).calibration

@@ -182,7 +182,8 @@ def test_a_run_without_matrices_is_told(tmp_path):
 
 def test_without_the_library_it_says_how_to_get_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
-    with pytest.raises(DataError, match=r"wandb is missing: pip install '\.\[wandb\]'"):
+    line = r'wandb is not installed: pip install "everlight\[wandb\]"'
+    with pytest.raises(DataError, match=line):
         export(ExportSettings(tmp_path, "wandb"))
 
 

@@ -4,10 +4,9 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import tifffile
-
 from everlight_data.color.raw import MAX_BYTES
 from everlight_data.files import opened, refusing
+from everlight_data.optional_packages import import_package
 
 EXIF = 34665
 EXPOSURE_TIME, ISO, DATE, FLASH = 33434, 34855, 36867, 37385
@@ -44,12 +43,13 @@ def read_capture(path: Path) -> Capture:
 
     Raises:
       MissingDataError: the file does not exist.
+      MissingPackageError: tifffile is not installed.
       DataError: the file is damaged or no TIFF, or a tag is missing or damaged.
     """
     with opened(path, MAX_BYTES, WAY_OUT):
         pass
     with refusing(path, WAY_OUT):
-        with tifffile.TiffFile(path) as file:
+        with import_package("tifffile").TiffFile(path) as file:
             tags = file.pages[0].tags
             nested = tags.valueof(EXIF)
             known = nested if isinstance(nested, dict) else {}

@@ -20,6 +20,7 @@ from scipy import ndimage
 from scipy.spatial import cKDTree
 
 from everlight.color.alignment import apply_homography, area_downsample, fit_homography
+from everlight_data.optional_packages import import_package
 
 ROWS, COLUMNS = 4, 6
 NEUTRALS = slice(18, 24)
@@ -53,9 +54,12 @@ LEAST_FITTED = 6
 
 
 def reference_colors() -> Float[np.ndarray, "24 3"]:
-    """Return XYZ of the patches from colour-science (the chart of 2005, under D50)."""
-    import colour
+    """Return XYZ of the patches from colour-science (the chart of 2005, under D50).
 
+    Raises:
+      MissingPackageError: colour-science is not installed.
+    """
+    colour = import_package("colour")
     patches = colour.CCS_COLOURCHECKERS["ColorChecker 2005"].data.values()
     return np.stack([colour.xyY_to_XYZ(patch) for patch in patches])
 

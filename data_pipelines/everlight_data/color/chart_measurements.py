@@ -25,7 +25,7 @@ from everlight_data.color.chart_pairs import (
 )
 from everlight_data.color.image_sets import ImageSet
 from everlight_data.color.quasi_real import QuasiReal
-from everlight_data.errors import DataError
+from everlight_data.errors import DataError, MissingPackageError
 from everlight_data.progress import progress
 
 MOST_FOLDS = 8
@@ -98,6 +98,8 @@ def _once(
         if arrays is None:
             try:
                 arrays = measure(index)
+            except MissingPackageError:
+                raise
             except DataError as error:
                 failures.append(str(error))
             else:

@@ -5,13 +5,13 @@ from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
-import tifffile
 from jaxtyping import Float, Int, UInt16
 
 from everlight_data.color.dng_colors import COLOR_TAGS, states_color_matrix
 from everlight_data.color.dng_mosaic import FLIPS, BlackLevels, plane_colors
 from everlight_data.color.dng_tags import COLOR_FILTER_ARRAY, raw_directories
 from everlight_data.color.raw import RawImage, read_sensor
+from everlight_data.optional_packages import import_package
 from everlight_data.writing import written_whole
 
 SHORT, LONG, RATIONAL, SIGNED_RATIONAL, ASCII, BYTE = 3, 4, 5, 10, 2, 1
@@ -92,7 +92,7 @@ def write_dng(
     replaced = {tag[0] for tag in extra_tags}
     tags = [tag for tag in tags if tag[0] not in replaced] + list(extra_tags)
     with written_whole(path) as unfinished:
-        tifffile.imwrite(
+        import_package("tifffile").imwrite(
             unfinished,
             mosaic,
             photometric=COLOR_FILTER_ARRAY,
@@ -175,6 +175,6 @@ def write_linear_tiff(path: Path, linear: Float[np.ndarray, "h w 3"], descriptio
     """
     pixels = np.round(np.clip(linear, 0, 1) * 65535).astype(np.uint16)
     with written_whole(path) as unfinished:
-        tifffile.imwrite(
+        import_package("tifffile").imwrite(
             unfinished, pixels, photometric=RGB, metadata=None, description=description
         )

@@ -4,13 +4,16 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import tifffile
 from jaxtyping import Float
 
 from everlight_data.errors import DataError
+from everlight_data.optional_packages import import_package
+
+if TYPE_CHECKING:
+    import tifffile
 
 COLOR_FILTER_ARRAY = 32803
 """TIFF's photometric interpretation of a mosaic."""
@@ -39,8 +42,8 @@ class RawDirectories(NamedTuple):
     """
 
     path: Path
-    first: tifffile.TiffTags
-    mosaic: tifffile.TiffTags | None
+    first: "tifffile.TiffTags"
+    mosaic: "tifffile.TiffTags | None"
     photometrics: frozenset[int]
     is_bigtiff: bool
 
@@ -49,15 +52,15 @@ class RawDirectories(NamedTuple):
         """Return whether the file states a version of DNG."""
         return "DNGVersion" in self.first
 
-    def color_tag(self, name: str) -> tifffile.TiffTag | None:
+    def color_tag(self, name: str) -> "tifffile.TiffTag | None":
         """Return a tag of the first directory, or else of the mosaic's."""
         return _first(name, self.first, self.mosaic)
 
-    def mosaic_tag(self, name: str) -> tifffile.TiffTag | None:
+    def mosaic_tag(self, name: str) -> "tifffile.TiffTag | None":
         """Return a tag of the mosaic's directory alone."""
         return _first(name, self.mosaic)
 
-    def level_tag(self, name: str, names: Sequence[str]) -> tifffile.TiffTag | None:
+    def level_tag(self, name: str, names: Sequence[str]) -> "tifffile.TiffTag | None":
         """Return a tag of the mosaic's directory, or of the first one where that has all of them.
 
         Args:
@@ -71,7 +74,7 @@ class RawDirectories(NamedTuple):
         """Return the error for a value that is not supported."""
         return DataError(f"{self.path}: {name} {reason}; {way_out}")
 
-    def numbers(self, tag: tifffile.TiffTag) -> Float[np.ndarray, "n"]:
+    def numbers(self, tag: "tifffile.TiffTag") -> Float[np.ndarray, "n"]:
         """Return a tag's numbers, fractions as quotients.
 
         Raises:
@@ -96,7 +99,7 @@ class RawDirectories(NamedTuple):
 DAMAGED = "the tag is damaged, copy the file again from the camera"
 
 
-def _first(name: str, *directories: tifffile.TiffTags | None) -> tifffile.TiffTag | None:
+def _first(name: str, *directories: "tifffile.TiffTags | None") -> "tifffile.TiffTag | None":
     """Return the tag of the first directory that has it."""
     tags = (directory.get(name) for directory in directories if directory is not None)
     return next((tag for tag in tags if tag is not None), None)
@@ -117,9 +120,10 @@ def raw_directories(path: Path, shape: tuple[int, int] | None = None) -> Iterato
       shape: height and width of the sensor as decoded, which choose between several mosaics.
 
     Raises:
+      MissingPackageError: tifffile is not installed.
       DataError: the file holds several mosaics, or none of the shape.
     """
-    with tifffile.TiffFile(path) as file:
+    with import_package("tifffile").TiffFile(path) as file:
         pages = list(_pages(file.pages))
         mosaics = [page for page in pages if page.photometric == COLOR_FILTER_ARRAY]
         # NewSubfileType is 0 for the raw image itself; others are smaller versions.
@@ -135,7 +139,7 @@ def raw_directories(path: Path, shape: tuple[int, int] | None = None) -> Iterato
         yield RawDirectories(path, file.pages[0].tags, tags, photometrics, file.is_bigtiff)
 
 
-def _pages(pages: Sequence, budget: int = MAX_DIRECTORIES) -> Iterator[tifffile.TiffPage]:
+def _pages(pages: Sequence, budget: int = MAX_DIRECTORIES) -> Iterator["tifffile.TiffPage"]:
     """Yield pages, and the pages below them, up to a number."""
     for page in pages:
         if budget <= 0:

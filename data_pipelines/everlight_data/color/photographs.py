@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-import imagecodecs
 import jax
 import numpy as np
 from jaxtyping import Bool, Float
@@ -20,6 +19,7 @@ from everlight_data.files import (
     tiff_colors,
     tiff_size,
 )
+from everlight_data.optional_packages import import_package
 
 MAX_BYTES, MAX_PIXELS = 500_000_000, 60_000_000
 """Limits on the size and pixels of an image; the largest have 24 megapixels."""
@@ -165,6 +165,7 @@ def decode_picture(path: Path, way_out: str) -> np.ndarray:
 
     Raises:
       MissingDataError: the file does not exist.
+      MissingPackageError: imagecodecs is not installed.
       DataError: the file is damaged, too large, or of another kind.
     """
     content = read_bytes(path, MAX_BYTES, way_out)
@@ -173,7 +174,8 @@ def decode_picture(path: Path, way_out: str) -> np.ndarray:
         height, width = (tiff_size if tiff else png_size)(content)
         if height * width > MAX_PIXELS:
             raise ValueError(f"{height}x{width} pixels")
-        pixels = (imagecodecs.tiff_decode if tiff else imagecodecs.png_decode)(content)
+        codecs = import_package("imagecodecs")
+        pixels = (codecs.tiff_decode if tiff else codecs.png_decode)(content)
         if tiff and pixels.ndim == 3 and is_planar_tiff(content):
             pixels = np.ascontiguousarray(np.moveaxis(pixels, 0, -1))
     channels = pixels.shape[2] if pixels.ndim == 3 else 1

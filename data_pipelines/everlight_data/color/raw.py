@@ -6,11 +6,9 @@ Of a DNG LibRaw decodes the sensor's values, and this package reads the tags (`d
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import rawpy
-import tifffile
 from jaxtyping import Bool, Float, Int
 from scipy.ndimage import maximum_filter
 
@@ -30,6 +28,10 @@ from everlight_data.color.raw_refusals import check_given, not_bayer, refusing_r
 from everlight_data.color.sensor_clipping import clipped_sites
 from everlight_data.errors import DataError
 from everlight_data.files import opened
+from everlight_data.optional_packages import import_package
+
+if TYPE_CHECKING:
+    import rawpy
 
 # Linear sRGB to XYZ (D65) with dcraw's digits: it undoes what LibRaw did to a DNG's ColorMatrix.
 LIBRAW_SRGB_TO_XYZ = np.array(
@@ -122,6 +124,7 @@ def read_raw(
 
     Raises:
       MissingDataError: the file does not exist.
+      MissingPackageError: rawpy or tifffile is not installed.
       DataError: the file is truncated or not a raw file of a three-colour 2×2 Bayer sensor with
         square pixels. Or its black level is not below its white level, or a tag states what is not
         supported.
@@ -161,7 +164,7 @@ def read_sensor(
     with opened(path, MAX_BYTES, "Give the path of a DNG or camera raw file."):
         pass
     check_given(path, black_level, white_level)
-    with refusing_raw(path), rawpy.RawPy() as raw:
+    with refusing_raw(path), import_package("rawpy").RawPy() as raw:
         raw.open_file(str(path))
         _check_size(raw, path)
         raw.unpack()
@@ -195,7 +198,7 @@ def read_sensor(
         )
 
 
-def _check_size(raw: rawpy.RawPy, path: Path) -> None:
+def _check_size(raw: "rawpy.RawPy", path: Path) -> None:
     """Refuse too large sensors before anything is decoded."""
     if raw.sizes.raw_height * raw.sizes.raw_width > MAX_PIXELS:
         raise DataError(
@@ -204,8 +207,8 @@ def _check_size(raw: rawpy.RawPy, path: Path) -> None:
         )
 
 
-def _check_one_mosaic(raw: rawpy.RawPy, path: Path) -> None:
-    if raw.raw_type != rawpy.RawType.Flat or raw.num_colors != 3 or raw.color_desc != b"RGBG":
+def _check_one_mosaic(raw: "rawpy.RawPy", path: Path) -> None:
+    if raw.raw_type.name != "Flat" or raw.num_colors != 3 or raw.color_desc != b"RGBG":
         raise not_bayer(raw, path)
     if raw.sizes.pixel_aspect != 1:
         raise DataError(
@@ -214,7 +217,7 @@ def _check_one_mosaic(raw: rawpy.RawPy, path: Path) -> None:
 
 
 def _active(
-    raw: rawpy.RawPy, stated: MosaicTags | None, path: Path
+    raw: "rawpy.RawPy", stated: MosaicTags | None, path: Path
 ) -> tuple[Int[np.ndarray, "h w"], Int[np.ndarray, "2 2"]]:
     """Return the values and the colour pattern of the active area.
 
@@ -237,7 +240,7 @@ def _active(
 
 
 def _levels(
-    raw: rawpy.RawPy,
+    raw: "rawpy.RawPy",
     stated: MosaicTags,
     pattern: Int[np.ndarray, "2 2"],
     black_level: float | Sequence[float] | None,
@@ -252,7 +255,7 @@ def _levels(
     return black, int(white if white_level is None else white_level)
 
 
-def _visible_black(raw: rawpy.RawPy, stated: MosaicTags) -> BlackLevels:
+def _visible_black(raw: "rawpy.RawPy", stated: MosaicTags) -> BlackLevels:
     """Return the black levels of what LibRaw shows of a file that is no DNG."""
     sizes = raw.sizes
     rows, columns = sizes.top_margin - stated.area[0], sizes.left_margin - stated.area[1]
@@ -296,7 +299,7 @@ def _upright(array: np.ndarray, flip: int) -> np.ndarray:
     return np.ascontiguousarray(array)
 
 
-def _camera_matrix(raw: rawpy.RawPy) -> Float[np.ndarray, "3 3"] | None:
+def _camera_matrix(raw: "rawpy.RawPy") -> Float[np.ndarray, "3 3"] | None:
     if np.any(raw.rgb_xyz_matrix):
         return raw.rgb_xyz_matrix[:3].astype(np.float32)
     # Of a DNG's matrix LibRaw keeps its product with sRGB's, rows scaled to sum 1 and inverted,
@@ -309,7 +312,7 @@ def _camera_matrix(raw: rawpy.RawPy) -> Float[np.ndarray, "3 3"] | None:
     return (to_camera @ np.linalg.inv(LIBRAW_SRGB_TO_XYZ)).astype(np.float32)
 
 
-def _as_shot_neutral(raw: rawpy.RawPy) -> Float[np.ndarray, "3"] | None:
+def _as_shot_neutral(raw: "rawpy.RawPy") -> Float[np.ndarray, "3"] | None:
     multipliers = np.array(raw.camera_whitebalance[:3])
     if not np.all(multipliers > 0):
         return None
@@ -323,6 +326,7 @@ def black_text(photo: RawImage) -> str:
 
 def camera_name(path: Path) -> str | None:
     """Return UniqueCameraModel, or make and model, of a TIFF-based raw file; None without one."""
+    tifffile = import_package("tifffile")
     try:
         with tifffile.TiffFile(path) as file:
             tags = file.pages[0].tags

@@ -3,14 +3,18 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import rawpy
 
 from everlight_data.color.dng_mosaic import read_mosaic_tags
 from everlight_data.color.dng_tags import LINEAR_RAW, is_tiff, raw_directories
 from everlight_data.errors import DataError
 from everlight_data.files import one_line
+from everlight_data.optional_packages import import_package
+
+if TYPE_CHECKING:
+    import rawpy
 
 COMPRESSIONS = {
     1: "none",
@@ -30,6 +34,7 @@ LEAST_SIDE = 22
 @contextmanager
 def refusing_raw(path: Path) -> Iterator[None]:
     """Convert the errors of LibRaw, and of what reads tags, into a DataError of one line."""
+    rawpy = import_package("rawpy")
     try:
         yield
     except (rawpy.LibRawFileUnsupportedError, rawpy.LibRawNotImplementedError) as error:
@@ -67,7 +72,7 @@ def check_given(
             )
 
 
-def not_bayer(raw: rawpy.RawPy, path: Path) -> DataError:
+def not_bayer(raw: "rawpy.RawPy", path: Path) -> DataError:
     """Return the error for a file whose values are not a Bayer mosaic."""
     return (is_tiff(path) and _refused_tag(path)) or DataError(
         f"{path} is not the mosaic of a three-colour 2×2 Bayer sensor (colours "
@@ -128,6 +133,6 @@ def _unsupported(path: Path, reason: str) -> DataError:
     )
 
 
-def _reason(error: rawpy.LibRawError) -> str:
+def _reason(error: "rawpy.LibRawError") -> str:
     message = error.args[0] if error.args else type(error).__name__
     return one_line(message.decode() if isinstance(message, bytes) else message)

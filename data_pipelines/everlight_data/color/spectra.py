@@ -14,6 +14,7 @@ from everlight_data.arrays import read_npy, read_npz, take
 from everlight_data.errors import DataError
 from everlight_data.files import refusing
 from everlight_data.locations import locate
+from everlight_data.optional_packages import import_package
 
 # 5 nm keeps the emission lines of fluorescent lamps that a 10 nm grid would step over.
 WAVELENGTHS = np.arange(400.0, 721.0, 5.0)
@@ -58,10 +59,11 @@ def embedded_library() -> SpectralLibrary:
     Illuminants are CIE illuminants and light sources that cover 400 to 720 nm. Low-pressure sodium
     is left out: its single line gives all surfaces the same colour, so no transform exists.
     Surfaces are the 190 of the rawtoaces training set and the 24 of a ColorChecker.
-    """
-    import colour
-    from colour.characterisation import read_training_data_rawtoaces_v1
 
+    Raises:
+      MissingPackageError: colour-science is not installed.
+    """
+    colour = import_package("colour")
     spectra = dict(colour.SDS_ILLUMINANTS) | dict(colour.SDS_LIGHT_SOURCES)
     kept, left_out = {}, []
     for name, spectrum in spectra.items():
@@ -70,7 +72,7 @@ def embedded_library() -> SpectralLibrary:
             kept[name] = _on_grid(spectrum.wavelengths, spectrum.values, None)
         else:
             left_out.append(name)
-    patches = read_training_data_rawtoaces_v1()
+    patches = colour.characterisation.read_training_data_rawtoaces_v1()
     checker = colour.SDS_COLOURCHECKERS["ColorChecker N Ohta"].values()
     reflectances = [_on_grid(patches.wavelengths, patches.values.T, None)]
     reflectances += [_on_grid(s.wavelengths, s.values[None], None) for s in checker]

@@ -12,10 +12,11 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from everlight.scenarios.iirc import Hierarchy, TaskConfiguration
-from everlight_data.errors import DataError, MissingDataError
+from everlight_data.errors import DataError
 from everlight_data.files import read_json, refusing
 from everlight_data.images.tiny_imagenet import CLASSES_FILE, FOLDER, SOURCE
 from everlight_data.locations import locate
+from everlight_data.optional_packages import import_package
 from everlight_data.procedural.render import World
 from everlight_data.procedural.shapes import SHAPES
 from everlight_data.procedural.world import class_names, superclass_of
@@ -52,7 +53,7 @@ def official_metadata(name: OfficialName) -> Metadata:
     benchmarks have no hierarchy. Classes that no task introduces, as in lite, are left out.
 
     Raises:
-      MissingDataError: the package `iirc` is not installed.
+      MissingPackageError: the package `iirc` is not installed.
     """
     data = "cifar100" if "cifar100" in name else "imagenet"
     incremental = name.startswith("incremental")
@@ -76,7 +77,7 @@ def imagenet_listing(name: OfficialName) -> tuple[str, ...]:
     order. Full and lite list the same classes.
 
     Raises:
-      MissingDataError: the package `iirc` is not installed.
+      MissingPackageError: the package `iirc` is not installed.
     """
     if name.startswith("incremental"):
         return tuple(_read("imagenet_classes.json")["classes"])
@@ -92,7 +93,8 @@ def tiny_imagenet_metadata(count: int = 10) -> Metadata:
     superclasses, then 44 tasks of five classes. Class names are those of `load_tiny_imagenet_32`.
 
     Raises:
-      MissingDataError: the package `iirc` is not installed, or Tiny-ImageNet's names are missing.
+      MissingPackageError: the package `iirc` is not installed.
+      MissingDataError: Tiny-ImageNet's names are missing.
       DataError: the names are damaged.
     """
     names = _tiny_imagenet_names()
@@ -197,11 +199,6 @@ def _configuration(tasks: list[list[str]], classes: list[str]) -> TaskConfigurat
 
 
 def _read(file: str) -> Any:
-    try:
-        path = resources.files("iirc") / "metadata" / file
-    except ModuleNotFoundError as error:
-        raise MissingDataError(
-            "IIRC's hierarchies and task configurations are read from the authors' package iirc, "
-            "which is not installed; install everlight[experiments], or iirc by itself."
-        ) from error
+    # The authors' package has the hierarchies and the task configurations.
+    path = resources.files(import_package("iirc")) / "metadata" / file
     return json.loads(path.read_text("utf-8"))

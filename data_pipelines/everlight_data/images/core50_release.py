@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-import imagecodecs
 import numpy as np
 from jaxtyping import Bool, Int, UInt8
 
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.files import opened_archive, opened_source, png_size, refusing
+from everlight_data.optional_packages import import_package
 
 SOURCE = "core50_128x128.zip from vlomonaco.github.io/core50"
 _AGAIN = f"Download it again: {SOURCE}."
@@ -215,6 +215,7 @@ def decode_frame(read: Read, source: Path, name: str) -> UInt8[np.ndarray, "128 
     """Decode one frame.
 
     Raises:
+      MissingPackageError: imagecodecs is not installed.
       DataError: the frame is damaged or not a 128x128 RGB image; the message names it.
     """
     with refusing(f"{source}: {name}", _AGAIN):
@@ -222,7 +223,7 @@ def decode_frame(read: Read, source: Path, name: str) -> UInt8[np.ndarray, "128 
         height, width = png_size(content)
         if height * width > MAX_PIXELS:
             raise ValueError(f"{height}x{width} pixels")
-        pixels = imagecodecs.png_decode(content)
+        pixels = import_package("imagecodecs").png_decode(content)
     if pixels.shape != (SIDE, SIDE, 3) or pixels.dtype != np.uint8:
         raise DataError(
             f"{source}: {name} is {pixels.dtype} of {pixels.shape}, not uint8 of (128, 128, 3). "

@@ -3,17 +3,19 @@
 import numpy as np
 
 from everlight_data.images.image_set import ImageSet, every_nth, split_off
+from everlight_data.optional_packages import import_package
 
 TEST_EVERY = 5
 """Interval of test images: every fifth image of a class."""
 
 
 def load_digits() -> ImageSet:
-    """Load 1,797 images of ten digits, values 0 to 255 in one channel."""
-    # Slow to import, and not needed by other runs.
-    from sklearn.datasets import load_digits as shipped
+    """Load 1,797 images of ten digits, values 0 to 255 in one channel.
 
-    values, labels = shipped(return_X_y=True)
+    Raises:
+      MissingPackageError: scikit-learn is not installed.
+    """
+    values, labels = import_package("sklearn.datasets").load_digits(return_X_y=True)
     grey = np.rint(values * (255 / 16)).astype(np.uint8).reshape(-1, 8, 8, 1)
     return split_off(
         "handwritten digits (scikit-learn)",

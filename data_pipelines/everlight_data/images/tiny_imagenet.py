@@ -9,7 +9,6 @@ A folder holds `train_0.npz`, `train_1.npz`, `val.npz` and `classes.json`, made 
 from collections.abc import Sequence
 from pathlib import Path
 
-import imagecodecs
 import numpy as np
 
 from everlight_data.arrays import read_npz, take
@@ -17,6 +16,7 @@ from everlight_data.errors import DataError
 from everlight_data.files import jpeg_size, read_json, refusing
 from everlight_data.images.image_set import ImageSet
 from everlight_data.locations import locate
+from everlight_data.optional_packages import import_package
 
 SOURCE = "Tiny-ImageNet of Stanford's CS231n, by `everlight data prepare tiny-imagenet ZIP`"
 FOLDER = "tiny_imagenet_32x32"
@@ -39,6 +39,7 @@ def load_tiny_imagenet_32(classes: Sequence[int] | None = None) -> ImageSet:
 
     Raises:
       MissingDataError: `tiny_imagenet_32x32` below EVERLIGHT_DATA lacks a file.
+      MissingPackageError: imagecodecs is not installed.
       DataError: a file is damaged or contradicts itself, or `classes` are not distinct labels.
     """
     names = tiny_imagenet_names()
@@ -114,7 +115,7 @@ def _decode(jpeg: np.ndarray, name: str) -> np.ndarray:
         height, width = jpeg_size(jpeg.tobytes())
         if height * width > MAX_PIXELS:
             raise ValueError(f"{height}x{width} pixels")
-        pixels = imagecodecs.jpeg8_decode(jpeg)
+        pixels = import_package("imagecodecs").jpeg8_decode(jpeg)
     if pixels.shape != (32, 32, 3):
         raise DataError(f"{name} is an image of {pixels.shape}, not (32, 32, 3). {_AGAIN}")
     return pixels

@@ -32,7 +32,7 @@ from everlight_data.color.corrections import pair_row, write_correction, write_i
 from everlight_data.color.image_model_files import load_any_model
 from everlight_data.color.raw import black_text, read_raw
 from everlight_data.color.view_pairs import align_thumbnails, choose_homography
-from everlight_data.errors import DataError, MissingDataError
+from everlight_data.errors import DataError, MissingDataError, MissingPackageError
 from everlight_data.writing import make_folder
 from everlight_experiments.illuminant.estimate_photos import (
     PhotoEstimate,
@@ -76,6 +76,8 @@ def _estimate_pairs(settings: EstimateSettings, model: PairModel) -> list[PairEs
     for pair in pairs:
         try:
             results[pair] = _estimate_files(*pair, model, settings)
+        except MissingPackageError:
+            raise
         except DataError as error:
             failures.append(error)
             if len(pairs) > 1:

@@ -25,7 +25,7 @@ from everlight_data.color.camera_matrices import other_camera, photo_calibration
 from everlight_data.color.corrections import photo_row, write_correction, write_illuminants
 from everlight_data.color.photos import is_picture, read_photo
 from everlight_data.color.raw import RawImage, black_text, camera_name
-from everlight_data.errors import DataError
+from everlight_data.errors import DataError, MissingPackageError
 from everlight_data.progress import progress
 from everlight_data.writing import make_folder
 from everlight_experiments.illuminant.estimate_settings import EstimateSettings
@@ -67,6 +67,8 @@ def estimate_photos(settings: EstimateSettings, model: ImageModel) -> list[Photo
                     calibration = photo_calibration(photo, settings.matrices)
                 result = _estimate_photo(photo, model, others.get(path, ()), calibration)
                 written = _write(photo, result, settings)
+            except MissingPackageError:
+                raise
             except DataError as error:
                 failures.append(error)
                 if not one:

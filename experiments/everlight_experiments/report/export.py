@@ -15,6 +15,7 @@ from everlight.metrics import backward_transfer, forgetting
 from everlight_data.errors import DataError
 from everlight_data.events import read_scalars
 from everlight_data.finished_runs import NUMBER_COLUMNS, numbers_of, read_results
+from everlight_data.optional_packages import import_package
 from everlight_data.run_configs import read_any_config
 from everlight_data.writing import make_folder, written_whole
 from everlight_experiments.report.over_time import mean_over_time, of_learned
@@ -42,7 +43,8 @@ def export(settings: ExportSettings) -> Path:
     """Export a run's numbers; returns where they are.
 
     Raises:
-      DataError: the run has none, they are damaged or edited, or tensorboardX or wandb is missing.
+      DataError: the run has none, they are damaged or edited, or tensorboardX or wandb is not
+        installed.
     """
     writers = {
         "csv": _write_csv,
@@ -142,10 +144,7 @@ def _write_matrices(run: Path) -> Path:
 
 def _write_offline_run(run: Path) -> Path:
     """Write the scalars of `_write_events`, and the settings as the run's configuration."""
-    try:
-        import wandb
-    except ImportError as error:
-        raise DataError("wandb is missing: pip install '.[wandb]'") from error
+    wandb = import_package("wandb")
     scalars = list(read_scalars(run / "metrics.jsonl", NO_EVENTS))
     config = read_any_config(run / "config.json", NAME_A_RUN)
     folder = run / "wandb"
@@ -164,14 +163,11 @@ def _write_offline_run(run: Path) -> Path:
 
 def _write_events(run: Path) -> Path:
     """Write scalars under the event's texts and the number's name, each a step after the last."""
-    try:
-        from tensorboardX import SummaryWriter
-    except ImportError as error:
-        raise DataError("tensorboardX is missing: pip install '.[tensorboard]'") from error
+    tensorboard = import_package("tensorboardX")
     scalars = list(read_scalars(run / "metrics.jsonl", NO_EVENTS))
     folder = run / "tensorboard"
     _empty(folder, "events.*")
-    with SummaryWriter(str(folder)) as writer:
+    with tensorboard.SummaryWriter(str(folder)) as writer:
         for tag, step, value in scalars:
             writer.add_scalar(tag, value, step)
     return folder
