@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo check test test-all lint docs bench lock clean
+.PHONY: demo check test test-all test-gpu lint docs bench lock clean
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -53,6 +53,17 @@ check: lint              ## lint and the quick tests, for every edit
 
 test-all: $(VENV)/ready  ## the slow tests too
 	$(BIN)/python -m pytest -n 2 --dist loadgroup $(HOOK) tests
+
+# On one accelerator, where a program takes one to five seconds to compile: about ten minutes. In the
+# environment that is active, since the accelerator's packages are not among the pinned ones, and in
+# one process, which does not reserve the whole memory. Compiled programs are kept for the next time.
+GPU_TESTS := tests/color tests/metrics tests/models tests/scenarios tests/continual/engine
+
+test-gpu:                ## tests on an accelerator; GPU_TESTS=tests/continual/strategies selects others
+	XLA_PYTHON_CLIENT_PREALLOCATE=false PYTHONPATH=lib:data_pipelines:experiments \
+		JAX_COMPILATION_CACHE_DIR=$(CURDIR)/build/gpu-test-programs \
+		JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES=0 \
+		$(PYTHON) -m pytest -m "not slow and not cpu" $(GPU_TESTS)
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .
