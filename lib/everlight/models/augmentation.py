@@ -1,10 +1,8 @@
 """Random augmentation of training images, inside the training step."""
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
+from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
 from everlight.checks import NonNegativeInt, UnitInterval, checked
 
@@ -24,28 +22,11 @@ def crop_and_flip(
     """
     key_shift, key_flip = jax.random.split(key)
     shift = jax.random.randint(key_shift, (2,), 0, 2 * padding + 1)
-    flip = jax.random.bernoulli(key_flip)
-    return jax.lax.platform_dependent(
-        image, shift, flip, cpu=partial(_cut, padding), default=partial(_gathered, padding)
-    )
-
-
-def _cut(
-    padding: int, image: Shaped[Array, "h w c"], shift: Int[Array, "2"], flip: Bool[Array, ""]
-) -> Shaped[Array, "h w c"]:
+    # Without the barrier XLA for GPU draws the shift again for every value of the image.
+    shift, flip = jax.lax.optimization_barrier((shift, jax.random.bernoulli(key_flip)))
     padded = jnp.pad(image, ((padding, padding), (padding, padding), (0, 0)))
     window = jax.lax.dynamic_slice(padded, (*shift, 0), image.shape)
     return jnp.where(flip, window[:, ::-1], window)
-
-
-def _gathered(
-    padding: int, image: Shaped[Array, "h w c"], shift: Int[Array, "2"], flip: Bool[Array, ""]
-) -> Shaped[Array, "h w c"]:
-    """Return the same by one gather, which stores neither a padded nor a flipped copy."""
-    rows, columns = (jnp.arange(side) for side in image.shape[:2])
-    columns = jnp.where(flip, columns[::-1], columns)
-    places = (rows + shift[0] - padding)[:, None], columns + shift[1] - padding
-    return image.at[places].get(mode="fill", fill_value=0, wrap_negative_indices=False)
 
 
 @checked
