@@ -9,6 +9,7 @@ import optax
 import pytest
 
 from everlight.convolution import (
+    _Geometry,
     _image_gradient_in_groups,
     _kernel_gradient_in_groups,
     convolve,
@@ -22,23 +23,29 @@ CONVOLUTIONS_3X3 = 7
 """In a residual network of one block per stage; its two shortcuts are matrix products."""
 
 
-def gradients_in_float64(images, kernel, gradient, stride):
-    """Gradients of the sum of gradient * convolution, one kernel position at a time."""
-    size = kernel.shape[0]
-    margin = (size - 1) // 2
-    padding = [(0, 0), (margin, size), (margin, size), (0, 0)]
-    padded = np.pad(np.float64(images), padding)
+def gradients_in_float64(images, kernel, gradient, stride, padding, groups=1):
+    """Output, and gradients of the sum of gradient * convolution, by positions of the kernel."""
+    size, (rows, columns) = len(kernel), gradient.shape[1:3]
+    beyond = [(before, after + size) for before, after in padding]
+    padded = np.pad(np.float64(images), [(0, 0), *beyond, (0, 0)])
     of_padded, of_kernel = np.zeros_like(padded), np.zeros(kernel.shape)
-    rows, columns = gradient.shape[1:3]
+    output = np.zeros(gradient.shape)
+    by_group = np.float64(gradient).reshape(*gradient.shape[:3], groups, -1)
     for row in range(size):
         for column in range(size):
             down = slice(row, row + rows * stride, stride)
             right = slice(column, column + columns * stride, stride)
             window = padded[:, down, right]
-            of_kernel[row, column] = np.einsum("bhwc,bhwf->cf", window, gradient)
-            of_padded[:, down, right] += gradient @ np.float64(kernel[row, column]).T
+            window = window.reshape(*window.shape[:3], groups, -1)
+            weights = np.float64(kernel[row, column]).reshape(kernel.shape[2], groups, -1)
+            output += np.einsum("bhwgc,cgf->bhwgf", window, weights).reshape(output.shape)
+            product = np.einsum("bhwgc,bhwgf->cgf", window, by_group)
+            of_kernel[row, column] = product.reshape(kernel.shape[2:])
+            product = np.einsum("bhwgf,cgf->bhwgc", by_group, weights)
+            of_padded[:, down, right] += product.reshape(*product.shape[:3], -1)
+    (top, _), (left, _) = padding
     height, width = images.shape[1:3]
-    return of_padded[:, margin : margin + height, margin : margin + width], of_kernel
+    return output, of_padded[:, top : top + height, left : left + width], of_kernel
 
 
 @pytest.mark.parametrize("size", [1, 3, 5, 7])
@@ -62,13 +69,87 @@ def test_gradients_of_groups_are_those_of_float64_for_runs_of_runs(size, stride,
     def of_runs(function, axes):
         return jax.jit(jax.vmap(jax.vmap(function, in_axes=axes), in_axes=axes))
 
-    by_images = of_runs(_image_gradient_in_groups(stride, SIDES, 1), (kernel_axes, 0))
-    by_kernel = of_runs(_kernel_gradient_in_groups(stride, size, 1), (image_axes, 0))
+    padding = (((size - 1) // 2,) * 2,) * 2
+    geometry = _Geometry(stride, padding)
+    by_images = of_runs(_image_gradient_in_groups(geometry, SIDES), (kernel_axes, 0))
+    by_kernel = of_runs(_kernel_gradient_in_groups(geometry, size), (image_axes, 0))
     of_images, of_kernel = by_images(first_kernel, gradient), by_kernel(first_images, gradient)
     for place in np.ndindex(3, 2):
-        expected = gradients_in_float64(images[place], kernel[place], gradient[place], stride)
+        arrays = images[place], kernel[place], gradient[place]
+        _, *expected = gradients_in_float64(*arrays, stride, padding)
         np.testing.assert_allclose(of_images[place], expected[0], atol=1e-4)
         np.testing.assert_allclose(of_kernel[place], expected[1], atol=2e-4)
+
+
+@pytest.fixture(params=["cpu", "accelerator"])
+def device(request, monkeypatch):
+    """Computes the accelerators' branch of `platform_dependent`, or the CPU's."""
+    if request.param == "accelerator":
+        chosen = lambda *arrays, cpu, default: default(*arrays)  # noqa: E731
+        monkeypatch.setattr(jax.lax, "platform_dependent", chosen)
+
+
+HALF_3, HALF_5, SAME_3, SAME_5 = (((n, m), (n, m)) for n, m in ((1, 1), (2, 2), (0, 1), (1, 2)))
+NONE = (0, 0), (0, 0)
+KINDS = [
+    *(
+        (size, stride, padding, 4, 4)
+        for size, padding in ((3, HALF_3), (5, HALF_5))
+        for stride in (1, 2)
+    ),
+    (3, 2, SAME_3, 4, 4),
+    (5, 2, SAME_5, 4, 4),
+    (3, 2, SAME_3, 1, 6),
+    (2, 1, NONE, 1, 6),
+    (5, 2, NONE, 1, 6),
+    (5, 1, HALF_5, 2, 6),
+    (3, 1, HALF_3, 2, 6),
+    (3, 1, HALF_3, 4, 8),
+    (7, 4, NONE, 2, 6),
+]
+"""Size, stride, padding, groups and outputs for four input channels; the first are depthwise."""
+
+
+@pytest.mark.usefixtures("device")
+@pytest.mark.parametrize(("size", "stride", "padding", "groups", "features"), KINDS)
+def test_groups_and_paddings_of_several_runs_are_those_of_float64(
+    size, stride, padding, groups, features, rng
+):
+    images = rng.normal(size=(3, 2, *SIDES, 4)).astype(np.float32)
+    kernel = rng.normal(size=(3, size, size, 4 // groups, features)).astype(np.float32)
+    rows, columns = (
+        (side + sum(zeros) - size) // stride + 1 for side, zeros in zip(SIDES, padding, strict=True)
+    )
+    gradient = rng.normal(size=(3, 2, rows, columns, features)).astype(np.float32)
+
+    def of_run(images, kernel, gradient):
+        form = lambda *both: convolve(*both, stride, padding, groups)  # noqa: E731
+        output, backward = jax.vjp(form, images, kernel)
+        return output, *backward(gradient)
+
+    together = jax.jit(jax.vmap(of_run))(images, kernel, gradient)
+    alone = jax.jit(of_run)(images[0], kernel[0], gradient[0])
+    for run in range(3):
+        arrays = images[run], kernel[run], gradient[run]
+        expected = gradients_in_float64(*arrays, stride, padding, groups)
+        for results, right in zip(together, expected, strict=True):
+            np.testing.assert_allclose(results[run], right, atol=2e-4)
+        if run == 0:
+            for result, right in zip(alone, expected, strict=True):
+                np.testing.assert_allclose(result, right, atol=2e-4)
+
+
+@pytest.mark.usefixtures("device")
+def test_a_depthwise_sum_of_low_precision_on_an_accelerator_is_rounded_once(rng, request):
+    images = jnp.asarray(rng.normal(size=(1, 9, 9, 4)), jnp.bfloat16)
+    kernel = jnp.asarray(rng.normal(size=(5, 5, 1, 4)), jnp.bfloat16)
+    result = convolve(images, kernel, 1, HALF_5, 4)
+    wide = (np.float64(array) for array in (images, kernel))
+    expected, _, _ = gradients_in_float64(*wide, np.zeros((1, 9, 9, 4)), 1, HALF_5, 4)
+    error = np.max(np.abs(np.float64(result) - expected) / np.maximum(np.abs(expected), 1))
+    rounded_once = "accelerator" in request.node.name
+    assert result.dtype == jnp.bfloat16
+    assert error < (2**-8 if rounded_once else 2**-4)
 
 
 def test_second_derivatives_are_those_of_xlas_convolution(rng):

@@ -52,3 +52,14 @@ def test_a_resized_crop_is_bilinear_and_has_the_sides_and_places_of_its_law():
     np.testing.assert_allclose(np.log(ratio[whole]).std(), np.log(4 / 3) / 3**0.5, atol=0.015)
     place = firsts[0][whole] / (12 - height[whole])
     np.testing.assert_allclose([place.mean(), place.std()], [0.5, 12**-0.5], atol=0.04)
+
+
+def test_the_shift_is_drawn_before_the_images_are_read():
+    """A barrier stands between: without it a GPU hashes the key again for every value."""
+    keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), (4, 8)))
+    images = jax.ShapeDtypeStruct((4, 8, 16, 12, 3), jnp.uint8)
+    program = jax.jit(jax.vmap(jax.vmap(crop_and_flip)))
+    text = jax.export.export(program, platforms=["cuda"])(images, keys).mlir_module()
+    barriers = [line for line in text.splitlines() if "optimization_barrier" in line]
+    assert len(barriers) == 1
+    assert "tensor<4x8x2xi32>, tensor<4x8xi1>" in barriers[0]

@@ -21,10 +21,12 @@ def crop_and_flip(
       padding: largest shift in pixels, in both directions.
     """
     key_shift, key_flip = jax.random.split(key)
+    shift = jax.random.randint(key_shift, (2,), 0, 2 * padding + 1)
+    # Without the barrier XLA for GPU draws the shift again for every value of the image.
+    shift, flip = jax.lax.optimization_barrier((shift, jax.random.bernoulli(key_flip)))
     padded = jnp.pad(image, ((padding, padding), (padding, padding), (0, 0)))
-    row, column = jax.random.randint(key_shift, (2,), 0, 2 * padding + 1)
-    window = jax.lax.dynamic_slice(padded, (row, column, 0), image.shape)
-    return jnp.where(jax.random.bernoulli(key_flip), window[:, ::-1], window)
+    window = jax.lax.dynamic_slice(padded, (*shift, 0), image.shape)
+    return jnp.where(flip, window[:, ::-1], window)
 
 
 @checked

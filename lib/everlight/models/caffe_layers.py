@@ -6,18 +6,19 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
 from everlight.convolution import convolve
+from everlight.models.pooling import max_pool
 
 
 class CaffeConvolution(nn.Module):
-    """Square grouped convolution with bias, NHWC, with any padding up to half its kernel.
+    """Square grouped convolution with bias, NHWC, with any padding.
 
     With g groups, the first 1/g of the outputs read the first 1/g of the input channels, and so on.
 
     Attributes:
       features: output channels.
-      size: side of the kernel, odd.
+      size: side of the kernel.
       stride: stride in both directions.
-      padding: zeros on every side, at most (size - 1) / 2.
+      padding: zeros on every side.
       groups: number of groups; it divides the channels of inputs and outputs.
       dtype: dtype of the computation and output; parameters are float32.
     """
@@ -35,33 +36,9 @@ class CaffeConvolution(nn.Module):
         shape = (self.size, self.size, inputs.shape[-1] // self.groups, self.features)
         kernel = self.param("kernel", nn.initializers.he_normal(), shape)
         bias = self.param("bias", nn.initializers.zeros, (self.features,))
-        # Groups are computed one by one: a grouped convolution is slow on CPU.
-        parts = [
-            _convolve(*part, self.stride, self.padding)
-            for part in zip(
-                jnp.split(inputs.astype(self.dtype), self.groups, axis=-1),
-                jnp.split(kernel.astype(self.dtype), self.groups, axis=-1),
-                strict=True,
-            )
-        ]
-        return jnp.concatenate(parts, axis=-1) + bias.astype(self.dtype)
-
-
-def _convolve(
-    images: Float[Array, "b h w c"], kernel: Float[Array, "s s c f"], stride: int, padding: int
-) -> Float[Array, "b h2 w2 f"]:
-    """Convolve by `convolve`, padded by half the kernel, without the first windows.
-
-    Zeros in front align the window that begins `padding` before the image with its stride.
-    """
-    size = kernel.shape[0]
-    too_far = (size - 1) // 2 - padding
-    skipped = -(-too_far // stride)
-    front = skipped * stride - too_far
-    moved = jnp.pad(images, [(0, 0), (front, 0), (front, 0), (0, 0)])
-    rows, columns = ((side + 2 * padding - size) // stride + 1 for side in images.shape[1:3])
-    result = convolve(moved, kernel, stride)
-    return result[:, skipped : skipped + rows, skipped : skipped + columns]
+        both = inputs.astype(self.dtype), kernel.astype(self.dtype)
+        padding = ((self.padding, self.padding), (self.padding, self.padding))
+        return convolve(*both, self.stride, padding, self.groups) + bias.astype(self.dtype)
 
 
 def ceil_max_pool(
@@ -82,8 +59,8 @@ def ceil_max_pool(
         last = min(-(-(side - window) // stride) * stride, (side - 1) // stride * stride)
         return 0, max(0, last + window - side)
 
-    paddings = [padding(side) for side in images.shape[1:3]]
-    return nn.max_pool(images, (window, window), (stride, stride), paddings)
+    height, width = images.shape[1:3]
+    return max_pool(images, window, stride, (padding(height), padding(width)))
 
 
 def local_response_normalization(

@@ -22,6 +22,7 @@ from jaxtyping import Array, Float, PyTree
 
 from everlight.base import Outputs
 from everlight.checks import checked
+from everlight.convolution import Convolution, Padding, convolve
 from everlight.errors import ArgumentError
 from everlight.models.heads import make_head
 from everlight.models.resnet import HE_NORMAL_OUT
@@ -71,8 +72,8 @@ class EfficientNetLite0(nn.Module):
     def __call__(self, images: Float[Array, "b h w 3"], train: bool) -> Outputs:
         """Return logits and the 1,280 features; training normalises by batch statistics."""
         norm, pointwise = partial(_norm, train, self.dtype), partial(_pointwise, self.dtype)
-        init = {"kernel_init": HE_NORMAL_OUT, "dtype": self.dtype}
-        stem = nn.Conv(STEM, (3, 3), 2, "SAME", use_bias=False, **init, name="stem")
+        padding = _same_padding(images, 3, 2)
+        stem = Convolution(STEM, 3, 2, False, HE_NORMAL_OUT, self.dtype, padding, name="stem")
         maps = nn.relu6(norm("stem_norm")(stem(images)))
         number = 0
         for stage in STAGES:
@@ -120,26 +121,20 @@ class _Depthwise(nn.Module):
         channels = inputs.shape[-1]
         init = nn.initializers.normal(2**0.5 / self.side)
         kernel = self.param("kernel", init, (self.side, self.side, channels)).astype(self.dtype)
-        (padding, rows), (across, columns) = (
-            _same_padding(length, self.side, self.stride) for length in inputs.shape[1:3]
-        )
-        padded = jnp.pad(inputs.astype(self.dtype), [(0, 0), padding, across, (0, 0)])
-
-        def shifted(row: int, column: int) -> Float[Array, "b h2 w2 c"]:
-            down = slice(row, row + (rows - 1) * self.stride + 1, self.stride)
-            right = slice(column, column + (columns - 1) * self.stride + 1, self.stride)
-            return kernel[row, column] * padded[:, down, right]
-
-        # Grouped convolutions have no fast CPU kernel; this sum is 4 to 25 times as fast.
-        places = range(self.side)
-        return sum(shifted(row, column) for row in places for column in places)
+        padding = _same_padding(inputs, self.side, self.stride)
+        inputs = inputs.astype(self.dtype)
+        return convolve(inputs, kernel[:, :, None], self.stride, padding, channels)
 
 
-def _same_padding(length: int, side: int, stride: int) -> tuple[tuple[int, int], int]:
-    """TensorFlow's "same" padding, with an odd zero at the end, and the number of outputs."""
-    outputs = -(-length // stride)
-    missing = max((outputs - 1) * stride + side - length, 0)
-    return (missing // 2, missing - missing // 2), outputs
+def _same_padding(images: Float[Array, "b h w c"], side: int, stride: int) -> Padding:
+    """TensorFlow's "same" padding, with an odd zero at the end."""
+
+    def zeros(length: int) -> tuple[int, int]:
+        missing = max((-(-length // stride) - 1) * stride + side - length, 0)
+        return missing // 2, missing - missing // 2
+
+    height, width = images.shape[1:3]
+    return zeros(height), zeros(width)
 
 
 def _pointwise(dtype: DTypeLike, width: int, name: str) -> nn.Dense:

@@ -12,6 +12,7 @@ from everlight.base import Outputs
 from everlight.convolution import HE_NORMAL, Convolution
 from everlight.models.heads import HeadKind, make_head
 from everlight.models.normalization import BatchNorm, relu
+from everlight.models.pooling import max_pool
 
 HE_NORMAL_OUT = nn.initializers.variance_scaling(2.0, "fan_out", "normal")
 """Variance 2 / (size² · output channels): He et al. 2015, equation 14."""
@@ -90,7 +91,7 @@ class ResNet50(nn.Module):
         forward = nn.remat(rectified) if self.remat else rectified
         last = nn.remat(summed) if self.remat else summed
         hidden = forward(NormalizedConvolution(64, 7, 2, HE_NORMAL_OUT, self.dtype), images)
-        hidden = nn.max_pool(hidden, (3, 3), (2, 2), [(1, 1), (1, 1)])
+        hidden = max_pool(hidden, 3, 2, ((1, 1), (1, 1)))
         maps = {}
         for stage, (width, blocks) in enumerate(((64, 3), (128, 4), (256, 6), (512, 3)), 1):
             for block in range(blocks):

@@ -277,3 +277,24 @@ def test_keys_of_every_implementation_draw_labels(impl):
     found = fisher_diagonal(setup, learner, samples_of(index), 2800, key, 100, "true")["bias"]
     wanted = expected_softmax(VALID, SEEN_MASK)["bias"]
     np.testing.assert_allclose(found, wanted, rtol=0.25, atol=1e-6)
+
+
+@pytest.mark.parametrize("importance", [fisher, memory_aware_importance], ids=["fisher", "mas"])
+def test_the_number_of_gradients_at_once_is_chosen_for_the_programs_device(importance):
+    """32 on a GPU and one on CPU, whatever device lowers the program."""
+    inputs = small_learner(small_setup(), SEEN), samples_of(INDEX, MASK)
+    kernel = max((leaf.shape for leaf in jax.tree.leaves(inputs[0].params)), key=len)
+
+    def at_once(platform):
+        exported = jax.export.export(program(importance, 1024, None), platforms=[platform])
+        text = exported(*inputs).mlir_module()
+        shape = "x".join(map(str, kernel))
+        return {number for number in (1, 32) if f"tensor<{number}x{shape}xf32>" in text}
+
+    assert (at_once("cpu"), at_once("cuda")) == ({1}, {32})
+
+
+@BOTH
+def test_the_default_number_of_gradients_at_once_has_the_same_importances(importance, by_hand):
+    result = compute(importance, samples_of(INDEX, MASK), chunk=None)
+    assert_trees_close(as_float32(result), by_hand(VALID), rtol=1e-4, atol=1e-7)

@@ -40,6 +40,7 @@ from everlight.checks import (
 from everlight.color.baselines.descent import descend
 from everlight.color.baselines.protocol import ObservedImage
 from everlight.color.estimators import Illuminant, keep_observed, unit_illuminant
+from everlight.convolution import NO_PADDING, Convolution
 from everlight.metrics.angular import angular_error
 from everlight.precision import full_precision, matrix_product
 
@@ -156,8 +157,13 @@ class HistogramNet(nn.Module):
             pixels, weights, gain, jnp.exp(width), bins
         )
         for number, (size, stride) in enumerate(((5, 2), (3, 2), (2, 1))):
-            convolution = nn.Conv(
-                self.settings.channels[number], (size, size), stride, padding="VALID"
+            convolution = Convolution(
+                self.settings.channels[number],
+                size,
+                stride,
+                kernel_init=nn.initializers.lecun_normal(),
+                padding=NO_PADDING,
+                name=f"Conv_{number}",
             )
             histograms = nn.relu(convolution(histograms))
         return nn.Dense(self.outputs, kernel_init=nn.initializers.normal(1e-3))(

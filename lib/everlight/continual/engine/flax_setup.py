@@ -228,7 +228,7 @@ def flax_setup(
             if context.method_name == "__call__" and isinstance(layer, nn.Dense | Convolution):
                 rows = args[0]
                 if isinstance(layer, Convolution):
-                    rows = patches(rows, layer.size, layer.stride)
+                    rows = patches(rows, layer.size, layer.stride, layer.padding)
                 rows = rows.reshape(rows.shape[0], -1, rows.shape[-1])
                 found[*layer.path, "kernel"].append(rows)
             return call(*args, **kwargs)
