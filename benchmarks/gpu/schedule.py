@@ -120,7 +120,7 @@ def summary(found: dict) -> str:
     """Return a line with the numbers of a case."""
     cells = [found["state"], f"{found['seconds']:.0f} s"]
     if "reason" in found:
-        cells.append(str(found["reason"]))
+        cells.append(found["reason"].splitlines()[-1] if found["reason"] else "no output")
     for name, value in found.get("values", {}).items():
         cells.append(f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}")
     return "; ".join(cells)
