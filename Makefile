@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 NEWEST := build/newest
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo check test test-all test-newest lint docs bench lock clean
+.PHONY: demo check test test-all test-newest test-gpu lint docs bench lock clean
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -63,6 +63,16 @@ test-newest:             ## as `test`, with the newest versions that pip finds, 
 	$(NEWEST)/bin/python -m pip list --disable-pip-version-check
 	JAX_COMPILATION_CACHE_DIR=$(CURDIR)/build/newest-programs $(CACHE) XLA_FLAGS="$(COMPILER) $$XLA_FLAGS" \
 		$(NEWEST)/bin/python $(PYTEST) tests
+
+# On one accelerator, where a program takes one to five seconds to compile: about ten minutes. In the
+# environment that is active, since the accelerator's packages are not among the pinned ones, and in
+# one process, which does not reserve the whole memory. Compiled programs are kept for the next time.
+GPU_TESTS := tests/color tests/metrics tests/models tests/scenarios tests/continual/engine
+
+test-gpu:                ## tests on an accelerator; GPU_TESTS=tests/continual/strategies selects others
+	XLA_PYTHON_CLIENT_PREALLOCATE=false PYTHONPATH=lib:data_pipelines:experiments \
+		JAX_COMPILATION_CACHE_DIR=$(CURDIR)/build/gpu-test-programs $(CACHE) \
+		$(PYTHON) -m pytest -m "not slow and not cpu" $(GPU_TESTS)
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .

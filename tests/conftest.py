@@ -4,6 +4,7 @@ import gc
 from pathlib import Path
 
 import hypothesis
+import jax
 import numpy as np
 import pytest
 
@@ -16,6 +17,12 @@ gc.set_threshold(100_000, 20, 100)
 # The first example of a property compiles, whatever the others take.
 hypothesis.settings.register_profile("compiled", deadline=None)
 hypothesis.settings.load_profile("compiled")
+
+
+# Tests compare numbers with float64 at tolerances of 1e-4 and less. A GPU uses TF32 by default for
+# products and convolutions, which errs by 1e-3, and a TPU bfloat16. On a CPU this changes no bit.
+# `tests/contracts/test_matrix_precision.py` is about the default.
+jax.config.update("jax_default_matmul_precision", "highest")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,14 +1,17 @@
-"""Every strategy's whole sequence, traced but not compiled, has results of the documented shapes.
+"""Every strategy's whole sequence, traced but not compiled: its shapes, and its matrix products.
 
 `make test` runs this file a second time under jaxtyping's import hook, which checks every annotated
 function of the library that is called while a sequence is traced; `make test-all` runs all tests
 under it. Calls under the hook take a third longer.
 """
 
+import functools
+
 import jax
 
 from everlight.continual.engine.run import Run
 from everlight.continual.engine.sequence import run_sequence
+from tests.contracts.matrix_products import rounded_products
 from tests.contracts.strategies import (
     CLASSES,
     DATA,
@@ -21,11 +24,24 @@ from tests.contracts.strategies import (
 )
 
 
+@functools.lru_cache(1)
+def traced(name):
+    """The sequence's program at JAX's default precision, and the shapes of its result."""
+    run = Run(build_with(f"{name}, traced", name), PROTOCOL, DATA, SEQUENCE, KEY)
+    with jax.default_matmul_precision(None):
+        return jax.make_jaxpr(run_sequence, return_shape=True)(run)
+
+
 @each_strategy
 def test_a_traced_sequence_has_the_documented_shapes(name):
-    run = Run(build_with(f"{name}, traced", name), PROTOCOL, DATA, SEQUENCE, KEY)
-    result = jax.eval_shape(run_sequence, run)
+    _, result = traced(name)
     assert result.evaluation.class_incremental.shape == (TASKS, TASKS)
     assert result.evaluation.task_masked.shape == (TASKS, TASKS)
     assert result.learner.seen.shape == (CLASSES,)
     assert result.usage.steps.shape == result.usage.stored_samples.shape
+
+
+@each_strategy
+def test_a_traced_sequence_has_full_precision_outside_of_its_network(name):
+    program, _ = traced(name)
+    assert rounded_products(program.jaxpr) == set()

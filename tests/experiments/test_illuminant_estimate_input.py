@@ -3,6 +3,7 @@
 import csv
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from everlight.models.pair_model import Estimates
 from everlight_data.color.corrections import draw_correction
 from everlight_data.color.raw import read_raw
 from everlight_data.color.view_pairs import align_thumbnails, choose_homography, described_view
-from everlight_data.errors import DataError, MissingDataError
+from everlight_data.errors import DataError, MissingDataError, MissingPackageError
 from everlight_experiments.illuminant import estimate as estimate_module
 from everlight_experiments.illuminant.estimate import EstimateSettings, estimate
 from tests.dng_writer import write_dng
@@ -228,6 +229,21 @@ def test_of_several_pairs_one_that_fails_is_told_and_the_others_are_estimated(
     assert [Path(line["main"]).name for line in lines] == ["main.dng", "again.dng"]
     assert lines[0]["main r/g"] == lines[1]["main r/g"]
     assert (tmp_path / "out" / "again.png").exists()
+
+
+@pytest.mark.parametrize("single", [True, False])
+def test_a_missing_package_is_named_once_for_all_files(
+    tmp_path, small_pair, monkeypatch, capsys, single
+):
+    main, second = small_pair()
+    files = main, second, shutil.copy(main, tmp_path / "again.dng"), second
+    if not single:
+        monkeypatch.setattr(estimate_module, "load_any_model", lambda path: ClosedFormNet())
+    files = files[:3] if single else files
+    monkeypatch.setitem(sys.modules, "rawpy", None)
+    with pytest.raises(MissingPackageError, match=r"^rawpy is not installed: pip install"):
+        estimate(EstimateSettings(files, Path("SoG"), output=tmp_path / "out", formats=()))
+    assert "NO ESTIMATE" not in capsys.readouterr().err
 
 
 def test_the_second_light_is_told_where_a_net_knows_it(tmp_path, small_pair, use_net, capsys):

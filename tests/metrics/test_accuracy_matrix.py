@@ -138,7 +138,9 @@ def test_backward_transfer_splits_into_remembering_and_improvement(accuracies):
 def test_a_learner_that_keeps_everything(tasks):
     accuracies = jnp.tri(tasks)
     for name in ("accuracy", "average_incremental_accuracy", "final_average_accuracy"):
-        assert METRICS[name](accuracies) == 1
+        # Sums of ones are exact. On a GPU XLA divides by div.full.f32, which errs by up to two
+        # units in the last place, and a mean of means divides twice.
+        assert METRICS[name](accuracies) == pytest.approx(1, abs=5e-7)
     if tasks > 1:
         assert METRICS["remembering"](accuracies) == 1
         for name in COMPARING - {"remembering"}:

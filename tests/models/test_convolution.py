@@ -51,6 +51,7 @@ def test_gradients_are_those_of_xlas_convolution(size, stride, rng):
         np.testing.assert_allclose(ours, theirs, atol=3e-5)
 
 
+@pytest.mark.cpu
 @each_kind
 def test_in_a_compiled_loop_every_convolution_has_the_fast_layout(size, stride):
     """Other layouts run 20 to 40 times slower on CPU; the layouts are read from the program."""

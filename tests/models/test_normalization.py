@@ -98,6 +98,7 @@ class Stage(nn.Module):
         return jnp.sum(images**2)
 
 
+@pytest.mark.cpu
 def test_no_operation_of_a_stage_reads_the_activations_of_all_its_blocks():
     """Recomputed chains read an array a block; the operands are counted in the program's text."""
     images, stage = jnp.ones((2, 8, 8, 4)), Stage()

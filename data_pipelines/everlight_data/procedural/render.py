@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt32
 
 from everlight.color.rendering import encode_srgb
+from everlight.precision import matrix_product
 from everlight_data.procedural.shapes import (
     OUTLINES,
     PALETTES,
@@ -145,7 +146,7 @@ def _object(
     cosine, sine = jnp.cos(pose.angle), jnp.sin(pose.angle)
     turn = jnp.array([[cosine, sine], [-sine, cosine]])
     # The pose moves the few vertices, so that distances are those of the image plane.
-    vertices = pose.scale * jnp.matmul(outline, turn, precision=jax.lax.Precision.HIGHEST)
+    vertices = pose.scale * matrix_product(outline, turn)
     distance = polygon_distance(x, y, vertices)
     distance = distance - pose.scale * jnp.asarray(OUTLINES.rounding)[shape]
     hollow = pose.scale * jnp.asarray(OUTLINES.hollow)[shape]

@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from everlight.precision import matrix_product
+
 VERTICES = 20
 
 
@@ -109,7 +111,7 @@ def polygon_distance(
     for start, end in zip(vertices, jnp.roll(vertices, -1, axis=0), strict=True):
         edge = end - start
         to_x, to_y = x - start[0], y - start[1]
-        along = (to_x * edge[0] + to_y * edge[1]) / jnp.maximum(edge @ edge, 1e-12)
+        along = (to_x * edge[0] + to_y * edge[1]) / jnp.maximum(matrix_product(edge, edge), 1e-12)
         along = jnp.clip(along, 0, 1)
         away_x, away_y = to_x - along * edge[0], to_y - along * edge[1]
         squared = jnp.minimum(squared, away_x**2 + away_y**2)
@@ -227,6 +229,5 @@ _SRGB_FROM_LMS = np.array(
 
 def oklab_to_linear(lab: Float[Array, "*n 3"]) -> Float[Array, "*n 3"]:
     """Convert Oklab colours to linear sRGB, clipped to [0, 1]."""
-    highest = jax.lax.Precision.HIGHEST
-    cone = jnp.matmul(lab, _LMS_FROM_LAB.T, precision=highest) ** 3
-    return jnp.clip(jnp.matmul(cone, _SRGB_FROM_LMS.T, precision=highest), 0, 1)
+    cone = matrix_product(lab, _LMS_FROM_LAB.T) ** 3
+    return jnp.clip(matrix_product(cone, _SRGB_FROM_LMS.T), 0, 1)

@@ -7,7 +7,6 @@ Points are pixel coordinates (x, y): x to the right, y down, the centre of the t
 downsamples by six, which tolerates small misalignment and slight parallax.
 """
 
-from functools import partial
 from typing import Annotated, NamedTuple
 
 import jax
@@ -17,6 +16,7 @@ from jaxtyping import Array, Bool, Float
 
 from everlight.checks import NOT_NEGATIVE, NotEmpty, PositiveInt, checked
 from everlight.errors import ArgumentError
+from everlight.precision import matrix_product
 
 # Below this ratio of singular values, a float32 null vector keeps fewer than three digits.
 DEGENERATE = 1e-4
@@ -41,7 +41,7 @@ def _homogeneous(
 ) -> Float[Array, "n 3"]:
     ones = jnp.ones_like(points[:, :1])
     lifted = jnp.concatenate([points, ones], axis=1)
-    return jnp.matmul(lifted, homography.T, precision=jax.lax.Precision.HIGHEST)
+    return matrix_product(lifted, homography.T)
 
 
 @checked
@@ -114,11 +114,11 @@ def _null_vector_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
     (system,), (change,) = primals, tangents
     left, singular, right = jnp.linalg.svd(system, full_matrices=False)
     vector, others = right[-1], right[:-1]
-    times = partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST)
-    moved = singular[:-1] * times(left[:, :-1].T, times(change, vector))
-    moved += singular[-1] * times(others, times(change.T, left[:, -1]))
+    moved = singular[:-1] * matrix_product(left[:, :-1].T, matrix_product(change, vector))
+    moved += singular[-1] * matrix_product(others, matrix_product(change.T, left[:, -1]))
     gaps = singular[-1] ** 2 - singular[:-1] ** 2
-    return vector, times(others.T, jnp.where(gaps < 0, moved / jnp.where(gaps < 0, gaps, 1), 0))
+    shares = jnp.where(gaps < 0, moved / jnp.where(gaps < 0, gaps, 1), 0)
+    return vector, matrix_product(others.T, shares)
 
 
 def _solve(
@@ -141,7 +141,7 @@ def _solve(
     normalised = _null_vector(system).reshape(3, 3)
     strengths = jnp.linalg.svd(normalised, compute_uv=False)
 
-    product = jnp.matmul(normalised, to_source, precision=jax.lax.Precision.HIGHEST)
+    product = matrix_product(normalised, to_source)
     homography = jnp.linalg.solve(to_target, product)
     homography = homography / homography[2, 2]
     in_front = _homogeneous(homography, source_points)[:, 2] > 0

@@ -25,6 +25,7 @@ from jaxtyping import Array, Float
 
 from everlight.checks import Between, UnitInterval, checked
 from everlight.color.baselines.chroma_histogram import ChromaWindow, weighted_chroma_histogram
+from everlight.precision import matrix_product
 
 PLANCKIAN = (2_500.0, 7_500.0)
 """Range of the Planckian illuminants of a fingerprint in kelvin."""
@@ -111,7 +112,7 @@ def calibrated_illuminant(
     x, y = chromaticity
     xyz = jnp.stack([x / y, jnp.ones_like(x), (1 - x - y) / y])
     matrix = calibrated_matrix(calibration, temperature)
-    return jnp.matmul(matrix, xyz, precision=jax.lax.Precision.HIGHEST)
+    return matrix_product(matrix, xyz)
 
 
 @checked

@@ -28,6 +28,7 @@ from everlight.checks import (
     checked,
 )
 from everlight.errors import ArgumentError
+from everlight.precision import matrix_product
 
 Image = Float[Array, "h w 3"]
 # 0 leaves a pixel out, 1 keeps it.
@@ -274,11 +275,9 @@ def _principal_direction_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Ar
     (scatter,), (change,) = primals, tangents
     values, vectors = jnp.linalg.eigh(scatter)
     gaps = values[-1] - values[:2]
-    moved = jnp.matmul(
-        vectors[:, :2].T, change @ vectors[:, -1], precision=jax.lax.Precision.HIGHEST
-    )
+    moved = matrix_product(vectors[:, :2].T, matrix_product(change, vectors[:, -1]))
     shares = jnp.where(gaps > 0, moved / jnp.where(gaps > 0, gaps, 1), 0)
-    return vectors[:, -1], vectors[:, :2] @ shares
+    return vectors[:, -1], matrix_product(vectors[:, :2], shares)
 
 
 @checked
@@ -308,7 +307,7 @@ def bright_dark_pca(
     rank = jnp.arange(len(colors))
     selected = ((rank < kept) | (rank >= count - kept)) & (rank < count)
     ends = jnp.where(selected[:, None], ascending, 0)
-    scatter = jnp.matmul(ends.T, ends, precision=jax.lax.Precision.HIGHEST)
+    scatter = matrix_product(ends.T, ends)
     direction = jnp.abs(_principal_direction(scatter))
     return unit_illuminant(jnp.where(jnp.trace(scatter) > 0, direction, jnp.nan))
 

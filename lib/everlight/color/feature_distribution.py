@@ -5,11 +5,11 @@ A large distance marks inputs unlike the training data, for which predictions ar
 
 from typing import Annotated, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from everlight.checks import FINITE, check_sizes, checked
+from everlight.precision import matrix_product
 
 # Lower bound of each variance as a fraction of the largest, which keeps the precision finite in
 # float32 where features do not vary.
@@ -41,7 +41,7 @@ def fit_feature_distribution(
     counted = valid.astype(features.dtype)[:, None]
     mean = jnp.sum(counted * features, axis=0) / jnp.sum(counted)
     away = counted * (features - mean)
-    covariance = jnp.matmul(away.T, away, precision=jax.lax.Precision.HIGHEST) / jnp.sum(counted)
+    covariance = matrix_product(away.T, away) / jnp.sum(counted)
     variances, directions = jnp.linalg.eigh(covariance)
     floored = jnp.maximum(variances, VARIANCE_FLOOR * variances[-1])
     return FeatureDistribution(mean, (directions / jnp.sqrt(floored)).T)
@@ -57,5 +57,5 @@ def feature_distance(
       ValueError: the number of features differs from the distribution's.
     """
     check_sizes(distribution=(distribution.mean, 0), features=(features, 0))
-    away = jnp.matmul(distribution.root, features - distribution.mean, precision="highest")
+    away = matrix_product(distribution.root, features - distribution.mean)
     return jnp.sqrt(jnp.sum(away**2))

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 from everlight.checks import NOT_NEGATIVE, PositiveFloat, checked
 from everlight.color.estimators import EDGE_SIGMA, Image, Mask, keep_observed, response
 from everlight.errors import ArgumentError
+from everlight.precision import matrix_product
 
 MONOMIALS = {
     degree: tuple(
@@ -146,16 +147,12 @@ def reilluminate_moments(
       moments: moments from `color_moments` of degree 2, `[9]`.
       reillumination: the matrix A for colours as rows, `[3, 3]`.
     """
-    first = jnp.matmul(moments[2::-1], reillumination, precision="highest")
+    first = matrix_product(moments[2::-1], reillumination)
     blue, green_blue, green, red_blue, red_green, red = moments[3:] ** 2
     second = jnp.array(
         [[red, red_green, red_blue], [red_green, green, green_blue], [red_blue, green_blue, blue]]
     )
-    moved = jnp.matmul(
-        reillumination.T,
-        jnp.matmul(second, reillumination, precision="highest"),
-        precision="highest",
-    )
+    moved = matrix_product(reillumination.T, matrix_product(second, reillumination))
     upper = moved[jnp.array([2, 1, 1, 0, 0, 0]), jnp.array([2, 2, 1, 2, 1, 0])]
     both = jnp.concatenate([first[::-1], jnp.sqrt(jnp.maximum(upper, 0))])
     both = jnp.maximum(both, 0)

@@ -19,9 +19,11 @@ from everlight.checks import (
     check_range,
     checked,
 )
+from everlight.precision import full_precision
 
 
 @checked
+@full_precision
 def camera_responses(
     illuminant: Annotated[Float[Array, "w"], NOT_NEGATIVE],
     reflectances: Annotated[Float[Array, "n w"], NOT_NEGATIVE],
@@ -37,9 +39,7 @@ def camera_responses(
     Returns:
       Raw colours, `[n, 3]`, scaled as a sum over the grid.
     """
-    return jnp.einsum(
-        "nw,w,cw->nc", reflectances, illuminant, sensitivity, precision=jax.lax.Precision.HIGHEST
-    )
+    return jnp.einsum("nw,w,cw->nc", reflectances, illuminant, sensitivity)
 
 
 @checked
@@ -210,6 +210,7 @@ def _expose(
 
 
 @checked
+@full_precision
 def ambient_readings(
     illuminants: Float[Array, "i w"],
     reflectances: Float[Array, "r w"],
@@ -225,13 +226,7 @@ def ambient_readings(
       reflectances: reflectance of each surface on the same grid.
       sensitivities: spectral sensitivity of each channel on the same grid.
     """
-    return jnp.einsum(
-        "iw,rw,cw->irc",
-        illuminants,
-        reflectances,
-        sensitivities,
-        precision=jax.lax.Precision.HIGHEST,
-    )
+    return jnp.einsum("iw,rw,cw->irc", illuminants, reflectances, sensitivities)
 
 
 @checked

@@ -2,12 +2,12 @@
 
 from typing import Annotated
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from everlight.checks import FINITE, POSITIVE, checked
+from everlight.precision import matrix_product
 
 Positive = Annotated[Float[Array, "3"], POSITIVE._replace(or_nan=True)]
 """Illuminant without a channel of 0; one of NaN gives NaN."""
@@ -47,7 +47,7 @@ def camera_to_srgb(xyz_to_camera: Annotated[Float[Array, "3 3"], FINITE]) -> Flo
     Returns:
       The matrix M for colours as rows, `[3, 3]`; not finite where the camera matrix is singular.
     """
-    to_camera = jnp.matmul(xyz_to_camera, SRGB_TO_XYZ, precision=jax.lax.Precision.HIGHEST)
+    to_camera = matrix_product(xyz_to_camera, SRGB_TO_XYZ)
     to_camera = to_camera / jnp.sum(to_camera, axis=1, keepdims=True)
     return jnp.linalg.inv(to_camera).T
 
@@ -81,7 +81,7 @@ def render_linear(
     balanced = jnp.clip(full_scale_balance(image, illuminant), 0, 1)
     if camera_matrix is not None:
         matrix = camera_to_srgb(camera_matrix)
-        balanced = jnp.matmul(balanced, matrix, precision=jax.lax.Precision.HIGHEST)
+        balanced = matrix_product(balanced, matrix)
     return jnp.clip(balanced, 0, 1)
 
 

@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Float
 from everlight.checks import NOT_NEGATIVE, POSITIVE, PositiveFloat, checked
 from everlight.color.feature_distribution import fit_feature_distribution
 from everlight.color.transforms import fit_color_transform, scale_free
+from everlight.precision import full_precision, matrix_product
 
 Misfit = PositiveFloat | Annotated[Float[Array, ""], POSITIVE]
 
@@ -70,6 +71,7 @@ def learn_transform_prior(
 
 
 @checked
+@full_precision
 def fit_probable_transform(
     source: Float[Array, "n 3"],
     target: Float[Array, "n 3"],
@@ -104,12 +106,10 @@ def fit_probable_transform(
     # Row (k, c) of the design matrix holds pixel k's colour in the columns of target channel c.
     design = jnp.einsum("ki,cd->kcid", source * root, identity).reshape(-1, 9)
     rows = jnp.concatenate([design, prior.root])
-    right = jnp.concatenate(
-        [(target * root).ravel(), jnp.matmul(prior.root, prior.mean, precision="highest")]
-    )
+    right = jnp.concatenate([(target * root).ravel(), matrix_product(prior.root, prior.mean)])
     entries = _least_squares(rows, right)
     transform = scale_free(entries.reshape(3, 3))
-    left = right - jnp.matmul(rows, entries, precision="highest")
+    left = right - matrix_product(rows, entries)
     valid = jnp.all(jnp.isfinite(transform)) & jnp.all(weights >= 0)
     return ProbableTransform(
         jnp.where(valid, transform, identity), jnp.sqrt(jnp.sum(left**2)), valid
@@ -127,7 +127,7 @@ def _least_squares(rows: Float[Array, "m k"], right: Float[Array, "m"]) -> Float
     for _ in range(rows.shape[1]):
         length = jnp.sqrt(jnp.sum(columns[:, 0] ** 2))
         unit = columns[:, 0] / length
-        along = jnp.matmul(unit, columns[:, 1:], precision="highest")
+        along = matrix_product(unit, columns[:, 1:])
         columns = columns[:, 1:] - unit[:, None] * along
         triangle.append((length, along))
     entries: list[Array] = []

@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float
 
 from everlight.checks import NOT_NEGATIVE, checked
 from everlight.errors import ArgumentError
+from everlight.precision import matrix_product
 
 Normalization = Literal["scale", "sum"] | None
 
@@ -152,8 +153,8 @@ def _add_each(first: tuple[Array, ...], second: tuple[Array, ...]) -> tuple[Arra
 def apply_color_transform(
     pixels: Float[Array, "*n 3"], transform: Float[Array, "3 3"]
 ) -> Float[Array, "*n 3"]:
-    """Return `pixels @ transform` at the highest matrix precision, so that all devices agree."""
-    return jnp.matmul(pixels, transform, precision=jax.lax.Precision.HIGHEST)
+    """Return `pixels @ transform` in full precision on all devices."""
+    return matrix_product(pixels, transform)
 
 
 @checked

@@ -19,6 +19,7 @@ from jaxtyping import Array, Bool, Float, Int, UInt8
 
 from everlight.checks import NotEmpty, PositiveInt, check_range, checked
 from everlight.errors import ArgumentError
+from everlight.precision import matrix_product
 
 
 class Scores(NamedTuple):
@@ -119,7 +120,7 @@ def recall(predicted: Bool[Array, "c"], true: Bool[Array, "c"]) -> Float[Array, 
 
 def _sums(groups: Bool[Array, "g m"], scores: Scores) -> Float[Array, "g scores"]:
     weights = groups.astype(scores.jaccard.dtype)
-    return jnp.matmul(weights, jnp.stack(scores).T, precision=jax.lax.Precision.HIGHEST)
+    return matrix_product(weights, jnp.stack(scores).T)
 
 
 @checked
@@ -284,9 +285,7 @@ def confusion_matrix(
     """
     check_range("shown", shown, 0, labels.shape[1] - 1)
     true = labels[:, shown].astype(float)
-    together = jnp.matmul(
-        true.T, predicted[:, shown].astype(float), precision=jax.lax.Precision.HIGHEST
-    )
+    together = matrix_product(true.T, predicted[:, shown].astype(float))
     return together / jnp.sum(true, axis=0)[:, None]
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from everlight.checks import Between, PositiveInt, check_finite, check_range, check_sizes, checked
+from everlight.precision import full_precision
 
 
 class Facts(NamedTuple):
@@ -179,11 +180,12 @@ def check_pieces(facts: Facts) -> None:
     check_finite("facts.vectors", facts.vectors)
 
 
+@full_precision
 def _word_distances(
     embeddings: Float[Array, "b 3 d"], vectors: Float[Array, "v d"]
 ) -> Float[Array, "3 words b"]:
     """‖x_c − word‖² for every piece; a last row of zeros stands for an undefined word."""
-    product = jnp.einsum("bcd,vd->cvb", embeddings, vectors, precision=jax.lax.Precision.HIGHEST)
+    product = jnp.einsum("bcd,vd->cvb", embeddings, vectors)
     lengths = jnp.sum(embeddings**2, axis=-1).T[:, None, :]
     squares = lengths - 2 * product + jnp.sum(vectors**2, axis=-1)[:, None]
     # Stored before it is gathered: fused into two consumers, it could round differently in each.

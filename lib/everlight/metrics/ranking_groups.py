@@ -5,7 +5,6 @@ Elhoseiny et al. 2018, section 5.3, supplement 7.3, and the similarity of tasks 
 
 from typing import Annotated, Literal, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
@@ -21,6 +20,7 @@ from everlight.checks import (
     checked,
 )
 from everlight.metrics.ranking import Facts, check_pieces, mean_hits
+from everlight.precision import matrix_product
 
 FEW_SHOT_LIMIT = 5
 """Largest number of training examples of a few-shot fact."""
@@ -139,12 +139,12 @@ def embedding_similarity(
         # Weighted by word counts: the embeddings of all facts need not fit in memory.
         used = jnp.zeros((tasks, facts.vectors.shape[0]))
         used = used.at[fact_task, words].add(words >= 0)
-        return jnp.matmul(used, facts.vectors, precision=jax.lax.Precision.HIGHEST)
+        return matrix_product(used, facts.vectors)
 
     # A mean and a sum point in the same direction.
     sums = jnp.concatenate([total(facts.pieces[:, kind]) for kind in range(3)], axis=1)
     unit = sums / jnp.linalg.norm(sums, axis=1, keepdims=True)
-    return jnp.matmul(unit, unit.T, precision=jax.lax.Precision.HIGHEST)
+    return matrix_product(unit, unit.T)
 
 
 @checked

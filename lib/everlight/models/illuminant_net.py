@@ -1,10 +1,11 @@
 """The two-camera paper's small network: from features of a colour transform to an illuminant."""
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float
+
+from everlight.precision import full_precision
 
 
 class IlluminantNet(nn.Module):
@@ -34,9 +35,10 @@ class IlluminantNet(nn.Module):
         outputs = self._dense("chromaticity", hidden, 2).astype(jnp.float32)
         return jnp.exp(jnp.moveaxis(outputs, 0, -1))
 
+    @full_precision
     def _dense(self, name: str, inputs: Float[Array, "i *batch"], units: int) -> Array:
         kernel = self.param(f"{name}_kernel", nn.initializers.he_normal(), (inputs.shape[0], units))
         bias = self.param(f"{name}_bias", nn.initializers.zeros, (units,))
         inputs, kernel, bias = (each.astype(self.dtype) for each in (inputs, kernel, bias))
-        product = jnp.einsum("io,i...->o...", kernel, inputs, precision=jax.lax.Precision.HIGHEST)
+        product = jnp.einsum("io,i...->o...", kernel, inputs)
         return product + bias.reshape(units, *[1] * (inputs.ndim - 1))

@@ -44,6 +44,7 @@ from everlight.checks import NonNegativeFloat, PositiveInt, checked
 from everlight.errors import ArgumentError
 from everlight.models.heads import unit
 from everlight.models.vit import Prompts, VisionTransformer
+from everlight.precision import matrix_product
 
 LARGEST_START = 0.01
 """Bound of the uniform distribution from 0 of a pool's first prompts and keys."""
@@ -223,7 +224,7 @@ def away_from_orthonormal(components: Float[Array, "m *rest"]) -> Float[Array, "
     """Return the mean of (X Xᵀ − I)² over the components that are not 0, the rows of X."""
     rows = components.reshape(components.shape[0], -1)
     used = jnp.any(rows != 0, axis=1)
-    products = jnp.matmul(rows, rows.T, precision="highest")
+    products = matrix_product(rows, rows.T)
     away = jnp.where(used[:, None] & used, products - jnp.eye(rows.shape[0]), 0)
     return jnp.sum(away**2) / jnp.maximum(jnp.sum(used) ** 2, 1)
 
@@ -251,9 +252,9 @@ def new_components(
 
     def add(place: Int[Array, ""], rows: Float[Array, "m d"]) -> Float[Array, "m d"]:
         squares = jnp.sum(rows**2, axis=1)
-        along = jnp.matmul(rows, drawn[place], precision="highest")
+        along = matrix_product(rows, drawn[place])
         share = jnp.where(squares > 0, along / jnp.where(squares > 0, squares, 1), 0)
-        rest = drawn[place] - jnp.matmul(share, rows, precision="highest")
+        rest = drawn[place] - matrix_product(share, rows)
         return rows.at[place].set(rest)
 
     rows = jax.lax.fori_loop(first, end, add, jnp.where(number < first, rows, 0))

@@ -26,6 +26,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from everlight.base import Samples
 from everlight.checks import Between, NotEmpty, PositiveFloat, PositiveInt, checked
 from everlight.errors import ArgumentError
+from everlight.precision import matrix_product
 
 
 class TargetNetwork(NamedTuple):
@@ -77,9 +78,9 @@ def target_values(
     # Sums of up to m + 1 signs and bits, exact in any precision that holds whole numbers.
     negative = (size - jnp.sum(network.weights, axis=0) + network.bias) / 2
     threshold = network.beta * (size + 1) - negative
-    drive = jnp.matmul(inputs, network.weights, precision="highest") + network.bias
+    drive = matrix_product(inputs, network.weights) + network.bias
     responds = (drive > threshold).astype(jnp.float32)
-    return jnp.matmul(responds, network.outputs, precision="highest") + network.offset
+    return matrix_product(responds, network.outputs) + network.offset
 
 
 @checked

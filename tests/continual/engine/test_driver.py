@@ -128,6 +128,7 @@ def two_devices():
     return json.loads(done.stdout)
 
 
+@pytest.mark.cpu
 def test_over_two_devices_it_is_what_it_is_on_one(driven, two_devices):
     """Three runs, so that one device has a run more; then each on both, which share its batches."""
     apart, shared = two_devices["losses"]
@@ -135,15 +136,18 @@ def test_over_two_devices_it_is_what_it_is_on_one(driven, two_devices):
     np.testing.assert_allclose(shared, driven[-1].result.losses, atol=1e-4)
 
 
+@pytest.mark.cpu
 def test_devices_do_not_wait_for_each_other_where_one_run_fills_two(two_devices):
     assert two_devices["epochs"] == 10
 
 
+@pytest.mark.cpu
 def test_runs_do_not_talk_to_each_other(two_devices):
     """The compiled program has no collective."""
     assert two_devices["collectives"] == []
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize(("data", "shape"), [(1, [2]), (2, [1, 2])])
 def test_the_compiler_shards_over_every_axis_of_the_mesh(two_devices, data, shape):
     """Axes are not explicit, for which every function of a network would have to name shardings."""

@@ -23,6 +23,7 @@ from everlight.checks import (
 )
 from everlight.color.estimators import Illuminant, unit_illuminant
 from everlight.metrics.angular import angular_error
+from everlight.precision import matrix_product
 
 ITERATIONS = 100
 """Iterations of alternating least squares. The authors' code stops at 1,000: on NUS's D5200 that
@@ -141,4 +142,4 @@ def correct_bias_locally(
 
 
 def _map(features: Float[Array, "*n f"], matrix: Float[Array, "f 3"]) -> Float[Array, "*n 3"]:
-    return jnp.matmul(features, matrix, precision=jax.lax.Precision.HIGHEST)
+    return matrix_product(features, matrix)

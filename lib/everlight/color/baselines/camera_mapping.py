@@ -34,6 +34,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from everlight.checks import checked
+from everlight.precision import matrix_product
 
 WHITE = (0.3127 / 0.3290, 1.0, (1 - 0.3127 - 0.3290) / 0.3290)
 """XYZ of D65."""
@@ -86,8 +87,8 @@ def balanced_transform(
       target: matrix to the second camera's.
     """
     white = jnp.array(WHITE)
-    first, second = (jnp.matmul(each, white, precision="highest") for each in (source, target))
-    between = jnp.matmul(inverse(source).T * first[:, None], target.T, precision="highest")
+    first, second = (matrix_product(each, white) for each in (source, target))
+    between = matrix_product(inverse(source).T * first[:, None], target.T)
     return between / second
 
 
@@ -102,8 +103,8 @@ def mapped_illuminant(
       source: matrix from XYZ to the first camera's colours, as columns.
       target: matrix to the second camera's.
     """
-    xyz = jnp.matmul(inverse(source), illuminant, precision="highest")
-    return drawable(jnp.matmul(target, xyz, precision="highest"))
+    xyz = matrix_product(inverse(source), illuminant)
+    return drawable(matrix_product(target, xyz))
 
 
 @checked

@@ -20,6 +20,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from everlight.checks import FRACTION, POSITIVE, Between, NotEmpty, PositiveInt, checked
 from everlight.color.estimators import Illuminant, Image, Mask, keep_observed, unit_illuminant
+from everlight.precision import full_precision
 
 BINS = 64
 BIN_WIDTH = 1 / 32
@@ -173,6 +174,7 @@ def fit_fourier_constancy(
         row, column = jnp.round(place).astype(int) % BINS
         return jax.nn.logsumexp(scored) - scored[row, column]
 
+    @full_precision
     def likelihood(scored: Float[Array, "64 64"], place: Float[Array, "2"]) -> Array:
         mean, variance = _moments(scored, origin)
         variance = variance + settings.spread * jnp.eye(2)

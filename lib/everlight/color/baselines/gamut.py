@@ -44,6 +44,7 @@ from everlight.color.estimators import (
     unit_illuminant,
 )
 from everlight.errors import ArgumentError
+from everlight.precision import matrix_product
 
 # In units of each channel's largest response; from 0.01 to 0.1 NUS's mean errors change by 0.3.
 GROWTH = 0.03
@@ -72,7 +73,7 @@ VIOLATION_TOLERANCE = 1e-5
 def _project(
     colors: Float[Array, "m 3"], directions: Float[np.ndarray, "k 3"] | Float[Array, "k 3"]
 ) -> Float[Array, "m k"]:
-    return jnp.matmul(colors, directions.T, precision=jax.lax.Precision.HIGHEST)
+    return matrix_product(colors, directions.T)
 
 
 @struct.dataclass

@@ -28,6 +28,7 @@ from everlight.color.baselines.generator_net import (
 from everlight.color.baselines.protocol import ObservedImage
 from everlight.color.estimators import Illuminant
 from everlight.metrics.angular import angular_error
+from everlight.precision import matrix_product
 
 BATCH_SIZE = 16
 LEARNING_RATE = 2e-3
@@ -122,7 +123,7 @@ def training_pool(
 
     def histograms(one: tuple[Array, Array]) -> Float[Array, "b b 2"]:
         row, transform = one
-        mapped = jnp.matmul(images[row], transform, precision="highest")
+        mapped = matrix_product(images[row], transform)
         return chroma_histograms(jnp.maximum(mapped, 0), masks[row], window)
 
     found = jax.lax.map(histograms, (rows, every.transform), batch_size=32)

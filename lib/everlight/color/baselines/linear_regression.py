@@ -2,12 +2,12 @@
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from everlight.checks import check_sizes, checked
 from everlight.errors import ArgumentError
+from everlight.precision import matrix_product
 
 
 class LinearRegression(NamedTuple):
@@ -46,7 +46,7 @@ def fit_linear_regression(
         )
     center, target = jnp.mean(features, axis=0), jnp.mean(chromaticities, axis=0)
     slopes = jnp.linalg.lstsq(features - center, chromaticities - target)[0]
-    shift = jnp.matmul(center, slopes, precision=jax.lax.Precision.HIGHEST)
+    shift = matrix_product(center, slopes)
     return LinearRegression(slopes, target - shift)
 
 
@@ -60,5 +60,5 @@ def linear_estimate(
       ValueError: the number of features differs from the fitted model's.
     """
     check_sizes(slopes=(model.slopes, 0), features=(features, -1))
-    product = jnp.matmul(features, model.slopes, precision=jax.lax.Precision.HIGHEST)
+    product = matrix_product(features, model.slopes)
     return product + model.intercept

@@ -41,6 +41,7 @@ from everlight.color.baselines.descent import descend
 from everlight.color.baselines.protocol import ObservedImage
 from everlight.color.estimators import Illuminant, keep_observed, unit_illuminant
 from everlight.metrics.angular import angular_error
+from everlight.precision import full_precision, matrix_product
 
 SPAN = 3.2
 """Histograms reach from -3.2 to 3.2 in each logarithm."""
@@ -124,7 +125,7 @@ def chroma_kernels(
     for channel, others in ((0, (1, 2)), (1, (0, 2)), (2, (0, 1))):
         away = [jnp.abs((logs[:, channel] - logs[:, other])[:, None] - places) for other in others]
         across, down = (jnp.exp(-each / width[channel]) for each in away)
-        total = jnp.matmul((brightness[:, None] * across).T, down, precision="highest")
+        total = matrix_product((brightness[:, None] * across).T, down)
         whole = jnp.sum(total)
         share = total / jnp.where(whole > 0, whole, 1)
         root = jnp.sqrt(jnp.where(share > 0, share, 1))
@@ -183,11 +184,12 @@ class SensorIndependentNet(nn.Module):
         # Divided by its 1-norm, the greatest sum of a column.
         norm = jnp.max(jnp.sum(raw, axis=1), axis=1)[:, None, None]
         mapping = raw / jnp.where(norm > 0, norm, 1)
-        mapped = jnp.einsum("bni,bij->bnj", pixels, mapping, precision="highest")
+        mapped = jax.vmap(apply_color_transform)(pixels, mapping)
         outputs = jnp.exp(HistogramNet(3, self.settings, name="illuminant")(mapped, weights))
         return MappedIlluminant(_unmapped(outputs, mapping), mapping)
 
 
+@full_precision
 def _unmapped(
     illuminant: Float[Array, "b 3"], mapping: Float[Array, "b 3 3"]
 ) -> Float[Array, "b 3"]:
@@ -198,7 +200,7 @@ def _unmapped(
     )
     determinant = jnp.sum(first * cofactors[:, 0], axis=1)
     sign = jnp.where(determinant < 0, -1.0, 1.0)[:, None]
-    return sign * jnp.einsum("bj,bij->bi", illuminant, cofactors, precision="highest")
+    return sign * jnp.einsum("bj,bij->bi", illuminant, cofactors)
 
 
 @checked

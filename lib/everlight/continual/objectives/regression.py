@@ -8,6 +8,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from everlight.base import Objective, Outputs, Predictions, TaskSequence
 from everlight.checks import checked
+from everlight.precision import matrix_product
 
 
 @checked
@@ -44,7 +45,7 @@ def regression_objective(
         sequence: TaskSequence, errors: Float[Array, "m"], seen: Bool[Array, "c"]
     ) -> Float[Array, "tests"]:
         member = sequence.test_member.astype(errors.dtype)
-        return member @ errors / jnp.maximum(jnp.sum(member, axis=1), 1)
+        return matrix_product(member, errors) / jnp.maximum(jnp.sum(member, axis=1), 1)
 
     def fisher_loss(
         outputs: Outputs, labels: Int[Array, "b k"], seen: Bool[Array, "c"], key: PRNGKeyArray

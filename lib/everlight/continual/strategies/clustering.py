@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from everlight.precision import matrix_product
+
 ROUNDS = 300
 """Maximal number of rounds; clustering ends earlier if no sample changes its cluster."""
 
@@ -56,7 +58,7 @@ def moved_centers(
     clusters = centers.shape[0]
 
     def assigned(centers: Float[Array, "k f"]) -> Int[Array, "n"]:
-        return jnp.argmin(jnp.sum(centers**2, axis=1) - 2 * rows @ centers.T, axis=1)
+        return jnp.argmin(jnp.sum(centers**2, axis=1) - 2 * matrix_product(rows, centers.T), axis=1)
 
     def changes(carry: tuple) -> Bool[Array, ""]:
         _, _, changed, number = carry
@@ -67,7 +69,7 @@ def moved_centers(
         cluster = assigned(centers)
         own = ((cluster[:, None] == jnp.arange(clusters)) & member[:, None]).astype(rows.dtype)
         count = jnp.sum(own, axis=0)[:, None]
-        means = own.T @ rows / jnp.maximum(count, 1)
+        means = matrix_product(own.T, rows) / jnp.maximum(count, 1)
         changed = jnp.any((cluster != before) & member)
         return jnp.where(count > 0, means, centers), cluster, changed, number + 1
 

@@ -29,7 +29,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from everlight.base import Batch, Coefficient, Learner, Setup, Strategy, Task
 from everlight.checks import PositiveInt, checked
-from everlight.continual.strategies.frozen import feature_width, over_features, product
+from everlight.continual.strategies.frozen import feature_width, over_features
 from everlight.continual.strategies.random_ridge import (
     Regression,
     add_rows,
@@ -38,6 +38,7 @@ from everlight.continual.strategies.random_ridge import (
     solve,
 )
 from everlight.models.heads import uniform_weights
+from everlight.precision import matrix_product
 
 
 class TaskSums(NamedTuple):
@@ -106,8 +107,8 @@ def ds_al(
             main=add_rows(memory.main, rectified, targets, batch),
             compensation=add_rows(memory.compensation, bounded, jnp.zeros_like(targets), batch),
             task=memory.task._replace(
-                cross=memory.task.cross + product(bounded.T, rectified),
-                prototypes=memory.task.prototypes + product(bounded.T, targets),
+                cross=memory.task.cross + matrix_product(bounded.T, rectified),
+                prototypes=memory.task.prototypes + matrix_product(bounded.T, targets),
             ),
         )
 
@@ -127,8 +128,8 @@ def ds_al(
 
     def scores(memory: TwoStreams, features: Float[Array, "b f"]) -> Float[Array, "b c"]:
         rectified, bounded = streams(memory, features)
-        main = product(rectified, memory.main.kernel)
-        return main + compensation * product(bounded, memory.compensation.kernel)
+        main = matrix_product(rectified, memory.main.kernel)
+        return main + compensation * matrix_product(bounded, memory.compensation.kernel)
 
     return over_features(setup, init, accumulate, scores)._replace(
         begin_task=begin_task, end_task=end_task, before_evaluation=before_evaluation
@@ -139,7 +140,7 @@ def streams(
     memory: TwoStreams, features: Float[Array, "b f"]
 ) -> tuple[Float[Array, "b m"], Float[Array, "b m"]]:
     """Return the features of the main stream and of the compensation stream."""
-    shared = product(features, memory.projection)
+    shared = matrix_product(features, memory.projection)
     return jax.nn.relu(shared), jnp.tanh(shared)
 
 
@@ -149,7 +150,7 @@ def with_residuals(memory: TwoStreams) -> TwoStreams:
     The added sum is that of tanh(a) rᵀ over the task's samples, 0 for earlier classes.
     """
     main, (cross, prototypes, new) = solve(memory.main), memory.task
-    residuals = jnp.where(new, prototypes - product(cross, main.kernel), 0)
+    residuals = jnp.where(new, prototypes - matrix_product(cross, main.kernel), 0)
     other = memory.compensation
     other = other._replace(prototypes=other.prototypes + residuals)
     return memory._replace(main=main, compensation=other)

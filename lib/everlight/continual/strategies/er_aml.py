@@ -44,6 +44,7 @@ from everlight.continual.strategies.experience_replay import Reservoir, experien
 from everlight.continual.strategies.memory import arrivals, batch_at, fill_up, merge_buffer
 from everlight.continual.strategies.naive import batch_loss, weighted_mean
 from everlight.models.heads import unit
+from everlight.precision import matrix_product
 
 BASE_TEMPERATURE = 0.07
 """The authors' constant, by which the loss is divided."""
@@ -158,7 +159,7 @@ def metric_losses(
       temperature: temperature τ.
     """
     there = pairs.weight > 0
-    near = unit(features, -1) @ unit(others, -1).T / temperature
+    near = matrix_product(unit(features, -1), unit(others, -1).T) / temperature
     # A sum over nothing would have no finite gradient.
     counted = there | ~jnp.any(there)
     total = jax.scipy.special.logsumexp(near, axis=1, keepdims=True, where=counted)

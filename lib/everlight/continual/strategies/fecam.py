@@ -40,7 +40,6 @@ from everlight.checks import PositiveFloat, checked
 from everlight.continual.strategies.frozen import (
     feature_width,
     over_features,
-    product,
     ridge_solve,
 )
 from everlight.continual.strategies.nearest_mean import (
@@ -51,6 +50,7 @@ from everlight.continual.strategies.nearest_mean import (
     scatter_rows,
 )
 from everlight.models.heads import unit
+from everlight.precision import matrix_product
 
 
 class ClassCovariances(NamedTuple):
@@ -126,7 +126,7 @@ def fecam(
 
         def distance(of_class: tuple) -> Float[Array, "b"]:
             mean, precision = of_class
-            return jnp.sum(product(rows - mean, precision) * (rows - mean), axis=1)
+            return jnp.sum(matrix_product(rows - mean, precision) * (rows - mean), axis=1)
 
         distances = jax.lax.map(distance, (means, memory.precision))
         return of_met(memory.means.count, -distances.T)
@@ -155,7 +155,7 @@ def add_squares(
 
     def add(place: Int[Array, ""], scatter: Float[Array, "c f f"]) -> Float[Array, "c f f"]:
         own = jnp.where(member[:, order[place]][:, None], rows, 0)
-        return scatter.at[order[place]].add(product(own.T, own))
+        return scatter.at[order[place]].add(matrix_product(own.T, own))
 
     return jax.lax.fori_loop(0, jnp.sum(present), add, scatter)
 

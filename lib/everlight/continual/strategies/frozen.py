@@ -28,6 +28,7 @@ from everlight.base import (
 )
 from everlight.conditional import where_needed
 from everlight.continual.strategies.naive import naive
+from everlight.precision import matrix_product
 
 
 class Frozen(NamedTuple):
@@ -87,11 +88,6 @@ def feature_width(setup: Setup, learner: Learner) -> tuple[int, DTypeLike]:
     return features.shape[-1], features.dtype
 
 
-def product(left: Float[Array, "m n"], right: Float[Array, "n k"]) -> Float[Array, "m k"]:
-    """Return the matrix product in full float32; accelerators use fewer bits by default."""
-    return jnp.matmul(left, right, precision="highest")
-
-
 def ridge_solve(
     matrix: Float[Array, "m m"], right: Float[Array, "m c"], ridge: Coefficient
 ) -> Float[Array, "m c"]:
@@ -110,7 +106,7 @@ def ridge_solve(
         values, vectors = jnp.linalg.eigh(matrix)
         least = jnp.finfo(matrix.dtype).eps * values[-1]
         regular = jnp.maximum(values, least) + ridge
-        return product(vectors, product(vectors.T, right) / regular[:, None])
+        return matrix_product(vectors, matrix_product(vectors.T, right) / regular[:, None])
 
     regular = matrix + ridge * jnp.eye(matrix.shape[0], dtype=matrix.dtype)
     solution = jax.scipy.linalg.solve(regular, right, assume_a="pos")

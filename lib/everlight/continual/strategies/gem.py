@@ -45,6 +45,7 @@ from everlight.continual.engine.epochs import shuffle
 from everlight.continual.strategies.balanced_replay import replayed_loss
 from everlight.continual.strategies.memory import empty_buffer
 from everlight.continual.strategies.naive import naive, task_gradient
+from everlight.precision import matrix_product
 
 
 def nonnegative_least_squares(
@@ -61,8 +62,8 @@ def nonnegative_least_squares(
     least = 1e-6 * jnp.linalg.norm(target)
 
     def slopes(values: Float[Array, "t"], free: Bool[Array, "t"]) -> Float[Array, "t"]:
-        residual = target - jnp.matmul(unit, values, precision="highest")
-        downhill = jnp.matmul(residual, unit, precision="highest")
+        residual = target - matrix_product(unit, values)
+        downhill = matrix_product(residual, unit)
         return jnp.where(free, -jnp.inf, downhill)
 
     def solve(free: Bool[Array, "t"]) -> Float[Array, "t"]:
@@ -113,11 +114,11 @@ def project_to_cone(
         small, last = factor[:, :-1], factor[:, -1]
         held = jnp.any(references != 0, axis=1)
         least = jnp.where(held, margin, 0.0)
-        shifted = last + jnp.matmul(small, least, precision="highest")
+        shifted = last + matrix_product(small, least)
         weights = least + nonnegative_least_squares(small, -shifted)
-        return gradient + jnp.matmul(weights, references, precision="highest")
+        return gradient + matrix_product(weights, references)
 
-    along = jnp.matmul(references, gradient, precision="highest")
+    along = matrix_product(references, gradient)
     return where_needed(jnp.any(along < 0), projected, gradient)
 
 

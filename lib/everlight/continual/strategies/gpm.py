@@ -58,6 +58,7 @@ from everlight.continual.engine.epochs import shuffle, take_batch
 from everlight.continual.engine.evaluation import gathered
 from everlight.continual.strategies.naive import naive
 from everlight.errors import ArgumentError
+from everlight.precision import matrix_product
 
 NEGLIGIBLE = 1e-10
 """Share of ‖R‖² below which a direction is rounding, which is not added at any threshold."""
@@ -194,9 +195,8 @@ def with_inputs_of(
       rows: inputs of the new task; a row of zeros has no effect.
       share: least share ε of the inputs' squared length within the new projection.
     """
-    exact = jax.lax.Precision.HIGHEST
     total = jnp.sum(rows**2)
-    rest = rows - jnp.matmul(rows, projection, precision=exact)
+    rest = rows - matrix_product(rows, projection)
     if rest.shape[0] > rest.shape[1]:
         # The triangular factor has the same singular values and right singular vectors.
         rest = jnp.linalg.qr(rest, mode="r")
@@ -205,7 +205,7 @@ def with_inputs_of(
     before = total - jnp.sum(squares) + jnp.cumsum(squares) - squares
     new = (before < share * total) & (squares > NEGLIGIBLE * total)
     basis = directions * new[:, None]
-    return projection + jnp.matmul(basis.T, basis, precision=exact)
+    return projection + matrix_product(basis.T, basis)
 
 
 def projected(update: PyTree, memory: ProjectionMemory) -> PyTree:
@@ -220,9 +220,7 @@ def projected(update: PyTree, memory: ProjectionMemory) -> PyTree:
         path = names_of(path)
         if path in memory.projections:
             matrix = change.reshape(-1, change.shape[-1])
-            within = jnp.matmul(
-                memory.projections[path], matrix, precision=jax.lax.Precision.HIGHEST
-            )
+            within = matrix_product(memory.projections[path], matrix)
             kept = (matrix - within).reshape(change.shape)
         else:
             kept = jnp.where(memory.tasks > 0, 0, change)

@@ -66,6 +66,7 @@ from everlight.continual.strategies.lwf import (
 from everlight.continual.strategies.memory import carried_classes, distinct, merge_buffer
 from everlight.continual.strategies.naive import batch_loss, batch_outputs, naive, weighted_mean
 from everlight.models.heads import unit
+from everlight.precision import matrix_product
 
 Loss = Literal["binary", "softmax"]
 """Loss for many labels per sample (binary), or for one (softmax)."""
@@ -234,7 +235,7 @@ def exemplar_means(
 def nearness(features: Float[Array, "b f"], means: Float[Array, "c f"]) -> Float[Array, "b c"]:
     """Return −‖f̂ − μ‖² of every sample and class; −4, the least value, for classes without μ."""
     there = jnp.any(means != 0, axis=1)
-    return jnp.where(there, 2 * unit(features, -1) @ means.T - 2, -4.0)
+    return jnp.where(there, 2 * matrix_product(unit(features, -1), means.T) - 2, -4.0)
 
 
 def rehearsal(

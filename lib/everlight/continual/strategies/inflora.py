@@ -37,7 +37,6 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from everlight.base import Batch, Learner, Proportion, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
-from everlight.continual.strategies.frozen import product
 from everlight.continual.strategies.gpm import (
     NEGLIGIBLE,
     Path,
@@ -49,6 +48,7 @@ from everlight.continual.strategies.naive import naive_on_own_classes
 from everlight.errors import ArgumentError
 from everlight.models.heads import head_layer
 from everlight.models.lora import lora_products
+from everlight.precision import matrix_product
 
 BLOCK = 32
 """Samples per pass in which inputs are summed."""
@@ -166,7 +166,7 @@ def input_products(setup: Setup, learner: Learner, batch: Batch) -> dict[Path, F
             from_memory=batch.from_memory[slots],
         )
         rows = input_rows(setup, learner, own)
-        return {path: product(each.T, each) for path, each in rows.items()}
+        return {path: matrix_product(each.T, each) for path, each in rows.items()}
 
     return jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), jax.lax.map(of_block, (order, there)))
 
@@ -181,7 +181,7 @@ def free_directions(
       products: sum C of x xᵀ.
       rank: number of directions; those without inputs are 0, and so are those beyond i.
     """
-    rest = products - product(products, projection)
+    rest = products - matrix_product(products, projection)
     _, lengths, directions = jnp.linalg.svd(rest, full_matrices=False)
     there = lengths**2 > NEGLIGIBLE * jnp.sum(products**2)
     found = jnp.where(there[:, None], directions, 0)[:rank].T / 3**0.5

@@ -55,6 +55,7 @@ from everlight.continual.strategies.icarl import (
 from everlight.continual.strategies.lwf import Teacher, freeze_teacher
 from everlight.continual.strategies.naive import weighted_mean
 from everlight.models.heads import cosines, head_kernel, unit, with_head_kernel
+from everlight.precision import matrix_product
 
 
 @checked
@@ -191,9 +192,10 @@ def imprint(
       known: classes whose mean weight length the new classes take.
     """
     member = multi_hot(samples.labels, new.shape[0]) & samples.mask[:, None]
-    means = jnp.where(samples.mask[:, None], unit(features, -1), 0).T @ member
+    rows = jnp.where(samples.mask[:, None], unit(features, -1), 0)
+    sums = matrix_product(rows.T, member)
     lengths = jnp.linalg.norm(kernel, axis=0)
     length = jnp.sum(lengths, where=known) / jnp.maximum(jnp.sum(known), 1)
     imprinted = new & jnp.any(member, axis=0) & jnp.any(known)
     # The sum of a class's unit features has the direction of their mean.
-    return jnp.where(imprinted, length * unit(means, 0), kernel)
+    return jnp.where(imprinted, length * unit(sums, 0), kernel)

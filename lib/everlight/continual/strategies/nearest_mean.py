@@ -19,8 +19,9 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from everlight.base import Batch, Learner, Setup, Strategy
 from everlight.checks import checked
 from everlight.continual.objectives.many_labels import multi_hot
-from everlight.continual.strategies.frozen import feature_width, over_features, product
+from everlight.continual.strategies.frozen import feature_width, over_features
 from everlight.models.heads import unit
+from everlight.precision import matrix_product
 
 
 class ClassMeans(NamedTuple):
@@ -72,7 +73,7 @@ def nearest_mean(setup: Setup, directions: bool = False) -> Strategy:
             means, features = memory.offset, features - memory.origin
         # The squares written out, so that no array [b, c, f] is made.
         squares = jnp.sum(features**2, axis=1)[:, None] + jnp.sum(means**2, axis=1)
-        return of_met(memory.count, 2 * product(features, means.T) - squares)
+        return of_met(memory.count, 2 * matrix_product(features, means.T) - squares)
 
     return over_features(setup, init, accumulate, scores)
 
@@ -97,7 +98,7 @@ def add_to_means(
     new = jnp.sum(member, axis=0)
     count = (means.count + new).astype(means.count.dtype)
     rows = features - origin
-    total = product(member.T.astype(rows.dtype), rows)
+    total = matrix_product(member.T.astype(rows.dtype), rows)
     # The change of the mean, not the sum of all features, which would outgrow float32.
     change = (total - new[:, None] * means.offset) / jnp.maximum(count, 1)[:, None]
     return ClassMeans(origin, means.offset + change, count)
@@ -130,7 +131,7 @@ def away_from_means(
     # The mean just before a sample is the batch's earlier samples of its class beyond the old one.
     earlier = jnp.tril(here & (label[:, None] == label), -1)
     known = means.count[label] + jnp.sum(earlier, axis=1)
-    moved = product(earlier.astype(away.dtype), away) / jnp.maximum(known, 1)[:, None]
+    moved = matrix_product(earlier.astype(away.dtype), away) / jnp.maximum(known, 1)[:, None]
     return jnp.where(here[:, None], away - moved, 0), known
 
 

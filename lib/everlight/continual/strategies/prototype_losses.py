@@ -5,11 +5,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from everlight.models.heads import unit
+from everlight.precision import full_precision
 
 SMALL = 1e-8
 """The authors' constant beside sums and within logarithms of the instance loss."""
 
 
+@full_precision
 def similarities(
     z: Float[Array, "v w"], features: Float[Array, "v f"], start: Int[Array, ""]
 ) -> Float[Array, "v v"]:
@@ -59,6 +61,7 @@ def instance_losses(
     return other + 2 * mean
 
 
+@full_precision
 def prototype_loss(
     first: Float[Array, "n w"],
     second: Float[Array, "n w"],

@@ -25,9 +25,9 @@ from everlight.continual.objectives.many_labels import multi_hot
 from everlight.continual.strategies.frozen import (
     feature_width,
     over_features,
-    product,
     ridge_solve,
 )
+from everlight.precision import matrix_product
 
 
 class Regression(NamedTuple):
@@ -84,7 +84,7 @@ def random_ridge(
         return memory._replace(regression=solve(memory.regression)), learner
 
     def scores(memory: RandomRidge, features: Float[Array, "b f"]) -> Float[Array, "b c"]:
-        return product(expand(memory.projection, features), memory.regression.kernel)
+        return matrix_product(expand(memory.projection, features), memory.regression.kernel)
 
     return over_features(setup, init, accumulate, scores)._replace(
         before_evaluation=before_evaluation
@@ -101,7 +101,7 @@ def no_regression(width: int, classes: int, ridge: Coefficient, dtype: DTypeLike
 
 def expand(projection: Float[Array, "f m"], features: Float[Array, "b f"]) -> Float[Array, "b n"]:
     """Return the random features relu(zᵀ R); the features z if the projection has no columns."""
-    return jax.nn.relu(product(features, projection)) if projection.shape[1] else features
+    return jax.nn.relu(matrix_product(features, projection)) if projection.shape[1] else features
 
 
 def label_targets(regression: Regression, batch: Batch) -> Float[Array, "b c"]:
@@ -116,8 +116,8 @@ def add_rows(
     """Return the regression after adding a batch's features and targets; padding is dropped."""
     rows = jnp.where((batch.weight > 0)[:, None], rows, 0)
     return regression._replace(
-        gram=regression.gram + product(rows.T, rows),
-        prototypes=regression.prototypes + product(rows.T, targets),
+        gram=regression.gram + matrix_product(rows.T, rows),
+        prototypes=regression.prototypes + matrix_product(rows.T, targets),
     )
 
 

@@ -33,7 +33,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from everlight.base import Batch, Learner, Proportion, Setup, Strategy
 from everlight.checks import PositiveFloat, PositiveInt, checked
-from everlight.continual.strategies.frozen import feature_width, over_features, product
+from everlight.continual.strategies.frozen import feature_width, over_features
 from everlight.continual.strategies.nearest_mean import (
     ClassMeans,
     add_to_means,
@@ -42,6 +42,7 @@ from everlight.continual.strategies.nearest_mean import (
     scatter_rows,
 )
 from everlight.continual.strategies.streaming_lda import oas_covariance, shrunk_solve
+from everlight.precision import matrix_product
 
 
 class FourierDiscriminant(NamedTuple):
@@ -112,7 +113,7 @@ def randumb(
         member = here[:, None] & (batch.labels[:, :1] == jnp.arange(memory.means.count.shape[0]))
         return memory._replace(
             means=add_to_means(memory.means, rows, member),
-            scatter=memory.scatter + product(squares.T, squares),
+            scatter=memory.scatter + matrix_product(squares.T, squares),
         )
 
     def before_evaluation(
@@ -126,7 +127,7 @@ def randumb(
 
     def scores(memory: FourierDiscriminant, features: Float[Array, "b f"]) -> Float[Array, "b c"]:
         centred = fourier_features(memory, features) - memory.means.origin
-        return of_met(memory.means.count, product(centred, memory.kernel) + memory.bias)
+        return of_met(memory.means.count, matrix_product(centred, memory.kernel) + memory.bias)
 
     return over_features(setup, init, accumulate, scores)._replace(
         before_evaluation=before_evaluation
@@ -138,7 +139,7 @@ def fourier_features(
 ) -> Float[Array, "b m"]:
     """Return the random Fourier features φ of some features."""
     weights = jnp.sqrt(2 * memory.gamma) * memory.directions
-    angles = product(features, weights) + memory.phase
+    angles = matrix_product(features, weights) + memory.phase
     return jnp.sqrt(2 / memory.phase.shape[0]) * jnp.cos(angles)
 
 

@@ -29,8 +29,8 @@ from everlight.base import Coefficient, Learner, Setup, Strategy, Task
 from everlight.checks import NonNegativeInt, checked
 from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.objectives.many_labels import multi_hot
-from everlight.continual.strategies.frozen import product
 from everlight.continual.strategies.random_ridge import RandomRidge, expand, random_ridge
+from everlight.precision import matrix_product
 
 RIDGES = tuple(10.0**power for power in range(8, -9, -1))
 """Values of λ among which validation chooses, in descending order."""
@@ -100,15 +100,15 @@ def validated_ridge(
     fit, labels, rest = jnp.where(fits, rows, 0), jnp.where(fits, targets, 0), rows * held
     # The same regression by the samples' inner products, where these are fewer than the features.
     if mask.shape[0] < rows.shape[1]:
-        gram, right, rest = product(fit, fit.T), labels, product(rest, fit.T)
+        gram, right, rest = matrix_product(fit, fit.T), labels, matrix_product(rest, fit.T)
     else:
-        gram, right = product(fit.T, fit), product(fit.T, labels)
+        gram, right = matrix_product(fit.T, fit), matrix_product(fit.T, labels)
     values, vectors = jnp.linalg.eigh(gram)
     values = jnp.maximum(values, jnp.finfo(gram.dtype).eps * values[-1])
-    left, right = product(rest, vectors), product(vectors.T, right)
+    left, right = matrix_product(rest, vectors), matrix_product(vectors.T, right)
 
     def error(ridge: Float[Array, ""]) -> Float[Array, ""]:
-        away = product(left, right / (values + ridge)[:, None]) - targets
+        away = matrix_product(left, right / (values + ridge)[:, None]) - targets
         return jnp.sum(jnp.where(held, away, 0) ** 2)
 
     ridges = jnp.asarray(RIDGES, before.dtype)

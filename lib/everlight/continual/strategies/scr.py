@@ -45,6 +45,7 @@ from everlight.continual.strategies.naive import batch_outputs, weighted_mean
 from everlight.continual.strategies.replay_tricks import predict_by_nearest_mean
 from everlight.models.augmentation import resized_crop_and_flip
 from everlight.models.heads import unit
+from everlight.precision import matrix_product
 
 
 class Projection(NamedTuple):
@@ -181,7 +182,7 @@ def contrastive_losses(
       weight: 0 for padding, which is compared with no view.
       temperature: temperature τ.
     """
-    near = views @ views.T / temperature
+    near = matrix_product(views, views.T) / temperature
     other = (weight > 0) & ~jnp.eye(views.shape[0], dtype=bool)
     # A view of padding has others as well, so that its loss is finite.
     total = jax.scipy.special.logsumexp(near, axis=1, keepdims=True, where=other)

@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from everlight.base import Batch, Learner, Setup, Strategy
 from everlight.checks import checked
-from everlight.continual.strategies.frozen import feature_width, over_features, product
+from everlight.continual.strategies.frozen import feature_width, over_features
 from everlight.continual.strategies.nearest_mean import (
     ClassMeans,
     add_to_means,
@@ -25,6 +25,7 @@ from everlight.continual.strategies.nearest_mean import (
     of_met,
 )
 from everlight.models.heads import unit
+from everlight.precision import matrix_product
 
 
 @checked
@@ -60,4 +61,4 @@ def add_to_prototypes(
 
 def prototype_scores(means: ClassMeans, features: Float[Array, "b f"]) -> Float[Array, "b c"]:
     """Return the cosines between features and class means, −∞ for classes without samples."""
-    return of_met(means.count, product(unit(features, -1), unit(means.mean, -1).T))
+    return of_met(means.count, matrix_product(unit(features, -1), unit(means.mean, -1).T))

@@ -46,10 +46,11 @@ from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.engine.keys import epoch_keys, step_key
 from everlight.continual.engine.updates import train_step
 from everlight.continual.strategies.fecam import add_squares
-from everlight.continual.strategies.frozen import feature_width, product
+from everlight.continual.strategies.frozen import feature_width
 from everlight.continual.strategies.naive import naive, naive_on_own_classes
 from everlight.errors import ArgumentError
 from everlight.models.heads import head_layer
+from everlight.precision import full_precision, matrix_product
 
 REGULAR = 1e-4
 """Multiple ε of the identity matrix that is added to every covariance."""
@@ -226,7 +227,7 @@ def class_gaussians(
     member = mask[:, None] & (label[:, None] == jnp.arange(classes))
     count = jnp.sum(member, axis=0)
     kept = jnp.where(mask[:, None], features, 0)
-    total = product(member.T.astype(features.dtype), kept)
+    total = matrix_product(member.T.astype(features.dtype), kept)
     mean = total / jnp.maximum(count, 1)[:, None]
     away = jnp.where(mask[:, None], kept - mean[label], 0)
     width = features.shape[1]
@@ -235,6 +236,7 @@ def class_gaussians(
     return mean, covariance + REGULAR * jnp.eye(width, dtype=features.dtype)
 
 
+@full_precision
 def gaussian_samples(
     means: Float[Array, "c f"], roots: Float[Array, "c f f"], count: int, key: PRNGKeyArray
 ) -> Float[Array, "n f"]:
@@ -248,7 +250,7 @@ def gaussian_samples(
     """
     classes, width = means.shape
     noise = jax.random.normal(key, (classes, count, width), means.dtype)
-    drawn = means[:, None] + jnp.einsum("cnf,cgf->cng", noise, roots, precision="highest")
+    drawn = means[:, None] + jnp.einsum("cnf,cgf->cng", noise, roots)
     return drawn.reshape(-1, width)
 
 
@@ -263,7 +265,7 @@ def normalised_logits(
       seen: classes whose logits have a length; a task without any does not count.
     """
     member = (class_task[:, None] == jnp.arange(seen.shape[0])) & seen[:, None]
-    squares = product(logits**2, member.astype(logits.dtype))
+    squares = matrix_product(logits**2, member.astype(logits.dtype))
     # The gradient of a root at 0 is infinite.
     there = squares > 0
     lengths = jnp.where(there, jnp.sqrt(jnp.where(there, squares, 1)), 0) + SMALLEST_NORM
@@ -285,4 +287,4 @@ def _linear_head(params: PyTree) -> PyTree:
 
 
 def _logits(head: PyTree, features: Float[Array, "b f"]) -> Float[Array, "b c"]:
-    return product(features, head["kernel"]) + head.get("bias", 0.0)
+    return matrix_product(features, head["kernel"]) + head.get("bias", 0.0)

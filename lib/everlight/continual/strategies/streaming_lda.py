@@ -39,7 +39,6 @@ from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.strategies.frozen import (
     feature_width,
     over_features,
-    product,
     ridge_solve,
 )
 from everlight.continual.strategies.nearest_mean import (
@@ -51,6 +50,7 @@ from everlight.continual.strategies.nearest_mean import (
 )
 from everlight.errors import ArgumentError
 from everlight.models.heads import unit
+from everlight.precision import matrix_product
 
 
 class FirstSamples(NamedTuple):
@@ -149,7 +149,7 @@ def streaming_lda(
 
     def scores(memory: Discriminant, features: Float[Array, "b f"]) -> Float[Array, "b c"]:
         centred = features - memory.means.origin
-        return of_met(memory.means.count, product(centred, memory.kernel) + memory.bias)
+        return of_met(memory.means.count, matrix_product(centred, memory.kernel) + memory.bias)
 
     return over_features(setup, init, accumulate, scores)._replace(
         begin_task=begin_task if base_task else None, before_evaluation=before_evaluation
@@ -181,7 +181,9 @@ def discriminant_kernel(
     solved = shrunk_solve(central, right, shrinkage)
     plain, pull = solved[:, :-1], solved[:, -1]
     share = (1 - shrinkage) * weight * square / count
-    along = product(direction[None], plain)[0] * share / (1 + share * jnp.sum(direction * pull))
+    along = (
+        matrix_product(direction[None], plain)[0] * share / (1 + share * jnp.sum(direction * pull))
+    )
     return plain - jnp.outer(pull, along)
 
 
@@ -217,7 +219,7 @@ def base_of(
     away = features - means.origin - means.offset[labels]
     away = jnp.where(mask[:, None], away, 0)
     count = jnp.sum(mask).astype(jnp.int32)
-    empirical = product(away.T, away) / jnp.maximum(count, 1)
+    empirical = matrix_product(away.T, away) / jnp.maximum(count, 1)
     start = no_scatter(features.shape[1], features.dtype)
     return means, start._replace(central=count * oas_covariance(empirical, count), count=count)
 
@@ -257,10 +259,10 @@ def add_one_by_one(
     ahead = away * jnp.sqrt(weight)[:, None]
     first = jnp.where(known == 0, weight, 0)
     return add_to_means(means, jnp.where(here[:, None], features, 0), member), Scatter(
-        scatter.central + product(ahead.T, ahead),
+        scatter.central + matrix_product(ahead.T, ahead),
         FirstSamples(
             scatter.first.weight + jnp.sum(first),
-            scatter.first.total + product(first[None], away)[0],
+            scatter.first.total + matrix_product(first[None], away)[0],
         ),
         (scatter.count + jnp.sum(here)).astype(jnp.int32),
     )

@@ -60,6 +60,7 @@ from everlight.continual.strategies.gpm import (
 )
 from everlight.continual.strategies.naive import batch_loss, naive, weighted_mean
 from everlight.errors import ArgumentError
+from everlight.precision import matrix_product
 
 REGIONS = 2
 """Greatest number of earlier tasks whose subspace a task scales."""
@@ -219,7 +220,8 @@ def trgp(
         memory = memory._replace(
             regions=regions,
             projections={
-                path: _product(region.basis, region.basis.T) for path, region in regions.items()
+                path: matrix_product(region.basis, region.basis.T)
+                for path, region in regions.items()
             },
             tasks=memory.tasks + 1,
             classes=jnp.zeros_like(memory.classes),
@@ -282,7 +284,7 @@ def chosen_tasks(
       finished: number of finished tasks, which come first.
       trust: share ε₁ of the gradient's length that is too little.
     """
-    along = jnp.sum(_product(region.basis.T, gradient) ** 2, axis=1)
+    along = jnp.sum(matrix_product(region.basis.T, gradient) ** 2, axis=1)
     within = jnp.sqrt(jnp.sum(jnp.where(region.member, along, 0), axis=1))
     count = within.shape[0]
     enough = within > trust * jnp.linalg.norm(gradient)
@@ -316,8 +318,8 @@ def scaled_params(
         for place in range(REGIONS):
             chosen = region.chosen[task, place]
             columns = region.basis * (region.member[chosen] & (chosen >= 0))
-            within = _product(columns.T, matrix)
-            change += _product(columns, _product(scales[path][place], within) - within)
+            within = matrix_product(columns.T, matrix)
+            change += matrix_product(columns, matrix_product(scales[path][place], within) - within)
         return leaf + change.reshape(leaf.shape)
 
     return jax.tree_util.tree_map_with_path(scaled, params)
@@ -336,8 +338,8 @@ def with_task(
     """
     width = region.basis.shape[0]
     total = jnp.sum(rows**2)
-    along = _product(rows, region.basis)
-    rest = rows - _product(along, region.basis.T)
+    along = matrix_product(rows, region.basis)
+    rest = rows - matrix_product(along, region.basis.T)
     if rest.shape[0] > width:
         # The triangular factor has the same singular values and right singular vectors.
         rest = jnp.linalg.qr(rest, mode="r")
@@ -354,10 +356,6 @@ def with_task(
     basis = region.basis.at[:, place].set(directions.T, mode="drop")
     member = old.at[place].set(True, mode="drop")
     return region._replace(basis=basis, member=region.member.at[task].set(member))
-
-
-def _product(left: Float[Array, "a b"], right: Float[Array, "b c"]) -> Float[Array, "a c"]:
-    return jnp.matmul(left, right, precision=jax.lax.Precision.HIGHEST)
 
 
 def _matrix(kernel: Float[Array, "*shape o"]) -> Float[Array, "i o"]:

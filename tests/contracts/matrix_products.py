@@ -1,0 +1,65 @@
+"""Matrix products and convolutions of a traced program that accelerators may round."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+PRODUCTS = ("dot_general", "conv_general_dilated", "ragged_dot_general")
+PASSES = {
+    *("capture_aware.CaptureNet", "confidence_pooling.ConfidencePoolingHead"),
+    *("dual_mapping.DualMappingNet", "sensor_independent.HistogramNet"),
+    *("generator_net.GeneratorNet", "generator_net.Merge", "generator_net.doubled"),
+    *("mlp.MLP", "heads.cosines", "heads.local_similarities", "lora.lora_products"),
+    *("vit.VisionTransformer", "vit._Block", "vit.attention"),
+    *("prompts.prompt_pool", "prompts.prompt_components"),
+    *("scr.projected", "onpro.projected", "expert_gate._decoded", "xder_rpc.with_polytope"),
+    # Networks of the tests.
+    *("strategies.build_with", "small_net.small_setup"),
+}
+"""Modules and functions that pass inputs through a network, for which the default is meant."""
+
+
+def rounded_products(jaxpr: Any) -> set[str]:
+    """Return the places of float products outside of networks that have no full precision."""
+    return {
+        f"{equation.primitive.name} in {place}"
+        for equation in _equations(jaxpr)
+        if equation.primitive.name in PRODUCTS and _is_rounded(equation)
+        for place in [_place(equation)]
+        if place not in PASSES and not place.startswith("convolution.")
+    }
+
+
+def _equations(jaxpr: Any) -> Iterator[Any]:
+    for equation in jaxpr.eqns:
+        yield equation
+        for value in jax.tree.leaves(list(equation.params.values()), is_leaf=_has_equations):
+            if _has_equations(value):
+                yield from _equations(getattr(value, "jaxpr", value))
+
+
+def _has_equations(value: Any) -> bool:
+    return hasattr(getattr(value, "jaxpr", value), "eqns")
+
+
+def _is_rounded(equation: Any) -> bool:
+    floating = any(jnp.issubdtype(each.aval.dtype, jnp.inexact) for each in equation.invars)
+    highest = jax.lax.Precision.HIGHEST
+    return floating and equation.params["precision"] not in (highest, (highest, highest))
+
+
+def _place(equation: Any) -> str:
+    """Return the module and the outermost function of the innermost line that is not a library's.
+
+    The backward pass of a product has the place of the product.
+    """
+    traceback = equation.source_info.traceback
+    codes, _ = traceback.raw_frames() if traceback else ([], [])
+    for code in codes:
+        path = Path(code.co_filename)
+        if {"everlight", "everlight_data", "tests"} & set(path.parts):
+            return f"{path.stem}.{code.co_qualname.split('.')[0]}"
+    return "an unknown place"
