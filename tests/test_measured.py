@@ -29,7 +29,7 @@ WITHOUT_MEASUREMENTS = {
     "official_code.md": "",
     "results/index.md": "",
     "README.md": r"\| folder \|",
-    "guide/install.md": r"\| extra \|",
+    "guide/install.md": r"\| (?:extra|package) \|",
     "guide/plasticity.md": r"\| part \|",
     "guide/runner.md": r"\| (?:benchmark|part|status) \|",
     "performance.md": r"\| question \|",
