@@ -125,7 +125,7 @@ def window_positions(
 
 
 class _Geometry(NamedTuple):
-    """What describes a convolution beside its arrays."""
+    """The properties of a convolution beside its arrays."""
 
     stride: int
     padding: Padding
