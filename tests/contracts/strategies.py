@@ -57,11 +57,14 @@ from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.nearest_mean import nearest_mean
 from everlight.continual.strategies.onpro import onpro
 from everlight.continual.strategies.packnet import packnet
+from everlight.continual.strategies.parts.replay_tricks import (
+    predict_by_nearest_mean,
+    review_memory,
+)
 from everlight.continual.strategies.podnet import podnet
 from everlight.continual.strategies.randumb import randumb
 from everlight.continual.strategies.ranpac import ranpac
 from everlight.continual.strategies.redo import redo
-from everlight.continual.strategies.replay_tricks import predict_by_nearest_mean, review_memory
 from everlight.continual.strategies.scr import scr
 from everlight.continual.strategies.shrink_and_perturb import shrink_and_perturb
 from everlight.continual.strategies.si import si

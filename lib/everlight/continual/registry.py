@@ -8,13 +8,13 @@ and of pretrained transformers (`registry_adapters`).
 
 from flax.core import FrozenDict
 
-from everlight.continual import registry_arguments as arguments
 from everlight.continual import strategies as of
 from everlight.continual.method import COUNTING, OTHER_WEIGHTS, Demand, Method, Source
 from everlight.continual.registry_adapters import ADAPTERS
 from everlight.continual.registry_heads import HEADS
 from everlight.continual.registry_merging import MERGING
 from everlight.continual.registry_replay import REPLAY
+from everlight.continual.strategies.parts import arguments
 
 _CHAIN: tuple[Demand, ...] = ("named head", "hidden layers")
 _READ: tuple[Demand, ...] = (*_CHAIN, "layer inputs")

@@ -10,9 +10,9 @@ from typing import Any
 from jaxtyping import PyTree
 
 from everlight.base import Setup
-from everlight.continual import registry_arguments as arguments
 from everlight.continual import strategies as of
 from everlight.continual.method import COUNTING, Demand, Method, Needs, Source
+from everlight.continual.strategies.parts import arguments
 from everlight.models.lora import with_lora, with_merged_lora
 from everlight.models.prompts import prompt_components, prompt_pool, with_prompts
 from everlight.models.vit import VisionTransformer

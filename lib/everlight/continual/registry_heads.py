@@ -2,9 +2,9 @@
 
 from functools import partial
 
-from everlight.continual import registry_arguments as arguments
 from everlight.continual import strategies as of
 from everlight.continual.method import OTHER_WEIGHTS, Method, Source
+from everlight.continual.strategies.parts import arguments
 
 _head = partial(Method, trains="head", demands=OTHER_WEIGHTS)
 _CORE50 = ("core50-ni", "core50-nc", "core50-nic")

@@ -1,8 +1,8 @@
 """Rows of the registry for methods that merge the networks of tasks."""
 
-from everlight.continual import registry_arguments as arguments
 from everlight.continual import strategies as of
 from everlight.continual.method import OTHER_WEIGHTS, Demand, Method, Source
+from everlight.continual.strategies.parts import arguments
 
 _PRETRAINED: tuple[Demand, ...] = ("pretrained layers",)
 _IMM = Source("Lee et al. 2017, NeurIPS", ("old net", "statistics"))

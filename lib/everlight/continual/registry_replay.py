@@ -1,8 +1,8 @@
 """Rows of the registry for replay methods, whose steps draw from a memory of samples."""
 
-from everlight.continual import registry_arguments as arguments
 from everlight.continual import strategies as of
 from everlight.continual.method import COUNTING, OTHER_WEIGHTS, Method, Source
+from everlight.continual.strategies.parts import arguments
 
 _MKD = Source("Michel et al. 2024, ICML", ("samples", "old net"))
 _MKD_VALUES = {

@@ -27,7 +27,7 @@ Equal to the official code (ZHUANGHP/Analytic-continual-learning, `ACIL.py` and
 
 from everlight.base import Coefficient, Setup, Strategy
 from everlight.checks import PositiveInt, checked
-from everlight.continual.strategies.random_ridge import random_ridge
+from everlight.continual.strategies.parts.random_ridge import random_ridge
 from everlight.models.heads import uniform_weights
 
 

@@ -28,9 +28,9 @@ from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import checked
 from everlight.conditional import where_needed
 from everlight.continual.engine.evaluation import sample_features
-from everlight.continual.strategies.frozen import feature_width
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.nearest_mean import ClassMeans, no_means
+from everlight.continual.strategies.parts.frozen import feature_width
 from everlight.continual.strategies.simple_cil import add_to_prototypes, prototype_scores
 
 

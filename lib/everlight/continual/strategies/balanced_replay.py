@@ -29,14 +29,14 @@ from everlight.base import (
     Task,
 )
 from everlight.checks import PositiveInt, checked
-from everlight.continual.strategies.exemplars import add_seen_exemplars, exemplar_slots
-from everlight.continual.strategies.memory import empty_buffer, hash_key, merge_buffer
 from everlight.continual.strategies.naive import (
     batch_outputs,
     naive,
     task_gradient,
     weighted_mean,
 )
+from everlight.continual.strategies.parts.exemplars import add_seen_exemplars, exemplar_slots
+from everlight.continual.strategies.parts.memory import empty_buffer, hash_key, merge_buffer
 
 
 class Exemplars(NamedTuple):

@@ -54,14 +54,17 @@ from everlight.base import (
 from everlight.checks import NonNegativeFloat, PositiveFloat, PositiveInt, checked
 from everlight.continual.engine.evaluation import predict_samples
 from everlight.continual.objectives.many_labels import binary_cross_entropy, multi_hot
-from everlight.continual.strategies.bias_correction import (
+from everlight.continual.strategies.icarl import Loss, herd_task
+from everlight.continual.strategies.lwf import Teacher, freeze_teacher, no_teacher
+from everlight.continual.strategies.naive import batch_outputs, naive, weighted_mean
+from everlight.continual.strategies.parts.bias_correction import (
     Correction,
     best_threshold,
     correct_classes,
     fit_pair,
     no_correction,
 )
-from everlight.continual.strategies.exemplars import (
+from everlight.continual.strategies.parts.exemplars import (
     ExemplarBuffer,
     divide_slots,
     empty_exemplars,
@@ -69,10 +72,7 @@ from everlight.continual.strategies.exemplars import (
     into_slots,
     random_ranks,
 )
-from everlight.continual.strategies.icarl import Loss, herd_task
-from everlight.continual.strategies.lwf import Teacher, freeze_teacher, no_teacher
-from everlight.continual.strategies.memory import distinct, empty_buffer, merge_buffer
-from everlight.continual.strategies.naive import batch_outputs, naive, weighted_mean
+from everlight.continual.strategies.parts.memory import distinct, empty_buffer, merge_buffer
 from everlight.errors import ArgumentError
 
 Fit = Literal["entropy", "metric"]

@@ -46,8 +46,8 @@ from everlight.continual.strategies.balanced_replay import (
     with_all_seen,
 )
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
-from everlight.continual.strategies.memory import empty_buffer
 from everlight.continual.strategies.naive import batch_loss, weighted_mean
+from everlight.continual.strategies.parts.memory import empty_buffer
 
 
 class Average(NamedTuple):

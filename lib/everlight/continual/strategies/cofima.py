@@ -51,8 +51,8 @@ from everlight.base import (
     Task,
 )
 from everlight.checks import NonNegativeInt, PositiveFloat, PositiveInt, checked
-from everlight.continual.strategies.importance import chosen_fisher, fisher_diagonal
-from everlight.continual.strategies.merging import merged_learner
+from everlight.continual.strategies.parts.importance import chosen_fisher, fisher_diagonal
+from everlight.continual.strategies.parts.merging import merged_learner
 from everlight.continual.strategies.slca import ClassGaussians, slca
 
 

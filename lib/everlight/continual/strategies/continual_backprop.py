@@ -47,7 +47,8 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from everlight.base import Learner, Proportion, Setup, StepInfo, Strategy
 from everlight.checks import NonNegativeInt, UnitInterval, checked
 from everlight.conditional import where_needed
-from everlight.continual.strategies.hidden_units import (
+from everlight.continual.strategies.naive import naive
+from everlight.continual.strategies.parts.hidden_units import (
     ByLayer,
     batch_mean,
     incoming_magnitude,
@@ -56,7 +57,6 @@ from everlight.continual.strategies.hidden_units import (
     unit_activations,
     with_new_units,
 )
-from everlight.continual.strategies.naive import naive
 
 Utility = Literal["contribution", "adaptable contribution"]
 SMALLEST = 1e-30

@@ -38,7 +38,8 @@ from everlight.base import (
 )
 from everlight.checks import PositiveInt, checked
 from everlight.continual.strategies.balanced_replay import replayed_outputs, with_all_seen
-from everlight.continual.strategies.memory import (
+from everlight.continual.strategies.naive import batch_loss, naive, weighted_mean
+from everlight.continual.strategies.parts.memory import (
     add_to_reservoir,
     arrived,
     batch_at,
@@ -46,7 +47,6 @@ from everlight.continual.strategies.memory import (
     empty_buffer,
     fill_up,
 )
-from everlight.continual.strategies.naive import batch_loss, naive, weighted_mean
 
 
 class DarkReservoir(NamedTuple):

@@ -29,8 +29,8 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from everlight.base import Batch, Coefficient, Learner, Setup, Strategy, Task
 from everlight.checks import PositiveInt, checked
-from everlight.continual.strategies.frozen import feature_width, over_features, product
-from everlight.continual.strategies.random_ridge import (
+from everlight.continual.strategies.parts.frozen import feature_width, over_features, product
+from everlight.continual.strategies.parts.random_ridge import (
     Regression,
     add_rows,
     label_targets,

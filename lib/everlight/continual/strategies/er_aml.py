@@ -41,8 +41,8 @@ from everlight.continual.strategies.balanced_replay import (
     with_all_seen,
 )
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
-from everlight.continual.strategies.memory import arrivals, batch_at, fill_up, merge_buffer
 from everlight.continual.strategies.naive import batch_loss, weighted_mean
+from everlight.continual.strategies.parts.memory import arrivals, batch_at, fill_up, merge_buffer
 from everlight.models.heads import unit
 
 BASE_TEMPERATURE = 0.07

@@ -48,19 +48,19 @@ from everlight.checks import NonNegativeInt, PositiveInt, UnitInterval, checked
 from everlight.conditional import where_needed
 from everlight.continual.engine.evaluation import predict_samples
 from everlight.continual.strategies.balanced_replay import joined
-from everlight.continual.strategies.bias_correction import (
+from everlight.continual.strategies.naive import batch_outputs, naive, weighted_mean
+from everlight.continual.strategies.parts.bias_correction import (
     Correction,
     correct_classes,
     no_correction,
 )
-from everlight.continual.strategies.memory import (
+from everlight.continual.strategies.parts.memory import (
     arrived,
     batch_at,
     draw_reservoir,
     empty_buffer,
     fill_up,
 )
-from everlight.continual.strategies.naive import batch_outputs, naive, weighted_mean
 
 Replacement = Literal["uniform", "balanced", "loss-aware"]
 """Stored samples that an arriving one replaces."""

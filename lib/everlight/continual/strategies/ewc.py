@@ -28,9 +28,9 @@ from jaxtyping import PRNGKeyArray
 
 from everlight.base import Coefficient, Fisher, Learner, Setup, Strategy, Task
 from everlight.checks import PositiveInt, UnitInterval, checked
-from everlight.continual.strategies.importance import chosen_fisher, fisher_diagonal
 from everlight.continual.strategies.naive import naive
-from everlight.continual.strategies.quadratic import (
+from everlight.continual.strategies.parts.importance import chosen_fisher, fisher_diagonal
+from everlight.continual.strategies.parts.quadratic import (
     QuadraticSums,
     add_anchor,
     no_anchors,

@@ -24,7 +24,8 @@ from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 from everlight.base import Batch, Learner, Samples, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
 from everlight.continual.strategies.balanced_replay import joint_gradient
-from everlight.continual.strategies.memory import (
+from everlight.continual.strategies.naive import naive
+from everlight.continual.strategies.parts.memory import (
     add_to_reservoir,
     arrived,
     batch_at,
@@ -32,7 +33,6 @@ from everlight.continual.strategies.memory import (
     empty_buffer,
     fill_up,
 )
-from everlight.continual.strategies.naive import naive
 
 
 class Reservoir(NamedTuple):

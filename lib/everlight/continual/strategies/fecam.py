@@ -37,18 +37,18 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from everlight.base import Batch, Coefficient, Learner, Setup, Strategy
 from everlight.checks import PositiveFloat, checked
-from everlight.continual.strategies.frozen import (
-    feature_width,
-    over_features,
-    product,
-    ridge_solve,
-)
 from everlight.continual.strategies.nearest_mean import (
     ClassMeans,
     add_to_means,
     no_means,
     of_met,
     scatter_rows,
+)
+from everlight.continual.strategies.parts.frozen import (
+    feature_width,
+    over_features,
+    product,
+    ridge_solve,
 )
 from everlight.models.heads import unit
 

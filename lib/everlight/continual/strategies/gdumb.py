@@ -39,8 +39,8 @@ from everlight.base import (
 )
 from everlight.checks import PositiveInt, checked
 from everlight.continual.engine.epochs import train_on
-from everlight.continual.strategies.memory import arrived, empty_buffer
 from everlight.continual.strategies.naive import naive
+from everlight.continual.strategies.parts.memory import arrived, empty_buffer
 
 
 class BalancedMemory(NamedTuple):

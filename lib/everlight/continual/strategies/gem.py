@@ -43,8 +43,8 @@ from everlight.checks import PositiveInt, checked
 from everlight.conditional import where_needed
 from everlight.continual.engine.epochs import shuffle
 from everlight.continual.strategies.balanced_replay import replayed_loss
-from everlight.continual.strategies.memory import empty_buffer
 from everlight.continual.strategies.naive import naive, task_gradient
+from everlight.continual.strategies.parts.memory import empty_buffer
 
 
 def nonnegative_least_squares(

@@ -48,8 +48,8 @@ from everlight.base import (
 from everlight.checks import NonNegativeInt, PositiveFloat, PositiveInt, UnitInterval, checked
 from everlight.continual.engine.updates import optimizer_update
 from everlight.continual.strategies.balanced_replay import joint_gradient
-from everlight.continual.strategies.memory import arrived, draw_batch, empty_buffer, fill_up
 from everlight.continual.strategies.naive import batch_outputs, naive, task_gradient, weighted_mean
+from everlight.continual.strategies.parts.memory import arrived, draw_batch, empty_buffer, fill_up
 from everlight.errors import ArgumentError
 
 

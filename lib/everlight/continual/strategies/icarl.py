@@ -51,20 +51,20 @@ from everlight.checks import PositiveInt, checked
 from everlight.conditional import where_needed
 from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.objectives.many_labels import binary_cross_entropy, multi_hot
-from everlight.continual.strategies.exemplars import (
-    ExemplarBuffer,
-    add_herded_exemplars,
-    empty_exemplars,
-    exemplar_slots,
-)
 from everlight.continual.strategies.lwf import (
     Teacher,
     distillation,
     freeze_teacher,
     no_teacher,
 )
-from everlight.continual.strategies.memory import carried_classes, distinct, merge_buffer
 from everlight.continual.strategies.naive import batch_loss, batch_outputs, naive, weighted_mean
+from everlight.continual.strategies.parts.exemplars import (
+    ExemplarBuffer,
+    add_herded_exemplars,
+    empty_exemplars,
+    exemplar_slots,
+)
+from everlight.continual.strategies.parts.memory import carried_classes, distinct, merge_buffer
 from everlight.models.heads import unit
 
 Loss = Literal["binary", "softmax"]

@@ -43,10 +43,10 @@ from everlight.base import (
     Task,
 )
 from everlight.checks import PositiveFloat, PositiveInt, UnitInterval, checked
-from everlight.continual.strategies.importance import chosen_fisher, fisher_diagonal
-from everlight.continual.strategies.merging import merged_statistics
 from everlight.continual.strategies.naive import naive, task_gradient
-from everlight.continual.strategies.quadratic import (
+from everlight.continual.strategies.parts.importance import chosen_fisher, fisher_diagonal
+from everlight.continual.strategies.parts.merging import merged_statistics
+from everlight.continual.strategies.parts.quadratic import (
     QuadraticSums,
     add_anchor,
     no_anchors,

@@ -37,7 +37,6 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from everlight.base import Batch, Learner, Proportion, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
-from everlight.continual.strategies.frozen import product
 from everlight.continual.strategies.gpm import (
     NEGLIGIBLE,
     Path,
@@ -46,6 +45,7 @@ from everlight.continual.strategies.gpm import (
     with_inputs_of,
 )
 from everlight.continual.strategies.naive import naive_on_own_classes
+from everlight.continual.strategies.parts.frozen import product
 from everlight.errors import ArgumentError
 from everlight.models.heads import head_layer
 from everlight.models.lora import lora_products

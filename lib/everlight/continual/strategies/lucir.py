@@ -41,11 +41,6 @@ from everlight.base import (
 from everlight.checks import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, checked
 from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.objectives.many_labels import multi_hot
-from everlight.continual.strategies.head_finetuning import (
-    batch_gradient,
-    finetune_head,
-    keep_known_weights,
-)
 from everlight.continual.strategies.icarl import (
     Classifier,
     Rehearsal,
@@ -54,6 +49,11 @@ from everlight.continual.strategies.icarl import (
 )
 from everlight.continual.strategies.lwf import Teacher, freeze_teacher
 from everlight.continual.strategies.naive import weighted_mean
+from everlight.continual.strategies.parts.head_finetuning import (
+    batch_gradient,
+    finetune_head,
+    keep_known_weights,
+)
 from everlight.models.heads import cosines, head_kernel, unit, with_head_kernel
 
 

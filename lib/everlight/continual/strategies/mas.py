@@ -20,9 +20,9 @@ from jaxtyping import PRNGKeyArray
 
 from everlight.base import Coefficient, Learner, Setup, Strategy, Task
 from everlight.checks import PositiveInt, checked
-from everlight.continual.strategies.importance import memory_aware_importance
 from everlight.continual.strategies.naive import naive
-from everlight.continual.strategies.quadratic import (
+from everlight.continual.strategies.parts.importance import memory_aware_importance
+from everlight.continual.strategies.parts.quadratic import (
     QuadraticSums,
     no_anchors,
     penalised,

@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from everlight.base import Batch, Learner, Setup, Strategy
 from everlight.checks import checked
 from everlight.continual.objectives.many_labels import multi_hot
-from everlight.continual.strategies.frozen import feature_width, over_features, product
+from everlight.continual.strategies.parts.frozen import feature_width, over_features, product
 from everlight.models.heads import unit
 
 

@@ -70,15 +70,15 @@ from everlight.conditional import either
 from everlight.continual.engine.updates import optimizer_update
 from everlight.continual.strategies.balanced_replay import with_all_seen
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
-from everlight.continual.strategies.frozen import feature_width
-from everlight.continual.strategies.memory import empty_buffer, fill_up
 from everlight.continual.strategies.naive import weighted_mean
-from everlight.continual.strategies.prototype_losses import (
+from everlight.continual.strategies.parts.frozen import feature_width
+from everlight.continual.strategies.parts.memory import empty_buffer, fill_up
+from everlight.continual.strategies.parts.prototype_losses import (
     instance_losses,
     prototype_loss,
     similarities,
 )
-from everlight.continual.strategies.prototype_mixing import Mixed, Mixing, mix_replayed
+from everlight.continual.strategies.parts.prototype_mixing import Mixed, Mixing, mix_replayed
 from everlight.models.augmentation import resized_crop_and_flip
 from everlight.models.heads import unit
 

@@ -65,12 +65,6 @@ from everlight.checks import NonNegativeFloat, NonNegativeInt, PositiveFloat, Po
 from everlight.conditional import where_needed
 from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.objectives.many_labels import multi_hot
-from everlight.continual.strategies.clustering import k_means
-from everlight.continual.strategies.head_finetuning import (
-    batch_gradient,
-    finetune_head,
-    keep_known_weights,
-)
 from everlight.continual.strategies.icarl import (
     Classifier,
     Rehearsal,
@@ -79,6 +73,12 @@ from everlight.continual.strategies.icarl import (
 )
 from everlight.continual.strategies.lwf import Teacher, freeze_teacher
 from everlight.continual.strategies.naive import weighted_mean
+from everlight.continual.strategies.parts.clustering import k_means
+from everlight.continual.strategies.parts.head_finetuning import (
+    batch_gradient,
+    finetune_head,
+    keep_known_weights,
+)
 from everlight.models.heads import (
     SimilarityForm,
     head_kernel,

@@ -33,7 +33,6 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from everlight.base import Batch, Learner, Proportion, Setup, Strategy
 from everlight.checks import PositiveFloat, PositiveInt, checked
-from everlight.continual.strategies.frozen import feature_width, over_features, product
 from everlight.continual.strategies.nearest_mean import (
     ClassMeans,
     add_to_means,
@@ -41,6 +40,7 @@ from everlight.continual.strategies.nearest_mean import (
     of_met,
     scatter_rows,
 )
+from everlight.continual.strategies.parts.frozen import feature_width, over_features, product
 from everlight.continual.strategies.streaming_lda import oas_covariance, shrunk_solve
 
 

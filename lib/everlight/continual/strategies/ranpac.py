@@ -29,8 +29,8 @@ from everlight.base import Coefficient, Learner, Setup, Strategy, Task
 from everlight.checks import NonNegativeInt, checked
 from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.objectives.many_labels import multi_hot
-from everlight.continual.strategies.frozen import product
-from everlight.continual.strategies.random_ridge import RandomRidge, expand, random_ridge
+from everlight.continual.strategies.parts.frozen import product
+from everlight.continual.strategies.parts.random_ridge import RandomRidge, expand, random_ridge
 
 RIDGES = tuple(10.0**power for power in range(8, -9, -1))
 """Values of λ among which validation chooses, in descending order."""

@@ -34,14 +34,14 @@ from jaxtyping import Array, Int, PRNGKeyArray
 from everlight.base import Coefficient, Learner, Setup, StepInfo, Strategy
 from everlight.checks import PositiveInt, checked
 from everlight.conditional import where_needed
-from everlight.continual.strategies.hidden_units import (
+from everlight.continual.strategies.naive import naive
+from everlight.continual.strategies.parts.hidden_units import (
     ByLayer,
     batch_mean,
     layer_widths,
     unit_activations,
     with_new_units,
 )
-from everlight.continual.strategies.naive import naive
 from everlight.metrics.plasticity import dormant_units
 
 

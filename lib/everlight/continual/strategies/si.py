@@ -19,7 +19,7 @@ from jaxtyping import PRNGKeyArray, PyTree
 from everlight.base import Coefficient, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, checked
 from everlight.continual.strategies.naive import naive
-from everlight.continual.strategies.quadratic import (
+from everlight.continual.strategies.parts.quadratic import (
     QuadraticSums,
     no_anchors,
     penalised,

@@ -17,13 +17,13 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from everlight.base import Batch, Learner, Setup, Strategy
 from everlight.checks import checked
-from everlight.continual.strategies.frozen import feature_width, over_features, product
 from everlight.continual.strategies.nearest_mean import (
     ClassMeans,
     add_to_means,
     no_means,
     of_met,
 )
+from everlight.continual.strategies.parts.frozen import feature_width, over_features, product
 from everlight.models.heads import unit
 
 

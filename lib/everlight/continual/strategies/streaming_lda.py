@@ -36,18 +36,18 @@ from everlight.base import Batch, Learner, Proportion, Setup, Strategy, Task
 from everlight.checks import checked
 from everlight.conditional import where_needed
 from everlight.continual.engine.evaluation import sample_features
-from everlight.continual.strategies.frozen import (
-    feature_width,
-    over_features,
-    product,
-    ridge_solve,
-)
 from everlight.continual.strategies.nearest_mean import (
     ClassMeans,
     add_to_means,
     away_from_means,
     no_means,
     of_met,
+)
+from everlight.continual.strategies.parts.frozen import (
+    feature_width,
+    over_features,
+    product,
+    ridge_solve,
 )
 from everlight.errors import ArgumentError
 from everlight.models.heads import unit

@@ -33,7 +33,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from everlight.base import Coefficient, Setup, Strategy
 from everlight.checks import UnitInterval, checked
-from everlight.continual.strategies.merging import from_common_start
+from everlight.continual.strategies.parts.merging import from_common_start
 
 
 class SignedSums(NamedTuple):

@@ -58,19 +58,19 @@ from everlight.base import (
 )
 from everlight.checks import PositiveInt, UnitInterval, checked
 from everlight.continual.engine.evaluation import over_blocks
-from everlight.continual.strategies.exemplars import random_ranks
-from everlight.continual.strategies.memory import (
-    batch_at,
-    draw_first_slots,
-    empty_buffer,
-    fill_up,
-    merge_buffer,
-)
 from everlight.continual.strategies.naive import (
     batch_loss,
     batch_outputs,
     naive,
     weighted_mean,
+)
+from everlight.continual.strategies.parts.exemplars import random_ranks
+from everlight.continual.strategies.parts.memory import (
+    batch_at,
+    draw_first_slots,
+    empty_buffer,
+    fill_up,
+    merge_buffer,
 )
 from everlight.errors import ArgumentError
 
