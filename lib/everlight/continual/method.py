@@ -11,7 +11,6 @@ from jaxtyping import Array, Float, Int
 
 from everlight.base import Setup, Strategy
 from everlight.continual.ema import with_ema
-from everlight.continual.strategies.expert_gate import flattened
 from everlight.models.heads import HeadKind
 from everlight.scenarios.iirc import LabelSetting
 
@@ -74,7 +73,7 @@ class Needs(NamedTuple):
     """Selected value of the method's hyper-parameter, where it has one."""
     implicit_rate: float | None = None
     """Learning rate divided by 1 − momentum, with which implicit steps apply a penalty exactly.
-    None adds the penalty's gradient instead."""
+    They diverge at no value of a grid. None adds the penalty's gradient instead."""
     layers: tuple[str, ...] = ()
     """Names of the network's hidden layers, in order."""
     class_group: Int[Array, "c"] | None = None
@@ -83,11 +82,6 @@ class Needs(NamedTuple):
     """Largest number of labels per sample."""
     importance_samples: int = 1024
     """Samples of a task from which importances are estimated."""
-    gain: float = 1.0
-    """CWR's factor on the weights consolidated at the first task."""
-    gate: Callable[[Float[Array, "b *shape"]], Float[Array, "b f"]] = flattened
-    """Features of inputs for ExpertGate's gate."""
-    gate_hidden: int = 16
     replay_batch_size: int | None = None
     """Samples that a method draws from memory per step; None is the batch size."""
     buffer_size: int | None = None

@@ -9,7 +9,7 @@ from everlight.continual.strategies.cls_er import cls_er
 from everlight.continual.strategies.coda_prompt import coda_prompt
 from everlight.continual.strategies.cofima import cofima
 from everlight.continual.strategies.continual_backprop import continual_backprop
-from everlight.continual.strategies.cumulative import cumulative, joint, unlimited_replay
+from everlight.continual.strategies.cumulative import cumulative, joint
 from everlight.continual.strategies.cwr import cwr
 from everlight.continual.strategies.der import der
 from everlight.continual.strategies.der_plus_plus import der_plus_plus
@@ -58,6 +58,7 @@ from everlight.continual.strategies.streaming_lda import streaming_lda
 from everlight.continual.strategies.task_arithmetic import task_arithmetic
 from everlight.continual.strategies.ties import ties
 from everlight.continual.strategies.trgp import trgp
+from everlight.continual.strategies.unlimited_replay import unlimited_replay
 from everlight.continual.strategies.wa import wa
 from everlight.continual.strategies.xder_rpc import xder_rpc
 

@@ -19,14 +19,18 @@ choice of each class; theirs are its last samples. One loss runs over all seen c
 over those of each sample's task.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
+from everlight.continual.method import Method, Needs, Source
 from everlight.continual.strategies.balanced_replay import Exemplars, balanced_replay, replayed_loss
 from everlight.continual.strategies.naive import naive, task_gradient
+from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.memory import draw_batch
 
 
@@ -88,3 +92,24 @@ def agem(
 def _dot(first: PyTree, second: PyTree) -> Float[Array, ""]:
     products = jax.tree.map(lambda a, b: jnp.sum(a * b), first, second)
     return sum(jax.tree.leaves(products))
+
+
+def _reference(needs: Needs) -> dict[str, Any]:
+    """Return the memory and the reference batch: the authors' 256 samples, or IIRC's form.
+
+    With several labels, as in IIRC, the batch is as large as the task's and losses are apart.
+    """
+    apart = needs.labels > 1
+    size = needs.replay_batch_size or (None if apart else 256)
+    return {**arguments.exemplars(needs), "replay_batch_size": size, "apart": apart}
+
+
+METHODS = {
+    "A-GEM": Method(
+        agem,
+        _reference,
+        Source("Chaudhry et al. 2019, ICLR", ("samples",)),
+        select="last",
+        authors={"replay_batch_size": 256, "batch size": 10, "epochs per task": 1},
+    ),
+}

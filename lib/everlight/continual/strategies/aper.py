@@ -28,8 +28,10 @@ from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import checked
 from everlight.conditional import where_needed
 from everlight.continual.engine.evaluation import sample_features
+from everlight.continual.method import OTHER_WEIGHTS, Method, Source
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.nearest_mean import ClassMeans, no_means
+from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.frozen import feature_width
 from everlight.continual.strategies.simple_cil import add_to_prototypes, prototype_scores
 
@@ -120,3 +122,15 @@ def aper(setup: Setup) -> Strategy:
         predict=predict,
         parameter_copies=1,
     )
+
+
+METHODS = {
+    "APER": Method(
+        aper,
+        arguments.no_arguments,
+        Source("Zhou et al. 2024, IJCV", ("old net", "statistics")),
+        demands=OTHER_WEIGHTS,
+        advised=("pretrained layers",),
+        authors={"network": "pretrained"},
+    ),
+}

@@ -47,8 +47,10 @@ from everlight.base import (
 from everlight.checks import NonNegativeInt, PositiveInt, UnitInterval, checked
 from everlight.conditional import where_needed
 from everlight.continual.engine.evaluation import predict_samples
+from everlight.continual.method import OTHER_WEIGHTS, Method, Source
 from everlight.continual.strategies.balanced_replay import joined
 from everlight.continual.strategies.naive import batch_outputs, naive, weighted_mean
+from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.bias_correction import (
     Correction,
     correct_classes,
@@ -291,3 +293,13 @@ def _descend(
         return jax.lax.scan(step, pair, order.reshape(steps, batch))
 
     return jax.lax.scan(epoch, start, jax.random.split(key, epochs))[0]
+
+
+METHODS = {
+    "ER-tricks": Method(
+        er_tricks,
+        arguments.single_label_reservoir,
+        Source("Buzzega et al. 2020, ICPR", ("samples",)),
+        demands=OTHER_WEIGHTS,
+    ),
+}

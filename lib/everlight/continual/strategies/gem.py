@@ -42,6 +42,7 @@ from everlight.base import (
 from everlight.checks import PositiveInt, checked
 from everlight.conditional import where_needed
 from everlight.continual.engine.epochs import shuffle
+from everlight.continual.method import Method, Source
 from everlight.continual.strategies.balanced_replay import replayed_loss
 from everlight.continual.strategies.naive import naive, task_gradient
 from everlight.continual.strategies.parts.memory import empty_buffer
@@ -193,3 +194,17 @@ def gem(
         tasks=tasks,
         stored_samples=lambda memory, task: jnp.sum(memory.mask),
     )
+
+
+METHODS = {
+    "GEM": Method(
+        gem,
+        lambda needs: {
+            "tasks": needs.tasks,
+            "per_task": max(1, needs.total_buffer_size // needs.tasks),
+            "labels": needs.labels,
+        },
+        Source("Lopez-Paz and Ranzato 2017, NeurIPS", ("samples",)),
+        authors={"per_task": 256, "margin": 0.5, "batch size": 10, "epochs per task": 1},
+    ),
+}

@@ -50,6 +50,7 @@ from everlight.base import (
 from everlight.checks import PositiveInt, checked
 from everlight.conditional import where_needed
 from everlight.continual.engine.evaluation import sample_features
+from everlight.continual.method import Method, Source
 from everlight.continual.objectives.many_labels import binary_cross_entropy, multi_hot
 from everlight.continual.strategies.lwf import (
     Teacher,
@@ -58,6 +59,7 @@ from everlight.continual.strategies.lwf import (
     no_teacher,
 )
 from everlight.continual.strategies.naive import batch_loss, batch_outputs, naive, weighted_mean
+from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.exemplars import (
     ExemplarBuffer,
     add_herded_exemplars,
@@ -293,3 +295,41 @@ def herd_task(
     features = sample_features(setup, learner, every)
     carried = carried_classes(task.train, learner.seen.shape[0])
     return add_herded_exemplars(buffer, every, carried, features, among)
+
+
+def _restart_scale(params: PyTree) -> PyTree:
+    """Return the parameters with the cosine head's scale at 1 again."""
+    return {**params, "head": {**params["head"], "scale": jnp.ones(())}}
+
+
+_IIRC = Source("Abdelsalam et al. 2021, CVPR", ("samples", "old net"))
+METHODS = {
+    "iCaRL": Method(
+        icarl,
+        lambda needs: {**arguments.exemplars(needs), "classifier": "nearest mean"},
+        Source("Rebuffi et al. 2017, CVPR", ("samples", "old net")),
+        demands=("class scores", "one label", "own classes"),
+        select="last",
+        nearest_mean=True,
+        authors={"batch size": 128, "epochs per task": 70},
+    ),
+    "iCaRL-CNN": Method(
+        icarl,
+        arguments.exemplars,
+        _IIRC,
+        demands=("several labels",),
+        select="last",
+        summary="iCaRL predicting by its output layer, for several labels (IIRC)",
+        benchmarks=("iirc",),
+    ),
+    "iCaRL-norm": Method(
+        icarl,
+        lambda needs: {**arguments.exemplars(needs), "restart": _restart_scale},
+        _IIRC,
+        head="cosine",
+        demands=("several labels", "head kinds"),
+        select="last",
+        summary="iCaRL with a cosine head, for several labels (IIRC)",
+        benchmarks=("iirc",),
+    ),
+}

@@ -40,6 +40,7 @@ from everlight.base import (
 )
 from everlight.checks import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, checked
 from everlight.continual.engine.evaluation import sample_features
+from everlight.continual.method import Method, Source
 from everlight.continual.objectives.many_labels import multi_hot
 from everlight.continual.strategies.icarl import (
     Classifier,
@@ -49,6 +50,7 @@ from everlight.continual.strategies.icarl import (
 )
 from everlight.continual.strategies.lwf import Teacher, freeze_teacher
 from everlight.continual.strategies.naive import weighted_mean
+from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.head_finetuning import (
     batch_gradient,
     finetune_head,
@@ -197,3 +199,25 @@ def imprint(
     imprinted = new & jnp.any(member, axis=0) & jnp.any(known)
     # The sum of a class's unit features has the direction of their mean.
     return jnp.where(imprinted, length * unit(means, 0), kernel)
+
+
+METHODS = {
+    "LUCIR": Method(
+        lucir,
+        lambda needs: {**arguments.exemplars(needs), "distillation": needs.hyperparameter},
+        Source("Hou et al. 2019, CVPR", ("samples", "old net")),
+        (0.5, 1, 2, 5),
+        published=5,
+        head="cosine",
+        demands=("class scores", "own classes", "named head", "head kinds"),
+        select="last",
+        authors={
+            "distillation": 5,
+            "margin": 0.5,
+            "rivals": 2,
+            "exemplars_per_class": 20,
+            "batch size": 128,
+            "epochs per task": 160,
+        },
+    ),
+}

@@ -25,7 +25,9 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Coefficient, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import Between, PositiveFloat, PositiveInt, checked
+from everlight.continual.method import COUNTING, Method, Source
 from everlight.continual.strategies.naive import batch_loss, naive, weighted_mean
+from everlight.continual.strategies.parts import arguments
 
 
 class Teacher(NamedTuple):
@@ -113,3 +115,20 @@ def lwf(
     return naive(setup)._replace(
         init=lambda key, learner: no_teacher(learner), begin_task=begin_task, grads=grads
     )
+
+
+METHODS = {
+    "LwF": Method(
+        lwf,
+        lambda needs: {
+            "regularization": needs.hyperparameter,
+            **arguments.heads(needs),
+        },
+        Source("Li and Hoiem 2016, ECCV", ("old net",)),
+        (0.25, 1, 3, 10),
+        # The paper's 1 without the factor T² = 4 of the module's equation.
+        published=0.25,
+        demands=COUNTING,
+        authors={"temperature": 2, "regularization": 0.25},
+    ),
+}

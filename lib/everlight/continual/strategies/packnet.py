@@ -26,7 +26,9 @@ from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import NonNegativeInt, PositiveInt, UnitInterval, checked
 from everlight.conditional import either
 from everlight.continual.engine.epochs import train_on
+from everlight.continual.method import Method, Source
 from everlight.continual.strategies.naive import naive, task_gradient
+from everlight.continual.strategies.parts import arguments
 from everlight.errors import ArgumentError
 
 FREE, PRUNED = -1, -2
@@ -214,3 +216,22 @@ def _gradient(
         return moving()
     keeping = setup._replace(apply=still)
     return either(first, moving, lambda: task_gradient(keeping, learner, batch, key))
+
+
+METHODS = {
+    "PackNet": Method(
+        packnet,
+        arguments.no_arguments,
+        Source("Mallya and Lazebnik 2018, CVPR", ("statistics",)),
+        demands=("task-incremental", "class scores", "named head", "hidden layers", "last weights"),
+        summary="weights pruned and frozen, task by task",
+        authors={
+            "prune": "0.5, then 0.75",
+            "retrain_epochs": 10,
+            "batch_size": 32,
+            "batch size": 32,
+            "epochs per task": 20,
+            "network": "pretrained",
+        },
+    ),
+}

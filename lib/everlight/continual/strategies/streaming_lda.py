@@ -36,6 +36,7 @@ from everlight.base import Batch, Learner, Proportion, Setup, Strategy, Task
 from everlight.checks import checked
 from everlight.conditional import where_needed
 from everlight.continual.engine.evaluation import sample_features
+from everlight.continual.method import OTHER_WEIGHTS, Method, Source
 from everlight.continual.strategies.nearest_mean import (
     ClassMeans,
     add_to_means,
@@ -264,3 +265,17 @@ def add_one_by_one(
         ),
         (scatter.count + jnp.sum(here)).astype(jnp.int32),
     )
+
+
+METHODS = {
+    "streaming LDA": Method(
+        streaming_lda,
+        lambda needs: {"shrinkage": needs.hyperparameter},
+        Source("Hayes and Kanan 2020, CVPRW", ("statistics",)),
+        (1e-4, 1e-3, 1e-2, 1e-1, 0.5),
+        trains="head",
+        demands=OTHER_WEIGHTS,
+        published=1e-4,
+        authors={"shrinkage": 1e-4, "features": "a pretrained network's"},
+    ),
+}
