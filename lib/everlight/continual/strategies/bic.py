@@ -55,8 +55,7 @@ from everlight.checks import NonNegativeFloat, PositiveFloat, PositiveInt, check
 from everlight.continual.engine.evaluation import predict_samples
 from everlight.continual.method import Method, Source
 from everlight.continual.objectives.many_labels import binary_cross_entropy, multi_hot
-from everlight.continual.strategies.icarl import Loss, herd_task
-from everlight.continual.strategies.lwf import Teacher, freeze_teacher, no_teacher
+from everlight.continual.strategies.icarl import Loss
 from everlight.continual.strategies.naive import batch_outputs, naive, weighted_mean
 from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.bias_correction import (
@@ -75,6 +74,8 @@ from everlight.continual.strategies.parts.exemplars import (
     random_ranks,
 )
 from everlight.continual.strategies.parts.memory import distinct, empty_buffer, merge_buffer
+from everlight.continual.strategies.parts.rehearsal import herd_task
+from everlight.continual.strategies.parts.teacher import Teacher, freeze_teacher, no_teacher
 from everlight.errors import ArgumentError
 
 Fit = Literal["entropy", "metric"]

@@ -1,4 +1,4 @@
-"""Training on all data: cumulative and joint, the references that nothing is forgotten in.
+"""Cumulative and joint training, which learn from all data and are references for other methods.
 
 Cumulative training restarts from new parameters at every task and learns from all data so far.
 Joint training waits for the last task and then learns from all data at once.

@@ -54,9 +54,10 @@ from everlight.continual.engine.epochs import shuffle, take_batch
 from everlight.continual.engine.evaluation import nothing_over, over_blocks, over_samples
 from everlight.continual.method import OTHER_WEIGHTS, Method, Needs, Source
 from everlight.continual.objectives.many_labels import multi_hot
-from everlight.continual.strategies.lwf import Teacher, lwf
+from everlight.continual.strategies.lwf import lwf
 from everlight.continual.strategies.naive import naive, weighted_mean
 from everlight.continual.strategies.parts import arguments
+from everlight.continual.strategies.parts.teacher import Teacher
 from everlight.errors import ArgumentError
 
 BATCH = 32

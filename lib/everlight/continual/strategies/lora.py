@@ -1,7 +1,7 @@
-"""Low-rank adaptation (LoRA; Hu et al. 2022, ICLR), trained task after task without a measure.
+"""Naive finetuning of low-rank additions to a pretrained network (LoRA; Hu et al. 2022, ICLR).
 
 The pretrained network is frozen. Its kernels W of queries and values become W + B A with trained
-factors of a low rank (`models.lora`), which naive finetuning trains with the head.
+factors of a low rank (`models.lora`), which finetuning trains with the head, task after task.
 """
 
 from collections.abc import Mapping

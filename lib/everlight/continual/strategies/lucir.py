@@ -42,13 +42,6 @@ from everlight.checks import NonNegativeFloat, NonNegativeInt, PositiveFloat, Po
 from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.method import Method, Source
 from everlight.continual.objectives.many_labels import multi_hot
-from everlight.continual.strategies.icarl import (
-    Classifier,
-    Rehearsal,
-    _by_nearest_mean,
-    rehearsal,
-)
-from everlight.continual.strategies.lwf import Teacher, freeze_teacher
 from everlight.continual.strategies.naive import weighted_mean
 from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.head_finetuning import (
@@ -56,6 +49,13 @@ from everlight.continual.strategies.parts.head_finetuning import (
     finetune_head,
     keep_known_weights,
 )
+from everlight.continual.strategies.parts.rehearsal import (
+    Classifier,
+    Rehearsal,
+    by_nearest_mean,
+    rehearsal,
+)
+from everlight.continual.strategies.parts.teacher import Teacher, freeze_teacher
 from everlight.models.heads import cosines, head_kernel, unit, with_head_kernel
 
 
@@ -150,7 +150,7 @@ def lucir(
     strategy = by_head._replace(begin_task=begin_task, grads=grads, after_step=keep_known_weights)
     if finetune_epochs:
         strategy = strategy._replace(end_task=end_task)
-    return strategy if classifier == "head" else _by_nearest_mean(setup, strategy)
+    return strategy if classifier == "head" else by_nearest_mean(setup, strategy)
 
 
 def margin_ranking(

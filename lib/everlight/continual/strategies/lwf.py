@@ -17,7 +17,7 @@ distillation over one head, with λ = 1 / T²; differs in:
   from the start.
 """
 
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
@@ -28,24 +28,7 @@ from everlight.checks import Between, PositiveFloat, PositiveInt, checked
 from everlight.continual.method import COUNTING, Method, Source
 from everlight.continual.strategies.naive import batch_loss, naive, weighted_mean
 from everlight.continual.strategies.parts import arguments
-
-
-class Teacher(NamedTuple):
-    """Network before the task, and the classes known to it."""
-
-    params: PyTree
-    batch_stats: PyTree
-    known: Bool[Array, "c"]
-
-
-def no_teacher(learner: Learner) -> Teacher:
-    """Return the teacher before the first task, which knows no class."""
-    return Teacher(learner.params, learner.batch_stats, jnp.zeros_like(learner.seen))
-
-
-def freeze_teacher(learner: Learner, task: Task) -> Teacher:
-    """Return the network at the start of a task, and the classes of earlier tasks."""
-    return Teacher(learner.params, learner.batch_stats, learner.seen & ~task.classes)
+from everlight.continual.strategies.parts.teacher import Teacher, freeze_teacher, no_teacher
 
 
 def distillation(

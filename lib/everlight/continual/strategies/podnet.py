@@ -66,13 +66,6 @@ from everlight.conditional import where_needed
 from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.method import COUNTING, Method, Source
 from everlight.continual.objectives.many_labels import multi_hot
-from everlight.continual.strategies.icarl import (
-    Classifier,
-    Rehearsal,
-    _by_nearest_mean,
-    rehearsal,
-)
-from everlight.continual.strategies.lwf import Teacher, freeze_teacher
 from everlight.continual.strategies.naive import weighted_mean
 from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.clustering import k_means
@@ -81,6 +74,13 @@ from everlight.continual.strategies.parts.head_finetuning import (
     finetune_head,
     keep_known_weights,
 )
+from everlight.continual.strategies.parts.rehearsal import (
+    Classifier,
+    Rehearsal,
+    by_nearest_mean,
+    rehearsal,
+)
+from everlight.continual.strategies.parts.teacher import Teacher, freeze_teacher
 from everlight.models.heads import (
     SimilarityForm,
     head_kernel,
@@ -207,7 +207,7 @@ def podnet(
     )
     if finetune_epochs:
         strategy = strategy._replace(end_task=end_task)
-    return strategy if classifier == "head" else _by_nearest_mean(setup, strategy)
+    return strategy if classifier == "head" else by_nearest_mean(setup, strategy)
 
 
 def nca(

@@ -33,10 +33,10 @@ from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, PositiveInt, checked
 from everlight.continual.method import COUNTING, Method, Source
 from everlight.continual.strategies.balanced_replay import Exemplars, balanced_replay, joined
-from everlight.continual.strategies.lwf import Teacher, freeze_teacher, no_teacher
 from everlight.continual.strategies.naive import batch_outputs, naive, weighted_mean
 from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.memory import draw_batch, fill_up
+from everlight.continual.strategies.parts.teacher import Teacher, freeze_teacher, no_teacher
 
 REPLAYED_SHARE = 4
 """Incoming samples per replayed one, by default."""

@@ -37,10 +37,10 @@ from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, PositiveInt, checked
 from everlight.continual.method import COUNTING, Method, Source
 from everlight.continual.strategies.bic import label_softmax, soft_softmax
-from everlight.continual.strategies.icarl import Rehearsal, rehearsal
-from everlight.continual.strategies.lwf import freeze_teacher
 from everlight.continual.strategies.naive import batch_outputs, weighted_mean
 from everlight.continual.strategies.parts import arguments
+from everlight.continual.strategies.parts.rehearsal import Rehearsal, rehearsal
+from everlight.continual.strategies.parts.teacher import freeze_teacher
 from everlight.models.heads import head_kernel, with_head_kernel
 
 
