@@ -208,7 +208,9 @@ STRATEGIES = {
 }
 # Those of many labels a sample, here on one.
 BINARY_STRATEGIES = {
-    "a-gem, classes apart": lambda setup: agem(setup, exemplars_per_class=3, apart=True),
+    "a-gem, separate classes": lambda setup: agem(
+        setup, exemplars_per_class=3, separate_classes=True
+    ),
     "icarl": lambda setup: icarl(setup, exemplars_per_class=3),
     "lucir": lambda setup: lucir(setup, exemplars_per_class=3),
     "bic": lambda setup: bic(setup, exemplars_per_class=3, loss="binary"),

@@ -187,7 +187,7 @@ def length_of(config: Config, scenario: Scenario, method: Method) -> Length:
     """Return steps and learning rate of a method on every batch of a scenario."""
     if method.trains == "head":
         return config.head
-    return config.cumulative if method.anew else getattr(config, scenario.lower())
+    return config.cumulative if method.retrains_from_scratch else getattr(config, scenario.lower())
 
 
 def core50_benchmark(

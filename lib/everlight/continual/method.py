@@ -35,6 +35,10 @@ COUNTING: tuple[Demand, ...] = ("class scores", "one label")
 """Requirements of methods that compare, count or normalize scores of classes."""
 OTHER_WEIGHTS: tuple[Demand, ...] = (*COUNTING, "last weights")
 """Requirements of those that predict by other values than the last weights."""
+PER_TASK_WEIGHTS: tuple[Demand, ...] = (
+    *("task-incremental", "class scores", "named head", "hidden layers", "last weights"),
+)
+"""Requirements of methods whose layers have other weights for every task."""
 NETWORK_DEMANDS: frozenset[Demand] = frozenset(
     ("named head", "head kinds", "hidden layers", "layer inputs")
 )
@@ -142,7 +146,7 @@ class Method(NamedTuple):
     values to the setup that the strategy trains; None trains the network itself."""
     select: Literal["best", "last"] = "best"
     """Kept epoch of a task where a benchmark validates within tasks."""
-    anew: bool = False
+    retrains_from_scratch: bool = False
     """True if each task trains a new network on all samples so far."""
     label_setting: LabelSetting = "incomplete"
     """Labels that it learns from where samples get further labels later (IIRC)."""
@@ -172,7 +176,7 @@ class Method(NamedTuple):
     @property
     def is_reference(self) -> bool:
         """True if it learns from all data at once, or from all labels, as a bound for others."""
-        return self.anew or self.label_setting != "incomplete"
+        return self.retrains_from_scratch or self.label_setting != "incomplete"
 
     @property
     def meaning(self) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from everlight.base import Outputs
 from everlight.continual.engine.tasks import init_learner
-from everlight.continual.objectives.fixed_test import fixed_test_objective
+from everlight.continual.objectives.fixed_test_set import fixed_test_objective
 from everlight.continual.objectives.many_labels import binary_objective
 from everlight.continual.objectives.softmax import softmax_objective
 from everlight.continual.strategies.parts.importance import fisher_diagonal, memory_aware_importance

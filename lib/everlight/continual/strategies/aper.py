@@ -26,7 +26,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import checked
-from everlight.conditional import where_needed
+from everlight.conditional import where_under_vmap
 from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.method import OTHER_WEIGHTS, Method, Source
 from everlight.continual.strategies.naive import naive
@@ -79,7 +79,7 @@ def aper(setup: Setup) -> Strategy:
         *_, loss = jax.eval_shape(adapting)
         nothing = jax.tree.map(jnp.zeros_like, learner.params)
         still = nothing, learner.batch_stats, jnp.zeros(loss.shape, loss.dtype)
-        gradient, batch_stats, loss = where_needed(~memory.adapted, adapting, still)
+        gradient, batch_stats, loss = where_under_vmap(~memory.adapted, adapting, still)
         return gradient, StepInfo(gradient, batch_stats, loss, learner.params)
 
     def after_step(

@@ -46,7 +46,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from everlight.base import Learner, Proportion, Setup, StepInfo, Strategy
 from everlight.checks import NonNegativeInt, UnitInterval, checked
-from everlight.conditional import where_needed
+from everlight.conditional import where_under_vmap
 from everlight.continual.method import Method, Source
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.hidden_units import (
@@ -148,7 +148,7 @@ def continual_backprop(
         def renewed() -> Learner:
             return with_new_units(setup, learner, layers, chosen, key, connected=True)
 
-        return memory, where_needed(some, renewed, learner)
+        return memory, where_under_vmap(some, renewed, learner)
 
     return naive(setup)._replace(init=init, after_step=after_step)
 

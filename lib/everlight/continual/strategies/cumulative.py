@@ -64,13 +64,13 @@ def _all_validation(memory: Memory, task: Task) -> Samples:
 
 METHODS = {
     "cumulative": Method(
-        cumulative, arguments.no_arguments, Source("", ("all samples",)), anew=True
+        cumulative, arguments.no_arguments, Source("", ("all samples",)), retrains_from_scratch=True
     ),
     "joint": Method(
         joint,
         lambda needs: {"tasks": needs.tasks},
         Source("", ("all samples",)),
-        anew=True,
+        retrains_from_scratch=True,
         label_setting="joint",
     ),
     "incremental joint": Method(

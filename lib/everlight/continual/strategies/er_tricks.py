@@ -45,7 +45,7 @@ from everlight.base import (
     Task,
 )
 from everlight.checks import NonNegativeInt, PositiveInt, UnitInterval, checked
-from everlight.conditional import where_needed
+from everlight.conditional import where_under_vmap
 from everlight.continual.engine.evaluation import predict_samples
 from everlight.continual.method import OTHER_WEIGHTS, Method, Source
 from everlight.continual.strategies.balanced_replay import joined
@@ -247,7 +247,7 @@ def _store_all(
         number = memory.arrived
         enters = jax.random.randint(key_enters, (), 0, number + 1) < capacity
         full = enters & (number >= capacity)
-        slot = where_needed(full, lambda: replaced_slot(memory, key_slot), number)
+        slot = where_under_vmap(full, lambda: replaced_slot(memory, key_slot), number)
         slot = jnp.where(sample.mask & enters, slot, capacity)
         samples, held_losses = jax.tree.map(
             lambda old, row: old.at[slot].set(row, mode="drop"),

@@ -49,7 +49,7 @@ from everlight.base import (
     Task,
 )
 from everlight.checks import Between, NonNegativeInt, PositiveFloat, PositiveInt, checked
-from everlight.conditional import either
+from everlight.conditional import cond_under_vmap
 from everlight.continual.engine.epochs import shuffle, take_batch
 from everlight.continual.engine.evaluation import nothing_over, over_blocks, over_samples
 from everlight.continual.method import OTHER_WEIGHTS, Method, Needs, Source
@@ -233,7 +233,7 @@ def expert_gate(
 
             return jax.lax.fori_loop(0, tasks, of_expert, nothing_over(own, every))
 
-        return either(memory.gated, gated, lambda: own(jnp.arange(inputs.shape[0])))
+        return cond_under_vmap(memory.gated, gated, lambda: own(jnp.arange(inputs.shape[0])))
 
     def predict_task(
         memory: Experts, learner: Learner, inputs: Float[Array, "b *shape"], task: Int[Array, ""]

@@ -40,7 +40,7 @@ from everlight.base import (
     Task,
 )
 from everlight.checks import PositiveInt, checked
-from everlight.conditional import where_needed
+from everlight.conditional import where_under_vmap
 from everlight.continual.engine.epochs import shuffle
 from everlight.continual.method import Method, Source
 from everlight.continual.strategies.balanced_replay import replayed_loss
@@ -119,7 +119,7 @@ def project_to_cone(
         return gradient + jnp.matmul(weights, references, precision="highest")
 
     along = jnp.matmul(references, gradient, precision="highest")
-    return where_needed(jnp.any(along < 0), projected, gradient)
+    return where_under_vmap(jnp.any(along < 0), projected, gradient)
 
 
 @checked
@@ -165,7 +165,7 @@ def gem(
 
             left_out = jax.tree.map(jnp.zeros_like, learner.params), batch_stats
             there = jnp.any(held.weight > 0)
-            reference, batch_stats = where_needed(there, passed, left_out)
+            reference, batch_stats = where_under_vmap(there, passed, left_out)
             return batch_stats, ravel_pytree(reference)[0]
 
         parts = (batch.replay, jax.random.split(key_memories, tasks))

@@ -49,7 +49,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import NonNegativeFloat, PositiveFloat, PositiveInt, checked
-from everlight.continual.method import Method, Source
+from everlight.continual.method import PER_TASK_WEIGHTS, Method, Source
 from everlight.continual.strategies.naive import batch_loss, naive
 from everlight.errors import ArgumentError
 
@@ -366,7 +366,7 @@ METHODS = {
         hat,
         lambda needs: {"tasks": needs.tasks, "layers": needs.layers},
         Source("Serrà et al. 2018, ICML", ("statistics",)),
-        demands=("task-incremental", "class scores", "named head", "hidden layers", "last weights"),
+        demands=PER_TASK_WEIGHTS,
         authors={
             "sparsity": 0.75,
             "steepest": 400,

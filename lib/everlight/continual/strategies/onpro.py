@@ -66,7 +66,7 @@ from everlight.base import (
     Task,
 )
 from everlight.checks import PositiveFloat, PositiveInt, UnitInterval, checked
-from everlight.conditional import either
+from everlight.conditional import cond_under_vmap
 from everlight.continual.engine.updates import optimizer_update
 from everlight.continual.method import COUNTING, Method, Source
 from everlight.continual.strategies.balanced_replay import with_all_seen
@@ -220,7 +220,7 @@ def onpro(
             loss = partial(step, *arguments, later)
             return jax.grad(loss, (0, 1), has_aux=True)(learner.params, memory.projection)
 
-        (gradient, for_projection), (value, batch_stats, prototypes) = either(
+        (gradient, for_projection), (value, batch_stats, prototypes) = cond_under_vmap(
             memory.later, partial(differentiate, True), partial(differentiate, False)
         )
         return gradient, StepInfo(gradient, batch_stats, value, (for_projection, prototypes))

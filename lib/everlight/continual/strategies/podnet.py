@@ -62,7 +62,7 @@ from everlight.base import (
     Task,
 )
 from everlight.checks import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, checked
-from everlight.conditional import where_needed
+from everlight.conditional import where_under_vmap
 from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.method import COUNTING, Method, Source
 from everlight.continual.objectives.many_labels import multi_hot
@@ -305,7 +305,7 @@ def imprint_proxies(
         def centers() -> Float[Array, "p f"]:
             return length * k_means(rows, own, proxies, jax.random.fold_in(key, number))
 
-        return where_needed(needed, centers, before)
+        return where_under_vmap(needed, centers, before)
 
     # One class after another: distances of all would be as many times the memory.
     every = member, imprinted, jnp.arange(classes), kernel.transpose(2, 1, 0)

@@ -33,7 +33,7 @@ from jaxtyping import Array, Int, PRNGKeyArray
 
 from everlight.base import Coefficient, Learner, Setup, StepInfo, Strategy
 from everlight.checks import PositiveInt, checked
-from everlight.conditional import where_needed
+from everlight.conditional import where_under_vmap
 from everlight.continual.method import Method, Source
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.hidden_units import (
@@ -99,7 +99,7 @@ def redo(
             new = with_new_units(setup, learner, layers, dormant, key, connected=False)
             return none, new
 
-        return where_needed(steps >= period, recycled, (Activity(total, steps), learner))
+        return where_under_vmap(steps >= period, recycled, (Activity(total, steps), learner))
 
     return naive(setup)._replace(init=init, after_step=after_step)
 

@@ -34,7 +34,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from everlight.base import Batch, Learner, Proportion, Setup, Strategy, Task
 from everlight.checks import checked
-from everlight.conditional import where_needed
+from everlight.conditional import where_under_vmap
 from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.method import OTHER_WEIGHTS, Method, Source
 from everlight.continual.strategies.nearest_mean import (
@@ -130,7 +130,7 @@ def streaming_lda(
             features = sample_features(setup, learner, task.train)
             return base_of(memory.means, features, task.train.labels[:, 0], task.train.mask)
 
-        means, scatter = where_needed(first, of_task, (memory.means, memory.scatter))
+        means, scatter = where_under_vmap(first, of_task, (memory.means, memory.scatter))
         return memory._replace(means=means, scatter=scatter, in_base=first), learner
 
     def accumulate(

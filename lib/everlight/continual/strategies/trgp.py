@@ -47,7 +47,7 @@ from everlight.base import Batch, Learner, Proportion, Setup, StepInfo, Strategy
 from everlight.checks import NonNegativeFloat, PositiveInt, UnitInterval, checked
 from everlight.continual.engine.evaluation import gathered
 from everlight.continual.engine.updates import optimizer_update
-from everlight.continual.method import Method, Source
+from everlight.continual.method import PER_TASK_WEIGHTS, Method, Source
 from everlight.continual.strategies.gpm import (
     NEGLIGIBLE,
     Path,
@@ -395,14 +395,7 @@ METHODS = {
         Source("Lin et al. 2022, ICLR", ("statistics",)),
         (0.9, 0.95, 0.97, 0.99),
         published=0.97,
-        demands=(
-            "task-incremental",
-            "class scores",
-            "named head",
-            "hidden layers",
-            "last weights",
-            "layer inputs",
-        ),
+        demands=(*PER_TASK_WEIGHTS, "layer inputs"),
         authors={"threshold": 0.97, "growth": 0.003, "samples": 125, "trust": 0.5},
     ),
 }

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from everlight.base import Epoch, Learner, Setup, Strategy, Task
-from everlight.conditional import where_needed
+from everlight.conditional import where_under_vmap
 from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.exemplars import (
@@ -137,7 +137,7 @@ def by_nearest_mean(setup: Setup, by_head: Strategy) -> Strategy:
             return exemplar_means(features, held.mask, memory.buffer.label, learner.seen.shape[0])
 
         nearest = memory.nearest
-        found = where_needed(nearest.ready, means, nearest.means)
+        found = where_under_vmap(nearest.ready, means, nearest.means)
         return memory._replace(nearest=nearest._replace(means=found)), learner
 
     def predict(
