@@ -6,13 +6,14 @@ A new strategy is one file there. Benchmarks, help, documentation and contract t
 import importlib
 import pkgutil
 from collections.abc import Iterable
+from types import ModuleType
 
 from flax.core import FrozenDict
 
 from everlight.continual import strategies
 from everlight.continual.method import Method
 
-_ORDER = (
+ORDER = (
     *("naive", "cumulative", "ewc", "si", "mas", "lwf"),
     *("imm", "task_arithmetic", "ties", "cofima", "gpm", "trgp"),
     *("balanced_replay", "experience_replay", "unlimited_replay", "der", "der_plus_plus", "mir"),
@@ -25,33 +26,32 @@ _ORDER = (
 """Modules in the order of tables; others follow by name."""
 
 
-def collect_methods(rows: Iterable[tuple[str, dict[str, Method]]]) -> dict[str, Method]:
-    """Return the rows of all modules by name.
+def strategy_modules() -> list[ModuleType]:
+    """Return the modules of `strategies`, without packages, in the order of tables."""
+    names = {
+        module.name for module in pkgutil.iter_modules(strategies.__path__) if not module.ispkg
+    }
+    ordered = [name for name in ORDER if name in names] + sorted(names - {*ORDER})
+    return [importlib.import_module(f"{strategies.__name__}.{name}") for name in ordered]
 
-    Args:
-      rows: name of each module and its rows by the method's name.
+
+def collect_methods(modules: Iterable[ModuleType]) -> dict[str, Method]:
+    """Return the rows of all modules by the methods' names.
 
     Raises:
-      ValueError: two modules have a row of one name.
+      ValueError: two modules declare one name; the message has both.
     """
     methods: dict[str, Method] = {}
-    homes: dict[str, str] = {}
-    for module, own in rows:
-        for name, row in own.items():
-            if name in homes:
-                raise ValueError(f"strategies {homes[name]} and {module} both declare {name!r}")
-            homes[name] = module
+    declared_by: dict[str, str] = {}
+    for module in modules:
+        for name, row in module.METHODS.items():
+            if name in methods:
+                raise ValueError(f"{declared_by[name]} and {module.__name__} both declare {name!r}")
+            declared_by[name] = module.__name__
             # Rows are hashed as parts of keys.
             methods[name] = row._replace(name=name, authors=FrozenDict(row.authors))
     return methods
 
 
-def _modules() -> list[str]:
-    names = {each.name for each in pkgutil.iter_modules(strategies.__path__) if not each.ispkg}
-    return [name for name in _ORDER if name in names] + sorted(names - {*_ORDER})
-
-
-METHODS = collect_methods(
-    (name, importlib.import_module(f"{strategies.__name__}.{name}").METHODS) for name in _modules()
-)
+METHODS = collect_methods(strategy_modules())
 """All methods by name."""
