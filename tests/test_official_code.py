@@ -9,7 +9,7 @@ from docs import make_official_code
 from docs.measured import ROOT
 from everlight.continual import strategies
 from everlight.continual.method import Needs
-from everlight.continual.registry import METHODS
+from everlight.continual.registry import METHODS, ORDER
 from everlight.continual.replay_variants import VariantName
 
 MEMORY = ("exemplars_per_class", "buffer_size", "replay_batch_size")
@@ -70,6 +70,8 @@ def test_rows_name_their_methods_in_the_order_of_the_list_of_methods():
     by_file = {}
     for method in METHODS.values():
         file = method.factory.__module__.rsplit(".")[-1]
+        if file not in ORDER:  # Not published yet.
+            continue
         by_file.setdefault(file, []).append(method.name.replace("*", r"\*"))
     found = {file_of(row): cells_of(row)[0].split(", ") for row in ROWS}
     variants = [f"`--variants {name}`" for name in get_args(VariantName)]

@@ -51,7 +51,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "online EWC": {"regularization": 1.0},
     "SI": {"regularization": 0.01},
     "MAS": {"regularization": 0.002},
-    "IMM mean": {"regularization": 0.5},
+    "IMM mean": {"regularization": 0.01},
     "IMM mode": {"regularization": 0.5, "fisher_samples": 64},
     "CoFiMA": _GAUSSIANS,
     "GPM": {"threshold": 0.9, "samples": 16},

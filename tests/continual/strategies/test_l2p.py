@@ -1,5 +1,6 @@
 """L2P: prompts, features, loss and steps against NumPy in float64."""
 
+import importlib
 from types import SimpleNamespace
 
 import jax
