@@ -13,15 +13,15 @@ import flax.linen as nn
 ROOMS = ("color", "continual", "metrics", "models", "plots", "scenarios")
 PARTS = (
     "naive",
-    "memory",
-    "exemplars",
+    "parts.memory",
+    "parts.exemplars",
     "balanced_replay",
-    "importance",
-    "quadratic",
-    "merging",
-    "frozen",
+    "parts.importance",
+    "parts.quadratic",
+    "parts.merging",
+    "parts.frozen",
 )
-"""Files of `continual.strategies` whose functions new strategies are made of."""
+"""Modules of `continual.strategies` whose functions new strategies are made of."""
 PAGE = Path(__file__).with_name("api.md")
 LONGEST = 12
 """Characters of a default; in place of a longer one stands an ellipsis."""

@@ -40,7 +40,8 @@ def strategies() -> dict[str, list[str]]:
     package = importlib.import_module(STRATEGIES)
     by_file: dict[str, list[str]] = {}
     for name in package.__all__:
-        by_file.setdefault(getattr(package, name).__module__.rpartition(".")[2], []).append(name)
+        file = getattr(package, name).__module__.removeprefix(f"{STRATEGIES}.")
+        by_file.setdefault(file, []).append(name)
     return dict(sorted(by_file.items()))
 
 
@@ -113,7 +114,8 @@ def to_made_pages(markdown: str, page: str) -> str:
     made |= {f"{library}/{room}/__init__.py": f"api/{room}.md" for room in ROOMS}
     made[f"{library}/continual/strategies/__init__.py"] = "strategies/index.md"
     for file in strategies():
-        made[f"{library}/continual/strategies/{file}.py"] = f"strategies/{file}.md"
+        source = file.replace(".", "/")
+        made[f"{library}/continual/strategies/{source}.py"] = f"strategies/{file}.md"
     for source in TUTORIALS.glob("*.py"):
         made[f"docs/tutorials/{source.name}"] = f"tutorials/{source.stem}.md"
     here = posixpath.dirname(page)

@@ -1,4 +1,4 @@
-"""`where_needed` and `either`."""
+"""`where_under_vmap` and `cond_under_vmap`."""
 
 from functools import partial
 
@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.conditional import either, where_needed
+from everlight.conditional import cond_under_vmap, where_under_vmap
 
 
 def negative_of(computed):
@@ -17,7 +17,7 @@ def negative_of(computed):
             return {"x": -value * shared["factor"], "key": jax.random.fold_in(shared["key"], 1)}
 
         given = {"x": value, "key": shared["key"]}
-        return where_needed(needed, make, given)["x"]
+        return where_under_vmap(needed, make, given)["x"]
 
     return negative
 
@@ -73,7 +73,7 @@ def test_under_vmap_either_side_is_computed_only_if_a_run_needs_it(condition, ne
             return {"x": value * factor, "key": jax.random.fold_in(shared["key"], 1)}
 
         first, second = (partial(side, *part) for part in (("first", 2), ("second", -3)))
-        return either(condition, first, second)["x"]
+        return cond_under_vmap(condition, first, second)["x"]
 
     runs, shape = jax.vmap(choice, in_axes=(0, 0, None)), (4,)
     if nested:

@@ -99,6 +99,28 @@ def test_packages_have_no_cycle(layer):
     assert set(TopologicalSorter(needs).static_order()) >= set(needs)
 
 
+def test_no_module_of_the_library_imports_a_private_name_of_another():
+    found = [
+        f"{path.relative_to(ROOT)} imports {node.module}.{name.name}"
+        for path in LAYERS["everlight"].rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom)
+        for name in node.names
+        if name.name.startswith("_") and not name.name.startswith("__")
+    ]
+    assert found == []
+
+
+def test_rows_and_parts_of_strategies_import_no_strategy_but_naive_finetuning():
+    """Strategies import them, so that there would be a circle."""
+    package = "everlight.continual.strategies"
+    folder = LAYERS["everlight"] / "everlight" / "continual"
+    below = [folder / "method.py", folder / "ema.py", *(folder / "strategies/parts").glob("*.py")]
+    found = {name for path in below for name in imported(path) if name.startswith(package)}
+    others = {name for name in found if not name.startswith(f"{package}.parts")}
+    assert others == {f"{package}.naive"}
+
+
 def test_the_runner_of_methods_imports_no_paper():
     folder = LAYERS["everlight_experiments"] / "everlight_experiments"
     found = {

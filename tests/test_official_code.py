@@ -9,7 +9,7 @@ from docs import make_official_code
 from docs.measured import ROOT
 from everlight.continual import strategies
 from everlight.continual.method import Needs
-from everlight.continual.registry import METHODS
+from everlight.continual.registry import METHODS, ORDER
 from everlight.continual.replay_variants import VariantName
 
 MEMORY = ("exemplars_per_class", "buffer_size", "replay_batch_size")
@@ -33,8 +33,9 @@ def file_of(row):
 def test_a_row_names_a_strategy_file_and_tests_that_exist(row):
     _, link, equal, differs, _, tests, _ = cells_of(row)
     file = file_of(row)
-    assert link == f"[{file}](../lib/everlight/continual/strategies/{file}.py)"
-    assert "Equal to" in (STRATEGIES / f"{file}.py").read_text(encoding="utf-8").split('"""')[1]
+    (path,) = STRATEGIES.rglob(f"{file}.py")
+    assert link == f"[{file}](../{path.relative_to(ROOT).as_posix()})"
+    assert "Equal to" in path.read_text(encoding="utf-8").split('"""')[1]
     for cell in (equal, differs):
         assert cell[0].isupper()
         assert cell[-1] == "."
@@ -69,6 +70,8 @@ def test_rows_name_their_methods_in_the_order_of_the_list_of_methods():
     by_file = {}
     for method in METHODS.values():
         file = method.factory.__module__.rsplit(".")[-1]
+        if file not in ORDER:  # Not published yet.
+            continue
         by_file.setdefault(file, []).append(method.name.replace("*", r"\*"))
     found = {file_of(row): cells_of(row)[0].split(", ") for row in ROWS}
     variants = [f"`--variants {name}`" for name in get_args(VariantName)]

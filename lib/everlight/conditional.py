@@ -11,22 +11,22 @@ from jaxtyping import Array, Bool, PyTree
 Tree = TypeVar("Tree")
 
 
-def where_needed(needed: Bool[Array, ""], make: Callable[[], Tree], given: Tree) -> Tree:
-    """Return the result of `make` if it is needed, otherwise `given`.
+def where_under_vmap(needed: Bool[Array, ""], make: Callable[[], Tree], otherwise: Tree) -> Tree:
+    """Return the result of `make` if it is needed, and `otherwise` if it is not.
 
     Under `vmap` a `lax.cond` always computes both. This computes `make` only if any run needs it.
     The result has no derivatives.
 
     Args:
       needed: True to call `make`.
-      make: costly function; its result has the structure and the types of `given`.
-      given: result if `make` is not called.
+      make: costly function; its result has the structure and the types of `otherwise`.
+      otherwise: result if `make` is not called.
     """
     made, closed_over = _opened(make)
-    return _choice(made)(needed, closed_over, given)
+    return _choice(made)(needed, closed_over, otherwise)
 
 
-def either(
+def cond_under_vmap(
     condition: Bool[Array, ""], first: Callable[[], Tree], second: Callable[[], Tree]
 ) -> Tree:
     """Return the result of `first` if the condition holds, otherwise that of `second`.
@@ -55,8 +55,8 @@ def either(
         def of_run(condition: Bool[Array, ""], of_first: list, of_second: list) -> Tree:
             shapes = jax.eval_shape(lambda: made_second(of_second))
             empty = jax.tree.map(lambda leaf: jnp.empty(leaf.shape, leaf.dtype), shapes)
-            other = where_needed(~condition, lambda: made_second(of_second), empty)
-            return where_needed(condition, lambda: made_first(of_first), other)
+            other = where_under_vmap(~condition, lambda: made_second(of_second), empty)
+            return where_under_vmap(condition, lambda: made_first(of_first), other)
 
         in_runs = jax.vmap(of_run, in_axes=axes, axis_size=runs)
         found = in_runs(condition, of_first, of_second)

@@ -1,6 +1,12 @@
-"""The strategies that the contract tests run, one row each, and the net and data they run on."""
+"""Strategies that the contract tests run: every row of the registry, on a small net and its data.
+
+A new strategy is among them without a change here. `ARGUMENTS` has values for ten tasks of two
+classes where the row's are for larger ones, and `FORMS` has further forms of rows.
+"""
 
 import collections
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -8,239 +14,179 @@ import numpy as np
 import optax
 import pytest
 
-from everlight.base import Outputs, Setup
+from everlight.base import Outputs, Setup, Strategy
 from everlight.continual.ema import with_ema
 from everlight.continual.engine.protocol import Protocol
+from everlight.continual.method import Method, Needs
 from everlight.continual.objectives.many_labels import binary_objective
 from everlight.continual.objectives.softmax import (
     accuracy_per_sample,
     accuracy_row,
     softmax_objective,
 )
-from everlight.continual.strategies.acil import acil
-from everlight.continual.strategies.agem import agem
-from everlight.continual.strategies.aper import aper
-from everlight.continual.strategies.balanced_replay import balanced_replay
-from everlight.continual.strategies.bic import bic
-from everlight.continual.strategies.cls_er import cls_er
-from everlight.continual.strategies.coda_prompt import coda_prompt
-from everlight.continual.strategies.cofima import cofima
-from everlight.continual.strategies.continual_backprop import continual_backprop
-from everlight.continual.strategies.cumulative import cumulative, joint, unlimited_replay
-from everlight.continual.strategies.cwr import cwr
-from everlight.continual.strategies.der import der
-from everlight.continual.strategies.der_plus_plus import der_plus_plus
-from everlight.continual.strategies.ds_al import ds_al
-from everlight.continual.strategies.er_ace import er_ace
-from everlight.continual.strategies.er_aml import er_aml
-from everlight.continual.strategies.er_tricks import er_tricks
-from everlight.continual.strategies.ewc import ewc
-from everlight.continual.strategies.experience_replay import experience_replay
-from everlight.continual.strategies.expert_gate import expert_gate
-from everlight.continual.strategies.fecam import fecam
-from everlight.continual.strategies.gdumb import gdumb
-from everlight.continual.strategies.gem import gem
-from everlight.continual.strategies.gpm import gpm
-from everlight.continual.strategies.hal import hal
-from everlight.continual.strategies.hat import hat
-from everlight.continual.strategies.icarl import icarl
-from everlight.continual.strategies.imm import imm
-from everlight.continual.strategies.inflora import inflora
-from everlight.continual.strategies.l2_init import l2_init
-from everlight.continual.strategies.l2p import l2p
-from everlight.continual.strategies.lucir import lucir
-from everlight.continual.strategies.lwf import lwf
-from everlight.continual.strategies.mas import mas
-from everlight.continual.strategies.mir import mir
-from everlight.continual.strategies.mkd import mkd
-from everlight.continual.strategies.naive import naive
-from everlight.continual.strategies.nearest_mean import nearest_mean
-from everlight.continual.strategies.onpro import onpro
-from everlight.continual.strategies.packnet import packnet
-from everlight.continual.strategies.podnet import podnet
-from everlight.continual.strategies.randumb import randumb
-from everlight.continual.strategies.ranpac import ranpac
-from everlight.continual.strategies.redo import redo
-from everlight.continual.strategies.replay_tricks import predict_by_nearest_mean, review_memory
-from everlight.continual.strategies.scr import scr
-from everlight.continual.strategies.shrink_and_perturb import shrink_and_perturb
-from everlight.continual.strategies.si import si
-from everlight.continual.strategies.simple_cil import simple_cil
-from everlight.continual.strategies.slca import slca
-from everlight.continual.strategies.ss_il import ss_il
-from everlight.continual.strategies.streaming_lda import streaming_lda
-from everlight.continual.strategies.task_arithmetic import task_arithmetic
-from everlight.continual.strategies.ties import ties
-from everlight.continual.strategies.trgp import trgp
-from everlight.continual.strategies.wa import wa
-from everlight.continual.strategies.xder_rpc import xder_rpc
-from everlight.models import (
-    VisionTransformer,
-    prompt_components,
-    prompt_pool,
-    with_lora,
-    with_merged_lora,
-    with_prompts,
+from everlight.continual.registry import METHODS
+from everlight.continual.strategies.parts.replay_tricks import (
+    predict_by_nearest_mean,
+    review_memory,
 )
+from everlight.models import VisionTransformer, with_lora, with_merged_lora
 from everlight.models.heads import cosines, local_similarities
 from everlight.scenarios.class_incremental import class_incremental, equal_tasks
 
 TASKS, CLASSES, FEATURES = 10, 20, 6
+NEEDS = Needs(TASKS, CLASSES, exemplars_per_class=3, layers=("hidden",), importance_samples=64)
 # The layer that low-rank additions adapt.
 GIVEN = 0.5 * jax.random.normal(jax.random.key(2), (FEATURES, 16))
 # A transformer of one token, for prompts.
 VIT = VisionTransformer(CLASSES, 1, 16, 1, 2, 32)
 FROZEN = VIT.init(jax.random.key(2), jnp.zeros((1, 1, 1, FEATURES)), False)["params"]
 del FROZEN["head"]
-PROMPTING = {
-    "pool": prompt_pool(16, size=4, length=2, chosen=2),
-    "components": prompt_components(16, components=10, length=2, blocks=1),
-}
-STRATEGIES = {
-    "naive": naive,
-    "cumulative": cumulative,
-    "joint": lambda setup: joint(setup, TASKS),
-    "ewc": lambda setup: ewc(setup, regularization=1.0, fisher_samples=64),
-    "online ewc": lambda setup: ewc(setup, regularization=1.0, online=True, fisher_samples=64),
-    "implicit ewc": lambda setup: ewc(
-        setup, regularization=100.0, fisher_samples=64, implicit_rate=0.5
-    ),
-    "si": lambda setup: si(setup, regularization=0.01),
-    "mas": lambda setup: mas(setup, regularization=0.002, importance_samples=64),
-    "lwf": lambda setup: lwf(setup),
-    "experience replay": lambda setup: balanced_replay(setup, exemplars_per_class=3),
-    "reservoir replay": lambda setup: experience_replay(setup, buffer_size=60),
-    "der": lambda setup: der(setup, buffer_size=60),
-    "der++": lambda setup: der_plus_plus(setup, buffer_size=60),
-    "x-der": lambda setup: xder_rpc(setup, buffer_size=60),
-    "er-ace": lambda setup: er_ace(setup, buffer_size=60),
-    "er-aml": lambda setup: er_aml(setup, buffer_size=60, replay_batch_size=24),
-    "mir": lambda setup: mir(setup, buffer_size=60, candidate_ratio=3),
-    "cls-er": lambda setup: cls_er(setup, buffer_size=60, stable_decay=0.9, plastic_decay=0.9),
-    "mkd": lambda setup: mkd(
-        setup, buffer_size=60, regularization=0.5, rates=(0.3, 0.1), temperature=2.0
-    ),
-    "er tricks": lambda setup: er_tricks(setup, buffer_size=60, replay_batch_size=8),
-    "hal": lambda setup: hal(setup, TASKS, buffer_size=60, anchor_steps=3),
-    "scr": lambda setup: scr(setup, buffer_size=60, width=8),
-    "onpro": lambda setup: onpro(
-        setup,
-        buffer_size=60,
-        replay_batch_size=24,
-        width=8,
-        augment=lambda inputs, key: inputs + 0.1 * jax.random.normal(key, inputs.shape),
-    ),
-    "replay tricks": lambda setup: predict_by_nearest_mean(
-        setup, review_memory(setup, experience_replay(setup, buffer_size=60))
-    ),
-    "gdumb": lambda setup: gdumb(setup, buffer_size=60, epochs=16, batch_size=8),
-    "a-gem": lambda setup: agem(setup, exemplars_per_class=3),
-    "gem": lambda setup: gem(setup, TASKS, per_task=6),
-    "unlimited replay": unlimited_replay,
-    "cwr": cwr,
-    "cwr+": lambda setup: cwr(setup, form="plus"),
-    "cwr*": lambda setup: cwr(setup, form="star"),
-    "imm": lambda setup: imm(setup, "mode", regularization=0.5, fisher_samples=64),
-    "imm, drop transfer": lambda setup: imm(
-        setup, "mode", regularization=0.5, fisher_samples=64, alpha=0.3, drop=0.2
-    ),
-    "task arithmetic": task_arithmetic,
-    "ties": ties,
-    "cofima": lambda setup: cofima(setup, slow=0.5, epochs=2, samples=8, fisher_samples=64),
-    "gpm": lambda setup: gpm(setup, threshold=0.9, samples=16),
-    "trgp": lambda setup: trgp(setup, TASKS, threshold=0.9, samples=16),
-    "expert gate": lambda setup: expert_gate(
-        setup, TASKS, lambda inputs: inputs / 2, hidden=2, epochs=100, rate=0.1
-    ),
+
+_FINETUNED = {"finetune_epochs": 2, "finetune_batch": 8}
+_GAUSSIANS = {"slow": 0.5, "epochs": 2, "samples": 8}
+_GATE = {"features": lambda inputs: inputs / 2, "hidden": 2, "epochs": 100, "rate": 0.1}
+_MKD = {"regularization": 0.5, "rates": (0.3, 0.1), "temperature": 2.0}
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "EWC": {"regularization": 1.0},
+    "online EWC": {"regularization": 1.0},
+    "SI": {"regularization": 0.01},
+    "MAS": {"regularization": 0.002},
+    "IMM mean": {"regularization": 0.01},
+    "IMM mode": {"regularization": 0.5, "fisher_samples": 64},
+    "CoFiMA": _GAUSSIANS,
+    "GPM": {"threshold": 0.9, "samples": 16},
+    "TRGP": {"threshold": 0.9, "samples": 16},
+    "ER-AML": {"replay_batch_size": 24},
+    "SCR": {"width": 8},
+    "OnPro": {
+        "replay_batch_size": 24,
+        "width": 8,
+        "augment": lambda inputs, key: inputs + 0.1 * jax.random.normal(key, inputs.shape),
+    },
+    "CLS-ER": {"stable_decay": 0.9, "plastic_decay": 0.9},
+    **dict.fromkeys(("ER-MKD", "ER-ACE-MKD", "DER++-MKD"), _MKD),
+    "GDumb": {"epochs": 16, "batch_size": 8},
+    "HAL": {"anchor_steps": 3},
+    "PODNet": _FINETUNED,
+    "BiC-whole-pwJS": {"loss": "binary"},
+    "SLCA": _GAUSSIANS,
+    "ExpertGate": _GATE,
     # Of the nine later tasks four are related to an earlier one by more.
-    "expert gate, lwf": lambda setup: expert_gate(
-        setup,
-        TASKS,
-        lambda inputs: inputs / 2,
-        hidden=2,
-        epochs=100,
-        rate=0.1,
-        relatedness_threshold=0.25,
-    ),
-    "streaming lda": streaming_lda,
-    "nearest mean": nearest_mean,
-    "simple cil": simple_cil,
-    "aper": aper,
-    "fecam": fecam,
-    "randumb": lambda setup: randumb(setup, width=40),
-    "acil": lambda setup: acil(setup, width=40, ridge=0.1),
-    "ds-al": lambda setup: ds_al(setup, width=40),
-    "ranpac": lambda setup: ranpac(setup, width=40, ridge=1.0),
-    "streaming lda, base task": lambda setup: streaming_lda(setup, base_task=True),
-    "ranpac, validated": lambda setup: ranpac(setup, width=40, ridge="validated"),
-    "packnet": lambda setup: packnet(setup, prune=0.75, retrain_epochs=2, batch_size=8),
-    "hat": lambda setup: hat(setup, TASKS, layers=("hidden",)),
-    "cbp": lambda setup: continual_backprop(setup, ("hidden",), replacement_rate=0.01, maturity=20),
-    "redo": lambda setup: redo(setup, ("hidden",), threshold=0.3, period=30),
-    "shrink and perturb": lambda setup: shrink_and_perturb(setup, shrinkage=0.8),
-    "l2 init": lambda setup: l2_init(setup, regularization=1e-3),
-    "icarl, nearest mean": lambda setup: icarl(
-        setup, loss="softmax", classifier="nearest mean", buffer_size=60
-    ),
-    "slca": lambda setup: slca(setup, slow=0.5, epochs=2, samples=8),
-    "wa": lambda setup: wa(setup, buffer_size=60),
-    "ss-il": lambda setup: ss_il(setup, buffer_size=60),
-    "bic, softmax": lambda setup: bic(setup, buffer_size=60),
-    "lucir, finetuned": lambda setup: lucir(
-        setup, exemplars_per_class=3, classifier="nearest mean", finetune_epochs=2, finetune_batch=8
-    ),
-    "podnet": lambda setup: podnet(
-        setup, exemplars_per_class=3, finetune_epochs=2, finetune_batch=8
-    ),
-    "er, ema": lambda setup: with_ema(experience_replay(setup, buffer_size=60), 0.9),
-    "naive, lora": naive,
-    "ewc, lora": lambda setup: ewc(setup, regularization=1.0, fisher_samples=64),
-    "reservoir replay, lora": lambda setup: experience_replay(setup, buffer_size=60),
-    "aper, lora": aper,
-    "inflora, merged": lambda setup: inflora(setup, TASKS, samples=16),
-    "l2p, pool": l2p,
-    "coda-prompt, components": lambda setup: coda_prompt(setup, TASKS),
-    "ewc, pool": lambda setup: ewc(setup, regularization=1.0, fisher_samples=64),
-    "lucir, ema": lambda setup: with_ema(lucir(setup, exemplars_per_class=3), 0.9),
+    "ExpertGate-LwF": {**_GATE, "relatedness_threshold": 0.25},
+    "PackNet": {"prune": 0.75, "retrain_epochs": 2, "batch_size": 8},
+    "CBP": {"replacement_rate": 0.01, "maturity": 20},
+    "ReDo": {"threshold": 0.3, "period": 30},
+    "shrink and perturb": {"shrinkage": 0.8},
+    "RanDumb": {"width": 40},
+    "ACIL": {"width": 40, "ridge": 0.1},
+    "DS-AL": {"width": 40},
+    "RanPAC": {"width": 40, "ridge": 1.0},
+    "InfLoRA": {"samples": 16},
 }
-# Those of many labels a sample, here on one.
-BINARY_STRATEGIES = {
-    "a-gem, classes apart": lambda setup: agem(setup, exemplars_per_class=3, apart=True),
-    "icarl": lambda setup: icarl(setup, exemplars_per_class=3),
-    "lucir": lambda setup: lucir(setup, exemplars_per_class=3),
-    "bic": lambda setup: bic(setup, exemplars_per_class=3, loss="binary"),
+"""Arguments that replace the row's, by the row's name."""
+
+Network = Literal["plain", "low rank", "merged", "transformer"]
+Change = Callable[[Setup, Strategy], Strategy]
+
+
+class Case(NamedTuple):
+    """A strategy of the contract tests."""
+
+    row: Method
+    arguments: Mapping[str, Any] = {}
+    change: Change = lambda setup, strategy: strategy
+    network: Network = "plain"
+    many_labels: bool = False
+    """True for an objective of many labels per sample, here on one."""
+
+    def make(self, setup: Setup) -> Strategy:
+        """Return the strategy."""
+        values = self.row.hyperparameters
+        value = self.row.published or (values[len(values) // 2] if values else 0.0)
+        return self.change(
+            setup,
+            self.row.make(
+                setup, NEEDS._replace(hyperparameter=value, arguments=dict(self.arguments))
+            ),
+        )
+
+
+NETWORKS: dict[str, Network] = {"LoRA": "low rank", "InfLoRA": "merged"}
+
+
+def _case(name: str, **fields: Any) -> Case:
+    row = METHODS[name]
+    network = NETWORKS.get(name, "plain" if row.adapt is None else "transformer")
+    case = Case(
+        row, ARGUMENTS.get(name, {}), network=network, many_labels="several labels" in row.demands
+    )
+    fields["arguments"] = {**case.arguments, **fields.get("arguments", {})}
+    return case._replace(**fields)
+
+
+def _average(setup: Setup, strategy: Strategy) -> Strategy:
+    return with_ema(strategy, 0.9)
+
+
+def _tricks(setup: Setup, strategy: Strategy) -> Strategy:
+    return predict_by_nearest_mean(setup, review_memory(setup, strategy))
+
+
+FORMS: dict[str, Case] = {
+    "EWC, implicit": _case("EWC", arguments={"regularization": 100.0, "implicit_rate": 0.5}),
+    "IMM mode, drop transfer": _case("IMM mode", arguments={"alpha": 0.3, "drop": 0.2}),
+    "streaming LDA, base task": _case("streaming LDA", arguments={"base_task": True}),
+    "RanPAC, validated": _case("RanPAC", arguments={"ridge": "validated"}),
+    "A-GEM, separate classes": _case(
+        "A-GEM", arguments={"separate_classes": True, "replay_batch_size": None}, many_labels=True
+    ),
+    "iCaRL, softmax": _case("iCaRL", arguments={"loss": "softmax", "buffer_size": 60}),
+    "LUCIR, finetuned": _case("LUCIR", arguments={"classifier": "nearest mean", **_FINETUNED}),
+    "BiC, many labels": _case("BiC", arguments={"loss": "binary"}, many_labels=True),
+    "LUCIR, many labels": _case("LUCIR", many_labels=True),
+    "ER, tricks": _case("ER", change=_tricks),
+    "ER, average": _case("ER", change=_average),
+    "LUCIR, average": _case("LUCIR", change=_average),
+    "EWC, low rank": _case("EWC", network="low rank"),
+    "ER, low rank": _case("ER", network="low rank"),
+    "APER, low rank": _case("APER", network="low rank"),
+    "EWC, prompts": _case("EWC", network="transformer"),
 }
-STRATEGIES |= BINARY_STRATEGIES
+"""Forms of rows that the registry has not, or that another network or objective changes."""
+
+
+def _rows() -> dict[str, Case]:
+    """Return a case for every row but those that differ from another one in their data alone."""
+    parts = {}
+    for name, row in METHODS.items():
+        parts.setdefault((row.factory, row.given, row.adapt), name)
+    return {name: _case(name) for name in parts.values()}
+
+
+STRATEGIES: dict[str, Case] = _rows() | FORMS
 # They begin from new parameters at every task or evaluation.
-FROM_SCRATCH = {"cumulative", "gdumb"}
+FROM_SCRATCH = {"cumulative", "GDumb"}
 # Their steps take no gradient, so that every loss is 0 and what is learnt is the memory.
 COUNTING = {
-    *("streaming lda", "streaming lda, base task"),
-    *(
-        "nearest mean",
-        "simple cil",
-        "fecam",
-        "randumb",
-        "ranpac",
-        "ranpac, validated",
-        "acil",
-        "ds-al",
-    ),
+    name
+    for name, case in STRATEGIES.items()
+    if case.row.trains == "head" and not name.startswith("CWR")
 }
-WITHOUT_GRADIENT = {"gdumb"} | COUNTING
+WITHOUT_GRADIENT = {"GDumb"} | COUNTING
 # Their steps train the network at the first task alone.
-FIRST_TASK_ALONE = {"aper", "aper, lora"}
+FIRST_TASK_ALONE = {"APER", "APER, low rank"}
 # One process a strategy, so that its program is compiled once.
 each_strategy = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in STRATEGIES]
 )
 # What compiles a program of its own runs for one of each kind, and for the rest in `make test-all`.
-OF_EACH_KIND = ("si", "der++", "packnet", "icarl")
+OF_EACH_KIND = ("SI", "DER++", "PackNet", "iCaRL-CNN")
 # One of each way to use what a driver takes apart: past samples, draws, what steps keep, heads that
 # are told, what comes before an evaluation, what a task's end trains. The others' parts are these.
 DRIVEN = (
     *OF_EACH_KIND,
-    *("joint", "gdumb", "gem", "cwr", "imm", "expert gate", "streaming lda", "hat", "lucir", "bic"),
+    *("joint", "GDumb", "GEM", "CWR", "IMM mode", "ExpertGate", "streaming LDA", "HAT"),
+    *("LUCIR, many labels", "BiC, many labels"),
 )
 
 
@@ -279,30 +225,32 @@ def only_the_head(params):
     return {name: jax.tree.map(lambda _, own=name: own == "head", params[name]) for name in params}
 
 
-def prompted(setup, data, prompting):
-    """Prompts of a transformer that is drawn and frozen, whose only patch are the vectors."""
+def of_images(setup, data):
+    """A frozen transformer's setup, whose only patch are the vectors."""
 
     def init(key):
         return VIT.init(key, jnp.zeros((1, 1, 1, FEATURES)), False)["params"], {}
 
-    images = setup._replace(
+    return setup._replace(
         init=init, gather=lambda index, key: data[index][:, None, None], layer_inputs=None
     )
-    return with_prompts(images, VIT, FROZEN, prompting)
 
 
 def build_with(counter, name=None, optimizer=None, trainable=None):
     """A two-layer net on vectors; `TRACES` counts how often a program is traced."""
-
-    if (name or counter).startswith("cwr"):  # Which is for a frozen network.
+    case = STRATEGIES[name or counter]
+    if (
+        case.row.trains == "head" and (name or counter) not in COUNTING
+    ):  # Which is for a frozen network.
         trainable = only_the_head
-    many_labels = (name or counter) in BINARY_STRATEGIES
-    proxies = 3 if (name or counter).startswith("podnet") else None
-    cosine = (name or counter).startswith("lucir") or proxies
-    objective = binary_objective()._replace(**JUDGED) if many_labels else softmax_objective()
+    proxies = 3 if case.row.head == "local similarity" else None
+    cosine = case.row.head != "linear"
+    objective = binary_objective()._replace(**JUDGED) if case.many_labels else softmax_objective()
     # A mean over all classes has gradients that are smaller by as much; at the others' rate the
     # cosine head's scale turns negative, since most labels of a sample are absent.
-    rate = 0.02 if cosine else 0.5 if many_labels else 0.05
+    rate = 0.02 if cosine else 0.5 if case.many_labels else 0.05
+    if case.row.name == "iCaRL-norm":  # Its scale is 1 again at every task.
+        rate = 0.5
 
     def build(data):
         TRACES[counter] += 1
@@ -339,16 +287,17 @@ def build_with(counter, name=None, optimizer=None, trainable=None):
             gather=lambda index, key: data[index],
             layer_inputs=layer_inputs,
         )
-        if (name or counter).split(", ")[1:2] == ["lora"]:
+        if case.network == "low rank":
             setup = with_lora(setup, {"hidden": GIVEN}, ("hidden",), rank=3, scale=0.3)
-        if (name or counter).split(", ")[1:2] == ["merged"]:
+        if case.network == "merged":
             setup = with_merged_lora(setup, {"hidden": GIVEN}, ("hidden",), rank=2)
-        if kind := PROMPTING.get((name or counter).split(", ")[-1]):
-            setup = prompted(setup, data, kind)
+        if case.network == "transformer":
+            adapt = case.row.adapt or METHODS["L2P"].adapt
+            setup = adapt(of_images(setup, data), VIT, FROZEN, NEEDS)
             # As in the authors' code: the layer normalisation of small prompts has large slopes.
             setup = setup._replace(optimizer=optimizer or optax.adam(0.03))
         setup = setup._replace(trainable=trainable or setup.trainable)
-        return setup, STRATEGIES[name or counter](setup)
+        return setup, case.make(setup)
 
     return build
 

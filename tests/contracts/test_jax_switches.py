@@ -23,7 +23,7 @@ RBG = ("rbg", "unsafe_rbg")
 
 
 @pytest.mark.parametrize("implementation", RBG)
-@some_now(STRATEGIES, ("naive", "experience replay", "der++", "a-gem"))
+@some_now(STRATEGIES, ("naive", "ER-balanced", "DER++", "A-GEM"))
 def test_keys_of_every_implementation_train(name, implementation):
     build = build_with(f"{name}, {implementation}", name)
     key = jax.random.key(3, impl=implementation)
@@ -32,7 +32,7 @@ def test_keys_of_every_implementation_train(name, implementation):
     assert np.isfinite(result.losses).all()
 
 
-@some_now(STRATEGIES, ("naive", "hat", "der++", "ewc"))
+@some_now(STRATEGIES, ("naive", "HAT", "DER++", "EWC"))
 def test_it_trains_with_64_bits(name):
     with jax.enable_x64(True):
         build = build_with(f"{name}, x64", name)

@@ -25,5 +25,5 @@ def everything(result):
 def train_unit(path, result, announce=None):
     """Train A-GEM in a run folder below `path`; `result` is a file of all arrays that it left."""
     unit = Unit("A-GEM", {"strategy": "a-gem"}, SEQUENCE, KEY)
-    parts = (folder_in(path), [unit], build_with("a-gem"), PROTOCOL, DATA, everything)
+    parts = (folder_in(path), [unit], build_with("A-GEM"), PROTOCOL, DATA, everything)
     np.savez(result, **train_units(*parts, announce=announce, one_by_one=True)[0])

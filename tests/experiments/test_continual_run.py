@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import everlight.continual.strategies as strategies
 from everlight.continual.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_experiments.cli import options_of
@@ -244,9 +243,3 @@ def test_settings_are_not_for_benchmarks_that_have_their_own(tmp_path):
     with pytest.raises(DataError, match="--setting is not for iirc, which has its own"):
         run_benchmark(options_of("run", words))
     assert not (tmp_path / "runs").exists()
-
-
-def test_every_strategy_of_the_library_has_a_row():
-    changes = {"predict_by_nearest_mean", "review_memory"}  # of any strategy, as --variants
-    factories = {method.factory.__name__ for method in METHODS.values()}
-    assert set(strategies.__all__) - changes == factories

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from everlight.continual import Samples
-from everlight.continual.strategies.exemplars import add_herded_exemplars, empty_exemplars
+from everlight.continual.strategies.parts.exemplars import add_herded_exemplars, empty_exemplars
 from everlight.metrics.multilabel import task_score_matrix
 from everlight.metrics.ranking import Facts, Ranks, rank_facts
 from tests.speed.timing import HAS_TORCH, Case, Machine

@@ -187,7 +187,7 @@ def length_of(config: Config, scenario: Scenario, method: Method) -> Length:
     """Return steps and learning rate of a method on every batch of a scenario."""
     if method.trains == "head":
         return config.head
-    return config.cumulative if method.anew else getattr(config, scenario.lower())
+    return config.cumulative if method.retrains_from_scratch else getattr(config, scenario.lower())
 
 
 def core50_benchmark(
@@ -288,14 +288,16 @@ def core50_begin(
         setup = with_layers(drawn, shared.layers)._replace(
             task_rate=lambda number: jnp.where(number == 0, 1.0, shared.later_factor)
         )
-        return setup, Needs(
+        needs = Needs(
             BATCHES[course.scenario],
             classes,
             EXEMPLARS,
             importance_samples=IMPORTANCE_SAMPLES,
-            gain=course.gain,
             replay_batch_size=getattr(config, "replay_batch_size", None),
         )
+        has_gain = "first_task_gain" in method.given(needs)
+        arguments = {"first_task_gain": course.gain} if has_gain else {}
+        return setup, needs._replace(arguments=arguments)
 
     return begin
 

@@ -24,7 +24,7 @@ from everlight.continual.engine.tasks import initial_evaluation
 from everlight.continual.method import Method, Needs
 from everlight.continual.objectives.embedding import RanksAndNearest, with_nearest_facts
 from everlight.continual.registry import METHODS
-from everlight.continual.strategies.expert_gate import block_means
+from everlight.continual.strategies.expert_gate import block_means, expert_gate
 from everlight.metrics.fact_scores import (
     BACKWARD,
     DROP,
@@ -219,13 +219,13 @@ def beginning(
         objective = with_nearest_facts(plain, shared.facts, shared.shown, TOP)
         images = shared.images if store is None else stream_centers(store, shared.images)
         setup = flax_setup(module, images, objective, optax.adam(net.learning_rate))
+        gate = {"features": partial(block_means, side=GATE_SIDE), "hidden": GATE_HIDDEN}
         return setup, Needs(
             scale.tasks,
             facts,
             EXEMPLARS,
-            gate=partial(block_means, side=GATE_SIDE),
-            gate_hidden=GATE_HIDDEN,
             replay_batch_size=scale.replay_batch_size,
+            arguments=gate if method.factory is expert_gate else {},
         )
 
     return begin

@@ -15,7 +15,7 @@ from everlight.base import Outputs
 from everlight.continual.engine import ComputedInputs, network_setup
 from everlight.continual.engine.network_setup import Net, random_argument
 from everlight.continual.objectives import softmax_objective
-from everlight.continual.strategies.hidden_units import layer_widths
+from everlight.continual.strategies.parts.hidden_units import layer_widths
 from everlight.errors import ArgumentError
 
 _WHEN_TRAINING = frozenset({"train", "training", "is_training"})

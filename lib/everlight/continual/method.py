@@ -11,7 +11,6 @@ from jaxtyping import Array, Float, Int
 
 from everlight.base import Setup, Strategy
 from everlight.continual.ema import with_ema
-from everlight.continual.strategies.expert_gate import flattened
 from everlight.models.heads import HeadKind
 from everlight.scenarios.iirc import LabelSetting
 
@@ -36,6 +35,10 @@ COUNTING: tuple[Demand, ...] = ("class scores", "one label")
 """Requirements of methods that compare, count or normalize scores of classes."""
 OTHER_WEIGHTS: tuple[Demand, ...] = (*COUNTING, "last weights")
 """Requirements of those that predict by other values than the last weights."""
+PER_TASK_WEIGHTS: tuple[Demand, ...] = (
+    *("task-incremental", "class scores", "named head", "hidden layers", "last weights"),
+)
+"""Requirements of methods whose layers have other weights for every task."""
 NETWORK_DEMANDS: frozenset[Demand] = frozenset(
     ("named head", "head kinds", "hidden layers", "layer inputs")
 )
@@ -74,7 +77,7 @@ class Needs(NamedTuple):
     """Selected value of the method's hyper-parameter, where it has one."""
     implicit_rate: float | None = None
     """Learning rate divided by 1 − momentum, with which implicit steps apply a penalty exactly.
-    None adds the penalty's gradient instead."""
+    They diverge at no value of a grid. None adds the penalty's gradient instead."""
     layers: tuple[str, ...] = ()
     """Names of the network's hidden layers, in order."""
     class_group: Int[Array, "c"] | None = None
@@ -83,11 +86,6 @@ class Needs(NamedTuple):
     """Largest number of labels per sample."""
     importance_samples: int = 1024
     """Samples of a task from which importances are estimated."""
-    gain: float = 1.0
-    """CWR's factor on the weights consolidated at the first task."""
-    gate: Callable[[Float[Array, "b *shape"]], Float[Array, "b f"]] = flattened
-    """Features of inputs for ExpertGate's gate."""
-    gate_hidden: int = 16
     replay_batch_size: int | None = None
     """Samples that a method draws from memory per step; None is the batch size."""
     buffer_size: int | None = None
@@ -148,7 +146,7 @@ class Method(NamedTuple):
     values to the setup that the strategy trains; None trains the network itself."""
     select: Literal["best", "last"] = "best"
     """Kept epoch of a task where a benchmark validates within tasks."""
-    anew: bool = False
+    retrains_from_scratch: bool = False
     """True if each task trains a new network on all samples so far."""
     label_setting: LabelSetting = "incomplete"
     """Labels that it learns from where samples get further labels later (IIRC)."""
@@ -178,7 +176,7 @@ class Method(NamedTuple):
     @property
     def is_reference(self) -> bool:
         """True if it learns from all data at once, or from all labels, as a bound for others."""
-        return self.anew or self.label_setting != "incomplete"
+        return self.retrains_from_scratch or self.label_setting != "incomplete"
 
     @property
     def meaning(self) -> str:

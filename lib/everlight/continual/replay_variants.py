@@ -6,7 +6,10 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from everlight.base import Setup, Strategy
 from everlight.continual.method import Demand, Method
-from everlight.continual.strategies.replay_tricks import predict_by_nearest_mean, review_memory
+from everlight.continual.strategies.parts.replay_tricks import (
+    predict_by_nearest_mean,
+    review_memory,
+)
 
 VariantName = Literal["nearest-mean", "review"]
 

@@ -24,7 +24,7 @@ from everlight.continual.objectives.softmax import (
 from everlight.continual.strategies.balanced_replay import balanced_replay
 from everlight.continual.strategies.ewc import ewc
 from everlight.continual.strategies.icarl import icarl
-from everlight.continual.strategies.importance import fisher_diagonal
+from everlight.continual.strategies.parts.importance import fisher_diagonal
 from everlight.convolution import convolve, patches
 from everlight.models.plain_cnn import PlainCNN
 from everlight.scenarios.class_incremental import class_incremental

@@ -18,9 +18,9 @@ from everlight.continual.strategies.cumulative import joint
 from everlight.continual.strategies.ewc import ewc
 from everlight.continual.strategies.expert_gate import expert_gate
 from everlight.continual.strategies.imm import FLOOR, imm
-from everlight.continual.strategies.importance import fisher_diagonal, memory_aware_importance
 from everlight.continual.strategies.mas import mas
 from everlight.continual.strategies.naive import naive
+from everlight.continual.strategies.parts.importance import fisher_diagonal, memory_aware_importance
 from everlight.continual.strategies.si import si
 from everlight.metrics.ranking import Facts, top_k
 from everlight.scenarios.facts import Examples, fact_sequence

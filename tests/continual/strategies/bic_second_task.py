@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from everlight.continual.strategies.bias_correction import Correction
-from everlight.continual.strategies.lwf import Teacher
+from everlight.continual.strategies.parts.bias_correction import Correction
+from everlight.continual.strategies.parts.teacher import Teacher
 from tests.continual.many_labels import binary_setup, labelled_batch
 from tests.continual.small_net import CLASSES, as_float32, filled, small_learner
 

@@ -153,7 +153,7 @@ def test_a_reference_batch_beyond_the_memory_is_all_of_it():
 def test_the_registry_has_the_task_s_size_in_iirc_s_form_and_what_is_given():
     several = Needs(tasks=2, classes=CLASSES, exemplars_per_class=2, labels=2)
     given = METHODS["A-GEM"].given(several)
-    assert (given["replay_batch_size"], given["apart"]) == (None, True)
+    assert (given["replay_batch_size"], given["separate_classes"]) == (None, True)
     for needs in (several, several._replace(labels=1)):
         own = METHODS["A-GEM"].given(needs._replace(replay_batch_size=10))
         assert own["replay_batch_size"] == 10
@@ -231,25 +231,25 @@ def test_the_memory_joins_no_epoch_and_fills_when_a_task_ends():
 
 # Classes 0, 1 and 4 were known before, 2 and 3 are new, 5 is still to come; many labels a sample.
 BINARY = binary_setup()
-APART = compiled(agem(BINARY, exemplars_per_class=2, labels=2, apart=True))
+SEPARATE = compiled(agem(BINARY, exemplars_per_class=2, labels=2, separate_classes=True))
 NEW, KNOWN = np.isin(np.arange(CLASSES), [2, 3]), np.isin(np.arange(CLASSES), [0, 1, 4])
 PAIR_BATCH = labelled_batch([2, 3, 9, 27, 33, 5, 8], [1, 1, 1, 1, 1, 1, 0])
 
 
 @jax.jit
-def apart_grads(buffer, learner):
+def separate_grads(buffer, learner):
     memory = Exemplars(buffer, KEY_DATA)
-    batch = complete_batch(BINARY, APART, memory, PAIR_BATCH, TASK, KEY)
-    return APART.grads(memory, learner, batch, TASK, jax.random.key(0))
+    batch = complete_batch(BINARY, SEPARATE, memory, PAIR_BATCH, TASK, KEY)
+    return SEPARATE.grads(memory, learner, batch, TASK, jax.random.key(0))
 
 
-def apart_gradient(held, seen):
+def separate_gradient(held, seen):
     mask = np.arange(12) % 2 > 0
     memory = labelled(np.where(mask, held, 39), mask=mask)
-    return apart_grads(memory, small_learner(BINARY, np.flatnonzero(seen)))
+    return separate_grads(memory, small_learner(BINARY, np.flatnonzero(seen)))
 
 
-def test_apart_the_task_is_its_new_classes_and_the_memory_the_old_ones():
+def test_with_separate_classes_the_task_is_its_new_classes_and_the_memory_the_old_ones():
     """Held samples of old labels and of old and new; of each label, only what is asked counts."""
     index = np.asarray(PAIR_BATCH.index[:-1])
     own = binary_gradient(START, index, targets_of(PAIRS[index]), NEW)
@@ -257,14 +257,14 @@ def test_apart_the_task_is_its_new_classes_and_the_memory_the_old_ones():
     for held in (0, 12, 13, 10, 24, 30):
         reference = binary_gradient(START, [held], targets_of(PAIRS[[held]]), KNOWN)
         conflicts += joined(own) @ joined(reference) < 0
-        gradient, info = apart_gradient(held, NEW | KNOWN)
+        gradient, info = separate_gradient(held, NEW | KNOWN)
         expected = closed_form(joined(own), joined(reference))
         np.testing.assert_allclose(joined(gradient), expected, rtol=1e-4, atol=1e-6)
         assert_trees_close(info.task_gradient, own, atol=1e-6)
     assert 0 < conflicts < 6
 
 
-def test_apart_without_old_classes_the_memory_asks_nothing():
+def test_with_separate_classes_and_without_old_classes_the_memory_asks_nothing():
     index = np.asarray(PAIR_BATCH.index[:-1])
     own = binary_gradient(START, index, targets_of(PAIRS[index]), NEW)
-    assert_trees_close(apart_gradient(0, NEW)[0], own, atol=1e-6)
+    assert_trees_close(separate_gradient(0, NEW)[0], own, atol=1e-6)

@@ -11,14 +11,14 @@ from scipy.special import expit
 
 from everlight.base import Samples
 from everlight.continual.objectives.many_labels import binary_objective
-from everlight.continual.strategies.bias_correction import (
-    best_threshold,
-    correct_classes,
-    fit_pair,
-)
 from everlight.continual.strategies.bic import (
     bic,
     label_entropy,
+)
+from everlight.continual.strategies.parts.bias_correction import (
+    best_threshold,
+    correct_classes,
+    fit_pair,
 )
 from tests.continual.many_labels import (
     OLD,

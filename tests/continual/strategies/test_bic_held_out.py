@@ -7,7 +7,7 @@ import pytest
 
 from everlight.base import Samples
 from everlight.continual.strategies.bic import bic, hold_out
-from everlight.continual.strategies.exemplars import ExemplarBuffer
+from everlight.continual.strategies.parts.exemplars import ExemplarBuffer
 from tests.continual.many_labels import labelled
 from tests.continual.small_net import CLASSES, classes_mask, compiled, small_learner, task_of
 from tests.continual.strategies.bic_second_task import KEY, SETUP

@@ -8,8 +8,8 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
 
 from everlight.base import Outputs
-from everlight.continual.strategies.bias_correction import fit_pair
 from everlight.continual.strategies.bic import bic, label_softmax
+from everlight.continual.strategies.parts.bias_correction import fit_pair
 from tests.continual.many_labels import OLD, labelled, mean_gradient, teacher_logits
 from tests.continual.small_net import (
     CLASSES,

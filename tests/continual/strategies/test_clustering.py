@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.cluster.vq import kmeans2
 
-from everlight.continual.strategies.clustering import first_centers, k_means, moved_centers
+from everlight.continual.strategies.parts.clustering import first_centers, k_means, moved_centers
 
 KEY = jax.random.key(0)
 

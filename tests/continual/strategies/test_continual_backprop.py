@@ -7,7 +7,7 @@ import pytest
 
 from everlight.base import Outputs
 from everlight.continual.strategies.continual_backprop import continual_backprop, least_useful
-from everlight.continual.strategies.hidden_units import weights_of_units
+from everlight.continual.strategies.parts.hidden_units import weights_of_units
 from everlight.models import MLP, PlainCNN
 from tests.continual.strategies import deep_net as net
 

@@ -9,7 +9,7 @@ import pytest
 from everlight.base import Setup
 from everlight.continual.engine.tasks import init_learner
 from everlight.continual.engine.updates import train_step
-from everlight.continual.objectives.fixed_test import fixed_test_objective
+from everlight.continual.objectives.fixed_test_set import fixed_test_objective
 from everlight.continual.strategies.cwr import cwr
 from everlight.models.caffe_nets import LinearClassifier
 from tests.continual.small_net import (

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import chi2
 
 from everlight.base import Samples
-from everlight.continual.strategies.memory import batch_at, draw_first_slots
+from everlight.continual.strategies.parts.memory import batch_at, draw_first_slots
 
 CAPACITY, SIZE = 64, 5
 draws = jax.jit(

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from everlight.base import Samples
-from everlight.continual.strategies.exemplars import (
+from everlight.continual.strategies.parts.exemplars import (
     ExemplarBuffer,
     add_herded_exemplars,
     add_random_exemplars,
     add_seen_exemplars,
     empty_exemplars,
 )
-from everlight.continual.strategies.memory import (
+from everlight.continual.strategies.parts.memory import (
     empty_buffer,
 )
 from tests.refusals import refused

@@ -15,9 +15,9 @@ from everlight.continual.objectives.softmax import softmax_objective
 from everlight.continual.strategies.agem import agem
 from everlight.continual.strategies.balanced_replay import balanced_replay
 from everlight.continual.strategies.bic import bic
-from everlight.continual.strategies.exemplars import add_herded_exemplars, empty_exemplars
 from everlight.continual.strategies.icarl import icarl
 from everlight.continual.strategies.lucir import lucir
+from everlight.continual.strategies.parts.exemplars import add_herded_exemplars, empty_exemplars
 from tests.continual.small_net import compiled
 
 CLASSES, TOTAL, WIDTH = 9, 50, 4

@@ -17,8 +17,8 @@ from everlight.continual.engine.protocol import online_protocol
 from everlight.continual.engine.run import Run
 from everlight.continual.engine.sequence import run_sequence
 from everlight.continual.objectives.softmax import softmax_objective
-from everlight.continual.strategies.frozen import ridge_solve
 from everlight.continual.strategies.nearest_mean import nearest_mean
+from everlight.continual.strategies.parts.frozen import ridge_solve
 from everlight.continual.strategies.ranpac import ranpac
 from everlight.continual.strategies.streaming_lda import streaming_lda
 from everlight.models.caffe_nets import LinearClassifier

@@ -12,7 +12,7 @@ from scipy.stats import chi2
 
 from everlight.base import Samples
 from everlight.continual.strategies.gdumb import BalancedMemory, add_greedily, gdumb, rate_factor
-from everlight.continual.strategies.memory import empty_buffer
+from everlight.continual.strategies.parts.memory import empty_buffer
 from tests.continual.small_net import (
     CLASSES,
     LABELS,

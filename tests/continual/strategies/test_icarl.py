@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.special import expit, softmax
 
-from everlight.continual.strategies.exemplars import add_herded_exemplars, empty_exemplars
 from everlight.continual.strategies.icarl import icarl
-from everlight.continual.strategies.lwf import Teacher
+from everlight.continual.strategies.parts.exemplars import add_herded_exemplars, empty_exemplars
+from everlight.continual.strategies.parts.teacher import Teacher
 from tests.continual.many_labels import (
     OLD,
     PAIRS,

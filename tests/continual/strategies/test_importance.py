@@ -9,10 +9,10 @@ import pytest
 
 from everlight.base import Outputs
 from everlight.continual.engine.tasks import init_learner
-from everlight.continual.objectives.fixed_test import fixed_test_objective
+from everlight.continual.objectives.fixed_test_set import fixed_test_objective
 from everlight.continual.objectives.many_labels import binary_objective
 from everlight.continual.objectives.softmax import softmax_objective
-from everlight.continual.strategies.importance import fisher_diagonal, memory_aware_importance
+from everlight.continual.strategies.parts.importance import fisher_diagonal, memory_aware_importance
 from tests.continual.small_net import (
     CLASSES,
     DATA,

@@ -1,5 +1,6 @@
 """L2P: prompts, features, loss and steps against NumPy in float64."""
 
+import importlib
 from types import SimpleNamespace
 
 import jax
@@ -10,7 +11,7 @@ import pytest
 from everlight.continual import l2p
 from everlight.continual.engine.tasks import init_learner
 from everlight.continual.method import Needs
-from everlight.continual.registry_adapters import pool
+from everlight.continual.strategies.l2p import with_pool
 from everlight.models import prompt_pool
 from tests.continual.strategies.prompted_vit import (
     ARRAYS,
@@ -112,10 +113,11 @@ def test_the_registry_has_the_values_of_the_official_configuration(monkeypatch):
     """
     asked = []
     monkeypatch.setattr(
-        "everlight.continual.registry_adapters.with_prompts",
+        importlib.import_module("everlight.continual.strategies.l2p"),
+        "with_prompts",
         lambda setup, net, layers, prompting: asked.append(prompting),
     )
-    pool(plain_setup(), SimpleNamespace(width=WIDTH), {}, Needs(10, 100, 0))
+    with_pool(plain_setup(), SimpleNamespace(width=WIDTH), {}, Needs(10, 100, 0))
     (prompting,) = asked
     params = prompting.init(jax.random.key(0))
     assert params["prompt"].shape == (10, 10, WIDTH)

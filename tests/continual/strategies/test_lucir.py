@@ -10,7 +10,7 @@ import pytest
 from everlight.base import Outputs, Samples
 from everlight.continual.objectives.softmax import softmax_objective
 from everlight.continual.strategies.lucir import imprint, lucir, margin_ranking
-from everlight.continual.strategies.lwf import Teacher
+from everlight.continual.strategies.parts.teacher import Teacher
 from everlight.models.heads import cosines
 from tests.continual.many_labels import (
     PAIRS,

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from everlight.continual.registry import METHODS
-from everlight.continual.strategies.lwf import Teacher, distillation, lwf
+from everlight.continual.strategies.lwf import distillation, lwf
+from everlight.continual.strategies.parts.teacher import Teacher
 from tests.continual.small_net import (
     CLASSES,
     LABELS,

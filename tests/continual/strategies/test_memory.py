@@ -8,7 +8,7 @@ import numpy as np
 from scipy.stats import chi2
 
 from everlight.base import Batch, Samples
-from everlight.continual.strategies.memory import (
+from everlight.continual.strategies.parts.memory import (
     add_to_reservoir,
     draw_batch,
     empty_buffer,

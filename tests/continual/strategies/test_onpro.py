@@ -15,8 +15,8 @@ from everlight.continual.strategies.onpro import (
     random_view,
     turned_forms,
 )
-from everlight.continual.strategies.prototype_losses import instance_losses, prototype_loss
-from everlight.continual.strategies.prototype_mixing import Mixed
+from everlight.continual.strategies.parts.prototype_losses import instance_losses, prototype_loss
+from everlight.continual.strategies.parts.prototype_mixing import Mixed
 from tests.continual.small_net import (
     CLASSES,
     DATA,

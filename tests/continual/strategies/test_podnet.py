@@ -9,8 +9,8 @@ import pytest
 
 from everlight.base import Outputs
 from everlight.continual.engine.updates import train_step
-from everlight.continual.strategies.clustering import k_means
-from everlight.continual.strategies.lwf import Teacher
+from everlight.continual.strategies.parts.clustering import k_means
+from everlight.continual.strategies.parts.teacher import Teacher
 from everlight.continual.strategies.podnet import (
     imprint_proxies,
     nca,

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from everlight.base import Samples
-from everlight.continual.strategies.memory import batch_at
-from everlight.continual.strategies.prototype_mixing import (
+from everlight.continual.strategies.parts.memory import batch_at
+from everlight.continual.strategies.parts.prototype_mixing import (
     Mixing,
     mix_among,
     mix_classes,

@@ -21,7 +21,7 @@ from everlight.continual.objectives.softmax import softmax_objective
 from everlight.continual.strategies.ewc import ewc
 from everlight.continual.strategies.mas import mas
 from everlight.continual.strategies.naive import naive
-from everlight.continual.strategies.quadratic import (
+from everlight.continual.strategies.parts.quadratic import (
     add_anchor,
     no_anchors,
     penalised,

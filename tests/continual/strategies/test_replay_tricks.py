@@ -10,7 +10,7 @@ import pytest
 
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
 from everlight.continual.strategies.naive import naive
-from everlight.continual.strategies.replay_tricks import (
+from everlight.continual.strategies.parts.replay_tricks import (
     held_samples,
     predict_by_nearest_mean,
     review_memory,

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from everlight.continual.strategies.replay_tricks import WithMeans
+from everlight.continual.strategies.parts.replay_tricks import WithMeans
 from everlight.continual.strategies.scr import new_projection, scr
 from tests.continual.small_net import (
     DATA,

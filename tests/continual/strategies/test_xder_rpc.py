@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from everlight.base import StepInfo
-from everlight.continual.strategies.memory import batch_at
+from everlight.continual.strategies.parts.memory import batch_at
 from everlight.continual.strategies.xder_rpc import (
     ExtendedMemory,
     SlotDraw,

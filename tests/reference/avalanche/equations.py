@@ -40,16 +40,16 @@ from everlight.continual import (
 )
 from everlight.continual.strategies.balanced_replay import replayed_loss
 from everlight.continual.strategies.der_plus_plus import TwoDraws
-from everlight.continual.strategies.exemplars import add_random_exemplars
 from everlight.continual.strategies.gem import project_to_cone
-from everlight.continual.strategies.memory import (
+from everlight.continual.strategies.naive import task_gradient, weighted_mean
+from everlight.continual.strategies.parts.exemplars import add_random_exemplars
+from everlight.continual.strategies.parts.memory import (
     batch_at,
     draw_slots,
     empty_buffer,
     fill_up,
 )
-from everlight.continual.strategies.naive import task_gradient, weighted_mean
-from everlight.continual.strategies.quadratic import (
+from everlight.continual.strategies.parts.quadratic import (
     QuadraticSums,
     add_anchor,
     no_anchors,

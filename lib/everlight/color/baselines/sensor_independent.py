@@ -40,6 +40,7 @@ from everlight.checks import (
 from everlight.color.baselines.descent import descend
 from everlight.color.baselines.protocol import ObservedImage
 from everlight.color.estimators import Illuminant, keep_observed, unit_illuminant
+from everlight.color.transforms import apply_color_transform
 from everlight.convolution import NO_PADDING, Convolution
 from everlight.metrics.angular import angular_error
 from everlight.precision import full_precision, matrix_product

@@ -9,7 +9,7 @@ from everlight.continual.strategies.cls_er import cls_er
 from everlight.continual.strategies.coda_prompt import coda_prompt
 from everlight.continual.strategies.cofima import cofima
 from everlight.continual.strategies.continual_backprop import continual_backprop
-from everlight.continual.strategies.cumulative import cumulative, joint, unlimited_replay
+from everlight.continual.strategies.cumulative import cumulative, joint
 from everlight.continual.strategies.cwr import cwr
 from everlight.continual.strategies.der import der
 from everlight.continual.strategies.der_plus_plus import der_plus_plus
@@ -40,11 +40,14 @@ from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.nearest_mean import nearest_mean
 from everlight.continual.strategies.onpro import onpro
 from everlight.continual.strategies.packnet import packnet
+from everlight.continual.strategies.parts.replay_tricks import (
+    predict_by_nearest_mean,
+    review_memory,
+)
 from everlight.continual.strategies.podnet import podnet
 from everlight.continual.strategies.randumb import randumb
 from everlight.continual.strategies.ranpac import ranpac
 from everlight.continual.strategies.redo import redo
-from everlight.continual.strategies.replay_tricks import predict_by_nearest_mean, review_memory
 from everlight.continual.strategies.scr import scr
 from everlight.continual.strategies.shrink_and_perturb import shrink_and_perturb
 from everlight.continual.strategies.si import si
@@ -55,6 +58,7 @@ from everlight.continual.strategies.streaming_lda import streaming_lda
 from everlight.continual.strategies.task_arithmetic import task_arithmetic
 from everlight.continual.strategies.ties import ties
 from everlight.continual.strategies.trgp import trgp
+from everlight.continual.strategies.unlimited_replay import unlimited_replay
 from everlight.continual.strategies.wa import wa
 from everlight.continual.strategies.xder_rpc import xder_rpc
 

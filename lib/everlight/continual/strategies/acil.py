@@ -27,7 +27,8 @@ Equal to the official code (ZHUANGHP/Analytic-continual-learning, `ACIL.py` and
 
 from everlight.base import Coefficient, Setup, Strategy
 from everlight.checks import PositiveInt, checked
-from everlight.continual.strategies.random_ridge import random_ridge
+from everlight.continual.method import OTHER_WEIGHTS, Method, Source
+from everlight.continual.strategies.parts.random_ridge import random_ridge
 from everlight.models.heads import uniform_weights
 
 
@@ -45,3 +46,22 @@ def acil(setup: Setup, width: PositiveInt = 8192, ridge: Coefficient = 0.1) -> S
       ridge: coefficient γ > 0, in units of squared features summed over samples.
     """
     return random_ridge(setup, width, ridge, uniform_weights)
+
+
+# The paper's width is 8 times as large, with 67 times the memory. A published value would be
+# one at another width, so there is none.
+METHODS = {
+    "ACIL": Method(
+        acil,
+        lambda needs: {"width": 1000, "ridge": needs.hyperparameter},
+        Source("Zhuang et al. 2022, NeurIPS", ("statistics",)),
+        (0.1, 1, 10, 100, 1e3),
+        trains="head",
+        demands=OTHER_WEIGHTS,
+        authors={
+            "width": 8192,
+            "ridge": 0.1,
+            "features": "those of the first task's network",
+        },
+    ),
+}

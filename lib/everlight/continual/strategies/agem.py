@@ -19,15 +19,19 @@ choice of each class; theirs are its last samples. One loss runs over all seen c
 over those of each sample's task.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
+from everlight.continual.method import Method, Needs, Source
 from everlight.continual.strategies.balanced_replay import Exemplars, balanced_replay, replayed_loss
-from everlight.continual.strategies.memory import draw_batch
 from everlight.continual.strategies.naive import naive, task_gradient
+from everlight.continual.strategies.parts import arguments
+from everlight.continual.strategies.parts.memory import draw_batch
 
 
 def project(gradient: PyTree, reference: PyTree) -> PyTree:
@@ -42,7 +46,7 @@ def agem(
     setup: Setup,
     exemplars_per_class: PositiveInt = 20,
     labels: PositiveInt = 1,
-    apart: bool = False,
+    separate_classes: bool = False,
     replay_batch_size: PositiveInt | None = None,
     buffer_size: PositiveInt | None = None,
 ) -> Strategy:
@@ -54,8 +58,8 @@ def agem(
       setup: network, objective, optimizer and data access.
       exemplars_per_class: exemplars per class, used without `buffer_size`.
       labels: labels per sample in the sequence.
-      apart: compute the task's loss over its own classes alone and the reference's over earlier
-        classes, as in IIRC; otherwise both run over all seen classes.
+      separate_classes: compute the task's loss over its own classes alone and the reference's over
+        earlier classes, as in IIRC; otherwise both run over all seen classes.
       replay_batch_size: samples of the reference batch, at most the stored ones; None is the size
         of the task's batch.
       buffer_size: exemplars of all classes together, shared equally by the classes seen so far.
@@ -69,7 +73,7 @@ def agem(
     ) -> tuple[PyTree, StepInfo]:
         key_task, key_reference = jax.random.split(key)
         new, known = learner.seen, learner.seen
-        if apart:
+        if separate_classes:
             new, known = task.classes, learner.seen & ~task.classes
 
         def reference_loss(params: PyTree) -> tuple[Float[Array, ""], PyTree]:
@@ -88,3 +92,28 @@ def agem(
 def _dot(first: PyTree, second: PyTree) -> Float[Array, ""]:
     products = jax.tree.map(lambda a, b: jnp.sum(a * b), first, second)
     return sum(jax.tree.leaves(products))
+
+
+def _reference(needs: Needs) -> dict[str, Any]:
+    """Return the memory and the reference batch: the authors' 256 samples, or IIRC's form.
+
+    With several labels, as in IIRC, the batch is as large as the task's, and classes are separate.
+    """
+    several_labels = needs.labels > 1
+    size = needs.replay_batch_size or (None if several_labels else 256)
+    return {
+        **arguments.exemplars(needs),
+        "replay_batch_size": size,
+        "separate_classes": several_labels,
+    }
+
+
+METHODS = {
+    "A-GEM": Method(
+        agem,
+        _reference,
+        Source("Chaudhry et al. 2019, ICLR", ("samples",)),
+        select="last",
+        authors={"replay_batch_size": 256, "batch size": 10, "epochs per task": 1},
+    ),
+}

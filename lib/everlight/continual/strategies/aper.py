@@ -26,11 +26,13 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import checked
-from everlight.conditional import where_needed
+from everlight.conditional import where_under_vmap
 from everlight.continual.engine.evaluation import sample_features
-from everlight.continual.strategies.frozen import feature_width
+from everlight.continual.method import OTHER_WEIGHTS, Method, Source
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.nearest_mean import ClassMeans, no_means
+from everlight.continual.strategies.parts import arguments
+from everlight.continual.strategies.parts.frozen import feature_width
 from everlight.continual.strategies.simple_cil import add_to_prototypes, prototype_scores
 
 
@@ -77,7 +79,7 @@ def aper(setup: Setup) -> Strategy:
         *_, loss = jax.eval_shape(adapting)
         nothing = jax.tree.map(jnp.zeros_like, learner.params)
         still = nothing, learner.batch_stats, jnp.zeros(loss.shape, loss.dtype)
-        gradient, batch_stats, loss = where_needed(~memory.adapted, adapting, still)
+        gradient, batch_stats, loss = where_under_vmap(~memory.adapted, adapting, still)
         return gradient, StepInfo(gradient, batch_stats, loss, learner.params)
 
     def after_step(
@@ -120,3 +122,15 @@ def aper(setup: Setup) -> Strategy:
         predict=predict,
         parameter_copies=1,
     )
+
+
+METHODS = {
+    "APER": Method(
+        aper,
+        arguments.no_arguments,
+        Source("Zhou et al. 2024, IJCV", ("old net", "statistics")),
+        demands=OTHER_WEIGHTS,
+        advised=("pretrained layers",),
+        authors={"network": "pretrained"},
+    ),
+}

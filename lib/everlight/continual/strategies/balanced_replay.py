@@ -29,14 +29,16 @@ from everlight.base import (
     Task,
 )
 from everlight.checks import PositiveInt, checked
-from everlight.continual.strategies.exemplars import add_seen_exemplars, exemplar_slots
-from everlight.continual.strategies.memory import empty_buffer, hash_key, merge_buffer
+from everlight.continual.method import Method, Source
 from everlight.continual.strategies.naive import (
     batch_outputs,
     naive,
     task_gradient,
     weighted_mean,
 )
+from everlight.continual.strategies.parts import arguments
+from everlight.continual.strategies.parts.exemplars import add_seen_exemplars, exemplar_slots
+from everlight.continual.strategies.parts.memory import empty_buffer, hash_key, merge_buffer
 
 
 class Exemplars(NamedTuple):
@@ -132,3 +134,14 @@ def joined(batch: Batch, replayed: Batch) -> Batch:
     """Return one batch of the task's samples, without its `replay`, and then the replayed ones."""
     own = batch._replace(replay=())
     return jax.tree.map(lambda *parts: jnp.concatenate(parts), own, replayed)
+
+
+METHODS = {
+    "ER-balanced": Method(
+        balanced_replay,
+        arguments.exemplars,
+        Source("Abdelsalam et al. 2021, CVPR", ("samples",)),
+        summary="experience replay: equally many exemplars per class, mixed into every epoch",
+        authors={"exemplars_per_class": 20},
+    ),
+}

@@ -53,15 +53,19 @@ from everlight.base import (
 )
 from everlight.checks import NonNegativeFloat, PositiveFloat, PositiveInt, checked
 from everlight.continual.engine.evaluation import predict_samples
+from everlight.continual.method import Method, Source
 from everlight.continual.objectives.many_labels import binary_cross_entropy, multi_hot
-from everlight.continual.strategies.bias_correction import (
+from everlight.continual.strategies.icarl import Loss
+from everlight.continual.strategies.naive import batch_outputs, naive, weighted_mean
+from everlight.continual.strategies.parts import arguments
+from everlight.continual.strategies.parts.bias_correction import (
     Correction,
     best_threshold,
     correct_classes,
     fit_pair,
     no_correction,
 )
-from everlight.continual.strategies.exemplars import (
+from everlight.continual.strategies.parts.exemplars import (
     ExemplarBuffer,
     divide_slots,
     empty_exemplars,
@@ -69,10 +73,9 @@ from everlight.continual.strategies.exemplars import (
     into_slots,
     random_ranks,
 )
-from everlight.continual.strategies.icarl import Loss, herd_task
-from everlight.continual.strategies.lwf import Teacher, freeze_teacher, no_teacher
-from everlight.continual.strategies.memory import distinct, empty_buffer, merge_buffer
-from everlight.continual.strategies.naive import batch_outputs, naive, weighted_mean
+from everlight.continual.strategies.parts.memory import distinct, empty_buffer, merge_buffer
+from everlight.continual.strategies.parts.rehearsal import herd_task
+from everlight.continual.strategies.parts.teacher import Teacher, freeze_teacher, no_teacher
 from everlight.errors import ArgumentError
 
 Fit = Literal["entropy", "metric"]
@@ -330,3 +333,27 @@ def _among(samples: Samples, others: Samples) -> Bool[Array, "n"]:
     same_labels = jnp.all(samples.labels[:, None] == others.labels, axis=-1)
     same = (samples.index[:, None] == others.index) & same_labels
     return jnp.any(same & others.mask, axis=1)
+
+
+_PAPER = Source("Wu et al. 2019, CVPR", ("samples", "old net"))
+METHODS = {
+    "BiC": Method(
+        bic,
+        arguments.exemplars,
+        _PAPER,
+        demands=("class scores", "own classes", "last weights"),
+        select="last",
+        # Of ImageNet, which alone is in their code.
+        authors={"temperature": 2, "batch size": 256, "epochs per task": 100},
+    ),
+    # Other stages 1 and 2, which are not the paper's.
+    "BiC-whole-pwJS": Method(
+        bic,
+        lambda needs: {**arguments.exemplars(needs), "weigh_labels": False, "fit": "metric"},
+        _PAPER,
+        demands=("several labels", "last weights"),
+        select="last",
+        summary="BiC for several labels, fitted to pw-JS (IIRC)",
+        benchmarks=("iirc",),
+    ),
+}

@@ -22,7 +22,7 @@ classes, and in batch norm, which also sees the padding of a batch (`memory.fill
 reports the accuracy of all three networks; the paper and `predict` take θ_S.
 """
 
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -40,14 +40,16 @@ from everlight.base import (
 )
 from everlight.checks import PositiveInt, UnitInterval, checked
 from everlight.continual.ema import moved_average
+from everlight.continual.method import OTHER_WEIGHTS, Method, Needs, Source
 from everlight.continual.strategies.balanced_replay import (
     joined,
     replayed_outputs,
     with_all_seen,
 )
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
-from everlight.continual.strategies.memory import empty_buffer
 from everlight.continual.strategies.naive import batch_loss, weighted_mean
+from everlight.continual.strategies.parts import arguments
+from everlight.continual.strategies.parts.memory import empty_buffer
 
 
 class Average(NamedTuple):
@@ -185,3 +187,36 @@ def surer_logits(
     rows = jnp.arange(labels.shape[0])
     sure = jax.nn.softmax(stable)[rows, labels] > jax.nn.softmax(plastic)[rows, labels]
     return jnp.where(sure[:, None], stable, plastic)
+
+
+def _two_averages(needs: Needs) -> dict[str, Any]:
+    """Return the arguments, with the authors' decays and probabilities on split MNIST."""
+    return {
+        **arguments.drawn_reservoir(needs),
+        "regularization": needs.hyperparameter,
+        **dict.fromkeys(("plastic_decay", "stable_decay"), 0.99),
+        "plastic_rate": 1.0,
+        "stable_rate": 0.9,
+    }
+
+
+METHODS = {
+    "CLS-ER": Method(
+        cls_er,
+        _two_averages,
+        Source("Arani et al. 2022, ICLR", ("samples", "old net")),
+        (0.1, 0.5, 2),
+        demands=OTHER_WEIGHTS,
+        authors={
+            "regularization": 2,
+            "plastic_decay": 0.99,
+            "stable_decay": 0.99,
+            "plastic_rate": 1,
+            "stable_rate": 0.9,
+            "replay_batch_size": 128,
+            "loss_over": "all",
+            "batch size": 10,
+            "epochs per task": 1,
+        },
+    ),
+}

@@ -51,8 +51,9 @@ from everlight.base import (
     Task,
 )
 from everlight.checks import NonNegativeInt, PositiveFloat, PositiveInt, checked
-from everlight.continual.strategies.importance import chosen_fisher, fisher_diagonal
-from everlight.continual.strategies.merging import merged_learner
+from everlight.continual.method import OTHER_WEIGHTS, Method, Source
+from everlight.continual.strategies.parts.importance import chosen_fisher, fisher_diagonal
+from everlight.continual.strategies.parts.merging import merged_learner
 from everlight.continual.strategies.slca import ClassGaussians, slca
 
 
@@ -180,3 +181,28 @@ def weighted_average(
     share = jnp.where(known, own / jnp.where(known, own + other, 1), weight)
     # As a step from one network, so that equal parameters stay as they are.
     return before + share * (current - before)
+
+
+METHODS = {
+    "CoFiMA": Method(
+        cofima,
+        lambda needs: {
+            "weight": needs.hyperparameter,
+            "fisher_samples": needs.importance_samples,
+        },
+        Source("Marouf et al. 2024, ECCV", ("old net", "statistics")),
+        (0.2, 0.4, 0.6, 0.8),
+        demands=(*OTHER_WEIGHTS, "own classes", "named head"),
+        authors={
+            "weight": 0.4,
+            "slow": 0.01,
+            "epochs": 5,
+            "samples": 256,
+            "temperature": 0.1,
+            "fisher_samples": "all",
+            "batch size": 128,
+            "epochs per task": 20,
+            "network": "pretrained",
+        },
+    ),
+}

@@ -46,8 +46,10 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from everlight.base import Learner, Proportion, Setup, StepInfo, Strategy
 from everlight.checks import NonNegativeInt, UnitInterval, checked
-from everlight.conditional import where_needed
-from everlight.continual.strategies.hidden_units import (
+from everlight.conditional import where_under_vmap
+from everlight.continual.method import Method, Source
+from everlight.continual.strategies.naive import naive
+from everlight.continual.strategies.parts.hidden_units import (
     ByLayer,
     batch_mean,
     incoming_magnitude,
@@ -56,7 +58,6 @@ from everlight.continual.strategies.hidden_units import (
     unit_activations,
     with_new_units,
 )
-from everlight.continual.strategies.naive import naive
 
 Utility = Literal["contribution", "adaptable contribution"]
 SMALLEST = 1e-30
@@ -147,7 +148,7 @@ def continual_backprop(
         def renewed() -> Learner:
             return with_new_units(setup, learner, layers, chosen, key, connected=True)
 
-        return memory, where_needed(some, renewed, learner)
+        return memory, where_under_vmap(some, renewed, learner)
 
     return naive(setup)._replace(init=init, after_step=after_step)
 
@@ -159,3 +160,20 @@ def least_useful(
     order = jnp.argsort(jnp.where(mature, utility, jnp.inf))
     rank = jnp.argsort(order)
     return mature & (rank < count)
+
+
+METHODS = {
+    "CBP": Method(
+        continual_backprop,
+        lambda needs: {"layers": needs.layers, "replacement_rate": needs.hyperparameter},
+        Source("Dohare et al. 2024, Nature", ("statistics",)),
+        (1e-5, 1e-4, 1e-3),
+        demands=("named head", "hidden layers"),
+        authors={
+            "replacement_rate": 0.0003,
+            "decay": 0.99,
+            "maturity": 100,
+            "utility": "adaptable contribution",
+        },
+    ),
+}

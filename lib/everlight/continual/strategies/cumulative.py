@@ -1,21 +1,22 @@
-"""Strategies that store all data: cumulative training, joint training and unlimited replay.
+"""Cumulative and joint training, which learn from all data and are references for other methods.
 
 Cumulative training restarts from new parameters at every task and learns from all data so far.
-Joint training waits for the last task and then learns from all data at once. Unlimited replay
-continues from the last task's network. Samples keep the labels of their own tasks (IIRC's
-ER-infinite).
+Joint training waits for the last task and then learns from all data at once.
 
-Equal to the code of IIRC's authors (chandar-lab/IIRC, `finetune.py` with an unlimited buffer) at
-the samples and labels of every epoch of unlimited replay; differs in storing indices into the data
-set, where theirs stores a copy. Cumulative and joint training have no official code.
+Neither has official code. Equal to unlimited replay (`unlimited_replay`) at the samples and labels
+of every epoch of cumulative training, and at those of the last task of joint training; differs in
+the parameters from which a task starts, and in the validation samples, which are those of all tasks
+so far.
 """
 
-import jax.numpy as jnp
-from jaxtyping import Array, Int, PRNGKeyArray
+from jaxtyping import PRNGKeyArray
 
 from everlight.base import Epoch, Learner, Memory, Samples, Setup, Strategy, Task
 from everlight.checks import PositiveInt, checked
+from everlight.continual.method import Method, Source
 from everlight.continual.strategies.naive import naive
+from everlight.continual.strategies.parts import arguments
+from everlight.continual.strategies.unlimited_replay import all_so_far, unlimited_replay
 
 
 @checked
@@ -48,7 +49,7 @@ def joint(setup: Setup, tasks: PositiveInt) -> Strategy:
     """
 
     def epoch_data(memory: Memory, task: Task) -> Epoch:
-        epoch = _all_so_far(memory, task)
+        epoch = all_so_far(memory, task)
         now = epoch.samples.mask & (task.id == tasks - 1)
         return epoch._replace(samples=epoch.samples._replace(mask=now))
 
@@ -57,25 +58,27 @@ def joint(setup: Setup, tasks: PositiveInt) -> Strategy:
     )
 
 
-@checked
-def unlimited_replay(setup: Setup) -> Strategy:
-    """Return unlimited replay: all data so far, from the last task's parameters.
-
-    Args:
-      setup: network, objective, optimizer and data access.
-    """
-    return naive(setup)._replace(
-        epoch_data=_all_so_far, uses_past=True, stored_samples=_samples_of_earlier_tasks
-    )
-
-
-def _all_so_far(memory: Memory, task: Task) -> Epoch:
-    return Epoch(task.past, jnp.zeros_like(task.past.mask))
-
-
 def _all_validation(memory: Memory, task: Task) -> Samples:
     return task.past_valid
 
 
-def _samples_of_earlier_tasks(memory: Memory, task: Task) -> Int[Array, ""]:
-    return jnp.sum(task.past.mask) - jnp.sum(task.train.mask)
+METHODS = {
+    "cumulative": Method(
+        cumulative, arguments.no_arguments, Source("", ("all samples",)), retrains_from_scratch=True
+    ),
+    "joint": Method(
+        joint,
+        lambda needs: {"tasks": needs.tasks},
+        Source("", ("all samples",)),
+        retrains_from_scratch=True,
+        label_setting="joint",
+    ),
+    "incremental joint": Method(
+        naive,
+        arguments.no_arguments,
+        Source("Abdelsalam et al. 2021, CVPR", ("all samples",)),
+        demands=("several labels",),
+        label_setting="incremental joint",
+        summary="naive finetuning on all samples so far, with all their labels (IIRC)",
+    ),
+}

@@ -41,6 +41,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Learner, Setup, Strategy, Task
 from everlight.checks import PositiveFloat, checked
+from everlight.continual.method import OTHER_WEIGHTS, Method, Source
 from everlight.continual.objectives.many_labels import multi_hot
 from everlight.continual.strategies.naive import naive
 from everlight.errors import ArgumentError
@@ -160,3 +161,45 @@ def _mean_of_classes(leaf: Float[Array, "*f c"], held: Bool[Array, "c"]) -> Floa
     """Return the single mean of all entries of the held classes; 0 if there are none."""
     entries = jnp.broadcast_to(held, leaf.shape)
     return jnp.sum(leaf, where=entries) / jnp.maximum(jnp.sum(entries), 1).astype(leaf.dtype)
+
+
+_PAPER = Source("Lomonaco and Maltoni 2017, CoRL", ("old net",))
+METHODS = {
+    "CWR": Method(
+        cwr,
+        lambda needs: {"first_task_gain": 1.0},
+        _PAPER,
+        trains="head",
+        demands=OTHER_WEIGHTS,
+        summary="CopyWeights with Re-init: one consolidated head over a frozen network",
+        authors={"first_task_gain": 3, "features": "a pretrained network's"},
+    ),
+    "CWR as coded": Method(
+        cwr,
+        lambda needs: {"first_task_gain": 1.0, "form": "code"},
+        _PAPER,
+        trains="head",
+        demands=OTHER_WEIGHTS,
+        summary="CWR as the code of its authors differs from their text",
+        benchmarks=("core50-ni", "core50-nc", "core50-nic"),
+        authors={"first_task_gain": 3, "features": "a pretrained network's"},
+    ),
+    "CWR+": Method(
+        cwr,
+        lambda needs: {"form": "plus"},
+        Source("Maltoni and Lomonaco 2019, Neural Networks", ("old net",)),
+        trains="head",
+        demands=OTHER_WEIGHTS,
+        summary="CWR with a zero start and a mean shift (Maltoni and Lomonaco 2019)",
+        authors={"features": "a pretrained network's"},
+    ),
+    "CWR*": Method(
+        cwr,
+        lambda needs: {"form": "star"},
+        Source("Lomonaco et al. 2020, CVPRW", ("old net",)),
+        trains="head",
+        demands=OTHER_WEIGHTS,
+        summary="CWR+ weighted by numbers of samples (Lomonaco et al. 2020)",
+        authors={"features": "a pretrained network's"},
+    ),
+}

@@ -37,8 +37,11 @@ from everlight.base import (
     Task,
 )
 from everlight.checks import PositiveInt, checked
+from everlight.continual.method import Method, Source
 from everlight.continual.strategies.balanced_replay import replayed_outputs, with_all_seen
-from everlight.continual.strategies.memory import (
+from everlight.continual.strategies.naive import batch_loss, naive, weighted_mean
+from everlight.continual.strategies.parts import arguments
+from everlight.continual.strategies.parts.memory import (
     add_to_reservoir,
     arrived,
     batch_at,
@@ -46,7 +49,6 @@ from everlight.continual.strategies.memory import (
     empty_buffer,
     fill_up,
 )
-from everlight.continual.strategies.naive import batch_loss, naive, weighted_mean
 
 
 class DarkReservoir(NamedTuple):
@@ -140,3 +142,20 @@ def logit_distance(
     now, stats = replayed_outputs(setup, params, learner, drawn.matched, key)
     squares = jnp.mean((now.logits - drawn.logits) ** 2, axis=1)
     return weighted_mean(squares, drawn.matched.weight), stats
+
+
+METHODS = {
+    "DER": Method(
+        der,
+        arguments.drawn_reservoir,
+        Source("Buzzega et al. 2020, NeurIPS", ("samples",)),
+        demands=("class scores",),
+        authors={
+            "alpha": 0.3,
+            "loss_over": "all",
+            "replay_batch_size": 32,
+            "batch size": 32,
+            "epochs per task": 50,
+        },
+    ),
+}

@@ -21,9 +21,11 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Coefficient, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
+from everlight.continual.method import Method, Source
 from everlight.continual.strategies.balanced_replay import replayed_loss, with_all_seen
 from everlight.continual.strategies.der import DarkDraw, DarkReservoir, der, logit_distance
 from everlight.continual.strategies.naive import batch_loss
+from everlight.continual.strategies.parts import arguments
 
 
 class TwoDraws(NamedTuple):
@@ -87,3 +89,21 @@ def der_plus_plus(
         return gradient, StepInfo(gradient, stats, own, own_logits)
 
     return dark._replace(draw=draw, grads=grads)
+
+
+METHODS = {
+    "DER++": Method(
+        der_plus_plus,
+        arguments.drawn_reservoir,
+        Source("Buzzega et al. 2020, NeurIPS", ("samples",)),
+        demands=("class scores",),
+        authors={
+            "alpha": 0.1,
+            "beta": 0.5,
+            "loss_over": "all",
+            "replay_batch_size": 32,
+            "batch size": 32,
+            "epochs per task": 50,
+        },
+    ),
+}

@@ -29,8 +29,9 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from everlight.base import Batch, Coefficient, Learner, Setup, Strategy, Task
 from everlight.checks import PositiveInt, checked
-from everlight.continual.strategies.frozen import feature_width, over_features
-from everlight.continual.strategies.random_ridge import (
+from everlight.continual.method import OTHER_WEIGHTS, Method, Source
+from everlight.continual.strategies.parts.frozen import feature_width, over_features
+from everlight.continual.strategies.parts.random_ridge import (
     Regression,
     add_rows,
     label_targets,
@@ -154,3 +155,24 @@ def with_residuals(memory: TwoStreams) -> TwoStreams:
     other = memory.compensation
     other = other._replace(prototypes=other.prototypes + residuals)
     return memory._replace(main=main, compensation=other)
+
+
+# The paper's width is 8 times as large, with 67 times the memory. A published value would be
+# one at another width, so there is none.
+METHODS = {
+    "DS-AL": Method(
+        ds_al,
+        lambda needs: {"width": 1000, "compensation": needs.hyperparameter},
+        Source("Zhuang et al. 2024, AAAI", ("statistics",)),
+        (0.3, 0.6, 1, 1.5),
+        trains="head",
+        demands=OTHER_WEIGHTS,
+        authors={
+            "width": 8192,
+            "compensation": 0.6,
+            "ridge": 0.1,
+            "compensation_ridge": 0.1,
+            "features": "those of the first task's network",
+        },
+    ),
+}

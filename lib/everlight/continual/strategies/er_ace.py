@@ -29,10 +29,12 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
+from everlight.continual.method import Method, Source
 from everlight.continual.strategies.balanced_replay import replayed_loss, with_all_seen
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
-from everlight.continual.strategies.memory import arrivals, carried_classes
 from everlight.continual.strategies.naive import batch_loss
+from everlight.continual.strategies.parts import arguments
+from everlight.continual.strategies.parts.memory import arrivals, carried_classes
 
 
 @checked
@@ -76,3 +78,19 @@ def er_ace(
 
     replay = experience_replay(setup, buffer_size, labels, replay_batch_size)
     return replay._replace(grads=grads)
+
+
+METHODS = {
+    "ER-ACE": Method(
+        er_ace,
+        arguments.drawn_reservoir,
+        Source("Caccia et al. 2022, ICLR", ("samples",)),
+        demands=("class scores", "chosen classes"),
+        authors={
+            "replay_batch_size": 10,
+            "loss_over": "all",
+            "batch size": 10,
+            "epochs per task": 1,
+        },
+    ),
+}

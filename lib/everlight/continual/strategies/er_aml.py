@@ -34,6 +34,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, PositiveInt, checked
+from everlight.continual.method import COUNTING, Method, Source
 from everlight.continual.strategies.balanced_replay import (
     joined,
     replayed_loss,
@@ -41,8 +42,9 @@ from everlight.continual.strategies.balanced_replay import (
     with_all_seen,
 )
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
-from everlight.continual.strategies.memory import arrivals, batch_at, fill_up, merge_buffer
 from everlight.continual.strategies.naive import batch_loss, weighted_mean
+from everlight.continual.strategies.parts import arguments
+from everlight.continual.strategies.parts.memory import arrivals, batch_at, fill_up, merge_buffer
 from everlight.models.heads import unit
 from everlight.precision import matrix_product
 
@@ -166,3 +168,20 @@ def metric_losses(
     positive = ((labels[:, None] == pairs.labels[:, 0]) & there).astype(near.dtype)
     mean = jnp.sum(positive * (near - total), axis=1) / jnp.maximum(jnp.sum(positive, axis=1), 1)
     return -temperature / BASE_TEMPERATURE * mean
+
+
+METHODS = {
+    "ER-AML": Method(
+        er_aml,
+        arguments.single_label_reservoir,
+        Source("Caccia et al. 2022, ICLR", ("samples",)),
+        demands=COUNTING,
+        authors={
+            "temperature": 0.2,
+            "replay_batch_size": 10,
+            "loss_over": "all",
+            "batch size": 10,
+            "epochs per task": 1,
+        },
+    ),
+}

@@ -45,22 +45,24 @@ from everlight.base import (
     Task,
 )
 from everlight.checks import NonNegativeInt, PositiveInt, UnitInterval, checked
-from everlight.conditional import where_needed
+from everlight.conditional import where_under_vmap
 from everlight.continual.engine.evaluation import predict_samples
+from everlight.continual.method import OTHER_WEIGHTS, Method, Source
 from everlight.continual.strategies.balanced_replay import joined
-from everlight.continual.strategies.bias_correction import (
+from everlight.continual.strategies.naive import batch_outputs, naive, weighted_mean
+from everlight.continual.strategies.parts import arguments
+from everlight.continual.strategies.parts.bias_correction import (
     Correction,
     correct_classes,
     no_correction,
 )
-from everlight.continual.strategies.memory import (
+from everlight.continual.strategies.parts.memory import (
     arrived,
     batch_at,
     draw_reservoir,
     empty_buffer,
     fill_up,
 )
-from everlight.continual.strategies.naive import batch_outputs, naive, weighted_mean
 
 Replacement = Literal["uniform", "balanced", "loss-aware"]
 """Stored samples that an arriving one replaces."""
@@ -245,7 +247,7 @@ def _store_all(
         number = memory.arrived
         enters = jax.random.randint(key_enters, (), 0, number + 1) < capacity
         full = enters & (number >= capacity)
-        slot = where_needed(full, lambda: replaced_slot(memory, key_slot), number)
+        slot = where_under_vmap(full, lambda: replaced_slot(memory, key_slot), number)
         slot = jnp.where(sample.mask & enters, slot, capacity)
         samples, held_losses = jax.tree.map(
             lambda old, row: old.at[slot].set(row, mode="drop"),
@@ -291,3 +293,13 @@ def _descend(
         return jax.lax.scan(step, pair, order.reshape(steps, batch))
 
     return jax.lax.scan(epoch, start, jax.random.split(key, epochs))[0]
+
+
+METHODS = {
+    "ER-tricks": Method(
+        er_tricks,
+        arguments.single_label_reservoir,
+        Source("Buzzega et al. 2020, ICPR", ("samples",)),
+        demands=OTHER_WEIGHTS,
+    ),
+}

@@ -23,14 +23,17 @@ mean of squared gradients of single samples in evaluation mode. That code square
 of its first samples of the task, in training mode.
 """
 
+from typing import Any
+
 import jax
 from jaxtyping import PRNGKeyArray
 
 from everlight.base import Coefficient, Fisher, Learner, Setup, Strategy, Task
 from everlight.checks import PositiveInt, UnitInterval, checked
-from everlight.continual.strategies.importance import chosen_fisher, fisher_diagonal
+from everlight.continual.method import Method, Needs, Source
 from everlight.continual.strategies.naive import naive
-from everlight.continual.strategies.quadratic import (
+from everlight.continual.strategies.parts.importance import chosen_fisher, fisher_diagonal
+from everlight.continual.strategies.parts.quadratic import (
     QuadraticSums,
     add_anchor,
     no_anchors,
@@ -82,3 +85,31 @@ def ewc(
         init=lambda key, learner: no_anchors(learner.params), end_task=end_task, parameter_copies=2
     )
     return penalised(setup, free, regularization / 2, lambda memory: memory, implicit_rate)
+
+
+def _fisher(needs: Needs) -> dict[str, Any]:
+    """Return the arguments of a penalty weighted by the Fisher information."""
+    return {
+        "regularization": needs.hyperparameter,
+        "fisher_samples": needs.importance_samples,
+        "implicit_rate": needs.implicit_rate,
+    }
+
+
+METHODS = {
+    "EWC": Method(
+        ewc,
+        _fisher,
+        Source("Kirkpatrick et al. 2017, PNAS", ("old net", "statistics")),
+        (100, 1e3, 1e4, 1e5, 1e6),
+        authors={"penalty's step": "explicit"},
+    ),
+    "online EWC": Method(
+        ewc,
+        lambda needs: {**_fisher(needs), "online": True},
+        Source("Schwarz et al. 2018, ICML", ("old net", "statistics")),
+        (100, 1e3, 1e4, 1e5, 1e6),
+        summary="EWC with one decaying Fisher information instead of one per task",
+        authors={"penalty's step": "explicit"},
+    ),
+}

@@ -23,8 +23,11 @@ from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Samples, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
+from everlight.continual.method import Method, Source
 from everlight.continual.strategies.balanced_replay import joint_gradient
-from everlight.continual.strategies.memory import (
+from everlight.continual.strategies.naive import naive
+from everlight.continual.strategies.parts import arguments
+from everlight.continual.strategies.parts.memory import (
     add_to_reservoir,
     arrived,
     batch_at,
@@ -32,7 +35,6 @@ from everlight.continual.strategies.memory import (
     empty_buffer,
     fill_up,
 )
-from everlight.continual.strategies.naive import naive
 
 
 class Reservoir(NamedTuple):
@@ -101,3 +103,14 @@ def draw_held(memory: Reservoir, batch: Batch, size: int, key: PRNGKeyArray) -> 
     """
     slots, weight = draw_reservoir(memory.arrived, memory.samples.mask.shape[0], size, key)
     return fill_up(batch_at(memory.samples, slots, weight), batch)
+
+
+METHODS = {
+    "ER": Method(
+        experience_replay,
+        arguments.drawn_reservoir,
+        Source("Chaudhry et al. 2019, arXiv 1902.10486", ("samples",)),
+        summary="experience replay: a replay batch from a reservoir at every step",
+        authors={"replay_batch_size": 10, "batch size": 10, "epochs per task": 1},
+    ),
+}

@@ -31,7 +31,7 @@ differs in:
 
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -49,12 +49,15 @@ from everlight.base import (
     Task,
 )
 from everlight.checks import Between, NonNegativeInt, PositiveFloat, PositiveInt, checked
-from everlight.conditional import either
+from everlight.conditional import cond_under_vmap
 from everlight.continual.engine.epochs import shuffle, take_batch
 from everlight.continual.engine.evaluation import nothing_over, over_blocks, over_samples
+from everlight.continual.method import OTHER_WEIGHTS, Method, Needs, Source
 from everlight.continual.objectives.many_labels import multi_hot
-from everlight.continual.strategies.lwf import Teacher, lwf
+from everlight.continual.strategies.lwf import lwf
 from everlight.continual.strategies.naive import naive, weighted_mean
+from everlight.continual.strategies.parts import arguments
+from everlight.continual.strategies.parts.teacher import Teacher
 from everlight.errors import ArgumentError
 
 BATCH = 32
@@ -230,7 +233,7 @@ def expert_gate(
 
             return jax.lax.fori_loop(0, tasks, of_expert, nothing_over(own, every))
 
-        return either(memory.gated, gated, lambda: own(jnp.arange(inputs.shape[0])))
+        return cond_under_vmap(memory.gated, gated, lambda: own(jnp.arange(inputs.shape[0])))
 
     def predict_task(
         memory: Experts, learner: Learner, inputs: Float[Array, "b *shape"], task: Int[Array, ""]
@@ -364,3 +367,34 @@ def block_means(inputs: Float[Array, "b *shape"], side: int) -> Float[Array, "b 
     block = height // side
     blocks = inputs.reshape(batch, side, block, side, block, channels)
     return jnp.mean(blocks, axis=(2, 4)).reshape(batch, -1)
+
+
+def _gate(needs: Needs) -> dict[str, Any]:
+    """Return the arguments; a benchmark may set another gate."""
+    return {"tasks": needs.tasks, "features": flattened, "hidden": 16}
+
+
+_PAPER = Source("Aljundi et al. 2017, CVPR", ("old net",))
+METHODS = {
+    "ExpertGate": Method(
+        expert_gate,
+        _gate,
+        _PAPER,
+        demands=("last weights",),
+        summary="one network per task, chosen by autoencoders",
+        authors={"hidden": 500, "epochs": 100},
+    ),
+    # With the paper's relatedness threshold.
+    "ExpertGate-LwF": Method(
+        expert_gate,
+        lambda needs: {
+            **_gate(needs),
+            "relatedness_threshold": 0.85,
+            **arguments.heads(needs),
+        },
+        _PAPER,
+        demands=OTHER_WEIGHTS,
+        summary="ExpertGate; networks of related tasks are trained with LwF",
+        authors={"hidden": 500, "epochs": 100, "relatedness_threshold": 0.85},
+    ),
+}

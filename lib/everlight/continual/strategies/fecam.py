@@ -37,17 +37,18 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from everlight.base import Batch, Coefficient, Learner, Setup, Strategy
 from everlight.checks import PositiveFloat, checked
-from everlight.continual.strategies.frozen import (
-    feature_width,
-    over_features,
-    ridge_solve,
-)
+from everlight.continual.method import OTHER_WEIGHTS, Method, Source
 from everlight.continual.strategies.nearest_mean import (
     ClassMeans,
     add_to_means,
     no_means,
     of_met,
     scatter_rows,
+)
+from everlight.continual.strategies.parts.frozen import (
+    feature_width,
+    over_features,
+    ridge_solve,
 )
 from everlight.models.heads import unit
 from everlight.precision import matrix_product
@@ -183,3 +184,24 @@ def correlation(covariance: Float[Array, "f f"]) -> Float[Array, "f f"]:
     deviation = jnp.sqrt(jnp.where(variance > 0, variance, 1))
     scaled = covariance / deviation[:, None] / deviation
     return jnp.where(jnp.eye(variance.shape[0], dtype=bool), 1, scaled)
+
+
+METHODS = {
+    "FeCAM": Method(
+        fecam,
+        lambda needs: dict.fromkeys(
+            ("variance_shrinkage", "covariance_shrinkage"), needs.hyperparameter
+        ),
+        Source("Goswami et al. 2023, NeurIPS", ("statistics",)),
+        (0.1, 1, 10),
+        trains="head",
+        demands=OTHER_WEIGHTS,
+        published=1,
+        authors={
+            "variance_shrinkage": 1,
+            "covariance_shrinkage": 1,
+            "tukey": 0.5,
+            "features": "those of the first task's network",
+        },
+    ),
+}

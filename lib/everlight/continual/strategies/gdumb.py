@@ -39,8 +39,10 @@ from everlight.base import (
 )
 from everlight.checks import PositiveInt, checked
 from everlight.continual.engine.epochs import train_on
-from everlight.continual.strategies.memory import arrived, empty_buffer
+from everlight.continual.method import Method, Source
 from everlight.continual.strategies.naive import naive
+from everlight.continual.strategies.parts import arguments
+from everlight.continual.strategies.parts.memory import arrived, empty_buffer
 
 
 class BalancedMemory(NamedTuple):
@@ -155,3 +157,15 @@ def gdumb(
         on_memory=(plain, batch_size),
         stored_samples=lambda memory, task: jnp.sum(memory.samples.mask),
     )
+
+
+METHODS = {
+    "GDumb": Method(
+        gdumb,
+        lambda needs: {**arguments.reservoir(needs), "epochs": 64},
+        Source("Prabhu et al. 2020, ECCV", ("samples",)),
+        demands=("last weights",),
+        summary="a new network, trained on a class-balanced memory before every evaluation",
+        authors={"epochs": "64 to 256", "batch_size": 16, "learning rate": 0.05},
+    ),
+}

@@ -40,11 +40,12 @@ from everlight.base import (
     Task,
 )
 from everlight.checks import PositiveInt, checked
-from everlight.conditional import where_needed
+from everlight.conditional import where_under_vmap
 from everlight.continual.engine.epochs import shuffle
+from everlight.continual.method import Method, Source
 from everlight.continual.strategies.balanced_replay import replayed_loss
-from everlight.continual.strategies.memory import empty_buffer
 from everlight.continual.strategies.naive import naive, task_gradient
+from everlight.continual.strategies.parts.memory import empty_buffer
 from everlight.precision import matrix_product
 
 
@@ -119,7 +120,7 @@ def project_to_cone(
         return gradient + matrix_product(weights, references)
 
     along = matrix_product(references, gradient)
-    return where_needed(jnp.any(along < 0), projected, gradient)
+    return where_under_vmap(jnp.any(along < 0), projected, gradient)
 
 
 @checked
@@ -165,7 +166,7 @@ def gem(
 
             left_out = jax.tree.map(jnp.zeros_like, learner.params), batch_stats
             there = jnp.any(held.weight > 0)
-            reference, batch_stats = where_needed(there, passed, left_out)
+            reference, batch_stats = where_under_vmap(there, passed, left_out)
             return batch_stats, ravel_pytree(reference)[0]
 
         parts = (batch.replay, jax.random.split(key_memories, tasks))
@@ -194,3 +195,17 @@ def gem(
         tasks=tasks,
         stored_samples=lambda memory, task: jnp.sum(memory.mask),
     )
+
+
+METHODS = {
+    "GEM": Method(
+        gem,
+        lambda needs: {
+            "tasks": needs.tasks,
+            "per_task": max(1, needs.total_buffer_size // needs.tasks),
+            "labels": needs.labels,
+        },
+        Source("Lopez-Paz and Ranzato 2017, NeurIPS", ("samples",)),
+        authors={"per_task": 256, "margin": 0.5, "batch size": 10, "epochs per task": 1},
+    ),
+}

@@ -56,6 +56,7 @@ from everlight.base import (
 from everlight.checks import NonNegativeFloat, PositiveInt, checked
 from everlight.continual.engine.epochs import shuffle, take_batch
 from everlight.continual.engine.evaluation import gathered
+from everlight.continual.method import Method, Source
 from everlight.continual.strategies.naive import naive
 from everlight.errors import ArgumentError
 from everlight.precision import matrix_product
@@ -254,3 +255,16 @@ def refuse_other_kernels(params: PyTree, known: set[Path], strategy: str) -> Non
 def names_of(path: tuple) -> Path:
     """Return the names of a path in the parameters."""
     return tuple(str(key.key) for key in path)
+
+
+METHODS = {
+    "GPM": Method(
+        gpm,
+        lambda needs: {"threshold": needs.hyperparameter},
+        Source("Saha et al. 2021, ICLR", ("statistics",)),
+        (0.9, 0.95, 0.97, 0.99),
+        published=0.97,
+        demands=("named head", "hidden layers", "layer inputs"),
+        authors={"threshold": 0.97, "growth": 0.003, "samples": 125},
+    ),
+}

@@ -27,7 +27,7 @@ replays samples as they were augmented when they arrived, unless `--iba` augment
 here.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -47,9 +47,11 @@ from everlight.base import (
 )
 from everlight.checks import NonNegativeInt, PositiveFloat, PositiveInt, UnitInterval, checked
 from everlight.continual.engine.updates import optimizer_update
+from everlight.continual.method import COUNTING, Method, Needs, Source
 from everlight.continual.strategies.balanced_replay import joint_gradient
-from everlight.continual.strategies.memory import arrived, draw_batch, empty_buffer, fill_up
 from everlight.continual.strategies.naive import batch_outputs, naive, task_gradient, weighted_mean
+from everlight.continual.strategies.parts import arguments
+from everlight.continual.strategies.parts.memory import arrived, draw_batch, empty_buffer, fill_up
 from everlight.errors import ArgumentError
 
 
@@ -236,3 +238,20 @@ def hal(
         tasks=tasks,
         stored_samples=lambda memory, task: jnp.sum(memory.samples.mask),
     )
+
+
+def _anchors(needs: Needs) -> dict[str, Any]:
+    """Return the memory, at least one sample per task."""
+    buffer_size = max(needs.total_buffer_size, needs.tasks)
+    drawn = arguments.drawn_reservoir(needs)
+    return {**drawn, "tasks": needs.tasks, "buffer_size": buffer_size}
+
+
+METHODS = {
+    "HAL": Method(
+        hal,
+        _anchors,
+        Source("Chaudhry et al. 2021, AAAI", ("samples", "statistics")),
+        demands=COUNTING,
+    ),
+}

@@ -49,6 +49,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import NonNegativeFloat, PositiveFloat, PositiveInt, checked
+from everlight.continual.method import PER_TASK_WEIGHTS, Method, Source
 from everlight.continual.strategies.naive import batch_loss, naive
 from everlight.errors import ArgumentError
 
@@ -358,3 +359,22 @@ def _factor(
 
 def _like(factor: Array, leaf: Array) -> Float[Array, "..."]:
     return jnp.broadcast_to(factor.astype(leaf.dtype), leaf.shape)
+
+
+METHODS = {
+    "HAT": Method(
+        hat,
+        lambda needs: {"tasks": needs.tasks, "layers": needs.layers},
+        Source("Serrà et al. 2018, ICML", ("statistics",)),
+        demands=PER_TASK_WEIGHTS,
+        authors={
+            "sparsity": 0.75,
+            "steepest": 400,
+            "rate": 0.05,
+            "batch size": 64,
+            "epochs per task": 200,
+            "optimizer": "sgd",
+            "learning rate": 0.05,
+        },
+    ),
+}

@@ -43,10 +43,11 @@ from everlight.base import (
     Task,
 )
 from everlight.checks import PositiveFloat, PositiveInt, UnitInterval, checked
-from everlight.continual.strategies.importance import chosen_fisher, fisher_diagonal
-from everlight.continual.strategies.merging import merged_statistics
+from everlight.continual.method import Given, Method, Source
 from everlight.continual.strategies.naive import naive, task_gradient
-from everlight.continual.strategies.quadratic import (
+from everlight.continual.strategies.parts.importance import chosen_fisher, fisher_diagonal
+from everlight.continual.strategies.parts.merging import merged_statistics
+from everlight.continual.strategies.parts.quadratic import (
     QuadraticSums,
     add_anchor,
     no_anchors,
@@ -57,6 +58,8 @@ from everlight.errors import ArgumentError
 
 FLOOR = 1e-8
 """Constant added to every Fisher information: parameters that matter to no task are averaged."""
+Merge = Literal["mean", "mode"]
+"""Plain mean of the networks, or the mean weighted by their Fisher information."""
 Ratio = UnitInterval | tuple[PositiveFloat, ...] | None
 """Mixing ratio of the last task, or one ratio per task; None weighs all tasks equally."""
 
@@ -82,7 +85,7 @@ class Moments(NamedTuple):
 @checked
 def imm(
     setup: Setup,
-    merge: Literal["mean", "mode"],
+    merge: Merge,
     regularization: Coefficient = 0.0,
     fisher_samples: PositiveInt = 1024,
     implicit_rate: Coefficient | None = None,
@@ -250,3 +253,35 @@ def unit_scales(params: PyTree, drop: float, key: PRNGKeyArray) -> PyTree:
 def drop_transfer(params: PyTree, anchor: PyTree, scale: PyTree) -> PyTree:
     """Return θ_{t−1} + s (θ − θ_{t−1}): the anchor where a unit's scale s is 0."""
     return jax.tree.map(lambda new, old, s: old + s * (new - old), params, anchor, scale)
+
+
+def _merged_by(mode: Merge) -> Given:
+    """Return the function that gives the arguments with a way to merge."""
+    return lambda needs: {
+        "merge": mode,
+        "regularization": needs.hyperparameter,
+        "implicit_rate": needs.implicit_rate,
+    }
+
+
+_PAPER = Source("Lee et al. 2017, NeurIPS", ("old net", "statistics"))
+METHODS = {
+    "IMM mean": Method(
+        imm,
+        _merged_by("mean"),
+        _PAPER,
+        (1e-3, 1e-2, 1e-1, 1),
+        demands=("last weights",),
+        summary="incremental moment matching (IMM): the mean of the networks",
+        authors={"penalty's step": "explicit"},
+    ),
+    "IMM mode": Method(
+        imm,
+        _merged_by("mode"),
+        _PAPER,
+        (1e-3, 1e-2, 1e-1, 1),
+        demands=("last weights",),
+        summary="IMM: the mode, networks weighted by their Fisher information",
+        authors={"penalty's step": "explicit"},
+    ),
+}

@@ -33,10 +33,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from flax.traverse_util import flatten_dict, unflatten_dict
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Proportion, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
+from everlight.continual.method import COUNTING, Method, Needs, Source
 from everlight.continual.strategies.gpm import (
     NEGLIGIBLE,
     Path,
@@ -47,7 +48,8 @@ from everlight.continual.strategies.gpm import (
 from everlight.continual.strategies.naive import naive_on_own_classes
 from everlight.errors import ArgumentError
 from everlight.models.heads import head_layer
-from everlight.models.lora import lora_products
+from everlight.models.lora import lora_products, with_merged_lora
+from everlight.models.vit import VisionTransformer
 from everlight.precision import matrix_product
 
 BLOCK = 32
@@ -196,3 +198,29 @@ def with_products_merged(learner: Learner) -> Learner:
     additions |= {path: jnp.zeros_like(leaf) for path, leaf in additions.items() if path[-1] == "b"}
     own = {"lora": unflatten_dict(additions), "merged": unflatten_dict(merged)}
     return learner._replace(params={**learner.params, **own})
+
+
+def with_low_rank(
+    setup: Setup, net: VisionTransformer, layers: Mapping[str, PyTree], needs: Needs
+) -> Setup:
+    """Return the setup with additions of rank 10 for keys and values of all blocks."""
+    return with_merged_lora(setup, layers, ("key", "value"), rank=10)
+
+
+METHODS = {
+    "InfLoRA": Method(
+        inflora,
+        lambda needs: {"tasks": needs.tasks},
+        Source("Liang and Li 2024, CVPR", ("statistics",)),
+        adapt=with_low_rank,
+        demands=("pretrained transformer", *COUNTING, "own classes"),
+        authors={
+            "threshold": 0.95,
+            "samples": "all",
+            "batch size": 128,
+            "epochs per task": 20,
+            "optimizer": "adam",
+            "learning rate": 0.0005,
+        },
+    ),
+}

@@ -21,8 +21,9 @@ from jaxtyping import PRNGKeyArray
 
 from everlight.base import Coefficient, Learner, Setup, Strategy
 from everlight.checks import checked
+from everlight.continual.method import Method, Source
 from everlight.continual.strategies.naive import naive
-from everlight.continual.strategies.quadratic import QuadraticSums, penalised, single_anchor
+from everlight.continual.strategies.parts.quadratic import QuadraticSums, penalised, single_anchor
 
 
 @checked
@@ -43,3 +44,17 @@ def l2_init(
 
     plain = naive(setup)._replace(init=init, parameter_copies=2)
     return penalised(setup, plain, regularization, lambda memory: memory, implicit_rate)
+
+
+METHODS = {
+    "L2 Init": Method(
+        l2_init,
+        lambda needs: {
+            "regularization": needs.hyperparameter,
+            "implicit_rate": needs.implicit_rate,
+        },
+        Source("Kumar et al. 2023, arXiv 2308.11958", ("old net",)),
+        (1e-5, 1e-4, 1e-3, 1e-2),
+        authors={"regularization": (5e-06, 5e-05, 0.0005, 0.005), "penalty's step": "explicit"},
+    ),
+}

@@ -21,12 +21,18 @@ where each image has prompts of its own (`models/prompts.py` says how that diffe
 - There the settings of CORe50 freeze nothing.
 """
 
+from collections.abc import Mapping
+
 from jaxtyping import PRNGKeyArray, PyTree
 
 from everlight.base import Learner, Setup, Strategy
 from everlight.checks import checked
+from everlight.continual.method import COUNTING, Method, Needs, Source
 from everlight.continual.strategies.naive import naive_on_own_classes
+from everlight.continual.strategies.parts import arguments
 from everlight.errors import ArgumentError
+from everlight.models.prompts import prompt_pool, with_prompts
+from everlight.models.vit import VisionTransformer
 
 
 @checked
@@ -61,3 +67,28 @@ def refuse_without_prompts(params: PyTree, name: str) -> None:
         raise ArgumentError(
             f"the parameters are {', '.join(params)}; {name} needs prompts, as of with_prompts"
         )
+
+
+def with_pool(
+    setup: Setup, net: VisionTransformer, layers: Mapping[str, PyTree], needs: Needs
+) -> Setup:
+    """Return the setup with the code's values: four of ten prompts of ten tokens, λ = 1."""
+    return with_prompts(setup, net, layers, prompt_pool(net.width))
+
+
+METHODS = {
+    "L2P": Method(
+        l2p,
+        arguments.no_arguments,
+        Source("Wang et al. 2022, CVPR"),
+        adapt=with_pool,
+        demands=("pretrained transformer", *COUNTING, "own classes"),
+        authors={
+            "batch size": 128,
+            "epochs per task": 5,
+            "optimizer": "adam",
+            # 0.03 times the batch size over 256.
+            "learning rate": 0.015,
+        },
+    ),
+}

@@ -40,20 +40,22 @@ from everlight.base import (
 )
 from everlight.checks import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, checked
 from everlight.continual.engine.evaluation import sample_features
+from everlight.continual.method import Method, Source
 from everlight.continual.objectives.many_labels import multi_hot
-from everlight.continual.strategies.head_finetuning import (
+from everlight.continual.strategies.naive import weighted_mean
+from everlight.continual.strategies.parts import arguments
+from everlight.continual.strategies.parts.head_finetuning import (
     batch_gradient,
     finetune_head,
     keep_known_weights,
 )
-from everlight.continual.strategies.icarl import (
+from everlight.continual.strategies.parts.rehearsal import (
     Classifier,
     Rehearsal,
-    _by_nearest_mean,
+    by_nearest_mean,
     rehearsal,
 )
-from everlight.continual.strategies.lwf import Teacher, freeze_teacher
-from everlight.continual.strategies.naive import weighted_mean
+from everlight.continual.strategies.parts.teacher import Teacher, freeze_teacher
 from everlight.models.heads import cosines, head_kernel, unit, with_head_kernel
 from everlight.precision import matrix_product
 
@@ -149,7 +151,7 @@ def lucir(
     strategy = by_head._replace(begin_task=begin_task, grads=grads, after_step=keep_known_weights)
     if finetune_epochs:
         strategy = strategy._replace(end_task=end_task)
-    return strategy if classifier == "head" else _by_nearest_mean(setup, strategy)
+    return strategy if classifier == "head" else by_nearest_mean(setup, strategy)
 
 
 def margin_ranking(
@@ -199,3 +201,25 @@ def imprint(
     imprinted = new & jnp.any(member, axis=0) & jnp.any(known)
     # The sum of a class's unit features has the direction of their mean.
     return jnp.where(imprinted, length * unit(sums, 0), kernel)
+
+
+METHODS = {
+    "LUCIR": Method(
+        lucir,
+        lambda needs: {**arguments.exemplars(needs), "distillation": needs.hyperparameter},
+        Source("Hou et al. 2019, CVPR", ("samples", "old net")),
+        (0.5, 1, 2, 5),
+        published=5,
+        head="cosine",
+        demands=("class scores", "own classes", "named head", "head kinds"),
+        select="last",
+        authors={
+            "distillation": 5,
+            "margin": 0.5,
+            "rivals": 2,
+            "exemplars_per_class": 20,
+            "batch size": 128,
+            "epochs per task": 160,
+        },
+    ),
+}

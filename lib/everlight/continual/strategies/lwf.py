@@ -17,7 +17,7 @@ distillation over one head, with λ = 1 / T²; differs in:
   from the start.
 """
 
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
@@ -25,25 +25,10 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Coefficient, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import Between, PositiveFloat, PositiveInt, checked
+from everlight.continual.method import COUNTING, Method, Source
 from everlight.continual.strategies.naive import batch_loss, naive, weighted_mean
-
-
-class Teacher(NamedTuple):
-    """Network before the task, and the classes known to it."""
-
-    params: PyTree
-    batch_stats: PyTree
-    known: Bool[Array, "c"]
-
-
-def no_teacher(learner: Learner) -> Teacher:
-    """Return the teacher before the first task, which knows no class."""
-    return Teacher(learner.params, learner.batch_stats, jnp.zeros_like(learner.seen))
-
-
-def freeze_teacher(learner: Learner, task: Task) -> Teacher:
-    """Return the network at the start of a task, and the classes of earlier tasks."""
-    return Teacher(learner.params, learner.batch_stats, learner.seen & ~task.classes)
+from everlight.continual.strategies.parts import arguments
+from everlight.continual.strategies.parts.teacher import Teacher, freeze_teacher, no_teacher
 
 
 def distillation(
@@ -113,3 +98,20 @@ def lwf(
     return naive(setup)._replace(
         init=lambda key, learner: no_teacher(learner), begin_task=begin_task, grads=grads
     )
+
+
+METHODS = {
+    "LwF": Method(
+        lwf,
+        lambda needs: {
+            "regularization": needs.hyperparameter,
+            **arguments.heads(needs),
+        },
+        Source("Li and Hoiem 2016, ECCV", ("old net",)),
+        (0.25, 1, 3, 10),
+        # The paper's 1 without the factor T² = 4 of the module's equation.
+        published=0.25,
+        demands=COUNTING,
+        authors={"temperature": 2, "regularization": 0.25},
+    ),
+}

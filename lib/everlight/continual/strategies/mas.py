@@ -20,9 +20,10 @@ from jaxtyping import PRNGKeyArray
 
 from everlight.base import Coefficient, Learner, Setup, Strategy, Task
 from everlight.checks import PositiveInt, checked
-from everlight.continual.strategies.importance import memory_aware_importance
+from everlight.continual.method import Method, Source
 from everlight.continual.strategies.naive import naive
-from everlight.continual.strategies.quadratic import (
+from everlight.continual.strategies.parts.importance import memory_aware_importance
+from everlight.continual.strategies.parts.quadratic import (
     QuadraticSums,
     no_anchors,
     penalised,
@@ -58,3 +59,19 @@ def mas(
         init=lambda key, learner: no_anchors(learner.params), end_task=end_task, parameter_copies=2
     )
     return penalised(setup, free, regularization, lambda memory: memory, implicit_rate)
+
+
+METHODS = {
+    "MAS": Method(
+        mas,
+        lambda needs: {
+            "regularization": needs.hyperparameter,
+            "importance_samples": needs.importance_samples,
+            "implicit_rate": needs.implicit_rate,
+        },
+        Source("Aljundi et al. 2018, ECCV", ("old net", "statistics")),
+        (0.01, 0.1, 1, 10, 100),
+        published=1,
+        authors={"regularization": 1, "importance_samples": "all", "penalty's step": "explicit"},
+    ),
+}

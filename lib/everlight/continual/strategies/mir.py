@@ -38,6 +38,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
 from everlight.continual.engine.updates import optimizer_update
+from everlight.continual.method import Method, Source
 from everlight.continual.strategies.balanced_replay import (
     replayed_loss,
     replayed_outputs,
@@ -49,6 +50,7 @@ from everlight.continual.strategies.experience_replay import (
     experience_replay,
 )
 from everlight.continual.strategies.naive import task_gradient
+from everlight.continual.strategies.parts import arguments
 from everlight.errors import ArgumentError
 
 
@@ -127,3 +129,19 @@ def most_interfered(drawn: Batch, rise: Float[Array, "n"], size: int) -> Batch:
     """
     _, rows = jax.lax.top_k(jnp.where(drawn.weight > 0, rise, -jnp.inf), min(size, rise.shape[0]))
     return jax.tree.map(lambda leaf: leaf[rows], drawn)
+
+
+METHODS = {
+    "MIR": Method(
+        mir,
+        arguments.drawn_reservoir,
+        Source("Aljundi et al. 2019, NeurIPS", ("samples",)),
+        authors={
+            "candidate_ratio": 5,
+            "replay_batch_size": 10,
+            "loss_over": "all",
+            "batch size": 10,
+            "epochs per task": 1,
+        },
+    ),
+}

@@ -48,11 +48,13 @@ from everlight.base import (
 from everlight.checks import PositiveFloat, PositiveInt, UnitInterval, checked
 from everlight.continual.engine.evaluation import gathered
 from everlight.continual.inner_memory import reading_inner
+from everlight.continual.method import OTHER_WEIGHTS, Method, Source
 from everlight.continual.strategies.balanced_replay import joined, with_all_seen
 from everlight.continual.strategies.der_plus_plus import TwoDraws, der_plus_plus
 from everlight.continual.strategies.er_ace import er_ace
 from everlight.continual.strategies.experience_replay import experience_replay
 from everlight.continual.strategies.naive import batch_loss, batch_outputs, weighted_mean
+from everlight.continual.strategies.parts import arguments
 from everlight.errors import ArgumentError
 
 CORRECTION_STEPS = 10
@@ -193,3 +195,45 @@ def divergence(
     """Return KL(teacher ‖ student) of softmaxes at a temperature, times its square."""
     wanted, found = (jax.nn.log_softmax(logits / temperature) for logits in (teacher, student))
     return temperature**2 * jnp.sum(jnp.exp(wanted) * (wanted - found), axis=-1)
+
+
+_PAPER = Source("Michel et al. 2024, ICML", ("samples", "old net"))
+_VALUES = {
+    "regularization": 5.5,
+    "temperature": 4,
+    "replay_batch_size": 64,
+    "loss_over": "all",
+    "batch size": 10,
+    "epochs per task": 1,
+    "optimizer at a new task": "goes on",
+}
+METHODS = {
+    "ER-MKD": Method(
+        mkd,
+        arguments.drawn_reservoir,
+        _PAPER,
+        demands=OTHER_WEIGHTS,
+        summary="ER taught by a moving average (momentum knowledge distillation, MKD)",
+        authors=_VALUES,
+    ),
+    "ER-ACE-MKD": Method(
+        mkd,
+        lambda needs: {**arguments.drawn_reservoir(needs), "method": "ER-ACE"},
+        _PAPER,
+        demands=(*OTHER_WEIGHTS, "chosen classes"),
+        summary="ER-ACE taught by a moving average of the network (MKD)",
+        authors=_VALUES,
+    ),
+    "DER++-MKD": Method(
+        mkd,
+        lambda needs: {
+            **arguments.drawn_reservoir(needs),
+            "method": "DER++",
+            "loss_over": "all",
+        },
+        _PAPER,
+        demands=OTHER_WEIGHTS,
+        summary="DER++ taught by a moving average of the network (MKD)",
+        authors=_VALUES,
+    ),
+}

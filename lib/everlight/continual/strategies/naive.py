@@ -24,6 +24,8 @@ from everlight.base import (
     Task,
 )
 from everlight.checks import checked
+from everlight.continual.method import Method, Source
+from everlight.continual.strategies.parts import arguments
 
 
 def batch_outputs(
@@ -103,3 +105,8 @@ def naive_on_own_classes(setup: Setup) -> Strategy:
         return gradient, info._replace(aux=learner.params)
 
     return naive(setup)._replace(grads=grads)
+
+
+METHODS = {
+    "naive": Method(naive, arguments.no_arguments, Source("")),
+}

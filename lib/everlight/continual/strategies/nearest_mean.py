@@ -18,8 +18,10 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from everlight.base import Batch, Learner, Setup, Strategy
 from everlight.checks import checked
+from everlight.continual.method import OTHER_WEIGHTS, Method, Source
 from everlight.continual.objectives.many_labels import multi_hot
-from everlight.continual.strategies.frozen import feature_width, over_features
+from everlight.continual.strategies.parts import arguments
+from everlight.continual.strategies.parts.frozen import feature_width, over_features
 from everlight.models.heads import unit
 from everlight.precision import matrix_product
 
@@ -151,3 +153,15 @@ def scatter_rows(
 def of_met(count: Int[Array, "c"], scores: Float[Array, "b c"]) -> Float[Array, "b c"]:
     """Return the scores, −∞ for classes without samples."""
     return jnp.where(count > 0, scores, -jnp.inf)
+
+
+METHODS = {
+    "nearest mean": Method(
+        nearest_mean,
+        arguments.no_arguments,
+        Source("Mensink et al. 2013, PAMI", ("statistics",)),
+        trains="head",
+        demands=OTHER_WEIGHTS,
+        authors={"directions": True, "features": "those that iCaRL trains"},
+    ),
+}

@@ -66,19 +66,21 @@ from everlight.base import (
     Task,
 )
 from everlight.checks import PositiveFloat, PositiveInt, UnitInterval, checked
-from everlight.conditional import either
+from everlight.conditional import cond_under_vmap
 from everlight.continual.engine.updates import optimizer_update
+from everlight.continual.method import COUNTING, Method, Source
 from everlight.continual.strategies.balanced_replay import with_all_seen
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
-from everlight.continual.strategies.frozen import feature_width
-from everlight.continual.strategies.memory import empty_buffer, fill_up
 from everlight.continual.strategies.naive import weighted_mean
-from everlight.continual.strategies.prototype_losses import (
+from everlight.continual.strategies.parts import arguments
+from everlight.continual.strategies.parts.frozen import feature_width
+from everlight.continual.strategies.parts.memory import empty_buffer, fill_up
+from everlight.continual.strategies.parts.prototype_losses import (
     instance_losses,
     prototype_loss,
     similarities,
 )
-from everlight.continual.strategies.prototype_mixing import Mixed, Mixing, mix_replayed
+from everlight.continual.strategies.parts.prototype_mixing import Mixed, Mixing, mix_replayed
 from everlight.models.augmentation import resized_crop_and_flip
 from everlight.models.heads import unit
 
@@ -218,7 +220,7 @@ def onpro(
             loss = partial(step, *arguments, later)
             return jax.grad(loss, (0, 1), has_aux=True)(learner.params, memory.projection)
 
-        (gradient, for_projection), (value, batch_stats, prototypes) = either(
+        (gradient, for_projection), (value, batch_stats, prototypes) = cond_under_vmap(
             memory.later, partial(differentiate, True), partial(differentiate, False)
         )
         return gradient, StepInfo(gradient, batch_stats, value, (for_projection, prototypes))
@@ -344,3 +346,27 @@ def mixed_ids(mixed: Mixed, classes: int) -> Int[Array, "r"]:
     """
     one, two = mixed.first.labels[:, 0], mixed.second.labels[:, 0]
     return jnp.where((mixed.share == 0) | (one == two), one, classes + jnp.arange(one.shape[0]))
+
+
+METHODS = {
+    "OnPro": Method(
+        onpro,
+        arguments.single_label_reservoir,
+        Source("Wei et al. 2023, ICCV", ("samples",)),
+        demands=COUNTING,
+        authors={
+            "temperature": 0.07,
+            "prototype_temperature": 0.5,
+            "similarity": 0.5,
+            "width": 128,
+            "base_share": 0.75,
+            "mix_probability": 0.6,
+            "replay_batch_size": 64,
+            "loss_over": "all",
+            "batch size": 10,
+            "epochs per task": 1,
+            "optimizer": "adam",
+            "optimizer at a new task": "goes on",
+        },
+    ),
+}

@@ -24,9 +24,11 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import NonNegativeInt, PositiveInt, UnitInterval, checked
-from everlight.conditional import either
+from everlight.conditional import cond_under_vmap
 from everlight.continual.engine.epochs import train_on
+from everlight.continual.method import PER_TASK_WEIGHTS, Method, Source
 from everlight.continual.strategies.naive import naive, task_gradient
+from everlight.continual.strategies.parts import arguments
 from everlight.errors import ArgumentError
 
 FREE, PRUNED = -1, -2
@@ -213,4 +215,23 @@ def _gradient(
     if not jax.tree.leaves(learner.batch_stats):
         return moving()
     keeping = setup._replace(apply=still)
-    return either(first, moving, lambda: task_gradient(keeping, learner, batch, key))
+    return cond_under_vmap(first, moving, lambda: task_gradient(keeping, learner, batch, key))
+
+
+METHODS = {
+    "PackNet": Method(
+        packnet,
+        arguments.no_arguments,
+        Source("Mallya and Lazebnik 2018, CVPR", ("statistics",)),
+        demands=PER_TASK_WEIGHTS,
+        summary="weights pruned and frozen, task by task",
+        authors={
+            "prune": "0.5, then 0.75",
+            "retrain_epochs": 10,
+            "batch_size": 32,
+            "batch size": 32,
+            "epochs per task": 20,
+            "network": "pretrained",
+        },
+    ),
+}

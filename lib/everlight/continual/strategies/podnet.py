@@ -62,23 +62,25 @@ from everlight.base import (
     Task,
 )
 from everlight.checks import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, checked
-from everlight.conditional import where_needed
+from everlight.conditional import where_under_vmap
 from everlight.continual.engine.evaluation import sample_features
+from everlight.continual.method import COUNTING, Method, Source
 from everlight.continual.objectives.many_labels import multi_hot
-from everlight.continual.strategies.clustering import k_means
-from everlight.continual.strategies.head_finetuning import (
+from everlight.continual.strategies.naive import weighted_mean
+from everlight.continual.strategies.parts import arguments
+from everlight.continual.strategies.parts.clustering import k_means
+from everlight.continual.strategies.parts.head_finetuning import (
     batch_gradient,
     finetune_head,
     keep_known_weights,
 )
-from everlight.continual.strategies.icarl import (
+from everlight.continual.strategies.parts.rehearsal import (
     Classifier,
     Rehearsal,
-    _by_nearest_mean,
+    by_nearest_mean,
     rehearsal,
 )
-from everlight.continual.strategies.lwf import Teacher, freeze_teacher
-from everlight.continual.strategies.naive import weighted_mean
+from everlight.continual.strategies.parts.teacher import Teacher, freeze_teacher
 from everlight.models.heads import (
     SimilarityForm,
     head_kernel,
@@ -205,7 +207,7 @@ def podnet(
     )
     if finetune_epochs:
         strategy = strategy._replace(end_task=end_task)
-    return strategy if classifier == "head" else _by_nearest_mean(setup, strategy)
+    return strategy if classifier == "head" else by_nearest_mean(setup, strategy)
 
 
 def nca(
@@ -303,8 +305,33 @@ def imprint_proxies(
         def centers() -> Float[Array, "p f"]:
             return length * k_means(rows, own, proxies, jax.random.fold_in(key, number))
 
-        return where_needed(needed, centers, before)
+        return where_under_vmap(needed, centers, before)
 
     # One class after another: distances of all would be as many times the memory.
     every = member, imprinted, jnp.arange(classes), kernel.transpose(2, 1, 0)
     return jax.lax.map(proxies_of, every).transpose(2, 1, 0)
+
+
+METHODS = {
+    "PODNet": Method(
+        podnet,
+        lambda needs: {**arguments.exemplars(needs), "flat": needs.hyperparameter},
+        Source("Douillard et al. 2020, ECCV", ("samples", "old net")),
+        (0.3, 1, 3, 10),
+        published=1,
+        head="local similarity",
+        demands=(*COUNTING, "own classes", "named head", "head kinds"),
+        select="last",
+        authors={
+            "spatial": 3,
+            "flat": 1,
+            "margin": 0.6,
+            "form": "code",
+            "finetune_epochs": 20,
+            "finetune_rate": 0.5,
+            "exemplars_per_class": 20,
+            "batch size": 128,
+            "epochs per task": 160,
+        },
+    ),
+}

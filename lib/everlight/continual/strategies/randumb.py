@@ -33,7 +33,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from everlight.base import Batch, Learner, Proportion, Setup, Strategy
 from everlight.checks import PositiveFloat, PositiveInt, checked
-from everlight.continual.strategies.frozen import feature_width, over_features
+from everlight.continual.method import OTHER_WEIGHTS, Method, Source
 from everlight.continual.strategies.nearest_mean import (
     ClassMeans,
     add_to_means,
@@ -41,6 +41,7 @@ from everlight.continual.strategies.nearest_mean import (
     of_met,
     scatter_rows,
 )
+from everlight.continual.strategies.parts.frozen import feature_width, over_features
 from everlight.continual.strategies.streaming_lda import oas_covariance, shrunk_solve
 from everlight.precision import matrix_product
 
@@ -156,3 +157,18 @@ def scale_of(features: Float[Array, "b f"], here: Bool[Array, "b"]) -> Float[Arr
     away = jnp.where(here[:, None], rows - jnp.sum(rows) / numbers, 0)
     variance = jnp.sum(away**2) / numbers
     return jnp.where(variance > 0, 1 / (width * jnp.where(variance > 0, variance, 1)), 1)
+
+
+# The paper's width is 25 times as large, with 625 times the memory. A published value would be
+# one at another width, so there is none.
+METHODS = {
+    "RanDumb": Method(
+        randumb,
+        lambda needs: {"width": 1000, "shrinkage": needs.hyperparameter},
+        Source("Prabhu et al. 2024, NeurIPS", ("statistics",)),
+        (1e-5, 1e-4, 1e-3, 1e-2),
+        trains="head",
+        demands=OTHER_WEIGHTS,
+        authors={"width": 25_000, "shrinkage": 1e-4},
+    ),
+}

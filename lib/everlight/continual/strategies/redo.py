@@ -33,15 +33,16 @@ from jaxtyping import Array, Int, PRNGKeyArray
 
 from everlight.base import Coefficient, Learner, Setup, StepInfo, Strategy
 from everlight.checks import PositiveInt, checked
-from everlight.conditional import where_needed
-from everlight.continual.strategies.hidden_units import (
+from everlight.conditional import where_under_vmap
+from everlight.continual.method import Method, Source
+from everlight.continual.strategies.naive import naive
+from everlight.continual.strategies.parts.hidden_units import (
     ByLayer,
     batch_mean,
     layer_widths,
     unit_activations,
     with_new_units,
 )
-from everlight.continual.strategies.naive import naive
 from everlight.metrics.plasticity import dormant_units
 
 
@@ -98,6 +99,18 @@ def redo(
             new = with_new_units(setup, learner, layers, dormant, key, connected=False)
             return none, new
 
-        return where_needed(steps >= period, recycled, (Activity(total, steps), learner))
+        return where_under_vmap(steps >= period, recycled, (Activity(total, steps), learner))
 
     return naive(setup)._replace(init=init, after_step=after_step)
+
+
+METHODS = {
+    "ReDo": Method(
+        redo,
+        lambda needs: {"layers": needs.layers, "threshold": needs.hyperparameter},
+        Source("Sokar et al. 2023, ICML", ("statistics",)),
+        (0.0, 0.025, 0.1),
+        demands=("named head", "hidden layers"),
+        authors={"threshold": 0, "period": 200000},
+    ),
+}

@@ -37,12 +37,14 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from everlight.base import Batch, Learner, Samples, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, PositiveInt, checked
 from everlight.continual.engine.updates import with_inputs
+from everlight.continual.method import COUNTING, Method, Source
 from everlight.continual.strategies.balanced_replay import joined
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
-from everlight.continual.strategies.frozen import feature_width
-from everlight.continual.strategies.memory import empty_buffer
 from everlight.continual.strategies.naive import batch_outputs, weighted_mean
-from everlight.continual.strategies.replay_tricks import predict_by_nearest_mean
+from everlight.continual.strategies.parts import arguments
+from everlight.continual.strategies.parts.frozen import feature_width
+from everlight.continual.strategies.parts.memory import empty_buffer
+from everlight.continual.strategies.parts.replay_tricks import predict_by_nearest_mean
 from everlight.models.augmentation import resized_crop_and_flip
 from everlight.models.heads import unit
 from everlight.precision import matrix_product
@@ -189,3 +191,21 @@ def contrastive_losses(
     positive = ((labels[:, None] == labels) & other).astype(near.dtype)
     count = jnp.maximum(jnp.sum(positive, axis=1), 1)
     return -jnp.sum(positive * (near - total), axis=1) / count
+
+
+METHODS = {
+    "SCR": Method(
+        scr,
+        arguments.single_label_reservoir,
+        Source("Mai et al. 2021, CVPRW", ("samples",)),
+        demands=COUNTING,
+        nearest_mean=True,
+        authors={
+            "temperature": 0.1,
+            "width": 128,
+            "replay_batch_size": 100,
+            "batch size": 10,
+            "epochs per task": 1,
+        },
+    ),
+}

@@ -26,6 +26,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from everlight.base import Learner, Memory, Proportion, Setup, Strategy, Task
 from everlight.checks import NonNegativeFloat, checked
 from everlight.continual.engine.updates import trainable_part
+from everlight.continual.method import Method, Source
 from everlight.continual.strategies.naive import naive
 
 
@@ -60,3 +61,14 @@ def shrink_and_perturb(
         return memory, learner._replace(params=params)
 
     return naive(setup)._replace(begin_task=begin_task)
+
+
+METHODS = {
+    "shrink and perturb": Method(
+        shrink_and_perturb,
+        lambda needs: {"shrinkage": needs.hyperparameter},
+        Source("Ash and Adams 2020, NeurIPS"),
+        (0.2, 0.4, 0.6, 0.8),
+        authors={"shrinkage": 0.4, "noise": 0.1},
+    ),
+}

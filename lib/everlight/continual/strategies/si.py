@@ -18,8 +18,9 @@ from jaxtyping import PRNGKeyArray, PyTree
 
 from everlight.base import Coefficient, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, checked
+from everlight.continual.method import Method, Source
 from everlight.continual.strategies.naive import naive
-from everlight.continual.strategies.quadratic import (
+from everlight.continual.strategies.parts.quadratic import (
     QuadraticSums,
     no_anchors,
     penalised,
@@ -98,3 +99,18 @@ def si(
         parameter_copies=2,
     )
     return penalised(setup, free, regularization, lambda memory: memory.sums, implicit_rate)
+
+
+METHODS = {
+    "SI": Method(
+        si,
+        lambda needs: {
+            "regularization": needs.hyperparameter,
+            "implicit_rate": needs.implicit_rate,
+        },
+        Source("Zenke et al. 2017, ICML", ("old net", "statistics")),
+        (0.01, 0.1, 1, 10, 100),
+        published=0.1,
+        authors={"regularization": 0.1, "damping": 0.001, "penalty's step": "explicit"},
+    ),
+}

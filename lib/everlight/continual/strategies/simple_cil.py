@@ -17,13 +17,15 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from everlight.base import Batch, Learner, Setup, Strategy
 from everlight.checks import checked
-from everlight.continual.strategies.frozen import feature_width, over_features
+from everlight.continual.method import OTHER_WEIGHTS, Method, Source
 from everlight.continual.strategies.nearest_mean import (
     ClassMeans,
     add_to_means,
     no_means,
     of_met,
 )
+from everlight.continual.strategies.parts import arguments
+from everlight.continual.strategies.parts.frozen import feature_width, over_features
 from everlight.models.heads import unit
 from everlight.precision import matrix_product
 
@@ -62,3 +64,15 @@ def add_to_prototypes(
 def prototype_scores(means: ClassMeans, features: Float[Array, "b f"]) -> Float[Array, "b c"]:
     """Return the cosines between features and class means, −∞ for classes without samples."""
     return of_met(means.count, matrix_product(unit(features, -1), unit(means.mean, -1).T))
+
+
+METHODS = {
+    "SimpleCIL": Method(
+        simple_cil,
+        arguments.no_arguments,
+        Source("Zhou et al. 2024, IJCV", ("statistics",)),
+        trains="head",
+        demands=OTHER_WEIGHTS,
+        authors={"features": "a pretrained network's"},
+    ),
+}

@@ -45,9 +45,10 @@ from everlight.continual.engine.epochs import shuffle, take_batch
 from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.engine.keys import epoch_keys, step_key
 from everlight.continual.engine.updates import train_step
+from everlight.continual.method import OTHER_WEIGHTS, Method, Source
 from everlight.continual.strategies.fecam import add_squares
-from everlight.continual.strategies.frozen import feature_width
 from everlight.continual.strategies.naive import naive, naive_on_own_classes
+from everlight.continual.strategies.parts.frozen import feature_width
 from everlight.errors import ArgumentError
 from everlight.models.heads import head_layer
 from everlight.precision import full_precision, matrix_product
@@ -288,3 +289,24 @@ def _linear_head(params: PyTree) -> PyTree:
 
 def _logits(head: PyTree, features: Float[Array, "b f"]) -> Float[Array, "b c"]:
     return matrix_product(features, head["kernel"]) + head.get("bias", 0.0)
+
+
+METHODS = {
+    "SLCA": Method(
+        slca,
+        lambda needs: {"slow": needs.hyperparameter},
+        Source("Zhang et al. 2023, ICCV", ("statistics",)),
+        (1e-3, 1e-2, 1e-1, 1),
+        published=1e-2,
+        demands=(*OTHER_WEIGHTS, "own classes", "named head"),
+        authors={
+            "slow": 0.01,
+            "epochs": 5,
+            "samples": 256,
+            "temperature": 0.1,
+            "batch size": 128,
+            "epochs per task": 20,
+            "network": "pretrained",
+        },
+    ),
+}

@@ -31,10 +31,12 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, PositiveInt, checked
+from everlight.continual.method import COUNTING, Method, Source
 from everlight.continual.strategies.balanced_replay import Exemplars, balanced_replay, joined
-from everlight.continual.strategies.lwf import Teacher, freeze_teacher, no_teacher
-from everlight.continual.strategies.memory import draw_batch, fill_up
 from everlight.continual.strategies.naive import batch_outputs, naive, weighted_mean
+from everlight.continual.strategies.parts import arguments
+from everlight.continual.strategies.parts.memory import draw_batch, fill_up
+from everlight.continual.strategies.parts.teacher import Teacher, freeze_teacher, no_teacher
 
 REPLAYED_SHARE = 4
 """Incoming samples per replayed one, by default."""
@@ -166,3 +168,23 @@ def _log_softmax_by_task(
     top = jax.ops.segment_max(jax.lax.stop_gradient(rows), class_task, classes)[class_task]
     total = jax.ops.segment_sum(jnp.exp(rows - top), class_task, classes)[class_task]
     return (rows - top - jnp.log(total)).T
+
+
+METHODS = {
+    "SS-IL": Method(
+        ss_il,
+        lambda needs: {
+            **arguments.exemplars(needs),
+            "replay_batch_size": needs.replay_batch_size,
+        },
+        Source("Ahn et al. 2021, ICCV", ("samples", "old net")),
+        demands=(*COUNTING, "own classes"),
+        select="last",
+        authors={
+            "temperature": 2,
+            "batch size": 128,
+            "epochs per task": "100, then 25",
+            "optimizer at a new task": "goes on",
+        },
+    ),
+}

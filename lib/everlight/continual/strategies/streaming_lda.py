@@ -34,19 +34,20 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from everlight.base import Batch, Learner, Proportion, Setup, Strategy, Task
 from everlight.checks import checked
-from everlight.conditional import where_needed
+from everlight.conditional import where_under_vmap
 from everlight.continual.engine.evaluation import sample_features
-from everlight.continual.strategies.frozen import (
-    feature_width,
-    over_features,
-    ridge_solve,
-)
+from everlight.continual.method import OTHER_WEIGHTS, Method, Source
 from everlight.continual.strategies.nearest_mean import (
     ClassMeans,
     add_to_means,
     away_from_means,
     no_means,
     of_met,
+)
+from everlight.continual.strategies.parts.frozen import (
+    feature_width,
+    over_features,
+    ridge_solve,
 )
 from everlight.errors import ArgumentError
 from everlight.models.heads import unit
@@ -129,7 +130,7 @@ def streaming_lda(
             features = sample_features(setup, learner, task.train)
             return base_of(memory.means, features, task.train.labels[:, 0], task.train.mask)
 
-        means, scatter = where_needed(first, of_task, (memory.means, memory.scatter))
+        means, scatter = where_under_vmap(first, of_task, (memory.means, memory.scatter))
         return memory._replace(means=means, scatter=scatter, in_base=first), learner
 
     def accumulate(
@@ -266,3 +267,17 @@ def add_one_by_one(
         ),
         (scatter.count + jnp.sum(here)).astype(jnp.int32),
     )
+
+
+METHODS = {
+    "streaming LDA": Method(
+        streaming_lda,
+        lambda needs: {"shrinkage": needs.hyperparameter},
+        Source("Hayes and Kanan 2020, CVPRW", ("statistics",)),
+        (1e-4, 1e-3, 1e-2, 1e-1, 0.5),
+        trains="head",
+        demands=OTHER_WEIGHTS,
+        published=1e-4,
+        authors={"shrinkage": 1e-4, "features": "a pretrained network's"},
+    ),
+}

@@ -33,7 +33,8 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from everlight.base import Coefficient, Setup, Strategy
 from everlight.checks import UnitInterval, checked
-from everlight.continual.strategies.merging import from_common_start
+from everlight.continual.method import Method, Source
+from everlight.continual.strategies.parts.merging import from_common_start
 
 
 class SignedSums(NamedTuple):
@@ -108,3 +109,17 @@ def disjoint_mean(sums: SignedSums) -> PyTree:
         return total / jnp.maximum(jnp.where(sign > 0, above, below), 1)
 
     return jax.tree.map(mean, *sums)
+
+
+METHODS = {
+    "TIES": Method(
+        ties,
+        lambda needs: {"scale": needs.hyperparameter},
+        Source("Yadav et al. 2023, NeurIPS", ("old net",)),
+        (0.5, 1, 1.5, 2),
+        published=1,
+        demands=("last weights",),
+        advised=("pretrained layers",),
+        authors={"scale": 1, "kept": 0.2, "network": "pretrained"},
+    ),
+}

@@ -47,6 +47,7 @@ from everlight.base import Batch, Learner, Proportion, Setup, StepInfo, Strategy
 from everlight.checks import NonNegativeFloat, PositiveInt, UnitInterval, checked
 from everlight.continual.engine.evaluation import gathered
 from everlight.continual.engine.updates import optimizer_update
+from everlight.continual.method import PER_TASK_WEIGHTS, Method, Source
 from everlight.continual.strategies.gpm import (
     NEGLIGIBLE,
     Path,
@@ -383,3 +384,16 @@ def _copies_of(params: PyTree, tasks: int) -> int:
     below = sum(square for path, square in squares.items() if path[0] != "head")
     entries = 2 * sum(squares.values()) + REGIONS * tasks * below
     return -(-entries // max(1, sum(leaf.size for leaf in jax.tree.leaves(params))))
+
+
+METHODS = {
+    "TRGP": Method(
+        trgp,
+        lambda needs: {"tasks": needs.tasks, "threshold": needs.hyperparameter},
+        Source("Lin et al. 2022, ICLR", ("statistics",)),
+        (0.9, 0.95, 0.97, 0.99),
+        published=0.97,
+        demands=(*PER_TASK_WEIGHTS, "layer inputs"),
+        authors={"threshold": 0.97, "growth": 0.003, "samples": 125, "trust": 0.5},
+    ),
+}

@@ -35,10 +35,12 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, PositiveInt, checked
+from everlight.continual.method import COUNTING, Method, Source
 from everlight.continual.strategies.bic import label_softmax, soft_softmax
-from everlight.continual.strategies.icarl import Rehearsal, rehearsal
-from everlight.continual.strategies.lwf import freeze_teacher
 from everlight.continual.strategies.naive import batch_outputs, weighted_mean
+from everlight.continual.strategies.parts import arguments
+from everlight.continual.strategies.parts.rehearsal import Rehearsal, rehearsal
+from everlight.continual.strategies.parts.teacher import freeze_teacher
 from everlight.models.heads import head_kernel, with_head_kernel
 
 
@@ -113,3 +115,15 @@ def aligned(
     )
     scaled = new & jnp.any(known) & (of_new > 0)
     return jnp.where(scaled, kernel * of_old / jnp.where(of_new > 0, of_new, 1), kernel)
+
+
+METHODS = {
+    "WA": Method(
+        wa,
+        arguments.exemplars,
+        Source("Zhao et al. 2020, CVPR", ("samples", "old net")),
+        demands=(*COUNTING, "own classes", "named head"),
+        select="last",
+        authors={"temperature": 2},
+    ),
+}

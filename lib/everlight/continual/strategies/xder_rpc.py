@@ -58,19 +58,21 @@ from everlight.base import (
 )
 from everlight.checks import PositiveInt, UnitInterval, checked
 from everlight.continual.engine.evaluation import over_blocks
-from everlight.continual.strategies.exemplars import random_ranks
-from everlight.continual.strategies.memory import (
-    batch_at,
-    draw_first_slots,
-    empty_buffer,
-    fill_up,
-    merge_buffer,
-)
+from everlight.continual.method import COUNTING, Method, Source
 from everlight.continual.strategies.naive import (
     batch_loss,
     batch_outputs,
     naive,
     weighted_mean,
+)
+from everlight.continual.strategies.parts import arguments
+from everlight.continual.strategies.parts.exemplars import random_ranks
+from everlight.continual.strategies.parts.memory import (
+    batch_at,
+    draw_first_slots,
+    empty_buffer,
+    fill_up,
+    merge_buffer,
 )
 from everlight.errors import ArgumentError
 
@@ -387,3 +389,24 @@ def balanced_choice(
     quota = jnp.where(past, share, free // number + (place < free % number))
     rank = random_ranks(every._replace(labels=every.labels[:, :1]), key_samples)[:, 0]
     return (rank >= 0) & (rank < quota[jnp.maximum(every.labels[:, 0], 0)])
+
+
+METHODS = {
+    "X-DER-RPC": Method(
+        xder_rpc,
+        arguments.drawn_reservoir,
+        Source("Boschini et al. 2022, TPAMI", ("samples",)),
+        demands=(*COUNTING, "own classes", "chosen classes"),
+        authors={
+            "alpha": 0.1,
+            "beta": 0.5,
+            "gamma": 0.85,
+            "eta": 0.1,
+            "margin": 0.3,
+            "past_constraint": False,
+            "batch size": 32,
+            "replay_batch_size": 32,
+            "epochs per task": 50,
+        },
+    ),
+}

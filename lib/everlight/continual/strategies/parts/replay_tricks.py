@@ -34,10 +34,10 @@ from everlight.checks import PositiveFloat, PositiveInt, checked
 from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.engine.updates import optimizer_update, with_inputs
 from everlight.continual.inner_memory import reading_inner
-from everlight.continual.strategies.frozen import feature_width
-from everlight.continual.strategies.icarl import exemplar_means, nearness
-from everlight.continual.strategies.memory import batch_at, distinct
 from everlight.continual.strategies.naive import task_gradient
+from everlight.continual.strategies.parts.frozen import feature_width
+from everlight.continual.strategies.parts.memory import batch_at, distinct
+from everlight.continual.strategies.parts.rehearsal import exemplar_means, nearness
 from everlight.errors import ArgumentError
 
 

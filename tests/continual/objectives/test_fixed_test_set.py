@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from everlight.base import Outputs, Predictions, Samples, Task, TaskSequence
-from everlight.continual.objectives.fixed_test import fixed_test_objective
+from everlight.continual.objectives.fixed_test_set import fixed_test_objective
 
 CLASSES = 5
 OBJECTIVE = fixed_test_objective(CLASSES)

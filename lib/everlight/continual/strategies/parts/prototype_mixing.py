@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from everlight.base import Batch, Samples
-from everlight.continual.strategies.memory import batch_at, carried_classes
+from everlight.continual.strategies.parts.memory import batch_at, carried_classes
 
 NEAREST = 1e-6
 """Least distance of prototypes, so that its inverse is finite."""

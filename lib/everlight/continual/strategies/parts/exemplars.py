@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Samples
 from everlight.checks import checked
-from everlight.continual.strategies.memory import (
+from everlight.continual.strategies.parts.memory import (
     distinct,
     empty_buffer,
     hash_key,

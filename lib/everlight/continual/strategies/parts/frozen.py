@@ -26,7 +26,7 @@ from everlight.base import (
     Strategy,
     Task,
 )
-from everlight.conditional import where_needed
+from everlight.conditional import where_under_vmap
 from everlight.continual.strategies.naive import naive
 from everlight.precision import matrix_product
 
@@ -111,7 +111,7 @@ def ridge_solve(
     regular = matrix + ridge * jnp.eye(matrix.shape[0], dtype=matrix.dtype)
     solution = jax.scipy.linalg.solve(regular, right, assume_a="pos")
     # Cholesky's factor takes a fifteenth of the time, and is NaN where it fails.
-    return where_needed(~jnp.all(jnp.isfinite(solution)), by_eigenvalues, solution)
+    return where_under_vmap(~jnp.all(jnp.isfinite(solution)), by_eigenvalues, solution)
 
 
 def _features(

@@ -22,7 +22,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from everlight.base import Batch, Coefficient, Learner, Setup, Strategy
 from everlight.continual.objectives.many_labels import multi_hot
-from everlight.continual.strategies.frozen import (
+from everlight.continual.strategies.parts.frozen import (
     feature_width,
     over_features,
     ridge_solve,

@@ -16,9 +16,9 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from everlight.base import Batch, Epoch, Learner, Outputs, Setup, StepInfo, Task
 from everlight.continual.engine.epochs import train_on
 from everlight.continual.objectives.many_labels import multi_hot
-from everlight.continual.strategies.icarl import Rehearsal
-from everlight.continual.strategies.lwf import Teacher
 from everlight.continual.strategies.naive import batch_outputs, naive
+from everlight.continual.strategies.parts.rehearsal import Rehearsal
+from everlight.continual.strategies.parts.teacher import Teacher
 from everlight.models.heads import head_kernel, with_head_kernel
 
 BatchLoss = Callable[

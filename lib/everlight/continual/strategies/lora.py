@@ -1,0 +1,35 @@
+"""Naive finetuning of low-rank additions to a pretrained network (LoRA; Hu et al. 2022, ICLR).
+
+The pretrained network is frozen. Its kernels W of queries and values become W + B A with trained
+factors of a low rank (`models.lora`), which finetuning trains with the head, task after task.
+"""
+
+from collections.abc import Mapping
+
+from jaxtyping import PyTree
+
+from everlight.base import Setup
+from everlight.continual.method import COUNTING, Method, Needs, Source
+from everlight.continual.strategies.naive import naive
+from everlight.continual.strategies.parts import arguments
+from everlight.models.lora import with_lora
+from everlight.models.vit import VisionTransformer
+
+
+def with_low_rank(
+    setup: Setup, net: VisionTransformer, layers: Mapping[str, PyTree], needs: Needs
+) -> Setup:
+    """Return the setup with additions of rank 4 for queries and values of all blocks."""
+    return with_lora(setup, layers, ("query", "value"), rank=4)
+
+
+METHODS = {
+    "LoRA": Method(
+        naive,
+        arguments.no_arguments,
+        Source("Hu et al. 2022, ICLR"),
+        adapt=with_low_rank,
+        demands=("pretrained transformer", *COUNTING),
+        summary="naive finetuning of low-rank additions to queries and values (LoRA)",
+    ),
+}

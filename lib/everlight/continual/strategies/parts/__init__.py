@@ -1,0 +1,1 @@
+"""Parts that strategies share: none of them is a method of its own."""

@@ -1,0 +1,47 @@
+"""Unlimited replay (ER-infinite of Abdelsalam et al. 2021, CVPR): all samples so far, every epoch.
+
+It continues from the last task's network. Samples keep the labels of their own tasks.
+
+Equal to the code of IIRC's authors (chandar-lab/IIRC, `finetune.py` with an unlimited buffer) at
+the samples and labels of every epoch; differs in storing indices into the data set, where theirs
+stores a copy.
+"""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Int
+
+from everlight.base import Epoch, Memory, Setup, Strategy, Task
+from everlight.checks import checked
+from everlight.continual.method import Method, Source
+from everlight.continual.strategies.naive import naive
+from everlight.continual.strategies.parts import arguments
+
+
+@checked
+def unlimited_replay(setup: Setup) -> Strategy:
+    """Return unlimited replay: all data so far, from the last task's parameters.
+
+    Args:
+      setup: network, objective, optimizer and data access.
+    """
+    return naive(setup)._replace(
+        epoch_data=all_so_far, uses_past=True, stored_samples=_samples_of_earlier_tasks
+    )
+
+
+def all_so_far(memory: Memory, task: Task) -> Epoch:
+    """Return the epoch of the samples of all tasks so far."""
+    return Epoch(task.past, jnp.zeros_like(task.past.mask))
+
+
+def _samples_of_earlier_tasks(memory: Memory, task: Task) -> Int[Array, ""]:
+    return jnp.sum(task.past.mask) - jnp.sum(task.train.mask)
+
+
+METHODS = {
+    "ER-infinite": Method(
+        unlimited_replay,
+        arguments.no_arguments,
+        Source("Abdelsalam et al. 2021, CVPR", ("all samples",)),
+    ),
+}
