@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from scipy.spatial import ConvexHull
 
 from everlight.color import estimators
-from everlight.color.baselines import gamut
-from everlight.color.baselines.gamut import DIRECTIONS, GROWTH, PROBES, fit_gamut
-from everlight.color.baselines.protocol import ObservedImage, observe_image
+from everlight.color.learned import gamut
+from everlight.color.learned.gamut import DIRECTIONS, GROWTH, PROBES, fit_gamut
+from everlight.color.learned.observed_image import ObservedImage, observe_image
 from everlight.metrics.angular import angular_error
 
 # Compiled, since one by one the shifted differences of a filter take seconds to dispatch.

@@ -8,21 +8,21 @@ import numpy as np
 import pytest
 
 from everlight.color import BASELINES, ESTIMATORS, FOURIER_SETTINGS
-from everlight.color.baselines.calibrated_camera import (
+from everlight.color.learned.calibrated_camera import (
     CALIBRATED_SMALL_FORM,
     calibrated_estimate,
 )
-from everlight.color.baselines.chroma_histogram import chroma_histograms
-from everlight.color.baselines.cross_camera import (
+from everlight.color.learned.chroma_histogram import chroma_histograms
+from everlight.color.learned.cross_camera import (
     ADDITIONAL_IMAGES,
     SMALL_FORM,
     cross_camera_estimate,
 )
-from everlight.color.baselines.dual_mapping import DualMappingModel, DualMappingNet
-from everlight.color.baselines.fourier_constancy import FourierModel
-from everlight.color.baselines.generator_net import GeneratorNet
-from everlight.color.baselines.generator_training import GeneratorModel, initial_variables
-from everlight.color.baselines.sensor_independent import (
+from everlight.color.learned.dual_mapping import DualMappingModel, DualMappingNet
+from everlight.color.learned.fourier_constancy import FourierModel
+from everlight.color.learned.generator_net import GeneratorNet
+from everlight.color.learned.generator_training import GeneratorModel, initial_variables
+from everlight.color.learned.sensor_independent import (
     SensorIndependentModel,
     SensorIndependentNet,
 )

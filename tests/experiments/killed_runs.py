@@ -19,7 +19,7 @@ from typing import Any
 import imagecodecs
 import numpy as np
 
-from everlight.color.baselines import fold_methods
+from everlight.color.learned import fold_methods
 from everlight.continual import Protocol
 from everlight.models.illuminant_training import TrainingSettings
 from everlight_data.checkpoints import Checkpoints

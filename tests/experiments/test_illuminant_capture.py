@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.color.baselines import capture_methods
-from everlight.color.baselines.capture_aware import capture_features
-from everlight.color.baselines.capture_methods import IMAGE_ALONE, TIME_AWARE
+from everlight.color.learned import capture_methods
+from everlight.color.learned.capture_aware import capture_features
+from everlight.color.learned.capture_methods import IMAGE_ALONE, TIME_AWARE
 from everlight.metrics.angular import angular_error
 from everlight_data.color.image_sets import split_across, split_within
 from everlight_experiments.illuminant import image_source

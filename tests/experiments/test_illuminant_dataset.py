@@ -7,19 +7,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.color.baselines import correct_bias, fold_methods
-from everlight.color.baselines.capture_methods import (
+from everlight.color.illuminant_folds import (
+    FoldMethod,
+)
+from everlight.color.learned import correct_bias, fold_methods
+from everlight.color.learned.capture_methods import (
     IMAGE_ALONE,
     TIME_AWARE,
     WITHOUT_CAPTURES,
 )
-from everlight.color.baselines.fold_methods import (
+from everlight.color.learned.fold_methods import (
     DUAL_MAPPING,
     POOLED,
     TUNED_HERE,
-)
-from everlight.color.baselines.folds import (
-    FoldMethod,
 )
 from everlight.models.illuminant_training import TrainingSettings
 from everlight_data.checkpoints import Checkpoints

@@ -4,9 +4,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.color.baselines import fold_methods
-from everlight.color.baselines.fold_methods import DAYLIGHT
-from everlight.color.baselines.folds import Fold, FoldMethod, estimate_fold
+from everlight.color.illuminant_folds import Fold, FoldMethod, estimate_fold
+from everlight.color.learned import fold_methods
+from everlight.color.learned.fold_methods import DAYLIGHT
 from everlight_data.color.camera_matrices import (
     matrix_for,
     read_camera_matrices,

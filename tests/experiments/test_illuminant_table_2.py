@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.color.baselines import correct_bias, fold_methods
-from everlight.color.baselines.folds import FoldMethod
-from everlight.color.estimators import ESTIMATORS
+from everlight.color.derivatives import ESTIMATORS
+from everlight.color.illuminant_folds import FoldMethod
+from everlight.color.learned import correct_bias, fold_methods
 from everlight.models.illuminant_training import TrainingSettings
 from everlight_data.checkpoints import Checkpoints
 from everlight_data.color.camera_pairs import problem_of, quasi_real_pairs

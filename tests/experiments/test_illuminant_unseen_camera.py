@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.color.baselines import fold_methods
-from everlight.color.baselines.calibrated_camera import calibrated_estimate
-from everlight.color.baselines.chroma_histogram import chroma_histograms
 from everlight.color.camera_calibration import CameraCalibration, camera_fingerprint
+from everlight.color.learned import fold_methods
+from everlight.color.learned.calibrated_camera import calibrated_estimate
+from everlight.color.learned.chroma_histogram import chroma_histograms
 from everlight.models.image_model import UnsuitableImageError
 from everlight_data.color import dng
 from everlight_data.color.camera_matrices import (
@@ -26,7 +26,7 @@ from everlight_experiments.illuminant import image_source
 from everlight_experiments.illuminant.estimate import estimate
 from everlight_experiments.illuminant.estimate_settings import EstimateSettings
 from everlight_experiments.illuminant.train import TrainRun, run_train
-from tests.color.baselines.test_calibrated_camera import TINY
+from tests.color.learned.test_calibrated_camera import TINY
 from tests.dng_writer import write_dng
 from tests.experiments.test_illuminant_dataset import write_thumbnails
 

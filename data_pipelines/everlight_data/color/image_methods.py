@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from everlight.color.baselines.fold_methods import (
+from everlight.color.camera_calibration import CameraCalibration
+from everlight.color.illuminant_folds import FoldMethod
+from everlight.color.learned.fold_methods import (
     POOLED,
     confidence_pooling_method,
     fold_methods,
 )
-from everlight.color.baselines.folds import FoldMethod
-from everlight.color.camera_calibration import CameraCalibration
 from everlight_data.color.camera_matrices import camera_calibrations
 from everlight_data.color.trunk_views import missing_trunk, trunk_views
 from everlight_data.names import check_name

@@ -22,8 +22,8 @@ import numpy as np
 from jaxtyping import PyTree
 
 from everlight.checks import Between, check_fields
-from everlight.color.baselines.cross_camera import ADDITIONAL_IMAGES
-from everlight.color.baselines.folds import Fold, FoldMethod
+from everlight.color.illuminant_folds import Fold, FoldMethod
+from everlight.color.learned.cross_camera import ADDITIONAL_IMAGES
 from everlight.models.image_model import ErrorCalibration, ImageModel, described_features
 from everlight.models.pair_model import PairModel
 from everlight_data.color.camera_matrices import single_matrix

@@ -8,14 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int, PyTree
 
-from everlight.color.baselines.capture_methods import capture_methods
-from everlight.color.baselines.fold_methods import NINE_MOMENTS
-from everlight.color.baselines.folds import (
+from everlight.color.illuminant_folds import (
     Features,
     FoldMethod,
     estimate_folds,
     estimate_images,
 )
+from everlight.color.learned.capture_methods import capture_methods
+from everlight.color.learned.fold_methods import NINE_MOMENTS
 from everlight_data.color.camera_matrices import stacked_calibrations
 from everlight_data.color.image_methods import image_methods
 from everlight_data.color.image_sets import ImageSet

@@ -7,18 +7,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from everlight.color.baselines.chromagenic import chromagenic_estimate, fit_chromagenic
-from everlight.color.baselines.fold_methods import (
-    fold_methods,
-)
-from everlight.color.baselines.folds import (
+from everlight.color.chromaticity import from_chromaticity
+from everlight.color.derivatives import ESTIMATORS
+from everlight.color.illuminant_folds import (
     Fold,
     estimate_fold,
     estimate_images,
 )
-from everlight.color.baselines.linear_regression import fit_linear_regression, linear_estimate
-from everlight.color.chromaticity import from_chromaticity
-from everlight.color.estimators import ESTIMATORS
+from everlight.color.learned.chromagenic import chromagenic_estimate, fit_chromagenic
+from everlight.color.learned.fold_methods import (
+    fold_methods,
+)
+from everlight.color.learned.linear_regression import fit_linear_regression, linear_estimate
 from everlight_data.color.rendered_pairs import Input, RenderedPair
 from everlight_experiments.illuminant.cross_validation import method_name
 

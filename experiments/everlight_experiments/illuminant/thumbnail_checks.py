@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from everlight.color.baselines.folds import estimate_images
-from everlight.color.estimators import ESTIMATORS
+from everlight.color.derivatives import ESTIMATORS
+from everlight.color.illuminant_folds import estimate_images
 from everlight.metrics.angular import angular_error
 from everlight_data.color.image_sets import CameraImages
 from everlight_data.errors import DataError

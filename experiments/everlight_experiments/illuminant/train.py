@@ -16,10 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int, PyTree
 
-from everlight.color.baselines.cross_camera import ADDITIONAL_IMAGES
-from everlight.color.baselines.fold_methods import DUAL_MAPPING
-from everlight.color.baselines.folds import Fold, FoldMethod, estimate_folds
-from everlight.color.estimators import ESTIMATORS
+from everlight.color.derivatives import ESTIMATORS
+from everlight.color.illuminant_folds import Fold, FoldMethod, estimate_folds
+from everlight.color.learned.cross_camera import ADDITIONAL_IMAGES
+from everlight.color.learned.fold_methods import DUAL_MAPPING
 from everlight.models.image_model import ErrorCalibration, ImageModel, calibrate_errors
 from everlight.trees import checksums_of, rows_of
 from everlight_data.color.camera_matrices import calibrations_from, stacked_calibrations

@@ -8,15 +8,13 @@ from everlight.color.alignment import (
     fit_homography,
     warp_image,
 )
-from everlight.color.baselines import *  # noqa: F403
-from everlight.color.baselines import __all__ as _baselines
 from everlight.color.camera_calibration import (
     CameraCalibration,
     camera_fingerprint,
     imaginary_camera,
 )
 from everlight.color.chromaticity import from_chromaticity, to_chromaticity
-from everlight.color.estimators import (
+from everlight.color.derivatives import (
     ESTIMATORS,
     Estimator,
     bright_dark_pca,
@@ -31,6 +29,8 @@ from everlight.color.feature_distribution import (
     feature_distance,
     fit_feature_distribution,
 )
+from everlight.color.learned import *  # noqa: F403
+from everlight.color.learned import __all__ as _learned
 from everlight.color.mixing import Mixtures, mix_neighbors
 from everlight.color.moments import (
     color_moments,
@@ -134,5 +134,5 @@ __all__ = [
     "warp_image",
     "weighted_gray_edge",
     "white_balance",
-    *_baselines,
+    *_learned,
 ]

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from everlight.checks import NOT_NEGATIVE, PositiveFloat, checked
-from everlight.color.estimators import EDGE_SIGMA, Image, Mask, keep_observed, response
+from everlight.color.derivatives import EDGE_SIGMA, Image, Mask, keep_observed, response
 from everlight.errors import ArgumentError
 
 MONOMIALS = {

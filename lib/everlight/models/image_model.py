@@ -12,12 +12,12 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from everlight.color.alignment import MaskedImage
-from everlight.color.baselines.cross_camera import ADDITIONAL_IMAGES
-from everlight.color.baselines.fold_methods import NINE_MOMENTS, estimator_methods
-from everlight.color.baselines.folds import FoldMethod
 from everlight.color.camera_calibration import CameraCalibration
 from everlight.color.chromaticity import from_chromaticity, to_chromaticity
 from everlight.color.feature_distribution import feature_distance
+from everlight.color.illuminant_folds import FoldMethod
+from everlight.color.learned.cross_camera import ADDITIONAL_IMAGES
+from everlight.color.learned.fold_methods import NINE_MOMENTS, estimator_methods
 from everlight.color.thumbnails import below_saturation, place_on_canvas, shrink_image
 from everlight.errors import ArgumentError
 from everlight.models.illuminant_interval import (
