@@ -12,7 +12,7 @@ from everlight.color.learned.calibrated_camera import (
     CALIBRATED_SMALL_FORM,
     calibrated_estimate,
 )
-from everlight.color.learned.chroma_histogram import chroma_histograms
+from everlight.color.chroma_histogram import chroma_histograms
 from everlight.color.learned.cross_camera import (
     ADDITIONAL_IMAGES,
     SMALL_FORM,

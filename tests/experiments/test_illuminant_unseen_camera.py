@@ -11,7 +11,7 @@ import pytest
 from everlight.color.camera_calibration import CameraCalibration, camera_fingerprint
 from everlight.color.learned import fold_methods
 from everlight.color.learned.calibrated_camera import calibrated_estimate
-from everlight.color.learned.chroma_histogram import chroma_histograms
+from everlight.color.chroma_histogram import chroma_histograms
 from everlight.models.image_model import UnsuitableImageError
 from everlight_data.color import dng
 from everlight_data.color.camera_matrices import (

@@ -13,22 +13,31 @@ from everlight.color.camera_calibration import (
     camera_fingerprint,
     imaginary_camera,
 )
-from everlight.color.chromaticity import from_chromaticity, to_chromaticity
-from everlight.color.derivatives import (
-    ESTIMATORS,
-    Estimator,
-    bright_dark_pca,
-    keep_observed,
-    minkowski_framework,
-    response,
-    unit_illuminant,
-    weighted_gray_edge,
+from everlight.color.chroma_histogram import (
+    ChromaWindow,
+    chroma_histograms,
+    weighted_chroma_histogram,
 )
+from everlight.color.chromaticity import from_chromaticity, to_chromaticity
+from everlight.color.derivatives import response
+from everlight.color.estimators.bright_dark_pca import bright_dark_pca
+from everlight.color.estimators.minkowski import minkowski_framework
+from everlight.color.estimators.weighted_gray_edge import weighted_gray_edge
 from everlight.color.feature_distribution import (
     FeatureDistribution,
     feature_distance,
     fit_feature_distribution,
 )
+from everlight.color.illuminant_folds import estimate_fold, estimate_folds
+from everlight.color.illuminant_method import (
+    FrozenTrunk,
+    IlluminantMethod,
+    LabelledImages,
+    SideInformation,
+    map_images,
+)
+from everlight.color.illuminant_registry import ESTIMATORS, ILLUMINANT_METHODS, methods_for
+from everlight.color.illuminants import keep_observed, unit_illuminant
 from everlight.color.learned import *  # noqa: F403
 from everlight.color.learned import __all__ as _learned
 from everlight.color.mixing import Mixtures, mix_neighbors
@@ -77,10 +86,21 @@ from everlight.color.transforms import (
 
 __all__ = [
     "CameraCalibration",
+    "ChromaWindow",
+    "chroma_histograms",
+    "weighted_chroma_histogram",
     "camera_fingerprint",
     "imaginary_camera",
     "ESTIMATORS",
-    "Estimator",
+    "ILLUMINANT_METHODS",
+    "IlluminantMethod",
+    "LabelledImages",
+    "SideInformation",
+    "FrozenTrunk",
+    "estimate_fold",
+    "estimate_folds",
+    "map_images",
+    "methods_for",
     "FeatureDistribution",
     "HomographyFit",
     "MaskedImage",

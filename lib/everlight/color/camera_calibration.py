@@ -24,7 +24,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from everlight.checks import Between, UnitInterval, checked
-from everlight.color.learned.chroma_histogram import ChromaWindow, weighted_chroma_histogram
+from everlight.color.chroma_histogram import ChromaWindow, weighted_chroma_histogram
 
 PLANCKIAN = (2_500.0, 7_500.0)
 """Range of the Planckian illuminants of a fingerprint in kelvin."""

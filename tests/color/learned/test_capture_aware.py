@@ -12,7 +12,7 @@ from everlight.color.learned.capture_aware import (
     capture_features,
     fit_capture_aware,
 )
-from everlight.color.learned.chroma_histogram import ChromaWindow, chroma_histograms
+from everlight.color.chroma_histogram import ChromaWindow, chroma_histograms
 from everlight.metrics.angular import angular_error
 
 HOUR = 3600

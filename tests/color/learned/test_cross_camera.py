@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.color.learned.chroma_histogram import ChromaWindow, chroma_histograms
+from everlight.color.chroma_histogram import ChromaWindow, chroma_histograms
 from everlight.color.learned.cross_camera import (
     ADDITIONAL_IMAGES,
     cross_camera_estimate,

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.color.learned.chroma_histogram import ChromaWindow
+from everlight.color.chroma_histogram import ChromaWindow
 from everlight.color.learned.cross_camera import AUTHORS_SIZE
 from everlight.color.learned.generator_net import (
     Block,

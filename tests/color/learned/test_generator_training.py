@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from everlight.color.learned.chroma_histogram import ChromaWindow
+from everlight.color.chroma_histogram import ChromaWindow
 from everlight.color.learned.generator_net import GeneratorNet, GeneratorSettings
 from everlight.color.learned.generator_training import (
     Sample,

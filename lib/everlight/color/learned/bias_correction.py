@@ -7,11 +7,12 @@ Gong and Fisher 2019, PAMI). As-projective-as-possible (APAP; Afifi, Punnappurat
 Brown 2019, JOSA A) fits a homography for every estimate.
 """
 
+from functools import partial
 from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float
 
 from everlight.checks import (
     NOT_NEGATIVE,
@@ -21,7 +22,11 @@ from everlight.checks import (
     UnitInterval,
     checked,
 )
-from everlight.color.derivatives import Illuminant, unit_illuminant
+from everlight.color.estimators.bright_dark_pca import BRIGHT_DARK_PCA
+from everlight.color.estimators.minkowski import GRAY_WORLD, SHADES_OF_GRAY
+from everlight.color.illuminant_method import IlluminantMethod, LabelledImages, images_alone
+from everlight.color.illuminants import Illuminant, unit_illuminant
+from everlight.color.moments import edge_moments, pixel_moments
 from everlight.metrics.angular import angular_error
 
 ITERATIONS = 100
@@ -31,7 +36,13 @@ either direction."""
 
 
 class TrainingEstimates(NamedTuple):
-    """Estimates of the training images by a statistical method, and the true illuminants."""
+    """Model of APAP, which fits to all training images for every estimate.
+
+    Attributes:
+      estimates: unit estimates of the training images by a statistical method; rows that are not
+        finite are ignored.
+      illuminants: true illuminants of the training images, any scale.
+    """
 
     estimates: Float[Array, "n 3"]
     illuminants: Float[Array, "n 3"]
@@ -41,7 +52,6 @@ class TrainingEstimates(NamedTuple):
 def fit_bias_correction(
     features: Annotated[Float[Array, "n f"], NotEmpty],
     illuminants: Annotated[Float[Array, "n 3"], NOT_NEGATIVE],
-    key: PRNGKeyArray | None = None,
     weights: Annotated[Float[Array, "n"], NOT_NEGATIVE] | None = None,
     iterations: PositiveInt = ITERATIONS,
 ) -> Float[Array, "f 3"]:
@@ -55,7 +65,6 @@ def fit_bias_correction(
       features: moments, or unit estimates of another method, `[n, f]`; rows that are not finite are
         ignored.
       illuminants: true illuminants, any scale, `[n, 3]`.
-      key: ignored.
       weights: non-negative weight of each image, `[n]`.
       iterations: number of alternations.
 
@@ -95,23 +104,6 @@ def correct_bias(matrix: Float[Array, "f 3"], features: Float[Array, "f"]) -> Il
 
 
 @checked
-def keep_training_estimates(
-    estimates: Annotated[Float[Array, "n 3"], NotEmpty],
-    illuminants: Annotated[Float[Array, "n 3"], NOT_NEGATIVE],
-    key: PRNGKeyArray | None = None,
-) -> TrainingEstimates:
-    """Return the model of APAP, which fits to all training images for every estimate.
-
-    Args:
-      estimates: unit estimates of the training images by a statistical method, `[n, 3]`; rows that
-        are not finite are ignored.
-      illuminants: true illuminants of the training images, any scale, `[n, 3]`.
-      key: ignored.
-    """
-    return TrainingEstimates(estimates, illuminants)
-
-
-@checked
 def correct_bias_locally(
     model: TrainingEstimates,
     estimate: Illuminant,
@@ -125,7 +117,7 @@ def correct_bias_locally(
     defaults are from there.
 
     Args:
-      model: model from `keep_training_estimates`.
+      model: estimates of the training images by the same method.
       estimate: estimate of the same method on the image to correct, `[3]`.
       width: width of the kernel.
       floor: smallest factor; 1 gives one homography for all images.
@@ -142,3 +134,38 @@ def correct_bias_locally(
 
 def _map(features: Float[Array, "*n f"], matrix: Float[Array, "f 3"]) -> Float[Array, "*n 3"]:
     return jnp.matmul(features, matrix, precision=jax.lax.Precision.HIGHEST)
+
+
+@images_alone
+@jax.jit
+def _fit(images: LabelledImages) -> Float[Array, "f 3"]:
+    return fit_bias_correction(images.features, images.illuminants)
+
+
+@images_alone
+def _training_estimates(images: LabelledImages) -> TrainingEstimates:
+    return TrainingEstimates(images.features, images.illuminants)
+
+
+_MOMENTS = {
+    "9 of colours": pixel_moments,
+    "19 of colours": partial(pixel_moments, degree=3),
+    "9 of edges": edge_moments,
+    "19 of edges": partial(edge_moments, degree=3),
+}
+METHODS = (
+    *(
+        IlluminantMethod(f"Corrected moments, {kind}", moments, _fit, correct_bias)
+        for kind, moments in _MOMENTS.items()
+    ),
+    *(
+        IlluminantMethod(f"Homography ({row.name})", row.features, _fit, correct_bias)
+        for row in (SHADES_OF_GRAY, BRIGHT_DARK_PCA)
+    ),
+    *(
+        IlluminantMethod(
+            f"APAP ({row.name})", row.features, _training_estimates, correct_bias_locally
+        )
+        for row in (GRAY_WORLD, SHADES_OF_GRAY, BRIGHT_DARK_PCA)
+    ),
+)

@@ -20,11 +20,12 @@ state, and for:
 - There is no validation, and the last parameters are returned.
 """
 
-from typing import Annotated
+from functools import partial
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from everlight.checks import FRACTION, POSITIVE, Between, NotEmpty, PositiveInt, Stacked, checked
 from everlight.color.camera_calibration import (
@@ -32,9 +33,10 @@ from everlight.color.camera_calibration import (
     camera_fingerprint,
     imaginary_camera,
 )
-from everlight.color.derivatives import Illuminant
+from everlight.color.chroma_histogram import ChromaWindow, chroma_histograms
+from everlight.color.illuminant_method import IlluminantMethod, LabelledImages, SideInformation
+from everlight.color.illuminants import Illuminant
 from everlight.color.learned.camera_mapping import TakenImages, draw_imaginary_view
-from everlight.color.learned.chroma_histogram import ChromaWindow
 from everlight.color.learned.cross_camera import CHROMA_WINDOW
 from everlight.color.learned.generator_net import GeneratorSettings
 from everlight.color.learned.generator_training import (
@@ -44,7 +46,8 @@ from everlight.color.learned.generator_training import (
     generated_illuminant,
     training_pool,
 )
-from everlight.color.learned.observed_image import ObservedImage
+from everlight.color.learned.observed_image import ObservedImage, observed, thumbnail
+from everlight.trees import rows_of
 
 CALIBRATED_AUTHORS_SIZE = GeneratorSettings(channels=(24, 32, 32, 32), fingerprint=(16, 32, 64, 64))
 CALIBRATED_SMALL_FORM = GeneratorSettings(
@@ -118,3 +121,80 @@ def calibrated_estimate(
         for fingerprints. The camera may be absent from training.
     """
     return generated_illuminant(model, histograms, None, fingerprint[None])
+
+
+class CalibratedFit(NamedTuple):
+    """CCMNet's model and the camera that it is applied to.
+
+    Attributes:
+      model: trained network.
+      fingerprint: fingerprint of the camera.
+      by_temperature: whether a training camera had two matrices. Otherwise fingerprints are made of
+        the matrix of daylight alone, as in training.
+    """
+
+    model: GeneratorModel
+    fingerprint: Float[Array, "f f 2"]
+    by_temperature: Bool[Array, ""]
+
+
+@partial(jax.jit, static_argnames=("settings", "steps"))
+def _fitted(
+    images: LabelledImages,
+    calibrations: CameraCalibration,
+    camera: Int[Array, ""],
+    settings: GeneratorSettings,
+    steps: int,
+) -> CalibratedFit:
+    pixels = observed(images.features)
+    model = fit_calibrated_camera(
+        jax.random.key(0), pixels, images.illuminants, images.cameras, calibrations, settings, steps
+    )
+    by_temperature = jnp.any(calibrations.matrices[:, 0] != calibrations.matrices[:, 1])
+    fingerprint = camera_fingerprint(rows_of(calibrations, camera), settings.fingerprint_window)
+    return CalibratedFit(model, fingerprint, by_temperature)
+
+
+def _fit(
+    images: LabelledImages, side: SideInformation, settings: GeneratorSettings, steps: int
+) -> CalibratedFit:
+    return _fitted(images, side.calibrations, side.camera_number, settings, steps)
+
+
+@jax.jit
+def _for_camera(fitted: CalibratedFit, calibration: CameraCalibration) -> CalibratedFit:
+    both = jnp.asarray(calibration.matrices)
+    read = calibration._replace(matrices=jnp.where(fitted.by_temperature, both, both[1]))
+    window = fitted.model.settings.fingerprint_window
+    return fitted._replace(fingerprint=camera_fingerprint(read, window))
+
+
+def _predict(fitted: CalibratedFit, thumbnail: Float[Array, "h w 4"]) -> Illuminant:
+    histograms = chroma_histograms(*observed(thumbnail), fitted.model.settings.window)
+    return calibrated_estimate(fitted.model, histograms, fitted.fingerprint)
+
+
+def _uncalibrated(side: SideInformation) -> str:
+    return side.uncalibrated if side.calibrations is None else ""
+
+
+# At the authors' size it trains for half an hour on one core.
+METHODS = (
+    IlluminantMethod(
+        "CCMNet, small form",
+        thumbnail,
+        partial(_fit, settings=CALIBRATED_SMALL_FORM, steps=600),
+        _predict,
+        for_camera=_for_camera,
+        incompatibility=_uncalibrated,
+    ),
+    IlluminantMethod(
+        "CCMNet at the authors' size",
+        thumbnail,
+        partial(_fit, settings=CALIBRATED_AUTHORS_SIZE, steps=3_000),
+        _predict,
+        for_camera=_for_camera,
+        costly=True,
+        incompatibility=_uncalibrated,
+    ),
+)

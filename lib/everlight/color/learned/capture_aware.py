@@ -21,12 +21,14 @@ The layers equal those of the authors' inference code (SamsungLabs/modular_neura
   configurations of the released models have 400 epochs, batches of 8 and a rate of 0.001.
 """
 
+from functools import partial
 from typing import Annotated, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
+from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from everlight.checks import (
@@ -39,7 +41,16 @@ from everlight.checks import (
     check_sizes,
     checked,
 )
-from everlight.color.derivatives import Illuminant, unit_illuminant
+from everlight.color.chroma_histogram import chroma_histograms
+from everlight.color.illuminant_method import (
+    IlluminantMethod,
+    LabelledImages,
+    SideInformation,
+    images_alone,
+    map_images,
+)
+from everlight.color.illuminants import Illuminant, Image, Mask, unit_illuminant
+from everlight.color.learned.cross_camera import CHROMA_WINDOW
 from everlight.color.learned.descent import descend_with_stats
 from everlight.color.learned.generator_net import with_places
 from everlight.color.learned.generator_training import BATCH_SIZE, has_pixels, without_spoilt
@@ -182,3 +193,62 @@ def _scaled(
 
 def _illuminants(ratios: Float[Array, "*n 2"]) -> Float[Array, "*n 3"]:
     return jnp.stack([ratios[..., 0], jnp.ones_like(ratios[..., 0]), ratios[..., 1]], axis=-1)
+
+
+TIME_AWARE = "Time-aware"
+IMAGE_ALONE = "Time-aware, without the capture"
+WITHOUT_CAPTURES = "it needs time, sun, ISO, exposure and flash of each image, and none are given"
+
+
+class CapturedImage(NamedTuple):
+    """Histograms of an image, and the vector of its capture."""
+
+    histograms: Float[Array, "*n b b 2"]
+    capture: Float[Array, "*n f"]
+
+
+def _histograms(image: Image, mask: Mask) -> Float[Array, "b b 2"]:
+    return chroma_histograms(image, mask, CHROMA_WINDOW)
+
+
+def _captured(images: ArrayLike, masks: ArrayLike, side: SideInformation) -> CapturedImage:
+    histograms = map_images(_histograms, jnp.asarray(images), jnp.asarray(masks))
+    return CapturedImage(histograms, jnp.asarray(side.captures))
+
+
+def _without_capture(images: ArrayLike, masks: ArrayLike, side: SideInformation) -> CapturedImage:
+    captured = _captured(images, masks, side)
+    # A column of equal numbers tells the network nothing.
+    return captured._replace(capture=jnp.zeros_like(captured.capture[:, :1]))
+
+
+@images_alone
+@partial(jax.jit, static_argnames="steps")
+def _fit(images: LabelledImages, steps: int) -> CaptureModel:
+    captured: CapturedImage = images.features
+    key = jax.random.key(0)
+    return fit_capture_aware(key, captured.histograms, captured.capture, images.illuminants, steps)
+
+
+def _predict(model: CaptureModel, image: CapturedImage) -> Illuminant:
+    return capture_aware_estimate(model, image.histograms, image.capture)
+
+
+METHODS = (
+    IlluminantMethod(
+        TIME_AWARE,
+        None,
+        partial(_fit, steps=1_000),
+        _predict,
+        set_features=_captured,
+        incompatibility=lambda side: "" if side.captures is not None else WITHOUT_CAPTURES,
+    ),
+    IlluminantMethod(
+        IMAGE_ALONE,
+        None,
+        partial(_fit, steps=1_000),
+        _predict,
+        set_features=_without_capture,
+        applies=lambda side: side.captures is not None,
+    ),
+)

@@ -15,16 +15,25 @@ Differences from the paper:
 - Confidence is a softplus instead of a ReLU, so that no location's gradient vanishes for good.
 """
 
+from functools import partial
 from typing import Annotated, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from everlight.checks import FINITE, POSITIVE, NotEmpty, PositiveInt, checked
-from everlight.color.derivatives import Illuminant, unit_illuminant
+from everlight.color.illuminant_method import (
+    IlluminantMethod,
+    LabelledImages,
+    SideInformation,
+    images_alone,
+)
+from everlight.color.illuminants import Illuminant, unit_illuminant
 from everlight.color.learned.descent import descend
 from everlight.metrics.angular import angular_error
 
@@ -137,3 +146,48 @@ def confidence_pooled_estimate(
     outputs = ConfidencePoolingHead().apply(model.params, standard, colors)
     finite = jnp.all(jnp.isfinite(colors)) & jnp.any(outputs.confidence > 0)
     return unit_illuminant(jnp.where(finite, outputs.illuminant, jnp.nan))
+
+
+class TrunkViews(NamedTuple):
+    """Maps of a frozen network, mean linear colours and illuminant factors by image and view.
+
+    The first view is the unchanged image.
+    """
+
+    maps: Float[np.ndarray, "n k 8 8 c"]
+    colors: Float[np.ndarray, "n k 8 8 3"]
+    factors: Float[np.ndarray, "n k 3"]
+
+
+def _views(images: ArrayLike, masks: ArrayLike, side: SideInformation) -> TrunkViews:
+    return side.trunk.views(images, masks)
+
+
+@images_alone
+@partial(jax.jit, static_argnames="steps")
+def _fit(images: LabelledImages, steps: int) -> ConfidencePoolingModel:
+    views: TrunkViews = images.features
+    illuminants = images.illuminants[:, None] * views.factors
+    return fit_confidence_pooling(jax.random.key(0), views.maps, views.colors, illuminants, steps)
+
+
+def _predict(model: ConfidencePoolingModel, views: TrunkViews) -> Illuminant:
+    return confidence_pooled_estimate(model, views.maps[0], views.colors[0])
+
+
+def _without_trunk(side: SideInformation) -> str:
+    if side.trunk is None:
+        return "it needs a frozen network, and none is given"
+    return side.trunk.incompatibility()
+
+
+METHODS = (
+    IlluminantMethod(
+        "FC4-style",
+        None,
+        partial(_fit, steps=500),
+        _predict,
+        set_features=_views,
+        incompatibility=_without_trunk,
+    ),
+)

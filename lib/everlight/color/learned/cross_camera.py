@@ -20,6 +20,7 @@ what `chroma_histogram`, `generator_net`, `generator_training` and `camera_mappi
   authors' without which they report their main results, is left out.
 """
 
+from functools import partial
 from typing import Annotated
 
 import jax
@@ -27,9 +28,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from everlight.checks import FRACTION, POSITIVE, Between, NotEmpty, PositiveInt, Stacked, checked
-from everlight.color.derivatives import Illuminant
+from everlight.color.chroma_histogram import ChromaWindow, chroma_histograms
+from everlight.color.illuminant_method import (
+    ADDITIONAL_IMAGES,
+    IlluminantMethod,
+    LabelledImages,
+    SideInformation,
+)
+from everlight.color.illuminants import Illuminant
 from everlight.color.learned.camera_mapping import TakenImages, draw_view
-from everlight.color.learned.chroma_histogram import ChromaWindow
 from everlight.color.learned.generator_net import GeneratorSettings
 from everlight.color.learned.generator_training import (
     GeneratorModel,
@@ -39,10 +46,8 @@ from everlight.color.learned.generator_training import (
     training_pool,
     without_spoilt,
 )
-from everlight.color.learned.observed_image import ObservedImage
+from everlight.color.learned.observed_image import ObservedImage, observed, thumbnail
 
-ADDITIONAL_IMAGES = 6
-"""Number of additional images by the same camera."""
 AUTHORS_SIZE = GeneratorSettings()
 CHROMA_WINDOW = ChromaWindow(32, -0.65, 2.25)
 """Window about the illuminants of real cameras, with bins as wide as the authors'. About 1% of the
@@ -110,3 +115,54 @@ def cross_camera_estimate(
         encoders. Images without pixels count as empty histograms.
     """
     return generated_illuminant(model, histograms, without_spoilt(others)[None])
+
+
+@partial(jax.jit, static_argnames=("settings", "steps"))
+def _fitted(
+    images: LabelledImages,
+    matrices: Float[Array, "cameras 3 3"] | None,
+    settings: GeneratorSettings,
+    steps: int,
+) -> GeneratorModel:
+    key, _ = jax.random.split(jax.random.key(0))
+    pixels = observed(images.features)
+    return fit_cross_camera(
+        key, pixels, images.illuminants, images.cameras, matrices, settings, steps
+    )
+
+
+def _fit(
+    images: LabelledImages, side: SideInformation, settings: GeneratorSettings, steps: int
+) -> GeneratorModel:
+    matrices = None if side.calibrations is None else side.calibrations.matrices[:, 1]
+    return _fitted(images, matrices, settings, steps)
+
+
+def _predict(
+    model: GeneratorModel, thumbnail: Float[Array, "h w 4"], others: Float[Array, "k h w 4"]
+) -> Illuminant:
+    def histograms(pixels: Float[Array, "h w 4"]) -> Float[Array, "b b 2"]:
+        return chroma_histograms(*observed(pixels), model.settings.window)
+
+    first, *rest = jax.vmap(histograms)(jnp.concatenate([thumbnail[None], others]))
+    return cross_camera_estimate(model, first, jnp.stack(rest))
+
+
+# At the authors' size it trains for half an hour on one core.
+METHODS = (
+    IlluminantMethod(
+        "C5, small form",
+        thumbnail,
+        partial(_fit, settings=SMALL_FORM, steps=600),
+        _predict,
+        reads_others=True,
+    ),
+    IlluminantMethod(
+        "C5 at the authors' size",
+        thumbnail,
+        partial(_fit, settings=AUTHORS_SIZE, steps=3_000),
+        _predict,
+        reads_others=True,
+        costly=True,
+    ),
+)

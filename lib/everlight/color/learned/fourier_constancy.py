@@ -10,16 +10,19 @@ the border; the means of the filters and of the bias map, which have no effect, 
 search of L-BFGS is optax's.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float
 
 from everlight.checks import FRACTION, POSITIVE, Between, NotEmpty, PositiveInt, checked
-from everlight.color.derivatives import Illuminant, Image, Mask, keep_observed, unit_illuminant
+from everlight.color.illuminant_method import IlluminantMethod, LabelledImages, SideInformation
+from everlight.color.illuminants import Illuminant, Image, Mask, keep_observed, unit_illuminant
 
 BINS = 64
 BIN_WIDTH = 1 / 32
@@ -138,7 +141,6 @@ def _histogram(colors: Image, observed: Bool[Array, "h w"]) -> Float[Array, "64 
 def fit_fourier_constancy(
     histograms: Annotated[Float[Array, "n 2 64 64"], Between(0, 1), NotEmpty],
     illuminants: Annotated[Float[Array, "n 3"], POSITIVE],
-    key: PRNGKeyArray | None = None,
     settings: FourierSettings = FOURIER_SETTINGS["NikonD5200"],
     crossentropy_steps: PositiveInt = ROUNDS[0],
     likelihood_steps: PositiveInt = ROUNDS[1],
@@ -154,7 +156,6 @@ def fit_fourier_constancy(
     Args:
       histograms: histograms from `log_chroma_histograms`, `[n, 2, 64, 64]`.
       illuminants: true illuminants, any scale, `[n, 3]`.
-      key: ignored.
       settings: weights of the losses and penalties.
       crossentropy_steps: L-BFGS steps of the first round.
       likelihood_steps: L-BFGS steps of the second round.
@@ -271,3 +272,51 @@ def fourier_estimate(
     has_pixels = jnp.sum(histograms[0]) > 0
     illuminant = jnp.exp(jnp.stack([red, jnp.zeros_like(red), blue]))
     return unit_illuminant(jnp.where(has_pixels, illuminant, jnp.nan))
+
+
+TUNED_HERE = "FFCC, its settings tuned by its authors on this camera's folds"
+
+
+def _histograms(image: Image, mask: Mask) -> Histograms:
+    """Return histograms of an image scaled to its maximum, as FFCC's thumbnails are."""
+    peak = jnp.max(keep_observed(image, mask))
+    return log_chroma_histograms(image / jnp.where(peak > 0, peak, 1), mask)
+
+
+@partial(jax.jit, static_argnames="steps")
+def _fitted(
+    images: LabelledImages, settings: FourierSettings, steps: tuple[int, int]
+) -> FourierModel:
+    return fit_fourier_constancy(images.features, images.illuminants, settings, *steps)
+
+
+def _fit(
+    images: LabelledImages,
+    side: SideInformation,
+    settings: Callable[[str], FourierSettings],
+    steps: tuple[int, int],
+) -> FourierModel:
+    return _fitted(images, settings(side.camera), steps)
+
+
+def _tuned_elsewhere(camera: str) -> FourierSettings:
+    """Return settings that the authors tuned on another camera than this one."""
+    return FOURIER_SETTINGS["NikonD5200" if camera == "SonyA57" else "SonyA57"]
+
+
+METHODS = (
+    IlluminantMethod(
+        "FFCC",
+        _histograms,
+        partial(_fit, settings=_tuned_elsewhere, steps=ROUNDS),
+        fourier_estimate,
+    ),
+    IlluminantMethod(
+        TUNED_HERE,
+        _histograms,
+        partial(_fit, settings=FOURIER_SETTINGS.__getitem__, steps=ROUNDS),
+        fourier_estimate,
+        for_one_camera=True,
+        applies=lambda side: side.camera in FOURIER_SETTINGS,
+    ),
+)

@@ -31,18 +31,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int
 
 from everlight.checks import Stacked, check_sizes, checked
-from everlight.color.derivatives import (
-    EDGE_SIGMA,
-    Illuminant,
-    Image,
-    Mask,
-    response,
-    unit_illuminant,
-)
-from everlight.color.learned.observed_image import ObservedImage
+from everlight.color.derivatives import EDGE_SIGMA, response
+from everlight.color.illuminant_method import IlluminantMethod, LabelledImages, images_alone
+from everlight.color.illuminants import Illuminant, Image, Mask, unit_illuminant
+from everlight.color.learned.observed_image import ObservedImage, observe_image
 from everlight.errors import ArgumentError
 
 # In units of each channel's largest response; from 0.01 to 0.1 NUS's mean errors change by 0.3.
@@ -94,7 +89,6 @@ class Gamut:
 def fit_gamut(
     observations: Annotated[ObservedImage, Stacked],
     illuminants: Float[Array, "n 3"],
-    key: PRNGKeyArray | None = None,
     order: Literal[0, 1] = 0,
 ) -> Gamut:
     """Fit the canonical gamut of training images.
@@ -102,7 +96,6 @@ def fit_gamut(
     Args:
       observations: images and masks from `observe_image`, `[n, h, w, 3]` and `[n, h, w]`.
       illuminants: illuminant of each image, `[n, 3]`, any scale; normalised to unit length.
-      key: ignored.
       order: 0 for Gamut Pixel, 1 for Gamut Edge.
 
     Raises:
@@ -250,3 +243,16 @@ def _most_violated(
     lower = len(half_spaces) * len(extremes) + axis
     number = jnp.where(below > excess, lower, plane * len(extremes) + color)
     return number, jnp.maximum(excess, below)
+
+
+@images_alone
+def _fit(images: LabelledImages, order: Literal[0, 1]) -> Gamut:
+    return fit_gamut(images.features, images.illuminants, order)
+
+
+METHODS = tuple(
+    IlluminantMethod(
+        name, observe_image, partial(_fit, order=order), gamut_estimate, always_runs=True
+    )
+    for order, name in enumerate(("Gamut Pixel", "Gamut Edge"))
+)

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from everlight.color.learned.chroma_histogram import ChromaWindow, located_illuminant
+from everlight.color.chroma_histogram import ChromaWindow, located_illuminant
 from everlight.convolution import HE_NORMAL, convolve
 
 

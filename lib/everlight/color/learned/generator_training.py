@@ -16,9 +16,9 @@ import optax
 from flax import struct
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.color.derivatives import Illuminant
+from everlight.color.chroma_histogram import ChromaWindow, chroma_histograms
+from everlight.color.illuminants import Illuminant
 from everlight.color.learned.camera_mapping import MappedView, TakenImages
-from everlight.color.learned.chroma_histogram import ChromaWindow, chroma_histograms
 from everlight.color.learned.descent import descend_with_stats
 from everlight.color.learned.generator_net import (
     GeneratorNet,

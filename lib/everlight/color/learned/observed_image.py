@@ -1,37 +1,20 @@
-"""Signature that learnt illuminant estimators share, and the observation of whole images."""
+"""Whole images and thumbnails with their masks, the features of methods that read pixels."""
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float
 
 from everlight.checks import checked
-from everlight.color.derivatives import Illuminant, Image, Mask
-
-
-class Baseline(NamedTuple):
-    """Learnt illuminant estimator as three functions; hyper-parameters are bound to them.
-
-    Attributes:
-      observe: function from one image `[h, w, 3]` and its mask to an observation: moments, a
-        histogram, another method's estimate or the image itself. It learns nothing.
-      fit: function from observations with a leading axis n, illuminants `[n, 3]` of any scale and a
-        key to a model. Methods without random numbers ignore the key.
-      predict: function from a model and one observation to a unit illuminant, NaN where the image
-        determines none.
-    """
-
-    observe: Callable[[Image, Mask], PyTree]
-    fit: Callable[..., Any]
-    predict: Callable[[Any, Any], Illuminant]
+from everlight.color.illuminants import Image, Mask
 
 
 class ObservedImage(NamedTuple):
-    """Image and mask, the observation of methods that read pixels; 0 excludes a pixel."""
+    """Image and mask, the features of methods that read pixels; 0 excludes a pixel."""
 
-    image: Float[Array, "h w 3"]
-    mask: Float[Array, "h w"]
+    image: Float[Array, "*n h w 3"]
+    mask: Float[Array, "*n h w"]
 
 
 @checked
@@ -48,3 +31,31 @@ def observe_image(image: Image, mask: Mask) -> ObservedImage:
     if mask is None:
         return ObservedImage(image, jnp.ones(image.shape[:2], image.dtype))
     return ObservedImage(image, jnp.asarray(mask, image.dtype))
+
+
+def masked_thumbnail(image: Image, mask: Mask, side: int) -> Float[Array, "a b 4"]:
+    """Return block means of unmasked pixels, and in channel four which blocks have any.
+
+    Args:
+      image: linear raw colours, `[h, w, 3]`.
+      mask: validity mask, `[h, w]`, 0 excludes a pixel; or None.
+      side: largest height and width of the result.
+    """
+    mask = observe_image(image, mask).mask
+    factor = -(-max(mask.shape) // side)
+    height, width = (length // factor for length in mask.shape)
+    seen = (mask > 0)[: height * factor, : width * factor, None]
+    unmasked = jnp.where(seen, image[: height * factor, : width * factor], 0)
+    blocks = height, factor, width, factor, -1
+    counted = jnp.sum(seen.reshape(blocks), axis=(1, 3))
+    total = jnp.sum(unmasked.reshape(blocks), axis=(1, 3))
+    return jnp.concatenate([total / jnp.maximum(counted, 1), counted > 0], axis=-1)
+
+
+thumbnail = partial(masked_thumbnail, side=64)
+"""The thumbnails of 64 pixels per side that DMCC's authors use."""
+
+
+def observed(thumbnails: Float[Array, "*n h w 4"]) -> ObservedImage:
+    """Return thumbnails from `masked_thumbnail` as images and masks."""
+    return ObservedImage(thumbnails[..., :3], thumbnails[..., 3])

@@ -18,6 +18,7 @@ As in the paper, the kernel widths are learnt; they start at one bin.
 """
 
 import math
+from functools import partial
 from typing import Annotated, NamedTuple
 
 import flax.linen as nn
@@ -37,9 +38,15 @@ from everlight.checks import (
     check_sizes,
     checked,
 )
-from everlight.color.derivatives import Illuminant, keep_observed, unit_illuminant
+from everlight.color.illuminant_method import IlluminantMethod, LabelledImages, images_alone
+from everlight.color.illuminants import Illuminant, keep_observed, unit_illuminant
 from everlight.color.learned.descent import descend
-from everlight.color.learned.observed_image import ObservedImage
+from everlight.color.learned.observed_image import (
+    ObservedImage,
+    masked_thumbnail,
+    observed,
+    thumbnail,
+)
 from everlight.metrics.angular import angular_error
 
 SPAN = 3.2
@@ -247,15 +254,46 @@ def sensor_independent_estimate(
       model: model from `fit_sensor_independent`.
       observation: image and mask from `observe_image`, `[h, w, 3]` and `[h, w]`.
     """
-    observed = keep_observed(*observation)
-    weights = (observation.mask > 0).astype(observed.dtype)
-    finite = jnp.all(jnp.isfinite(observed))
+    image = keep_observed(*observation)
+    weights = (observation.mask > 0).astype(image.dtype)
+    finite = jnp.all(jnp.isfinite(image))
     outputs = SensorIndependentNet(model.settings).apply(
         model.params,
-        jnp.where(finite, observed, 0).reshape(1, -1, 3),
+        jnp.where(finite, image, 0).reshape(1, -1, 3),
         weights.reshape(1, -1),
     )
     illuminant = jnp.maximum(outputs.illuminant[0], 0)
-    seen = jnp.any(jnp.all(observed > 0, axis=-1) & (weights > 0))
+    seen = jnp.any(jnp.all(image > 0, axis=-1) & (weights > 0))
     usable = finite & seen & (jnp.max(illuminant) > 0)
     return unit_illuminant(jnp.where(usable, illuminant, jnp.nan))
+
+
+@images_alone
+@partial(jax.jit, static_argnames=("settings", "steps"))
+def _fit(images: LabelledImages, settings: SensorSettings, steps: int) -> SensorIndependentModel:
+    key = jax.random.key(0)
+    return fit_sensor_independent(
+        observed(images.features), images.illuminants, key, steps, settings
+    )
+
+
+def _predict(model: SensorIndependentModel, thumbnail: Float[Array, "h w 4"]) -> Illuminant:
+    return sensor_independent_estimate(model, observed(thumbnail))
+
+
+# The steps at the paper's size have no measured number here.
+METHODS = (
+    IlluminantMethod(
+        "SIIE",
+        partial(masked_thumbnail, side=32),
+        partial(_fit, settings=SENSOR_SMALL_FORM, steps=500),
+        _predict,
+    ),
+    IlluminantMethod(
+        "SIIE at the paper's size",
+        thumbnail,
+        partial(_fit, settings=SENSOR_PAPER_SIZE, steps=1_000),
+        _predict,
+        costly=True,
+    ),
+)

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from everlight.checks import FINITE, NOT_NEGATIVE, PositiveInt, checked
-from everlight.color.derivatives import Illuminant, Image, Mask, keep_observed, unit_illuminant
+from everlight.color.illuminants import Illuminant, Image, Mask, keep_observed, unit_illuminant
 
 SMALLEST_SUM = 1e-9
 """Added to a histogram's sum before it is divided by it."""

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.color.learned.chroma_histogram import (
+from everlight.color.chroma_histogram import (
     ChromaWindow,
     chroma_histograms,
     located_illuminant,
