@@ -20,8 +20,8 @@ from everlight.color.chroma_histogram import (
 )
 from everlight.color.chromaticity import from_chromaticity, to_chromaticity
 from everlight.color.derivatives import response
-from everlight.color.estimators.bright_dark_pca import bright_dark_pca
 from everlight.color.estimators.minkowski import minkowski_framework
+from everlight.color.estimators.principal_direction import bright_dark_pca
 from everlight.color.estimators.weighted_gray_edge import weighted_gray_edge
 from everlight.color.feature_distribution import (
     FeatureDistribution,

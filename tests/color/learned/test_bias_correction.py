@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.color.derivatives import ESTIMATORS
+from everlight.color.illuminant_registry import ESTIMATORS
 from everlight.color.learned.bias_correction import (
     TrainingEstimates,
     correct_bias,

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from everlight.color.chroma_histogram import ChromaWindow, chroma_histograms
 from everlight.color.learned.capture_aware import (
     CaptureModel,
     CaptureNet,
@@ -12,7 +13,6 @@ from everlight.color.learned.capture_aware import (
     capture_features,
     fit_capture_aware,
 )
-from everlight.color.chroma_histogram import ChromaWindow, chroma_histograms
 from everlight.metrics.angular import angular_error
 
 HOUR = 3600

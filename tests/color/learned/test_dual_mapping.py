@@ -1,10 +1,15 @@
 """DMCC: its four colours and drawn lights against NumPy, its size, and worlds that it learns."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from everlight.color import ILLUMINANT_METHODS, LabelledImages, SideInformation
+from everlight.color.learned import dual_mapping
 from everlight.color.learned.dual_mapping import (
+    DAYLIGHT,
     RADIUS,
     DualMappingModel,
     DualMappingNet,
@@ -114,3 +119,17 @@ def test_an_image_without_a_usable_pixel_spoils_no_training(rng):
     model = fit(seen, lights, jax.random.key(0), lights, 3)
     for leaf in jax.tree.leaves(model):
         assert np.isfinite(leaf).all()
+
+
+def test_the_tested_cameras_lights_are_learnt(monkeypatch, rng):
+    """Von Kries factors of both cameras' white bring them there."""
+    monkeypatch.setattr(dual_mapping, "fit_dual_mapping", lambda *arguments: arguments[3])
+    lights = jnp.float32(rng.uniform(0.4, 1, (4, 3)))
+    train = LabelledImages(jnp.ones((4, 2, 2, 4)), lights, jnp.array([1, 1, 1, 0]))
+    fit = partial(ILLUMINANT_METHODS["DMCC"].fit, steps=1)
+    cameras = "SonyA57", "NikonD5200"
+    mapped = fit(train, SideInformation(cameras, "NikonD5200"))[3]
+    expected = lights[3] * np.array(DAYLIGHT["NikonD5200"]) / np.array([0.16, 0.49, 0.35])
+    np.testing.assert_allclose(mapped, expected, rtol=1e-6)
+    same = fit(train, SideInformation(cameras, "SonyA57"))[3]
+    np.testing.assert_allclose(same, lights[3], rtol=1e-6)

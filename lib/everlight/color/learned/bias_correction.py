@@ -22,8 +22,8 @@ from everlight.checks import (
     UnitInterval,
     checked,
 )
-from everlight.color.estimators.bright_dark_pca import BRIGHT_DARK_PCA
 from everlight.color.estimators.minkowski import GRAY_WORLD, SHADES_OF_GRAY
+from everlight.color.estimators.principal_direction import BRIGHT_DARK_PCA
 from everlight.color.illuminant_method import IlluminantMethod, LabelledImages, images_alone
 from everlight.color.illuminants import Illuminant, unit_illuminant
 from everlight.color.moments import edge_moments, pixel_moments
