@@ -68,13 +68,13 @@ def _observed(images: Float[Array, "n h w 3"]) -> ObservedImage:
 def regress(pair: RenderedPair, test: RenderedPair) -> dict[Input, Float[Array, "n 3"]]:
     """Return linear regressions' estimates by input; arguments as of `compare_methods`."""
     estimates = {}
-    for given in (name for name in REGRESSED if name in test.inputs):
-        samples = pair.samples(given, pair.scenes.train)
+    for source in (name for name in REGRESSED if name in test.inputs):
+        samples = pair.samples(source, pair.scenes.train)
         linear = fit_linear_regression(
-            jnp.asarray(samples.inputs[given]), jnp.asarray(samples.targets)
+            jnp.asarray(samples.inputs[source]), jnp.asarray(samples.targets)
         )
-        chromaticities = linear_estimate(linear, test.inputs[given][test.scenes.test])
-        estimates[given] = from_chromaticity(chromaticities)
+        chromaticities = linear_estimate(linear, test.inputs[source][test.scenes.test])
+        estimates[source] = from_chromaticity(chromaticities)
     return estimates
 
 
@@ -87,7 +87,7 @@ def _chromagenic(pair: RenderedPair, test: RenderedPair) -> Float[Array, "n 3"]:
 
     def at_mean_one(seen: RenderedPair, rows: slice) -> list[Array]:
         colors = [view.colors[rows] for view in (seen.main, seen.second)]
-        return [each / jnp.mean(each, axis=(1, 2), keepdims=True) for each in colors]
+        return [view / jnp.mean(view, axis=(1, 2), keepdims=True) for view in colors]
 
     model = _fit_transforms(*at_mean_one(pair, train), jnp.asarray(labels), candidates)
     return _choose_candidates(model, *at_mean_one(test, test.scenes.test))

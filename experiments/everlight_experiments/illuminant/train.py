@@ -188,9 +188,12 @@ def _refuse_empty(
     # Several images may have one illuminant; images that are equal too are as empty.
     names = [
         f"{camera} {name}"
-        for camera, each in cameras.items()
-        for name, image, own in zip(each.names, each.images, each.illuminants, strict=True)
-        if (own == light).all() and (image == first[: image.shape[0], : image.shape[1]]).all()
+        for camera, images in cameras.items()
+        for name, image, illuminant in zip(
+            images.names, images.images, images.illuminants, strict=True
+        )
+        if (illuminant == light).all()
+        and (image == first[: image.shape[0], : image.shape[1]]).all()
     ]
     raise DataError(
         f"{len(empty)} images have no pixel that is neither masked nor saturated, the first: "
@@ -261,7 +264,7 @@ def _compared(
         folds = np.stack(data.folds)
         caption = f"{len(folds)} folds, each by a training on the others"
     return Comparison(
-        {name: each[folds][None] for name, each in estimates.items()},
+        {name: values[folds][None] for name, values in estimates.items()},
         data.illuminants[folds],
         "held out",
         caption + ".",

@@ -206,10 +206,10 @@ class ImageModel:
         parts = _estimated(self.method.predict, fitted, self.errors, described, extra)
         illuminant, interval, score = jax.tree.map(np.asarray, parts)
         wide = bool(np.isfinite(interval.degrees)) and interval.degrees >= self.errors.uninformative
-        found = Estimate(illuminant, interval, score, bool(wide))
-        if self.errors is not None and not found.score.distance <= MAX_SCORE:
+        estimate = Estimate(illuminant, interval, score, bool(wide))
+        if self.errors is not None and not estimate.score.distance <= MAX_SCORE:
             raise UnsuitableImageError(
-                f"{describe_score(found, 'images')}; the estimate is worthless. Give linear images "
+                f"{describe_score(estimate, 'images')}; the estimate is worthless. Give linear images "
                 f"like those of the training, by {' or '.join(self.cameras)}, or another model"
             )
         if not is_plausible(illuminant):
@@ -218,7 +218,7 @@ class ImageModel:
                 f"the model's estimate {illuminant} is no illuminant; use one for this camera"
                 f"{trained}"
             )
-        return found
+        return estimate
 
     def _fitted_for(self, calibration: CameraCalibration | None) -> PyTree:
         if calibration is None:
@@ -248,9 +248,9 @@ def untrained_model(name: str, side: int = 64) -> ImageModel:
     return ImageModel(name, ESTIMATORS[name], None, None, side, None, (), "")
 
 
-def image_warnings(found: Estimate) -> list[str]:
+def image_warnings(estimate: Estimate) -> list[str]:
     """Return the reasons to distrust an estimate; empty if there are none."""
-    return reasons_to_distrust(found, "images")
+    return reasons_to_distrust(estimate, "images")
 
 
 def _stacked(others: Sequence[DescribedImage]) -> PyTree:

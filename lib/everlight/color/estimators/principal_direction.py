@@ -59,9 +59,9 @@ def bright_dark_pca(
     projection = jnp.sum(colors * jnp.sum(colors, axis=0), axis=-1)
     ascending = colors[jnp.argsort(jnp.where(observed, projection, jnp.inf))]
     count = jnp.sum(observed)
-    kept = jnp.maximum(jnp.round(fraction * count), 1)
+    per_end = jnp.maximum(jnp.round(fraction * count), 1)
     rank = jnp.arange(len(colors))
-    selected = ((rank < kept) | (rank >= count - kept)) & (rank < count)
+    selected = ((rank < per_end) | (rank >= count - per_end)) & (rank < count)
     ends = jnp.where(selected[:, None], ascending, 0)
     scatter = jnp.matmul(ends.T, ends, precision=jax.lax.Precision.HIGHEST)
     direction = jnp.abs(_principal_direction(scatter))

@@ -179,8 +179,8 @@ def capture_aware_estimate(
     check_sizes(lowest=(model.lowest, 0), features=(features, 0))
     scaled = _scaled(features, model.lowest, model.highest)
     output = CaptureNet().apply(model.variables, without_spoilt(histograms)[None], scaled[None])
-    found = unit_illuminant(jnp.maximum(_illuminants(output)[0], 0))
-    return jnp.where(has_pixels(histograms), found, jnp.nan)
+    illuminant = unit_illuminant(jnp.maximum(_illuminants(output)[0], 0))
+    return jnp.where(has_pixels(histograms), illuminant, jnp.nan)
 
 
 def _scaled(

@@ -104,11 +104,11 @@ def fit_confidence_pooling(
       steps: number of optimizer steps; the last parameters are returned.
     """
     maps, colors, illuminants = map(jnp.asarray, (maps, colors, illuminants))
-    own, drawn = jax.random.split(key)
+    initial, drawn = jax.random.split(key)
     mean, scale = jnp.mean(maps, axis=(0, 1, 2, 3)), jnp.std(maps, axis=(0, 1, 2, 3))
     scale = jnp.where(scale > 0, scale, 1)
     head = ConfidencePoolingHead()
-    params = head.init(own, maps[0, 0], colors[0, 0])
+    params = head.init(initial, maps[0, 0], colors[0, 0])
     optimizer = optax.adamw(
         optax.cosine_decay_schedule(LEARNING_RATE, steps), weight_decay=WEIGHT_DECAY
     )

@@ -157,7 +157,7 @@ def fit_dual_mapping(
     illuminants = jnp.asarray(illuminants)
     if target_illuminants is None:
         target_illuminants = illuminants
-    drawn, own, batches = jax.random.split(key, 3)
+    drawn, initial, batches = jax.random.split(key, 3)
     times = max(1, TRAINING_IMAGES // len(images))
     targets = draw_illuminants(drawn, target_illuminants, times * len(images))
     source = jnp.tile(jnp.arange(len(images)), times)
@@ -171,7 +171,7 @@ def fit_dual_mapping(
     usable = jnp.all(jnp.isfinite(shares), axis=1)
     shares = jnp.where(usable[:, None], shares, 0)
     net = DualMappingNet()
-    params = net.init(own, shares[0])
+    params = net.init(initial, shares[0])
     optimizer = optax.adam(optax.cosine_decay_schedule(LEARNING_RATE, steps))
 
     def loss(params: PyTree, key: PRNGKeyArray) -> Float[Array, ""]:

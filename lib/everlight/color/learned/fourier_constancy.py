@@ -129,11 +129,11 @@ def _edges(image: Image, observed: Bool[Array, "h w"]) -> Image:
 
 
 def _histogram(colors: Image, observed: Bool[Array, "h w"]) -> Float[Array, "64 64"]:
-    kept = observed & jnp.all(colors >= DARK_THRESHOLD, axis=-1)
-    logs = jnp.log(jnp.where(kept[..., None], colors, 1))
+    usable = observed & jnp.all(colors >= DARK_THRESHOLD, axis=-1)
+    logs = jnp.log(jnp.where(usable[..., None], colors, 1))
     place = jnp.round((logs[..., 1:2] - logs[..., ::2]) / BIN_WIDTH).astype(int) % BINS
     counts = jnp.zeros((BINS, BINS), colors.dtype)
-    counts = counts.at[place[..., 0], place[..., 1]].add(kept.astype(colors.dtype))
+    counts = counts.at[place[..., 0], place[..., 1]].add(usable.astype(colors.dtype))
     return counts / jnp.maximum(jnp.sum(counts), 1)
 
 

@@ -123,14 +123,14 @@ def chroma_kernels(
     floor = DARK_THRESHOLD * jnp.where(peak > 0, peak, 1)
     seen = (weights > 0) & jnp.all(pixels > floor, axis=1)
     # Excluded pixels are set to 1, where the logarithm has a finite gradient.
-    kept = jnp.where(seen[:, None], pixels, 1)
-    logs = jnp.log(kept)
-    brightness = jnp.where(seen, weights * jnp.sqrt(jnp.sum(kept**2, axis=1)), 0)
+    usable = jnp.where(seen[:, None], pixels, 1)
+    logs = jnp.log(usable)
+    brightness = jnp.where(seen, weights * jnp.sqrt(jnp.sum(usable**2, axis=1)), 0)
     places = jnp.linspace(-SPAN, SPAN, bins)
     histograms = []
     for channel, others in ((0, (1, 2)), (1, (0, 2)), (2, (0, 1))):
         away = [jnp.abs((logs[:, channel] - logs[:, other])[:, None] - places) for other in others]
-        across, down = (jnp.exp(-each / width[channel]) for each in away)
+        across, down = (jnp.exp(-distance / width[channel]) for distance in away)
         total = jnp.matmul((brightness[:, None] * across).T, down, precision="highest")
         whole = jnp.sum(total)
         share = total / jnp.where(whole > 0, whole, 1)
@@ -230,14 +230,14 @@ def fit_sensor_independent(
     images, masks = map(jnp.asarray, observations)
     illuminants = jnp.asarray(illuminants)
     pixels, weights = images.reshape(len(images), -1, 3), masks.reshape(len(masks), -1)
-    kept = jnp.where(weights[..., None] > 0, pixels, 0)
-    net, (own, drawn) = SensorIndependentNet(settings), jax.random.split(key)
-    params = net.init(own, kept[:1], weights[:1])
+    unmasked = jnp.where(weights[..., None] > 0, pixels, 0)
+    net, (initial, drawn) = SensorIndependentNet(settings), jax.random.split(key)
+    params = net.init(initial, unmasked[:1], weights[:1])
     optimizer = optax.adam(optax.cosine_decay_schedule(settings.learning_rate, steps))
 
     def loss(params: PyTree, key: PRNGKeyArray) -> Float[Array, ""]:
         rows = jax.random.randint(key, (BATCH_SIZE,), 0, len(images))
-        outputs = net.apply(params, kept[rows], weights[rows]).illuminant
+        outputs = net.apply(params, unmasked[rows], weights[rows]).illuminant
         return jnp.mean(jax.vmap(angular_error)(outputs, illuminants[rows]))
 
     params = descend(loss, params, optimizer, drawn, steps)
