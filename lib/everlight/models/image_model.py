@@ -209,8 +209,9 @@ class ImageModel:
         estimate = Estimate(illuminant, interval, score, bool(wide))
         if self.errors is not None and not estimate.score.distance <= MAX_SCORE:
             raise UnsuitableImageError(
-                f"{describe_score(estimate, 'images')}; the estimate is worthless. Give linear images "
-                f"like those of the training, by {' or '.join(self.cameras)}, or another model"
+                f"{describe_score(estimate, 'images')}; the estimate is worthless. Give linear "
+                f"images like those of the training, by {' or '.join(self.cameras)}, or another "
+                "model"
             )
         if not is_plausible(illuminant):
             trained = f" (this one is for {' and '.join(self.cameras)})" if self.cameras else ""
