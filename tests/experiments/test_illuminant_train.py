@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import tifffile
 
-from everlight.color import ILLUMINANT_METHODS
+from everlight.color import ILLUMINANT_METHODS, SideInformation
 from everlight.models.illuminant_interval import Interval
 from everlight.models.image_model import (
     ErrorCalibration,
@@ -221,7 +221,7 @@ def drawn_model(name, others, rng):
 
     shapes = image_model_files._thumbnail_like(SIDE)
     described = jax.eval_shape(partial(described_features, method.features), *shapes)
-    fitted = drawn(image_model_files._fitted_like(method, described, 7, ["One"]))
+    fitted = drawn(image_model_files._fitted_like(method, described, 7, SideInformation()))
     # A variance of batch normalisation is not negative.
     fitted = jax.tree_util.tree_map_with_path(
         lambda path, leaf: jnp.abs(leaf) if "'var'" in jax.tree_util.keystr(path) else leaf, fitted

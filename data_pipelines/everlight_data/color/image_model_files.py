@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from everlight.checks import Between, check_fields
-from everlight.color import ILLUMINANT_METHODS, IlluminantMethod, LabelledImages, SideInformation
+from everlight.color import IlluminantMethod, LabelledImages, SideInformation, methods_for
 from everlight.color.illuminant_method import ADDITIONAL_IMAGES
 from everlight.models.image_model import ErrorCalibration, ImageModel, described_features
 from everlight.models.pair_model import PairModel
@@ -101,7 +101,8 @@ def read_image_model(stored: StoredModel) -> ImageModel:
     """Read the arrays of an opened model; raises as `load_estimator` does."""
     described = read_description(stored, "image", ImageDescription)
     cameras = tuple(described.cameras)
-    method = ILLUMINANT_METHODS.get(described.name)
+    side = _side_like(cameras)
+    method = methods_for(side).get(described.name)
     if method is None or method.features is None:
         raise DataError(
             f"{stored.folder} is of the method {one_line(described.name)}, which this version does "
@@ -110,7 +111,7 @@ def read_image_model(stored: StoredModel) -> ImageModel:
     one = partial(described_features, method.features)
     features = jax.eval_shape(one, *_thumbnail_like(described.side))
     like = {
-        "fitted": _fitted_like(method, features, described.images, cameras),
+        "fitted": _fitted_like(method, features, described.images, side),
         "others": _leading(ADDITIONAL_IMAGES, features) if described.holds_others else None,
         **errors_like(MOMENTS),
     }
@@ -136,12 +137,16 @@ def _leading(count: int, like: PyTree) -> PyTree:
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((count, *leaf.shape), leaf.dtype), like)
 
 
-def _fitted_like(
-    method: IlluminantMethod, described: PyTree, images: int, cameras: Sequence[str]
-) -> PyTree:
-    """Return the shapes of a fitted model without fitting one, and without a file of matrices."""
+def _side_like(cameras: Sequence[str]) -> SideInformation:
+    """Return side information from which shapes follow, without a file of matrices."""
     blank = jax.tree.map(lambda leaf: jnp.stack([leaf] * len(cameras)), single_matrix(np.eye(3)))
-    side = SideInformation(sorted(cameras), cameras[0], blank)
+    return SideInformation(sorted(cameras), cameras[0], blank)
+
+
+def _fitted_like(
+    method: IlluminantMethod, described: PyTree, images: int, side: SideInformation
+) -> PyTree:
+    """Return the shapes of a fitted model without fitting one."""
     numbers = jax.ShapeDtypeStruct((images,), jnp.int32)
     labelled = LabelledImages(_leading(images, described), array_like(images, 3), numbers)
     return jax.eval_shape(lambda known: method.fit(known, side), labelled)

@@ -17,7 +17,6 @@ from jaxtyping import Float, Int, PyTree
 
 from everlight.color import (
     ESTIMATORS,
-    ILLUMINANT_METHODS,
     IlluminantMethod,
     estimate_folds,
     methods_for,
@@ -88,10 +87,9 @@ def run_train(settings: TrainRun) -> Path:
         for camera, data in _split(cameras, settings.seed).items()
     }
     data = next(iter(sets.values()))
-    name = _method_for(settings.method, data, sets)
+    method = _method_for(settings.method, data, sets)
     moments = moments_of(data)
     _refuse_empty(cameras, data, moments)
-    method = ILLUMINANT_METHODS[name]
     features = method.describe(data.images, data.masks, side_of(data))
     held_out = _held_out(folder, method, features, sets, settings.side)
     folds = [fold for tested in sets.values() for fold in tested.folds]
@@ -103,18 +101,18 @@ def run_train(settings: TrainRun) -> Path:
     save_image_model(out, model, len(data.images))
 
     beside = {other: np.asarray(features_of(ESTIMATORS[other], data)) for other in BESIDE}
-    comparison = _compared({name: estimates, **beside}, data, sets)
+    comparison = _compared({method.name: estimates, **beside}, data, sets)
     folder.save_results(**record_errors(folder, {"held-out": comparison}))
-    statistics = fold_statistics(comparison.errors()[name])
+    statistics = fold_statistics(comparison.errors()[method.name])
     first, sections = compared_sections(
         folder.path,
-        f"How accurate is {name} on images outside its training?",
+        f"How accurate is {method.name} on images outside its training?",
         note,
         {"held out": comparison},
-        (name, *BESIDE),
+        (method.name, *BESIDE),
         {" + ".join(cameras): {camera: images.illuminants for camera, images in cameras.items()}},
         METHOD_NOTES[:2],
-        headline=name,
+        headline=method.name,
     )
     command = f"everlight illuminant estimate PHOTO_OR_FOLDER --model {out}"
     facts = [
@@ -127,11 +125,11 @@ def run_train(settings: TrainRun) -> Path:
         ("Command to use it, if its accuracy below suffices", command),
         ("Duration", folder.duration()),
     ]
-    title = f"Single-image illuminant estimation: {name} for {' + '.join(cameras)}"
+    title = f"Single-image illuminant estimation: {method.name} for {' + '.join(cameras)}"
     report = write_report(folder.path, title, facts, sections, first)
     print(
-        f"{name} on images outside its training: mean error {statistics['mean'][0]:.2f} degrees, "
-        f"median {statistics['median'][0]:.2f}"
+        f"{method.name} on images outside its training: mean error "
+        f"{statistics['mean'][0]:.2f} degrees, median {statistics['median'][0]:.2f}"
     )
     print(f"model: {out}\nuse it: {command}")
     return report
@@ -154,8 +152,8 @@ def _split(cameras: Mapping[str, CameraImages], seed: int) -> dict[str, ImageSet
     return {camera: split_within(camera, data, draw_folds(len(data.names), seed))}
 
 
-def _method_for(wanted: str, data: ImageSet, sets: Mapping[str, ImageSet]) -> str:
-    """Return the method's full name.
+def _method_for(name: str, data: ImageSet, sets: Mapping[str, ImageSet]) -> IlluminantMethod:
+    """Return the method of that name, which may be its first word.
 
     Raises:
       DataError: there is no such method, it cannot run on these images, or a model of it cannot be
@@ -163,18 +161,19 @@ def _method_for(wanted: str, data: ImageSet, sets: Mapping[str, ImageSet]) -> st
     """
     side = side_of(data)
     offered = methods_for(side)
-    name = full_name(wanted, list(offered))
-    method = offered[name]
+    method = offered[full_name(name, list(offered))]
     if method.features is None:
         raise DataError(
-            f"{name} reads more than a photo's pixels, and a model of it cannot be kept; give "
-            "another --method"
+            f"{method.name} reads more than a photo's pixels, and a model of it cannot be kept; "
+            "give another --method"
         )
     if len(sets) > 1 and method.for_one_camera:
-        raise DataError(f"{name} is for one camera; name it by --cameras, or give another method")
+        raise DataError(
+            f"{method.name} is for one camera; name it by --cameras, or give another method"
+        )
     if reason := method.incompatibility(side):
-        raise DataError(f"{name} cannot run: {reason}")
-    return name
+        raise DataError(f"{method.name} cannot run: {reason}")
+    return method
 
 
 def _refuse_empty(
