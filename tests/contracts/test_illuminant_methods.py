@@ -11,7 +11,6 @@ from everlight.color import (
     ESTIMATORS,
     ILLUMINANT_METHODS,
     CameraCalibration,
-    FrozenTrunk,
     LabelledImages,
     SideInformation,
     estimate_fold,
@@ -60,7 +59,7 @@ def side_of(count):
     )
     captures = np.sin(np.arange(15 * count, dtype=np.float32)).reshape(count, 15)
     return SideInformation(
-        ("SonyA57",), "SonyA57", calibration, captures=captures, trunk=FrozenTrunk(block_means)
+        ("SonyA57",), "SonyA57", calibration, "", captures, block_means, missing_trunk=str
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from everlight.color import FrozenTrunk, SideInformation
+from everlight.color import SideInformation
 from everlight.color.camera_calibration import CameraCalibration
 from everlight_data.color.camera_matrices import camera_calibrations
 from everlight_data.color.trunk_views import missing_trunk, trunk_views
@@ -29,5 +29,6 @@ def side_information(
     missing = ""
     if calibrations is None:
         calibrations, missing = camera_calibrations(cameras)
-    trunk = FrozenTrunk(trunk_views, missing_trunk)
-    return SideInformation(tuple(cameras), camera, calibrations, missing, captures, trunk)
+    return SideInformation(
+        cameras, camera, calibrations, missing, captures, trunk_views, missing_trunk
+    )

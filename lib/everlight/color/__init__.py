@@ -30,7 +30,6 @@ from everlight.color.feature_distribution import (
 )
 from everlight.color.illuminant_folds import estimate_fold, estimate_folds
 from everlight.color.illuminant_method import (
-    FrozenTrunk,
     IlluminantMethod,
     LabelledImages,
     SideInformation,
@@ -96,7 +95,6 @@ __all__ = [
     "IlluminantMethod",
     "LabelledImages",
     "SideInformation",
-    "FrozenTrunk",
     "estimate_fold",
     "estimate_folds",
     "map_images",

@@ -35,18 +35,6 @@ class LabelledImages(NamedTuple):
     cameras: Int[Array, "n"]
 
 
-class FrozenTrunk(NamedTuple):
-    """A frozen network whose feature maps a method reads.
-
-    Attributes:
-      views: function from all images and masks to `TrunkViews`.
-      incompatibility: reason why the network cannot run; empty if it can.
-    """
-
-    views: Callable[[ArrayLike, ArrayLike], PyTree]
-    incompatibility: Callable[[], str] = str
-
-
 class SideInformation(NamedTuple):
     """Information that methods read beside the pixels of a set of images.
 
@@ -56,7 +44,8 @@ class SideInformation(NamedTuple):
       calibrations: calibration of each camera; None where one is unknown.
       uncalibrated: reason why there are no calibrations.
       captures: `capture_features` of all images, in their order; None where they are unknown.
-      trunk: frozen network that computes feature maps; None without one.
+      trunk_views: function from all images and masks to `TrunkViews` of a frozen network.
+      missing_trunk: function that returns why that network cannot run; empty if it can.
     """
 
     cameras: Sequence[str] = ("",)
@@ -64,7 +53,8 @@ class SideInformation(NamedTuple):
     calibrations: CameraCalibration | None = None
     uncalibrated: str = "it needs each camera's calibration matrices, and none were given"
     captures: Float[ArrayLike, "n f"] | None = None
-    trunk: FrozenTrunk | None = None
+    trunk_views: Callable[[ArrayLike, ArrayLike], PyTree] | None = None
+    missing_trunk: Callable[[], str] = lambda: "it needs a frozen network, and none is given"
 
     @property
     def camera_number(self) -> Int[Array, ""]:
@@ -84,16 +74,6 @@ def images_alone(fit: Callable[..., PyTree]) -> Callable[..., PyTree]:
 def features_as_illuminant(parameters: None, illuminant: Illuminant) -> Illuminant:
     """Return the features of an estimator without training, which are its estimate."""
     return illuminant
-
-
-def no_reason(side: SideInformation) -> str:
-    """Return that nothing keeps a method from running on these images."""
-    return ""
-
-
-def any_images(side: SideInformation) -> bool:
-    """Return that a method has a row for these images."""
-    return True
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,8 +113,8 @@ class IlluminantMethod:
     for_one_camera: bool = False
     always_runs: bool = False
     costly: bool = False
-    applies: Callable[[SideInformation], bool] = any_images
-    incompatibility: Callable[[SideInformation], str] = no_reason
+    applies: Callable[[SideInformation], bool] = lambda side: True
+    incompatibility: Callable[[SideInformation], str] = lambda side: ""
 
     @property
     def is_trained(self) -> bool:

@@ -23,14 +23,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from everlight.checks import FINITE, POSITIVE, NotEmpty, PositiveInt, checked
 from everlight.color.illuminant_method import (
     IlluminantMethod,
     LabelledImages,
-    SideInformation,
     images_alone,
 )
 from everlight.color.illuminants import Illuminant, unit_illuminant
@@ -159,10 +157,6 @@ class TrunkViews(NamedTuple):
     factors: Float[np.ndarray, "n k 3"]
 
 
-def _views(images: ArrayLike, masks: ArrayLike, side: SideInformation) -> TrunkViews:
-    return side.trunk.views(images, masks)
-
-
 @images_alone
 @partial(jax.jit, static_argnames="steps")
 def _fit(images: LabelledImages, steps: int) -> ConfidencePoolingModel:
@@ -175,19 +169,13 @@ def _predict(model: ConfidencePoolingModel, views: TrunkViews) -> Illuminant:
     return confidence_pooled_estimate(model, views.maps[0], views.colors[0])
 
 
-def _without_trunk(side: SideInformation) -> str:
-    if side.trunk is None:
-        return "it needs a frozen network, and none is given"
-    return side.trunk.incompatibility()
-
-
 METHODS = (
     IlluminantMethod(
         "FC4-style",
         None,
         partial(_fit, steps=500),
         _predict,
-        set_features=_views,
-        incompatibility=_without_trunk,
+        set_features=lambda images, masks, side: side.trunk_views(images, masks),
+        incompatibility=lambda side: side.missing_trunk(),
     ),
 )
