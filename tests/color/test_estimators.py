@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial import ConvexHull
 
-from everlight.color import estimators
-from everlight.color.baselines import gamut
-from everlight.color.baselines.gamut import DIRECTIONS, GROWTH, PROBES, fit_gamut
-from everlight.color.baselines.protocol import ObservedImage, observe_image
+from everlight import color
+from everlight.color.learned import gamut
+from everlight.color.learned.gamut import DIRECTIONS, GROWTH, PROBES, fit_gamut
+from everlight.color.learned.observed_image import ObservedImage, observe_image
 from everlight.metrics.angular import angular_error
 
 # Compiled, since one by one the shifted differences of a filter take seconds to dispatch.
-ESTIMATORS = {name: jax.jit(estimator) for name, estimator in estimators.ESTIMATORS.items()}
-bright_dark_pca = jax.jit(estimators.bright_dark_pca, static_argnums=2)
+ESTIMATORS = {name: jax.jit(estimator) for name, estimator in color.ESTIMATORS.items()}
+bright_dark_pca = jax.jit(color.bright_dark_pca, static_argnums=2)
 
 
 @jax.jit
@@ -26,9 +26,9 @@ def gamut_estimate(model, image):
     return gamut.gamut_estimate(model, observe_image(image, None))
 
 
-minkowski_framework = jax.jit(estimators.minkowski_framework, static_argnums=(2, 3, 4))
-response = jax.jit(estimators.response, static_argnums=(2, 3))
-weighted_gray_edge = jax.jit(estimators.weighted_gray_edge, static_argnums=(2, 3, 4, 5))
+minkowski_framework = jax.jit(color.minkowski_framework, static_argnums=(2, 3, 4))
+response = jax.jit(color.response, static_argnums=(2, 3))
+weighted_gray_edge = jax.jit(color.weighted_gray_edge, static_argnums=(2, 3, 4, 5))
 
 
 def unit(vector):
@@ -61,7 +61,7 @@ def holes(rng, shape=(32, 48)):
 
 @pytest.mark.parametrize("light", [[1, 2, 2], [-1, -2, -2], [0, -1, 0], [3e-30, 0, 4e-30]])
 def test_unit_length_keeps_the_direction(light):
-    found = estimators.unit_illuminant(jnp.array(light, jnp.float32))
+    found = color.unit_illuminant(jnp.array(light, jnp.float32))
     np.testing.assert_allclose(found, unit(light), rtol=1e-6)
 
 
@@ -161,7 +161,7 @@ class TestFramework:
     @pytest.mark.parametrize("name", list(ESTIMATORS))
     def test_an_image_without_pixels_is_refused(self, name):
         with pytest.raises(ValueError, match=r"an image of 0x3|image is float32\[0, 3, 3"):
-            estimators.ESTIMATORS[name](jnp.zeros((0, 3, 3)), None)
+            color.ESTIMATORS[name](jnp.zeros((0, 3, 3)), None)
 
     @pytest.mark.parametrize(
         ("order", "norm", "sigma", "message"),
@@ -393,7 +393,7 @@ def test_edges_are_near_the_papers_with_saturated_pixels_left_in_and_better_with
 def test_gradients_of_dim_and_bright_images_are_those_of_others(name, scale):
     """The scale s of an image does not change its estimate, so the gradient has the factor 1/s."""
     image = jnp.asarray(np.random.default_rng(7).uniform(0.1, 1, (12, 12, 3)), jnp.float32)
-    gradient = jax.jit(jax.grad(lambda pixels: estimators.ESTIMATORS[name](pixels, None)[0]))
+    gradient = jax.jit(jax.grad(lambda pixels: color.ESTIMATORS[name](pixels, None)[0]))
     expected = np.asarray(gradient(image))
     assert np.abs(expected).max() > 0
     np.testing.assert_allclose(gradient(image * scale) * scale, expected, rtol=1e-3, atol=1e-7)

@@ -16,10 +16,10 @@ import everlight.metrics as metrics
 import everlight.models as models
 import everlight.scenarios as scenarios
 from everlight.base import TaskSequence
-from everlight.color.baselines.capture_aware import CaptureNet
-from everlight.color.baselines.confidence_pooling import ConfidencePoolingHead
-from everlight.color.baselines.generator_net import GeneratorNet
-from everlight.color.baselines.sensor_independent import SensorIndependentNet
+from everlight.color.learned.capture_aware import CaptureNet
+from everlight.color.learned.confidence_pooling import ConfidencePoolingHead
+from everlight.color.learned.generator_net import GeneratorNet
+from everlight.color.learned.sensor_independent import SensorIndependentNet
 from everlight.metrics.cl_score import CRITERIA
 from everlight.models.illuminant_training import IlluminantModel
 from tests.continual import small_net

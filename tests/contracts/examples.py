@@ -12,7 +12,7 @@ import everlight.continual as continual
 import everlight.metrics as metrics
 import everlight.models as models
 import everlight.scenarios as scenarios
-from everlight.color.baselines.dual_mapping import DualMappingNet
+from everlight.color.learned.dual_mapping import DualMappingNet
 from everlight.continual.strategies.hat import Attention
 from tests.continual import small_net
 from tests.contracts.example_values import (

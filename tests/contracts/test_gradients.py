@@ -10,17 +10,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.color.baselines.bias_correction import (
+from everlight.color.illuminant_registry import ESTIMATORS
+from everlight.color.learned.bias_correction import (
     TrainingEstimates,
     correct_bias,
     correct_bias_locally,
     fit_bias_correction,
 )
-from everlight.color.baselines.chromagenic import chromagenic_estimate, fit_chromagenic
-from everlight.color.baselines.gamut import fit_gamut, gamut_estimate
-from everlight.color.baselines.linear_regression import fit_linear_regression, linear_estimate
-from everlight.color.baselines.protocol import ObservedImage, observe_image
-from everlight.color.estimators import ESTIMATORS
+from everlight.color.learned.chromagenic import chromagenic_estimate, fit_chromagenic
+from everlight.color.learned.gamut import fit_gamut, gamut_estimate
+from everlight.color.learned.linear_regression import fit_linear_regression, linear_estimate
+from everlight.color.learned.observed_image import ObservedImage, observe_image
 from everlight.color.moments import color_moments, edge_moments, extreme_chromaticities
 from everlight.color.radiometry import patch_thumbnail
 from everlight.color.transforms import fit_color_transform

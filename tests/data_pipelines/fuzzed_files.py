@@ -27,7 +27,6 @@ from everlight_data.facts.splits import (
     FactSamples,
     FactSet,
     read_split,
-    write_split,
 )
 from everlight_data.facts.vrd import PREDICATES, load_vrd
 from everlight_data.facts.word_vectors import load_word_vectors
@@ -40,6 +39,7 @@ from everlight_data.torch_state import read_torch_state
 from everlight_data.unpickle import load_npy_restricted, load_restricted
 from everlight_data.writing import read_sealed, save_sealed
 from tests.data_pipelines import fuzzed_images
+from tests.data_pipelines.facts.split_files import write_split
 from tests.data_pipelines.test_torch_state import state, tensor, write
 from tests.dng_writer import write_dng
 from tests.models.released_vit import released_arrays

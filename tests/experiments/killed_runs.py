@@ -18,8 +18,8 @@ from typing import Any
 
 import imagecodecs
 import numpy as np
+import pytest
 
-from everlight.color.baselines import fold_methods
 from everlight.continual import Protocol
 from everlight.models.illuminant_training import TrainingSettings
 from everlight_data.checkpoints import Checkpoints
@@ -40,6 +40,7 @@ from everlight_experiments.iirc.paper import PAPER as IIRC
 from everlight_experiments.illuminant.config import PRESETS
 from everlight_experiments.illuminant.two_camera import TwoCameraRun, run_two_camera
 from everlight_experiments.run_folder.config_options import with_config
+from tests.experiments.illuminant_rows import set_settings
 from tests.experiments.rhythm import due_every
 
 SHORT = TrainingSettings(40, batch_size=16, validate_every=2)
@@ -56,9 +57,10 @@ def rendered(runs: Path) -> None:
 
 
 def nus(runs: Path) -> None:
-    for method in ("SENSOR_INDEPENDENT", "CROSS_CAMERA", "CONFIDENCE_POOLING", "DUAL_MAPPING"):
-        setattr(fold_methods, f"{method}_STEPS", 2)
-    two_camera("nus-demo", runs, seeds=1)
+    names = "SIIE", "C5, small form", "CCMNet, small form", "FC4-style", "DMCC"
+    with pytest.MonkeyPatch.context() as patch:
+        set_settings(patch, names, steps=2)
+        two_camera("nus-demo", runs, seeds=1)
 
 
 def phone_pairs(runs: Path) -> None:

@@ -26,7 +26,7 @@ from everlight_data.facts.pictured import FactSource
 from everlight_data.facts.published import open_photographs, read_published
 from everlight_data.facts.published_claims import CLAIMS
 from everlight_data.facts.published_tables import PRINTED
-from everlight_data.facts.splits import read_images, write_split
+from everlight_data.facts.splits import read_images
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.continual.paper import PaperOptions
@@ -39,6 +39,7 @@ from everlight_experiments.facts.config import (
 )
 from everlight_experiments.facts.paper import PAPER, findings
 from everlight_experiments.run_folder.config_options import with_config
+from tests.data_pipelines.facts.split_files import write_split
 
 LAST = Protocol(epochs=1, batch_size=32, select="last")
 MID = PaperScale(Scale(24, 2, (10, 5), LAST), ("MAS", "joint"), seeds=1, hyperparameters=1)

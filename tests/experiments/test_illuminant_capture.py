@@ -5,15 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.color.baselines import capture_methods
-from everlight.color.baselines.capture_aware import capture_features
-from everlight.color.baselines.capture_methods import IMAGE_ALONE, TIME_AWARE
+from everlight.color.learned.capture_aware import IMAGE_ALONE, TIME_AWARE, capture_features
 from everlight.metrics.angular import angular_error
 from everlight_data.color.image_sets import split_across, split_within
 from everlight_experiments.illuminant import image_source
 from everlight_experiments.illuminant.dataset import DatasetRun, split_cameras
 from everlight_experiments.illuminant.image_source import load_cameras
 from everlight_experiments.illuminant.methods import cross_validate_methods
+from tests.experiments.illuminant_rows import set_settings
 
 HOUR = 3600
 SUN = np.array([5.5, 6, 12, 18, 18.5, 24]) * HOUR
@@ -44,7 +43,7 @@ def write_day(path, camera, count, rng):
 @pytest.mark.slow
 def test_the_row_reads_the_time(tmp_path, rng, monkeypatch):
     monkeypatch.setattr(image_source, "LEAST_IMAGES", 6)
-    monkeypatch.setattr(capture_methods, "CAPTURE_STEPS", 200)
+    set_settings(monkeypatch, [TIME_AWARE, IMAGE_ALONE], steps=200)
     write_day(tmp_path / "P1.npz", "P1", 60, rng)
     settings = DatasetRun(thumbnails=(tmp_path / "P1.npz",))
     data = split_cameras(load_cameras(settings)[0], settings)["P1"]

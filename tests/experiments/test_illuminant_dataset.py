@@ -7,20 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.color.baselines import correct_bias, fold_methods
-from everlight.color.baselines.capture_methods import (
+from everlight.color import ILLUMINANT_METHODS, IlluminantMethod, methods_for
+from everlight.color.learned.capture_aware import (
     IMAGE_ALONE,
     TIME_AWARE,
     WITHOUT_CAPTURES,
 )
-from everlight.color.baselines.fold_methods import (
-    DUAL_MAPPING,
-    POOLED,
-    TUNED_HERE,
-)
-from everlight.color.baselines.folds import (
-    FoldMethod,
-)
+from everlight.color.learned.fourier_constancy import TUNED_HERE
 from everlight.models.illuminant_training import TrainingSettings
 from everlight_data.checkpoints import Checkpoints
 from everlight_data.color import trunk_views
@@ -46,8 +39,8 @@ from everlight_experiments.illuminant.methods import (
     cross_validate_methods,
     learned_methods,
     left_out,
-    methods_for,
     moments_of,
+    side_of,
 )
 from everlight_experiments.illuminant.photographs import (
     absent,
@@ -56,6 +49,7 @@ from everlight_experiments.illuminant.photographs import (
     published_rows,
 )
 
+DUAL_MAPPING, POOLED = "DMCC", "FC4-style"
 SHORT = TrainingSettings(20, batch_size=4, validate_every=2)
 
 
@@ -74,13 +68,12 @@ def write_thumbnails(path, camera, count, rng, side=16):
 def few(monkeypatch):
     """One method that learns, in the place of them all, and small nets."""
     monkeypatch.setattr(image_source, "LEAST_IMAGES", 6)
-    one = FoldMethod(fold_methods.NINE_MOMENTS, fold_methods._fit_correction, correct_bias)
-    gray = methods.methods_for
+    one = ILLUMINANT_METHODS["Corrected moments, 9 of colours"]
 
-    def table(data):
-        return {"GW": gray(data)["GW"], f"of {data.camera}": one}
+    def rows(side):
+        return {"GW": ILLUMINANT_METHODS["GW"], f"of {side.camera}": one}
 
-    monkeypatch.setattr(methods, "methods_for", table)
+    monkeypatch.setattr(methods, "methods_for", rows)
     monkeypatch.setattr(cross_validation, "OTHER_DEPTHS", (2,))
 
 
@@ -258,27 +251,27 @@ def two_cameras(tmp_path, rng, names=("A1", "B2"), split="folds"):
 
 
 def available(data):
-    return set(methods_for(data)) - set(left_out(data))
+    return set(methods_for(side_of(data))) - set(left_out(data))
 
 
 @pytest.mark.parametrize("split", ["folds", "cross-camera"])
 def test_a_lesson_says_who_took_what(tmp_path, rng, few, monkeypatch, split):
     lessons = []
 
-    def observe(images, masks):
-        return jnp.asarray(images)
+    def fit(images, side):
+        lessons.append((images, side.camera_number))
 
-    spy = FoldMethod(observe, lessons.append, lambda model, image: image[0, 0], at_once=True)
-    monkeypatch.setattr(methods, "methods_for", lambda data: {"spy": spy})
+    spy = IlluminantMethod("spy", lambda image, mask: image, fit, lambda _, image: image[0, 0])
+    monkeypatch.setattr(methods, "methods_for", lambda side: {"spy": spy})
     data = two_cameras(tmp_path, rng, split=split)["B2"]
-    cross_validate_methods(data)
+    (estimates,) = cross_validate_methods(data)["spy"]
     assert len(lessons) == len(data.folds)
-    for lesson, test in zip(lessons, data.folds, strict=True):
+    for (lesson, camera), estimate, test in zip(lessons, estimates, data.folds, strict=True):
         taught = np.setdiff1d(np.arange(len(data.images)), test)
-        np.testing.assert_array_equal(lesson.train, data.images[taught])
-        np.testing.assert_array_equal(lesson.test, data.images[test])
+        np.testing.assert_array_equal(lesson.features, data.images[taught])
+        np.testing.assert_array_equal(estimate, data.images[test][:, 0, 0])
         np.testing.assert_array_equal(lesson.illuminants, data.illuminants[taught])
-        same = np.asarray(lesson.cameras == lesson.camera)
+        same = np.asarray(lesson.cameras == camera)
         assert same.all() if split == "folds" else not same.any()
         assert len(taught) == (8 if split == "folds" else 12)
 

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.color.baselines.linear_regression import LinearRegression
 from everlight.color.feature_distribution import FeatureDistribution
+from everlight.color.learned.linear_regression import LinearRegression
 from everlight.color.transform_prior import TransformPrior, fit_probable_transform
 from everlight.color.transforms import fit_color_transform
 from everlight.models.illuminant_interval import IntervalScale

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.color.baselines.linear_regression import LinearRegression
+from everlight.color.learned.linear_regression import LinearRegression
 from everlight.models.illuminant_batches import TrainedNetworks
 from everlight.models.illuminant_training import IlluminantModel, TrainingSettings
 from everlight_data.color.camera_pairs import CameraPairs

@@ -9,9 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.color.baselines import correct_bias, fold_methods
-from everlight.color.baselines.folds import FoldMethod
-from everlight.color.estimators import ESTIMATORS
+from everlight.color import ESTIMATORS, ILLUMINANT_METHODS, methods_for
 from everlight.models.illuminant_training import TrainingSettings
 from everlight_data.checkpoints import Checkpoints
 from everlight_data.color.camera_pairs import problem_of, quasi_real_pairs
@@ -33,12 +31,13 @@ from everlight_experiments.illuminant.cross_validation import CHOSEN, DEPTHS, RU
 from everlight_experiments.illuminant.methods import (
     cross_validate_methods,
     left_out,
-    methods_for,
     moments_of,
+    side_of,
 )
 from everlight_experiments.illuminant.networks import PARAMETERS
 from everlight_experiments.illuminant.photographs import compare_images
 from everlight_experiments.illuminant.two_camera import TwoCameraRun, run_two_camera
+from tests.experiments.illuminant_rows import set_settings
 from tests.nus_files import BLACK, MAIN, SECOND, WHITE, render, write_camera
 
 # What its module prepares is prepared once.
@@ -100,9 +99,9 @@ def test_table_2_on_a_made_up_release(release, tmp_path, monkeypatch, rules, siz
     for rule in {*RULES} - {*rules}:
         monkeypatch.delitem(RULES, rule)
     monkeypatch.setitem(DEPTHS, "T", tuple(d for d, size in PARAMETERS.items() if size in sizes))
-    for steps in ("SENSOR_INDEPENDENT", "CROSS_CAMERA", "CONFIDENCE_POOLING"):
-        monkeypatch.setattr(fold_methods, f"{steps}_STEPS", 2)
-    monkeypatch.setattr(fold_methods, "DUAL_MAPPING_STEPS", 20)
+    set_settings(monkeypatch, ["SIIE", "C5, small form", "CCMNet, small form"], steps=2)
+    set_settings(monkeypatch, ["FC4-style"], steps=2)
+    set_settings(monkeypatch, ["DMCC"], steps=20)
     if 470 not in sizes:
         monkeypatch.setattr(cross_validation, "OTHER_DEPTHS", ())
     settings = TwoCameraRun("nus-paper", seeds=1, runs=tmp_path)
@@ -121,7 +120,7 @@ def test_table_2_on_a_made_up_release(release, tmp_path, monkeypatch, rules, siz
         names = {name.split("/")[1] for name in results.files if name.startswith(rule)}
         assert networks < names
         images = official_pairs(MAIN, SECOND, 0)[1]
-        assert names - networks == set(methods_for(images)) - set(left_out(images))
+        assert names - networks == set(methods_for(side_of(images))) - set(left_out(images))
     assert {results[name].shape for name in results.files} == {(1, 3, 6)}
     assert all(np.isfinite(results[name]).all() for name in results.files)
 
@@ -202,14 +201,10 @@ def small():
 @pytest.fixture
 def one_learner(monkeypatch):
     """One method that learns by one function, in the place of them all."""
-    every = methods.methods_for
-
-    def table(data):
-        fixed = {name: each for name, each in every(data).items() if not each.learns}
-        fit = fold_methods._fit_correction
-        return fixed | {"Homography (GW)": FoldMethod(ESTIMATORS["GW"], fit, correct_bias)}
-
-    monkeypatch.setattr(methods, "methods_for", table)
+    fixed = {name: row for name, row in ILLUMINANT_METHODS.items() if not row.is_selectable}
+    homography = replace(ILLUMINANT_METHODS["Homography (SoG)"], features=ESTIMATORS["GW"].features)
+    rows = fixed | {"Homography (GW)": replace(homography, name="Homography (GW)")}
+    monkeypatch.setattr(methods, "methods_for", lambda side: rows)
 
 
 def test_nothing_that_learns_sees_its_test_images(small, one_learner):

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import tifffile
 
+from everlight.color import ILLUMINANT_METHODS, SideInformation
 from everlight.models.illuminant_interval import Interval
 from everlight.models.image_model import (
     ErrorCalibration,
@@ -28,7 +29,6 @@ from everlight.models.out_of_distribution import OutOfDistributionScore
 from everlight.models.pair_model import Estimate
 from everlight_data.color import image_model_files
 from everlight_data.color.camera_names import is_same_camera
-from everlight_data.color.image_methods import full_name, image_methods
 from everlight_data.color.image_model_files import (
     errors_like,
     load_estimator,
@@ -40,6 +40,7 @@ from everlight_data.errors import DataError
 from everlight_experiments.illuminant import estimate_photos, image_source
 from everlight_experiments.illuminant.estimate import estimate
 from everlight_experiments.illuminant.estimate_settings import EstimateSettings
+from everlight_experiments.illuminant.methods import full_name
 from everlight_experiments.illuminant.train import TrainRun, run_train, spread_rows
 from tests.dng_writer import write_dng
 from tests.experiments.test_illuminant_dataset import write_thumbnails
@@ -211,7 +212,7 @@ def test_a_damaged_model_is_refused_by_name(gray, tmp_path):
 
 def drawn_model(name, others, rng):
     """A model with drawn arrays of the shapes of a fit to seven images."""
-    method = image_methods(["One"], "One")[name]
+    method = ILLUMINANT_METHODS[name]
 
     def drawn(like):
         return jax.tree.map(
@@ -219,10 +220,8 @@ def drawn_model(name, others, rng):
         )
 
     shapes = image_model_files._thumbnail_like(SIDE)
-    described = jax.eval_shape(
-        partial(described_features, method.features, method.at_once), *shapes
-    )
-    fitted = drawn(image_model_files._fitted_like(method, described, 7))
+    described = jax.eval_shape(partial(described_features, method.features), *shapes)
+    fitted = drawn(image_model_files._fitted_like(method, described, 7, SideInformation()))
     # A variance of batch normalisation is not negative.
     fitted = jax.tree_util.tree_map_with_path(
         lambda path, leaf: jnp.abs(leaf) if "'var'" in jax.tree_util.keystr(path) else leaf, fitted
@@ -333,7 +332,7 @@ def test_each_of_several_cameras_is_held_out(tmp_path, monkeypatch):
     assert errors.shape == (1, 1, 24)
     kept = [np.load(report.parent / "units" / f"held-out-{number}.npz") for number in (0, 1)]
     assert [each["estimates"].shape for each in kept] == [(12, 3), (12, 3)]
-    with pytest.raises(DataError, match="DMCC is trained for one camera"):
+    with pytest.raises(DataError, match="DMCC is for one camera"):
         run_train(replace(settings, method="dmcc", tag="again"))
 
 

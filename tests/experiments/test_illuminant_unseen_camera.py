@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.color.baselines import fold_methods
-from everlight.color.baselines.calibrated_camera import calibrated_estimate
-from everlight.color.baselines.chroma_histogram import chroma_histograms
+from everlight.color import ILLUMINANT_METHODS
 from everlight.color.camera_calibration import CameraCalibration, camera_fingerprint
+from everlight.color.chroma_histogram import chroma_histograms
+from everlight.color.learned.calibrated_camera import calibrated_estimate
 from everlight.models.image_model import UnsuitableImageError
 from everlight_data.color import dng
 from everlight_data.color.camera_matrices import (
@@ -26,10 +26,12 @@ from everlight_experiments.illuminant import image_source
 from everlight_experiments.illuminant.estimate import estimate
 from everlight_experiments.illuminant.estimate_settings import EstimateSettings
 from everlight_experiments.illuminant.train import TrainRun, run_train
-from tests.color.baselines.test_calibrated_camera import TINY
+from tests.color.learned.test_calibrated_camera import TINY
 from tests.dng_writer import write_dng
+from tests.experiments.illuminant_rows import set_settings
 from tests.experiments.test_illuminant_dataset import write_thumbnails
 
+CALIBRATED = "CCMNet, small form"
 SIDE = 32
 MATRIX = np.array([[0.7, -0.1, -0.1], [-0.3, 1.1, 0.2], [-0.05, 0.2, 0.6]])
 OTHER = MATRIX * np.array([[1.6], [1], [0.7]])
@@ -64,8 +66,7 @@ def trained(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EVERLIGHT_DATA", str(folder / "data"))
         patch.setattr(image_source, "LEAST_IMAGES", 6)
-        patch.setattr(fold_methods, "CALIBRATED_SMALL_FORM", TINY)
-        patch.setattr(fold_methods, "CROSS_CAMERA_STEPS", 4)
+        set_settings(patch, [CALIBRATED], settings=TINY, steps=4)
         settings = TrainRun(
             thumbnails=files, runs=folder, side=SIDE, method="ccmnet", out=folder / "model"
         )
@@ -83,7 +84,7 @@ def trained(tmp_path_factory):
 @pytest.fixture
 def model(trained, tmp_path, monkeypatch):
     monkeypatch.setenv("EVERLIGHT_DATA", str(tmp_path / "empty"))
-    monkeypatch.setattr(fold_methods, "CALIBRATED_SMALL_FORM", TINY)
+    set_settings(monkeypatch, [CALIBRATED], settings=TINY)
     return trained
 
 
@@ -173,9 +174,8 @@ def test_two_matrices_are_read_where_training_had_two(model):
     assert not fitted.by_temperature
     two = CameraCalibration(jnp.float32([MATRIX, OTHER]), jnp.array([2856.0, 6504.0]))
     for by_temperature, calibration in ((True, two), (False, single_matrix(OTHER))):
-        own = fold_methods._for_camera(
-            fitted._replace(by_temperature=jnp.array(by_temperature)), two
-        )
+        fitted = fitted._replace(by_temperature=jnp.array(by_temperature))
+        own = ILLUMINANT_METHODS[CALIBRATED].for_camera(fitted, two)
         expected = camera_fingerprint(calibration, TINY.fingerprint_window)
         np.testing.assert_allclose(own.fingerprint, expected, atol=1e-5)
         kept = jax.tree.map(np.array_equal, own.model, fitted.model)
@@ -213,6 +213,6 @@ def test_what_does_not_fit_is_refused_in_one_line(model, tmp_path):
     kept = load_estimator(model)
     with pytest.raises(UnsuitableImageError, match="reads the calibration matrices"):
         kept(scene())
-    gray = fold_methods.fold_methods(["A1"], "A1")["GW"]
+    gray = ILLUMINANT_METHODS["GW"]
     with pytest.raises(UnsuitableImageError, match="GW reads no calibration"):
         replace(kept, name="GW", method=gray)(scene(), calibration=single_matrix(MATRIX))

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from everlight.color.baselines.camera_mapping import WHITE
 from everlight.color.camera_calibration import CameraCalibration
+from everlight.color.learned.camera_mapping import WHITE
 from everlight_data.color.camera_names import UNNAMED, is_same_camera, plain_name
 from everlight_data.color.dng_colors import (
     D65,

@@ -22,12 +22,11 @@ import numpy as np
 from jaxtyping import PyTree
 
 from everlight.checks import Between, check_fields
-from everlight.color.baselines.cross_camera import ADDITIONAL_IMAGES
-from everlight.color.baselines.folds import Fold, FoldMethod
+from everlight.color import IlluminantMethod, LabelledImages, SideInformation, methods_for
+from everlight.color.illuminant_method import ADDITIONAL_IMAGES
 from everlight.models.image_model import ErrorCalibration, ImageModel, described_features
 from everlight.models.pair_model import PairModel
 from everlight_data.color.camera_matrices import single_matrix
-from everlight_data.color.image_methods import image_methods
 from everlight_data.color.model_files import (
     StoredModel,
     array_like,
@@ -70,7 +69,7 @@ def save_image_model(folder: Path, model: ImageModel, images: int) -> None:
 
     Args:
       folder: folder of the model alone.
-      model: fitted estimator; its method is one of `image_methods`.
+      model: fitted estimator; its method is one of `ILLUMINANT_METHODS`.
       images: number of its training images, on which the size of some methods' models depends.
     """
     described = ImageDescription(
@@ -102,19 +101,17 @@ def read_image_model(stored: StoredModel) -> ImageModel:
     """Read the arrays of an opened model; raises as `load_estimator` does."""
     described = read_description(stored, "image", ImageDescription)
     cameras = tuple(described.cameras)
-    # Only shapes are taken from the table's fits: a model needs no file of matrices.
-    blank = jax.tree.map(lambda leaf: jnp.stack([leaf] * len(cameras)), single_matrix(np.eye(3)))
-    table = image_methods(sorted(cameras), cameras[0], blank)
-    if described.name not in table:
+    side = _side_like(cameras)
+    method = methods_for(side).get(described.name)
+    if method is None or method.features is None:
         raise DataError(
             f"{stored.folder} is of the method {one_line(described.name)}, which this version does "
             "not have; train it again"
         )
-    method = table[described.name]
-    one = partial(described_features, method.features, method.at_once)
+    one = partial(described_features, method.features)
     features = jax.eval_shape(one, *_thumbnail_like(described.side))
     like = {
-        "fitted": _fitted_like(method, features, described.images),
+        "fitted": _fitted_like(method, features, described.images, side),
         "others": _leading(ADDITIONAL_IMAGES, features) if described.holds_others else None,
         **errors_like(MOMENTS),
     }
@@ -140,9 +137,16 @@ def _leading(count: int, like: PyTree) -> PyTree:
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((count, *leaf.shape), leaf.dtype), like)
 
 
-def _fitted_like(method: FoldMethod, described: PyTree, images: int) -> PyTree:
+def _side_like(cameras: Sequence[str]) -> SideInformation:
+    """Return side information from which shapes follow, without a file of matrices."""
+    blank = jax.tree.map(lambda leaf: jnp.stack([leaf] * len(cameras)), single_matrix(np.eye(3)))
+    return SideInformation(sorted(cameras), cameras[0], blank)
+
+
+def _fitted_like(
+    method: IlluminantMethod, described: PyTree, images: int, side: SideInformation
+) -> PyTree:
     """Return the shapes of a fitted model without fitting one."""
     numbers = jax.ShapeDtypeStruct((images,), jnp.int32)
-    camera = jax.ShapeDtypeStruct((), jnp.int32)
-    features = _leading(images, described)
-    return jax.eval_shape(method.fit, Fold(features, array_like(images, 3), None, numbers, camera))
+    labelled = LabelledImages(_leading(images, described), array_like(images, 3), numbers)
+    return jax.eval_shape(lambda known: method.fit(known, side), labelled)

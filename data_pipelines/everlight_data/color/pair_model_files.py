@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from everlight.checks import Between, check_fields
-from everlight.color.baselines.linear_regression import LinearRegression
+from everlight.color.learned.linear_regression import LinearRegression
 from everlight.color.transform_prior import TransformPrior
 from everlight.models.illuminant_net import IlluminantNet
 from everlight.models.illuminant_training import IlluminantModel

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float
 
-from everlight.color.baselines.capture_aware import DAY, EVENTS, capture_features
+from everlight.color.learned.capture_aware import DAY, EVENTS, capture_features
 from everlight_data.arrays import read_npz
 from everlight_data.errors import DataError
 from everlight_data.files import (

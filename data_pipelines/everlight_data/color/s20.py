@@ -5,7 +5,6 @@ It is published at SamsungLabs/two-camera-white-balance (Abdelhamed, Punnappurat
 the augmented metadata, 99 re-illuminations of each pair, are not in the repository itself.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -202,33 +201,3 @@ def _read_folds(
             f"Use folds and pairs of the same release: {SOURCE}."
         )
     return tuple(folds.astype(np.int32))
-
-
-def dng_pairs(folder: Path) -> list[tuple[str, Path, Path]]:
-    """Return name, main file and second file of the release's raw pairs, sorted by name.
-
-    Args:
-      folder: folder with `RAW_xxxx_CAM_0.dng` (main) and `RAW_xxxx_CAM_1.dng` (second).
-
-    Raises:
-      MissingDataError: there are no such files.
-      DataError: files lack their partner; the message names all of them.
-    """
-    cameras: dict[str, dict[str, Path]] = {}
-    for path in folder.glob("*.dng"):
-        if match := re.fullmatch(r"(RAW_\d+)_CAM_([01])", path.stem):
-            cameras.setdefault(match[1], {})[match[2]] = path
-    if not cameras:
-        raise MissingDataError(
-            f"{folder} holds no RAW_xxxx_CAM_0.dng and RAW_xxxx_CAM_1.dng. Download them from "
-            f"{SOURCE}."
-        )
-    alone = sorted(
-        path.name for pair in cameras.values() if len(pair) < 2 for path in pair.values()
-    )
-    if alone:
-        raise DataError(
-            f"{folder}: the other camera's file is missing for {', '.join(alone)}. Add it or "
-            "remove these files."
-        )
-    return [(name, pair["0"], pair["1"]) for name, pair in sorted(cameras.items())]

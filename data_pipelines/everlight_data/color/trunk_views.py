@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from everlight.color.baselines.fold_methods import TrunkViews
+from everlight.color.learned.confidence_pooling import TrunkViews
 from everlight.models import efficientnet_variables
 from everlight.models.trunk_views import VIEWS, draw_views, view_maps
 from everlight_data.errors import MissingDataError

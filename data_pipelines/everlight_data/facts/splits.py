@@ -6,11 +6,10 @@ holds three files per task k, from 1. `B{k}_facts.csv` has the columns id, type,
 NLP_links, w_s, w_p and w_o, which follow from the fact.
 """
 
-import csv
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -56,34 +55,6 @@ class FactSet(NamedTuple):
     facts: tuple[Fact, ...]
     train: FactSamples
     test: FactSamples
-
-
-def write_split(folder: Path, facts: FactSet, task: Int[np.ndarray, "f"]) -> None:
-    """Write the CSV files of a split; a fact's id is its index in `facts.facts`.
-
-    Args:
-      folder: folder of the split, such as `splits/4tasks_semantic`; created if missing.
-      facts: facts and samples to divide.
-      task: task of each fact, from 0; every task needs a fact.
-
-    Raises:
-      DataError: facts are duplicated or not S, SP or SPO, `task` has another form, or the folder
-        already holds a split.
-    """
-    _check_facts(facts.facts, facts.name)
-    count = len(np.unique(task))
-    if task.shape != (len(facts.facts),) or set(task.tolist()) != set(range(count)):
-        raise DataError(f"task: give a task number for each of {len(facts.facts)} facts, 0, 1, ...")
-    if any(folder.glob("B*_*.csv")):
-        raise DataError(f"{folder} already holds a split; give another folder or empty this one")
-    folder.mkdir(parents=True, exist_ok=True)
-    for number in range(count):
-        rows = ((i, facts.facts[i].type, *facts.facts[i]) for i in np.flatnonzero(task == number))
-        _write(folder / f"B{number + 1}_facts.csv", ("id", "type", "S", "P", "O"), rows)
-        for part, samples in (("train", facts.train), ("test", facts.test)):
-            own = np.flatnonzero(task[samples.facts] == number)
-            rows = ((samples.images[i], samples.facts[i]) for i in own)
-            _write(folder / f"B{number + 1}_{part}.csv", ("image_links", "id"), rows)
 
 
 def read_split(folder: Path) -> tuple[FactSet, Int[np.ndarray, "f"]]:
@@ -182,13 +153,6 @@ def _central_square(width: int, height: int) -> tuple[float, float, float, float
 def _some(items: Sequence[object]) -> str:
     more = f" and {len(items) - MAX_NAMED} more" if len(items) > MAX_NAMED else ""
     return ", ".join(map(one_line, items[:MAX_NAMED])) + more
-
-
-def _write(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(columns)
-        writer.writerows(rows)
 
 
 def _rows(path: Path, columns: Sequence[str]) -> list[tuple[str, ...]]:

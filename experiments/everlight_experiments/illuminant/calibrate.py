@@ -25,7 +25,7 @@ import tyro
 from jaxtyping import Int
 
 from everlight.checks import Between
-from everlight.color.estimators import ESTIMATORS
+from everlight.color.illuminant_registry import ESTIMATORS
 from everlight.models.illuminant_training import TrainingSettings
 from everlight.models.out_of_distribution import cross_calibrate_distances
 from everlight.models.pair_model import VIEWS, PairModel

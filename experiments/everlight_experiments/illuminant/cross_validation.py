@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from everlight.color.baselines.linear_regression import (
+from everlight.color.chromaticity import from_chromaticity
+from everlight.color.learned.linear_regression import (
     LinearRegression,
     fit_linear_regression,
     linear_estimate,
 )
-from everlight.color.chromaticity import from_chromaticity
 from everlight.models.illuminant_batches import (
     TrainedNetworks,
     best_of_rates,

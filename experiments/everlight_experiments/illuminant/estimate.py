@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from everlight.color.estimators import ESTIMATORS
+from everlight.color.illuminant_registry import ESTIMATORS
 from everlight.models.image_model import ImageModel, untrained_model
 from everlight.models.pair_estimate import (
     PairEstimate,

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from tqdm import tqdm
 
-from everlight.color.baselines.cross_camera import ADDITIONAL_IMAGES
 from everlight.color.camera_calibration import CameraCalibration
+from everlight.color.illuminant_method import ADDITIONAL_IMAGES
 from everlight.color.thumbnails import below_saturation
 from everlight.models.illuminant_interval import COVERAGE
 from everlight.models.image_model import (

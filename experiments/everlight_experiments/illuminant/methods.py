@@ -2,23 +2,24 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int, PyTree
 
-from everlight.color.baselines.capture_methods import capture_methods
-from everlight.color.baselines.fold_methods import NINE_MOMENTS
-from everlight.color.baselines.folds import (
-    Features,
-    FoldMethod,
+from everlight.color import (
+    IlluminantMethod,
+    LabelledImages,
+    SideInformation,
     estimate_folds,
-    estimate_images,
+    map_images,
+    methods_for,
+    pixel_moments,
 )
 from everlight_data.color.camera_matrices import stacked_calibrations
-from everlight_data.color.image_methods import image_methods
 from everlight_data.color.image_sets import ImageSet
+from everlight_data.color.side_information import side_information
+from everlight_data.names import check_name
 from everlight_data.progress import progress
 
 Keep = Callable[..., dict[str, np.ndarray]]
@@ -31,32 +32,53 @@ def camera_numbers(data: ImageSet) -> tuple[list[str], Int[np.ndarray, "n"]]:
     return names, np.array([names.index(camera) for camera in data.cameras()])
 
 
-def methods_for(data: ImageSet) -> dict[str, FoldMethod]:
-    """Return the table of all methods by name, including those that cannot run here."""
+def side_of(data: ImageSet, camera: str | None = None) -> SideInformation:
+    """Return side information on the images, by default for the test images' camera."""
     names, _ = camera_numbers(data)
     known = stacked_calibrations(data.calibrations, names)
-    return image_methods(names, data.camera, known) | capture_methods(data.captures)
+    return side_information(names, data.camera if camera is None else camera, known, data.captures)
 
 
 def learned_methods(data: ImageSet) -> list[str]:
     """Return the names that `--methods` accepts."""
-    return [name for name, method in methods_for(data).items() if method.learns]
+    return [name for name, row in methods_for(side_of(data)).items() if row.is_selectable]
 
 
 def left_out(data: ImageSet) -> dict[str, str]:
     """Return the methods that cannot run on these images, with the reason."""
-    reasons = {name: method.incompatibility() for name, method in methods_for(data).items()}
+    side = side_of(data)
+    reasons = {name: row.incompatibility(side) for name, row in methods_for(side).items()}
     return {name: reason for name, reason in reasons.items() if reason}
 
 
-def features_of(features: Features, data: ImageSet) -> Any:
-    """Return a method's features of every image."""
-    return estimate_images(features, jnp.asarray(data.images), jnp.asarray(data.masks))
+def full_name(name: str, known: Sequence[str]) -> str:
+    """Return a method's name among those known, also for its first word in any case, such as c5.
+
+    Raises:
+      DataError: there is no such method, or several; the message gives the nearest names and all.
+    """
+    plain = name.casefold()
+    exact = [method for method in known if method.casefold() == plain]
+    matches = exact or [method for method in known if method.casefold().split(",")[0] == plain]
+    if len(matches) != 1:
+        check_name("method", name, known)
+    return matches[0]
+
+
+def labelled(features: PyTree, data: ImageSet) -> LabelledImages:
+    """Return all images of a set with a method's features of them."""
+    _, numbers = camera_numbers(data)
+    return LabelledImages(features, jnp.asarray(data.illuminants), jnp.asarray(numbers))
+
+
+def features_of(features: Callable[..., PyTree], data: ImageSet) -> PyTree:
+    """Return the features of every image by a function of one image and its mask."""
+    return map_images(features, jnp.asarray(data.images), jnp.asarray(data.masks))
 
 
 def moments_of(data: ImageSet) -> Float[np.ndarray, "n 9"]:
     """Return nine colour moments of each image's unmasked pixels."""
-    return np.asarray(features_of(NINE_MOMENTS, data))
+    return np.asarray(features_of(pixel_moments, data))
 
 
 def cross_validate_methods(
@@ -69,35 +91,33 @@ def cross_validate_methods(
       keep: stores the estimates of learned methods; None keeps nothing.
       names: learned methods to run; None is all that can run and are not costly.
     """
-    missing = left_out(data)
-    table = {
+    side, missing = side_of(data), left_out(data)
+    wanted = {
         name: method
-        for name, method in methods_for(data).items()
-        if name not in missing and _is_wanted(name, method, names)
+        for name, method in methods_for(side).items()
+        if name not in missing and _is_wanted(method, names)
     }
-    cameras, numbers = camera_numbers(data)
-    known = jnp.asarray(data.illuminants), data.folds, jnp.asarray(numbers)
-    camera = jnp.array(cameras.index(data.camera))
-    described: dict[Features, PyTree] = {}
+    described: dict[Callable, PyTree] = {}
 
-    def by_fold(method: FoldMethod) -> dict[str, Float[np.ndarray, "folds k 3"]]:
-        if method.features not in described:
-            described[method.features] = method.describe(data.images, data.masks)
-        features = described[method.features]
-        return {"estimates": estimate_folds(method, features, *known, camera)}
+    def by_fold(method: IlluminantMethod) -> dict[str, Float[np.ndarray, "folds k 3"]]:
+        function = method.features or method.set_features
+        if function not in described:
+            described[function] = method.describe(data.images, data.masks, side)
+        images = labelled(described[function], data)
+        return {"estimates": estimate_folds(method, images, data.folds, side)}
 
-    found = {}
-    bar = progress(data.camera, unit="method", values=table.items())
+    estimates = {}
+    bar = progress(data.camera, unit="method", values=wanted.items())
     for name, method in bar:
         bar.set_postfix_str(name)
         compute = partial(by_fold, method)
-        kept = keep and method.learns
-        arrays = keep(f"{data.camera}-{name}", compute=compute) if kept else compute()
-        found[name] = arrays["estimates"][None]
-    return found
+        stored = keep and method.is_selectable
+        arrays = keep(f"{data.camera}-{name}", compute=compute) if stored else compute()
+        estimates[name] = arrays["estimates"][None]
+    return estimates
 
 
-def _is_wanted(name: str, method: FoldMethod, names: Sequence[str] | None) -> bool:
+def _is_wanted(method: IlluminantMethod, names: Sequence[str] | None) -> bool:
     if names is None:
         return not method.costly
-    return name in names or not method.learns
+    return method.name in names or not method.is_selectable

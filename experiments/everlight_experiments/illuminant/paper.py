@@ -10,7 +10,7 @@ METHOD_NOTES = (
     "thumbnails of 32x48 in folds of whole scenes. Gamut mapping's rule (largest trace, a hull "
     "grown by 3%) was selected on NUS thumbnails, where its rows are optimistic.",
     "SIIE, C5 and CCMNet are smaller versions, unless named otherwise, and DMCC is its authors' "
-    "network; everlight.color.baselines states all differences. Where all cameras' calibration "
+    "network; everlight.color.learned states all differences. Where all cameras' calibration "
     "matrices are known, C5's training images are mapped to other cameras by them. They are "
     "trained for a fixed number of steps. In folds SIIE trains on the tested camera, which its "
     "authors exclude. C5 sees six unlabelled images of the tested camera. Across cameras "

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float
 
-from everlight.color.baselines.fold_methods import TUNED_HERE
+from everlight.color.learned.fourier_constancy import TUNED_HERE
 from everlight.models.illuminant_training import TrainingSettings
 from everlight.trees import checksums_of
 from everlight_data.checkpoints import Checkpoints

@@ -7,18 +7,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from everlight.color.baselines.chromagenic import chromagenic_estimate, fit_chromagenic
-from everlight.color.baselines.fold_methods import (
-    fold_methods,
-)
-from everlight.color.baselines.folds import (
-    Fold,
+from everlight.color import (
+    ESTIMATORS,
+    ILLUMINANT_METHODS,
+    LabelledImages,
+    SideInformation,
     estimate_fold,
-    estimate_images,
+    map_images,
 )
-from everlight.color.baselines.linear_regression import fit_linear_regression, linear_estimate
 from everlight.color.chromaticity import from_chromaticity
-from everlight.color.estimators import ESTIMATORS
+from everlight.color.learned.chromagenic import chromagenic_estimate, fit_chromagenic
+from everlight.color.learned.linear_regression import fit_linear_regression, linear_estimate
+from everlight.color.learned.observed_image import ObservedImage
 from everlight_data.color.rendered_pairs import Input, RenderedPair
 from everlight_experiments.illuminant.cross_validation import method_name
 
@@ -39,17 +39,17 @@ def compare_methods(pair: RenderedPair, test: RenderedPair) -> dict[str, Float[n
     The training scenes of `pair` train them; `test` is it, perhaps under other conditions.
     """
     images = test.main.images(test.scenes.test)
-    estimates = {name: estimate_rendered(each, images) for name, each in ESTIMATORS.items()}
+    estimates = {name: estimate_rendered(method, images) for name, method in ESTIMATORS.items()}
     # The corners of the gamut's hull are found among 26,000 colours of a tenth of the scenes.
     sample = slice(pair.scenes.train.start, pair.scenes.train.stop, 10)
-    examples = pair.main.images(sample)
-    taught, seen = ((each, jnp.ones(each.shape[:3])) for each in (examples, images))
-    cameras = jnp.zeros(len(examples), int)
-    fold = Fold(taught, pair.main.illuminants[sample], seen, cameras, cameras[0])
-    table = fold_methods([""], "")
-    estimates |= {name: estimate_fold(table[name], fold) for name in ("Gamut Pixel", "Gamut Edge")}
-    for given, each in regress(pair, test).items():
-        estimates[method_name(given, None)] = each
+    examples = _observed(pair.main.images(sample))
+    cameras = jnp.zeros(len(examples.image), int)
+    train = LabelledImages(examples, pair.main.illuminants[sample], cameras)
+    for name in ("Gamut Pixel", "Gamut Edge"):
+        method, side = ILLUMINANT_METHODS[name], SideInformation()
+        estimates[name] = estimate_fold(method, train, _observed(images), side)
+    for source, regressed in regress(pair, test).items():
+        estimates[method_name(source, None)] = regressed
     estimates["Chromagenic"] = _chromagenic(pair, test)
     return {name: np.asarray(value) for name, value in estimates.items()}
 
@@ -58,19 +58,23 @@ def estimate_rendered(
     estimator: Callable[..., Array], images: Float[Array, "n h w 3"]
 ) -> Float[Array, "n 3"]:
     """Return the estimates of whole images by a function of an image and its mask."""
-    return estimate_images(estimator, images, jnp.ones(images.shape[:3]))
+    return map_images(estimator, *_observed(images))
+
+
+def _observed(images: Float[Array, "n h w 3"]) -> ObservedImage:
+    return ObservedImage(images, jnp.ones(images.shape[:3]))
 
 
 def regress(pair: RenderedPair, test: RenderedPair) -> dict[Input, Float[Array, "n 3"]]:
     """Return linear regressions' estimates by input; arguments as of `compare_methods`."""
     estimates = {}
-    for given in (name for name in REGRESSED if name in test.inputs):
-        samples = pair.samples(given, pair.scenes.train)
+    for source in (name for name in REGRESSED if name in test.inputs):
+        samples = pair.samples(source, pair.scenes.train)
         linear = fit_linear_regression(
-            jnp.asarray(samples.inputs[given]), jnp.asarray(samples.targets)
+            jnp.asarray(samples.inputs[source]), jnp.asarray(samples.targets)
         )
-        chromaticities = linear_estimate(linear, test.inputs[given][test.scenes.test])
-        estimates[given] = from_chromaticity(chromaticities)
+        chromaticities = linear_estimate(linear, test.inputs[source][test.scenes.test])
+        estimates[source] = from_chromaticity(chromaticities)
     return estimates
 
 
@@ -83,7 +87,7 @@ def _chromagenic(pair: RenderedPair, test: RenderedPair) -> Float[Array, "n 3"]:
 
     def at_mean_one(seen: RenderedPair, rows: slice) -> list[Array]:
         colors = [view.colors[rows] for view in (seen.main, seen.second)]
-        return [each / jnp.mean(each, axis=(1, 2), keepdims=True) for each in colors]
+        return [view / jnp.mean(view, axis=(1, 2), keepdims=True) for view in colors]
 
     model = _fit_transforms(*at_mean_one(pair, train), jnp.asarray(labels), candidates)
     return _choose_candidates(model, *at_mean_one(test, test.scenes.test))

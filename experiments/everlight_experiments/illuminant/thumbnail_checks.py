@@ -12,8 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from everlight.color.baselines.folds import estimate_images
-from everlight.color.estimators import ESTIMATORS
+from everlight.color import ESTIMATORS, map_images
 from everlight.metrics.angular import angular_error
 from everlight_data.color.image_sets import CameraImages
 from everlight_data.errors import DataError
@@ -97,7 +96,7 @@ def check_thumbnails(file: Path, camera: str, data: CameraImages) -> None:
 def _shades_of_gray(
     images: Float[np.ndarray, "n h w 3"], data: CameraImages
 ) -> Float[jax.Array, "n 3"]:
-    return estimate_images(ESTIMATORS["SoG"], jnp.asarray(images), jnp.asarray(data.masks))
+    return map_images(ESTIMATORS["SoG"], jnp.asarray(images), jnp.asarray(data.masks))
 
 
 def _median(found: Float[jax.Array, "n 3"], illuminants: Float[np.ndarray, "n 3"]) -> float:

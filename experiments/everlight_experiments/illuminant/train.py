@@ -12,18 +12,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int, PyTree
 
-from everlight.color.baselines.cross_camera import ADDITIONAL_IMAGES
-from everlight.color.baselines.fold_methods import DUAL_MAPPING
-from everlight.color.baselines.folds import Fold, FoldMethod, estimate_folds
-from everlight.color.estimators import ESTIMATORS
+from everlight.color import (
+    ESTIMATORS,
+    IlluminantMethod,
+    estimate_folds,
+    methods_for,
+)
+from everlight.color.illuminant_method import ADDITIONAL_IMAGES
 from everlight.models.image_model import ErrorCalibration, ImageModel, calibrate_errors
 from everlight.trees import checksums_of, rows_of
-from everlight_data.color.camera_matrices import calibrations_from, stacked_calibrations
-from everlight_data.color.image_methods import full_name, image_methods
+from everlight_data.color.camera_matrices import calibrations_from
 from everlight_data.color.image_model_files import save_image_model
 from everlight_data.color.image_sets import (
     CameraImages,
@@ -38,7 +39,13 @@ from everlight_data.progress import progress
 from everlight_experiments.illuminant import CITATION
 from everlight_experiments.illuminant.comparison import Comparison, record_errors
 from everlight_experiments.illuminant.image_source import ImageSource, load_cameras
-from everlight_experiments.illuminant.methods import camera_numbers, features_of, moments_of
+from everlight_experiments.illuminant.methods import (
+    features_of,
+    full_name,
+    labelled,
+    moments_of,
+    side_of,
+)
 from everlight_experiments.illuminant.paper import METHOD_NOTES
 from everlight_experiments.illuminant.report import compared_sections
 from everlight_experiments.illuminant.tables import fold_statistics
@@ -80,32 +87,32 @@ def run_train(settings: TrainRun) -> Path:
         for camera, data in _split(cameras, settings.seed).items()
     }
     data = next(iter(sets.values()))
-    name = _method_for(settings.method, data, sets)
+    method = _method_for(settings.method, data, sets)
     moments = moments_of(data)
     _refuse_empty(cameras, data, moments)
-    features = _table(data)[name].describe(data.images, data.masks)
-    held_out = _held_out(folder, name, features, sets, settings.side)
-    folds = [fold for each in sets.values() for fold in each.folds]
+    features = method.describe(data.images, data.masks, side_of(data))
+    held_out = _held_out(folder, method, features, sets, settings.side)
+    folds = [fold for tested in sets.values() for fold in tested.folds]
     estimates = np.zeros_like(data.illuminants)
     estimates[np.concatenate(folds)] = held_out
     errors = calibrate_errors(estimates, data.illuminants, moments, folds)
-    model = _fit(name, features, data, errors, tuple(sets), settings.side, note)
+    model = _fit(method, features, data, errors, tuple(sets), settings.side, note)
     out = settings.out or folder.path / "models"
     save_image_model(out, model, len(data.images))
 
-    beside = {each: np.asarray(features_of(ESTIMATORS[each], data)) for each in BESIDE}
-    comparison = _compared({name: estimates, **beside}, data, sets)
+    beside = {other: np.asarray(features_of(ESTIMATORS[other], data)) for other in BESIDE}
+    comparison = _compared({method.name: estimates, **beside}, data, sets)
     folder.save_results(**record_errors(folder, {"held-out": comparison}))
-    statistics = fold_statistics(comparison.errors()[name])
+    statistics = fold_statistics(comparison.errors()[method.name])
     first, sections = compared_sections(
         folder.path,
-        f"How accurate is {name} on images outside its training?",
+        f"How accurate is {method.name} on images outside its training?",
         note,
         {"held out": comparison},
-        (name, *BESIDE),
-        {" + ".join(cameras): {camera: each.illuminants for camera, each in cameras.items()}},
+        (method.name, *BESIDE),
+        {" + ".join(cameras): {camera: images.illuminants for camera, images in cameras.items()}},
         METHOD_NOTES[:2],
-        headline=name,
+        headline=method.name,
     )
     command = f"everlight illuminant estimate PHOTO_OR_FOLDER --model {out}"
     facts = [
@@ -118,11 +125,11 @@ def run_train(settings: TrainRun) -> Path:
         ("Command to use it, if its accuracy below suffices", command),
         ("Duration", folder.duration()),
     ]
-    title = f"Single-image illuminant estimation: {name} for {' + '.join(cameras)}"
+    title = f"Single-image illuminant estimation: {method.name} for {' + '.join(cameras)}"
     report = write_report(folder.path, title, facts, sections, first)
     print(
-        f"{name} on images outside its training: mean error {statistics['mean'][0]:.2f} degrees, "
-        f"median {statistics['median'][0]:.2f}"
+        f"{method.name} on images outside its training: mean error "
+        f"{statistics['mean'][0]:.2f} degrees, median {statistics['median'][0]:.2f}"
     )
     print(f"model: {out}\nuse it: {command}")
     return report
@@ -145,32 +152,28 @@ def _split(cameras: Mapping[str, CameraImages], seed: int) -> dict[str, ImageSet
     return {camera: split_within(camera, data, draw_folds(len(data.names), seed))}
 
 
-def _table(data: ImageSet, camera: str | None = None) -> dict[str, FoldMethod]:
-    """Return the table of methods; by default for the test images' camera."""
-    names, _ = camera_numbers(data)
-    known = stacked_calibrations(data.calibrations, names)
-    return image_methods(names, data.camera if camera is None else camera, known)
-
-
-def _method_for(given: str, data: ImageSet, sets: Mapping[str, ImageSet]) -> str:
-    """Return the method's full name.
+def _method_for(name: str, data: ImageSet, sets: Mapping[str, ImageSet]) -> IlluminantMethod:
+    """Return the method of that name, which may be its first word.
 
     Raises:
       DataError: there is no such method, it cannot run on these images, or a model of it cannot be
         kept.
     """
-    table = _table(data)
-    name = full_name(given, list(table))
-    method = table[name]
-    if method.at_once and method.learns:
-        raise DataError(f"{name} needs a network's weights beside its own; give another --method")
-    if len(sets) > 1 and name not in _table(data, ""):
-        raise DataError(f"{name} is for one camera; name it by --cameras, or give another method")
-    if len(sets) > 1 and name == DUAL_MAPPING:
-        raise DataError(f"{name} is trained for one camera; name it by --cameras")
-    if reason := method.incompatibility():
-        raise DataError(f"{name} cannot run: {reason}")
-    return name
+    side = side_of(data)
+    offered = methods_for(side)
+    method = offered[full_name(name, list(offered))]
+    if method.features is None:
+        raise DataError(
+            f"{method.name} reads more than a photo's pixels, and a model of it cannot be kept; "
+            "give another --method"
+        )
+    if len(sets) > 1 and method.for_one_camera:
+        raise DataError(
+            f"{method.name} is for one camera; name it by --cameras, or give another method"
+        )
+    if reason := method.incompatibility(side):
+        raise DataError(f"{method.name} cannot run: {reason}")
+    return method
 
 
 def _refuse_empty(
@@ -184,9 +187,12 @@ def _refuse_empty(
     # Several images may have one illuminant; images that are equal too are as empty.
     names = [
         f"{camera} {name}"
-        for camera, each in cameras.items()
-        for name, image, own in zip(each.names, each.images, each.illuminants, strict=True)
-        if (own == light).all() and (image == first[: image.shape[0], : image.shape[1]]).all()
+        for camera, images in cameras.items()
+        for name, image, illuminant in zip(
+            images.names, images.images, images.illuminants, strict=True
+        )
+        if (illuminant == light).all()
+        and (image == first[: image.shape[0], : image.shape[1]]).all()
     ]
     raise DataError(
         f"{len(empty)} images have no pixel that is neither masked nor saturated, the first: "
@@ -195,34 +201,35 @@ def _refuse_empty(
 
 
 def _held_out(
-    folder: RunFolder, name: str, features: PyTree, sets: Mapping[str, ImageSet], side: int
+    folder: RunFolder,
+    method: IlluminantMethod,
+    features: PyTree,
+    sets: Mapping[str, ImageSet],
+    side: int,
 ) -> Float[np.ndarray, "n 3"]:
     """Return the estimates of all folds in turn, each by a training without it."""
-    found = []
+    estimates = []
     parts = [(data, fold) for data in sets.values() for fold in data.folds]
     for number, (data, fold) in enumerate(progress("held out", unit="fold", values=parts)):
-        names, numbers = camera_numbers(data)
-        method = _table(data)[name]
-        camera = jnp.array(names.index(data.camera))
-        known = jnp.asarray(data.illuminants), [fold], jnp.asarray(numbers)
 
-        def compute(method=method, known=known, camera=camera) -> dict[str, np.ndarray]:
-            return {"estimates": estimate_folds(method, features, *known, camera)[0]}
+        def compute(data=data, fold=fold) -> dict[str, np.ndarray]:
+            images = labelled(features, data)
+            return {"estimates": estimate_folds(method, images, [fold], side_of(data))[0]}
 
         facts = {
-            "method": name,
+            "method": method.name,
             "side": side,
             "data": checksums_of(data.images, data.masks, data.illuminants, fold),
             "cameras": list(sets),
         }
         if data.calibrations:
             facts["matrices"] = checksums_of(*(m.matrices for m in data.calibrations.values()))
-        found.append(folder.computed(f"held-out-{number}", facts, compute)["estimates"])
-    return np.concatenate(found)
+        estimates.append(folder.computed(f"held-out-{number}", facts, compute)["estimates"])
+    return np.concatenate(estimates)
 
 
 def _fit(
-    name: str,
+    method: IlluminantMethod,
     features: PyTree,
     data: ImageSet,
     errors: ErrorCalibration,
@@ -231,14 +238,11 @@ def _fit(
     note: str,
 ) -> ImageModel:
     """Return the model fitted to all images."""
-    names, numbers = camera_numbers(data)
-    method = _table(data, cameras[0])[name]
-    camera = jnp.array(names.index(cameras[0]))
-    fold = Fold(features, jnp.asarray(data.illuminants), None, jnp.asarray(numbers), camera)
-    fitted, others = method.fit(fold), None
+    fitted = method.fit(labelled(features, data), side_of(data, cameras[0]))
+    others = None
     if method.reads_others and len(cameras) == 1:
         others = rows_of(features, spread_rows(len(data.images), ADDITIONAL_IMAGES))
-    return ImageModel(name, method, fitted, others, side, errors, cameras, note)
+    return ImageModel(method.name, method, fitted, others, side, errors, cameras, note)
 
 
 def spread_rows(count: int, wanted: int) -> Int[np.ndarray, "k"]:
@@ -259,7 +263,7 @@ def _compared(
         folds = np.stack(data.folds)
         caption = f"{len(folds)} folds, each by a training on the others"
     return Comparison(
-        {name: each[folds][None] for name, each in estimates.items()},
+        {name: values[folds][None] for name, values in estimates.items()},
         data.illuminants[folds],
         "held out",
         caption + ".",

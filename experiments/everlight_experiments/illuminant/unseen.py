@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Float
 
 from everlight.color.chromaticity import from_chromaticity
-from everlight.color.estimators import ESTIMATORS
+from everlight.color.illuminant_registry import ESTIMATORS
 from everlight.models.illuminant_batches import predict_batch
 from everlight.models.illuminant_training import Problem, TrainingSettings
 from everlight_data.checkpoints import Checkpoints

@@ -8,29 +8,37 @@ from everlight.color.alignment import (
     fit_homography,
     warp_image,
 )
-from everlight.color.baselines import *  # noqa: F403
-from everlight.color.baselines import __all__ as _baselines
 from everlight.color.camera_calibration import (
     CameraCalibration,
     camera_fingerprint,
     imaginary_camera,
 )
-from everlight.color.chromaticity import from_chromaticity, to_chromaticity
-from everlight.color.estimators import (
-    ESTIMATORS,
-    Estimator,
-    bright_dark_pca,
-    keep_observed,
-    minkowski_framework,
-    response,
-    unit_illuminant,
-    weighted_gray_edge,
+from everlight.color.chroma_histogram import (
+    ChromaWindow,
+    chroma_histograms,
+    weighted_chroma_histogram,
 )
+from everlight.color.chromaticity import from_chromaticity, to_chromaticity
+from everlight.color.derivatives import response
+from everlight.color.estimators.minkowski import minkowski_framework
+from everlight.color.estimators.principal_direction import bright_dark_pca
+from everlight.color.estimators.weighted_gray_edge import weighted_gray_edge
 from everlight.color.feature_distribution import (
     FeatureDistribution,
     feature_distance,
     fit_feature_distribution,
 )
+from everlight.color.illuminant_folds import estimate_fold, estimate_folds
+from everlight.color.illuminant_method import (
+    IlluminantMethod,
+    LabelledImages,
+    SideInformation,
+    map_images,
+)
+from everlight.color.illuminant_registry import ESTIMATORS, ILLUMINANT_METHODS, methods_for
+from everlight.color.illuminants import keep_observed, unit_illuminant
+from everlight.color.learned import *  # noqa: F403
+from everlight.color.learned import __all__ as _learned
 from everlight.color.mixing import Mixtures, mix_neighbors
 from everlight.color.moments import (
     color_moments,
@@ -77,10 +85,20 @@ from everlight.color.transforms import (
 
 __all__ = [
     "CameraCalibration",
+    "ChromaWindow",
+    "chroma_histograms",
+    "weighted_chroma_histogram",
     "camera_fingerprint",
     "imaginary_camera",
     "ESTIMATORS",
-    "Estimator",
+    "ILLUMINANT_METHODS",
+    "IlluminantMethod",
+    "LabelledImages",
+    "SideInformation",
+    "estimate_fold",
+    "estimate_folds",
+    "map_images",
+    "methods_for",
     "FeatureDistribution",
     "HomographyFit",
     "MaskedImage",
@@ -134,5 +152,5 @@ __all__ = [
     "warp_image",
     "weighted_gray_edge",
     "white_balance",
-    *_baselines,
+    *_learned,
 ]

@@ -6,7 +6,7 @@ daylight illuminants then follow without a photograph. Their histogram is the in
 (Kim, Afifi, Brown 2025, "CCMNet: Leveraging Calibrated Color Correction Matrices for Cross-Camera
 Color Constancy", arXiv 2504.07959) knows a camera; imaginary cameras are interpolated matrices.
 
-The network that reads the fingerprint is `baselines.calibrated_camera`. Differences from CCMNet's
+The network that reads the fingerprint is `learned.calibrated_camera`. Differences from CCMNet's
 code (DY112/CCMNet at 298275b, `src/ccmnet/ccmnet.py` and `src/diff_hist.py`):
 
 - Daylight stands beside the Planckian locus.
@@ -24,7 +24,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from everlight.checks import Between, UnitInterval, checked
-from everlight.color.baselines.chroma_histogram import ChromaWindow, weighted_chroma_histogram
+from everlight.color.chroma_histogram import ChromaWindow, weighted_chroma_histogram
 from everlight.precision import matrix_product
 
 PLANCKIAN = (2_500.0, 7_500.0)

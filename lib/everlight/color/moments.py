@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from everlight.checks import NOT_NEGATIVE, PositiveFloat, checked
-from everlight.color.estimators import EDGE_SIGMA, Image, Mask, keep_observed, response
+from everlight.color.derivatives import EDGE_SIGMA, response
+from everlight.color.illuminants import Image, Mask, keep_observed
 from everlight.errors import ArgumentError
 from everlight.precision import matrix_product
 

@@ -12,12 +12,12 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from everlight.color.alignment import MaskedImage
-from everlight.color.baselines.cross_camera import ADDITIONAL_IMAGES
-from everlight.color.baselines.fold_methods import NINE_MOMENTS, estimator_methods
-from everlight.color.baselines.folds import FoldMethod
 from everlight.color.camera_calibration import CameraCalibration
 from everlight.color.chromaticity import from_chromaticity, to_chromaticity
 from everlight.color.feature_distribution import feature_distance
+from everlight.color.illuminant_method import ADDITIONAL_IMAGES, IlluminantMethod
+from everlight.color.illuminant_registry import ESTIMATORS
+from everlight.color.moments import pixel_moments
 from everlight.color.thumbnails import below_saturation, place_on_canvas, shrink_image
 from everlight.errors import ArgumentError
 from everlight.models.illuminant_interval import (
@@ -111,7 +111,7 @@ class ImageModel:
     """
 
     name: str
-    method: FoldMethod
+    method: IlluminantMethod
     fitted: PyTree
     others: PyTree | None
     side: int
@@ -161,8 +161,8 @@ class ImageModel:
                 f"no block of the image, averaged down to {self.side} pixels, is free of saturated "
                 "and masked pixels and not black"
             )
-        features = described_features(self.method.features, self.method.at_once, *seen)
-        return DescribedImage(features, described_features(NINE_MOMENTS, False, *seen))
+        features = described_features(self.method.features, *seen)
+        return DescribedImage(features, described_features(pixel_moments, *seen))
 
     def thumbnail(
         self, image: Float[ArrayLike, "h w 3"], mask: Bool[ArrayLike, "h w"] | None = None
@@ -206,11 +206,12 @@ class ImageModel:
         parts = _estimated(self.method.predict, fitted, self.errors, described, extra)
         illuminant, interval, score = jax.tree.map(np.asarray, parts)
         wide = bool(np.isfinite(interval.degrees)) and interval.degrees >= self.errors.uninformative
-        found = Estimate(illuminant, interval, score, bool(wide))
-        if self.errors is not None and not found.score.distance <= MAX_SCORE:
+        estimate = Estimate(illuminant, interval, score, bool(wide))
+        if self.errors is not None and not estimate.score.distance <= MAX_SCORE:
             raise UnsuitableImageError(
-                f"{describe_score(found, 'images')}; the estimate is worthless. Give linear images "
-                f"like those of the training, by {' or '.join(self.cameras)}, or another model"
+                f"{describe_score(estimate, 'images')}; the estimate is worthless. Give linear "
+                f"images like those of the training, by {' or '.join(self.cameras)}, or another "
+                "model"
             )
         if not is_plausible(illuminant):
             trained = f" (this one is for {' and '.join(self.cameras)})" if self.cameras else ""
@@ -218,7 +219,7 @@ class ImageModel:
                 f"the model's estimate {illuminant} is no illuminant; use one for this camera"
                 f"{trained}"
             )
-        return found
+        return estimate
 
     def _fitted_for(self, calibration: CameraCalibration | None) -> PyTree:
         if calibration is None:
@@ -243,15 +244,14 @@ def untrained_model(name: str, side: int = 64) -> ImageModel:
     Raises:
       ValueError: there is no such estimator.
     """
-    methods = estimator_methods()
-    if name not in methods:
-        raise ArgumentError(f"no estimator {name!a}; there are {', '.join(methods)}")
-    return ImageModel(name, methods[name], None, None, side, None, (), "")
+    if name not in ESTIMATORS:
+        raise ArgumentError(f"no estimator {name!a}; there are {', '.join(ESTIMATORS)}")
+    return ImageModel(name, ESTIMATORS[name], None, None, side, None, (), "")
 
 
-def image_warnings(found: Estimate) -> list[str]:
+def image_warnings(estimate: Estimate) -> list[str]:
     """Return the reasons to distrust an estimate; empty if there are none."""
-    return reasons_to_distrust(found, "images")
+    return reasons_to_distrust(estimate, "images")
 
 
 def _stacked(others: Sequence[DescribedImage]) -> PyTree:
@@ -261,15 +261,12 @@ def _stacked(others: Sequence[DescribedImage]) -> PyTree:
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *repeated)
 
 
-@partial(jax.jit, static_argnums=(0, 1))
+@partial(jax.jit, static_argnums=0)
 def described_features(
-    features: Callable, at_once: bool, image: Float[Array, "h w 3"], mask: Bool[Array, "h w"]
+    features: Callable, image: Float[Array, "h w 3"], mask: Bool[Array, "h w"]
 ) -> PyTree:
-    """Return the features of one image; with `at_once` the function takes a stack of images."""
-    mask = mask.astype(image.dtype)
-    if at_once:
-        return jax.tree.map(lambda leaf: leaf[0], features(image[None], mask[None]))
-    return features(image, mask)
+    """Return the features of one image by a function of it and its mask of floats."""
+    return features(image, mask.astype(image.dtype))
 
 
 @partial(jax.jit, static_argnums=0)

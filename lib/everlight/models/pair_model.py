@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from everlight.color.baselines.linear_regression import LinearRegression, linear_estimate
 from everlight.color.chromaticity import from_chromaticity
 from everlight.color.feature_distribution import feature_distance
+from everlight.color.learned.linear_regression import LinearRegression, linear_estimate
 from everlight.color.moments import color_moments
 from everlight.color.transform_prior import TransformPrior, fit_probable_transform
 from everlight.color.transforms import Normalization, fit_color_transform

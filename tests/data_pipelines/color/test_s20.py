@@ -10,7 +10,6 @@ from everlight_data.color.s20 import (
     AUGMENTED_ARCHIVE,
     AUGMENTED_FOLDS,
     FOLDS,
-    dng_pairs,
     load_augmented_s20,
     load_s20,
 )
@@ -187,24 +186,6 @@ def test_reilluminations_that_do_not_divide_or_have_no_folds_are_named(release):
     (release / AUGMENTED_FOLDS).unlink()
     with pytest.raises(MissingDataError, match=r"s20_idx_3_parts\.mat does not exist"):
         load_augmented_s20(6, release)
-
-
-def test_dng_pairs_are_matched_by_name(tmp_path):
-    for name in ["RAW_0010_CAM_1", "RAW_0010_CAM_0", "RAW_0002_CAM_0", "RAW_0002_CAM_1", "chart"]:
-        (tmp_path / f"{name}.dng").touch()
-    assert dng_pairs(tmp_path) == [
-        ("RAW_0002", tmp_path / "RAW_0002_CAM_0.dng", tmp_path / "RAW_0002_CAM_1.dng"),
-        ("RAW_0010", tmp_path / "RAW_0010_CAM_0.dng", tmp_path / "RAW_0010_CAM_1.dng"),
-    ]
-
-
-def test_every_dng_without_its_partner_is_named(tmp_path):
-    with pytest.raises(MissingDataError, match="RAW_xxxx_CAM_0"):
-        dng_pairs(tmp_path)
-    for name in ["RAW_0001_CAM_0", "RAW_0001_CAM_1", "RAW_0003_CAM_1", "RAW_0002_CAM_0"]:
-        (tmp_path / f"{name}.dng").touch()
-    with pytest.raises(DataError, match=r"RAW_0002_CAM_0\.dng, RAW_0003_CAM_1\.dng"):
-        dng_pairs(tmp_path)
 
 
 @pytest.fixture(scope="module")

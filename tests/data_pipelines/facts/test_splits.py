@@ -14,8 +14,8 @@ from everlight_data.facts.splits import (
     find_images,
     read_images,
     read_split,
-    write_split,
 )
+from tests.data_pipelines.facts.split_files import write_split
 
 FACTS = (
     Fact("person"),
@@ -164,22 +164,6 @@ def test_a_missing_folder_or_column_is_named(split):
     (split / "B2_train.csv").write_text("images,id\n")
     with pytest.raises(DataError, match=r"B2_train\.csv has the columns .*lacks image_links"):
         read_split(split)
-
-
-def test_what_cannot_be_written_is_refused(split, tmp_path):
-    with pytest.raises(DataError, match="already holds a split"):
-        write_split(split, SET, TASK)
-    new = tmp_path / "new"
-    for task in ([0, 1, 1], [0, 2, 2, 0], [-1, 0, 0, 0]):
-        with pytest.raises(DataError, match="give a task number for each of 4 facts"):
-            write_split(new, SET, np.array(task))
-    twice = SET._replace(facts=(*FACTS[:3], FACTS[0]))
-    with pytest.raises(DataError, match=r"made up has 1 facts more than once: \('person'"):
-        write_split(new, twice, TASK)
-    odd = SET._replace(facts=(*FACTS[:3], Fact("man", "", "dog")))
-    with pytest.raises(DataError, match="made up has 1 facts that are not S, SP or SPO"):
-        write_split(new, odd, TASK)
-    assert not new.exists()
 
 
 # ---- Images

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.facts.splits import Fact, write_split
+from everlight_data.facts.splits import Fact
 from everlight_data.facts.vrd import (
     ACTIONS,
     PREDICATES,
@@ -116,13 +116,6 @@ def test_predicates_mean_what_the_boxes_show(vrd):
 def test_the_archive_has_the_same_predicates(real_data):
     with zipfile.ZipFile(real_data("vrd_spo_facts/vrd_annotations.zip")) as archive:
         assert sorted(json.loads(archive.read("all/predicates.json"))) == sorted(PREDICATES)
-
-
-def test_vrd_can_be_written_as_a_split(vrd, tmp_path):
-    facts = vrd.facts
-    write_split(tmp_path, facts, np.arange(len(facts.facts)) % 4)
-    lines = sum(path.read_bytes().count(b"\n") for path in tmp_path.glob("B*_*.csv"))
-    assert lines == 12 + len(facts.facts) + len(facts.train.facts) + len(facts.test.facts)
 
 
 # ---- Made by hand

@@ -1,0 +1,44 @@
+"""All methods that estimate one illuminant per image, by name, collected from their files.
+
+    method = ILLUMINANT_METHODS["FFCC"]
+    features = jax.vmap(method.features)(images, masks)
+    labelled = LabelledImages(features, illuminants, jnp.zeros(len(images), int))
+    parameters = method.fit(labelled, SideInformation())
+    estimates = jax.vmap(method.predict, (None, 0))(parameters, features)
+
+Features depend on no other image, so several fits and cross-validation folds share them. A method
+whose `features` is None reads more than pixels, and has `set_features` of all images instead.
+"""
+
+import importlib
+import pkgutil
+
+from everlight.color import estimators, learned
+from everlight.color.illuminant_method import IlluminantMethod, SideInformation
+
+
+def _collected() -> dict[str, IlluminantMethod]:
+    """Return the rows of all modules of both packages; a module without `METHODS` has none."""
+    modules = [
+        importlib.import_module(f"{package.__name__}.{module.name}")
+        for package in (estimators, learned)
+        for module in pkgutil.iter_modules(package.__path__)
+    ]
+    rows = [method for module in modules for method in getattr(module, "METHODS", ())]
+    methods = {method.name: method for method in rows}
+    if len(methods) != len(rows):
+        raise ValueError(f"two illuminant methods have one name: {[row.name for row in rows]}")
+    return methods
+
+
+ILLUMINANT_METHODS = _collected()
+"""Methods by the name of their papers, those without training first. FFCC reads images whose white
+is 1."""
+
+ESTIMATORS = {name: row for name, row in ILLUMINANT_METHODS.items() if not row.is_trained}
+"""The methods that need no training, functions of an image and its mask."""
+
+
+def methods_for(side: SideInformation) -> dict[str, IlluminantMethod]:
+    """Return the methods with a row for these images, including those that cannot run on them."""
+    return {name: row for name, row in ILLUMINANT_METHODS.items() if row.applies(side)}

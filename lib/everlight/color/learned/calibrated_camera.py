@@ -1,0 +1,200 @@
+"""CCMNet: C5's network with a camera's calibration in place of additional images.
+
+Kim, Afifi, Brown 2025, "CCMNet: Leveraging calibrated color correction matrices for cross-camera
+color constancy" (arXiv 2504.07959). An encoder reads the histogram of Planckian illuminants in the
+camera's colours (`camera_calibration.camera_fingerprint`), and its eight features are channels
+beside the image's histograms. Training has views by imaginary cameras, whose matrices lie between
+those of two cameras. A new camera needs its matrices and no image. The authors' network has
+`CALIBRATED_AUTHORS_SIZE`; `CALIBRATED_SMALL_FORM` has the sizes of C5's small form.
+
+Equal to the authors' code (DY112/CCMNet at 298275b, `scripts/train.py`) except for what
+`camera_calibration`, `camera_mapping`, `chroma_histogram`, `generator_net` and `generator_training`
+state, and for:
+
+- Training images are thumbnails, there of 384x256 pixels. Each has two views, there one by default.
+- Illuminants of views are those of the camera's own images, without sampled ones beside.
+- Training has a number of steps in place of 50 epochs, and C5's optimizer here. Gradients are not
+  clipped, there to a norm of 0.5. The rate starts at 0.002 and falls by a cosine, there at 0.0005,
+  halved after 25 epochs.
+- Batches are drawn with replacement.
+- There is no validation, and the last parameters are returned.
+"""
+
+from functools import partial
+from typing import Annotated, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from everlight.checks import FRACTION, POSITIVE, Between, NotEmpty, PositiveInt, Stacked, checked
+from everlight.color.camera_calibration import (
+    CameraCalibration,
+    camera_fingerprint,
+    imaginary_camera,
+)
+from everlight.color.chroma_histogram import ChromaWindow, chroma_histograms
+from everlight.color.illuminant_method import IlluminantMethod, LabelledImages, SideInformation
+from everlight.color.illuminants import Illuminant
+from everlight.color.learned.camera_mapping import TakenImages, draw_imaginary_view
+from everlight.color.learned.cross_camera import CHROMA_WINDOW
+from everlight.color.learned.generator_net import GeneratorSettings
+from everlight.color.learned.generator_training import (
+    GeneratorModel,
+    Sample,
+    fit_generator,
+    generated_illuminant,
+    training_pool,
+)
+from everlight.color.learned.observed_image import ObservedImage, observed, thumbnail
+from everlight.trees import rows_of
+
+CALIBRATED_AUTHORS_SIZE = GeneratorSettings(channels=(24, 32, 32, 32), fingerprint=(16, 32, 64, 64))
+CALIBRATED_SMALL_FORM = GeneratorSettings(
+    CHROMA_WINDOW,
+    (8, 16, 32),
+    fingerprint=(8, 16, 32),
+    fingerprint_window=ChromaWindow(32, -0.5, 1.5),
+)
+VIEWS = 2
+"""Number of views by imaginary cameras of each training image."""
+
+
+@checked
+def fit_calibrated_camera(
+    key: PRNGKeyArray,
+    observations: Annotated[ObservedImage, Stacked],
+    illuminants: Annotated[Float[Array, "n 3"], POSITIVE, NotEmpty],
+    cameras: Annotated[Int[Array, "n"], Between(0)],
+    calibrations: Annotated[CameraCalibration, Stacked],
+    settings: GeneratorSettings = CALIBRATED_SMALL_FORM,
+    steps: PositiveInt = 600,
+) -> GeneratorModel:
+    """Train the network with Adam on batches of 16 images and their cameras' fingerprints.
+
+    The loss is the angular error, plus the roughness of the filters and the bias map. Training
+    images are the given ones and two views of each by imaginary cameras.
+
+    Args:
+      key: key of initial parameters, views and batches.
+      observations: images and masks from `observe_image`, `[n, h, w, 3]` and `[n, h, w]`; an image
+        without usable pixels, or with one that is not finite, does not train.
+      illuminants: true illuminants, any scale, `[n, 3]`.
+      cameras: camera index of each image, from 0, `[n]`.
+      calibrations: calibration of each camera; the second matrix, of daylight, maps images.
+      settings: size of the network, static.
+      steps: number of optimizer steps; the last parameters are returned.
+    """
+    first, viewed, drawn = jax.random.split(key, 3)
+    calibrations = jax.tree.map(jnp.asarray, calibrations)
+    taken = TakenImages(jnp.asarray(illuminants), jnp.asarray(cameras))
+    views = draw_imaginary_view, VIEWS, settings.window
+    pool = training_pool(viewed, observations, taken, calibrations.matrices[:, 1], *views)
+
+    def fingerprint(one: tuple[Array, Array, Array]) -> Float[Array, "f f 2"]:
+        camera, own, share = one
+        ends = (jax.tree.map(lambda leaf, c=each: leaf[c], calibrations) for each in (camera, own))
+        return camera_fingerprint(imaginary_camera(*ends, share), settings.fingerprint_window)
+
+    places = pool.cameras, pool.own, pool.shares
+    fingerprints = jax.lax.map(fingerprint, places, batch_size=64)
+
+    def draw(key: PRNGKeyArray) -> tuple[Sample, None, Float[Array, "f f 2"]]:
+        row = jax.random.randint(key, (), 0, len(pool.histograms))
+        return pool.sample(row), None, fingerprints[row]
+
+    return fit_generator(first, drawn, settings, draw, steps)
+
+
+@checked
+def calibrated_estimate(
+    model: GeneratorModel,
+    histograms: Annotated[Float[Array, "b b 2"], FRACTION],
+    fingerprint: Annotated[Float[Array, "f f 2"], Between(0, 1)],
+) -> Illuminant:
+    """Return the unit illuminant of an image; NaN where its histogram has no pixels.
+
+    Args:
+      model: model from `fit_calibrated_camera`.
+      histograms: histograms of the image from `chroma_histograms` in the model's window.
+      fingerprint: fingerprint of the image's camera from `camera_fingerprint` in the model's window
+        for fingerprints. The camera may be absent from training.
+    """
+    return generated_illuminant(model, histograms, None, fingerprint[None])
+
+
+class CalibratedFit(NamedTuple):
+    """CCMNet's model and the camera that it is applied to.
+
+    Attributes:
+      model: trained network.
+      fingerprint: fingerprint of the camera.
+      by_temperature: whether a training camera had two matrices. Otherwise fingerprints are made of
+        the matrix of daylight alone, as in training.
+    """
+
+    model: GeneratorModel
+    fingerprint: Float[Array, "f f 2"]
+    by_temperature: Bool[Array, ""]
+
+
+@partial(jax.jit, static_argnames=("settings", "steps"))
+def _fitted(
+    images: LabelledImages,
+    calibrations: CameraCalibration,
+    camera: Int[Array, ""],
+    settings: GeneratorSettings,
+    steps: int,
+) -> CalibratedFit:
+    pixels = observed(images.features)
+    model = fit_calibrated_camera(
+        jax.random.key(0), pixels, images.illuminants, images.cameras, calibrations, settings, steps
+    )
+    by_temperature = jnp.any(calibrations.matrices[:, 0] != calibrations.matrices[:, 1])
+    fingerprint = camera_fingerprint(rows_of(calibrations, camera), settings.fingerprint_window)
+    return CalibratedFit(model, fingerprint, by_temperature)
+
+
+def _fit(
+    images: LabelledImages, side: SideInformation, settings: GeneratorSettings, steps: int
+) -> CalibratedFit:
+    return _fitted(images, side.calibrations, side.camera_number, settings, steps)
+
+
+@jax.jit
+def _for_camera(fitted: CalibratedFit, calibration: CameraCalibration) -> CalibratedFit:
+    both = jnp.asarray(calibration.matrices)
+    read = calibration._replace(matrices=jnp.where(fitted.by_temperature, both, both[1]))
+    window = fitted.model.settings.fingerprint_window
+    return fitted._replace(fingerprint=camera_fingerprint(read, window))
+
+
+def _predict(fitted: CalibratedFit, thumbnail: Float[Array, "h w 4"]) -> Illuminant:
+    histograms = chroma_histograms(*observed(thumbnail), fitted.model.settings.window)
+    return calibrated_estimate(fitted.model, histograms, fitted.fingerprint)
+
+
+def _uncalibrated(side: SideInformation) -> str:
+    return side.uncalibrated if side.calibrations is None else ""
+
+
+# At the authors' size it trains for half an hour on one core.
+METHODS = (
+    IlluminantMethod(
+        "CCMNet, small form",
+        thumbnail,
+        partial(_fit, settings=CALIBRATED_SMALL_FORM, steps=600),
+        _predict,
+        for_camera=_for_camera,
+        incompatibility=_uncalibrated,
+    ),
+    IlluminantMethod(
+        "CCMNet at the authors' size",
+        thumbnail,
+        partial(_fit, settings=CALIBRATED_AUTHORS_SIZE, steps=3_000),
+        _predict,
+        for_camera=_for_camera,
+        costly=True,
+        incompatibility=_uncalibrated,
+    ),
+)

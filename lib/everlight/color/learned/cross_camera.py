@@ -1,0 +1,168 @@
+"""C5: a network infers a camera-specific FFCC model from unlabelled images.
+
+Afifi et al. 2021, "Cross-camera convolutional color constancy" (ICCV). A network (`generator_net`)
+reads the log-chroma histograms of an image and of additional unlabelled images by the same camera.
+It generates the filters and the bias map with which the image's histogram is filtered. The camera
+may be absent from training. The models that the authors released have `AUTHORS_SIZE`; `SMALL_FORM`
+is trained in a minute or two on one CPU core.
+
+Equal to the authors' code (mahmoudnafifi/C5 at dca9236, `train.py` and `src/dataset.py`) except for
+what `chroma_histogram`, `generator_net`, `generator_training` and `camera_mapping` state, and for:
+
+- Training images are thumbnails, there of 384x256 pixels, mapped to other cameras in advance. Each
+  has two views; the code makes 5,000 in all by default.
+- Batches, and the additional images, are drawn with replacement.
+- Training has a number of steps in place of 60 epochs, with batches of 16 throughout, where the
+  authors' grow to 64. The rate starts at 0.002, there 0.0005, and falls by a cosine at every step,
+  there after every epoch.
+- `SMALL_FORM` has one encoder for all additional images, and fewer bins and levels.
+- There is no validation, and the last parameters are returned. The gain map, an option of the
+  authors' without which they report their main results, is left out.
+"""
+
+from functools import partial
+from typing import Annotated
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from everlight.checks import FRACTION, POSITIVE, Between, NotEmpty, PositiveInt, Stacked, checked
+from everlight.color.chroma_histogram import ChromaWindow, chroma_histograms
+from everlight.color.illuminant_method import (
+    ADDITIONAL_IMAGES,
+    IlluminantMethod,
+    LabelledImages,
+    SideInformation,
+)
+from everlight.color.illuminants import Illuminant
+from everlight.color.learned.camera_mapping import TakenImages, draw_view
+from everlight.color.learned.generator_net import GeneratorSettings
+from everlight.color.learned.generator_training import (
+    GeneratorModel,
+    Sample,
+    fit_generator,
+    generated_illuminant,
+    training_pool,
+    without_spoilt,
+)
+from everlight.color.learned.observed_image import ObservedImage, observed, thumbnail
+
+AUTHORS_SIZE = GeneratorSettings()
+CHROMA_WINDOW = ChromaWindow(32, -0.65, 2.25)
+"""Window about the illuminants of real cameras, with bins as wide as the authors'. About 1% of the
+brightness of NUS-8's and Cube+'s images lies outside."""
+SMALL_FORM = GeneratorSettings(CHROMA_WINDOW, (8, 16, 32), separate=False)
+VIEWS = 2
+"""Number of views by other cameras of each training image."""
+
+
+@checked
+def fit_cross_camera(
+    key: PRNGKeyArray,
+    observations: Annotated[ObservedImage, Stacked],
+    illuminants: Annotated[Float[Array, "n 3"], POSITIVE, NotEmpty],
+    cameras: Annotated[Int[Array, "n"], Between(0)],
+    matrices: Annotated[Float[Array, "cameras 3 3"], NotEmpty] | None = None,
+    settings: GeneratorSettings = SMALL_FORM,
+    steps: PositiveInt = 600,
+) -> GeneratorModel:
+    """Train the network with Adam on batches of 16 images, each with six additional images.
+
+    The loss is the angular error, plus the roughness of the filters and the bias map. Training
+    images are the given ones and two views of each by other cameras.
+
+    Args:
+      key: key of initial parameters, views and batches.
+      observations: images and masks from `observe_image`, `[n, h, w, 3]` and `[n, h, w]`; an image
+        without usable pixels, or with one that is not finite, does not train.
+      illuminants: true illuminants, any scale, `[n, 3]`.
+      cameras: camera index of each image, from 0, `[n]`.
+      matrices: each camera's matrix from XYZ under daylight to its colours, `[cameras, 3, 3]`. With
+        None, views by other cameras differ by von Kries factors alone.
+      settings: size of the network, static.
+      steps: number of optimizer steps; the last parameters are returned.
+    """
+    first, viewed, drawn = jax.random.split(key, 3)
+    matrices = jnp.eye(3)[None] if matrices is None else matrices
+    taken = TakenImages(jnp.asarray(illuminants), jnp.asarray(cameras))
+    views = draw_view, VIEWS, settings.window
+    pool = training_pool(viewed, observations, taken, matrices, *views)
+
+    def draw(key: PRNGKeyArray) -> tuple[Sample, Float[Array, "k b b 2"], None]:
+        chosen, which = jax.random.split(key)
+        row = jax.random.randint(chosen, (), 0, len(pool.histograms))
+        same = jnp.where(pool.cameras == pool.cameras[row], 0.0, -jnp.inf)
+        # The image itself is drawn only where its camera has no other.
+        others = jax.random.categorical(which, same.at[row].add(-50), shape=(ADDITIONAL_IMAGES,))
+        return pool.sample(row), pool.histograms[others], None
+
+    return fit_generator(first, drawn, settings, draw, steps)
+
+
+@checked
+def cross_camera_estimate(
+    model: GeneratorModel,
+    histograms: Annotated[Float[Array, "b b 2"], FRACTION],
+    others: Annotated[Float[Array, "k b b 2"], FRACTION, NotEmpty],
+) -> Illuminant:
+    """Return the unit illuminant of an image; NaN where its histogram has no pixels.
+
+    Args:
+      model: model from `fit_cross_camera`.
+      histograms: histograms of the image from `chroma_histograms` in the model's window.
+      others: histograms of additional images by the same camera, six for a network with separate
+        encoders. Images without pixels count as empty histograms.
+    """
+    return generated_illuminant(model, histograms, without_spoilt(others)[None])
+
+
+@partial(jax.jit, static_argnames=("settings", "steps"))
+def _fitted(
+    images: LabelledImages,
+    matrices: Float[Array, "cameras 3 3"] | None,
+    settings: GeneratorSettings,
+    steps: int,
+) -> GeneratorModel:
+    key, _ = jax.random.split(jax.random.key(0))
+    pixels = observed(images.features)
+    return fit_cross_camera(
+        key, pixels, images.illuminants, images.cameras, matrices, settings, steps
+    )
+
+
+def _fit(
+    images: LabelledImages, side: SideInformation, settings: GeneratorSettings, steps: int
+) -> GeneratorModel:
+    matrices = None if side.calibrations is None else side.calibrations.matrices[:, 1]
+    return _fitted(images, matrices, settings, steps)
+
+
+def _predict(
+    model: GeneratorModel, thumbnail: Float[Array, "h w 4"], others: Float[Array, "k h w 4"]
+) -> Illuminant:
+    def histograms(pixels: Float[Array, "h w 4"]) -> Float[Array, "b b 2"]:
+        return chroma_histograms(*observed(pixels), model.settings.window)
+
+    first, *rest = jax.vmap(histograms)(jnp.concatenate([thumbnail[None], others]))
+    return cross_camera_estimate(model, first, jnp.stack(rest))
+
+
+# At the authors' size it trains for half an hour on one core.
+METHODS = (
+    IlluminantMethod(
+        "C5, small form",
+        thumbnail,
+        partial(_fit, settings=SMALL_FORM, steps=600),
+        _predict,
+        reads_others=True,
+    ),
+    IlluminantMethod(
+        "C5 at the authors' size",
+        thumbnail,
+        partial(_fit, settings=AUTHORS_SIZE, steps=3_000),
+        _predict,
+        reads_others=True,
+        costly=True,
+    ),
+)

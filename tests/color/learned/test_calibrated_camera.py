@@ -1,0 +1,80 @@
+"""CCMNet: spoilt images, and a camera that took no training image, by its calibration alone."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from everlight.color.camera_calibration import (
+    CameraCalibration,
+    camera_fingerprint,
+    locus_illuminants,
+)
+from everlight.color.chroma_histogram import ChromaWindow, chroma_histograms
+from everlight.color.learned.calibrated_camera import calibrated_estimate, fit_calibrated_camera
+from everlight.color.learned.generator_net import GeneratorSettings
+from everlight.color.learned.observed_image import ObservedImage
+from everlight.metrics.angular import angular_error
+
+TINY = GeneratorSettings(
+    ChromaWindow(16, -1.4, 1.4),
+    (4, 8),
+    fingerprint=(4, 8),
+    fingerprint_window=ChromaWindow(16, -1.5, 1.5),
+    features=4,
+)
+TEMPERATURES = (2856.0, 6504.0)
+
+
+def calibrations(rng, count):
+    """Cameras whose gains differ, and their cross-talk a little."""
+    gains = np.exp(rng.uniform(-0.5, 0.5, (count, 3, 1)))
+    matrices = gains * (np.eye(3) + 0.05 * rng.uniform(-1, 1, (count, 3, 3)))
+    both = np.repeat(matrices[:, None], 2, axis=1)
+    return CameraCalibration(
+        jnp.float32(both), jnp.broadcast_to(jnp.array(TEMPERATURES), (count, 2))
+    )
+
+
+def images(rng, camera, count):
+    """Surfaces under Planckian and daylight illuminants in the camera's colours."""
+    lights = np.asarray(locus_illuminants(camera))[rng.integers(0, 126, count)]
+    seen = rng.uniform(0.1, 1, (count, 4, 4, 3)) * lights[:, None, None]
+    return jnp.float32(seen), jnp.float32(lights)
+
+
+def of_camera(every, number):
+    return jax.tree.map(lambda leaf: leaf[number], every)
+
+
+@pytest.mark.slow
+def test_the_calibration_tells_an_unseen_cameras_gains():
+    rng = np.random.default_rng(0)
+    cameras = calibrations(rng, 13)
+    parts = [images(rng, of_camera(cameras, number), 24) for number in range(13)]
+    seen, lights = (jnp.concatenate(each) for each in zip(*parts[:12], strict=True))
+    observed = ObservedImage(seen, jnp.ones(seen.shape[:3]))
+    train = jax.jit(lambda *given: fit_calibrated_camera(*given, settings=TINY, steps=300))
+    model = train(jax.random.key(0), observed, lights, jnp.arange(12).repeat(24), cameras)
+    asked = jax.vmap(lambda image: chroma_histograms(image, None, TINY.window))(parts[12][0])
+    every = jax.jit(jax.vmap(calibrated_estimate, (None, 0, None)))
+
+    def error_with(number):
+        own = camera_fingerprint(of_camera(cameras, number), TINY.fingerprint_window)
+        return np.mean(jax.vmap(angular_error)(every(model, asked, own), parts[12][1]))
+
+    others = [error_with(number) for number in range(12)]
+    assert error_with(12) < 0.95 * np.mean(others)
+
+
+def test_spoilt_images_spoil_no_training(rng):
+    cameras = calibrations(rng, 2)
+    seen, lights = images(rng, of_camera(cameras, 0), 4)
+    observed = ObservedImage(seen.at[3, 0, 0].set(jnp.nan), jnp.ones(seen.shape[:3]).at[1].set(0))
+    train = jax.jit(lambda *given: fit_calibrated_camera(*given, settings=TINY, steps=2))
+    model = train(jax.random.key(0), observed, lights, jnp.array([0, 0, 1, 1]), cameras)
+    for leaf in jax.tree.leaves(model.variables):
+        assert np.isfinite(leaf).all()
+    blank = jnp.zeros((16, 16, 2))
+    own = camera_fingerprint(of_camera(cameras, 0), TINY.fingerprint_window)
+    assert np.isnan(calibrated_estimate(model, blank, own)).all()

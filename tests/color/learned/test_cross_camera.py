@@ -1,0 +1,98 @@
+"""C5: what may change nothing, images that spoil nothing, and a camera that took no image."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from everlight.color.chroma_histogram import ChromaWindow, chroma_histograms
+from everlight.color.learned.cross_camera import (
+    ADDITIONAL_IMAGES,
+    cross_camera_estimate,
+    fit_cross_camera,
+)
+from everlight.color.learned.generator_net import GeneratorNet, GeneratorSettings
+from everlight.color.learned.generator_training import GeneratorModel, initial_variables
+from everlight.color.learned.observed_image import ObservedImage
+from everlight.metrics.angular import angular_error
+
+TINY = GeneratorSettings(ChromaWindow(16, -1.4, 1.4), (4, 8), separate=False)
+estimate = jax.jit(cross_camera_estimate)
+
+
+@jax.jit
+@jax.vmap
+def histograms_of(image):
+    return chroma_histograms(image, None, TINY.window)
+
+
+def drawn_model():
+    own, others = jnp.ones((1, 16, 16, 2)), jnp.ones((1, ADDITIONAL_IMAGES, 16, 16, 2))
+    variables = initial_variables(jax.random.key(1), GeneratorNet(TINY), own, others)
+    return GeneratorModel(variables, TINY)
+
+
+def images(rng, count, gains=(1.0, 1.0, 1.0)):
+    """Surfaces of any colour under much the same light, and the lights."""
+    lights = rng.uniform(0.9, 1, (count, 3)) * gains
+    seen = rng.uniform(0.1, 1, (count, 4, 4, 3)) * lights[:, None, None]
+    return jnp.float32(seen), jnp.float32(lights)
+
+
+def test_the_other_images_matter_and_their_order_does_not(rng):
+    histograms = histograms_of(images(rng, 13)[0])
+    model, own = drawn_model(), histograms[0]
+    found = estimate(model, own, histograms[1:7])
+    np.testing.assert_allclose(estimate(model, own, histograms[1:7][::-1]), found, rtol=1e-5)
+    assert np.abs(estimate(model, own, histograms[7:]) - found).max() > 1e-4
+
+
+def test_spoilt_images_beside_one_count_as_empty(rng):
+    histograms = histograms_of(images(rng, 7)[0])
+    model = drawn_model()
+    spoilt = histograms[1:].at[1].set(jnp.nan)
+    found = estimate(model, histograms[0], spoilt)
+    assert np.isfinite(found).all()
+    empty = histograms[1:].at[1].set(0)
+    np.testing.assert_array_equal(found, estimate(model, histograms[0], empty))
+    assert np.isnan(estimate(model, histograms[0] * 0, empty)).all()
+
+
+@jax.jit
+def fit(observations, lights, cameras):
+    return fit_cross_camera(
+        jax.random.key(0), observations, lights, cameras, settings=TINY, steps=2
+    )
+
+
+def test_spoilt_images_spoil_no_training(rng):
+    seen, lights = images(rng, 5)
+    masks = jnp.ones(seen.shape[:3]).at[1].set(0)
+    model = fit(
+        ObservedImage(seen.at[3, 0, 0].set(jnp.nan), masks), lights, jnp.array([0, 0, 1, 1, 2])
+    )
+    for leaf in jax.tree.leaves(model.variables):
+        assert np.isfinite(leaf).all()
+
+
+@pytest.mark.slow
+def test_it_learns_to_ask_the_camera_by_its_other_images():
+    """Cameras of different gains teach; of one that did not, its other images tell them."""
+    rng = np.random.default_rng(0)
+    gains = np.exp(rng.uniform(-0.4, 0.4, (9, 3)))
+    parts = [images(rng, 24, own) for own in gains]
+    seen, lights = (jnp.concatenate(each) for each in zip(*parts[:8], strict=True))
+    observed = ObservedImage(seen, jnp.ones(seen.shape[:3]))
+    train = jax.jit(lambda *given: fit_cross_camera(*given, settings=TINY, steps=200))
+    model = train(jax.random.key(0), observed, lights, jnp.arange(8).repeat(24))
+    asked, truth = histograms_of(parts[8][0]), parts[8][1]
+    every = jax.jit(jax.vmap(cross_camera_estimate, (None, 0, 0)))
+
+    def error_beside(pool):
+        others = jnp.stack([jnp.roll(pool, -place, 0)[1:7] for place in range(len(asked))])
+        return np.mean(jax.vmap(angular_error)(every(model, asked, others), truth))
+
+    mean = jnp.broadcast_to(lights.mean(axis=0), truth.shape)
+    own = error_beside(asked)
+    assert own < np.mean(jax.vmap(angular_error)(mean, truth)) - 0.5
+    assert own < error_beside(histograms_of(parts[3][0])) - 1

@@ -1,0 +1,135 @@
+"""DMCC: its four colours and drawn lights against NumPy, its size, and worlds that it learns."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from everlight.color import ILLUMINANT_METHODS, LabelledImages, SideInformation
+from everlight.color.learned import dual_mapping
+from everlight.color.learned.dual_mapping import (
+    DAYLIGHT,
+    RADIUS,
+    DualMappingModel,
+    DualMappingNet,
+    draw_illuminants,
+    dual_mapping_estimate,
+    fit_dual_mapping,
+    four_colors,
+)
+from everlight.color.learned.observed_image import ObservedImage
+from everlight.metrics.angular import angular_error
+
+
+def by_hand(pixels):
+    """The authors' rule in float64: nothing at 0, nothing from .98 of the largest value on."""
+    kept = pixels[(pixels > 0).all(axis=1) & (pixels < 0.98 * pixels.max()).all(axis=1)]
+    order = kept.sum(axis=1)
+    four = np.array([kept[order.argmax()], kept.max(0), kept.mean(0), kept[order.argmin()]])
+    return (four / four.sum(axis=1, keepdims=True))[:, :2].ravel()
+
+
+def test_the_four_colours_leave_saturated_and_black_pixels_out(rng):
+    image = rng.uniform(0.1, 0.9, (6, 7, 3))
+    image[0, 0], image[1, 1], image[2, 2] = [0.99, 0.2, 0.2], [1.0, 0.3, 0.1], [0.01, 0.0, 0.01]
+    image[3, 3] = [0.97, 0.9, 0.9]
+    mask = np.ones((6, 7))
+    mask[5] = 0
+    expected = by_hand(image[:5].reshape(-1, 3))
+    brightest = image[3, 3] / image[3, 3].sum()
+    np.testing.assert_allclose(expected[:2], brightest[:2])
+    spoilt = np.where(mask[..., None] > 0, image, 5)
+    actual = jax.jit(four_colors)(jnp.float32(spoilt), jnp.float32(mask))
+    np.testing.assert_allclose(actual, expected, rtol=1e-5)
+
+
+def test_lights_are_drawn_evenly_from_disks_around_those_given():
+    lights = np.array([[0.2, 0.5, 0.3], [0.5, 0.4, 0.1]])
+    drawn = np.asarray(draw_illuminants(jax.random.key(0), jnp.float32(3 * lights), 20_000), float)
+    np.testing.assert_allclose(drawn.sum(axis=1), 1, rtol=1e-5)
+    away = (drawn[:, None] - lights)[..., :2]
+    squares = (away**2).sum(axis=2)
+    nearest = squares.argmin(axis=1)
+    assert abs(nearest.mean() - 0.5) < 0.02
+    least = squares.min(axis=1)
+    assert least.max() <= RADIUS**2 * 1.0001
+    # In a disk the squared distance is uniform between 0 and the radius' square.
+    for share in (0.1, 0.5, 0.9):
+        assert abs((least < share * RADIUS**2).mean() - share) < 0.02
+    assert np.abs(away[nearest == 0, 0].mean(axis=0)).max() < 0.002
+
+
+def test_where_a_disk_leaves_the_lights_it_is_the_centre():
+    given = jnp.array([[0.6, 0.395, 0.005]])
+    drawn = np.asarray(draw_illuminants(jax.random.key(0), given, 2_000))
+    assert (drawn > 0).all()
+    at_centre = np.isclose(drawn, np.asarray(given), rtol=1e-5).all(axis=1)
+    assert 0.3 < at_centre.mean() < 0.7
+
+
+def test_the_net_has_the_papers_size():
+    params = jax.eval_shape(DualMappingNet().init, jax.random.key(0), jnp.zeros(8))
+    assert sum(leaf.size for leaf in jax.tree.leaves(params)) == 783
+
+
+def test_what_is_no_light_is_nan():
+    params = DualMappingNet().init(jax.random.key(0), jnp.zeros(8))
+    zero = jax.tree.map(jnp.zeros_like, params)
+    grey = ObservedImage(jnp.full((2, 2, 3), 0.3).at[0, 0].set(1), jnp.ones((2, 2)))
+    told = dual_mapping_estimate(DualMappingModel(zero), grey)
+    assert np.isnan(told).all()
+    zero["params"]["Dense_6"]["bias"] = jnp.array([0.2, 0.5])
+    told = dual_mapping_estimate(DualMappingModel(zero), grey)
+    unit = np.array([0.2, 0.5, 0.3]) / np.sqrt(0.04 + 0.25 + 0.09)
+    np.testing.assert_allclose(told, unit, rtol=1e-6)
+
+
+def test_it_learns_lights_of_a_camera_that_took_no_image(rng):
+    """Four surfaces of any colour say little: what is learnt is where the camera's lights lie.
+
+    That is right where the lights are mapped, and some degrees off where they are not.
+    """
+    ratio = np.array([1.5, 1.0, 0.6])
+    lights = rng.uniform(0.9, 1, (60, 3)) * [0.8, 1.0, 0.6]
+    surfaces = rng.uniform(0.05, 1, (60, 2, 2, 3)) ** 2
+    images = surfaces * lights[:, None, None]
+    masks = jnp.ones(images.shape[:3])
+    own, theirs = jnp.float32(lights), jnp.float32(lights * ratio)
+    fit = jax.jit(fit_dual_mapping, static_argnums=4)
+    tested = ObservedImage(jnp.float32(images * ratio), masks)
+    means = {}
+    for name, mapped in (("mapped", theirs), ("own", own)):
+        seen = ObservedImage(jnp.float32(images), masks)
+        model = fit(seen, own, jax.random.key(0), mapped, 400)
+        told = jax.vmap(dual_mapping_estimate, (None, 0))(model, tested)
+        means[name] = np.nanmean(jax.vmap(angular_error)(told, theirs))
+    gray = np.mean(jax.vmap(angular_error)(jnp.float32(images * ratio).mean((1, 2)), theirs))
+    print(gray, means)
+    assert gray > 10
+    assert means["mapped"] < 6
+    assert means["own"] > means["mapped"] + 5
+
+
+def test_an_image_without_a_usable_pixel_spoils_no_training(rng):
+    images = jnp.float32(rng.uniform(0.1, 0.9, (3, 4, 4, 3))).at[1].set(0)
+    lights = jnp.float32(rng.uniform(0.4, 1, (3, 3)))
+    fit = jax.jit(fit_dual_mapping, static_argnums=4)
+    seen = ObservedImage(images, jnp.ones((3, 4, 4)))
+    model = fit(seen, lights, jax.random.key(0), lights, 3)
+    for leaf in jax.tree.leaves(model):
+        assert np.isfinite(leaf).all()
+
+
+def test_the_tested_cameras_lights_are_learnt(monkeypatch, rng):
+    """Von Kries factors of both cameras' white bring them there."""
+    monkeypatch.setattr(dual_mapping, "fit_dual_mapping", lambda *arguments: arguments[3])
+    lights = jnp.float32(rng.uniform(0.4, 1, (4, 3)))
+    train = LabelledImages(jnp.ones((4, 2, 2, 4)), lights, jnp.array([1, 1, 1, 0]))
+    fit = partial(ILLUMINANT_METHODS["DMCC"].fit, steps=1)
+    cameras = "SonyA57", "NikonD5200"
+    mapped = fit(train, SideInformation(cameras, "NikonD5200"))[3]
+    expected = lights[3] * np.array(DAYLIGHT["NikonD5200"]) / np.array([0.16, 0.49, 0.35])
+    np.testing.assert_allclose(mapped, expected, rtol=1e-6)
+    same = fit(train, SideInformation(cameras, "SonyA57"))[3]
+    np.testing.assert_allclose(same, lights[3], rtol=1e-6)

@@ -1,0 +1,242 @@
+"""What every method that estimates one illuminant per image promises, for all rows alike."""
+
+from functools import cache, partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from everlight.color import (
+    ESTIMATORS,
+    ILLUMINANT_METHODS,
+    CameraCalibration,
+    LabelledImages,
+    SideInformation,
+    estimate_fold,
+    illuminant_registry,
+    keep_observed,
+    methods_for,
+)
+from everlight.color.estimators import minkowski
+from everlight.color.learned.confidence_pooling import TrunkViews
+
+HEIGHT, WIDTH = 24, 32
+TRAINING_SCENES = 64
+ROWS = {name: row for name, row in ILLUMINANT_METHODS.items() if not row.costly}
+"""The costly ones are the same functions with larger networks."""
+
+
+def scenes(seed, count=4):
+    """Random colours in blocks of 4x4 pixels with a little noise, under random lights."""
+    rng = np.random.default_rng(seed)
+    blocks = rng.uniform(0.05, 1, size=(count, HEIGHT // 4, WIDTH // 4, 3))
+    lights = rng.uniform(0.3, 1, size=(count, 3)).astype(np.float32)
+    images = np.repeat(np.repeat(blocks, 4, axis=1), 4, axis=2) * lights[:, None, None]
+    images += rng.uniform(0, 0.02, size=images.shape)
+    return jnp.asarray(images, jnp.float32), jnp.asarray(lights)
+
+
+def chart_mask(seed):
+    """A masked chart and a masked right border."""
+    row, column = np.random.default_rng(seed).integers(0, 12, size=2)
+    mask = jnp.ones((HEIGHT, WIDTH)).at[row : row + 5, column : column + 6].set(0)
+    return mask.at[:, 28:].set(0)
+
+
+def block_means(images, masks):
+    """Means of 8x8 blocks as the maps of a frozen network, in two views that are equal."""
+    seen = jax.vmap(keep_observed)(images, masks)
+    blocks = seen.reshape(len(seen), 8, seen.shape[1] // 8, 8, seen.shape[2] // 8, 3)
+    views = jnp.stack([jnp.mean(blocks, axis=(2, 4))] * 2, axis=1)
+    return TrunkViews(jnp.sqrt(jnp.abs(views)), views, jnp.ones((len(seen), 2, 3)))
+
+
+def side_of(count):
+    """Side information on so many images by a camera of the authors of FFCC and DMCC."""
+    calibration = CameraCalibration(
+        jnp.eye(3)[None, None].repeat(2, 1), jnp.array([[2856, 6504.0]])
+    )
+    captures = np.sin(np.arange(15 * count, dtype=np.float32)).reshape(count, 15)
+    return SideInformation(
+        ("SonyA57",), "SonyA57", calibration, "", captures, block_means, missing_trunk=str
+    )
+
+
+def described(row, image, mask):
+    """Features of one image."""
+    if row.features is not None:
+        return row.features(image, mask)
+    mask = jnp.ones(image.shape[:2]) if mask is None else mask
+    return jax.tree.map(lambda leaf: leaf[0], row.describe(image[None], mask[None], side_of(1)))
+
+
+def with_few_steps(row):
+    """Return a fit of few steps, where it has some."""
+    steps = getattr(row.fit, "keywords", {}).get("steps")
+    few = {int: 4, tuple: (2, 2)}.get(type(steps))
+    return row.fit if few is None else partial(row.fit, steps=few)
+
+
+def labelled(row, images, lights):
+    features = row.describe(images, jnp.ones(images.shape[:3]), side_of(len(images)))
+    return LabelledImages(features, lights, jnp.zeros(len(images), int))
+
+
+@cache
+def compiled(name):
+    """Return the compiled function of an image and its mask, fitted to scenes."""
+    row, (images, lights) = ROWS[name], scenes(100, TRAINING_SCENES)
+    train = labelled(row, images, lights)
+    parameters = with_few_steps(row)(train, side_of(TRAINING_SCENES))
+    others = jax.tree.map(lambda leaf: leaf[:6], train.features)
+    more = (others,) if row.reads_others else ()
+    return jax.jit(lambda image, mask: row.predict(parameters, described(row, image, mask), *more))
+
+
+@pytest.fixture(params=ROWS)
+def estimator(request):
+    return compiled(request.param)
+
+
+def test_is_a_unit_float32_illuminant(estimator):
+    images, _ = scenes(0)
+    for image in images:
+        estimate = estimator(image, chart_mask(0))
+        assert estimate.shape == (3,)
+        assert estimate.dtype == jnp.float32
+        assert (estimate > 0).all()
+        np.testing.assert_allclose(jnp.linalg.norm(estimate), 1, rtol=1e-6)
+
+
+def test_jit_is_eager(estimator):
+    images, _ = scenes(1)
+    expected = estimator(images[0], chart_mask(1))
+    eager = estimator.__wrapped__(images[0], chart_mask(1))
+    np.testing.assert_allclose(eager, expected, rtol=1e-4)
+
+
+def test_vmap_is_one_by_one(estimator):
+    images, _ = scenes(2)
+    masks = jnp.stack([chart_mask(seed) for seed in range(len(images))])
+    expected = [estimator(*pair) for pair in zip(images, masks, strict=True)]
+    np.testing.assert_allclose(jax.vmap(estimator)(images, masks), jnp.stack(expected), rtol=1e-4)
+
+
+def test_the_exposure_does_not_matter(estimator):
+    images, _ = scenes(11)
+    mask = chart_mask(11)
+    np.testing.assert_allclose(
+        estimator(images[0] / 8, mask), estimator(images[0], mask), rtol=1e-4
+    )
+
+
+@pytest.mark.parametrize("garbage", [jnp.nan, jnp.inf, -jnp.inf, 3e38, -1.0, 0.5])
+def test_masked_garbage_changes_no_bit(estimator, garbage):
+    images, _ = scenes(3)
+    mask = chart_mask(3)
+    spoilt = jnp.where(mask[..., None] > 0, images[0], garbage)
+    np.testing.assert_array_equal(estimator(spoilt, mask), estimator(images[0], mask))
+
+
+@pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row.features is not None])
+def test_a_masked_border_is_cut_off(name):
+    """The features of all images may have places in the image."""
+    images, _ = scenes(4)
+    mask = jnp.ones((HEIGHT, WIDTH)).at[:, 24:].set(0)
+    np.testing.assert_allclose(
+        compiled(name)(images[0], mask), compiled(name)(images[0][:, :24], None), rtol=1e-4
+    )
+
+
+def test_the_mask_matters(estimator):
+    images, _ = scenes(5)
+    assert not np.allclose(
+        estimator(images[0], chart_mask(5).at[:, :16].set(0)), estimator(images[0], None), rtol=1e-4
+    )
+
+
+def test_a_mask_may_be_boolean_or_absent(estimator):
+    images, _ = scenes(6)
+    mask = chart_mask(6)
+    np.testing.assert_array_equal(
+        estimator(images[0], mask.astype(bool)), estimator(images[0], mask)
+    )
+    np.testing.assert_allclose(
+        estimator(images[0], None), estimator(images[0], jnp.ones((HEIGHT, WIDTH))), rtol=1e-5
+    )
+
+
+@pytest.mark.parametrize("case", ["black", "masked", "NaN", "infinite"])
+def test_no_estimate_is_nan(estimator, case):
+    image, mask = scenes(7)[0][0], jnp.ones((HEIGHT, WIDTH))
+    if case == "black":
+        image = jnp.zeros_like(image)
+    elif case == "masked":
+        mask = jnp.zeros_like(mask)
+    else:
+        image = image.at[12, 20, 1].set(jnp.nan if case == "NaN" else jnp.inf)
+    assert jnp.isnan(estimator(image, mask)).all()
+
+
+def test_a_bad_image_leaves_the_others_of_its_batch_alone(estimator):
+    images, _ = scenes(8)
+    masks = jnp.ones(images.shape[:3])
+    batched = jax.vmap(estimator)
+    expected = batched(images, masks)
+    actual = batched(images.at[1].set(jnp.nan), masks)
+    assert jnp.isnan(actual[1]).all()
+    np.testing.assert_array_equal(actual[jnp.array([0, 2, 3])], expected[jnp.array([0, 2, 3])])
+
+
+def test_a_second_call_of_the_same_shape_traces_nothing(estimator):
+    traces = []
+
+    @jax.jit
+    def counted(image, mask):
+        traces.append(image.shape)
+        return estimator(image, mask)
+
+    images, _ = scenes(9)
+    for image in images:
+        counted(image, chart_mask(9))
+    assert len(traces) == 1
+
+
+@pytest.mark.parametrize("name", ILLUMINANT_METHODS)
+def test_every_row_is_fitted_and_applied_inside_jit(name):
+    row, (images, lights) = ILLUMINANT_METHODS[name], scenes(10, 8)
+
+    def estimates(images, lights):
+        train = labelled(row, images, lights)
+        return estimate_fold(row, train, train.features, side_of(8))
+
+    assert not row.incompatibility(side_of(8))
+    shaped = jax.eval_shape(estimates, images, lights)
+    assert (shaped.shape, shaped.dtype) == ((8, 3), jnp.float32)
+
+
+def test_an_estimator_is_a_function_of_an_image_and_its_mask():
+    images, _ = scenes(12)
+    for name, row in ESTIMATORS.items():
+        np.testing.assert_allclose(row(images[0], None), compiled(name)(images[0], None), rtol=1e-4)
+        assert not row.is_selectable
+
+
+def test_rows_without_side_information():
+    """FFCC's tuning of a camera and the network without captures have none; others say why."""
+    rows = methods_for(SideInformation())
+    assert {row.name for row in ILLUMINANT_METHODS.values() if row.name not in rows} == {
+        "FFCC, its settings tuned by its authors on this camera's folds",
+        "Time-aware, without the capture",
+    }
+    reasons = {name: row.incompatibility(SideInformation()) for name, row in rows.items()}
+    assert {name for name, reason in reasons.items() if reason} == {
+        *("CCMNet, small form", "CCMNet at the authors' size", "FC4-style", "Time-aware")
+    }
+
+
+def test_two_rows_of_one_name_are_refused(monkeypatch):
+    monkeypatch.setattr(minkowski, "METHODS", (minkowski.GRAY_WORLD, minkowski.GRAY_WORLD))
+    with pytest.raises(ValueError, match="two illuminant methods have one name"):
+        illuminant_registry._collected()
