@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from everlight.color.baselines.sensor_independent import HistogramNet
+from everlight.color.learned.sensor_independent import HistogramNet
 from everlight.models import efficientnet
 from everlight.models.caffe_nets import MidCaffeNet, MidVGG
 from everlight.models.joint_embedding import JointEmbedding
