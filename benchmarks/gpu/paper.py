@@ -10,8 +10,8 @@ import numpy as np
 
 from benchmarks.gpu.cases import Setting
 from everlight_data.errors import DataError
-from everlight_data.finished_runs import read_results
 from everlight_data.images.cifar100 import load_cifar100
+from everlight_data.runs.finished_runs import read_results
 
 ROOT = Path(__file__).parents[2]
 LEAST = "run digits --methods naive --seeds 1 --epochs 1"

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.files import one_line, refusing
+from everlight_data.formats.files import one_line, refusing
 
 
 def data_root() -> Path | None:

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from everlight_data.errors import DataError
-from everlight_data.files import Archive, Folder, opened, opened_source, read_json, refusing
+from everlight_data.formats.files import Archive, Folder, opened, opened_source, read_json, refusing
 from everlight_data.writing import (
     check_room,
     locked_folder,

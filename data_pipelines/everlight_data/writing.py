@@ -17,9 +17,9 @@ from pathlib import Path
 import filelock
 import numpy as np
 
-from everlight_data.arrays import MAX_BYTES, read_npz
 from everlight_data.errors import DataError
-from everlight_data.files import one_line, read_bytes
+from everlight_data.formats.arrays import MAX_BYTES, read_npz
+from everlight_data.formats.files import one_line, read_bytes
 
 UNFINISHED = ".unfinished"
 LOCK = ".lock"

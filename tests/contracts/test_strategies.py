@@ -27,7 +27,7 @@ from everlight.continual.engine.tasks import (
 )
 from everlight.continual.strategies.naive import naive
 from everlight.meshes import REPLICATED, RUNS_SPEC, runs_mesh
-from everlight_data.checkpoints import Checkpoints
+from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.run_folder.compilation import release_programs
 from tests.contracts.strategies import (
     COUNTING,

@@ -7,7 +7,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 
-from everlight_data.checkpoints import Checkpoints
+from everlight_data.runs.checkpoints import Checkpoints
 
 ARRAYS = 40
 """As many as a small run has: more reads than are answered when the first one fails."""

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import scipy.io
+from tests.data_pipelines.test_torch_state import state, tensor, write
 
 from everlight.models import VisionTransformer
-from everlight_data.arrays import read_npz
 from everlight_data.color.chart_pairs import given_charts
 from everlight_data.color.constancy_sets import thumbnail_set
 from everlight_data.color.image_sets import read_folds
@@ -30,17 +30,17 @@ from everlight_data.facts.splits import (
 )
 from everlight_data.facts.vrd import PREDICATES, load_vrd
 from everlight_data.facts.word_vectors import load_word_vectors
-from everlight_data.files import read_csv, read_json
+from everlight_data.formats.arrays import read_npz
+from everlight_data.formats.files import read_csv, read_json
+from everlight_data.formats.matlab import read_mat
+from everlight_data.formats.torch_state import read_torch_state
+from everlight_data.formats.unpickle import load_npy_restricted, load_restricted
 from everlight_data.images.caffe_weights import load_caffe_weights
 from everlight_data.images.vit_weights import load_vit_checkpoint
-from everlight_data.matlab import read_mat
 from everlight_data.preparing import MANIFEST, read_manifest
-from everlight_data.torch_state import read_torch_state
-from everlight_data.unpickle import load_npy_restricted, load_restricted
 from everlight_data.writing import read_sealed, save_sealed
 from tests.data_pipelines import fuzzed_images
 from tests.data_pipelines.facts.split_files import write_split
-from tests.data_pipelines.test_torch_state import state, tensor, write
 from tests.dng_writer import write_dng
 from tests.models.released_vit import released_arrays
 from tests.nus_files import MAIN, render, write_camera

@@ -9,18 +9,18 @@ import zipfile
 
 import numpy as np
 import pytest
+from tests.data_pipelines.test_torch_state import FLOATS, state, tensor, write
 
-from everlight_data.arrays import read_npz
 from everlight_data.color.photographs import read_thumbnails
 from everlight_data.color.s20 import ARCHIVE, MAX_PAIR_BYTES, MAX_PAIRS, load_s20
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.files import one_line
-from everlight_data.pickle_values import MAX_NUMERIC_KEYS
-from everlight_data.torch_state import read_torch_state
-from everlight_data.unpickle import load_restricted
+from everlight_data.formats.arrays import read_npz
+from everlight_data.formats.files import one_line
+from everlight_data.formats.pickle_values import MAX_NUMERIC_KEYS
+from everlight_data.formats.torch_state import read_torch_state
+from everlight_data.formats.unpickle import load_restricted
 from tests.data_pipelines.color.test_s20 import as_npy, release_pair
 from tests.data_pipelines.test_hostile_pickles import BYTE, HEADER, array, call, dtype, short
-from tests.data_pipelines.test_torch_state import FLOATS, state, tensor, write
 
 
 def peak_of(read):
@@ -122,7 +122,7 @@ SMALL_OBJECTS = {
 @pytest.mark.parametrize("name", SMALL_OBJECTS)
 def test_small_objects_are_charged(name, monkeypatch):
     """1.9 MB of empty sets took 700 MB and 9 seconds; a byte makes one."""
-    monkeypatch.setattr("everlight_data.pickle_values.MAX_OBJECT_BYTES", 1_000_000)
+    monkeypatch.setattr("everlight_data.formats.pickle_values.MAX_OBJECT_BYTES", 1_000_000)
     content = HEADER + SMALL_OBJECTS[name] + b"."
     read = refused(lambda: load_restricted(content, "crafted"), "for its size")
     assert peak_of(read) < 1_500_000 + 3 * len(content)

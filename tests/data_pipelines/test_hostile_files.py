@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from everlight_data.arrays import decode_npy, map_npy, read_npz
 from everlight_data.errors import DataError
 from everlight_data.facts.word_vectors import load_word_vectors
-from everlight_data.files import (
+from everlight_data.formats.arrays import decode_npy, map_npy, read_npz
+from everlight_data.formats.files import (
     inflate,
     jpeg_size,
     leads_outside,
@@ -24,7 +24,7 @@ from everlight_data.files import (
     read_json,
     read_text,
 )
-from everlight_data.unpickle import load_npy_restricted, load_restricted
+from everlight_data.formats.unpickle import load_npy_restricted, load_restricted
 
 # ---- Array files
 
@@ -232,7 +232,7 @@ def test_a_deep_json_a_large_number_and_another_encoding_are_refused(tmp_path):
 
 def test_rows_of_a_csv_are_bounded(tmp_path, monkeypatch):
     """10 million rows in 110 MB took 3.2 GB."""
-    monkeypatch.setattr("everlight_data.files.MAX_ROWS", 1_000)
+    monkeypatch.setattr("everlight_data.formats.files.MAX_ROWS", 1_000)
     path = tmp_path / "some.csv"
     path.write_text("a,b\n" * 1_000 + "\n" * 1_000)
     assert len(read_csv(path, "Again.")) == 1_000

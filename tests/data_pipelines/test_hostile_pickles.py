@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from everlight_data.errors import DataError
-from everlight_data.unpickle import load_restricted
+from everlight_data.formats.unpickle import load_restricted
 
 HEADER = b"\x80\x04"
 

@@ -9,7 +9,7 @@ from flax import nnx
 
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.names import check_name, nearest_names
-from everlight_data.python_files import load_network, load_object
+from everlight_data.user_code.objects import load_network, load_object
 
 
 def test_the_nearest_names_come_first_whatever_their_case():

@@ -12,9 +12,9 @@ import imagecodecs
 import numpy as np
 import pytest
 
-from everlight_data.claims import Claims
 from everlight_data.errors import DataError
 from everlight_data.images.core50 import prepare_core50
+from everlight_data.runs.claims import Claims
 from everlight_data.writing import (
     check_room,
     lock_folder,

@@ -12,7 +12,7 @@ import numpy as np
 
 from everlight.continual import Setup, StoredImages, Strategy
 from everlight.scenarios.core50 import core50
-from everlight_data.checkpoints import Checkpoints
+from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.continual.benchmark import Own, RunData
 from everlight_experiments.continual.train_runs import Unit, train_units
 from everlight_experiments.core50.benchmark import Course, Shared, core50_begin

@@ -22,7 +22,7 @@ import pytest
 
 from everlight.continual import Protocol
 from everlight.models.illuminant_training import TrainingSettings
-from everlight_data.checkpoints import Checkpoints
+from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.cl_metrics.config import PaperConfig
 from everlight_experiments.cl_metrics.paper import PAPER as CL_METRICS
 from everlight_experiments.commands.benchmark_registry import default_config

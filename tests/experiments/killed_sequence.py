@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from everlight_data.checkpoints import Checkpoints
+from everlight_data.runs.checkpoints import Checkpoints
 from tests.experiments.a_unit import checkpoints_of, train_unit
 from tests.experiments.rhythm import due_every
 

@@ -25,10 +25,10 @@ from everlight.continual.strategies.balanced_replay import balanced_replay
 from everlight.convolution import Convolution
 from everlight.scenarios.class_incremental import class_incremental
 from everlight.scenarios.shapes import same_shapes
-from everlight_data.checkpoints import Checkpoints
 from everlight_data.iirc.imagenet import list_imagenet
 from everlight_data.images.as_inputs import channels, stream
 from everlight_data.images.jpeg_store import JpegStore
+from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.continual.train_runs import Unit, group_name, train_units
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import RunSettings

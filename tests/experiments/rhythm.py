@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Callable
 
-from everlight_data.checkpoints import Checkpoints
+from everlight_data.runs.checkpoints import Checkpoints
 
 
 def due_every(number: int) -> Callable[[Checkpoints], bool]:

@@ -5,7 +5,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from everlight_data.checkpoints import Checkpoints
+from everlight_data.runs.checkpoints import Checkpoints
 from tests.experiments.a_unit import train_unit
 from tests.experiments.command import run_as_command
 from tests.experiments.rhythm import due_every

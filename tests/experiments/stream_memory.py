@@ -17,10 +17,10 @@ import numpy as np
 
 from everlight.continual.engine.flax_setup import StreamedImages
 from everlight.continual.engine.protocol import Protocol
-from everlight_data.checkpoints import Checkpoints
 from everlight_data.iirc.imagenet import list_imagenet
 from everlight_data.images.as_inputs import channels
 from everlight_data.images.jpeg_store import JpegStore
+from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.continual.train_runs import train_units
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import RunSettings

@@ -8,7 +8,7 @@ from scipy import stats
 
 from everlight.metrics import student_interval
 from everlight_data.errors import DataError
-from everlight_data.run_configs import write_config
+from everlight_data.runs.configs import write_config
 from everlight_experiments.commands.compare import CompareOptions, run_compare
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import RunSettings

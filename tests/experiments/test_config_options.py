@@ -10,8 +10,8 @@ import pytest
 import tyro
 
 from everlight.continual import Protocol
-from everlight_data.descriptions import from_json
 from everlight_data.errors import DataError
+from everlight_data.runs.descriptions import from_json
 from everlight_experiments.run_folder.config_options import (
     changed,
     changed_options,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from everlight_data.errors import DataError
-from everlight_data.run_configs import write_config
+from everlight_data.runs.configs import write_config
 from everlight_data.writing import save_sealed
 from everlight_experiments.report.export import ExportSettings, export
 

@@ -8,9 +8,9 @@ import pytest
 
 from everlight.continual.method import WHY_NOT
 from everlight.metrics import forgetting
-from everlight_data.descriptions import json_checksum
 from everlight_data.errors import DataError
 from everlight_data.images.digits import load_digits
+from everlight_data.runs.descriptions import json_checksum
 from everlight_experiments import load_net
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.columns import score_cell

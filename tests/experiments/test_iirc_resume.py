@@ -17,7 +17,7 @@ from everlight.models import Network
 from everlight.models.heads import make_head
 from everlight.models.normalization import BatchNorm
 from everlight.scenarios.iirc import TaskConfiguration, iirc
-from everlight_data.checkpoints import Checkpoints
+from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.continual.benchmark import Own, RunData
 from everlight_experiments.iirc.benchmark import beginning, protocol_of
 from everlight_experiments.iirc.config import FORMS, Config

@@ -33,7 +33,7 @@ from everlight_data.color.pair_augmentations import relit_inputs
 from everlight_data.color.raw import read_raw
 from everlight_data.color.view_pairs import align_thumbnails
 from everlight_data.errors import DataError
-from everlight_data.files import read_bytes
+from everlight_data.formats.files import read_bytes
 from everlight_experiments.cli import options_of
 from everlight_experiments.illuminant.calibrate import CalibrateRun, run_calibrate
 from everlight_experiments.illuminant.comparison import angular_errors

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from everlight.models.illuminant_training import TrainingSettings
-from everlight_data.checkpoints import Checkpoints
 from everlight_data.color.camera_pairs import (
     CameraPairs,
     Samples,
@@ -14,6 +13,7 @@ from everlight_data.color.camera_pairs import (
     transform_and_white_balance,
 )
 from everlight_data.color.pair_augmentations import PHONE_AUGMENTATIONS, repeat_samples
+from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.illuminant import cross_validation
 from everlight_experiments.illuminant.comparison import angular_errors
 from everlight_experiments.illuminant.cross_validation import (

@@ -21,8 +21,8 @@ from everlight.models.illuminant_training import (
     TrainingSettings,
     chromaticity_loss,
 )
-from everlight_data.checkpoints import Checkpoints
 from everlight_data.errors import DataError
+from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.illuminant.networks import BLOCKS, train_networks
 from tests.experiments.rhythm import due_every
 

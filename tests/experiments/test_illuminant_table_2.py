@@ -11,7 +11,6 @@ import pytest
 
 from everlight.color import ESTIMATORS, ILLUMINANT_METHODS, methods_for
 from everlight.models.illuminant_training import TrainingSettings
-from everlight_data.checkpoints import Checkpoints
 from everlight_data.color.camera_pairs import problem_of, quasi_real_pairs
 from everlight_data.color.image_sets import (
     ImageSet,
@@ -23,6 +22,7 @@ from everlight_data.color.image_sets import (
 from everlight_data.color.nus import thumbnail_files
 from everlight_data.color.pair_augmentations import chart_augmentations
 from everlight_data.errors import MissingDataError
+from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.cli import main
 from everlight_experiments.illuminant import cross_validation, methods
 from everlight_experiments.illuminant.config import PRESETS

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from everlight_data.checkpoints import Checkpoints
+from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.interruption import (
     SIGNALS,

@@ -14,8 +14,8 @@ import pytest
 
 from everlight.continual import naive, run_sequence
 from everlight.continual.engine.run import Run
-from everlight_data.checkpoints import Checkpoints
 from everlight_data.errors import DataError
+from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.continual import train_runs
 from everlight_experiments.continual.train_runs import (
     Unit,

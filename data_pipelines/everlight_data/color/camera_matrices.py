@@ -25,7 +25,7 @@ from everlight_data.color.dng_colors import (
 from everlight_data.color.dng_tags import is_tiff, raw_directories
 from everlight_data.color.raw import MAX_BYTES, RawImage, camera_name
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.files import opened, read_bytes, refusing
+from everlight_data.formats.files import opened, read_bytes, refusing
 from everlight_data.locations import locate
 from everlight_data.names import nearest_names
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from everlight_data.color.raw import MAX_BYTES
-from everlight_data.files import opened, refusing
+from everlight_data.formats.files import opened, refusing
 from everlight_data.optional_packages import import_package
 
 EXIF = 34665

@@ -37,7 +37,7 @@ from everlight_data.color.chart import (
 from everlight_data.color.raw import MAX_BYTES, RawImage, read_raw
 from everlight_data.color.view_pairs import align_thumbnails, read_homography
 from everlight_data.errors import DataError
-from everlight_data.files import one_line, read_bytes, read_json
+from everlight_data.formats.files import one_line, read_bytes, read_json
 
 LEAST_PAIRS = 6
 """Minimum number of pairs, and of scenes, of a calibration."""

@@ -23,8 +23,8 @@ from everlight_data.color.photographs import (
     read_thumbnails,
 )
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.files import read_text, refusing
-from everlight_data.matlab import read_mat
+from everlight_data.formats.files import read_text, refusing
+from everlight_data.formats.matlab import read_mat
 
 Photograph = tuple[Float[np.ndarray, "h w 3"], Bool[np.ndarray, "h w"]]
 

@@ -37,7 +37,7 @@ from everlight_data.color.model_files import (
 )
 from everlight_data.color.pair_model_files import read_pair_model
 from everlight_data.errors import DataError
-from everlight_data.files import one_line
+from everlight_data.formats.files import one_line
 
 MOMENTS = 9
 """Number of colour moments whose distribution a model keeps."""

@@ -20,9 +20,9 @@ from everlight_data.color.nus import (
 )
 from everlight_data.color.quasi_real import FOLDS, QuasiReal, build_quasi_real
 from everlight_data.errors import DataError
-from everlight_data.files import read_text, refusing
+from everlight_data.formats.files import read_text, refusing
+from everlight_data.formats.matlab import read_mat
 from everlight_data.locations import locate
-from everlight_data.matlab import read_mat
 from everlight_data.progress import progress
 
 THUMBNAIL_SIDE = 384

@@ -14,9 +14,9 @@ import jax.numpy as jnp
 from everlight.color.feature_distribution import FeatureDistribution
 from everlight.models.illuminant_interval import IntervalScale
 from everlight.models.out_of_distribution import QUANTILES, DistanceCalibration
-from everlight_data.checkpoints import Checkpoints, open_existing
 from everlight_data.errors import DataError
-from everlight_data.files import one_line
+from everlight_data.formats.files import one_line
+from everlight_data.runs.checkpoints import Checkpoints, open_existing
 
 Kind = Literal["pair", "image"]
 """A model for pairs of two cameras' images, or for single images."""

@@ -12,9 +12,9 @@ from everlight_data.color.photographs import (
     read_picture,
 )
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.files import leads_outside, read_csv, read_text, refusing
+from everlight_data.formats.files import leads_outside, read_csv, read_text, refusing
+from everlight_data.formats.matlab import read_mat
 from everlight_data.locations import locate
-from everlight_data.matlab import read_mat
 
 THUMBNAILS_SOURCE = "the repository shuwei666/DMCC-Cross-sensor-color-constancy on GitHub"
 RELEASE_SOURCE = "the dataset page of Cheng, Prasad and Brown 2014 (illuminant estimation, NUS)"

@@ -9,9 +9,9 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from everlight.color.learned.capture_aware import DAY, EVENTS, capture_features
-from everlight_data.arrays import read_npz
 from everlight_data.errors import DataError
-from everlight_data.files import (
+from everlight_data.formats.arrays import read_npz
+from everlight_data.formats.files import (
     is_planar_tiff,
     png_size,
     read_bytes,

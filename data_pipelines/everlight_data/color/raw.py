@@ -27,7 +27,7 @@ from everlight_data.color.dng_tags import is_tiff, raw_directories
 from everlight_data.color.raw_refusals import check_given, not_bayer, refusing_raw
 from everlight_data.color.sensor_clipping import clipped_sites
 from everlight_data.errors import DataError
-from everlight_data.files import opened
+from everlight_data.formats.files import opened
 from everlight_data.optional_packages import import_package
 
 if TYPE_CHECKING:

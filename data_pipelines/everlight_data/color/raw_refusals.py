@@ -10,7 +10,7 @@ import numpy as np
 from everlight_data.color.dng_mosaic import read_mosaic_tags
 from everlight_data.color.dng_tags import LINEAR_RAW, is_tiff, raw_directories
 from everlight_data.errors import DataError
-from everlight_data.files import one_line
+from everlight_data.formats.files import one_line
 from everlight_data.optional_packages import import_package
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.files import opened_archive, read_bytes
+from everlight_data.formats.files import opened_archive, read_bytes
+from everlight_data.formats.matlab import read_mat
+from everlight_data.formats.unpickle import load_npy_restricted
 from everlight_data.locations import locate
-from everlight_data.matlab import read_mat
-from everlight_data.unpickle import load_npy_restricted
 
 SOURCE = "the repository SamsungLabs/two-camera-white-balance on GitHub (CC BY-NC-SA 4.0)"
 ARCHIVE = "Metadata_Image_Pairs.zip"

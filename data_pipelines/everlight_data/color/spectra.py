@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from everlight_data.arrays import read_npy, read_npz, take
 from everlight_data.errors import DataError
-from everlight_data.files import refusing
+from everlight_data.formats.arrays import read_npy, read_npz, take
+from everlight_data.formats.files import refusing
 from everlight_data.locations import locate
 from everlight_data.optional_packages import import_package
 

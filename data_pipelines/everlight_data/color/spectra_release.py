@@ -12,8 +12,8 @@ import io
 
 import numpy as np
 
-from everlight_data.files import MAX_TEXT_BYTES, inflate
-from everlight_data.matlab import MAX_BYTES, decode_mat
+from everlight_data.formats.files import MAX_TEXT_BYTES, inflate
+from everlight_data.formats.matlab import MAX_BYTES, decode_mat
 from everlight_data.preparing import Files, Original, Source, find, npz
 
 CAMERAS = "camspec_database.txt"

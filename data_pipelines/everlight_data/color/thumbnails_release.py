@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.ndimage import gaussian_filter
 
-from everlight_data.arrays import decode_npy
+from everlight_data.formats.arrays import decode_npy
 from everlight_data.preparing import Files, Source, matching, npz
 
 NUS_FOLDERS = {

@@ -17,7 +17,7 @@ from everlight_data.facts.vrd import (
     object_names,
 )
 from everlight_data.facts.word_vectors import GLOVE, load_word_vectors
-from everlight_data.files import opened_archive
+from everlight_data.formats.files import opened_archive
 from everlight_data.locations import locate
 from everlight_data.preparing import Files, Source, find, npz
 

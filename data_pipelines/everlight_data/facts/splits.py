@@ -18,8 +18,8 @@ from jaxtyping import Float, Int, UInt8
 from PIL import Image
 
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.files import leads_outside, one_line, read_csv
-from everlight_data.pictures import opaque, opened_image
+from everlight_data.formats.files import leads_outside, one_line, read_csv
+from everlight_data.formats.pictures import opaque, opened_image
 
 MAX_NAMED = 5
 """Limit on the faulty items that a message names."""

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from everlight_data.facts.splits import Fact, FactSamples, FactSet
-from everlight_data.files import Archive, opened_archive, refusing
+from everlight_data.formats.files import Archive, opened_archive, refusing
 from everlight_data.locations import locate
 
 SOURCE = "Lu et al. 2016, Visual Relationship Detection with Language Priors (json_dataset)"

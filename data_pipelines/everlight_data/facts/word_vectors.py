@@ -20,9 +20,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from everlight_data.arrays import read_npz, take
 from everlight_data.errors import DataError
-from everlight_data.files import opened, refusing
+from everlight_data.formats.arrays import read_npz, take
+from everlight_data.formats.files import opened, refusing
 from everlight_data.locations import data_root
 
 SOURCE = "code.google.com/archive/p/word2vec (GoogleNews) or nlp.stanford.edu/projects/glove"

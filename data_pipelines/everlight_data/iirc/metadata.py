@@ -13,7 +13,7 @@ import numpy as np
 
 from everlight.scenarios.iirc import Hierarchy, TaskConfiguration
 from everlight_data.errors import DataError
-from everlight_data.files import read_json, refusing
+from everlight_data.formats.files import read_json, refusing
 from everlight_data.images.tiny_imagenet import CLASSES_FILE, FOLDER, SOURCE
 from everlight_data.locations import locate
 from everlight_data.optional_packages import import_package

@@ -7,8 +7,8 @@ from jaxtyping import PyTree
 
 from everlight.errors import ArgumentError
 from everlight.models.caffe_nets import with_weights
-from everlight_data.arrays import read_npz
 from everlight_data.errors import DataError
+from everlight_data.formats.arrays import read_npz
 
 
 def load_caffe_weights(path: Path) -> dict[str, np.ndarray]:

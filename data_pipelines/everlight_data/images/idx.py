@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Int, UInt8
 
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.files import inflate, read_bytes, refusing
+from everlight_data.formats.files import inflate, read_bytes, refusing
 from everlight_data.images.class_names import printable
 from everlight_data.images.image_set import ImageSet
 from everlight_data.locations import locate

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from everlight.data_checks import is_missing
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.files import leads_outside, read_csv, refusing
+from everlight_data.formats.files import leads_outside, read_csv, refusing
 from everlight_data.images.class_names import printable
 
 FORMS = (

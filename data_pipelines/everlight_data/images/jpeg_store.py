@@ -14,8 +14,8 @@ from jaxtyping import Int, Shaped, UInt8, UInt32
 from PIL import Image
 
 from everlight_data.errors import DataError
-from everlight_data.files import one_line
-from everlight_data.pictures import in_mode, opaque, open_image
+from everlight_data.formats.files import one_line
+from everlight_data.formats.pictures import in_mode, opaque, open_image
 
 CROP_AREA = (0.08, 1.0)
 """Range of the fraction of an image that a training crop covers."""

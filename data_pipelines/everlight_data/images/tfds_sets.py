@@ -14,11 +14,11 @@ from jaxtyping import Int, UInt8
 from PIL import Image
 
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.files import one_line
+from everlight_data.formats.files import one_line
+from everlight_data.formats.pictures import square
 from everlight_data.images.image_set import ImageSet
 from everlight_data.locations import locate
 from everlight_data.optional_packages import import_package
-from everlight_data.pictures import square
 
 FOLDER = "tensorflow_datasets"
 MAX_BYTES = 8_000_000_000

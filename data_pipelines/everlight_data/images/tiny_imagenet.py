@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from everlight_data.arrays import read_npz, take
 from everlight_data.errors import DataError
-from everlight_data.files import jpeg_size, read_json, refusing
+from everlight_data.formats.arrays import read_npz, take
+from everlight_data.formats.files import jpeg_size, read_json, refusing
 from everlight_data.images.image_set import ImageSet
 from everlight_data.locations import locate
 from everlight_data.optional_packages import import_package

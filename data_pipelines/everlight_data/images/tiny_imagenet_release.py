@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image
 
-from everlight_data.files import MAX_TEXT_BYTES
+from everlight_data.formats.files import MAX_TEXT_BYTES
 from everlight_data.images.tiny_imagenet import CLASSES_FILE, TEST_FILE, TRAIN_FILES
 from everlight_data.preparing import Files, Original, Source, find, matching, npz
 

@@ -14,8 +14,8 @@ from PIL import Image
 from everlight.meshes import REPLICATED, RUNS_SPEC, runs_mesh
 from everlight.models import EfficientNetLite0, efficientnet_variables
 from everlight.models.efficientnet import DEVIATION, MEAN
-from everlight_data.arrays import take
 from everlight_data.errors import DataError, MissingDataError
+from everlight_data.formats.arrays import take
 from everlight_data.images.efficientnet import load_efficientnet_lite0
 from everlight_data.images.feature_files import Features
 from everlight_data.images.image_set import ImageSet, as_rgb

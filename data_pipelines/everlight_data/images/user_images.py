@@ -20,8 +20,18 @@ from jaxtyping import UInt8
 from PIL import Image, ImageOps
 
 from everlight.data_checks import check_tests, repeated_samples
-from everlight_data.arrays import read_npz, take
 from everlight_data.errors import DataError
+from everlight_data.formats.arrays import read_npz, take
+from everlight_data.formats.pictures import (
+    DEPTH_WAY_OUT,
+    FORMATS,
+    MAX_PIXELS,
+    DeepImageError,
+    in_mode,
+    opaque,
+    opened_image,
+    square,
+)
 from everlight_data.images.class_names import FEWEST, check_present, class_numbers, printable
 from everlight_data.images.idx import is_idx_folder, load_idx
 from everlight_data.images.image_lists import ImageFiles, list_csv, list_folder
@@ -34,16 +44,6 @@ from everlight_data.images.image_set import (
     split_off,
 )
 from everlight_data.images.tfds_sets import load_tfds
-from everlight_data.pictures import (
-    DEPTH_WAY_OUT,
-    FORMATS,
-    MAX_PIXELS,
-    DeepImageError,
-    in_mode,
-    opaque,
-    opened_image,
-    square,
-)
 
 SIDE = 32
 """Default side of photographs in pixels."""

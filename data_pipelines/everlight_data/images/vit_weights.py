@@ -7,8 +7,8 @@ from jaxtyping import PyTree
 
 from everlight.errors import ArgumentError
 from everlight.models import VisionTransformer, vit_layers
-from everlight_data.arrays import read_npz
 from everlight_data.errors import DataError
+from everlight_data.formats.arrays import read_npz
 
 MAX_BYTES = 2_800_000_000
 """Limit on the bytes of all arrays. ViT-B/16 with 21,843 classes has 412 MB, ViT-H/14 2.6 GB."""

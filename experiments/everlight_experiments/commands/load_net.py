@@ -11,11 +11,11 @@ from pathlib import Path
 
 from everlight.continual.kept_net import KeptNet, classes_of_tasks
 from everlight.continual.registry import METHODS
-from everlight_data.checkpoints import open_existing
-from everlight_data.descriptions import name_differences
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.names import check_name
-from everlight_data.run_configs import read_any_config
+from everlight_data.runs.checkpoints import open_existing
+from everlight_data.runs.configs import read_any_config
+from everlight_data.runs.descriptions import name_differences
 from everlight_experiments.commands.grid import WIDENING as OF_GRIDS
 from everlight_experiments.commands.grid import runs_of
 from everlight_experiments.commands.load_and_train import load_asked

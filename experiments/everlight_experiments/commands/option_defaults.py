@@ -12,10 +12,10 @@ from everlight.checks import check_fields
 from everlight.continual.method import Method
 from everlight.continual.registry import METHODS
 from everlight.errors import ArgumentError
-from everlight_data.descriptions import from_json
 from everlight_data.errors import DataError
-from everlight_data.files import read_json, refusing
-from everlight_data.python_files import load_object
+from everlight_data.formats.files import read_json, refusing
+from everlight_data.runs.descriptions import from_json
+from everlight_data.user_code.objects import load_object
 from everlight_experiments.commands.benchmark_registry import (
     BENCHMARKS,
     default_config,

@@ -17,8 +17,8 @@ from everlight.continual.own_factory import fill_by_name
 from everlight.continual.registry import METHODS
 from everlight.errors import ArgumentError
 from everlight_data.errors import DataError
-from everlight_data.files import one_line
-from everlight_data.python_files import load_object, place_in
+from everlight_data.formats.files import one_line
+from everlight_data.user_code.objects import load_object, place_in
 
 _FORM = "give my_file.py:my_strategy, a function from a Setup to a Strategy"
 _POSITIONAL = (

@@ -35,10 +35,10 @@ from everlight.continual import (
 from everlight.continual.engine.updates import StrategyError
 from everlight.continual.method import Method, why_not
 from everlight.continual.registry import METHODS
-from everlight_data.checkpoints import Checkpoints
 from everlight_data.errors import DataError
-from everlight_data.files import one_line
+from everlight_data.formats.files import one_line
 from everlight_data.images.as_inputs import naming_files
+from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.continual.benchmark import Benchmark, Draw, RunData, Trained, Use
 from everlight_experiments.continual.outcome import Outcome, measured
 from everlight_experiments.continual.train_runs import (

@@ -28,7 +28,7 @@ from everlight_data.images.jpeg_store import JpegStore
 from everlight_data.images.trunk_features import LITE0, kept_features
 from everlight_data.names import check_name
 from everlight_data.progress import progress
-from everlight_data.python_files import load_network
+from everlight_data.user_code.objects import load_network
 from everlight_experiments.run_folder.interruption import stop_if_asked
 
 AS_THEY_COME = 32

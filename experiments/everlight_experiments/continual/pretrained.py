@@ -17,9 +17,9 @@ from everlight.continual import Setup, StoredImages
 from everlight.continual.method import Method, Needs
 from everlight.models import Network, VisionTransformer, with_layers
 from everlight.trees import named_leaves
-from everlight_data.checkpoints import open_existing
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.images.vit_weights import pretrained_vit
+from everlight_data.runs.checkpoints import open_existing
 from everlight_experiments.continual.method_runner import NETS
 
 RELEASED = (np.full(1, 0.5), np.full(1, 0.5))

@@ -28,8 +28,8 @@ from everlight.models.illuminant_training import (
     chromaticity_loss,
 )
 from everlight.trees import rows_of, stacked
-from everlight_data.checkpoints import Checkpoints
 from everlight_data.color.camera_pairs import TRANSFORM, Augment, CameraPairs, Samples, problem_of
+from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.illuminant.comparison import Comparison
 from everlight_experiments.illuminant.networks import PARAMETERS, train_networks
 from everlight_experiments.run_folder.folder import RunFolder

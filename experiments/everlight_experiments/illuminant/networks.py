@@ -12,9 +12,9 @@ from everlight.models.illuminant_batches import TrainedNetworks, make_batch_trai
 from everlight.models.illuminant_net import IlluminantNet
 from everlight.models.illuminant_training import Losses, Problem, TrainingSettings
 from everlight.trees import checksums_of
-from everlight_data.checkpoints import Checkpoints
 from everlight_data.errors import DataError
 from everlight_data.progress import progress
+from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.run_folder.interruption import uninterrupted
 
 PARAMETERS = {2: 200, 5: 470, 16: 1460}

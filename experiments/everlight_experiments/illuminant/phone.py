@@ -11,7 +11,6 @@ from everlight.models.illuminant_interval import cross_coverage
 from everlight.models.illuminant_training import TrainingSettings
 from everlight.models.out_of_distribution import cross_calibrate_distances
 from everlight.models.pair_model import PairModel, View, calibrated_view
-from everlight_data.checkpoints import Checkpoints
 from everlight_data.color.camera_pairs import (
     MOMENTS,
     TRANSFORM,
@@ -26,6 +25,7 @@ from everlight_data.color.pair_augmentations import PHONE_AUGMENTATIONS
 from everlight_data.color.pair_model_files import save_pair_model
 from everlight_data.color.quasi_real import FOLDS
 from everlight_data.color.s20 import AugmentedS20, load_augmented_s20
+from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.illuminant.comparison import Comparison, record_errors
 from everlight_experiments.illuminant.config import RATES, Plan
 from everlight_experiments.illuminant.cross_validation import (

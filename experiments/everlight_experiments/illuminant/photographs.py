@@ -12,7 +12,6 @@ from jaxtyping import Float
 from everlight.color.learned.fourier_constancy import TUNED_HERE
 from everlight.models.illuminant_training import TrainingSettings
 from everlight.trees import checksums_of
-from everlight_data.checkpoints import Checkpoints
 from everlight_data.color.camera_pairs import MOMENTS, CameraPairs
 from everlight_data.color.image_sets import ImageSet
 from everlight_data.color.pair_augmentations import IMAGE_AUGMENTATIONS
@@ -24,6 +23,7 @@ from everlight_data.color.published_tables import (
     TABLE_2_NUS,
 )
 from everlight_data.progress import progress
+from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.illuminant.comparison import Comparison
 from everlight_experiments.illuminant.config import MAIN
 from everlight_experiments.illuminant.corrections import corrections_figure

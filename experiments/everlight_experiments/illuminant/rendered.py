@@ -16,7 +16,6 @@ from everlight.color.chromaticity import from_chromaticity
 from everlight.models.illuminant_batches import best_of_restarts, predict_batch
 from everlight.models.illuminant_training import IlluminantModel, TrainingSettings
 from everlight.trees import rows_of
-from everlight_data.checkpoints import Checkpoints
 from everlight_data.color.pair_model_files import save_pair_model
 from everlight_data.color.published_tables import TABLE_1_RADIOMETRIC
 from everlight_data.color.radiometric import SAME_ILLUMINANT_COSINE, Split
@@ -35,6 +34,7 @@ from everlight_data.color.rendered_pairs import (
 )
 from everlight_data.color.spectra import embedded_library, measured_library
 from everlight_data.progress import progress
+from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.illuminant import CITATION
 from everlight_experiments.illuminant.comparison import (
     Comparison,

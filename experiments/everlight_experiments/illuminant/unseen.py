@@ -24,7 +24,6 @@ from everlight.color.chromaticity import from_chromaticity
 from everlight.color.illuminant_registry import ESTIMATORS
 from everlight.models.illuminant_batches import predict_batch
 from everlight.models.illuminant_training import Problem, TrainingSettings
-from everlight_data.checkpoints import Checkpoints
 from everlight_data.color.camera_descriptions import (
     KNOWN_KELVIN,
     SAMPLES,
@@ -39,6 +38,7 @@ from everlight_data.color.camera_descriptions import (
 from everlight_data.color.rendered_pairs import SPLITS
 from everlight_data.color.rendered_views import patch_thumbnails
 from everlight_data.color.spectra import measured_library
+from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.illuminant import CITATION
 from everlight_experiments.illuminant.comparison import Comparison, Units, record_errors
 from everlight_experiments.illuminant.config import OWN_NETWORKS, UNSEEN_NETWORKS, Plan

@@ -13,10 +13,10 @@ import tyro
 
 from everlight.metrics import backward_transfer, forgetting
 from everlight_data.errors import DataError
-from everlight_data.events import read_scalars
-from everlight_data.finished_runs import NUMBER_COLUMNS, numbers_of, read_results
 from everlight_data.optional_packages import import_package
-from everlight_data.run_configs import read_any_config
+from everlight_data.runs.configs import read_any_config
+from everlight_data.runs.events import read_scalars
+from everlight_data.runs.finished_runs import NUMBER_COLUMNS, numbers_of, read_results
 from everlight_data.writing import make_folder, written_whole
 from everlight_experiments.report.over_time import mean_over_time, of_learned
 

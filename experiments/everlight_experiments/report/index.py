@@ -6,7 +6,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from everlight_data.errors import DataError
-from everlight_data.run_list import list_runs
+from everlight_data.runs.folders import list_runs
 from everlight_experiments.report.writer import write_page
 
 

@@ -14,17 +14,17 @@ import jax
 import numpy as np
 
 from everlight.processes import is_first
-from everlight_data.claims import Claims
-from everlight_data.descriptions import (
+from everlight_data.errors import DataError, MissingDataError
+from everlight_data.formats.files import read_json, read_text, refusing
+from everlight_data.runs.claims import Claims
+from everlight_data.runs.configs import read_config, state_of, write_config
+from everlight_data.runs.descriptions import (
     as_json,
     name_differences,
     read_described,
     save_described,
 )
-from everlight_data.errors import DataError, MissingDataError
-from everlight_data.events import append_event, whole_events
-from everlight_data.files import read_json, read_text, refusing
-from everlight_data.run_configs import read_config, state_of, write_config
+from everlight_data.runs.events import append_event, whole_events
 from everlight_data.writing import (
     FOLDER_GONE,
     LOCK,

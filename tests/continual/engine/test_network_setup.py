@@ -31,7 +31,7 @@ from everlight.continual.engine.tasks import init_learner
 from everlight.metrics import diagnose_plasticity
 from everlight.models import with_xavier
 from everlight.scenarios import class_incremental
-from everlight_data.checkpoints import Checkpoints
+from everlight_data.runs.checkpoints import Checkpoints
 from tests.driving import drive_run
 
 pytest.importorskip("equinox", reason="Equinox is not installed (the extra equinox)")

@@ -16,7 +16,7 @@ from everlight_data.color.constancy_sets import (
     thumbnail_set,
 )
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.files import tiff_size
+from everlight_data.formats.files import tiff_size
 from tests import nus_files
 
 LIGHTS = np.array([[0.4, 0.8, 0.5], [0.6, 0.7, 0.3], [0.5, 0.9, 0.6]])

@@ -1,0 +1,1 @@
+"""Readers of file formats with limits on size and content: arrays, pickles, MATLAB, pictures."""

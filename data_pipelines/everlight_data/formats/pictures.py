@@ -1,0 +1,98 @@
+"""Reader of untrusted images with Pillow, within size limits."""
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import UInt8
+from PIL import Image, ImageOps
+
+from everlight_data.errors import DataError
+from everlight_data.formats.files import read_bytes, refusing
+
+MAX_BYTES = 500_000_000
+"""Limit on the size of an image file."""
+MAX_PIXELS = 100_000_000
+"""Limit on the pixels of an image; decoded, it takes three or four bytes per pixel."""
+# Pillow's own, lower limit writes a warning into the output; `open_image` checks ours instead.
+Image.MAX_IMAGE_PIXELS = None
+FORMATS = ("JPEG", "PNG", "GIF")
+"""Formats of the data sets' photographs; Pillow knows forty more."""
+BACKGROUND = 255
+"""Level of red, green and blue behind transparent pixels: white."""
+DEPTH_WAY_OUT = "save with 8 bits, scaled by the greatest value that the camera gives."
+_PNG = b"\x89PNG\r\n\x1a\n"
+_PNG_DEPTH, _PNG_COLOR, _PNG_GREY = 24, 25, 0
+"""Positions of the bits per sample and of the kind of colour in a PNG, and the kind grey."""
+
+
+class DeepImageError(DataError):
+    """An image of more than 8 bits per channel, of which Pillow keeps the high byte alone."""
+
+
+@contextmanager
+def opened_image(path: Path, way_out: str) -> Iterator[Image.Image]:
+    """Open an image and read its header; every error while it is used names the file.
+
+    Raises:
+      MissingDataError: the file does not exist.
+      DataError: the file is not a regular file or an intact image, or is too large.
+    """
+    with refusing(path, way_out), open_image(path, way_out) as image:
+        yield image
+
+
+def open_image(path: Path, way_out: str) -> Image.Image:
+    """Open an image and read its header; the caller closes it.
+
+    Raises:
+      MissingDataError: the file does not exist.
+      DeepImageError: a PNG has 16 bits per channel.
+      DataError: the file is not a regular file, or is too large.
+      Exception: any error of Pillow about content that is not an image.
+    """
+    content = read_bytes(path, MAX_BYTES, way_out)
+    depth = content[_PNG_DEPTH] if content.startswith(_PNG) and len(content) > _PNG_COLOR else 8
+    if depth > 8:
+        raise DeepImageError(
+            f"{path} has {depth} bits per channel: {DEPTH_WAY_OUT} {way_out}".rstrip()
+        )
+    image = Image.open(io.BytesIO(content), formats=FORMATS)
+    if depth < 8 and content[_PNG_COLOR] == _PNG_GREY and "transparency" in image.info:
+        # Pillow widens the pixels to 8 bits, and not the transparent level that is compared.
+        levels = (1 << depth) - 1
+        image.info["transparency"] = (image.info["transparency"] & levels) * 255 // levels
+    if image.width * image.height > MAX_PIXELS:
+        raise DataError(
+            f"{path} has {image.width}x{image.height} pixels, above the limit. {way_out}"
+        )
+    return image
+
+
+def opaque(image: Image.Image) -> tuple[Image.Image, bool]:
+    """Return an image as grey ("L") or RGB without transparency, and whether any pixel had some.
+
+    Transparent pixels are laid over white (`BACKGROUND`), so that colours hidden below them are not
+    read. An image whose transparency hides nothing is read as if it had none.
+    """
+    mode = "L" if image.mode in ("1", "L", "LA") else "RGB"
+    if not image.has_transparency_data:
+        return in_mode(image, mode), False
+    layered = image.convert("RGBA")
+    if layered.getchannel("A").getextrema() == (255, 255):
+        return layered.convert(mode), False
+    behind = Image.new("RGBA", image.size, (BACKGROUND,) * 4)
+    return Image.alpha_composite(behind, layered).convert(mode), True
+
+
+def in_mode(image: Image.Image, mode: str) -> Image.Image:
+    """Return an image in one of Pillow's modes; one that has it is not copied."""
+    return image if image.mode == mode else image.convert(mode)
+
+
+def square(image: Image.Image, side: int) -> UInt8[np.ndarray, "side side c"]:
+    """Return the central square of a grey or RGB image, resized to `side` pixels."""
+    fitted = ImageOps.fit(image, (side, side), Image.Resampling.BILINEAR)
+    return np.asarray(fitted).reshape(side, side, -1)

@@ -1,0 +1,1 @@
+"""Folders of runs: checkpoints, configurations, events, results, and claims on their work."""

@@ -1,0 +1,350 @@
+"""Checkpoints: pytrees of arrays with a JSON description, written whole or not at all (orbax).
+
+Beside the arrays lies a record: the checkpoint's number, what it was saved with, and every array's
+shape, type and checksum. Nothing is believed that differs from it. Of arrays that lie on several
+processes' devices each process writes its own part, and checks it; the folder is one that all see.
+"""
+
+import contextlib
+import errno
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+
+from everlight.processes import from_all, is_first, meet
+from everlight.trees import (
+    array_checksum,
+    describe_array,
+    is_random_key,
+    named_leaves,
+    tree_bytes,
+    words_of_keys,
+)
+from everlight_data.errors import DataError, MissingDataError
+from everlight_data.formats.files import one_line
+from everlight_data.runs.descriptions import as_json, json_checksum, name_differences
+from everlight_data.runs.orbax_messages import silence_orbax
+from everlight_data.writing import check_room
+
+SECONDS_AT_STAKE = 10.0
+"""Work that a kill may cost, beside what was under way: writing a checkpoint takes a fifth of a
+second, more than many an epoch."""
+LATE_WRITES = 50
+"""Times that a half-written checkpoint is removed; what returns later goes at the next start."""
+DAMAGED = ".damaged"
+"""Added to the name of a checkpoint that is not believed."""
+
+
+class DamagedCheckpointError(DataError):
+    """A checkpoint that is not what was written."""
+
+
+class Checkpoint(NamedTuple):
+    """A pytree and the plain facts stored beside it."""
+
+    state: Any
+    facts: dict
+
+
+class Checkpoints:
+    """Numbered checkpoints in one folder; the newest few are kept.
+
+    Orbax writes into a temporary folder and renames it, so a run killed while writing leaves the
+    checkpoint before it as the newest, and the next start removes what was half written.
+    """
+
+    def __init__(self, folder: Path, keep: int = 2, read_only: bool = False):
+        """Opens the folder, or makes it; `read_only` leaves everything in it as it is."""
+        options = ocp.CheckpointManagerOptions(
+            # What orbax sets itself where nothing is written, with a warning each.
+            save_interval_steps=0 if read_only else 1,
+            max_to_keep=None if read_only else keep,
+            enable_async_checkpointing=False,
+            create=not read_only,
+            read_only=read_only,
+        )
+        silence_orbax()
+        self.folder = Path(folder).absolute()
+        self._keep = keep
+        self._since = time.monotonic()
+        if not read_only and is_first():
+            self._remove_half_written()
+        meet(f"checkpoints in {self.folder.name}")
+        handlers = {"state": ocp.StandardCheckpointHandler(), "facts": ocp.JsonCheckpointHandler()}
+        self._manager = ocp.CheckpointManager(self.folder, item_handlers=handlers, options=options)
+
+    def due(self) -> bool:
+        """Return whether enough was done since the last checkpoint to save the state."""
+        late = time.monotonic() - self._since >= SECONDS_AT_STAKE
+        # Processes that train together write together.
+        return bool(from_all(np.array(late)).any())
+
+    def save(self, step: int, state: Any, facts: dict | None = None) -> None:
+        """Writes a checkpoint; returns when it is on disk.
+
+        Raises:
+          DataError: the folder holds a checkpoint with this number or a later one, or the disk has
+            no room for it or cannot be written; those before it are kept.
+        """
+        # Before the first one: all that will ever lie there at a time.
+        copies = 1 if self.newest() is not None else self._keep + 1
+        check_room(self.folder, tree_bytes(state) * copies, "a run's checkpoints")
+        checksums = _of_all_processes(_checksums(state))
+        record = {"step": step, "facts": as_json(facts or {}), "arrays": checksums}
+        args = ocp.args.Composite(
+            state=ocp.args.StandardSave(state),
+            facts=ocp.args.JsonSave({"record": record, "crc32": json_checksum(record)}),
+        )
+        try:
+            written = self._manager.save(step, args=args)
+        # A full disk makes tensorstore and orbax raise errors of several kinds.
+        except Exception as error:
+            if is_first():
+                self._remove_when_written()
+            full = os.strerror(errno.ENOSPC)
+            reason = full if full in str(error) else one_line(error)
+            raise DataError(
+                f"{self.folder / str(step)} cannot be written ({reason}). The checkpoints before "
+                "it are kept; make room, and the same command goes on."
+            ) from error
+        if not written:
+            raise DataError(
+                f"{self.folder} holds checkpoint {self.newest()}; {step} would not follow it. "
+                "Save under a later number, or delete that folder."
+            )
+        self._since = time.monotonic()
+
+    def renew(self, step: int, state: Any, facts: dict) -> None:
+        """As `save`, in place of others of this number or later; one that is it already stays.
+
+        Raises:
+          DataError: as `save`, but for a later number.
+        """
+        there = [number for number in self.numbers() if number >= step]
+        if step in there:
+            with contextlib.suppress(DataError):
+                if _checksums(self.restore(step, state).state) == _checksums(state):
+                    return
+        for number in there:
+            self._manager.delete(number)
+        self.save(step, state, facts)
+
+    def _remove_when_written(self) -> None:
+        """Removes it until it stays away: writes in other threads outlive the one that failed."""
+        for _ in range(LATE_WRITES):
+            self._remove_half_written()
+            time.sleep(0.02)
+            if not self._half_written():
+                return
+
+    def _remove_half_written(self) -> None:
+        for path in self._half_written():
+            shutil.rmtree(path, ignore_errors=True)
+
+    def _half_written(self) -> list[Path]:
+        return list(self.folder.glob("*.orbax-checkpoint-tmp*"))
+
+    def newest(self) -> int | None:
+        """The number of the newest whole checkpoint, or None."""
+        return self._manager.latest_step()
+
+    def resume(self, facts: dict, like: Callable[[], Any]) -> tuple[int, Any] | None:
+        """Number and state of the newest checkpoint that is what was written, or None.
+
+        A damaged one is set aside with a word, and the one before it taken.
+
+        Args:
+          facts: what it must have been saved with.
+          like: gives the structure, shapes and dtypes of the state; asked where there is one.
+
+        Raises:
+          DataError: it was saved with other facts or holds another structure; the differences are
+            named.
+        """
+        while (step := self.newest()) is not None:
+            state, damage = None, None
+            try:
+                changed = name_differences(self.facts(step), facts)
+                if changed:
+                    raise DataError(
+                        f"{self.folder} holds checkpoints of another configuration ({changed}). "
+                        "Delete that folder, or give this run a --tag of its own."
+                    )
+                state = self.restore(step, like()).state
+            except DamagedCheckpointError as error:
+                damage = error
+            if not from_all(np.array(damage is not None)).any():
+                return step, state
+            self._set_aside(step)
+            before = self.newest()
+            instead = "begins anew" if before is None else f"goes on at {before}"
+            print(f"{damage or 'damaged'}; it is set aside, and the run {instead}.", flush=True)
+        return None
+
+    def _set_aside(self, step: int) -> None:
+        if is_first():
+            (found,) = (path for path in self.folder.iterdir() if path.name == str(step))
+            aside = found.with_name(found.name + DAMAGED)
+            shutil.rmtree(aside, ignore_errors=True)
+            found.rename(aside)
+        meet(f"checkpoint {step} set aside")
+        self._manager.reload()
+
+    def numbers(self) -> list[int]:
+        """Return the numbers of the whole checkpoints, ascending."""
+        return sorted(self._manager.all_steps())
+
+    def facts(self, step: int) -> dict:
+        """The description stored with a checkpoint, without reading its arrays.
+
+        Raises:
+          DamagedCheckpointError: it is not what was written, or was written under another number.
+        """
+        return self._record(step)["facts"]
+
+    def _record(self, step: int) -> dict:
+        path = self.folder / str(step)
+        try:
+            stored = self._manager.restore(
+                step, args=ocp.args.Composite(facts=ocp.args.JsonRestore())
+            )["facts"]
+            record, checksum = stored["record"], stored["crc32"]
+            _check_record(record)
+        except Exception as error:
+            raise DamagedCheckpointError(
+                f"{path} is damaged, or of an earlier version ({one_line(error)})"
+            ) from error
+        if checksum != json_checksum(record):
+            raise DamagedCheckpointError(f"{path} is damaged: its record's checksum differs")
+        if record["step"] != step:
+            raise DamagedCheckpointError(f"{path} is a copy of checkpoint {record['step']}")
+        return record
+
+    def restore(self, step: int, like: Any) -> Checkpoint:
+        """Reads a checkpoint into the structure, shapes and dtypes of `like`.
+
+        Where that does not say on which devices, they come to the first one here, however many
+        there were where it was written.
+
+        Raises:
+          DamagedCheckpointError: it is not what was written, to the bit.
+          DataError: the checkpoint holds another structure; the first differences are named.
+        """
+        abstract = jax.tree.map(_on_a_device_of_here, like)
+        path, record = self.folder / str(step), self._record(step)
+        _refuse_other_structure(path, record["arrays"], abstract)
+        return Checkpoint(self._state(step, record, abstract), record["facts"])
+
+    def arrays(self, step: int) -> dict[str, np.ndarray]:
+        """Return the arrays of a checkpoint by their path, of whatever structure it is.
+
+        Random keys are given as their words.
+
+        Raises:
+          DamagedCheckpointError: it is not what was written, to the bit.
+        """
+        state = self._state(step, self._record(step), None)
+        return {name: np.asarray(words_of_keys(leaf)) for name, leaf in named_leaves(state).items()}
+
+    def _state(self, step: int, record: dict, like: Any) -> Any:
+        path = self.folder / str(step)
+        try:
+            state = self._manager.restore(
+                step, args=ocp.args.Composite(state=ocp.args.StandardRestore(like))
+            )["state"]
+            found = _checksums(state)
+        except Exception as error:
+            raise DamagedCheckpointError(f"{path} is damaged ({one_line(error)})") from error
+        expected = _of_this_process(record["arrays"])
+        wrong = [name for name, value in expected.items() if found.get(name) != value]
+        if wrong:
+            raise DamagedCheckpointError(
+                f"{path} is damaged: {wrong[0]} and {len(wrong) - 1} other arrays are not what was "
+                "written"
+            )
+        return state
+
+
+def _on_a_device_of_here(leaf: Any) -> Any:
+    """Its shape and dtype, for arrays that are read."""
+    if is_random_key(leaf):
+        # Orbax would give the shape of its words.
+        struct = jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding)
+    else:
+        struct = ocp.utils.to_shape_dtype_struct(leaf)
+    if not isinstance(struct, jax.ShapeDtypeStruct) or struct.sharding is not None:
+        return struct
+    here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    return jax.ShapeDtypeStruct(struct.shape, struct.dtype, sharding=here)
+
+
+def open_existing(folder: Path) -> Checkpoints:
+    """The checkpoints of a folder that must hold one, to be read only.
+
+    Raises:
+      MissingDataError: the folder is missing or holds no whole checkpoint.
+    """
+    if not Path(folder).is_dir():
+        raise MissingDataError(f"{folder} is no checkpoint folder; train a net first")
+    checkpoints = Checkpoints(folder, read_only=True)
+    if checkpoints.newest() is None:
+        raise MissingDataError(f"{folder} holds no whole checkpoint; train a net first")
+    return checkpoints
+
+
+def _check_record(record: dict[str, Any]) -> None:
+    """Check the form of a record that was read."""
+    if not (isinstance(record["facts"], dict) and isinstance(record["step"], int)):
+        raise ValueError("its record has another form")
+    if any(not isinstance(shape, str) for shape, _ in record["arrays"].values()):
+        raise ValueError("its arrays are described otherwise")
+
+
+def _refuse_other_structure(path: Path, stored: dict[str, list], wanted: Any) -> None:
+    there = {name: shape for name, (shape, _) in stored.items()}
+    here = {name: describe_array(leaf) for name, leaf in named_leaves(wanted).items()}
+    differences = [
+        f"{name}: {there.get(name, 'absent')} there, {here.get(name, 'absent')} wanted"
+        for name in sorted(set(there) | set(here))
+        if there.get(name) != here.get(name)
+    ]
+    if differences:
+        raise DataError(
+            f"{path} was written with another configuration: {'; '.join(differences[:5])}"
+        )
+
+
+def _checksums(tree: Any) -> dict[str, list]:
+    """Shape and type, and checksum, of every array; or of its parts on this process's devices."""
+    return {
+        name: [describe_array(leaf), array_checksum(leaf)]
+        for name, leaf in named_leaves(tree).items()
+    }
+
+
+def _of_all_processes(checksums: dict[str, list]) -> dict[str, list]:
+    """The checksums with those of the parts on other processes' devices, process by process."""
+    if jax.process_count() == 1:
+        return checksums
+    parts = np.array([parts for _, parts in checksums.values()], np.uint32)
+    every = from_all(parts).transpose(1, 0, 2).reshape(len(parts), -1).tolist()
+    return {
+        name: [shape, all_parts]
+        for (name, (shape, _)), all_parts in zip(checksums.items(), every, strict=True)
+    }
+
+
+def _of_this_process(checksums: dict[str, list]) -> dict[str, list]:
+    """Those of its own parts."""
+    if jax.process_count() == 1:
+        return checksums
+    count, number = jax.local_device_count(), jax.process_index()
+    own = slice(number * count, (number + 1) * count)
+    return {name: [shape, parts[own]] for name, (shape, parts) in checksums.items()}

@@ -1,0 +1,130 @@
+"""config.json of a run's folder: its settings, and what it was made with."""
+
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from everlight_data.errors import DataError
+from everlight_data.formats.files import read_json, refusing
+from everlight_data.runs.descriptions import json_checksum, name_differences
+from everlight_data.writing import written_whole
+
+PACKAGES = ("everlight", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
+FLAGS = ("JAX_", "XLA_FLAGS", "LIBTPU_INIT_ARGS", "NVIDIA_TF32_OVERRIDE")
+"""Beginnings of the environment's names that may change numbers, except those of caches."""
+
+
+def state_of(config: Path) -> tuple[int, int]:
+    """Return a value that every writing changes, since it replaces the file."""
+    state = config.stat()
+    return state.st_ino, state.st_mtime_ns
+
+
+def write_config(config: Path, chosen: dict, told: dict) -> None:
+    """Write config.json: the settings and what made the run.
+
+    Args:
+      config: the file.
+      chosen: settings, as `descriptions.as_json` returns them.
+      told: what the file held before, of which anything else is kept.
+
+    Raises:
+      DataError: the file cannot be written.
+    """
+    content = {"settings": chosen, "made_with": _made_with(), "crc32": json_checksum(chosen)}
+    with written_whole(config) as unfinished:
+        unfinished.write_text(json.dumps({**told, **content}, indent=2))
+
+
+def read_any_config(config: Path, way_out: str) -> dict[str, Any]:
+    """Return the content of config.json, whatever the settings in it.
+
+    Args:
+      config: the file.
+      way_out: sentence that every error message ends with.
+
+    Raises:
+      MissingDataError: the file does not exist.
+      DataError: it is damaged, or its settings were edited.
+    """
+    content = read_json(config, way_out)
+    with refusing(config, way_out):
+        stored = content["settings"]
+        if content["crc32"] != json_checksum(stored):
+            raise ValueError("its checksum differs")
+        if not isinstance(stored, dict) or type(stored.get("seed", 0)) is not int:
+            raise ValueError("its settings are no mapping with a whole seed")
+        if not isinstance(content.get("methods", {}), dict):
+            raise ValueError("its methods are no mapping")
+    return content
+
+
+def read_config(
+    config: Path, chosen: dict, free: Collection[str] = (), texts: Collection[str] = ()
+) -> dict:
+    """Return the content of config.json if it is of a run with these settings.
+
+    Args:
+      config: the file.
+      chosen: settings, as `descriptions.as_json` returns them.
+      free: names of settings that may differ.
+      texts: names of values at any depth that a report quotes and nothing else reads; they may
+        differ, too.
+
+    Raises:
+      MissingDataError: the file does not exist.
+      DataError: it is damaged, or of a run with other settings, which the message names.
+    """
+    way_out = (
+        "It tells what the run in this folder was begun with, and nothing else does: put it back, "
+        "give this run a --tag of its own, or delete the folder."
+    )
+    content = read_any_config(config, way_out)
+    stored = content["settings"]
+    ignored = dict.fromkeys(free)
+    changed = name_differences(_without(texts, stored) | ignored, _without(texts, chosen) | ignored)
+    if changed:
+        raise DataError(
+            f"{config.parent} holds a run with other settings ({changed}). "
+            "Give this one a --tag of its own, or delete that folder."
+        )
+    return content
+
+
+def _without(names: Collection[str], value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return {name: _without(names, each) for name, each in value.items() if name not in names}
+
+
+def _commit() -> str | None:
+    """Return the full hash of the code's commit; None outside of a repository or without git."""
+    words = ("describe", "--always", "--abbrev=40", "--exclude=*")
+    changes = "--dirty=, with uncommitted changes"
+    command = ("git", "-C", str(Path(__file__).parent), *words, changes)
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return None
+    return answer.stdout.strip() or None
+
+
+def _made_with() -> dict:
+    return {
+        "commit": _commit(),
+        "devices": {"number": jax.device_count(), "kind": jax.devices()[0].device_kind},
+        "flags": {
+            name: value
+            for name, value in sorted(os.environ.items())
+            if name.startswith(FLAGS) and "CACHE" not in name
+        },
+        "python": platform.python_version(),
+        "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
+    }

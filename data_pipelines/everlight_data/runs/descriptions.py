@@ -1,0 +1,132 @@
+"""Descriptions in JSON: of settings and stored arrays, compared by value when they are read."""
+
+import dataclasses
+import json
+import types
+import typing
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union
+
+import numpy as np
+
+from everlight_data.formats.files import refusing
+from everlight_data.names import check_name
+from everlight_data.writing import make_folder, read_sealed, save_sealed
+
+
+def as_json(values: dict) -> dict:
+    """Return values as they are read back from JSON: tuples become lists, other objects text."""
+    return json.loads(json.dumps(values, default=str))
+
+
+def from_json(kind: Any, value: Any) -> Any:
+    """Return a value of a type from what `as_json` made of it.
+
+    What a dataclass's description leaves out has its default.
+
+    Args:
+      kind: dataclass, or type of one of its fields: number, text, path, one of several texts, or
+        tuple, mapping or dataclass of such, each of which may be None.
+      value: as `json.loads` gives it.
+
+    Raises:
+      DataError: an option that does not exist.
+      TypeError, ValueError: the value is not of that type.
+    """
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Annotated:
+        return from_json(arguments[0], value)
+    if origin in (Union, types.UnionType):
+        if value is None:
+            return None
+        return from_json(next(each for each in arguments if each is not type(None)), value)
+    if dataclasses.is_dataclass(kind):
+        return kind(**_fields_from_json(kind, _of_type(dict, value)))
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return {key: from_json(arguments[1], each) for key, each in _of_type(dict, value).items()}
+    if origin is tuple:
+        value = _of_type(list, value)
+        kinds = [arguments[0]] * len(value) if arguments[-1] is Ellipsis else arguments
+        return tuple(from_json(*each) for each in zip(kinds, value, strict=True))
+    if origin is Literal:
+        if value not in arguments:
+            raise ValueError(f"{value!r} is none of {', '.join(map(repr, arguments))}")
+        return value
+    if kind is Path:
+        return Path(_of_type(str, value))
+    if kind is float and type(value) is int:
+        return float(value)
+    return _of_type(kind, value)
+
+
+def json_checksum(values: dict) -> int:
+    """Return the CRC-32 of values of JSON, whatever the order of their names."""
+    return zlib.crc32(json.dumps(values, sort_keys=True).encode())
+
+
+def name_differences(stored: dict, chosen: dict) -> str:
+    """Return the differences of two descriptions, for an error message; empty where they agree.
+
+    Values of nested descriptions are named with dots.
+    """
+    return "; ".join(_differences(stored, as_json(chosen)))
+
+
+def _differences(stored: dict, chosen: dict, before: str = "") -> Iterator[str]:
+    """Yield a text for every value that differs."""
+    for name in sorted(set(stored) | set(chosen)):
+        there, now = stored.get(name), chosen.get(name)
+        if isinstance(there, dict) and isinstance(now, dict):
+            yield from _differences(there, now, f"{before}{name}.")
+        elif there != now:
+            yield f"{before}{name}: {there!r} there, {now!r} now"
+
+
+def save_described(path: Path, name: str, facts: dict, **arrays: np.ndarray) -> None:
+    """Write arrays with their name and description, whole or not at all.
+
+    Args:
+      path: file to write; its folder is created.
+      name: name of the arrays, by which a copied file is recognized.
+      facts: values of JSON that the arrays were computed from.
+
+    Raises:
+      DataError: the file cannot be written.
+    """
+    make_folder(path.parent)
+    described = {"unit": name, "facts": facts}
+    save_sealed(path, facts=np.array(json.dumps(described)), **arrays)
+
+
+def read_described(path: Path, name: str, way_out: str) -> tuple[dict, dict[str, np.ndarray]]:
+    """Return description and arrays of a file that `save_described` wrote.
+
+    Raises:
+      MissingDataError: the file does not exist.
+      DataError: it is not what was written, or is a copy of another file.
+    """
+    arrays = read_sealed(path, way_out)
+    with refusing(path, way_out):
+        described = json.loads(arrays.pop("facts").item())
+        if described["unit"] != name:
+            raise ValueError(f"a copy of {described['unit']}")
+        return described["facts"], arrays
+
+
+def _of_type(kind: type, value: Any) -> Any:
+    if type(value) is not kind:
+        raise TypeError(f"{value!r} is no {kind.__name__}")
+    return value
+
+
+def _fields_from_json(kind: type, stored: Mapping[str, Any]) -> dict[str, Any]:
+    hints, found = typing.get_type_hints(kind, include_extras=True), {}
+    for name, value in stored.items():
+        check_name("option", name, list(hints))
+        try:
+            found[name] = from_json(hints[name], value)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{name}: {error}") from error
+    return found

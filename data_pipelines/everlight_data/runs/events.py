@@ -1,0 +1,78 @@
+"""Files of events, one JSON object per line, as runs write them; a kill may cut the last line."""
+
+import collections
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from everlight_data.formats.files import read_text, refusing
+
+
+def append_event(path: Path, event: dict[str, Any]) -> None:
+    """Append an event, unless the file has it; infinite numbers and NaN become null.
+
+    Args:
+      path: file, which need not exist.
+      event: values by name; arrays become lists.
+    """
+    text = json.dumps(event, default=_plain)
+    line = json.dumps(json.loads(text, parse_constant=lambda name: None)) + "\n"
+    with path.open("a+", errors="replace") as stream:
+        stream.seek(0)
+        lines = stream.readlines()
+        if lines and not lines[-1].endswith("\n"):
+            # A kill cut it short; the next event is a line of its own.
+            stream.write("\n")
+        if line not in lines:
+            stream.write(line)
+
+
+def whole_events(text: str) -> list[Any]:
+    """Return the events of a file's text without lines that a kill cut short.
+
+    Raises:
+      ValueError, RecursionError: numbers or nesting that are too large.
+    """
+    events = []
+    for line in text.splitlines():
+        with contextlib.suppress(json.JSONDecodeError):
+            events.append(json.loads(line))
+    return events
+
+
+def read_scalars(path: Path, way_out: str) -> Iterator[tuple[str, int, float]]:
+    """Yield tag, step and value of every number of a file of events, a list's one by one.
+
+    A tag is the event's texts and the number's name. What is no number, such as an infinite loss,
+    is left out and takes a step all the same.
+
+    Raises:
+      MissingDataError: the file does not exist.
+      DataError: it holds no events, or numbers or nesting that are too large; the message ends with
+        `way_out`.
+    """
+    text, steps = read_text(path, way_out), collections.Counter()
+    with refusing(path, way_out):
+        events = whole_events(text)
+        if not all(isinstance(event, dict) for event in events):
+            raise ValueError("a line is no event")
+        if text and not events:
+            raise ValueError("no line is an event")
+        for event in events:
+            label = [value for value in event.values() if isinstance(value, str)]
+            for name, value in event.items():
+                tag = "/".join([*label, name])
+                numbers = value if isinstance(value, int | float | list) else []
+                for number in np.ravel(np.array(numbers, dtype=object)):
+                    if isinstance(number, int | float):
+                        yield tag, steps[tag], float(number)
+                    steps[tag] += isinstance(number, int | float | None)
+
+
+def _plain(value: Any) -> Any:
+    array = np.asarray(value)
+    return array.item() if array.ndim == 0 else array.tolist()

@@ -1,0 +1,181 @@
+"""Results of finished runs of methods, read from their folders."""
+
+import itertools
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from everlight_data.errors import DataError
+from everlight_data.formats.files import refusing
+from everlight_data.images.class_names import printable
+from everlight_data.runs.configs import read_any_config
+from everlight_data.writing import read_sealed
+
+NUMBER_COLUMNS = ("method", "setting", "seed", "task", "tested on", "metric", "value")
+_WAY_OUT = "Name the folder of a finished run of methods, such as `everlight run`."
+
+
+class FinishedRun(NamedTuple):
+    """Results of a run."""
+
+    name: str
+    """Name of its folder."""
+    data: tuple[int, ...]
+    """Checksums of images and of their labels."""
+    draws: Int[np.ndarray, "seeds"]
+    """Checksum of which samples come when, for each seed."""
+    score: str
+    """Name of the metric in `finals`."""
+    finals: dict[str, dict[str, Float[np.ndarray, "_"]]]
+    """Final scores of the seeds by setting and method; NaN where a run diverged."""
+    options: dict[str, Any]
+    """Options by name, those of the configuration too."""
+
+
+def read_finished_run(folder: Path) -> FinishedRun:
+    """Return the results of a run's folder.
+
+    Raises:
+      MissingDataError: results.npz or config.json does not exist.
+      DataError: one of them is damaged, edited, or of another kind of run.
+    """
+    path = folder / "results.npz"
+    arrays = read_results(path, _WAY_OUT)
+    if missing := {"draws", "data", "measure"} - set(arrays):
+        raise DataError(f"{path} lacks {', '.join(sorted(missing))}. {_WAY_OUT}")
+    score = str(arrays["measure"])
+    finals: dict[str, dict[str, np.ndarray]] = {}
+    for key, values in arrays.items():
+        setting, _, rest = key.partition("/")
+        method, _, metric = rest.rpartition("/")
+        if metric == score and method:
+            finals.setdefault(setting, {})[method] = values[:, -1]
+    config = folder / "config.json"
+    stored = read_any_config(config, _WAY_OUT)
+    with refusing(config, _WAY_OUT):
+        options = _flat("", stored["settings"])
+    # After the first three come checksums of features.
+    data = tuple(arrays["data"].tolist()[:3])
+    name = printable(folder.resolve().name)
+    return FinishedRun(name, data, arrays["draws"], score, finals, options)
+
+
+def read_results(path: Path, way_out: str) -> dict[str, np.ndarray]:
+    """Return the arrays of a results.npz by name, with scores and steps of the shapes they need.
+
+    Raises:
+      MissingDataError: the file does not exist.
+      DataError: it has changed since it was written, or an array has another type or shape.
+    """
+    arrays = read_sealed(path, way_out)
+    with refusing(path, way_out):
+        score = arrays.get("measure", np.array(""))
+        _check("measure", score, "U", score.shape == ())
+        # Steps come first, as scores must have their shape.
+        for name, array in sorted(arrays.items(), key=lambda item: not item[0].endswith("/steps")):
+            before, _, metric = name.rpartition("/")
+            steps = arrays.get(f"{before}/steps", array).shape
+            if name in ("data", "draws"):
+                # The first three checksums of the data say which they are.
+                least = 3 if name == "data" else 1
+                _check(name, array, "iu", array.ndim == 1 and array.size >= least)
+            elif before and metric == "steps":
+                _check(name, array, "iu", array.ndim == 2 and array.size > 0)
+            elif before and metric == str(score):
+                _check(
+                    name, array, "f", array.ndim == 2 and array.size > 0 and array.shape == steps
+                )
+            elif before and metric == f"{score} by task" and f"{before}/steps" in arrays:
+                _check(name, array, "f", array.shape == (*steps, steps[-1]))
+    return arrays
+
+
+def _check(name: str, array: np.ndarray, kinds: str, fits: bool) -> None:
+    if array.dtype.kind not in kinds or not fits:
+        raise ValueError(f"{name} is {array.dtype} of {array.shape}")
+
+
+def check_comparable(runs: Sequence[FinishedRun]) -> None:
+    """Refuse runs that share nothing with the first one that could be paired.
+
+    Raises:
+      DataError: a run is on other data, has another score, or has no order of classes of the first.
+    """
+    first = runs[0]
+    for other in runs[1:]:
+        # Images of another size are others, and those that a seed makes.
+        seeds = {run.options.get("seed") for run in (first, other)}
+        made = other.data[0] != first.data[0] and len(seeds) > 1
+        if other.data[1:] != first.data[1:] or other.score != first.score or made:
+            raise DataError(f"{other.name} is on other data than {first.name}; nothing is paired")
+        if not len(np.intersect1d(other.draws, first.draws)):
+            raise DataError(f"{other.name} shares no order of classes with {first.name}")
+
+
+def differences(
+    first: FinishedRun, other: FinishedRun, setting: str
+) -> dict[str, Float[np.ndarray, "seeds"]]:
+    """Return final scores minus those of the first run on the seeds that both have, by method."""
+    ours, theirs = (run.finals.get(setting, {}) for run in (first, other))
+    found = {}
+    for name in ours.keys() & theirs.keys():
+        # A method of a paper's run may have fewer seeds than the others.
+        draws = first.draws[: len(ours[name])], other.draws[: len(theirs[name])]
+        _, here, there = np.intersect1d(*draws, return_indices=True)
+        if len(here):
+            found[name] = theirs[name][there] - ours[name][here]
+    return found
+
+
+def name_other_options(runs: Sequence[FinishedRun], ignored: Collection[str] = ()) -> str:
+    """Return each option that differs between runs, with its values in their order, as text."""
+    names = sorted({name for run in runs for name in run.options}.difference(ignored))
+    said = []
+    for name in names:
+        values = [run.options.get(name) for run in runs]
+        if any(value != values[0] for value in values):
+            said.append(f"{name}: {' | '.join(printable(str(value)) for value in values)}")
+    return "; ".join(said) or "none"
+
+
+def numbers_of(arrays: Mapping[str, np.ndarray], first_seed: int) -> Iterator[tuple]:
+    """Yield `NUMBER_COLUMNS` of every number of a results.npz; texts are left out.
+
+    Columns are empty where an array is of no method, seed or task. Places along other axes stand in
+    brackets behind the metric, as in `tried[2]`.
+    """
+    for name, array in arrays.items():
+        if array.dtype.kind in "biuf":
+            yield from _numbers(name, arrays, first_seed)
+
+
+def _numbers(name: str, arrays: Mapping[str, np.ndarray], first: int) -> Iterator[tuple]:
+    before, _, metric = name.rpartition("/")
+    setting, _, method = before.partition("/")
+    steps, shape = arrays.get(f"{before}/steps"), arrays[name].shape
+    if not method or steps is None:
+        setting, method, metric, of_seeds = "", "", name, False
+    else:
+        # The grid of a hyper-parameter has no seeds.
+        of_seeds = shape[:1] == steps.shape[:1] and metric not in ("hyperparameters", "tried")
+    of_tasks = itertools.takewhile(lambda size: size == steps.shape[1], shape[1:3])
+    count = len(list(of_tasks)) if of_seeds else 0
+    for place, value in np.ndenumerate(arrays[name]):
+        seed = first + place[0] if of_seeds else ""
+        task, tested = [*place[1 : 1 + count], "", ""][:2]
+        left = ",".join(map(str, place[of_seeds + count :]))
+        yield method, setting, seed, task, tested, metric + (f"[{left}]" if left else ""), value
+
+
+def _flat(name: str, part: Any) -> dict[str, Any]:
+    """Return options by name, those of parts after a dot and those of the configuration alone."""
+    if not isinstance(part, dict):
+        return {name: part}
+    before = "" if name in ("", "config") else f"{name}."
+    found: dict[str, Any] = {}
+    for key, value in part.items():
+        found |= _flat(f"{before}{key}", value)
+    return found

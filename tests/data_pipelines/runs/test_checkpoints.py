@@ -1,0 +1,386 @@
+import gc
+import logging
+import shutil
+import subprocess
+import sys
+import warnings
+from types import SimpleNamespace
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from everlight_data.errors import DataError, MissingDataError
+from everlight_data.runs import checkpoints as module
+from everlight_data.runs.checkpoints import (
+    Checkpoints,
+    DamagedCheckpointError,
+    open_existing,
+)
+from everlight_data.runs.orbax_messages import silence_orbax
+
+
+class State(NamedTuple):
+    """A stand-in of a training's state."""
+
+    params: dict
+    half: jax.Array
+    step: jax.Array
+
+
+def state_of(value, shape=(2, 3)):
+    params = {2: jnp.full(shape, value, jnp.float32)}
+    return State(params, jnp.full(4, value, jnp.bfloat16), jnp.array(int(value)))
+
+
+def assert_same(restored, expected):
+    for a, b in zip(jax.tree.leaves(restored), jax.tree.leaves(expected), strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_array_equal(a, b)
+
+
+def test_what_is_written_is_read_by_another_reader(tmp_path):
+    Checkpoints(tmp_path / "a" / "b").save(3, state_of(1.5), {"name": "ä", "sizes": [1, 2]})
+    reader = Checkpoints(tmp_path / "a" / "b")
+    assert reader.newest() == 3
+    assert reader.facts(3) == {"name": "ä", "sizes": [1, 2]}
+    state, facts = reader.restore(3, like=state_of(0))
+    assert isinstance(state, State)
+    assert_same(state, state_of(1.5))
+    assert facts == reader.facts(3)
+
+
+def test_arrays_are_read_without_knowing_the_structure(tmp_path):
+    Checkpoints(tmp_path).save(0, state_of(1.5))
+    found = Checkpoints(tmp_path).arrays(0)
+    assert found.keys() == {"params/2", "half", "step"}
+    np.testing.assert_array_equal(found["params/2"], np.full((2, 3), 1.5, np.float32))
+    assert (found["half"].dtype, found["step"].dtype) == (jnp.bfloat16, jnp.int32)
+
+
+def test_bits_survive(tmp_path, rng):
+    bits = rng.integers(0, 2**32, 1000, dtype=np.uint32).view(np.float32)
+    bits[:3] = [-0.0, np.inf, np.float32(1e-45)]
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(1, {"x": jnp.asarray(bits)})
+    read = np.asarray(checkpoints.restore(1, {"x": jnp.zeros(1000)}).state["x"])
+    np.testing.assert_array_equal(read.view(np.uint32), bits.view(np.uint32))
+
+
+@pytest.mark.parametrize("impl", ["threefry2x32", "rbg"])
+def test_random_keys_survive_and_are_held_to_their_words(tmp_path, impl):
+    """They draw what they drew; other words under the same name are not believed."""
+    keys = {"key": jax.random.key(7, impl=impl), "keys": jax.random.split(jax.random.key(3), 2)}
+    checkpoints = Checkpoints(tmp_path / "a")
+    checkpoints.save(1, keys)
+    checkpoints.renew(2, keys, {})
+    checkpoints.renew(2, keys, {})
+    for like in (keys, jax.eval_shape(lambda: keys)):
+        read = Checkpoints(tmp_path / "a").restore(2, like).state
+        for name, key in keys.items():
+            assert read[name].dtype == key.dtype
+            np.testing.assert_array_equal(jax.random.key_data(read[name]), jax.random.key_data(key))
+        np.testing.assert_array_equal(
+            jax.random.normal(read["key"], 5), jax.random.normal(keys["key"], 5)
+        )
+    words = Checkpoints(tmp_path / "a").arrays(1)["key"]
+    np.testing.assert_array_equal(words, jax.random.key_data(keys["key"]))
+    Checkpoints(tmp_path / "b").save(1, {**keys, "key": jax.random.key(8, impl=impl)})
+    shutil.rmtree(tmp_path / "a" / "1" / "state")
+    shutil.copytree(tmp_path / "b" / "1" / "state", tmp_path / "a" / "1" / "state")
+    with pytest.raises(DamagedCheckpointError, match="1 is damaged: key and 0 other arrays"):
+        Checkpoints(tmp_path / "a").restore(1, keys)
+    with pytest.raises(DataError, match=r"key: \[\]key<.*> there, \[2\]uint32 wanted"):
+        Checkpoints(tmp_path / "a").restore(2, {**keys, "key": jnp.zeros(2, jnp.uint32)})
+
+
+def test_what_is_there_to_the_bit_is_not_written_again_and_others_give_way(tmp_path):
+    checkpoints = Checkpoints(tmp_path, keep=3)
+    for step in range(3):
+        checkpoints.renew(step, state_of(step), {})
+    times = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    checkpoints.renew(1, state_of(1), {})
+    assert times == {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    # Other bits: what followed the former ones goes too.
+    checkpoints.renew(1, state_of(7), {})
+    assert checkpoints.numbers() == [0, 1]
+    assert_same(checkpoints.restore(1, state_of(0)).state, state_of(7))
+    (tmp_path / "1" / "state" / "manifest.ocdbt").write_bytes(b"garbage")
+    Checkpoints(tmp_path, keep=3).renew(1, state_of(7), {})
+    assert_same(Checkpoints(tmp_path).restore(1, state_of(0)).state, state_of(7))
+
+
+def test_the_newest_few_are_kept(tmp_path):
+    checkpoints = Checkpoints(tmp_path, keep=2)
+    assert checkpoints.newest() is None
+    for step in range(1, 5):
+        checkpoints.save(step, state_of(step))
+        assert checkpoints.newest() == step
+    assert {path.name for path in tmp_path.iterdir()} == {"3", "4"}
+    assert_same(checkpoints.restore(3, state_of(0)).state, state_of(3))
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_a_number_that_does_not_follow_is_refused_not_dropped(tmp_path, step):
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(2, state_of(2))
+    with pytest.raises(DataError, match=rf"holds checkpoint 2; {step} would not follow"):
+        checkpoints.save(step, state_of(7))
+    assert_same(checkpoints.restore(2, state_of(0)).state, state_of(2))
+
+
+def test_a_folder_half_written_is_not_the_newest(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(1, state_of(1))
+    checkpoints.save(2, state_of(2))
+    half = tmp_path / "3.orbax-checkpoint-tmp"
+    (tmp_path / "2").rename(half)  # as it stands the moment before orbax's last rename
+    (half / "state" / "manifest.ocdbt").write_bytes(b"garbage")
+    reader = Checkpoints(tmp_path)
+    assert reader.newest() == 1
+    assert_same(reader.restore(1, state_of(0)).state, state_of(1))
+    reader.save(3, state_of(3))
+    assert_same(Checkpoints(tmp_path).restore(3, state_of(0)).state, state_of(3))
+
+
+@pytest.mark.parametrize("lost", ["state", "state/manifest.ocdbt", "state/_METADATA"])
+def test_a_checkpoint_that_lost_a_part_is_never_loaded(tmp_path, lost):
+    Checkpoints(tmp_path).save(1, state_of(1))
+    path = tmp_path / "1" / lost
+    path.rename(tmp_path / "elsewhere")
+    with pytest.raises((ValueError, KeyError, OSError)):
+        Checkpoints(tmp_path).restore(1, state_of(0))
+
+
+@pytest.mark.parametrize(
+    ("like", "difference"),
+    [
+        (state_of(0, (2, 4)), r"params/2: \[2, 3\]float32 there, \[2, 4\]float32 wanted"),
+        (
+            state_of(0)._replace(half=jnp.zeros(4)),
+            r"half: \[4\]bfloat16 there, \[4\]float32 wanted",
+        ),
+        (
+            state_of(0)._replace(params={5: jnp.zeros((2, 3))}),
+            r"params/2: \[2, 3\]float32 there, absent wanted; params/5: absent there",
+        ),
+    ],
+)
+def test_another_structure_is_refused_by_its_difference(tmp_path, like, difference):
+    Checkpoints(tmp_path).save(1, state_of(1))
+    with pytest.raises(DataError, match=rf"1 was written with another configuration: {difference}"):
+        Checkpoints(tmp_path).restore(1, like)
+
+
+def test_a_folder_without_a_checkpoint_is_missing_data(tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("")
+    for name, reason in (
+        ("none", "no checkpoint"),
+        ("file", "no checkpoint"),
+        ("empty", "no whole"),
+    ):
+        with pytest.raises(MissingDataError, match=rf"{name} .*{reason}|{name} holds {reason}"):
+            open_existing(tmp_path / name)
+    assert not (tmp_path / "none").exists()
+    Checkpoints(tmp_path / "empty").save(4, state_of(4))
+    assert open_existing(tmp_path / "empty").newest() == 4
+
+
+# ---- Damage
+
+
+def two_checkpoints(folder, rng):
+    """Of 200 numbers each; returns what they hold."""
+    states = {step: {"x": jnp.asarray(rng.normal(size=200), jnp.float32)} for step in (1, 2)}
+    for step, state in states.items():
+        Checkpoints(folder).save(step, state, {"seed": 0})
+    return states
+
+
+def resumed(folder):
+    return Checkpoints(folder).resume({"seed": 0}, lambda: {"x": jnp.zeros(200)})
+
+
+def flip(path, place):
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1 << (place % 8)
+    path.write_bytes(content)
+
+
+def files_of(folder):
+    return sorted(path for path in folder.rglob("*") if path.is_file() and path.stat().st_size)
+
+
+@pytest.mark.parametrize("flips", [12, pytest.param(200, marks=pytest.mark.slow)])
+def test_no_flipped_byte_is_believed(tmp_path, rng, capsys, flips):
+    """Each is repaired by what orbax stores twice, or found; then the checkpoint before serves."""
+    states = two_checkpoints(tmp_path / "whole", rng)
+    fell_back = 0
+    for number in range(flips):
+        folder = tmp_path / str(number)
+        shutil.copytree(tmp_path / "whole", folder)
+        victims = files_of(folder / "2")
+        # The arrays' own bytes are most of the checkpoint.
+        victim = victims[rng.choice(len(victims), p=weights_of(victims))]
+        flip(victim, int(rng.integers(victim.stat().st_size)))
+        step, state = resumed(folder)
+        np.testing.assert_array_equal(state["x"], states[step]["x"])
+        fell_back += step == 1
+        if step == 1:
+            assert f"{folder / '2'} is damaged" in capsys.readouterr().out
+            assert {path.name for path in folder.iterdir()} == {"1", "2.damaged"}
+            Checkpoints(folder).save(2, states[2], {"seed": 0})
+            assert resumed(folder)[0] == 2
+        shutil.rmtree(folder)
+    assert fell_back >= flips // 4, "few flips met what counts"
+
+
+def weights_of(paths):
+    sizes = np.array([path.stat().st_size for path in paths], float)
+    return 0.5 / len(paths) + 0.5 * sizes / sizes.sum()
+
+
+def test_wrong_values_that_orbax_restores_are_refused(tmp_path, rng):
+    """A checkpoint whose arrays are another's, whole in themselves."""
+    two_checkpoints(tmp_path, rng)
+    shutil.rmtree(tmp_path / "2" / "state")
+    shutil.copytree(tmp_path / "1" / "state", tmp_path / "2" / "state")
+    with pytest.raises(DamagedCheckpointError, match="2 is damaged: x and 0 other arrays"):
+        Checkpoints(tmp_path).restore(2, {"x": jnp.zeros(200)})
+    assert resumed(tmp_path)[0] == 1
+
+
+def test_a_copy_under_another_number_is_not_believed(tmp_path, rng, capsys):
+    states = two_checkpoints(tmp_path, rng)
+    shutil.copytree(tmp_path / "1", tmp_path / "999")
+    step, state = resumed(tmp_path)
+    assert "999 is a copy of checkpoint 1; it is set aside" in capsys.readouterr().out
+    assert step == 2
+    np.testing.assert_array_equal(state["x"], states[2]["x"])
+    Checkpoints(tmp_path).save(3, states[1])
+
+
+def test_where_all_are_damaged_the_run_begins_anew_with_a_word(tmp_path, rng, capsys):
+    two_checkpoints(tmp_path, rng)
+    for step in ("1", "2"):
+        (tmp_path / step / "facts" / "metadata").write_text("{}")
+    assert resumed(tmp_path) is None
+    assert "the run begins anew" in capsys.readouterr().out
+
+
+def test_a_damaged_checkpoint_prints_one_line_and_no_traceback(tmp_path):
+    """Not the tracebacks of reads that end later, nor what orbax logs."""
+    program = [sys.executable, "-m", "tests.data_pipelines.damaged_checkpoints", str(tmp_path)]
+    done = subprocess.run(program, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    damages, said = [], []
+    for line in done.stdout.splitlines():
+        (damages if line.startswith(("cut: ", "changed: ", "gone: ")) else said).append(line)
+    assert len(damages) > 30
+    assert len(said) >= 8, "few damages met what counts"
+    assert all("is damaged" in line and "begins anew" in line for line in said)
+
+
+def test_other_errors_are_reported_as_before(monkeypatch, caplog):
+    seen = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda given: seen.append(given.exc_value))
+    monkeypatch.setattr(warnings, "_warn_unawaited_coroutine", warnings._warn_unawaited_coroutine)
+    silence_orbax.__wrapped__()
+
+    async def own():
+        """Stand for a coroutine of the user's."""
+
+    coroutine = own()
+    for error, found in (
+        (RuntimeError("Event loop is closed"), None),
+        (RuntimeError("another"), None),
+        (ValueError("of a coroutine"), coroutine),
+    ):
+        sys.unraisablehook(SimpleNamespace(exc_value=error, object=found))
+    coroutine.close()
+    assert list(map(str, seen)) == ["another", "of a coroutine"]
+    theirs = {}
+    exec(compile("async def read(): pass", "/packages/orbax/reading.py", "exec"), theirs)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for function in (theirs["read"], own):
+            function()
+            gc.collect()
+    assert [str(each.message).split("'")[1].split(".")[-1] for each in said] == ["own"]
+    logging.getLogger("asyncio").error("Task exception was never retrieved: mine")
+    logging.getLogger("absl").error("another remark")
+    assert caplog.messages == ["Task exception was never retrieved: mine", "another remark"]
+
+
+def test_a_folder_that_is_only_read_is_read_without_a_remark(tmp_path, rng, caplog):
+    two_checkpoints(tmp_path, rng)
+    assert Checkpoints(tmp_path, read_only=True).arrays(2)
+    assert caplog.messages == []
+
+
+def test_other_facts_and_shapes_are_no_damage(tmp_path, rng):
+    two_checkpoints(tmp_path, rng)
+    like = {"x": jnp.zeros(200)}
+    with pytest.raises(DataError, match=r"another configuration \(seed: 0 there, 1 now\)"):
+        Checkpoints(tmp_path).resume({"seed": 1}, lambda: like)
+    with pytest.raises(DataError, match="was written with another configuration: x"):
+        Checkpoints(tmp_path).resume({"seed": 0}, lambda: {"x": jnp.zeros(3)})
+    assert {path.name for path in tmp_path.iterdir()} == {"1", "2"}
+
+
+def test_what_a_kill_left_half_written_is_removed_by_the_next_start(tmp_path, rng):
+    two_checkpoints(tmp_path, rng)
+    shutil.copytree(tmp_path / "2", tmp_path / "3.orbax-checkpoint-tmp-77")
+    open_existing(tmp_path)
+    assert (tmp_path / "3.orbax-checkpoint-tmp-77").exists(), "who only reads removes nothing"
+    Checkpoints(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"1", "2"}
+
+
+def test_a_checkpoint_without_room_is_refused_and_the_one_before_kept(tmp_path, rng, monkeypatch):
+    states = two_checkpoints(tmp_path, rng)
+    usage = type("Usage", (), {"free": 1000})
+    monkeypatch.setattr("everlight_data.writing.shutil.disk_usage", lambda path: usage)
+    with pytest.raises(DataError, match=r"checkpoints: 1\.0 MB are needed .*same command again"):
+        Checkpoints(tmp_path).save(3, states[1])
+    assert resumed(tmp_path)[0] == 2
+    large = {"x": jnp.zeros(1_000_000)}
+    with pytest.raises(DataError, match=r"checkpoints: 13\.0 MB are needed"):
+        Checkpoints(tmp_path / "new").save(1, large)
+
+
+def test_a_checkpoint_is_due_when_as_much_as_may_be_lost_was_done_since_the_last(
+    tmp_path, monkeypatch
+):
+    now = [100.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    checkpoints = Checkpoints(tmp_path)
+    assert not checkpoints.due()
+    now[0] += module.SECONDS_AT_STAKE
+    assert checkpoints.due()
+    checkpoints.save(1, state_of(1))
+    assert not checkpoints.due()
+
+
+def test_what_several_devices_wrote_is_read_where_there_is_one(tmp_path):
+    code = (
+        "import sys, jax; jax.config.update('jax_num_cpu_devices', 2)\n"
+        "from pathlib import Path; import jax.numpy as jnp\n"
+        "from everlight_data.runs.checkpoints import Checkpoints\n"
+        "mesh = jax.make_mesh((2,), ('runs',))\n"
+        "over = jax.NamedSharding(mesh, jax.P('runs'))\n"
+        "state = {'x': jnp.arange(4.0), 'key': jax.random.split(jax.random.key(0), 4)}\n"
+        "state = jax.device_put(state, over)\n"
+        "Checkpoints(Path(sys.argv[1])).save(1, state)\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+    keys = jax.random.split(jax.random.key(0), 4)
+    like = {name: jax.ShapeDtypeStruct((4,), t) for name, t in (("x", "f4"), ("key", keys.dtype))}
+    found = Checkpoints(tmp_path).restore(1, like).state
+    np.testing.assert_array_equal(found["x"], np.arange(4.0))
+    np.testing.assert_array_equal(jax.random.key_data(found["key"]), jax.random.key_data(keys))
+    for leaf in found.values():
+        assert leaf.devices() == {jax.local_devices()[0]}

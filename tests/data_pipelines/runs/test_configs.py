@@ -1,0 +1,87 @@
+"""config.json of a run: what it holds, and which differences of settings it refuses."""
+
+import json
+
+import pytest
+
+from everlight_data.errors import DataError, MissingDataError
+from everlight_data.runs.configs import read_any_config, read_config, state_of, write_config
+from everlight_data.runs.descriptions import json_checksum
+
+SETTINGS = {"runs": "a", "seeds": 3, "config": {"rate": 0.1, "chosen": "On validation."}}
+
+
+@pytest.fixture
+def config(tmp_path):
+    path = tmp_path / "config.json"
+    write_config(path, SETTINGS, {"methods": {"EWC": 1}, "settings": {}})
+    return path
+
+
+def test_settings_replace_those_before_and_all_else_is_kept(config):
+    content = read_config(config, SETTINGS)
+    assert content["settings"] == SETTINGS
+    assert content["methods"] == {"EWC": 1}
+    before = state_of(config)
+    write_config(config, SETTINGS, content)
+    assert state_of(config) != before
+    assert read_config(config, SETTINGS) == content
+
+
+@pytest.mark.parametrize(
+    ("change", "free", "texts", "refusal"),
+    [
+        ({"seeds": 4}, ("seeds",), (), None),
+        ({"seeds": 4}, (), (), r"seeds: 3 there, 4 now"),
+        ({"config": {"rate": 0.1, "chosen": "Otherwise."}}, (), ("chosen",), None),
+        ({"config": {"rate": 0.1}}, (), ("chosen",), None),
+        ({"config": {"rate": 0.1}}, (), (), r"config\.chosen: 'On validation\.' there, None now"),
+        ({"config": {"rate": 0.2}}, (), ("chosen",), r"\(config\.rate: 0\.1 there, 0\.2 now\)"),
+    ],
+)
+def test_only_settings_that_decide_are_compared(config, change, free, texts, refusal):
+    if refusal is None:
+        assert read_config(config, SETTINGS | change, free, texts)["settings"] == SETTINGS
+        return
+    with pytest.raises(DataError, match=f"other settings .*{refusal}.*--tag"):
+        read_config(config, SETTINGS | change, free, texts)
+
+
+def test_methods_of_another_form_are_damage(config):
+    """A run adds its methods to them."""
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"methods": 5}))
+    with pytest.raises(DataError, match=r"config\.json is damaged .*methods are no mapping"):
+        read_config(config, SETTINGS)
+
+
+def test_a_config_that_is_damaged_or_missing_is_named(config):
+    config.write_text(config.read_text().replace('"seeds": 3', '"seeds": 4'))
+    with pytest.raises(DataError, match=r"config\.json is damaged .*checksum differs"):
+        read_config(config, SETTINGS)
+    config.write_text(json.dumps([]))
+    with pytest.raises(DataError, match=r"config\.json is damaged"):
+        read_config(config, SETTINGS)
+    config.unlink()
+    with pytest.raises(MissingDataError, match=r"config\.json does not exist"):
+        read_config(config, SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ({}, "KeyError: 'settings'"),
+        ([], "TypeError"),
+        (None, "TypeError"),
+        ({"settings": {"seed": 0}}, "KeyError: 'crc32'"),
+        ({"settings": {"seed": 1}, "crc32": json_checksum({"seed": 0})}, "its checksum differs"),
+        *(
+            ({"settings": stored, "crc32": json_checksum(stored)}, "no mapping with a whole seed")
+            for stored in (None, [1], {"seed": "0"}, {"seed": None}, {"seed": True})
+        ),
+    ],
+)
+def test_settings_of_another_form_or_edited_are_damage(config, content, reason):
+    config.write_text(json.dumps(content))
+    with pytest.raises(DataError, match=rf"config\.json is damaged .*{reason}.*\. Again\.") as told:
+        read_any_config(config, "Again.")
+    assert "\n" not in str(told.value)

@@ -1,0 +1,85 @@
+"""Results of finished runs: final scores by setting and method, options by name."""
+
+import numpy as np
+import pytest
+
+from everlight_data.errors import DataError, MissingDataError
+from everlight_data.runs.configs import write_config
+from everlight_data.runs.finished_runs import name_other_options, read_finished_run
+from everlight_data.writing import read_sealed, save_sealed
+
+
+def finished(folder, rate):
+    folder.mkdir()
+    save_sealed(
+        folder / "results.npz",
+        draws=np.arange(2),
+        data=np.arange(4),
+        measure=np.array("accuracy"),
+        **{"online/ER/accuracy": np.array([[0.1, 0.2], [0.3, 0.4]])},
+        **{"online/ER/steps": np.ones((2, 2), int)},
+    )
+    settings = {"seed": 0, "config": {"learning_rate": rate, "protocol": {"epochs": 2}}}
+    write_config(folder / "config.json", settings, {})
+    return folder
+
+
+def test_finals_and_options_are_read_by_name(tmp_path):
+    first, second = (read_finished_run(finished(tmp_path / str(rate), rate)) for rate in (0.1, 0.5))
+    np.testing.assert_array_equal(first.finals["online"]["ER"], [0.2, 0.4])
+    assert (first.name, first.score, first.data) == ("0.1", "accuracy", (0, 1, 2))
+    assert first.options == {"seed": 0, "learning_rate": 0.1, "protocol.epochs": 2}
+    assert name_other_options([first, second]) == "learning_rate: 0.1 | 0.5"
+    assert name_other_options([first, second], {"learning_rate"}) == "none"
+
+
+def test_other_folders_are_refused(tmp_path):
+    with pytest.raises(MissingDataError, match=r"results\.npz does not exist\. Name the folder of"):
+        read_finished_run(tmp_path)
+    save_sealed(tmp_path / "results.npz", draws=np.arange(2))
+    with pytest.raises(DataError, match=r"results\.npz lacks data, measure\. Name the folder"):
+        read_finished_run(tmp_path)
+
+
+def test_settings_that_were_edited_are_refused(tmp_path):
+    config = finished(tmp_path / "a", 0.1) / "config.json"
+    config.write_text(config.read_text().replace('"learning_rate": 0.1', '"learning_rate": 0.2'))
+    with pytest.raises(DataError, match=r"config\.json is damaged .*checksum differs.* Name the"):
+        read_finished_run(config.parent)
+
+
+def test_settings_that_are_too_deep_are_refused(tmp_path):
+    config = finished(tmp_path / "a", 0.1) / "config.json"
+    config.write_text('{"settings": ' + '{"a": ' * 5_000 + "1" + "}" * 5_001)
+    with pytest.raises(DataError, match=r"config\.json is damaged"):
+        read_finished_run(config.parent)
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ({"data": np.array([], int)}, r"data is int64 of \(0,\)"),
+        ({"data": np.array(["a"] * 3)}, r"data is <U1 of \(3,\)"),
+        ({"draws": np.array(5)}, r"draws is int64 of \(\)"),
+        ({"measure": np.array(["accuracy"])}, r"measure is <U8 of \(1,\)"),
+        ({"online/ER/accuracy": np.ones(2)}, r"online/ER/accuracy is float64 of \(2,\)"),
+        ({"online/ER/accuracy": np.ones((2, 3))}, r"accuracy is float64 of \(2, 3\)"),
+        ({"online/ER/accuracy": np.array([["a", "b"]] * 2)}, r"accuracy is <U1 of \(2, 2\)"),
+        ({"online/ER/accuracy by task": np.ones((2, 2))}, r"task is float64 of \(2, 2\)"),
+        ({"online/ER/steps": np.ones(2, int)}, r"steps is int64 of \(2,\)"),
+    ],
+)
+def test_results_of_another_form_are_refused(tmp_path, change, found):
+    """A checksum finds damage alone, and anybody can write one."""
+    path = finished(tmp_path / "a", 0.1) / "results.npz"
+    save_sealed(path, **read_sealed(path, "") | change)
+    with pytest.raises(DataError, match=rf"results\.npz is damaged .*{found}.* Name the folder"):
+        read_finished_run(path.parent)
+
+
+def test_scores_without_steps_are_read(tmp_path):
+    path = finished(tmp_path / "a", 0.1) / "results.npz"
+    arrays = read_sealed(path, "")
+    del arrays["online/ER/steps"]
+    save_sealed(path, **arrays)
+    np.testing.assert_array_equal(read_finished_run(path.parent).finals["online"]["ER"], [0.2, 0.4])
