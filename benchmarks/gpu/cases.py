@@ -59,6 +59,6 @@ CASES = (
         for seeds in MLP_SEEDS
     ),
     Case(f"MLP, {METHOD}, PyTorch, plain loop", "benchmarks.gpu.mlp:torch_loop", (METHOD,), 35, 90),
-    Case("tests", "benchmarks.gpu.suite:selection", expected=240, limit=600),
+    Case("tests", "benchmarks.gpu.suite:selection", expected=300, limit=720),
     Case("paper", "benchmarks.gpu.paper:iirc", expected=420, limit=900),
 )
