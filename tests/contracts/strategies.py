@@ -103,12 +103,8 @@ class Case(NamedTuple):
         """Return the strategy."""
         values = self.row.hyperparameters
         value = self.row.published or (values[len(values) // 2] if values else 0.0)
-        return self.change(
-            setup,
-            self.row.make(
-                setup, NEEDS._replace(hyperparameter=value, arguments=dict(self.arguments))
-            ),
-        )
+        needs = NEEDS._replace(hyperparameter=value, arguments=self.arguments)
+        return self.change(setup, self.row.make(setup, needs))
 
 
 NETWORKS: dict[str, Network] = {"LoRA": "low rank", "InfLoRA": "merged"}
@@ -239,9 +235,7 @@ def of_images(setup, data):
 def build_with(counter, name=None, optimizer=None, trainable=None):
     """A two-layer net on vectors; `TRACES` counts how often a program is traced."""
     case = STRATEGIES[name or counter]
-    if (
-        case.row.trains == "head" and (name or counter) not in COUNTING
-    ):  # Which is for a frozen network.
+    if case.row.name.startswith("CWR"):  # Which is for a frozen network.
         trainable = only_the_head
     proxies = 3 if case.row.head == "local similarity" else None
     cosine = case.row.head != "linear"
