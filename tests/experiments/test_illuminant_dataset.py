@@ -71,7 +71,8 @@ def few(monkeypatch):
     one = ILLUMINANT_METHODS["Corrected moments, 9 of colours"]
 
     def rows(side):
-        return {"GW": ILLUMINANT_METHODS["GW"], f"of {side.camera}": one}
+        name = f"of {side.camera}"
+        return {"GW": ILLUMINANT_METHODS["GW"], name: replace(one, name=name)}
 
     monkeypatch.setattr(methods, "methods_for", rows)
     monkeypatch.setattr(cross_validation, "OTHER_DEPTHS", (2,))
