@@ -125,7 +125,7 @@ def window_positions(
 
 
 class _Geometry(NamedTuple):
-    """The properties of a convolution beside its arrays."""
+    """Stride, padding and groups of a convolution."""
 
     stride: int
     padding: Padding

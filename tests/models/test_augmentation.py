@@ -60,6 +60,6 @@ def test_the_shift_is_drawn_before_the_images_are_read():
     images = jax.ShapeDtypeStruct((4, 8, 16, 12, 3), jnp.uint8)
     program = jax.jit(jax.vmap(jax.vmap(crop_and_flip)))
     text = jax.export.export(program, platforms=["cuda"])(images, keys).mlir_module()
-    barriers = [line for line in text.splitlines() if "optimization_barrier" in line]
+    barriers = [line for line in text.splitlines() if "stablehlo.optimization_barrier" in line]
     assert len(barriers) == 1
     assert "tensor<4x8x2xi32>, tensor<4x8xi1>" in barriers[0]
