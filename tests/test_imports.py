@@ -38,7 +38,7 @@ LAYERS = {
 LATE = ("colour", "imagecodecs", "rawpy", "sklearn", "tensorflow_datasets", "tifffile")
 """Modules of packages that single readers need, and that no command imports at its start."""
 NEEDED = {
-    "everlight_data/images/tfds_builders.py": {"tensorflow_datasets"},
+    "everlight_data/tfds_builders.py": {"tensorflow_datasets"},
     "everlight_experiments/core50_static/paper.py": {"sklearn"},
 }
 """Files that are of no use without a package of `LATE`."""
@@ -51,7 +51,7 @@ for name, command in COMMANDS.items():
     if name != "paper core50-static":
         for place in filter(None, (command.target, command.options)):
             _imported(place)
-import everlight_data.images.registry
+import everlight_data.image_registry
 print(len(COMMANDS))
 """
 

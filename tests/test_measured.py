@@ -184,7 +184,7 @@ def test_a_strategys_rows_stand_below_their_tables_heads():
 def test_names_that_go_on_and_names_of_papers_are_known():
     text = measured.measured_of("balanced_replay")
     assert "\n| ER-balanced, 20 per class |" in text
-    assert "\n| ER-infinite |" in measured.measured_of("cumulative")
+    assert "\n| ER-infinite |" in measured.measured_of("unlimited_replay")
     assert "\n| ER |" not in text
     assert "\n| ER |" in measured.measured_of("experience_replay")
     assert "\n| finetune |" in measured.measured_of("naive")

@@ -1,7 +1,7 @@
 """Loaders read once while it is asked for, for equal arguments, and anew afterwards."""
 
+from everlight_data.image_registry import IMAGE_SETS, ImageRequest, load_images
 from everlight_data.images.digits import load_digits
-from everlight_data.images.registry import IMAGE_SETS, ImageRequest, load_images
 from everlight_data.loading import loading_once
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from everlight.continual import Protocol
 from everlight.models import NetworkRequest
+from everlight_data import image_registry
 from everlight_data.errors import DataError
-from everlight_data.images import registry as image_registry
 from everlight_data.images.image_set import ImageSet
 from everlight_experiments.cli import COMMANDS, options_of
 from everlight_experiments.commands.run import run_benchmark

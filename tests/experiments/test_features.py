@@ -6,8 +6,8 @@ import pytest
 
 from everlight.continual.method import why_not
 from everlight.continual.registry import METHODS
+from everlight_data import image_registry
 from everlight_data.errors import DataError
-from everlight_data.images import registry as image_registry
 from everlight_data.images import trunk_features
 from everlight_data.images.image_set import ImageSet
 from everlight_data.images.trunk_features import LITE0

@@ -10,8 +10,8 @@ import pytest
 from everlight.continual.method import Demand
 from everlight.continual.registry import METHODS
 from everlight.models import NetworkRequest
+from everlight_data import image_registry
 from everlight_data.errors import DataError
-from everlight_data.images import registry as image_registry
 from everlight_data.images.image_set import ImageSet
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmark_registry import load_benchmarks

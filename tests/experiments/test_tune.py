@@ -9,8 +9,8 @@ import pytest
 
 from everlight.continual import fixed_hyperparameter
 from everlight.continual.registry import METHODS
+from everlight_data import image_registry
 from everlight_data.errors import DataError
-from everlight_data.images import registry as image_registry
 from everlight_data.images.digits import load_digits
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands import tune

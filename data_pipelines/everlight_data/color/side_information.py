@@ -1,4 +1,4 @@
-"""What methods read beside the pixels of images, from files where an image set does not have it."""
+"""Readers of what methods use beside the pixels, from files where an image set lacks it."""
 
 from collections.abc import Sequence
 

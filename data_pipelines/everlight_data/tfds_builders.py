@@ -1,6 +1,6 @@
 """TensorFlow Datasets builders for sets that TFDS lacks, for users of other libraries.
 
-    import everlight_data.images.tfds_builders
+    import everlight_data.tfds_builders
     import tensorflow_datasets as tfds
 
     builder = tfds.builder("core50", data_dir=FOLDER, file_format="array_record")

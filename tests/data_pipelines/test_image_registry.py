@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from everlight.errors import ArgumentError
+from everlight_data import image_registry
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.images import registry as image_registry
+from everlight_data.image_registry import IMAGE_SETS, ImageRequest, load_images
 from everlight_data.images.digits import load_digits
 from everlight_data.images.image_set import ImageSet, first_per_class, shrink_images
-from everlight_data.images.registry import IMAGE_SETS, ImageRequest, load_images
 from everlight_data.images.tiny_imagenet import load_tiny_imagenet_32
 from everlight_data.procedural.world import World, load_procedural
 
