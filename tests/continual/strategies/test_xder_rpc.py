@@ -7,11 +7,11 @@ import pytest
 
 from everlight.base import StepInfo
 from everlight.continual.strategies.parts.memory import batch_at
+from everlight.continual.strategies.parts.polytope import simplex
 from everlight.continual.strategies.xder_rpc import (
     ExtendedMemory,
     SlotDraw,
     balanced_choice,
-    simplex,
     xder_rpc,
 )
 from tests.continual.small_net import (

@@ -42,14 +42,12 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import (
     Batch,
     Coefficient,
     Learner,
-    Outputs,
     Samples,
     Setup,
     StepInfo,
@@ -74,7 +72,7 @@ from everlight.continual.strategies.parts.memory import (
     fill_up,
     merge_buffer,
 )
-from everlight.errors import ArgumentError
+from everlight.continual.strategies.parts.polytope import with_polytope
 
 BLOCK = 32
 """Samples per pass at the end of a task."""
@@ -268,38 +266,6 @@ def xder_rpc(
         end_task=end_task,
         stored_samples=lambda memory, task: jnp.sum(memory.samples.mask),
     )
-
-
-@checked
-def simplex(classes: PositiveInt) -> Float[np.ndarray, "d c"]:
-    """Return the vertices of a regular simplex around 0 as unit columns, `[classes - 1, classes]`.
-
-    The cosine of two columns is −1 / (classes − 1).
-
-    Raises:
-      ValueError: there are fewer than two classes.
-    """
-    if classes < 2:
-        raise ArgumentError("a polytope head needs at least 2 classes, and there is 1")
-    dimensions = classes - 1
-    last = np.full((dimensions, 1), (1 - np.sqrt(classes)) / dimensions)
-    vertices = np.hstack([np.eye(dimensions), last])
-    vertices -= vertices.mean(axis=1, keepdims=True)
-    return vertices / np.linalg.norm(vertices[:, 0])
-
-
-@checked
-def with_polytope(setup: Setup) -> Setup:
-    """Return the setup whose logits are the first c − 1 of c outputs times the fixed `simplex`."""
-
-    def apply(
-        params: PyTree, batch_stats: PyTree, inputs: Array, train: bool, key: PRNGKeyArray | None
-    ) -> tuple[Outputs, PyTree]:
-        outputs, stats = setup.apply(params, batch_stats, inputs, train, key)
-        head = jnp.asarray(simplex(outputs.logits.shape[-1]), outputs.logits.dtype)
-        return outputs._replace(logits=outputs.logits[..., :-1] @ head), stats
-
-    return setup._replace(apply=apply)
 
 
 def mean_positive(values: Float[Array, "n"], weight: Float[Array, "n"]) -> Float[Array, ""]:
