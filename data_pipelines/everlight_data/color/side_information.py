@@ -1,4 +1,4 @@
-"""What methods read beside the pixels of images, from files where an image set does not have it."""
+"""Side information on images, from files where an image set does not have it."""
 
 from collections.abc import Sequence
 
