@@ -1,4 +1,4 @@
-"""Readers of what methods use beside the pixels, from files where an image set lacks it."""
+"""Side information on images, from files where an image set does not have it."""
 
 from collections.abc import Sequence
 
