@@ -25,7 +25,7 @@ $(VENV)/docs-ready: $(VENV)/ready
 demo: $(VENV)/ready      ## two cameras and continual learning, no data needed, one report: two to five minutes
 	XLA_FLAGS="--xla_cpu_use_fusion_emitters=false $$XLA_FLAGS" $(BIN)/everlight demo
 
-# Small programs are compiled by the hundred and run for milliseconds, so the compiler takes it easy
+# Small programs are compiled by the hundred and run for milliseconds, so the compiler optimizes little
 # here; `make test-all` runs the programs as users do. What one test compiled another finds on disk.
 CACHE := JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES=0
 COMPILER := --xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1 --xla_llvm_disable_expensive_passes=true
@@ -42,7 +42,7 @@ test: $(VENV)/ready      ## everything but the slow tests
 	$(TEST) tests
 	$(TEST) $(HOOK) $(HOOKED)
 
-# Some of every room, those that take little: about a minute.
+# Quick tests of every folder: about a minute.
 QUICK := tests/color/test_transforms.py tests/color/test_radiometry.py \
 	tests/metrics/test_accuracy_matrix.py tests/metrics/test_angular.py \
 	tests/models/test_heads.py tests/scenarios/test_class_incremental.py \

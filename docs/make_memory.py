@@ -17,7 +17,6 @@ from typing import Any
 import imagecodecs
 import numpy as np
 import scipy.io
-from tests.data_pipelines.test_torch_state import state, tensor, write
 
 from everlight_data.color.photographs import read_picture, read_thumbnails
 from everlight_data.color.raw import read_raw
@@ -28,6 +27,7 @@ from everlight_data.formats.torch_state import read_torch_state
 from everlight_data.formats.unpickle import load_restricted
 from everlight_data.images.feature_files import features_alone
 from everlight_data.runs.writing import read_sealed, save_sealed
+from tests.data_pipelines.formats.test_torch_state import state, tensor, write
 from tests.dng_writer import write_dng
 
 PAGE = Path(__file__).with_name("memory.md")

@@ -14,8 +14,8 @@ Tree = TypeVar("Tree")
 def where_under_vmap(needed: Bool[Array, ""], make: Callable[[], Tree], otherwise: Tree) -> Tree:
     """Return the result of `make` if it is needed, and `otherwise` if it is not.
 
-    Under `vmap` a `lax.cond` always computes both. This computes `make` only if any run needs it.
-    The result has no derivatives.
+    Under `vmap` a `lax.cond` computes both branches. This calls `make` only if at least one run
+    needs it. The result has no derivatives.
 
     Args:
       needed: True to call `make`.
@@ -31,8 +31,8 @@ def cond_under_vmap(
 ) -> Tree:
     """Return the result of `first` if the condition holds, otherwise that of `second`.
 
-    Under `vmap` a `lax.cond` always computes both. This computes one of them only if any run needs
-    it. The result has no derivatives.
+    Under `vmap` a `lax.cond` computes both branches. This computes a branch only if at least one
+    run takes it. The result has no derivatives.
 
     Args:
       condition: True to call `first`.

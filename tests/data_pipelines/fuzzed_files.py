@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import scipy.io
-from tests.data_pipelines.test_torch_state import state, tensor, write
 
 from everlight.models import VisionTransformer
 from everlight_data.color.chart_pairs import given_charts
@@ -41,6 +40,7 @@ from everlight_data.preparing import MANIFEST, read_manifest
 from everlight_data.runs.writing import read_sealed, save_sealed
 from tests.data_pipelines import fuzzed_images
 from tests.data_pipelines.facts.split_files import write_split
+from tests.data_pipelines.formats.test_torch_state import state, tensor, write
 from tests.dng_writer import write_dng
 from tests.models.released_vit import released_arrays
 from tests.nus_files import MAIN, render, write_camera

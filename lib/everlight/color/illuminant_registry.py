@@ -32,7 +32,7 @@ def _collected() -> dict[str, IlluminantMethod]:
 
 
 ILLUMINANT_METHODS = _collected()
-"""Methods by the name of their papers, those without training first. FFCC reads images whose white
+"""Methods by the names that their papers give them, those without training first. FFCC reads images whose white
 is 1."""
 
 ESTIMATORS = {name: row for name, row in ILLUMINANT_METHODS.items() if not row.is_trained}
