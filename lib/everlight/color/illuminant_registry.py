@@ -32,8 +32,8 @@ def _collected() -> dict[str, IlluminantMethod]:
 
 
 ILLUMINANT_METHODS = _collected()
-"""Methods by the names that their papers give them, those without training first. FFCC reads images whose white
-is 1."""
+"""Methods by the names that their papers give them; those without training come first. FFCC expects
+images whose white level is 1."""
 
 ESTIMATORS = {name: row for name, row in ILLUMINANT_METHODS.items() if not row.is_trained}
 """The methods that need no training, functions of an image and its mask."""
