@@ -258,7 +258,7 @@ def test_weights_are_asked_for_before_the_frames(tmp_path):
 
 
 def test_the_paper_s_lengths_are_its_iterations():
-    """Lomonaco and Maltoni 2017: NC naive 2000 at 1e-3, then 300 at 1e-5; cumulative always 2000."""
+    """Lomonaco and Maltoni 2017: NC naive 2000 at 1e-3, then 300 at 1e-5; cumulative 2000 each."""
     plan = PRESETS["paper"]
     naive, whole = plan.nc, plan.cumulative
     protocol = naive.protocol(plan.batch_size)
