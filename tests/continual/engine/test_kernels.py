@@ -85,6 +85,7 @@ def test_kernels_of_loops_branches_and_calls_count_and_what_they_call_does_not()
 
 
 @pytest.mark.slow
+@pytest.mark.cpu
 @pytest.mark.skipif(not HAS_CUDA, reason="extra cuda12 or cuda13 not installed")
 @pytest.mark.parametrize("runs", MOST_KERNELS)
 def test_a_step_for_an_h100_has_few_kernels_and_groups_the_runs(runs):
