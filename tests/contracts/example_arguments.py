@@ -16,7 +16,6 @@ from tests.contracts.example_values import KEY, NAMED, RECORDS, SIZES
 from tests.contracts.examples import ROWS
 from tests.contracts.small_arrays import booleans, floats, integers
 
-
 OF_METHODS = {
     f"color.{name}" for name in ("estimate_fold", "estimate_folds", "map_images", "methods_for")
 }
