@@ -85,7 +85,8 @@ def response(
 
     Order 0 is the (smoothed) image itself, order 1 the gradient magnitude, and order 2 is
     sqrt(f_xx² + 4 f_xy² + f_yy²). The factor 4 (a Frobenius norm has 2) is from the released code
-    of van de Weijer et al. 2007, which produced the papers' tables.
+    of van de Weijer et al. 2007, which produced the papers' tables. Magnitudes within reach of a
+    value that is NaN are NaN.
 
     Args:
       image: linear raw colours, `[h, w, 3]`.

@@ -33,7 +33,7 @@ def unit_of_any_scale(illuminant: Illuminant) -> Illuminant:
 
 @checked
 def keep_observed(image: Image, mask: Mask) -> Image:
-    """Set masked pixels to 0, whatever their values."""
+    """Set masked pixels to 0, whatever their values; NaN elsewhere stays NaN."""
     return image if mask is None else jnp.where((mask > 0)[..., None], image, 0)
 
 

@@ -25,7 +25,8 @@ def minkowski_framework(
 
     (integral |d^n f_sigma / dx^n|^p dx)^(1/p) of van de Weijer, Gevers and Gijsenij 2007. Order 0
     and sigma 0 give Gray World (norm 1), Shades of Gray (norm p) and White Patch (norm infinity).
-    Orders 1 and 2 give Gray Edge. Negative values count by their magnitude.
+    Orders 1 and 2 give Gray Edge. Negative values count by their magnitude. The estimate is NaN
+    where the image is black, fully masked or not finite.
 
     Args:
       image: linear raw colours, `[h, w, 3]`.

@@ -43,7 +43,7 @@ def bright_dark_pca(
 
     Colours are sorted by their projection on the mean colour. At both ends, `fraction` of the
     unmasked pixels (at least one) is kept. No mean is subtracted, so the direction passes through
-    black.
+    black. The estimate is NaN where the image is black, fully masked or not finite.
 
     Args:
       image: linear raw colours, `[h, w, 3]`.
