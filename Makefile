@@ -57,7 +57,7 @@ test-all: $(VENV)/ready  ## the slow tests too
 	$(BIN)/python -m pytest -n 2 --dist loadgroup $(HOOK) tests
 
 # Newer versions of jaxlib than the pinned one end the process at the flag of fusion emitters.
-test-newest:             ## as `test`, with the newest versions that pip finds, in build/newest; PYTHON=python3.13 chooses another Python
+test-newest:             ## all but the slow tests, with the newest versions that pip finds, in build/newest; PYTHON=python3.13 chooses another Python
 	$(PYTHON) -m venv --clear $(NEWEST)
 	$(NEWEST)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[experiments,test]"
 	$(NEWEST)/bin/python -m pip list --disable-pip-version-check

@@ -11,6 +11,15 @@ from jax.extend.core import ClosedJaxpr, Literal
 USES = {"random_bits": "bits", "random_split": "split", "random_fold_in": "fold_in"}
 
 
+def scan_counts(params):
+    """Return the numbers of constants and of carried arrays of a scan."""
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    # From jax 0.12 on the parameters have the structure of the arguments.
+    consts, carry, _ = params["ft_in"].unpack()
+    return len(consts), len(carry)
+
+
 class KeyUse:
     """Uses of keys by their words, and what was derived from them."""
 
@@ -69,7 +78,8 @@ class KeyUse:
 
         return call
 
-    def _run(self, closed, values):
+    def _run(self, program, values):
+        closed = program if isinstance(program, ClosedJaxpr) else ClosedJaxpr(program, ())
         jaxpr = closed.jaxpr
         known = dict(zip(jaxpr.constvars, closed.consts, strict=True))
         known |= dict(zip(jaxpr.invars, values, strict=True))
@@ -92,8 +102,7 @@ class KeyUse:
             return jax.lax.switch(given[0], branches, *given[1:])
         inner = params.get("jaxpr", params.get("call_jaxpr"))
         if inner is not None:
-            closed = inner if isinstance(inner, ClosedJaxpr) else ClosedJaxpr(inner, ())
-            return self._run(closed, given)
+            return self._run(inner, given)
         bound = equation.primitive.get_bind_params(params)
         out = equation.primitive.bind(*given, **bound)
         out = list(out) if equation.primitive.multiple_results else [out]
@@ -101,7 +110,7 @@ class KeyUse:
         return out
 
     def _scan(self, params, given):
-        consts, carry = params["num_consts"], params["num_carry"]
+        consts, carry = scan_counts(params)
         fixed, start, rows = given[:consts], given[consts : consts + carry], given[consts + carry :]
 
         def body(carried, row):
