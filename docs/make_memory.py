@@ -26,7 +26,7 @@ from everlight_data.formats.matlab import read_mat
 from everlight_data.formats.torch_state import read_torch_state
 from everlight_data.formats.unpickle import load_restricted
 from everlight_data.images.feature_files import features_alone
-from everlight_data.runs.writing import read_sealed, save_sealed
+from everlight_data.writing import read_sealed, save_sealed
 from tests.data_pipelines.formats.test_torch_state import state, tensor, write
 from tests.dng_writer import write_dng
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from everlight_data.errors import DataError
 from everlight_data.formats.files import Archive, Folder, opened, opened_source, read_json, refusing
-from everlight_data.runs.writing import (
+from everlight_data.writing import (
     check_room,
     locked_folder,
     make_folder,

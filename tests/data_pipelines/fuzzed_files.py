@@ -37,7 +37,7 @@ from everlight_data.formats.unpickle import load_npy_restricted, load_restricted
 from everlight_data.images.caffe_weights import load_caffe_weights
 from everlight_data.images.vit_weights import load_vit_checkpoint
 from everlight_data.preparing import MANIFEST, read_manifest
-from everlight_data.runs.writing import read_sealed, save_sealed
+from everlight_data.writing import read_sealed, save_sealed
 from tests.data_pipelines import fuzzed_images
 from tests.data_pipelines.facts.split_files import write_split
 from tests.data_pipelines.formats.test_torch_state import state, tensor, write

@@ -19,7 +19,7 @@ from everlight_data.images import core50
 from everlight_data.images.core50 import load_core50, prepare_core50
 from everlight_data.runs import checkpoints as checkpoint
 from everlight_data.runs.checkpoints import Checkpoints
-from everlight_data.runs.writing import read_sealed, written_whole
+from everlight_data.writing import read_sealed, written_whole
 from everlight_experiments.report.plots import new_canvas, save
 from everlight_experiments.report.writer import write_report
 from everlight_experiments.run_folder.folder import RunFolder

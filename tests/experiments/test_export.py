@@ -8,7 +8,7 @@ import pytest
 
 from everlight_data.errors import DataError
 from everlight_data.runs.configs import write_config
-from everlight_data.runs.writing import save_sealed
+from everlight_data.writing import save_sealed
 from everlight_experiments.report.export import ExportSettings, export
 
 MATRICES = np.array([[[0.9, 0.1], [0.5, 0.8]], [[0.7, np.nan], [0.6, 0.75]]])

@@ -11,7 +11,7 @@ import pytest
 from tensorboardX.proto.event_pb2 import Event
 
 from everlight_data.errors import DataError
-from everlight_data.runs.writing import save_sealed
+from everlight_data.writing import save_sealed
 from everlight_experiments.report.export import ExportSettings, export
 from everlight_experiments.report.index import ReportsSettings, write_index
 from everlight_experiments.report.writer import Column, Figure, FirstScreen, Table, write_report

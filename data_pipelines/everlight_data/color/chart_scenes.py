@@ -14,7 +14,7 @@ from everlight.color.radiometry import response_table
 from everlight_data.color.chart import COLUMNS, ROWS
 from everlight_data.color.dng import mosaic_rggb, write_dng
 from everlight_data.color.spectra import EMBEDDED_CAMERAS, SpectralLibrary, embedded_library
-from everlight_data.runs.writing import make_folder
+from everlight_data.writing import make_folder
 
 HEIGHT, WIDTH = 360, 480
 ALIGNMENT = np.array([[0.92, -0.015, 18.0], [0.012, 0.93, 10.0], [1e-5, -2e-5, 1.0]])

@@ -21,7 +21,7 @@ from everlight_data.color.chart_pairs import (
 )
 from everlight_data.color.raw import read_raw
 from everlight_data.preparing import npz
-from everlight_data.runs.writing import written_whole
+from everlight_data.writing import written_whole
 
 PICTURE_SIDE = 240
 """Longest side in pixels of a photograph on the contact sheet."""

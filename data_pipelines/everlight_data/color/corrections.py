@@ -19,7 +19,7 @@ from everlight.models.pair_estimate import PairEstimate
 from everlight.models.pair_model import Estimate
 from everlight_data.color.dng import rewrite_with_illuminant, write_linear_tiff
 from everlight_data.color.raw import RawImage
-from everlight_data.runs.writing import written_whole
+from everlight_data.writing import written_whole
 
 Format = Literal["png", "tiff", "dng"]
 

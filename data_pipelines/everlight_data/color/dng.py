@@ -12,7 +12,7 @@ from everlight_data.color.dng_mosaic import FLIPS, BlackLevels, plane_colors
 from everlight_data.color.dng_tags import COLOR_FILTER_ARRAY, raw_directories
 from everlight_data.color.raw import RawImage, read_sensor
 from everlight_data.optional_packages import import_package
-from everlight_data.runs.writing import written_whole
+from everlight_data.writing import written_whole
 
 SHORT, LONG, RATIONAL, SIGNED_RATIONAL, ASCII, BYTE = 3, 4, 5, 10, 2, 1
 RGB = 2

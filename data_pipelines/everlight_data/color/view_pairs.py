@@ -14,7 +14,7 @@ from everlight.models.pair_model import VIEWS
 from everlight_data.color.raw import RawImage, black_text
 from everlight_data.errors import DataError
 from everlight_data.formats.files import one_line, read_json
-from everlight_data.runs.writing import written_whole
+from everlight_data.writing import written_whole
 
 
 class Thumbnails(NamedTuple):

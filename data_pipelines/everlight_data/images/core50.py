@@ -35,7 +35,7 @@ from everlight_data.images.image_set import block_means
 from everlight_data.loading import loaded_once
 from everlight_data.locations import locate
 from everlight_data.progress import progress
-from everlight_data.runs.writing import (
+from everlight_data.writing import (
     cannot_write,
     check_room,
     locked_folder,

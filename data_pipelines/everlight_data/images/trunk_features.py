@@ -19,7 +19,7 @@ from everlight_data.formats.arrays import take
 from everlight_data.images.efficientnet import load_efficientnet_lite0
 from everlight_data.images.feature_files import Features
 from everlight_data.images.image_set import ImageSet, as_rgb
-from everlight_data.runs.writing import lock_folder, make_folder, read_sealed, save_sealed
+from everlight_data.writing import lock_folder, make_folder, read_sealed, save_sealed
 
 LITE0 = "efficientnet-lite0"
 SMALLEST = 128

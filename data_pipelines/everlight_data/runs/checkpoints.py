@@ -31,7 +31,7 @@ from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.files import one_line
 from everlight_data.runs.descriptions import as_json, json_checksum, name_differences
 from everlight_data.runs.orbax_messages import silence_orbax
-from everlight_data.runs.writing import check_room
+from everlight_data.writing import check_room
 
 SECONDS_AT_STAKE = 10.0
 """Work that a kill may cost, beside what was under way: writing a checkpoint takes a fifth of a

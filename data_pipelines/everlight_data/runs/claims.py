@@ -8,7 +8,7 @@ from pathlib import Path
 
 import filelock
 
-from everlight_data.runs.writing import LOCK, make_folder, try_lock
+from everlight_data.writing import LOCK, make_folder, try_lock
 
 
 class Claims:

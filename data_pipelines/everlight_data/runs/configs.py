@@ -14,7 +14,7 @@ import jax
 from everlight_data.errors import DataError
 from everlight_data.formats.files import read_json, refusing
 from everlight_data.runs.descriptions import json_checksum, name_differences
-from everlight_data.runs.writing import written_whole
+from everlight_data.writing import written_whole
 
 PACKAGES = ("everlight", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 FLAGS = ("JAX_", "XLA_FLAGS", "LIBTPU_INIT_ARGS", "NVIDIA_TF32_OVERRIDE")

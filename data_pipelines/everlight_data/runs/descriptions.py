@@ -13,7 +13,7 @@ import numpy as np
 
 from everlight_data.formats.files import refusing
 from everlight_data.names import check_name
-from everlight_data.runs.writing import make_folder, read_sealed, save_sealed
+from everlight_data.writing import make_folder, read_sealed, save_sealed
 
 
 def as_json(values: dict) -> dict:

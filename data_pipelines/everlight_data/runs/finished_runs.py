@@ -12,7 +12,7 @@ from everlight_data.errors import DataError
 from everlight_data.formats.files import refusing
 from everlight_data.images.class_names import printable
 from everlight_data.runs.configs import read_any_config
-from everlight_data.runs.writing import read_sealed
+from everlight_data.writing import read_sealed
 
 NUMBER_COLUMNS = ("method", "setting", "seed", "task", "tested on", "metric", "value")
 _WAY_OUT = "Name the folder of a finished run of methods, such as `everlight run`."

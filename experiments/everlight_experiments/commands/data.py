@@ -14,7 +14,7 @@ import tyro
 from everlight_data.data_sets import DATA_SETS, prepare_data_set
 from everlight_data.locations import data_root
 from everlight_data.names import check_name
-from everlight_data.runs.writing import amount
+from everlight_data.writing import amount
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 from everlight.continual.method import Method, why_not
 from everlight.continual.registry import METHODS
 from everlight.trees import checksums_of, tree_bytes
-from everlight_data.runs.writing import amount
+from everlight_data.writing import amount
 from everlight_experiments.continual.benchmark import Benchmarks, Draw
 from everlight_experiments.continual.method_runner import CHECKPOINT_OVERHEAD_BYTES, NETS, Runner
 from everlight_experiments.continual.outcome import Outcome, Outcomes, arrays_of

@@ -33,7 +33,7 @@ from everlight_data.color.image_model_files import load_any_model
 from everlight_data.color.raw import black_text, read_raw
 from everlight_data.color.view_pairs import align_thumbnails, choose_homography
 from everlight_data.errors import DataError, MissingDataError, MissingPackageError
-from everlight_data.runs.writing import make_folder
+from everlight_data.writing import make_folder
 from everlight_experiments.illuminant.estimate_photos import (
     PhotoEstimate,
     describe_estimate,

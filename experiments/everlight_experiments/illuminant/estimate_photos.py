@@ -27,7 +27,7 @@ from everlight_data.color.photos import is_picture, read_photo
 from everlight_data.color.raw import RawImage, black_text, camera_name
 from everlight_data.errors import DataError, MissingPackageError
 from everlight_data.progress import progress
-from everlight_data.runs.writing import make_folder
+from everlight_data.writing import make_folder
 from everlight_experiments.illuminant.estimate_settings import EstimateSettings
 
 Others = Mapping[Path, Sequence[DescribedImage]]

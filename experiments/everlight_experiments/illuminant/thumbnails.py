@@ -27,7 +27,7 @@ from everlight_data.color.chart_thumbnails import (
 from everlight_data.color.photos import is_picture, list_photos
 from everlight_data.errors import DataError
 from everlight_data.progress import progress
-from everlight_data.runs.writing import make_folder
+from everlight_data.writing import make_folder
 from everlight_experiments.illuminant.image_source import LEAST_IMAGES
 
 LEAST_PHOTOS = 6

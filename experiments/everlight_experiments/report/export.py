@@ -17,7 +17,7 @@ from everlight_data.optional_packages import import_package
 from everlight_data.runs.configs import read_any_config
 from everlight_data.runs.events import read_scalars
 from everlight_data.runs.finished_runs import NUMBER_COLUMNS, numbers_of, read_results
-from everlight_data.runs.writing import make_folder, written_whole
+from everlight_data.writing import make_folder, written_whole
 from everlight_experiments.report.over_time import mean_over_time, of_learned
 
 WAIT = "Wait for the run's end, or run it again."

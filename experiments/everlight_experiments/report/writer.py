@@ -11,7 +11,7 @@ from typing import Any
 import jinja2
 
 from everlight_data.formats.files import read_json
-from everlight_data.runs.writing import FOLDER_GONE, written_whole
+from everlight_data.writing import FOLDER_GONE, written_whole
 
 PAPER = "paper"
 """Group of a table's columns that hold the paper's own numbers."""

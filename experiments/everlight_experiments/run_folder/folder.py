@@ -25,7 +25,7 @@ from everlight_data.runs.descriptions import (
     save_described,
 )
 from everlight_data.runs.events import append_event, whole_events
-from everlight_data.runs.writing import (
+from everlight_data.writing import (
     FOLDER_GONE,
     LOCK,
     UNFINISHED,

@@ -7,7 +7,7 @@ from jaxtyping import PyTree
 
 from everlight.trees import tree_bytes
 from everlight_data.errors import DataError
-from everlight_data.runs.writing import amount
+from everlight_data.writing import amount
 
 _TABLE = Path("/proc/meminfo")
 

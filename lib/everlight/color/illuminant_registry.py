@@ -15,6 +15,7 @@ import pkgutil
 
 from everlight.color import estimators, learned
 from everlight.color.illuminant_method import IlluminantMethod, SideInformation
+from everlight.errors import ArgumentError
 
 
 def _collected() -> dict[str, IlluminantMethod]:
@@ -27,7 +28,7 @@ def _collected() -> dict[str, IlluminantMethod]:
     rows = [method for module in modules for method in getattr(module, "METHODS", ())]
     methods = {method.name: method for method in rows}
     if len(methods) != len(rows):
-        raise ValueError(f"two illuminant methods have one name: {[row.name for row in rows]}")
+        raise ArgumentError(f"two illuminant methods have one name: {[row.name for row in rows]}")
     return methods
 
 

@@ -12,6 +12,7 @@ from flax.core import FrozenDict
 
 from everlight.continual import strategies
 from everlight.continual.method import Method
+from everlight.errors import ArgumentError
 
 ORDER = (
     *("naive", "cumulative", "ewc", "si", "mas", "lwf"),
@@ -46,7 +47,9 @@ def collect_methods(modules: Iterable[ModuleType]) -> dict[str, Method]:
     for module in modules:
         for name, row in module.METHODS.items():
             if name in methods:
-                raise ValueError(f"{declared_by[name]} and {module.__name__} both declare {name!r}")
+                raise ArgumentError(
+                    f"{declared_by[name]} and {module.__name__} both declare {name!r}"
+                )
             declared_by[name] = module.__name__
             # Rows are hashed as parts of keys.
             methods[name] = row._replace(name=name, authors=FrozenDict(row.authors))

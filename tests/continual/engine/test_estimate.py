@@ -11,7 +11,7 @@ from tests.contracts.test_strategies import DATA, KEY, PROTOCOL, SEQUENCE, build
 from tests.driving import drive_run
 
 
-def run(name="ewc"):
+def run(name="EWC"):
     return Run(build_with(name), PROTOCOL, DATA, SEQUENCE, KEY)
 
 
@@ -31,7 +31,7 @@ def test_sizes_are_those_of_the_arrays_that_a_run_has_and_a_step_is_timed_on_zer
 
 def test_steps_are_counted_as_they_are_taken():
     """By the driver's own count; exemplars of earlier classes are passed over too."""
-    for name, replayed in (("naive", 0), ("experience replay", 3)):
+    for name, replayed in (("naive", 0), ("ER-balanced", 3)):
         *_, last = drive_run(run(name))
         assert count_steps(PROTOCOL, SEQUENCE, replayed) == last.result.usage.steps[-1]
     of_steps = Protocol(epochs=2, first_epochs=5, batch_size=8, epoch_steps=7, select="last")

@@ -343,7 +343,7 @@ def test_what_a_kill_left_half_written_is_removed_by_the_next_start(tmp_path, rn
 def test_a_checkpoint_without_room_is_refused_and_the_one_before_kept(tmp_path, rng, monkeypatch):
     states = two_checkpoints(tmp_path, rng)
     usage = type("Usage", (), {"free": 1000})
-    monkeypatch.setattr("everlight_data.runs.writing.shutil.disk_usage", lambda path: usage)
+    monkeypatch.setattr("everlight_data.writing.shutil.disk_usage", lambda path: usage)
     with pytest.raises(DataError, match=r"checkpoints: 1\.0 MB are needed .*same command again"):
         Checkpoints(tmp_path).save(3, states[1])
     assert resumed(tmp_path)[0] == 2

@@ -6,7 +6,7 @@ import pytest
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.runs.configs import write_config
 from everlight_data.runs.finished_runs import name_other_options, read_finished_run
-from everlight_data.runs.writing import read_sealed, save_sealed
+from everlight_data.writing import read_sealed, save_sealed
 
 
 def finished(folder, rate):

@@ -15,7 +15,7 @@ import pytest
 from everlight_data.errors import DataError
 from everlight_data.images.core50 import prepare_core50
 from everlight_data.runs.claims import Claims
-from everlight_data.runs.writing import (
+from everlight_data.writing import (
     check_room,
     lock_folder,
     read_sealed,
@@ -83,7 +83,7 @@ def test_leftovers_of_a_killed_process_are_removed(tmp_path):
 HOLDER = """
 import sys, time
 from pathlib import Path
-from everlight_data.runs.writing import lock_folder
+from everlight_data.writing import lock_folder
 lock = lock_folder(Path(sys.argv[1]), "Wait.")
 print("held", flush=True)
 time.sleep(60)
@@ -114,7 +114,7 @@ def test_a_second_process_is_refused_until_the_first_is_gone_even_killed(tmp_pat
 
 def test_too_little_room_is_told_with_both_numbers(tmp_path, monkeypatch):
     usage = type("Usage", (), {"free": 5_000_000})
-    monkeypatch.setattr("everlight_data.runs.writing.shutil.disk_usage", lambda path: usage)
+    monkeypatch.setattr("everlight_data.writing.shutil.disk_usage", lambda path: usage)
     check_room(tmp_path, 4_000_000, "a checkpoint")
     with pytest.raises(DataError, match=r"a checkpoint: 5\.0 MB are needed .* 5\.0 MB are free"):
         check_room(tmp_path, 4_000_001, "a checkpoint")
