@@ -103,7 +103,7 @@ class Case(NamedTuple):
         """Return the strategy."""
         values = self.row.hyperparameters
         value = self.row.published or (values[len(values) // 2] if values else 0.0)
-        needs = NEEDS._replace(hyperparameter=value, arguments=self.arguments)
+        needs = NEEDS._replace(hyperparameter=float(value), arguments=self.arguments)
         return self.change(setup, self.row.make(setup, needs))
 
 
