@@ -64,9 +64,10 @@ test-newest:             ## all but the slow tests, with the newest versions tha
 	JAX_COMPILATION_CACHE_DIR=$(CURDIR)/build/newest-programs $(CACHE) XLA_FLAGS="$(COMPILER) $$XLA_FLAGS" \
 		$(NEWEST)/bin/python $(PYTEST) tests
 
-# On one accelerator, where a program takes one to five seconds to compile: about ten minutes. In the
-# environment that is active, since the accelerator's packages are not among the pinned ones, and in
-# one process, which does not reserve the whole memory. Compiled programs are kept for the next time.
+# On one accelerator, where a program takes one to five seconds to compile; how long all take was not
+# measured. In the environment that is active, since the accelerator's packages are not among the
+# pinned ones, and in one process, which does not reserve the whole memory. Compiled programs are kept
+# for the next time.
 GPU_TESTS := tests/color tests/metrics tests/models tests/scenarios tests/continual/engine
 
 test-gpu:                ## tests on an accelerator; GPU_TESTS=tests/continual/strategies selects others
