@@ -111,6 +111,20 @@ def test_no_module_of_the_library_imports_a_private_name_of_another():
     assert found == []
 
 
+def test_the_library_neither_reads_nor_sets_the_environment():
+    variables = re.compile(r"environb?|getenvb?|putenv|unsetenv")
+    found = [
+        f"{path.relative_to(ROOT)}, line {node.lineno}"
+        for path in LAYERS["everlight"].rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for name in [
+            getattr(node, {ast.Attribute: "attr", ast.alias: "name"}.get(type(node), "id"), "")
+        ]
+        if variables.fullmatch(name)
+    ]
+    assert found == []
+
+
 def test_rows_and_parts_of_strategies_import_no_strategy_but_naive_finetuning():
     """Strategies import them, so that there would be a circle."""
     package = "everlight.continual.strategies"

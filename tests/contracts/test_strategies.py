@@ -28,7 +28,7 @@ from everlight.continual.engine.tasks import (
 from everlight.continual.strategies.naive import naive
 from everlight.meshes import REPLICATED, RUNS_SPEC, runs_mesh
 from everlight_data.runs.checkpoints import Checkpoints
-from everlight_experiments.run_folder.compilation import release_programs
+from everlight_experiments.run_folder.compilation import describe_tpu, release_programs
 from tests.contracts.strategies import (
     COUNTING,
     DATA,
@@ -115,6 +115,7 @@ def test_the_whole_sequence_lowers_for_gpus_and_tpus(name):
 @pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="extra tpu not installed")
 @each_strategy
 def test_on_four_chips_of_a_tpu_runs_compile_without_a_word_between_them(name):
+    describe_tpu()
     mesh = runs_mesh(list(chips_of_a_v5e()))
     own = jax.tree.map(lambda leaf: jnp.stack([leaf] * 8), SEQUENCE)
     runs = Runs(build_with(name), PROTOCOL, DATA, own, jax.random.split(KEY, 8))

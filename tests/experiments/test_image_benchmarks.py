@@ -9,7 +9,7 @@ import pytest
 
 from everlight.continual.method import Demand
 from everlight.continual.registry import METHODS
-from everlight.models import NetworkRequest
+from everlight.models import MLP, NetworkRequest
 from everlight_data import image_registry
 from everlight_data.errors import DataError
 from everlight_data.images.image_set import ImageSet
@@ -17,7 +17,7 @@ from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmark_registry import load_benchmarks
 from everlight_experiments.continual.benchmark import Draw
 from everlight_experiments.continual.method_runner import Runner
-from everlight_experiments.continual.parts import network
+from everlight_experiments.continual.parts import module_of, network
 from everlight_experiments.continual.train_methods import jobs_of, train_jobs
 
 
@@ -83,6 +83,13 @@ def test_features_before_a_cosine_head_keep_their_sign(pictures):
         outputs, _ = made.init_with_output(jax.random.key(1), images, False)
         assert (float(outputs.features.min()) < 0) == signed
         assert ("last_relu" in benchmark.facts(METHODS[name])) == signed
+
+
+def test_methods_of_heads_learn_on_the_inputs_or_on_features_of_a_pretrained_network():
+    net = network("mlp:5", NetworkRequest(10, 8), (8, 8, 1))
+    assert module_of(net, METHODS["RanPAC"]) == MLP(10, ())
+    assert module_of(net, METHODS["RanPAC"], pretrained=True) == net.make("linear")
+    assert module_of(net, METHODS["LUCIR"]) == net.make("cosine")
 
 
 def test_facts_of_a_run_are_those_of_its_seed_too(pictures):

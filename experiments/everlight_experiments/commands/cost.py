@@ -39,6 +39,7 @@ from everlight_experiments.facts import benchmark as facts_benchmark
 from everlight_experiments.facts.config import PRESETS as FACTS
 from everlight_experiments.iirc import benchmark as iirc_benchmark
 from everlight_experiments.iirc.config import PRESETS as IIRC
+from everlight_experiments.run_folder.compilation import describe_tpu
 
 FRAMES = 300
 """Frames per object and session of CORe50, about."""
@@ -117,6 +118,7 @@ def _device(name: Device) -> jax.Device:
         return jax.devices()[0]
     # JAX itself uses the CPU: without a driver its plugin for GPUs does not load otherwise.
     jax.config.update("jax_platforms", "cpu")
+    describe_tpu()
     # A compiler without a device cannot read programs that it kept on disk.
     jax.config.update("jax_enable_compilation_cache", False)
     try:

@@ -16,6 +16,7 @@ import tyro
 from everlight.checks import Between
 from everlight.continual import Protocol
 from everlight.continual.method import Method
+from everlight.models import networks
 from everlight_experiments.run_folder.settings import Count, Rate, Share
 
 UNNAMED = tyro.conf.arg(name="")
@@ -25,6 +26,15 @@ Dtype = Annotated[
     tyro.conf.arg(
         help="Data type of the network's computation; parameters, statistics and losses are "
         "float32."
+    ),
+]
+_NETWORKS = "; ".join(f"{row.form} ({row.meaning})" for row in networks().values())
+Net = Annotated[
+    str,
+    tyro.conf.arg(
+        help=f"Network: {_NETWORKS}; or FILE.py:NAME, a function from the number of classes to a "
+        "linen module, or from it and rngs to an NNX module, or from it and key to an Equinox "
+        "module."
     ),
 ]
 Features = Annotated[
@@ -110,13 +120,7 @@ class Config:
     test labels stay."""
     shots: Count | None = None
     """Training images per class in every task after the first (few-shot); None is all."""
-    net: str = "cnn"
-    """Network: mlp:256,256 (hidden units), the same with layer normalisation (mlp-layer-norm:) or
-    concatenated ReLUs (mlp-crelu:), cnn, cnn:16,32,64 (channels, then hidden units),
-    small-cnn:32,64,512, resnet:5 (blocks per stage), resnet50, vit (ViT-B/16),
-    vit:4,64,2,4 (side of a patch, width, blocks, heads), linear, or FILE.py:NAME, a function
-    from the number of classes to a linen module, or from it and rngs to an NNX module, or from it
-    and key to an Equinox module."""
+    net: Net = "cnn"
     pretrained: Path | None = None
     """Layers with which the network begins, but for its head: an .npz of a vision transformer of
     Google's release for --net vit, or the folder of a run of the same --net with --keep-nets, of

@@ -86,6 +86,7 @@ from everlight_experiments.continual.parts import (
     TRUNK_SIDE,
     feature_head,
     load_features,
+    module_of,
     network,
     network_capabilities,
     optimizer,
@@ -320,8 +321,7 @@ def beginning(
         given = isinstance(data.shared, Pretrained)
         stored = data.shared.stored if given else data.shared
         stored = normalized_by(stored, data.own.normalization)
-        # A head over features of the pretrained network, not over the inputs.
-        module = net.make(method.head, "net" if given else method.trains)
+        module = module_of(net, method, given)
         augment = crop_and_flip if config.augmentation == "crop-and-flip" else None
         setup = network_setup(module, stored, objective, found.transformation, augment)
         if config.initialization == "xavier":

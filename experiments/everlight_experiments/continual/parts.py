@@ -15,10 +15,10 @@ from typing import NamedTuple
 import flax.linen as nn
 
 from everlight.continual import Optimizer, StoredImages, named_optimizer
-from everlight.continual.method import Demand
+from everlight.continual.engine.network_setup import Net
+from everlight.continual.method import Demand, Method
 from everlight.errors import ArgumentError
-from everlight.models import MLP, Network, NetworkRequest, named_network
-from everlight.models.named import NETWORKS
+from everlight.models import MLP, Network, NetworkRequest, named_network, networks
 from everlight_data.errors import DataError
 from everlight_data.images.as_inputs import Channels, channels, store_features, store_images
 from everlight_data.images.feature_files import Features, features_of_images
@@ -54,11 +54,21 @@ def network(text: str, wanted: NetworkRequest, shape: tuple[int, ...]) -> Networ
         if wanted.dropout or wanted.remat:
             raise DataError(f"--dropout and --remat are for networks with a name, not {text}")
         return load_network(text, "--net", wanted.classes, shape)
-    check_name("network --net", name, list(NETWORKS))
+    check_name("network --net", name, list(networks()))
     try:
         return named_network(text, wanted)
     except ArgumentError as error:
         raise DataError(f"--net {text}: {error}") from error
+
+
+def module_of(net: Network, method: Method, pretrained: bool = False) -> Net:
+    """Return what a method trains: the network with its kind of head, or a head over the inputs.
+
+    Methods that train a head alone read features of the network where it is `pretrained`.
+    """
+    if method.trains == "head" and not pretrained:
+        return MLP(net.classes, (), method.head)
+    return net.make(method.head)
 
 
 def network_capabilities(net: Network) -> frozenset[Demand]:

@@ -50,6 +50,7 @@ from everlight_experiments.continual.parts import (
     Inputs,
     feature_head,
     inputs_of,
+    module_of,
     network,
     network_capabilities,
     optimizer,
@@ -205,7 +206,7 @@ def beginning(
         images = data.shared if store is None else stream(store, data.shared)
         found = optimizer_of(config, method)
         parts = images, binary_objective(), found.transformation, augment
-        return network_setup(net.make(method.head, method.trains), *parts), Needs(
+        return network_setup(module_of(net, method), *parts), Needs(
             1 if method.label_setting == "joint" else tasks,
             classes,
             config.exemplars_per_class,

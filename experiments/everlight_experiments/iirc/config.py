@@ -19,7 +19,15 @@ from everlight.continual import Protocol
 from everlight.continual.method import Method, Needs
 from everlight.continual.registry import METHODS
 from everlight_data.iirc.sets import IIRCName
-from everlight_experiments.continual.config import UNNAMED, Chosen, Dtype, Features, Replay, Side
+from everlight_experiments.continual.config import (
+    UNNAMED,
+    Chosen,
+    Dtype,
+    Features,
+    Net,
+    Replay,
+    Side,
+)
 from everlight_experiments.run_folder.settings import Bytes, Count, Preset, Rate, Share
 
 _AS_THEY_ARE = (
@@ -51,9 +59,7 @@ class Config:
     """Side of the images in pixels; ImageNet's are cropped to it, others are shrunk."""
     protocol: Annotated[Protocol, UNNAMED]
     """Epochs and batches of every task."""
-    net: str = "resnet:1"
-    """Network: resnet:5 (blocks per stage, 5 is ResNet-32), resnet50, or any other that
-    `everlight run` has."""
+    net: Net = "resnet:1"
     learning_rate: Rate = 1.0
     """Learning rate of the optimizer."""
     learning_rates: Mapping[str, float] = field(default_factory=dict)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 from everlight.checks import Between
+from everlight_experiments.continual.config import Net
 from everlight_experiments.run_folder.settings import Count, Rate
 
 
@@ -33,8 +34,7 @@ class Config:
     """Samples drawn per task."""
     batch_size: Count = 1
     """Samples per training step."""
-    net: str = "mlp:5"
-    """Network, as in everlight run."""
+    net: Net = "mlp:5"
     learning_rate: Rate = 0.01
     """Learning rate of gradient descent."""
     flips: Literal["one", "all"] = "one"

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 from everlight.base import Outputs
 from everlight.models.heads import HeadKind, make_head
+from everlight.models.network import NamedNetwork, Network, NetworkRequest, Numbers
 
 
 class MLP(nn.Module):
@@ -55,3 +56,36 @@ class MLP(nn.Module):
 def concatenated_relu(values: Float[Array, "*b u"]) -> Float[Array, "*b v"]:
     """Return the positive parts of the values and then those of their negatives; v is 2u."""
     return jax.nn.relu(jnp.concatenate([values, -values], axis=-1))
+
+
+def _mlp(numbers: Numbers, request: NetworkRequest, **options: bool) -> Network:
+    layers = tuple(f"hidden{number + 1}" for number in range(len(numbers)))
+    units = ", ".join(map(str, numbers))
+    shape = MLP(request.classes, numbers, dtype=request.dtype, **options)
+    return Network(shape, f"MLP with hidden layers of {units} units", layers)
+
+
+def _mlp_layer_norm(numbers: Numbers, request: NetworkRequest) -> Network:
+    # Normalisation mixes the units of a layer, so none can be masked or replaced on its own.
+    plain = _mlp(numbers, request, layer_norm=True)
+    return plain._replace(note=f"{plain.note} and layer normalisation", layers=())
+
+
+def _mlp_crelu(numbers: Numbers, request: NetworkRequest) -> Network:
+    plain = _mlp(numbers, request, crelu=True)
+    return plain._replace(note=f"{plain.note} and concatenated ReLUs")
+
+
+def _linear(numbers: Numbers, request: NetworkRequest) -> Network:
+    return Network(MLP(request.classes, (), dtype=request.dtype), "a linear head")
+
+
+_COUNTS = tuple(range(1, 7))
+NETWORKS = (
+    NamedNetwork("mlp", _mlp, "units of every hidden layer", (256, 256), _COUNTS),
+    NamedNetwork(
+        "mlp-layer-norm", _mlp_layer_norm, "mlp with layer normalisation", (256, 256), _COUNTS
+    ),
+    NamedNetwork("mlp-crelu", _mlp_crelu, "mlp with concatenated ReLUs", (256, 256), _COUNTS),
+    NamedNetwork("linear", _linear, "a linear head over the inputs"),
+)

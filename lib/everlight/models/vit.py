@@ -23,6 +23,7 @@ from everlight.base import Outputs
 from everlight.checks import FINITE, NotEmpty, PositiveInt, checked
 from everlight.errors import ArgumentError
 from everlight.models.heads import HeadKind, make_head
+from everlight.models.network import NamedNetwork, Network, NetworkRequest, Numbers
 
 EPSILON = 1e-6
 """Epsilon of layer normalisation."""
@@ -285,3 +286,27 @@ def _released_name(path: tuple) -> str:
     layer, leaf = others
     inner = _IN_BLOCK.get(layer, f"MultiHeadDotProductAttention_1/{layer}")
     return f"Transformer/encoderblock_{first.removeprefix('block')}/{inner}/{leaf}"
+
+
+def _vision_transformer(numbers: Numbers, request: NetworkRequest) -> Network:
+    patch, width, depth, heads, *mlp = numbers or (16, 768, 12, 12)
+    if request.side % patch:
+        raise ArgumentError(f"patches of {patch} pixels do not divide images of {request.side}")
+    if width % heads:
+        raise ArgumentError(f"{heads} heads do not divide the width {width}")
+    sizes = patch, width, depth, heads, *(mlp or [4 * width])
+    shape = VisionTransformer(request.classes, *sizes, dtype=request.dtype)
+    note = f"vision transformer, patches of {patch} pixels, width {width}, {depth} blocks"
+    return Network(shape, f"{note} of {heads} heads")
+
+
+NETWORKS = (
+    NamedNetwork(
+        "vit",
+        _vision_transformer,
+        "a patch's side, width, blocks, heads, and hidden units of the MLP, 4 times the width if "
+        "left out; without numbers ViT-B/16",
+        (4, 64, 2, 4),
+        (0, 4, 5),
+    ),
+)
