@@ -136,8 +136,8 @@ def lucir(
             late = number >= (finetune_epochs + 1) // 2
             return finetune_rate * jnp.where(late, jnp.float32(0.1), jnp.float32(1))
 
-        given = memory, learner, task, key
-        return finetune_head(setup, rebalanced, *given, finetune_epochs, finetune_batch, rate)
+        arguments = memory, learner, task, key
+        return finetune_head(setup, rebalanced, *arguments, finetune_epochs, finetune_batch, rate)
 
     by_head = rehearsal(setup, exemplars_per_class, labels, buffer_size)
 

@@ -134,7 +134,7 @@ def turned_forms(inputs: Float[Array, "*shape"]) -> Float[Array, "r *shape"]:
     left, right = jnp.split(inputs, 2, axis=1)
     turned = jnp.rot90(left, 2), jnp.rot90(right, 2)
     halves = (left, right), (turned[0], right), turned, (left, turned[1])
-    wholes = [jnp.concatenate(each, axis=1) for each in halves]
+    wholes = [jnp.concatenate(pair, axis=1) for pair in halves]
     return jnp.stack([jnp.rot90(whole, turns) for turns in (0, 2, 1, 3) for whole in wholes])
 
 
@@ -204,7 +204,7 @@ def onpro(
         held = Reservoir(memory.samples, memory.arrived)
         replayed = replay.draw(held, batch, task, key_replay)
         mixed = mix_replayed(replayed, memory.samples, memory.prototypes, settings, key_mix)
-        pair = (fill_up(each, batch) for each in (mixed.first, mixed.second))
+        pair = (fill_up(drawn, batch) for drawn in (mixed.first, mixed.second))
         features, outputs = memory.projection.kernel.shape
         starts = jax.random.randint(key_start, (2,), 0, max(1, features - outputs))
         return Draws(replayed, Mixed(*pair, mixed.share), starts)
@@ -263,8 +263,8 @@ def _step_loss(
         return jax.vmap(augment)(inputs, jax.random.split(key, inputs.shape[0]))
 
     def two_views(inputs: Float[Array, "n *shape"], key: PRNGKeyArray) -> Array:
-        every = jnp.moveaxis(jax.vmap(forms)(inputs), 1, 0).reshape(-1, *inputs.shape[1:])
-        return jnp.concatenate([every, second_view(every, key)])
+        stacked = jnp.moveaxis(jax.vmap(forms)(inputs), 1, 0).reshape(-1, *inputs.shape[1:])
+        return jnp.concatenate([stacked, second_view(stacked, key)])
 
     def run(batch_stats: PyTree, inputs: Array, key: PRNGKeyArray) -> tuple[Outputs, Array, PyTree]:
         outputs, batch_stats = setup.apply(params, batch_stats, inputs, True, key)
@@ -275,9 +275,9 @@ def _step_loss(
     ) -> Float[Array, ""]:
         near = similarities(z, features, start) * (similarity if later else 1.0)
         count = near.shape[0] // (2 * ids.shape[0])
-        own = ids + (classes + ids.shape[0]) * jnp.arange(count)[:, None]
+        form_ids = ids + (classes + ids.shape[0]) * jnp.arange(count)[:, None]
         weights = jnp.tile(weight, count)
-        losses = instance_losses(near, own.reshape(-1), weights, temperature, replayed)
+        losses = instance_losses(near, form_ids.reshape(-1), weights, temperature, replayed)
         return weighted_mean(losses, jnp.tile(weights, 2))
 
     # Incoming samples, and with them mixed ones after the first task.
@@ -299,7 +299,7 @@ def _step_loss(
     outputs, _, batch_stats = run(batch_stats, second_view(inputs, keys[3]), keys[4])
     losses = partial(setup.objective.loss, outputs)
     if later:
-        one, two = (losses(each.labels, learner.seen) for each in (mixed.first, mixed.second))
+        one, two = (losses(drawn.labels, learner.seen) for drawn in (mixed.first, mixed.second))
         losses = (1 - mixed.share) * one + mixed.share * two
         value += weighted_mean(losses, mixed.first.weight)
     else:
@@ -310,9 +310,9 @@ def _step_loss(
     _, z, after = run(batch_stats, views, keys[6])
     held = jnp.any(replayed.weight > 0)
     batch_stats = jax.tree.map(lambda new, old: jnp.where(held, new, old), after, batch_stats)
-    given = replayed.labels[:, 0], replayed.weight, classes, prototype_temperature
-    kept, prototypes = prototype_loss(*jnp.split(z, 2), *given)
-    value += kept
+    arguments = replayed.labels[:, 0], replayed.weight, classes, prototype_temperature
+    replay_loss, prototypes = prototype_loss(*jnp.split(z, 2), *arguments)
+    value += replay_loss
     return value, (value, batch_stats, prototypes)
 
 
