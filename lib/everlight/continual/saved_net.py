@@ -67,10 +67,9 @@ class SavedNet:
         tasks = len(self.task_classes)
         if task is not None and not 0 <= task < tasks:
             raise ArgumentError(f"task {task}; give 0 to {tasks - 1}")
-        how = self.build, self.size, task is not None
-        net = self.learner, self.memory, jnp.int32(task or 0)
         inputs = jnp.asarray(less_offset(images, stored.offset, dtype))
-        scores = np.array(_predicted(*how, self.data, inputs, *net))
+        forward = partial(_predicted, self.build, self.size, task is not None, self.data, inputs)
+        scores = np.array(forward(self.learner, self.memory, jnp.int32(task or 0)))
         if self.masked:
             possible = np.array(self.learner.seen)
             if task is not None:

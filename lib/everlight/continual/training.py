@@ -191,26 +191,22 @@ def _trained(
     stored: StoredImages,
     scale: Scale,
 ) -> Trained:
-    matrices = [
-        np.where(is_diverged[:, None, None], np.nan, np.asarray(matrix))
-        for matrix in (
-            state.result.evaluation.class_incremental,
-            state.result.evaluation.task_masked,
-        )
-    ]
-    class_task = np.stack([np.asarray(sequence.class_task) for sequence in sequences])
+    def reached(matrices: Float[Array, "seeds t t"]) -> Float[np.ndarray, "seeds t t"]:
+        return np.where(is_diverged[:, None, None], np.nan, np.asarray(matrices))
+
     result = state.result
     return Trained(
-        class_names,
-        class_task,
-        *matrices,
-        costs,
-        is_diverged,
-        result.learner,
-        result.memory,
-        scores,
-        stored.shape,
-        np.dtype(stored.pieces.dtype),
-        stored.offset,
-        scale,
+        class_names=class_names,
+        class_task=np.stack([np.asarray(sequence.class_task) for sequence in sequences]),
+        class_incremental_matrices=reached(result.evaluation.class_incremental),
+        task_masked_matrices=reached(result.evaluation.task_masked),
+        costs=costs,
+        diverged=is_diverged,
+        learner=result.learner,
+        memory=result.memory,
+        scores=scores,
+        image_shape=stored.shape,
+        image_dtype=np.dtype(stored.pieces.dtype),
+        image_offset=stored.offset,
+        image_scale=scale,
     )

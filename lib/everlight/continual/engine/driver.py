@@ -142,12 +142,10 @@ def drive_runs(
         state = _on_runs(state, partial(pad_runs, missing=missing))
     # Programs run in their own mesh, independent of the caller's.
     with jax.set_mesh(mesh):
-        inputs = (
-            put_on_mesh(mesh, REPLICATED, runs.data),
-            put_on_mesh(mesh, RUNS_SPEC, pad_runs(rows, missing) if missing else rows),
-        )
+        data = put_on_mesh(mesh, REPLICATED, runs.data)
+        rows = put_on_mesh(mesh, RUNS_SPEC, pad_runs(rows, missing) if missing else rows)
         if state is None:
-            state = program(begin_state)(*inputs)
+            state = program(begin_state)(data, rows)
         else:
             state = _on_runs(state, partial(put_on_mesh, mesh, RUNS_SPEC))
             of_all = put_on_mesh(mesh, REPLICATED, (state.task, state.epoch))
@@ -155,15 +153,15 @@ def drive_runs(
     while (task := int(state.task)) < tasks:
         with jax.set_mesh(mesh):
             if int(state.epoch) == 0:
-                state = program(begin_task)(*inputs, state)
+                state = program(begin_task)(data, rows, state)
             if announce is not None:
-                orders = _orders(runs.build, protocol, runs.join, mesh)(*inputs, state)
+                orders = _orders(runs.build, protocol, runs.join, mesh)(data, rows, state)
                 announce(_coming(_in_turn(mesh), protocol.batch_size, *orders))
             left = protocol.epochs_of(task) - int(state.epoch)
             epochs = put_on_mesh(mesh, REPLICATED, np.int32(min(chunk, left)))
-            state = program(learn_epochs)(*inputs, state, epochs)
+            state = program(learn_epochs)(data, rows, state, epochs)
             if left <= chunk:
-                state = program(end_task)(*inputs, state)
+                state = program(end_task)(data, rows, state)
             yielded = _on_runs(state, partial(_take_first(mesh), count)) if missing else state
             yielded = unmeasured_to_nan(protocol, yielded)
         yield yielded

@@ -67,8 +67,7 @@ def _computations(text: str) -> tuple[dict[str, list[Instruction]], str]:
             entry = head["name"] if head["entry"] else entry
         elif fields := INSTRUCTION.match(line):
             operands = tuple(re.findall(r"%([\w.-]+)", fields["operands"]))
-            values = fields["name"], fields["type"], fields["operation"], operands
-            lines.append(Instruction(*values, fields["attributes"]))
+            lines.append(Instruction(**fields.groupdict())._replace(operands=operands))
     return computations, entry
 
 

@@ -101,8 +101,8 @@ def initial_evaluation(run: Run) -> PyTree:
     """
     setup, strategy = run.build(run.data)
     start = begin_state(run).result
-    begun = start.memory, start.learner, run.sequence
-    return evaluate(setup, strategy, *begun, run.protocol.evaluation_batch)
+    size = run.protocol.evaluation_batch
+    return evaluate(setup, strategy, start.memory, start.learner, run.sequence, size)
 
 
 def init_learner(setup: Setup, classes: int, key: PRNGKeyArray) -> Learner:

@@ -155,7 +155,7 @@ def cls_er(
 
         plastic = moved(memory.plastic, plastic_stats, plastic_decay, plastic_rate, key_plastic)
         stable = moved(memory.stable, stable_stats, stable_decay, stable_rate, key_stable)
-        return TwoAverages(*held, steps, plastic, stable), learner
+        return TwoAverages(held.samples, held.arrived, steps, plastic, stable), learner
 
     def predict(
         memory: TwoAverages, learner: Learner, inputs: Float[Array, "b *shape"]

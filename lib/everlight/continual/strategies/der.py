@@ -118,10 +118,10 @@ def der(
         memory: DarkReservoir, learner: Learner, info: StepInfo, key: PRNGKeyArray
     ) -> tuple[DarkReservoir, Learner]:
         new = arrived(info)
-        rows, count = add_to_reservoir(
+        (samples, logits), count = add_to_reservoir(
             (memory.samples, memory.logits), memory.arrived, (new, info.aux), new.mask, key
         )
-        return DarkReservoir(*rows, count), learner
+        return DarkReservoir(samples, logits, count), learner
 
     return naive(setup)._replace(
         init=init,

@@ -162,7 +162,7 @@ def expert_gate(
         memory: Experts, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[Experts, Learner]:
         width = memory.autoencoders.encode.shape[1]
-        new = _train(setup, features, task, (width, hidden, epochs), rate, key)
+        new = _train(setup, features, task, width, hidden, epochs, rate, key)
         autoencoders = jax.tree.map(
             lambda stacked, leaf: stacked.at[task.id].set(leaf), memory.autoencoders, new
         )
@@ -308,12 +308,13 @@ def _train(
     setup: Setup,
     features: Callable[[Float[Array, "b *shape"]], Float[Array, "b f"]],
     task: Task,
-    sizes: tuple[int, int, int],
+    width: int,
+    hidden: int,
+    epochs: int,
     rate: float,
     key: PRNGKeyArray,
 ) -> Autoencoder:
-    """Return an autoencoder trained on a task; `sizes` are features, hidden units and epochs."""
-    width, hidden, epochs = sizes
+    """Return an autoencoder trained on a task; `width` is the number of features."""
     key_start, key_epochs = jax.random.split(key)
     optimizer = optax.adam(rate)
     data = naive(setup).epoch_data((), task)

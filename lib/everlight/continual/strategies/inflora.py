@@ -196,8 +196,8 @@ def with_products_merged(learner: Learner) -> Learner:
     products = lora_products(learner.params["lora"])
     merged = {path: leaf + products[path] for path, leaf in merged.items()}
     additions |= {path: jnp.zeros_like(leaf) for path, leaf in additions.items() if path[-1] == "b"}
-    adapters = {"lora": unflatten_dict(additions), "merged": unflatten_dict(merged)}
-    return learner._replace(params={**learner.params, **adapters})
+    params = {**learner.params, "lora": unflatten_dict(additions), "merged": unflatten_dict(merged)}
+    return learner._replace(params=params)
 
 
 def with_low_rank(

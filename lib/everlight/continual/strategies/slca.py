@@ -180,10 +180,8 @@ def slca(
 
             def one_step(step: Int[Array, ""], learner: Learner) -> Learner:
                 batch = take_batch(of_all, order, step, samples)
-                key_update = step_key(keys.steps, step)
-                return train_step(
-                    head_setup, naive(head_setup), (), learner, batch, task, key_update
-                )[1]
+                plain, key_update = naive(head_setup), step_key(keys.steps, step)
+                return train_step(head_setup, plain, (), learner, batch, task, key_update)[1]
 
             learner = learner._replace(schedule=schedule)
             return jax.lax.fori_loop(0, -(-order.count // samples), one_step, learner)

@@ -103,8 +103,8 @@ def ss_il(
             outputs, batch_stats = batch_outputs(setup, params, learner, both, key)
             old, _ = setup.apply(teacher.params, teacher.batch_stats, both.inputs, False, None)
             task_loss = separated_entropy(outputs.logits, both.labels[:, 0], group)
-            soft = outputs.logits / temperature, old.logits / temperature
-            distilled = task_divergence(*soft, memory.class_task, teacher.known)
+            logits, old_logits = outputs.logits / temperature, old.logits / temperature
+            distilled = task_divergence(logits, old_logits, memory.class_task, teacher.known)
             return weighted_mean(task_loss + temperature**2 * distilled, both.weight), batch_stats
 
         (value, batch_stats), gradient = jax.value_and_grad(total, has_aux=True)(learner.params)

@@ -80,8 +80,8 @@ def wa(
             outputs, batch_stats = batch_outputs(setup, params, learner, batch, key)
             old, _ = setup.apply(teacher.params, teacher.batch_stats, batch.inputs, False, None)
             task_loss = label_softmax(outputs.logits, batch.labels, learner.seen)
-            soft = outputs.logits / temperature, old.logits / temperature
-            distilled = soft_softmax(*soft, teacher.known)
+            logits, old_logits = outputs.logits / temperature, old.logits / temperature
+            distilled = soft_softmax(logits, old_logits, teacher.known)
             losses = (1 - old_share) * task_loss + old_share * distilled
             return weighted_mean(losses, batch.weight), batch_stats
 

@@ -205,8 +205,8 @@ def add_herded_exemplars(
     rank = herd_ranks(samples, classes, features, division.size)
     herded = into_slots(samples, samples.labels, rank, rank >= 0, division, slots)
     stays = buffer.samples.mask & ~classes[buffer.label]
-    old = (leaf[:, None] for leaf in (buffer.label, buffer.rank, stays))
-    reduced = into_slots(buffer.samples, *old, division, slots)
+    label, old_rank, chosen = (leaf[:, None] for leaf in (buffer.label, buffer.rank, stays))
+    reduced = into_slots(buffer.samples, label, old_rank, chosen, division, slots)
     return _where_slots(herded.samples.mask, herded, reduced)
 
 
