@@ -81,7 +81,7 @@ def command_values(method: Method) -> dict[str, Any]:
     takes = inspect.signature(method.factory).parameters
     values = method.arguments(needs)
     mark = math.nan
-    given = method.given(needs._replace(hyperparameter=mark))
+    given = method.row_arguments(needs._replace(hyperparameter=mark))
     values |= {name: method.hyperparameters for name, value in given.items() if value is mark}
     if "replay_batch_size" in takes:
         values.setdefault("replay_batch_size", protocol.batch_size)

@@ -192,7 +192,7 @@ ROWS: dict[str, Any] = {
     },
     "continual.choose_hyperparameter": lambda: {
         "hyperparameters": (1.0, 10.0),
-        "found": host([[0.5, 0.6], [0.7, 0.4]], float),
+        "criteria": host([[0.5, 0.6], [0.7, 0.4]], float),
     },
     "continual.named_optimizer": lambda: {"text": "sgd:momentum=0.9", "learning_rate": 0.1},
     "continual.with_predictions": lambda: {

@@ -131,7 +131,7 @@ def test_on_four_chips_of_a_tpu_runs_compile_without_a_word_between_them(name):
     state = of_all._replace(
         result=placed(state.result, RUNS_SPEC), best=placed(state.best, RUNS_SPEC)
     )
-    given = placed(DATA, REPLICATED), placed((runs.sequence, runs.key, runs.own), RUNS_SPEC)
+    given = placed(DATA, REPLICATED), placed((runs.sequence, runs.key, runs.run_data), RUNS_SPEC)
     epochs = placed(jnp.int32(1), REPLICATED)
     for part, *rest in ((learn_epochs, state, epochs), (end_task, state)):
         program = _program(runs.build, PROTOCOL, runs.join, mesh, part)

@@ -44,12 +44,12 @@ def test_a_buffer_size_is_every_memory_s(tmp_path):
     """In all, for exemplars and reservoirs; without it each class has its own number."""
     needs = Needs(tasks=5, classes=10, exemplars_per_class=20, buffer_size=60)
     for name in ("iCaRL", "iCaRL-CNN", "LUCIR", "BiC", "ER-balanced", "A-GEM"):
-        assert METHODS[name].given(needs)["buffer_size"] == 60
-        assert "buffer_size" not in METHODS[name].given(needs._replace(buffer_size=None))
+        assert METHODS[name].row_arguments(needs)["buffer_size"] == 60
+        assert "buffer_size" not in METHODS[name].row_arguments(needs._replace(buffer_size=None))
     for name in ("ER", "DER++", "ER-ACE", "GDumb"):
-        assert METHODS[name].given(needs)["buffer_size"] == 60
-        assert METHODS[name].given(needs._replace(buffer_size=None))["buffer_size"] == 200
-    assert METHODS["GEM"].given(needs)["per_task"] == 12
+        assert METHODS[name].row_arguments(needs)["buffer_size"] == 60
+        assert METHODS[name].row_arguments(needs._replace(buffer_size=None))["buffer_size"] == 200
+    assert METHODS["GEM"].row_arguments(needs)["per_task"] == 12
     asked = composed(tmp_path, replace(DIGITS, buffer_size=60))
     assert asked.facts(METHODS["ER"])["buffer_size"] == 60
     assert asked.training.endswith("memory of 60 samples in total")
@@ -96,7 +96,7 @@ def test_the_replay_batch_size_is_that_of_the_methods_that_draw_and_of_no_other(
         sizes = {leaf.index.shape[0] for leaf in found if isinstance(leaf, Batch)}
         assert OTHER_SIZES.get((name, size), drawn) in sizes
     others = set(METHODS) - set(DRAWING)
-    assert not any("replay_batch_size" in METHODS[name].given(needs) for name in others)
+    assert not any("replay_batch_size" in METHODS[name].row_arguments(needs) for name in others)
 
 
 def test_training_images_are_augmented_in_every_step_and_others_never(tmp_path):
@@ -167,7 +167,7 @@ def test_the_replay_batch_size_of_iirc_reaches_its_methods(digits):
     begin = iirc_benchmark.beginning(config, Network(MLP(4, ()), "", classes=4), 4, 2)
     own = digits.own(digits.sequence(NAIVE, FIRST))
     _, needs = begin(METHODS["A-GEM"], RunData(digits.shared(NAIVE), own))
-    assert METHODS["A-GEM"].given(needs)["replay_batch_size"] == 64
+    assert METHODS["A-GEM"].row_arguments(needs)["replay_batch_size"] == 64
 
 
 def test_hyperparameters_asked_for_stand_in_the_place_of_the_tables():

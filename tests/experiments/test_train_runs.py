@@ -35,7 +35,7 @@ def units(hyperparameters=(1.0, 3.0, 0.3)):
         Unit(
             f"EWC-{number}",
             {"hyperparameter": hyperparameter},
-            *jax.tree.map(lambda a, n=number: a[n], (runs.sequence, runs.key, runs.own)),
+            *jax.tree.map(lambda a, n=number: a[n], (runs.sequence, runs.key, runs.run_data)),
         )
         for number, hyperparameter in enumerate(hyperparameters)
     ]

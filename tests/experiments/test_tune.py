@@ -68,7 +68,7 @@ def test_it_is_what_hyperparameters_are_chosen_by(finished, tmp_path):
     found = results[LABEL.format("0.02", "MAS")]
     assert found.shape == (2,)
     assert found.mean() == pytest.approx(max(chosen.tried))
-    assert chosen.told in report.read_text()
+    assert chosen.grid_summary in report.read_text()
 
 
 def test_no_test_sample_of_an_evaluation_has_a_part_in_it(finished, tmp_path, monkeypatch):

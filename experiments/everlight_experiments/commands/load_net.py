@@ -9,8 +9,8 @@ import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
-from everlight.continual.kept_net import KeptNet, classes_of_tasks
 from everlight.continual.registry import METHODS
+from everlight.continual.saved_net import SavedNet, classes_of_tasks
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.names import check_name
 from everlight_data.runs.checkpoints import open_existing
@@ -35,7 +35,7 @@ def load_net(
     task: int,
     setting: str | None = None,
     benchmark: str | None = None,
-) -> KeptNet:
+) -> SavedNet:
     """Read the network that a run with `--keep-nets` kept after a task.
 
     The run's configuration and data are read again, as a network alone does not have the
@@ -91,7 +91,7 @@ def load_net(
     if changed := name_differences(stored, facts):
         raise DataError(f"{checkpoints.folder} is of other data or settings ({changed})")
     net = checkpoints.restore(task, runner.net(row)).state
-    return KeptNet(
+    return SavedNet(
         () if loaded.images is None else tuple(loaded.images.class_names),
         classes_of_tasks(sequence),
         *net,

@@ -12,8 +12,8 @@ import numpy as np
 
 from everlight.checks import LARGEST
 from everlight.continual import Setup, Strategy
+from everlight.continual.factory_arguments import fill_by_name
 from everlight.continual.method import Method, Source
-from everlight.continual.own_factory import fill_by_name
 from everlight.continual.registry import METHODS
 from everlight.errors import ArgumentError
 from everlight_data.errors import DataError
@@ -33,7 +33,7 @@ HYPERPARAMETERS = "HYPERPARAMETERS"
 def load_strategy(asked: str) -> Method:
     """Return the method that `my_file.py:my_strategy` names; the file is run.
 
-    Parameters are filled by name (`everlight.continual.own_factory`). The parameter
+    Parameters are filled by name (`everlight.continual.factory_arguments`). The parameter
     `hyperparameter` gets the value that is selected from the file's `HYPERPARAMETERS`.
 
     Raises:

@@ -238,7 +238,7 @@ def hyperparameters_table(criterion: str, choices: Mapping[str, Choice]) -> Tabl
         "smallest."
     )
     measures = (
-        Measure(f"hyper-parameter: {criterion}", lambda choice: choice.told or "given"),
+        Measure(f"hyper-parameter: {criterion}", lambda choice: choice.grid_summary or "given"),
         Measure("selected", lambda choice: choice.chosen),
     )
     marks = {"diverged": "A diverged run counts as 0.", **PUBLISHED_ROW, **GRID}

@@ -29,10 +29,10 @@ from everlight.continual import (
     initial_runs_state,
     runs_mesh,
 )
-from everlight.continual.engine.driver import Join, shared_alone
+from everlight.continual.engine.driver import Join, ignore_run_data
 from everlight.continual.engine.run import Announce
 from everlight.continual.engine.run_states import (
-    NOWHERE,
+    NOT_DIVERGED,
     diverged_at,
     epochs_done,
     result_of_run,
@@ -49,7 +49,7 @@ from everlight_experiments.run_folder.interruption import saving_when_stopped, u
 from everlight_experiments.run_folder.memory import refuse_large
 
 DIVERGED_AT = "diverged_at"
-"""Task and epoch of the first loss that is no finite number, or `NOWHERE`."""
+"""Task and epoch of the first loss that is no finite number, or `NOT_DIVERGED`."""
 POLL = 0.5
 """Seconds between looks at what other processes have finished."""
 
@@ -79,7 +79,7 @@ def train_units(
     protocol: Protocol,
     shared: Any,
     keep: Callable[[SequenceResult], dict[str, Any]],
-    join: Join = shared_alone,
+    join: Join = ignore_run_data,
     after_task: AfterTask | None = None,
     announce: Announce | None = None,
     one_by_one: bool = False,
@@ -174,7 +174,7 @@ def _claimed(
             claimed = folder.claim_unit(unit.name)
             arrays = folder.read_unit(unit.name, unit.facts)
             if arrays is not None:
-                found[unit.name] = {DIVERGED_AT: np.array(NOWHERE), **arrays}
+                found[unit.name] = {DIVERGED_AT: np.array(NOT_DIVERGED), **arrays}
                 folder.give_up_unit(unit.name)
             elif claimed:
                 group.append(unit)

@@ -295,7 +295,7 @@ def core50_begin(
             importance_samples=IMPORTANCE_SAMPLES,
             replay_batch_size=getattr(config, "replay_batch_size", None),
         )
-        has_gain = "first_task_gain" in method.given(needs)
+        has_gain = "first_task_gain" in method.row_arguments(needs)
         arguments = {"first_task_gain": course.gain} if has_gain else {}
         return setup, needs._replace(arguments=arguments)
 

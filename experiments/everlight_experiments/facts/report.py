@@ -26,7 +26,7 @@ from everlight_data.facts.published_tables import OTHER_DATA, PRINTED, SIMILARIT
 from everlight_experiments.continual.benchmark import Benchmarks, Draw, Trained
 from everlight_experiments.continual.outcome import BY_TASK, measured
 from everlight_experiments.continual.paper import Results
-from everlight_experiments.continual.train_runs import DIVERGED_AT, NOWHERE
+from everlight_experiments.continual.train_runs import DIVERGED_AT, NOT_DIVERGED
 from everlight_experiments.facts.benchmark import LEAST, SPO, TOP, group_tests
 from everlight_experiments.report.cells import dash, percent, spread
 from everlight_experiments.report.writer import PAPER, Column, Section, Table
@@ -61,7 +61,7 @@ def baselines_of(learned: PicturedFacts, benchmarks: Benchmarks, draws: Sequence
                 ranks = _ranked(each, jnp.asarray(divided.test.fact), facts, sequence.class_task)
                 arrays = {name: np.asarray(rank)[None] for name, rank in ranks._asdict().items()}
                 arrays["found"] = np.asarray(nearest_facts(each[shown], facts, TOP))[None]
-                arrays |= {"steps": np.zeros(1, int), DIVERGED_AT: np.array(NOWHERE)}
+                arrays |= {"steps": np.zeros(1, int), DIVERGED_AT: np.array(NOT_DIVERGED)}
                 runs.append(Trained(arrays, sequence, draw, len(sequence.tasks.id)))
             found[column][name] = measured(benchmark.metrics, runs)
     return found

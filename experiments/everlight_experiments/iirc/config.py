@@ -44,7 +44,9 @@ FORMS: dict[str, Method] = PAPER_METHODS | {
 }
 """The paper's methods, LUCIR with weaker distillation, and BiC with other stages 1 and 2."""
 WITH_EXEMPLARS = tuple(
-    name for name, row in FORMS.items() if "exemplars_per_class" in row.given(Needs(1, 1, 1))
+    name
+    for name, row in FORMS.items()
+    if "exemplars_per_class" in row.row_arguments(Needs(1, 1, 1))
 )
 
 

@@ -25,7 +25,7 @@ NO_MEMORY = ("SGD", "joint", "online EWC", "SI")
 def _with(name: str, **own: Any) -> Method:
     """Return a method with arguments that replace the registry's."""
     row = METHODS[name]
-    return row._replace(given=lambda needs: row.given(needs) | own)
+    return row._replace(row_arguments=lambda needs: row.row_arguments(needs) | own)
 
 
 _FASHION = PUBLISHED["fashion-mnist", "classes"]
