@@ -99,7 +99,7 @@ def open_model(folder: Path) -> StoredModel:
             f"{folder} holds a checkpoint, but not of a trained model; give a folder that a run "
             "wrote under models/ with this version"
         )
-    if version != VERSION or isinstance(version, bool):
+    if version != VERSION:
         raise DataError(
             f"{folder} holds a model of version {one_line(version)}, and this program reads "
             f"version {VERSION}; train it again"
