@@ -12,7 +12,7 @@ import numpy as np
 import scipy.io
 
 from everlight.models import VisionTransformer
-from everlight_data.color.chart_pairs import given_charts
+from everlight_data.color.chart_pairs import read_chart_corners
 from everlight_data.color.constancy_sets import thumbnail_set
 from everlight_data.color.image_sets import read_folds
 from everlight_data.color.nus import load_official, load_same_scene_pairs
@@ -255,7 +255,7 @@ def user_pairs(folder, rng):
     paths[0].write_text(json.dumps({"main": corners, "second": corners}))
     paths[1].write_text(json.dumps({"a.dng": corners}))
     (folder / "a.dng").write_bytes(b"")
-    return paths, lambda: (read_homography(paths[0]), given_charts(folder))
+    return paths, lambda: (read_homography(paths[0]), read_chart_corners(folder))
 
 
 def releases(folder, rng):

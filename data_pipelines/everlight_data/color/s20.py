@@ -125,8 +125,8 @@ def load_augmented_s20(pairs: int, path: Path | None = None) -> AugmentedS20 | N
         )
     folds = _read_folds(folder / AUGMENTED_FOLDS, len(read), "idx_parts")
     return AugmentedS20(
-        np.stack([each["transform_image"] for each in read]),
-        np.stack([each["illuminant_main"] for each in read]),
+        np.stack([pair["transform_image"] for pair in read]),
+        np.stack([pair["illuminant_main"] for pair in read]),
         copies,
         np.stack(folds),
     )
@@ -194,10 +194,10 @@ def _read_folds(
         "outside the set": members[(members < 0) | (members >= count)],
         "in no fold": np.setdiff1d(np.arange(count), members),
     }
-    found = [f"{kind}: {indices.tolist()}" for kind, indices in problems.items() if indices.size]
-    if found:
+    faults = [f"{kind}: {indices.tolist()}" for kind, indices in problems.items() if indices.size]
+    if faults:
         raise DataError(
-            f"The folds of {path} do not partition the {count} pairs; {'; '.join(found)}. "
+            f"The folds of {path} do not partition the {count} pairs; {'; '.join(faults)}. "
             f"Use folds and pairs of the same release: {SOURCE}."
         )
     return tuple(folds.astype(np.int32))

@@ -65,11 +65,11 @@ def embedded_library() -> SpectralLibrary:
     """
     colour = import_package("colour")
     spectra = dict(colour.SDS_ILLUMINANTS) | dict(colour.SDS_LIGHT_SOURCES)
-    kept, left_out = {}, []
+    illuminants, left_out = {}, []
     for name, spectrum in spectra.items():
         covers = spectrum.wavelengths[0] <= 400 and spectrum.wavelengths[-1] >= 720
         if covers and name != "LPS":
-            kept[name] = _on_grid(spectrum.wavelengths, spectrum.values, None)
+            illuminants[name] = _on_grid(spectrum.wavelengths, spectrum.values, None)
         else:
             left_out.append(name)
     patches = colour.characterisation.read_training_data_rawtoaces_v1()
@@ -79,13 +79,13 @@ def embedded_library() -> SpectralLibrary:
     cameras = [colour.MSDS_CAMERA_SENSITIVITIES[name] for name in EMBEDDED_CAMERAS]
     sensitivities = np.stack([_on_grid(c.wavelengths, c.values.T, 0.0) for c in cameras])
     return SpectralLibrary(
-        illuminants=_unit_peak(np.stack(list(kept.values()))),
-        illuminant_names=tuple(kept),
+        illuminants=_unit_peak(np.stack(list(illuminants.values()))),
+        illuminant_names=tuple(illuminants),
         reflectances=np.clip(np.concatenate(reflectances), 0, None),
         sensitivities=sensitivities / sensitivities.max(axis=(1, 2), keepdims=True),
         camera_names=EMBEDDED_CAMERAS,
         note=(
-            f"colour-science: {len(kept)} illuminants ({len(left_out)} left out: "
+            f"colour-science: {len(illuminants)} illuminants ({len(left_out)} left out: "
             f"{', '.join(left_out)}), 214 surfaces, 2 cameras"
         ),
     )

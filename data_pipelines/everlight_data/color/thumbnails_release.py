@@ -65,9 +65,9 @@ def same_scenes(
     (rows, columns), steps = alike.shape, range(2 * NEIGHBOURS + 1)
     along = sum(padded[step : step + rows, step : step + columns] for step in steps)
     best = along.argmax(axis=1)
-    own = np.arange(rows)
-    found = (along.argmax(axis=0)[best] == own) & (alike[own, best] >= MIN_CORRELATION)
-    return np.stack([own, best], axis=1)[found], alike[own, best][found]
+    main_rows = np.arange(rows)
+    mutual = (along.argmax(axis=0)[best] == main_rows) & (alike[main_rows, best] >= MIN_CORRELATION)
+    return np.stack([main_rows, best], axis=1)[mutual], alike[main_rows, best][mutual]
 
 
 def _structure(images: Float[np.ndarray, "n 64 64 3"]) -> Float[np.ndarray, "n 4096"]:
@@ -86,10 +86,10 @@ def _pairs(source: Source) -> bytes:
         _published(source, NUS_FOLDERS[camera]) for camera in (MAIN, SECOND)
     )
     # The older camera's images came with its successor's.
-    own = [place for place, name in enumerate(main) if name.startswith(MAIN)]
-    places, alike = same_scenes(images[own], others)
+    main_rows = [place for place, name in enumerate(main) if name.startswith(MAIN)]
+    places, alike = same_scenes(images[main_rows], others)
     rows = [
-        f"{main[own[i]]},{second[j]},{value:.3f}"
+        f"{main[main_rows[i]]},{second[j]},{value:.3f}"
         for (i, j), value in zip(places.tolist(), alike, strict=True)
     ]
     return "\n".join(["nikon,canon,structure_similarity", *rows, ""]).encode()

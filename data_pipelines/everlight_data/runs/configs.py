@@ -27,20 +27,20 @@ def state_of(config: Path) -> tuple[int, int]:
     return state.st_ino, state.st_mtime_ns
 
 
-def write_config(config: Path, chosen: dict, told: dict) -> None:
+def write_config(config: Path, chosen: dict, previous: dict) -> None:
     """Write config.json: the settings and what made the run.
 
     Args:
       config: the file.
       chosen: settings, as `descriptions.as_json` returns them.
-      told: what the file held before, of which anything else is kept.
+      previous: former content of the file, of which everything else is kept.
 
     Raises:
       DataError: the file cannot be written.
     """
     content = {"settings": chosen, "made_with": _made_with(), "crc32": json_checksum(chosen)}
     with written_whole(config) as unfinished:
-        unfinished.write_text(json.dumps({**told, **content}, indent=2))
+        unfinished.write_text(json.dumps({**previous, **content}, indent=2))
 
 
 def read_any_config(config: Path, way_out: str) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def read_config(
 def _without(names: Collection[str], value: Any) -> Any:
     if not isinstance(value, dict):
         return value
-    return {name: _without(names, each) for name, each in value.items() if name not in names}
+    return {name: _without(names, part) for name, part in value.items() if name not in names}
 
 
 def _commit() -> str | None:

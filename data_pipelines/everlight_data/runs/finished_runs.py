@@ -120,14 +120,14 @@ def differences(
 ) -> dict[str, Float[np.ndarray, "seeds"]]:
     """Return final scores minus those of the first run on the seeds that both have, by method."""
     ours, theirs = (run.finals.get(setting, {}) for run in (first, other))
-    found = {}
+    by_method = {}
     for name in ours.keys() & theirs.keys():
         # A method of a paper's run may have fewer seeds than the others.
         draws = first.draws[: len(ours[name])], other.draws[: len(theirs[name])]
         _, here, there = np.intersect1d(*draws, return_indices=True)
         if len(here):
-            found[name] = theirs[name][there] - ours[name][here]
-    return found
+            by_method[name] = theirs[name][there] - ours[name][here]
+    return by_method
 
 
 def name_other_options(runs: Sequence[FinishedRun], ignored: Collection[str] = ()) -> str:
@@ -175,7 +175,7 @@ def _flat(name: str, part: Any) -> dict[str, Any]:
     if not isinstance(part, dict):
         return {name: part}
     before = "" if name in ("", "config") else f"{name}."
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for key, value in part.items():
-        found |= _flat(f"{before}{key}", value)
-    return found
+        options |= _flat(f"{before}{key}", value)
+    return options

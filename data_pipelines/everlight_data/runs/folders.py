@@ -50,5 +50,5 @@ def _entry(folder: Path) -> RunEntry:
 
 def _text_of(tag: str, page: str) -> str:
     """Return the text within the first element of a tag; empty where there is none."""
-    found = re.search(rf"<{tag}>(.*?)</{tag.split()[0]}>", page, re.DOTALL)
-    return html.unescape(found[1]) if found else ""
+    match = re.search(rf"<{tag}>(.*?)</{tag.split()[0]}>", page, re.DOTALL)
+    return html.unescape(match[1]) if match else ""

@@ -23,7 +23,7 @@ from everlight.models.illuminant_interval import (
 )
 from everlight.models.illuminant_training import TrainingSettings
 from everlight.models.out_of_distribution import DistanceCalibration
-from everlight.models.pair_model import WIDTHS, Given, ViewModel, calibrated_view
+from everlight.models.pair_model import WIDTHS, InputNames, ViewModel, calibrated_view
 from everlight_data.color.camera_pairs import TRANSFORM, Augment, CameraPairs
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.illuminant.comparison import angular_errors
@@ -43,7 +43,7 @@ NESTED = "Chosen without the scene"
 class Candidate(NamedTuple):
     """A network of `depth` hidden layers, or a regression if that is None, and its input."""
 
-    given: Given
+    given: InputNames
     depth: int | None
 
     @property

@@ -38,7 +38,7 @@ from everlight_data.writing import (
     written_whole,
 )
 from everlight_experiments.run_folder.interruption import stop_if_asked
-from everlight_experiments.run_folder.processes import told_by_first
+from everlight_experiments.run_folder.processes import broadcast_from_first
 from everlight_experiments.run_folder.settings import FolderSettings
 
 WAY_OUT = "Wait for its end, or give this run a --tag of its own."
@@ -88,7 +88,7 @@ class RunFolder:
         self._shared, self._claims = shared, Claims()
         self._told_of_units, self._opened = False, time.monotonic()
         self._made, self._written = False, None
-        told_by_first(lambda: self._open(settings, widening))
+        broadcast_from_first(lambda: self._open(settings, widening))
         if not is_first():
             # What this process writes nobody reads.
             self._scratch = tempfile.TemporaryDirectory()
@@ -200,7 +200,7 @@ class RunFolder:
     def claim_unit(self, name: str) -> bool:
         """Claim a part of a shared run for this process until it is saved or given up."""
         path = self._unit(name)
-        found = told_by_first(lambda: {"claimed": np.array(self._claims.claim(path))})
+        found = broadcast_from_first(lambda: {"claimed": np.array(self._claims.claim(path))})
         return bool(found["claimed"])
 
     def give_up_unit(self, name: str) -> None:
@@ -214,7 +214,7 @@ class RunFolder:
             paths = [path for path in map(self._unit, names) if not path.exists()]
             return {"held": np.array(list(map(self._claims.is_elsewhere, paths)), bool)}
 
-        found = told_by_first(held)["held"]
+        found = broadcast_from_first(held)["held"]
         return bool(found.all()) if len(found) else None
 
     def computed(
@@ -249,7 +249,7 @@ class RunFolder:
         Raises:
           DataError: they were saved with other facts; the message names the difference.
         """
-        return told_by_first(lambda: self._read(name, facts))
+        return broadcast_from_first(lambda: self._read(name, facts))
 
     def _read(self, name: str, facts: dict) -> dict[str, np.ndarray] | None:
         path = self._unit(name)

@@ -91,17 +91,17 @@ class VisionTransformer(nn.Module):
             tokens = jnp.concatenate([first, tokens], axis=1)
         position = self.param("position", nn.initializers.normal(0.02), tokens.shape[1:])
         tokens = tokens + position.astype(self.dtype)
-        given = Prompts() if prompts is None else prompts
-        if given.tokens is not None:
-            tokens = jnp.concatenate([given.tokens.astype(self.dtype), tokens], axis=1)
+        prompts = Prompts() if prompts is None else prompts
+        if prompts.tokens is not None:
+            tokens = jnp.concatenate([prompts.tokens.astype(self.dtype), tokens], axis=1)
         for number in range(self.depth):
             name = f"block{number}"
             block = _Block(self.heads, self.mlp_width, self.dtype, name=name)
-            tokens = block(tokens, given.prefixes.get(name))
+            tokens = block(tokens, prompts.prefixes.get(name))
         tokens = nn.LayerNorm(EPSILON, dtype=self.dtype, name="norm")(tokens)
         tokens = tokens.astype(jnp.float32)
-        if given.tokens is not None:
-            features = jnp.mean(tokens[:, : given.tokens.shape[1]], axis=1)
+        if prompts.tokens is not None:
+            features = jnp.mean(tokens[:, : prompts.tokens.shape[1]], axis=1)
         else:
             features = tokens[:, 0] if self.class_token else jnp.mean(tokens, axis=1)
         return Outputs(make_head(self.head, self.classes)(features), features)
@@ -183,8 +183,8 @@ def vit_layers(
     )["params"]
     del shapes["head"]
     names = {_released_name(path): path for path, _ in jax.tree.leaves_with_path(shapes)}
-    given = {name for name in arrays if name.split("/")[0] not in ("head", "pre_logits")}
-    wrong = sorted(set(names) ^ given)
+    stored = {name for name in arrays if name.split("/")[0] not in ("head", "pre_logits")}
+    wrong = sorted(set(names) ^ stored)
     if wrong:
         what = "is missing" if wrong[0] in names else "is not an array of the network"
         raise ArgumentError(f"{wrong[0]} {what}; give all of a ViT's of this depth, and no other's")
