@@ -173,7 +173,7 @@ def facts_net(config):
     made = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(facts_benchmark, "JointEmbedding", lambda *fields: made.append(fields))
-        facts_benchmark.beginning(config, 5, 6)
+        facts_benchmark.setup_factory(config, 5, 6)
     return facts_benchmark.JointEmbedding(*made[0])
 
 

@@ -82,12 +82,12 @@ def test_features_before_a_cosine_head_keep_their_sign(pictures):
         made = net.make(METHODS[name].head)
         outputs, _ = made.init_with_output(jax.random.key(1), images, False)
         assert (float(outputs.features.min()) < 0) == signed
-        assert ("last_relu" in benchmark.facts(METHODS[name])) == signed
+        assert ("last_relu" in benchmark.fingerprint(METHODS[name])) == signed
 
 
 def test_facts_of_a_run_are_those_of_its_seed_too(pictures):
     """The order of classes in the configuration is no seed."""
-    assert "order" not in loaded(*TINY).facts(METHODS["naive"])
+    assert "order" not in loaded(*TINY).fingerprint(METHODS["naive"])
 
 
 def test_what_other_processes_train_comes_last():

@@ -24,7 +24,7 @@ def loaded(*words):
 
 def gathered(benchmark, sequence):
     """Inputs of all test samples, as the network reads them in a run on a sequence."""
-    data = RunData(benchmark.shared(NAIVE), benchmark.own(sequence))
+    data = RunData(benchmark.shared(NAIVE), benchmark.per_run_data(sequence))
     setup, _ = benchmark.begin(NAIVE, data)
     return np.asarray(setup.gather(sequence.test.index, None))
 
@@ -86,7 +86,7 @@ def test_first_features_that_are_one_number_are_refused(tmp_path):
     words = ["images", "--features", str(tmp_path / "f.npz"), "--tasks", "2", "--order", "natural"]
     benchmark = loaded(*words, "--normalization", "first-task")
     with pytest.raises(DataError, match=r"task 1, are the same number"):
-        benchmark.own(benchmark.sequence(NAIVE, Draw("evaluation", 0, 0)))
+        benchmark.per_run_data(benchmark.sequence(NAIVE, Draw("evaluation", 0, 0)))
 
 
 def test_runs_trained_together_and_networks_read_back_have_each_seed_s_own(tmp_path):
@@ -115,7 +115,7 @@ def test_runs_trained_together_and_networks_read_back_have_each_seed_s_own(tmp_p
 
 def test_runs_of_the_other_normalization_are_not_read_back(tmp_path):
     """Values identify a run; those from before the option are those of all tasks."""
-    first, common = loaded(*FIRST).facts(NAIVE), loaded(*SMALL).facts(NAIVE)
+    first, common = loaded(*FIRST).fingerprint(NAIVE), loaded(*SMALL).fingerprint(NAIVE)
     assert (first["normalization"], common["normalization"]) == ("first-task", None)
     words = ["--methods", "naive", "--seeds", "1", "--runs", str(tmp_path)]
     page = run_benchmark(options_of("run", [*SMALL, *words])).read_text()
@@ -144,7 +144,7 @@ def test_both_seeds_of_a_program_are_data_and_not_constants():
     """Another seed's statistics are leaves of the same shapes, which compile nothing anew."""
     benchmark = loaded(*FIRST)
     own = [
-        benchmark.own(benchmark.sequence(NAIVE, Draw(use, 0, seed)))
+        benchmark.per_run_data(benchmark.sequence(NAIVE, Draw(use, 0, seed)))
         for use, seed in (("evaluation", 0), ("evaluation", 1), ("validation", 0))
     ]
     shapes = [jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), each) for each in own]

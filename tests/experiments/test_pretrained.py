@@ -48,7 +48,7 @@ def begun(tmp_path, path, net=NET, **changes):
 
 def setup_of(benchmark, name):
     method = METHODS[name]
-    own = benchmark.own(benchmark.sequence(method, Draw("evaluation", 0, 0)))
+    own = benchmark.per_run_data(benchmark.sequence(method, Draw("evaluation", 0, 0)))
     return benchmark.begin(method, RunData(benchmark.shared(method), own))[0]
 
 

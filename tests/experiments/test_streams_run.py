@@ -15,7 +15,7 @@ from everlight_data.errors import DataError
 from everlight_data.images.digits import load_digits
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.run import run_benchmark
-from everlight_experiments.continual.benchmark import Draw, Own, RunData
+from everlight_experiments.continual.benchmark import Draw, PerRunData, RunData
 from everlight_experiments.continual.config import DIGITS
 from everlight_experiments.continual.image_benchmarks import image_benchmarks
 
@@ -32,7 +32,7 @@ def benchmark_of(stream, **changes):
 def inputs_of(benchmark, index):
     """Network inputs of images, in evaluation."""
     naive = METHODS["naive"]
-    data = RunData(benchmark.shared(naive), Own(jnp.zeros(10, int), jnp.float32(0)))
+    data = RunData(benchmark.shared(naive), PerRunData(jnp.zeros(10, int), jnp.float32(0)))
     setup, _ = benchmark.begin(naive, data)
     return np.asarray(jax.jit(lambda i: setup.gather(i, None))(jnp.asarray(index)))
 

@@ -163,7 +163,7 @@ def fact_benchmarks(config: Config, learned: PicturedFacts, runs: Path) -> Bench
     divided = learned.divided
     images, store, features = inputs_of(config.features, learned.images, runs)
     shared = Shared(images, divided.label_space, jnp.asarray(learned.shown))
-    begin = beginning(config, *divided.words.vectors.shape[1:], len(divided.facts), store)
+    begin = setup_factory(config, *divided.words.vectors.shape[1:], len(divided.facts), store)
     net, words = config.network, divided.words.source
     identity = {"words": words, "scale": dataclasses.asdict(config.scale)}
     identity |= {"network": dataclasses.asdict(net)}
@@ -190,7 +190,7 @@ def fact_benchmarks(config: Config, learned: PicturedFacts, runs: Path) -> Bench
             checksums=checksums_of(*content),
             capabilities=frozenset(("one label", "own classes", "last weights")),
             metrics=fact_metrics(groups, shown, lambda draw: initial(split, draw)),
-            facts=lambda method: identity,
+            fingerprint=lambda method: identity,
             shared=lambda method: shared,
             begin=begin,
             protocol=lambda method: config.scale.protocol,
@@ -206,7 +206,7 @@ def fact_benchmarks(config: Config, learned: PicturedFacts, runs: Path) -> Bench
     return benchmarks
 
 
-def beginning(
+def setup_factory(
     config: Config, word_dimensions: int, facts: int, store: JpegStore | None = None
 ) -> Callable[[Method, RunData], tuple[Setup, Needs]]:
     """Return the function that makes the parts of a strategy: one embedding for all tasks."""
@@ -233,8 +233,8 @@ def beginning(
 
 def keep(method: Method, result: SequenceResult) -> dict[str, Any]:
     """Return ranks and nearest facts after every task."""
-    kept: RanksAndNearest = result.evaluation
-    return {**kept.ranks._asdict(), "found": kept.nearest}
+    ranking: RanksAndNearest = result.evaluation
+    return {**ranking.ranks._asdict(), "found": ranking.nearest}
 
 
 def held_out_score(run: Trained) -> float:
@@ -247,12 +247,12 @@ def initial_ranking(benchmarks: Benchmarks) -> Callable[[Split, Draw], Ranks]:
     """Return the function of ranks before the first task, the same for all methods of a seed."""
     naive, first = METHODS["naive"], next(iter(benchmarks.values()))
     build, protocol = build_with(first, naive), first.protocol(naive)
-    ranks = jax.jit(lambda *given: initial_evaluation(Run(build, protocol, *given)).ranks)
+    ranks = jax.jit(lambda *inputs: initial_evaluation(Run(build, protocol, *inputs)).ranks)
 
     @functools.cache
     def of(split: Split, draw: Draw) -> Ranks:
         sequence, store = benchmarks[split].sequence(naive, draw), first.store
-        data = RunData(first.shared(naive), first.own(sequence, 0.0))
+        data = RunData(first.shared(naive), first.per_run_data(sequence, 0.0))
         with nullcontext() if store is None else naming_files(store):
             return jax.block_until_ready(ranks(data, sequence, draw.key))
 

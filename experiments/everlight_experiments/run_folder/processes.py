@@ -11,8 +11,7 @@ from functools import partial
 
 import jax
 
-from everlight.processes import is_first
-from everlight.processes import told_by_first as told_by_first_of
+from everlight.processes import is_first, told_by_first
 from everlight_data.errors import DataError
 from everlight_experiments.run_folder.interruption import signals_as_before
 
@@ -20,7 +19,7 @@ CLUSTER = "cluster"
 PATIENCE = 300
 """Seconds for which a process waits for the others; then JAX ends it, with a trace."""
 _PLACE = re.compile(r"(\d+)/(\d+)@(.+:\d+)")
-told_by_first = partial(told_by_first_of, refusal=DataError)
+broadcast_from_first_process = partial(told_by_first, refusal=DataError)
 
 
 def join_processes(distributed: str | None) -> None:
