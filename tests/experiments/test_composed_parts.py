@@ -19,7 +19,7 @@ from everlight_experiments.cl_metrics import config as cl_metrics
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmark_registry import load_benchmarks
 from everlight_experiments.commands.load_and_train import load_asked
-from everlight_experiments.continual.benchmark import Draw, RunData
+from everlight_experiments.continual.benchmark import RunData, SequenceId
 from everlight_experiments.continual.config import DIGITS
 from everlight_experiments.continual.image_benchmarks import image_benchmarks
 from everlight_experiments.core50 import config as core50
@@ -28,7 +28,7 @@ from everlight_experiments.iirc import benchmark as iirc_benchmark
 from everlight_experiments.iirc import config as iirc
 
 NAIVE = METHODS["naive"]
-FIRST = Draw("evaluation", 0, 0)
+FIRST = SequenceId("evaluation", 0, 0)
 
 
 def composed(tmp_path, config, setting="class-incremental"):
@@ -228,7 +228,7 @@ def test_orders_are_of_one_shape_and_no_test_sample_chooses(use, digits):
     train = len(labels)
     shapes = set()
     for order in (0, 1, 5):
-        sequence = digits.sequence(NAIVE, Draw(use, 0, order))
+        sequence = digits.sequence(NAIVE, SequenceId(use, 0, order))
         shapes.add(str(jax.tree.map(np.shape, sequence)))
         tests = np.unique(sequence.test.index[sequence.test.mask])
         trained = np.unique(sequence.tasks.train.index[sequence.tasks.train.mask])

@@ -14,7 +14,7 @@ from everlight_data.images.trunk_features import LITE0
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmark_registry import load_benchmarks
 from everlight_experiments.commands.run import run_benchmark
-from everlight_experiments.continual.benchmark import Draw, RunData
+from everlight_experiments.continual.benchmark import RunData, SequenceId
 from everlight_experiments.run_folder.folder import RunFolder
 
 NAMES = ("a <b>", "c", "d & e", "é")
@@ -110,7 +110,7 @@ def test_the_papers_benchmarks_are_learnt_from_features(name, tmp_path, monkeypa
     assert len(benchmark.checksums) == 4
     for method in (METHODS["naive"], METHODS["nearest mean"]):
         if why_not(method, benchmark.capabilities) is None:
-            sequence = benchmark.sequence(method, Draw("evaluation", 0, 0))
+            sequence = benchmark.sequence(method, SequenceId("evaluation", 0, 0))
             data = RunData(benchmark.shared(method), benchmark.per_run_data(sequence))
             setup, _ = benchmark.begin(method, data)
             inputs = setup.gather(sequence.tasks.train.index[0, :3], None)

@@ -19,7 +19,7 @@ from everlight_data.iirc.sets import IIRCData
 from everlight_data.images.image_set import ImageSet
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.run import run_benchmark
-from everlight_experiments.continual.benchmark import Draw, Request, RunData, Trained
+from everlight_experiments.continual.benchmark import Request, RunData, SequenceId, Trained
 from everlight_experiments.continual.paper import PaperOptions
 from everlight_experiments.iirc import benchmark as iirc_module
 from everlight_experiments.iirc.benchmark import (
@@ -152,7 +152,7 @@ def test_the_head_has_no_outputs_for_classes_that_no_task_introduces(loaded, tmp
     assert data.classes == 3
     benchmark = iirc_benchmark(TINY.benchmark, load_inputs(TINY.benchmark, data, tmp_path), 0)
     naive = METHODS["naive"]
-    sequence = benchmark.sequence(naive, Draw("evaluation", 0, 0))
+    sequence = benchmark.sequence(naive, SequenceId("evaluation", 0, 0))
     assert sequence.class_task.shape == (3,)
     given = RunData(benchmark.shared(naive), benchmark.per_run_data(sequence))
     setup, needs = benchmark.begin(naive, given)
@@ -166,8 +166,8 @@ def test_the_head_has_no_outputs_for_classes_that_no_task_introduces(loaded, tmp
 
 def test_the_last_configurations_choose_hyperparameters_on_post_task_validation(benchmark):
     naive = METHODS["naive"]
-    validation = benchmark.sequence(naive, Draw("validation", 0, 0))
-    evaluation = benchmark.sequence(naive, Draw("evaluation", 0, 1))
+    validation = benchmark.sequence(naive, SequenceId("validation", 0, 0))
+    evaluation = benchmark.sequence(naive, SequenceId("evaluation", 0, 1))
     np.testing.assert_array_equal(validation.tasks.train.index, evaluation.tasks.train.index)
     tests = [
         np.asarray(each.test.index)[np.asarray(each.test.mask)] for each in (validation, evaluation)
@@ -180,10 +180,10 @@ def test_the_last_configurations_choose_hyperparameters_on_post_task_validation(
 
 
 def test_joint_training_has_a_score_at_the_end_alone(benchmark):
-    joint, draw = METHODS["joint"], Draw("evaluation", 0, 0)
-    sequence = benchmark.sequence(joint, draw)
+    joint, seq_id = METHODS["joint"], SequenceId("evaluation", 0, 0)
+    sequence = benchmark.sequence(joint, seq_id)
     predicted = np.packbits(np.ones((1, len(sequence.test.mask), 5), np.uint8), axis=-1)
-    trained = Trained({"predicted": predicted}, sequence, draw, tasks=2)
+    trained = Trained({"predicted": predicted}, sequence, seq_id, tasks=2)
     for metric in benchmark.metrics:
         assert np.shape(metric.compute(trained)) == metric.shape(trained), metric.name
     score = benchmark.metrics[0].compute(trained)
@@ -198,10 +198,10 @@ def test_the_metrics_of_a_run_share_one_computation(benchmark, monkeypatch):
     monkeypatch.setattr(
         iirc_module, "label_scores", lambda *given: calls.append(1) or plain(*given)
     )
-    naive, draw = METHODS["naive"], Draw("evaluation", 0, 1)
-    sequence = benchmark.sequence(naive, draw)
+    naive, seq_id = METHODS["naive"], SequenceId("evaluation", 0, 1)
+    sequence = benchmark.sequence(naive, seq_id)
     predicted = np.zeros((2, len(sequence.test.mask), 1), np.uint8)
-    runs = [Trained({"predicted": predicted}, sequence, draw, tasks=2) for _ in range(2)]
+    runs = [Trained({"predicted": predicted}, sequence, seq_id, tasks=2) for _ in range(2)]
     for each in runs:
         for metric in benchmark.metrics:
             metric.compute(each)
@@ -256,7 +256,7 @@ def test_a_linear_head_learns_from_features_of_the_images(tmp_path):
     assert "a linear head on 4 features" in made.training
     assert "learning rate 0.01" in made.training
     naive = METHODS["naive"]
-    sequence = made.sequence(naive, Draw("evaluation", 0, 0))
+    sequence = made.sequence(naive, SequenceId("evaluation", 0, 0))
     setup, _ = made.begin(naive, RunData(made.shared(naive), made.per_run_data(sequence)))
     assert setup.gather(sequence.tasks.train.index[0, :3], None).shape == (3, 4)
 

@@ -21,7 +21,7 @@ from everlight_experiments.commands.grid import runs_of
 from everlight_experiments.commands.load_and_train import load_asked
 from everlight_experiments.commands.option_defaults import read_options
 from everlight_experiments.commands.options import RUN_SELECTORS, GridOptions, RunOptions
-from everlight_experiments.continual.benchmark import Draw, RunData
+from everlight_experiments.continual.benchmark import RunData, SequenceId
 from everlight_experiments.continual.method_runner import NETS, Runner, nets_folder
 from everlight_experiments.run_folder.folder import RunFolder
 
@@ -83,10 +83,10 @@ def load_net(
     checkpoints = open_existing(nets_folder(run, part, setting, row, seed))
     check_name("task", str(task), [str(number) for number in checkpoints.numbers()])
     runner = Runner(None, loaded, options.seed)
-    draw = Draw("evaluation", options.seed, seed - options.seed)
-    sequence, stored = loaded.sequence(row, draw), checkpoints.facts(task)
+    seq_id = SequenceId("evaluation", options.seed, seed - options.seed)
+    sequence, stored = loaded.sequence(row, seq_id), checkpoints.facts(task)
     hyperparameter = stored["hyperparameter"]
-    ids = {"setting": setting, "method": row.name, "order": draw.order}
+    ids = {"setting": setting, "method": row.name, "order": seq_id.order}
     fingerprint = ids | {"hyperparameter": hyperparameter} | loaded.fingerprint(row)
     if changed := name_differences(stored, fingerprint):
         raise DataError(f"{checkpoints.folder} is of other data or settings ({changed})")

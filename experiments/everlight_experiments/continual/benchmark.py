@@ -29,7 +29,7 @@ VALIDATION_SEED = 1_000
 Use = Literal["evaluation", "validation"]
 
 
-class Draw(NamedTuple):
+class SequenceId(NamedTuple):
     """One of a benchmark's sequences: of evaluation or of hyper-parameter selection."""
 
     use: Use
@@ -74,7 +74,7 @@ class Trained:
 
     arrays: dict[str, np.ndarray]
     sequence: TaskSequence
-    draw: Draw
+    sequence_id: SequenceId
     tasks: int
     """Number of tasks of the benchmark; joint training may have learned them as one."""
 
@@ -139,7 +139,7 @@ class Benchmark(NamedTuple):
     begin: Callable[[Method, RunData], tuple[Setup, Needs]]
     """Parts of a strategy, but for its hyper-parameter."""
     protocol: Callable[[Method], Protocol]
-    sequence: Callable[[Method, Draw], TaskSequence]
+    sequence: Callable[[Method, SequenceId], TaskSequence]
     """All sequences of a method have one shape."""
     keep: Callable[[Method, SequenceResult], dict[str, Any]]
     """Arrays that a run leaves, beside losses, steps and stored samples; metrics read them."""

@@ -284,7 +284,7 @@ def _benchmark_in_setting(
         begin=setup_factory(config, net, task_given, wrap),
         protocol=lambda method: protocol,
         compute_budget=config.compute_budget,
-        sequence=lambda method, draw: sequences(draw.order, draw.use),
+        sequence=lambda method, seq_id: sequences(seq_id.order, seq_id.use),
         keep=keep,
         learning_rate=lambda method: f"{config_of(config, method).learning_rate:g}",
         criterion=None if config.criterion == "final accuracy" else OVER_ALL_TIMES,

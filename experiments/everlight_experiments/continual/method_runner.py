@@ -39,7 +39,7 @@ from everlight_data.errors import DataError
 from everlight_data.formats.files import one_line
 from everlight_data.images.as_inputs import naming_files
 from everlight_data.runs.checkpoints import Checkpoints
-from everlight_experiments.continual.benchmark import Benchmark, Draw, RunData, Trained, Use
+from everlight_experiments.continual.benchmark import Benchmark, RunData, SequenceId, Trained, Use
 from everlight_experiments.continual.outcome import Outcome, measured
 from everlight_experiments.continual.train_runs import (
     DIVERGED_AT,
@@ -173,7 +173,7 @@ class Runner:
           DataError: there are no validation samples, or not so many tasks; or the method or the
             benchmark has no score after the first tasks.
         """
-        self.benchmark.sequence(method, Draw("validation", self.seed, 0))
+        self.benchmark.sequence(method, SequenceId("validation", self.seed, 0))
         refuse_unscored(self.benchmark, method, self.protocol(method).evaluate_every, self._tasks)
 
     def trace(self, method: Method) -> None:
@@ -303,7 +303,7 @@ class Runner:
         return len(self._sequence(METHODS["naive"], 0).tasks.id)
 
     def _sequence(self, method: Method, number: int) -> TaskSequence:
-        return self.benchmark.sequence(method, Draw("evaluation", self.seed, number))
+        return self.benchmark.sequence(method, SequenceId("evaluation", self.seed, number))
 
     def _data(self, method: Method) -> RunData:
         per_run = self.benchmark.per_run_data(self._sequence(method, 0))
@@ -311,33 +311,33 @@ class Runner:
 
     def _named(
         self, method: Method, use: Use, hyperparameters: Sequence[float], count: int
-    ) -> Iterator[tuple[str, float, Draw]]:
-        """Yield the name, hyper-parameter and draw of every run."""
+    ) -> Iterator[tuple[str, float, SequenceId]]:
+        """Yield the name, hyper-parameter and sequence of every run."""
         for hyperparameter in hyperparameters:
             for number in range(count):
-                draw = Draw(use, self.seed, number)
-                label = f"{self.benchmark.setting}-{method.label}-{draw.order}"
+                seq_id = SequenceId(use, self.seed, number)
+                label = f"{self.benchmark.setting}-{method.label}-{seq_id.order}"
                 if use == "validation":
                     label = f"hyperparameter-{label}-{hyperparameter:g}"
-                yield self._name(label), hyperparameter, draw
+                yield self._name(label), hyperparameter, seq_id
 
     def _train_draws(
         self, method: Method, use: Use, hyperparameters: Sequence[float], count: int
     ) -> list[Trained]:
         """Return all runs, trained now or read back."""
-        benchmark, units, draws = self.benchmark, [], []
+        benchmark, units, seq_ids = self.benchmark, [], []
         tasks, learned = self._tasks, None if use == "evaluation" else benchmark.validation_tasks
-        for name, hyperparameter, draw in self._named(method, use, hyperparameters, count):
-            ids = {"setting": benchmark.setting, "method": method.name, "order": draw.order}
+        for name, hyperparameter, seq_id in self._named(method, use, hyperparameters, count):
+            ids = {"setting": benchmark.setting, "method": method.name, "order": seq_id.order}
             fingerprint = ids | {"hyperparameter": hyperparameter} | benchmark.fingerprint(method)
             if learned is not None:
                 fingerprint["validation_tasks"] = learned
-            sequence = benchmark.sequence(method, draw)
-            of = f"selecting {hyperparameter:g}" if use == "validation" else f"seed {draw.order}"
+            sequence = benchmark.sequence(method, seq_id)
+            of = f"selecting {hyperparameter:g}" if use == "validation" else f"seed {seq_id.order}"
             shown = f"{benchmark.setting}, {method.name}, {of}"
             data = benchmark.per_run_data(sequence, hyperparameter)
-            units.append(Unit(name, fingerprint, sequence, draw.key, data, shown))
-            draws.append(draw)
+            units.append(Unit(name, fingerprint, sequence, seq_id.key, data, shown))
+            seq_ids.append(seq_id)
 
         def keep(result: SequenceResult) -> dict[str, Any]:
             arrays = benchmark.keep(method, result)
@@ -364,10 +364,10 @@ class Runner:
             Trained(
                 {**arrays, "seconds": np.array(took.get(unit.name) or np.nan)},
                 unit.sequence,
-                draw,
+                seq_id,
                 tasks,
             )
-            for arrays, unit, draw in zip(results, units, draws, strict=True)
+            for arrays, unit, seq_id in zip(results, units, seq_ids, strict=True)
         ]
 
 

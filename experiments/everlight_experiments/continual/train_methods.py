@@ -10,7 +10,7 @@ from everlight.continual.method import Method, why_not
 from everlight.continual.registry import METHODS
 from everlight.trees import checksums_of, tree_bytes
 from everlight_data.writing import amount
-from everlight_experiments.continual.benchmark import Benchmarks, Draw
+from everlight_experiments.continual.benchmark import Benchmarks, SequenceId
 from everlight_experiments.continual.method_runner import CHECKPOINT_OVERHEAD_BYTES, NETS, Runner
 from everlight_experiments.continual.outcome import Outcome, Outcomes, arrays_of
 from everlight_experiments.run_folder.folder import RunFolder
@@ -99,8 +99,8 @@ def save_outcomes(
 
     def checksum(number: int) -> int:
         """Return that of which samples come when; equal seeds may number different orders."""
-        draw = Draw("evaluation", seed, number)
-        sequences = [bench.sequence(METHODS["naive"], draw) for bench in benchmarks.values()]
+        seq_id = SequenceId("evaluation", seed, number)
+        sequences = [bench.sequence(METHODS["naive"], seq_id) for bench in benchmarks.values()]
         leaves = checksums_of(*map(np.asarray, jax.tree.leaves(sequences)))
         return checksums_of(np.array(leaves))[0]
 

@@ -257,7 +257,7 @@ def core50_benchmark(
         shared=shared,
         begin=setup_factory(config, schedule, len(material.names), on_features),
         protocol=lambda method: schedule.length(method).protocol(config.batch_size),
-        sequence=lambda method, draw: ordered(draw.use, draw.number),
+        sequence=lambda method, seq_id: ordered(seq_id.use, seq_id.number),
         keep=keep,
         learning_rate=lambda method: schedule.length(method).rates_in_words,
         tested="the full test set",

@@ -52,10 +52,10 @@ from everlight_experiments.continual.benchmark import (
     Axis,
     Benchmark,
     Benchmarks,
-    Draw,
     Metric,
     Request,
     RunData,
+    SequenceId,
     Trained,
     Use,
     once_per_run,
@@ -90,9 +90,9 @@ def group_tests(divided: DividedFacts) -> FactGroups:
 
 
 def fact_metrics(
-    groups: FactGroups, shown: int, initial: Callable[[Draw], Ranks]
+    groups: FactGroups, shown: int, initial: Callable[[SequenceId], Ranks]
 ) -> tuple[Metric, ...]:
-    """Return all metrics; `initial` has the ranks before a draw's first task."""
+    """Return all metrics; `initial` has the ranks before a sequence's first task."""
     # The test examples may be padded to the number of those for validation.
     size = len(groups.counts)
     inside, _ = np.histogram(groups.counts, EDGES)
@@ -103,7 +103,7 @@ def fact_metrics(
         """Return every score; there is no transfer where all was learned at once."""
         start = None
         if np.any(run.arrays["steps"][:-1]):
-            start = Ranks(*(rank[:size] for rank in initial(run.draw)))
+            start = Ranks(*(rank[:size] for rank in initial(run.sequence_id)))
         ranks = Ranks(*(jnp.asarray(run.arrays[name])[:, :size] for name in Ranks._fields))
         member = jnp.asarray(run.sequence.test_member)[:, :size]
         return fact_scores(ranks, member, groups, jnp.asarray(EDGES), TOP, start)
@@ -189,12 +189,12 @@ def fact_benchmarks(config: Config, learned: PicturedFacts, runs: Path) -> Bench
             chosen=config.chosen,
             checksums=checksums_of(*content),
             capabilities=frozenset(("one label", "own classes", "last weights")),
-            metrics=fact_metrics(groups, shown, lambda draw: initial(split, draw)),
+            metrics=fact_metrics(groups, shown, lambda seq_id: initial(split, seq_id)),
             fingerprint=lambda method: identity,
             shared=lambda method: shared,
             begin=begin,
             protocol=lambda method: config.scale.protocol,
-            sequence=lambda method, draw: sequences[split, draw.use],
+            sequence=lambda method, seq_id: sequences[split, seq_id.use],
             keep=keep,
             criterion=Metric(f"{GENERALISED} on held-out training scenes", held_out_score),
             hyperparameters=GRIDS,
@@ -243,18 +243,18 @@ def held_out_score(run: Trained) -> float:
     return float(np.mean(run.arrays["generalised"][-1][tested] <= TOP))
 
 
-def initial_ranking(benchmarks: Benchmarks) -> Callable[[Split, Draw], Ranks]:
+def initial_ranking(benchmarks: Benchmarks) -> Callable[[Split, SequenceId], Ranks]:
     """Return the function of ranks before the first task, the same for all methods of a seed."""
     naive, first = METHODS["naive"], next(iter(benchmarks.values()))
     build, protocol = build_with(first, naive), first.protocol(naive)
     ranks = jax.jit(lambda *inputs: initial_evaluation(Run(build, protocol, *inputs)).ranks)
 
     @functools.cache
-    def of(split: Split, draw: Draw) -> Ranks:
-        sequence, store = benchmarks[split].sequence(naive, draw), first.store
+    def of(split: Split, seq_id: SequenceId) -> Ranks:
+        sequence, store = benchmarks[split].sequence(naive, seq_id), first.store
         data = RunData(first.shared(naive), first.per_run_data(sequence, 0.0))
         with nullcontext() if store is None else naming_files(store):
-            return jax.block_until_ready(ranks(data, sequence, draw.key))
+            return jax.block_until_ready(ranks(data, sequence, seq_id.key))
 
     return of
 

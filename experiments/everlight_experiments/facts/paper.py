@@ -10,7 +10,7 @@ from everlight_data.facts.pictured import pictured_facts
 from everlight_data.facts.published import published_scales
 from everlight_data.facts.published_claims import CLAIMS, GAIN, Claim, Quantity
 from everlight_data.facts.word_vectors import vectors_note
-from everlight_experiments.continual.benchmark import Benchmark, Draw
+from everlight_experiments.continual.benchmark import Benchmark, SequenceId
 from everlight_experiments.continual.paper import Experiment, Finding, Paper, PaperOptions, Results
 from everlight_experiments.continual.train_methods import Job
 from everlight_experiments.facts import report
@@ -87,8 +87,8 @@ def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) ->
         learned[part], seeds = load(scale.scale.size), config.seeds or scale.seeds
         by_split = fact_benchmarks(scale_config(config, part), learned[part], options.runs)
         columns = {f"{part}, {name}": bench._replace(part=part) for name, bench in by_split.items()}
-        draws = [Draw("evaluation", options.seed, number) for number in range(seeds)]
-        baselines |= report.baselines_of(learned[part], columns, draws)
+        seq_ids = [SequenceId("evaluation", options.seed, number) for number in range(seeds)]
+        baselines |= report.baselines_of(learned[part], columns, seq_ids)
         benchmarks |= columns
         jobs += [
             Job(column, middle_values(benchmark, PAPER_METHODS[name], scale.hyperparameters), seeds)

@@ -23,7 +23,7 @@ from everlight.scenarios.facts import split_statistics
 from everlight_data.facts.divided import SPLITS, DividedFacts, division_notes
 from everlight_data.facts.pictured import PicturedFacts
 from everlight_data.facts.published_tables import OTHER_DATA, PRINTED, SIMILARITY, SPO_TOP5
-from everlight_experiments.continual.benchmark import Benchmarks, Draw, Trained
+from everlight_experiments.continual.benchmark import Benchmarks, SequenceId, Trained
 from everlight_experiments.continual.outcome import BY_TASK, measured
 from everlight_experiments.continual.paper import Results
 from everlight_experiments.continual.train_runs import DIVERGED_AT, NOWHERE
@@ -45,24 +45,24 @@ class FactsData(NamedTuple):
     """Metrics of what is not trained."""
 
 
-def baselines_of(learned: PicturedFacts, benchmarks: Benchmarks, draws: Sequence[Draw]) -> Values:
+def baselines_of(data: PicturedFacts, benchmarks: Benchmarks, ids: Sequence[SequenceId]) -> Values:
     """Return the metrics of baselines that learn all facts at once.
 
     One knows only the boxes, where there are some; the other has no input.
     """
-    divided, shown = learned.divided, learned.shown
+    divided, shown = data.divided, data.shown
     facts, joint = divided.label_space, METHODS["joint"]
     metrics: dict[str, dict[str, Metrics]] = {column: {} for column in benchmarks}
-    for name, embeddings in divided.baseline_embeddings([draw.order for draw in draws]).items():
+    for name, embeddings in divided.baseline_embeddings([seq_id.order for seq_id in ids]).items():
         for column, benchmark in benchmarks.items():
             runs = []
-            for draw, points in zip(draws, jnp.asarray(embeddings), strict=True):
-                sequence = benchmark.sequence(joint, draw)
+            for seq_id, points in zip(ids, jnp.asarray(embeddings), strict=True):
+                sequence = benchmark.sequence(joint, seq_id)
                 ranks = _ranked(points, jnp.asarray(divided.test.fact), facts, sequence.class_task)
                 arrays = {name: np.asarray(rank)[None] for name, rank in ranks._asdict().items()}
                 arrays["found"] = np.asarray(nearest_facts(points[shown], facts, TOP))[None]
                 arrays |= {"steps": np.zeros(1, int), DIVERGED_AT: np.array(NOWHERE)}
-                runs.append(Trained(arrays, sequence, draw, len(sequence.tasks.id)))
+                runs.append(Trained(arrays, sequence, seq_id, len(sequence.tasks.id)))
             metrics[column][name] = measured(benchmark.metrics, runs)
     return metrics
 

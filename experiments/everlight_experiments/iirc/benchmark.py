@@ -37,10 +37,10 @@ from everlight_experiments.continual.benchmark import (
     Axis,
     Benchmark,
     Benchmarks,
-    Draw,
     Metric,
     Request,
     RunData,
+    SequenceId,
     Trained,
     once_per_run,
 )
@@ -71,7 +71,7 @@ MOST_CONFIGURATIONS = 10
 CAPABILITIES: frozenset[Demand] = frozenset(
     ("class scores", "several labels", "own classes", "chosen classes", "last weights")
 )
-Sequences = Callable[[Method, Draw], TaskSequence]
+Sequences = Callable[[Method, SequenceId], TaskSequence]
 
 
 class IIRCInputs(NamedTuple):
@@ -149,12 +149,12 @@ def network_of(config: Config, classes: int) -> Network:
 
 
 def sequences_of(data: IIRCData, validation: bool) -> Sequences:
-    """Return the sequence of every method and draw, all of one shape per method."""
+    """Return the sequence of every method and `SequenceId`, all of one shape per method."""
     made = functools.cache(data.sequences)
 
-    def sequence(method: Method, draw: Draw) -> TaskSequence:
+    def sequence(method: Method, seq_id: SequenceId) -> TaskSequence:
         tests, held = made(method.label_setting, validation)
-        return held[-1 - draw.number] if draw.use == "validation" else tests[draw.number]
+        return held[-1 - seq_id.number] if seq_id.use == "validation" else tests[seq_id.number]
 
     return sequence
 
@@ -291,8 +291,8 @@ def metrics_of(data: IIRCData) -> tuple[Metric, ...]:
 
     @once_per_run
     def scores(run: Trained) -> LabelScores:
-        number = run.draw.number
-        superclass = data.superclass(-1 - number if run.draw.use == "validation" else number)
+        number = run.sequence_id.number
+        superclass = data.superclass(-1 - number if run.sequence_id.use == "validation" else number)
         return label_scores(run.sequence, run.arrays["predicted"], superclass)
 
     def of_run(metric: Metric) -> Metric:

@@ -13,7 +13,7 @@ from everlight.metrics import confusion_matrix
 from everlight_data.errors import DataError
 from everlight_data.iirc.sets import is_imagenet
 from everlight_data.names import check_name
-from everlight_experiments.continual.benchmark import Draw
+from everlight_experiments.continual.benchmark import SequenceId
 from everlight_experiments.continual.outcome import Outcome
 from everlight_experiments.continual.paper import Experiment, Finding, Paper, PaperOptions, Results
 from everlight_experiments.continual.report import plot_shares
@@ -144,7 +144,7 @@ def sections(results: Results) -> list[Section]:
 def confusion(results: Results) -> Figure:
     """Return the labels that are predicted for samples of each label, and those that are true."""
     order, benchmark = results.experiment.data.order(0), results.experiment.benchmarks[iirc.SETTING]
-    sequence = benchmark.sequence(METHODS["naive"], Draw("evaluation", results.seed, 0))
+    sequence = benchmark.sequence(METHODS["naive"], SequenceId("evaluation", results.seed, 0))
     labels = multi_hot(sequence.test.labels, len(order))
     squares = {"truth": np.asarray(confusion_matrix(labels, labels, jnp.arange(len(order))))}
     for name, outcome in results.outcomes[iirc.SETTING].items():

@@ -22,7 +22,7 @@ from everlight.continual import (
 from everlight.continual.method import Method, Needs
 from everlight.metrics.multilabel import TaskMeans
 from everlight_data.iirc.sets import IIRCData
-from everlight_experiments.continual.benchmark import Benchmark, Draw, RunData
+from everlight_experiments.continual.benchmark import Benchmark, RunData, SequenceId
 from everlight_experiments.iirc.benchmark import iirc_benchmark, label_scores, load_inputs
 from everlight_experiments.iirc.config import FORMS, Config
 from tests.reference.iirc.cases import CASES, Case
@@ -67,7 +67,7 @@ def make_run(
     if not plan.augment:
         benchmark = benchmark._replace(begin=_without_augmentation(benchmark))
     method = FORMS[case.name]
-    sequence = benchmark.sequence(method, Draw("evaluation", 0, 0))
+    sequence = benchmark.sequence(method, SequenceId("evaluation", 0, 0))
     (hyperparameter,) = method.hyperparameters or (0.0,)
 
     def build(given: RunData) -> tuple[Setup, Strategy]:
