@@ -81,7 +81,7 @@ TAIL = (
 )
 LEAST = (15, 50)
 """Training examples that a part must have in the cases of SPO generalisation."""
-BY_COUNT, FOUND, SPO = "{} by training examples", "nearest facts", "SPO generalisation"
+BY_COUNT, NEAREST, SPO = "{} by training examples", "nearest facts", "SPO generalisation"
 
 
 def group_tests(divided: DividedFacts) -> FactGroups:
@@ -124,7 +124,7 @@ def fact_metrics(
         Metric(BY_COUNT.format(GENERALISED), lambda of: of.generalised_by_count, (bins,), TAIL),
         Metric(SPO, lambda of: of.spo, (len(LEAST), len(SPO_CASES))),
     )
-    nearest = Metric(FOUND, lambda run: run.arrays["found"][-1], (shown, TOP))
+    nearest = Metric(NEAREST, lambda run: run.arrays["found"][-1], (shown, TOP))
     return (*map(of_run, of_scores), nearest)
 
 
