@@ -35,12 +35,12 @@ SAME_SCENE = 0.5
 
 
 class Store(Protocol):
-    """Place for finished parts, such as a run's folder; a part is identified by name and facts."""
+    """Place for finished parts, such as a run's folder; parts have a name and a fingerprint."""
 
-    def read_unit(self, name: str, facts: dict) -> dict[str, np.ndarray] | None:
+    def read_unit(self, name: str, fingerprint: dict) -> dict[str, np.ndarray] | None:
         """Return the arrays of a finished part, or None."""
 
-    def save_unit(self, name: str, facts: dict, **arrays: np.ndarray) -> None:
+    def save_unit(self, name: str, fingerprint: dict, **arrays: np.ndarray) -> None:
         """Save the arrays of a finished part."""
 
 

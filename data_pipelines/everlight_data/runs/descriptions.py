@@ -84,31 +84,31 @@ def _differences(stored: dict, chosen: dict, before: str = "") -> Iterator[str]:
             yield f"{before}{name}: {there!r} there, {now!r} now"
 
 
-def save_described(path: Path, name: str, facts: dict, **arrays: np.ndarray) -> None:
+def save_described(path: Path, name: str, fingerprint: dict, **arrays: np.ndarray) -> None:
     """Write arrays with their name and description, whole or not at all.
 
     Args:
       path: file to write; its folder is created.
       name: name of the arrays, by which a copied file is recognized.
-      facts: values of JSON that the arrays were computed from.
+      fingerprint: values of JSON that the arrays were computed from.
 
     Raises:
       DataError: the file cannot be written.
     """
     make_folder(path.parent)
-    described = {"unit": name, "facts": facts}
+    described = {"unit": name, "facts": fingerprint}
     save_sealed(path, facts=np.array(json.dumps(described)), **arrays)
 
 
-def read_described(path: Path, name: str, way_out: str) -> tuple[dict, dict[str, np.ndarray]]:
+def read_described(path: Path, name: str, remedy: str) -> tuple[dict, dict[str, np.ndarray]]:
     """Return description and arrays of a file that `save_described` wrote.
 
     Raises:
       MissingDataError: the file does not exist.
       DataError: it is not what was written, or is a copy of another file.
     """
-    arrays = read_sealed(path, way_out)
-    with refusing(path, way_out):
+    arrays = read_sealed(path, remedy)
+    with refusing(path, remedy):
         described = json.loads(arrays.pop("facts").item())
         if described["unit"] != name:
             raise ValueError(f"a copy of {described['unit']}")

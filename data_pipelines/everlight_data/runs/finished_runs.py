@@ -15,7 +15,7 @@ from everlight_data.runs.configs import read_any_config
 from everlight_data.writing import read_sealed
 
 NUMBER_COLUMNS = ("method", "setting", "seed", "task", "tested on", "metric", "value")
-_WAY_OUT = "Name the folder of a finished run of methods, such as `everlight run`."
+_REMEDY = "Name the folder of a finished run of methods, such as `everlight run`."
 
 
 class FinishedRun(NamedTuple):
@@ -43,9 +43,9 @@ def read_finished_run(folder: Path) -> FinishedRun:
       DataError: one of them is damaged, edited, or of another kind of run.
     """
     path = folder / "results.npz"
-    arrays = read_results(path, _WAY_OUT)
+    arrays = read_results(path, _REMEDY)
     if missing := {"draws", "data", "measure"} - set(arrays):
-        raise DataError(f"{path} lacks {', '.join(sorted(missing))}. {_WAY_OUT}")
+        raise DataError(f"{path} lacks {', '.join(sorted(missing))}. {_REMEDY}")
     score = str(arrays["measure"])
     finals: dict[str, dict[str, np.ndarray]] = {}
     for key, values in arrays.items():
@@ -54,8 +54,8 @@ def read_finished_run(folder: Path) -> FinishedRun:
         if metric == score and method:
             finals.setdefault(setting, {})[method] = values[:, -1]
     config = folder / "config.json"
-    stored = read_any_config(config, _WAY_OUT)
-    with refusing(config, _WAY_OUT):
+    stored = read_any_config(config, _REMEDY)
+    with refusing(config, _REMEDY):
         options = _flat("", stored["settings"])
     # After the first three come checksums of features.
     data = tuple(arrays["data"].tolist()[:3])
@@ -63,15 +63,15 @@ def read_finished_run(folder: Path) -> FinishedRun:
     return FinishedRun(name, data, arrays["draws"], score, finals, options)
 
 
-def read_results(path: Path, way_out: str) -> dict[str, np.ndarray]:
+def read_results(path: Path, remedy: str) -> dict[str, np.ndarray]:
     """Return the arrays of a results.npz by name, with scores and steps of the shapes they need.
 
     Raises:
       MissingDataError: the file does not exist.
       DataError: it has changed since it was written, or an array has another type or shape.
     """
-    arrays = read_sealed(path, way_out)
-    with refusing(path, way_out):
+    arrays = read_sealed(path, remedy)
+    with refusing(path, remedy):
         score = arrays.get("measure", np.array(""))
         _check("measure", score, "U", score.shape == ())
         # Steps come first, as scores must have their shape.

@@ -42,8 +42,8 @@ def prepare(settings: PrepareSettings) -> Path:
         incomplete or damaged; the message names it.
     """
     check_name("data set", settings.name, list(DATA_SETS))
-    folder, found = prepare_data_set(settings.name, settings.source, settings.partial)
-    print(f"{settings.source}: {found}\nprepared: {folder}")
+    folder, summary = prepare_data_set(settings.name, settings.source, settings.partial)
+    print(f"{settings.source}: {summary}\nprepared: {folder}")
     return folder
 
 
@@ -64,5 +64,5 @@ def list_data(settings: ListSettings) -> None:
         print(f"  location: {data.folder}/, {size}")
         print(f"  source: {data.source}, from {data.owner}")
         print(f"  preparation: {how}")
-    missing = [name for name, found in states.items() if found != "present"]
+    missing = [name for name, state in states.items() if state != "present"]
     print(f"\nnot present: {', '.join(missing) or 'none'}")

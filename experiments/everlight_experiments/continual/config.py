@@ -186,8 +186,8 @@ class Config:
 
 def config_of(config: Config, method: Method) -> Config:
     """Return the configuration with the settings of a method, or of the row that it varies."""
-    own = config.method_settings.get(method.row_name, MethodSettings())
-    return replace(config, **{key: x for key, x in asdict(own).items() if x is not None})
+    settings = config.method_settings.get(method.row_name, MethodSettings())
+    return replace(config, **{key: x for key, x in asdict(settings).items() if x is not None})
 
 
 DIGITS = Config(

@@ -171,4 +171,4 @@ IMAGENET = PaperConfig(
 )
 """Preset paper of the data sets on ImageNet."""
 PAPER_PRESETS: Mapping[Preset, PaperConfig] = {"demo": DEMO, "small": SMALL, "paper": FULL}
-PRESETS: Mapping[Preset, Config] = {name: each.benchmark for name, each in PAPER_PRESETS.items()}
+PRESETS: Mapping[Preset, Config] = {name: paper.benchmark for name, paper in PAPER_PRESETS.items()}

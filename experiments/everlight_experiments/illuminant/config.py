@@ -104,7 +104,7 @@ RESTARTS = 2
 class Network(NamedTuple):
     """A network's input and number of hidden layers."""
 
-    given: str
+    input_name: str
     depth: int
 
 

@@ -64,7 +64,7 @@ def map_section(pair_map: PairMap, cameras: Sequence[str]) -> Section:
         row = [condition, f"{np.nanmedian(errors):.2f}"]
         for find in (np.nanargmin, np.nanargmax):
             pair = np.unravel_index(find(errors), errors.shape)
-            row.append(f"{errors[pair]:.2f} ({' with '.join(cameras[each] for each in pair)})")
+            row.append(f"{errors[pair]:.2f} ({' with '.join(cameras[index] for index in pair)})")
         gain = moments - both
         rows.append([*row, f"{np.nanmin(gain):.2f}", f"{np.nanmax(gain):.2f}"])
     columns = [Column("Scenes")]

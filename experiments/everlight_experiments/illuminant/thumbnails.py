@@ -60,12 +60,12 @@ def make_thumbnails(settings: ThumbnailsRun) -> Path:
         raise DataError(f"--out {out}: give the name of a file that ends in .npz")
     if not folder.is_dir():
         raise DataError(f"{folder} is no folder; give the one that holds the raw files")
-    given, reference = read_chart_corners(folder), reference_colors()
+    charts, reference = read_chart_corners(folder), reference_colors()
     paths = [path for path in list_photos([folder]) if not is_picture(path)]
     photos = []
     for path in progress("photographs", unit="photo", values=paths):
         try:
-            photo = measure_thumbnail(path, given.get(path.name), reference, settings.side)
+            photo = measure_thumbnail(path, charts.get(path.name), reference, settings.side)
         except DataError as error:
             tqdm.write(f"LEFT OUT: {error}", file=sys.stderr)
         else:

@@ -99,7 +99,7 @@ def two_camera_sections(folder: RunFolder, settings: TwoCameraRun, plan: Plan) -
     compare = _compare_quasi_real if plan.data == "quasi-real" else run_phone
     seeds = range(settings.seed, settings.seed + settings.seeds)
     note, (first, sections) = compare(folder, plan, seeds)
-    facts = [
+    summary = [
         ("Paper", CITATION),
         ("Data", note),
         ("Protocol", f"{FOLDS} folds; statistics within a fold, averaged over folds"),
@@ -111,7 +111,7 @@ def two_camera_sections(folder: RunFolder, settings: TwoCameraRun, plan: Plan) -
         ("Training", in_words(plan.training)),
         ("Duration", folder.duration()),
     ]
-    return facts, first, sections
+    return summary, first, sections
 
 
 def _compare_quasi_real(folder: RunFolder, plan: Plan, seeds: Sequence[int]) -> Compared:

@@ -173,5 +173,5 @@ def values_of(problem: Problem, result: GeneratedResult) -> dict[str, Float[np.n
     """Return the score and the diagnostics of all seeds and tasks by name."""
     scores = {ERROR: result.losses, ONLINE: result.prequential, TESTED: result.tested}
     measured = dict(zip(DIAGNOSTICS, result.measured, strict=True))
-    found = {problem.score: scores[problem.score], **measured}
-    return {name: np.asarray(values) for name, values in found.items()}
+    series = {problem.score: scores[problem.score], **measured}
+    return {name: np.asarray(values) for name, values in series.items()}
