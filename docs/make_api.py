@@ -37,7 +37,7 @@ def render() -> str:
     ]
     for room in ROOMS:
         module = importlib.import_module(f"everlight.{room}")
-        rows = {name: getattr(module, name) for name in module.__all__}
+        rows = {name: inspect.unwrap(getattr(module, name)) for name in module.__all__}
         title = f"## everlight.{room}\n\n{module.__doc__.strip().splitlines()[0]}\n\n"
         parts.append(title + _table(rows))
     parts.append("## everlight.continual.strategies\n\nWhat strategies are made of, by file.\n")

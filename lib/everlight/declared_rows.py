@@ -21,11 +21,10 @@ def declared_rows(packages: Sequence[ModuleType], constant: str) -> dict[str, An
     """
     rows, files = {}, {}
     for package in packages:
-        for file in pkgutil.iter_modules(package.__path__):
-            module = importlib.import_module(f"{package.__name__}.{file.name}")
-            for row in getattr(module, constant, ()):
+        for entry in pkgutil.iter_modules(package.__path__):
+            file = f"{package.__name__}.{entry.name}"
+            for row in getattr(importlib.import_module(file), constant, ()):
                 if row.name in rows:
-                    both = f"{files[row.name]} and {module.__name__}"
-                    raise ArgumentError(f"{both} both declare {row.name!r}; rename one of them")
-                rows[row.name], files[row.name] = row, module.__name__
+                    raise ArgumentError(f"{files[row.name]} and {file} both declare {row.name!r}")
+                rows[row.name], files[row.name] = row, file
     return rows

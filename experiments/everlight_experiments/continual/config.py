@@ -29,14 +29,10 @@ Dtype = Annotated[
     ),
 ]
 _NETWORKS = "; ".join(f"{row.form} ({row.meaning})" for row in networks().values())
-Net = Annotated[
-    str,
-    tyro.conf.arg(
-        help=f"Network: {_NETWORKS}; or FILE.py:NAME, a function from the number of classes to a "
-        "linen module, or from it and rngs to an NNX module, or from it and key to an Equinox "
-        "module."
-    ),
-]
+_NET_HELP = (
+    f"Network: {_NETWORKS}; or FILE.py:NAME, a function from the number of classes to a linen "
+    "module, or from it and rngs to an NNX module, or from it and key to an Equinox module."
+)
 Features = Annotated[
     str | None,
     tyro.conf.arg(
@@ -120,7 +116,7 @@ class Config:
     test labels stay."""
     shots: Count | None = None
     """Training images per class in every task after the first (few-shot); None is all."""
-    net: Net = "cnn"
+    net: Annotated[str, tyro.conf.arg(help=_NET_HELP)] = "cnn"
     pretrained: Path | None = None
     """Layers with which the network begins, but for its head: an .npz of a vision transformer of
     Google's release for --net vit, or the folder of a run of the same --net with --keep-nets, of

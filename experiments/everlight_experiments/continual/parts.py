@@ -62,10 +62,7 @@ def network(text: str, wanted: NetworkRequest, shape: tuple[int, ...]) -> Networ
 
 
 def module_of(net: Network, method: Method, pretrained: bool = False) -> Net:
-    """Return what a method trains: the network with its kind of head, or a head over the inputs.
-
-    Methods that train a head alone read features of the network where it is `pretrained`.
-    """
+    """Return the network that a method trains, or a head over the inputs, unless `pretrained`."""
     if method.trains == "head" and not pretrained:
         return MLP(net.classes, (), method.head)
     return net.make(method.head)

@@ -19,15 +19,7 @@ from everlight.continual import Protocol
 from everlight.continual.method import Method, Needs
 from everlight.continual.registry import METHODS
 from everlight_data.iirc.sets import IIRCName
-from everlight_experiments.continual.config import (
-    UNNAMED,
-    Chosen,
-    Dtype,
-    Features,
-    Net,
-    Replay,
-    Side,
-)
+from everlight_experiments.continual.config import UNNAMED, Chosen, Dtype, Features, Replay, Side
 from everlight_experiments.run_folder.settings import Bytes, Count, Preset, Rate, Share
 
 _AS_THEY_ARE = (
@@ -61,7 +53,8 @@ class Config:
     """Side of the images in pixels; ImageNet's are cropped to it, others are shrunk."""
     protocol: Annotated[Protocol, UNNAMED]
     """Epochs and batches of every task."""
-    net: Net = "resnet:1"
+    net: str = "resnet:1"
+    """Network, as in everlight run."""
     learning_rate: Rate = 1.0
     """Learning rate of the optimizer."""
     learning_rates: Mapping[str, float] = field(default_factory=dict)

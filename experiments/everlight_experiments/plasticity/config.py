@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 from everlight.checks import Between
-from everlight_experiments.continual.config import Net
 from everlight_experiments.run_folder.settings import Count, Rate
 
 
@@ -34,7 +33,8 @@ class Config:
     """Samples drawn per task."""
     batch_size: Count = 1
     """Samples per training step."""
-    net: Net = "mlp:5"
+    net: str = "mlp:5"
+    """Network, as in everlight run."""
     learning_rate: Rate = 0.01
     """Learning rate of gradient descent."""
     flips: Literal["one", "all"] = "one"

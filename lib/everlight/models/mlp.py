@@ -1,6 +1,7 @@
 """Multilayer perceptron on flat inputs."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import flax.linen as nn
 import jax
@@ -58,34 +59,24 @@ def concatenated_relu(values: Float[Array, "*b u"]) -> Float[Array, "*b v"]:
     return jax.nn.relu(jnp.concatenate([values, -values], axis=-1))
 
 
-def _mlp(numbers: Numbers, request: NetworkRequest, **options: bool) -> Network:
-    layers = tuple(f"hidden{number + 1}" for number in range(len(numbers)))
+def _mlp(
+    numbers: Numbers, request: NetworkRequest, layer_norm: bool = False, crelu: bool = False
+) -> Network:
     units = ", ".join(map(str, numbers))
-    shape = MLP(request.classes, numbers, dtype=request.dtype, **options)
-    return Network(shape, f"MLP with hidden layers of {units} units", layers)
-
-
-def _mlp_layer_norm(numbers: Numbers, request: NetworkRequest) -> Network:
+    note = f"MLP with hidden layers of {units} units" if numbers else "a linear head"
+    note += " and layer normalisation" * layer_norm + " and concatenated ReLUs" * crelu
     # Normalisation mixes the units of a layer, so none can be masked or replaced on its own.
-    plain = _mlp(numbers, request, layer_norm=True)
-    return plain._replace(note=f"{plain.note} and layer normalisation", layers=())
+    layers = () if layer_norm else tuple(f"hidden{n}" for n in range(1, len(numbers) + 1))
+    form = {"dtype": request.dtype, "layer_norm": layer_norm, "crelu": crelu}
+    return Network(MLP(request.classes, numbers, **form), note, layers)
 
 
-def _mlp_crelu(numbers: Numbers, request: NetworkRequest) -> Network:
-    plain = _mlp(numbers, request, crelu=True)
-    return plain._replace(note=f"{plain.note} and concatenated ReLUs")
-
-
-def _linear(numbers: Numbers, request: NetworkRequest) -> Network:
-    return Network(MLP(request.classes, (), dtype=request.dtype), "a linear head")
-
-
-_COUNTS = tuple(range(1, 7))
+_SIZES = {"example": (256, 256), "counts": (1, 2, 3, 4, 5, 6)}
 NETWORKS = (
-    NamedNetwork("mlp", _mlp, "units of every hidden layer", (256, 256), _COUNTS),
+    NamedNetwork("mlp", _mlp, "units of every hidden layer", **_SIZES),
     NamedNetwork(
-        "mlp-layer-norm", _mlp_layer_norm, "mlp with layer normalisation", (256, 256), _COUNTS
+        "mlp-layer-norm", partial(_mlp, layer_norm=True), "mlp with layer normalisation", **_SIZES
     ),
-    NamedNetwork("mlp-crelu", _mlp_crelu, "mlp with concatenated ReLUs", (256, 256), _COUNTS),
-    NamedNetwork("linear", _linear, "a linear head over the inputs"),
+    NamedNetwork("mlp-crelu", partial(_mlp, crelu=True), "mlp with concatenated ReLUs", **_SIZES),
+    NamedNetwork("linear", _mlp, "a linear head over the inputs"),
 )

@@ -84,12 +84,5 @@ def _plain_cnn(numbers: Numbers, request: NetworkRequest) -> Network:
     return Network(shape, note, shape.layers)
 
 
-NETWORKS = (
-    NamedNetwork(
-        "cnn",
-        _plain_cnn,
-        "channels of every block, then hidden units; without numbers as the images' side allows",
-        (16, 32, 64),
-        (0, 2, 3, 4, 5, 6),
-    ),
-)
+_MEANING = "channels of every block, then hidden units; without numbers as the images' side allows"
+NETWORKS = (NamedNetwork("cnn", _plain_cnn, _MEANING, (16, 32, 64), (0, 2, 3, 4, 5, 6)),)

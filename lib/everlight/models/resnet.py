@@ -190,13 +190,8 @@ def _resnet50(numbers: Numbers, request: NetworkRequest) -> Network:
     return Network(shape, "ResNet-50")
 
 
+_MEANING = "blocks in each of three stages; without a number 5, ResNet-32"
 NETWORKS = (
-    NamedNetwork(
-        "resnet",
-        _reduced_resnet,
-        "blocks in each of three stages; without a number 5, ResNet-32",
-        (1,),
-        (0, 1),
-    ),
+    NamedNetwork("resnet", _reduced_resnet, _MEANING, (1,), (0, 1)),
     NamedNetwork("resnet50", _resnet50, "ResNet-50", options=("remat",)),
 )

@@ -70,13 +70,7 @@ def _small_cnn(numbers: Numbers, request: NetworkRequest) -> Network:
     return Network(shape, note, named=False)
 
 
+_MEANING = "channels of both blocks, then hidden units; without numbers 32,64,512"
 NETWORKS = (
-    NamedNetwork(
-        "small-cnn",
-        _small_cnn,
-        "channels of both blocks, then hidden units; without numbers 32,64,512",
-        (16, 32, 64),
-        (0, 3),
-        ("dropout",),
-    ),
+    NamedNetwork("small-cnn", _small_cnn, _MEANING, (16, 32, 64), (0, 3), options=("dropout",)),
 )

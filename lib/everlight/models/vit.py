@@ -300,13 +300,8 @@ def _vision_transformer(numbers: Numbers, request: NetworkRequest) -> Network:
     return Network(shape, f"{note} of {heads} heads")
 
 
-NETWORKS = (
-    NamedNetwork(
-        "vit",
-        _vision_transformer,
-        "a patch's side, width, blocks, heads, and hidden units of the MLP, 4 times the width if "
-        "left out; without numbers ViT-B/16",
-        (4, 64, 2, 4),
-        (0, 4, 5),
-    ),
+_MEANING = (
+    "a patch's side, width, blocks, heads, and hidden units of the MLP, 4 times the width if left "
+    "out; without numbers ViT-B/16"
 )
+NETWORKS = (NamedNetwork("vit", _vision_transformer, _MEANING, (4, 64, 2, 4), (0, 4, 5)),)
