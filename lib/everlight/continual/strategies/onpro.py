@@ -204,9 +204,9 @@ def onpro(
         held = Reservoir(memory.samples, memory.arrived)
         replayed = replay.draw(held, batch, task, key_replay)
         mixed = mix_replayed(replayed, memory.samples, memory.prototypes, settings, key_mix)
-        first, second = (fill_up(drawn, batch) for drawn in (mixed.first, mixed.second))
         features, outputs = memory.projection.kernel.shape
         starts = jax.random.randint(key_start, (2,), 0, max(1, features - outputs))
+        first, second = (fill_up(drawn, batch) for drawn in (mixed.first, mixed.second))
         return Draws(replayed, Mixed(first, second, mixed.share), starts)
 
     def grads(
@@ -311,8 +311,8 @@ def _step_loss(
     _, z, after = run(batch_stats, views, keys[6])
     held = jnp.any(replayed.weight > 0)
     batch_stats = jax.tree.map(lambda new, old: jnp.where(held, new, old), after, batch_stats)
-    first, second = jnp.split(z, 2)
-    replay_loss, prototypes = of_prototypes(first, second, replayed.labels[:, 0], replayed.weight)
+    labels, (first, second) = replayed.labels[:, 0], jnp.split(z, 2)
+    replay_loss, prototypes = of_prototypes(first, second, labels, replayed.weight)
     value += replay_loss
     return value, (value, batch_stats, prototypes)
 

@@ -46,11 +46,11 @@ def fisher_diagonal(
         position: Int[Array, ""], index: Int[Array, ""], labels: Int[Array, "k"]
     ) -> PyTree:
         def loss(params: PyTree) -> Float[Array, ""]:
-            outputs = _outputs_of(setup, learner, params, index)
+            outputs, truth = _outputs_of(setup, learner, params, index), labels[None]
             if kind == "empirical":
-                return setup.objective.loss(outputs, labels[None], learner.seen)[0]
-            drawn_key = jax.random.fold_in(key, position)
-            return setup.objective.fisher_loss(outputs, labels[None], learner.seen, drawn_key)[0]
+                return setup.objective.loss(outputs, truth, learner.seen)[0]
+            key_label = jax.random.fold_in(key, position)
+            return setup.objective.fisher_loss(outputs, truth, learner.seen, key_label)[0]
 
         return jax.tree.map(jnp.square, jax.grad(loss)(learner.params))
 
