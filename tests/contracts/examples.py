@@ -239,7 +239,6 @@ ROWS: dict[str, Any] = {
         "settings": models.TrainingSettings(),
         "problems": 2,
         "validations": 1,
-        "width": 9,
     },
     "models.named_network": lambda: {
         "text": "mlp:8",
@@ -249,7 +248,6 @@ ROWS: dict[str, Any] = {
         "depth": 2,
         "models": trained_networks().models[2],
         "features": floats(1, 4, 9),
-        "width": 9,
     },
     "models.stack_problems": lambda: {
         "problems": [models.Problem(floats(4, 9), floats(4, 2), floats(3, 9), floats(3, 2))]

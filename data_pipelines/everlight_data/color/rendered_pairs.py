@@ -249,7 +249,7 @@ def pair_inputs(
         fit = in_pieces(
             lambda rows: _probable(main.colors[rows], second.colors[rows], prior), len(main.colors)
         )
-        inputs["T"], distances = flat_or_nan(fit), fit.distance
+        inputs["T"], distances = _flat_or_nan(fit), fit.distance
     inputs["T and moments"] = jnp.concatenate([inputs["T"], moments], axis=1)
     return RenderedPair(main, second, scenes, inputs, prior, distances)
 
@@ -292,17 +292,17 @@ def _probable(main: Array, second: Array, prior: TransformPrior) -> Any:
 
 
 def _least_squares(main: View, second: View, normalize: str | None) -> Float[Array, "n 9"]:
-    return flat_or_nan(fit_all(main.colors, second.colors, normalize))
+    return _flat_or_nan(_fit_all(main.colors, second.colors, normalize))
 
 
-def flat_or_nan(fit: Any) -> Float[Array, "n 9"]:
+def _flat_or_nan(fit: Any) -> Float[Array, "n 9"]:
     """Return fitted transforms row by row, NaN where a scene has none."""
     return jnp.where(fit.valid[:, None, None], fit.transform, jnp.nan).reshape(-1, 9)
 
 
 @partial(jax.jit, static_argnums=2)
-def fit_all(
-    main: Float[Array, "n k 3"], second: Float[Array, "n k 3"], normalize: str | None = "scale"
+def _fit_all(
+    main: Float[Array, "n k 3"], second: Float[Array, "n k 3"], normalize: str | None
 ) -> Any:
     """Fit the least-squares transform of every scene (`TransformFit`, with a leading axis)."""
     return jax.vmap(partial(fit_color_transform, normalize=normalize))(main, second)

@@ -8,7 +8,6 @@ import difflib
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 
 from everlight_data.errors import DataError
 from everlight_data.formats.arrays import read_npy, read_npz, take
@@ -149,19 +148,6 @@ def measured_library(reflectance_count: int = 1995, seed: int = 0) -> SpectralLi
             "Macbeth)"
         ),
     )
-
-
-def sensitivity_distances(library: SpectralLibrary) -> Float[np.ndarray, "c c"]:
-    """Return the distances between cameras by main camera (row) and second camera (column).
-
-    A distance is the residual of the second camera's sensitivities from the best 3x3 transform of
-    the main camera's, as a share of their norm; 0 is a camera of the same colours.
-    """
-    distances = []
-    for main in library.sensitivities:
-        left = [second - second @ np.linalg.pinv(main) @ main for second in library.sensitivities]
-        distances.append(np.linalg.norm(left, axis=(1, 2)))
-    return np.stack(distances) / np.linalg.norm(library.sensitivities, axis=(1, 2))
 
 
 def _read_spectra(

@@ -9,7 +9,6 @@ import numpy as np
 
 from everlight.meshes import REPLICATED, put_on_mesh, runs_mesh
 from everlight.models.illuminant_batches import TrainedNetworks, make_batch_trainer, stack_problems
-from everlight.models.illuminant_net import IlluminantNet
 from everlight.models.illuminant_training import Losses, Problem, TrainingSettings
 from everlight.trees import checksums_of
 from everlight_data.errors import DataError
@@ -30,14 +29,12 @@ def train_networks(
     settings: TrainingSettings,
     seed: int,
     checkpoints: Checkpoints,
-    width: int = IlluminantNet.width,
 ) -> TrainedNetworks:
     """Train a network of every depth on every problem.
 
-    Problems (folds, cameras, seeds) have equal sizes. Depths are numbers of hidden layers, each of
-    `width` units. After an interruption the same call continues from the newest checkpoint, with
-    the same result bit for bit: batches are keyed by step, and every block runs in the same
-    compiled program.
+    Problems (folds, cameras, seeds) have equal sizes. Depths are numbers of hidden layers. After an
+    interruption the same call continues from the newest checkpoint, with the same result bit for
+    bit: batches are keyed by step, and every block runs in the same compiled program.
 
     Raises:
       DataError: the steps do not divide into blocks of validations, all networks diverged, or the
@@ -52,7 +49,7 @@ def train_networks(
     together, count, per_block = stack_problems(problems), len(problems), validations // BLOCKS
     fingerprint = dataclasses.asdict(settings)
     fingerprint |= {"seed": seed, "problems": checksums_of(*jax.tree.leaves(together))}
-    trainer = make_batch_trainer(jax.random.key(seed), depths, settings, count, per_block, width)
+    trainer = make_batch_trainer(jax.random.key(seed), depths, settings, count, per_block)
     empty = jnp.full((BLOCKS, per_block, count), jnp.nan)
     saved = {"states": trainer.init(together), "losses": {d: Losses(empty, empty) for d in depths}}
     done, saved = checkpoints.resume(fingerprint, lambda: saved) or (0, saved)

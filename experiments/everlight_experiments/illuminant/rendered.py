@@ -45,7 +45,6 @@ from everlight_experiments.illuminant.comparison import (
 from everlight_experiments.illuminant.config import RENDERED_NETWORKS, RESTARTS, Plan
 from everlight_experiments.illuminant.ensembles import measure_coverage, train_models
 from everlight_experiments.illuminant.networks import train_networks
-from everlight_experiments.illuminant.pair_map import map_of_pairs, map_section
 from everlight_experiments.illuminant.rendered_methods import compare_methods
 from everlight_experiments.illuminant.report import Report, compared_sections
 from everlight_experiments.illuminant.tables import spread
@@ -125,11 +124,6 @@ def run_rendered(folder: RunFolder, plan: Plan, seed: int, count: int, camera_pa
     arrays = {name: error[:, 0] for name, error in record_errors(folder, comparisons).items()}
     for place, means in variants.items():
         arrays |= {"/".join(("variants", *place, name)): mean for name, mean in means.items()}
-    of_all_pairs = []
-    if plan.measured:
-        pair_map = map_of_pairs(library, min(count, 6_000), seed)
-        arrays |= {f"pair_map/{name}": values for name, values in pair_map._asdict().items()}
-        of_all_pairs = [map_section(pair_map, library.camera_names)]
     folder.save_results(**arrays, camera_pairs=np.array(pairs))
     for model in models:
         name = f"{'+'.join(model.cameras)}-470".replace(" ", "_")
@@ -160,7 +154,7 @@ def run_rendered(folder: RunFolder, plan: Plan, seed: int, count: int, camera_pa
         ("Training", in_words(plan.training)),
         ("Duration", folder.duration()),
     ]
-    return summary, first, [errors, _gain_section(variants), intervals, *others, *of_all_pairs]
+    return summary, first, [errors, _gain_section(variants), intervals, *others]
 
 
 def _compare(

@@ -72,7 +72,6 @@ def make_batch_trainer(
     settings: TrainingSettings,
     problems: PositiveInt,
     validations: PositiveInt,
-    width: PositiveInt = IlluminantNet.width,
 ) -> BatchTrainer:
     """Return the functions that train a network of every depth on every problem.
 
@@ -85,9 +84,8 @@ def make_batch_trainer(
       settings: optimizer settings, shared by all.
       problems: number of problems.
       validations: number of validations in a call of `advance`.
-      width: units of each hidden layer.
     """
-    trainers = {depth: make_trainer(IlluminantNet(depth, width), settings) for depth in depths}
+    trainers = {depth: make_trainer(IlluminantNet(depth), settings) for depth in depths}
     keys = {depth: _keys(jax.random.fold_in(key, depth), problems) for depth in depths}
     mesh = runs_mesh()
     dealt = partial(pad_runs, missing=-problems % mesh.size)
@@ -131,12 +129,11 @@ def _keys(key: PRNGKeyArray, count: int) -> Array:
 
 
 @checked
-@partial(jax.jit, static_argnames=("depth", "width"))
+@partial(jax.jit, static_argnames="depth")
 def predict_batch(
     depth: PositiveInt,
     models: Annotated[IlluminantModel, Stacked],
     features: Float[Array, "p n f"],
-    width: PositiveInt = IlluminantNet.width,
 ) -> Float[Array, "p n 2"]:
     """Return each network's predictions [R/G, B/G] for its own samples.
 
@@ -144,10 +141,9 @@ def predict_batch(
       depth: number of hidden layers.
       models: networks, with a leading axis of p.
       features: samples of each network, `[p, n, f]`.
-      width: units of each hidden layer.
     """
     check_sizes(features=(features, 0), models=(models.mean, 0))
-    net = IlluminantNet(depth, width)
+    net = IlluminantNet(depth)
     return jax.vmap(predict_chromaticity, (None, 0, 0))(net, models, features)
 
 
