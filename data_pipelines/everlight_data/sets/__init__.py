@@ -1,0 +1,1 @@
+"""What data sets share: their record, labelled images, preparation, and loading once."""
