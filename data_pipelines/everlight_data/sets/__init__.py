@@ -1,1 +1,1 @@
-"""What data sets share: their record, labelled images, preparation, and loading once."""
+"""Parts that all data sets share: record, labelled images, preparation, and loading once."""
