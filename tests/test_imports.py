@@ -51,7 +51,7 @@ for name, command in COMMANDS.items():
     if name != "paper core50-static":
         for place in filter(None, (command.target, command.options)):
             _imported(place)
-import everlight_data.image_registry
+import everlight_data.image_requests
 print(len(COMMANDS))
 """
 

@@ -16,7 +16,7 @@ from everlight_data.errors import DataError
 from everlight_data.images import core50_frames
 from everlight_data.images.core50 import CATEGORIES, OBJECTS, Core50
 from everlight_data.images.core50_published import CURVES
-from everlight_data.images.image_set import ImageSet
+from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.commands.options import RunOptions
 from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.continual.paper import PaperOptions, findings_section

@@ -6,11 +6,11 @@ import pytest
 
 from everlight.continual.method import why_not
 from everlight.continual.registry import METHODS
-from everlight_data import image_registry
 from everlight_data.errors import DataError
 from everlight_data.images import trunk_features
-from everlight_data.images.image_set import ImageSet
 from everlight_data.images.trunk_features import LITE0
+from everlight_data.registry import IMAGE_SETS
+from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmark_registry import load_benchmarks
 from everlight_experiments.commands.run import run_benchmark
@@ -40,7 +40,7 @@ def some_set(rng):
 @pytest.fixture
 def pictures(rng, monkeypatch):
     images = some_set(rng)
-    monkeypatch.setitem(image_registry.IMAGE_SETS, "procedural", lambda request: images)
+    monkeypatch.setitem(IMAGE_SETS, "procedural", lambda request: images)
     return images
 
 

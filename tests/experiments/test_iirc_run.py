@@ -16,7 +16,7 @@ from everlight_data.errors import DataError
 from everlight_data.iirc import sets
 from everlight_data.iirc.metadata import Metadata
 from everlight_data.iirc.sets import IIRCData
-from everlight_data.images.image_set import ImageSet
+from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.continual.benchmark import Request, RunData, SequenceId, Trained

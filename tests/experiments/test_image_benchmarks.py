@@ -10,9 +10,9 @@ import pytest
 from everlight.continual.method import Demand
 from everlight.continual.registry import METHODS
 from everlight.models import MLP, NetworkRequest
-from everlight_data import image_registry
 from everlight_data.errors import DataError
-from everlight_data.images.image_set import ImageSet
+from everlight_data.images import cifar100
+from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmark_registry import load_benchmarks
 from everlight_experiments.continual.benchmark import SequenceId
@@ -27,7 +27,7 @@ def pictures(monkeypatch, rng):
     labels = np.tile(np.arange(100), 4)
     images = rng.integers(0, 256, (800, 32, 32, 3), dtype=np.uint8)
     every = ImageSet("pictures", images, labels, labels, tuple(map(str, range(100))))
-    monkeypatch.setattr(image_registry, "load_cifar100", lambda: every)
+    monkeypatch.setattr(cifar100, "load_cifar100", lambda: every)
     return every
 
 

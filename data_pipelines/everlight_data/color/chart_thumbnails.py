@@ -20,7 +20,7 @@ from everlight_data.color.chart_pairs import (
     small_without_chart,
 )
 from everlight_data.color.raw import read_raw
-from everlight_data.preparing import npz
+from everlight_data.sets.preparing import npz
 from everlight_data.writing import written_whole
 
 PICTURE_SIDE = 240

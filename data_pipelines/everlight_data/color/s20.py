@@ -17,6 +17,8 @@ from everlight_data.formats.files import opened_archive, read_bytes
 from everlight_data.formats.matlab import read_mat
 from everlight_data.formats.unpickle import load_npy_restricted
 from everlight_data.locations import locate
+from everlight_data.sets.data_set import DataSet, file_by_file
+from everlight_data.sets.preparing import Original, copies
 
 SOURCE = "the repository SamsungLabs/two-camera-white-balance on GitHub (CC BY-NC-SA 4.0)"
 ARCHIVE = "Metadata_Image_Pairs.zip"
@@ -201,3 +203,21 @@ def _read_folds(
             f"Use folds and pairs of the same release: {SOURCE}."
         )
     return tuple(folds.astype(np.int32))
+
+
+_ORIGINALS = {
+    ARCHIVE: Original(171_339, "5218924cc2197aaff71658481aac960205f78f9e4f5ace6693daf551a94b332b"),
+    FOLDS: Original(848, "751ae22b9a1a8c14dcf203c466a96bb53638e62737c73930fc22c51682d035e9"),
+}
+_MAX_BYTES = 100_000_000
+"""Size limit of a file; the largest one is the augmented metadata."""
+DATA_SETS = {
+    "s20": DataSet(
+        "S20: illuminants, transforms and folds of 162 image pairs of a phone's two cameras",
+        files=(f"s20_two_camera/{ARCHIVE}", f"s20_two_camera/{FOLDS}"),
+        owner="SamsungLabs/two-camera-white-balance on GitHub, CC BY-NC-SA 4.0",
+        source=f"the repository's folder data, optionally with {AUGMENTED_ARCHIVE}, linked there",
+        bytes=200_000,
+        prepare=file_by_file(copies(_MAX_BYTES, _ORIGINALS, (AUGMENTED_ARCHIVE, AUGMENTED_FOLDS))),
+    )
+}

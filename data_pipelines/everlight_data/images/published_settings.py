@@ -53,12 +53,11 @@ class PublishedProtocol(NamedTuple):
                 f"--hyperparameters published: {self.source} has settings for buffers of {known} "
                 "samples; give --buffer-size"
             )
-        found = {}
-        for name, by_size in self.methods.items():
-            own = by_size.get(None, by_size.get(buffer_size))
-            if own is not None:
-                found[name] = own
-        return found
+        settings = {
+            name: by_size.get(None, by_size.get(buffer_size))
+            for name, by_size in self.methods.items()
+        }
+        return {name: values for name, values in settings.items() if values is not None}
 
 
 _S = PublishedSettings

@@ -24,7 +24,7 @@ from everlight.errors import ArgumentError
 from everlight.metrics import tied_with
 from everlight.value_grids import combinations, edges_of, label_of, read_grid
 from everlight_data.errors import DataError
-from everlight_data.loading import loading_once
+from everlight_data.sets.loading import loading_once
 from everlight_experiments.commands.benchmark_registry import (
     default_config,
     load_benchmarks,

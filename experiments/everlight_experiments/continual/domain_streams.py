@@ -14,7 +14,7 @@ from everlight.scenarios import (
 )
 from everlight.scenarios.streams import Stream
 from everlight_data.errors import DataError
-from everlight_data.images.image_set import ImageSet
+from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.continual.benchmark import Use
 from everlight_experiments.continual.config import Config
 from everlight_experiments.continual.metrics import read_predictions

@@ -6,7 +6,7 @@ import numpy as np
 
 from everlight.continual import TaskSequence
 from everlight.models import Network
-from everlight_data.images.image_set import ImageSet
+from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.continual.config import Config
 from everlight_experiments.continual.normalization import normalization_words
 from everlight_experiments.continual.parts import optimizer

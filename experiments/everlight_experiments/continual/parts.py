@@ -22,12 +22,12 @@ from everlight.models import MLP, Network, NetworkRequest, named_network, networ
 from everlight_data.errors import DataError
 from everlight_data.images.as_inputs import Channels, channels, store_features, store_images
 from everlight_data.images.feature_files import Features, features_of_images
-from everlight_data.images.image_set import Channels as ChannelValues
-from everlight_data.images.image_set import ImageSet
 from everlight_data.images.jpeg_store import JpegStore
 from everlight_data.images.trunk_features import LITE0, kept_features
 from everlight_data.names import check_name
 from everlight_data.progress import progress
+from everlight_data.sets.image_set import Channels as ChannelValues
+from everlight_data.sets.image_set import ImageSet
 from everlight_data.user_code.objects import load_network
 from everlight_experiments.run_folder.interruption import stop_if_asked
 

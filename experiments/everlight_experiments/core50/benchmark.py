@@ -29,7 +29,7 @@ from everlight.scenarios.core50 import RUNS, Level
 from everlight.trees import checksums_of
 from everlight_data.images.as_inputs import store_features
 from everlight_data.images.core50_frames import LabelledFrames
-from everlight_data.images.image_set import ImageSet
+from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.continual.benchmark import (
     Benchmark,
     Metric,

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
 from everlight.plots import line_style, plot_accuracy_matrix
-from everlight_data.images.image_set import ImageSet
+from everlight_data.sets.image_set import ImageSet
 from everlight_data.writing import written_whole
 from everlight_experiments.report.cells import deviation
 from everlight_experiments.report.fonts import make_drawable
