@@ -49,7 +49,7 @@ def named_network(text: str, request: NetworkRequest) -> Network:
         raise ArgumentError(f"{name} takes {form if row.example else 'no numbers'}")
     for option in ("dropout", "remat"):
         if getattr(request, option) and option not in row.options:
-            owners = [each.name for each in networks().values() if option in each.options]
+            owners = [other.name for other in networks().values() if option in other.options]
             raise ArgumentError(f"{option} is for {' and '.join(owners)}, not {name}")
     network, dtype = row.make(numbers, request), request.dtype
     below = "" if dtype == "float32" else f", computed in {dtype} below its head"
