@@ -278,7 +278,7 @@ ROWS: dict[str, Any] = {
     "scenarios.core50": {
         "objects": np.repeat(np.arange(50), 11),
         "sessions": np.tile(np.arange(11), 50),
-        "kept": np.arange(550),
+        "frames": np.arange(550),
     },
     "scenarios.draw_numbers": {"bits": booleans(3), "inputs": 5},
     "scenarios.draw_samples": {"bits": booleans(3), "inputs": 5},
