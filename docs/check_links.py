@@ -20,9 +20,9 @@ class LinkedPage(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Of every element."""
-        given = {name: value for name, value in attrs if value}
-        self.anchors |= {given[name] for name in ("id", "name") if name in given}
-        self.links += [given[name] for name in ("href", "src") if name in given]
+        attributes = {name: value for name, value in attrs if value}
+        self.anchors |= {attributes[name] for name in ("id", "name") if name in attributes}
+        self.links += [attributes[name] for name in ("href", "src") if name in attributes]
 
 
 def broken_links(site: Path) -> tuple[int, list[str]]:

@@ -37,7 +37,7 @@ def render() -> str:
     ]
     for room in ROOMS:
         module = importlib.import_module(f"everlight.{room}")
-        rows = {name: getattr(module, name) for name in module.__all__}
+        rows = {name: inspect.unwrap(getattr(module, name)) for name in module.__all__}
         title = f"## everlight.{room}\n\n{module.__doc__.strip().splitlines()[0]}\n\n"
         parts.append(title + _table(rows))
     parts.append("## everlight.continual.strategies\n\nWhat strategies are made of, by file.\n")
@@ -79,12 +79,12 @@ def _arguments(public: object) -> str:
     signature = inspect.signature(public)
     # Every module of Flax has these.
     is_module = inspect.isclass(public) and issubclass(public, nn.Module)
-    given = [
-        each.replace(annotation=each.empty, default=_short(each.default))
-        for each in signature.parameters.values()
-        if not (is_module and each.name in ("parent", "name"))
+    parameters = [
+        parameter.replace(annotation=parameter.empty, default=_short(parameter.default))
+        for parameter in signature.parameters.values()
+        if not (is_module and parameter.name in ("parent", "name"))
     ]
-    text = str(signature.replace(parameters=given, return_annotation=signature.empty))[1:-1]
+    text = str(signature.replace(parameters=parameters, return_annotation=signature.empty))[1:-1]
     return f"`{text}`".replace("|", "\\|") if text else ""
 
 

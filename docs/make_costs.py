@@ -50,8 +50,8 @@ def render() -> str:
     """Return the text of the page."""
     with tempfile.TemporaryDirectory() as folder:
         options = options_of("run", ["digits", "--setting", *SETTINGS, "--runs", folder])
-        found = load_benchmarks(options)
-        benchmarks = {setting: found[setting] for setting in SETTINGS}
+        loaded = load_benchmarks(options)
+        benchmarks = {setting: loaded[setting] for setting in SETTINGS}
         runs = RunFolder("docs", "costs", options)
         runners = runners_of(runs, benchmarks, options.seed)
         costs = {}

@@ -29,16 +29,16 @@ def pinned() -> list[str]:
     return [line.partition("==")[0] for line in lines if "==" in line]
 
 
-def licence(found: Distribution) -> str:
+def licence(package: Distribution) -> str:
     """Return what a package's metadata state; a dash where they state nothing."""
-    told = found.metadata
+    metadata = package.metadata
     classified = [
         value.rpartition(" :: ")[2]
-        for value in told.get_all("Classifier", [])
+        for value in metadata.get_all("Classifier", [])
         if value.startswith("License ::") and value != "License :: OSI Approved"
     ]
-    first = (told.get("License") or "").strip().splitlines()[:1]
-    stated = told.get("License-Expression") or "; ".join(classified) or "".join(first)
+    first = (metadata.get("License") or "").strip().splitlines()[:1]
+    stated = metadata.get("License-Expression") or "; ".join(classified) or "".join(first)
     return re.sub(r"\s+", " ", stated).replace("|", "/")[:LONGEST] or "–"
 
 
@@ -47,11 +47,11 @@ def render() -> str:
     rows, missing = [], []
     for name in pinned():
         try:
-            found = distribution(name)
+            package = distribution(name)
         except PackageNotFoundError:
             missing.append(name)
             continue
-        rows.append(f"| {name} | {found.version} | {licence(found)} |")
+        rows.append(f"| {name} | {package.version} | {licence(package)} |")
     said = f"Not installed where this was written: {', '.join(missing)}."
     left = f"\n{textwrap.fill(said, 100)}\n" if missing else ""
     return HEAD + "\n".join(rows) + "\n" + left

@@ -131,8 +131,8 @@ def measure(name: str, small: Path, large: Path) -> tuple[int, int]:
     _, read = CASES[name]
     read(small)
     before = _peak()
-    found = read(large)
-    return _bytes(found), _peak() - before
+    content = read(large)
+    return _bytes(content), _peak() - before
 
 
 def _alone(function: Callable[..., Any], *arguments: Any) -> Any:

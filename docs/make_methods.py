@@ -1,4 +1,4 @@
-"""Write `docs/methods.md`: the table of all methods that `everlight methods` prints.
+"""Write `docs/methods.md`: the methods that `everlight methods` prints, and the networks.
 
 python docs/make_methods.py
 """
@@ -6,6 +6,7 @@ python docs/make_methods.py
 from pathlib import Path
 
 from everlight.continual.method_list import method_rows
+from everlight.models import networks
 
 PAGE = Path(__file__).with_name("methods.md")
 HEAD = """# Methods
@@ -27,11 +28,22 @@ their authors' code, [Costs](costs.md) what a step takes.
 | method | year | paper | keeps | applies to |
 |---|---|---|---|---|
 """
+NETWORKS = """
+## Networks
+
+Networks by the names that `--net` takes, with numbers after a colon. [Networks](guide/networks.md)
+says how to give one of your own.
+
+| network | numbers |
+|---|---|
+"""
 
 
 def render() -> str:
     """Return the text of the page."""
-    return HEAD + "".join(f"| {' | '.join(row)} |\n" for row in method_rows())
+    methods = [f"| {' | '.join(row)} |\n" for row in method_rows()]
+    nets = [f"| `{row.form}` | {row.meaning} |\n" for row in networks().values()]
+    return "".join([HEAD, *methods, NETWORKS, *nets])
 
 
 if __name__ == "__main__":

@@ -58,10 +58,10 @@ def differences(method: Method) -> str:
         raise ValueError(f"{method.name} has no {', '.join(unknown)} of the authors' values")
     parts = []
     for name, theirs in method.authors.items():
-        own = here[name]
-        if own != theirs and not (isinstance(own, tuple) and theirs in own):
+        ours = here[name]
+        if ours != theirs and not (isinstance(ours, tuple) and theirs in ours):
             word = f"`{name}`" if name in inspect.signature(method.factory).parameters else name
-            parts.append(f"{word} {_text(own)}, there {_text(theirs)}")
+            parts.append(f"{word} {_text(ours)}, there {_text(theirs)}")
     return "; ".join(parts) or NONE
 
 
@@ -81,8 +81,8 @@ def command_values(method: Method) -> dict[str, Any]:
     takes = inspect.signature(method.factory).parameters
     values = method.arguments(needs)
     mark = math.nan
-    given = method.given(needs._replace(hyperparameter=mark))
-    values |= {name: method.hyperparameters for name, value in given.items() if value is mark}
+    row_values = method.row_arguments(needs._replace(hyperparameter=mark))
+    values |= {name: method.hyperparameters for name, value in row_values.items() if value is mark}
     if "replay_batch_size" in takes:
         values.setdefault("replay_batch_size", protocol.batch_size)
     pretrained = "pretrained transformer" in method.demands

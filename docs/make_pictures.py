@@ -24,14 +24,14 @@ FIELDS += ("parameter_copies", "operations", "batch_size")
 def draw_learning(run: Path) -> None:
     """Accuracy matrix, accuracy and forgetting over time, and criteria, task-incremental."""
     with np.load(run / "results.npz", allow_pickle=False) as results:
-        kept = {
+        recorded = {
             name: {
                 field: jnp.asarray(results[f"task-incremental/{name}/{field}"]) for field in FIELDS
             }
             for name in METHODS
         }
-    matrices = {name: each[MATRICES] for name, each in kept.items()}
-    curves = {name: each[OVER_TIME] for name, each in kept.items()}
+    matrices = {name: arrays[MATRICES] for name, arrays in recorded.items()}
+    curves = {name: arrays[OVER_TIME] for name, arrays in recorded.items()}
     canvas = plt.figure(figsize=(11, 7.6), layout="constrained")
     places = [canvas.add_subplot(2, 2, place) for place in (1, 2, 3)]
     spider = canvas.add_subplot(2, 2, 4, projection="polar")
@@ -39,22 +39,22 @@ def draw_learning(run: Path) -> None:
     canvas.colorbar(places[0].images[0], ax=places[0], label="accuracy")
     plots.plot_accuracy_over_time(curves, places[1]).legend()
     plots.plot_forgetting(matrices, places[2])
-    plots.plot_criteria({name: _criteria(kept, name) for name in METHODS}, spider)
+    plots.plot_criteria({name: _criteria(recorded, name) for name in METHODS}, spider)
     canvas.savefig(FOLDER / "plots_learning.png", dpi=90)
 
 
-def _criteria(kept: dict, name: str) -> dict:
-    own, naive = kept[name], kept["Naive"]
-    runs, tasks = own["steps"].shape
-    memory = counted_model_memory(1, int(own["parameter_copies"]), tasks)
+def _criteria(recorded: dict, name: str) -> dict:
+    arrays, naive = recorded[name], recorded["Naive"]
+    runs, tasks = arrays["steps"].shape
+    memory = counted_model_memory(1, int(arrays["parameter_copies"]), tasks)
     costs = Costs(
         model_memory=jnp.broadcast_to(memory, (runs, tasks)),
-        sample_memory=own["stored_samples"].astype(jnp.float32),
-        lifetime_memory=jnp.sum(own["samples"], axis=1).astype(jnp.float32),
-        operations=own["operations"] * jnp.diff(own["steps"], prepend=0),
+        sample_memory=arrays["stored_samples"].astype(jnp.float32),
+        lifetime_memory=jnp.sum(arrays["samples"], axis=1).astype(jnp.float32),
+        operations=arrays["operations"] * jnp.diff(arrays["steps"], prepend=0),
         pass_operations=naive["operations"] * jnp.ceil(naive["samples"] / naive["batch_size"]),
     )
-    return summarize_runs(own[MATRICES], costs).mean
+    return summarize_runs(arrays[MATRICES], costs).mean
 
 
 def draw_illuminants() -> None:

@@ -64,7 +64,7 @@ class Entry(NamedTuple):
     @property
     def source(self) -> str:
         """Return a sentence for the site: since when the table stands, and what made it."""
-        by = "; ".join(f"`{each}`" for each in self.commands)
+        by = "; ".join(f"`{command}`" for command in self.commands)
         if self.former:
             by = f"`{self.former}`, which later versions do not have"
         commits = f"{self.commit}, oldest rows {self.since}" if self.since else self.commit
@@ -76,14 +76,14 @@ class Entry(NamedTuple):
 def entries() -> list[Entry]:
     """Return all entries of the manifest."""
     with MANIFEST.open("rb") as file:
-        return [Entry(**each) for each in tomllib.load(file)["table"]]
+        return [Entry(**table) for table in tomllib.load(file)["table"]]
 
 
 def pages() -> dict[str, Path]:
     """Return the files of the pages that are written by hand or by a program of docs, by name."""
     docs = ROOT / "docs"
-    found = sorted(docs.rglob("*.md"))
-    return {"README.md": ROOT / "README.md"} | {str(path.relative_to(docs)): path for path in found}
+    paths = sorted(docs.rglob("*.md"))
+    return {"README.md": ROOT / "README.md"} | {str(path.relative_to(docs)): path for path in paths}
 
 
 def tables_in(page: str, text: str) -> Iterator[Table]:
@@ -137,13 +137,13 @@ def renewed(manifest: str, tables: Iterable[Table]) -> tuple[str, list[Entry]]:
     head, *blocks = ENTRY.split(manifest)
     for place, block in enumerate(blocks):
         entry = Entry(**tomllib.loads(block)["table"][0])
-        own = [table for table in known if is_of(entry, table)]
-        if len(own) != 1:
-            raise ValueError(f"{len(own)} tables of {entry.page}, {entry.heading}, {entry.header}")
-        now = checksum(own[0])
+        hits = [table for table in known if is_of(entry, table)]
+        if len(hits) != 1:
+            raise ValueError(f"{len(hits)} tables of {entry.page}, {entry.heading}, {entry.header}")
+        now = checksum(hits[0])
         if now != entry.checksum:
             changed.append(entry)
-            old, new = (f'checksum = "{each}"' for each in (entry.checksum, now))
+            old, new = (f'checksum = "{digest}"' for digest in (entry.checksum, now))
             blocks[place] = block.replace(old, new)
     return head + "".join(blocks), changed
 
@@ -153,7 +153,7 @@ def with_sources(text: str, page: str) -> str:
     lines, known = text.splitlines(), entries()
     for table in reversed(list(tables_in(page, text))):
         lines[table.end : table.end] = [
-            line for each in known if is_of(each, table) for line in ("", each.source)
+            line for entry in known if is_of(entry, table) for line in ("", entry.source)
         ]
     return "\n".join(lines) + "\n"
 

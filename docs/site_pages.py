@@ -164,10 +164,10 @@ def _paths(room: str) -> dict[str, str]:
 
 def _parts() -> str:
     text = "# What strategies are made of\n"
-    own_pages = set().union(*strategies().values())
+    with_page = set().union(*strategies().values())
     for part in PARTS:
         text += f"\n## {part}\n\n{escaped(_docstring(part))}\n\n"
-        names = [name for name in made_of(part) if name not in own_pages]
+        names = [name for name in made_of(part) if name not in with_page]
         text += "\n".join(f"::: {STRATEGIES}.{part}.{name}\n" for name in names)
     return text
 
@@ -213,7 +213,7 @@ def _tutorials() -> Iterator[tuple[str, str | bytes]]:
         for cell in notebook.cells:
             if cell.cell_type == "code":
                 # Not progress, and what libraries have to say of the machine.
-                cell.outputs = [each for each in cell.outputs if each.get("name") != "stderr"]
+                cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
         keys = {"unique_key": source.stem, "output_files_dir": f"{source.stem}_files"}
         text, made = exporter.from_notebook_node(notebook, keys)
         file = source.relative_to(ROOT)

@@ -39,7 +39,6 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "radiometric": ("paper", "two-camera"),
     "nus": ("paper", "two-camera", "--preset", "nus-demo", *SEEDS),
     "s20": ("paper", "two-camera", "--preset", "s20-demo", *SEEDS),
-    "unseen": ("paper", "two-camera", "--preset", "unseen-small"),
 }
 """What is recorded, by a name that stays when a command's words change."""
 TIMES = re.compile(r"(^|/)seconds$")

@@ -51,7 +51,7 @@ for name, command in COMMANDS.items():
     if name != "paper core50-static":
         for place in filter(None, (command.target, command.options)):
             _imported(place)
-import everlight_data.image_registry
+import everlight_data.image_requests
 print(len(COMMANDS))
 """
 
@@ -107,6 +107,20 @@ def test_no_module_of_the_library_imports_a_private_name_of_another():
         if isinstance(node, ast.ImportFrom)
         for name in node.names
         if name.name.startswith("_") and not name.name.startswith("__")
+    ]
+    assert found == []
+
+
+def test_the_library_neither_reads_nor_sets_the_environment():
+    variables = re.compile(r"environb?|getenvb?|putenv|unsetenv")
+    found = [
+        f"{path.relative_to(ROOT)}, line {node.lineno}"
+        for path in LAYERS["everlight"].rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for name in [
+            getattr(node, {ast.Attribute: "attr", ast.alias: "name"}.get(type(node), "id"), "")
+        ]
+        if variables.fullmatch(name)
     ]
     assert found == []
 

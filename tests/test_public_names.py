@@ -20,7 +20,7 @@ def test_the_page_of_public_names_is_what_the_rooms_declare():
 def test_arguments_stand_beside_names_with_short_defaults():
     page = PAGE.read_text(encoding="utf-8")
     scenario = next(line for line in page.splitlines() if line.startswith("| `core50` |"))
-    assert scenario.endswith("train_sessions=…, test_sessions=(2, 6, 9), kept=None` |")
+    assert scenario.endswith("train_sessions=…, test_sessions=(2, 6, 9), frames=None` |")
     # Of a module's fields without those of every module.
     assert "| `classes=1000, dtype=…` |" in page
 

@@ -25,18 +25,18 @@ def main(arguments: list[str] | None = None) -> None:
         "--small", action="store_true", help="least sizes, to try the code on a CPU"
     )
     parser.add_argument("--table", type=Path, metavar="FILE", help="file of results for the table")
-    given = parser.parse_args(arguments)
-    unknown = [name for name in given.case if name not in names]
+    options = parser.parse_args(arguments)
+    unknown = [name for name in options.case if name not in names]
     if unknown:
         parser.error(f"no case {unknown[0]!r}; there are {'; '.join(names)}")
-    if (given.table is None) == (given.seconds is None or given.output is None):
+    if (options.table is None) == (options.seconds is None or options.output is None):
         parser.error("give --seconds and --output to measure, or --table to write the table")
     try:
-        if given.table is not None:
-            write_table(given.table)
+        if options.table is not None:
+            write_table(options.table)
         else:
-            cases = [case for case in CASES if not given.case or case.name in given.case]
-            measure(cases, given.seconds, given.output, given.small)
+            cases = [case for case in CASES if not options.case or case.name in options.case]
+            measure(cases, options.seconds, options.output, options.small)
     except (ValueError, RuntimeError, OSError) as error:
         sys.exit(f"error: {error}")
 

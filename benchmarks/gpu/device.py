@@ -17,19 +17,19 @@ TIMES = 10
 
 def versions() -> dict[str, str]:
     """Return the versions of the packages that are installed, by name."""
-    found = {}
+    installed = {}
     for name in PACKAGES:
         try:
-            found[name] = importlib.metadata.version(name)
+            installed[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
 def peaks(setting: Setting) -> Iterator[dict]:
     """Yield TFLOP/s of matrix products and GB/s of copies, by what is multiplied or copied."""
     size, copied = (64, 1_000) if setting.small else (8192, 250_000_000)
-    found: dict[str, object] = {"device": jax.devices()[0].device_kind, **versions()}
+    rates: dict[str, object] = {"device": jax.devices()[0].device_kind, **versions()}
     for name, dtype, precision in (
         ("bfloat16", jnp.bfloat16, None),
         ("float32, default", jnp.float32, None),
@@ -39,11 +39,11 @@ def peaks(setting: Setting) -> Iterator[dict]:
         seconds = _seconds(
             lambda m, precision=precision: jnp.matmul(m, m, precision=precision), matrix
         )
-        found[f"TFLOP/s, {name}"] = 2 * size**3 / seconds / 1e12
-        yield found
+        rates[f"TFLOP/s, {name}"] = 2 * size**3 / seconds / 1e12
+        yield rates
     numbers = jnp.ones(copied, jnp.float32)
-    found["GB/s, read and written"] = 2 * numbers.nbytes / _seconds(jnp.negative, numbers) / 1e9
-    yield found
+    rates["GB/s, read and written"] = 2 * numbers.nbytes / _seconds(jnp.negative, numbers) / 1e9
+    yield rates
 
 
 def _seconds(function, array: jax.Array) -> float:

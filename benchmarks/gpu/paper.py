@@ -42,14 +42,14 @@ def iirc(setting: Setting) -> Iterator[dict]:
 
 def _scores(runs: Path) -> dict[str, list[float]]:
     """Return the means over seeds after every task, by setting, method and metric."""
-    found = {}
+    scores = {}
     for path in runs.glob("*/results.npz"):
         arrays = read_results(path, "Run the case again.")
         measure = str(arrays["measure"])
         for name, values in arrays.items():
             if name.rpartition("/")[2] == measure and np.ndim(values) == 2:
-                found[name] = np.nanmean(values, axis=0).tolist()
-    return found
+                scores[name] = np.nanmean(values, axis=0).tolist()
+    return scores
 
 
 def _has_cifar100() -> bool:

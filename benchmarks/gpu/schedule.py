@@ -53,15 +53,15 @@ def measure(cases: Sequence[Case], seconds: float, output: Path, small: bool) ->
                 flush=True,
             )
             continue
-        found = {
+        result = {
             "case": case.name,
             "setup": setup,
             **run_alone(case, min(case.limit, left), output, small),
         }
         others = [one for one in results if (one["case"], one["setup"]) != (case.name, setup)]
-        results = [*others, found]
+        results = [*others, result]
         _write(output, results)
-        print(f"{case.name}: {summary(found)}", flush=True)
+        print(f"{case.name}: {summary(result)}", flush=True)
 
 
 def run_alone(case: Case, seconds: float, output: Path, small: bool) -> dict:
@@ -84,22 +84,22 @@ def run_alone(case: Case, seconds: float, output: Path, small: bool) -> dict:
         lines = stream.read().splitlines()
     marked = [line.partition(MARK)[2] for line in lines if MARK in line]
     values = json.loads(marked[-1]) if marked else {}
-    found = {
+    timing = {
         "seconds": time.monotonic() - begin,
         "ended": datetime.now(UTC).isoformat("T", "seconds"),
     }
     if "skipped" in values:
-        return {"state": "skipped", "reason": values["skipped"], **found}
+        return {"state": "skipped", "reason": values["skipped"], **timing}
     if status is None:
-        return {"state": "stopped", "values": values, **found}
+        return {"state": "stopped", "values": values, **timing}
     if status:
         return {
             "state": "failed",
             "values": values,
             "reason": "\n".join(lines[-LAST_LINES:]),
-            **found,
+            **timing,
         }
-    return {"state": COMPLETE, "values": values, **found}
+    return {"state": COMPLETE, "values": values, **timing}
 
 
 def read_results(output: Path) -> list[dict]:
@@ -116,12 +116,12 @@ def read_results(output: Path) -> list[dict]:
         raise ValueError(f"{output} is not a file of this command; give another one") from error
 
 
-def summary(found: dict) -> str:
+def summary(result: dict) -> str:
     """Return a line with the numbers of a case."""
-    cells = [found["state"], f"{found['seconds']:.0f} s"]
-    if "reason" in found:
-        cells.append(found["reason"].splitlines()[-1] if found["reason"] else "no output")
-    for name, value in found.get("values", {}).items():
+    cells = [result["state"], f"{result['seconds']:.0f} s"]
+    if "reason" in result:
+        cells.append(result["reason"].splitlines()[-1] if result["reason"] else "no output")
+    for name, value in result.get("values", {}).items():
         cells.append(f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}")
     return "; ".join(cells)
 

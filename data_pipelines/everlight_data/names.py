@@ -22,8 +22,8 @@ def check_name(what: str, name: str, known: Sequence[str]) -> None:
         near = nearest_names(name, known)
         meant = f"; did you mean {' or '.join(map(repr, near))}?" if near else "."
         # A long list would hide the nearest names.
-        every = f"are {', '.join(map(repr, known))}" if known else "is none"
-        listed = "" if near and len(known) > 20 else f" There {every}."
+        choices = f"are {', '.join(map(repr, known))}" if known else "is none"
+        listed = "" if near and len(known) > 20 else f" There {choices}."
         raise DataError(f"no {what} {name!a}{meant}{listed}")
 
 
@@ -32,7 +32,7 @@ def nearest_names(name: str, known: Sequence[str]) -> list[str]:
 
     Names that begin like it come before those that are spelled alike.
     """
-    plain = {each.casefold(): each for each in known}
-    begun = [each for each in plain if name and each.startswith(name.casefold())]
+    plain = {word.casefold(): word for word in known}
+    begun = [word for word in plain if name and word.startswith(name.casefold())]
     close = difflib.get_close_matches(name.casefold(), plain, n=3, cutoff=0.5)
-    return [plain[each] for each in dict.fromkeys([*begun, *close])][:3]
+    return [plain[word] for word in dict.fromkeys([*begun, *close])][:3]

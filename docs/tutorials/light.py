@@ -88,11 +88,11 @@ features = {
 }
 truth = main.illuminants[scenes.test]
 estimates = {"Gray World": main.colors[scenes.test].mean(axis=1)}
-for name, each in features.items():
+for name, inputs in features.items():
     regression = fit_linear_regression(
-        each[scenes.train], to_chromaticity(main.illuminants[scenes.train])
+        inputs[scenes.train], to_chromaticity(main.illuminants[scenes.train])
     )
-    estimates[name] = from_chromaticity(linear_estimate(regression, each[scenes.test]))
+    estimates[name] = from_chromaticity(linear_estimate(regression, inputs[scenes.test]))
 
 errors = {name: np.asarray(jax.vmap(angular_error)(e, truth)) for name, e in estimates.items()}
 for name, degrees in errors.items():

@@ -88,8 +88,8 @@ def scores(sequence):
 incomplete = scores(sequence)
 labels = digits.target[~test], digits.target[test]
 complete = scores(iirc(*labels, names, hierarchy, order, "complete").sequence)
-for name, each in (("labels of the task", incomplete), ("all labels so far", complete)):
-    print(f"{name:19}", np.asarray(each.union.precision_weighted_jaccard, float).round(2))
+for name, matrix in (("labels of the task", incomplete), ("all labels so far", complete)):
+    print(f"{name:19}", np.asarray(matrix.union.precision_weighted_jaccard, float).round(2))
 
 # %% [markdown]
 # After every task, on the samples of all tasks so far. By task, where rows are "after learning" and

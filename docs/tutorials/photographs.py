@@ -97,7 +97,7 @@ methods = {
 }
 print("class-incremental accuracy after the last task, by task order")
 for name, (net, strategy) in methods.items():
-    found = train(
+    trained = train(
         net,
         learn,
         train_labels,
@@ -107,7 +107,7 @@ for name, (net, strategy) in methods.items():
         epochs=1 if net is counting else 10,
         test=(test, test_labels),
     )
-    print(f"{name:15}", np.round(found.class_incremental.accuracy, 2))
+    print(f"{name:15}", np.round(trained.class_incremental.accuracy, 2))
 
 # %% [markdown]
 # Crops of one photograph are easier than photographs of one class of objects, and ImageNet has many

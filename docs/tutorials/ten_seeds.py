@@ -36,14 +36,14 @@ strategies = {
     "finetuning": naive,
     "replay of 200": lambda setup: experience_replay(setup, buffer_size=200),
 }
-found = {}
+runs = {}
 for name, strategy in strategies.items():
     started = time.monotonic()
-    found[name] = train(net, images, digits.target, strategy, tasks=5, seeds=10)
+    runs[name] = train(net, images, digits.target, strategy, tasks=5, seeds=10)
     print(f"{name}: {time.monotonic() - started:.1f} s for ten sequences, compilation included")
 
 # %%
-for name, trained in found.items():
+for name, trained in runs.items():
     print(name)
     print(trained.table())
 
@@ -51,13 +51,13 @@ for name, trained in found.items():
 # Differences below the deviations need more seeds, or a comparison seed by seed:
 
 # %%
-scores = {name: trained.class_incremental.accuracy for name, trained in found.items()}
+scores = {name: trained.class_incremental.accuracy for name, trained in runs.items()}
 gains = scores["replay of 200"] - scores["finetuning"]
 print("replay minus finetuning, by seed:", np.round(gains, 2))
 
 canvas, panels = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
 for panel, accuracies in zip(panels, ("task_masked", "class_incremental"), strict=True):
-    matrices = {name: getattr(trained, f"{accuracies}_matrices") for name, trained in found.items()}
+    matrices = {name: getattr(trained, f"{accuracies}_matrices") for name, trained in runs.items()}
     curves = {name: np.asarray(jax.vmap(accuracy_over_time)(m)) for name, m in matrices.items()}
     plots.plot_accuracy_over_time(curves, panel).set_title(accuracies.replace("_", " "))
     panel.legend(loc="lower left")

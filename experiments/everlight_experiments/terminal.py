@@ -14,7 +14,7 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(
-        each if each.isprintable() or each in "\n\r\t" else ascii(each)[1:-1] for each in text
+        char if char.isprintable() or char in "\n\r\t" else ascii(char)[1:-1] for char in text
     )
 
 

@@ -72,11 +72,11 @@ def _without_frame(box: str) -> str:
 def _sentence(body: str, details: list[str]) -> str:
     choice = re.match(r"invalid choice (.+) for argument '(\S+)'\. Expected one of (\(.*\))", body)
     if choice:
-        given, option, listed = choice.groups()
-        names = [str(each) for each in ast.literal_eval(listed)]
-        near = nearest_names(given.strip("'\""), names)
+        word, option, listed = choice.groups()
+        names = [str(name) for name in ast.literal_eval(listed)]
+        near = nearest_names(word.strip("'\""), names)
         meant = f"; did you mean {' or '.join(near)}?" if near else "."
-        return f"no {option} {shortened(given)}{meant} There are {', '.join(names)}."
+        return f"no {option} {shortened(word)}{meant} There are {', '.join(names)}."
     value = re.match(r"Error parsing (\S+): (.+)", body)
     if value:
         option, reason = value.groups()

@@ -53,13 +53,13 @@ def widened(value: Any, hint: Any) -> Any:
     if origin is Annotated:
         return widened(value, arguments[0])
     if origin in (typing.Union, types.UnionType):
-        kinds = {each.dtype for each in arguments if is_array_type(each)}
-        wanted = next((each for each in arguments if is_array_type(each)), None)
+        kinds = {member.dtype for member in arguments if is_array_type(member)}
+        wanted = next((member for member in arguments if is_array_type(member)), None)
         return widened(value, wanted) if kinds == {Int} else value
     if origin is Sequence and isinstance(value, np.ndarray):
         return widened(value, arguments[0])
     if origin is Sequence and isinstance(value, list | tuple):
-        items = [widened(each, arguments[0]) for each in value]
+        items = [widened(element, arguments[0]) for element in value]
         changed = any(new is not old for new, old in zip(items, value, strict=True))
         return items if changed else value
     if not is_array_type(hint) or hint.dtype is not Int or is_masked(value):

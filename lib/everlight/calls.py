@@ -28,8 +28,8 @@ def parse_call(text: str, words: bool = False) -> NamedCall:
     """
     name, _, after = text.partition(":")
     values, options = [], {}
-    for each in after.split(",") if after else ():
-        option, equals, value = each.partition("=") if "=" in each else ("", "", each)
+    for argument in after.split(",") if after else ():
+        option, equals, value = argument.partition("=") if "=" in argument else ("", "", argument)
         try:
             parsed = ast.literal_eval(value)
         # A thousand minus signs are too deep for Python's parser.
@@ -37,11 +37,11 @@ def parse_call(text: str, words: bool = False) -> NamedCall:
             if words and equals and option.isidentifier() and value:
                 options[option] = value
                 continue
-            raise ArgumentError(f"{each!a} is no number and no NAME=NUMBER") from None
+            raise ArgumentError(f"{argument!a} is no number and no NAME=NUMBER") from None
         if not equals:
             values.append(parsed)
         elif option.isidentifier():
             options[option] = parsed
         else:
-            raise ArgumentError(f"{each!a} is no number and no NAME=NUMBER")
+            raise ArgumentError(f"{argument!a} is no number and no NAME=NUMBER")
     return NamedCall(name, tuple(values), options)

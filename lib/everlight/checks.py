@@ -89,8 +89,8 @@ def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
     """
     signature = inspect.signature(function)
     hints = {
-        name: Any if each.annotation is each.empty else each.annotation
-        for name, each in signature.parameters.items()
+        name: Any if parameter.annotation is parameter.empty else parameter.annotation
+        for name, parameter in signature.parameters.items()
     }
 
     @wraps(function)
@@ -100,12 +100,12 @@ def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
         except TypeError:
             # Too many or too few, which Python tells with the function's name.
             return function(*args, **kwargs)
-        given = bound.arguments
-        wide = {name: widened(value, hints[name]) for name, value in given.items()}
+        arguments = bound.arguments
+        wide = {name: widened(value, hints[name]) for name, value in arguments.items()}
         _check_all(f"{function.__name__}: ", wide, hints)
-        if all(wide[name] is value for name, value in given.items()):
+        if all(wide[name] is value for name, value in arguments.items()):
             return function(*args, **kwargs)
-        given.update(wide)
+        arguments.update(wide)
         return function(*bound.args, **bound.kwargs)
 
     return call
@@ -119,7 +119,7 @@ def check_fields(settings: Any) -> None:
     """
     kinds = reversed(type(settings).__mro__)
     hints = {name: hint for kind in kinds for name, hint in inspect.get_annotations(kind).items()}
-    values = {each.name: getattr(settings, each.name) for each in dataclasses.fields(settings)}
+    values = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
     _check_all(f"{type(settings).__name__}: ", values, hints)
 
 
@@ -192,10 +192,10 @@ def check_sizes(**arrays: tuple[Any, int]) -> None:
     """
     sizes = {array.shape[axis] for array, axis in arrays.values()}
     if len(sizes) > 1:
-        given = ", ".join(
+        shapes = ", ".join(
             f"{name} is {shown(array)} (axis {axis})" for name, (array, axis) in arrays.items()
         )
-        raise ArgumentError(f"{given}; give equal sizes along these axes")
+        raise ArgumentError(f"{shapes}; give equal sizes along these axes")
 
 
 def _check_all(where: str, values: Mapping[str, Any], hints: Mapping[str, Any]) -> None:
@@ -214,10 +214,10 @@ class _MisfitError(ArgumentError):
 
     def __init__(self, name: str, value: Any, hint: Any):
         plain = value is None or isinstance(value, numbers.Real | str)
-        given = f"{name}={shown(value)}" if plain else f"{name} is {shown(value)}"
+        description = f"{name}={shown(value)}" if plain else f"{name} is {shown(value)}"
         verb = "choose" if typing.get_origin(hint) is Literal else "give"
         mask = " without a mask" if is_masked(value) else ""
-        super().__init__(f"{given}; {verb} {form(value, hint)}{wanted(hint)}{mask}")
+        super().__init__(f"{description}; {verb} {form(value, hint)}{wanted(hint)}{mask}")
 
 
 # Sizes are bound in the context of `_check_all`: a hook that instruments functions would give each
@@ -237,7 +237,7 @@ def _check(name: str, value: Any, hint: Any) -> None:
             if isinstance(bounds, Between):
                 _check_bounds(name, value, bounds)
     elif origin in (typing.Union, types.UnionType):
-        chosen = [each for each in typing.get_args(hint) if _fits(value, each)]
+        chosen = [member for member in typing.get_args(hint) if _fits(value, member)]
         if not chosen:
             raise _MisfitError(name, value, hint)
         _check(name, value, chosen[0])
@@ -247,18 +247,18 @@ def _check(name: str, value: Any, hint: Any) -> None:
         of_keys, of_values = typing.get_args(hint)
         if not all(_fits(key, of_keys) for key in value):
             raise _MisfitError(name, value, hint)
-        _check_items({f"{name}[{key!a}]": each for key, each in value.items()}, of_values)
+        _check_items({f"{name}[{key!a}]": element for key, element in value.items()}, of_values)
     elif not _fits(value, hint):
         _refuse_item(name, value, hint)
         raise _MisfitError(name, value, hint)
     elif origin is Sequence and Annotated is typing.get_origin(typing.get_args(hint)[0]):
-        items = {f"{name}[{place}]": each for place, each in enumerate(value)}
+        items = {f"{name}[{place}]": element for place, element in enumerate(value)}
         _check_items(items, typing.get_args(hint)[0])
     elif origin is tuple and ... not in typing.get_args(hint):
-        for place, (each, wanted_of_each) in enumerate(
+        for place, (element, element_hint) in enumerate(
             zip(value, typing.get_args(hint), strict=True)
         ):
-            _check(f"{name}[{place}]", each, wanted_of_each)
+            _check(f"{name}[{place}]", element, element_hint)
 
 
 def _refuse_item(name: str, value: Any, hint: Any) -> None:
@@ -292,13 +292,13 @@ def _fits(value: Any, hint: Any) -> bool:
     if origin is Annotated:
         return _fits(value, arguments[0])
     if origin in (typing.Union, types.UnionType):
-        return any(_fits(value, each) for each in arguments)
+        return any(_fits(value, member) for member in arguments)
     if origin is Literal:
         return value in arguments
     if hint is None or hint is type(None):
         return value is None
     if is_array_type(hint):
-        return any(isinstance(each, of_stubs(hint)) for each in stubs(value))
+        return any(isinstance(stub, of_stubs(hint)) for stub in stubs(value))
     if hint is bool:
         return isinstance(value, bool | np.bool_)
     if hint in (int, float):
@@ -315,11 +315,11 @@ def _fits(value: Any, hint: Any) -> bool:
         sequences = (Sequence, np.ndarray, jax.Array) if origin is Sequence else origin
         if not isinstance(value, sequences) or isinstance(value, str) or is_masked(value):
             return False
-        return all(_fits(each, arguments[0]) for each in value)
+        return all(_fits(element, arguments[0]) for element in value)
     if _is_mapping(hint):
         pairs = value.items() if isinstance(value, Mapping) else None
         return pairs is not None and all(
-            _fits(key, arguments[0]) and _fits(each, arguments[1]) for key, each in pairs
+            _fits(key, arguments[0]) and _fits(element, arguments[1]) for key, element in pairs
         )
     # Trees, type variables and Any are anything; Any is a class from Python 3.11 on.
     return hint is Any or not isinstance(hint, type) or isinstance(value, hint)
@@ -349,8 +349,8 @@ def _check_bounds(name: str, value: Any, bounds: Between) -> None:
         wrong &= ~np.isnan(values)
     if wrong.any():
         first = values[wrong][0]
-        given = f"{name} holds {first}" if values.ndim else f"{name}={first}"
-        raise ArgumentError(f"{given}; give {bounds}")
+        description = f"{name} holds {first}" if values.ndim else f"{name}={first}"
+        raise ArgumentError(f"{description}; give {bounds}")
 
 
 def _has_values(value: Any) -> bool:
@@ -368,20 +368,20 @@ def _is_record(hint: Any) -> bool:
 @cache
 def _array_fields(kind: type) -> dict[str, Any]:
     """Return a record's fields whose type contains arrays or a range."""
-    every = inspect.get_annotations(kind)
+    hints = inspect.get_annotations(kind)
     return {
-        name: hint for name, hint in every.items() if any(array_types(hint)) or _has_range(hint)
+        name: hint for name, hint in hints.items() if any(array_types(hint)) or _has_range(hint)
     }
 
 
 def _has_range(hint: Any) -> bool:
     parts = typing.get_args(hint)
-    return any(isinstance(each, Between) or _has_range(each) for each in parts)
+    return any(isinstance(part, Between) or _has_range(part) for part in parts)
 
 
 def _with_axes(hint: Any, axes: str) -> Any:
     if axes and typing.get_origin(hint) in (typing.Union, types.UnionType):
-        parts = (_with_axes(each, axes) for each in typing.get_args(hint))
+        parts = (_with_axes(member, axes) for member in typing.get_args(hint))
         return reduce(operator.or_, parts)
     return of_stubs(hint, axes) if axes and is_array_type(hint) else hint
 
@@ -391,10 +391,10 @@ def _tied(value: Any, name: str, values: Mapping[str, Any], hints: Mapping[str, 
     with jaxtyped("context"):
         if not _fits(value, hints[name]):
             return ""
-    own = axes_of(hints[name])
+    axes = axes_of(hints[name])
     others = [
         f"{other} {shown(values[other])} as {wanted(hints[other])}"
         for other in values
-        if other != name and own & axes_of(hints[other]) and is_array(values[other])
+        if other != name and axes & axes_of(hints[other]) and is_array(values[other])
     ]
     return f", with {', '.join(others)}"

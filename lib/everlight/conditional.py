@@ -59,8 +59,8 @@ def cond_under_vmap(
             return where_under_vmap(condition, lambda: made_first(of_first), other)
 
         in_runs = jax.vmap(of_run, in_axes=axes, axis_size=runs)
-        found = in_runs(condition, of_first, of_second)
-        return found, jax.tree.map(lambda _: True, found)
+        chosen = in_runs(condition, of_first, of_second)
+        return chosen, jax.tree.map(lambda _: True, chosen)
 
     return choose(condition, of_first, of_second)
 
@@ -78,25 +78,24 @@ def _opened(make: Callable[[], Tree]) -> tuple[Callable[[list[Array]], Tree], li
 
 def _choice(made: Callable[[PyTree], Tree]) -> Callable[[Bool[Array, ""], PyTree, Tree], Tree]:
     @custom_vmap
-    def choose(needed: Bool[Array, ""], values: PyTree, given: Tree) -> Tree:
-        return jax.lax.cond(needed, lambda: made(values), lambda: given)
+    def choose(needed: Bool[Array, ""], values: PyTree, otherwise: Tree) -> Tree:
+        return jax.lax.cond(needed, lambda: made(values), lambda: otherwise)
 
     @choose.def_vmap
     def choose_in_runs(
-        runs: int, batched: list[PyTree], needed: Array, values: PyTree, given: Tree
+        runs: int, batched: list[PyTree], needed: Array, values: PyTree, otherwise: Tree
     ) -> tuple[Tree, PyTree]:
-        of_needed, of_values, of_given = jax.tree.map(lambda each: 0 if each else None, batched)
-        every = jax.vmap(lambda own: own, in_axes=(of_given,), axis_size=runs)(given)
+        axes = jax.tree.map(lambda is_batched: 0 if is_batched else None, tuple(batched))
+        in_runs = jax.vmap(lambda tree: tree, in_axes=axes[2:], axis_size=runs)(otherwise)
 
         def made_in_runs(parts: tuple[Array, PyTree, Tree]) -> Tree:
-            def of_run(needed: Bool[Array, ""], values: PyTree, own: Tree) -> Tree:
-                return jax.tree.map(lambda new, old: jnp.where(needed, new, old), made(values), own)
+            def of_run(needed: Bool[Array, ""], values: PyTree, otherwise: Tree) -> Tree:
+                return jax.tree.map(lambda a, b: jnp.where(needed, a, b), made(values), otherwise)
 
-            axes = (of_needed, of_values, 0)
-            return jax.vmap(of_run, in_axes=axes, axis_size=runs)(*parts)
+            return jax.vmap(of_run, in_axes=(*axes[:2], 0), axis_size=runs)(*parts)
 
         # The same choice again, so that a `vmap` around this one has its rule too.
-        found = _choice(made_in_runs)(jnp.any(needed), (needed, values, every), every)
-        return found, jax.tree.map(lambda _: True, found)
+        chosen = _choice(made_in_runs)(jnp.any(needed), (needed, values, in_runs), in_runs)
+        return chosen, jax.tree.map(lambda _: True, chosen)
 
     return choose

@@ -98,13 +98,13 @@ def repeated_samples(
     images: Shaped[np.ndarray, "n *shape"], tests: Shaped[np.ndarray, "m *shape"]
 ) -> Bool[np.ndarray, "m"]:
     """Return True for each test sample that equals a training sample, as floats of fewer bits."""
-    floats = [each.dtype for each in (images, tests) if each.dtype.kind == "f"]
+    floats = [samples.dtype for samples in (images, tests) if samples.dtype.kind == "f"]
     integers = np.result_type(images, tests)
     common = min(floats, key=lambda kind: kind.itemsize, default=integers)
-    rows = [each.reshape(len(each), -1) for each in (images, tests)]
+    rows = [samples.reshape(len(samples), -1) for samples in (images, tests)]
     step = max(1, rows[0].shape[1] // MOST_COMPARED)
     # A part of the values tells most samples apart, and whole ones are read only where it does not.
-    near = _members([each[:, ::step] for each in rows], common)
+    near = _members([samples[:, ::step] for samples in rows], common)
     if near.any():
         near[near] = _members([rows[0], rows[1][near]], common)
     return near

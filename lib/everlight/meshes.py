@@ -33,13 +33,13 @@ def runs_mesh(devices: list[jax.Device] | None = None, data: PositiveInt = 1) ->
     Raises:
       ValueError: the number of devices is not a multiple of `data`.
     """
-    every = jax.devices() if devices is None else devices
-    if len(every) % data:
-        raise ArgumentError(f"data={data} of {len(every)} devices; give a divisor")
-    axes = {RUNS_AXIS: len(every) // data} | ({DATA_AXIS: data} if data > 1 else {})
+    devices = jax.devices() if devices is None else devices
+    if len(devices) % data:
+        raise ArgumentError(f"data={data} of {len(devices)} devices; give a divisor")
+    axes = {RUNS_AXIS: len(devices) // data} | ({DATA_AXIS: data} if data > 1 else {})
     # The compiler shards a batch over "data"; `shard_map` takes "runs".
     return jax.make_mesh(
-        tuple(axes.values()), tuple(axes), axis_types=(AxisType.Auto,) * len(axes), devices=every
+        tuple(axes.values()), tuple(axes), axis_types=(AxisType.Auto,) * len(axes), devices=devices
     )
 
 

@@ -21,11 +21,11 @@ def is_first() -> bool:
     return jax.process_index() == 0
 
 
-def from_all(own: Shaped[np.ndarray, "*shape"]) -> Shaped[np.ndarray, "processes *shape"]:
+def from_all(array: Shaped[np.ndarray, "*shape"]) -> Shaped[np.ndarray, "processes *shape"]:
     """Return arrays of equal shape from every process."""
     if jax.process_count() == 1:
-        return own[None]
-    return multihost_utils.process_allgather(own).reshape(jax.process_count(), *own.shape)
+        return array[None]
+    return multihost_utils.process_allgather(array).reshape(jax.process_count(), *array.shape)
 
 
 def meet(place: str) -> None:
@@ -34,7 +34,7 @@ def meet(place: str) -> None:
         multihost_utils.sync_global_devices(place)
 
 
-def told_by_first(
+def broadcast_from_first(
     find: Callable[[], Arrays | None], refusal: type[Exception] = ValueError
 ) -> Arrays | None:
     """Return a function's result in the first process to all of them; the others do not call it.
@@ -64,11 +64,11 @@ def told_by_first(
 
 def _packed(find: Callable[[], Arrays | None], refusal: type[Exception]) -> bytes:
     try:
-        found = find()
+        arrays = find()
     except refusal as error:
-        found = {_ERROR: np.array(str(error))}
-    if found is None:
+        arrays = {_ERROR: np.array(str(error))}
+    if arrays is None:
         return b""
     stream = io.BytesIO()
-    np.savez(stream, **found)
+    np.savez(stream, **arrays)
     return stream.getvalue()

@@ -61,12 +61,12 @@ def edges_of(tried: Sequence[Mapping[str, Any]], best: int) -> list[str]:
       tried: combinations of values by name.
       best: position of the best one.
     """
-    found = []
+    names = []
     for name, value in tried[best].items():
-        values = {each[name] for each in tried}
+        values = {combination[name] for combination in tried}
         numbers = all(
-            isinstance(each, (int, float)) and not isinstance(each, bool) for each in values
+            isinstance(number, (int, float)) and not isinstance(number, bool) for number in values
         )
         if numbers and len(values) > 1 and value in (min(values), max(values)):
-            found.append(name)
-    return found
+            names.append(name)
+    return names

@@ -192,7 +192,7 @@ ROWS: dict[str, Any] = {
     },
     "continual.choose_hyperparameter": lambda: {
         "hyperparameters": (1.0, 10.0),
-        "found": host([[0.5, 0.6], [0.7, 0.4]], float),
+        "criteria": host([[0.5, 0.6], [0.7, 0.4]], float),
     },
     "continual.named_optimizer": lambda: {"text": "sgd:momentum=0.9", "learning_rate": 0.1},
     "continual.with_predictions": lambda: {
@@ -239,7 +239,6 @@ ROWS: dict[str, Any] = {
         "settings": models.TrainingSettings(),
         "problems": 2,
         "validations": 1,
-        "width": 9,
     },
     "models.named_network": lambda: {
         "text": "mlp:8",
@@ -249,7 +248,6 @@ ROWS: dict[str, Any] = {
         "depth": 2,
         "models": trained_networks().models[2],
         "features": floats(1, 4, 9),
-        "width": 9,
     },
     "models.stack_problems": lambda: {
         "problems": [models.Problem(floats(4, 9), floats(4, 2), floats(3, 9), floats(3, 2))]
@@ -280,7 +278,7 @@ ROWS: dict[str, Any] = {
     "scenarios.core50": {
         "objects": np.repeat(np.arange(50), 11),
         "sessions": np.tile(np.arange(11), 50),
-        "kept": np.arange(550),
+        "frames": np.arange(550),
     },
     "scenarios.draw_numbers": {"bits": booleans(3), "inputs": 5},
     "scenarios.draw_samples": {"bits": booleans(3), "inputs": 5},

@@ -18,7 +18,7 @@ PRODUCTS = ("dot_general", "conv_general_dilated", "ragged_dot_general")
 PASSES = {
     *("capture_aware.CaptureNet", "confidence_pooling.ConfidencePoolingHead"),
     *("dual_mapping.DualMappingNet", "sensor_independent.HistogramNet"),
-    *("generator_net.GeneratorNet", "generator_net.Merge", "generator_net.doubled"),
+    *("generator_net.GeneratorNet", "generator_net.Merge", "generator_net.upsample_2x"),
     *("mlp.MLP", "heads.cosines", "heads.local_similarities", "lora.lora_products"),
     *("vit.VisionTransformer", "vit._Block", "vit.attention"),
     *("prompts.prompt_pool", "prompts.prompt_components"),

@@ -155,7 +155,7 @@ def _rows() -> dict[str, Case]:
     """Return a case for every row but those that differ from another one in their data alone."""
     parts = {}
     for name, row in METHODS.items():
-        parts.setdefault((row.factory, row.given, row.adapt), name)
+        parts.setdefault((row.factory, row.row_arguments, row.adapt), name)
     return {name: _case(name) for name in parts.values()}
 
 

@@ -14,12 +14,14 @@ from everlight.color import (
     LabelledImages,
     SideInformation,
     estimate_fold,
-    illuminant_registry,
+    estimators,
     keep_observed,
+    learned,
     methods_for,
 )
 from everlight.color.estimators import minkowski
 from everlight.color.learned.confidence_pooling import TrunkViews
+from everlight.declared_rows import declared_rows
 
 HEIGHT, WIDTH = 24, 32
 TRAINING_SCENES = 64
@@ -244,5 +246,5 @@ def test_rows_without_side_information():
 
 def test_two_rows_of_one_name_are_refused(monkeypatch):
     monkeypatch.setattr(minkowski, "METHODS", (minkowski.GRAY_WORLD, minkowski.GRAY_WORLD))
-    with pytest.raises(ValueError, match="two illuminant methods have one name"):
-        illuminant_registry._collected()
+    with pytest.raises(ValueError, match=r"estimators\.minkowski both declare 'GW'"):
+        declared_rows((estimators, learned), "METHODS")

@@ -28,7 +28,7 @@ from everlight.continual.engine.tasks import (
 from everlight.continual.strategies.naive import naive
 from everlight.meshes import REPLICATED, RUNS_SPEC, runs_mesh
 from everlight_data.runs.checkpoints import Checkpoints
-from everlight_experiments.run_folder.compilation import release_programs
+from everlight_experiments.run_folder.compilation import describe_tpu, release_programs
 from tests.contracts.strategies import (
     COUNTING,
     DATA,
@@ -115,6 +115,7 @@ def test_the_whole_sequence_lowers_for_gpus_and_tpus(name):
 @pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="extra tpu not installed")
 @each_strategy
 def test_on_four_chips_of_a_tpu_runs_compile_without_a_word_between_them(name):
+    describe_tpu()
     mesh = runs_mesh(list(chips_of_a_v5e()))
     own = jax.tree.map(lambda leaf: jnp.stack([leaf] * 8), SEQUENCE)
     runs = Runs(build_with(name), PROTOCOL, DATA, own, jax.random.split(KEY, 8))
@@ -130,7 +131,7 @@ def test_on_four_chips_of_a_tpu_runs_compile_without_a_word_between_them(name):
     state = of_all._replace(
         result=placed(state.result, RUNS_SPEC), best=placed(state.best, RUNS_SPEC)
     )
-    given = placed(DATA, REPLICATED), placed((runs.sequence, runs.key, runs.own), RUNS_SPEC)
+    given = placed(DATA, REPLICATED), placed((runs.sequence, runs.key, runs.run_data), RUNS_SPEC)
     epochs = placed(jnp.int32(1), REPLICATED)
     for part, *rest in ((learn_epochs, state, epochs), (end_task, state)):
         program = _program(runs.build, PROTOCOL, runs.join, mesh, part)

@@ -30,7 +30,7 @@ ANY_NUMBER = {
     *("xyz_to_camera", "charts", "colors", "linear", "features", "source", "target", "main"),
     *("source_points", "target_points", "chromaticity", "camera_matrix", "thumbnail", "moments"),
     *("reillumination", "gain", "maps", "matrix", "estimate", "estimates", "chromaticities"),
-    *("found", "truth", "values", "embeddings", "confidence", "scores", "kernel", "losses"),
+    *("criteria", "truth", "values", "embeddings", "confidence", "scores", "kernel", "losses"),
     *("vectors", "degrees", "sensitivity", "activations", "bits_of.numbers"),
     # Counts of any size, and numbers of groups and words that stand nowhere else.
     *("class_group", "counts", "train_counts", "test_counts", "steps", "pieces"),

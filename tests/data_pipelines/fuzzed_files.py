@@ -12,7 +12,7 @@ import numpy as np
 import scipy.io
 
 from everlight.models import VisionTransformer
-from everlight_data.color.chart_pairs import given_charts
+from everlight_data.color.chart_pairs import read_chart_corners
 from everlight_data.color.constancy_sets import thumbnail_set
 from everlight_data.color.image_sets import read_folds
 from everlight_data.color.nus import load_official, load_same_scene_pairs
@@ -20,7 +20,6 @@ from everlight_data.color.raw import read_raw
 from everlight_data.color.s20 import ARCHIVE, FOLDS, load_s20
 from everlight_data.color.spectra import measured_library
 from everlight_data.color.view_pairs import read_homography
-from everlight_data.data_sets import DATA_SETS
 from everlight_data.facts.splits import (
     Fact,
     FactSamples,
@@ -36,7 +35,8 @@ from everlight_data.formats.torch_state import read_torch_state
 from everlight_data.formats.unpickle import load_npy_restricted, load_restricted
 from everlight_data.images.caffe_weights import load_caffe_weights
 from everlight_data.images.vit_weights import load_vit_checkpoint
-from everlight_data.preparing import MANIFEST, read_manifest
+from everlight_data.registry import STORED_SETS
+from everlight_data.sets.preparing import MANIFEST, read_manifest
 from everlight_data.writing import read_sealed, save_sealed
 from tests.data_pipelines import fuzzed_images
 from tests.data_pipelines.facts.split_files import write_split
@@ -255,7 +255,7 @@ def user_pairs(folder, rng):
     paths[0].write_text(json.dumps({"main": corners, "second": corners}))
     paths[1].write_text(json.dumps({"a.dng": corners}))
     (folder / "a.dng").write_bytes(b"")
-    return paths, lambda: (read_homography(paths[0]), given_charts(folder))
+    return paths, lambda: (read_homography(paths[0]), read_chart_corners(folder))
 
 
 def releases(folder, rng):
@@ -269,9 +269,9 @@ def releases(folder, rng):
 
     def read():
         for name, path in texts.items():
-            data = DATA_SETS[name.split(".")[0]]._replace(original=None)
+            data = STORED_SETS[name.split(".")[0]]._replace(original=None)
             data.prepare(path, folder / data.folder, data, False)
-            assert not data.missing(folder)
+            assert data.state(folder) == "present"
             shutil.rmtree(folder / data.folder)
 
     return list(texts.values()), read

@@ -4,12 +4,12 @@ import zipfile
 
 import numpy as np
 
-from everlight_data.data_sets import DATA_SETS
+from everlight_data.registry import STORED_SETS
 
 
 def prepare(root, name, source):
     """As the command does, but that sources made in tests are not the originals."""
-    data = DATA_SETS[name]._replace(original=None)
+    data = STORED_SETS[name]._replace(original=None)
     data.prepare(source, root / data.folder, data, False)
     return root / data.folder
 

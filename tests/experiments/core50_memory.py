@@ -13,9 +13,9 @@ import numpy as np
 from everlight.continual import Setup, StoredImages, Strategy
 from everlight.scenarios.core50 import core50
 from everlight_data.runs.checkpoints import Checkpoints
-from everlight_experiments.continual.benchmark import Own, RunData
+from everlight_experiments.continual.benchmark import PerRunData, RunData
 from everlight_experiments.continual.train_runs import Unit, train_units
-from everlight_experiments.core50.benchmark import Course, Shared, core50_begin
+from everlight_experiments.core50.benchmark import Shared, TrainingSchedule, setup_factory
 from everlight_experiments.core50.config import FIXED, PRESETS, Length
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import RunSettings
@@ -36,15 +36,15 @@ def main() -> None:
     sequence = core50(number, session, "NIC")
     shared = Shared(stored, {}, jnp.float32(1e-3), jnp.float32(1.0))
     config = dataclasses.replace(PRESETS["demo"], channels=(4, 8), hidden=16)
-    course = Course("NIC", "NIC", lambda method: Length(2, 2, 1e-3))
-    begin = core50_begin(config, course, 50)
+    schedule = TrainingSchedule("NIC", "NIC", lambda method: Length(2, 2, 1e-3))
+    begin = setup_factory(config, schedule, 50)
     method = FIXED["cumulative"]
 
     def build(data: RunData) -> tuple[Setup, Strategy]:
         setup, needs = begin(method, data)
         return setup, method.make(setup, needs)
 
-    own = Own(jnp.zeros_like(sequence.class_task), jnp.float32(1.0))
+    own = PerRunData(jnp.zeros_like(sequence.class_task), jnp.float32(1.0))
     unit = Unit("NIC", {}, sequence, jax.random.key(0), own)
     Checkpoints.due = due_every(1)
     peaks = []

@@ -15,7 +15,7 @@ from everlight_experiments.cl_metrics.config import PRESETS as ICIFAR
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmark_registry import BENCHMARKS, load_benchmarks
 from everlight_experiments.commands.load_and_train import load_asked
-from everlight_experiments.continual.benchmark import Draw, Trained
+from everlight_experiments.continual.benchmark import SequenceId, Trained
 from everlight_experiments.continual.metrics import mean_so_far
 from everlight_experiments.continual.parts import network
 from everlight_experiments.core50 import benchmark as core50_benchmark
@@ -57,7 +57,7 @@ def core50(frames):
 @pytest.mark.parametrize(("scenario", "batches"), [("NI", 6), ("NC", 9), ("NIC", 59)])
 def test_orders_that_choose_hyperparameters_see_no_test_frame(core50, frames, scenario, batches):
     """Two training sessions test them, thinned as the test set is, and are not learnt."""
-    sequence = core50[scenario].sequence(NAIVE, Draw("validation", 0, 0))
+    sequence = core50[scenario].sequence(NAIVE, SequenceId("validation", 0, 0))
     assert sequence.tasks.id.shape[0] == batches
     train = np.asarray(sequence.tasks.train.index)[np.asarray(sequence.tasks.train.mask)]
     tested = np.asarray(sequence.test.index)
@@ -72,16 +72,16 @@ def test_orders_that_choose_hyperparameters_see_no_test_frame(core50, frames, sc
     assert sequence.test_member.shape == (batches, len(tested))
     # Its order is the last published one, and evaluation begins with the first.
     if scenario == "NC":
-        last = core50[scenario].sequence(NAIVE, Draw("evaluation", 0, 9))
+        last = core50[scenario].sequence(NAIVE, SequenceId("evaluation", 0, 9))
         np.testing.assert_array_equal(sequence.class_task, last.class_task)
 
 
 def core50_metrics(benchmark, accuracy):
     """Return the score over time and by task of a run with these accuracies of classes."""
-    draw = Draw("evaluation", 0, 0)
-    sequence = benchmark.sequence(NAIVE, draw)
+    seq_id = SequenceId("evaluation", 0, 0)
+    sequence = benchmark.sequence(NAIVE, seq_id)
     arrays = {"class_accuracy": accuracy, "accuracy": accuracy[:, 0]}
-    run = Trained(arrays, sequence, draw, len(accuracy))
+    run = Trained(arrays, sequence, seq_id, len(accuracy))
     return [metric.compute(run) for metric in benchmark.metrics[:2]]
 
 
@@ -173,7 +173,7 @@ def facts_net(config):
     made = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(facts_benchmark, "JointEmbedding", lambda *fields: made.append(fields))
-        facts_benchmark.beginning(config, 5, 6)
+        facts_benchmark.setup_factory(config, 5, 6)
     return facts_benchmark.JointEmbedding(*made[0])
 
 

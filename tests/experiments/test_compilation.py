@@ -84,3 +84,13 @@ def test_xla_has_more_threads_than_devices_unless_they_are_set(monkeypatch, give
     compilation.enough_threads()
     assert os.environ.get("PJRT_NPROC") == expected
     os.environ.pop("PJRT_NPROC", None)
+
+
+def test_the_tpu_s_compiler_learns_its_machine_from_the_environment(monkeypatch):
+    monkeypatch.setattr(os, "environ", {"TPU_ACCELERATOR_TYPE": "v5litepod-8"})
+    compilation.describe_tpu()
+    assert os.environ == {
+        "TPU_ACCELERATOR_TYPE": "v5litepod-8",
+        "TPU_SKIP_MDS_QUERY": "1",
+        "TPU_WORKER_HOSTNAMES": "localhost",
+    }

@@ -9,9 +9,9 @@ import pytest
 
 from everlight.continual import Protocol
 from everlight.models import NetworkRequest
-from everlight_data import image_registry
 from everlight_data.errors import DataError
-from everlight_data.images.image_set import ImageSet
+from everlight_data.registry import IMAGE_SETS
+from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.cli import COMMANDS, options_of
 from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.continual import metrics
@@ -43,7 +43,7 @@ def stripes(request):
 @pytest.fixture
 def stored_stripes(monkeypatch):
     """A new data set: one function and one row."""
-    monkeypatch.setitem(image_registry.IMAGE_SETS, "stripes", stripes)
+    monkeypatch.setitem(IMAGE_SETS, "stripes", stripes)
 
 
 def run(tmp_path, *words):

@@ -19,7 +19,7 @@ from everlight_experiments.cl_metrics import config as cl_metrics
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmark_registry import load_benchmarks
 from everlight_experiments.commands.load_and_train import load_asked
-from everlight_experiments.continual.benchmark import Draw, RunData
+from everlight_experiments.continual.benchmark import RunData, SequenceId
 from everlight_experiments.continual.config import DIGITS
 from everlight_experiments.continual.image_benchmarks import image_benchmarks
 from everlight_experiments.core50 import config as core50
@@ -28,7 +28,7 @@ from everlight_experiments.iirc import benchmark as iirc_benchmark
 from everlight_experiments.iirc import config as iirc
 
 NAIVE = METHODS["naive"]
-FIRST = Draw("evaluation", 0, 0)
+FIRST = SequenceId("evaluation", 0, 0)
 
 
 def composed(tmp_path, config, setting="class-incremental"):
@@ -44,16 +44,16 @@ def test_a_buffer_size_is_every_memory_s(tmp_path):
     """In all, for exemplars and reservoirs; without it each class has its own number."""
     needs = Needs(tasks=5, classes=10, exemplars_per_class=20, buffer_size=60)
     for name in ("iCaRL", "iCaRL-CNN", "LUCIR", "BiC", "ER-balanced", "A-GEM"):
-        assert METHODS[name].given(needs)["buffer_size"] == 60
-        assert "buffer_size" not in METHODS[name].given(needs._replace(buffer_size=None))
+        assert METHODS[name].row_arguments(needs)["buffer_size"] == 60
+        assert "buffer_size" not in METHODS[name].row_arguments(needs._replace(buffer_size=None))
     for name in ("ER", "DER++", "ER-ACE", "GDumb"):
-        assert METHODS[name].given(needs)["buffer_size"] == 60
-        assert METHODS[name].given(needs._replace(buffer_size=None))["buffer_size"] == 200
-    assert METHODS["GEM"].given(needs)["per_task"] == 12
+        assert METHODS[name].row_arguments(needs)["buffer_size"] == 60
+        assert METHODS[name].row_arguments(needs._replace(buffer_size=None))["buffer_size"] == 200
+    assert METHODS["GEM"].row_arguments(needs)["per_task"] == 12
     asked = composed(tmp_path, replace(DIGITS, buffer_size=60))
-    assert asked.facts(METHODS["ER"])["buffer_size"] == 60
+    assert asked.fingerprint(METHODS["ER"])["buffer_size"] == 60
     assert asked.training.endswith("memory of 60 samples in total")
-    data = RunData(asked.shared(NAIVE), asked.own(asked.sequence(NAIVE, FIRST)))
+    data = RunData(asked.shared(NAIVE), asked.per_run_data(asked.sequence(NAIVE, FIRST)))
     assert asked.begin(METHODS["ER"], data)[1].total_buffer_size == 60
 
 
@@ -77,10 +77,10 @@ def test_the_replay_batch_size_is_that_of_the_methods_that_draw_and_of_no_other(
     size, drawn, tmp_path
 ):
     asked = composed(tmp_path, replace(DIGITS, replay_batch_size=size))
-    assert asked.facts(NAIVE)["replay_batch_size"] == size
+    assert asked.fingerprint(NAIVE)["replay_batch_size"] == size
     assert ("replayed in batches of 64" in asked.training) == (size == 64)
     sequence = asked.sequence(NAIVE, FIRST)
-    data = RunData(asked.shared(NAIVE), asked.own(sequence))
+    data = RunData(asked.shared(NAIVE), asked.per_run_data(sequence))
     task = jax.tree.map(lambda leaf: leaf[0], sequence.tasks)
     key, index = jax.random.key(0), jnp.arange(16)
     batch = Batch(index, index[:, None], jnp.ones(16), jnp.zeros(16, bool))
@@ -96,14 +96,14 @@ def test_the_replay_batch_size_is_that_of_the_methods_that_draw_and_of_no_other(
         sizes = {leaf.index.shape[0] for leaf in found if isinstance(leaf, Batch)}
         assert OTHER_SIZES.get((name, size), drawn) in sizes
     others = set(METHODS) - set(DRAWING)
-    assert not any("replay_batch_size" in METHODS[name].given(needs) for name in others)
+    assert not any("replay_batch_size" in METHODS[name].row_arguments(needs) for name in others)
 
 
 def test_training_images_are_augmented_in_every_step_and_others_never(tmp_path):
     asked = composed(tmp_path, replace(DIGITS, augmentation="crop-and-flip"))
     assert ", images changed by crop-and-flip; " in asked.training
-    assert asked.facts(NAIVE)["augmentation"] == "crop-and-flip"
-    data = RunData(asked.shared(NAIVE), asked.own(asked.sequence(NAIVE, FIRST)))
+    assert asked.fingerprint(NAIVE)["augmentation"] == "crop-and-flip"
+    data = RunData(asked.shared(NAIVE), asked.per_run_data(asked.sequence(NAIVE, FIRST)))
     setup, _ = asked.begin(NAIVE, data)
     index, key = jnp.zeros(200, int), jax.random.key(3)
     stored = data.shared
@@ -130,13 +130,13 @@ def test_training_images_are_augmented_in_every_step_and_others_never(tmp_path):
 
 def test_with_a_decay_methods_predict_by_an_average_or_are_left_out(tmp_path):
     asked = composed(tmp_path, replace(DIGITS, ema_decay=0.9))
-    data = RunData(asked.shared(NAIVE), asked.own(asked.sequence(NAIVE, FIRST)))
+    data = RunData(asked.shared(NAIVE), asked.per_run_data(asked.sequence(NAIVE, FIRST)))
     setup, needs = asked.begin(METHODS["ER"], data)
     strategy = METHODS["ER"].make(setup, needs)
     key = jax.random.key(0)
     memory = jax.eval_shape(lambda: strategy.init(key, init_learner(setup, 10, key)))
     assert isinstance(memory, Averaged)
-    assert asked.facts(METHODS["ER"])["ema_decay"] == 0.9
+    assert asked.fingerprint(METHODS["ER"])["ema_decay"] == 0.9
     plain = composed(tmp_path, DIGITS).capabilities
     left = {
         name
@@ -164,10 +164,10 @@ def test_the_replay_batch_size_is_an_option_of_every_paper_s_benchmark(name, pre
 
 def test_the_replay_batch_size_of_iirc_reaches_its_methods(digits):
     config = replace(iirc.PRESETS["demo"], replay_batch_size=64)
-    begin = iirc_benchmark.beginning(config, Network(MLP(4, ()), "", classes=4), 4, 2)
-    own = digits.own(digits.sequence(NAIVE, FIRST))
+    begin = iirc_benchmark.setup_factory(config, Network(MLP(4, ()), "", classes=4), 4, 2)
+    own = digits.per_run_data(digits.sequence(NAIVE, FIRST))
     _, needs = begin(METHODS["A-GEM"], RunData(digits.shared(NAIVE), own))
-    assert METHODS["A-GEM"].given(needs)["replay_batch_size"] == 64
+    assert METHODS["A-GEM"].row_arguments(needs)["replay_batch_size"] == 64
 
 
 def test_hyperparameters_asked_for_stand_in_the_place_of_the_tables():
@@ -228,7 +228,7 @@ def test_orders_are_of_one_shape_and_no_test_sample_chooses(use, digits):
     train = len(labels)
     shapes = set()
     for order in (0, 1, 5):
-        sequence = digits.sequence(NAIVE, Draw(use, 0, order))
+        sequence = digits.sequence(NAIVE, SequenceId(use, 0, order))
         shapes.add(str(jax.tree.map(np.shape, sequence)))
         tests = np.unique(sequence.test.index[sequence.test.mask])
         trained = np.unique(sequence.tasks.train.index[sequence.tasks.train.mask])

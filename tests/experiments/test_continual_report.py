@@ -10,7 +10,7 @@ from everlight.continual.method import Needs
 from everlight.continual.registry import METHODS
 from everlight_experiments.continual.benchmark import Metric
 from everlight_experiments.continual.report import (
-    Shown,
+    ReportInput,
     _finals,
     _headline,
     _runner_up,
@@ -132,13 +132,13 @@ def test_a_single_seed_is_stated_in_the_singular():
 
 def test_a_baseline_of_another_name_is_called_naive_too(naive):
     rows = [NAIVE._replace(name="finetune")]
-    table = _finals(Shown({"NI": BENCHMARK}, {"NI": {"finetune": naive}}, rows))
+    table = _finals(ReportInput({"NI": BENCHMARK}, {"NI": {"finetune": naive}}, rows))
     assert table.shown.caption.endswith(
         "Method finetune trains on one task after the other and does no more. Other reports call "
         "it naive."
     )
     gone = naive._replace(diverged_at=np.array([[-1, -1], [1, 0]]))
-    (row,) = _finals(Shown({"NI": BENCHMARK}, {"NI": {"finetune": gone}}, rows)).rows
+    (row,) = _finals(ReportInput({"NI": BENCHMARK}, {"NI": {"finetune": gone}}, rows)).rows
     assert row[1] == "diverged in 1 of 2"
 
 
@@ -171,10 +171,10 @@ def test_the_first_screen_names_the_best_and_the_runner_up(naive):
     benchmark = SimpleNamespace(score=SCORE)
 
     def sentence_of(column, by_name, rows):
-        return _runner_up(column, Shown({column: benchmark}, {column: by_name}, rows))
+        return _runner_up(column, ReportInput({column: benchmark}, {column: by_name}, rows))
 
     def headline_of(outcomes, rows):
-        return _headline(Shown({"NI": benchmark}, outcomes, rows))
+        return _headline(ReportInput({"NI": benchmark}, outcomes, rows))
 
     best = with_metrics(naive, over_time=naive.over_time + 0.1)
     joint = with_metrics(naive, over_time=naive.over_time + 0.2)

@@ -16,7 +16,7 @@ from everlight_data.errors import DataError
 from everlight_data.images import core50_frames
 from everlight_data.images.core50 import CATEGORIES, OBJECTS, Core50
 from everlight_data.images.core50_published import CURVES
-from everlight_data.images.image_set import ImageSet
+from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.commands.options import RunOptions
 from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.continual.paper import PaperOptions, findings_section
@@ -31,7 +31,7 @@ from everlight_experiments.core50.config import (
     Pretraining,
 )
 from everlight_experiments.core50.start import (
-    Beginning,
+    InitialWeights,
     begin_with,
     make_head,
     make_net,
@@ -296,7 +296,7 @@ def test_the_trunk_is_the_convolutions_of_the_whole_net():
     frames = frames._replace(images=frames.images[:300])
     layers = start._drawn(plan, 0)
     stored = StoredImages.of(frames.images, jnp.full(3, 100.0), jnp.full(3, 64.0))
-    begun = Beginning(layers, stored, "drawn")
+    begun = InitialWeights(layers, stored, "drawn")
     features = trunk_features(begun, plan)
     assert features.values.shape == (300, 2 * 2 * 4)
     dense = begun.layers["Dense_0"]

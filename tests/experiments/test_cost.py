@@ -13,6 +13,7 @@ from everlight.continual.method import Needs
 from everlight.continual.registry import METHODS
 from everlight_data.errors import DataError, MissingDataError
 from everlight_experiments.commands import cost
+from everlight_experiments.run_folder.compilation import describe_tpu
 from tests.contracts.strategies import CLASSES, DATA, PROTOCOL, SEQUENCE, TASKS, build_with
 
 
@@ -64,6 +65,7 @@ def test_a_step_is_not_timed_on_a_device_that_is_elsewhere():
 @pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="extra tpu not installed")
 def test_a_step_on_a_tpu_copies_no_data_set():
     """Of 184 MB of images; laid out as images are, 742 MB were copied within a step."""
+    describe_tpu()
     found = estimate_run(cost.icifar().run, chips_of_a_v5e()[0])
     assert found.data_bytes > 180e6
     assert found.working_bytes < 50e6

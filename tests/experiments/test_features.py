@@ -6,15 +6,15 @@ import pytest
 
 from everlight.continual.method import why_not
 from everlight.continual.registry import METHODS
-from everlight_data import image_registry
 from everlight_data.errors import DataError
 from everlight_data.images import trunk_features
-from everlight_data.images.image_set import ImageSet
 from everlight_data.images.trunk_features import LITE0
+from everlight_data.registry import IMAGE_SETS
+from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmark_registry import load_benchmarks
 from everlight_experiments.commands.run import run_benchmark
-from everlight_experiments.continual.benchmark import Draw, RunData
+from everlight_experiments.continual.benchmark import RunData, SequenceId
 from everlight_experiments.run_folder.folder import RunFolder
 
 NAMES = ("a <b>", "c", "d & e", "é")
@@ -40,7 +40,7 @@ def some_set(rng):
 @pytest.fixture
 def pictures(rng, monkeypatch):
     images = some_set(rng)
-    monkeypatch.setitem(image_registry.IMAGE_SETS, "procedural", lambda request: images)
+    monkeypatch.setitem(IMAGE_SETS, "procedural", lambda request: images)
     return images
 
 
@@ -110,8 +110,8 @@ def test_the_papers_benchmarks_are_learnt_from_features(name, tmp_path, monkeypa
     assert len(benchmark.checksums) == 4
     for method in (METHODS["naive"], METHODS["nearest mean"]):
         if why_not(method, benchmark.capabilities) is None:
-            sequence = benchmark.sequence(method, Draw("evaluation", 0, 0))
-            data = RunData(benchmark.shared(method), benchmark.own(sequence))
+            sequence = benchmark.sequence(method, SequenceId("evaluation", 0, 0))
+            data = RunData(benchmark.shared(method), benchmark.per_run_data(sequence))
             setup, _ = benchmark.begin(method, data)
             inputs = setup.gather(sequence.tasks.train.index[0, :3], None)
             assert inputs.shape == (3, 4)
@@ -154,13 +154,13 @@ def test_what_was_computed_is_a_file_of_features_too(tmp_path, trunk, pictures):
 def test_a_head_on_features_has_a_learning_rate_of_its_own(tmp_path, trunk):
     """Tuned for it, as the report says, and an option."""
     ours = loaded(asked(tmp_path, *SMALL))
-    assert ours.facts(METHODS["naive"])["learning_rate"] == 0.001
+    assert ours.fingerprint(METHODS["naive"])["learning_rate"] == 0.001
     assert "SGD with learning rate 0.001" in ours.training
     assert "on a validation seed of Tiny-ImageNet" in ours.chosen
     other = loaded(asked(tmp_path, *SMALL, "--features-learning-rate", "0.5"))
-    assert other.facts(METHODS["naive"])["learning_rate"] == 0.5
+    assert other.fingerprint(METHODS["naive"])["learning_rate"] == 0.5
     plain = loaded(asked(tmp_path, *SMALL, features=None))
-    assert plain.facts(METHODS["naive"])["learning_rate"] == 0.01
+    assert plain.fingerprint(METHODS["naive"])["learning_rate"] == 0.01
 
 
 def save(path, values, labels):

@@ -18,8 +18,8 @@ from everlight.models.heads import make_head
 from everlight.models.normalization import BatchNorm
 from everlight.scenarios.iirc import TaskConfiguration, iirc
 from everlight_data.runs.checkpoints import Checkpoints
-from everlight_experiments.continual.benchmark import Own, RunData
-from everlight_experiments.iirc.benchmark import beginning, protocol_of
+from everlight_experiments.continual.benchmark import PerRunData, RunData
+from everlight_experiments.iirc.benchmark import protocol_of, setup_factory
 from everlight_experiments.iirc.config import FORMS, Config
 from tests.driving import drive_run
 
@@ -72,13 +72,13 @@ def run_of(name):
         train, test, CLASSES, HIERARCHY, TaskConfiguration(TASKS), valid_fraction=0.2
     ).sequence
     classes = len(CLASSES) + len(HIERARCHY)
-    begin = beginning(CONFIG, Network(TinyNet("linear"), "a tiny net"), classes, len(TASKS))
+    begin = setup_factory(CONFIG, Network(TinyNet("linear"), "a tiny net"), classes, len(TASKS))
 
     def build(data):
         setup, needs = begin(FORMS[name], data)
         return setup, FORMS[name].make(setup, needs._replace(hyperparameter=5.0))
 
-    data = RunData(stored, Own(jnp.zeros_like(sequence.class_task), jnp.float32(5.0)))
+    data = RunData(stored, PerRunData(jnp.zeros_like(sequence.class_task), jnp.float32(5.0)))
     # Arrays that are read back are bound to a device; others would compile every program twice.
     bound = jax.device_put((data, sequence, KEY), jax.devices()[0])
     return Run(build, protocol_of(CONFIG, FORMS[name]), *bound)

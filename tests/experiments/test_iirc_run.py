@@ -16,21 +16,21 @@ from everlight_data.errors import DataError
 from everlight_data.iirc import sets
 from everlight_data.iirc.metadata import Metadata
 from everlight_data.iirc.sets import IIRCData
-from everlight_data.images.image_set import ImageSet
+from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.run import run_benchmark
-from everlight_experiments.continual.benchmark import Draw, Request, RunData, Trained
+from everlight_experiments.continual.benchmark import Request, RunData, SequenceId, Trained
 from everlight_experiments.continual.paper import PaperOptions
 from everlight_experiments.iirc import benchmark as iirc_module
 from everlight_experiments.iirc.benchmark import (
     CLASS_TYPES,
     SETTING,
-    beginning,
     iirc_benchmark,
     iirc_benchmarks,
-    learn,
     load_data,
+    load_inputs,
     protocol_of,
+    setup_factory,
 )
 from everlight_experiments.iirc.config import (
     FORMS,
@@ -126,7 +126,7 @@ def test_the_one_runner_has_it_for_any_method(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def learned(tmp_path_factory):
+def loaded(tmp_path_factory):
     """Two configurations of four classes, two below a superclass, ten images each to train on."""
     labels = np.repeat(np.arange(4), 10)
     images = ImageSet(
@@ -137,24 +137,24 @@ def learned(tmp_path_factory):
         TaskConfiguration((("top", "d"), ("b", "a", "c"))),
     )
     data = IIRCData(images, Metadata({"top": ("a", "b")}, orders, 0.2))
-    return learn(TINY.benchmark, data, tmp_path_factory.mktemp("runs"), validation=True)
+    return load_inputs(TINY.benchmark, data, tmp_path_factory.mktemp("runs"), validation=True)
 
 
 @pytest.fixture(scope="module")
-def benchmark(learned):
-    return iirc_benchmark(TINY.benchmark, learned, 0)
+def benchmark(loaded):
+    return iirc_benchmark(TINY.benchmark, loaded, 0)
 
 
-def test_the_head_has_no_outputs_for_classes_that_no_task_introduces(learned, tmp_path):
+def test_the_head_has_no_outputs_for_classes_that_no_task_introduces(loaded, tmp_path):
     """As in the authors' lite set, whose ten tasks introduce a part of the classes."""
     order = TaskConfiguration((("top", "c"), ("a",)), left_out=("b", "d"))
-    data = learned.data._replace(metadata=Metadata({"top": ("a", "b")}, (order,), 0.2))
+    data = loaded.data._replace(metadata=Metadata({"top": ("a", "b")}, (order,), 0.2))
     assert data.classes == 3
-    benchmark = iirc_benchmark(TINY.benchmark, learn(TINY.benchmark, data, tmp_path), 0)
+    benchmark = iirc_benchmark(TINY.benchmark, load_inputs(TINY.benchmark, data, tmp_path), 0)
     naive = METHODS["naive"]
-    sequence = benchmark.sequence(naive, Draw("evaluation", 0, 0))
+    sequence = benchmark.sequence(naive, SequenceId("evaluation", 0, 0))
     assert sequence.class_task.shape == (3,)
-    given = RunData(benchmark.shared(naive), benchmark.own(sequence))
+    given = RunData(benchmark.shared(naive), benchmark.per_run_data(sequence))
     setup, needs = benchmark.begin(naive, given)
     inputs = jax.ShapeDtypeStruct((2, 4, 4, 3), jnp.float32)
 
@@ -166,8 +166,8 @@ def test_the_head_has_no_outputs_for_classes_that_no_task_introduces(learned, tm
 
 def test_the_last_configurations_choose_hyperparameters_on_post_task_validation(benchmark):
     naive = METHODS["naive"]
-    validation = benchmark.sequence(naive, Draw("validation", 0, 0))
-    evaluation = benchmark.sequence(naive, Draw("evaluation", 0, 1))
+    validation = benchmark.sequence(naive, SequenceId("validation", 0, 0))
+    evaluation = benchmark.sequence(naive, SequenceId("evaluation", 0, 1))
     np.testing.assert_array_equal(validation.tasks.train.index, evaluation.tasks.train.index)
     tests = [
         np.asarray(each.test.index)[np.asarray(each.test.mask)] for each in (validation, evaluation)
@@ -180,10 +180,10 @@ def test_the_last_configurations_choose_hyperparameters_on_post_task_validation(
 
 
 def test_joint_training_has_a_score_at_the_end_alone(benchmark):
-    joint, draw = METHODS["joint"], Draw("evaluation", 0, 0)
-    sequence = benchmark.sequence(joint, draw)
+    joint, seq_id = METHODS["joint"], SequenceId("evaluation", 0, 0)
+    sequence = benchmark.sequence(joint, seq_id)
     predicted = np.packbits(np.ones((1, len(sequence.test.mask), 5), np.uint8), axis=-1)
-    trained = Trained({"predicted": predicted}, sequence, draw, tasks=2)
+    trained = Trained({"predicted": predicted}, sequence, seq_id, tasks=2)
     for metric in benchmark.metrics:
         assert np.shape(metric.compute(trained)) == metric.shape(trained), metric.name
     score = benchmark.metrics[0].compute(trained)
@@ -198,10 +198,10 @@ def test_the_metrics_of_a_run_share_one_computation(benchmark, monkeypatch):
     monkeypatch.setattr(
         iirc_module, "label_scores", lambda *given: calls.append(1) or plain(*given)
     )
-    naive, draw = METHODS["naive"], Draw("evaluation", 0, 1)
-    sequence = benchmark.sequence(naive, draw)
+    naive, seq_id = METHODS["naive"], SequenceId("evaluation", 0, 1)
+    sequence = benchmark.sequence(naive, seq_id)
     predicted = np.zeros((2, len(sequence.test.mask), 1), np.uint8)
-    runs = [Trained({"predicted": predicted}, sequence, draw, tasks=2) for _ in range(2)]
+    runs = [Trained({"predicted": predicted}, sequence, seq_id, tasks=2) for _ in range(2)]
     for each in runs:
         for metric in benchmark.metrics:
             metric.compute(each)
@@ -216,10 +216,10 @@ def test_methods_that_make_no_sense_are_refused(benchmark):
 
 
 @pytest.mark.parametrize(("name", "reach"), [("EWC", 2), ("MAS", 3)])
-def test_penalties_know_how_far_momentum_carries(learned, name, reach):
+def test_penalties_know_how_far_momentum_carries(loaded, name, reach):
     config = replace(TINY.benchmark, learning_rate=0.3, learning_rates={"EWC": 0.2})
-    made = iirc_benchmark(config, learned, 0)
-    _, needs = made.begin(METHODS[name], RunData(learned.inputs.stored, None))
+    made = iirc_benchmark(config, loaded, 0)
+    _, needs = made.begin(METHODS[name], RunData(loaded.inputs.stored, None))
     assert needs.implicit_rate == pytest.approx(reach)
 
 
@@ -231,7 +231,8 @@ def test_cifar_is_normalised_as_by_the_authors(data, tmp_path):
     given = ImageSet("noise", images, labels, labels[:0], ("a", "b"))
     order = TaskConfiguration((("a",), ("b",)))
     config = replace(TINY.benchmark, data=data)
-    found = learn(config, IIRCData(given, Metadata({}, (order,), 0.1)), tmp_path).inputs.stored
+    source = IIRCData(given, Metadata({}, (order,), 0.1))
+    found = load_inputs(config, source, tmp_path).inputs.stored
     pixels = images / 255
     mean, deviation = (
         (pixels.mean((0, 1, 2)), pixels.std((0, 1, 2)))
@@ -255,8 +256,8 @@ def test_a_linear_head_learns_from_features_of_the_images(tmp_path):
     assert "a linear head on 4 features" in made.training
     assert "learning rate 0.01" in made.training
     naive = METHODS["naive"]
-    sequence = made.sequence(naive, Draw("evaluation", 0, 0))
-    setup, _ = made.begin(naive, RunData(made.shared(naive), made.own(sequence)))
+    sequence = made.sequence(naive, SequenceId("evaluation", 0, 0))
+    setup, _ = made.begin(naive, RunData(made.shared(naive), made.per_run_data(sequence)))
     assert setup.gather(sequence.tasks.train.index[0, :3], None).shape == (3, 4)
 
 
@@ -293,15 +294,15 @@ def test_the_paper_s_settings_on_cifar_and_imagenet():
     assert (epochs["LUCIR"].select, epochs["ER-balanced"].select) == ("last", "best")
 
 
-def test_networks_compute_as_the_configuration_says(learned):
+def test_networks_compute_as_the_configuration_says(loaded):
     config = replace(IMAGENET.benchmark, remat=True, dtype="bfloat16")
     net = iirc_module.network_of(config, 4)
     assert net.make("linear") == ResNet50(4, "linear", "bfloat16", True)
     for preset in PRESETS.values():
         net = iirc_module.network_of(replace(preset, dtype="bfloat16"), 4)
         assert jnp.dtype(net.make("linear").dtype) == "bfloat16"
-    begin = beginning(replace(TINY.benchmark, replay_batch_size=64), net, 5, 2)
-    _, needs = begin(METHODS["A-GEM"], RunData(learned.inputs.stored, None))
+    begin = setup_factory(replace(TINY.benchmark, replay_batch_size=64), net, 5, 2)
+    _, needs = begin(METHODS["A-GEM"], RunData(loaded.inputs.stored, None))
     assert needs.replay_batch_size == 64
 
 

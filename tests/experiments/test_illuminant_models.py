@@ -83,8 +83,8 @@ def test_a_model_read_is_the_model_written(tmp_path, depth, fit, second, given, 
         ("Main Eye", "Second Eye"),
         "made up",
     )
-    assert (read.main.given, read.main.depth) == (given, depth)
-    assert read.second is None or (read.second.given, read.second.depth) == ("moments", None)
+    assert (read.main.inputs, read.main.depth) == (given, depth)
+    assert read.second is None or (read.second.inputs, read.second.depth) == ("moments", None)
     inputs = model.inputs(*pair_of(rng), jnp.ones(20))
     told, written = (jax.tree.leaves(each.estimate(inputs)) for each in (read, model))
     assert len(told) == len(written) == (14 if second else 7)
@@ -192,10 +192,11 @@ def changed(field, value):
         changed("trained_on", {"a": 1}),
         changed("fit", ["sum"]),
         changed("main", None),
-        changed("main", {"given": "T", "depth": 2.5, "size": 3}),
-        changed("main", {"given": "T", "depth": 2, "size": 10**12}),
+        changed("main", {"inputs": "T", "depth": 2.5, "size": 3}),
+        changed("main", {"inputs": "T", "depth": 2, "size": 10**12}),
         changed("second", 5),
-        changed("version", [1]),
+        changed("version", [2]),
+        changed("version", 1),
         changed("version", True),
         lambda record: record.update(facts=[1, 2]),
         lambda record: record.update(arrays=[]),
@@ -223,7 +224,7 @@ def test_a_model_whose_arrays_are_another_nets_is_refused(tmp_path):
 
 
 def test_a_model_of_inputs_that_are_not_computed_is_refused(tmp_path):
-    unknown = dataclasses.replace(model_of(1).main, given="T and the phone's white balance")
+    unknown = dataclasses.replace(model_of(1).main, inputs="T and the phone's white balance")
     save_pair_model(tmp_path / "net", dataclasses.replace(model_of(1), main=unknown))
     message = r"net needs the input T and the phone's white balance, which estimate does not"
     with pytest.raises(DataError, match=message):

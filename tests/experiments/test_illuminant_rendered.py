@@ -13,9 +13,7 @@ import pytest
 from everlight.models.illuminant_training import TrainingSettings
 from everlight_data.color.pair_model_files import load_pair_model
 from everlight_data.color.rendered_pairs import Variant
-from everlight_data.color.spectra import embedded_library
 from everlight_experiments.illuminant.config import PRESETS, RENDERED_NETWORKS
-from everlight_experiments.illuminant.pair_map import map_of_pairs, map_section
 from everlight_experiments.illuminant.two_camera import TwoCameraRun, run_two_camera
 
 # One process, so that the run is made once.
@@ -78,20 +76,3 @@ def test_its_models_can_be_loaded_and_answer(folder):
         assert told.illuminant[1] == 1
         assert (told.interval.low < told.illuminant[::2]).all()
         assert (told.illuminant[::2] < told.interval.high).all()
-
-
-def test_the_map_tells_each_pair_and_what_the_second_camera_adds():
-    library = embedded_library()
-    result = map_of_pairs(library, 400, 0)
-    for errors in (result.transform, result.moments, result.both):
-        assert errors.shape == (2, 2, 2)
-        assert np.isnan(errors[:, [0, 1], [0, 1]]).all()
-        assert (errors[:, [0, 1], [1, 0]] > 0).all()
-    assert (result.both < result.moments)[:, [0, 1], [1, 0]].all()
-    assert result.invalid == 0
-    (table,) = map_section(result, library.camera_names).items
-    errors = result.transform[0][[0, 1], [1, 0]]
-    assert table.rows[0][:2] == ["Exact responses", f"{errors.mean():.2f}"]
-    assert table.rows[0][2].startswith(f"{errors.min():.2f} (")
-    assert "Nikon 5100 (NPL) with Sigma SDMerill (NPL)" in " ".join(table.rows[0])
-    assert "all 2 ordered pairs" in table.caption

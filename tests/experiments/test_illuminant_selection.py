@@ -66,7 +66,7 @@ def test_each_fold_is_told_by_what_trainings_without_it_say_of_the_others(chosen
     """Trainings without one fold only, or without two others, would say something else."""
     choice = chosen()
     assert [CANDIDATES.index(each) for each in choice.without] == PLANTED
-    assert CANDIDATES.index(choice.kept) == BEST
+    assert CANDIDATES.index(choice.selected) == BEST
 
 
 def test_the_nested_lights_are_those_of_what_was_chosen_without_their_fold(chosen, pairs):
@@ -82,7 +82,7 @@ def test_a_candidate_that_gives_no_light_at_times_is_not_chosen(chosen):
     choice = chosen(spoil=PLANTED[1])
     assert CANDIDATES.index(choice.without[1]) != PLANTED[1]
     assert [CANDIDATES.index(choice.without[fold]) for fold in (2, 3)] == PLANTED[2:]
-    assert CANDIDATES.index(chosen(spoil=BEST).kept) != BEST
+    assert CANDIDATES.index(chosen(spoil=BEST).selected) != BEST
 
 
 @pytest.mark.parametrize("depth", [None, 5])

@@ -9,15 +9,15 @@ import pytest
 
 from everlight.continual.method import Demand
 from everlight.continual.registry import METHODS
-from everlight.models import NetworkRequest
-from everlight_data import image_registry
+from everlight.models import MLP, NetworkRequest
 from everlight_data.errors import DataError
-from everlight_data.images.image_set import ImageSet
+from everlight_data.images import cifar100
+from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmark_registry import load_benchmarks
-from everlight_experiments.continual.benchmark import Draw
+from everlight_experiments.continual.benchmark import SequenceId
 from everlight_experiments.continual.method_runner import Runner
-from everlight_experiments.continual.parts import network
+from everlight_experiments.continual.parts import module_of, network
 from everlight_experiments.continual.train_methods import jobs_of, train_jobs
 
 
@@ -27,7 +27,7 @@ def pictures(monkeypatch, rng):
     labels = np.tile(np.arange(100), 4)
     images = rng.integers(0, 256, (800, 32, 32, 3), dtype=np.uint8)
     every = ImageSet("pictures", images, labels, labels, tuple(map(str, range(100))))
-    monkeypatch.setattr(image_registry, "load_cifar100", lambda: every)
+    monkeypatch.setattr(cifar100, "load_cifar100", lambda: every)
     return every
 
 
@@ -41,7 +41,7 @@ def test_a_data_set_is_taken_in_its_presets_size(pictures):
     small = loaded("--tasks", "3")
     images = small.shared(METHODS["naive"]).images
     assert images.shape == (160, 16, 16, 3)
-    sequence = small.sequence(METHODS["naive"], Draw("evaluation", 0, 0))
+    sequence = small.sequence(METHODS["naive"], SequenceId("evaluation", 0, 0))
     np.testing.assert_array_equal(np.bincount(sequence.class_task), [7, 7, 6])
     # Each is the mean of four pixels.
     block = pictures.images[0, 2:4, 4:6].astype(float).mean(axis=(0, 1))
@@ -82,12 +82,19 @@ def test_features_before_a_cosine_head_keep_their_sign(pictures):
         made = net.make(METHODS[name].head)
         outputs, _ = made.init_with_output(jax.random.key(1), images, False)
         assert (float(outputs.features.min()) < 0) == signed
-        assert ("last_relu" in benchmark.facts(METHODS[name])) == signed
+        assert ("last_relu" in benchmark.fingerprint(METHODS[name])) == signed
+
+
+def test_methods_of_heads_learn_on_the_inputs_or_on_features_of_a_pretrained_network():
+    net = network("mlp:5", NetworkRequest(10, 8), (8, 8, 1))
+    assert module_of(net, METHODS["RanPAC"]) == MLP(10, ())
+    assert module_of(net, METHODS["RanPAC"], pretrained=True) == net.make("linear")
+    assert module_of(net, METHODS["LUCIR"]) == net.make("cosine")
 
 
 def test_facts_of_a_run_are_those_of_its_seed_too(pictures):
     """The order of classes in the configuration is no seed."""
-    assert "order" not in loaded(*TINY).facts(METHODS["naive"])
+    assert "order" not in loaded(*TINY).fingerprint(METHODS["naive"])
 
 
 def test_what_other_processes_train_comes_last():

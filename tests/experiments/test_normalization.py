@@ -10,7 +10,7 @@ from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmark_registry import load_benchmarks
 from everlight_experiments.commands.load_net import load_net
 from everlight_experiments.commands.run import run_benchmark
-from everlight_experiments.continual.benchmark import Draw, RunData
+from everlight_experiments.continual.benchmark import RunData, SequenceId
 
 SMALL = ("digits", "--epochs", "1", "--batch-size", "64", "--tasks", "5")
 FIRST = (*SMALL, "--normalization", "first-task")
@@ -24,7 +24,7 @@ def loaded(*words):
 
 def gathered(benchmark, sequence):
     """Inputs of all test samples, as the network reads them in a run on a sequence."""
-    data = RunData(benchmark.shared(NAIVE), benchmark.own(sequence))
+    data = RunData(benchmark.shared(NAIVE), benchmark.per_run_data(sequence))
     setup, _ = benchmark.begin(NAIVE, data)
     return np.asarray(setup.gather(sequence.test.index, None))
 
@@ -40,7 +40,7 @@ def by_hand(values, sequence, axes):
 
 def test_inputs_have_the_statistics_of_each_seed_s_first_task():
     benchmark, common = loaded(*FIRST), loaded(*SMALL)
-    sequences = [benchmark.sequence(NAIVE, Draw("evaluation", 0, seed)) for seed in (0, 1)]
+    sequences = [benchmark.sequence(NAIVE, SequenceId("evaluation", 0, seed)) for seed in (0, 1)]
     found = [gathered(benchmark, sequence) for sequence in sequences]
     for inputs, sequence in zip(found, sequences, strict=True):
         expected = by_hand(benchmark.images.images, sequence, axes=(0, 1, 2))
@@ -68,7 +68,7 @@ def test_so_have_features(features):
     with np.load(features) as arrays:
         own = arrays["features"]
     for seed in (0, 1):
-        sequence = benchmark.sequence(NAIVE, Draw("evaluation", 0, seed))
+        sequence = benchmark.sequence(NAIVE, SequenceId("evaluation", 0, seed))
         # Test rows come last; every fifth row of a class is a test row.
         is_test = np.arange(120) % 5 == 4
         rows = np.concatenate([own[~is_test], own[is_test]])
@@ -86,7 +86,7 @@ def test_first_features_that_are_one_number_are_refused(tmp_path):
     words = ["images", "--features", str(tmp_path / "f.npz"), "--tasks", "2", "--order", "natural"]
     benchmark = loaded(*words, "--normalization", "first-task")
     with pytest.raises(DataError, match=r"task 1, are the same number"):
-        benchmark.own(benchmark.sequence(NAIVE, Draw("evaluation", 0, 0)))
+        benchmark.per_run_data(benchmark.sequence(NAIVE, SequenceId("evaluation", 0, 0)))
 
 
 def test_runs_trained_together_and_networks_read_back_have_each_seed_s_own(tmp_path):
@@ -102,7 +102,7 @@ def test_runs_trained_together_and_networks_read_back_have_each_seed_s_own(tmp_p
         with np.load(both / unit) as together, np.load(alone / unit) as single:
             np.testing.assert_array_equal(together["losses"], single["losses"])
             final = together["matrix"][-1]
-        sequence = benchmark.sequence(METHODS[method], Draw("evaluation", 0, 1))
+        sequence = benchmark.sequence(METHODS[method], SequenceId("evaluation", 0, 1))
         test = np.asarray(sequence.test.index)
         scores = load_net(both, method, 1, 4).predict(benchmark.images.images[test])
         right = scores.argmax(axis=1) == np.asarray(sequence.test.labels[:, 0])
@@ -115,7 +115,7 @@ def test_runs_trained_together_and_networks_read_back_have_each_seed_s_own(tmp_p
 
 def test_runs_of_the_other_normalization_are_not_read_back(tmp_path):
     """Values identify a run; those from before the option are those of all tasks."""
-    first, common = loaded(*FIRST).facts(NAIVE), loaded(*SMALL).facts(NAIVE)
+    first, common = loaded(*FIRST).fingerprint(NAIVE), loaded(*SMALL).fingerprint(NAIVE)
     assert (first["normalization"], common["normalization"]) == ("first-task", None)
     words = ["--methods", "naive", "--seeds", "1", "--runs", str(tmp_path)]
     page = run_benchmark(options_of("run", [*SMALL, *words])).read_text()
@@ -144,7 +144,7 @@ def test_both_seeds_of_a_program_are_data_and_not_constants():
     """Another seed's statistics are leaves of the same shapes, which compile nothing anew."""
     benchmark = loaded(*FIRST)
     own = [
-        benchmark.own(benchmark.sequence(NAIVE, Draw(use, 0, seed)))
+        benchmark.per_run_data(benchmark.sequence(NAIVE, SequenceId(use, 0, seed)))
         for use, seed in (("evaluation", 0), ("evaluation", 1), ("validation", 0))
     ]
     shapes = [jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), each) for each in own]

@@ -10,7 +10,7 @@ from matplotlib.font_manager import fontManager
 from matplotlib.text import Text
 from PIL import Image
 
-from everlight_data.images.image_set import ImageSet
+from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.report import plots
 from everlight_experiments.report.fonts import _family_with
 from everlight_experiments.report.plots import new_canvas, plot_samples, save

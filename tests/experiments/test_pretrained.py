@@ -16,7 +16,7 @@ from everlight_data.errors import DataError, MissingDataError
 from everlight_experiments import load_net
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.run import run_benchmark
-from everlight_experiments.continual.benchmark import Draw, RunData
+from everlight_experiments.continual.benchmark import RunData, SequenceId
 from everlight_experiments.continual.config import DIGITS
 from everlight_experiments.continual.image_benchmarks import image_benchmarks
 from tests.models.released_vit import released_arrays
@@ -48,7 +48,7 @@ def begun(tmp_path, path, net=NET, **changes):
 
 def setup_of(benchmark, name):
     method = METHODS[name]
-    own = benchmark.own(benchmark.sequence(method, Draw("evaluation", 0, 0)))
+    own = benchmark.per_run_data(benchmark.sequence(method, SequenceId("evaluation", 0, 0)))
     return benchmark.begin(method, RunData(benchmark.shared(method), own))[0]
 
 

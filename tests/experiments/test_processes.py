@@ -6,7 +6,11 @@ import pytest
 
 from everlight.processes import from_all
 from everlight_data.errors import DataError
-from everlight_experiments.run_folder.processes import is_first, join_processes, told_by_first
+from everlight_experiments.run_folder.processes import (
+    broadcast_from_first,
+    is_first,
+    join_processes,
+)
 
 
 @pytest.mark.parametrize(
@@ -36,6 +40,6 @@ def test_one_process_tells_itself():
     join_processes(None)
     assert is_first()
     found = {"a": np.arange(3)}
-    assert told_by_first(lambda: found) is found
-    assert told_by_first(lambda: None) is None
+    assert broadcast_from_first(lambda: found) is found
+    assert broadcast_from_first(lambda: None) is None
     np.testing.assert_array_equal(from_all(np.arange(3)), [[0, 1, 2]])

@@ -43,7 +43,7 @@ def test_a_folder_that_is_removed_meanwhile_is_named_as_such(settings):
     shutil.rmtree(folder.path)
     folder.path.mkdir()
     with pytest.raises(DataError, match=r"config\.json does not exist\. Its folder was removed"):
-        folder.tell_method("EWC", {})
+        folder.record_method_arguments("EWC", {})
     for save in (partial(folder.save_unit, "a", {}), folder.save_results):
         with pytest.raises(
             DataError, match=r"config\.json does not exist\. Its folder was removed"
@@ -91,14 +91,15 @@ def test_config_holds_the_devices_and_the_flags_that_may_change_numbers(settings
 
 def test_a_run_goes_on_elsewhere_and_keeps_what_it_told_of_methods(settings):
     folder = RunFolder("paper", "run", settings, shared=True)
-    folder.tell_method("task-incremental-EWC", {"hyperparameter": 1.0, "layers": ("a", "b")})
+    arguments = {"hyperparameter": 1.0, "layers": ("a", "b")}
+    folder.record_method_arguments("task-incremental-EWC", arguments)
     folder.log(step=0)
     config = folder.path / "config.json"
     devices = {"number": 8, "kind": "TPU v4"}
     made_with = {"devices": devices, "flags": {"XLA_FLAGS": "--other"}}
     config.write_text(json.dumps(config_of(folder) | {"made_with": made_with}))
     folder = RunFolder("paper", "run", settings, shared=True)
-    folder.tell_method("task-incremental-ER", {"per_class": 5})
+    folder.record_method_arguments("task-incremental-ER", {"per_class": 5})
     assert config_of(folder)["made_with"]["devices"]["kind"] == "cpu"
     assert config_of(folder)["methods"] == {
         "task-incremental-EWC": {"hyperparameter": 1.0, "layers": ["a", "b"]},
@@ -111,7 +112,7 @@ def test_the_same_settings_continue(settings, capsys):
     first.log(loss=1)
     assert capsys.readouterr().out.startswith(f"writes to {first.path}")
     again = RunFolder("paper", "run", replace(settings, seeds=(0, 1)))
-    assert capsys.readouterr().out.startswith(f"goes on in {first.path}")
+    assert capsys.readouterr().out.startswith(f"resuming in {first.path}")
     again.log(loss=2)
     assert "continued" in again.duration()
     assert "continued" not in first.duration()
@@ -151,12 +152,12 @@ def test_a_run_that_left_nothing_claims_no_folder(settings):
 
 
 def test_settings_that_only_widen_a_run_may_differ_and_the_newest_are_told(settings):
-    RunFolder("paper", "run", settings, widening=("seeds",)).log(step=0)
+    RunFolder("paper", "run", settings, run_selectors=("seeds",)).log(step=0)
     wider = replace(settings, seeds=(0, 1, 2))
-    folder = RunFolder("paper", "run", wider, widening=("seeds",))
+    folder = RunFolder("paper", "run", wider, run_selectors=("seeds",))
     assert config_of(folder)["settings"]["seeds"] == [0, 1, 2]
     with pytest.raises(DataError, match=r"other settings \(rate: 0\.1 there, 0\.2 now\)"):
-        RunFolder("paper", "run", replace(wider, rate=0.2), widening=("seeds",))
+        RunFolder("paper", "run", replace(wider, rate=0.2), run_selectors=("seeds",))
     # A start that does not say so compares them.
     with pytest.raises(DataError, match=r"\(seeds: \[0, 1, 2\] there, \[0, 1\] now\)"):
         RunFolder("paper", "run", settings)
@@ -175,7 +176,7 @@ def test_a_setting_that_came_or_went_is_named(settings):
 @pytest.mark.parametrize("shared", [False, True])
 def test_what_opening_wrote_is_removed_and_nothing_more(settings, shared):
     empty = RunFolder("paper", "empty", settings, shared)
-    empty.tell_method("EWC", {"hyperparameter": 1.0})
+    empty.record_method_arguments("EWC", {"hyperparameter": 1.0})
     used = RunFolder("paper", "used", settings, shared)
     used.save_unit("EWC-0", FACTS, **ARRAYS)
     # As a start that was killed leaves it; the next one did not make it.
@@ -198,7 +199,7 @@ def test_a_shared_folder_that_another_process_opened_since_stays(settings):
     """Here the other one is played by this one: its object writes config.json anew."""
     first = RunFolder("paper", "run", settings, shared=True)
     second = RunFolder("paper", "run", settings, shared=True)
-    first.tell_method("EWC", {})
+    first.record_method_arguments("EWC", {})
     first.remove_empty()
     second.remove_empty()
     assert config_of(second)["settings"]["rate"] == 0.1
@@ -206,13 +207,13 @@ def test_a_shared_folder_that_another_process_opened_since_stays(settings):
 
 def test_a_run_that_fails_in_its_first_training_leaves_no_folder(settings):
     folder = RunFolder("paper", "run", settings, shared=True)
-    assert folder.claim_unit("first")
+    assert folder.claim_run("first")
     (folder.checkpoints / "first").mkdir(parents=True)
     folder.remove_empty()
     assert not folder.path.exists()
     kept = RunFolder("paper", "run", settings, shared=True)
     kept.save_unit("first", {}, values=np.zeros(1))
-    assert kept.claim_unit("second")
+    assert kept.claim_run("second")
     kept.remove_empty()
     assert [path.name for path in (kept.path / "units").iterdir()] == ["first.npz"]
 
@@ -376,14 +377,14 @@ def test_parts_are_elsewhere_where_others_hold_all_that_is_left(settings):
     folder = RunFolder("paper", "run", settings, shared=True)
     folder.save_unit("finished", {})
     names = "finished", "first", "second"
-    assert folder.are_elsewhere(names) is False
+    assert folder.all_claimed_by_others(names) is False
     # The system's lock of a file opened anew holds against this process too.
     others = [filelock.FileLock(folder.path / "units" / f"{name}.npz.lock") for name in names[1:]]
     others[0].acquire()
-    assert folder.are_elsewhere(names) is False
-    assert folder.claim_unit("second")
-    assert folder.are_elsewhere(names) is False
-    folder.give_up_unit("second")
+    assert folder.all_claimed_by_others(names) is False
+    assert folder.claim_run("second")
+    assert folder.all_claimed_by_others(names) is False
+    folder.release_run("second")
     others[1].acquire()
-    assert folder.are_elsewhere(names) is True
-    assert folder.are_elsewhere(names[:1]) is None
+    assert folder.all_claimed_by_others(names) is True
+    assert folder.all_claimed_by_others(names[:1]) is None

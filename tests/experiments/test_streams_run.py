@@ -15,7 +15,7 @@ from everlight_data.errors import DataError
 from everlight_data.images.digits import load_digits
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.run import run_benchmark
-from everlight_experiments.continual.benchmark import Draw, Own, RunData
+from everlight_experiments.continual.benchmark import PerRunData, RunData, SequenceId
 from everlight_experiments.continual.config import DIGITS
 from everlight_experiments.continual.image_benchmarks import image_benchmarks
 
@@ -32,7 +32,7 @@ def benchmark_of(stream, **changes):
 def inputs_of(benchmark, index):
     """Network inputs of images, in evaluation."""
     naive = METHODS["naive"]
-    data = RunData(benchmark.shared(naive), Own(jnp.zeros(10, int), jnp.float32(0)))
+    data = RunData(benchmark.shared(naive), PerRunData(jnp.zeros(10, int), jnp.float32(0)))
     setup, _ = benchmark.begin(naive, data)
     return np.asarray(jax.jit(lambda i: setup.gather(i, None))(jnp.asarray(index)))
 
@@ -58,7 +58,7 @@ def test_rotated_tasks_have_the_angles_of_scipy():
 
 def test_permuted_labels_are_those_of_the_task_alone():
     benchmark = benchmark_of("permuted-labels")
-    tasks = benchmark.sequence(METHODS["naive"], Draw("evaluation", 0, 0)).tasks.train
+    tasks = benchmark.sequence(METHODS["naive"], SequenceId("evaluation", 0, 0)).tasks.train
     labels = np.asarray(tasks.labels[..., 0])
     assert np.all(inputs_of(benchmark, [5]) == inputs_of(benchmark, [5 + COUNT]))
     for task in (1, 2, 3):
@@ -70,7 +70,7 @@ def test_permuted_labels_are_those_of_the_task_alone():
 def test_validation_images_are_no_training_images_and_no_test_images():
     benchmark, images = benchmark_of("rotated"), load_digits()
     learned, tested = (
-        benchmark.sequence(METHODS["naive"], Draw(use, 0, 0))
+        benchmark.sequence(METHODS["naive"], SequenceId(use, 0, 0))
         for use in ("evaluation", "validation")
     )
     train = {*np.asarray(learned.tasks.train.index).ravel().tolist()}
@@ -85,7 +85,7 @@ def test_shots_and_noise_are_in_the_training_samples_alone():
     config = replace(DIGITS, shots=5, label_noise=0.25)
     noisy = image_benchmarks("digits", config, ("class-incremental",), 0, Path("runs"))
     benchmark = noisy["class-incremental"]
-    sequence = benchmark.sequence(METHODS["naive"], Draw("evaluation", 0, 0))
+    sequence = benchmark.sequence(METHODS["naive"], SequenceId("evaluation", 0, 0))
     train, test = sequence.tasks.train, sequence.test
     sizes = np.asarray(train.mask).sum(axis=1)
     assert sizes[1:].tolist() == [10] * 4
@@ -157,7 +157,7 @@ def test_classes_recur_with_other_images_when_tasks_are_gone_through_again():
     found = benchmark["class-incremental"]
     assert "own classes" not in found.capabilities
     assert "10 tasks of 2 classes, each class in 2 of them with other training" in found.counts
-    train = found.sequence(METHODS["naive"], Draw("evaluation", 0, 0)).tasks.train
+    train = found.sequence(METHODS["naive"], SequenceId("evaluation", 0, 0)).tasks.train
     index = np.asarray(train.index)[np.asarray(train.mask)]
     assert len({*index.tolist()}) == len(index)
     with pytest.raises(DataError, match=r"--cycles 999; a class has \d+ images"):

@@ -35,7 +35,7 @@ def units(hyperparameters=(1.0, 3.0, 0.3)):
         Unit(
             f"EWC-{number}",
             {"hyperparameter": hyperparameter},
-            *jax.tree.map(lambda a, n=number: a[n], (runs.sequence, runs.key, runs.own)),
+            *jax.tree.map(lambda a, n=number: a[n], (runs.sequence, runs.key, runs.run_data)),
         )
         for number, hyperparameter in enumerate(hyperparameters)
     ]
@@ -56,7 +56,7 @@ def run_folder(tmp_path):
 def test_each_unit_is_what_it_is_alone(tmp_path):
     program = jax.jit(lambda d, s, k: run_sequence(Run(build, PROTOCOL, d, s, k)))
     for unit, arrays in zip(units(), train(run_folder(tmp_path)), strict=True):
-        alone = program((DATA, unit.own), unit.sequence, unit.key)
+        alone = program((DATA, unit.run_data), unit.sequence, unit.key)
         np.testing.assert_allclose(arrays["losses"], alone.losses, atol=1e-5)
         np.testing.assert_allclose(arrays["accuracy"], keep(alone)["accuracy"], atol=0.11)
         assert not has_diverged(arrays)
@@ -151,7 +151,7 @@ def test_a_memory_that_holds_a_random_key_goes_on_to_the_same_bits(tmp_path, mon
     def kept(result):
         return {**keep(result), "key": jax.random.key_data(result.memory)}
 
-    parts = [unit._replace(own=()) for unit in units()[:1]], noisy, PROTOCOL, DATA, kept
+    parts = [unit._replace(run_data=()) for unit in units()[:1]], noisy, PROTOCOL, DATA, kept
     monkeypatch.setattr(Checkpoints, "due", lambda self: True)
     (whole,) = train_units(run_folder(tmp_path / "whole"), *parts)
     driven = train_runs.drive_runs

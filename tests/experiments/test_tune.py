@@ -9,9 +9,9 @@ import pytest
 
 from everlight.continual import fixed_hyperparameter
 from everlight.continual.registry import METHODS
-from everlight_data import image_registry
 from everlight_data.errors import DataError
 from everlight_data.images.digits import load_digits
+from everlight_data.registry import IMAGE_SETS
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands import tune
 from everlight_experiments.commands.benchmark_registry import load_benchmarks
@@ -68,7 +68,7 @@ def test_it_is_what_hyperparameters_are_chosen_by(finished, tmp_path):
     found = results[LABEL.format("0.02", "MAS")]
     assert found.shape == (2,)
     assert found.mean() == pytest.approx(max(chosen.tried))
-    assert chosen.told in report.read_text()
+    assert chosen.grid_summary in report.read_text()
 
 
 def test_no_test_sample_of_an_evaluation_has_a_part_in_it(finished, tmp_path, monkeypatch):
@@ -77,7 +77,7 @@ def test_no_test_sample_of_an_evaluation_has_a_part_in_it(finished, tmp_path, mo
     images = load_digits()
     wrong = np.random.default_rng(0).permutation(images.test_labels)
     replaced = images._replace(test_labels=wrong)
-    monkeypatch.setitem(image_registry.IMAGE_SETS, "digits", lambda request: replaced)
+    monkeypatch.setitem(IMAGE_SETS, "digits", lambda request: replaced)
     words = ("digits", *SMALL, "--methods", "naive", "--vary", "learning-rate=.02")
     report = run_tune(asked(tmp_path, *words))
     with np.load(report.parent / "results.npz") as again:

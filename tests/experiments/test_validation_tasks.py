@@ -9,7 +9,7 @@ from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmark_registry import load_benchmarks
 from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.commands.tune import run_tune
-from everlight_experiments.continual.benchmark import Draw, Trained
+from everlight_experiments.continual.benchmark import SequenceId, Trained
 from everlight_experiments.continual.method_runner import Runner
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import RunSettings
@@ -67,9 +67,9 @@ def test_both_criteria_see_the_first_tasks_alone(tasks, final, over_all_times):
         ("accuracy over all times (A)", expected_all),
     ):
         benchmark = loaded("--tasks", "3", "--criterion", criterion, *words)
-        draw = Draw("validation", 0, 0)
+        seq_id = SequenceId("validation", 0, 0)
         arrays = {"matrix": matrix, "steps": np.array([1, 2, 3])}
-        run = Trained(arrays, benchmark.sequence(METHODS["EWC"], draw), draw, 3)
+        run = Trained(arrays, benchmark.sequence(METHODS["EWC"], seq_id), seq_id, 3)
         assert benchmark.select_by(run) == pytest.approx(value)
 
 

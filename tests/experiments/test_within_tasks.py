@@ -29,7 +29,7 @@ def trained(diverged_at=(-1, -1)):
     matrix = np.array([[1.0, 0.0], [0.75, 1.0]], np.float32)
     arrays = {WITHIN: within, STEPS_WITHIN: steps, MATRIX: matrix}
     arrays[DIVERGED_AT] = np.array(diverged_at)
-    return Trained(arrays, sequence=None, draw=None, tasks=2)
+    return Trained(arrays, sequence=None, sequence_id=None, tasks=2)
 
 
 def test_a_task_ends_with_the_evaluation_after_it_and_scores_are_those_of_their_definitions():

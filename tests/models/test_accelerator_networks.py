@@ -8,26 +8,10 @@ import pytest
 
 from everlight.color.learned.sensor_independent import HistogramNet
 from everlight.models import efficientnet
-from everlight.models.caffe_nets import MidCaffeNet, MidVGG
-from everlight.models.joint_embedding import JointEmbedding
-from everlight.models.named import NETWORKS, NetworkRequest, named_network
+from tests.contracts.networks import NAMED, OTHERS
 from tests.models.test_accelerator_gradients import convolutions
 
 RUNS = 4
-SIZES = {
-    "mlp": "mlp:8,8",
-    "mlp-layer-norm": "mlp-layer-norm:8",
-    "mlp-crelu": "mlp-crelu:8",
-    "resnet": "resnet:1",
-    "vit": "vit:8,8,1,2",
-}
-"""Small sizes of the networks that `named_network` makes; others have their own."""
-OTHERS = {
-    "efficientnet": (efficientnet.EfficientNetLite0(3), 32),
-    "mid-caffenet": (MidCaffeNet(3, (8,)), 64),
-    "mid-vgg": (MidVGG(3, (8,)), 64),
-    "joint-embedding": (JointEmbedding(8), 32),
-}
 SLOW = "while", "scatter", "select_and_scatter", "gather", "sort"
 
 
@@ -64,17 +48,13 @@ def check(text, params):
     assert not operations & set(SLOW)
 
 
-@pytest.mark.parametrize("name", [*NETWORKS, *OTHERS])
+@pytest.mark.parametrize("name", [*NAMED, *OTHERS])
 def test_runs_of_a_network_have_grouped_convolutions_and_no_loops(name, monkeypatch):
-    if name in OTHERS:
-        net, side = OTHERS[name]
-        # Fewer blocks for time, of all sides and strides.
-        stages = [stage._replace(blocks=1) for stage in efficientnet.STAGES[:4]]
-        monkeypatch.setattr(efficientnet, "STAGES", stages)
-    else:
-        side = 32
-        net = named_network(SIZES.get(name, name), NetworkRequest(3, side)).shape
-    images, key = jax.ShapeDtypeStruct((2, side, side, 3), jnp.float32), jax.random.key(0)
+    # Fewer blocks of EfficientNet for time, of all sides and strides.
+    stages = [stage._replace(blocks=1) for stage in efficientnet.STAGES[:4]]
+    monkeypatch.setattr(efficientnet, "STAGES", stages)
+    net, shape, _ = (NAMED | OTHERS)[name]
+    images, key = jax.ShapeDtypeStruct((2, *shape), jnp.float32), jax.random.key(0)
     variables = jax.eval_shape(lambda: net.init(key, jnp.zeros(images.shape), False))
 
     def loss(variables, images):

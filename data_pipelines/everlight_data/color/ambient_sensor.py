@@ -19,7 +19,7 @@ READ_NOISE = 0.01
 
 def channel_sensitivities() -> Float[np.ndarray, "8 w"]:
     """Return the sensitivities of the channels on `WAVELENGTHS`, each with a maximum of 1."""
-    centres, widths = (np.array([*each])[:, None] for each in (CHANNELS, CHANNELS.values()))
+    centres, widths = (np.array([*numbers])[:, None] for numbers in (CHANNELS, CHANNELS.values()))
     return 0.5 ** ((2 * (WAVELENGTHS - centres) / widths) ** 2)
 
 
@@ -35,7 +35,7 @@ def read_ambient(
       read_noise: standard deviation as a share of the scene's strongest channel.
     """
     spectra = (library.illuminants, library.reflectances, channel_sensitivities())
-    table = np.asarray(ambient_readings(*(each.astype(np.float32) for each in spectra)))
+    table = np.asarray(ambient_readings(*(curves.astype(np.float32) for curves in spectra)))
     means = np.stack(
         [
             table[light, surfaces].mean(axis=0)

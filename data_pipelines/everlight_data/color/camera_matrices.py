@@ -72,14 +72,14 @@ def read_camera_matrices(path: Path) -> dict[str, Float[np.ndarray, "3 3"]]:
       MissingDataError: the file does not exist.
       DataError: the file is too large, no such XML, or a matrix is damaged.
     """
-    found: dict[str, ListedCamera] = {}
+    by_name: dict[str, ListedCamera] = {}
     ambiguous = set()
     for camera in _listed_cameras(path):
         for name in camera.names:
-            first = found.setdefault(name, camera)
+            first = by_name.setdefault(name, camera)
             if first.model != camera.model and (first.matrix != camera.matrix).any():
                 ambiguous.add(name)
-    return {name: camera.matrix for name, camera in found.items() if name not in ambiguous}
+    return {name: camera.matrix for name, camera in by_name.items() if name not in ambiguous}
 
 
 def _listed_cameras(path: Path) -> list[ListedCamera]:
@@ -281,14 +281,14 @@ def calibrations_from(
         if name is None:
             raise DataError(f"{path} names no camera; give a cameras.xml that lists it")
         taken[name] = calibration
-    found = {}
+    profiles = {}
     for camera in cameras:
         by_dng = [made for name, made in taken.items() if is_same_camera(name, camera)]
         if not by_dng and plain_name(camera) not in map(plain_name, listed):
             raise _unknown_camera(camera, [*taken, *listed])
-        found[camera] = by_dng[0] if by_dng else single_matrix(matrix_for(listed, camera))
-        _refuse_dark(found[camera], f"{' '.join(map(str, paths))} for {camera}")
-    lights = {camera: tuple(each.temperatures.tolist()) for camera, each in found.items()}
+        profiles[camera] = by_dng[0] if by_dng else single_matrix(matrix_for(listed, camera))
+        _refuse_dark(profiles[camera], f"{' '.join(map(str, paths))} for {camera}")
+    lights = {camera: tuple(profile.temperatures.tolist()) for camera, profile in profiles.items()}
     if len(set(lights.values())) > 1:
         stated = ", ".join(
             f"{camera} {low:g} and {high:g}" for camera, (low, high) in lights.items()
@@ -297,7 +297,7 @@ def calibrations_from(
             f"the cameras are calibrated under different illuminants, in kelvin: {stated}; give a "
             "cameras.xml for all"
         )
-    return found
+    return profiles
 
 
 def stacked_calibrations(
@@ -327,20 +327,20 @@ def photo_calibration(photo: RawImage, matrices: Path | None = None) -> CameraCa
                 f"{photo.path} names no camera, and {matrices} lists matrices by camera; give a "
                 "DNG by the camera as --matrices"
             )
-        found = single_matrix(matrix_for(read_camera_matrices(matrices), photo.camera))
+        calibration = single_matrix(matrix_for(read_camera_matrices(matrices), photo.camera))
     elif matrices is not None:
-        found = read_dng_calibration(matrices).calibration
+        calibration = read_dng_calibration(matrices).calibration
     elif states_color_matrix(photo.path):
-        found = read_dng_calibration(photo.path).calibration
+        calibration = read_dng_calibration(photo.path).calibration
     elif photo.xyz_to_camera is None:
         raise DataError(
             f"{photo.path} has no calibration matrices; give a DNG by its camera, or a cameras.xml "
             "that lists it, as --matrices"
         )
     else:
-        found = single_matrix(photo.xyz_to_camera)
-    _refuse_dark(found, str(matrices or photo.path))
-    return found
+        calibration = single_matrix(photo.xyz_to_camera)
+    _refuse_dark(calibration, str(matrices or photo.path))
+    return calibration
 
 
 def _refuse_dark(calibration: CameraCalibration, source: str) -> None:

@@ -74,9 +74,9 @@ All augmentations of one table give equally many, so that their trainings share 
 """
 
 
-def problem_of(given: str, train: Samples, valid: Samples) -> Problem:
-    """Return the problem of a network whose input is `given`."""
-    return Problem(train.inputs[given], train.targets, valid.inputs[given], valid.targets)
+def problem_of(input_name: str, train: Samples, valid: Samples) -> Problem:
+    """Return the problem of a network with one input, by the name of the input."""
+    return Problem(train.inputs[input_name], train.targets, valid.inputs[input_name], valid.targets)
 
 
 def finite_rows(inputs: Float[np.ndarray, "n f"]) -> Int[np.ndarray, "n"]:
@@ -139,9 +139,9 @@ def released_pairs(view: View = "main") -> CameraPairs:
     data = load_s20()
     neutral = data.as_shot_neutral_1 if view == "main" else data.as_shot_neutral_2
     transforms = data.transform_image.reshape(-1, 9).astype(np.float32)
-    own = np.asarray(to_chromaticity(jnp.asarray(neutral)))
+    white_balance = np.asarray(to_chromaticity(jnp.asarray(neutral)))
     return CameraPairs(
-        transform_and_white_balance(transforms, own),
+        transform_and_white_balance(transforms, white_balance),
         data.illuminant_main.astype(np.float32),
         data.illuminant_second.astype(np.float32),
         np.stack(data.folds),

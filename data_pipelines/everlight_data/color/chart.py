@@ -171,7 +171,7 @@ def find_charts(
         for homography in _fits(small, reference, flat):
             if not any(_at_one_place(homography, other) for other in charts):
                 charts.append(homography)
-    return [map_points(each, CORNERS) * factor + (factor - 1) / 2 for each in charts]
+    return [map_points(chart, CORNERS) * factor + (factor - 1) / 2 for chart in charts]
 
 
 def _fits(
@@ -186,7 +186,7 @@ def _fits(
             if _inside(homography, image.shape):
                 score = fit_residual(read_chart(image, none, homography).colors, reference)
                 scored.append((score, homography))
-    ranked = sorted(scored, key=lambda each: each[0])
+    ranked = sorted(scored, key=lambda fit: fit[0])
     return [homography for score, homography in ranked if score < MAX_RESIDUAL]
 
 
@@ -208,7 +208,7 @@ def _even_areas(
     root = root / np.quantile(root, 0.99, axis=(0, 1))
     root = ndimage.gaussian_filter(root, (1, 1, 0))
     slopes = [ndimage.sobel(root, axis) / 8 for axis in (0, 1)]
-    slope = np.sqrt(sum(each**2 for each in slopes)).max(axis=-1)
+    slope = np.sqrt(sum(gradient**2 for gradient in slopes)).max(axis=-1)
     labels, _ = ndimage.label(slope < flat)
     boxes = ndimage.find_objects(labels)
     centres, sides = [], []

@@ -19,8 +19,8 @@ from everlight_data.color.chart_pairs import (
     PairCharts,
     PairFiles,
     check_one_kind,
-    given_charts,
     measure_pair,
+    read_chart_corners,
     read_chart_pair,
 )
 from everlight_data.color.image_sets import ImageSet
@@ -35,12 +35,12 @@ SAME_SCENE = 0.5
 
 
 class Store(Protocol):
-    """Place for finished parts, such as a run's folder; a part is identified by name and facts."""
+    """Place for finished parts, such as a run's folder; parts have a name and a fingerprint."""
 
-    def read_unit(self, name: str, facts: dict) -> dict[str, np.ndarray] | None:
+    def read_unit(self, name: str, fingerprint: dict) -> dict[str, np.ndarray] | None:
         """Return the arrays of a finished part, or None."""
 
-    def save_unit(self, name: str, facts: dict, **arrays: np.ndarray) -> None:
+    def save_unit(self, name: str, fingerprint: dict, **arrays: np.ndarray) -> None:
         """Save the arrays of a finished part."""
 
 
@@ -64,22 +64,22 @@ def read_charts(folder: Path, files: Sequence[PairFiles], store: Store) -> list[
     Raises:
       DataError: charts are not found or not usable; the message names all files.
     """
-    given, reference = given_charts(folder), reference_colors()
+    listed, reference = read_chart_corners(folder), reference_colors()
 
     def read(index: int) -> dict[str, np.ndarray]:
-        return read_chart_pair(folder, files[index], given, reference)._asdict()
+        return read_chart_pair(folder, files[index], listed, reference)._asdict()
 
     facts = []
     for pair in files:
-        own = [given.get(f"{view}/{getattr(pair, view).name}") for view in VIEWS]
-        corners = [None if each is None else each.tolist() for each in own]
+        outlines = [listed.get(f"{view}/{getattr(pair, view).name}") for view in VIEWS]
+        corners = [None if outline is None else outline.tolist() for outline in outlines]
         facts.append({"corners": corners, "measured": list(PairCharts._fields)})
-    charts = [PairCharts(**each) for each in _once("charts", files, facts, read, store)]
+    charts = [PairCharts(**arrays) for arrays in _measure_all("charts", files, facts, read, store)]
     check_one_kind(folder, files, charts)
     return charts
 
 
-def _once(
+def _measure_all(
     kind: str,
     files: Sequence[PairFiles],
     facts: Sequence[dict],
@@ -91,7 +91,7 @@ def _once(
     Raises:
       DataError: the errors of all pairs in one.
     """
-    found, failures = [], []
+    measured, failures = [], []
     for index, pair in enumerate(progress(kind, unit="pair", values=files)):
         name, known = f"{kind}-{pair.name}", {**pair.checksums} | facts[index]
         arrays = store.read_unit(name, known)
@@ -105,10 +105,10 @@ def _once(
             else:
                 store.save_unit(name, known, **arrays)
         if arrays is not None:
-            found.append(arrays)
+            measured.append(arrays)
     if failures:
         raise DataError(f"{len(failures)} of {len(files)} pairs: {' '.join(failures)}")
-    return found
+    return measured
 
 
 def measure_pairs(
@@ -131,34 +131,34 @@ def measure_pairs(
     facts = [
         {
             "homography": homography.tolist(),
-            "chart": each.charts[0].tolist(),
+            "chart": pair.charts[0].tolist(),
             "downsample": downsample,
         }
-        for each in charts
+        for pair in charts
     ]
-    measured = _once("transforms", files, facts, measure, store)
-    every = {name: np.stack([each[name] for each in measured]) for name in measured[0]}
+    measured = _measure_all("transforms", files, facts, measure, store)
+    arrays = {name: np.stack([pair[name] for pair in measured]) for name in measured[0]}
     truth = {
-        view: np.stack([each.illuminant(place) for each in charts]).astype(np.float32)
+        view: np.stack([pair.illuminant(place) for pair in charts]).astype(np.float32)
         for place, view in enumerate(VIEWS)
     }
-    patches = [np.stack([each.colors[place] for each in charts]) for place in (0, 1)]
+    patches = [np.stack([pair.colors[place] for pair in charts]) for place in (0, 1)]
     quasi = QuasiReal(
         tuple((pair.name, pair.name) for pair in files),
-        every["transform"],
+        arrays["transform"],
         truth["main"],
         truth["second"],
         *(colors.astype(np.float32) for colors in patches),
-        np.stack([each.usable.all(axis=0) for each in charts]),
+        np.stack([pair.usable.all(axis=0) for pair in charts]),
         (),
     )
     images = {
         view: ImageSet(
-            every[f"image_{view}"], every[f"mask_{view}"], truth[view], (), note, str(camera)
+            arrays[f"image_{view}"], arrays[f"mask_{view}"], truth[view], (), note, str(camera)
         )
         for view, camera in zip(VIEWS, charts[0].cameras, strict=True)
     }
-    return Measured(quasi, images, {view: every[f"moments_{view}"] for view in VIEWS})
+    return Measured(quasi, images, {view: arrays[f"moments_{view}"] for view in VIEWS})
 
 
 def sensor_differences(quasi: QuasiReal) -> Float[np.ndarray, "n"]:
@@ -181,8 +181,8 @@ def group_scenes(quasi: QuasiReal) -> Int[np.ndarray, "n"]:
       DataError: there are too few scenes.
     """
     alike = np.ones((len(quasi.names),) * 2, bool)
-    for own in (quasi.illuminants_main, quasi.illuminants_second):
-        alike &= np.asarray(_angles(jnp.asarray(own), jnp.asarray(own))) < SAME_SCENE
+    for colors in (quasi.illuminants_main, quasi.illuminants_second):
+        alike &= np.asarray(_angles(jnp.asarray(colors), jnp.asarray(colors))) < SAME_SCENE
     scenes = connected_components(alike)[1]
     if (count := int(scenes.max()) + 1) < LEAST_PAIRS:
         raise DataError(
@@ -201,4 +201,4 @@ def draw_scene_folds(scenes: Int[np.ndarray, "n"], seed: int) -> list[Int[np.nda
     count = min(len(order), MOST_FOLDS)
     rows = [np.flatnonzero(np.isin(scenes, order[fold::count])) for fold in range(count)]
     longest = max(map(len, rows))
-    return [np.resize(each, longest) for each in rows]
+    return [np.resize(fold, longest) for fold in rows]

@@ -114,31 +114,31 @@ def find_pairs(folder: Path) -> list[PairFiles]:
       DataError: a folder is missing, a file has no partner, a name occurs twice, or there are too
         few pairs.
     """
-    found = {}
+    files = {}
     for view in VIEWS:
         if not (folder / view).is_dir():
             raise DataError(
                 f"{folder / view} is no folder; put the {view} camera's raw files there"
             )
-        paths = sorted(each for each in (folder / view).iterdir() if each.is_file())
-        paths = [each for each in paths if not each.name.startswith(".")]
-        found[view] = {path.stem: path for path in paths}
-        if len(found[view]) < len(paths):
+        paths = sorted(path for path in (folder / view).iterdir() if path.is_file())
+        paths = [path for path in paths if not path.name.startswith(".")]
+        files[view] = {path.stem: path for path in paths}
+        if len(files[view]) < len(paths):
             raise DataError(f"{folder / view} has two files of one name but for the ending")
-    alone = sorted(found["main"].keys() ^ found["second"].keys())
+    alone = sorted(files["main"].keys() ^ files["second"].keys())
     if alone:
         raise DataError(
             f"{folder}: {one_line(', '.join(alone))} in one of main and second only; each pair has "
             "one name in both"
         )
-    if (count := len(found["main"])) < LEAST_PAIRS:
+    if (count := len(files["main"])) < LEAST_PAIRS:
         raise DataError(
             f"{folder} has {count} pair{'s' * (count != 1)}; {LEAST_PAIRS} under different "
             "illuminants are the least to learn from, and thirty are better"
         )
     return [
         PairFiles(name, *paths, dict(zip(VIEWS, map(_checksum, paths), strict=True)))
-        for name, paths in ((name, [found[view][name] for view in VIEWS]) for name in found["main"])
+        for name, paths in ((name, [files[view][name] for view in VIEWS]) for name in files["main"])
     ]
 
 
@@ -146,7 +146,7 @@ def _checksum(path: Path) -> int:
     return zlib.crc32(read_bytes(path, MAX_BYTES, ""))
 
 
-def given_charts(folder: Path) -> dict[str, Float[np.ndarray, "4 2"]]:
+def read_chart_corners(folder: Path) -> dict[str, Float[np.ndarray, "4 2"]]:
     """Return the charts' corners in charts.json by file; empty without that file.
 
     Raises:
@@ -204,8 +204,8 @@ def check_one_kind(folder: Path, files: Sequence[PairFiles], charts: Sequence[Pa
     """
     for kind, differ in ONE_KIND.items():
         first = getattr(charts[0], kind)
-        for pair, each in zip(files, charts, strict=True):
-            if np.any(getattr(each, kind) != first):
+        for pair, pair_charts in zip(files, charts, strict=True):
+            if np.any(getattr(pair_charts, kind) != first):
                 raise DataError(
                     f"{folder}: {differ}, as in {pair.name} and {files[0].name}; give one "
                     "camera's photos in main/, the other's in second/, all held alike"
@@ -222,16 +222,16 @@ def measure_chart(
     """
     path = photo.path
     if corners is None:
-        found = find_charts(photo.image, reference)
-        if not found:
+        outlines = find_charts(photo.image, reference)
+        if not outlines:
             raise DataError(f"{path}: no chart found. {LAYOUT}")
-        if len(found) > 1:
-            centres = (each.mean(axis=0).round().astype(int).tolist() for each in found)
+        if len(outlines) > 1:
+            centres = (outline.mean(axis=0).round().astype(int).tolist() for outline in outlines)
             raise DataError(
-                f"{path}: {len(found)} charts found, around {', '.join(map(str, centres))}; choose "
-                f"the one in the light to be measured. {LAYOUT}"
+                f"{path}: {len(outlines)} charts found, around {', '.join(map(str, centres))}; "
+                f"choose the one in the light to be measured. {LAYOUT}"
             )
-        (corners,) = found
+        (corners,) = outlines
     chart = chart_homography(corners)
     height, width = photo.image.shape[:2]
     outer = map_points(chart, np.array([[-0.5, -0.5], [5.5, -0.5], [5.5, 3.5], [-0.5, 3.5]]))
@@ -256,20 +256,20 @@ def measure_chart(
 
 
 def align_cameras(
-    given: Path | None, charts: Sequence[PairCharts]
+    path: Path | None, charts: Sequence[PairCharts]
 ) -> tuple[Float[np.ndarray, "3 3"], Float[np.ndarray, "n"]]:
     """Return one homography for all pairs, and each pair's root mean square residual in pixels.
 
     Args:
-      given: file of the homography; None fits it to the patches of all charts.
+      path: file of the homography; None fits it to the patches of all charts.
       charts: charts of all pairs.
 
     Raises:
       DataError: the charts determine no homography, or the file is damaged.
     """
-    main, second = (np.stack([each.points(view) for each in charts]) for view in (0, 1))
-    if given is not None:
-        homography = read_homography(given)
+    main, second = (np.stack([pair.points(view) for pair in charts]) for view in (0, 1))
+    if path is not None:
+        homography = read_homography(path)
     else:
         fit = fit_homography(jnp.asarray(main.reshape(-1, 2)), jnp.asarray(second.reshape(-1, 2)))
         if not fit.valid:

@@ -55,9 +55,9 @@ def write_chart_pairs(folder: Path, count: int, seed: int = 0) -> ChartScenes:
     illuminants = [library.illuminant_names.index(name) for name in ILLUMINANTS[:count]]
     tables = [
         response_table(
-            library.illuminants[illuminants], library.reflectances, library.sensitivity(each)
+            library.illuminants[illuminants], library.reflectances, library.sensitivity(camera)
         )
-        for each in EMBEDDED_CAMERAS
+        for camera in EMBEDDED_CAMERAS
     ]
     surfaces = [np.asarray(table.surfaces, float) for table in tables]
     whites = [np.asarray(table.illuminants, float) for table in tables]
@@ -65,8 +65,8 @@ def write_chart_pairs(folder: Path, count: int, seed: int = 0) -> ChartScenes:
     names = tuple(f"scene-{index:02}" for index in range(count))
     for index, name in enumerate(names):
         shown = _surfaces_of_scene(library, charts[index], rng)
-        for view, own, white in zip(("main", "second"), surfaces, whites, strict=True):
-            colors = own[index][shown if view == "main" else _seen_by_second(shown)]
+        for view, reflected, white in zip(("main", "second"), surfaces, whites, strict=True):
+            colors = reflected[index][shown if view == "main" else _seen_by_second(shown)]
             # Exposed for the brightest surface, up to a stop under.
             colors = colors / white[index].max() * rng.uniform(0.45, 0.95)
             colors = colors + NOISE_STD * rng.normal(size=colors.shape)
@@ -78,7 +78,7 @@ def write_chart_pairs(folder: Path, count: int, seed: int = 0) -> ChartScenes:
         *whites,
         ALIGNMENT,
         charts,
-        np.stack([3 * each / each.sum() for each in transforms]),
+        np.stack([3 * transform / transform.sum() for transform in transforms]),
     )
 
 

@@ -20,7 +20,7 @@ from everlight_data.color.chart_pairs import (
     small_without_chart,
 )
 from everlight_data.color.raw import read_raw
-from everlight_data.preparing import npz
+from everlight_data.sets.preparing import npz
 from everlight_data.writing import written_whole
 
 PICTURE_SIDE = 240
@@ -127,7 +127,7 @@ def _tile(photo: ChartThumbnail) -> Image.Image:
     picture = Image.fromarray(_bytes(exposed))
     tile = Image.new("RGB", (PICTURE_SIDE, picture.height + STRIP), "white")
     tile.paste(picture)
-    pen, corners = ImageDraw.Draw(tile), [tuple(each) for each in photo.outline.tolist()]
+    pen, corners = ImageDraw.Draw(tile), [tuple(point) for point in photo.outline.tolist()]
     pen.line([*corners, corners[0]], "red", 2)
     pen.circle(corners[0], 5, outline="red", width=2)
     top, font = picture.height + 2, ImageFont.load_default(12)

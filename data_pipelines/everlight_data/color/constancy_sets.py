@@ -58,23 +58,23 @@ def thumbnail_set(path: Path, camera: str = "") -> dict[str, ConstancySet]:
     stored = read_thumbnails(path, "docs/guide/data.md describes its content.")
     images, illuminants, names, masks, captures = stored
     named = [re.fullmatch(r"(.*[A-Za-z].*)_\d+", name) for name in names]
-    own = np.array([camera or (path.stem if match is None else match[1]) for match in named])
+    cameras = np.array([camera or (path.stem if match is None else match[1]) for match in named])
     # Folders are named after cameras, and .. is another folder.
     form = re.compile(r"(?=.*\w)[\w .+-]+")
-    odd = [camera for camera in np.unique(own).tolist() if not form.fullmatch(camera)]
+    odd = [camera for camera in np.unique(cameras).tolist() if not form.fullmatch(camera)]
     if odd:
         raise DataError(
             f"{path}: {odd[0]!a} is not a camera's name; use letters or digits, and _ . + -"
         )
     return {
         str(camera): ConstancySet(
-            tuple(np.array(names)[own == camera].tolist()),
-            illuminants[own == camera],
-            partial(_masked_thumbnail, images[own == camera], masks[own == camera]),
-            None if captures is None else captures[own == camera],
+            tuple(np.array(names)[cameras == camera].tolist()),
+            illuminants[cameras == camera],
+            partial(_masked_thumbnail, images[cameras == camera], masks[cameras == camera]),
+            None if captures is None else captures[cameras == camera],
             path,
         )
-        for camera in np.unique(own)
+        for camera in np.unique(cameras)
     }
 
 
@@ -124,11 +124,11 @@ def gehler_shi(folder: Path) -> dict[str, ConstancySet]:
     sets = {}
     for camera, (beginning, black) in _GEHLER_CAMERAS.items():
         rows = [i for i, path in enumerate(paths) if path.name.startswith(beginning)]
-        own = [paths[i] for i in rows]
-        if own:
-            read = partial(_read_gehler_shi, own, charts, black)
-            sets[camera] = ConstancySet(tuple(p.stem for p in own), illuminants[rows], read)
-    if sum(len(each.names) for each in sets.values()) < len(paths):
+        photos = [paths[i] for i in rows]
+        if photos:
+            read = partial(_read_gehler_shi, photos, charts, black)
+            sets[camera] = ConstancySet(tuple(p.stem for p in photos), illuminants[rows], read)
+    if sum(len(images.names) for images in sets.values()) < len(paths):
         raise DataError(f"{folder}: an image's name begins with neither 8D5U (1D) nor IMG_ (5D).")
     return sets
 
@@ -223,7 +223,7 @@ def intel_tau(folder: Path) -> dict[str, ConstancySet]:
     """
     sets = {}
     for camera in sorted(path for path in folder.glob("*") if path.is_dir()):
-        paths = sorted(each for each in camera.glob("*/*") if each.suffix.lower() in _TIFF)
+        paths = sorted(path for path in camera.glob("*/*") if path.suffix.lower() in _TIFF)
         if paths:
             illuminants = np.concatenate(
                 [_numbers(_white_point(path), INTEL_TAU) for path in paths]
@@ -246,12 +246,12 @@ def _white_point(path: Path) -> Path:
     match = re.fullmatch(r"(.*_)(\d{1,9})", path.stem)
     filled = path.with_name(f"{match[1]}{int(match[2]):03}.wp") if match else plain
     names = plain, filled, plain.with_suffix(".WP"), filled.with_suffix(".WP")
-    found = next((each for each in names if each.exists()), None)
-    if found is None:
+    white_point = next((candidate for candidate in names if candidate.exists()), None)
+    if white_point is None:
         raise MissingDataError(
             f"{filled.name} for {path} is missing. Download it from {INTEL_TAU}."
         )
-    return found
+    return white_point
 
 
 def _read_intel_tau(paths: list[Path], index: int) -> Photograph:
@@ -275,8 +275,8 @@ def nus8(folder: Path) -> dict[str, ConstancySet]:
         load_official(folder, CAMERAS[0])
     official = {name: load_official(folder, name) for name in there}
     return {
-        name: ConstancySet(each.names, each.illuminants, each.read_image)
-        for name, each in official.items()
+        name: ConstancySet(release.names, release.illuminants, release.read_image)
+        for name, release in official.items()
     }
 
 
@@ -290,10 +290,10 @@ RELEASES: dict[str, Callable[[Path], dict[str, ConstancySet]]] = {
 
 
 def _only_file(folder: Path, pattern: str, source: str) -> Path:
-    found = _below(folder, pattern)
-    if not found:
+    paths = _below(folder, pattern)
+    if not paths:
         raise MissingDataError(f"{folder} has no {pattern} below it. Download it from {source}.")
-    return found[0]
+    return paths[0]
 
 
 def _below(folder: Path, pattern: str) -> list[Path]:

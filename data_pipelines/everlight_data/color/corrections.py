@@ -80,26 +80,26 @@ def write_illuminants(path: Path, rows: Sequence[Row]) -> None:
 def pair_row(main: Path, second: Path, result: PairEstimate) -> Row:
     """Return the row of a pair of files."""
     row = {"main": str(main), "second": str(second)}
-    for view, found in result.estimates._asdict().items():
-        row |= {f"{view} {name}": cell for name, cell in _estimate_cells(found).items()}
+    for view, estimate in result.estimates._asdict().items():
+        row |= {f"{view} {name}": cell for name, cell in _estimate_cells(estimate).items()}
     return row | {"warnings": " ".join(result.warnings)}
 
 
-def photo_row(photo: RawImage, found: Estimate, warnings: Sequence[str]) -> Row:
+def photo_row(photo: RawImage, estimate: Estimate, warnings: Sequence[str]) -> Row:
     """Return the row of a single photo."""
     row = {"photo": str(photo.path), "camera": photo.camera or ""}
-    return row | _estimate_cells(found) | {"warnings": " ".join(warnings)}
+    return row | _estimate_cells(estimate) | {"warnings": " ".join(warnings)}
 
 
-def _estimate_cells(found: Estimate | None) -> Row:
+def _estimate_cells(estimate: Estimate | None) -> Row:
     """Return the cells of an estimate; what it has not, such as an interval, is empty."""
     values = {}
     for place, ratio in enumerate(("r/g", "b/g")):
-        values[ratio] = found and f"{found.illuminant[2 * place]:.6f}"
+        values[ratio] = estimate and f"{estimate.illuminant[2 * place]:.6f}"
         for end in ("low", "high"):
-            values[f"{ratio} {end}"] = found and f"{getattr(found.interval, end)[place]:.6f}"
-    values["interval radius, degrees"] = found and f"{found.interval.degrees:.3f}"
-    values["out-of-distribution score"] = found and f"{found.score.distance:.3f}"
+            values[f"{ratio} {end}"] = estimate and f"{getattr(estimate.interval, end)[place]:.6f}"
+    values["interval radius, degrees"] = estimate and f"{estimate.interval.degrees:.3f}"
+    values["out-of-distribution score"] = estimate and f"{estimate.score.distance:.3f}"
     return {name: "" if value in (None, "nan") else value for name, value in values.items()}
 
 

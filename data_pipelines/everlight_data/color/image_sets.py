@@ -93,10 +93,10 @@ def thumbnail_cameras(files: Sequence[Path], camera: str = "") -> dict[str, Cons
     """
     sets: dict[str, ConstancySet] = {}
     for file in files:
-        for name, each in thumbnail_set(file, camera).items():
+        for name, thumbnails in thumbnail_set(file, camera).items():
             if name in sets:
                 raise DataError(f"{file} has images of {name}, as another file has; give one")
-            sets[name] = each
+            sets[name] = thumbnails
     return sets
 
 
@@ -200,7 +200,7 @@ def _matlab_folds(path: Path, count: int) -> list[Int[np.ndarray, "k"]]:
         return _parted(path, parts.ravel(), count)
     with refusing(path, FOLD_LAYOUT):
         folds, taught = (
-            [np.sort(np.asarray(each, int).ravel()) - 1 for each in cells.ravel()]
+            [np.sort(np.asarray(cell, int).ravel()) - 1 for cell in cells.ravel()]
             for cells in (tests, trains)
         )
         if len(folds) != FOLDS or len(taught) != FOLDS:
@@ -220,12 +220,12 @@ def _parted(path: Path, parts: np.ndarray, count: int) -> list[Int[np.ndarray, "
 
 def split_within(camera: str, data: CameraImages, folds: Sequence[np.ndarray]) -> ImageSet:
     """Return one camera's images, without those that are in no fold."""
-    kept = np.sort(np.concatenate(folds))
-    parts = data.images[kept], data.masks[kept], data.illuminants[kept]
-    own = [np.searchsorted(kept, fold) for fold in folds]
-    captures = None if data.captures is None else data.captures[kept]
-    note = _note(camera, len(kept), len(data.names))
-    return ImageSet(*parts, own, note, camera, captures=captures)
+    used = np.sort(np.concatenate(folds))
+    parts = data.images[used], data.masks[used], data.illuminants[used]
+    used_folds = [np.searchsorted(used, fold) for fold in folds]
+    captures = None if data.captures is None else data.captures[used]
+    note = _note(camera, len(used), len(data.names))
+    return ImageSet(*parts, used_folds, note, camera, captures=captures)
 
 
 def split_across(cameras: Mapping[str, CameraImages]) -> dict[str, ImageSet]:
@@ -260,9 +260,9 @@ def official_pairs(main: str, second: str, seed: int) -> tuple[QuasiReal, ImageS
     both = [load_official(folder, camera) for camera in (main, second)]
     listed = load_same_scene_pairs()
     alike = np.argsort(-listed.similarity, kind="stable")
-    kept = np.sort(alike[: len(alike) // FOLDS * FOLDS])
-    names = [(listed.main[i], listed.second[i]) for i in kept]
-    dropped = [listed.main[i] for i in np.setdiff1d(alike, kept)]
+    used = np.sort(alike[: len(alike) // FOLDS * FOLDS])
+    names = [(listed.main[i], listed.second[i]) for i in used]
+    dropped = [listed.main[i] for i in np.setdiff1d(alike, used)]
     quasi = build_quasi_real(*both, names, seed)
     images, masks = shrink_images(both[0], [both[0].names.index(name) for name, _ in names])
     note = (
@@ -274,6 +274,6 @@ def official_pairs(main: str, second: str, seed: int) -> tuple[QuasiReal, ImageS
     return quasi, ImageSet(images, masks, quasi.illuminants_main, quasi.folds, note, main)
 
 
-def _note(camera: str, kept: int, count: int) -> str:
-    left = count - kept
-    return f"{camera}: {kept} images" + (f", {left} left out for equal folds" if left else "")
+def _note(camera: str, used: int, count: int) -> str:
+    left = count - used
+    return f"{camera}: {used} images" + (f", {left} left out for equal folds" if left else "")

@@ -21,10 +21,10 @@ from everlight_data.runs.checkpoints import Checkpoints, open_existing
 Kind = Literal["pair", "image"]
 """A model for pairs of two cameras' images, or for single images."""
 Form = TypeVar("Form")
-VERSION = 1
+VERSION = 2
 """Version of the files; a reader refuses any other."""
 
-_OWN_NAME = re.compile(r"\d+(\.damaged|\.orbax-checkpoint-tmp.*)?")
+_MODEL_NAME = re.compile(r"\d+(\.damaged|\.orbax-checkpoint-tmp.*)?")
 """Names of models and of what a killed process leaves of them."""
 
 
@@ -71,12 +71,12 @@ def refuse_other_contents(folder: Path) -> None:
     if not folder.is_dir():
         raise DataError(f"{folder} is a file; give a folder for the model")
     names = sorted(path.name for path in folder.iterdir())
-    other = [name for name in names if not _OWN_NAME.fullmatch(name)]
+    other = [name for name in names if not _MODEL_NAME.fullmatch(name)]
     whole = [name for name in names if name.isdecimal()]
     strange = [name for name in whole if not (folder / name / "facts").is_dir()]
-    if found := (*other, *strange):
+    if foreign := (*other, *strange):
         raise DataError(
-            f"{folder} holds {one_line(found[0])}, which is no model; give a new or empty folder "
+            f"{folder} holds {one_line(foreign[0])}, which is no model; give a new or empty folder "
             "for the model"
         )
     if whole:
@@ -99,7 +99,7 @@ def open_model(folder: Path) -> StoredModel:
             f"{folder} holds a checkpoint, but not of a trained model; give a folder that a run "
             "wrote under models/ with this version"
         )
-    if version != VERSION or isinstance(version, bool):
+    if version != VERSION:
         raise DataError(
             f"{folder} holds a model of version {one_line(version)}, and this program reads "
             f"version {VERSION}; train it again"

@@ -53,8 +53,8 @@ def load_same_scene_pairs(path: Path | None = None) -> SameScenePairs:
       MissingDataError: the list does not exist.
       DataError: the list has other columns, or an image twice.
     """
-    found = _locate_thumbnails(path, _PAIRS)
-    (_, header), *lines = read_csv(found, f"Download it from {THUMBNAILS_SOURCE}.") or [(0, [])]
+    file = _locate_thumbnails(path, _PAIRS)
+    (_, header), *lines = read_csv(file, f"Download it from {THUMBNAILS_SOURCE}.") or [(0, [])]
     rows = [dict(zip(header, line, strict=False)) for _, line in lines]
     try:
         main = tuple(row["nikon"] for row in rows)
@@ -62,12 +62,12 @@ def load_same_scene_pairs(path: Path | None = None) -> SameScenePairs:
         similarity = np.array([row["structure_similarity"] for row in rows], np.float32)
     except (KeyError, ValueError, TypeError) as error:
         raise DataError(
-            f"{found} lacks the columns nikon, canon, structure_similarity ({error}). "
+            f"{file} lacks the columns nikon, canon, structure_similarity ({error}). "
             "Download it again."
         ) from error
     if not len(set(main)) == len(set(second)) == len(rows):
         raise DataError(
-            f"{found} has an image in two pairs; each may be in one only. Download it again."
+            f"{file} has an image in two pairs; each may be in one only. Download it again."
         )
     return SameScenePairs(main, second, similarity)
 

@@ -109,7 +109,7 @@ def _relit_by_von_kries(
 ) -> Samples:
     """Return each pair under its own and `COPIES` other training illuminants."""
     green = [truth[train] / truth[train][:, 1:2] for truth in (data.main, data.second)]
-    factors = [von_kries(jnp.asarray(each)) for each in green]
+    factors = [von_kries(jnp.asarray(illuminants)) for illuminants in green]
     transforms = jnp.asarray(data.inputs[TRANSFORM][train]).reshape(-1, 3, 3)
     # Rows of sum-normalised transforms add up to about 1, which the factors change.
     everything = np.asarray(scale_free(augment_transforms(transforms, *factors)))
@@ -125,10 +125,10 @@ def _relit_by_von_kries(
 
 def _draw_targets(key: PRNGKeyArray, count: int, copies: int) -> Int[np.ndarray, "count t"]:
     """Return each row's own number and those of `copies` others; too few others occur twice."""
-    own = np.arange(count)[:, None]
-    others = jax.vmap(lambda each: jax.random.permutation(each, count - 1))
+    rows = np.arange(count)[:, None]
+    others = jax.vmap(lambda row_key: jax.random.permutation(row_key, count - 1))
     shift = np.resize(np.asarray(others(jax.random.split(key, count))).T, (copies, count))
-    return np.concatenate([own, (own + 1 + shift.T) % count], axis=1)
+    return np.concatenate([rows, (rows + 1 + shift.T) % count], axis=1)
 
 
 def _image_copies(train: Int[np.ndarray, "k"]) -> int:

@@ -36,7 +36,7 @@ MAX_DEPTH, MAX_MEMBERS = 20, 10_000
 class ViewDescription:
     """Description that a file has of the estimator of one camera's illuminant."""
 
-    given: str
+    inputs: str
     depth: Annotated[int, Between(1, MAX_DEPTH)] | None
     """Hidden layers; None for a linear regression."""
     size: Annotated[int, Between(1, MAX_MEMBERS)]
@@ -65,8 +65,8 @@ class PairDescription:
     def views(self) -> dict[str, ViewDescription | None]:
         """Return the descriptions of the estimators by view."""
         return {
-            view: None if own is None else ViewDescription(**own)
-            for view, own in (("main", self.main), ("second", self.second))
+            view: None if facts is None else ViewDescription(**facts)
+            for view, facts in (("main", self.main), ("second", self.second))
         }
 
 
@@ -75,12 +75,12 @@ def save_pair_model(folder: Path, model: PairModel) -> None:
     facts: dict[str, Any] = {name: getattr(model, name) for name in DESCRIBED}
     arrays: dict[str, Any] = {"prior": model.prior}
     for view in VIEWS:
-        own: ViewModel | None = getattr(model, view)
+        estimator: ViewModel | None = getattr(model, view)
         facts[view] = arrays[view] = None
-        if own is not None:
-            size = len(jax.tree.leaves(own.members)[0])
-            facts[view] = {"given": own.given, "depth": own.depth, "size": size}
-            arrays[view] = {name: getattr(own, name) for name in ARRAYS}
+        if estimator is not None:
+            size = len(jax.tree.leaves(estimator.members)[0])
+            facts[view] = {"inputs": estimator.inputs, "depth": estimator.depth, "size": size}
+            arrays[view] = {name: getattr(estimator, name) for name in ARRAYS}
     save_model(folder, "pair", facts, arrays)
 
 
@@ -98,14 +98,14 @@ def read_pair_model(stored: StoredModel) -> PairModel:
     described = read_description(stored, "pair", PairDescription)
     estimators = described.views()
     like: dict[str, Any] = {"prior": None}
-    for view, own in estimators.items():
-        like[view] = None if own is None else _arrays_of(own, stored.folder)
+    for view, facts in estimators.items():
+        like[view] = None if facts is None else _arrays_of(facts, stored.folder)
     if described.fit == "probable":
         like["prior"] = TransformPrior(array_like(9), array_like(9, 9), array_like())
     arrays = stored.arrays(like)
     views = {
-        view: None if own is None else ViewModel(own.given, own.depth, **arrays[view])
-        for view, own in estimators.items()
+        view: None if facts is None else ViewModel(facts.inputs, facts.depth, **arrays[view])
+        for view, facts in estimators.items()
     }
     main, second = described.cameras
     return PairModel(
@@ -123,13 +123,13 @@ def _arrays_of(described: ViewDescription, folder: Path) -> dict[str, Any]:
     Raises:
       DataError: its inputs are unknown to this version.
     """
-    given, depth, size = described.given, described.depth, described.size
-    if given not in WIDTHS:
+    inputs, depth, size = described.inputs, described.depth, described.size
+    if inputs not in WIDTHS:
         raise DataError(
-            f"{folder} needs the input {one_line(given)}, which estimate does not compute; it "
+            f"{folder} needs the input {one_line(inputs)}, which estimate does not compute; it "
             f"knows {', '.join(WIDTHS)}. Give a model of this version"
         )
-    width = WIDTHS[given]
+    width = WIDTHS[inputs]
     if depth is None:
         members = LinearRegression(array_like(size, width, 2), array_like(size, 2))
     else:

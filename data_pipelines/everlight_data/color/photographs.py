@@ -122,13 +122,13 @@ def _captures(arrays: Mapping[str, np.ndarray], count: int) -> Float[np.ndarray,
         raise ValueError(f"of {', '.join(CAPTURE)} it lacks {', '.join(missing)}")
     values = []
     for name, (low, high, width) in CAPTURE.items():
-        given = arrays[name]
+        array = arrays[name]
         shape = (count, width) if width else (count,)
-        if given.shape != shape or given.dtype.kind not in "biuf":
-            raise ValueError(f"{name} is {given.dtype} of {given.shape}, not numbers of {shape}")
-        if not ((given >= low) & (given <= high)).all():
+        if array.shape != shape or array.dtype.kind not in "biuf":
+            raise ValueError(f"{name} is {array.dtype} of {array.shape}, not numbers of {shape}")
+        if not ((array >= low) & (array <= high)).all():
             raise ValueError(f"a value of {name} is not between {low:g} and {high:g}")
-        values.append(given.astype(bool if name == "flash" else np.float32))
+        values.append(array.astype(bool if name == "flash" else np.float32))
     return np.asarray(jax.vmap(capture_features)(*values))
 
 

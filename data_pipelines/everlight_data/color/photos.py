@@ -21,21 +21,21 @@ RAW = (
 WAY_OUT = "Give a DNG or camera raw file, or a linear PNG or TIFF of 3 channels of 16 bits."
 
 
-def list_photos(given: Sequence[Path]) -> list[Path]:
+def list_photos(paths: Sequence[Path]) -> list[Path]:
     """Return files as they are given, and the photos of folders by name; others are left out there.
 
     Raises:
       MissingDataError: a file or folder does not exist, or a folder holds no photo.
     """
     photos = []
-    for path in given:
+    for path in paths:
         if not path.is_dir():
             photos.append(path)
             continue
-        own = [each for each in sorted(path.iterdir()) if each.suffix.lower() in (*RAW, *PICTURES)]
-        if not own:
+        files = [p for p in sorted(path.iterdir()) if p.suffix.lower() in (*RAW, *PICTURES)]
+        if not files:
             raise MissingDataError(f"{path} holds no photo. {WAY_OUT}")
-        photos += own
+        photos += files
     return photos
 
 

@@ -147,11 +147,11 @@ def reilluminate_training(
         )
     relit = relight_by_charts(data, train)
     rng = np.random.default_rng(seed)
-    own = np.arange(len(train))
+    rows = np.arange(len(train))
     targets = np.stack(
-        [[i, *rng.choice(np.delete(own, i), reilluminations, replace=False)] for i in own]
+        [[i, *rng.choice(np.delete(rows, i), reilluminations, replace=False)] for i in rows]
     )
-    chosen = np.asarray(relit.transforms)[own[:, None], targets]
+    chosen = np.asarray(relit.transforms)[rows[:, None], targets]
     faulty = ~np.isfinite(chosen).all(axis=(1, 2, 3))
     if faulty.any():
         names = ", ".join(data.names[i][0] for i in train[faulty])
@@ -162,8 +162,8 @@ def reilluminate_training(
         chosen.reshape(-1, 3, 3),
         data.illuminants_main[train][targets].reshape(-1, 3),
         data.illuminants_second[train][targets].reshape(-1, 3),
-        np.asarray(relit.main)[own[:, None], targets].reshape(-1, 3, 3),
-        np.asarray(relit.second)[own[:, None], targets].reshape(-1, 3, 3),
+        np.asarray(relit.main)[rows[:, None], targets].reshape(-1, 3, 3),
+        np.asarray(relit.second)[rows[:, None], targets].reshape(-1, 3, 3),
         np.repeat(train, targets.shape[1]),
     )
 
@@ -210,7 +210,7 @@ def _pair_transform(
     pair: str,
 ) -> np.ndarray:
     """Return T between the main pixels and those that the charts' transform makes of them."""
-    chart_main, chart_second, usable = (jnp.asarray(each, jnp.float32) for each in charts)
+    chart_main, chart_second, usable = (jnp.asarray(colors, jnp.float32) for colors in charts)
     colors = thumbnail.image.reshape(-1, 3)
     between_charts = fit_color_transform(chart_main, chart_second, usable)
     synthetic = apply_color_transform(colors, between_charts.transform)

@@ -24,7 +24,7 @@ from everlight_data.color.dng_mosaic import (
     shifted_black,
 )
 from everlight_data.color.dng_tags import is_tiff, raw_directories
-from everlight_data.color.raw_refusals import check_given, not_bayer, refusing_raw
+from everlight_data.color.raw_refusals import check_levels, not_bayer, refusing_raw
 from everlight_data.color.sensor_clipping import clipped_sites
 from everlight_data.errors import DataError
 from everlight_data.formats.files import opened
@@ -163,7 +163,7 @@ def read_sensor(
     """Read the values and tags of a raw file's sensor; arguments and errors as for `read_raw`."""
     with opened(path, MAX_BYTES, "Give the path of a DNG or camera raw file."):
         pass
-    check_given(path, black_level, white_level)
+    check_levels(path, black_level, white_level)
     with refusing_raw(path), import_package("rawpy").RawPy() as raw:
         raw.open_file(str(path))
         _check_size(raw, path)

@@ -53,21 +53,21 @@ def refusing_raw(path: Path) -> Iterator[None]:
         ) from error
 
 
-def check_given(
+def check_levels(
     path: Path, black_level: float | Sequence[float] | None, white_level: int | None
 ) -> None:
     """Refuse levels of the user that are no numbers, or of another count."""
-    for name, given, sizes in (
+    for name, level, sizes in (
         ("black_level", black_level, (1, 4)),
         ("white_level", white_level, (1,)),
     ):
-        if given is None:
+        if level is None:
             continue
-        numbers = np.ravel(np.asarray(given))
+        numbers = np.ravel(np.asarray(level))
         is_finite = numbers.dtype.kind in "iuf" and np.isfinite(numbers).all()
         if not is_finite or numbers.size not in sizes:
             raise DataError(
-                f"{path}: {name} is {given!r}; give {' or '.join(map(str, sizes))} finite numbers "
+                f"{path}: {name} is {level!r}; give {' or '.join(map(str, sizes))} finite numbers "
                 "in sensor units."
             )
 

@@ -124,22 +124,22 @@ class RenderedPair(NamedTuple):
         """Return one camera's true chromaticities."""
         return to_chromaticity(getattr(self, view).illuminants[rows])
 
-    def problem(self, given: Input, view: ViewName = "main") -> Problem:
+    def problem(self, input_name: Input, view: ViewName = "main") -> Problem:
         """Return training and validation samples; scenes without a transform are left out."""
         parts = self.scenes.train, self.scenes.valid
-        return problem_of(given, *(self.samples(given, rows, view) for rows in parts))
+        return problem_of(input_name, *(self.samples(input_name, rows, view) for rows in parts))
 
-    def samples(self, given: Input, rows: slice, view: ViewName = "main") -> Samples:
+    def samples(self, input_name: Input, rows: slice, view: ViewName = "main") -> Samples:
         """Return an input and targets; samples without the input are replaced, as sizes must agree.
 
         Raises:
           DataError: no scene has the input.
         """
-        inputs = np.asarray(self.inputs[given][rows])
+        inputs = np.asarray(self.inputs[input_name][rows])
         chosen = finite_rows(inputs)
         if not len(chosen):
-            raise DataError(f"no scene determines the input {given!r}")
-        return Samples({given: inputs[chosen]}, np.asarray(self.targets(rows, view))[chosen])
+            raise DataError(f"no scene determines the input {input_name!r}")
+        return Samples({input_name: inputs[chosen]}, np.asarray(self.targets(rows, view))[chosen])
 
     def determined(self, rows: slice) -> Bool[np.ndarray, "k"]:
         """Return which noisy scenes have enough colours to determine more than the prior."""
@@ -153,13 +153,13 @@ def draw_camera_pairs(cameras: Sequence[str], count: int, seed: int) -> list[tup
     Raises:
       DataError: fewer than one pair, or more than there are.
     """
-    every = list(itertools.combinations(cameras, 2))
-    if not 1 <= count <= len(every):
+    pairs = list(itertools.combinations(cameras, 2))
+    if not 1 <= count <= len(pairs):
         raise DataError(
-            f"camera_pairs={count}; {len(cameras)} cameras make 1 to {len(every)} pairs"
+            f"camera_pairs={count}; {len(cameras)} cameras make 1 to {len(pairs)} pairs"
         )
-    drawn = np.random.default_rng(seed).choice(len(every), count, replace=False)
-    return [every[index] for index in drawn]
+    drawn = np.random.default_rng(seed).choice(len(pairs), count, replace=False)
+    return [pairs[index] for index in drawn]
 
 
 def render_conditions(
@@ -249,7 +249,7 @@ def pair_inputs(
         fit = in_pieces(
             lambda rows: _probable(main.colors[rows], second.colors[rows], prior), len(main.colors)
         )
-        inputs["T"], distances = flat_or_nan(fit), fit.distance
+        inputs["T"], distances = _flat_or_nan(fit), fit.distance
     inputs["T and moments"] = jnp.concatenate([inputs["T"], moments], axis=1)
     return RenderedPair(main, second, scenes, inputs, prior, distances)
 
@@ -269,8 +269,8 @@ def noisy_inputs(
     moments, alone = pair.inputs["moments"], {"ambient sensor": jnp.asarray(ambient)}
     alone["exposures"] = exposure_features(main)
     both = {
-        f"{name} and moments": jnp.concatenate([each, moments], axis=1)
-        for name, each in alone.items()
+        f"{name} and moments": jnp.concatenate([features, moments], axis=1)
+        for name, features in alone.items()
     }
     return pair._replace(inputs={**pair.inputs, **alone, **both})
 
@@ -292,17 +292,17 @@ def _probable(main: Array, second: Array, prior: TransformPrior) -> Any:
 
 
 def _least_squares(main: View, second: View, normalize: str | None) -> Float[Array, "n 9"]:
-    return flat_or_nan(fit_all(main.colors, second.colors, normalize))
+    return _flat_or_nan(_fit_all(main.colors, second.colors, normalize))
 
 
-def flat_or_nan(fit: Any) -> Float[Array, "n 9"]:
+def _flat_or_nan(fit: Any) -> Float[Array, "n 9"]:
     """Return fitted transforms row by row, NaN where a scene has none."""
     return jnp.where(fit.valid[:, None, None], fit.transform, jnp.nan).reshape(-1, 9)
 
 
 @partial(jax.jit, static_argnums=2)
-def fit_all(
-    main: Float[Array, "n k 3"], second: Float[Array, "n k 3"], normalize: str | None = "scale"
+def _fit_all(
+    main: Float[Array, "n k 3"], second: Float[Array, "n k 3"], normalize: str | None
 ) -> Any:
     """Fit the least-squares transform of every scene (`TransformFit`, with a leading axis)."""
     return jax.vmap(partial(fit_color_transform, normalize=normalize))(main, second)

@@ -115,13 +115,13 @@ def render_thumbnails(
 ) -> dict[str, CameraImages]:
     """Return the radiometric set's scenes as patch thumbnails of 32x48 pixels, by camera."""
     scenes = draw_scenes(library, RadiometricSettings(count, "random", seed))
-    names, found = tuple(f"{index:04}" for index in range(count)), {}
+    names, by_camera = tuple(f"{index:04}" for index in range(count)), {}
     for camera in cameras:
         view = photograph(library, camera, scenes)
         images = np.asarray(patch_thumbnails(view.colors))
         masks = np.ones(images.shape[:3], np.float32)
-        found[camera] = CameraImages(images, masks, view.illuminants, names)
-    return found
+        by_camera[camera] = CameraImages(images, masks, view.illuminants, names)
+    return by_camera
 
 
 def in_pieces(of_rows: Callable[[slice], PyTree], count: int) -> PyTree:

@@ -17,6 +17,8 @@ from everlight_data.formats.files import opened_archive, read_bytes
 from everlight_data.formats.matlab import read_mat
 from everlight_data.formats.unpickle import load_npy_restricted
 from everlight_data.locations import locate
+from everlight_data.sets.data_set import DataSet, file_by_file
+from everlight_data.sets.preparing import Original, copies
 
 SOURCE = "the repository SamsungLabs/two-camera-white-balance on GitHub (CC BY-NC-SA 4.0)"
 ARCHIVE = "Metadata_Image_Pairs.zip"
@@ -125,8 +127,8 @@ def load_augmented_s20(pairs: int, path: Path | None = None) -> AugmentedS20 | N
         )
     folds = _read_folds(folder / AUGMENTED_FOLDS, len(read), "idx_parts")
     return AugmentedS20(
-        np.stack([each["transform_image"] for each in read]),
-        np.stack([each["illuminant_main"] for each in read]),
+        np.stack([pair["transform_image"] for pair in read]),
+        np.stack([pair["illuminant_main"] for pair in read]),
         copies,
         np.stack(folds),
     )
@@ -194,10 +196,28 @@ def _read_folds(
         "outside the set": members[(members < 0) | (members >= count)],
         "in no fold": np.setdiff1d(np.arange(count), members),
     }
-    found = [f"{kind}: {indices.tolist()}" for kind, indices in problems.items() if indices.size]
-    if found:
+    faults = [f"{kind}: {indices.tolist()}" for kind, indices in problems.items() if indices.size]
+    if faults:
         raise DataError(
-            f"The folds of {path} do not partition the {count} pairs; {'; '.join(found)}. "
+            f"The folds of {path} do not partition the {count} pairs; {'; '.join(faults)}. "
             f"Use folds and pairs of the same release: {SOURCE}."
         )
     return tuple(folds.astype(np.int32))
+
+
+_ORIGINALS = {
+    ARCHIVE: Original(171_339, "5218924cc2197aaff71658481aac960205f78f9e4f5ace6693daf551a94b332b"),
+    FOLDS: Original(848, "751ae22b9a1a8c14dcf203c466a96bb53638e62737c73930fc22c51682d035e9"),
+}
+_MAX_BYTES = 100_000_000
+"""Size limit of a file; the largest one is the augmented metadata."""
+DATA_SETS = {
+    "s20": DataSet(
+        "S20: illuminants, transforms and folds of 162 image pairs of a phone's two cameras",
+        files=(f"s20_two_camera/{ARCHIVE}", f"s20_two_camera/{FOLDS}"),
+        owner="SamsungLabs/two-camera-white-balance on GitHub, CC BY-NC-SA 4.0",
+        source=f"the repository's folder data, optionally with {AUGMENTED_ARCHIVE}, linked there",
+        bytes=200_000,
+        prepare=file_by_file(copies(_MAX_BYTES, _ORIGINALS, (AUGMENTED_ARCHIVE, AUGMENTED_FOLDS))),
+    )
+}

@@ -8,7 +8,6 @@ import difflib
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 
 from everlight_data.errors import DataError
 from everlight_data.formats.arrays import read_npy, read_npz, take
@@ -65,11 +64,11 @@ def embedded_library() -> SpectralLibrary:
     """
     colour = import_package("colour")
     spectra = dict(colour.SDS_ILLUMINANTS) | dict(colour.SDS_LIGHT_SOURCES)
-    kept, left_out = {}, []
+    illuminants, left_out = {}, []
     for name, spectrum in spectra.items():
         covers = spectrum.wavelengths[0] <= 400 and spectrum.wavelengths[-1] >= 720
         if covers and name != "LPS":
-            kept[name] = _on_grid(spectrum.wavelengths, spectrum.values, None)
+            illuminants[name] = _on_grid(spectrum.wavelengths, spectrum.values, None)
         else:
             left_out.append(name)
     patches = colour.characterisation.read_training_data_rawtoaces_v1()
@@ -79,13 +78,13 @@ def embedded_library() -> SpectralLibrary:
     cameras = [colour.MSDS_CAMERA_SENSITIVITIES[name] for name in EMBEDDED_CAMERAS]
     sensitivities = np.stack([_on_grid(c.wavelengths, c.values.T, 0.0) for c in cameras])
     return SpectralLibrary(
-        illuminants=_unit_peak(np.stack(list(kept.values()))),
-        illuminant_names=tuple(kept),
+        illuminants=_unit_peak(np.stack(list(illuminants.values()))),
+        illuminant_names=tuple(illuminants),
         reflectances=np.clip(np.concatenate(reflectances), 0, None),
         sensitivities=sensitivities / sensitivities.max(axis=(1, 2), keepdims=True),
         camera_names=EMBEDDED_CAMERAS,
         note=(
-            f"colour-science: {len(kept)} illuminants ({len(left_out)} left out: "
+            f"colour-science: {len(illuminants)} illuminants ({len(left_out)} left out: "
             f"{', '.join(left_out)}), 214 surfaces, 2 cameras"
         ),
     )
@@ -149,19 +148,6 @@ def measured_library(reflectance_count: int = 1995, seed: int = 0) -> SpectralLi
             "Macbeth)"
         ),
     )
-
-
-def sensitivity_distances(library: SpectralLibrary) -> Float[np.ndarray, "c c"]:
-    """Return the distances between cameras by main camera (row) and second camera (column).
-
-    A distance is the residual of the second camera's sensitivities from the best 3x3 transform of
-    the main camera's, as a share of their norm; 0 is a camera of the same colours.
-    """
-    distances = []
-    for main in library.sensitivities:
-        left = [second - second @ np.linalg.pinv(main) @ main for second in library.sensitivities]
-        distances.append(np.linalg.norm(left, axis=(1, 2)))
-    return np.stack(distances) / np.linalg.norm(library.sensitivities, axis=(1, 2))
 
 
 def _read_spectra(

@@ -14,7 +14,8 @@ import numpy as np
 
 from everlight_data.formats.files import MAX_TEXT_BYTES, inflate
 from everlight_data.formats.matlab import MAX_BYTES, decode_mat
-from everlight_data.preparing import Files, Original, Source, find, npz
+from everlight_data.sets.data_set import DataSet, file_by_file
+from everlight_data.sets.preparing import Files, Original, Source, find, npz
 
 CAMERAS = "camspec_database.txt"
 CAMERAS_ORIGINAL = Original(
@@ -109,3 +110,41 @@ def _numbers(text: str) -> np.ndarray:
     """Return all numbers of a text, without lines that begin with #."""
     lines = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
     return np.array(" ".join(lines).split(), float)
+
+
+DATA_SETS = {
+    "cameras": DataSet(
+        "28 camera sensitivities, 400 to 720 nm in steps of 10 nm",
+        files=("camspec_jiang2013/camspec.npz",),
+        owner="Jiang et al. 2013, camera spectral sensitivity database "
+        "(gujinwei.org/research/camspec)",
+        source=CAMERAS,
+        bytes=20_000,
+        prepare=file_by_file(cameras),
+        original=CAMERAS_ORIGINAL,
+    ),
+    "illuminants": DataSet(
+        "102 illuminant spectra, 380 to 780 nm in steps of 4 nm",
+        files=(f"sfu_illuminants/{ILLUMINANTS}.npy",),
+        owner="Barnard et al. 2002, SFU colour constancy data (cs.sfu.ca/~colour/data)",
+        source=f"{ILLUMINANTS}, or .illum.gz",
+        bytes=83_000,
+        prepare=file_by_file(illuminants),
+    ),
+    "munsell": DataSet(
+        "1,269 Munsell matte reflectances, 380 to 800 nm in steps of 1 nm",
+        files=("munsell_matte_1269/munsell380_800_1nm.npz",),
+        owner="University of Eastern Finland, spectral color research group",
+        source=f"{MUNSELL}.asc, .asc.gz or .mat (MATLAB 5)",
+        bytes=1_400_000,
+        prepare=file_by_file(munsell),
+    ),
+    "psychtoolbox": DataSet(
+        "Vrhel, Nickerson, Krinov and Macbeth reflectances",
+        files=("psychtoolbox_spectra/psychtoolbox_spectra.npz",),
+        owner="Psychtoolbox (psychtoolbox.org; Debian's package psychtoolbox-3-common)",
+        source="the folder PsychColorimetricMatFiles",
+        bytes=500_000,
+        prepare=file_by_file(psychtoolbox),
+    ),
+}

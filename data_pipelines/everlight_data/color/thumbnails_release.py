@@ -9,10 +9,10 @@ from pathlib import PurePosixPath
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.ndimage import gaussian_filter
 
 from everlight_data.formats.arrays import decode_npy
-from everlight_data.preparing import Files, Source, matching, npz
+from everlight_data.sets.data_set import DataSet, file_by_file
+from everlight_data.sets.preparing import Files, Source, matching, npz
 
 NUS_FOLDERS = {
     "Canon1DsMkIII": "NUS-C1",
@@ -65,13 +65,16 @@ def same_scenes(
     (rows, columns), steps = alike.shape, range(2 * NEIGHBOURS + 1)
     along = sum(padded[step : step + rows, step : step + columns] for step in steps)
     best = along.argmax(axis=1)
-    own = np.arange(rows)
-    found = (along.argmax(axis=0)[best] == own) & (alike[own, best] >= MIN_CORRELATION)
-    return np.stack([own, best], axis=1)[found], alike[own, best][found]
+    main_rows = np.arange(rows)
+    mutual = (along.argmax(axis=0)[best] == main_rows) & (alike[main_rows, best] >= MIN_CORRELATION)
+    return np.stack([main_rows, best], axis=1)[mutual], alike[main_rows, best][mutual]
 
 
 def _structure(images: Float[np.ndarray, "n 64 64 3"]) -> Float[np.ndarray, "n 4096"]:
     """Return blurred log brightness with mean 0 and length 1; masked pixels get the mean."""
+    # Half a second to import, which the list of data sets does not need.
+    from scipy.ndimage import gaussian_filter
+
     mask = images.any(axis=-1)
     brightness = np.log(images.mean(axis=-1) + LOG_OFFSET)
     means = np.mean(brightness, axis=(1, 2), where=mask, keepdims=True)
@@ -86,10 +89,10 @@ def _pairs(source: Source) -> bytes:
         _published(source, NUS_FOLDERS[camera]) for camera in (MAIN, SECOND)
     )
     # The older camera's images came with its successor's.
-    own = [place for place, name in enumerate(main) if name.startswith(MAIN)]
-    places, alike = same_scenes(images[own], others)
+    main_rows = [place for place, name in enumerate(main) if name.startswith(MAIN)]
+    places, alike = same_scenes(images[main_rows], others)
     rows = [
-        f"{main[own[i]]},{second[j]},{value:.3f}"
+        f"{main[main_rows[i]]},{second[j]},{value:.3f}"
         for (i, j), value in zip(places.tolist(), alike, strict=True)
     ]
     return "\n".join(["nikon,canon,structure_similarity", *rows, ""]).encode()
@@ -136,3 +139,25 @@ def _read(source: Source, path: str, shape: tuple[int, ...]) -> Float[np.ndarray
     if array.size != np.prod(shape) or array.dtype.kind != "f" or not np.isfinite(array).all():
         raise ValueError(f"{path} is {array.dtype} of {array.shape}, not {shape} finite numbers")
     return array.reshape(shape)
+
+
+_RELEASE = {
+    "owner": "shuwei666/DMCC-Cross-sensor-color-constancy on GitHub",
+    "source": "the repository, or its folder dataset",
+}
+DATA_SETS = {
+    "nus-thumbnails": DataSet(
+        "NUS-8: 1,853 linear 64x64 thumbnails by eight cameras, with illuminants",
+        files=tuple(f"nus8_64x64/{file}" for file in (*map("{}.npz".format, NUS_FOLDERS), PAIRS)),
+        bytes=40_000_000,
+        prepare=file_by_file(nus_thumbnails),
+        **_RELEASE,
+    ),
+    "cube-plus-thumbnails": DataSet(
+        "Cube+: 1,707 linear 64x64 thumbnails by a Canon 550D, with illuminants",
+        files=tuple(f"cube_plus_64x64/{camera}.npz" for camera in CUBE_FOLDERS),
+        bytes=37_000_000,
+        prepare=file_by_file(cube_thumbnails),
+        **_RELEASE,
+    ),
+}

@@ -48,16 +48,16 @@ def missing_trunk() -> str:
 def _compute(images: Float[np.ndarray, "n h w 3"], masks: Float[np.ndarray, "n h w"]) -> TrunkViews:
     weights = efficientnet_variables(load_efficientnet_lite0())
     drawn = draw_views(len(images))
-    found = []
+    blocks = []
     for start in progress("trunk", values=range(0, len(images), AT_ONCE)):
         # The last step's rows beyond the end repeat the last image, for one program.
         rows = np.minimum(np.arange(start, start + AT_ONCE), len(images) - 1)
         count = min(AT_ONCE, len(images) - start)
-        each = []
+        views = []
         for view in range(VIEWS):
             chosen = jax.tree.map(lambda leaf, v=view, r=rows: leaf[r, v], drawn)
             seen = view_maps(weights, jnp.asarray(images[rows]), jnp.asarray(masks[rows]), chosen)
-            each.append([np.asarray(part)[:count] for part in seen])
-        found.append([np.stack(part, axis=1) for part in zip(*each, strict=True)])
-    maps, colors = (np.concatenate(part) for part in zip(*found, strict=True))
+            views.append([np.asarray(part)[:count] for part in seen])
+        blocks.append([np.stack(part, axis=1) for part in zip(*views, strict=True)])
+    maps, colors = (np.concatenate(part) for part in zip(*blocks, strict=True))
     return TrunkViews(maps, colors, drawn.factors)

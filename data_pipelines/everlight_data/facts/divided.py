@@ -24,9 +24,9 @@ from everlight_data.facts.word_vectors import (
     default_word_vectors,
     load_word_vectors,
 )
-from everlight_data.images.image_set import ImageSet
-from everlight_data.loading import loaded_once
 from everlight_data.locations import locate
+from everlight_data.sets.image_set import ImageSet
+from everlight_data.sets.loading import loaded_once
 
 DataSet = Literal["procedural", "vrd"]
 Split = Literal["random", "semantic"]
@@ -133,7 +133,7 @@ class DividedFacts(NamedTuple):
         train, tested = self.train_examples, self.test_examples
         if held_out:
             rows = self.held_out
-            train, tested = (Examples(*(part[kept] for part in train)) for kept in (~rows, rows))
+            train, tested = (Examples(*(part[mask] for part in train)) for mask in (~rows, rows))
         nothing = Examples(np.zeros(0, int), np.zeros(0, int))
         return fact_sequence(self.fact_task[split], train, nothing, tested)
 
@@ -158,12 +158,12 @@ class DividedFacts(NamedTuple):
         """
         pieces, vectors = self.pieces[self.train.fact].T, self.words.vectors
         defined = list(pieces >= 0)
-        targets = [vectors[each[rows]] for each, rows in zip(pieces, defined, strict=True)]
+        targets = [vectors[piece[rows]] for piece, rows in zip(pieces, defined, strict=True)]
         return {
             name: np.stack(
-                [regress_on_random_units(*each, targets, defined, seed) for seed in seeds]
+                [regress_on_random_units(*inputs, targets, defined, seed) for seed in seeds]
             )
-            for name, each in self.baseline_features().items()
+            for name, inputs in self.baseline_features().items()
         }
 
 
@@ -206,10 +206,10 @@ def divide_facts(
             (source.train, source.test), (train, test), size.per_fact, strict=True
         )
     ]
-    kept = [np.bincount(part.fact, minlength=len(facts)) for part in parts]
+    counts = [np.bincount(part.fact, minlength=len(facts)) for part in parts]
     semantic = semantic_split(pieces, vectors.vectors, size.tasks)
     fact_task = {
-        "random": random_split(*kept, size.tasks, seed),
+        "random": random_split(*counts, size.tasks, seed),
         "semantic": semantic.fact_task,
     }
     return DividedFacts(facts, pieces, vectors, *parts, fact_task, semantic)
@@ -232,8 +232,7 @@ def spaced_examples(
     position = np.arange(len(fact)) - first
     # The place in the shortened list grows by at most one per step; each growth keeps an example.
     grows = position * most // counts > (position - 1) * most // counts
-    kept = order[(grows | (counts <= most)) & np.isin(fact[order], chosen)]
-    return np.sort(kept)
+    return np.sort(order[(grows | (counts <= most)) & np.isin(fact[order], chosen)])
 
 
 def _part(

@@ -20,8 +20,8 @@ from everlight_data.facts.divided import (
     make_images,
 )
 from everlight_data.facts.published import open_photographs, read_published
-from everlight_data.images.image_set import ImageSet
 from everlight_data.images.jpeg_store import JpegStore
+from everlight_data.sets.image_set import ImageSet
 
 Count = Annotated[int, Between(1, 1_000_000)]
 SHOWN = 48

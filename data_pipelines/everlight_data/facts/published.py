@@ -42,12 +42,12 @@ def published_scales(splits: Path, tasks: Mapping[str, int]) -> list[str]:
       MissingDataError: there is none.
     """
     folders = {name: split_folders(splits, count).values() for name, count in tasks.items()}
-    found = [name for name, both in folders.items() if all(each.is_dir() for each in both)]
-    if not found:
+    complete = [name for name, both in folders.items() if all(folder.is_dir() for folder in both)]
+    if not complete:
         name, both = next(iter(folders.items()))
         needed = " and ".join(map(str, both))
         raise MissingDataError(f"{needed}: {name} needs both, and the others' are missing too")
-    return found
+    return complete
 
 
 def read_published(splits: Path, size: Size, words: WordFile) -> DividedFacts:

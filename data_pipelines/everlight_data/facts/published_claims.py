@@ -169,6 +169,6 @@ CLAIMS = [
     if in_paper[place] is not None
 ]
 DROPS = (
-    [each for split in SPLITS for each in Side(split, LIFELONG, DROP).of(part)] for part in PARTS
+    [row for split in SPLITS for row in Side(split, LIFELONG, DROP).of(part)] for part in PARTS
 )
 CLAIMS.append(Claim(MEAN_DROP, *map(tuple, DROPS), "mean", "holds"))

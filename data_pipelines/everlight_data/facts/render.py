@@ -109,16 +109,16 @@ def _visible(
     """Return the objects that overlap each sample's square, largest first, and their number."""
     scenes = samples.scenes
     starts = np.searchsorted(scenes.image, np.arange(len(scenes.images) + 1))
-    own = scenes.image[samples.subject]
-    count = starts[own + 1] - starts[own]
-    sample = np.repeat(np.arange(len(own)), count)
-    row = np.arange(len(sample)) - np.repeat(np.cumsum(count) - count - starts[own], count)
+    image = scenes.image[samples.subject]
+    count = starts[image + 1] - starts[image]
+    sample = np.repeat(np.arange(len(image)), count)
+    row = np.arange(len(sample)) - np.repeat(np.cumsum(count) - count - starts[image], count)
     center, half = within_squares(scenes.box[row], square[sample])
     reaches = (np.abs(center) - half < 1).all(axis=1)
     area = np.prod(scenes.box[:, [1, 3]] - scenes.box[:, [0, 2]], axis=1)
     sample, row = sample[reaches], row[reaches]
     order = np.lexsort((row, -area[row], sample))
-    return row[order], np.bincount(sample, minlength=len(own))
+    return row[order], np.bincount(sample, minlength=len(image))
 
 
 def _placed(
@@ -249,8 +249,8 @@ def procedural_facts(train: int, test: int, seed: int = 0) -> BoxedFacts:
     triples = triples[triples[:, 0] != triples[:, 2]]
     triples = np.random.default_rng(seed).permutation(triples)
     parts = [
-        _procedural_scenes(f"procedural {seed} {part}", triples, count, np.random.default_rng(own))
-        for part, count, own in (("train", train, (seed, 0)), ("test", test, (seed, 1)))
+        _procedural_scenes(f"procedural {seed} {part}", triples, count, np.random.default_rng(key))
+        for part, count, key in (("train", train, (seed, 0)), ("test", test, (seed, 1)))
     ]
     return boxed_facts("procedural world", _FILLING, PREDICATES, PREDICATES, *parts)
 
@@ -265,19 +265,20 @@ def _procedural_scenes(
     # Half heights and widths: alike, alike, a third, and twice to thrice the other's.
     size = np.choose(predicate, [1.0, 1.0, 0.3 + 0.15 * drawn[:, 1], 2.0 + drawn[:, 1]])[:, None]
     half = np.choose(predicate, [40, 40, 75, 30])[:, None] * (0.85 + 0.3 * drawn[:, 2:4])
-    own = half * size * (0.9 + 0.2 * drawn[:, 4:6])
+    subject_half = half * size * (0.9 + 0.2 * drawn[:, 4:6])
     aside, sign = drawn[:, 6:8] - 0.5, np.sign(drawn[:, 6:8] - 0.5)
-    apart = (own + half) * (1.05 + 0.3 * drawn[:, 1:2])
+    apart = (subject_half + half) * (1.05 + 0.3 * drawn[:, 1:2])
     offset = np.choose(
         predicate[:, None],
         [
             np.stack([40 * aside[:, 0], -apart[:, 1]], axis=1),
             np.stack([-apart[:, 0], 40 * aside[:, 1]], axis=1),
-            1.8 * aside * (half - own),
+            1.8 * aside * (half - subject_half),
             sign * apart,
         ],
     )
-    centers, halves = np.stack([offset, 0 * offset], axis=1) + 128, np.stack([own, half], axis=1)
+    centers = np.stack([offset, 0 * offset], axis=1) + 128
+    halves = np.stack([subject_half, half], axis=1)
     box = np.stack([centers - halves, centers + halves], axis=-1).reshape(-1, 4)
     rows = 2 * np.arange(count)
     scenes = Scenes(

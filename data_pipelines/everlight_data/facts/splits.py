@@ -131,17 +131,17 @@ def find_images(folder: Path, links: Sequence[str]) -> list[str]:
             f"{len(outside)} of {len(links)} images point outside {folder}: {_some(outside)}. "
             "Download the list again from its original source."
         )
-    found: dict[str, str | None] = {}
+    file_of: dict[str, str | None] = {}
     for link in dict.fromkeys(links):
         candidates = (link, *(str(Path(link).with_suffix(end)) for end in (".png", ".PNG")))
-        found[link] = next((name for name in candidates if (folder / name).is_file()), None)
-    missing = [link for link, name in found.items() if name is None]
+        file_of[link] = next((name for name in candidates if (folder / name).is_file()), None)
+    missing = [link for link, name in file_of.items() if name is None]
     if missing:
         raise MissingDataError(
-            f"{len(missing)} of {len(found)} images are listed but not below {folder}: "
+            f"{len(missing)} of {len(file_of)} images are listed but not below {folder}: "
             f"{_some(missing)}. Download them, or give the folder that the links are relative to."
         )
-    return [found[link] for link in links]
+    return [file_of[link] for link in links]
 
 
 def _central_square(width: int, height: int) -> tuple[float, float, float, float]:

@@ -5,19 +5,26 @@ object categories. They come from 4,000 and 1,000 photographs. All are full trip
 <S,P,*> are derived from them, as benchmarks of lifelong fact learning mix the three.
 """
 
+import io
 import json
+import zipfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from everlight_data.facts.splits import Fact, FactSamples, FactSet
+from everlight_data.facts.word_vectors import load_word_vectors
 from everlight_data.formats.files import Archive, opened_archive, refusing
 from everlight_data.locations import locate
+from everlight_data.sets.data_set import DataSet, file_by_file
+from everlight_data.sets.preparing import Files, Source, find, npz
 
 SOURCE = "Lu et al. 2016, Visual Relationship Detection with Language Priors (json_dataset)"
 ARCHIVE = "vrd_spo_facts/vrd_annotations.zip"
+VECTORS = "vrd_word_embeddings.npz"
 PARTS = ("train", "test")
 # The release's order, in which annotations count. The archive's own `all/predicates.json` has these
 # names in another order: with it, "below" would be what is above, and balls would be walked beside.
@@ -211,8 +218,8 @@ def boxed_facts(
     )
     numbers = np.split(np.argsort(order).astype(np.int32)[inverse], [len(pieces[0])])
     labelled = [
-        FactSamples(tuple(part.scenes.images[i] for i in part.scenes.image[part.subject]), own)
-        for part, own in zip(samples, numbers, strict=True)
+        FactSamples(tuple(part.scenes.images[i] for i in part.scenes.image[part.subject]), fact)
+        for part, fact in zip(samples, numbers, strict=True)
     ]
     return BoxedFacts(FactSet(name, facts, *labelled), tuple(categories), *samples)
 
@@ -256,10 +263,9 @@ def _relations(part: str, annotations: dict[str, Any], categories: int) -> Relat
         tuple(f"sg_{part}_images/{name}" for name in annotations),
         *(table[:, 0], table[:, 1], table[:, 2:]),
     )
-    found = np.array(relations, np.int32)
     if (scenes.box[:, [1, 3]] <= scenes.box[:, [0, 2]]).any():
         raise ValueError("a box ends before it begins")
-    return Relations(scenes, found)
+    return Relations(scenes, np.array(relations, np.int32))
 
 
 def _object(role: dict[str, Any], categories: int) -> tuple[int, ...]:
@@ -274,3 +280,82 @@ def _place(value: Any, count: int) -> int:
     if type(value) is not int or not 0 <= value < count:
         raise ValueError(f"{value!r} instead of an integer from 0 to {count - 1}")
     return value
+
+
+def vrd_annotations(source: Source) -> Files:
+    """Return the recipe of one zip with both parts' annotations and the object names.
+
+    The release `json_dataset.zip` holds `annotations_train.json`, `annotations_test.json`,
+    `objects.json` and `predicates.json`.
+    """
+
+    def make() -> bytes:
+        predicates = json.loads(source.read(find(source, "predicates.json"), MAX_BYTES))
+        if sorted(predicates) != sorted(PREDICATES):
+            raise ValueError("predicates.json does not list the 70 predicates of VRD")
+        members = {OBJECTS: "objects.json"}
+        members |= {name: name for name in (f"annotations_{part}.json" for part in PARTS)}
+        stream = io.BytesIO()
+        with zipfile.ZipFile(stream, "w") as archive:
+            for name, published in members.items():
+                # With a date of its own every call would make other bytes.
+                info = zipfile.ZipInfo(name)
+                info.compress_type = zipfile.ZIP_DEFLATED
+                archive.writestr(info, source.read(find(source, published), MAX_BYTES))
+        return stream.getvalue()
+
+    return {Path(ARCHIVE).name: make}
+
+
+def vrd_vectors(source: Source) -> Files:
+    """Return the recipe of unit vectors for the names of objects and predicates.
+
+    A name's vector is the normalized sum of its words' unit vectors. Words without a vector, such
+    as "of", are left out. The release is `GoogleNews-vectors-negative300.bin`, compressed with
+    gzip.
+    """
+
+    def vectors(names: list[str]) -> Float[np.ndarray, "n d"]:
+        words = sorted({word for name in names for word in name.split()})
+        values = load_word_vectors(source.path, words, unknown="zeros").vectors
+        lengths = np.linalg.norm(values, axis=1, keepdims=True)
+        unit = dict(zip(words, values / np.where(lengths > 0, lengths, 1), strict=True))
+        sums = np.stack([sum(unit[word] for word in name.split()) for name in names])
+        lengths = np.linalg.norm(sums, axis=1, keepdims=True)
+        if not lengths.all():
+            raise ValueError(f"no vector for any word of {names[lengths[:, 0].argmin()]!r}")
+        return (sums / lengths).astype(np.float32)
+
+    def make() -> bytes:
+        path = locate(ARCHIVE, f"{SOURCE}; prepare vrd first", "0.6 MB")
+        with opened_archive(path, f"Download it again: {SOURCE}.") as archive:
+            objects = object_names(archive)
+        predicates = list(PREDICATES)
+        return npz(
+            objects=np.array(objects),
+            objects_gnews=vectors(objects),
+            predicates=np.array(predicates),
+            predicates_gnews=vectors(predicates),
+        )
+
+    return {VECTORS: make}
+
+
+DATA_SETS = {
+    "vrd": DataSet(
+        "Visual Relationship Detection (VRD): relations with bounding boxes in 5,000 images",
+        files=(ARCHIVE,),
+        owner="Lu et al. 2016 (cs.stanford.edu/people/ranjaykrishna/vrd)",
+        source="json_dataset.zip",
+        bytes=1_000_000,
+        prepare=file_by_file(vrd_annotations),
+    ),
+    "vrd-vectors": DataSet(
+        "word2vec vectors of VRD's words; prepare vrd first",
+        files=(f"vrd_spo_facts/{VECTORS}",),
+        owner="Mikolov et al. 2013 (code.google.com/archive/p/word2vec)",
+        source="GoogleNews-vectors-negative300.bin, unpacked",
+        bytes=400_000,
+        prepare=file_by_file(vrd_vectors),
+    ),
+}

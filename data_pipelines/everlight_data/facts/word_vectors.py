@@ -9,6 +9,7 @@
 Files may hold millions of words; only the requested ones are kept.
 """
 
+import io
 import mmap
 import re
 import zlib
@@ -24,9 +25,15 @@ from everlight_data.errors import DataError
 from everlight_data.formats.arrays import read_npz, take
 from everlight_data.formats.files import opened, refusing
 from everlight_data.locations import data_root
+from everlight_data.sets.data_set import DataSet, file_by_file
+from everlight_data.sets.preparing import Files, Source, find, npz
 
 SOURCE = "code.google.com/archive/p/word2vec (GoogleNews) or nlp.stanford.edu/projects/glove"
 GLOVE = "glove_6b_50d_60k/glove6b_50d_subset.npz"
+GLOVE_TEXT = "glove.6B.50d.txt"
+GLOVE_WORDS, GLOVE_NUMBERS = 60_000, 50
+MAX_GLOVE_BYTES = 250_000_000
+"""Limit on the size of GloVe's text file, which has 171 MB."""
 RANDOM_DIMENSION = 50
 _AGAIN = f"Download word vectors from {SOURCE}."
 MAX_BYTES = 20_000_000_000
@@ -68,19 +75,19 @@ def load_word_vectors(
     """
     words = _words(phrases)
     with refusing(path, _AGAIN):
-        found = _read(path, {*words, *(word for parts in words.values() for word in parts)})
-    needed = {word for phrase, parts in words.items() if phrase not in found for word in parts}
-    missing = tuple(sorted(needed - set(found)))
-    if missing and (unknown == "refuse" or not found):
+        known = _read(path, {*words, *(word for parts in words.values() for word in parts)})
+    needed = {word for phrase, parts in words.items() if phrase not in known for word in parts}
+    missing = tuple(sorted(needed - set(known)))
+    if missing and (unknown == "refuse" or not known):
         more = f" and {len(missing) - MAX_NAMED} more" if len(missing) > MAX_NAMED else ""
         raise DataError(
             f"{path} has no vector for {len(missing)} of {len(needed)} words: "
             f"{', '.join(missing[:MAX_NAMED])}{more}. Rename them, or use other vectors or "
             'unknown="zeros".'
         )
-    nothing = np.zeros_like(next(iter(found.values())))
+    nothing = np.zeros_like(next(iter(known.values())))
     vectors = {
-        phrase: found.get(phrase, np.mean([found.get(word, nothing) for word in parts], axis=0))
+        phrase: known.get(phrase, np.mean([known.get(word, nothing) for word in parts], axis=0))
         for phrase, parts in words.items()
     }
     return WordVectors(np.stack([vectors[phrase] for phrase in phrases]), missing, path.name)
@@ -130,15 +137,15 @@ def _random_vector(word: str) -> Float[np.ndarray, "d"]:
 
 def _read(path: Path, wanted: set[str]) -> dict[str, np.ndarray]:
     readers = {".npz": _npz_entries, ".bin": _binary_entries}
-    found: dict[str, np.ndarray] = {}
+    vectors: dict[str, np.ndarray] = {}
     for word, vector in readers.get(path.suffix, _text_entries)(path, wanted):
         # A zero vector carries no meaning and has no direction.
         if vector.any():
-            found.setdefault(word, vector)
-    shapes = {vector.shape for vector in found.values()}
-    if len(shapes) > 1 or not all(np.isfinite(vector).all() for vector in found.values()):
+            vectors.setdefault(word, vector)
+    shapes = {vector.shape for vector in vectors.values()}
+    if len(shapes) > 1 or not all(np.isfinite(vector).all() for vector in vectors.values()):
         raise ValueError(f"vectors of shapes {shapes}, or numbers that are not finite")
-    return found
+    return vectors
 
 
 def _npz_entries(path: Path, wanted: set[str]) -> Iterator[tuple[str, np.ndarray]]:
@@ -217,7 +224,7 @@ def vectors_note(words: Sequence[WordVectors]) -> str:
     Args:
       words: word vectors of one source.
     """
-    unknown = sorted({word for each in words for word in each.unknown})
+    unknown = sorted({word for part in words for word in part.unknown})
     if not unknown:
         return words[0].source
     more = ", ..." if len(unknown) > MAX_NAMED else ""
@@ -225,3 +232,37 @@ def vectors_note(words: Sequence[WordVectors]) -> str:
         f"{words[0].source}; {len(unknown)} words without one count as zeros: "
         f"{', '.join(unknown[:MAX_NAMED])}{more}"
     )
+
+
+def glove(source: Source) -> Files:
+    """Return the recipe of the 60,000 most frequent words and their vectors, in half precision.
+
+    The release `glove.6B.zip` holds `glove.6B.50d.txt`, with a word and its numbers per line.
+    """
+
+    def make() -> bytes:
+        content = source.read(find(source, GLOVE_TEXT), MAX_GLOVE_BYTES)
+        words, numbers = [], []
+        for line in io.BytesIO(content):
+            word, *values = line.decode("utf-8").split(" ")
+            if len(values) != GLOVE_NUMBERS:
+                raise ValueError(f"line {len(words) + 1} has {len(values)} numbers, not 50")
+            words.append(word)
+            numbers.append(np.array(values, np.float32))
+            if len(words) == GLOVE_WORDS:
+                break
+        return npz(words=np.array(words), vectors=np.stack(numbers).astype(np.float16))
+
+    return {Path(GLOVE).name: make}
+
+
+DATA_SETS = {
+    "glove": DataSet(
+        "GloVe 6B word vectors of 50 dimensions, for the procedural facts",
+        files=(GLOVE,),
+        owner="Stanford NLP (nlp.stanford.edu/projects/glove), PDDL",
+        source=f"glove.6B.zip, or {GLOVE_TEXT} from it",
+        bytes=7_000_000,
+        prepare=file_by_file(glove),
+    ),
+}

@@ -45,7 +45,7 @@ def one_line(error: object) -> str:
     terminal would obey them.
     """
     text = " ".join(str(error).split())
-    text = "".join(each if each.isprintable() else "?" for each in text)
+    text = "".join(character if character.isprintable() else "?" for character in text)
     return text if len(text) <= MAX_MESSAGE_LENGTH else f"{text[:MAX_MESSAGE_LENGTH]}..."
 
 
@@ -146,10 +146,10 @@ def read_csv(path: Path, way_out: str, limit: int = MAX_TEXT_BYTES) -> list[tupl
     with refusing(path, way_out):
         rows = ((lines.line_num, row) for row in lines if row)
         # A row takes some hundred bytes, however few it has in the file.
-        found = list(itertools.islice(rows, MAX_ROWS + 1))
-    if len(found) > MAX_ROWS:
+        table = list(itertools.islice(rows, MAX_ROWS + 1))
+    if len(table) > MAX_ROWS:
         raise DataError(f"{path} has more than {MAX_ROWS:,} rows. {way_out}")
-    return found
+    return table
 
 
 class Archive:
@@ -222,9 +222,9 @@ class Folder:
     def __init__(self, path: Path, way_out: str):
         """List the files; see `opened_source`."""
         self.path, self.way_out = path, way_out
-        found = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
+        files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
         base = path.parent if path.is_file() else path
-        self._paths = {each.relative_to(base).as_posix(): each for each in found}
+        self._paths = {file.relative_to(base).as_posix(): file for file in files}
 
     def files(self) -> list[tuple[str, int]]:
         """Return names relative to the folder and sizes of the files, sorted."""
@@ -264,10 +264,10 @@ def inflate(content: bytes, limit: int, gzip: bool = False) -> bytes:
       zlib.error, ValueError: the stream is damaged, truncated, or holds more than `limit` bytes.
     """
     stream = zlib.decompressobj(wbits=31 if gzip else 15)
-    found = stream.decompress(content, limit)
+    inflated = stream.decompress(content, limit)
     if not stream.eof:
         raise ValueError(f"a compressed part is truncated or holds more than {limit:,} bytes")
-    return found
+    return inflated
 
 
 _PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"

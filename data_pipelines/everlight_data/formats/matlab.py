@@ -86,13 +86,13 @@ def decode_mat(content: bytes, path: str, names: Sequence[str]) -> list[np.ndarr
         order = {b"IM": "<", b"MI": ">"}.get(content[126:128])
         if order is None:
             raise ValueError("not a MATLAB 5 file, which MATLAB writes by save(..., '-v7')")
-        found = _Reader(order).variables(content[_HEADER:], frozenset(names))
-    missing = [name for name in names if name not in found]
+        variables = _Reader(order).variables(content[_HEADER:], frozenset(names))
+    missing = [name for name in names if name not in variables]
     if missing:
         raise DataError(
             f"{path} has no variable {', '.join(missing)}; check that it is the release's file."
         )
-    return [found[name] for name in names]
+    return [variables[name] for name in names]
 
 
 class _Reader:
@@ -103,7 +103,7 @@ class _Reader:
         self.bytes, self.cells = MAX_BYTES, MAX_CELLS
 
     def variables(self, content: bytes, wanted: frozenset[str]) -> dict[str, np.ndarray]:
-        found = {}
+        arrays = {}
         for element in self.elements(memoryview(content), packs=True):
             if element.kind == _PACKED:
                 unpacked = inflate(bytes(element.content), self.bytes)
@@ -113,8 +113,8 @@ class _Reader:
                 raise ValueError(f"an element of type {element.kind} where a variable belongs")
             variable = self.variable(element)
             if variable.name in wanted:
-                found[variable.name] = self.array(variable, 0)
-        return found
+                arrays[variable.name] = self.array(variable, 0)
+        return arrays
 
     def elements(self, content: memoryview, packs: bool = False) -> Iterator[_Element]:
         """Yield consecutive elements; all but compressed ones are padded to 8 bytes."""

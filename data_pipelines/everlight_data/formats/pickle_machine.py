@@ -98,9 +98,9 @@ class _Machine:
         """Pop all items above the last mark."""
         for place in range(len(self.stack) - 1, -1, -1):
             if isinstance(self.stack[place], _Mark):
-                found = self.stack[place + 1 :]
+                popped = self.stack[place + 1 :]
                 del self.stack[place:]
-                return found
+                return popped
         raise Refused("a container without its beginning")
 
     def constant(self, operation: str, argument: Any) -> Any:

@@ -90,7 +90,7 @@ def _storages(
 ) -> dict[str, np.ndarray]:
     if sorted(keys) != sorted(known):
         raise ValueError("its storages do not match its tensors")
-    found, place = {}, 0
+    storages, place = {}, 0
     for key in keys:
         storage = known[key]
         (count,) = np.frombuffer(content[place : place + _COUNT.itemsize], _COUNT)
@@ -98,10 +98,10 @@ def _storages(
         place += storage.count * storage.dtype.itemsize
         if count != storage.count or place > len(content):
             raise ValueError(f"the storage {key} does not hold {storage.count:,} numbers")
-        found[key] = np.frombuffer(content[start:place], storage.dtype)
+        storages[key] = np.frombuffer(content[start:place], storage.dtype)
     if place != len(content):
         raise ValueError("bytes follow the last storage")
-    return found
+    return storages
 
 
 def _array(tensor: _Tensor, numbers: dict[str, np.ndarray]) -> np.ndarray:
@@ -138,7 +138,7 @@ def _make_tensor(
         or len(shape) > MAX_DIMENSIONS
     ):
         raise ValueError("a tensor has no shape")
-    if not all(type(each) is int and each >= 0 for each in (offset, *shape, *strides)):
+    if not all(type(number) is int and number >= 0 for number in (offset, *shape, *strides)):
         raise ValueError("a tensor has an invalid shape")
     return _Tensor(storage, offset, shape, strides)
 

@@ -55,11 +55,11 @@ def _measure(value: Any, depth: int, known: dict[int, _Extent | None]) -> _Exten
         known[id(value)] = None
         inner = value.values() if isinstance(value, dict) else value
         inner = inner.flat if isinstance(inner, np.ndarray) else inner
-        extents = [_measure(each, depth + 1, known) for each in inner]
+        extents = [_measure(element, depth + 1, known) for element in inner]
         keys = len(value) if isinstance(value, dict) else 0
         extent = _Extent(
-            1 + keys + sum(each.count for each in extents),
-            1 + max((each.depth for each in extents), default=0),
+            1 + keys + sum(nested.count for nested in extents),
+            1 + max((nested.depth for nested in extents), default=0),
         )
         known[id(value)] = extent
     if extent.count > MAX_OBJECTS or depth + extent.depth > MAX_DEPTH + 1:

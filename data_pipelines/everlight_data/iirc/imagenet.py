@@ -76,9 +76,12 @@ def list_imagenet(
     number = np.full(len(listed), -1)
     for place, name in enumerate(wanted):
         number[listed.index(name)] = place
-    kept = [number[labels] >= 0 for _, labels in parts]
+    masks = [number[labels] >= 0 for _, labels in parts]
     names, labels = zip(
-        *((files[mask], number[own[mask]]) for (files, own), mask in zip(parts, kept, strict=True)),
+        *(
+            (files[mask], number[ids[mask]])
+            for (files, ids), mask in zip(parts, masks, strict=True)
+        ),
         strict=True,
     )
     remark = (
@@ -88,7 +91,7 @@ def list_imagenet(
     return ImageFiles(
         "ImageNet",
         np.concatenate(names),
-        *(own.astype(np.int32) for own in labels),
+        *(ids.astype(np.int32) for ids in labels),
         wanted,
         folder,
         () if whole else (remark,),
@@ -99,15 +102,15 @@ def leave_out(listed: ImageFiles, places: Sequence[int]) -> ImageFiles:
     """Return the listing without some files, which a remark counts and names."""
     if not len(places):
         return listed
-    kept = np.ones(len(listed.images), bool)
-    kept[list(places)] = False
+    rest = np.ones(len(listed.images), bool)
+    rest[list(places)] = False
     train = len(listed.train_labels)
-    named = ", ".join(os.fsdecode(name) for name in listed.images[~kept])
-    remark = f"{np.sum(~kept)} of {len(kept):,} files cannot be decoded and are left out: {named}"
+    named = ", ".join(os.fsdecode(name) for name in listed.images[~rest])
+    remark = f"{np.sum(~rest)} of {len(rest):,} files cannot be decoded and are left out: {named}"
     return listed._replace(
-        images=listed.images[kept],
-        train_labels=listed.train_labels[kept[:train]],
-        test_labels=listed.test_labels[kept[train:]],
+        images=listed.images[rest],
+        train_labels=listed.train_labels[rest[:train]],
+        test_labels=listed.test_labels[rest[train:]],
         remarks=(*listed.remarks, remark),
     )
 

@@ -123,7 +123,7 @@ def procedural_metadata(world: World, count: int = 10) -> Metadata:
     parents = superclass_of(world, np.arange(len(names)))
     hierarchy = {
         SHAPES[number]: tuple(
-            name for name, own in zip(names, parents, strict=True) if own == number
+            name for name, parent in zip(names, parents, strict=True) if parent == number
         )
         for number in range(world.superclasses)
     }

@@ -22,10 +22,10 @@ from everlight_data.iirc.metadata import (
     tiny_imagenet_metadata,
 )
 from everlight_data.images.cifar100 import IIRC_CHANNELS, load_cifar100
-from everlight_data.images.image_set import Channels, ImageSet, first_per_class, shrink_images
 from everlight_data.images.tiny_imagenet import load_tiny_imagenet_32, tiny_imagenet_names
-from everlight_data.loading import loaded_once
 from everlight_data.procedural.world import World, load_procedural
+from everlight_data.sets.image_set import Channels, ImageSet, first_per_class, shrink_images
+from everlight_data.sets.loading import loaded_once
 
 IIRCName = Literal["procedural", "tiny-imagenet"] | OfficialName
 CHANNELS: Mapping[str, Channels] = dict.fromkeys(
@@ -52,10 +52,10 @@ class IIRCData(NamedTuple):
         per_class = np.bincount(self.images.train_labels)
         grouped = sum(map(len, hierarchy.values()))
         least, most = per_class.min(), per_class.max()
-        each = f"{least}" if least == most else f"{least} to {most}"
+        count = f"{least}" if least == most else f"{least} to {most}"
         return (
             f"{len(hierarchy)} superclasses of {grouped} classes and {len(per_class) - grouped} "
-            f"classes without one; {each} training images per class, {fraction:.0%} of them "
+            f"classes without one; {count} training images per class, {fraction:.0%} of them "
             "in-task validation and as many left out"
         )
 
@@ -71,11 +71,11 @@ class IIRCData(NamedTuple):
           validation: False leaves the second list empty.
         """
         images, (hierarchy, configurations, fraction) = self.images, self.metadata
-        given = images.train_labels, images.test_labels, images.class_names, hierarchy
-        every = [iirc(*given, order, setting, fraction) for order in configurations]
-        held = [each.post_task for each in every] if validation else []
-        padded = same_shapes([*(each.sequence for each in every), *held])
-        return padded[: len(every)], padded[len(every) :]
+        arguments = images.train_labels, images.test_labels, images.class_names, hierarchy
+        benchmarks = [iirc(*arguments, order, setting, fraction) for order in configurations]
+        held = [benchmark.post_task for benchmark in benchmarks] if validation else []
+        padded = same_shapes([*(benchmark.sequence for benchmark in benchmarks), *held])
+        return padded[: len(benchmarks)], padded[len(benchmarks) :]
 
     def order(self, configuration: int) -> tuple[str, ...]:
         """Return the names of all classes of a task configuration in order of introduction."""
@@ -161,12 +161,11 @@ def _imagenet(name: OfficialName, count: int) -> tuple[ImageFiles, Metadata]:
     hierarchy = {
         name: members for name, members in official.hierarchy.items() if name in introduced
     }
-    wanted = {own for each in introduced for own in hierarchy.get(each, (each,))}
+    wanted = {member for name in introduced for member in hierarchy.get(name, (name,))}
     files = list_imagenet(wanted, name)
-    every = (*hierarchy, *files.class_names)
+    names = (*hierarchy, *files.class_names)
     configurations = []
     for tasks in orders:
-        own = set(chain.from_iterable(tasks))
-        left_out = tuple(name for name in every if name not in own)
+        left_out = tuple(x for x in names if x not in set(chain.from_iterable(tasks)))
         configurations.append(TaskConfiguration(tasks, left_out))
     return files, Metadata(hierarchy, tuple(configurations), official.valid_fraction)

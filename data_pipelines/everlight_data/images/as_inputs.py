@@ -12,9 +12,9 @@ from everlight.continual.engine.flax_setup import StreamedImages
 from everlight.continual.labelled_images import channel_statistics, store_with_statistics
 from everlight_data.errors import DataError
 from everlight_data.images.feature_files import Features
-from everlight_data.images.image_set import Channels as ChannelValues
-from everlight_data.images.image_set import ImageSet
 from everlight_data.images.jpeg_store import JpegStore
+from everlight_data.sets.image_set import Channels as ChannelValues
+from everlight_data.sets.image_set import ImageSet
 
 MEAN = np.array([123.675, 116.28, 103.53], np.float32)
 DEVIATION = np.array([58.395, 57.12, 57.375], np.float32)
@@ -39,7 +39,8 @@ def store_images(
     if unit:
         return StoredImages.of(stored, jnp.float32(0), jnp.float32(255))
     if channels is not None:
-        return StoredImages.of(stored, *(255 * jnp.asarray(each, jnp.float32) for each in channels))
+        mean, deviation = (255 * jnp.asarray(values, jnp.float32) for values in channels)
+        return StoredImages.of(stored, mean, deviation)
     mean, deviation = image_statistics(stored[: len(images.train_labels)])
     return StoredImages.of(
         stored, jnp.asarray(mean, jnp.float32), jnp.asarray(deviation, jnp.float32)

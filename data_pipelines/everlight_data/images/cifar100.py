@@ -10,10 +10,11 @@ import numpy as np
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.files import read_bytes, refusing
 from everlight_data.formats.unpickle import load_restricted
-from everlight_data.images.image_set import Channels, ImageSet
 from everlight_data.images.tfds_sets import read_prepared
 from everlight_data.locations import data_root
-from everlight_data.preparing import Files, Original, Source, check_original, find
+from everlight_data.sets.data_set import DataSet, file_by_file
+from everlight_data.sets.image_set import Channels, ImageSet
+from everlight_data.sets.preparing import Files, Original, Source, check_original, find
 
 SOURCE = "Alex Krizhevsky's CIFAR page (cs.toronto.edu/~kriz/cifar.html)"
 FOLDER = "cifar-100-python"
@@ -101,10 +102,10 @@ def cifar100_files(source: Source) -> Files:
 
 
 def _check_md5(path: Path, content: bytes) -> None:
-    found = hashlib.md5(content).hexdigest()
-    if found != MD5[path.name]:
+    digest = hashlib.md5(content).hexdigest()
+    if digest != MD5[path.name]:
         raise DataError(
-            f"{path} has md5 {found}, expected {MD5[path.name]}: it is truncated, damaged or "
+            f"{path} has md5 {digest}, expected {MD5[path.name]}: it is truncated, damaged or "
             f"another file. Download it again from {SOURCE}."
         )
 
@@ -126,11 +127,25 @@ def _assemble(contents: list[bytes], origin: Path) -> ImageSet:
 
 
 def _read_prepared(folder: Path) -> ImageSet:
-    found = read_prepared(folder)
-    sizes = len(found.train_labels), len(found.test_labels), len(found.class_names)
+    images = read_prepared(folder)
+    sizes = len(images.train_labels), len(images.test_labels), len(images.class_names)
     if sizes != SIZES:
         raise DataError(
             f"{folder} holds (training, test, classes) {sizes}, expected {SIZES}. "
             "Prepare all of it again."
         )
-    return found._replace(name="CIFAR-100")
+    return images._replace(name="CIFAR-100")
+
+
+DATA_SETS = {
+    "cifar100": DataSet(
+        "CIFAR-100: 50,000 training and 10,000 test images of 32x32",
+        files=tuple(f"{FOLDER}/{member}" for member in MEMBERS),
+        owner="Krizhevsky 2009, cs.toronto.edu/~kriz/cifar.html",
+        source=ARCHIVE,
+        bytes=187_000_000,
+        prepare=file_by_file(cifar100_files),
+        alternatives=(ARCHIVE, PREPARED),
+        load=lambda _: load_cifar100(),
+    )
+}

@@ -37,7 +37,7 @@ def class_numbers(
     numeric = all(re.fullmatch(r"-?\d+", label) for label in counts)
     ordered = sorted(counts, key=int if numeric else printable)
     place = {label: number for number, label in enumerate(ordered)}
-    return tuple(map(printable, ordered)), np.array([place[each] for each in labels], np.int32)
+    return tuple(map(printable, ordered)), np.array([place[x] for x in labels], np.int32)
 
 
 def check_present(source: Path, labels: Sequence[str]) -> None:
@@ -73,14 +73,14 @@ def _check_labels(source: Path, labels: Sequence[str]) -> None:
     for twins in alike.values():
         if len(twins) > 1:
             raise DataError(
-                f"{source}: the classes {' and '.join(f'{each!a}' for each in twins[:2])} differ "
+                f"{source}: the classes {' and '.join(f'{name!a}' for name in twins[:2])} differ "
                 "only in case, spaces, invisible characters or the encoding of accents. Give one "
                 "class one name."
             )
     twins = equal_numbers(labels)
     if twins:
         raise DataError(
-            f"{source}: the classes {' and '.join(f'{each!a}' for each in twins)} are one number. "
+            f"{source}: the classes {' and '.join(f'{name!a}' for name in twins)} are one number. "
             "Write it in one way, or give the classes names that are no numbers."
         )
 

@@ -31,10 +31,11 @@ from everlight_data.images.core50_release import (
     list_frames,
     opened_release,
 )
-from everlight_data.images.image_set import block_means
-from everlight_data.loading import loaded_once
 from everlight_data.locations import locate
 from everlight_data.progress import progress
+from everlight_data.sets.data_set import DataSet
+from everlight_data.sets.image_set import block_means
+from everlight_data.sets.loading import loaded_once
 from everlight_data.writing import (
     cannot_write,
     check_room,
@@ -332,3 +333,25 @@ def _map(path: Path, count: int, side: int) -> UInt8[np.ndarray, "n side side 3"
             f"frames. {_AGAIN}"
         )
     return images
+
+
+def _prepare(source: Path, folder: Path, _: DataSet, partial: bool) -> str:
+    manifest = prepare_core50(source, folder, partial)
+    aside = ", ".join(f"{count:,} {name}" for name, count in manifest.aside.items())
+    return (
+        f"{len(manifest.frame):,} of {FRAME_COUNTS.sum():,} frames, "
+        f"{len(np.unique(manifest.object))} objects in {len(np.unique(manifest.session))} "
+        f"sessions; ignored files: {aside}"
+    )
+
+
+DATA_SETS = {
+    "core50": DataSet(
+        "CORe50: 164,866 frames (128x128) of 50 objects in 11 sessions",
+        files=(f"{FOLDER}/{MANIFEST}", f"{FOLDER}/images_{SIDE}.npy"),
+        owner="vlomonaco.github.io/core50",
+        source="core50_128x128.zip, or the folder with its files",
+        bytes=8_104_000_000,
+        prepare=_prepare,
+    )
+}

@@ -40,12 +40,12 @@ def load_release(side: int, partial: bool) -> Core50:
 
 def thin_test(frames: Core50, count: int | None) -> Core50:
     """Return the frames with at most `count`, evenly spaced, of each object and test session."""
-    kept = thinned(frames, TEST_SESSIONS, count)
+    places = thinned(frames, TEST_SESSIONS, count)
     return frames._replace(
-        images=frames.images[kept],
-        session=frames.session[kept],
-        object=frames.object[kept],
-        frame=frames.frame[kept],
+        images=frames.images[places],
+        session=frames.session[places],
+        object=frames.object[places],
+        frame=frames.frame[places],
     )
 
 
@@ -130,5 +130,5 @@ class LabelledFrames:
         objects, sessions = self.frames.object, self.frames.session
         if not validation:
             return core50(objects, sessions, scenario, run, self.level)
-        kept = thinned(self.frames, VALIDATION_SESSIONS[1], self.test_frames)
-        return core50(objects, sessions, scenario, run, self.level, *VALIDATION_SESSIONS, kept)
+        tests = thinned(self.frames, VALIDATION_SESSIONS[1], self.test_frames)
+        return core50(objects, sessions, scenario, run, self.level, *VALIDATION_SESSIONS, tests)

@@ -118,8 +118,8 @@ def published_curves(net: str, scenario: str) -> dict[str, list[float]]:
       net: Mid-CaffeNet or Mid-VGG.
       scenario: NI, NC or NIC.
     """
-    found = {name: [x / 100 for x in each] for name, each in CURVES[net][scenario].items()}
-    return found | ({"CWR as coded": found["CWR"]} if "CWR" in found else {})
+    curves = {name: [x / 100 for x in curve] for name, curve in CURVES[net][scenario].items()}
+    return curves | ({"CWR as coded": curves["CWR"]} if "CWR" in curves else {})
 
 
 STATIC = {

@@ -103,7 +103,7 @@ def list_frames(files: list[tuple[str, int]], source: Path) -> tuple[list[str], 
       DataError: a frame occurs twice, or its name is not one of CORe50's; the message names it.
     """
     aside = Counter({"depth": 0, "350x350": 0, "other": 0})
-    found: dict[tuple[int, int, int], tuple[str, int]] = {}
+    frames: dict[tuple[int, int, int], tuple[str, int]] = {}
     for name, size in files:
         match = _FRAME.fullmatch(name)
         if "depth" in name.lower() or Path(name).name.startswith("D_"):
@@ -114,20 +114,20 @@ def list_frames(files: list[tuple[str, int]], source: Path) -> tuple[list[str], 
             aside["other"] += 1
         else:
             ids = _ids(match, source)
-            if ids in found:
+            if ids in frames:
                 raise DataError(
-                    f"{source} holds a frame twice, {found[ids][0]} and {name}. Remove one."
+                    f"{source} holds a frame twice, {frames[ids][0]} and {name}. Remove one."
                 )
-            found[ids] = name, size
-    if not found:
+            frames[ids] = name, size
+    if not frames:
         raise MissingDataError(
             f"{source} holds no 128x128 frame s*/o*/C_*.png, but {aside['depth']} depth images, "
             f"{aside['350x350']} of 350x350 and {aside['other']} other files. "
             + _way_out(files, source)
         )
-    ordered = sorted(found)
+    ordered = sorted(frames)
     session, objects, frame = np.array(ordered, np.int32).T
-    names, sizes = zip(*(found[ids] for ids in ordered), strict=True)
+    names, sizes = zip(*(frames[ids] for ids in ordered), strict=True)
     return list(names), Manifest(
         source.name, session, objects, frame, np.array(sizes, np.int32), dict(aside)
     )
@@ -173,25 +173,25 @@ def _missing(counts: Int[np.ndarray, "11 50"]) -> str:
     sessions = [session for session, objects in enumerate(short) if len(objects)]
     parts = {session: _by_object(counts[session], session, short[session]) for session in sessions}
     if sum(map(len, parts.values())) <= MAX_SHOWN_PARTS:
-        return "; ".join(f"s{each + 1}: {', '.join(parts[each])}" for each in sessions)
+        return "; ".join(f"s{s + 1}: {', '.join(text)}" for s, text in parts.items())
     totals = []
-    for place, each in enumerate(sessions):
-        missing, official = (FRAME_COUNTS - counts)[each].sum(), FRAME_COUNTS[each].sum()
-        named = f" ({_ranges(short[each])})" if place < MAX_SHOWN_SESSIONS else ""
-        objects = f"{len(short[each])} object{'s' * (len(short[each]) > 1)}"
-        totals.append(f"s{each + 1}: {missing} of {official} missing, {objects} short{named}")
+    for place, session in enumerate(sessions):
+        missing, official = (FRAME_COUNTS - counts)[session].sum(), FRAME_COUNTS[session].sum()
+        named = f" ({_ranges(short[session])})" if place < MAX_SHOWN_SESSIONS else ""
+        objects = f"{len(short[session])} object{'s' * (len(short[session]) > 1)}"
+        totals.append(f"s{session + 1}: {missing} of {official} missing, {objects} short{named}")
     return "; ".join(totals)
 
 
 def _by_object(
-    found: Int[np.ndarray, "50"], session: int, short: Int[np.ndarray, "k"]
+    counts: Int[np.ndarray, "50"], session: int, short: Int[np.ndarray, "k"]
 ) -> list[str]:
     """Describe objects that lack frames, as in `o7 20 of 300` and `o9-o50 0 of 12587`."""
     official = FRAME_COUNTS[session]
     # Neighbours without any frame are described as one range.
-    joined = (np.diff(short) == 1) & (found[short[1:]] == 0) & (found[short[:-1]] == 0)
+    joined = (np.diff(short) == 1) & (counts[short[1:]] == 0) & (counts[short[:-1]] == 0)
     return [
-        f"{_name(run)} {found[run].sum()} of {official[run].sum()}" for run in _runs(short, joined)
+        f"{_name(run)} {counts[run].sum()} of {official[run].sum()}" for run in _runs(short, joined)
     ]
 
 

@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from everlight_data.images.image_set import ImageSet, every_nth, split_off
 from everlight_data.optional_packages import import_package
+from everlight_data.sets.data_set import DataSet
+from everlight_data.sets.image_set import ImageSet, every_nth, split_off
 
 TEST_EVERY = 5
 """Interval of test images: every fifth image of a class."""
@@ -24,3 +25,11 @@ def load_digits() -> ImageSet:
         every_nth(labels, TEST_EVERY),
         tuple("0123456789"),
     )
+
+
+DATA_SETS = {
+    "digits": DataSet(
+        "handwritten digits: 1,797 grey images of 8x8, part of scikit-learn",
+        load=lambda _: load_digits(),
+    )
+}

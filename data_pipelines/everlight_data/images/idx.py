@@ -18,8 +18,9 @@ from jaxtyping import Int, UInt8
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.files import inflate, read_bytes, refusing
 from everlight_data.images.class_names import printable
-from everlight_data.images.image_set import ImageSet
 from everlight_data.locations import locate
+from everlight_data.sets.data_set import DataSet
+from everlight_data.sets.image_set import ImageSet
 
 MAX_BYTES = 2_000_000_000
 """Limit on the bytes of one file, as it is stored and uncompressed."""
@@ -172,3 +173,26 @@ def _numbered(
             f"{len(values)} classes, {values[0]} to {values[-1]}. {_WAY_OUT}"
         )
     return np.searchsorted(values, labels).astype(np.int32)
+
+
+_SOURCE = "its four .gz files, or these unpacked"
+DATA_SETS = {
+    "fashion-mnist": DataSet(
+        "Fashion-MNIST: 60,000 training and 10,000 test images of 28x28",
+        files=tuple(f"fashion_mnist/{file}.gz" for file in FILES),
+        owner="Xiao et al. 2017 (github.com/zalandoresearch/fashion-mnist), MIT",
+        source=_SOURCE,
+        bytes=31_000_000,
+        alternatives=(f"fashion_mnist/{FILES[0]}",),
+        load=lambda _: load_fashion_mnist(),
+    ),
+    "mnist": DataSet(
+        "MNIST: 60,000 training and 10,000 test images of 28x28",
+        files=tuple(f"mnist/{file}.gz" for file in FILES),
+        owner="LeCun et al. 1998 (yann.lecun.com/exdb/mnist) or a mirror",
+        source=_SOURCE,
+        bytes=12_000_000,
+        alternatives=(f"mnist/{FILES[0]}",),
+        load=lambda _: load_mnist(),
+    ),
+}

@@ -16,9 +16,9 @@ from PIL import Image
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.files import one_line
 from everlight_data.formats.pictures import square
-from everlight_data.images.image_set import ImageSet
 from everlight_data.locations import locate
 from everlight_data.optional_packages import import_package
+from everlight_data.sets.image_set import ImageSet
 
 FOLDER = "tensorflow_datasets"
 MAX_BYTES = 8_000_000_000
@@ -56,16 +56,16 @@ def find_prepared(name: str) -> Path:
     if match is None:
         raise DataError(f"{name!a} is not a TFDS name; give NAME, NAME/CONFIG or NAME:VERSION")
     root = locate(FOLDER, "tensorflow-datasets, as its data_dir", "as large as the sets are")
-    found = {
+    prepared = {
         (path.parent.relative_to(root).as_posix(), path.name): path
         for path in _prepared_folders(root)
     }
     wanted, version = match.groups()
-    fit = [key for key in found if key[0] == wanted and version in (None, key[1])]
+    fit = [key for key in prepared if key[0] == wanted and version in (None, key[1])]
     if not fit:
-        there = ", ".join(sorted(f"{set_name}:{number}" for set_name, number in found)) or "none"
+        there = ", ".join(sorted(f"{set_name}:{number}" for set_name, number in prepared)) or "none"
         raise MissingDataError(f"{name} is not prepared in {root}, which has {there}. {_PREPARE}")
-    return found[max(fit, key=lambda key: tuple(map(int, key[1].split("."))))]
+    return prepared[max(fit, key=lambda key: tuple(map(int, key[1].split("."))))]
 
 
 def _prepared_folders(root: Path) -> list[Path]:

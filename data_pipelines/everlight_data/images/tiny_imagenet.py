@@ -1,22 +1,29 @@
 """Reader of Tiny-ImageNet (Stanford CS231n) at 32x32: CIFAR-100's number of images, 200 classes.
 
 A folder holds `train_0.npz`, `train_1.npz`, `val.npz` and `classes.json`, made by
-`tiny_imagenet_release`. In an npz, the JPEG of sample i is `jpeg_bytes[offsets[i]:offsets[i + 1]]`
+`tiny_imagenet_files`. In an npz, the JPEG of sample i is `jpeg_bytes[offsets[i]:offsets[i + 1]]`
 (uint8). Its class `label[i]` is an index into `names` (words) and `wnids` (WordNet) of
 `classes.json`.
 """
 
+import collections
+import io
+import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
 from everlight_data.errors import DataError
 from everlight_data.formats.arrays import read_npz, take
-from everlight_data.formats.files import jpeg_size, read_json, refusing
-from everlight_data.images.image_set import ImageSet
+from everlight_data.formats.files import MAX_TEXT_BYTES, jpeg_size, read_json, refusing
 from everlight_data.locations import locate
 from everlight_data.optional_packages import import_package
+from everlight_data.sets.data_set import DataSet, ImageRequest, file_by_file
+from everlight_data.sets.image_set import ImageSet
+from everlight_data.sets.preparing import Files, Original, Source, find, matching, npz
 
 SOURCE = "Tiny-ImageNet of Stanford's CS231n, by `everlight data prepare tiny-imagenet ZIP`"
 FOLDER = "tiny_imagenet_32x32"
@@ -25,6 +32,17 @@ TEST_FILE = "val.npz"
 CLASSES_FILE = "classes.json"
 MAX_PIXELS = 1_000_000
 """Limit on the pixels of a decoded image."""
+ZIP = "tiny-imagenet-200.zip"
+ORIGINAL = Original(248_100_043, "90528d7ca1a48142e341f4ef8d21d0de")
+SIDE = 64
+MAX_IMAGE_BYTES = 200_000
+CUTS = (0, 110, 250)
+"""Bounds of the two training files in each class's sorted images.
+
+The first file has the first 110 images and the second the next 140. This gives CIFAR-100's total
+number of images.
+"""
+QUALITY = 75
 _AGAIN = f"Download it again: {SOURCE}."
 
 
@@ -119,3 +137,112 @@ def _decode(jpeg: np.ndarray, name: str) -> np.ndarray:
     if pixels.shape != (32, 32, 3):
         raise DataError(f"{name} is an image of {pixels.shape}, not (32, 32, 3). {_AGAIN}")
     return pixels
+
+
+def tiny_imagenet_files(source: Source) -> Files:
+    """Return the recipe of class names and of 32x32 JPEGs, each pixel the mean of a block.
+
+    In the release's `tiny-imagenet-200/`:
+
+    - `wnids.txt` has one WordNet id per line; `words.txt` an id, a tab and its names.
+    - `train/<wnid>/images/<wnid>_<k>.JPEG` are the training images, k from 0 to 499.
+    - `val/val_annotations.txt` has a file, a tab and its WordNet id per line.
+    - `val/images/val_<k>.JPEG` are the validation images.
+
+    Images have 64x64 pixels; some are grey.
+    """
+    wnids = sorted(_text(source, "wnids.txt").split())
+    base = find(source, "wnids.txt").removesuffix("wnids.txt")
+    if len(set(wnids)) != len(wnids) or not 0 < len(wnids) <= 256:
+        raise ValueError(f"wnids.txt has {len(wnids)} lines, too many or with duplicates")
+
+    def names() -> bytes:
+        words = dict(_pairs(_text(source, "words.txt")))
+        return json.dumps({"wnids": wnids, "names": [words[wnid] for wnid in wnids]}).encode()
+
+    by_folder = collections.defaultdict(list)
+    for path in matching(source, lambda path: path.endswith(".JPEG")):
+        by_folder[path.rpartition("/")[0]].append(path)
+
+    def train(first: int, end: int) -> bytes:
+        paths, labels = [], []
+        for label, wnid in enumerate(wnids):
+            images = sorted(by_folder[f"{base}train/{wnid}/images"], key=_number)
+            if len(images) < end:
+                raise ValueError(f"{len(images)} images of {wnid}, not {CUTS[-1]} or more")
+            paths += images[first:end]
+            labels += [label] * (end - first)
+        return _packed(source, paths, labels)
+
+    def test() -> bytes:
+        pairs = _pairs(_text(source, "val_annotations.txt"))
+        # A box follows the WordNet id.
+        listed = sorted(pairs, key=lambda pair: _number(pair[0]))
+        paths = [f"{base}val/images/{file}" for file, _ in listed]
+        return _packed(source, paths, [wnids.index(rest.split("\t")[0]) for _, rest in listed])
+
+    trains = {
+        file: lambda cut=cut: train(*CUTS[cut : cut + 2]) for cut, file in enumerate(TRAIN_FILES)
+    }
+    return {CLASSES_FILE: names, **trains, TEST_FILE: test}
+
+
+def _text(source: Source, name: str) -> str:
+    return source.read(find(source, name), MAX_TEXT_BYTES).decode("utf-8")
+
+
+def _pairs(text: str) -> list[tuple[str, str]]:
+    """Return the text before and after the first tab of each line."""
+    return [
+        (first, rest) for first, _, rest in (line.partition("\t") for line in text.splitlines())
+    ]
+
+
+def _number(path: str) -> int:
+    """Return the number k in a file's name."""
+    match = re.search(r"_(\d+)\.JPEG$", path)
+    if match is None:
+        raise ValueError(f"{path} is not named NAME_NUMBER.JPEG")
+    return int(match[1])
+
+
+def _packed(source: Source, paths: Sequence[str], labels: Sequence[int]) -> bytes:
+    jpegs = [_shrunk(source, path) for path in paths]
+    return npz(
+        jpeg_bytes=np.frombuffer(b"".join(jpegs), np.uint8),
+        offsets=np.cumsum([0, *map(len, jpegs)]),
+        label=np.array(labels, np.uint8),
+    )
+
+
+def _shrunk(source: Source, path: str) -> bytes:
+    content = source.read(path, MAX_IMAGE_BYTES)
+    with Image.open(io.BytesIO(content), formats=("JPEG",)) as image:
+        if image.size != (SIDE, SIDE):
+            raise ValueError(f"{path} has {image.width}x{image.height} pixels")
+        small = image.convert("RGB").reduce(2)
+    stream = io.BytesIO()
+    small.save(stream, "JPEG", quality=QUALITY)
+    return stream.getvalue()
+
+
+def _requested(request: ImageRequest) -> ImageSet:
+    # Only the images of the chosen classes are decoded.
+    available = len(tiny_imagenet_names())
+    # A request for more classes than there are is refused with all of them.
+    end = request.first_class + (request.classes or available - request.first_class)
+    return load_tiny_imagenet_32(range(min(end, available)))
+
+
+DATA_SETS = {
+    "tiny-imagenet": DataSet(
+        "Tiny-ImageNet at 32x32: 250 training and 50 test images per class, 200 classes",
+        files=tuple(f"{FOLDER}/{name}" for name in (*TRAIN_FILES, TEST_FILE, CLASSES_FILE)),
+        owner="Stanford CS231n (cs231n.stanford.edu), research use",
+        source=ZIP,
+        bytes=60_000_000,
+        prepare=file_by_file(tiny_imagenet_files),
+        original=ORIGINAL,
+        load=_requested,
+    ),
+}

@@ -18,7 +18,7 @@ from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.arrays import take
 from everlight_data.images.efficientnet import load_efficientnet_lite0
 from everlight_data.images.feature_files import Features
-from everlight_data.images.image_set import ImageSet, as_rgb
+from everlight_data.sets.image_set import ImageSet, as_rgb
 from everlight_data.writing import lock_folder, make_folder, read_sealed, save_sealed
 
 LITE0 = "efficientnet-lite0"
@@ -45,13 +45,13 @@ def trunk_features(
     mesh = runs_mesh()
     weights = efficientnet_variables(load_efficientnet_lite0())
     weights = jax.device_put(weights, NamedSharding(mesh, REPLICATED))
-    size, found = AT_ONCE * mesh.size, []
+    size, features = AT_ONCE * mesh.size, []
     for start in steps(range(0, len(images), size)):
         batch = _enlarged(as_rgb(images[start : start + size]))
         missing = [(0, size - len(batch))] + [(0, 0)] * 3
         placed = jax.device_put(np.pad(batch, missing), NamedSharding(mesh, RUNS_SPEC))
-        found.append(np.asarray(_trunk(weights, placed))[: len(batch)])
-    return np.concatenate(found)
+        features.append(np.asarray(_trunk(weights, placed))[: len(batch)])
+    return np.concatenate(features)
 
 
 def kept_features(images: ImageSet, folder: Path, steps: Steps = iter) -> Features:
@@ -111,4 +111,4 @@ def _enlarged(images: UInt8[np.ndarray, "b h w 3"]) -> UInt8[np.ndarray, "b s s 
     if images.shape[1] >= SMALLEST:
         return images
     size, way = (SMALLEST, SMALLEST), Image.Resampling.BICUBIC
-    return np.stack([np.asarray(Image.fromarray(each).resize(size, way)) for each in images])
+    return np.stack([np.asarray(Image.fromarray(image).resize(size, way)) for image in images])

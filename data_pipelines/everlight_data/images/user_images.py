@@ -35,7 +35,8 @@ from everlight_data.formats.pictures import (
 from everlight_data.images.class_names import FEWEST, check_present, class_numbers, printable
 from everlight_data.images.idx import is_idx_folder, load_idx
 from everlight_data.images.image_lists import ImageFiles, list_csv, list_folder
-from everlight_data.images.image_set import (
+from everlight_data.images.tfds_sets import load_tfds
+from everlight_data.sets.image_set import (
     ImageSet,
     LoadedImages,
     as_rgb,
@@ -43,7 +44,6 @@ from everlight_data.images.image_set import (
     shrink_images,
     split_off,
 )
-from everlight_data.images.tfds_sets import load_tfds
 
 SIDE = 32
 """Default side of photographs in pixels."""
@@ -148,14 +148,14 @@ def _read_source(source: str, side: int | None, fewest: int) -> _Part:
         pixels = side or images.images.shape[1]
         return _whole_set(shrink_images(images, pixels), f"each at {pixels}×{pixels} pixels")
     if path.suffix.lower() == ".npz" and path.is_file():
-        found = _from_npz(path, pixels)
+        squares = _from_npz(path, pixels)
     else:
         files = list_csv(path) if path.suffix.lower() == ".csv" else list_folder(path)
-        found = _decode(path, files, pixels)
-    class_names, number = class_numbers(path, found.labels, fewest)
+        squares = _decode(path, files, pixels)
+    class_names, number = class_numbers(path, squares.labels, fewest)
     name = printable(path.name or source)
-    images = ImageSet(name, found.images, number, number[:0], class_names)
-    return _Part(images, squares_of, found.notes)
+    images = ImageSet(name, squares.images, number, number[:0], class_names)
+    return _Part(images, squares_of, squares.notes)
 
 
 def _whole_set(images: ImageSet, size: str) -> _Part:
@@ -180,13 +180,13 @@ def _with_tests(images: ImageSet, source: str, side: int) -> tuple[ImageSet, lis
     check_tests(images.name, pair[0], source, pair[1])
     notes = [f"test: {note}" for note in part.notes]
     if pair[0].shape[-1] != pair[1].shape[-1]:
-        pair = [as_rgb(each) for each in pair]
+        pair = [as_rgb(part) for part in pair]
         notes.append("all brought to RGB")
     if len(images.test_labels):
         notes.append(f"{len(images.test_labels):,} test images of {images.name} not used")
     if start:
         notes.append(f"{start:,} training images of {other.name} not used")
-    places = np.array([images.class_names.index(each) for each in other.class_names], np.int32)
+    places = np.array([images.class_names.index(name) for name in other.class_names], np.int32)
     return images._replace(images=np.concatenate(pair), test_labels=places[labels]), notes
 
 

@@ -9,10 +9,10 @@ import numpy as np
 
 from everlight_data.errors import DataError
 from everlight_data.images.core50 import Core50
-from everlight_data.loading import loaded_once
 from everlight_data.procedural.render import World
 from everlight_data.procedural.shapes import SHAPES
 from everlight_data.procedural.world import class_names, render_frames
+from everlight_data.sets.loading import loaded_once
 
 SESSIONS = 11
 RECORDED = 300

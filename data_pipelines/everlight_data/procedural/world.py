@@ -20,7 +20,6 @@ from jaxtyping import Array, Float, Int, UInt8
 from everlight.color.radiometry import illuminant_response
 from everlight_data.color.spectra import embedded_library
 from everlight_data.errors import DataError
-from everlight_data.images.image_set import ImageSet
 from everlight_data.procedural.render import (
     Ids,
     Layers,
@@ -30,6 +29,7 @@ from everlight_data.procedural.render import (
     texture_and_palette,
 )
 from everlight_data.procedural.shapes import PALETTES, SHAPES, TEXTURES
+from everlight_data.sets.image_set import ImageSet
 
 BLOCK_PIXELS = 1 << 18
 """Pixels rendered at once, even for smaller images or numbers.

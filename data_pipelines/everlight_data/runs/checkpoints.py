@@ -190,10 +190,10 @@ class Checkpoints:
 
     def _set_aside(self, step: int) -> None:
         if is_first():
-            (found,) = (path for path in self.folder.iterdir() if path.name == str(step))
-            aside = found.with_name(found.name + DAMAGED)
+            (damaged,) = (path for path in self.folder.iterdir() if path.name == str(step))
+            aside = damaged.with_name(damaged.name + DAMAGED)
             shutil.rmtree(aside, ignore_errors=True)
-            found.rename(aside)
+            damaged.rename(aside)
         meet(f"checkpoint {step} set aside")
         self._manager.reload()
 
@@ -259,11 +259,11 @@ class Checkpoints:
             state = self._manager.restore(
                 step, args=ocp.args.Composite(state=ocp.args.StandardRestore(like))
             )["state"]
-            found = _checksums(state)
+            checksums = _checksums(state)
         except Exception as error:
             raise DamagedCheckpointError(f"{path} is damaged ({one_line(error)})") from error
         expected = _of_this_process(record["arrays"])
-        wrong = [name for name, value in expected.items() if found.get(name) != value]
+        wrong = [name for name, value in expected.items() if checksums.get(name) != value]
         if wrong:
             raise DamagedCheckpointError(
                 f"{path} is damaged: {wrong[0]} and {len(wrong) - 1} other arrays are not what was "
@@ -334,10 +334,10 @@ def _of_all_processes(checksums: dict[str, list]) -> dict[str, list]:
     if jax.process_count() == 1:
         return checksums
     parts = np.array([parts for _, parts in checksums.values()], np.uint32)
-    every = from_all(parts).transpose(1, 0, 2).reshape(len(parts), -1).tolist()
+    gathered = from_all(parts).transpose(1, 0, 2).reshape(len(parts), -1).tolist()
     return {
         name: [shape, all_parts]
-        for (name, (shape, _)), all_parts in zip(checksums.items(), every, strict=True)
+        for (name, (shape, _)), all_parts in zip(checksums.items(), gathered, strict=True)
     }
 
 
@@ -346,5 +346,5 @@ def _of_this_process(checksums: dict[str, list]) -> dict[str, list]:
     if jax.process_count() == 1:
         return checksums
     count, number = jax.local_device_count(), jax.process_index()
-    own = slice(number * count, (number + 1) * count)
-    return {name: [shape, parts[own]] for name, (shape, parts) in checksums.items()}
+    local = slice(number * count, (number + 1) * count)
+    return {name: [shape, parts[local]] for name, (shape, parts) in checksums.items()}

@@ -27,35 +27,35 @@ def state_of(config: Path) -> tuple[int, int]:
     return state.st_ino, state.st_mtime_ns
 
 
-def write_config(config: Path, chosen: dict, told: dict) -> None:
+def write_config(config: Path, chosen: dict, previous: dict) -> None:
     """Write config.json: the settings and what made the run.
 
     Args:
       config: the file.
       chosen: settings, as `descriptions.as_json` returns them.
-      told: what the file held before, of which anything else is kept.
+      previous: former content of the file, of which everything else is kept.
 
     Raises:
       DataError: the file cannot be written.
     """
     content = {"settings": chosen, "made_with": _made_with(), "crc32": json_checksum(chosen)}
     with written_whole(config) as unfinished:
-        unfinished.write_text(json.dumps({**told, **content}, indent=2))
+        unfinished.write_text(json.dumps({**previous, **content}, indent=2))
 
 
-def read_any_config(config: Path, way_out: str) -> dict[str, Any]:
+def read_any_config(config: Path, remedy: str) -> dict[str, Any]:
     """Return the content of config.json, whatever the settings in it.
 
     Args:
       config: the file.
-      way_out: sentence that every error message ends with.
+      remedy: sentence that every error message ends with.
 
     Raises:
       MissingDataError: the file does not exist.
       DataError: it is damaged, or its settings were edited.
     """
-    content = read_json(config, way_out)
-    with refusing(config, way_out):
+    content = read_json(config, remedy)
+    with refusing(config, remedy):
         stored = content["settings"]
         if content["crc32"] != json_checksum(stored):
             raise ValueError("its checksum differs")
@@ -82,11 +82,11 @@ def read_config(
       MissingDataError: the file does not exist.
       DataError: it is damaged, or of a run with other settings, which the message names.
     """
-    way_out = (
+    remedy = (
         "It tells what the run in this folder was begun with, and nothing else does: put it back, "
         "give this run a --tag of its own, or delete the folder."
     )
-    content = read_any_config(config, way_out)
+    content = read_any_config(config, remedy)
     stored = content["settings"]
     ignored = dict.fromkeys(free)
     changed = name_differences(_without(texts, stored) | ignored, _without(texts, chosen) | ignored)
@@ -101,7 +101,7 @@ def read_config(
 def _without(names: Collection[str], value: Any) -> Any:
     if not isinstance(value, dict):
         return value
-    return {name: _without(names, each) for name, each in value.items() if name not in names}
+    return {name: _without(names, part) for name, part in value.items() if name not in names}
 
 
 def _commit() -> str | None:

@@ -41,15 +41,15 @@ def from_json(kind: Any, value: Any) -> Any:
     if origin in (Union, types.UnionType):
         if value is None:
             return None
-        return from_json(next(each for each in arguments if each is not type(None)), value)
+        return from_json(next(member for member in arguments if member is not type(None)), value)
     if dataclasses.is_dataclass(kind):
         return kind(**_fields_from_json(kind, _of_type(dict, value)))
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        return {key: from_json(arguments[1], each) for key, each in _of_type(dict, value).items()}
+        return {key: from_json(arguments[1], part) for key, part in _of_type(dict, value).items()}
     if origin is tuple:
         value = _of_type(list, value)
         kinds = [arguments[0]] * len(value) if arguments[-1] is Ellipsis else arguments
-        return tuple(from_json(*each) for each in zip(kinds, value, strict=True))
+        return tuple(from_json(*pair) for pair in zip(kinds, value, strict=True))
     if origin is Literal:
         if value not in arguments:
             raise ValueError(f"{value!r} is none of {', '.join(map(repr, arguments))}")
@@ -84,31 +84,31 @@ def _differences(stored: dict, chosen: dict, before: str = "") -> Iterator[str]:
             yield f"{before}{name}: {there!r} there, {now!r} now"
 
 
-def save_described(path: Path, name: str, facts: dict, **arrays: np.ndarray) -> None:
+def save_described(path: Path, name: str, fingerprint: dict, **arrays: np.ndarray) -> None:
     """Write arrays with their name and description, whole or not at all.
 
     Args:
       path: file to write; its folder is created.
       name: name of the arrays, by which a copied file is recognized.
-      facts: values of JSON that the arrays were computed from.
+      fingerprint: values of JSON that the arrays were computed from.
 
     Raises:
       DataError: the file cannot be written.
     """
     make_folder(path.parent)
-    described = {"unit": name, "facts": facts}
+    described = {"unit": name, "facts": fingerprint}
     save_sealed(path, facts=np.array(json.dumps(described)), **arrays)
 
 
-def read_described(path: Path, name: str, way_out: str) -> tuple[dict, dict[str, np.ndarray]]:
+def read_described(path: Path, name: str, remedy: str) -> tuple[dict, dict[str, np.ndarray]]:
     """Return description and arrays of a file that `save_described` wrote.
 
     Raises:
       MissingDataError: the file does not exist.
       DataError: it is not what was written, or is a copy of another file.
     """
-    arrays = read_sealed(path, way_out)
-    with refusing(path, way_out):
+    arrays = read_sealed(path, remedy)
+    with refusing(path, remedy):
         described = json.loads(arrays.pop("facts").item())
         if described["unit"] != name:
             raise ValueError(f"a copy of {described['unit']}")
@@ -122,11 +122,11 @@ def _of_type(kind: type, value: Any) -> Any:
 
 
 def _fields_from_json(kind: type, stored: Mapping[str, Any]) -> dict[str, Any]:
-    hints, found = typing.get_type_hints(kind, include_extras=True), {}
+    hints, fields = typing.get_type_hints(kind, include_extras=True), {}
     for name, value in stored.items():
         check_name("option", name, list(hints))
         try:
-            found[name] = from_json(hints[name], value)
+            fields[name] = from_json(hints[name], value)
         except (TypeError, ValueError) as error:
             raise ValueError(f"{name}: {error}") from error
-    return found
+    return fields

@@ -44,7 +44,7 @@ def whole_events(text: str) -> list[Any]:
     return events
 
 
-def read_scalars(path: Path, way_out: str) -> Iterator[tuple[str, int, float]]:
+def read_scalars(path: Path, remedy: str) -> Iterator[tuple[str, int, float]]:
     """Yield tag, step and value of every number of a file of events, a list's one by one.
 
     A tag is the event's texts and the number's name. What is no number, such as an infinite loss,
@@ -53,10 +53,10 @@ def read_scalars(path: Path, way_out: str) -> Iterator[tuple[str, int, float]]:
     Raises:
       MissingDataError: the file does not exist.
       DataError: it holds no events, or numbers or nesting that are too large; the message ends with
-        `way_out`.
+        `remedy`.
     """
-    text, steps = read_text(path, way_out), collections.Counter()
-    with refusing(path, way_out):
+    text, steps = read_text(path, remedy), collections.Counter()
+    with refusing(path, remedy):
         events = whole_events(text)
         if not all(isinstance(event, dict) for event in events):
             raise ValueError("a line is no event")

@@ -15,7 +15,7 @@ from everlight_data.runs.configs import read_any_config
 from everlight_data.writing import read_sealed
 
 NUMBER_COLUMNS = ("method", "setting", "seed", "task", "tested on", "metric", "value")
-_WAY_OUT = "Name the folder of a finished run of methods, such as `everlight run`."
+_REMEDY = "Name the folder of a finished run of methods, such as `everlight run`."
 
 
 class FinishedRun(NamedTuple):
@@ -43,9 +43,9 @@ def read_finished_run(folder: Path) -> FinishedRun:
       DataError: one of them is damaged, edited, or of another kind of run.
     """
     path = folder / "results.npz"
-    arrays = read_results(path, _WAY_OUT)
+    arrays = read_results(path, _REMEDY)
     if missing := {"draws", "data", "measure"} - set(arrays):
-        raise DataError(f"{path} lacks {', '.join(sorted(missing))}. {_WAY_OUT}")
+        raise DataError(f"{path} lacks {', '.join(sorted(missing))}. {_REMEDY}")
     score = str(arrays["measure"])
     finals: dict[str, dict[str, np.ndarray]] = {}
     for key, values in arrays.items():
@@ -54,8 +54,8 @@ def read_finished_run(folder: Path) -> FinishedRun:
         if metric == score and method:
             finals.setdefault(setting, {})[method] = values[:, -1]
     config = folder / "config.json"
-    stored = read_any_config(config, _WAY_OUT)
-    with refusing(config, _WAY_OUT):
+    stored = read_any_config(config, _REMEDY)
+    with refusing(config, _REMEDY):
         options = _flat("", stored["settings"])
     # After the first three come checksums of features.
     data = tuple(arrays["data"].tolist()[:3])
@@ -63,15 +63,15 @@ def read_finished_run(folder: Path) -> FinishedRun:
     return FinishedRun(name, data, arrays["draws"], score, finals, options)
 
 
-def read_results(path: Path, way_out: str) -> dict[str, np.ndarray]:
+def read_results(path: Path, remedy: str) -> dict[str, np.ndarray]:
     """Return the arrays of a results.npz by name, with scores and steps of the shapes they need.
 
     Raises:
       MissingDataError: the file does not exist.
       DataError: it has changed since it was written, or an array has another type or shape.
     """
-    arrays = read_sealed(path, way_out)
-    with refusing(path, way_out):
+    arrays = read_sealed(path, remedy)
+    with refusing(path, remedy):
         score = arrays.get("measure", np.array(""))
         _check("measure", score, "U", score.shape == ())
         # Steps come first, as scores must have their shape.
@@ -120,14 +120,14 @@ def differences(
 ) -> dict[str, Float[np.ndarray, "seeds"]]:
     """Return final scores minus those of the first run on the seeds that both have, by method."""
     ours, theirs = (run.finals.get(setting, {}) for run in (first, other))
-    found = {}
+    by_method = {}
     for name in ours.keys() & theirs.keys():
         # A method of a paper's run may have fewer seeds than the others.
         draws = first.draws[: len(ours[name])], other.draws[: len(theirs[name])]
         _, here, there = np.intersect1d(*draws, return_indices=True)
         if len(here):
-            found[name] = theirs[name][there] - ours[name][here]
-    return found
+            by_method[name] = theirs[name][there] - ours[name][here]
+    return by_method
 
 
 def name_other_options(runs: Sequence[FinishedRun], ignored: Collection[str] = ()) -> str:
@@ -175,7 +175,7 @@ def _flat(name: str, part: Any) -> dict[str, Any]:
     if not isinstance(part, dict):
         return {name: part}
     before = "" if name in ("", "config") else f"{name}."
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for key, value in part.items():
-        found |= _flat(f"{before}{key}", value)
-    return found
+        options |= _flat(f"{before}{key}", value)
+    return options

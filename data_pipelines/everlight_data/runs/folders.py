@@ -9,7 +9,7 @@ from typing import NamedTuple
 from everlight_data.errors import DataError
 from everlight_data.formats.files import read_json, read_text, refusing
 
-_WAY_OUT = "Run it again, or delete its folder."
+_REMEDY = "Run it again, or delete its folder."
 
 
 class RunEntry(NamedTuple):
@@ -37,10 +37,10 @@ def _entry(folder: Path) -> RunEntry:
     changed = (report if finished else config).stat().st_mtime
     when = datetime.datetime.fromtimestamp(changed, datetime.UTC).strftime("%Y-%m-%d %H:%M")
     try:
-        content = read_json(config, _WAY_OUT)
-        with refusing(config, _WAY_OUT):
+        content = read_json(config, _REMEDY)
+        with refusing(config, _REMEDY):
             preset = str(content["settings"].get("preset", "–"))
-        page = read_text(report, _WAY_OUT) if finished else "<h1>not finished</h1>"
+        page = read_text(report, _REMEDY) if finished else "<h1>not finished</h1>"
         headline = _text_of("h1", page) or "no heading"
         first_sentence = _text_of('p class="came-out"', page)
     except DataError as error:
@@ -50,5 +50,5 @@ def _entry(folder: Path) -> RunEntry:
 
 def _text_of(tag: str, page: str) -> str:
     """Return the text within the first element of a tag; empty where there is none."""
-    found = re.search(rf"<{tag}>(.*?)</{tag.split()[0]}>", page, re.DOTALL)
-    return html.unescape(found[1]) if found else ""
+    match = re.search(rf"<{tag}>(.*?)</{tag.split()[0]}>", page, re.DOTALL)
+    return html.unescape(match[1]) if match else ""

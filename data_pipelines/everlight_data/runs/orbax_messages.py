@@ -47,9 +47,9 @@ def silence_orbax() -> None:
 
 
 def _is_of_a_read(unraisable: Any) -> bool:
-    found, error = unraisable.object, unraisable.exc_value
-    if isinstance(found, CoroutineType):
-        return _is_orbax(found.cr_code.co_filename)
+    origin, error = unraisable.object, unraisable.exc_value
+    if isinstance(origin, CoroutineType):
+        return _is_orbax(origin.cr_code.co_filename)
     return isinstance(error, RuntimeError) and str(error) == "Event loop is closed"
 
 

@@ -59,10 +59,10 @@ def _imported(content: bytes, package: str) -> Iterator[str]:
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            names = [each.name for each in node.names]
+            names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             base = _absolute(node, package)
-            names = [base, *(f"{base}.{each.name}" for each in node.names)]
+            names = [base, *(f"{base}.{alias.name}" for alias in node.names)]
         elif isinstance(node, ast.Call):
             names = _called(node, package)
         else:

@@ -84,7 +84,7 @@ def place_in(module: ModuleType, error: BaseException) -> str | None:
     if last is None:
         return None
     place = f"{Path(module.__file__).name}, line {frames[last][1]}"
-    ours = [each for each in frames[last:] if each[0].partition(".")[0] in _PACKAGES]
+    ours = [frame for frame in frames[last:] if frame[0].partition(".")[0] in _PACKAGES]
     return f"{place}; raised in {ours[-1][0]}, line {ours[-1][1]}" if ours else place
 
 
@@ -117,14 +117,14 @@ def load_network(asked: str, option: str, classes: int, shape: tuple[int, ...]) 
         message = f"{type(error).__name__}: {one_line(error)}"
         raise DataError(f"{option} {asked} cannot be built ({message}); {form}") from error
     try:
-        found = check_outputs(net, shape, classes)
+        layers = check_outputs(net, shape, classes)
     except SystemExit as error:
         raise DataError(f"{option} {asked} ends the process ({error.code}); {form}") from error
     except Exception as error:
         raise DataError(f"{option} {asked}: {error}") from error
     path, _, name = asked.rpartition(":")
     note = f"{name} of {Path(path).name}"
-    return Network(net, note, found.hidden, found.head, classes, version)
+    return Network(net, note, layers.hidden, layers.head, classes, version)
 
 
 def _network_of(make: Callable[..., Any], classes: int) -> Net:

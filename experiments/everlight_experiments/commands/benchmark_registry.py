@@ -54,11 +54,11 @@ def split_preset(text: str, preset: Preset = "demo") -> tuple[str, Preset]:
     Raises:
       DataError: there is no such benchmark or preset.
     """
-    name, colon, own = text.partition(":")
+    name, colon, suffix = text.partition(":")
     if not name:
         raise DataError(f"name a benchmark; there are {', '.join(BENCHMARKS)}")
     check_name("benchmark", name, list(BENCHMARKS))
-    preset = own if colon else preset
+    preset = suffix if colon else preset
     check_name("preset", preset, list(BENCHMARKS[name].configs))
     return name, preset
 
@@ -86,15 +86,15 @@ def load_benchmarks(options: RunOptions | TuneOptions, config: Any = None) -> Be
         Request(
             name,
             config,
-            tuple(each for each in SETTINGS if each in asked),
+            tuple(setting for setting in SETTINGS if setting in asked),
             options.seed,
             getattr(options, "seeds", RunOptions.seeds),
             options.validation_seeds,
             options.runs,
         )
     )
-    given = list(changed_options(entry.configs[preset], config))
+    changes = list(changed_options(entry.configs[preset], config))
     return {
-        setting: each.with_given(given)._replace(validation_tasks=options.validation_tasks)
-        for setting, each in benchmarks.items()
+        setting: benchmark.with_given(changes)._replace(validation_tasks=options.validation_tasks)
+        for setting, benchmark in benchmarks.items()
     }

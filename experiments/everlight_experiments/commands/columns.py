@@ -19,8 +19,8 @@ DIVERGED = {"diverged": "Diverged runs have no score."}
 
 def score_cell(values: Float[np.ndarray, "seeds"], after: str = "") -> str:
     """Return mean and deviation, or how many runs diverged where any did."""
-    gone = np.count_nonzero(np.isnan(values))
-    return (f"diverged in {gone} of {len(values)}" if gone else spread(values)) + after
+    diverged = np.count_nonzero(np.isnan(values))
+    return (f"diverged in {diverged} of {len(values)}" if diverged else spread(values)) + after
 
 
 def column(

@@ -128,11 +128,11 @@ def _compared(folder: Path, setting: str, runs: Sequence[FinishedRun]) -> tuple[
     final = f"final {first.score}"
     scores = {run.name: run.finals.get(setting, {}) for run in runs}
     names = list(dict.fromkeys(name for by_name in scores.values() for name in by_name))
-    columns = [column(name, each, score_cell, final) for name, each in scores.items()]
+    columns = [column(name, by_method, score_cell, final) for name, by_method in scores.items()]
     for other in others:
-        found, group = differences(first, other, setting), f"{other.name} − {first.name}"
-        columns.append(column("difference", found, _signed, group))
-        columns.append(column("seeds above", found, _seeds_above, group))
+        gaps, group = differences(first, other, setting), f"{other.name} − {first.name}"
+        columns.append(column("difference", gaps, _signed, group))
+        columns.append(column("seeds above", gaps, _seeds_above, group))
     caption = (
         f"{sentence(final)} of each run ({setting}; mean ± standard deviation over seeds), and "
         f"paired differences with {LEVEL:.0%} intervals."
@@ -143,12 +143,12 @@ def _compared(folder: Path, setting: str, runs: Sequence[FinishedRun]) -> tuple[
     return table, Figure(below, plot_columns(path, names, scores, final))
 
 
-def _signed(found: Float[np.ndarray, "seeds"]) -> str:
+def _signed(gaps: Float[np.ndarray, "seeds"]) -> str:
     """Return mean and interval of differences, with signs."""
-    mean, half = student_interval(found)
+    mean, half = student_interval(gaps)
     interval = "" if np.isnan(half) else f" [{mean - half:+.3f}, {mean + half:+.3f}]"
     return f"{mean:+.3f}{interval}"
 
 
-def _seeds_above(found: Float[np.ndarray, "seeds"]) -> str:
-    return f"{np.sum(found > 0)} of {len(found)}"
+def _seeds_above(gaps: Float[np.ndarray, "seeds"]) -> str:
+    return f"{np.sum(gaps > 0)} of {len(gaps)}"

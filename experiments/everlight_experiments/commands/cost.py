@@ -29,8 +29,8 @@ from everlight.scenarios.facts import Examples
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.iirc.metadata import official_metadata
 from everlight_experiments.cl_metrics.config import PRESETS as ICIFAR
-from everlight_experiments.continual.benchmark import Own, RunData
-from everlight_experiments.continual.image_benchmarks import beginning as images_beginning
+from everlight_experiments.continual.benchmark import PerRunData, RunData
+from everlight_experiments.continual.image_benchmarks import setup_factory as images_setup_factory
 from everlight_experiments.continual.method_runner import build_with
 from everlight_experiments.continual.parts import network
 from everlight_experiments.core50 import benchmark as core50_benchmark
@@ -39,6 +39,7 @@ from everlight_experiments.facts import benchmark as facts_benchmark
 from everlight_experiments.facts.config import PRESETS as FACTS
 from everlight_experiments.iirc import benchmark as iirc_benchmark
 from everlight_experiments.iirc.config import PRESETS as IIRC
+from everlight_experiments.run_folder.compilation import describe_tpu
 
 FRAMES = 300
 """Frames per object and session of CORe50, about."""
@@ -73,7 +74,7 @@ class Work(NamedTuple):
     @property
     def run(self) -> Run:
         """Return the engine's argument."""
-        data = RunData(self.shared, Own(self.sequence.class_task, _NUMBER))
+        data = RunData(self.shared, PerRunData(self.sequence.class_task, _NUMBER))
         build = build_with(self, self.method)
         return Run(build, self.protocol, data, self.sequence, jax.random.key(0))
 
@@ -93,8 +94,8 @@ def run_cost(options: CostOptions) -> None:
     print(f"One run at the paper's preset, compiled for {device.device_kind}; {ran}.")
     for number, make in enumerate(WORKS):
         work = make()
-        found = estimate_run(work.run, device, TIMED_STEPS if options.timed else 0)
-        cells = _cells(work, found, memory)
+        estimate = estimate_run(work.run, device, TIMED_STEPS if options.timed else 0)
+        cells = _cells(work, estimate, memory)
         if number == 0:
             print(_row(cells))
         print(_row(cells.values()), flush=True)
@@ -117,6 +118,7 @@ def _device(name: Device) -> jax.Device:
         return jax.devices()[0]
     # JAX itself uses the CPU: without a driver its plugin for GPUs does not load otherwise.
     jax.config.update("jax_platforms", "cpu")
+    describe_tpu()
     # A compiler without a device cannot read programs that it kept on disk.
     jax.config.update("jax_enable_compilation_cache", False)
     try:
@@ -138,7 +140,7 @@ def icifar() -> Work:
         classes,
     )
     images = _images(classes * (train + test), side)
-    begin = images_beginning(config, net, True)
+    begin = images_setup_factory(config, net, True)
     return Work("icifar", METHODS["EWC"], begin, config.protocol, images, sequence)
 
 
@@ -152,23 +154,23 @@ def iirc_cifar() -> Work:
     hierarchy = metadata.hierarchy, order, "incomplete", metadata.valid_fraction
     sequence = iirc(train, test, tuple(names), *hierarchy).sequence
     classes = sequence.class_task.shape[0]
-    begin = iirc_benchmark.beginning(
+    begin = iirc_benchmark.setup_factory(
         config, iirc_benchmark.network_of(config, classes), classes, len(order.tasks)
     )
     images = _images(len(train) + len(test), config.side)
-    protocol, kept = iirc_benchmark.protocol_of(config, method), config.exemplars_per_class
-    return Work("iirc", method, begin, protocol, images, sequence, kept)
+    protocol, exemplars = iirc_benchmark.protocol_of(config, method), config.exemplars_per_class
+    return Work("iirc", method, begin, protocol, images, sequence, exemplars)
 
 
 def core50_nc(net: str) -> Work:
     """Return naive on new classes of CORe50 with one of the paper's networks."""
     config, method = replace(CORE50["paper"], net=net), METHODS["naive"]
-    objects, sessions = (each.ravel() for each in np.mgrid[:50, :11])
+    objects, sessions = (grid.ravel() for grid in np.mgrid[:50, :11])
     # As many frames of every recording as the release has on average.
     objects, sessions = np.repeat(objects, FRAMES), np.repeat(sessions, FRAMES)
     sequence, length = core50(objects, sessions, "NC"), config.nc
-    course = core50_benchmark.Course("NC", "NC", lambda method: length)
-    begin = core50_benchmark.core50_begin(config, course, 50)
+    schedule = core50_benchmark.TrainingSchedule("NC", "NC", lambda method: length)
+    begin = core50_benchmark.setup_factory(config, schedule, 50)
     protocol = length.protocol(config.batch_size)
     shared = core50_benchmark.Shared(_images(len(objects), config.side), {}, _NUMBER, _NUMBER)
     return Work(f"core50-nc, {net}", method, begin, protocol, shared, sequence)
@@ -178,20 +180,20 @@ def mid_scale_facts() -> Work:
     """Return IMM on the paper's smaller set of facts."""
     config, method = FACTS["paper"], METHODS["IMM mode"]
     scale, words, dimension = config.scale, 170, 300
-    every = [np.repeat(np.arange(scale.facts), count) for count in scale.per_fact]
-    examples = [Examples(np.arange(len(fact)), fact) for fact in every]
+    example_facts = [np.repeat(np.arange(scale.facts), count) for count in scale.per_fact]
+    examples = [Examples(np.arange(len(fact)), fact) for fact in example_facts]
     none = Examples(np.zeros(0, int), np.zeros(0, int))
     task = np.arange(scale.facts) * scale.tasks // scale.facts
     sequence = fact_sequence(task, examples[0], none, examples[1])
     shared = facts_benchmark.Shared(
-        _images(sum(map(len, every)), config.network.side),
+        _images(sum(map(len, example_facts)), config.network.side),
         Facts(
             jax.ShapeDtypeStruct((scale.facts, 3), jnp.int32),
             jax.ShapeDtypeStruct((words, dimension), jnp.float32),
         ),
         jax.ShapeDtypeStruct((48,), jnp.int32),
     )
-    begin = facts_benchmark.beginning(config, dimension, scale.facts)
+    begin = facts_benchmark.setup_factory(config, dimension, scale.facts)
     return Work("facts, mid-scale", method, begin, scale.protocol, shared, sequence)
 
 
@@ -210,20 +212,20 @@ def _images(count: int, side: int) -> StoredImages:
     return jax.eval_shape(StoredImages.of, images, channel, channel)
 
 
-def _cells(work: Work, found: Estimate, memory: int) -> dict[str, str]:
+def _cells(work: Work, estimate: Estimate, memory: int) -> dict[str, str]:
     """Return the cells of a row by column."""
-    steps, seconds = count_steps(work.protocol, work.sequence, work.replayed), found.step_seconds
+    steps, seconds = count_steps(work.protocol, work.sequence, work.replayed), estimate.step_seconds
     return {
         "run": f"{work.benchmark}: {work.method.name}",
-        "parameters": f"{found.parameters:,}",
-        "data": f"{found.data_bytes / 1e6:,.0f} MB",
-        "state": f"{found.state_bytes / 1e6:,.0f} MB",
-        "step's memory": f"{found.working_bytes / 1e6:,.0f} MB",
-        "GFLOP per step": f"{found.operations / 1e9:,.1f}",
+        "parameters": f"{estimate.parameters:,}",
+        "data": f"{estimate.data_bytes / 1e6:,.0f} MB",
+        "state": f"{estimate.state_bytes / 1e6:,.0f} MB",
+        "step's memory": f"{estimate.working_bytes / 1e6:,.0f} MB",
+        "GFLOP per step": f"{estimate.operations / 1e9:,.1f}",
         "steps": f"{steps:,}",
         "h": "–" if seconds is None else f"{seconds * steps / 3600:.3f}",
-        "runs at once": f"{found.at_once(memory):,}",
-        **({} if found.kernels is None else {"kernels": f"{found.kernels:,}"}),
+        "runs at once": f"{estimate.at_once(memory):,}",
+        **({} if estimate.kernels is None else {"kernels": f"{estimate.kernels:,}"}),
     }
 
 

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import tyro
 
-from everlight_data.data_sets import DATA_SETS, prepare_data_set
+from everlight_data.errors import DataError, MissingDataError
 from everlight_data.locations import data_root
 from everlight_data.names import check_name
+from everlight_data.registry import STORED_SETS
 from everlight_data.writing import amount
 
 
@@ -38,12 +39,30 @@ def prepare(settings: PrepareSettings) -> Path:
     """Prepare a data set, print the result and return its folder.
 
     Raises:
-      DataError: the data set is unknown, EVERLIGHT_DATA is not set, or the source is missing,
-        incomplete or damaged; the message names it.
+      MissingDataError: EVERLIGHT_DATA is not set, or the source does not exist.
+      DataError: the data set is unknown or needs no preparation, or the source is incomplete or
+        damaged; the message names it.
     """
-    check_name("data set", settings.name, list(DATA_SETS))
-    folder, found = prepare_data_set(settings.name, settings.source, settings.partial)
-    print(f"{settings.source}: {found}\nprepared: {folder}")
+    name, source = settings.name, settings.source
+    check_name("data set", name, list(STORED_SETS))
+    data, root = STORED_SETS[name], data_root()
+    if data.prepare is None:
+        raise DataError(
+            f"{name} needs no preparation: put {data.source} ({data.owner}) at "
+            f"EVERLIGHT_DATA/{data.folder}"
+        )
+    if root is None:
+        raise MissingDataError(
+            "EVERLIGHT_DATA is not set. Set EVERLIGHT_DATA=<folder> to the folder of the data "
+            f"sets; {name} is prepared in <folder>/{data.folder}."
+        )
+    if not source.exists():
+        raise MissingDataError(
+            f"{source} does not exist. Download {data.source} from: {data.owner}."
+        )
+    folder = root / data.folder
+    result = data.prepare(source, folder, data, settings.partial)
+    print(f"{source}: {result}\nprepared: {folder}")
     return folder
 
 
@@ -55,8 +74,8 @@ def list_data(settings: ListSettings) -> None:
     """
     root = data_root()
     print("EVERLIGHT_DATA is not set" if root is None else f"EVERLIGHT_DATA={root}")
-    states = {name: data.state(root) for name, data in DATA_SETS.items()}
-    for name, data in DATA_SETS.items():
+    states = {name: data.state(root) for name, data in STORED_SETS.items()}
+    for name, data in STORED_SETS.items():
         size = "size unknown" if data.bytes is None else amount(data.bytes)
         how = f"everlight data prepare {name} SOURCE" if data.prepare else "no preparation needed"
         print(f"\n{name}: {states[name]}")
@@ -64,5 +83,5 @@ def list_data(settings: ListSettings) -> None:
         print(f"  location: {data.folder}/, {size}")
         print(f"  source: {data.source}, from {data.owner}")
         print(f"  preparation: {how}")
-    missing = [name for name, found in states.items() if found != "present"]
+    missing = [name for name, state in states.items() if state != "present"]
     print(f"\nnot present: {', '.join(missing) or 'none'}")

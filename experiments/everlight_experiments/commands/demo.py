@@ -32,14 +32,14 @@ def run_demo(options: DemoOptions) -> Path:
     folder = RunFolder("demo", "", options)
     shared = {"seed": options.seed, "tag": options.tag, "runs": options.runs}
     two_camera = TwoCameraRun(**shared)
-    facts, first, body = two_camera_sections(
+    rows, first, body = two_camera_sections(
         RunFolder("two-camera", "", two_camera), two_camera, PRESETS[two_camera.preset]
     )
     continual = with_config(PaperOptions, PAPER.presets["demo"])(**shared)
     own_folder = RunFolder("paper", PAPER.name, continual, shared=True)
     _, learned, also, sections = paper_parts(PAPER, own_folder, continual)
     parts = {
-        "Two cameras": (facts, body),
+        "Two cameras": (rows, body),
         "Continual learning": (
             learned,
             [Section("Result", [], [also.figure, also.table]), *sections],
@@ -47,10 +47,10 @@ def run_demo(options: DemoOptions) -> Path:
     }
     summary = [
         (f"{part}: {name.lower()}", value)
-        for part, (facts, _) in parts.items()
-        for name, value in facts
+        for part, (rows, _) in parts.items()
+        for name, value in rows
     ]
-    every = [
+    all_sections = [
         replace(section, title=f"{part}. {section.title}")
         for part, (_, body) in parts.items()
         for section in body
@@ -63,4 +63,4 @@ def run_demo(options: DemoOptions) -> Path:
     )
     below = (*first.sentences[1:], *first.below, *also.sentences[2:], *also.below)
     both = replace(first, sentences=sentences, below=below)
-    return write_report(folder.path, "everlight: the demo", summary, every, both)
+    return write_report(folder.path, "everlight: the demo", summary, all_sections, both)

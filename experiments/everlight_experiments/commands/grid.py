@@ -54,7 +54,7 @@ from everlight_experiments.run_folder.config_options import (
 )
 from everlight_experiments.run_folder.folder import RunFolder
 
-WIDENING = ("benchmarks", "methods", "setting", "seeds", "set")
+RUN_SELECTORS = ("benchmarks", "methods", "setting", "seeds", "set")
 """Options that say which runs there are; --set stands in the fingerprint of every run."""
 SET = "--set "
 
@@ -69,25 +69,25 @@ def run_grid(options: GridOptions) -> Path:
     if not asked:
         raise DataError(f"--benchmarks without a name; there are {', '.join(BENCHMARKS)}")
     # All before the first is trained: one whose data are missing is then known.
-    loaded = {name: load_asked(each) for name, each in asked.items()}
-    for name, each in loaded.items():
-        for line in each.lines:
+    loaded = {name: load_asked(run) for name, run in asked.items()}
+    for name, suite in loaded.items():
+        for line in suite.lines:
             print(f"{name}: {line}", flush=True)
-    folder = RunFolder("grid", "", options, True, WIDENING)
-    firsts = {name: next(iter(each.benchmarks.values())) for name, each in loaded.items()}
+    folder = RunFolder("grid", "", options, True, RUN_SELECTORS)
+    firsts = {name: next(iter(suite.benchmarks.values())) for name, suite in loaded.items()}
     for name, benchmark in firsts.items():
         print(f"{name}: {benchmark.note}{benchmark.counts}", flush=True)
     benchmarks, outcomes = train_loaded(folder, options, loaded)
     folder.save_results(**arrays_of(outcomes))
     rows = _rows_of(loaded)
-    offers = {place: each.capabilities for place, each in benchmarks.items()}
+    offers = {place: benchmark.capabilities for place, benchmark in benchmarks.items()}
     left_out = [
-        left_out_table(each.rows, {f"{name}, {place}": offers[f"{name}, {place}"]})
-        for name, each in loaded.items()
-        for place in each.benchmarks
+        left_out_table(suite.rows, {f"{name}, {place}": offers[f"{name}, {place}"]})
+        for name, suite in loaded.items()
+        for place in suite.benchmarks
     ]
     left_out = dataclasses.replace(
-        left_out[0], rows=[row for each in left_out for row in each.rows]
+        left_out[0], rows=[row for table in left_out for row in table.rows]
     )
     title = f"Continual learning: {len(rows)} methods on {', '.join(firsts)}"
     rule = selection_rule(outcomes, options.validation_seeds)
@@ -99,7 +99,7 @@ def run_grid(options: GridOptions) -> Path:
 def _rows_of(loaded: Mapping[str, Loaded]) -> list[Method]:
     """Return the methods of all benchmarks, in the table's order; the user's own come last."""
     places = {name: place for place, name in enumerate(METHODS)}
-    rows = {row.label: row for each in loaded.values() for row in each.rows}
+    rows = {row.label: row for suite in loaded.values() for row in suite.rows}
     return sorted(rows.values(), key=lambda row: places.get(row.row_name, len(places)))
 
 
@@ -120,21 +120,21 @@ def runs_of(options: GridOptions) -> dict[str, RunOptions]:
     if "images" in [benchmark for benchmark, _ in presets.values()]:
         raise DataError("the benchmark images is for everlight run")
     configs = {name: default_config(*presets[name]) for name in presets}
-    keys = [each.partition("=")[0] for each in options.set]
+    keys = [assignment.partition("=")[0] for assignment in options.set]
     for key in keys:
         if keys.count(key) > 1:
             raise DataError(f"{SET}{key!a} comes twice; give each setting once")
-    for each in options.set:
-        key, equals, text = each.partition("=")
+    for assignment in options.set:
+        key, equals, text = assignment.partition("=")
         if not (key and equals and text):
-            raise DataError(f"{SET}{each!a}; give NAME=VALUE, as in learning-rate=0.01")
+            raise DataError(f"{SET}{assignment!a}; give NAME=VALUE, as in learning-rate=0.01")
         try:
             words = tuple(shlex.split(text))
         except ValueError as error:
-            raise DataError(f"{SET}{each!a}: {error}; close the quotation") from error
+            raise DataError(f"{SET}{assignment!a}: {error}; close the quotation") from error
         for name, setting in _changed_by(key, configs).items():
             configs[name] = changed(configs[name], {setting: words}, SET)
-    shared = {each.name: getattr(options, each.name) for each in dataclasses.fields(TrainOptions)}
+    shared = {opt.name: getattr(options, opt.name) for opt in dataclasses.fields(TrainOptions)}
     return {
         name: with_config(RunOptions, configs[name])(
             **shared
@@ -151,8 +151,8 @@ def _changed_by(key: str, configs: Mapping[str, object]) -> dict[str, str]:
     if dot and name in configs:
         return {name: setting}
     options = {name: options_by_name(config) for name, config in configs.items()}
-    found = {name: full_name(list(own), key) for name, own in options.items()}
-    having = {name: setting for name, setting in found.items() if setting in options[name]}
+    full_names = {name: full_name(list(by_option), key) for name, by_option in options.items()}
+    having = {name: setting for name, setting in full_names.items() if setting in options[name]}
     if not having:
         check_name(f"setting of {SET.strip()}", key, sorted(set().union(*options.values())))
     return having
@@ -163,10 +163,10 @@ def _summary(
 ) -> list[tuple[str, str]]:
     """Return the facts of every benchmark, each fact of all benchmarks together."""
     numbers = options.seed, options.seeds, rule, duration
-    facts = {name: dict(report_summary(each, *numbers)) for name, each in benchmarks.items()}
-    names = [fact for fact in next(iter(facts.values())) if fact != "Duration"]
+    summaries = {name: dict(report_summary(first, *numbers)) for name, first in benchmarks.items()}
+    names = [fact for fact in next(iter(summaries.values())) if fact != "Duration"]
     return [
-        *((f"{fact}: {name}", own[fact]) for fact in names for name, own in facts.items()),
+        *((f"{fact}: {name}", rows[fact]) for fact in names for name, rows in summaries.items()),
         ("Duration", duration),
         *([NETS_KEPT] if options.keep_nets else []),
     ]
@@ -194,21 +194,21 @@ def _sections(
         place: ranks_of({name: values.mean() for name, values in by_name.items()})
         for place, by_name in scores.items()
     }
-    found = {
-        row.name: own
+    placings = {
+        row.name: places
         for row in rows
-        if (own := [ranked[row.name] for ranked in ranks.values() if row.name in ranked])
+        if (places := [ranked[row.name] for ranked in ranks.values() if row.name in ranked])
     }
-    order = sorted(found, key=lambda name: np.mean(found[name]))
+    order = sorted(placings, key=lambda name: np.mean(placings[name]))
     columns = [
         column(
             f"{place}: {benchmarks[place].score}",
-            {name: score_cell(each, f" ({ranks[place][name]:g})") for name, each in own.items()},
+            {name: score_cell(runs, f" ({ranks[place][name]:g})") for name, runs in finals.items()},
         )
-        for place, own in scores.items()
+        for place, finals in scores.items()
     ]
-    columns.append(column("mean", found, lambda own: f"{np.mean(own):.2f}", "rank"))
-    columns.append(column("benchmarks", found, lambda own: str(len(own)), "rank"))
+    columns.append(column("mean", placings, lambda places: f"{np.mean(places):.2f}", "rank"))
+    columns.append(column("benchmarks", placings, lambda places: str(len(places)), "rank"))
     caption = (
         "Final score, mean ± standard deviation over seeds, in each benchmark's own measure. In "
         "brackets: the rank within the column. The mean rank is over the benchmarks where a method "
@@ -227,18 +227,18 @@ def _sections(
         ("Methods not applicable", left_out),
         ("Selection of hyper-parameters", tuned),
     )
-    first = FirstScreen(_headline(found, rows), figure, table)
-    return first, [Section(title, items=[each]) for title, each in more if each.rows]
+    first = FirstScreen(_headline(placings, rows), figure, table)
+    return first, [Section(title, items=[details]) for title, details in more if details.rows]
 
 
 def _forgetting_table(outcomes: Outcomes, order: Sequence[str]) -> Table:
     """Return forgetting in every column, and seconds per run."""
     sums = {
-        name: sum(each[name].median_seconds for each in outcomes.values() if name in each)
+        name: sum(by_name[name].median_seconds for by_name in outcomes.values() if name in by_name)
         for name in order
     }
     columns = [
-        *(column(place, each, forgetting_cell, "forgetting") for place, each in outcomes.items()),
+        *(column(place, cells, forgetting_cell, "forgetting") for place, cells in outcomes.items()),
         column("sum", sums, lambda seconds: dash(f"{seconds:,.1f}"), "seconds per run"),
     ]
     caption = (
@@ -257,13 +257,13 @@ def _headline(ranks: Mapping[str, Sequence[float]], rows: Sequence[Method]) -> t
     """
     references = {row.name for row in rows if row.is_reference}
     most = max(map(len, ranks.values()))
-    full = [name for name, own in ranks.items() if len(own) == most]
+    full = [name for name, places in ranks.items() if len(places) == most]
     ranked = [name for name in full if name not in references] or full
     best = min(ranked, key=lambda name: np.mean(ranks[name]))
     among = f"{most} benchmark{'s' * (most > 1)}"
     said = f"{best}, {np.mean(ranks[best]):.2f}"
     if most > 1:
-        highest = float(max(max(own, default=1) for own in ranks.values()))
+        highest = float(max(max(places, default=1) for places in ranks.values()))
         said = f"{best}, {interval_cell(np.array(ranks[best]), 1.0, highest, 2)}"
     return (
         f"Which continual-learning method has the best mean rank over {among}?",

@@ -80,26 +80,26 @@ def load_asked(options: RunOptions) -> Loaded:
     names = asked_methods(options.methods)
     if options.keep_nets and options.distributed is not None:
         raise DataError("--keep-nets is for runs of one process; leave out --distributed")
-    own = [load_strategy(each) for each in options.strategy]
-    if len({each.name for each in own}) < len(own):
+    strategies = [load_strategy(spec) for spec in options.strategy]
+    if len({row.name for row in strategies}) < len(strategies):
         raise DataError("two --strategy of one name; rename one")
-    rows = [row for name, row in METHODS.items() if name in names or name == "naive"] + own
-    config, given = options.config, list(options.hyperparameters)
-    if WORD in given:
-        given.remove(WORD)
+    rows = [row for name, row in METHODS.items() if name in names or name == "naive"] + strategies
+    config, grid_texts = options.config, list(options.hyperparameters)
+    if WORD in grid_texts:
+        grid_texts.remove(WORD)
         config = with_published_settings(config, rows)
     config = with_method_arguments(config, options.method_arguments, rows)
     benchmarks = load_benchmarks(options, config)
     rows, lines = of_use(options, benchmarks, rows)
     first = next(iter(benchmarks.values()))
-    grids = given_hyperparameters(given, [first.row(row) for row in rows])
+    grids = given_hyperparameters(grid_texts, [first.row(row) for row in rows])
     benchmarks = {
-        name: each._replace(hyperparameters={**each.hyperparameters, **grids})
-        for name, each in benchmarks.items()
+        name: benchmark._replace(hyperparameters={**benchmark.hyperparameters, **grids})
+        for name, benchmark in benchmarks.items()
     }
     first = next(iter(benchmarks.values()))
     rows = with_variants([row_on(first, row) for row in rows], options.variants or ())
-    ready = {name: each for name, each in benchmarks.items() if each.prepare is None}
+    ready = {name: benchmark for name, benchmark in benchmarks.items() if benchmark.prepare is None}
     trace_own(ready, rows, options.seed)
     return Loaded(benchmarks, with_published(rows) if options.published else rows, lines)
 
@@ -128,13 +128,13 @@ def of_use(
     benchmark, _ = split_preset(options.benchmark)
     left_out: dict[str, list[str]] = {}
     warned: dict[str, list[str]] = {}
-    kept = []
+    selected = []
     for method in rows:
-        offers = [each.capabilities for each in benchmarks.values()]
-        reasons = [why_left_out(method, benchmark, each) for each in offers]
+        offers = [in_setting.capabilities for in_setting in benchmarks.values()]
+        reasons = [why_left_out(method, benchmark, offer) for offer in offers]
         reason, named = reasons[0], method.name in options.methods
         if named or not all(reasons):
-            kept.append(method)
+            selected.append(method)
         if all(reasons) and not named:
             left_out.setdefault(reason, []).append(method.name)
         elif all(reasons) and reason in _REMEDIES:
@@ -144,7 +144,7 @@ def of_use(
         for reason, names in left_out.items()
     ]
     lines += [f"of little use here: {_listed(names, reason)}" for reason, names in warned.items()]
-    return kept, lines
+    return selected, lines
 
 
 def _listed(names: Sequence[str], reason: str) -> str:
@@ -171,14 +171,14 @@ def train_loaded(
     """
     benchmarks: dict[str, Benchmark] = {}
     jobs: list[Job] = []
-    for name, (found, rows, _) in loaded.items():
+    for name, (by_setting, rows, _) in loaded.items():
         columns = {
-            f"{name}, {setting}" if name else setting: each._replace(part=name).opened(folder)
-            for setting, each in found.items()
+            f"{name}, {setting}" if name else setting: benchmark._replace(part=name).opened(folder)
+            for setting, benchmark in by_setting.items()
         }
         # The others were traced before the folder was made.
-        pairs = zip(columns, found.values(), strict=True)
-        prepared = {key: columns[key] for key, each in pairs if each.prepare is not None}
+        pairs = zip(columns, by_setting.values(), strict=True)
+        prepared = {key: columns[key] for key, benchmark in pairs if benchmark.prepare is not None}
         trace_own(prepared, rows, options.seed)
         benchmarks |= columns
         jobs += jobs_of(columns, rows, options.seeds)
@@ -198,32 +198,32 @@ def given_hyperparameters(
       DataError: no NAME=NUMBER,..., a method that is not run or has no hyper-parameter or comes
         twice, a value that is negative, no number or infinite in 32 bits.
     """
-    known, found = {row.name: row for row in rows if row.hyperparameters}, {}
-    for each in asked:
-        name, equals, values = each.partition("=")
+    known, grids = {row.name: row for row in rows if row.hyperparameters}, {}
+    for text in asked:
+        name, equals, values = text.partition("=")
         if not equals:
             raise DataError(
-                f"--hyperparameters {each!a}; give NAME=NUMBER,..., as in EWC=1e2,1e4,1e6"
+                f"--hyperparameters {text!a}; give NAME=NUMBER,..., as in EWC=1e2,1e4,1e6"
             )
         check_name("method with hyperparameters among those that are run:", name, list(known))
         try:
             hyperparameters = {float(value) for value in values.split(",")}
         except ValueError as error:
             raise DataError(
-                f"--hyperparameters {each!a}; give numbers, as in {name}=1e2,1e4"
+                f"--hyperparameters {text!a}; give numbers, as in {name}=1e2,1e4"
             ) from error
         # Programs have them in 32 bits.
         with np.errstate(over="ignore"):
             known_to_programs = [float(np.float32(value)) for value in hyperparameters]
         if not all(0 <= value < np.inf for value in known_to_programs):
-            raise DataError(f"--hyperparameters {each!a}; give finite numbers of 0 or more")
-        option = f"--hyperparameters {each!a}: "
+            raise DataError(f"--hyperparameters {text!a}; give finite numbers of 0 or more")
+        option = f"--hyperparameters {text!a}: "
         for value in hyperparameters:
             refuse_unfit_argument(known[name], known[name].hyperparameter_name, value, option)
-        if name in found:
+        if name in grids:
             raise DataError(f"--hyperparameters has {name!r} twice; give all its values in one")
-        found[name] = tuple(sorted(hyperparameters))
-    return found
+        grids[name] = tuple(sorted(hyperparameters))
+    return grids
 
 
 def refuse_inapplicable(
@@ -235,10 +235,10 @@ def refuse_inapplicable(
       DataError: which, and why.
     """
     for method in rows:
-        reasons = [why_not(method, each.capabilities) for each in benchmarks.values()]
+        reasons = [why_not(method, in_setting.capabilities) for in_setting in benchmarks.values()]
         if (method.name in asked or method.version) and all(reasons):
             benchmark = next(iter(benchmarks.values()))
-            given = why_not(method, benchmark.capabilities | {"task-incremental"}) is None
-            remedy = "--setting task-incremental" if given else _REMEDIES.get(reasons[0])
-            way_out = f"; give {remedy}" if remedy else ""
-            raise DataError(f"{method.name} {reasons[0]}{way_out}")
+            fits_multi_head = why_not(method, benchmark.capabilities | {"task-incremental"}) is None
+            remedy = "--setting task-incremental" if fits_multi_head else _REMEDIES.get(reasons[0])
+            advice = f"; give {remedy}" if remedy else ""
+            raise DataError(f"{method.name} {reasons[0]}{advice}")

@@ -9,23 +9,23 @@ import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
-from everlight.continual.kept_net import KeptNet, classes_of_tasks
 from everlight.continual.registry import METHODS
+from everlight.continual.saved_net import SavedNet, classes_of_tasks
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.names import check_name
 from everlight_data.runs.checkpoints import open_existing
 from everlight_data.runs.configs import read_any_config
 from everlight_data.runs.descriptions import name_differences
-from everlight_experiments.commands.grid import WIDENING as OF_GRIDS
+from everlight_experiments.commands.grid import RUN_SELECTORS as OF_GRIDS
 from everlight_experiments.commands.grid import runs_of
 from everlight_experiments.commands.load_and_train import load_asked
 from everlight_experiments.commands.option_defaults import read_options
-from everlight_experiments.commands.options import WIDENING, GridOptions, RunOptions
-from everlight_experiments.continual.benchmark import Draw, RunData
+from everlight_experiments.commands.options import RUN_SELECTORS, GridOptions, RunOptions
+from everlight_experiments.continual.benchmark import RunData, SequenceId
 from everlight_experiments.continual.method_runner import NETS, Runner, nets_folder
 from everlight_experiments.run_folder.folder import RunFolder
 
-_WAY_OUT = "Name the folder of an `everlight run` or `everlight grid` with --keep-nets."
+_REMEDY = "Name the folder of an `everlight run` or `everlight grid` with --keep-nets."
 
 
 def load_net(
@@ -35,7 +35,7 @@ def load_net(
     task: int,
     setting: str | None = None,
     benchmark: str | None = None,
-) -> KeptNet:
+) -> SavedNet:
     """Read the network that a run with `--keep-nets` kept after a task.
 
     The run's configuration and data are read again, as a network alone does not have the
@@ -58,45 +58,45 @@ def load_net(
     """
     run = Path(run)
     options, part, opened = _stored(run, benchmark)
-    kept = run / NETS / part
-    if not kept.is_dir():
+    nets = run / NETS / part
+    if not nets.is_dir():
         raise MissingDataError(f"{run} holds no nets; give its command --keep-nets and a --tag")
-    settings = _names(kept)
+    settings = _names(nets)
     if setting is None and len(settings) > 1:
         raise DataError(f"{run} has several settings; give one: {', '.join(settings)}")
     setting = settings[0] if setting is None else setting
     check_name("setting", setting, settings)
-    labels = _names(kept / setting)
+    labels = _names(nets / setting)
     check_name("net of method", method, [label.partition("@")[0] for label in labels])
     # Settings of earlier starts are there too.
     asked = None if options.setting is None else (setting,)
-    every = dataclasses.replace(options, setting=asked, methods=tuple(METHODS), published=True)
-    benchmarks, rows, _ = load_asked(every)
+    all_rows = dataclasses.replace(options, setting=asked, methods=tuple(METHODS), published=True)
+    benchmarks, rows, _ = load_asked(all_rows)
     loaded = benchmarks[setting]
     if loaded.prepare is not None:
         loaded = loaded.opened(opened())
-    row = next((each for each in rows if each.name == method), None)
+    row = next((row for row in rows if row.name == method), None)
     if row is None or row.label not in labels:
         raise DataError(f"{run}: its {method} is of another version of your file")
-    seeds = _names(kept / setting / row.label)
+    seeds = _names(nets / setting / row.label)
     check_name("seed", str(seed), seeds)
     checkpoints = open_existing(nets_folder(run, part, setting, row, seed))
     check_name("task", str(task), [str(number) for number in checkpoints.numbers()])
     runner = Runner(None, loaded, options.seed)
-    draw = Draw("evaluation", options.seed, seed - options.seed)
-    sequence, stored = loaded.sequence(row, draw), checkpoints.facts(task)
+    seq_id = SequenceId("evaluation", options.seed, seed - options.seed)
+    sequence, stored = loaded.sequence(row, seq_id), checkpoints.facts(task)
     hyperparameter = stored["hyperparameter"]
-    own = {"setting": setting, "method": row.name, "order": draw.order}
-    facts = own | {"hyperparameter": hyperparameter} | loaded.facts(row)
-    if changed := name_differences(stored, facts):
+    ids = {"setting": setting, "method": row.name, "order": seq_id.order}
+    fingerprint = ids | {"hyperparameter": hyperparameter} | loaded.fingerprint(row)
+    if changed := name_differences(stored, fingerprint):
         raise DataError(f"{checkpoints.folder} is of other data or settings ({changed})")
     net = checkpoints.restore(task, runner.net(row)).state
-    return KeptNet(
+    return SavedNet(
         () if loaded.images is None else tuple(loaded.images.class_names),
         classes_of_tasks(sequence),
         *net,
         runner.build(row),
-        RunData(loaded.shared(row), loaded.own(sequence, hyperparameter)),
+        RunData(loaded.shared(row), loaded.per_run_data(sequence, hyperparameter)),
         loaded.protocol(row).evaluation_batch,
         "class scores" in loaded.capabilities,
     )
@@ -108,25 +108,25 @@ def _stored(run: Path, benchmark: str | None) -> tuple[RunOptions, str, Callable
     They are the options that the run was begun with, wherever its folder lies now.
     """
     path = run / "config.json"
-    is_grid = "benchmarks" in read_any_config(path, _WAY_OUT)["settings"]
+    is_grid = "benchmarks" in read_any_config(path, _REMEDY)["settings"]
     options = read_options(GridOptions if is_grid else RunOptions, path)
     options = dataclasses.replace(options, runs=run.parent)
-    every = runs_of(options) if is_grid else {options.benchmark: options}
+    by_name = runs_of(options) if is_grid else {options.benchmark: options}
     if benchmark is None:
-        if len(every) > 1:
-            raise DataError(f"{run} has several benchmarks; give one: {', '.join(every)}")
-        (benchmark,) = every
-    check_name("benchmark", benchmark, list(every))
+        if len(by_name) > 1:
+            raise DataError(f"{run} has several benchmarks; give one: {', '.join(by_name)}")
+        (benchmark,) = by_name
+    check_name("benchmark", benchmark, list(by_name))
 
     def opened() -> RunFolder:
         words = ("grid", "") if is_grid else ("run", options.benchmark)
-        folder = RunFolder(*words, options, True, OF_GRIDS if is_grid else WIDENING)
+        folder = RunFolder(*words, options, True, OF_GRIDS if is_grid else RUN_SELECTORS)
         if folder.path.resolve() != run.resolve():
             folder.remove_empty()
             raise DataError(f"{run} was {folder.path.name}; give it its name again")
         return folder
 
-    return every[benchmark], benchmark if is_grid else "", opened
+    return by_name[benchmark], benchmark if is_grid else "", opened
 
 
 def _names(folder: Path) -> list[str]:

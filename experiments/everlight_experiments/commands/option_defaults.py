@@ -47,17 +47,17 @@ def options_of_benchmark(kind: type, arguments: list[str]) -> type:
     Raises:
       DataError: a benchmark, preset or file that cannot be used.
     """
-    given, config = take_option(arguments, CONFIG), None
-    if given is not None and given.rpartition(":")[0].endswith(".py"):
-        config = load_object(given, CONFIG, _FORM).value
+    source, config = take_option(arguments, CONFIG), None
+    if source is not None and source.rpartition(":")[0].endswith(".py"):
+        config = load_object(source, CONFIG, _FORM).value
         if not arguments or arguments[0].startswith("-"):
-            arguments.insert(0, _benchmark_of(given, config))
-    elif given is not None and given.partition(":")[0] in BENCHMARKS:
-        arguments.insert(0, given)
-    elif given is not None:
-        options = read_options(kind, Path(given))
+            arguments.insert(0, _benchmark_of(source, config))
+    elif source is not None and source.partition(":")[0] in BENCHMARKS:
+        arguments.insert(0, source)
+    elif source is not None:
+        options = read_options(kind, Path(source))
         for path in _python_files(options, arguments):
-            print(f"runs {printable(path)}, which {printable(given)} names", flush=True)
+            print(f"runs {printable(path)}, which {printable(source)} names", flush=True)
         return _with_defaults(kind, options)
     if not arguments or arguments[0].startswith("-"):
         if not {"-h", "--help"} & set(arguments):
@@ -68,21 +68,21 @@ def options_of_benchmark(kind: type, arguments: list[str]) -> type:
     default = default_config(name, preset)
     if config is not None and type(config) is not type(default):
         expected = _type_name(default)
-        raise DataError(f"{CONFIG} {given} is {_type_name(config)}; {name} takes {expected}")
+        raise DataError(f"{CONFIG} {source} is {_type_name(config)}; {name} takes {expected}")
     if config is not None:
         try:
             check_fields(config)
         except ArgumentError as error:
-            raise DataError(f"{CONFIG} {given}: {error}") from error
-    found = with_config(kind, default if config is None else config)
-    return _with_defaults(kind, found(benchmark=name, preset=preset))
+            raise DataError(f"{CONFIG} {source}: {error}") from error
+    options_cls = with_config(kind, default if config is None else config)
+    return _with_defaults(kind, options_cls(benchmark=name, preset=preset))
 
 
 run_options = partial(options_of_benchmark, RunOptions)
 tune_options = partial(options_of_benchmark, TuneOptions)
 
 
-def _benchmark_of(given: str, config: Any) -> str:
+def _benchmark_of(source: str, config: Any) -> str:
     """Return the benchmark that takes a configuration of a user's file."""
     names = [
         name
@@ -90,9 +90,9 @@ def _benchmark_of(given: str, config: Any) -> str:
         if isinstance(config, type(next(iter(entry.configs.values()))))
     ]
     if not names:
-        raise DataError(f"{CONFIG} {given} is {_type_name(config)}; {_FORM}")
+        raise DataError(f"{CONFIG} {source} is {_type_name(config)}; {_FORM}")
     if len(names) > 1 and "images" not in names:
-        raise DataError(f"name the benchmark of {CONFIG} {given} first: {', '.join(names)}")
+        raise DataError(f"name the benchmark of {CONFIG} {source} first: {', '.join(names)}")
     return "images" if "images" in names else names[0]
 
 
@@ -109,10 +109,10 @@ def _with_defaults(kind: type, options: Any) -> type:
         (field.name, field.type, defaulted(default=getattr(options, field.name)))
         for field in fields(options)
     ]
-    found = make_dataclass(kind.__name__, changed, bases=(type(options),), frozen=True)
+    options_cls = make_dataclass(kind.__name__, changed, bases=(type(options),), frozen=True)
     benchmarks = f"Benchmarks: {', '.join(BENCHMARKS)}."
-    found.__doc__ = "\n\n".join((inspect.cleandoc(kind.__doc__), benchmarks, _methods_help()))
-    return found
+    options_cls.__doc__ = "\n\n".join((inspect.cleandoc(kind.__doc__), benchmarks, _methods_help()))
+    return options_cls
 
 
 def read_options(kind: type, path: Path) -> Any:
@@ -121,9 +121,9 @@ def read_options(kind: type, path: Path) -> Any:
     Raises:
       DataError: the file cannot be read, or is not of this command.
     """
-    way_out = "Name the config.json of a run."
-    content = read_json(path, way_out)
-    with refusing(path, way_out):
+    remedy = "Name the config.json of a run."
+    content = read_json(path, remedy)
+    with refusing(path, remedy):
         stored = dict(content["settings"])
         if "config" in stored:
             config = from_json(type(default_config(stored["benchmark"])), stored.pop("config"))
@@ -133,24 +133,24 @@ def read_options(kind: type, path: Path) -> Any:
 
 def _python_files(options: Any, arguments: list[str]) -> list[str]:
     """Return the Python files that options name, but those that arguments replace."""
-    found = []
+    paths = []
     for option, value in options_by_name(options).items():
         if option in ("strategy", "net") and option_value(arguments, f"--{option}") is None:
             for text in value if isinstance(value, tuple) else (value,):
                 path, _, _ = str(text).rpartition(":")
-                found += [path] * (option == "strategy" or path.endswith(".py"))
-    return list(dict.fromkeys(found))
+                paths += [path] * (option == "strategy" or path.endswith(".py"))
+    return list(dict.fromkeys(paths))
 
 
 def _methods_help() -> str:
     """Return all methods with a line each, and their candidates in the form that options take."""
-    rows = [f"  {shlex.quote(name):<21}{each.meaning}" for name, each in METHODS.items()]
-    tuned = {_candidates(each): each for each in METHODS.values() if each.hyperparameters}
+    rows = [f"  {shlex.quote(name):<21}{row.meaning}" for name, row in METHODS.items()]
+    tuned = {_candidates(row): row for row in METHODS.values() if row.hyperparameters}
     width = max(map(len, tuned))
-    values = [f"  {text:<{width}}  {each.hyperparameter_name}" for text, each in tuned.items()]
+    values = [f"  {text:<{width}}  {row.hyperparameter_name}" for text, row in tuned.items()]
     title = "Values tried for each hyper-parameter, as --hyperparameters takes them:"
     return "\n".join(["Methods, by name:", *rows, "", title, *values])
 
 
 def _candidates(method: Method) -> str:
-    return shlex.quote(f"{method.name}={','.join(f'{each:g}' for each in method.hyperparameters)}")
+    return shlex.quote(f"{method.name}={','.join(f'{x:g}' for x in method.hyperparameters)}")

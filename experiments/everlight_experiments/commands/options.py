@@ -15,7 +15,7 @@ SETTINGS: tuple[Option, ...] = get_args(Option)
 Seeds = Annotated[int, Between(1, VALIDATION_SEED)]
 ALL = "all"
 """Word that stands for every method in `--methods`."""
-WIDENING = ("methods", "strategy", "setting", "seeds", "published", "variants")
+RUN_SELECTORS = ("methods", "strategy", "setting", "seeds", "published", "variants")
 """Options that say which runs there are, and change none of them."""
 Name = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="BENCHMARK")]
 

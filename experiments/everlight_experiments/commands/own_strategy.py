@@ -12,8 +12,8 @@ import numpy as np
 
 from everlight.checks import LARGEST
 from everlight.continual import Setup, Strategy
+from everlight.continual.factory_arguments import fill_by_name
 from everlight.continual.method import Method, Source
-from everlight.continual.own_factory import fill_by_name
 from everlight.continual.registry import METHODS
 from everlight.errors import ArgumentError
 from everlight_data.errors import DataError
@@ -33,7 +33,7 @@ HYPERPARAMETERS = "HYPERPARAMETERS"
 def load_strategy(asked: str) -> Method:
     """Return the method that `my_file.py:my_strategy` names; the file is run.
 
-    Parameters are filled by name (`everlight.continual.own_factory`). The parameter
+    Parameters are filled by name (`everlight.continual.factory_arguments`). The parameter
     `hyperparameter` gets the value that is selected from the file's `HYPERPARAMETERS`.
 
     Raises:
@@ -50,7 +50,7 @@ def load_strategy(asked: str) -> Method:
     _, *parameters = _parameters(asked, factory)
     values = _values(asked, module)
     try:
-        given = fill_by_name(factory, bool(values))
+        arguments_of = fill_by_name(factory, bool(values))
     except ArgumentError as error:
         or_these = f", or the file a tuple {HYPERPARAMETERS}" * ("'hyperparameter'" in str(error))
         raise DataError(f"{asked} {error}{or_these}") from error
@@ -65,11 +65,11 @@ def load_strategy(asked: str) -> Method:
                 f"{asked} gave {type(strategy).__name__}; it must give a Strategy, such as "
                 "naive(setup)._replace(...)"
             )
-        functions = {key: each for key, each in strategy._asdict().items() if callable(each)}
-        return strategy._replace(**{key: named(each) for key, each in functions.items()})
+        functions = {key: part for key, part in strategy._asdict().items() if callable(part)}
+        return strategy._replace(**{key: named(part) for key, part in functions.items()})
 
     tuned = values if "hyperparameter" in parameters else ()
-    return Method(make, given, Source(""), tuned, name=name, version=version)
+    return Method(make, arguments_of, Source(""), tuned, name=name, version=version)
 
 
 @contextlib.contextmanager
@@ -93,21 +93,21 @@ def _naming_lines(asked: str, module: ModuleType) -> Iterator[None]:
 def _parameters(asked: str, factory: Callable[..., Any]) -> list[str]:
     """Return the names of a factory's parameters, of which the first gets the setup."""
     try:
-        found = inspect.signature(factory).parameters
+        parameters = inspect.signature(factory).parameters
     except (TypeError, ValueError) as error:
         raise DataError(f"{asked} has parameters that Python does not tell; {_FORM}") from error
-    if not found or next(iter(found.values())).kind not in _POSITIONAL:
+    if not parameters or next(iter(parameters.values())).kind not in _POSITIONAL:
         raise DataError(f"{asked} takes no setup; {_FORM}")
-    return [*found]
+    return [*parameters]
 
 
 def _values(asked: str, module: ModuleType) -> tuple[float, ...]:
     """Return a file's values of the hyper-parameter."""
     with _naming_lines(asked, module):
-        given = getattr(module, HYPERPARAMETERS, ())
-        shown = one_line(repr(given))[:60]
-    listed = given if isinstance(given, tuple | list) else None
-    usable = listed is not None and all(_is_value(each) for each in listed)
+        hyperparameters = getattr(module, HYPERPARAMETERS, ())
+        shown = one_line(repr(hyperparameters))[:60]
+    listed = hyperparameters if isinstance(hyperparameters, tuple | list) else None
+    usable = listed is not None and all(_is_value(number) for number in listed)
     if not usable or len(set(map(np.float32, listed))) < len(listed):
         raise DataError(
             f"{asked}: {HYPERPARAMETERS} is {shown}; give a tuple of finite "

@@ -15,8 +15,8 @@ from everlight_experiments.commands.load_and_train import (
     refuse_inapplicable,
     train_loaded,
 )
-from everlight_experiments.commands.options import WIDENING, RunOptions
-from everlight_experiments.continual.report import Shown, report_sections, report_summary
+from everlight_experiments.commands.options import RUN_SELECTORS, RunOptions
+from everlight_experiments.continual.report import ReportInput, report_sections, report_summary
 from everlight_experiments.continual.report_tables import selection_rule
 from everlight_experiments.continual.train_methods import save_outcomes
 from everlight_experiments.report.writer import write_report
@@ -33,7 +33,7 @@ def run_benchmark(options: RunOptions) -> Path:
     loaded = load_asked(options)
     refuse_inapplicable(loaded.benchmarks, options.methods, loaded.rows)
     print(*loaded.lines, sep="\n", end="\n" * bool(loaded.lines), flush=True)
-    folder = RunFolder("run", split_preset(options.benchmark)[0], options, True, WIDENING)
+    folder = RunFolder("run", split_preset(options.benchmark)[0], options, True, RUN_SELECTORS)
     benchmarks, outcomes = train_loaded(folder, options, {"": loaded})
     save_outcomes(folder, benchmarks, options.seed, options.seeds, outcomes)
     benchmark = next(iter(benchmarks.values()))
@@ -42,5 +42,5 @@ def run_benchmark(options: RunOptions) -> Path:
     if options.keep_nets:
         summary.append(NETS_KEPT)
     title = f"Continual learning of {benchmark.name}: {len(loaded.rows)} methods"
-    first, sections = report_sections(folder.path, Shown(benchmarks, outcomes, loaded.rows))
+    first, sections = report_sections(folder.path, ReportInput(benchmarks, outcomes, loaded.rows))
     return write_report(folder.path, title, summary, sections, first)

@@ -24,7 +24,7 @@ from everlight.errors import ArgumentError
 from everlight.metrics import tied_with
 from everlight.value_grids import combinations, edges_of, label_of, read_grid
 from everlight_data.errors import DataError
-from everlight_data.loading import loading_once
+from everlight_data.sets.loading import loading_once
 from everlight_experiments.commands.benchmark_registry import (
     default_config,
     load_benchmarks,
@@ -51,7 +51,7 @@ from everlight_experiments.run_folder.compilation import release_programs
 from everlight_experiments.run_folder.config_options import changed, changed_options, with_config
 from everlight_experiments.run_folder.folder import RunFolder
 
-WIDENING = ("vary", "methods", "setting", "validation_seeds")
+RUN_SELECTORS = ("vary", "methods", "setting", "validation_seeds")
 """Options that say which runs there are, and change none of them."""
 VARY = "--vary "
 MAX_COMBINATIONS = 10_000
@@ -70,7 +70,7 @@ class Tried(NamedTuple):
     config: Any
     training: str
     """Network, optimizer and length in words."""
-    found: Mapping[str, Float[np.ndarray, "draws"]]
+    scores: Mapping[str, Float[np.ndarray, "draws"]]
     """Scores by column, of the best hyper-parameter; NaN where a run diverged."""
     choices: Mapping[str, Choice]
     """Selections by "method, setting"."""
@@ -83,7 +83,7 @@ class Tried(NamedTuple):
     @property
     def by_draw(self) -> Float[np.ndarray, "draws"]:
         """Means over columns; what diverged counts as 0."""
-        return np.mean([np.nan_to_num(each) for each in self.found.values()], axis=0)
+        return np.mean([np.nan_to_num(scores) for scores in self.scores.values()], axis=0)
 
 
 def run_tune(options: TuneOptions) -> Path:
@@ -104,7 +104,7 @@ def run_tune(options: TuneOptions) -> Path:
         rows, lines = of_use(options, first, rows)
         print(*lines, sep="\n", end="\n" * bool(lines), flush=True)
         _refuse_unlike(options, first, rows, asked)
-        folder = RunFolder("tune", split_preset(options.benchmark)[0], options, True, WIDENING)
+        folder = RunFolder("tune", split_preset(options.benchmark)[0], options, True, RUN_SELECTORS)
         grids = [job.method.hyperparameters for job in jobs_of(first, rows, 1)]
         runs = options.validation_seeds * sum(max(len(grid), 1) for grid in grids)
         print(f"{len(asked)} × {runs} runs", flush=True)
@@ -113,10 +113,10 @@ def run_tune(options: TuneOptions) -> Path:
             tried.append(_try_all(folder, options, benchmarks, rows, changes, config))
             print(f"{label_of(changes)}: {tried[-1].by_draw.mean():.3f}", flush=True)
             release_programs()
-    found = {
-        f"{each.label}/{name}": values for each in tried for name, values in each.found.items()
+    scores = {
+        f"{trial.label}/{name}": values for trial in tried for name, values in trial.scores.items()
     }
-    folder.save_results(**found)
+    folder.save_results(**scores)
     best, near = ranked(tried)
     benchmark = next(iter(first.values()))
     criterion = benchmark.criterion_words
@@ -161,9 +161,9 @@ def ranked(tried: Sequence[Tried]) -> tuple[int, list[int]]:
     Raises:
       DataError: every run diverged.
     """
-    if all(np.isnan(values).all() for each in tried for values in each.found.values()):
+    if all(np.isnan(values).all() for trial in tried for values in trial.scores.values()):
         raise DataError("every run diverged and none is best; give smaller learning rates")
-    by_draw = np.stack([each.by_draw for each in tried])
+    by_draw = np.stack([trial.by_draw for trial in tried])
     best = int(np.argmax(by_draw.mean(axis=1)))
     return best, [place for place in np.flatnonzero(tied_with(best, by_draw)) if place != best]
 
@@ -171,9 +171,9 @@ def ranked(tried: Sequence[Tried]) -> tuple[int, list[int]]:
 def run_command(options: TuneOptions, config: Any) -> str:
     """Return the command that trains the same methods with a configuration."""
     name, preset = split_preset(options.benchmark, options.preset)
-    kept = ("methods", "setting", "seed", "validation_seeds", "validation_tasks")
+    shared = ("methods", "setting", "seed", "validation_seeds", "validation_tasks")
     default = with_config(RunOptions, default_config(name, preset))()
-    asked = with_config(RunOptions, config)(**{field: getattr(options, field) for field in kept})
+    asked = with_config(RunOptions, config)(**{field: getattr(options, field) for field in shared})
     words = itertools.chain(*changed_options(default, asked).values())
     return shlex.join(["everlight", "run", name, "--preset", preset, *words])
 
@@ -193,8 +193,8 @@ def _refuse_unlike(
     for changes, config in asked:
         benchmarks, label = load_benchmarks(options, config), label_of(changes)
         _refuse_others(first, benchmarks, label)
-        facts = repr([each.facts(row) for each in benchmarks.values() for row in rows])
-        if (same := seen.setdefault(facts, label)) != label:
+        identity = repr([bench.fingerprint(row) for bench in benchmarks.values() for row in rows])
+        if (same := seen.setdefault(identity, label)) != label:
             raise DataError(f"{VARY}{label} trains what {same} does: it changes nothing here")
 
 
@@ -210,7 +210,7 @@ def _refuse_others(first: Benchmarks, other: Benchmarks, label: str) -> None:
             f"{VARY}{label} changes the data or their use ({two.note}{two.counts}), so that "
             "scores cannot be compared; give it as an option"
         )
-    capabilities = [{name: x.capabilities for name, x in each.items()} for each in (first, other)]
+    capabilities = [{name: x.capabilities for name, x in side.items()} for side in (first, other)]
     if capabilities[0] != capabilities[1]:
         raise DataError(f"{VARY}{label} changes which methods apply; run them separately")
 
@@ -226,9 +226,9 @@ def _try_all(
     """Return the scores of every method with one combination of values."""
     # Their order on the command line starts nothing anew.
     part = label_of(dict(sorted(changes.items())))
-    opened = {name: each.opened(folder)._replace(part=part) for name, each in benchmarks.items()}
+    opened = {name: bench.opened(folder)._replace(part=part) for name, bench in benchmarks.items()}
     runners = runners_of(folder, opened, options.seed, options.validation_seeds)
-    found: dict[str, np.ndarray] = {}
+    scores: dict[str, np.ndarray] = {}
     choices: dict[str, Choice] = {}
     for setting, method, _ in jobs_of(opened, rows, 1):
         runners[setting].check_validation(method)
@@ -236,33 +236,33 @@ def _try_all(
         several = len(grid) > 1
         choice = choose_hyperparameter(grid, values) if several else fixed_hyperparameter()
         row = grid.index(choice.hyperparameter) if several else 0
-        found[f"{setting}/{method.name}"] = values[row]
+        scores[f"{setting}/{method.name}"] = values[row]
         choices[f"{method.name}, {setting}"] = choice
     training = next(iter(opened.values())).training
-    return Tried(changes, config, training, found, choices)
+    return Tried(changes, config, training, scores, choices)
 
 
 def _first_screen(
     folder: Path, criterion: str, tried: Sequence[Tried], best: int, near: Sequence[int]
 ) -> FirstScreen:
     """Return the best configuration, its distance from the others, and ties and edges."""
-    labels, measure = [each.label for each in tried], f"{criterion} on validation samples"
+    labels, measure = [trial.label for trial in tried], f"{criterion} on validation samples"
     scores = {
-        name.partition("/"): {each.label: each.found[name] for each in tried}
-        for name in tried[0].found
+        name.partition("/"): {trial.label: trial.scores[name] for trial in tried}
+        for name in tried[0].scores
     }
-    means = {each.label: f"{each.by_draw.mean():.3f}" for each in tried}
-    below = {each.label: spread(tried[best].by_draw - each.by_draw) for each in tried}
+    means = {trial.label: f"{trial.by_draw.mean():.3f}" for trial in tried}
+    below = {trial.label: spread(tried[best].by_draw - trial.by_draw) for trial in tried}
     below[labels[best]] = "best"
     columns = [
-        *(column(name[2], each, score_cell, name[0]) for name, each in scores.items()),
+        *(column(name[2], by_label, score_cell, name[0]) for name, by_label in scores.items()),
         column("mean", means),
         column("below the best", below, group="paired by validation seed"),
     ]
     caption = f"{measure}, mean ± standard deviation over seeds."
     table = table_of(caption, {label: label for label in labels}, columns, DIVERGED, "settings")
     table = replace(table, strong_rows=frozenset((best,)))
-    shown = {f"{name[2]}, {name[0]}": each for name, each in scores.items()}
+    shown = {f"{name[2]}, {name[0]}": by_label for name, by_label in scores.items()}
     path = plot_columns(folder / "tried.png", labels, shown, f"{criterion}, on validation samples")
     caption = f"{measure}; bars are one standard deviation over validation seeds."
     said = [
@@ -275,14 +275,14 @@ def _first_screen(
     if near:
         tied = "; ".join(labels[number] for number in near)
         remarks.append(f"Settings statistically tied with the best: {tied}.")
-    if edges := edges_of([each.changes for each in tried], best):
+    if edges := edges_of([trial.changes for trial in tried], best):
         remarks.append(f"At the edge of the grid: {', '.join(edges)}.")
     return FirstScreen(tuple(said), Figure(caption, path), table, tuple(remarks))
 
 
 def _hyperparameters(criterion: str, tried: Sequence[Tried]) -> list[Section]:
     choices = {
-        f"{name}, {each.label}": choice for each in tried for name, choice in each.choices.items()
+        f"{key}, {trial.label}": choice for trial in tried for key, choice in trial.choices.items()
     }
     table = hyperparameters_table(criterion, choices)
     return [Section("Hyper-parameters", items=[table])] if table.rows else []

@@ -7,7 +7,7 @@ The way of `everlight run digits --methods EWC`:
 2. `commands.run.run_benchmark` opens the run folder (`run_folder.folder`) and calls
    `commands.load_and_train`.
 3. `commands.benchmark_registry.load_benchmarks` finds the row of digits, and `image_benchmarks`
-   composes it: `everlight_data.image_registry` reads the images, `parts` makes network and
+   composes it: `everlight_data.image_requests` reads the images, `parts` makes network and
    optimizer, `everlight.scenarios` divides the classes. The result is a `benchmark.Benchmark` per
    setting.
 4. `train_methods.train_jobs` goes through methods and settings; `method_runner.Runner` selects a

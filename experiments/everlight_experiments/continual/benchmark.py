@@ -18,8 +18,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from everlight.continual import Protocol, SequenceResult, Setup, TaskSequence
 from everlight.continual.method import Demand, Method, Needs
 from everlight_data.errors import DataError
-from everlight_data.images.image_set import ImageSet
 from everlight_data.images.jpeg_store import JpegStore
+from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.report.writer import Section
 from everlight_experiments.run_folder.folder import RunFolder
 
@@ -29,7 +29,7 @@ VALIDATION_SEED = 1_000
 Use = Literal["evaluation", "validation"]
 
 
-class Draw(NamedTuple):
+class SequenceId(NamedTuple):
     """One of a benchmark's sequences: of evaluation or of hyper-parameter selection."""
 
     use: Use
@@ -52,7 +52,7 @@ Normalization = tuple[Float[Array, "*c"], Float[Array, "*c"]] | tuple[()]
 """Mean and standard deviation of a run's own training images, or nothing where all share theirs."""
 
 
-class Own(NamedTuple):
+class PerRunData(NamedTuple):
     """Data that differ between the runs of a method."""
 
     class_group: Int[Array, "c"]
@@ -65,7 +65,7 @@ class RunData(NamedTuple):
     """Data of a compiled sequence; other values compile nothing new."""
 
     shared: Any
-    own: Own
+    per_run: PerRunData
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +74,7 @@ class Trained:
 
     arrays: dict[str, np.ndarray]
     sequence: TaskSequence
-    draw: Draw
+    sequence_id: SequenceId
     tasks: int
     """Number of tasks of the benchmark; joint training may have learned them as one."""
 
@@ -132,14 +132,14 @@ class Benchmark(NamedTuple):
     """Requirements of methods that are met here."""
     metrics: tuple[Metric, ...]
     """The first is the score over time on all classes so far, the second the same by task."""
-    facts: Callable[[Method], dict]
+    fingerprint: Callable[[Method], dict]
     """Values that identify a method's runs beside method, order and hyper-parameter."""
     shared: Callable[[Method], Any]
     """Data of all runs of a method, on the device."""
     begin: Callable[[Method, RunData], tuple[Setup, Needs]]
     """Parts of a strategy, but for its hyper-parameter."""
     protocol: Callable[[Method], Protocol]
-    sequence: Callable[[Method, Draw], TaskSequence]
+    sequence: Callable[[Method, SequenceId], TaskSequence]
     """All sequences of a method have one shape."""
     keep: Callable[[Method, SequenceResult], dict[str, Any]]
     """Arrays that a run leaves, beside losses, steps and stored samples; metrics read them."""
@@ -219,8 +219,8 @@ class Benchmark(NamedTuple):
             return self
         words = {option.rpartition(".")[2].replace("-", " ") for option in options}
         sentences = re.split(r"(?<=[.]) (?=[A-Z])", self.chosen)
-        kept = [left for each in sentences if (left := _without_names(each, words))]
-        rest = f" The rest: {' '.join(kept)}" if kept else ""
+        remaining = [left for sentence in sentences if (left := _without_names(sentence, words))]
+        rest = f" The rest: {' '.join(remaining)}" if remaining else ""
         return self._replace(chosen=f"Given by the user: {', '.join(options)}.{rest}")
 
     def row(self, method: Method) -> Method:
@@ -236,18 +236,18 @@ class Benchmark(NamedTuple):
             return float(self.criterion.compute(replace(run, tasks=tasks)))
         return float(self.metrics[0].compute(run)[tasks - 1])
 
-    def own(self, sequence: TaskSequence, hyperparameter: float = 1.0) -> Own:
+    def per_run_data(self, sequence: TaskSequence, hyperparameter: float = 1.0) -> PerRunData:
         """Return the data of one run, with classes grouped by task if that is given at test."""
         tasks = sequence.class_task
         group = tasks if "task-incremental" in self.capabilities else jnp.zeros_like(tasks)
-        return Own(group, jnp.float32(hyperparameter), self.normalization(sequence))
+        return PerRunData(group, jnp.float32(hyperparameter), self.normalization(sequence))
 
 
 def _without_names(sentence: str, names: Collection[str]) -> str:
     """Return a sentence without these names before its colon; empty if all are among them."""
     head, colon, rest = sentence.partition(":")
     listed = re.split(r", | and ", head)
-    left = [each for each in listed if each.lower() not in names]
+    left = [name for name in listed if name.lower() not in names]
     if not colon or left == listed:
         return sentence
     words = " and ".join(part for part in (", ".join(left[:-1]), *left[-1:]) if part)

@@ -16,6 +16,7 @@ import tyro
 from everlight.checks import Between
 from everlight.continual import Protocol
 from everlight.continual.method import Method
+from everlight.models import networks
 from everlight_experiments.run_folder.settings import Count, Rate, Share
 
 UNNAMED = tyro.conf.arg(name="")
@@ -27,6 +28,11 @@ Dtype = Annotated[
         "float32."
     ),
 ]
+_NETWORKS = "; ".join(f"{row.form} ({row.meaning})" for row in networks().values())
+_NET_HELP = (
+    f"Network: {_NETWORKS}; or FILE.py:NAME, a function from the number of classes to a linen "
+    "module, or from it and rngs to an NNX module, or from it and key to an Equinox module."
+)
 Features = Annotated[
     str | None,
     tyro.conf.arg(
@@ -110,13 +116,7 @@ class Config:
     test labels stay."""
     shots: Count | None = None
     """Training images per class in every task after the first (few-shot); None is all."""
-    net: str = "cnn"
-    """Network: mlp:256,256 (hidden units), the same with layer normalisation (mlp-layer-norm:) or
-    concatenated ReLUs (mlp-crelu:), cnn, cnn:16,32,64 (channels, then hidden units),
-    small-cnn:32,64,512, resnet:5 (blocks per stage), resnet50, vit (ViT-B/16),
-    vit:4,64,2,4 (side of a patch, width, blocks, heads), linear, or FILE.py:NAME, a function
-    from the number of classes to a linen module, or from it and rngs to an NNX module, or from it
-    and key to an Equinox module."""
+    net: Annotated[str, tyro.conf.arg(help=_NET_HELP)] = "cnn"
     pretrained: Path | None = None
     """Layers with which the network begins, but for its head: an .npz of a vision transformer of
     Google's release for --net vit, or the folder of a run of the same --net with --keep-nets, of
@@ -182,8 +182,8 @@ class Config:
 
 def config_of(config: Config, method: Method) -> Config:
     """Return the configuration with the settings of a method, or of the row that it varies."""
-    own = config.method_settings.get(method.row_name, MethodSettings())
-    return replace(config, **{key: x for key, x in asdict(own).items() if x is not None})
+    settings = config.method_settings.get(method.row_name, MethodSettings())
+    return replace(config, **{key: x for key, x in asdict(settings).items() if x is not None})
 
 
 DIGITS = Config(

@@ -14,7 +14,7 @@ from everlight.scenarios import (
 )
 from everlight.scenarios.streams import Stream
 from everlight_data.errors import DataError
-from everlight_data.images.image_set import ImageSet
+from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.continual.benchmark import Use
 from everlight_experiments.continual.config import Config
 from everlight_experiments.continual.metrics import read_predictions
@@ -49,7 +49,7 @@ def domain_sequences(images: ImageSet, config: Config) -> Callable[[int, Use], T
 
     @functools.cache
     def of_use(use: Use) -> TaskSequence:
-        found = domain_incremental(
+        sequence = domain_incremental(
             images.train_labels,
             images.test_labels,
             *config.tasks,
@@ -57,7 +57,7 @@ def domain_sequences(images: ImageSet, config: Config) -> Callable[[int, Use], T
             label_maps=_stream(images, config).label_maps,
             valid_fraction=config.validation_fraction,
         )
-        return tested_on_validation(found) if use == "validation" else found
+        return tested_on_validation(sequence) if use == "validation" else sequence
 
     return lambda seed, use: of_use(use)
 

@@ -39,11 +39,13 @@ from everlight.scenarios import (
 )
 from everlight.trees import checksums_of
 from everlight_data.errors import DataError
-from everlight_data.image_registry import IMAGE_SETS, ImageRequest, load_images
+from everlight_data.image_requests import load_images
 from everlight_data.images.as_inputs import store_features, store_images
 from everlight_data.images.feature_files import Features, features_alone
-from everlight_data.images.image_set import ImageSet
 from everlight_data.images.trunk_features import LITE0
+from everlight_data.registry import IMAGE_SETS
+from everlight_data.sets.data_set import ImageRequest
+from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.continual.benchmark import (
     STEPS_WITHIN,
     Benchmark,
@@ -86,6 +88,7 @@ from everlight_experiments.continual.parts import (
     TRUNK_SIDE,
     feature_head,
     load_features,
+    module_of,
     network,
     network_capabilities,
     optimizer,
@@ -105,7 +108,7 @@ NOT_IDENTIFYING = {
 """Fields of a configuration that do not identify a run."""
 
 
-class Material(NamedTuple):
+class ImageInputs(NamedTuple):
     """Images, stored inputs and network that a configuration loads before training."""
 
     config: Config
@@ -162,10 +165,10 @@ def image_benchmarks(
         refuse_unfit(config, settings)
         settings = (DOMAIN,)
         stored = replace(stored, copies=number_of_tasks(config))
-    material = Material(config, images, stored, note, net, checksums_of(*content), layers, features)
+    data = ImageInputs(config, images, stored, note, net, checksums_of(*content), layers, features)
     training = training_words(config, net, settings)
-    bound = partial(_bound, name, training, material, sequences_of(images, config))
-    return {setting: bound(setting) for setting in settings}
+    factory = partial(_benchmark_in_setting, name, training, data, sequences_of(images, config))
+    return {setting: factory(setting) for setting in settings}
 
 
 def _pretrained(
@@ -213,15 +216,16 @@ def _load(config: Config, seed: int, runs: Path) -> tuple[ImageSet, str, Feature
     return images, note, features
 
 
-def _bound(
+def _benchmark_in_setting(
     name: str,
     training: str,
-    material: Material,
+    inputs: ImageInputs,
     sequences: Callable[[int, Use], TaskSequence],
     setting: str,
 ) -> Benchmark:
-    config, images, stored, note, net, checksums, layers, features = material
-    given, predicts = setting == "task-incremental", read_predictions(config.metrics)
+    """Return the benchmark of one setting, with the metrics that the configuration asks for."""
+    config, images, stored, note, net, checksums, layers, features = inputs
+    task_given, predicts = setting == "task-incremental", read_predictions(config.metrics)
     measures = read_diagnostics(config.metrics)
     domain, protocol = setting == DOMAIN, config.protocol
     if setting == "online":
@@ -235,33 +239,33 @@ def _bound(
     ordered = config.order == "seeded" and config.stream == "classes"
     wrap = partial(with_stream, images=images, config=config) if domain else None
 
-    def facts(method: Method) -> dict[str, Any]:
-        every = asdict(config_of(config, method))
-        own = {key: value for key, value in every.items() if key not in NOT_IDENTIFYING}
+    def fingerprint(method: Method) -> dict[str, Any]:
+        settings = asdict(config_of(config, method))
+        identity = {key: value for key, value in settings.items() if key not in NOT_IDENTIFYING}
         # Most methods have none, and older runs name none.
-        if not own["arguments"]:
-            del own["arguments"]
+        if not identity["arguments"]:
+            del identity["arguments"]
         # A run's own `order` is the seed of its sequence.
-        own["class_order"] = own.pop("order")
-        own |= {"last_relu": False} if method.head != "linear" else {}
-        own |= net.facts()
-        return {"benchmark": name, "net": net.note, "data": list(checksums), **own}
+        identity["class_order"] = identity.pop("order")
+        identity |= {"last_relu": False} if method.head != "linear" else {}
+        identity |= net.facts()
+        return {"benchmark": name, "net": net.note, "data": list(checksums), **identity}
 
     def keep(method: Method, result: SequenceResult) -> dict[str, Array]:
         def accuracies(evaluation: Any) -> Array:
             scored = evaluation.evaluation if measures else evaluation
-            found = scored[0] if predicts else scored
-            return found.task_masked if given else found.class_incremental
+            accuracy = scored[0] if predicts else scored
+            return accuracy.task_masked if task_given else accuracy.class_incremental
 
-        kept = {MATRIX: accuracies(result.evaluation), "validation": result.validation}
+        arrays = {MATRIX: accuracies(result.evaluation), "validation": result.validation}
         within = result.within_tasks
         if within is not None:
-            kept |= {WITHIN: accuracies(within.evaluation), STEPS_WITHIN: within.steps}
+            arrays |= {WITHIN: accuracies(within.evaluation), STEPS_WITHIN: within.steps}
         scored = result.evaluation
         if measures:
-            kept |= scored.measured._asdict()
+            arrays |= scored.measured._asdict()
             scored = scored.evaluation
-        return kept | ({PREDICTED: scored[1]} if predicts else {})
+        return arrays | ({PREDICTED: scored[1]} if predicts else {})
 
     of_first = {}
     if config.normalization is not None:
@@ -278,12 +282,12 @@ def _bound(
         capabilities=capabilities_of(net, setting, config),
         metrics=class_metrics(config.metrics, images.class_names)
         + (BY_STEP if protocol.evaluate_steps else ()),
-        facts=facts,
+        fingerprint=fingerprint,
         shared=lambda method: stored if layers is None else Pretrained(stored, layers),
-        begin=beginning(config, net, given, wrap),
+        begin=setup_factory(config, net, task_given, wrap),
         protocol=lambda method: protocol,
         compute_budget=config.compute_budget,
-        sequence=lambda method, draw: sequences(draw.order, draw.use),
+        sequence=lambda method, seq_id: sequences(seq_id.order, seq_id.use),
         keep=keep,
         learning_rate=lambda method: f"{config_of(config, method).learning_rate:g}",
         criterion=None if config.criterion == "final accuracy" else OVER_ALL_TIMES,
@@ -298,7 +302,7 @@ def _bound(
     )
 
 
-def beginning(
+def setup_factory(
     config: Config,
     net: Network,
     task_given: bool,
@@ -312,18 +316,17 @@ def beginning(
     only_seen = config.loss_classes == "seen"
 
     def begin(method: Method, data: RunData) -> tuple[Setup, Needs]:
-        own, group = config_of(config, method), data.own.class_group
-        found = optimizer(own.optimizer, own.learning_rate, own.weight_decay)
+        settings, group = config_of(config, method), data.per_run.class_group
+        updates = optimizer(settings.optimizer, settings.learning_rate, settings.weight_decay)
         objective = softmax_objective(group, only_seen)
         if read_predictions(config.metrics):
             objective = with_predictions(objective, task_given)
-        given = isinstance(data.shared, Pretrained)
-        stored = data.shared.stored if given else data.shared
-        stored = normalized_by(stored, data.own.normalization)
-        # A head over features of the pretrained network, not over the inputs.
-        module = net.make(method.head, "net" if given else method.trains)
+        pretrained = isinstance(data.shared, Pretrained)
+        stored = data.shared.stored if pretrained else data.shared
+        stored = normalized_by(stored, data.per_run.normalization)
+        module = module_of(net, method, pretrained)
         augment = crop_and_flip if config.augmentation == "crop-and-flip" else None
-        setup = network_setup(module, stored, objective, found.transformation, augment)
+        setup = network_setup(module, stored, objective, updates.transformation, augment)
         if config.initialization == "xavier":
             setup = with_xavier(setup)
         if read_diagnostics(config.metrics):
@@ -332,15 +335,15 @@ def beginning(
             number_of_tasks(config),
             net.classes,
             config.exemplars_per_class,
-            implicit_rate=found.implicit_rate,
+            implicit_rate=updates.implicit_rate,
             layers=net.layers if method.trains == "net" else (),
             class_group=group,
-            replay_batch_size=own.replay_batch_size,
+            replay_batch_size=settings.replay_batch_size,
             buffer_size=config.buffer_size,
             ema_decay=config.ema_decay,
-            arguments={**loss_arguments(config, method), **own.arguments},
+            arguments={**loss_arguments(config, method), **settings.arguments},
         )
-        if given:
+        if pretrained:
             setup = begin_with(setup, module, data.shared.layers, method, needs)
         return setup if wrap is None else wrap(setup), needs
 
@@ -381,9 +384,9 @@ def sequences_of(images: ImageSet, config: Config) -> Callable[[int, Use], TaskS
                 "--validation-fraction 0 leaves nothing to select hyper-parameters on; give each "
                 "method's value, as in --hyperparameters EWC=100, or a fraction"
             )
-        found = by_seed(seed, use == "validation")
+        tasks_of_seed = by_seed(seed, use == "validation")
         if config.shots is not None:
-            found = with_shots(found, config.shots, seed)
-        return found if config.protocol.validates else without_validation(found)
+            tasks_of_seed = with_shots(tasks_of_seed, config.shots, seed)
+        return tasks_of_seed if config.protocol.validates else without_validation(tasks_of_seed)
 
     return sequence

@@ -6,7 +6,7 @@ import numpy as np
 
 from everlight.continual import TaskSequence
 from everlight.models import Network
-from everlight_data.images.image_set import ImageSet
+from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.continual.config import Config
 from everlight_experiments.continual.normalization import normalization_words
 from everlight_experiments.continual.parts import optimizer
@@ -17,16 +17,16 @@ from everlight_experiments.report.writer import Figure, Section
 
 def training_words(config: Config, net: Network, settings: tuple[str, ...]) -> str:
     """Return network, optimizer, length and memory in words, for the report."""
-    held, each = config.buffer_size, ""
+    held, per_class = config.buffer_size, ""
     if held is None:
         held = config.exemplars_per_class * net.classes
-        each = f" ({config.exemplars_per_class} per class)"
+        per_class = f" ({config.exemplars_per_class} per class)"
     replay, protocol = config.replay_batch_size, config.protocol
-    found = optimizer(config.optimizer, config.learning_rate, config.weight_decay)
+    updates = optimizer(config.optimizer, config.learning_rate, config.weight_decay)
     begun = "" if config.pretrained is None else f", begun with the layers of {config.pretrained}"
     changed = "" if config.augmentation == "none" else f", images changed by {config.augmentation}"
     restarted = ", restarted at every task" * protocol.new_optimizer
-    parts = [net.note + begun + changed, normalization_words(config), found.note + restarted]
+    parts = [net.note + begun + changed, normalization_words(config), updates.note + restarted]
     if set(settings) - {"online"}:
         length = counted(protocol.epochs, "epoch")
         if config.compute_budget is not None:
@@ -40,7 +40,7 @@ def training_words(config: Config, net: Network, settings: tuple[str, ...]) -> s
             )
     if not protocol.boundaries:
         parts.append("no task boundaries, a class counts as seen from its first sample")
-    parts.append(f"replay memory of {held:,} samples in total{each}")
+    parts.append(f"replay memory of {held:,} samples in total{per_class}")
     return "; ".join(parts) + ("" if replay is None else f", replayed in batches of {replay}")
 
 
@@ -62,8 +62,8 @@ def data_counts(images: ImageSet, config: Config, sequence: TaskSequence) -> str
     if config.stream == "classes":
         sizes = np.bincount(np.asarray(sequence.class_task)).tolist()
         several = " or ".join(map(str, sorted(set(sizes))))
-        each = several if len(config.tasks) == 1 else ", ".join(map(str, sizes))
-        divided, learned = f"{len(trained)} tasks of {each} classes", trained.sum()
+        class_counts = several if len(config.tasks) == 1 else ", ".join(map(str, sizes))
+        divided, learned = f"{len(trained)} tasks of {class_counts} classes", trained.sum()
         if config.cycles > 1:
             divided += (
                 f", each class in {config.cycles} of them with other training images and the same "
@@ -77,9 +77,9 @@ def data_counts(images: ImageSet, config: Config, sequence: TaskSequence) -> str
     held_out = len(images.train_labels) - learned
     selects = "epochs and hyper-parameters" if config.protocol.validates else "hyper-parameters"
     least, most = np.bincount(images.train_labels).min(), np.bincount(images.train_labels).max()
-    each = f"{least:,}" if least == most else f"{least:,} to {most:,}"
+    per_class = f"{least:,}" if least == most else f"{least:,} to {most:,}"
     return (
-        f"; {len(images.train_labels):,} training images ({each} per class), of which "
+        f"; {len(images.train_labels):,} training images ({per_class} per class), of which "
         f"{held_out:,} are for validation only (they select {selects}), and "
         f"{len(images.test_labels):,} test images; {divided}"
     )

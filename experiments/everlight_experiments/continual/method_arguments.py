@@ -32,21 +32,21 @@ def with_method_arguments(config: Any, asked: Sequence[str], methods: Sequence[M
         return config
     if not isinstance(config, Config):
         raise DataError(f"{OPTION}: methods have the arguments of the paper here; leave it out")
-    rows, found = {each.name: each for each in methods}, {}
+    rows, settings = {method.name: method for method in methods}, {}
     for text in asked:
         try:
-            name, values, given = parse_call(text, words=True)
+            name, values, arguments = parse_call(text, words=True)
         except ArgumentError as error:
             raise DataError(f"{OPTION} {text!a}: {error}") from error
         check_name("method among those that are run:", name, list(rows))
-        if values or not given:
+        if values or not arguments:
             raise DataError(f"{OPTION} {text!a}; give NAME:ARGUMENT=VALUE,...")
-        if name in found:
+        if name in settings:
             raise DataError(f"{OPTION} has {name!r} twice; give all its arguments in one")
-        checked = {key: _checked(rows[name], key, value) for key, value in given.items()}
-        own = config.method_settings.get(name, MethodSettings())
-        found[name] = replace(own, arguments={**(own.arguments or {}), **checked})
-    return replace(config, method_settings={**config.method_settings, **found})
+        checked = {key: _checked(rows[name], key, value) for key, value in arguments.items()}
+        base = config.method_settings.get(name, MethodSettings())
+        settings[name] = replace(base, arguments={**(base.arguments or {}), **checked})
+    return replace(config, method_settings={**config.method_settings, **settings})
 
 
 def argument_defaults(method: Method) -> dict[str, float | str]:
@@ -54,10 +54,10 @@ def argument_defaults(method: Method) -> dict[str, float | str]:
     tuned = method.hyperparameter_name if method.hyperparameters else None
     choices = _choices(method)
     return {
-        each.name: each.default
-        for each in _parameters(method)
-        if (isinstance(each.default, bool | int | float) or each.name in choices)
-        and each.name not in (tuned, "buffer_size")
+        parameter.name: parameter.default
+        for parameter in _parameters(method)
+        if (isinstance(parameter.default, bool | int | float) or parameter.name in choices)
+        and parameter.name not in (tuned, "buffer_size")
     }
 
 
@@ -67,7 +67,7 @@ def loss_arguments(config: Config, method: Method) -> dict[str, str]:
     With `loss_classes="all"` the objective covers all classes whatever a method's `loss_over`; the
     report then has this value.
     """
-    takes = any(each.name == "loss_over" for each in _parameters(method))
+    takes = any(parameter.name == "loss_over" for parameter in _parameters(method))
     return {"loss_over": "all"} if takes and config.loss_classes == "all" else {}
 
 
@@ -79,9 +79,9 @@ def _parameters(method: Method) -> list[inspect.Parameter]:
 def _choices(method: Method) -> dict[str, tuple[str, ...]]:
     """Return the words that each argument takes, of those that take words."""
     return {
-        each.name: get_args(each.annotation)
-        for each in _parameters(method)
-        if get_origin(each.annotation) is Literal and isinstance(each.default, str)
+        parameter.name: get_args(parameter.annotation)
+        for parameter in _parameters(method)
+        if get_origin(parameter.annotation) is Literal and isinstance(parameter.default, str)
     }
 
 

@@ -39,7 +39,7 @@ from everlight_data.errors import DataError
 from everlight_data.formats.files import one_line
 from everlight_data.images.as_inputs import naming_files
 from everlight_data.runs.checkpoints import Checkpoints
-from everlight_experiments.continual.benchmark import Benchmark, Draw, RunData, Trained, Use
+from everlight_experiments.continual.benchmark import Benchmark, RunData, SequenceId, Trained, Use
 from everlight_experiments.continual.outcome import Outcome, measured
 from everlight_experiments.continual.train_runs import (
     DIVERGED_AT,
@@ -79,7 +79,7 @@ def build_with(benchmark: Benchmark, method: Method) -> Build:
 
     def build(data: RunData) -> tuple[Setup, Strategy]:
         setup, needs = benchmark.begin(method, data)
-        return setup, method.make(setup, needs._replace(hyperparameter=data.own.hyperparameter))
+        return setup, method.make(setup, needs._replace(hyperparameter=data.per_run.hyperparameter))
 
     return build
 
@@ -130,7 +130,7 @@ class Runner:
         settings = method.arguments(needs._replace(hyperparameter=choice.hyperparameter))
         if settings:
             label = self._name(f"{self.benchmark.setting}-{method.label}")
-            self.folder.tell_method(label, settings)
+            self.folder.record_method_arguments(label, settings)
         tasks = score.shape[1]
         steps, stored = (
             np.stack([_padded(run.arrays.get(name, np.zeros(0, int)), tasks) for run in runs])
@@ -139,8 +139,8 @@ class Runner:
         samples = np.stack([_padded(_sizes(run.sequence), tasks) for run in runs])
         if method.label_setting == "incremental joint":
             # Its sequence has the samples of earlier tasks among each task's own.
-            own = np.stack([_sizes(self._sequence(METHODS["naive"], n)) for n in range(seeds)])
-            samples, stored = own, samples - own
+            new = np.stack([_sizes(self._sequence(METHODS["naive"], n)) for n in range(seeds)])
+            samples, stored = new, samples - new
         return Outcome(
             self.benchmark.score,
             metrics,
@@ -173,7 +173,7 @@ class Runner:
           DataError: there are no validation samples, or not so many tasks; or the method or the
             benchmark has no score after the first tasks.
         """
-        self.benchmark.sequence(method, Draw("validation", self.seed, 0))
+        self.benchmark.sequence(method, SequenceId("validation", self.seed, 0))
         refuse_unscored(self.benchmark, method, self.protocol(method).evaluate_every, self._tasks)
 
     def trace(self, method: Method) -> None:
@@ -192,11 +192,11 @@ class Runner:
         """Return whether other processes train all that is to be trained of a method next."""
         grid = method.hyperparameters if len(method.hyperparameters) > 1 else ()
         parts = ("validation", grid, self.validation_seeds), ("evaluation", (0.0,), seeds)
-        found = (
-            self.folder.are_elsewhere([name for name, _, _ in self._named(method, *part)])
+        states = (
+            self.folder.all_claimed_by_others([name for name, _, _ in self._named(method, *part)])
             for part in parts
         )
-        return next((held for held in found if held is not None), False)
+        return next((held for held in states if held is not None), False)
 
     def choose(self, method: Method) -> Choice:
         """Return the method's hyper-parameter by the one selection rule."""
@@ -209,10 +209,10 @@ class Runner:
         """Return the criterion of each hyper-parameter and validation seed; NaN if it diverges."""
         hyperparameters = method.hyperparameters or (0.0,)
         runs = self._train_draws(method, "validation", hyperparameters, self.validation_seeds)
-        found = [
+        criteria = [
             np.nan if has_diverged(run.arrays) else self.benchmark.select_by(run) for run in runs
         ]
-        return np.reshape(found, (len(hyperparameters), -1))
+        return np.reshape(criteria, (len(hyperparameters), -1))
 
     def build(self, method: Method) -> Build:
         """Return how the engine builds the method; small programs of all would fill the memory."""
@@ -232,14 +232,14 @@ class Runner:
         """Return costs, counted from shapes and from the step's program; kept as a unit."""
         setting = self.benchmark.setting
         name = self._name(f"cost-{setting}-{method.label}")
-        facts = {"setting": setting, **self.benchmark.facts(method)}
+        fingerprint = {"setting": setting, **self.benchmark.fingerprint(method)}
 
         def counted() -> dict[str, np.ndarray]:
             cost = count_cost(self.run(method))
             return {field: np.array(value) for field, value in cost._asdict().items()}
 
-        kept = self.folder.computed(name, facts, counted)
-        return RunCost(**{key: np.asarray(x).item() for key, x in kept.items()})
+        costs = self.folder.computed(name, fingerprint, counted)
+        return RunCost(**{key: np.asarray(x).item() for key, x in costs.items()})
 
     def net(self, method: Method) -> Net:
         """Return shapes and dtypes of what is kept of a run after a task."""
@@ -274,18 +274,18 @@ class Runner:
           DataError: the method trains before evaluations, not in steps.
         """
         # Builds of their own: those of `build` lead to compiled programs, one method's at a time.
-        naive, own = (
-            self._run(build_with(self.benchmark, each), each, self.benchmark.protocol(each))
-            for each in (METHODS["naive"], method)
+        naive, run = (
+            self._run(build_with(self.benchmark, row), row, self.benchmark.protocol(row))
+            for row in (METHODS["naive"], method)
         )
-        if own.build(own.data)[1].on_memory is not None:
+        if run.build(run.data)[1].on_memory is not None:
             raise DataError(
                 f"--compute-budget counts training steps, and {method.name} trains before "
                 "evaluations; leave one of them out"
             )
         # Joint training spends the budgets of all tasks at the last one.
-        tasks = len(own.sequence.tasks.id) if method.label_setting == "joint" else 1
-        relative = operations_per_step(naive) / operations_per_step(own)
+        tasks = len(run.sequence.tasks.id) if method.label_setting == "joint" else 1
+        relative = operations_per_step(naive) / operations_per_step(run)
         return max(1, int(self.benchmark.compute_budget * tasks * relative))
 
     def run(self, method: Method) -> Run:
@@ -303,71 +303,71 @@ class Runner:
         return len(self._sequence(METHODS["naive"], 0).tasks.id)
 
     def _sequence(self, method: Method, number: int) -> TaskSequence:
-        return self.benchmark.sequence(method, Draw("evaluation", self.seed, number))
+        return self.benchmark.sequence(method, SequenceId("evaluation", self.seed, number))
 
     def _data(self, method: Method) -> RunData:
-        own = self.benchmark.own(self._sequence(method, 0))
-        return RunData(self.benchmark.shared(method), own)
+        per_run = self.benchmark.per_run_data(self._sequence(method, 0))
+        return RunData(self.benchmark.shared(method), per_run)
 
     def _named(
         self, method: Method, use: Use, hyperparameters: Sequence[float], count: int
-    ) -> Iterator[tuple[str, float, Draw]]:
-        """Yield the name, hyper-parameter and draw of every run."""
+    ) -> Iterator[tuple[str, float, SequenceId]]:
+        """Yield the name, hyper-parameter and sequence of every run."""
         for hyperparameter in hyperparameters:
             for number in range(count):
-                draw = Draw(use, self.seed, number)
-                label = f"{self.benchmark.setting}-{method.label}-{draw.order}"
+                seq_id = SequenceId(use, self.seed, number)
+                label = f"{self.benchmark.setting}-{method.label}-{seq_id.order}"
                 if use == "validation":
                     label = f"hyperparameter-{label}-{hyperparameter:g}"
-                yield self._name(label), hyperparameter, draw
+                yield self._name(label), hyperparameter, seq_id
 
     def _train_draws(
         self, method: Method, use: Use, hyperparameters: Sequence[float], count: int
     ) -> list[Trained]:
         """Return all runs, trained now or read back."""
-        benchmark, units, draws = self.benchmark, [], []
+        benchmark, units, seq_ids = self.benchmark, [], []
         tasks, learned = self._tasks, None if use == "evaluation" else benchmark.validation_tasks
-        for name, hyperparameter, draw in self._named(method, use, hyperparameters, count):
-            own = {"setting": benchmark.setting, "method": method.name, "order": draw.order}
-            facts = own | {"hyperparameter": hyperparameter} | benchmark.facts(method)
+        for name, hyperparameter, seq_id in self._named(method, use, hyperparameters, count):
+            ids = {"setting": benchmark.setting, "method": method.name, "order": seq_id.order}
+            fingerprint = ids | {"hyperparameter": hyperparameter} | benchmark.fingerprint(method)
             if learned is not None:
-                facts["validation_tasks"] = learned
-            sequence = benchmark.sequence(method, draw)
-            of = f"selecting {hyperparameter:g}" if use == "validation" else f"seed {draw.order}"
+                fingerprint["validation_tasks"] = learned
+            sequence = benchmark.sequence(method, seq_id)
+            of = f"selecting {hyperparameter:g}" if use == "validation" else f"seed {seq_id.order}"
             shown = f"{benchmark.setting}, {method.name}, {of}"
-            data = benchmark.own(sequence, hyperparameter)
-            units.append(Unit(name, facts, sequence, draw.key, data, shown))
-            draws.append(draw)
+            data = benchmark.per_run_data(sequence, hyperparameter)
+            units.append(Unit(name, fingerprint, sequence, seq_id.key, data, shown))
+            seq_ids.append(seq_id)
 
         def keep(result: SequenceResult) -> dict[str, Any]:
-            kept = benchmark.keep(method, result)
-            return {**kept, "losses": result.losses, **result.usage._asdict()}
+            arrays = benchmark.keep(method, result)
+            return {**arrays, "losses": result.losses, **result.usage._asdict()}
 
         def keep_net(unit: Unit, task: int, result: SequenceResult) -> None:
-            place = benchmark.part, benchmark.setting, method, unit.facts["order"]
+            place = benchmark.part, benchmark.setting, method, unit.fingerprint["order"]
             nets = Checkpoints(nets_folder(self.folder.path, *place), keep=tasks)
-            nets.renew(task, net_of(result), unit.facts)
+            nets.renew(task, net_of(result), unit.fingerprint)
 
         after_task = keep_net if self.keep_nets and use == "evaluation" else None
         shared = benchmark.shared(method)
         parts = (self.folder, units, self.build(method), self.protocol(method), shared, keep)
         if benchmark.store is None:
             alone = {"one_by_one": benchmark.one_by_one}
-            kept = train_units(*parts, RunData, after_task, tasks=learned, **alone)
+            results = train_units(*parts, RunData, after_task, tasks=learned, **alone)
         else:
             with naming_files(benchmark.store):
                 announce = benchmark.store.announce
-                kept = train_units(*parts, RunData, after_task, announce, tasks=learned)
+                results = train_units(*parts, RunData, after_task, announce, tasks=learned)
         logged = [event for event in self.folder.logged() if {"seconds", "unit"} <= event.keys()]
         took = {event["unit"]: event["seconds"] for event in logged}
         return [
             Trained(
                 {**arrays, "seconds": np.array(took.get(unit.name) or np.nan)},
                 unit.sequence,
-                draw,
+                seq_id,
                 tasks,
             )
-            for arrays, unit, draw in zip(kept, units, draws, strict=True)
+            for arrays, unit, seq_id in zip(results, units, seq_ids, strict=True)
         ]
 
 

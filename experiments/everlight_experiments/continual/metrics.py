@@ -39,7 +39,7 @@ def has_an_earlier_test(sequence: TaskSequence) -> Bool[np.ndarray, "t"]:
     index, mask = np.asarray(sequence.test.index), np.asarray(sequence.test.mask)
     members = np.asarray(sequence.test_member) & mask
     sets = [np.sort(index[member]).tobytes() for member in members]
-    return np.array([bool(each) and each in sets[:place] for place, each in enumerate(sets)])
+    return np.array([bool(tests) and tests in sets[:place] for place, tests in enumerate(sets)])
 
 
 @once_per_run
@@ -161,15 +161,15 @@ def class_metrics(names: tuple[str, ...], class_names: tuple[str, ...]) -> tuple
     Raises:
       DataError: there is no such metric.
     """
-    found = [
+    metrics = [
         Metric(ACCURACY, lambda run: mean_so_far(matrix_of(run)), ("time",)),
         Metric(BY_TASK.format(ACCURACY), matrix_of, ("time", "task")),
     ]
     for name in dict.fromkeys(names):
         check_name("metric --metrics", name, list(EXTRA))
         axes = tuple(class_names if axis == "class" else axis for axis in EXTRA[name].axes)
-        found.append(EXTRA[name]._replace(axes=axes))
-    return tuple(found)
+        metrics.append(EXTRA[name]._replace(axes=axes))
+    return tuple(metrics)
 
 
 WITHIN = "within_tasks"
@@ -195,8 +195,8 @@ def scores_within(run: Trained) -> Float[np.ndarray, "scores"]:
     task = np.arange(len(accuracies))[took_place] * run.tasks // len(accuracies)
     if len(set(task)) < run.tasks:
         return np.full(len(SCORES), np.nan)
-    given = jnp.asarray(accuracies[took_place]), jnp.asarray(task)
-    return np.array([float(score(*given)) for score in SCORES.values()])
+    inputs = jnp.asarray(accuracies[took_place]), jnp.asarray(task)
+    return np.array([float(score(*inputs)) for score in SCORES.values()])
 
 
 BY_STEP = (
@@ -228,12 +228,12 @@ def curves_within(
 
     Evaluations that not all seeds have are left out. Joint training has its last one alone.
     """
-    found: dict[str, dict[str, np.ndarray]] = {"first task": {}, "tasks so far, mean": {}}
+    curves: dict[str, dict[str, np.ndarray]] = {"first task": {}, "tasks so far, mean": {}}
     for name, accuracies in values.items():
         places, tasks = accuracies.shape[1:]
         begun = np.tri(tasks, dtype=bool).repeat(places // tasks, axis=0)
         means = accuracies.mean(axis=2, where=begun)
-        for title, curve in zip(found, (accuracies[..., 0], means), strict=True):
+        for title, curve in zip(curves, (accuracies[..., 0], means), strict=True):
             there = np.isfinite(curve).all(axis=0)
-            found[title][name] = curve[:, there] if there[0] else curve[:, -1:]
-    return found
+            curves[title][name] = curve[:, there] if there[0] else curve[:, -1:]
+    return curves

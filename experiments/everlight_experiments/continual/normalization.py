@@ -10,7 +10,7 @@ from everlight.continual import StoredImages, TaskSequence
 from everlight_data.errors import DataError
 from everlight_data.images.as_inputs import feature_statistics, image_statistics
 from everlight_data.images.feature_files import Features
-from everlight_data.images.image_set import ImageSet
+from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.continual.benchmark import Normalization
 from everlight_experiments.continual.config import Config
 from everlight_experiments.continual.pretrained import is_released

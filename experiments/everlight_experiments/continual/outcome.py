@@ -63,7 +63,7 @@ class Outcome(NamedTuple):
         return self.over_time[:, -1]
 
     @property
-    def gone(self) -> Bool[np.ndarray, "seeds"]:
+    def diverged(self) -> Bool[np.ndarray, "seeds"]:
         """True for diverged runs."""
         return self.diverged_at[:, 0] >= 0
 
@@ -99,9 +99,9 @@ class Outcome(NamedTuple):
     def of_matrices(self, metric: Callable) -> Float[np.ndarray, "seeds"]:
         """Return a metric of each seed's matrix; NaN where it is undefined or the run diverged."""
         if metric is not forward_transfer:
-            return of_learned(metric, self.matrices, self.steps, self.gone)
+            return of_learned(metric, self.matrices, self.steps, self.diverged)
         values = np.asarray(jax.vmap(metric)(jnp.asarray(self.matrices)))
-        return np.where(self.gone | (not self.names_ahead), np.nan, values)
+        return np.where(self.diverged | (not self.names_ahead), np.nan, values)
 
     @property
     def mean_matrix(self) -> Float[np.ndarray, "t t"]:
@@ -116,10 +116,10 @@ class Outcome(NamedTuple):
     @property
     def arrays(self) -> dict[str, np.ndarray]:
         """All measured values by plain names."""
-        own = ("diverged_at", "steps", "stored_samples", "samples", "seconds")
+        names = ("diverged_at", "steps", "stored_samples", "samples", "seconds")
         return (
             dict(self.metrics)
-            | {name: getattr(self, name) for name in own}
+            | {name: getattr(self, name) for name in names}
             | self.cost._asdict()
             | self.choice._asdict()
         )
@@ -133,15 +133,13 @@ def measured(metrics: Sequence[Metric], runs: Sequence[Trained]) -> dict[str, np
     """Return metrics of all runs by name, `[runs, *axes]`; NaN for runs that diverged."""
     by_run = [
         [
-            np.full(each.shape(run), np.nan) if diverged else np.asarray(each.compute(run))
-            for each in metrics
+            np.full(metric.shape(run), np.nan) if diverged else np.asarray(metric.compute(run))
+            for metric in metrics
         ]
         for run in runs
         for diverged in [has_diverged(run.arrays)]
     ]
-    return {
-        each.name: np.stack(of) for each, of in zip(metrics, zip(*by_run, strict=True), strict=True)
-    }
+    return {m.name: np.stack(of) for m, of in zip(metrics, zip(*by_run, strict=True), strict=True)}
 
 
 def arrays_of(outcomes: Outcomes) -> dict[str, np.ndarray]:

@@ -17,7 +17,7 @@ from everlight.continual.method import Method
 from everlight_data.errors import DataError
 from everlight_experiments.continual.benchmark import Benchmarks
 from everlight_experiments.continual.outcome import Outcome, Outcomes
-from everlight_experiments.continual.report import Shown, report_sections, report_summary
+from everlight_experiments.continual.report import ReportInput, report_sections, report_summary
 from everlight_experiments.continual.report_criteria import NOTHING_PUBLISHED, Published
 from everlight_experiments.continual.train_methods import Job, runners_of, save_outcomes, train_jobs
 from everlight_experiments.report.writer import (
@@ -60,8 +60,8 @@ class Experiment(NamedTuple):
     @property
     def rows(self) -> list[Method]:
         """Methods of the general report, each once."""
-        found = {job.method.name: job.method for job in self.jobs if job.column in self.shown}
-        return list(found.values())
+        methods = {job.method.name: job.method for job in self.jobs if job.column in self.shown}
+        return list(methods.values())
 
 
 class Results(NamedTuple):
@@ -77,10 +77,10 @@ class Results(NamedTuple):
     @property
     def by_name(self) -> dict[str, Outcome]:
         """Outcomes by "column, method"; those of the first column by the method alone, too."""
-        found = dict(next(iter(self.outcomes.values())))
+        outcomes = dict(next(iter(self.outcomes.values())))
         for column, by_method in self.outcomes.items():
-            found |= {f"{column}, {name}": outcome for name, outcome in by_method.items()}
-        return found
+            outcomes |= {f"{column}, {name}": outcome for name, outcome in by_method.items()}
+        return outcomes
 
 
 class Finding(NamedTuple):
@@ -129,9 +129,9 @@ class Paper(NamedTuple):
         preset = option_value(arguments, "--preset") or "demo"
         if preset not in self.presets:
             raise DataError(f"--preset {preset!a}; there are {', '.join(self.presets)}")
-        found = with_config(PaperOptions, self.presets[preset])
-        found.__doc__ = f"{self.citation}."
-        return found
+        options_type = with_config(PaperOptions, self.presets[preset])
+        options_type.__doc__ = f"{self.citation}."
+        return options_type
 
     def run(self, options: PaperOptions) -> Path:
         """Train what the options' configuration asks for and write the report; returns its path.
@@ -143,9 +143,9 @@ class Paper(NamedTuple):
         results, summary, first, sections = paper_parts(self, folder, options)
         title = self.title(results.config)
         written = write_report(folder.path, title, summary, sections, first)
-        found = self.unexplained(results) if options.check else ()
-        if found:
-            differences = "\n".join(found)
+        unexplained = self.unexplained(results) if options.check else ()
+        if unexplained:
+            differences = "\n".join(unexplained)
             sys.exit(f"differences from published numbers without a known cause:\n{differences}")
         return written
 
@@ -155,7 +155,7 @@ def paper_parts(
 ) -> tuple[Results, list[tuple[str, str]], FirstScreen, list[Section]]:
     """Train everything; return the results and the report's summary, first screen and sections."""
     experiment = paper.experiment(options.config, folder, options)
-    opened = {name: each.opened(folder) for name, each in experiment.benchmarks.items()}
+    opened = {name: bench.opened(folder) for name, bench in experiment.benchmarks.items()}
     experiment = experiment._replace(benchmarks=opened)
     outcomes = train_jobs(runners_of(folder, opened, options.seed), experiment.jobs)
     results = Results(folder.path, options.config, experiment, outcomes, options.seed)
@@ -164,7 +164,7 @@ def paper_parts(
     shown = {name: opened[name] for name in experiment.shown}
     if paper.first is None:
         by_column = {name: outcomes[name] for name in shown}
-        general = Shown(shown, by_column, experiment.rows, paper.published(results))
+        general = ReportInput(shown, by_column, experiment.rows, paper.published(results))
         first, sections = report_sections(folder.path, general)
     else:
         first, sections = paper.first(results), []
@@ -175,10 +175,10 @@ def paper_parts(
         *report_summary(benchmark, options.seed, seeds, rule, folder.duration()),
         *paper.summary(results),
     ]
-    own, findings = paper.sections(results), paper.findings(results)
+    body, findings = paper.sections(results), paper.findings(results)
     if findings:
-        own = [findings_section(findings, results.by_name, paper.findings_source), *own]
-    return results, summary, first, [*own, *sections]
+        body = [findings_section(findings, results.by_name, paper.findings_source), *body]
+    return results, summary, first, [*body, *sections]
 
 
 def findings_section(

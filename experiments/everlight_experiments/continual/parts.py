@@ -15,19 +15,19 @@ from typing import NamedTuple
 import flax.linen as nn
 
 from everlight.continual import Optimizer, StoredImages, named_optimizer
-from everlight.continual.method import Demand
+from everlight.continual.engine.network_setup import Net
+from everlight.continual.method import Demand, Method
 from everlight.errors import ArgumentError
-from everlight.models import MLP, Network, NetworkRequest, named_network
-from everlight.models.named import NETWORKS
+from everlight.models import MLP, Network, NetworkRequest, named_network, networks
 from everlight_data.errors import DataError
 from everlight_data.images.as_inputs import Channels, channels, store_features, store_images
 from everlight_data.images.feature_files import Features, features_of_images
-from everlight_data.images.image_set import Channels as ChannelValues
-from everlight_data.images.image_set import ImageSet
 from everlight_data.images.jpeg_store import JpegStore
 from everlight_data.images.trunk_features import LITE0, kept_features
 from everlight_data.names import check_name
 from everlight_data.progress import progress
+from everlight_data.sets.image_set import Channels as ChannelValues
+from everlight_data.sets.image_set import ImageSet
 from everlight_data.user_code.objects import load_network
 from everlight_experiments.run_folder.interruption import stop_if_asked
 
@@ -54,11 +54,18 @@ def network(text: str, wanted: NetworkRequest, shape: tuple[int, ...]) -> Networ
         if wanted.dropout or wanted.remat:
             raise DataError(f"--dropout and --remat are for networks with a name, not {text}")
         return load_network(text, "--net", wanted.classes, shape)
-    check_name("network --net", name, list(NETWORKS))
+    check_name("network --net", name, list(networks()))
     try:
         return named_network(text, wanted)
     except ArgumentError as error:
         raise DataError(f"--net {text}: {error}") from error
+
+
+def module_of(net: Network, method: Method, pretrained: bool = False) -> Net:
+    """Return the network that a method trains, or a head over the inputs, unless `pretrained`."""
+    if method.trains == "head" and not pretrained:
+        return MLP(net.classes, (), method.head)
+    return net.make(method.head)
 
 
 def network_capabilities(net: Network) -> frozenset[Demand]:

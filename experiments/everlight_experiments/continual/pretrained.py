@@ -65,19 +65,19 @@ def load_layers(path: Path, net: Network, shape: tuple[int, int, int]) -> dict[s
     shapes = jax.eval_shape(
         lambda: module.init(jax.random.key(0), jnp.zeros((1, *shape)), False)["params"]
     )
-    kept = sorted(
-        path.glob(f"{NETS}/*/naive/*"), key=lambda each: (each.parts[:-1], int(each.name))
+    folders = sorted(
+        path.glob(f"{NETS}/*/naive/*"), key=lambda folder: (folder.parts[:-1], int(folder.name))
     )
-    if not kept:
+    if not folders:
         raise MissingDataError(
             f"--pretrained {path}: no network of naive; give a run's folder with --keep-nets, or "
             "an .npz of a vision transformer"
         )
-    checkpoints = open_existing(min(kept, key=lambda each: int(each.name)))
+    checkpoints = open_existing(min(folders, key=lambda folder: int(folder.name)))
     arrays = checkpoints.arrays(checkpoints.numbers()[-1])
     layers = {name: layer for name, layer in shapes.items() if name != "head"}
 
-    def found(name: str, leaf: jax.ShapeDtypeStruct) -> jax.Array:
+    def stored_array(name: str, leaf: jax.ShapeDtypeStruct) -> jax.Array:
         array = arrays.get(f"learner/params/{name}")
         if array is None or array.shape != leaf.shape:
             there = "absent" if array is None else f"of shape {array.shape}"
@@ -87,7 +87,7 @@ def load_layers(path: Path, net: Network, shape: tuple[int, int, int]) -> dict[s
             )
         return jnp.asarray(array)
 
-    leaves = [found(name, leaf) for name, leaf in named_leaves(layers).items()]
+    leaves = [stored_array(name, leaf) for name, leaf in named_leaves(layers).items()]
     return jax.tree.unflatten(jax.tree.structure(layers), leaves)
 
 
@@ -109,7 +109,7 @@ def begin_with(
     if method.trains == "head":
         return begun._replace(
             trainable=lambda params: {
-                name: jax.tree.map(lambda _, own=name: own not in layers, layer)
+                name: jax.tree.map(lambda _, key=name: key not in layers, layer)
                 for name, layer in params.items()
             }
         )

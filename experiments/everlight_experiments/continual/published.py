@@ -29,42 +29,42 @@ def with_published_settings(config: Any, methods: Sequence[Method]) -> Config:
     known = " and ".join(
         f"{data} ({stream})" if stream != "classes" else data for data, stream in PUBLISHED
     )
-    found = PUBLISHED.get((config.data, config.stream)) if isinstance(config, Config) else None
-    if found is None:
+    paper = PUBLISHED.get((config.data, config.stream)) if isinstance(config, Config) else None
+    if paper is None:
         raise DataError(f"--hyperparameters {WORD}: settings are known for {known}; leave it out")
-    others = _differing_options(config, found)
+    others = _differing_options(config, paper)
     if others:
         raise DataError(
-            f"--hyperparameters {WORD}: {found.source} selected them with other values; give "
+            f"--hyperparameters {WORD}: {paper.source} selected them with other values; give "
             f"{' '.join(others)}"
         )
-    every = found.with_buffer(config.buffer_size)
+    settings = paper.with_buffer(config.buffer_size)
     names = list(dict.fromkeys(method.row_name for method in methods))
-    having = [name for name in names if name in every]
-    others = [name for name in names if name not in every]
+    having = [name for name in names if name in settings]
+    others = [name for name in names if name not in settings]
     words = (
-        f"Learning rates and coefficients of {', '.join(having)}: published by {found.source}, who "
+        f"Learning rates and coefficients of {', '.join(having)}: published by {paper.source}, who "
         "train on all images, in natural order (--order natural --validation-fraction 0)."
     )
     if others:
         words += f" None are published there for {', '.join(others)}: the benchmark's are kept."
-    values = {name: every[name].hyperparameter for name in having}
+    values = {name: settings[name].hyperparameter for name in having}
     return replace(
         config,
-        method_settings={**config.method_settings, **settings_of(every)},
+        method_settings={**config.method_settings, **settings_of(settings)},
         grids={**config.grids, **{name: (x,) for name, x in values.items() if x is not None}},
         chosen=words,
     )
 
 
-def _differing_options(config: Config, found: PublishedProtocol) -> list[str]:
+def _differing_options(config: Config, paper: PublishedProtocol) -> list[str]:
     """Return the options with the values that settings were selected for, where others are set."""
     protocol = config.protocol
     pairs = {
-        f"--pixels {found.pixels}": config.pixels == found.pixels,
+        f"--pixels {paper.pixels}": config.pixels == paper.pixels,
         "--optimizer sgd": config.optimizer == "sgd",
-        f"--batch-size {found.batch_size}": protocol.batch_size == found.batch_size,
-        f"--epochs {found.epochs}": protocol.epochs == found.epochs,
+        f"--batch-size {paper.batch_size}": protocol.batch_size == paper.batch_size,
+        f"--epochs {paper.epochs}": protocol.epochs == paper.epochs,
     }
     return [option for option, same in pairs.items() if not same]
 
@@ -73,7 +73,7 @@ def settings_of(published: Mapping[str, PublishedSettings]) -> dict[str, MethodS
     """Return published settings as a configuration has them, by method."""
     return {
         name: MethodSettings(
-            each.learning_rate, each.replay_batch_size, each.weight_decay, each.arguments
+            row.learning_rate, row.replay_batch_size, row.weight_decay, row.arguments
         )
-        for name, each in published.items()
+        for name, row in published.items()
     }

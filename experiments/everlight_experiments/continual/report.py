@@ -62,10 +62,10 @@ def report_summary(
     if seeds > 1:
         numbers = f"{seed} to {seed + seeds - 1}"
         deviations = "; ± is the standard deviation over seeds"
-    each = f"each with its own {what}" if seeds > 1 else f"which sets the {what}"
+    effect = f"each with its own {what}" if seeds > 1 else f"which sets the {what}"
     return [
         ("Data", benchmark.note + benchmark.counts),
-        ("Seeds", f"{counted(seeds, 'evaluation seed')} ({numbers}), {each}{deviations}"),
+        ("Seeds", f"{counted(seeds, 'evaluation seed')} ({numbers}), {effect}{deviations}"),
         ("Selection rule", rule),
         ("Selection of network and training", benchmark.chosen),
         ("Training", benchmark.training),
@@ -73,7 +73,7 @@ def report_summary(
     ]
 
 
-class Shown(NamedTuple):
+class ReportInput(NamedTuple):
     """Benchmarks, outcomes and methods of a report."""
 
     benchmarks: Benchmarks
@@ -103,7 +103,7 @@ class Shown(NamedTuple):
 
         A diverged method is last; where every method diverged, none is returned.
         """
-        finals = {name: each.final.mean() for name, each in self.outcomes[column].items()}
+        finals = {name: outcome.final.mean() for name, outcome in self.outcomes[column].items()}
         if np.isnan(list(finals.values())).all():
             return []
         references = {row.name for row in self.rows if row.is_reference}
@@ -111,11 +111,11 @@ class Shown(NamedTuple):
         return sorted(sequential, key=lambda name: -np.nan_to_num(finals[name], nan=-np.inf))
 
 
-def report_sections(folder: Path, shown: Shown) -> tuple[FirstScreen, list[Section]]:
+def report_sections(folder: Path, report: ReportInput) -> tuple[FirstScreen, list[Section]]:
     """Return the first screen and the sections after the summary; pictures go into the folder."""
-    benchmarks, outcomes, rows, _ = shown
-    benchmark = shown.benchmark
-    offers = {column: each.capabilities for column, each in benchmarks.items()}
+    benchmarks, outcomes, rows, _ = report
+    benchmark = report.benchmark
+    offers = {column: bench.capabilities for column, bench in benchmarks.items()}
     selection = hyperparameters_table(benchmark.criterion_words, choices_of(outcomes))
     details = {
         "Learning rates and arguments of the methods": (
@@ -127,15 +127,15 @@ def report_sections(folder: Path, shown: Shown) -> tuple[FirstScreen, list[Secti
         "Methods not applicable here": ((), left_out_table(rows, offers)),
     }
     sections = [
-        *(_column(folder, column, shown) for column in outcomes),
-        *(Section(name, said, [each]) for name, (said, each) in details.items() if each.rows),
+        *(_column(folder, column, report) for column in outcomes),
+        *(Section(name, said, [table]) for name, (said, table) in details.items() if table.rows),
         *benchmark.sections(folder),
     ]
-    return _first_screen(folder, shown), sections
+    return _first_screen(folder, report), sections
 
 
-def _first_screen(folder: Path, shown: Shown) -> FirstScreen:
-    benchmark, (_, outcomes, rows, published) = shown.benchmark, shown
+def _first_screen(folder: Path, report: ReportInput) -> FirstScreen:
+    benchmark, (_, outcomes, rows, published) = report.benchmark, report
     at_once = {row.name for row in rows if row.made == METHODS["joint"].made}
     curves = {
         column: {
@@ -153,39 +153,39 @@ def _first_screen(folder: Path, shown: Shown) -> FirstScreen:
         published=published.curves,
         paper=published.name,
         rows=1 if len(curves) < 4 else 2,
-        baseline=shown.naive,
+        baseline=report.naive,
     )
     level = " Level line: joint training on all tasks." if at_once else ""
     dashed = f" Dashed: {published.name}." if published.curves else ""
     caption = (
         f"{sentence(what)}, mean over seeds; bands are one standard deviation.{level}{dashed}"
-        f"{curves_left_out(curves, shown.naive)}"
+        f"{curves_left_out(curves, report.naive)}"
     )
-    below = tuple(said for column in outcomes if (said := _runner_up(column, shown)))
-    return FirstScreen(_headline(shown), Figure(caption, picture), _finals(shown), below)
+    below = tuple(said for column in outcomes if (said := _runner_up(column, report)))
+    return FirstScreen(_headline(report), Figure(caption, picture), _finals(report), below)
 
 
-def _headline(shown: Shown) -> tuple[str, ...]:
+def _headline(report: ReportInput) -> tuple[str, ...]:
     """Return the question, the best method with its interval, and the baseline."""
     best, baseline = [], []
-    for column, by_name in shown.outcomes.items():
-        if by_name and (ranked := shown.ranked(column)):
+    for column, by_name in report.outcomes.items():
+        if by_name and (ranked := report.ranked(column)):
             best.append(f"{ranked[0]} {interval_cell(by_name[ranked[0]].final)} ({column})")
-        if shown.naive in by_name:
-            baseline.append(f"{spread(by_name[shown.naive].final)} ({column})")
+        if report.naive in by_name:
+            baseline.append(f"{spread(by_name[report.naive].final)} ({column})")
     said = [
-        f"Which method has the highest {shown.score} after the last task?",
+        f"Which method has the highest {report.score} after the last task?",
         f"Best, with Student's 95% interval over seeds: {'; '.join(best) or 'none, all diverged'}.",
     ]
     if baseline:
-        said.append(f"Baseline, {shown.naive}: {'; '.join(baseline)}.")
+        said.append(f"Baseline, {report.naive}: {'; '.join(baseline)}.")
     return tuple(said)
 
 
-def _runner_up(column: str, shown: Shown) -> str:
+def _runner_up(column: str, report: ReportInput) -> str:
     """Return the second sequential method and its distance from the best; empty without one."""
-    by_name, ranked = shown.outcomes[column], shown.ranked(column)
-    made = {row.name: row.made for row in shown.rows}
+    by_name, ranked = report.outcomes[column], report.ranked(column)
+    made = {row.name: row.made for row in report.rows}
     # A method's other hyper-parameter is no other method.
     second = next((name for name in ranked[1:] if made[name] != made[ranked[0]]), None)
     if second is None:
@@ -195,10 +195,10 @@ def _runner_up(column: str, shown: Shown) -> str:
     return f"{sentence(column)}: second is {second} with {spread(by_name[second].final)}{known}."
 
 
-def _finals(shown: Shown) -> Table:
+def _finals(report: ReportInput) -> Table:
     """Return final score and forgetting of every method in every column."""
-    columns, naive = shown.outcomes, shown.naive
-    meaning = FORGETTING.format(measure=shown.benchmark.score)
+    columns, naive = report.outcomes, report.naive
+    meaning = FORGETTING.format(measure=report.benchmark.score)
     names = dict.fromkeys(name for by_name in columns.values() for name in by_name)
 
     def known(column: str, cell: Callable[[Outcome], str]) -> Callable[[str], str]:
@@ -208,12 +208,12 @@ def _finals(shown: Shown) -> Table:
         measure
         for column in columns
         for measure in (
-            Measure(shown.score, known(column, _final_cell), column, MEANINGS.get(column, "")),
+            Measure(report.score, known(column, _final_cell), column, MEANINGS.get(column, "")),
             Measure("forgetting", known(column, forgetting_cell), column, meaning),
         )
     ]
     caption = (
-        f"{sentence(shown.benchmark.note)}. Mean ± standard deviation over seeds, after the last "
+        f"{sentence(report.benchmark.note)}. Mean ± standard deviation over seeds, after the last "
         "task, on all tasks."
     )
     alias = "" if naive == "naive" else " Other reports call it naive."
@@ -229,17 +229,17 @@ def _finals(shown: Shown) -> Table:
 
 def _final_cell(outcome: Outcome) -> str:
     """Return the final score, or how many runs diverged where any did."""
-    gone = np.count_nonzero(outcome.gone)
-    return f"diverged in {gone} of {len(outcome.gone)}" if gone else spread(outcome.final)
+    count = np.count_nonzero(outcome.diverged)
+    return f"diverged in {count} of {len(outcome.diverged)}" if count else spread(outcome.final)
 
 
-def _column(folder: Path, column: str, shown: Shown) -> Section:
-    benchmark, by_name = shown.benchmarks[column], shown.outcomes[column]
+def _column(folder: Path, column: str, report: ReportInput) -> Section:
+    benchmark, by_name = report.benchmarks[column], report.outcomes[column]
     matrices = {name: outcome.mean_matrix for name, outcome in by_name.items()}
     path = folder / f"matrices_{column.replace(', ', '_').replace(' ', '_')}.png"
     items = [
-        scores_table(benchmark, by_name, shown.naive),
-        *criteria_tables(by_name, shown.naive, shown.published, column),
+        scores_table(benchmark, by_name, report.naive),
+        *criteria_tables(by_name, report.naive, report.published, column),
         *metric_items(folder, column, benchmark, by_name),
         Figure(
             f"{sentence(benchmark.score)}, mean over seeds: after learning the task of the row, "
@@ -256,7 +256,7 @@ def metric_items(
 ) -> list[Table | Figure]:
     """Return a table or a picture of every metric that has a meaning, but for the score."""
     return [
-        _item(folder, column, metric, {k: each.metrics[metric.name] for k, each in by_name.items()})
+        _item(folder, column, metric, {k: runs.metrics[metric.name] for k, runs in by_name.items()})
         for metric in benchmark.metrics[2:]
         if metric.meaning and by_name
     ]
@@ -303,7 +303,7 @@ def plot_shares(path: Path, shares: Mapping[str, np.ndarray], what: str = "class
     """Draw shares of true against predicted classes, `[true, predicted]`, a panel per name."""
     label = f"share of the true {what}, first seed"
     return plot_matrices(
-        path, shares, label, lambda each, axis: plot_confusion(each, what, axis), 3.4
+        path, shares, label, lambda matrix, axis: plot_confusion(matrix, what, axis), 3.4
     )
 
 
@@ -313,13 +313,13 @@ def _file_name(name: str) -> str:
 
 def why_white(outcomes: Iterable[Outcome]) -> str:
     """Return the sentence on where mean matrices have no value; empty where they have all."""
-    every = list(outcomes)
+    runs = list(outcomes)
     reasons = {
-        "classes of later tasks cannot be predicted yet": not all(x.names_ahead for x in every),
-        "joint training has not begun": any(x.learns_at_once for x in every),
-        "a run diverged": any(x.gone.any() for x in every),
+        "classes of later tasks cannot be predicted yet": not all(x.names_ahead for x in runs),
+        "joint training has not begun": any(x.learns_at_once for x in runs),
+        "a run diverged": any(x.diverged.any() for x in runs),
         "the task is not tested, or its test set is an earlier task's": any(
-            np.isnan(x.matrices[~x.gone]).any() for x in every
+            np.isnan(x.matrices[~x.diverged]).any() for x in runs
         ),
     }
     holding = [reason for reason, holds in reasons.items() if holds]

@@ -71,7 +71,7 @@ def summarize(outcome: Outcome, naive: Outcome) -> RunSummary:
 
     Runs that diverged are NaN.
     """
-    cost, samples, lost = outcome.cost, outcome.samples, outcome.gone[:, None]
+    cost, samples, lost = outcome.cost, outcome.samples, outcome.diverged[:, None]
     steps = np.where(lost, np.nan, np.diff(outcome.steps, prepend=0))
     passes = np.ceil(samples / naive.cost.batch_size)
     stored = np.where(lost, np.nan, outcome.stored_samples)
@@ -79,7 +79,7 @@ def summarize(outcome: Outcome, naive: Outcome) -> RunSummary:
     costs = sequence_costs(
         cost.parameters,
         cost.parameter_copies,
-        *(jnp.asarray(each, jnp.float32) for each in counted),
+        *(jnp.asarray(quantity, jnp.float32) for quantity in counted),
     )
     # Means of shares may round above 1.
     return summarize_runs(jnp.clip(jnp.asarray(outcome.matrices, jnp.float32), 0, 1), costs)
@@ -109,22 +109,22 @@ def criteria_tables(
         # Runs that diverged have NaN, and so has the deviation of one seed.
         with jax.debug_nans(False):
             mean, of = summarize(outcome, by_name[naive])
-            scores = [float(cl_score(mean, each)) for each in WEIGHTINGS.values()]
-            stabilities = [float(cl_stability(of, each)) for each in WEIGHTINGS.values()]
+            scores = [float(cl_score(mean, weights)) for weights in WEIGHTINGS.values()]
+            stabilities = [float(cl_stability(of, weights)) for weights in WEIGHTINGS.values()]
         row = [name, *(dash(plus_minus(float(mean[c]), float(of[c]))) for c in CRITERIA)]
         if not outcome.names_ahead:
             row[1 + CRITERIA.index("FWT")] = "–"
-        row += [dash(f"{each:.3f}") for each in (*scores, *stabilities)]
+        row += [dash(f"{number:.3f}") for number in (*scores, *stabilities)]
         if printed is not None:
             theirs = printed.get(name)
             row += ["–"] * len(columns) if theirs is None else [f"{x:.4f}" for x in theirs]
         rows.append(row)
     if printed is not None:
-        names = [f"{each.group} {each.name}".removeprefix("criteria ") for each in columns]
+        names = [f"{column.group} {column.name}".removeprefix("criteria ") for column in columns]
         columns += [Column(name, PAPER) for name in names]
     caption = [
         "Criteria of Díaz-Rodríguez et al. 2018, each in [0, 1] and better when higher.",
-        "" if all(each.names_ahead for each in by_name.values()) else NO_FORWARD_TRANSFER,
+        "" if all(outcome.names_ahead for outcome in by_name.values()) else NO_FORWARD_TRANSFER,
         "Joint training has no criteria." if len(rows) < len(by_name) else "",
         published.name if printed is not None else "",
     ]

@@ -59,7 +59,7 @@ def score_cell(outcome: Outcome, metric: Callable) -> str:
 
 def _known(outcome: Outcome, values: Float[np.ndarray, "seeds"]) -> str:
     """Return `spread` of values; – where one of a run that has not diverged is NaN."""
-    return "–" if np.isnan(values[~outcome.gone]).any() else spread(values)
+    return "–" if np.isnan(values[~outcome.diverged]).any() else spread(values)
 
 
 def forgetting_cell(outcome: Outcome) -> str:
@@ -120,7 +120,7 @@ def final_difference(above: Outcome, below: Outcome) -> Float[np.ndarray, "seeds
 
 def _last(outcome: Outcome, values: np.ndarray) -> float:
     """Return the mean after the last task over runs that have not diverged; NaN of none."""
-    alive = values[~outcome.gone, -1]
+    alive = values[~outcome.diverged, -1]
     return float(alive.mean()) if len(alive) else np.nan
 
 
@@ -170,13 +170,13 @@ def costs_table(by_name: Mapping[str, Outcome]) -> Table:
 
 def own_table(outcomes: Outcomes, rows: Sequence[Method]) -> Table:
     """Return differences of a user's strategies from all others."""
-    own = [row.name for row in rows if row.version]
+    strategies = [row.name for row in rows if row.version]
     pairs = {
         f"{mine} above {name}, {column}": paired(by_name[mine], by_name[name])
         for column, by_name in outcomes.items()
-        for mine in own
+        for mine in strategies
         for name in by_name
-        if mine in by_name and name not in own
+        if mine in by_name and name not in strategies
     }
     measures = [
         Measure("difference", lambda cells: cells[0], BY_SEED),
@@ -238,7 +238,7 @@ def hyperparameters_table(criterion: str, choices: Mapping[str, Choice]) -> Tabl
         "smallest."
     )
     measures = (
-        Measure(f"hyper-parameter: {criterion}", lambda choice: choice.told or "given"),
+        Measure(f"hyper-parameter: {criterion}", lambda choice: choice.grid_summary or "given"),
         Measure("selected", lambda choice: choice.chosen),
     )
     marks = {"diverged": "A diverged run counts as 0.", **PUBLISHED_ROW, **GRID}
@@ -285,17 +285,17 @@ def argument_meanings(outcomes: Outcomes, rows: Sequence[Method]) -> list[str]:
 
     A method's row with another hyper-parameter is not listed again.
     """
-    found: dict[tuple[str, str], list[str]] = {}
+    by_meaning: dict[tuple[str, str], list[str]] = {}
     first = {row.made: row for row in reversed(rows)}
     for row in reversed(first.values()):
         trained = [by_name[row.name] for by_name in outcomes.values() if row.name in by_name]
         shown = {name for outcome in trained for name in outcome.settings}
         for name, meaning in row.argument_meanings.items():
             if name in shown:
-                found.setdefault((name.replace("_", " "), meaning), []).append(row.name)
+                by_meaning.setdefault((name.replace("_", " "), meaning), []).append(row.name)
     return [
         f"{name} ({', '.join(methods)}): {meaning}"
-        for (name, meaning), methods in sorted(found.items())
+        for (name, meaning), methods in sorted(by_meaning.items())
     ]
 
 

@@ -50,7 +50,7 @@ class Comparison(NamedTuple):
     def verified(self) -> str:
         """Return which numbers ours agrees with: "table", "code", "both", or "no"."""
         known = {"table": self.published, "code": self.code}
-        agree = [name for name, each in known.items() if abs(self.errors(each)) <= TOLERANCE]
+        agree = [name for name, number in known.items() if abs(self.errors(number)) <= TOLERANCE]
         return "both" if len(agree) == 2 else "".join(agree) or "no"
 
     def errors(self, known: Known | None) -> float:
@@ -68,9 +68,9 @@ class Comparison(NamedTuple):
 def compare(known: Sequence[Comparison], outcomes: Outcomes) -> list[Comparison]:
     """Return known numbers with our final scores, for the methods that the run has."""
     return [
-        each._replace(ours=np.asarray(outcomes[each.column][each.method].final, np.float64))
-        for each in known
-        if each.method in outcomes.get(each.column, {})
+        row._replace(ours=np.asarray(outcomes[row.column][row.method].final, np.float64))
+        for row in known
+        if row.method in outcomes.get(row.column, {})
     ]
 
 
@@ -99,18 +99,18 @@ def reproduction_section(
         f"is within {TOLERANCE:g} standard errors of the published table, of the authors' code as "
         "run here on the same images, or of both."
     )
-    table = table_of(caption, {each.name: each for each in compared}, measures)
+    table = table_of(caption, {row.name: row for row in compared}, measures)
     return Section("Published and own numbers", [source], [table])
 
 
 def unexplained(compared: Sequence[Comparison], causes: Mapping[str, str]) -> list[str]:
     """Return a line for every number that agrees with neither and has no known cause."""
     return [
-        f"{each.name}: {percent(each.ours)}, {_errors(each.errors(each.published))} standard "
-        f"errors from the published number and {_errors(each.errors(each.code))} from the "
+        f"{row.name}: {percent(row.ours)}, {_errors(row.errors(row.published))} standard "
+        f"errors from the published number and {_errors(row.errors(row.code))} from the "
         "authors' code"
-        for each in compared
-        if each.verified == "no" and each.cause(causes) == "not known"
+        for row in compared
+        if row.verified == "no" and row.cause(causes) == "not known"
     ]
 
 

@@ -10,7 +10,7 @@ from everlight.continual.method import Method, why_not
 from everlight.continual.registry import METHODS
 from everlight.trees import checksums_of, tree_bytes
 from everlight_data.writing import amount
-from everlight_experiments.continual.benchmark import Benchmarks, Draw
+from everlight_experiments.continual.benchmark import Benchmarks, SequenceId
 from everlight_experiments.continual.method_runner import CHECKPOINT_OVERHEAD_BYTES, NETS, Runner
 from everlight_experiments.continual.outcome import Outcome, Outcomes, arrays_of
 from everlight_experiments.run_folder.folder import RunFolder
@@ -34,7 +34,7 @@ def runners_of(
 ) -> dict[str, Runner]:
     """Return a runner for every benchmark; they share compiled programs."""
     shared = seed, validation_seeds, keep_nets, {}
-    return {column: Runner(folder, each, *shared) for column, each in benchmarks.items()}
+    return {column: Runner(folder, benchmark, *shared) for column, benchmark in benchmarks.items()}
 
 
 def jobs_of(benchmarks: Benchmarks, rows: Sequence[Method], seeds: int) -> list[Job]:
@@ -58,19 +58,19 @@ def train_jobs(runners: Mapping[str, Runner], jobs: Sequence[Job]) -> Outcomes:
     """
     for column, method, _ in jobs:
         runners[column].check(method)
-    found: dict[tuple[str, str], Outcome] = {}
+    by_job: dict[tuple[str, str], Outcome] = {}
     left = list(jobs)
     while left:
         free = (job for job in left if not runners[job.column].is_elsewhere(job.method, job.seeds))
         job = next(free, left[0])
         left.remove(job)
         column, method, seeds = job
-        outcome = found[column, method.name] = runners[column].outcome(method, seeds)
+        outcome = by_job[column, method.name] = runners[column].outcome(method, seeds)
         score = outcome.final.mean()
         print(f"{column}, {method.name}: final {outcome.score} {score:.3f}", flush=True)
     return {
         column: {
-            method.name: found[column, method.name] for where, method, _ in jobs if where == column
+            method.name: by_job[column, method.name] for where, method, _ in jobs if where == column
         }
         for column in runners
     }
@@ -99,8 +99,8 @@ def save_outcomes(
 
     def checksum(number: int) -> int:
         """Return that of which samples come when; equal seeds may number different orders."""
-        draw = Draw("evaluation", seed, number)
-        sequences = [each.sequence(METHODS["naive"], draw) for each in benchmarks.values()]
+        seq_id = SequenceId("evaluation", seed, number)
+        sequences = [bench.sequence(METHODS["naive"], seq_id) for bench in benchmarks.values()]
         leaves = checksums_of(*map(np.asarray, jax.tree.leaves(sequences)))
         return checksums_of(np.array(leaves))[0]
 

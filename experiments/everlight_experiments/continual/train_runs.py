@@ -29,10 +29,10 @@ from everlight.continual import (
     initial_runs_state,
     runs_mesh,
 )
-from everlight.continual.engine.driver import Join, shared_alone
+from everlight.continual.engine.driver import Join, ignore_run_data
 from everlight.continual.engine.run import Announce
 from everlight.continual.engine.run_states import (
-    NOWHERE,
+    NOT_DIVERGED,
     diverged_at,
     epochs_done,
     result_of_run,
@@ -49,7 +49,7 @@ from everlight_experiments.run_folder.interruption import saving_when_stopped, u
 from everlight_experiments.run_folder.memory import refuse_large
 
 DIVERGED_AT = "diverged_at"
-"""Task and epoch of the first loss that is no finite number, or `NOWHERE`."""
+"""Task and epoch of the first loss that is no finite number, or `NOT_DIVERGED`."""
 POLL = 0.5
 """Seconds between looks at what other processes have finished."""
 
@@ -58,18 +58,18 @@ class Unit(NamedTuple):
     """One run among several."""
 
     name: str
-    facts: dict
+    fingerprint: dict
     """Values that identify the run, whatever its neighbours are."""
     sequence: TaskSequence
     key: PRNGKeyArray
-    own: PyTree = ()
+    run_data: PyTree = ()
     """Data that `join` adds to those that all share: a hyper-parameter, the groups of classes."""
     title: str = ""
     """Name on the progress bar; empty is the name."""
 
 
 AfterTask = Callable[[Unit, int, SequenceResult], None]
-"""Gets what a run has left after a task, from 0, unless it diverged; after a kill perhaps again."""
+"""Called with a run's result of each task, from 0, unless it diverged; restarts may repeat it."""
 
 
 def train_units(
@@ -79,7 +79,7 @@ def train_units(
     protocol: Protocol,
     shared: Any,
     keep: Callable[[SequenceResult], dict[str, Any]],
-    join: Join = shared_alone,
+    join: Join = ignore_run_data,
     after_task: AfterTask | None = None,
     announce: Announce | None = None,
     one_by_one: bool = False,
@@ -100,8 +100,8 @@ def train_units(
       build, protocol, announce: as for `drive_runs`.
       shared: data of all runs.
       keep: from what one sequence left to the arrays that the run keeps.
-      join: from `shared` and a unit's `own` to its data; a function that lives as long as `build`,
-        since programs are compiled once for both.
+      join: from `shared` and a unit's `run_data` to its data; a function that lives as long as
+        `build`, since programs are compiled once for both.
       after_task: called after every task that is learnt here.
       one_by_one: one run after another on one device, so that each one's seconds are its own.
       tasks: number of tasks that are learned, the first ones; None is all. What `keep` finds of the
@@ -111,22 +111,22 @@ def train_units(
       each unit's arrays; `DIVERGED_AT` says whether its run diverged.
 
     Raises:
-      DataError: the folder holds one of the units, or their checkpoints, with other facts; the
-        runs need more memory than is free; or processes were joined and the runs are trained one by
-        one.
+      DataError: the folder holds one of the units, or their checkpoints, with another
+        fingerprint; the runs need more memory than is free; or processes were joined and the runs
+        are trained one by one.
     """
-    every, found, fits = runs_mesh(), {}, False
-    if one_by_one and every.is_multi_process:
+    full_mesh, finished, fits = runs_mesh(), {}, False
+    if one_by_one and full_mesh.is_multi_process:
         raise DataError("this trains on one device; leave out --distributed")
     one_each = jax.default_backend() == "cpu" or announce is not None
-    at_once = 1 if one_by_one else every.size if one_each else max(1, len(units))
-    for group in _claimed(folder, units, at_once, found):
-        mesh = every
-        if one_by_one or (announce is not None and not every.is_multi_process):
+    at_once = 1 if one_by_one else full_mesh.size if one_each else max(1, len(units))
+    for group in _claimed(folder, units, at_once, finished):
+        mesh = full_mesh
+        if one_by_one or (announce is not None and not full_mesh.is_multi_process):
             # A device without a run of its own would read the last one's images again.
             mesh = runs_mesh(jax.devices()[: len(group)])
         checkpoints = folder.checkpoints / group_name(group)
-        rows = stacked([(unit.sequence, unit.key, unit.own) for unit in _full(group, mesh)])
+        rows = stacked([(unit.sequence, unit.key, unit.run_data) for unit in _full(group, mesh)])
         runs = Runs(build, protocol, shared, *rows, join)
         if not fits:
             # All groups have these shapes, and later ones are no larger.
@@ -137,19 +137,19 @@ def train_units(
         state = _train_group(Checkpoints(checkpoints), group, runs, mesh, *how)
         places = diverged_at(protocol, state)
         for number, unit in enumerate(group):
-            kept = keep(result_of_run(state, number, mesh))
-            arrays = {name: np.asarray(value) for name, value in kept.items()}
+            outputs = keep(result_of_run(state, number, mesh))
+            arrays = {name: np.asarray(value) for name, value in outputs.items()}
             arrays[DIVERGED_AT] = places[number]
-            folder.save_unit(unit.name, unit.facts, **arrays)
+            folder.save_unit(unit.name, unit.fingerprint, **arrays)
             seconds = None if continued else (time.monotonic() - began) / len(group)
             folder.log(unit=unit.name, seconds=seconds, diverged=has_diverged(arrays))
-            found[unit.name] = arrays
+            finished[unit.name] = arrays
         # What is kept of finished runs is their numbers; their nets would be most of the disk.
         if is_first():
             shutil.rmtree(checkpoints, ignore_errors=True)
     if is_first():
         _remove_left(folder, units)
-    return [found[unit.name] for unit in units]
+    return [finished[unit.name] for unit in units]
 
 
 def has_diverged(arrays: dict[str, np.ndarray]) -> bool:
@@ -158,32 +158,32 @@ def has_diverged(arrays: dict[str, np.ndarray]) -> bool:
 
 
 def _claimed(
-    folder: RunFolder, units: Sequence[Unit], at_once: int, found: dict[str, dict]
+    folder: RunFolder, units: Sequence[Unit], at_once: int, finished: dict[str, dict]
 ) -> Iterator[list[Unit]]:
-    """Yield units for this process to train, at most so many at a time, until all are in `found`.
+    """Yield units for this process to train, at most so many at once, until all are in `finished`.
 
     Finished ones are read into it; the caller adds those that it trains.
     """
-    told = False
-    while missing := [unit for unit in units if unit.name not in found]:
+    printed = False
+    while missing := [unit for unit in units if unit.name not in finished]:
         group = []
         for unit in missing:
             if len(group) == at_once:
                 break
             # First the claim: between reading and claiming, another could finish it.
-            claimed = folder.claim_unit(unit.name)
-            arrays = folder.read_unit(unit.name, unit.facts)
+            claimed = folder.claim_run(unit.name)
+            arrays = folder.read_unit(unit.name, unit.fingerprint)
             if arrays is not None:
-                found[unit.name] = {DIVERGED_AT: np.array(NOWHERE), **arrays}
-                folder.give_up_unit(unit.name)
+                finished[unit.name] = {DIVERGED_AT: np.array(NOT_DIVERGED), **arrays}
+                folder.release_run(unit.name)
             elif claimed:
                 group.append(unit)
         if group:
             yield group
-        elif any(unit.name not in found for unit in missing):
-            if not told:
+        elif any(unit.name not in finished for unit in missing):
+            if not printed:
                 print(f"waits for what other processes train in {folder.path}", flush=True)
-                told = True
+                printed = True
             time.sleep(POLL)
 
 
@@ -214,32 +214,32 @@ def _train_group(
 ) -> SequenceState:
     """Return the state after so many tasks, or where all of them have diverged."""
     protocol = runs.protocol
-    facts = {
-        "runs": [{"unit": unit.name, **unit.facts} for unit in group],
+    fingerprint = {
+        "runs": [{"unit": unit.name, **unit.fingerprint} for unit in group],
         "protocol": dataclasses.asdict(protocol),
         "keys": jax.random.key_data(runs.key).tolist(),
     }
     if mesh.is_multi_process:
-        facts["devices"] = mesh.size
+        fingerprint["devices"] = mesh.size
 
     def like() -> SequenceState:
         return shapes_on_mesh(initial_runs_state(runs), mesh)
 
-    done, state = checkpoints.resume(facts, like) or (0, None)
+    done, state = checkpoints.resume(fingerprint, like) or (0, None)
     driven = drive_runs(runs, 1, mesh, state, announce)
 
     def save() -> None:
         epochs = 0 if state is None else epochs_done(protocol, state)
         if epochs > (checkpoints.newest() or 0):
-            checkpoints.save(epochs, state, facts)
+            checkpoints.save(epochs, state, fingerprint)
 
     # A signal may come to one of several processes, which save together.
     saving = nullcontext() if jax.process_count() > 1 else saving_when_stopped(save)
     total = protocol.epochs_before(tasks or runs.sequence.tasks.id.shape[1])
     title = (group[0].title or group[0].name) + f" ({len(group)} runs)" * (len(group) > 1)
-    gone = np.zeros(len(group), bool)
+    diverged = np.zeros(len(group), bool)
     with saving, progress(title, total, done, "epoch") as bar:
-        while not gone.all() and bar.n < total:
+        while not diverged.all() and bar.n < total:
             # Its arrays are taken back for the next one's: a signal waits until that is there.
             with uninterrupted():
                 state = next(driven, state)
@@ -256,10 +256,10 @@ def _train_group(
                 with uninterrupted():
                     save()
             bar.update(reached - bar.n)
-            for number in np.flatnonzero(now & ~gone):
+            for number in np.flatnonzero(now & ~diverged):
                 place = "task {}, epoch {}".format(*places[number])
                 print(f"{group[number].name}: the loss is not finite at {place}", flush=True)
-            gone = now
+            diverged = now
     return state
 
 

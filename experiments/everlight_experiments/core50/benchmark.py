@@ -29,7 +29,7 @@ from everlight.scenarios.core50 import RUNS, Level
 from everlight.trees import checksums_of
 from everlight_data.images.as_inputs import store_features
 from everlight_data.images.core50_frames import LabelledFrames
-from everlight_data.images.image_set import ImageSet
+from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.continual.benchmark import (
     Benchmark,
     Metric,
@@ -43,7 +43,7 @@ from everlight_experiments.continual.outcome import BY_TASK
 from everlight_experiments.continual.parts import load_features
 from everlight_experiments.core50.config import GRIDS, Base, Config, Length, Scenario
 from everlight_experiments.core50.start import (
-    Beginning,
+    InitialWeights,
     begin_with,
     check_net,
     load_material,
@@ -68,7 +68,7 @@ MOMENTUM, WEIGHT_DECAY = 0.9, 5e-4
 EXEMPLARS, IMPORTANCE_SAMPLES = 20, 256
 
 
-class Course(NamedTuple):
+class TrainingSchedule(NamedTuple):
     """Batches of a benchmark, and how methods learn from them."""
 
     setting: str
@@ -159,28 +159,28 @@ def batch_benchmarks(
     check_net(config)
     material = load_material(config, level, seed)
     start = functools.cache(partial(_start, config, material, seed, runs))
-    found = {}
+    by_name = {}
     for scenario in scenarios:
         # The gain makes up for a first batch of more classes, which NI has not.
         gain = 1.0 if scenario == "NI" else config.gain
         length = partial(length_of, config, scenario)
-        course = Course(scenario, scenario, length, gain, whole_rate=config.dense_rate)
-        bound = partial(core50_benchmark, config, course, material, seed)
-        found[scenario] = bound()._replace(prepare=lambda folder, bound=bound: bound(start(folder)))
-    return found
+        schedule = TrainingSchedule(scenario, scenario, length, gain, whole_rate=config.dense_rate)
+        make = partial(core50_benchmark, config, schedule, material, seed)
+        by_name[scenario] = make()._replace(prepare=lambda folder, make=make: make(start(folder)))
+    return by_name
 
 
 def _start(
     config: Config, material: LabelledFrames, seed: int, runs: Path, folder: RunFolder
-) -> Beginning:
+) -> InitialWeights:
     frames = material.frames
     if config.features is None:
         return begin_with(folder, config, frames, seed)
     images = ImageSet("", frames.images, frames.object, frames.object[:0], frames.object_names)
-    found = load_features(config.features, images, runs)
-    stored = store_features(found, ~material.tested)
-    checksums = checksums_of(np.asarray(stored.pieces), *found.marks())
-    return Beginning({}, stored, f"on {found.note}", checksums=checksums)
+    features = load_features(config.features, images, runs)
+    stored = store_features(features, ~material.tested)
+    checksums = checksums_of(np.asarray(stored.pieces), *features.marks())
+    return InitialWeights({}, stored, f"on {features.note}", checksums=checksums)
 
 
 def length_of(config: Config, scenario: Scenario, method: Method) -> Length:
@@ -192,10 +192,10 @@ def length_of(config: Config, scenario: Scenario, method: Method) -> Length:
 
 def core50_benchmark(
     config: Base,
-    course: Course,
+    schedule: TrainingSchedule,
     material: LabelledFrames,
     seed: int,
-    start: Beginning | None = None,
+    start: InitialWeights | None = None,
 ) -> Benchmark:
     """Return a benchmark of published orders; without `start` nothing can be trained."""
     checksums = (*material.checksums, *(start.checksums if start else ()))
@@ -204,31 +204,31 @@ def core50_benchmark(
     @functools.cache
     def ordered(use: Use, number: int) -> TaskSequence:
         if use == "validation":
-            return material.sequence(course.scenario, RUNS - 1 - number, True)
-        return material.sequence(course.scenario, number)
+            return material.sequence(schedule.scenario, RUNS - 1 - number, True)
+        return material.sequence(schedule.scenario, number)
 
     def reads_trunk(method: Method) -> bool:
         return method.trains == "head" and not on_features
 
-    def facts(method: Method) -> dict:
-        every = dataclasses.asdict(config)
+    def fingerprint(method: Method) -> dict:
+        fields = dataclasses.asdict(config)
         return {
             "seed": seed,
             "level": material.level,
             # `tune` compares configurations before anything is pretrained.
-            "beginning": start.fingerprint if start and course.pretrained else None,
+            "beginning": start.fingerprint if start and schedule.pretrained else None,
             "data": list(checksums),
-            "length": dataclasses.asdict(course.length(method)),
-            **{name: every[name] for name in IDENTIFYING if every.get(name) is not None},
+            "length": dataclasses.asdict(schedule.length(method)),
+            **{name: fields[name] for name in IDENTIFYING if fields.get(name) is not None},
         }
 
     def shared(method: Method) -> Shared:
-        length = course.length(method)
+        length = schedule.length(method)
         rates = jnp.float32(length.learning_rate), jnp.float32(length.later_factor)
         if reads_trunk(method):
             values = start.features().values
             return Shared(StoredImages.of(values, jnp.float32(0), jnp.float32(1)), {}, *rates)
-        layers = start.layers if course.pretrained else {}
+        layers = start.layers if schedule.pretrained else {}
         return Shared(start.stored, layers, *rates)
 
     def keep(method: Method, result: SequenceResult) -> dict[str, Any]:
@@ -237,7 +237,7 @@ def core50_benchmark(
 
     return Benchmark(
         name="core50",
-        setting=course.setting,
+        setting=schedule.setting,
         note=material.note,
         draws="published order of batches",
         training=_training(config, start),
@@ -249,26 +249,26 @@ def core50_benchmark(
                 "one label",
                 "last weights",
                 "pretrained layers",
-                *(("own classes",) if course.scenario == "NC" else ()),
+                *(("own classes",) if schedule.scenario == "NC" else ()),
             )
         ),
         metrics=METRICS,
-        facts=facts,
+        fingerprint=fingerprint,
         shared=shared,
-        begin=core50_begin(config, course, len(material.names), on_features),
-        protocol=lambda method: course.length(method).protocol(config.batch_size),
-        sequence=lambda method, draw: ordered(draw.use, draw.number),
+        begin=setup_factory(config, schedule, len(material.names), on_features),
+        protocol=lambda method: schedule.length(method).protocol(config.batch_size),
+        sequence=lambda method, seq_id: ordered(seq_id.use, seq_id.number),
         keep=keep,
-        learning_rate=lambda method: course.length(method).rates_in_words,
+        learning_rate=lambda method: schedule.length(method).rates_in_words,
         tested="the full test set",
         hyperparameters=GRIDS,
-        program=course.setting,
+        program=schedule.setting,
         one_by_one=True,
     )
 
 
-def core50_begin(
-    config: Base, course: Course, classes: int, on_features: bool = False
+def setup_factory(
+    config: Base, schedule: TrainingSchedule, classes: int, on_features: bool = False
 ) -> Callable[[Method, RunData], tuple[Setup, Needs]]:
     """Return what strategies are made from: softmax over all classes, SGD with momentum and decay.
 
@@ -281,7 +281,7 @@ def core50_begin(
         optimizer = optax.chain(
             optax.add_decayed_weights(WEIGHT_DECAY),
             optax.sgd(shared.rate, momentum=MOMENTUM),
-            scale_layers(1.0 if frozen else course.whole_rate),
+            scale_layers(1.0 if frozen else schedule.whole_rate),
         )
         net = (make_head if frozen else make_net)(config, classes)
         drawn = flax_setup(net, shared.frames, fixed_test_objective(classes), optimizer)
@@ -289,20 +289,20 @@ def core50_begin(
             task_rate=lambda number: jnp.where(number == 0, 1.0, shared.later_factor)
         )
         needs = Needs(
-            BATCHES[course.scenario],
+            BATCHES[schedule.scenario],
             classes,
             EXEMPLARS,
             importance_samples=IMPORTANCE_SAMPLES,
             replay_batch_size=getattr(config, "replay_batch_size", None),
         )
-        has_gain = "first_task_gain" in method.given(needs)
-        arguments = {"first_task_gain": course.gain} if has_gain else {}
+        has_gain = "first_task_gain" in method.row_arguments(needs)
+        arguments = {"first_task_gain": schedule.gain} if has_gain else {}
         return setup, needs._replace(arguments=arguments)
 
     return begin
 
 
-def _training(config: Base, start: Beginning | None) -> str:
+def _training(config: Base, start: InitialWeights | None) -> str:
     net, weights = net_note(config), ""
     if start is not None and start.features is None:
         net, weights = "a linear head", start.source

@@ -134,14 +134,14 @@ FINDINGS = (
 
 def sections(results: Results) -> list[Section]:
     """Return what the paper's report shows beside the general one."""
-    theirs, found = published(results), results.outcomes
+    theirs, outcomes = published(results), results.outcomes
     costs = (
         "The paper compares accuracy relative to cumulative training, extra storage and "
         "computation. Extra storage is the method's memory and the maximum of stored samples "
         "(frames, or features of a frozen trunk). Operations are those of one step's program "
         "times the steps, plus the frozen trunk's once per training frame."
     )
-    tables = [_scores_table(scenario, by_name, theirs) for scenario, by_name in found.items()]
+    tables = [_scores_table(scenario, by_name, theirs) for scenario, by_name in outcomes.items()]
     return [Section("Accuracy relative to cumulative training, and costs", [costs], tables)]
 
 

@@ -51,7 +51,7 @@ SMALLEST_SIDE = 48
 """Smallest side of the images, in pixels, that the paper's networks are given."""
 
 
-class Beginning(NamedTuple):
+class InitialWeights(NamedTuple):
     """Weights that all methods start from, and the frames on the device as networks read them."""
 
     layers: Layers
@@ -135,18 +135,18 @@ def check_net(config: Base) -> None:
         raise MissingDataError(f"--weights {weights} does not exist; give an .npz")
 
 
-def begin_with(folder: RunFolder, config: Base, frames: Core50, seed: int) -> Beginning:
+def begin_with(folder: RunFolder, config: Base, frames: Core50, seed: int) -> InitialWeights:
     """Return the weights to begin with: learned on other objects, given by the user, or drawn.
 
     Raises:
       DataError: weights that are none of the network's; named. Or the pretraining diverges.
     """
     begin = _pretrained if config.net == "small" else _given_or_drawn
-    beginning = begin(folder, config, frames, seed)
-    return beginning._replace(features=functools.cache(partial(trunk_features, beginning, config)))
+    weights = begin(folder, config, frames, seed)
+    return weights._replace(features=functools.cache(partial(trunk_features, weights, config)))
 
 
-def _given_or_drawn(folder: RunFolder, config: Base, frames: Core50, seed: int) -> Beginning:
+def _given_or_drawn(folder: RunFolder, config: Base, frames: Core50, seed: int) -> InitialWeights:
     layers = _drawn(config, seed)
     if config.weights is None:
         # Weights that are drawn are for inputs of deviation 1, given ones for Caffe's.
@@ -161,7 +161,7 @@ def _given_or_drawn(folder: RunFolder, config: Base, frames: Core50, seed: int) 
     # Blue first, as Caffe reads images.
     images = frames.images[..., ::-1]
     stored = StoredImages.of(images, jnp.array(caffe_nets.BGR_MEAN), jnp.full(3, deviation))
-    return Beginning(layers, stored, source)
+    return InitialWeights(layers, stored, source)
 
 
 def _drawn(config: Base, seed: int) -> Layers:
@@ -175,13 +175,13 @@ def _without_head(config: Base, layers: Layers) -> Layers:
     return {name: layer for name, layer in layers.items() if name != head}
 
 
-def _pretrained(folder: RunFolder, config: Base, frames: Core50, seed: int) -> Beginning:
+def _pretrained(folder: RunFolder, config: Base, frames: Core50, seed: int) -> InitialWeights:
     """Return the small network's weights after training on the procedural world's other objects."""
     training = config.pretraining
     world = WORLD._replace(
         superclasses=12, subclasses=training.subclasses, size=config.side, seed=OTHER_WORLD + seed
     )
-    facts = {
+    fingerprint = {
         "world": world._asdict(),
         **dataclasses.asdict(training),
         "channels": config.channels,
@@ -205,28 +205,28 @@ def _pretrained(folder: RunFolder, config: Base, frames: Core50, seed: int) -> B
         images.train_labels, images.test_labels, [range(classes)], classes, valid_fraction=0.0
     )
     # Several networks that share a folder have a name each.
-    name = f"pretraining-{zlib.crc32(repr(facts).encode()):08x}"
-    unit = Unit(name, facts, sequence, jax.random.key(OTHER_WORLD + seed))
+    name = f"pretraining-{zlib.crc32(repr(fingerprint).encode()):08x}"
+    unit = Unit(name, fingerprint, sequence, jax.random.key(OTHER_WORLD + seed))
     protocol = Protocol(epochs=training.epochs, select="last")
     (arrays,) = train_units(folder, [unit], build, protocol, stored, keep, one_by_one=True)
     if has_diverged(arrays):
         raise DataError("the loss of the pretraining is not finite; lower its learning rate")
     del arrays[DIVERGED_AT]
     accuracy = float(arrays.pop("accuracy")[0])
-    layers = unflatten_dict({name: jnp.asarray(each) for name, each in arrays.items()}, sep="/")
+    layers = unflatten_dict({name: jnp.asarray(array) for name, array in arrays.items()}, sep="/")
     source = (
         f"learnt on {classes} other objects of a procedural world of another seed, "
         f"{training.images} images each, of whose new images it names {accuracy:.0%}; this stands "
         "in for ILSVRC-2012"
     )
-    return Beginning(_without_head(config, layers), stored.with_images(frames.images), source)
+    return InitialWeights(_without_head(config, layers), stored.with_images(frames.images), source)
 
 
-def trunk_features(beginning: Beginning, config: Base) -> FrozenFeatures:
+def trunk_features(weights: InitialWeights, config: Base) -> FrozenFeatures:
     """Return the features of every frame by the convolutions, frozen."""
     net = make_net(config, classes=1, hidden=False)
-    trunk = {name: layer for name, layer in beginning.layers.items() if layer["kernel"].ndim == 4}
-    return frozen_features(net, trunk, beginning.stored)
+    trunk = {name: layer for name, layer in weights.layers.items() if layer["kernel"].ndim == 4}
+    return frozen_features(net, trunk, weights.stored)
 
 
 def net_note(config: Base) -> str:

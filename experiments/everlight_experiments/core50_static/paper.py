@@ -20,7 +20,7 @@ from everlight_experiments.continual.method_runner import Runner
 from everlight_experiments.continual.paper import Experiment, Paper, PaperOptions, Results
 from everlight_experiments.continual.train_methods import Job
 from everlight_experiments.core50 import start
-from everlight_experiments.core50.benchmark import ACCURACY, Course, core50_benchmark
+from everlight_experiments.core50.benchmark import ACCURACY, TrainingSchedule, core50_benchmark
 from everlight_experiments.core50.config import CITATION, FIXED
 from everlight_experiments.core50_static.config import STATIC_PRESETS, StaticConfig
 from everlight_experiments.report.plots import plot_curves
@@ -55,20 +55,20 @@ def experiment(config: StaticConfig, folder: RunFolder, options: PaperOptions) -
     jobs = [Job(column, FIXED["naive"], 1) for column in benchmarks]
     values, svm = np.asarray(begun.features().values), {}
     for level, material in materials.items():
-        facts = {"level": level, "learned": LEARNED, "beginning": begun.fingerprint}
-        facts["frames"] = len(frames.images)
+        fingerprint = {"level": level, "learned": LEARNED, "beginning": begun.fingerprint}
+        fingerprint["frames"] = len(frames.images)
         compute = partial(svm_accuracies, material, values)
-        svm[level] = folder.computed(f"svm-{level}", facts, compute)
+        svm[level] = folder.computed(f"svm-{level}", fingerprint, compute)
     return Experiment(benchmarks, jobs, data=svm)
 
 
 def accuracies_of(results: Results) -> Accuracies:
     """Return the accuracies of all three strategies."""
-    found = {level: {SVM: each[FUSION]} for level, each in results.experiment.data.items()}
-    for level, by_name in found.items():
+    accuracies = {level: {SVM: svm[FUSION]} for level, svm in results.experiment.data.items()}
+    for level, by_name in accuracies.items():
         for name in (SCRATCH, TUNING):
             by_name[name] = results.outcomes[f"{level}, {name}"]["naive"].metrics[FUSION][0]
-    return found
+    return accuracies
 
 
 def arrays(results: Results) -> dict[str, np.ndarray]:
@@ -82,14 +82,14 @@ def arrays(results: Results) -> dict[str, np.ndarray]:
 
 
 def _benchmark(
-    config: StaticConfig, name: str, material: LabelledFrames, seed: int, begun: start.Beginning
+    config: StaticConfig, name: str, material: LabelledFrames, seed: int, init: start.InitialWeights
 ) -> Benchmark:
     """Return the benchmark of one batch of all frames, whose runs keep confidences."""
     scratch = name == SCRATCH
     length = config.scratch if scratch else config.fine_tuning
     rate = 1.0 if scratch else config.dense_rate
-    course = Course(name, "static", lambda method: length, 1.0, not scratch, rate)
-    benchmark = core50_benchmark(config, course, material, seed, begun)
+    schedule = TrainingSchedule(name, "static", lambda method: length, 1.0, not scratch, rate)
+    benchmark = core50_benchmark(config, schedule, material, seed, init)
     # The test samples are the same in all orders.
     left = Runner(None, benchmark, seed).run(FIXED["naive"])
     windows = windows_of(material)
@@ -106,7 +106,7 @@ def _benchmark(
     return benchmark._replace(
         part=material.level,
         draws="initial network",
-        training=_training(config, begun.source),
+        training=_training(config, init.source),
         keep=keep,
         metrics=(*benchmark.metrics[:2], metric),
     )
@@ -165,7 +165,7 @@ def first_screen(results: Results) -> FirstScreen:
         name = max(values, key=lambda name: values[name][0])
         best.append(f"{name} {values[name][0]:.1%} ({level})")
         baseline.append(f"{values[SCRATCH][0]:.1%} ({level})")
-        panels[f"{level} level"] = {name: each[None] for name, each in values.items()}
+        panels[f"{level} level"] = {name: curve[None] for name, curve in values.items()}
     sentences = (
         "Which strategy is best when all training sessions are available at once?",
         f"Best on single frames, in one run without an interval: {'; '.join(best)}.",
@@ -193,8 +193,8 @@ def sections(results: Results) -> list[Section]:
         "ones, instead of three fixed test sessions."
     )
     rows = [
-        [level, *(f"{100 * value:.1f}" for value in found[SESSIONS])]
-        for level, found in results.experiment.data.items()
+        [level, *(f"{100 * value:.1f}" for value in svm[SESSIONS])]
+        for level, svm in results.experiment.data.items()
     ]
     columns = [Column("level"), *(Column(str(count), "sessions, %") for count in LEARNED)]
     table = Table("Accuracy in percent by the number of training sessions.", columns, rows)

@@ -52,10 +52,10 @@ from everlight_experiments.continual.benchmark import (
     Axis,
     Benchmark,
     Benchmarks,
-    Draw,
     Metric,
     Request,
     RunData,
+    SequenceId,
     Trained,
     Use,
     once_per_run,
@@ -81,7 +81,7 @@ TAIL = (
 )
 LEAST = (15, 50)
 """Training examples that a part must have in the cases of SPO generalisation."""
-BY_COUNT, FOUND, SPO = "{} by training examples", "nearest facts", "SPO generalisation"
+BY_COUNT, NEAREST, SPO = "{} by training examples", "nearest facts", "SPO generalisation"
 
 
 def group_tests(divided: DividedFacts) -> FactGroups:
@@ -90,9 +90,9 @@ def group_tests(divided: DividedFacts) -> FactGroups:
 
 
 def fact_metrics(
-    groups: FactGroups, shown: int, initial: Callable[[Draw], Ranks]
+    groups: FactGroups, shown: int, initial: Callable[[SequenceId], Ranks]
 ) -> tuple[Metric, ...]:
-    """Return all metrics; `initial` has the ranks before a draw's first task."""
+    """Return all metrics; `initial` has the ranks before a sequence's first task."""
     # The test examples may be padded to the number of those for validation.
     size = len(groups.counts)
     inside, _ = np.histogram(groups.counts, EDGES)
@@ -103,7 +103,7 @@ def fact_metrics(
         """Return every score; there is no transfer where all was learned at once."""
         start = None
         if np.any(run.arrays["steps"][:-1]):
-            start = Ranks(*(rank[:size] for rank in initial(run.draw)))
+            start = Ranks(*(rank[:size] for rank in initial(run.sequence_id)))
         ranks = Ranks(*(jnp.asarray(run.arrays[name])[:, :size] for name in Ranks._fields))
         member = jnp.asarray(run.sequence.test_member)[:, :size]
         return fact_scores(ranks, member, groups, jnp.asarray(EDGES), TOP, start)
@@ -124,7 +124,7 @@ def fact_metrics(
         Metric(BY_COUNT.format(GENERALISED), lambda of: of.generalised_by_count, (bins,), TAIL),
         Metric(SPO, lambda of: of.spo, (len(LEAST), len(SPO_CASES))),
     )
-    nearest = Metric(FOUND, lambda run: run.arrays["found"][-1], (shown, TOP))
+    nearest = Metric(NEAREST, lambda run: run.arrays["found"][-1], (shown, TOP))
     return (*map(of_run, of_scores), nearest)
 
 
@@ -163,7 +163,7 @@ def fact_benchmarks(config: Config, learned: PicturedFacts, runs: Path) -> Bench
     divided = learned.divided
     images, store, features = inputs_of(config.features, learned.images, runs)
     shared = Shared(images, divided.label_space, jnp.asarray(learned.shown))
-    begin = beginning(config, *divided.words.vectors.shape[1:], len(divided.facts), store)
+    begin = setup_factory(config, *divided.words.vectors.shape[1:], len(divided.facts), store)
     net, words = config.network, divided.words.source
     identity = {"words": words, "scale": dataclasses.asdict(config.scale)}
     identity |= {"network": dataclasses.asdict(net)}
@@ -189,12 +189,12 @@ def fact_benchmarks(config: Config, learned: PicturedFacts, runs: Path) -> Bench
             chosen=config.chosen,
             checksums=checksums_of(*content),
             capabilities=frozenset(("one label", "own classes", "last weights")),
-            metrics=fact_metrics(groups, shown, lambda draw: initial(split, draw)),
-            facts=lambda method: identity,
+            metrics=fact_metrics(groups, shown, lambda seq_id: initial(split, seq_id)),
+            fingerprint=lambda method: identity,
             shared=lambda method: shared,
             begin=begin,
             protocol=lambda method: config.scale.protocol,
-            sequence=lambda method, draw: sequences[split, draw.use],
+            sequence=lambda method, seq_id: sequences[split, seq_id.use],
             keep=keep,
             criterion=Metric(f"{GENERALISED} on held-out training scenes", held_out_score),
             hyperparameters=GRIDS,
@@ -206,7 +206,7 @@ def fact_benchmarks(config: Config, learned: PicturedFacts, runs: Path) -> Bench
     return benchmarks
 
 
-def beginning(
+def setup_factory(
     config: Config, word_dimensions: int, facts: int, store: JpegStore | None = None
 ) -> Callable[[Method, RunData], tuple[Setup, Needs]]:
     """Return the function that makes the parts of a strategy: one embedding for all tasks."""
@@ -233,8 +233,8 @@ def beginning(
 
 def keep(method: Method, result: SequenceResult) -> dict[str, Any]:
     """Return ranks and nearest facts after every task."""
-    kept: RanksAndNearest = result.evaluation
-    return {**kept.ranks._asdict(), "found": kept.nearest}
+    ranking: RanksAndNearest = result.evaluation
+    return {**ranking.ranks._asdict(), "found": ranking.nearest}
 
 
 def held_out_score(run: Trained) -> float:
@@ -243,18 +243,18 @@ def held_out_score(run: Trained) -> float:
     return float(np.mean(run.arrays["generalised"][-1][tested] <= TOP))
 
 
-def initial_ranking(benchmarks: Benchmarks) -> Callable[[Split, Draw], Ranks]:
+def initial_ranking(benchmarks: Benchmarks) -> Callable[[Split, SequenceId], Ranks]:
     """Return the function of ranks before the first task, the same for all methods of a seed."""
     naive, first = METHODS["naive"], next(iter(benchmarks.values()))
     build, protocol = build_with(first, naive), first.protocol(naive)
-    ranks = jax.jit(lambda *given: initial_evaluation(Run(build, protocol, *given)).ranks)
+    ranks = jax.jit(lambda *inputs: initial_evaluation(Run(build, protocol, *inputs)).ranks)
 
     @functools.cache
-    def of(split: Split, draw: Draw) -> Ranks:
-        sequence, store = benchmarks[split].sequence(naive, draw), first.store
-        data = RunData(first.shared(naive), first.own(sequence, 0.0))
+    def of(split: Split, seq_id: SequenceId) -> Ranks:
+        sequence, store = benchmarks[split].sequence(naive, seq_id), first.store
+        data = RunData(first.shared(naive), first.per_run_data(sequence, 0.0))
         with nullcontext() if store is None else naming_files(store):
-            return jax.block_until_ready(ranks(data, sequence, draw.key))
+            return jax.block_until_ready(ranks(data, sequence, seq_id.key))
 
     return of
 

@@ -10,7 +10,7 @@ from everlight_data.facts.pictured import pictured_facts
 from everlight_data.facts.published import published_scales
 from everlight_data.facts.published_claims import CLAIMS, GAIN, Claim, Quantity
 from everlight_data.facts.word_vectors import vectors_note
-from everlight_experiments.continual.benchmark import Benchmark, Draw
+from everlight_experiments.continual.benchmark import Benchmark, SequenceId
 from everlight_experiments.continual.paper import Experiment, Finding, Paper, PaperOptions, Results
 from everlight_experiments.continual.train_methods import Job
 from everlight_experiments.facts import report
@@ -33,9 +33,9 @@ def value_of(quantity: Quantity, values: report.Values) -> Float[np.ndarray, "se
         accuracy = quantity._replace(metric=GENERALISED)
         both = [value_of(accuracy._replace(split=split), values) for split in SPLITS]
         return both[0] / np.maximum(both[1], 1e-7) - 1
-    found = values[quantity.column][quantity.method][quantity.metric]
+    scores = values[quantity.column][quantity.method][quantity.metric]
     scale = 1 if quantity.metric == BACKWARD else 100
-    return scale * (found if found.ndim == 1 else found[:, -1])
+    return scale * (scores if scores.ndim == 1 else scores[:, -1])
 
 
 def findings(values: report.Values) -> list[Finding]:
@@ -43,26 +43,26 @@ def findings(values: report.Values) -> list[Finding]:
     return [
         finding(claim, values)
         for claim in CLAIMS
-        if {each.column for each in (*claim.first, *claim.second)} <= values.keys()
+        if {quantity.column for quantity in (*claim.first, *claim.second)} <= values.keys()
     ]
 
 
 def finding(claim: Claim, values: report.Values) -> Finding:
     """Return a claim about the methods that ran."""
-    sides, every = (claim.first, claim.second), (*claim.first, *claim.second)
-    known = {each: value_of(each, values) for each in every if each.method in values[each.column]}
-    first, second = ([each for each in side if each in known] for side in sides)
+    sides, cells = (claim.first, claim.second), (*claim.first, *claim.second)
+    known = {cell: value_of(cell, values) for cell in cells if cell.method in values[cell.column]}
+    first, second = ([cell for cell in side if cell in known] for side in sides)
     if claim.how == "each":
         pairs = [pair for pair in zip(*sides, strict=True) if known.keys() >= set(pair)]
         first, second = ([pair[place] for pair in pairs] for place in (0, 1))
     text = f"{claim.text} (paper: {claim.in_paper})"
     if not first or not second:
-        missing = {each.method for each in every if each not in known}
+        missing = {cell.method for cell in cells if cell not in known}
         return Finding(text, frozenset(missing), lambda _: (np.zeros(0, bool), ""))
-    upper, lower = (np.stack([known[each] for each in side]) for side in (first, second))
+    upper, lower = (np.stack([known[cell] for cell in side]) for side in (first, second))
     if np.isnan([*upper, *lower]).all(axis=1).any():
         return Finding(text, frozenset(["test examples of such facts"]), lambda _: None)
-    means = [[f"{each} {known[each].mean():.2f}" for each in side] for side in (first, second)]
+    means = [[f"{cell} {known[cell].mean():.2f}" for cell in side] for side in (first, second)]
     numbers = "; ".join((*means[0], *means[1]))
     if claim.how == "each":
         holds = np.all(upper > lower, axis=0)
@@ -79,25 +79,25 @@ def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) ->
     """Return both splits of every scale with the paper's methods."""
     load = pictured_facts(config.data, config.network.side, options.seed)
     learned, baselines, benchmarks, jobs = {}, {}, {}, []
-    tasks = {name: each.scale.tasks for name, each in config.scales.items()}
+    tasks = {name: scale.scale.tasks for name, scale in config.scales.items()}
     splits = config.data.splits
     for part in tasks if splits is None else published_scales(splits, tasks):
         scale = config.scales[part]
         check_methods(scale.methods, PAPER_METHODS)
         learned[part], seeds = load(scale.scale.size), config.seeds or scale.seeds
         by_split = fact_benchmarks(scale_config(config, part), learned[part], options.runs)
-        columns = {f"{part}, {name}": each._replace(part=part) for name, each in by_split.items()}
-        draws = [Draw("evaluation", options.seed, number) for number in range(seeds)]
-        baselines |= report.baselines_of(learned[part], columns, draws)
+        columns = {f"{part}, {name}": bench._replace(part=part) for name, bench in by_split.items()}
+        seq_ids = [SequenceId("evaluation", options.seed, number) for number in range(seeds)]
+        baselines |= report.baselines_of(learned[part], columns, seq_ids)
         benchmarks |= columns
         jobs += [
             Job(column, middle_values(benchmark, PAPER_METHODS[name], scale.hyperparameters), seeds)
             for name in scale.methods
             for column, benchmark in columns.items()
         ]
-    sizes = [f"{part}: {each.sizes}" for part, each in learned.items()]
+    sizes = [f"{part}: {pictured.sizes}" for part, pictured in learned.items()]
     sizes += [f"{name}: left out, there is no such split" for name in tasks.keys() - learned]
-    benchmarks = {name: each._replace(note="; ".join(sizes)) for name, each in benchmarks.items()}
+    benchmarks = {name: bench._replace(note="; ".join(sizes)) for name, bench in benchmarks.items()}
     return Experiment(benchmarks, jobs, data=report.FactsData(learned, baselines))
 
 
@@ -115,7 +115,7 @@ def summary(results: Results) -> list[tuple[str, str]]:
     named = ", ".join(f"{part}: {count}" for part, count in seeds.items())
     return [
         ("Pixels", f"{config.network.side}×{config.network.side}, {config.data.pixels}"),
-        ("Word vectors", vectors_note([each.divided.words for each in learned.values()])),
+        ("Word vectors", vectors_note([pictured.divided.words for pictured in learned.values()])),
         ("Seeds of each benchmark", f"{named}; all seeds share the splits"),
     ]
 

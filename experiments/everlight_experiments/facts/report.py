@@ -23,10 +23,10 @@ from everlight.scenarios.facts import split_statistics
 from everlight_data.facts.divided import SPLITS, DividedFacts, division_notes
 from everlight_data.facts.pictured import PicturedFacts
 from everlight_data.facts.published_tables import OTHER_DATA, PRINTED, SIMILARITY, SPO_TOP5
-from everlight_experiments.continual.benchmark import Benchmarks, Draw, Trained
+from everlight_experiments.continual.benchmark import Benchmarks, SequenceId, Trained
 from everlight_experiments.continual.outcome import BY_TASK, measured
 from everlight_experiments.continual.paper import Results
-from everlight_experiments.continual.train_runs import DIVERGED_AT, NOWHERE
+from everlight_experiments.continual.train_runs import DIVERGED_AT, NOT_DIVERGED
 from everlight_experiments.facts.benchmark import LEAST, SPO, TOP, group_tests
 from everlight_experiments.report.cells import dash, percent, spread
 from everlight_experiments.report.writer import PAPER, Column, Section, Table
@@ -45,26 +45,26 @@ class FactsData(NamedTuple):
     """Metrics of what is not trained."""
 
 
-def baselines_of(learned: PicturedFacts, benchmarks: Benchmarks, draws: Sequence[Draw]) -> Values:
+def baselines_of(data: PicturedFacts, benchmarks: Benchmarks, ids: Sequence[SequenceId]) -> Values:
     """Return the metrics of baselines that learn all facts at once.
 
     One knows only the boxes, where there are some; the other has no input.
     """
-    divided, shown = learned.divided, learned.shown
+    divided, shown = data.divided, data.shown
     facts, joint = divided.label_space, METHODS["joint"]
-    found: dict[str, dict[str, Metrics]] = {column: {} for column in benchmarks}
-    for name, every in divided.baseline_embeddings([draw.order for draw in draws]).items():
+    metrics: dict[str, dict[str, Metrics]] = {column: {} for column in benchmarks}
+    for name, embeddings in divided.baseline_embeddings([seq_id.order for seq_id in ids]).items():
         for column, benchmark in benchmarks.items():
             runs = []
-            for draw, each in zip(draws, jnp.asarray(every), strict=True):
-                sequence = benchmark.sequence(joint, draw)
-                ranks = _ranked(each, jnp.asarray(divided.test.fact), facts, sequence.class_task)
+            for seq_id, points in zip(ids, jnp.asarray(embeddings), strict=True):
+                sequence = benchmark.sequence(joint, seq_id)
+                ranks = _ranked(points, jnp.asarray(divided.test.fact), facts, sequence.class_task)
                 arrays = {name: np.asarray(rank)[None] for name, rank in ranks._asdict().items()}
-                arrays["found"] = np.asarray(nearest_facts(each[shown], facts, TOP))[None]
-                arrays |= {"steps": np.zeros(1, int), DIVERGED_AT: np.array(NOWHERE)}
-                runs.append(Trained(arrays, sequence, draw, len(sequence.tasks.id)))
-            found[column][name] = measured(benchmark.metrics, runs)
-    return found
+                arrays["found"] = np.asarray(nearest_facts(points[shown], facts, TOP))[None]
+                arrays |= {"steps": np.zeros(1, int), DIVERGED_AT: np.array(NOT_DIVERGED)}
+                runs.append(Trained(arrays, sequence, seq_id, len(sequence.tasks.id)))
+            metrics[column][name] = measured(benchmark.metrics, runs)
+    return metrics
 
 
 _ranked = jax.jit(rank_facts)
@@ -74,7 +74,7 @@ def values_of(results: Results) -> Values:
     """Return all metrics, those of baselines too."""
     baselines = results.experiment.data.baselines
     return {
-        column: {name: each.metrics for name, each in by_name.items()} | dict(baselines[column])
+        column: {name: runs.metrics for name, runs in by_name.items()} | dict(baselines[column])
         for column, by_name in results.outcomes.items()
     }
 
@@ -82,21 +82,21 @@ def values_of(results: Results) -> Values:
 def fact_sections(results: Results) -> list[Section]:
     """Return all sections but the findings."""
     values, learned = values_of(results), results.experiment.data.learned
-    parts = {part: each.divided for part, each in learned.items()}
+    parts = {part: pictured.divided for part, pictured in learned.items()}
     text = (
         "Standard: among the facts of the test's own task; generalised: among those of all tasks. "
         "Layout only knows the boxes and no pixel, and learns all at once as joint does; no input "
         "gives every image the mean embedding of the training facts."
     )
-    found = []
+    sections = []
     for part, divided in parts.items():
         of_part = {split: values[f"{part}, {split}"] for split in SPLITS}
         items = [_final_table(part, split, divided, of_part[split]) for split in SPLITS]
-        found.append(Section(f"{part}: Top-5 after the last task", [text], items))
-        found.append(_tail_section(part, divided, of_part))
+        sections.append(Section(f"{part}: Top-5 after the last task", [text], items))
+        sections.append(_tail_section(part, divided, of_part))
     tables = [_similarity_table(parts)]
-    tables += [_statistics_table(part, each) for part, each in parts.items()]
-    return [*found, Section("The splits", division_notes(parts), tables)]
+    tables += [_statistics_table(part, divided) for part, divided in parts.items()]
+    return [*sections, Section("The splits", division_notes(parts), tables)]
 
 
 def _final_table(
@@ -137,12 +137,12 @@ def _chance(divided: DividedFacts, split: str) -> Metrics:
     """Return the Top-5 of a random order of facts."""
     hits = chance_hits(divided.fact_task[split], divided.test.fact, TOP)
     shares = {STANDARD: hits[0], GENERALISED: hits[1], DROP: hits[0] - hits[1]}
-    found = {BACKWARD: np.full(1, np.nan), FORWARD: np.full(1, np.nan)}
+    metrics = {BACKWARD: np.full(1, np.nan), FORWARD: np.full(1, np.nan)}
     for metric, (*by_task, over_tasks, over_examples) in shares.items():
-        found[BY_TASK.format(metric)] = np.array([[by_task]])
-        found[OVER_TASKS.format(metric)] = np.array([[over_tasks]])
-        found[metric] = np.array([[over_examples]])
-    return found
+        metrics[BY_TASK.format(metric)] = np.array([[by_task]])
+        metrics[OVER_TASKS.format(metric)] = np.array([[over_tasks]])
+        metrics[metric] = np.array([[over_examples]])
+    return metrics
 
 
 def _printed(column: str, method: str) -> tuple[float, ...]:

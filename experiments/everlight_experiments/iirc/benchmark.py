@@ -37,10 +37,10 @@ from everlight_experiments.continual.benchmark import (
     Axis,
     Benchmark,
     Benchmarks,
-    Draw,
     Metric,
     Request,
     RunData,
+    SequenceId,
     Trained,
     once_per_run,
 )
@@ -50,6 +50,7 @@ from everlight_experiments.continual.parts import (
     Inputs,
     feature_head,
     inputs_of,
+    module_of,
     network,
     network_capabilities,
     optimizer,
@@ -71,10 +72,10 @@ MOST_CONFIGURATIONS = 10
 CAPABILITIES: frozenset[Demand] = frozenset(
     ("class scores", "several labels", "own classes", "chosen classes", "last weights")
 )
-Sequences = Callable[[Method, Draw], TaskSequence]
+Sequences = Callable[[Method, SequenceId], TaskSequence]
 
 
-class Learned(NamedTuple):
+class IIRCInputs(NamedTuple):
     """Data, sequences and network of a configuration."""
 
     data: IIRCData
@@ -95,13 +96,13 @@ def iirc_benchmarks(request: Request) -> Benchmarks:
     request.refuse_more_seeds_than(len(data.metadata.configurations), "configurations")
 
     def made(data: IIRCData) -> Benchmark:
-        return iirc_benchmark(config, learn(config, data, request.runs, True), seed)
+        return iirc_benchmark(config, load_inputs(config, data, request.runs, True), seed)
 
     def prepare(folder: RunFolder) -> Benchmark:
         return made(decodable(config, data, folder))
 
-    found = made(data)
-    return {SETTING: found._replace(prepare=prepare) if config.undecodable == "skip" else found}
+    bench = made(data)
+    return {SETTING: bench._replace(prepare=prepare) if config.undecodable == "skip" else bench}
 
 
 def load_data(config: Config, configurations: int, seed: int) -> IIRCData:
@@ -124,22 +125,22 @@ def reader(config: Config, files: ImageFiles) -> JpegStore:
     return JpegStore(files.folder, files.images, config.side, config.memory_limit)
 
 
-def learn(config: Config, data: IIRCData, runs: Path, validation: bool = False) -> Learned:
+def load_inputs(config: Config, data: IIRCData, runs: Path, validation: bool = False) -> IIRCInputs:
     """Return inputs and network; with `validation` the sequences for validation too.
 
     Raises:
       DataError: options that do not fit together, or features that cannot be used.
     """
     images = data.images
-    given = reader(config, images) if isinstance(images, ImageFiles) else images
-    inputs = inputs_of(config.features, given, runs, CHANNELS.get(config.data))
+    source = reader(config, images) if isinstance(images, ImageFiles) else images
+    inputs = inputs_of(config.features, source, runs, CHANNELS.get(config.data))
     content = [images.images, images.train_labels, images.test_labels]
     if inputs.features is None:
         net = network_of(config, data.classes)
     else:
         net = feature_head(inputs.features.note, data.classes)
         content += [inputs.features.values, *inputs.features.marks()]
-    return Learned(data, inputs, net, checksums_of(*content), sequences_of(data, validation))
+    return IIRCInputs(data, inputs, net, checksums_of(*content), sequences_of(data, validation))
 
 
 def network_of(config: Config, classes: int) -> Network:
@@ -149,24 +150,24 @@ def network_of(config: Config, classes: int) -> Network:
 
 
 def sequences_of(data: IIRCData, validation: bool) -> Sequences:
-    """Return the sequence of every method and draw, all of one shape per method."""
+    """Return the sequence of every method and `SequenceId`, all of one shape per method."""
     made = functools.cache(data.sequences)
 
-    def sequence(method: Method, draw: Draw) -> TaskSequence:
+    def sequence(method: Method, seq_id: SequenceId) -> TaskSequence:
         tests, held = made(method.label_setting, validation)
-        return held[-1 - draw.number] if draw.use == "validation" else tests[draw.number]
+        return held[-1 - seq_id.number] if seq_id.use == "validation" else tests[seq_id.number]
 
     return sequence
 
 
-def iirc_benchmark(config: Config, learned: Learned, seed: int) -> Benchmark:
+def iirc_benchmark(config: Config, loaded: IIRCInputs, seed: int) -> Benchmark:
     """Return the benchmark of a configuration, for any methods."""
-    data, net, inputs = learned.data, learned.net, learned.inputs
+    data, net, inputs = loaded.data, loaded.net, loaded.inputs
     tasks = len(data.metadata.configurations[0].tasks)
     side = f"{config.side}×{config.side} pixels"
     apart = ("chosen", "memory_limit", "undecodable")
-    facts = {name: value for name, value in asdict(config).items() if name not in apart}
-    facts |= {"checksums": list(learned.checksums), "seed": seed, **net.facts()}
+    fingerprint = {name: value for name, value in asdict(config).items() if name not in apart}
+    fingerprint |= {"checksums": list(loaded.checksums), "seed": seed, **net.facts()}
     return Benchmark(
         name="iirc",
         setting=SETTING,
@@ -174,14 +175,14 @@ def iirc_benchmark(config: Config, learned: Learned, seed: int) -> Benchmark:
         draws="task configuration",
         training=training_words(config, net),
         chosen=config.chosen,
-        checksums=learned.checksums,
+        checksums=loaded.checksums,
         capabilities=capabilities_of(config, net),
         metrics=metrics_of(data),
-        facts=lambda method: facts,
+        fingerprint=lambda method: fingerprint,
         shared=lambda method: inputs.stored,
-        begin=beginning(config, net, data.classes, tasks, inputs.store),
+        begin=setup_factory(config, net, data.classes, tasks, inputs.store),
         protocol=lambda method: protocol_of(config, method),
-        sequence=learned.sequence,
+        sequence=loaded.sequence,
         keep=keep,
         learning_rate=lambda method: f"{rate_of(config, method):g}",
         store=inputs.store,
@@ -194,7 +195,7 @@ def capabilities_of(config: Config, net: Network) -> frozenset[Demand]:
     return CAPABILITIES | network_capabilities(net) - {"hidden layers"} | pretrained
 
 
-def beginning(
+def setup_factory(
     config: Config, net: Network, classes: int, tasks: int, store: JpegStore | None = None
 ) -> Callable[[Method, RunData], tuple[Setup, Needs]]:
     """Return the function that makes the parts of a strategy."""
@@ -203,13 +204,13 @@ def beginning(
 
     def begin(method: Method, data: RunData) -> tuple[Setup, Needs]:
         images = data.shared if store is None else stream(store, data.shared)
-        found = optimizer_of(config, method)
-        parts = images, binary_objective(), found.transformation, augment
-        return network_setup(net.make(method.head, method.trains), *parts), Needs(
+        updates = optimizer_of(config, method)
+        parts = images, binary_objective(), updates.transformation, augment
+        return network_setup(module_of(net, method), *parts), Needs(
             1 if method.label_setting == "joint" else tasks,
             classes,
             config.exemplars_per_class,
-            implicit_rate=found.implicit_rate,
+            implicit_rate=updates.implicit_rate,
             labels=LABELS,
             replay_batch_size=config.replay_batch_size,
         )
@@ -291,8 +292,8 @@ def metrics_of(data: IIRCData) -> tuple[Metric, ...]:
 
     @once_per_run
     def scores(run: Trained) -> LabelScores:
-        number = run.draw.number
-        superclass = data.superclass(-1 - number if run.draw.use == "validation" else number)
+        number = run.sequence_id.number
+        superclass = data.superclass(-1 - number if run.sequence_id.use == "validation" else number)
         return label_scores(run.sequence, run.arrays["predicted"], superclass)
 
     def of_run(metric: Metric) -> Metric:

@@ -36,7 +36,9 @@ FORMS: dict[str, Method] = PAPER_METHODS | {
 }
 """The paper's methods, LUCIR with weaker distillation, and BiC with other stages 1 and 2."""
 WITH_EXEMPLARS = tuple(
-    name for name, row in FORMS.items() if "exemplars_per_class" in row.given(Needs(1, 1, 1))
+    name
+    for name, row in FORMS.items()
+    if "exemplars_per_class" in row.row_arguments(Needs(1, 1, 1))
 )
 
 
@@ -52,8 +54,7 @@ class Config:
     protocol: Annotated[Protocol, UNNAMED]
     """Epochs and batches of every task."""
     net: str = "resnet:1"
-    """Network: resnet:5 (blocks per stage, 5 is ResNet-32), resnet50, or any other that
-    `everlight run` has."""
+    """Network, as in everlight run."""
     learning_rate: Rate = 1.0
     """Learning rate of the optimizer."""
     learning_rates: Mapping[str, float] = field(default_factory=dict)
@@ -163,4 +164,4 @@ IMAGENET = PaperConfig(
 )
 """Preset paper of the data sets on ImageNet."""
 PAPER_PRESETS: Mapping[Preset, PaperConfig] = {"demo": DEMO, "small": SMALL, "paper": FULL}
-PRESETS: Mapping[Preset, Config] = {name: each.benchmark for name, each in PAPER_PRESETS.items()}
+PRESETS: Mapping[Preset, Config] = {name: paper.benchmark for name, paper in PAPER_PRESETS.items()}

@@ -13,7 +13,7 @@ from everlight.metrics import confusion_matrix
 from everlight_data.errors import DataError
 from everlight_data.iirc.sets import is_imagenet
 from everlight_data.names import check_name
-from everlight_experiments.continual.benchmark import Draw
+from everlight_experiments.continual.benchmark import SequenceId
 from everlight_experiments.continual.outcome import Outcome
 from everlight_experiments.continual.paper import Experiment, Finding, Paper, PaperOptions, Results
 from everlight_experiments.continual.report import plot_shares
@@ -47,24 +47,24 @@ def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) ->
     check_methods(config.methods, FORMS)
     for name in config.ablated:
         check_name("method with exemplars --ablated", name, WITH_EXEMPLARS)
-    own, runs = config.benchmark, config.configurations
-    data = iirc.load_data(own, runs, options.seed)
+    base, runs = config.benchmark, config.configurations
+    data = iirc.load_data(base, runs, options.seed)
     there = len(data.metadata.configurations)
     if runs > there:
-        raise DataError(f"--configurations {runs}; {own.data} has {there}")
-    learned = iirc.learn(own, iirc.decodable(own, data, folder), options.runs)
-    benchmarks = {iirc.SETTING: iirc.iirc_benchmark(own, learned, options.seed)}
+        raise DataError(f"--configurations {runs}; {base.data} has {there}")
+    loaded = iirc.load_inputs(base, iirc.decodable(base, data, folder), options.runs)
+    benchmarks = {iirc.SETTING: iirc.iirc_benchmark(base, loaded, options.seed)}
     rows = [FORMS[name] for name in config.methods]
     ablated = [row for row in rows if row.name in config.ablated]
     aside = {}
     for count in config.ablation if ablated else ():
         column = column_of(count)
-        changed = replace(own, exemplars_per_class=count)
-        benchmark = iirc.iirc_benchmark(changed, learned, options.seed)
+        changed = replace(base, exemplars_per_class=count)
+        benchmark = iirc.iirc_benchmark(changed, loaded, options.seed)
         part, metrics = f"{count}-exemplars", benchmark.metrics[:2]
         aside[column] = benchmark._replace(part=part, metrics=metrics)
     jobs = [*jobs_of(benchmarks, rows, runs), *jobs_of(aside, ablated, runs)]
-    return Experiment(benchmarks | aside, jobs, frozenset(aside), learned.data)
+    return Experiment(benchmarks | aside, jobs, frozenset(aside), loaded.data)
 
 
 def column_of(exemplars: int) -> str:
@@ -90,7 +90,7 @@ def ahead(
         values = {name: value(outcomes[name]) for name in (*first, *second)}
         lowest = np.min([values[name] for name in first], axis=0)
         highest = np.max([values[name] for name in second], axis=0)
-        means = "; ".join(f"{name} {each.mean():.3f}" for name, each in values.items())
+        means = "; ".join(f"{name} {scores.mean():.3f}" for name, scores in values.items())
         return lowest > highest, means
 
     return Finding(claim, frozenset((*first, *second)), test)
@@ -135,16 +135,16 @@ FINDINGS = (
 
 def sections(results: Results) -> list[Section]:
     """Return what only this paper's report shows."""
-    found = [Section("Confusion of labels", items=[confusion(results)])]
+    body = [Section("Confusion of labels", items=[confusion(results)])]
     if results.experiment.aside:
-        found.append(Section("More exemplars", items=[exemplars(results)]))
-    return found
+        body.append(Section("More exemplars", items=[exemplars(results)]))
+    return body
 
 
 def confusion(results: Results) -> Figure:
     """Return the labels that are predicted for samples of each label, and those that are true."""
     order, benchmark = results.experiment.data.order(0), results.experiment.benchmarks[iirc.SETTING]
-    sequence = benchmark.sequence(METHODS["naive"], Draw("evaluation", results.seed, 0))
+    sequence = benchmark.sequence(METHODS["naive"], SequenceId("evaluation", results.seed, 0))
     labels = multi_hot(sequence.test.labels, len(order))
     squares = {"truth": np.asarray(confusion_matrix(labels, labels, jnp.arange(len(order))))}
     for name, outcome in results.outcomes[iirc.SETTING].items():

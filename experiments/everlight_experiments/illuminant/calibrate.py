@@ -110,7 +110,7 @@ def run_calibrate(
         pairs = quasi_real_pairs(quasi, moments, cameras, note, view)
         choice = choose(pairs, augmentations, seeds, optimizer, folder.checkpoints / view)
         print(f"{view} camera: intervals and errors of the kept model", flush=True)
-        relit = relit_inputs(quasi, moments, view)[choice.kept.given]
+        relit = relit_inputs(quasi, moments, view)[choice.selected.input_name]
         distances = cross_calibrate_distances(jnp.asarray(relit), [*map(np.unique, folds)])
         choices[view], views[view] = choice, choice.view_model(distances)
         comparisons[view] = compare(choice, measured.images[view], scenes)
@@ -161,7 +161,7 @@ def run_calibrate(
     for view, choice in choices.items():
         error = np.nanmean(comparisons[view].errors()[NESTED])
         print(
-            f"{view} illuminant: {choice.kept.name}, mean error {error:.2f} degrees on scenes "
+            f"{view} illuminant: {choice.selected.name}, mean error {error:.2f} degrees on scenes "
             "outside training and selection"
         )
     print(f"model: {models / 'calibrated'}\nuse it: {command}")
@@ -183,13 +183,13 @@ def _source(settings: CalibrateRun, folder: RunFolder) -> tuple[Path, str]:
 def compare(choice: Choice, images: ImageSet, scenes: Int[np.ndarray, "n"]) -> Comparison:
     """Return every method's estimates, by trainings without the pair's scene, in one fold."""
     data = choice.data
-    found = {
+    estimates = {
         name: np.asarray(features_of(ESTIMATORS[name], images))[None] for name in ("GW", "SoG")
     }
-    found |= choice.illuminants()
+    estimates |= choice.illuminants()
     camera = data.cameras[VIEWS.index(data.view)]
     return Comparison(
-        {name: each[:, None] for name, each in found.items()},
+        {name: estimate[:, None] for name, estimate in estimates.items()},
         data.illuminants[None],
         f"{data.view} camera",
         f"Illuminant of {camera} ({data.view}) for {len(scenes)} pairs in {scenes.max() + 1} "

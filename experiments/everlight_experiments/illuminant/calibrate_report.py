@@ -62,7 +62,7 @@ def calibration_sections(
     }
     apart = sensor_differences(results.quasi)
     coverage = coverage_table(
-        {"kept estimators": {view: [each.coverage()] for view, each in results.choices.items()}},
+        {"kept estimators": {view: [model.coverage()] for view, model in results.choices.items()}},
         "on each fold after selection and calibration on the others. Intervals are uninformative "
         f"from {results.model.main.uninformative:.1f} degrees on (main camera) and from "
         f"{results.model.second.uninformative:.1f} on (second); inf if the pairs are too few.",
@@ -81,13 +81,13 @@ def calibration_sections(
             f"illuminants are not learned. {FEW_SCENES} or more, under all kinds of illuminants, "
             "are advised."
         )
-    kept = [choice.kept.name for choice in results.choices.values()]
+    names = [choice.selected.name for choice in results.choices.values()]
     first, sections = compared_sections(
         folder,
         "How well does the kept model estimate the illuminants of these two cameras?",
         note,
         results.comparisons,
-        (NESTED, *kept, *_rivals(results.choices["main"]), "GW"),
+        (NESTED, *names, *_rivals(results.choices["main"]), "GW"),
         {"charts": illuminants},
         notes,
         [*map(error_table, results.comparisons.values()), coverage],
@@ -105,14 +105,15 @@ def _rivals(choice: Choice) -> list[str]:
 def _verdict(view: View, results: Calibration) -> str:
     """Compare the kept model with its rivals, with intervals of the differences over scenes."""
     errors = {
-        name: each[:, 0].mean(axis=0) for name, each in results.comparisons[view].errors().items()
+        name: runs[:, 0].mean(axis=0) for name, runs in results.comparisons[view].errors().items()
     }
     choice = results.choices[view]
     selected = Counter(candidate.name for candidate in choice.without).most_common()
     sentences = [
-        f"Illuminant of the {view} camera: {choice.kept.name} is kept for `estimate`, as single "
-        "trainings have the lowest error on held-out scenes. Selections without the scenes of each "
-        f"of {len(choice.without)} folds: {', '.join(f'{name} ({n})' for name, n in selected)}. "
+        f"Illuminant of the {view} camera: {choice.selected.name} is kept for `estimate`, as "
+        "single trainings have the lowest error on held-out scenes. Selections without the scenes "
+        f"of each of {len(choice.without)} folds: "
+        f"{', '.join(f'{name} ({n})' for name, n in selected)}. "
         f"Their mean error on the fold is {np.nanmean(errors[NESTED]):.2f} degrees."
     ]
     count = int(results.scenes.max() + 1)
@@ -131,7 +132,7 @@ def _verdict(view: View, results: Calibration) -> str:
 
 
 def _pairs_table(results: Calibration) -> Table:
-    errors = [each.errors()[NESTED][0, 0] for each in results.comparisons.values()]
+    errors = [comparison.errors()[NESTED][0, 0] for comparison in results.comparisons.values()]
     rows = []
     for row, (name, _) in enumerate(results.quasi.names):
         cells = [name, str(results.scenes[row] + 1)]

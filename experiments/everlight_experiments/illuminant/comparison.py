@@ -52,7 +52,7 @@ class Comparison(NamedTuple):
     def errors(self, measure: Callable[..., Array] = angular_errors) -> dict[str, Errors]:
         """Return the errors of every method; the default are recovery angular errors."""
         return {
-            name: np.asarray(measure(each, self.truth)) for name, each in self.estimates.items()
+            name: np.asarray(measure(colors, self.truth)) for name, colors in self.estimates.items()
         }
 
     def interval(self, errors: Errors) -> tuple[float, float]:

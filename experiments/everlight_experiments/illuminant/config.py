@@ -20,8 +20,6 @@ PairPreset = Literal[
     "s20-demo",
     "s20-small",
     "s20-paper",
-    "unseen-small",
-    "unseen-paper",
 ]
 
 
@@ -31,15 +29,14 @@ class Plan:
 
     Attributes:
       data: "rendered" scenes (table 1), "photographs" of one camera (table 2 without its second
-        camera), "quasi-real" pairs (table 2), a phone's "transforms" (tables 3 and 4), or rendered
-        scenes for "unseen" camera pairs, which the paper does not have.
+        camera), "quasi-real" pairs (table 2), or a phone's "transforms" (tables 3 and 4).
       training: optimizer settings of the networks.
       measured: whether spectra, photographs and transforms are measured and lie below
         EVERLIGHT_DATA; otherwise they are rendered from the spectra of colour-science.
       scenes: number of rendered scenes.
     """
 
-    data: Literal["rendered", "photographs", "quasi-real", "transforms", "unseen"]
+    data: Literal["rendered", "photographs", "quasi-real", "transforms"]
     training: TrainingSettings
     measured: bool = True
     scenes: int = 0
@@ -72,10 +69,6 @@ PRESETS: dict[PairPreset, Plan] = {
     "s20-paper": Plan(
         "transforms", TrainingSettings(500_000, 0, 1e-3, "constant", validate_every=100)
     ),
-    "unseen-small": Plan(
-        "unseen", TrainingSettings(4_000, 256, 1e-2, validate_every=40), scenes=6_000
-    ),
-    "unseen-paper": Plan("unseen", TrainingSettings(20_000, 512, 1e-2), scenes=18_000),
 }
 
 DATASET: dict[Preset, TrainingSettings] = {
@@ -104,7 +97,7 @@ RESTARTS = 2
 class Network(NamedTuple):
     """A network's input and number of hidden layers."""
 
-    given: str
+    input_name: str
     depth: int
 
 
@@ -132,19 +125,3 @@ RENDERED_NETWORKS: dict[Condition, dict[str, Network]] = {
     },
 }
 """Networks of table 1, on exact responses and on noisy sensors."""
-
-UNSEEN_NETWORKS = {
-    "Net on T, other pairs": ("T",),
-    "Net on T and known illuminants, other pairs": ("known illuminants",),
-    "Net on T and sensitivities, other pairs": ("T", "sensitivities"),
-    "Net on moments, other cameras": ("moments",),
-    "Net on moments and known illuminants, other cameras": ("moments", "whites"),
-    "Net on T, moments and known illuminants, other pairs": ("moments", "known illuminants"),
-}
-"""Inputs of networks trained on other camera pairs; T may be relative to known illuminants."""
-OWN_NETWORKS = {
-    "Net on T, the very pair": ("T",),
-    "Net on moments, the very camera": ("moments",),
-    "Net on T and moments, the very pair": ("T", "moments"),
-}
-"""Inputs of networks trained on the tested camera pair itself."""

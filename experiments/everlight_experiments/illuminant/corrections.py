@@ -49,16 +49,16 @@ def correction_columns(
     """Return an easy, a median and a hard test image, corrected by each method's first run."""
     tested = np.concatenate(list(data.folds))
     truth, images = data.illuminants[tested], data.images[tested]
-    found = {name: estimates[name][0].reshape(-1, 3) for name in CORRECTED if name in estimates}
-    errors = {name: angular_errors(each, truth) for name, each in found.items()}
+    shown = {name: estimates[name][0].reshape(-1, 3) for name in CORRECTED if name in estimates}
+    errors = {name: angular_errors(estimate, truth) for name, estimate in shown.items()}
     order = np.argsort(errors["GW"])
     rows = [order[round(share * (len(order) - 1))] for share in SCENES.values()]
     exposed = [_exposed(images[row], truth[row]) for row in rows]
     columns = {"input": [(np.asarray(encode_srgb(jnp.clip(e, 0, 1))), "gamma") for e in exposed]}
-    for name, own in (found | {"truth": truth}).items():
+    for name, illuminants in (shown | {"truth": truth}).items():
         columns[CORRECTED.get(name, name)] = [
             (
-                np.asarray(render(image, jnp.asarray(own[row]))),
+                np.asarray(render(image, jnp.asarray(illuminants[row]))),
                 f"{errors[name][row]:.1f}°" if name in errors else "0°",
             )
             for image, row in zip(exposed, rows, strict=True)
@@ -77,11 +77,11 @@ def _plot(path: Path, columns: Columns) -> Path:
     height, width = next(iter(columns.values()))[0][0].shape[:2]
     canvas, axes = new_canvas(len(columns), 1.6, 1.4 * height / width + 0.35, len(SCENES))
     for row, scene in enumerate(SCENES):
-        own = axes[row * len(columns) : (row + 1) * len(columns)]
-        for axis, (title, pictures) in zip(own, columns.items(), strict=True):
+        row_axes = axes[row * len(columns) : (row + 1) * len(columns)]
+        for axis, (title, pictures) in zip(row_axes, columns.items(), strict=True):
             picture, caption = pictures[row]
             axis.imshow(picture, interpolation="nearest")
             axis.set(xticks=[], yticks=[], xlabel=caption, title=title if row == 0 else "")
             axis.set_frame_on(False)
-        own[0].set_ylabel(scene)
+        row_axes[0].set_ylabel(scene)
     return save(canvas, path)

@@ -76,13 +76,13 @@ class CrossValidation(NamedTuple):
             for name, estimate in self.estimates.items()
         }
 
-    def members(self, given: str, depth: int | None) -> IlluminantModel | LinearRegression:
+    def members(self, inputs: str, depth: int | None) -> IlluminantModel | LinearRegression:
         """Return a network's or regression's trainings of every fold and seed.
 
         Those of a fold have the augmentation that its validation pairs select.
         """
-        trained = self.regressions[given] if depth is None else self.networks[given].models[depth]
-        losses = np.stack(list(self.validation[method_name(given, depth)].values()))
+        trained = self.regressions[inputs] if depth is None else self.networks[inputs].models[depth]
+        losses = np.stack(list(self.validation[method_name(inputs, depth)].values()))
         folds, seeds = losses.shape[1], len(jax.tree.leaves(trained)[0]) // losses.size
         firsts = (folds * index_of_lowest(losses) + np.arange(folds)) * seeds
         return rows_of(trained, (firsts[:, None] + np.arange(seeds)).ravel())
@@ -126,38 +126,38 @@ def cross_validate(
         for seed in seeds
     ]
     estimate = jax.vmap(linear_estimate)
-    for given in data.inputs:
-        problems = [problem_of(given, *each) for each in samples]
-        tests = np.repeat(tested.inputs[given][tested.folds], len(seeds), axis=0)
+    for input_name in data.inputs:
+        problems = [problem_of(input_name, *sample) for sample in samples]
+        tests = np.repeat(tested.inputs[input_name][tested.folds], len(seeds), axis=0)
         tests = jnp.asarray(np.concatenate([tests] * len(augmentations)))
-        regressions = outcome.regressions[given] = stacked(
+        regressions = outcome.regressions[input_name] = stacked(
             [
-                fit_linear_regression(jnp.asarray(each.features), jnp.asarray(each.targets))
-                for each in problems
+                fit_linear_regression(jnp.asarray(problem.features), jnp.asarray(problem.targets))
+                for problem in problems
             ]
         )
-        valid = estimate(regressions, jnp.stack([each.valid_features for each in problems]))
-        truth = jnp.stack([each.valid_targets for each in problems])
+        valid = estimate(regressions, jnp.stack([problem.valid_features for problem in problems]))
+        truth = jnp.stack([problem.valid_targets for problem in problems])
         losses = jax.vmap(chromaticity_loss)(valid, truth)
-        by_method = {method_name(given, None): (estimate(regressions, tests), losses)}
-        folder = checkpoints.folder / given.replace(" ", "-")
+        by_method = {method_name(input_name, None): (estimate(regressions, tests), losses)}
+        folder = checkpoints.folder / input_name.replace(" ", "-")
         by_rate = {
             rate: train_networks(
                 problems,
-                depths.get(given, OTHER_DEPTHS),
+                depths.get(input_name, OTHER_DEPTHS),
                 replace(training, learning_rate=rate),
                 seeds[0],
                 Checkpoints(folder / f"rate-{rate:g}" if rates else folder),
             )
             for rate in rates or (training.learning_rate,)
         }
-        networks = outcome.networks[given] = best_of_rates(by_rate, len(seeds)).networks
+        networks = outcome.networks[input_name] = best_of_rates(by_rate, len(seeds)).networks
         for depth, models in networks.models.items():
             # Unlike nanmin, this is silent where a network never had a finite loss.
             losses = np.fmin.reduce(networks.losses[depth].valid, axis=0)
-            by_method[method_name(given, depth)] = predict_batch(depth, models, tests), losses
-        for method, (every, losses) in by_method.items():
-            runs = np.asarray(every).reshape(*shape, -1, 2).swapaxes(1, 2)
+            by_method[method_name(input_name, depth)] = predict_batch(depth, models, tests), losses
+        for method, (predictions, losses) in by_method.items():
+            runs = np.asarray(predictions).reshape(*shape, -1, 2).swapaxes(1, 2)
             per_fold = np.asarray(losses).reshape(shape).mean(axis=2)
             outcome.validation[method] = dict(zip(augmentations, per_fold, strict=True))
             best = index_of_lowest(per_fold)
@@ -186,11 +186,11 @@ def split_samples(
     return augment(data, train, key), data.samples(valid)
 
 
-def method_name(given: str, depth: int | None) -> str:
+def method_name(input_name: str, depth: int | None) -> str:
     """Return the name in tables of a network of `depth` hidden layers, or else of a regression."""
-    if given == TRANSFORM:
+    if input_name == TRANSFORM:
         return "Linear regression" if depth is None else f"Net, {PARAMETERS[depth]} parameters"
-    return f"Linear regression on {given}" if depth is None else f"Net on {given}"
+    return f"Linear regression on {input_name}" if depth is None else f"Net on {input_name}"
 
 
 def compare_rules(

@@ -92,9 +92,9 @@ def run_dataset(
 ) -> Path:
     """Run the comparison and return the report's path."""
     folder = RunFolder("illuminant", "dataset", settings)
-    facts, first, sections = compare_photographs(folder, settings, training[settings.preset])
+    summary, first, sections = compare_photographs(folder, settings, training[settings.preset])
     title = f"Illuminant estimation from one image ({settings.split})"
-    return write_report(folder.path, title, facts, sections, first)
+    return write_report(folder.path, title, summary, sections, first)
 
 
 def compare_photographs(
@@ -116,7 +116,7 @@ def compare_photographs(
     first, sections = photograph_sections(
         folder.path, sets, comparisons, settings.split, note, illuminants
     )
-    facts = [
+    summary = [
         ("Paper", CITATION),
         ("Data", note),
         ("Cameras", ", ".join(sets)),
@@ -130,14 +130,14 @@ def compare_photographs(
         ("Training of networks", in_words(training)),
         ("Duration", folder.duration()),
     ]
-    return facts, first, sections
+    return summary, first, sections
 
 
 def split_cameras(cameras: Mapping[str, CameraImages], settings: DatasetRun) -> dict[str, ImageSet]:
     """Return each camera's images in folds, or all cameras' images with one camera as the test."""
     if settings.split == "cross-camera":
-        every = split_across(cameras)
-        return {camera: every[camera] for camera in settings.tested or every}
+        all_sets = split_across(cameras)
+        return {camera: all_sets[camera] for camera in settings.tested or all_sets}
     sets = {}
     for camera, data in cameras.items():
         count, path = len(data.names), settings.folds

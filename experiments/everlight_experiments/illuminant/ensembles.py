@@ -48,14 +48,14 @@ def train_models(
     models = []
     for index, (pair, cameras) in enumerate(zip(data, pairs, strict=True)):
         valid = pair.scenes.valid
-        kept = pair.determined(valid)
+        determined = pair.determined(valid)
         known = FeatureDistribution(pair.prior.mean, pair.prior.root)
-        distances = calibrate_distances(known, pair.distances[valid][kept])
+        distances = calibrate_distances(known, pair.distances[valid][determined])
         views = {}
         for place, view in enumerate(VIEWS):
             members = rows_of(trained, numbers[index, place])
-            predicted = _predict(members, pair.inputs["T"][valid][kept])
-            truth = pair.targets(valid, view)[kept]
+            predicted = _predict(members, pair.inputs["T"][valid][determined])
+            truth = pair.targets(valid, view)[determined]
             views[view] = calibrated_view("T", DEPTH, members, predicted, truth, distances)
         trained_on = f"noisy radiometric set of {note}"
         model = PairModel(
@@ -75,19 +75,19 @@ def measure_coverage(
 
     Pairs whose scenes determine no transform are left out.
     """
-    found: dict[str, dict[View, list[IntervalCoverage]]] = {}
+    coverage: dict[str, dict[View, list[IntervalCoverage]]] = {}
     for kind, pairs in tests.items():
         for model, test in zip(models, pairs, strict=True):
             rows = test.scenes.test
-            kept = test.determined(rows)
-            for view in VIEWS if kept.any() else ():
-                own: ViewModel = getattr(model, view)
-                estimates = _predict(own.members, test.inputs["T"][rows][kept])
-                truth = test.targets(rows, view)[kept]
-                measured = interval_coverage(own.interval, estimates, truth, own.uninformative)
-                found.setdefault(kind, {}).setdefault(view, []).append(measured)
+            determined = test.determined(rows)
+            for view in VIEWS if determined.any() else ():
+                part: ViewModel = getattr(model, view)
+                estimates = _predict(part.members, test.inputs["T"][rows][determined])
+                truth = test.targets(rows, view)[determined]
+                measured = interval_coverage(part.interval, estimates, truth, part.uninformative)
+                coverage.setdefault(kind, {}).setdefault(view, []).append(measured)
     return coverage_table(
-        found,
+        coverage,
         f"ensembles of {ENSEMBLE} networks of 470 parameters, noisy training scenes with seen "
         "illuminants, calibrated on validation scenes. Mean and minimum over camera pairs. The "
         "nominal coverage holds for the first row's test scenes, which are like those of the "
@@ -96,21 +96,21 @@ def measure_coverage(
 
 
 def coverage_table(
-    found: Mapping[str, Mapping[View, Sequence[IntervalCoverage]]], caption: str
+    coverage: Mapping[str, Mapping[View, Sequence[IntervalCoverage]]], caption: str
 ) -> Table:
     """Return the mean and minimum coverage, by name of a row and by camera."""
     rows = []
-    for name, by_view in found.items():
+    for name, by_view in coverage.items():
         row = [name]
-        for each in by_view.values():
-            shares, degrees, wide = np.transpose(each)
+        for pairs in by_view.values():
+            shares, degrees, wide = np.transpose(pairs)
             finite = np.isfinite(degrees).all()
-            row += [f"{shares.mean():.1%}", f"{shares.min():.1%}" if len(each) > 1 else "–"]
+            row += [f"{shares.mean():.1%}", f"{shares.min():.1%}" if len(pairs) > 1 else "–"]
             row.append(f"{degrees.mean():.1f}" if finite else "too few pairs for an interval")
             row.append(f"{wide.mean():.1%}")
         rows.append(row)
     columns = [Column("Tested")]
-    for view in next(iter(found.values())):
+    for view in next(iter(coverage.values())):
         names = ("Coverage", "Minimum", "Degrees", "Uninformative")
         columns += [Column(name, f"{view} illuminant") for name in names]
     caption = (

@@ -56,14 +56,14 @@ def estimate(settings: EstimateSettings) -> Sequence[PairEstimate | PhotoEstimat
     return _estimate_pairs(settings, model)
 
 
-def _model(given: Path) -> ImageModel | PairModel:
+def _model(source: Path) -> ImageModel | PairModel:
     """Return the model of a folder, or the estimator without training of that name."""
     try:
-        return load_any_model(given)
+        return load_any_model(source)
     except MissingDataError as error:
         names = {name.casefold(): name for name in ESTIMATORS}
-        name = names.get(str(given).casefold())
-        if name and not given.exists():
+        name = names.get(str(source).casefold())
+        if name and not source.exists():
             return untrained_model(name)
         raise MissingDataError(
             f"{error}, or name an estimator that needs no training: {', '.join(ESTIMATORS)}"
@@ -83,7 +83,7 @@ def _estimate_pairs(settings: EstimateSettings, model: PairModel) -> list[PairEs
             if len(pairs) > 1:
                 print(f"NO ESTIMATE: {error}", file=sys.stderr)
     if results:
-        rows = [pair_row(*files, found) for files, found in results.items()]
+        rows = [pair_row(*files, result) for files, result in results.items()]
         write_illuminants(settings.output / "lights.csv", rows)
         print(f"illuminants: {settings.output / 'lights.csv'}")
     if failures and len(pairs) == 1:
@@ -108,8 +108,8 @@ def _estimate_files(
     except UnsuitablePairError as error:
         raise DataError(f"{main_file}: {error}.") from error
     for view, photo, trained in zip(VIEWS, (main, second), model.cameras, strict=True):
-        told = other_camera(photo.camera, [trained], f"{view} file ")
-        result = result._replace(warnings=(*result.warnings, *told))
+        remarks = other_camera(photo.camera, [trained], f"{view} file ")
+        result = result._replace(warnings=(*result.warnings, *remarks))
     print(
         f"used {thumbnails.mask.sum()} of {thumbnails.mask.size} averaged pixels; "
         f"condition number of their colours {result.condition:.1f}"
@@ -121,10 +121,10 @@ def _estimate_files(
         )
     if result.transform is not None:
         print(f"transform, main @ T = second:\n{np.array2string(result.transform, precision=4)}")
-    for view, found in result.estimates._asdict().items():
-        if found is not None:
-            print(f"{view} view: {describe_score(found)}")
-            print(f"illuminant of the {view} view: {describe_estimate(found)}")
+    for view, view_estimate in result.estimates._asdict().items():
+        if view_estimate is not None:
+            print(f"{view} view: {describe_score(view_estimate)}")
+            print(f"illuminant of the {view} view: {describe_estimate(view_estimate)}")
     for warning in result.warnings:
         print(f"WARNING: {main_file}: {warning}", file=sys.stderr)
     make_folder(settings.output)

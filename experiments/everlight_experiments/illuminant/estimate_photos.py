@@ -92,19 +92,19 @@ def estimate_photos(settings: EstimateSettings, model: ImageModel) -> list[Photo
     return results
 
 
-def describe_estimate(found: Estimate, validated: str = "pairs") -> str:
+def describe_estimate(estimate: Estimate, validated: str = "pairs") -> str:
     """Return an estimate and its interval in words, for validated pairs or images, or neither."""
-    red, green, blue = found.illuminant
+    red, green, blue = estimate.illuminant
     ratios = f"r {red:.4f}  g {green:.4f}  b {blue:.4f}  (r/g {red:.4f}, b/g {blue:.4f})"
     if not validated:
         return f"{ratios}; no interval: this method was not compared with known illuminants"
-    if not np.isfinite(found.interval.degrees):
+    if not np.isfinite(estimate.interval.degrees):
         return f"{ratios}; no interval, as the model was validated on too few {validated}"
-    low, high = found.interval.low, found.interval.high
+    low, high = estimate.interval.low, estimate.interval.high
     return (
         f"{ratios}; {COVERAGE:.0%} interval: r/g {low[0]:.4f} to {high[0]:.4f}, b/g {low[1]:.4f} "
-        f"to {high[1]:.4f}, its farthest corner {found.interval.degrees:.1f} degrees from it; it "
-        "assumes one illuminant, and photographs like those of the training"
+        f"to {high[1]:.4f}, its farthest corner {estimate.interval.degrees:.1f} degrees from it; "
+        "it assumes one illuminant, and photographs like those of the training"
     )
 
 
@@ -137,16 +137,16 @@ def _additional_images(
         camera = None if is_picture(path) else camera_name(path)
         by_camera.setdefault(camera, []).append(path)
     others = {}
-    for camera, own in by_camera.items():
-        rows = np.linspace(0, len(own) - 1, min(len(own), ADDITIONAL_IMAGES + 1)).round()
+    for camera, paths in by_camera.items():
+        rows = np.linspace(0, len(paths) - 1, min(len(paths), ADDITIONAL_IMAGES + 1)).round()
         described: dict[Path, DescribedImage] = {}
-        for path in (own[int(row)] for row in rows):
+        for path in (paths[int(row)] for row in rows):
             try:
                 described[path] = _described(_read(path, settings), model)
             except DataError as error:
                 print(f"not among the additional images: {error}", file=sys.stderr)
-        for path in own:
-            rest = [each for place, each in described.items() if place != path]
+        for path in paths:
+            rest = [image for place, image in described.items() if place != path]
             others[path] = (rest or list(described.values()))[:ADDITIONAL_IMAGES]
         if len(described) <= ADDITIONAL_IMAGES:
             print(
@@ -166,14 +166,14 @@ def _estimate_photo(
 ) -> PhotoEstimate:
     described = _described(photo, model)
     try:
-        found = model.estimate(described, others, calibration)
+        estimate = model.estimate(described, others, calibration)
     except UnsuitableImageError as error:
         raise DataError(f"{photo.path}: {error}.") from error
-    warnings = image_warnings(found)
+    warnings = image_warnings(estimate)
     # Statistics are of no camera. C5 and CCMNet of several cameras read what tells a new one.
     if model.fitted is not None and not (model.needs_others or model.needs_calibration):
         warnings += other_camera(photo.camera, model.cameras)
-    return PhotoEstimate(photo.path, found, tuple(warnings))
+    return PhotoEstimate(photo.path, estimate, tuple(warnings))
 
 
 def _write(photo: RawImage, result: PhotoEstimate, settings: EstimateSettings) -> list[Path]:

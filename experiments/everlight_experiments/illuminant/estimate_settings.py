@@ -106,11 +106,11 @@ class EstimateSettings:
         return photos
 
     def _refuse_replacing(self, mains: Sequence[Path]) -> None:
-        given = {_identity(file) for file in (*mains, *self.files) if file.is_file()}
+        inputs = {_identity(file) for file in (*mains, *self.files) if file.is_file()}
         for main in mains:
             for kind in self.formats:
                 path = self.output / f"{main.stem}.{kind}"
-                if path.exists() and _identity(path) in given:
+                if path.exists() and _identity(path) in inputs:
                     raise DataError(
                         f"{path} is a given photo and would be replaced by its correction; give "
                         "another folder as --output"
@@ -119,8 +119,8 @@ class EstimateSettings:
 
 def _identity(file: Path) -> tuple[int, int]:
     """Return what two names of one file have in common."""
-    found = file.stat()
-    return found.st_dev, found.st_ino
+    status = file.stat()
+    return status.st_dev, status.st_ino
 
 
 def _refuse_same_names(what: str, files: list[Path]) -> None:

@@ -82,12 +82,12 @@ def load_cameras(settings: ImageSource) -> tuple[dict[str, CameraImages], str]:
                 "train and to test. Leave it out by --cameras, add images, or, if all images are "
                 "by one camera, name it by --camera."
             )
-    found = {camera: read_images(sets[camera], settings.side) for camera in chosen}
-    for camera, data in found.items():
+    images = {camera: read_images(sets[camera], settings.side) for camera in chosen}
+    for camera, data in images.items():
         check_edges(camera, data)
         if (file := sets[camera].file) is not None:
             check_thumbnails(file, camera, data)
-    return found, note
+    return images, note
 
 
 def _check_options(settings: ImageSource) -> None:

@@ -9,7 +9,6 @@ import numpy as np
 
 from everlight.meshes import REPLICATED, put_on_mesh, runs_mesh
 from everlight.models.illuminant_batches import TrainedNetworks, make_batch_trainer, stack_problems
-from everlight.models.illuminant_net import IlluminantNet
 from everlight.models.illuminant_training import Losses, Problem, TrainingSettings
 from everlight.trees import checksums_of
 from everlight_data.errors import DataError
@@ -30,14 +29,12 @@ def train_networks(
     settings: TrainingSettings,
     seed: int,
     checkpoints: Checkpoints,
-    width: int = IlluminantNet.width,
 ) -> TrainedNetworks:
     """Train a network of every depth on every problem.
 
-    Problems (folds, cameras, seeds) have equal sizes. Depths are numbers of hidden layers, each of
-    `width` units. After an interruption the same call continues from the newest checkpoint, with
-    the same result bit for bit: batches are keyed by step, and every block runs in the same
-    compiled program.
+    Problems (folds, cameras, seeds) have equal sizes. Depths are numbers of hidden layers. After an
+    interruption the same call continues from the newest checkpoint, with the same result bit for
+    bit: batches are keyed by step, and every block runs in the same compiled program.
 
     Raises:
       DataError: the steps do not divide into blocks of validations, all networks diverged, or the
@@ -50,12 +47,12 @@ def train_networks(
             f"validate_every={settings.validate_every}"
         )
     together, count, per_block = stack_problems(problems), len(problems), validations // BLOCKS
-    facts = dataclasses.asdict(settings)
-    facts |= {"seed": seed, "problems": checksums_of(*jax.tree.leaves(together))}
-    trainer = make_batch_trainer(jax.random.key(seed), depths, settings, count, per_block, width)
+    fingerprint = dataclasses.asdict(settings)
+    fingerprint |= {"seed": seed, "problems": checksums_of(*jax.tree.leaves(together))}
+    trainer = make_batch_trainer(jax.random.key(seed), depths, settings, count, per_block)
     empty = jnp.full((BLOCKS, per_block, count), jnp.nan)
     saved = {"states": trainer.init(together), "losses": {d: Losses(empty, empty) for d in depths}}
-    done, saved = checkpoints.resume(facts, lambda: saved) or (0, saved)
+    done, saved = checkpoints.resume(fingerprint, lambda: saved) or (0, saved)
     saved = put_on_mesh(runs_mesh(), REPLICATED, saved)
     steps_per_block = per_block * settings.validate_every * count
     with progress("training", BLOCKS * steps_per_block, done * steps_per_block) as bar:
@@ -68,7 +65,7 @@ def train_networks(
                 saved = {"states": states, "losses": history}
                 # The last checkpoint is where the run's next start reads the networks.
                 if block + 1 == BLOCKS or checkpoints.due():
-                    checkpoints.save(block + 1, saved, facts)
+                    checkpoints.save(block + 1, saved, fingerprint)
             bar.update(steps_per_block)
     return TrainedNetworks(
         {d: saved["states"][d].best for d in depths},
@@ -82,11 +79,11 @@ def _refuse_diverged(losses: Mapping[int, Losses], block: int) -> None:
     Raises:
       DataError: the message names the networks and the tenth of the training.
     """
-    for depth, own in losses.items():
+    for depth, loss in losses.items():
         # The gradient of an absolute value is finite where the value is not.
-        if not (np.isfinite(own.train) & np.isfinite(own.valid)).any():
+        if not (np.isfinite(loss.train) & np.isfinite(loss.valid)).any():
             raise DataError(
-                f"all {own.valid.shape[-1]} networks of {depth} hidden layers diverged in tenth "
+                f"all {loss.valid.shape[-1]} networks of {depth} hidden layers diverged in tenth "
                 f"{block + 1} of {BLOCKS} of their training: no loss is a finite "
                 "number. Give a lower rate; the checkpoint before it is kept."
             )

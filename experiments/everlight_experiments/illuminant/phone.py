@@ -123,11 +123,11 @@ def gain_table(compared: Comparison) -> Table:
         for suffix in ("", ", ensemble"):
             if f"{method} on {one}, {CHOSEN}{suffix}" not in errors:
                 continue
-            pair = [errors[f"{method} on {given}, {CHOSEN}{suffix}"] for given in (one, both)]
+            pair = [errors[f"{method} on {inputs}, {CHOSEN}{suffix}"] for inputs in (one, both)]
             # A mean over folds, not over images, as in the other tables.
-            means = [np.nanmean(each, axis=2).mean(axis=1) for each in pair]
+            means = [np.nanmean(error, axis=2).mean(axis=1) for error in pair]
             low, high = compared.interval(pair[0] - pair[1])
-            cells = [spread(each, digits=2) for each in means]
+            cells = [spread(mean, digits=2) for mean in means]
             gain = spread(means[0] - means[1], "+", 2)
             rows.append([f"{method}{suffix}", *cells, gain, f"{low:+.2f} to {high:+.2f}"])
     columns = [Column("Method"), Column(f"on {one}"), Column(f"on {both}")]

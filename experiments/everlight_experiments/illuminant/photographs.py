@@ -58,7 +58,7 @@ def compare_cameras(
     """Compare all methods on every camera's images; finished cameras and methods are read back."""
     comparisons = {}
     for camera, data in progress("cameras", unit="camera", values=sets.items()):
-        facts = asdict(training) | {
+        identity = asdict(training) | {
             "seeds": len(seeds),
             "seed": seeds[0],
             "data": checksums_of(data.images, data.masks, data.illuminants, *data.folds),
@@ -67,10 +67,10 @@ def compare_cameras(
             "left_out": sorted(left_out(data)),
         }
         if data.captures is not None:
-            facts["captures"] = checksums_of(data.captures)
+            identity["captures"] = checksums_of(data.captures)
         if data.calibrations:
-            facts["matrices"] = checksums_of(*(m.matrices for m in data.calibrations.values()))
-        keep = partial(folder.computed, facts=facts)
+            identity["matrices"] = checksums_of(*(m.matrices for m in data.calibrations.values()))
+        keep = partial(folder.computed, fingerprint=identity)
         checkpoints = Checkpoints(folder.checkpoints / camera)
         compute = partial(compare_images, data, seeds, training, checkpoints, keep, names)
         estimates = keep(camera, compute=compute)
@@ -159,21 +159,21 @@ def pooled(comparisons: Mapping[str, Comparison], split: Split) -> Comparison:
 
     Published numbers across cameras stand beside all cameras of a data set.
     """
-    every = list(comparisons.values())
+    cameras = list(comparisons.values())
 
     def joined(parts: Sequence[np.ndarray]) -> np.ndarray:
         flat = [part.reshape(*part.shape[:-3], 1, -1, 3) for part in parts]
         return np.concatenate(flat, axis=-2)
 
     estimates = {
-        name: joined([each.estimates[name] for each in every])
-        for name in every[0].estimates
-        if all(name in each.estimates for each in every)
+        name: joined([camera.estimates[name] for camera in cameras])
+        for name in cameras[0].estimates
+        if all(name in camera.estimates for camera in cameras)
     }
-    caption, published = f"All {len(every)} cameras' images together.", {}
+    caption, published = f"All {len(cameras)} cameras' images together.", {}
     name = CROSS_CAMERA_SETS.get(frozenset(comparisons), "")
     if split == "cross-camera" and name:
         published = CROSS_CAMERA[name]
         caption += f" {CROSS_CAMERA_PROTOCOL}"
-    truth = joined([each.truth for each in every])
+    truth = joined([camera.truth for camera in cameras])
     return Comparison(estimates, truth, caption=caption, published=published)

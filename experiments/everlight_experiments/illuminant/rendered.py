@@ -45,7 +45,6 @@ from everlight_experiments.illuminant.comparison import (
 from everlight_experiments.illuminant.config import RENDERED_NETWORKS, RESTARTS, Plan
 from everlight_experiments.illuminant.ensembles import measure_coverage, train_models
 from everlight_experiments.illuminant.networks import train_networks
-from everlight_experiments.illuminant.pair_map import map_of_pairs, map_section
 from everlight_experiments.illuminant.rendered_methods import compare_methods
 from everlight_experiments.illuminant.report import Report, compared_sections
 from everlight_experiments.illuminant.tables import spread
@@ -111,25 +110,20 @@ def run_rendered(folder: RunFolder, plan: Plan, seed: int, count: int, camera_pa
     for split in SPLITS:
         rendered = render_variants(library, pairs, data, split, seed)
         tests = {"exact": data["exact", split], "noisy": rendered[REPORTED]}
-        for condition, own in tests.items():
-            comparisons[f"{condition}/{split}"] = _compare(networks, (condition, split), data, own)
-        for name, own in rendered.items():
-            estimates = predict_networks(networks, ("noisy", split), own)
+        for condition, test in tests.items():
+            comparisons[f"{condition}/{split}"] = _compare(networks, (condition, split), data, test)
+        for name, test in rendered.items():
+            estimates = predict_networks(networks, ("noisy", split), test)
             variants[split, name] = {
-                network: np.nanmean(np.asarray(angular_errors(each, _truth(own))), axis=1)
-                for network, each in estimates.items()
+                network: np.nanmean(np.asarray(angular_errors(estimate, _truth(test))), axis=1)
+                for network, estimate in estimates.items()
             }
         if split == "random":
             alike = {"as in training": data["noisy", split]}
             coverage = measure_coverage(models, alike | rendered)
-    arrays = {name: each[:, 0] for name, each in record_errors(folder, comparisons).items()}
+    arrays = {name: error[:, 0] for name, error in record_errors(folder, comparisons).items()}
     for place, means in variants.items():
-        arrays |= {"/".join(("variants", *place, name)): each for name, each in means.items()}
-    of_all_pairs = []
-    if plan.measured:
-        pair_map = map_of_pairs(library, min(count, 6_000), seed)
-        arrays |= {f"pair_map/{name}": values for name, values in pair_map._asdict().items()}
-        of_all_pairs = [map_section(pair_map, library.camera_names)]
+        arrays |= {"/".join(("variants", *place, name)): mean for name, mean in means.items()}
     folder.save_results(**arrays, camera_pairs=np.array(pairs))
     for model in models:
         name = f"{'+'.join(model.cameras)}-470".replace(" ", "_")
@@ -146,7 +140,7 @@ def run_rendered(folder: RunFolder, plan: Plan, seed: int, count: int, camera_pa
         folder.path, question, library.note, comparisons, CURVES, panels, NOTES
     )
     intervals = Section("Intervals of the command estimate", (), [coverage])
-    facts = [
+    summary = [
         ("Paper", CITATION),
         ("Data", library.note),
         ("Scenes", f"{count:,} of 24 surfaces: 60% train, 20% validate, 20% test"),
@@ -160,7 +154,7 @@ def run_rendered(folder: RunFolder, plan: Plan, seed: int, count: int, camera_pa
         ("Training", in_words(plan.training)),
         ("Duration", folder.duration()),
     ]
-    return facts, first, [errors, _gain_section(variants), intervals, *others, *of_all_pairs]
+    return summary, first, [errors, _gain_section(variants), intervals, *others]
 
 
 def _compare(
@@ -175,11 +169,11 @@ def _compare(
     title = f"{condition}, {SPLITS[split]}"
     both = list(zip(data[place], tests, strict=True))
     for pair, test in progress(title, unit="pair", values=both):
-        for name, each in compare_methods(pair, test).items():
-            estimates.setdefault(name, []).append(each)
-    stacked = {name: np.stack(each)[:, None] for name, each in estimates.items()}
-    for name, each in predict_networks(networks, place, tests).items():
-        stacked[name] = each[:, None]
+        for name, estimate in compare_methods(pair, test).items():
+            estimates.setdefault(name, []).append(estimate)
+    stacked = {name: np.stack(by_pair)[:, None] for name, by_pair in estimates.items()}
+    for name, estimate in predict_networks(networks, place, tests).items():
+        stacked[name] = estimate[:, None]
     truth, scenes = _truth(tests), tests[0].scenes
     return Comparison(
         stacked,
@@ -203,12 +197,12 @@ def train_all(
     programs: dict[tuple[int, int], list[tuple[Place, str]]] = {}
     for place, pairs in data.items():
         for name, network in RENDERED_NETWORKS[place[0]].items():
-            shape = network.depth, pairs[0].inputs[network.given].shape[1]
+            shape = network.depth, pairs[0].inputs[network.input_name].shape[1]
             programs.setdefault(shape, []).append((place, name))
     models = {}
     for (depth, width), kinds in programs.items():
         problems = [
-            pair.problem(RENDERED_NETWORKS[place[0]][name].given)
+            pair.problem(RENDERED_NETWORKS[place[0]][name].input_name)
             for place, name in kinds
             for pair in data[place]
         ]
@@ -221,7 +215,7 @@ def train_all(
         )
         best = best_of_restarts(trained, RESTARTS).models[depth]
         numbers = np.arange(len(problems)).reshape(len(kinds), -1)
-        models |= {kind: rows_of(best, own) for kind, own in zip(kinds, numbers, strict=True)}
+        models |= {kind: rows_of(best, rows) for kind, rows in zip(kinds, numbers, strict=True)}
     return models
 
 
@@ -231,7 +225,7 @@ def predict_networks(
     """Return the networks' estimates of the test scenes of all pairs."""
     estimates = {}
     for name, network in RENDERED_NETWORKS[place[0]].items():
-        inputs = jnp.stack([test.inputs[network.given][test.scenes.test] for test in tests])
+        inputs = jnp.stack([test.inputs[network.input_name][test.scenes.test] for test in tests])
         predicted = predict_batch(network.depth, models[place, name], inputs)
         estimates[name] = np.asarray(from_chromaticity(predicted))
     return estimates
@@ -245,12 +239,12 @@ def _gain_section(variants: Variants) -> Section:
     """Return the gain of the second camera over a network on the main image alone."""
     rows = []
     for (split, variant), means in variants.items():
-        own = [means[name] for name in INPUTS.values()]
+        by_input = [means[name] for name in INPUTS.values()]
         gains = means[INPUTS["moments"]] - means[INPUTS["T and moments"]]
         positive = f"{np.sum(gains > 0)} of {len(gains)}"
-        rows.append([SPLITS[split], variant, *map(spread, own), spread(gains), positive])
+        rows.append([SPLITS[split], variant, *map(spread, by_input), spread(gains), positive])
     columns = [Column("Split"), Column("Test scenes")]
-    columns += [Column(given, "input of the network, degrees") for given in INPUTS]
+    columns += [Column(input_name, "input of the network, degrees") for input_name in INPUTS]
     columns += [Column("Gain of the second camera", "moments minus both, degrees")]
     columns += [Column("Pairs with a gain")]
     caption = (

@@ -56,7 +56,7 @@ def compared_sections(
         _plot_illuminants(folder / "illuminants.png", illuminants),
     )
     if tables is None:
-        tables = [error_table(each) for each in conditions]
+        tables = [error_table(condition) for condition in conditions]
     return summary(question, data, picture, conditions, headline, baselines), [
         Section(
             "Angular errors",
@@ -78,7 +78,7 @@ def _plot_error_curves(path: Path, panels: Mapping[str, Mapping[str, Errors]]) -
     columns = -(-len(panels) // rows)
     legend = 3.2
     canvas, axes = new_canvas(columns, 5.0 + legend / columns, 4.0, rows)
-    halves = [np.nanmedian(each) for errors in panels.values() for each in errors.values()]
+    halves = [np.nanmedian(curve) for errors in panels.values() for curve in errors.values()]
     # Of every method half of the images are in the picture.
     limit = max(LEAST_LIMIT, 1.2 * float(np.nanmax(halves)))
     for axis, (title, errors) in zip(axes, panels.items(), strict=False):

@@ -23,7 +23,7 @@ from everlight.models.illuminant_interval import (
 )
 from everlight.models.illuminant_training import TrainingSettings
 from everlight.models.out_of_distribution import DistanceCalibration
-from everlight.models.pair_model import WIDTHS, Given, ViewModel, calibrated_view
+from everlight.models.pair_model import WIDTHS, InputNames, ViewModel, calibrated_view
 from everlight_data.color.camera_pairs import TRANSFORM, Augment, CameraPairs
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.illuminant.comparison import angular_errors
@@ -43,7 +43,7 @@ NESTED = "Chosen without the scene"
 class Candidate(NamedTuple):
     """A network of `depth` hidden layers, or a regression if that is None, and its input."""
 
-    given: Given
+    input_name: InputNames
     depth: int | None
 
     @property
@@ -52,7 +52,7 @@ class Candidate(NamedTuple):
         return method_name(*self)
 
 
-CANDIDATES = tuple(Candidate(given, depth) for given in WIDTHS for depth in (None, DEPTH))
+CANDIDATES = tuple(Candidate(input_name, depth) for input_name in WIDTHS for depth in (None, DEPTH))
 
 
 class Choice(NamedTuple):
@@ -61,19 +61,19 @@ class Choice(NamedTuple):
     Attributes:
       data: pairs and folds.
       outcome: cross-validation of every candidate.
-      kept: candidate with the lowest mean error of single trainings over all folds.
+      selected: candidate with the lowest mean error of single trainings over all folds.
       without: for each fold, the candidate with the lowest error without the fold.
     """
 
     data: CameraPairs
     outcome: CrossValidation
-    kept: Candidate
+    selected: Candidate
     without: tuple[Candidate, ...]
 
     @property
     def seeds(self) -> int:
         """Number of trainings per fold; of one there is no ensemble."""
-        return len(self.outcome.estimates[f"{self.kept.name}, {CHOSEN}"])
+        return len(self.outcome.estimates[f"{self.selected.name}, {CHOSEN}"])
 
     @property
     def truth(self) -> Float[np.ndarray, "n 2"]:
@@ -90,28 +90,28 @@ class Choice(NamedTuple):
     def illuminants(self) -> dict[str, Float[np.ndarray, "runs n 3"]]:
         """Return each pair's held-out estimates by candidate, ensemble and nested selection."""
         single = {candidate: jnp.asarray(self.held_out(candidate)) for candidate in CANDIDATES}
-        ensembles = {each: ensemble_chromaticity(found)[None] for each, found in single.items()}
+        ensembles = {method: ensemble_chromaticity(runs)[None] for method, runs in single.items()}
         nested = np.full((1, len(self.data.main), 2), np.nan, np.float32)
         for fold, candidate in zip(self.data.folds, self.without, strict=True):
             nested[:, fold] = ensembles[candidate][:, fold]
-        found = {NESTED: jnp.asarray(nested)}
+        estimates = {NESTED: jnp.asarray(nested)}
         for candidate in CANDIDATES:
-            found[candidate.name] = single[candidate]
+            estimates[candidate.name] = single[candidate]
             # Regressions of other validation pairs hardly differ, so their ensemble is left out.
             if candidate.depth is not None and self.seeds > 1:
-                found[f"{candidate.name}, ensemble"] = ensembles[candidate]
-        return {name: np.asarray(from_chromaticity(each)) for name, each in found.items()}
+                estimates[f"{candidate.name}, ensemble"] = ensembles[candidate]
+        return {name: np.asarray(from_chromaticity(colors)) for name, colors in estimates.items()}
 
     def coverage(self) -> IntervalCoverage:
         """Return the coverage, with each fold's candidate selected and calibrated without it."""
-        every = [self.held_out(candidate) for candidate in self.without]
-        return cross_coverage(every, self.truth, [np.unique(fold) for fold in self.data.folds])
+        estimates = [self.held_out(candidate) for candidate in self.without]
+        return cross_coverage(estimates, self.truth, [np.unique(fold) for fold in self.data.folds])
 
     def view_model(self, distances: DistanceCalibration) -> ViewModel:
         """Return the kept candidate with its interval, and the distances of its inputs."""
-        held_out, truth = jnp.asarray(self.held_out(self.kept)), jnp.asarray(self.truth)
-        members = self.outcome.members(*self.kept)
-        return calibrated_view(*self.kept, members, held_out, truth, distances)
+        held_out, truth = jnp.asarray(self.held_out(self.selected)), jnp.asarray(self.truth)
+        members = self.outcome.members(*self.selected)
+        return calibrated_view(*self.selected, members, held_out, truth, distances)
 
 
 def choose(
@@ -131,25 +131,25 @@ def choose(
 
     def validate(name: str, folds: np.ndarray, seeds: Sequence[int]) -> CrossValidation:
         checkpoints, depths = Checkpoints(folder / name), {TRANSFORM: (DEPTH,)}
-        own = data._replace(folds=folds)
-        return cross_validate(own, augmentations, "held-out", seeds, training, checkpoints, depths)
+        part = data._replace(folds=folds)
+        return cross_validate(part, augmentations, "held-out", seeds, training, checkpoints, depths)
 
     outer = validate("without-one", data.folds, seeds)
     inner = validate("without-two", without_two, seeds[:1])
     # Errors in each tested fold, summed over its pairs, of trainings without it and another fold.
     sums = np.zeros((len(CANDIDATES), len(data.folds), len(data.folds)))
-    for own, candidate in zip(sums, CANDIDATES, strict=True):
-        alone, pairwise = (each.estimates[f"{candidate.name}, {CHOSEN}"] for each in (outer, inner))
+    for errors, candidate in zip(sums, CANDIDATES, strict=True):
+        alone, pairwise = (runs.estimates[f"{candidate.name}, {CHOSEN}"] for runs in (outer, inner))
         for fold in range(len(data.folds)):
-            own[fold, fold] = _summed_error(alone[:, fold], data, fold)
+            errors[fold, fold] = _summed_error(alone[:, fold], data, fold)
         for index, (first, second) in enumerate(couples):
             halves = np.split(pairwise[:, index], 2, axis=1)
-            own[first, second] = _summed_error(halves[0], data, first)
-            own[second, first] = _summed_error(halves[1], data, second)
-    kept = CANDIDATES[np.argmin(np.trace(sums, axis1=1, axis2=2))]
+            errors[first, second] = _summed_error(halves[0], data, first)
+            errors[second, first] = _summed_error(halves[1], data, second)
+    selected = CANDIDATES[np.argmin(np.trace(sums, axis1=1, axis2=2))]
     others = [np.delete(sums[:, :, fold], fold, axis=1) for fold in range(len(data.folds))]
-    without = [CANDIDATES[np.argmin(each.sum(axis=1))] for each in others]
-    return Choice(data, outer, kept, tuple(without))
+    without = [CANDIDATES[np.argmin(matrix.sum(axis=1))] for matrix in others]
+    return Choice(data, outer, selected, tuple(without))
 
 
 def _summed_error(estimates: Float[np.ndarray, "runs k 2"], data: CameraPairs, fold: int) -> float:

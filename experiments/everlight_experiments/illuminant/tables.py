@@ -97,8 +97,8 @@ def summary(
     the first available one is shown. There is one comparison per condition.
     """
     errors = [compared.errors() for compared in comparisons]
-    means = [_means(each) for each in errors]
-    ranked = [sorted(each, key=lambda name, of=each: np.mean(of[name])) for each in means]
+    means = [_means(by_name) for by_name in errors]
+    ranked = [sorted(by_name, key=lambda name, of=by_name: np.mean(of[name])) for by_name in means]
     baseline = next((name for name in baselines if name in means[0]), "")
     names = {headline, baseline, *(name for order in ranked for name in order[:LEADERS])} - {""}
     best, simple = [], []
@@ -115,7 +115,7 @@ def summary(
     rows = [
         [
             name,
-            *(spread(each[name]) if name in each else "–" for each in means),
+            *(spread(by_name[name]) if name in by_name else "–" for by_name in means),
             f"{published[name][0]:.2f}" if name in published else "–",
         ]
         for name in sorted(names, key=lambda name: (np.mean(means[0].get(name, np.inf)), name))
@@ -143,15 +143,15 @@ def shown_curves(
     before the other named ones.
     """
     errors = {compared.title: compared.errors() for compared in comparisons}
-    means = [_means(each) for each in errors.values()]
-    common = [name for name in means[0] if all(name in each for each in means)]
-    best = {min(common, key=lambda name, of=each: np.mean(of[name])) for each in means}
+    means = [_means(by_name) for by_name in errors.values()]
+    common = [name for name in means[0] if all(name in by_name for by_name in means)]
+    best = {min(common, key=lambda name, of=by_name: np.mean(of[name])) for by_name in means}
     names = [*dict.fromkeys((*names, *always))]
     named = [name for name in names if name in common and name not in best]
     named.sort(key=lambda name: name not in always)
     few = {*named[: MOST_CURVES - len(best)], *best}
     shown = [name for name in dict.fromkeys((*names, *sorted(best))) if name in few]
-    return {title: {name: each[name] for name in shown} for title, each in errors.items()}
+    return {title: {name: by_name[name] for name in shown} for title, by_name in errors.items()}
 
 
 def fold_statistics(errors: Errors) -> dict[str, Float[np.ndarray, "runs"]]:

@@ -59,16 +59,16 @@ def check_thumbnails(file: Path, camera: str, data: CameraImages) -> None:
     Raises:
       DataError: the reciprocals of the illuminants are much nearer to Shades-of-Gray.
     """
-    found = _shades_of_gray(data.images, data)
-    given = _median(found, data.illuminants)
-    if given <= EXCHANGED_MEDIAN:
+    shades = _shades_of_gray(data.images, data)
+    angle = _median(shades, data.illuminants)
+    if angle <= EXCHANGED_MEDIAN:
         return
     # Of a greatest channel of 1, so that no reciprocal overflows.
     inverse = data.illuminants.min(axis=1, keepdims=True) / data.illuminants
-    reciprocal = _median(found, inverse)
+    reciprocal = _median(shades, inverse)
     decoded = _shades_of_gray(data.images**GAMMA, data)
     readings = [
-        (EXCHANGED_MEDIAN, found[:, list(order)], words) for order, words in _ORDERS.items()
+        (EXCHANGED_MEDIAN, shades[:, list(order)], words) for order, words in _ORDERS.items()
     ]
     readings += [(ENCODED_MEDIAN, decoded, f"to the power of {GAMMA}; {_ENCODED}")]
     readings += [
@@ -77,16 +77,16 @@ def check_thumbnails(file: Path, camera: str, data: CameraImages) -> None:
     ]
     medians = [_median(estimates, data.illuminants) for _, estimates, _ in readings]
     least = min(medians)
-    if given > GAINS_MEDIAN and reciprocal < given / 2 and reciprocal < least:
+    if angle > GAINS_MEDIAN and reciprocal < angle / 2 and reciprocal < least:
         raise DataError(
-            f"{file}: the illuminants of {camera} have a median angle of {given:.1f} degrees from "
+            f"{file}: the illuminants of {camera} have a median angle of {angle:.1f} degrees from "
             f"Shades-of-Gray of the images, their reciprocals {reciprocal:.1f}; these seem to be "
             "white-balance gains; give the raw colour of a grey surface, 1 / gain"
         )
     bound, _, reading = readings[medians.index(least)]
-    if given > bound and least <= given / 2:
+    if angle > bound and least <= angle / 2:
         print(
-            f"WARNING: {file}: the illuminants of {camera} have a median angle of {given:.1f} "
+            f"WARNING: {file}: the illuminants of {camera} have a median angle of {angle:.1f} "
             f"degrees from Shades-of-Gray of the images, {least:.1f} from that of the images "
             f"{reading}",
             file=sys.stderr,
@@ -99,6 +99,6 @@ def _shades_of_gray(
     return map_images(ESTIMATORS["SoG"], jnp.asarray(images), jnp.asarray(data.masks))
 
 
-def _median(found: Float[jax.Array, "n 3"], illuminants: Float[np.ndarray, "n 3"]) -> float:
+def _median(estimates: Float[jax.Array, "n 3"], illuminants: Float[np.ndarray, "n 3"]) -> float:
     """Return the median angle in degrees; images without an estimate have no part in it."""
-    return float(jnp.nanmedian(_angles(found, jnp.asarray(illuminants))))
+    return float(jnp.nanmedian(_angles(estimates, jnp.asarray(illuminants))))

@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from everlight.checks import Between
 from everlight_data.color.chart import reference_colors
-from everlight_data.color.chart_pairs import given_charts
+from everlight_data.color.chart_pairs import read_chart_corners
 from everlight_data.color.chart_thumbnails import (
     measure_thumbnail,
     write_contact_sheet,
@@ -60,12 +60,12 @@ def make_thumbnails(settings: ThumbnailsRun) -> Path:
         raise DataError(f"--out {out}: give the name of a file that ends in .npz")
     if not folder.is_dir():
         raise DataError(f"{folder} is no folder; give the one that holds the raw files")
-    given, reference = given_charts(folder), reference_colors()
+    charts, reference = read_chart_corners(folder), reference_colors()
     paths = [path for path in list_photos([folder]) if not is_picture(path)]
     photos = []
     for path in progress("photographs", unit="photo", values=paths):
         try:
-            photo = measure_thumbnail(path, given.get(path.name), reference, settings.side)
+            photo = measure_thumbnail(path, charts.get(path.name), reference, settings.side)
         except DataError as error:
             tqdm.write(f"LEFT OUT: {error}", file=sys.stderr)
         else:

@@ -115,7 +115,7 @@ def run_train(settings: TrainRun) -> Path:
         headline=method.name,
     )
     command = f"everlight illuminant estimate PHOTO_OR_FOLDER --model {out}"
-    facts = [
+    summary = [
         ("Paper", CITATION),
         ("Data", note),
         ("Cameras", ", ".join(cameras)),
@@ -126,7 +126,7 @@ def run_train(settings: TrainRun) -> Path:
         ("Duration", folder.duration()),
     ]
     title = f"Single-image illuminant estimation: {method.name} for {' + '.join(cameras)}"
-    report = write_report(folder.path, title, facts, sections, first)
+    report = write_report(folder.path, title, summary, sections, first)
     print(
         f"{method.name} on images outside its training: mean error "
         f"{statistics['mean'][0]:.2f} degrees, median {statistics['median'][0]:.2f}"
@@ -216,15 +216,15 @@ def _held_out(
             images = labelled(features, data)
             return {"estimates": estimate_folds(method, images, [fold], side_of(data))[0]}
 
-        facts = {
+        identity = {
             "method": method.name,
             "side": side,
             "data": checksums_of(data.images, data.masks, data.illuminants, fold),
             "cameras": list(sets),
         }
         if data.calibrations:
-            facts["matrices"] = checksums_of(*(m.matrices for m in data.calibrations.values()))
-        estimates.append(folder.computed(f"held-out-{number}", facts, compute)["estimates"])
+            identity["matrices"] = checksums_of(*(m.matrices for m in data.calibrations.values()))
+        estimates.append(folder.computed(f"held-out-{number}", identity, compute)["estimates"])
     return np.concatenate(estimates)
 
 

@@ -3,10 +3,9 @@
     everlight paper two-camera                                # table 1, rendered; no data needed
     EVERLIGHT_DATA=... everlight paper two-camera --preset s20-small
 
-Presets are a table and a size: `rendered-*` is table 1, `nus-*` table 2, `s20-*` tables 3 and 4,
-and `unseen-*` is an experiment beyond the paper. The demos need no data: they render images or
-pairs in the place of NUS's and S20's. `*-small` runs on two cores, `*-paper` has the paper's own
-optimizer and length and is meant for a GPU.
+Presets are a table and a size: `rendered-*` is table 1, `nus-*` table 2, `s20-*` tables 3 and 4.
+The demos need no data: they render images or pairs in the place of NUS's and S20's. `*-small` runs
+on two cores, `*-paper` has the paper's own optimizer and length and is meant for a GPU.
 
 `nus-small` has the D5200's thumbnails, whose charts are masked, so that quasi-real pairs cannot be
 made; it compares the single-image methods, as `illuminant dataset` does. `nus-paper` reads the
@@ -39,7 +38,6 @@ from everlight_experiments.illuminant.phone import Compared, run_phone
 from everlight_experiments.illuminant.photographs import CURVES, absent
 from everlight_experiments.illuminant.rendered import run_rendered
 from everlight_experiments.illuminant.report import Report, compared_sections
-from everlight_experiments.illuminant.unseen import run_unseen
 from everlight_experiments.report.writer import write_report
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import Count, RunSettings, in_words
@@ -51,7 +49,6 @@ TITLES = {
     "photographs": "Illuminant estimation from one image (table 2)",
     "quasi-real": "Two-camera illuminant estimation: quasi-real pairs (table 2)",
     "transforms": "Two-camera illuminant estimation: S20 phone pairs (tables 3 and 4)",
-    "unseen": "Two-camera illuminant estimation: unseen camera pairs",
 }
 
 
@@ -60,14 +57,14 @@ class TwoCameraRun(RunSettings):
     """Reproduce the two-camera paper's tables 1 to 4, each as a preset."""
 
     preset: PairPreset = "rendered-demo"
-    """Configuration to run: rendered scenes (table 1), NUS photographs (table 2), S20 phone pairs
-    (tables 3 and 4), or unseen camera pairs; a demo needs no data, small runs on two cores, paper
-    has the paper's optimizer."""
+    """Configuration to run: rendered scenes (table 1), NUS photographs (table 2), or S20 phone
+    pairs (tables 3 and 4); a demo needs no data, small runs on two cores, paper has the paper's
+    optimizer."""
     seeds: Count = 8
     """Number of trainings per fold of nus and s20 presets, each with its own initialization and
     validation pairs."""
     camera_pairs: Annotated[int, Between(1, 378)] = 5
-    """Number of randomly drawn pairs of measured cameras, for rendered and unseen presets."""
+    """Number of randomly drawn pairs of measured cameras, for rendered presets but the demo."""
     scenes: Annotated[int, Between(LEAST_SCENES, 10_000_000)] | None = None
     """Number of scenes of 24 surfaces, split 60/20/20, for rendered presets; by default 12,000 for
     the demo and 18,000 for others."""
@@ -88,8 +85,6 @@ def two_camera_sections(folder: RunFolder, settings: TwoCameraRun, plan: Plan) -
     if plan.data == "rendered":
         count = settings.scenes or plan.scenes
         return run_rendered(folder, plan, settings.seed, count, settings.camera_pairs)
-    if plan.data == "unseen":
-        return run_unseen(folder, plan, settings.seed, settings.camera_pairs)
     if plan.data == "photographs":
         preset, camera = ("small", MAIN) if plan.measured else ("demo", EMBEDDED_CAMERAS[0])
         dataset = DatasetRun(
@@ -99,7 +94,7 @@ def two_camera_sections(folder: RunFolder, settings: TwoCameraRun, plan: Plan) -
     compare = _compare_quasi_real if plan.data == "quasi-real" else run_phone
     seeds = range(settings.seed, settings.seed + settings.seeds)
     note, (first, sections) = compare(folder, plan, seeds)
-    facts = [
+    summary = [
         ("Paper", CITATION),
         ("Data", note),
         ("Protocol", f"{FOLDS} folds; statistics within a fold, averaged over folds"),
@@ -111,7 +106,7 @@ def two_camera_sections(folder: RunFolder, settings: TwoCameraRun, plan: Plan) -
         ("Training", in_words(plan.training)),
         ("Duration", folder.duration()),
     ]
-    return facts, first, sections
+    return summary, first, sections
 
 
 def _compare_quasi_real(folder: RunFolder, plan: Plan, seeds: Sequence[int]) -> Compared:

@@ -90,8 +90,8 @@ def run_plasticity(options: Any) -> Path:
     if not options.problem:
         raise DataError(f"name a problem first; there are {', '.join(CONFIGS)}")
     rows = [METHODS[name] for name in dict.fromkeys(options.methods)]
-    given = given_hyperparameters(options.hyperparameters, rows)
-    _refuse_equal_names(rows, given)
+    grids = given_hyperparameters(options.hyperparameters, rows)
+    _refuse_equal_names(rows, grids)
     problem = load_problem(options.problem, options.config, options.seed)
     refuse_unfit(problem, rows)
     keys = jax.random.split(jax.random.key(options.seed), options.seeds)
@@ -103,32 +103,32 @@ def run_plasticity(options: Any) -> Path:
         refuse_large(state, "--net", "--seeds")
     # Every row is kept when it ends, so that a killed command goes on after it.
     folder = RunFolder(
-        "plasticity", options.problem, options, widening=("methods", "hyperparameters")
+        "plasticity", options.problem, options, run_selectors=("methods", "hyperparameters")
     )
-    values = {row.name: given.get(row.name, row.hyperparameters) or (0.0,) for row in rows}
+    values = {row.name: grids.get(row.name, row.hyperparameters) or (0.0,) for row in rows}
     count = sum(map(len, values.values()))
     images = None if problem.images is None else checksums_of(problem.images.pieces)
-    found: dict[str, dict[str, np.ndarray]] = {}
+    table: dict[str, dict[str, np.ndarray]] = {}
     for method in rows:
         for value in values[method.name]:
             name = row_name(method, value)
             program = train[method.name]
             compute = partial(_train_row, folder, problem, program, keys, name, value)
-            facts = {"value": value, "images": images, **problem.net.facts()}
-            found[name] = folder.computed(name, facts, compute)
-            last = np.mean(found[name][problem.score][:, -1])
+            fingerprint = {"value": value, "images": images, **problem.net.facts()}
+            table[name] = folder.computed(name, fingerprint, compute)
+            last = np.mean(table[name][problem.score][:, -1])
             print(
-                f"row {len(found)} of {count}, {name}: {problem.score} {last:.3f} in the last task",
+                f"row {len(table)} of {count}, {name}: {problem.score} {last:.3f} in the last task",
                 flush=True,
             )
     folder.save_results(
-        **{f"{name}/{key}": of for name, every in found.items() for key, of in every.items()}
+        **{f"{name}/{key}": of for name, scores in table.items() for key, of in scores.items()}
     )
-    return write_plasticity_report(folder.path, options, problem, found)
+    return write_plasticity_report(folder.path, options, problem, table)
 
 
-def _refuse_equal_names(rows: Sequence[Method], given: Mapping[str, Sequence[float]]) -> None:
-    names = [row_name(row, value) for row in rows for value in given.get(row.name, ())]
+def _refuse_equal_names(rows: Sequence[Method], grids: Mapping[str, Sequence[float]]) -> None:
+    names = [row_name(row, value) for row in rows for value in grids.get(row.name, ())]
     for name in names:
         if names.count(name) > 1:
             raise DataError(f"--hyperparameters has two values that are named {name}; give one")

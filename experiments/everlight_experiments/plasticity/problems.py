@@ -37,9 +37,10 @@ from everlight.scenarios import (
     transformed,
 )
 from everlight_data.errors import DataError
-from everlight_data.image_registry import ImageRequest, load_images
+from everlight_data.image_requests import load_images
 from everlight_data.images.as_inputs import store_images
-from everlight_data.images.image_set import ImageSet
+from everlight_data.sets.data_set import ImageRequest
+from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.continual.metrics import DIAGNOSTICS
 from everlight_experiments.continual.parts import network, network_capabilities
 from everlight_experiments.plasticity.config import Config
@@ -173,5 +174,5 @@ def values_of(problem: Problem, result: GeneratedResult) -> dict[str, Float[np.n
     """Return the score and the diagnostics of all seeds and tasks by name."""
     scores = {ERROR: result.losses, ONLINE: result.prequential, TESTED: result.tested}
     measured = dict(zip(DIAGNOSTICS, result.measured, strict=True))
-    found = {problem.score: scores[problem.score], **measured}
-    return {name: np.asarray(values) for name, values in found.items()}
+    series = {problem.score: scores[problem.score], **measured}
+    return {name: np.asarray(values) for name, values in series.items()}

@@ -35,12 +35,12 @@ Rows = Mapping[str, Mapping[str, Float[np.ndarray, "seeds t"]]]
 BySeed = Mapping[str, Float[np.ndarray, "seeds"]]
 
 
-def write_plasticity_report(folder: Path, options: Any, problem: Problem, found: Rows) -> Path:
+def write_plasticity_report(folder: Path, options: Any, problem: Problem, rows: Rows) -> Path:
     """Write the report; returns its path."""
     score, sign = problem.score, -1 if problem.score == ERROR else 1
-    part = max(1, next(iter(found.values()))[score].shape[1] // 10)
-    early = {name: of[score][:, :part].mean(axis=1) for name, of in found.items()}
-    late = {name: of[score][:, -part:].mean(axis=1) for name, of in found.items()}
+    part = max(1, next(iter(rows.values()))[score].shape[1] // 10)
+    early = {name: of[score][:, :part].mean(axis=1) for name, of in rows.items()}
+    late = {name: of[score][:, -part:].mean(axis=1) for name, of in rows.items()}
     ordered = sorted(late, key=lambda name: -sign * late[name].mean())
     drawn = ordered[:ROWS]
     if "naive" in ordered[ROWS:]:
@@ -48,11 +48,11 @@ def write_plasticity_report(folder: Path, options: Any, problem: Problem, found:
     caption = f"{MEANINGS[score]}: mean over seeds, with one standard deviation"
     first = FirstScreen(
         answer(score, sign, early, late),
-        _figure(folder, "score", score, caption, found, drawn),
-        _table(score, found, part),
+        _figure(folder, "score", score, caption, rows, drawn),
+        _table(score, rows, part),
     )
     dead = "Share of the hidden units that never respond: mean over seeds, the same rows"
-    figure = _figure(folder, "dead", "dead units", dead, found, drawn)
+    figure = _figure(folder, "dead", "dead units", dead, rows, drawn)
     sections = [Section("Dead units", [], [figure])]
     title = f"Plasticity: {options.problem}"
     return write_report(folder, title, _summary(options, problem), sections, first)
@@ -100,7 +100,7 @@ def _listed(names: Sequence[str], most: int = 4) -> str:
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
-def _table(score: str, found: Rows, part: int) -> Table:
+def _table(score: str, rows: Rows, part: int) -> Table:
     def last(name: str) -> Measure:
         return Measure(name, lambda of: spread(of[name][:, -part:].mean(axis=1)), "last tenth")
 
@@ -112,19 +112,19 @@ def _table(score: str, found: Rows, part: int) -> Table:
         f"{MEANINGS[score]}, and diagnostics, in the first and in the last tenth of the tasks: "
         f"mean and standard deviation over seeds. {meanings}"
     )
-    return table_of(caption, found, [first, last(score), *map(last, DIAGNOSTICS)], first="row")
+    return table_of(caption, rows, [first, last(score), *map(last, DIAGNOSTICS)], first="row")
 
 
 def _figure(
-    folder: Path, file: str, score: str, caption: str, found: Rows, drawn: Sequence[str]
+    folder: Path, file: str, score: str, caption: str, rows: Rows, drawn: Sequence[str]
 ) -> Figure:
     """Draw the same rows in the same colours for every score."""
-    tasks = next(iter(found.values()))[score].shape[1]
-    curves = {name: _thinned(found[name][score]) for name in drawn}
-    each = -(-tasks // POINTS)
-    axis = "task" if each == 1 else f"part of the tasks, about {each} each"
+    tasks = next(iter(rows.values()))[score].shape[1]
+    curves = {name: _thinned(rows[name][score]) for name in drawn}
+    width = -(-tasks // POINTS)
+    axis = "task" if width == 1 else f"part of the tasks, about {width} each"
     where = plot_curves(folder / f"{file}.png", {"": curves}, score, axis, drawn, baseline="naive")
-    left = "." if len(drawn) == len(found) else f"; {len(drawn)} of {len(found)} rows."
+    left = "." if len(drawn) == len(rows) else f"; {len(drawn)} of {len(rows)} rows."
     return Figure(f"{caption}{left}", where)
 
 

@@ -68,20 +68,20 @@ def _write_csv(run: Path) -> Path:
 def _criteria(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return the numbers of the report's first tables, one per run, by name like the arrays."""
     score = str(arrays.get("measure", ""))
-    found = {}
+    criteria = {}
     for name, values in arrays.items():
         before, _, metric = name.rpartition("/")
         matrices, steps = (arrays.get(f"{before}/{of}") for of in (f"{score} by task", "steps"))
         if metric != score or matrices is None or not before:
             continue
         learned = matrices, steps, np.isnan(values[:, -1])
-        found |= {
+        criteria |= {
             f"{before}/final {score}": values[:, -1],
             f"{before}/average incremental {score}": mean_over_time(values, steps),
             f"{before}/forgetting": of_learned(forgetting, *learned),
             f"{before}/backward transfer": of_learned(backward_transfer, *learned),
         }
-    return found
+    return criteria
 
 
 def _write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Path:

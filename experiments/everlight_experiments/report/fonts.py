@@ -22,10 +22,10 @@ def make_drawable(canvas: Canvas) -> str:
     used = {*"".join([*(text.get_text() for text in texts), *ticks.values()])} - {"\n"}
     usual = FontProperties()
     lacking = sorted(character for character in used if not _has(usual.get_name(), character))
-    found = {character: _family_with(character) for character in lacking}
-    families = [*usual.get_family(), *dict.fromkeys(filter(None, found.values()))]
-    absent = "".join(character for character, family in found.items() if family is None)
-    escapes = str.maketrans({each: each.encode("unicode-escape").decode() for each in absent})
+    substitutes = {character: _family_with(character) for character in lacking}
+    families = [*usual.get_family(), *dict.fromkeys(filter(None, substitutes.values()))]
+    absent = "".join(character for character, family in substitutes.items() if family is None)
+    escapes = str.maketrans({char: char.encode("unicode-escape").decode() for char in absent})
     for text in texts:
         text.set_fontfamily(families)
         text.set_text(text.get_text().translate(escapes))

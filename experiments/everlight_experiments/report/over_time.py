@@ -24,7 +24,7 @@ def of_learned(
     metric: Callable,
     matrices: Float[np.ndarray, "seeds t t"],
     steps: Int[np.ndarray, "seeds t"],
-    gone: Bool[np.ndarray, "seeds"],
+    diverged: Bool[np.ndarray, "seeds"],
 ) -> Float[np.ndarray, "seeds"]:
     """Return a metric of scores on learned tasks, such as forgetting, of each seed's matrix.
 
@@ -36,4 +36,4 @@ def of_learned(
     ahead = np.triu(np.ones(matrices.shape[1:], bool), 1)
     values = jax.vmap(metric)(jnp.asarray(np.where(ahead & np.isnan(matrices), 0, matrices)))
     # A maximum or a minimum may pass over NaN.
-    return np.where(gone, np.nan, np.asarray(values))
+    return np.where(diverged, np.nan, np.asarray(values))

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
 from everlight.plots import line_style, plot_accuracy_matrix
-from everlight_data.images.image_set import ImageSet
+from everlight_data.sets.image_set import ImageSet
 from everlight_data.writing import written_whole
 from everlight_experiments.report.cells import deviation
 from everlight_experiments.report.fonts import make_drawable
@@ -103,8 +103,8 @@ def plot_curves(
       ticks: labels of the places on the horizontal axis; none are numbers from 1.
     """
     panels = {title: highest_curves(curves, baseline) for title, curves in panels.items()}
-    every = [name for curves in panels.values() for name in curves]
-    names = [name for name in dict.fromkeys((*order, *every)) if name in every]
+    curve_names = [name for curves in panels.values() for name in curves]
+    names = [name for name in dict.fromkeys((*order, *curve_names)) if name in curve_names]
     looks = dict(zip(names, itertools.cycle(STYLES), strict=False))
     columns = -(-len(panels) // rows)
     height = max(3.6, (0.6 + 0.2 * len(names)) / rows)
@@ -141,16 +141,16 @@ def plot_curves(
 
 def highest_curves(curves: Curves, baseline: str = "") -> Curves:
     """Return the `MOST_CURVES` curves that end highest, the baseline among them, in their order."""
-    kept = sorted(curves, key=lambda name: (name != baseline, -_end([curves], name)))
-    return {name: curves[name] for name in curves if name in kept[:MOST_CURVES]}
+    ranked = sorted(curves, key=lambda name: (name != baseline, -_end([curves], name)))
+    return {name: curves[name] for name in curves if name in ranked[:MOST_CURVES]}
 
 
 def curves_left_out(panels: Mapping[str, Curves], baseline: str = "") -> str:
     """Return the caption's sentence on curves that are not drawn; empty where all are."""
     if all(len(curves) <= MOST_CURVES for curves in panels.values()):
         return ""
-    kept = f"the baseline {baseline} and " if baseline else ""
-    return f" Shown are {kept}the highest final values, {MOST_CURVES} curves; the table has all."
+    prefix = f"the baseline {baseline} and " if baseline else ""
+    return f" Shown are {prefix}the highest final values, {MOST_CURVES} curves; the table has all."
 
 
 def _end(panels: Iterable[Curves], name: str) -> float:

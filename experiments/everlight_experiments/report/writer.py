@@ -59,13 +59,13 @@ class Table:
         """The table without columns of – alone, its caption with what defines the rest."""
         if any(len(row) != len(self.columns) for row in self.rows):
             return self
-        kept = [
+        places = [
             place
             for place in range(len(self.columns))
             if place == 0 or not self.rows or any(row[place] != "–" for row in self.rows)
         ]
-        columns = [self.columns[place] for place in kept]
-        rows = [[row[place] for place in kept] for row in self.rows]
+        columns = [self.columns[place] for place in places]
+        rows = [[row[place] for place in places] for row in self.rows]
         meanings = dict.fromkeys(column.meaning for column in columns)
         marks = [
             meaning
@@ -128,14 +128,14 @@ def write_report(
     if not any("selection rule" in name.lower() for name, _ in summary):
         raise ValueError(f"the report {title!r} states no selection rule")
     path, config = folder / "report.html", folder / "config.json"
-    way_out = RESTORE if config.exists() else FOLDER_GONE
+    remedy = RESTORE if config.exists() else FOLDER_GONE
     write_page(
         path,
         title=title,
         first=first,
         summary=summary,
         sections=sections,
-        config=json.dumps(read_json(config, way_out), indent=2),
+        config=json.dumps(read_json(config, remedy), indent=2),
         paper=PAPER,
     )
     print(f"report: {path}")

@@ -22,10 +22,10 @@ NO_MEMORY = ("SGD", "joint", "online EWC", "SI")
 """Methods without stored samples, which are trained once."""
 
 
-def _with(name: str, **own: Any) -> Method:
+def _with(name: str, **arguments: Any) -> Method:
     """Return a method with arguments that replace the registry's."""
     row = METHODS[name]
-    return row._replace(given=lambda needs: row.given(needs) | own)
+    return row._replace(row_arguments=lambda needs: row.row_arguments(needs) | arguments)
 
 
 _FASHION = PUBLISHED["fashion-mnist", "classes"]
@@ -61,13 +61,13 @@ def authors_settings(buffer_size: int) -> Mapping[str, MethodSettings]:
     The code has none for online EWC and SI, which have Mammoth's for split MNIST.
     """
     nearest = max((size for size in _SIZES if size <= buffer_size), default=_SIZES[0])
-    found = settings_of(_FASHION.with_buffer(nearest))
-    found["SGD"] = found.pop("naive")
-    own = found["ER-tricks"]
+    settings = settings_of(_FASHION.with_buffer(nearest))
+    settings["SGD"] = settings.pop("naive")
+    tricks = settings["ER-tricks"]
     return {
-        **found,
+        **settings,
         **{name: _MNIST[name] for name in ("online EWC", "SI")},
-        **dict.fromkeys(_FROM_TRICKS, replace(own, arguments=None)),
+        **dict.fromkeys(_FROM_TRICKS, replace(tricks, arguments=None)),
     }
 
 

@@ -66,10 +66,10 @@ def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) ->
     for size in (None, *config.buffer_sizes):
         names = [name for name in config.methods if (name in NO_MEMORY) == (size is None)]
         if names:
-            column, own = column_of(size), config.benchmark_of(size or config.buffer_sizes[0])
-            of = own, ("class-incremental",), options.seed, options.runs
-            (found,) = image_benchmarks("rethinking-er", *of).values()
-            benchmarks[column] = found._replace(part=column)
+            column, base = column_of(size), config.benchmark_of(size or config.buffer_sizes[0])
+            of = base, ("class-incremental",), options.seed, options.runs
+            (benchmark,) = image_benchmarks("rethinking-er", *of).values()
+            benchmarks[column] = benchmark._replace(part=column)
             jobs += [Job(column, PAPER_METHODS[name], config.seeds) for name in names]
     return Experiment(benchmarks, jobs)
 
@@ -82,9 +82,9 @@ def compared(results: Results) -> list[reproduction.Comparison]:
 
 def sections(results: Results) -> list[Section]:
     """Return the reproduction table, where data are the paper's, and each method's settings."""
-    found = compared(results)
-    own = Section("Settings of each method", (), [settings_table(results)])
-    return [*([reproduction.reproduction_section(found, CAUSES, SOURCE)] if found else []), own]
+    rows = compared(results)
+    settings = Section("Settings of each method", (), [settings_table(results)])
+    return [*([reproduction.reproduction_section(rows, CAUSES, SOURCE)] if rows else []), settings]
 
 
 def settings_table(results: Results) -> Table:
@@ -93,9 +93,9 @@ def settings_table(results: Results) -> Table:
     configs = {column_of(size): results.config.benchmark_of(size) for size in sizes}
     plain, rows = configs[column_of(sizes[0])], []
     for column, method, _ in results.experiment.jobs:
-        own = config_of(configs.get(column, plain), method)
-        replayed = str(own.replay_batch_size or "–")
-        row = [method.name, column, f"{own.learning_rate:g}", replayed, f"{own.weight_decay:g}"]
+        used = config_of(configs.get(column, plain), method)
+        replayed = str(used.replay_batch_size or "–")
+        row = [method.name, column, f"{used.learning_rate:g}", replayed, f"{used.weight_decay:g}"]
         rows.append(row)
     names = ("method", "memory", "learning rate", "replayed per step", "weight decay")
     caption = (

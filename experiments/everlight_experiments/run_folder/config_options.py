@@ -25,14 +25,14 @@ _SUPPRESSED = tyro.conf.Suppress[int].__metadata__[0]
 def with_config(options: type, config: Any) -> type:
     """Return a command's options with a configuration, whose values are defaults, as `config`."""
     kind = Annotated[type(config), tyro.conf.arg(name="")]
-    found = dataclasses.make_dataclass(
+    options_type = dataclasses.make_dataclass(
         options.__name__,
         [("config", kind, dataclasses.field(default=config))],
         bases=(options,),
         frozen=True,
     )
-    found.__doc__ = options.__doc__
-    return found
+    options_type.__doc__ = options.__doc__
+    return options_type
 
 
 def changed(config: C, changes: Mapping[str, Any], option: str = "--") -> C:
@@ -47,8 +47,8 @@ def changed(config: C, changes: Mapping[str, Any], option: str = "--") -> C:
       DataError: a name that does not exist, with the nearest ones, or a value of another type.
     """
     names = list(options_by_name(config))
-    for given, value in changes.items():
-        name = full_name(names, given)
+    for key, value in changes.items():
+        name = full_name(names, key)
         check_name(f"setting of {option.split()[0]}", name, names)
         texts = _texts(value)
         refusal = io.StringIO()
@@ -67,8 +67,8 @@ def changed(config: C, changes: Mapping[str, Any], option: str = "--") -> C:
             raise DataError(said) from error
         # A part's own checks.
         except ArgumentError as error:
-            way_out = str(error).partition("; ")[2]
-            raise DataError(f"{option}{name} {' '.join(texts)}; {way_out}") from error
+            remedy = str(error).partition("; ")[2]
+            raise DataError(f"{option}{name} {' '.join(texts)}; {remedy}") from error
     check_settings(config)
     return config
 
@@ -79,11 +79,11 @@ def _form_in(box: str) -> str:
     return form[1].removeprefix("{None}|") if form else "None"
 
 
-def full_name(names: Sequence[str], given: str) -> str:
+def full_name(names: Sequence[str], key: str) -> str:
     """Return the option that a name means, which may be the part after its last dot."""
-    given = given.replace("_", "-")
-    meant = [each for each in names if each.split(".")[-1] == given]
-    return meant[0] if len(meant) == 1 and given not in names else given
+    key = key.replace("_", "-")
+    meant = [name for name in names if name.split(".")[-1] == key]
+    return meant[0] if len(meant) == 1 and key not in names else key
 
 
 def changed_options(default: Any, config: Any) -> dict[str, list[str]]:
@@ -101,12 +101,12 @@ def changed_options(default: Any, config: Any) -> dict[str, list[str]]:
 
 
 def _texts(value: Any) -> list[str]:
-    return [str(each) for each in (value if isinstance(value, tuple) else (value,))]
+    return [str(word) for word in (value if isinstance(value, tuple) else (value,))]
 
 
 def options_by_name(config: Any, before: str = "") -> dict[str, Any]:
     """Return the values of a configuration's options by the name on the command line."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     is_mapping = isinstance(config, Mapping)
     hints = {} if is_mapping else typing.get_type_hints(type(config), include_extras=True)
     for name in config if is_mapping else [field.name for field in dataclasses.fields(config)]:
@@ -118,10 +118,10 @@ def options_by_name(config: Any, before: str = "") -> dict[str, Any]:
         if dataclasses.is_dataclass(value) or (isinstance(value, Mapping) and value):
             # A part's options may stand without its name.
             is_unnamed = any(getattr(mark, "name", None) == "" for mark in marks)
-            found |= options_by_name(value, before if is_unnamed else f"{before}{written}.")
+            values |= options_by_name(value, before if is_unnamed else f"{before}{written}.")
         else:
-            found[before + written] = value
-    return found
+            values[before + written] = value
+    return values
 
 
 def option_value(arguments: Sequence[str], option: str) -> str | None:
@@ -135,10 +135,10 @@ def take_option(arguments: list[str], option: str) -> str | None:
     Raises:
       UsageError: the option stands there without a value.
     """
-    found, arguments[:] = _parsed(arguments, option, "")
-    if found.value == "":
+    parsed, arguments[:] = _parsed(arguments, option, "")
+    if parsed.value == "":
         raise UsageError(f"{option} has no value; give one, or leave it out.")
-    return found.value
+    return parsed.value
 
 
 def _parsed(

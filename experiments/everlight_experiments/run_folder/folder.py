@@ -38,10 +38,10 @@ from everlight_data.writing import (
     written_whole,
 )
 from everlight_experiments.run_folder.interruption import stop_if_asked
-from everlight_experiments.run_folder.processes import told_by_first
+from everlight_experiments.run_folder.processes import broadcast_from_first
 from everlight_experiments.run_folder.settings import FolderSettings
 
-WAY_OUT = "Wait for its end, or give this run a --tag of its own."
+REMEDY = "Wait for its end, or give this run a --tag of its own."
 PATIENCE = 600
 """Seconds; a report takes less."""
 TEXTS = ("chosen", "features_chosen")
@@ -64,7 +64,7 @@ class RunFolder:
         run: str,
         settings: FolderSettings,
         shared: bool = False,
-        widening: Sequence[str] = (),
+        run_selectors: Sequence[str] = (),
     ):
         """Open or create the folder.
 
@@ -72,8 +72,8 @@ class RunFolder:
           paper, run: name the folder, with the preset, where there is one, and the tag.
           settings: of the run.
           shared: all of the run's work is units, so that other processes may help with it.
-          widening: fields that say which units there are, such as how many seeds; they may differ
-            from what the folder was begun with.
+          run_selectors: fields that say which units there are, such as how many seeds; they may
+            differ from what the folder was begun with.
 
         Raises:
           DataError: the folder holds a run with other settings, which are named, or another process
@@ -86,19 +86,19 @@ class RunFolder:
         self.path = Path(settings.runs) / "-".join(word for word in words if word)
         self.checkpoints = self.path / "checkpoints"
         self._shared, self._claims = shared, Claims()
-        self._told_of_units, self._opened = False, time.monotonic()
+        self._reuse_announced, self._opened = False, time.monotonic()
         self._made, self._written = False, None
-        told_by_first(lambda: self._open(settings, widening))
+        broadcast_from_first(lambda: self._open(settings, run_selectors))
         if not is_first():
             # What this process writes nobody reads.
             self._scratch = tempfile.TemporaryDirectory()
             self.path, self._continued = Path(self._scratch.name), False
             write_config(self.path / "config.json", as_json(dataclasses.asdict(settings)), {})
 
-    def _open(self, settings: FolderSettings, widening: Sequence[str]) -> None:
+    def _open(self, settings: FolderSettings, run_selectors: Sequence[str]) -> None:
         make_folder(self.path)
         # Where it is shared, another process may just be opening it, or write its report.
-        self._lock = lock_folder(self.path, WAY_OUT, PATIENCE if self._shared else 0)
+        self._lock = lock_folder(self.path, REMEDY, PATIENCE if self._shared else 0)
         self._made = not (self.path / "config.json").exists()
         remove_unfinished(self.path)
         for path in (self.path / "units").glob(f"*{UNFINISHED}"):
@@ -115,9 +115,9 @@ class RunFolder:
         begun = self._holds_work()
         try:
             # It may be moved, or named from another directory.
-            told = read_config(config, chosen, ("runs", *widening), TEXTS) if begun else {}
+            recorded = read_config(config, chosen, ("runs", *run_selectors), TEXTS) if begun else {}
             self._continued = begun
-            write_config(config, chosen, told)
+            write_config(config, chosen, recorded)
         except DataError:
             self._lock.release()
             raise
@@ -127,7 +127,7 @@ class RunFolder:
             self._lock.release()
         where = f"{jax.device_count()} × {jax.devices()[0].device_kind}"
         print(
-            f"{'goes on in' if begun else 'writes to'} {self.path}, on {where}; the first minute "
+            f"{'resuming in' if begun else 'writes to'} {self.path}, on {where}; the first minute "
             "or two may be compilation",
             flush=True,
         )
@@ -147,13 +147,13 @@ class RunFolder:
             lock = try_lock(self.path / LOCK) if self._is_as_opened() else None
             if lock is None:
                 return
-            gone = self._is_as_opened()
-            if gone:
+            unused = self._is_as_opened()
+            if unused:
                 for path in sorted(self.path.rglob("*"), reverse=True):
                     path.rmdir() if path.is_dir() else path.unlink()
                 self.path.rmdir()
             # Of a file that is gone it would keep nobody out.
-            lock.release(force=gone)
+            lock.release(force=unused)
 
     def _is_as_opened(self) -> bool:
         unchanged = self._made and state_of(self.path / "config.json") == self._written
@@ -165,13 +165,13 @@ class RunFolder:
         seconds = time.monotonic() - self._opened
         return f"{seconds:.0f} s on {jax.devices()[0].device_kind}{before}"
 
-    def tell_method(self, name: str, settings: Mapping[str, Any]) -> None:
+    def record_method_arguments(self, name: str, settings: Mapping[str, Any]) -> None:
         """Write what a method was made with into config.json; later starts may differ."""
         config = self.path / "config.json"
         # Another process that opens a shared folder removes what is half written there.
-        lock = lock_folder(self.path, WAY_OUT, PATIENCE if self._shared else 0)
+        lock = lock_folder(self.path, REMEDY, PATIENCE if self._shared else 0)
         self._refuse_gone()
-        content, since = read_json(config, WAY_OUT), state_of(config)
+        content, since = read_json(config, REMEDY), state_of(config)
         content["methods"] = {**content.get("methods", {}), name: as_json(settings)}
         with written_whole(config) as unfinished:
             unfinished.write_text(json.dumps(content, indent=2))
@@ -192,66 +192,66 @@ class RunFolder:
         path = self.path / "metrics.jsonl"
         if not path.exists():
             return []
-        way_out = "Delete it and run the same command again; only times of the report are lost."
-        text = read_text(path, way_out)
-        with refusing(path, way_out):
+        remedy = "Delete it and run the same command again; only times of the report are lost."
+        text = read_text(path, remedy)
+        with refusing(path, remedy):
             return whole_events(text)
 
-    def claim_unit(self, name: str) -> bool:
+    def claim_run(self, name: str) -> bool:
         """Claim a part of a shared run for this process until it is saved or given up."""
         path = self._unit(name)
-        found = told_by_first(lambda: {"claimed": np.array(self._claims.claim(path))})
-        return bool(found["claimed"])
+        held = broadcast_from_first(lambda: {"claimed": np.array(self._claims.claim(path))})
+        return bool(held["claimed"])
 
-    def give_up_unit(self, name: str) -> None:
+    def release_run(self, name: str) -> None:
         """Let another process claim a part."""
         self._claims.release(self._unit(name))
 
-    def are_elsewhere(self, names: Sequence[str]) -> bool | None:
+    def all_claimed_by_others(self, names: Sequence[str]) -> bool | None:
         """Return whether other processes compute all unfinished parts; None where none is left."""
 
         def held() -> dict[str, np.ndarray]:
             paths = [path for path in map(self._unit, names) if not path.exists()]
             return {"held": np.array(list(map(self._claims.is_elsewhere, paths)), bool)}
 
-        found = told_by_first(held)["held"]
-        return bool(found.all()) if len(found) else None
+        claims = broadcast_from_first(held)["held"]
+        return bool(claims.all()) if len(claims) else None
 
     def computed(
-        self, name: str, facts: dict, compute: Callable[[], dict[str, np.ndarray]]
+        self, name: str, fingerprint: dict, compute: Callable[[], dict[str, np.ndarray]]
     ) -> dict[str, np.ndarray]:
         """Return the arrays of a part that is kept; it is computed if it is not there."""
-        found = self.read_unit(name, facts)
-        if found is None:
-            found = compute()
+        arrays = self.read_unit(name, fingerprint)
+        if arrays is None:
+            arrays = compute()
             # One of several processes is enough.
-            if self.claim_unit(name):
-                self.save_unit(name, facts, **found)
-        return found
+            if self.claim_run(name):
+                self.save_unit(name, fingerprint, **arrays)
+        return arrays
 
-    def save_unit(self, name: str, facts: dict, **arrays: np.ndarray) -> None:
+    def save_unit(self, name: str, fingerprint: dict, **arrays: np.ndarray) -> None:
         """Keep the results of a finished part of the run, whole or not at all; end its claim."""
         stop_if_asked()
         if not is_first():
             return
         self._refuse_gone()
-        save_described(self._unit(name), name, facts, **arrays)
-        self.give_up_unit(name)
+        save_described(self._unit(name), name, fingerprint, **arrays)
+        self.release_run(name)
 
     def _refuse_gone(self) -> None:
         # Opening the folder wrote it.
         if not (self.path / "config.json").exists():
             raise DataError(f"{self.path / 'config.json'} does not exist. {FOLDER_GONE}")
 
-    def read_unit(self, name: str, facts: dict) -> dict[str, np.ndarray] | None:
+    def read_unit(self, name: str, fingerprint: dict) -> dict[str, np.ndarray] | None:
         """Return the results of a finished part; None where there are none or they are damaged.
 
         Raises:
-          DataError: they were saved with other facts; the message names the difference.
+          DataError: they were saved with another fingerprint; the message names the difference.
         """
-        return told_by_first(lambda: self._read(name, facts))
+        return broadcast_from_first(lambda: self._read(name, fingerprint))
 
-    def _read(self, name: str, facts: dict) -> dict[str, np.ndarray] | None:
+    def _read(self, name: str, fingerprint: dict) -> dict[str, np.ndarray] | None:
         path = self._unit(name)
         try:
             stored, arrays = read_described(path, name, "It is computed again.")
@@ -260,17 +260,17 @@ class RunFolder:
         except DataError as error:
             print(error, flush=True)
             return None
-        changed = name_differences(stored, facts)
+        changed = name_differences(stored, fingerprint)
         if changed:
             raise DataError(
                 f"{path} is of another configuration ({changed}). Delete {self.path}, or give "
                 "this run a --tag of its own."
             )
-        if not self._told_of_units:
-            self._told_of_units = True
+        if not self._reuse_announced:
+            self._reuse_announced = True
             print(
-                f"what lies in {path.parent} is not computed again, whatever changed since in the "
-                "code but that of --strategy and --net; to begin anew, give a --tag",
+                f"Reusing results in {path.parent}; code changes are not detected (except "
+                "--strategy and --net files). Use --tag to start a new run.",
                 flush=True,
             )
         return arrays
@@ -284,7 +284,7 @@ class RunFolder:
         self._refuse_gone()
         if self._shared:
             # From here to the report's end one process after another writes the same.
-            self._lock = lock_folder(self.path, WAY_OUT, patience=-1)
+            self._lock = lock_folder(self.path, REMEDY, patience=-1)
         path = self.path / "results.npz"
         save_sealed(path, **{name: np.asarray(value) for name, value in arrays.items()})
         return path

@@ -16,8 +16,8 @@ def free_memory() -> int | None:
     """Return the machine's bytes of memory that programs can have; None where it cannot be read."""
     try:
         lines = _TABLE.read_text().splitlines()
-        found = [line.split() for line in lines if line.startswith("MemAvailable:")]
-        return int(found[0][1]) * 1024
+        fields = [line.split() for line in lines if line.startswith("MemAvailable:")]
+        return int(fields[0][1]) * 1024
     except (OSError, IndexError, ValueError):
         return None
 

@@ -11,8 +11,8 @@ from functools import partial
 
 import jax
 
+from everlight import processes
 from everlight.processes import is_first
-from everlight.processes import told_by_first as told_by_first_of
 from everlight_data.errors import DataError
 from everlight_experiments.run_folder.interruption import signals_as_before
 
@@ -20,7 +20,7 @@ CLUSTER = "cluster"
 PATIENCE = 300
 """Seconds for which a process waits for the others; then JAX ends it, with a trace."""
 _PLACE = re.compile(r"(\d+)/(\d+)@(.+:\d+)")
-told_by_first = partial(told_by_first_of, refusal=DataError)
+broadcast_from_first = partial(processes.broadcast_from_first, refusal=DataError)
 
 
 def join_processes(distributed: str | None) -> None:

@@ -88,18 +88,18 @@ def _dataclasses_of(value: Any) -> list[tuple[str, Any]]:
     if isinstance(value, Mapping):
         parts = list(value.items())
     else:
-        parts = [("", each) for each in (value if isinstance(value, tuple) else (value,))]
+        parts = [("", part) for part in (value if isinstance(value, tuple) else (value,))]
     return [(key, part) for key, part in parts if is_dataclass(part)]
 
 
 def _check_value(option: str, hint: Any, value: Any) -> None:
     """Refuse numbers outside their bounds or infinite, and texts that the type does not list."""
     parts = list(_parts(hint))
-    bounds = next((each for each in parts if isinstance(each, Between)), None)
-    names = [each for each in parts if isinstance(each, str)]
-    for each in value if isinstance(value, tuple) else (value,):
-        if isinstance(each, int | float):
-            _check_number(option, each, bounds)
+    bounds = next((part for part in parts if isinstance(part, Between)), None)
+    names = [part for part in parts if isinstance(part, str)]
+    for number in value if isinstance(value, tuple) else (value,):
+        if isinstance(number, int | float):
+            _check_number(option, number, bounds)
     if isinstance(value, str) and names:
         check_name(f"value {option}", value, names)
     if value == () and names:
@@ -124,8 +124,8 @@ def _check_number(option: str, value: float, bounds: Between | None) -> None:
 def _parts(hint: Any) -> Iterator[Any]:
     """Yield a type and all parts of it: bounds, and the names that it is written out with."""
     yield hint
-    for each in typing.get_args(hint):
-        yield from _parts(each)
+    for part in typing.get_args(hint):
+        yield from _parts(part)
 
 
 def in_words(values: Any) -> str:

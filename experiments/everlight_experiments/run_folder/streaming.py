@@ -29,7 +29,7 @@ def leave_out_undecodable(folder: RunFolder, files: ImageFiles, store: JpegStore
                 bar.update(len(some))
         return {"places": np.concatenate(parts)}
 
-    found = folder.computed("undecodable", {"files": zlib.crc32(files.images)}, check)
-    left = leave_out(files, found["places"])
+    undecodable = folder.computed("undecodable", {"files": zlib.crc32(files.images)}, check)
+    left = leave_out(files, undecodable["places"])
     folder.log(event="files", count=len(left.images), remarks=list(left.remarks))
     return left

@@ -90,13 +90,13 @@ def fit_homography(
         raise ArgumentError(f"{source_points.shape[0]} point pairs; a homography needs at least 4")
     if weights is None:
         weights = jnp.ones_like(source_points[:, 0])
-    given = source_points, target_points, weights
-    _, valid = _solve(*map(jax.lax.stop_gradient, given))
+    correspondences = source_points, target_points, weights
+    _, valid = _solve(*map(jax.lax.stop_gradient, correspondences))
     # The derivative of a fit that does not exist is NaN, even where its result is not used. Points
     # on a circle take its place.
     angles = jnp.linspace(0, 2 * jnp.pi, len(source_points), endpoint=False)
     circle = jnp.stack([jnp.cos(angles), jnp.sin(angles)], axis=1).astype(source_points.dtype)
-    source, target = (jnp.where(valid, points, circle) for points in given[:2])
+    source, target = (jnp.where(valid, points, circle) for points in correspondences[:2])
     homography, _ = _solve(source, target, jnp.where(valid, weights, 1))
     return HomographyFit(jnp.where(valid, homography, jnp.eye(3, dtype=homography.dtype)), valid)
 

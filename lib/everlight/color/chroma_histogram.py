@@ -60,13 +60,13 @@ def weighted_chroma_histogram(
       The histogram, `[bins, bins]`: rows are v from high to low, columns u from low to high. It is
         0 without any colour in the window.
     """
-    kept = jnp.all(colors > 0, axis=1) & (weights > 0)
-    logs = jnp.log(jnp.where(kept[:, None], colors, 1))
+    usable = jnp.all(colors > 0, axis=1) & (weights > 0)
+    logs = jnp.log(jnp.where(usable[:, None], colors, 1))
     chroma = logs[:, 1:2] - logs[:, ::2]
     width = (window.high - window.low) / (window.bins - 1)
     # Cell i lies between the centres of bins i - 1 and i, and counts in both.
     cells = jnp.floor((chroma - window.low) / width).astype(int) + 1
-    inside = jnp.all((cells >= 0) & (cells <= window.bins), axis=1) & kept
+    inside = jnp.all((cells >= 0) & (cells <= window.bins), axis=1) & usable
     cells = jnp.where(inside[:, None], cells, 0)
     counts = jnp.zeros((window.bins + 1,) * 2, colors.dtype)
     counts = counts.at[cells[:, 1], cells[:, 0]].add(jnp.where(inside, weights, 0))

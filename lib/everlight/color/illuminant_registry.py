@@ -10,29 +10,11 @@ Features depend on no other image, so several fits and cross-validation folds sh
 whose `features` is None reads more than pixels, and has `set_features` of all images instead.
 """
 
-import importlib
-import pkgutil
-
 from everlight.color import estimators, learned
 from everlight.color.illuminant_method import IlluminantMethod, SideInformation
-from everlight.errors import ArgumentError
+from everlight.declared_rows import declared_rows
 
-
-def _collected() -> dict[str, IlluminantMethod]:
-    """Return the rows of all modules of both packages; a module without `METHODS` has none."""
-    modules = [
-        importlib.import_module(f"{package.__name__}.{module.name}")
-        for package in (estimators, learned)
-        for module in pkgutil.iter_modules(package.__path__)
-    ]
-    rows = [method for module in modules for method in getattr(module, "METHODS", ())]
-    methods = {method.name: method for method in rows}
-    if len(methods) != len(rows):
-        raise ArgumentError(f"two illuminant methods have one name: {[row.name for row in rows]}")
-    return methods
-
-
-ILLUMINANT_METHODS = _collected()
+ILLUMINANT_METHODS: dict[str, IlluminantMethod] = declared_rows((estimators, learned), "METHODS")
 """Methods by the names that their papers give them; those without training come first. FFCC expects
 images whose white level is 1."""
 

@@ -135,7 +135,7 @@ def _pivot_products(
         columns = [c - f * pivot for f, c in zip(factor, columns, strict=True)]
     pivot = columns[0] if weights is None else columns[0] * _in_lanes(weights)
     zeros = (jnp.zeros((), source.dtype),) * len(columns)
-    sums = jax.lax.reduce(tuple(pivot * c for c in columns), zeros, _add_each, (1,))
+    sums = jax.lax.reduce(tuple(pivot * c for c in columns), zeros, _add_operands, (1,))
     return [jnp.sum(lanes) for lanes in sums]
 
 
@@ -145,7 +145,7 @@ def _in_lanes(column: Float[Array, "n"]) -> Float[Array, "blocks rows 8"]:
     return jnp.pad(column, (0, -column.shape[0] % (8 * blocks))).reshape(blocks, -1, 8)
 
 
-def _add_each(first: tuple[Array, ...], second: tuple[Array, ...]) -> tuple[Array, ...]:
+def _add_operands(first: tuple[Array, ...], second: tuple[Array, ...]) -> tuple[Array, ...]:
     return tuple(a + b for a, b in zip(first, second, strict=True))
 
 

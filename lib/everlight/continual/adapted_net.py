@@ -125,8 +125,8 @@ def check_outputs(
         return trained, setup.apply(*learned, inputs, False, None)[0]
 
     for count in _BATCHES:
-        for given in _traced(partial(outputs, count), count, shape, form):
-            _refuse_unfit(given, count, classes)
+        for returned in _traced(partial(outputs, count), count, shape, form):
+            _refuse_unfit(returned, count, classes)
     return layers[0]
 
 
@@ -164,16 +164,16 @@ def _traced(call: Callable[[], Any], count: int, shape: tuple[int, ...], form: s
         ) from error
 
 
-def _refuse_unfit(given: Outputs, count: int, classes: int) -> None:
-    logits, features = given.logits, given.features
+def _refuse_unfit(outputs: Outputs, count: int, classes: int) -> None:
+    logits, features = outputs.logits, outputs.features
     images = f"{count} images" if count > 1 else "a single image"
     shape = getattr(logits, "shape", None)
     if shape != (count, classes):
-        found = f"of shape {shape}" if shape else f"of type {type(logits).__name__}"
+        description = f"of shape {shape}" if shape else f"of type {type(logits).__name__}"
         several = isinstance(logits, tuple | list | Mapping)
         form = "; several values are returned as Outputs(logits, features)" * several
         raise ArgumentError(
-            f"net returns outputs {found} for {images} of {classes} classes; give one whose "
+            f"net returns outputs {description} for {images} of {classes} classes; give one whose "
             f"logits have the shape {(count, classes)}{form}"
         )
     if not jnp.issubdtype(logits.dtype, jnp.floating):
@@ -181,18 +181,18 @@ def _refuse_unfit(given: Outputs, count: int, classes: int) -> None:
             f"net returns logits of dtype {logits.dtype}, which cannot be trained; give floats"
         )
     if getattr(features, "shape", ())[:1] != (count,):
-        found = getattr(features, "shape", type(features).__name__)
+        description = getattr(features, "shape", type(features).__name__)
         raise ArgumentError(
-            f"net returns features {found} for {images}; give the inputs of the last layer, "
+            f"net returns features {description} for {images}; give the inputs of the last layer, "
             f"of shape ({count}, number of features), or return logits alone"
         )
 
 
 def _adapt_linen(net: nn.Module) -> nn.Module:
     _, _, *others = inspect.signature(type(net).__call__).parameters.values()
-    plain = [each for each in others if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
-    flags = [each.name for each in plain if each.name in _WHEN_TRAINING | _WHEN_NOT]
-    unknown = [each.name for each in plain if each.default is each.empty and each.name not in flags]
+    plain = [arg for arg in others if arg.kind not in (arg.VAR_POSITIONAL, arg.VAR_KEYWORD)]
+    flags = [arg.name for arg in plain if arg.name in _WHEN_TRAINING | _WHEN_NOT]
+    unknown = [arg.name for arg in plain if arg.default is arg.empty and arg.name not in flags]
     if unknown or len(flags) > 1:
         wanted = ", ".join(unknown or flags)
         raise ArgumentError(f"net needs {wanted} besides its images; {_A_NET}")

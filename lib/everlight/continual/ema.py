@@ -70,8 +70,8 @@ def with_ema(strategy: Strategy, decay: UnitInterval) -> Strategy:
             inner, learner = strategy.after_step(inner, learner, info, key)
         share = jnp.maximum(1 - decay, 1 / learner.step)
         averages = memory.params, memory.batch_stats
-        moved = moved_average(averages, (learner.params, learner.batch_stats), share)
-        return Averaged(inner, *moved), learner
+        params, stats = moved_average(averages, (learner.params, learner.batch_stats), share)
+        return Averaged(inner, params, stats), learner
 
     def end_task(
         memory: Averaged, learner: Learner, task: Task, key: PRNGKeyArray

@@ -101,9 +101,9 @@ class Needs(NamedTuple):
         return self.buffer_size or self.exemplars_per_class * self.classes
 
 
-Given = Callable[[Needs], dict[str, Any]]
+RowArguments = Callable[[Needs], dict[str, Any]]
 """Function from `Needs` to the factory's arguments by name, beside the setup."""
-Kept = Literal["all samples", "samples", "old net", "statistics"]
+StoredData = Literal["all samples", "samples", "old net", "statistics"]
 """Kind of data that a method keeps of earlier tasks: all their samples or some; weights of an
 earlier network or an average of networks; or numbers, such as importances and class means."""
 
@@ -113,7 +113,7 @@ class Source(NamedTuple):
 
     paper: str
     """Authors, year, then venue; empty without a paper."""
-    keeps: tuple[Kept, ...] = ()
+    keeps: tuple[StoredData, ...] = ()
 
 
 class Method(NamedTuple):
@@ -121,7 +121,7 @@ class Method(NamedTuple):
 
     factory: Callable[..., Strategy]
     """Function from a setup and arguments to the strategy."""
-    given: Given
+    row_arguments: RowArguments
     source: Source
     hyperparameters: tuple[float, ...] = ()
     """Values from which one is selected; none without a hyper-parameter, one if it is fixed."""
@@ -171,7 +171,7 @@ class Method(NamedTuple):
     @property
     def made(self) -> tuple[Any, ...]:
         """Value that is equal for rows of one strategy with other names or hyper-parameters."""
-        return self.factory, self.given, self.adapt, self.label_setting
+        return self.factory, self.row_arguments, self.adapt, self.label_setting
 
     @property
     def is_reference(self) -> bool:
@@ -189,12 +189,12 @@ class Method(NamedTuple):
         """Return the factory's argument that the hyper-parameter fills."""
         mark = math.nan
         needs = Needs(tasks=1, classes=1, exemplars_per_class=1, hyperparameter=mark)
-        return next(name for name, value in self.given(needs).items() if value is mark)
+        return next(name for name, value in self.row_arguments(needs).items() if value is mark)
 
     @property
     def stores_samples(self) -> bool:
         """True if the factory's arguments depend on the number of stored samples."""
-        one, two = (self.given(Needs(1, 1, exemplars_per_class=number)) for number in (1, 2))
+        one, two = (self.row_arguments(Needs(1, 1, exemplars_per_class=size)) for size in (1, 2))
         return any(isinstance(one[name], int) and one[name] != two[name] for name in one)
 
     @property
@@ -207,7 +207,7 @@ class Method(NamedTuple):
 
     def make(self, setup: Setup, needs: Needs) -> Strategy:
         """Return the strategy."""
-        strategy = self.factory(setup, **self.given(needs) | needs.arguments)
+        strategy = self.factory(setup, **self.row_arguments(needs) | needs.arguments)
         return strategy if needs.ema_decay is None else with_ema(strategy, needs.ema_decay)
 
     def arguments(self, needs: Needs) -> dict[str, Any]:
@@ -216,9 +216,9 @@ class Method(NamedTuple):
         Arrays, functions and None are left out.
         """
         _, *parameters = inspect.signature(self.factory).parameters.values()
-        every = {each.name: each.default for each in parameters}
-        every |= self.given(needs) | needs.arguments
-        return {name: value for name, value in every.items() if _is_plain(value)}
+        values = {parameter.name: parameter.default for parameter in parameters}
+        values |= self.row_arguments(needs) | needs.arguments
+        return {name: value for name, value in values.items() if _is_plain(value)}
 
 
 def _is_plain(value: Any) -> bool:

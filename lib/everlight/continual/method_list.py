@@ -42,8 +42,8 @@ def _row(method: Method) -> MethodRow:
     paper = f"{authors}, {venue}" if authors else ""
     features = ["pretrained features"] if method.trains == "head" else []
     needed = features + [word for demand, word in _WORDS.items() if demand in method.demands]
-    kept = ", ".join(method.source.keeps) or "nothing"
+    stored = ", ".join(method.source.keeps) or "nothing"
     applies = ", ".join(needed) or "all benchmarks"
     alone = [*method.benchmarks, *method.advised]
     within = f"; in all with {', '.join(alone)} alone" if alone else ""
-    return MethodRow(method.name, year, paper, kept, applies + within)
+    return MethodRow(method.name, year, paper, stored, applies + within)

@@ -52,7 +52,7 @@ def named_optimizer(
         first = next(iter(inspect.signature(factory).parameters), "nothing")
         raise ArgumentError(f"it takes {first} first; give one that takes a learning_rate first")
     if not _takes_rate(factory):
-        known = [each for each in dir(optax) if _takes_rate(getattr(optax, each))]
+        known = [attribute for attribute in dir(optax) if _takes_rate(getattr(optax, attribute))]
         near = difflib.get_close_matches(name, known, cutoff=0.5)
         meant = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
         raise ArgumentError(f"optax has no optimizer of this name{meant}")
@@ -69,12 +69,12 @@ def named_optimizer(
     check_optimizer(made, _PARAMS)
     plain = name == "sgd" and not options.get("nesterov")
     rate = learning_rate / (1 - (options.get("momentum") or 0)) if plain else None
-    given = "".join(f" and {key} {value:g}" for key, value in options.items())
+    options_text = "".join(f" and {key} {value:g}" for key, value in options.items())
     called = "SGD" if name == "sgd" else name.capitalize()
     if weight_decay:
         made = optax.chain(optax.add_decayed_weights(weight_decay), made)
-        given += f" and weight decay {weight_decay:g}"
-    return Optimizer(made, rate, f"{called} with learning rate {learning_rate:g}{given}")
+        options_text += f" and weight decay {weight_decay:g}"
+    return Optimizer(made, rate, f"{called} with learning rate {learning_rate:g}{options_text}")
 
 
 def _is_optimizer(factory: Any) -> bool:

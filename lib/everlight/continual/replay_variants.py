@@ -58,7 +58,7 @@ def _changed(factory: Callable[..., Strategy], name: VariantName) -> Callable[..
     """Return the factory of a variant, one object per factory, so that equal rows stay equal."""
 
     @functools.wraps(factory)
-    def make(setup: Setup, **given: Any) -> Strategy:
-        return VARIANTS[name].change(setup, factory(setup, **given))
+    def make(setup: Setup, **arguments: Any) -> Strategy:
+        return VARIANTS[name].change(setup, factory(setup, **arguments))
 
     return make

@@ -24,7 +24,7 @@ class Choice(NamedTuple):
     """True if no run diverged and all values are statistically tied with the selected one."""
 
     @property
-    def told(self) -> str:
+    def grid_summary(self) -> str:
         """The grid in one line."""
         return "; ".join(
             f"{hyperparameter:g}: {'diverged' if np.isnan(value) else f'{value:.3f}'}"
@@ -49,27 +49,27 @@ def fixed_hyperparameter(hyperparameter: float | int = 0.0) -> Choice:
 @checked
 def choose_hyperparameter(
     hyperparameters: Sequence[float | int],
-    found: Annotated[Float[np.ndarray, "s n"], FINITE._replace(or_nan=True), NotEmpty],
+    criteria: Annotated[Float[np.ndarray, "s n"], FINITE._replace(or_nan=True), NotEmpty],
 ) -> Choice:
     """Return the hyper-parameter with the greatest mean; among equals, the first.
 
     Args:
       hyperparameters: tried values, ascending, at least one.
-      found: criterion of each value on each validation seed, `[s, n]`; NaN where the run diverged,
-        which counts as 0.
+      criteria: criterion of each value on each validation seed, `[s, n]`; NaN where the run
+        diverged, which counts as 0.
     """
-    if len(hyperparameters) != len(found):
+    if len(hyperparameters) != len(criteria):
         raise ArgumentError(
-            f"found has {len(found)} rows; give {len(hyperparameters)}, one per value"
+            f"criteria has {len(criteria)} rows; give {len(hyperparameters)}, one per value"
         )
-    gone = np.isnan(found)
-    scores = np.where(gone, 0, found).astype(float)
+    diverged = np.isnan(criteria)
+    scores = np.where(diverged, 0, criteria).astype(float)
     tried = scores.mean(axis=1)
     best = int(np.argmax(tried))
     return Choice(
         np.array(hyperparameters, float),
         # Where every seed diverged, a number would say too much.
-        np.where(gone.all(axis=1), np.nan, tried),
+        np.where(diverged.all(axis=1), np.nan, tried),
         float(hyperparameters[best]),
-        not gone.any() and bool(np.all(tied_with(best, scores))),
+        not diverged.any() and bool(np.all(tied_with(best, scores))),
     )

@@ -69,7 +69,7 @@ class Trained(NamedTuple):
 
     def __repr__(self) -> str:
         seeds, tasks, _ = self.class_incremental_matrices.shape
-        final = ", ".join(f"{_spread(each.accuracy)} {name}" for name, each in self._settings())
+        final = ", ".join(f"{_spread(scores.accuracy)} {name}" for name, scores in self._settings())
         return (
             f"Trained({len(self.class_names)} classes in {tasks} tasks, {seeds} seeds; accuracy "
             f"{final}; table(), plot(), predict(images))"
@@ -90,21 +90,21 @@ class Trained(NamedTuple):
         Raises:
           ValueError: images have another shape or type, or there are none.
         """
-        given = np.asarray(images)
+        array = np.asarray(images)
         integers = self.image_dtype == np.uint8
-        wrong = given.shape[1:] != self.image_shape or not len(given)
-        if wrong or (given.dtype == np.uint8) != integers or given.dtype.kind not in "buif":
+        wrong = array.shape[1:] != self.image_shape or not len(array)
+        if wrong or (array.dtype == np.uint8) != integers or array.dtype.kind not in "buif":
             taken = ", ".join(map(str, self.image_shape))
             raise ArgumentError(
-                f"images are {given.dtype} of shape {given.shape}; give "
+                f"images are {array.dtype} of shape {array.shape}; give "
                 f"{'uint8' if integers else 'numbers'} of (n, {taken}), as in training"
             )
-        check_finite("images", given)
-        warn_of_scale("images", given, self.image_scale)
-        each = jax.jit(jax.vmap(self.scores, in_axes=(0, 0, None)))
-        inputs = jnp.asarray(less_offset(given, self.image_offset, self.image_dtype))
-        found = each(self.learner, self.memory, inputs)
-        return np.where(self.diverged[:, None, None], np.nan, np.asarray(found))
+        check_finite("images", array)
+        warn_of_scale("images", array, self.image_scale)
+        predict_seeds = jax.jit(jax.vmap(self.scores, in_axes=(0, 0, None)))
+        inputs = jnp.asarray(less_offset(array, self.image_offset, self.image_dtype))
+        scores = predict_seeds(self.learner, self.memory, inputs)
+        return np.where(self.diverged[:, None, None], np.nan, np.asarray(scores))
 
     @property
     def class_incremental(self) -> TrainedScores:
@@ -150,19 +150,19 @@ class Trained(NamedTuple):
             "task-masked": self.task_masked_matrices,
         }
         over_time = jax.vmap(accuracy_over_time)
-        curves = {name: np.asarray(over_time(each)) for name, each in panels.items()}
+        curves = {name: np.asarray(over_time(matrices)) for name, matrices in panels.items()}
         return plot_accuracy_over_time(curves, axes)
 
 
 def _scores(matrices: Float[np.ndarray, "seeds t t"], costs: Costs) -> TrainedScores:
-    given = jnp.asarray(matrices, jnp.float32)
-    criteria = jax.vmap(measure_criteria)(given, costs)
-    each = [
+    accuracies = jnp.asarray(matrices, jnp.float32)
+    criteria = jax.vmap(measure_criteria)(accuracies, costs)
+    cl_scores = [
         float(cl_score({name: value[run] for name, value in criteria.items()}, WEIGHTINGS["W1"]))
         for run in range(len(matrices))
     ]
-    plain = (np.asarray(jax.vmap(metric)(given)) for metric in (final_average_accuracy, forgetting))
-    return TrainedScores(*plain, np.array(each))
+    plain = (jax.vmap(metric)(accuracies) for metric in (final_average_accuracy, forgetting))
+    return TrainedScores(*map(np.asarray, plain), np.array(cl_scores))
 
 
 def _spread(values: Float[np.ndarray, "seeds"]) -> str:

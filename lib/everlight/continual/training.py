@@ -128,20 +128,20 @@ def train(
     with jax.debug_nans(False):
         last = jax.tree.map(jnp.asarray, jax.device_get(last))
     operations, of_naive = (
-        operations_per_step(Run(each, protocol, stored, sequences[0], keys[0]))
-        for each in (build, build if strategy is naive else build_with(naive))
+        operations_per_step(Run(builder, protocol, stored, sequences[0], keys[0]))
+        for builder in (build, build if strategy is naive else build_with(naive))
     )
     costs = _costs(last, sequences, batch_size, operations, of_naive, copies)
 
     def scores(learner: Learner, memory: Memory, images: Array) -> Float[Array, "n c"]:
         setup, made = build(stored.with_images(images))
         count = len(images)
-        every = Samples(jnp.arange(count), jnp.zeros((count, 1), int), jnp.ones(count, bool))
-        return predict_samples(setup, made, memory, learner, every, protocol.evaluation_batch)
+        samples = Samples(jnp.arange(count), jnp.zeros((count, 1), int), jnp.ones(count, bool))
+        return predict_samples(setup, made, memory, learner, samples, protocol.evaluation_batch)
 
-    gone = diverged(protocol, last)
+    is_diverged = diverged(protocol, last)
     scale = scale_of(split.images[:trained])
-    return _trained(split.class_names, sequences, last, costs, gone, scores, stored, scale)
+    return _trained(split.class_names, sequences, last, costs, is_diverged, scores, stored, scale)
 
 
 def _made(strategy: Callable[[Setup], Strategy], setup: Setup) -> Strategy:
@@ -155,8 +155,8 @@ def _made(strategy: Callable[[Setup], Strategy], setup: Setup) -> Strategy:
 
 
 def _sequences(split: LabelledSplit, tasks: int, seeds: range) -> list[TaskSequence]:
-    given = split.train_labels, split.test_labels, tasks, len(split.class_names)
-    return same_shapes([seeded_class_incremental(*given, seed) for seed in seeds])
+    arguments = split.train_labels, split.test_labels, tasks, len(split.class_names)
+    return same_shapes([seeded_class_incremental(*arguments, seed) for seed in seeds])
 
 
 def _costs(
@@ -169,7 +169,7 @@ def _costs(
 ) -> Costs:
     usage, params = state.result.usage, state.result.learner.params
     runs = len(sequences)
-    samples = jnp.stack([jnp.sum(each.tasks.train.mask, axis=1) for each in sequences])
+    samples = jnp.stack([jnp.sum(sequence.tasks.train.mask, axis=1) for sequence in sequences])
     steps = jnp.diff(usage.steps, axis=1, prepend=0).astype(jnp.float32)
     return sequence_costs(
         sum(leaf.size // runs for leaf in jax.tree.leaves(params)),
@@ -186,31 +186,27 @@ def _trained(
     sequences: list[TaskSequence],
     state: SequenceState,
     costs: Costs,
-    gone: Bool[np.ndarray, "seeds"],
+    is_diverged: Bool[np.ndarray, "seeds"],
     scores: Callable[[Learner, Memory, Array], Float[Array, "n c"]],
     stored: StoredImages,
     scale: Scale,
 ) -> Trained:
-    matrices = [
-        np.where(gone[:, None, None], np.nan, np.asarray(each))
-        for each in (
-            state.result.evaluation.class_incremental,
-            state.result.evaluation.task_masked,
-        )
-    ]
-    class_task = np.stack([np.asarray(each.class_task) for each in sequences])
+    def reached(matrices: Float[Array, "seeds t t"]) -> Float[np.ndarray, "seeds t t"]:
+        return np.where(is_diverged[:, None, None], np.nan, np.asarray(matrices))
+
     result = state.result
     return Trained(
-        class_names,
-        class_task,
-        *matrices,
-        costs,
-        gone,
-        result.learner,
-        result.memory,
-        scores,
-        stored.shape,
-        np.dtype(stored.pieces.dtype),
-        stored.offset,
-        scale,
+        class_names=class_names,
+        class_task=np.stack([np.asarray(sequence.class_task) for sequence in sequences]),
+        class_incremental_matrices=reached(result.evaluation.class_incremental),
+        task_masked_matrices=reached(result.evaluation.task_masked),
+        costs=costs,
+        diverged=is_diverged,
+        learner=result.learner,
+        memory=result.memory,
+        scores=scores,
+        image_shape=stored.shape,
+        image_dtype=np.dtype(stored.pieces.dtype),
+        image_offset=stored.offset,
+        image_scale=scale,
     )

@@ -31,7 +31,7 @@ Accuracies = Annotated[Float[Array, "n tasks"], FRACTION, NotEmpty]
 Tasks = Annotated[Int[Array, "n"], Between(0)]
 
 
-def _own(task: Int[Array, "n"], tasks: int) -> Int[Array, "n j"]:
+def _task_age(task: Int[Array, "n"], tasks: int) -> Int[Array, "n j"]:
     """Return the trained task's number minus j, for every evaluation and task j."""
     check_range("task", task, 0, tasks - 1)
     check_increasing("task", task, or_equal=True)
@@ -61,12 +61,12 @@ def accuracies_in_order(
     """
     within, steps, after = map(np.asarray, (within, steps, after))
     steps = steps.reshape(len(steps), -1)
-    found = within.reshape(*steps.shape, -1).copy()
-    for of_task, of_steps, at_end in zip(found, steps, after, strict=True):
+    accuracies = within.reshape(*steps.shape, -1).copy()
+    for of_task, of_steps, at_end in zip(accuracies, steps, after, strict=True):
         if of_steps.any():
             of_task[of_steps.argmax()] = np.nan
             of_task[-1] = at_end
-    return found.reshape(-1, found.shape[-1])
+    return accuracies.reshape(-1, accuracies.shape[-1])
 
 
 @checked
@@ -77,7 +77,7 @@ def lowest_so_far(accuracies: Accuracies, task: Tasks) -> Float[Array, "n tasks"
       accuracies: accuracy at each evaluation on each task, `[n, tasks]`.
       task: task that is trained at each evaluation, `[n]`.
     """
-    later = _own(task, accuracies.shape[1]) > 0
+    later = _task_age(task, accuracies.shape[1]) > 0
     return jnp.minimum.accumulate(jnp.where(later, accuracies, 1.0), axis=0)
 
 
@@ -92,7 +92,7 @@ def average_minimum_accuracy(accuracies: Accuracies, task: Tasks) -> Float[Array
       accuracies: accuracy at each evaluation on each task, `[n, tasks]`.
       task: task that is trained at each evaluation, `[n]`.
     """
-    earlier = _own(task, accuracies.shape[1]) > 0
+    earlier = _task_age(task, accuracies.shape[1]) > 0
     return jnp.mean(lowest_so_far(accuracies, task), axis=1, where=earlier)
 
 
@@ -106,10 +106,10 @@ def worst_case_accuracy(accuracies: Accuracies, task: Tasks) -> Float[Array, "n"
       accuracies: accuracy at each evaluation on each task, `[n, tasks]`.
       task: task that is trained at each evaluation, `[n]`.
     """
-    own = jnp.take_along_axis(accuracies, task[:, None], axis=1)[:, 0]
+    current = jnp.take_along_axis(accuracies, task[:, None], axis=1)[:, 0]
     share = 1 / (task + 1)
     lowest = jnp.where(task > 0, average_minimum_accuracy(accuracies, task), 0.0)
-    return share * own + (1 - share) * lowest
+    return share * current + (1 - share) * lowest
 
 
 @checked
@@ -123,7 +123,7 @@ def anytime_average_accuracy(accuracies: Accuracies, task: Tasks) -> Float[Array
       accuracies: accuracy at each evaluation on each task, `[n, tasks]`.
       task: task that is trained at each evaluation, `[n]`.
     """
-    begun = _own(task, accuracies.shape[1]) >= 0
+    begun = _task_age(task, accuracies.shape[1]) >= 0
     return jnp.mean(jnp.mean(accuracies, axis=1, where=begun))
 
 
@@ -167,7 +167,7 @@ def windowed_forgetting(
       task: task that is trained at each evaluation, `[n]`.
       window: number of evaluations of a window, its first one included.
     """
-    begun = _own(task, accuracies.shape[1]) >= 0
+    begun = _task_age(task, accuracies.shape[1]) >= 0
     drops = [jnp.zeros(accuracies.shape[1])]
     for apart in range(1, min(window, accuracies.shape[0])):
         drop = accuracies[:-apart] - accuracies[apart:]

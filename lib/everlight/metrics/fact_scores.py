@@ -48,9 +48,9 @@ def group_facts(
       min_counts: thresholds of `spo_generalisation`; 15 and 50 in the paper.
     """
     check_range("labels", labels, 0, len(counts) - 1)
-    own = counts[labels]
+    examples = counts[labels]
     cases = [spo_generalisation(pieces, counts, least)[:, labels] for least in min_counts]
-    return FactGroups(own, np.asarray(few_shot(jnp.asarray(own))), np.stack(cases))
+    return FactGroups(examples, np.asarray(few_shot(jnp.asarray(examples))), np.stack(cases))
 
 
 class FactScores(NamedTuple):
@@ -110,6 +110,6 @@ def fact_scores(
         forward,
         hits,
         mean_hits(hits, member & groups.few),
-        *(accuracy_by_count(each, counts, edges).accuracy for each in (standard, hits)),
+        *(accuracy_by_count(hit, counts, edges).accuracy for hit in (standard, hits)),
         mean_hits(hits, spo.reshape(-1, hits.shape[0])).by_task.reshape(spo.shape[:2]),
     )

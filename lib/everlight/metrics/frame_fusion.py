@@ -39,4 +39,4 @@ def fused_accuracies(
       windows: numbers of fused frames.
     """
     fused = (fuse_adjacent(confidence, recording, window) for window in windows)
-    return np.array([np.mean(each.argmax(axis=1) == labels) for each in fused])
+    return np.array([np.mean(scores.argmax(axis=1) == labels) for scores in fused])

@@ -236,11 +236,11 @@ def class_types(superclass: Annotated[Int[Array, "c"], NotEmpty]) -> Bool[Array,
 def _check_no_cycle(superclass: Int[Array, "c"]) -> None:
     if isinstance(superclass, jax.core.Tracer):
         return
-    above = own = np.asarray(superclass)
-    for _ in range(len(own)):
+    above = parent = np.asarray(superclass)
+    for _ in range(len(parent)):
         if (above < 0).all():
             return
-        above = np.where(above >= 0, own[above], -1)
+        above = np.where(above >= 0, parent[above], -1)
     raise ArgumentError(
         f"superclass: class {above.max()} is above itself; give a hierarchy without a cycle"
     )
@@ -323,7 +323,7 @@ def sequence_label_scores(
       superclass: superclass of each class, `[c]`; -1 for none.
       batch_size: samples per batch of `batch_recall`.
     """
-    seen, tested = (jnp.cumsum(each, axis=0) > 0 for each in (task_classes, test_member))
+    seen, tested = (jnp.cumsum(mask, axis=0) > 0 for mask in (task_classes, test_member))
     last, task = (predicted[-1], labels), jnp.asarray(len(predicted) - 1)
 
     def per_sample(mask: Bool[Array, "t m c"]) -> Float[Array, "t"]:

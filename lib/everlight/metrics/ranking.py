@@ -119,12 +119,12 @@ def rank_facts(
     def rank_block(block: tuple[Float[Array, "b 3 d"], Int[Array, "b"]]) -> Ranks:
         embedded, label = block
         words = _word_distances(embedded, facts.vectors)
-        own = _own_distances(words, facts.pieces[label])
+        true_distance = _true_label_distances(words, facts.pieces[label])
 
         def add(counted: Ranks, part: tuple) -> tuple[Ranks, None]:
             some, task, there = part
             # Not "less": where the embedding is NaN every label counts as closer.
-            closer = ~(_gather_distances(words, some) >= own) & there[:, None]
+            closer = ~(_gather_distances(words, some) >= true_distance) & there[:, None]
             same = closer & (task[:, None] == fact_task[label])
             return Ranks(
                 counted.standard + jnp.sum(same, axis=0, dtype=jnp.int32),
@@ -160,8 +160,8 @@ def top_k(ranks: Ranks, member: Bool[Array, "t m"], k: PositiveInt = 5) -> TopK:
 def mean_hits(hits: Bool[Array, "*time m"], member: Bool[Array, "t m"]) -> Means:
     """Return the fraction of hits by task and its two means."""
     size = jnp.sum(member, axis=1)
-    found = jnp.sum(hits[..., None, :] & member, axis=-1)
-    by_task = found / size
+    hit_counts = jnp.sum(hits[..., None, :] & member, axis=-1)
+    by_task = hit_counts / size
     anywhere = jnp.any(member, axis=0)
     return Means(
         by_task,
@@ -200,15 +200,15 @@ def _gather_distances(
     return total * _share(pieces)[:, None]
 
 
-def _own_distances(
+def _true_label_distances(
     words: Float[Array, "3 words b"], pieces: Int[Array, "b 3"]
 ) -> Float[Array, "b"]:
     """Distance of each image to its own label, in the same order of operations."""
     image = jnp.arange(pieces.shape[0])
     parts = [words[piece, pieces[:, piece], image] for piece in range(3)]
-    own = (parts[0] + parts[1] + parts[2]) * _share(pieces)
+    distance = (parts[0] + parts[1] + parts[2]) * _share(pieces)
     # Overflow puts all labels at the same infinite distance, which must not count as a tie.
-    return jnp.where(jnp.isfinite(own), own, jnp.nan)
+    return jnp.where(jnp.isfinite(distance), distance, jnp.nan)
 
 
 def _share(pieces: Int[Array, "n 3"]) -> Float[Array, "n"]:

@@ -57,7 +57,7 @@ from everlight.models.initialization import with_kaiming, with_layers, with_xavi
 from everlight.models.joint_embedding import JointEmbedding
 from everlight.models.lora import with_lora, with_merged_lora
 from everlight.models.mlp import MLP
-from everlight.models.named import Network, NetworkRequest, named_network
+from everlight.models.network import NamedNetwork, Network, NetworkRequest
 from everlight.models.out_of_distribution import (
     DistanceCalibration,
     OutOfDistributionScore,
@@ -72,6 +72,7 @@ from everlight.models.prompts import (
     prompt_pool,
     with_prompts,
 )
+from everlight.models.registry import named_network, networks
 from everlight.models.resnet import (
     BasicBlock,
     BottleneckBlock,
@@ -102,6 +103,7 @@ __all__ = [
     "Losses",
     "MidCaffeNet",
     "MidVGG",
+    "NamedNetwork",
     "Network",
     "NetworkRequest",
     "NormalizedConvolution",
@@ -140,6 +142,7 @@ __all__ = [
     "make_head",
     "make_trainer",
     "named_network",
+    "networks",
     "out_of_distribution_score",
     "predict_batch",
     "predict_chromaticity",

@@ -36,9 +36,9 @@ class CaffeConvolution(nn.Module):
         shape = (self.size, self.size, inputs.shape[-1] // self.groups, self.features)
         kernel = self.param("kernel", nn.initializers.he_normal(), shape)
         bias = self.param("bias", nn.initializers.zeros, (self.features,))
-        both = inputs.astype(self.dtype), kernel.astype(self.dtype)
+        inputs, kernel = inputs.astype(self.dtype), kernel.astype(self.dtype)
         padding = ((self.padding, self.padding), (self.padding, self.padding))
-        return convolve(*both, self.stride, padding, self.groups) + bias.astype(self.dtype)
+        return convolve(inputs, kernel, self.stride, padding, self.groups) + bias.astype(self.dtype)
 
 
 def ceil_max_pool(

@@ -72,7 +72,6 @@ def make_batch_trainer(
     settings: TrainingSettings,
     problems: PositiveInt,
     validations: PositiveInt,
-    width: PositiveInt = IlluminantNet.width,
 ) -> BatchTrainer:
     """Return the functions that train a network of every depth on every problem.
 
@@ -85,9 +84,8 @@ def make_batch_trainer(
       settings: optimizer settings, shared by all.
       problems: number of problems.
       validations: number of validations in a call of `advance`.
-      width: units of each hidden layer.
     """
-    trainers = {depth: make_trainer(IlluminantNet(depth, width), settings) for depth in depths}
+    trainers = {depth: make_trainer(IlluminantNet(depth), settings) for depth in depths}
     keys = {depth: _keys(jax.random.fold_in(key, depth), problems) for depth in depths}
     mesh = runs_mesh()
     dealt = partial(pad_runs, missing=-problems % mesh.size)
@@ -95,14 +93,14 @@ def make_batch_trainer(
     compiled = partial(jax.jit, out_shardings=NamedSharding(mesh, REPLICATED))
 
     @compiled
-    def init(given: Problem) -> States:
-        return {depth: jax.vmap(trainers[depth].init)(keys[depth], given) for depth in depths}
+    def init(problem: Problem) -> States:
+        return {depth: jax.vmap(trainers[depth].init)(keys[depth], problem) for depth in depths}
 
-    def advance_depth(depth: int, states: Any, given: Problem) -> tuple[Any, Losses]:
-        def on_device(keys: Array, states: Any, given: Problem) -> tuple[Any, Losses]:
+    def advance_depth(depth: int, states: Any, problem: Problem) -> tuple[Any, Losses]:
+        def on_device(keys: Array, states: Any, problem: Problem) -> tuple[Any, Losses]:
             advance = jax.vmap(trainers[depth].advance)
             return jax.lax.scan(
-                lambda state, _: advance(keys, state, given), states, length=validations
+                lambda state, _: advance(keys, state, problem), states, length=validations
             )
 
         on_devices = jax.shard_map(
@@ -112,15 +110,15 @@ def make_batch_trainer(
             out_specs=(RUNS_SPEC, PartitionSpec(None, RUNS_AXIS)),
             check_vma=False,
         )
-        states, losses = on_devices(*dealt((keys[depth], states, given)))
+        states, losses = on_devices(*dealt((keys[depth], states, problem)))
         return (
             jax.tree.map(lambda leaf: leaf[:problems], states),
             jax.tree.map(lambda leaf: leaf[:, :problems], losses),
         )
 
     @compiled
-    def advance(states: States, given: Problem) -> tuple[States, dict[int, Losses]]:
-        trained = {depth: advance_depth(depth, states[depth], given) for depth in depths}
+    def advance(states: States, problem: Problem) -> tuple[States, dict[int, Losses]]:
+        trained = {depth: advance_depth(depth, states[depth], problem) for depth in depths}
         return tuple({depth: trained[depth][part] for depth in depths} for part in (0, 1))
 
     return BatchTrainer(init, advance)
@@ -131,12 +129,11 @@ def _keys(key: PRNGKeyArray, count: int) -> Array:
 
 
 @checked
-@partial(jax.jit, static_argnames=("depth", "width"))
+@partial(jax.jit, static_argnames="depth")
 def predict_batch(
     depth: PositiveInt,
     models: Annotated[IlluminantModel, Stacked],
     features: Float[Array, "p n f"],
-    width: PositiveInt = IlluminantNet.width,
 ) -> Float[Array, "p n 2"]:
     """Return each network's predictions [R/G, B/G] for its own samples.
 
@@ -144,10 +141,9 @@ def predict_batch(
       depth: number of hidden layers.
       models: networks, with a leading axis of p.
       features: samples of each network, `[p, n, f]`.
-      width: units of each hidden layer.
     """
     check_sizes(features=(features, 0), models=(models.mean, 0))
-    net = IlluminantNet(depth, width)
+    net = IlluminantNet(depth)
     return jax.vmap(predict_chromaticity, (None, 0, 0))(net, models, features)
 
 
@@ -158,11 +154,11 @@ def best_of_restarts(trained: TrainedNetworks, restarts: PositiveInt) -> Trained
     Some initial parameters let networks of nine units die or get stuck.
     """
     models, losses = {}, {}
-    for depth, own in trained.losses.items():
-        best = index_of_lowest(_lowest(np.asarray(own.valid)).reshape(-1, restarts).T)
+    for depth, curves in trained.losses.items():
+        best = index_of_lowest(_lowest(np.asarray(curves.valid)).reshape(-1, restarts).T)
         chosen = np.arange(len(best)) * restarts + best
         models[depth] = rows_of(trained.models[depth], chosen)
-        losses[depth] = jax.tree.map(lambda curve, c=chosen: curve[:, c], own)
+        losses[depth] = jax.tree.map(lambda curve, c=chosen: curve[:, c], curves)
     return TrainedNetworks(models, losses)
 
 
@@ -188,13 +184,13 @@ def best_of_rates(by_rate: Mapping[float, TrainedNetworks], group: PositiveInt) 
     rates, trained = np.array(list(by_rate)), list(by_rate.values())
     models, losses, chosen = {}, {}, {}
     for depth in trained[0].models:
-        least = np.stack([_lowest(np.asarray(each.losses[depth].valid)) for each in trained])
+        least = np.stack([_lowest(np.asarray(nets.losses[depth].valid)) for nets in trained])
         best = np.argmin(least.reshape(len(trained), -1, group).mean(axis=2), axis=0)
         rows = np.repeat(best, group), np.arange(least.shape[1])
-        models[depth] = rows_of(stacked([each.models[depth] for each in trained]), rows)
+        models[depth] = rows_of(stacked([nets.models[depth] for nets in trained]), rows)
         losses[depth] = jax.tree.map(
             lambda *curves, r=rows: np.stack(curves, axis=2)[:, r[1], r[0]],
-            *(each.losses[depth] for each in trained),
+            *(nets.losses[depth] for nets in trained),
         )
         chosen[depth] = rates[best]
     return RateChoice(TrainedNetworks(models, losses), chosen)

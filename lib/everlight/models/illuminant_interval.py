@@ -203,21 +203,21 @@ def cross_coverage(
       truth: chromaticities of the pairs, `[n, 2]`.
       folds: rows of each fold; every pair is in one.
     """
-    found = []
-    for own, fold in zip(estimates, folds, strict=True):
+    rows = []
+    for chroma, fold in zip(estimates, folds, strict=True):
         others = np.setdiff1d(np.arange(len(truth)), fold)
         known = jnp.asarray(truth[others])
-        scale = calibrate_interval(jnp.asarray(own[:, others]), known)
+        scale = calibrate_interval(jnp.asarray(chroma[:, others]), known)
         alone = uninformative_interval(known).degrees
-        found.append(_covered(scale, jnp.asarray(own[:, fold]), jnp.asarray(truth[fold]), alone))
-    parts = zip(*found, strict=True)
-    return IntervalCoverage(*(float(np.mean(np.concatenate(each))) for each in parts))
+        rows.append(_covered(scale, jnp.asarray(chroma[:, fold]), jnp.asarray(truth[fold]), alone))
+    parts = zip(*rows, strict=True)
+    return IntervalCoverage(*(float(np.mean(np.concatenate(part))) for part in parts))
 
 
 def _covered(
     scale: IntervalScale, estimates: Array, truth: Array, uninformative: Array
 ) -> tuple[Array, Array, Array]:
     """Return of each pair whether its interval covers it, the radius, and if it says nothing."""
-    found = _intervals(scale, estimates)
-    covered = jnp.all((found.low <= truth) & (truth <= found.high), axis=1)
-    return covered, found.degrees, found.degrees >= uninformative
+    interval = _intervals(scale, estimates)
+    covered = jnp.all((interval.low <= truth) & (truth <= interval.high), axis=1)
+    return covered, interval.degrees, interval.degrees >= uninformative

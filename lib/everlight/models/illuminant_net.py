@@ -39,6 +39,6 @@ class IlluminantNet(nn.Module):
     def _dense(self, name: str, inputs: Float[Array, "i *batch"], units: int) -> Array:
         kernel = self.param(f"{name}_kernel", nn.initializers.he_normal(), (inputs.shape[0], units))
         bias = self.param(f"{name}_bias", nn.initializers.zeros, (units,))
-        inputs, kernel, bias = (each.astype(self.dtype) for each in (inputs, kernel, bias))
+        inputs, kernel, bias = (array.astype(self.dtype) for array in (inputs, kernel, bias))
         product = jnp.einsum("io,i...->o...", kernel, inputs)
         return product + bias.reshape(units, *[1] * (inputs.ndim - 1))

@@ -64,8 +64,8 @@ def _with_kernels(setup: Setup, draw_of: Callable[[str], Initializer]) -> Setup:
             raise ArgumentError(f"the parameters are {', '.join(params)}; none of them is a kernel")
         keys = jax.random.split(jax.random.fold_in(key, 1), len(leaves))
         drawn = [
-            draw_of(path[0].key)(own, leaf.shape, leaf.dtype) if path[-1].key == "kernel" else leaf
-            for own, (path, leaf) in zip(keys, leaves, strict=True)
+            draw_of(path[0].key)(rng, leaf.shape, leaf.dtype) if path[-1].key == "kernel" else leaf
+            for rng, (path, leaf) in zip(keys, leaves, strict=True)
         ]
         return jax.tree.unflatten(tree, drawn), batch_stats
 

@@ -52,11 +52,11 @@ class JointEmbedding(nn.Module):
         )
 
     def _branch(self, shared: Float[Array, "b *shape"], name: str) -> Float[Array, "b f"]:
-        own = shared
-        if own.ndim == 4:
-            own = _block(own, self.branch, self.dtype, f"{name}_convolution")
+        features = shared
+        if features.ndim == 4:
+            features = _block(features, self.branch, self.dtype, f"{name}_convolution")
         dense = nn.Dense(self.hidden, dtype=self.dtype, name=f"{name}_dense")
-        return nn.relu(dense(own.reshape(own.shape[0], -1))).astype(jnp.float32)
+        return nn.relu(dense(features.reshape(features.shape[0], -1))).astype(jnp.float32)
 
 
 def _block(images: Float[Array, "b h w c"], channels: int, dtype: DTypeLike, name: str) -> Array:

@@ -58,9 +58,9 @@ def with_lora(
       ValueError: no kernel has one of the names, the setup has frozen parameters, or one of its
         layers is named lora.
     """
-    given = flatten_dict(dict(layers))
+    leaves = flatten_dict(dict(layers))
     adapted = [
-        path for path, leaf in given.items() if jnp.ndim(leaf) > 1 and set(path) & set(kernels)
+        path for path, leaf in leaves.items() if jnp.ndim(leaf) > 1 and set(path) & set(kernels)
     ]
     unknown = [name for name in kernels if not any(name in path for path in adapted)]
     if unknown or not kernels:
@@ -78,11 +78,11 @@ def with_lora(
             raise ArgumentError("a layer of the network is named lora; give it another name")
         keys = jax.random.split(key_additions, len(adapted))
         additions = {}
-        for own, path in zip(keys, adapted, strict=True):
-            outputs = given[path].shape[-1]
-            inputs = given[path].size // outputs
-            a = uniform_weights(own, (inputs, rank), given[path].dtype)
-            b = jnp.zeros((rank, outputs), given[path].dtype)
+        for kernel_key, path in zip(keys, adapted, strict=True):
+            outputs = leaves[path].shape[-1]
+            inputs = leaves[path].size // outputs
+            a = uniform_weights(kernel_key, (inputs, rank), leaves[path].dtype)
+            b = jnp.zeros((rank, outputs), leaves[path].dtype)
             additions |= {(*path, "a"): a, (*path, "b"): b}
         trained = {name: layer for name, layer in params.items() if name not in layers}
         return {**trained, "lora": unflatten_dict(additions)}, batch_stats
@@ -134,7 +134,7 @@ def with_merged_lora(
         )
 
     def whole(params: PyTree) -> PyTree:
-        trained = {name: each for name, each in params.items() if name not in ("lora", "merged")}
+        trained = {name: layer for name, layer in params.items() if name not in ("lora", "merged")}
         merged, now = flatten_dict(params["merged"]), lora_products(params["lora"])
         sums = {path: merged[path] + now[path] for path in merged}
         return {**trained, **_changed(layers, sums, scale)}
@@ -145,8 +145,8 @@ def with_merged_lora(
     def layer_inputs(
         params: PyTree, batch_stats: PyTree, inputs: Float[Array, "b *shape"]
     ) -> dict[tuple[str, ...], Float[Array, "b p i"]]:
-        found = setup.layer_inputs(whole(params), batch_stats, inputs)
-        return {path: found[path] for path in flatten_dict(params["merged"])}
+        by_path = setup.layer_inputs(whole(params), batch_stats, inputs)
+        return {path: by_path[path] for path in flatten_dict(params["merged"])}
 
     def measure(params: PyTree, outputs: Outputs) -> PyTree:
         return setup.measure(whole(params), outputs)
@@ -171,9 +171,9 @@ def with_merged_lora(
 
 def lora_products(additions: PyTree) -> dict[tuple[str, ...], Float[Array, "i o"]]:
     """Return the products A B of low-rank additions by the path of the kernel."""
-    found = flatten_dict(additions)
-    pairs = sorted({path[:-1] for path in found})
-    return {path: found[*path, "a"] @ found[*path, "b"] for path in pairs}
+    factors = flatten_dict(additions)
+    pairs = sorted({path[:-1] for path in factors})
+    return {path: factors[*path, "a"] @ factors[*path, "b"] for path in pairs}
 
 
 def _changed(

@@ -1,6 +1,7 @@
 """Multilayer perceptron on flat inputs."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import flax.linen as nn
 import jax
@@ -10,6 +11,7 @@ from jaxtyping import Array, Float
 
 from everlight.base import Outputs
 from everlight.models.heads import HeadKind, make_head
+from everlight.models.network import NamedNetwork, Network, NetworkRequest, Numbers
 
 
 class MLP(nn.Module):
@@ -55,3 +57,26 @@ class MLP(nn.Module):
 def concatenated_relu(values: Float[Array, "*b u"]) -> Float[Array, "*b v"]:
     """Return the positive parts of the values and then those of their negatives; v is 2u."""
     return jax.nn.relu(jnp.concatenate([values, -values], axis=-1))
+
+
+def _mlp(
+    numbers: Numbers, request: NetworkRequest, layer_norm: bool = False, crelu: bool = False
+) -> Network:
+    units = ", ".join(map(str, numbers))
+    note = f"MLP with hidden layers of {units} units" if numbers else "a linear head"
+    note += " and layer normalisation" * layer_norm + " and concatenated ReLUs" * crelu
+    # Normalisation mixes the units of a layer, so none can be masked or replaced on its own.
+    layers = () if layer_norm else tuple(f"hidden{n}" for n in range(1, len(numbers) + 1))
+    form = {"dtype": request.dtype, "layer_norm": layer_norm, "crelu": crelu}
+    return Network(MLP(request.classes, numbers, **form), note, layers)
+
+
+_SIZES = {"example": (256, 256), "counts": (1, 2, 3, 4, 5, 6)}
+NETWORKS = (
+    NamedNetwork("mlp", _mlp, "units of every hidden layer", **_SIZES),
+    NamedNetwork(
+        "mlp-layer-norm", partial(_mlp, layer_norm=True), "mlp with layer normalisation", **_SIZES
+    ),
+    NamedNetwork("mlp-crelu", partial(_mlp, crelu=True), "mlp with concatenated ReLUs", **_SIZES),
+    NamedNetwork("linear", _mlp, "a linear head over the inputs"),
+)

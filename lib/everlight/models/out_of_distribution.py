@@ -77,23 +77,23 @@ def cross_calibrate_distances(
         pairs under their own illuminants.
       folds: rows of each fold.
     """
-    every, relit = np.arange(len(features)), features.ndim == 3
-    own = features[every, every] if relit else features
+    pairs, relit = np.arange(len(features)), features.ndim == 3
+    plain = features[pairs, pairs] if relit else features
 
     def distribution(rows: np.ndarray) -> FeatureDistribution:
-        known = features[rows][:, rows].reshape(-1, features.shape[-1]) if relit else own[rows]
+        known = features[rows][:, rows].reshape(-1, features.shape[-1]) if relit else plain[rows]
         return fit_feature_distribution(known, jnp.ones(len(known), bool))
 
     distances = [
-        jax.vmap(feature_distance, (None, 0))(distribution(np.setdiff1d(every, fold)), own[fold])
+        jax.vmap(feature_distance, (None, 0))(distribution(np.setdiff1d(pairs, fold)), plain[fold])
         for fold in folds
     ]
-    found = jnp.concatenate(distances)
-    if not jnp.isfinite(found).all():
+    held_out = jnp.concatenate(distances)
+    if not jnp.isfinite(held_out).all():
         raise ArgumentError(
             "features of some pairs have no finite distance; give features that vary"
         )
-    return calibrate_distances(distribution(every), found)
+    return calibrate_distances(distribution(pairs), held_out)
 
 
 @checked

@@ -63,7 +63,7 @@ def estimate_pair(
       UnsuitablePairError: the colours determine no transform, the main camera's inputs are too far
         from the training pairs, or an estimate is no illuminant.
     """
-    colors = (jnp.asarray(each.reshape(-1, 3)) for each in (main, second))
+    colors = (jnp.asarray(image.reshape(-1, 3)) for image in (main, second))
     inputs = model.inputs(*colors, jnp.asarray(usable.ravel(), jnp.float32))
     condition = float(np.linalg.cond(main[usable]))
     has_transform = bool(inputs.valid) and condition <= MAX_CONDITION
@@ -74,11 +74,11 @@ def estimate_pair(
             f"than {MAX_CONDITION}); photograph a more colourful scene"
         )
     estimates, warnings = model.estimate(inputs), []
-    for view, found in estimates._asdict().items():
-        if found is None:
+    for view, estimate in estimates._asdict().items():
+        if estimate is None:
             continue
-        if not found.score.distance <= MAX_SCORE:
-            worthless = f"{view} illuminant: {describe_score(found)}; the estimate is worthless"
+        if not estimate.score.distance <= MAX_SCORE:
+            worthless = f"{view} illuminant: {describe_score(estimate)}; the estimate is worthless"
             if view == "main":
                 raise UnsuitablePairError(
                     f"{worthless}. Give images of the cameras that the model was trained for, "
@@ -87,12 +87,12 @@ def estimate_pair(
             estimates = estimates._replace(second=None)
             warnings.append(f"{worthless} and is left out.")
             continue
-        if not is_plausible(found.illuminant):
+        if not is_plausible(estimate.illuminant):
             raise UnsuitablePairError(
-                f"the model's estimate {found.illuminant} is no illuminant; use one for these two "
-                f"cameras (this one is for {' and '.join(model.cameras)})"
+                f"the model's estimate {estimate.illuminant} is no illuminant; use one for these "
+                f"two cameras (this one is for {' and '.join(model.cameras)})"
             )
-        warnings += [f"{view} illuminant: {reason}" for reason in reasons_to_distrust(found)]
+        warnings += [f"{view} illuminant: {reason}" for reason in reasons_to_distrust(estimate)]
     transform = np.asarray(inputs.transform) if has_transform else None
     return PairEstimate(estimates, transform, condition, tuple(warnings))
 
@@ -102,25 +102,25 @@ def is_plausible(illuminant: Float[np.ndarray, "3"]) -> bool:
     return bool(np.all((illuminant > 1 / PLAUSIBLE) & (illuminant < PLAUSIBLE)))
 
 
-def reasons_to_distrust(found: Estimate, validated: str = "pairs") -> list[str]:
+def reasons_to_distrust(estimate: Estimate, validated: str = "pairs") -> list[str]:
     """Return a warning for inputs unlike the training data, and for an uninformative interval."""
     reasons = []
-    if found.score.distance > 1:
+    if estimate.score.distance > 1:
         reasons.append(
-            f"{describe_score(found, validated)}. The estimate and its interval may be far from "
+            f"{describe_score(estimate, validated)}. The estimate and its interval may be far from "
             "the truth."
         )
-    if found.uninformative:
+    if estimate.uninformative:
         reasons.append(
-            f"its interval has a radius of {found.interval.degrees:.1f} degrees, no less than that "
-            "of the training illuminants alone: THE ESTIMATE IS UNINFORMATIVE."
+            f"its interval has a radius of {estimate.interval.degrees:.1f} degrees, no less than "
+            "that of the training illuminants alone: THE ESTIMATE IS UNINFORMATIVE."
         )
     return reasons
 
 
-def describe_score(found: Estimate, validated: str = "pairs") -> str:
+def describe_score(estimate: Estimate, validated: str = "pairs") -> str:
     """Return an estimate's out-of-distribution score in words, for validated pairs or images."""
-    distance, farther = found.score
+    distance, farther = estimate.score
     return (
         f"out-of-distribution score {distance:.2f}, where 1 is the 99th percentile of validation "
         f"{validated}; {farther:.0%} of them are as far"

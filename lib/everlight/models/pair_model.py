@@ -42,9 +42,9 @@ VIEWS: tuple[View, ...] = ("main", "second")
 Fit = Normalization | Literal["probable"]
 """Fit of transforms: least squares, normalised, or the most probable under a prior."""
 
-Given = Literal["T", "moments", "T and moments"]
+InputNames = Literal["T", "moments", "T and moments"]
 """Inputs of an estimate; moments are those of the camera's own image."""
-WIDTHS: dict[Given, int] = {"T": 9, "moments": 9, "T and moments": 18}
+WIDTHS: dict[InputNames, int] = {"T": 9, "moments": 9, "T and moments": 18}
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class ViewModel:
     """Estimator of the illuminant in one camera.
 
     Attributes:
-      given: inputs, one of `Given`; a file may name others, which cannot be computed here.
+      inputs: inputs, one of `InputNames`; a file may name others, which cannot be computed here.
       depth: hidden layers of the networks; None for linear regressions.
       members: networks or regressions, arrays with a leading axis over the ensemble.
       interval: scale from their disagreement to an interval, calibrated on pairs outside their
@@ -62,7 +62,7 @@ class ViewModel:
         where they are too few for one.
     """
 
-    given: str
+    inputs: str
     depth: int | None
     members: IlluminantModel | LinearRegression
     interval: IntervalScale
@@ -71,7 +71,7 @@ class ViewModel:
 
 
 def calibrated_view(
-    given: str,
+    inputs: str,
     depth: int | None,
     members: IlluminantModel | LinearRegression,
     held_out: Float[Array, "m n 2"],
@@ -81,7 +81,7 @@ def calibrated_view(
     """Return an estimator whose intervals are calibrated on pairs outside its training.
 
     Args:
-      given: inputs.
+      inputs: inputs of the estimator, one of `InputNames`.
       depth: hidden layers of the networks; None for linear regressions.
       members: networks or regressions.
       held_out: estimates of pairs by members that were trained without them.
@@ -89,7 +89,7 @@ def calibrated_view(
       distances: distribution of the training inputs, and distances from it.
     """
     scale, alone = calibrate_interval(held_out, truth), uninformative_interval(truth).degrees
-    return ViewModel(given, depth, members, scale, distances, alone)
+    return ViewModel(inputs, depth, members, scale, distances, alone)
 
 
 class PairInputs(NamedTuple):
@@ -107,10 +107,10 @@ class PairInputs(NamedTuple):
     distance: Float[Array, ""]
     moments: Mapping[View, Float[Array, "9"]]
 
-    def features(self, given: str, view: View) -> Float[Array, "f"]:
+    def features(self, inputs: str, view: View) -> Float[Array, "f"]:
         """Return the features for one camera's illuminant."""
         by_name = {"T": self.transform.reshape(9), "moments": self.moments[view]}
-        return jnp.concatenate([by_name[name] for name in given.split(" and ")])
+        return jnp.concatenate([by_name[name] for name in inputs.split(" and ")])
 
 
 class Estimate(NamedTuple):
@@ -161,7 +161,7 @@ class PairModel:
     def needs_transform(self) -> bool:
         """True if an estimate depends on T."""
         return any(
-            view is not None and view.given != "moments" for view in (self.main, self.second)
+            view is not None and view.inputs != "moments" for view in (self.main, self.second)
         )
 
     def inputs(
@@ -185,9 +185,9 @@ class PairModel:
 
     def _estimate(self, view: View, inputs: PairInputs) -> Estimate:
         model: ViewModel = getattr(self, view)
-        from_prior = self.fit == "probable" and model.given == "T"
+        from_prior = self.fit == "probable" and model.inputs == "T"
         distance = inputs.distance if from_prior else None
-        features = inputs.features(model.given, view)
+        features = inputs.features(model.inputs, view)
         parts = model.members, model.interval, model.distances, features, distance
         illuminant, interval, score = jax.tree.map(np.asarray, _estimated(model.depth, *parts))
         finite = np.isfinite(interval.degrees)

@@ -11,6 +11,7 @@ from everlight.base import Outputs
 from everlight.convolution import Convolution
 from everlight.errors import ArgumentError
 from everlight.models.heads import HeadKind, make_head
+from everlight.models.network import NamedNetwork, Network, NetworkRequest, Numbers
 
 
 class PlainCNN(nn.Module):
@@ -71,3 +72,17 @@ def _pooled(maps: Float[Array, "b h w c"]) -> Float[Array, "b h2 w2 c"]:
     # A reshape and a maximum compile to faster CPU code than a window.
     blocks = even.reshape(batch, height // 2, 2, width // 2, 2, depth)
     return jnp.max(blocks, axis=(2, 4))
+
+
+def _plain_cnn(numbers: Numbers, request: NetworkRequest) -> Network:
+    # Without numbers, one that fits the images' side.
+    small = (16, 32, 64) if request.side < 32 else (16, 32, 64, 128)
+    *channels, hidden = numbers or small
+    shape = PlainCNN(request.classes, tuple(channels), hidden, dtype=request.dtype)
+    widths = ", ".join(map(str, channels))
+    note = f"convolutions of {widths} channels and {hidden} hidden units"
+    return Network(shape, note, shape.layers)
+
+
+_MEANING = "channels of every block, then hidden units; without numbers as the images' side allows"
+NETWORKS = (NamedNetwork("cnn", _plain_cnn, _MEANING, (16, 32, 64), (0, 2, 3, 4, 5, 6)),)

@@ -82,7 +82,7 @@ def with_prompts(
         raise ArgumentError(
             "setup has frozen parameters; set trainable of what with_prompts returns"
         )
-    own_loss = setup.objective.loss
+    task_loss = setup.objective.loss
 
     def init(key: PRNGKeyArray) -> tuple[PyTree, PyTree]:
         key_network, key_prompts = jax.random.split(key)
@@ -91,7 +91,7 @@ def with_prompts(
         return {**trained, "prompts": prompting.init(key_prompts)}, batch_stats
 
     def whole(params: PyTree) -> PyTree:
-        return {**{name: each for name, each in params.items() if name != "prompts"}, **layers}
+        return {**{name: layer for name, layer in params.items() if name != "prompts"}, **layers}
 
     def apply(
         params: PyTree,
@@ -109,7 +109,7 @@ def with_prompts(
     def loss(
         outputs: Outputs, labels: Int[Array, "b k"], seen: Bool[Array, "c"]
     ) -> Float[Array, "b"]:
-        return own_loss(outputs, labels, seen) + outputs.penalty
+        return task_loss(outputs, labels, seen) + outputs.penalty
 
     def measure(params: PyTree, outputs: Outputs) -> PyTree:
         return setup.measure(whole(params), outputs)
@@ -193,27 +193,27 @@ def prompt_components(
     shapes = {"prompt": (length, width), "key": (width,), "attention": (width,)}
 
     def init(key: PRNGKeyArray) -> PyTree:
-        def drawn(own: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "m *rest"]:
+        def drawn(part_key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "m *rest"]:
             empty = jnp.zeros((components, *shape))
-            return new_components(empty, jnp.int32(0), jnp.int32(components), own)
+            return new_components(empty, jnp.int32(0), jnp.int32(components), part_key)
 
         keys = jax.random.split(key, (blocks, len(shapes)))
         return {
             f"block{number}": {
-                name: drawn(own, shape)
-                for own, (name, shape) in zip(keys[number], shapes.items(), strict=True)
+                name: drawn(part_key, shape)
+                for part_key, (name, shape) in zip(keys[number], shapes.items(), strict=True)
             }
             for number in range(blocks)
         }
 
     def choose(params: PyTree, query: Float[Array, "b w"]) -> tuple[Prompts, Float[Array, "b"]]:
         prefixes, total = {}, jnp.float32(0)
-        for name, own in params.items():
-            asked = unit(query[:, None] * own["attention"], -1)
-            share = jnp.einsum("bmw,mw->bm", asked, unit(own["key"], -1))
-            prompt = jnp.einsum("bm,mlw->blw", share, own["prompt"])
+        for name, block in params.items():
+            asked = unit(query[:, None] * block["attention"], -1)
+            share = jnp.einsum("bmw,mw->bm", asked, unit(block["key"], -1))
+            prompt = jnp.einsum("bm,mlw->blw", share, block["prompt"])
             prefixes[name] = prompt.reshape(query.shape[0], 2, length // 2, width)
-            total += sum(map(away_from_orthonormal, own.values()))
+            total += sum(map(away_from_orthonormal, block.values()))
         penalty = jnp.full(query.shape[0], orthogonality * total)
         return Prompts(prefixes=prefixes), penalty
 

@@ -33,10 +33,10 @@ def regress_on_random_units(
       seed: random seed of the weights.
     """
     units, tested = (_units(part, train, seed) for part in (train, test))
-    found = [
+    predictions = [
         tested @ _ridge(units[rows], target) for target, rows in zip(targets, defined, strict=True)
     ]
-    return np.stack(found, axis=1).astype(np.float32)
+    return np.stack(predictions, axis=1).astype(np.float32)
 
 
 def _units(

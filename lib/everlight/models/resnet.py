@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 from everlight.base import Outputs
 from everlight.convolution import HE_NORMAL, Convolution
 from everlight.models.heads import HeadKind, make_head
+from everlight.models.network import NamedNetwork, Network, NetworkRequest, Numbers
 from everlight.models.normalization import BatchNorm, relu
 from everlight.models.pooling import max_pool
 
@@ -176,3 +177,21 @@ class NormalizedConvolution(nn.Module):
         shape = (self.features, self.size, self.stride)
         hidden = Convolution(*shape, False, self.kernel_init, self.dtype)(inputs)
         return BatchNorm()(hidden, train)
+
+
+def _reduced_resnet(numbers: Numbers, request: NetworkRequest) -> Network:
+    (blocks,) = numbers or (5,)
+    shape = ReducedResNet(request.classes, blocks, dtype=request.dtype)
+    return Network(shape, f"reduced ResNet of {6 * blocks + 2} layers")
+
+
+def _resnet50(numbers: Numbers, request: NetworkRequest) -> Network:
+    shape = ResNet50(request.classes, dtype=request.dtype, remat=request.remat)
+    return Network(shape, "ResNet-50")
+
+
+_MEANING = "blocks in each of three stages; without a number 5, ResNet-32"
+NETWORKS = (
+    NamedNetwork("resnet", _reduced_resnet, _MEANING, (1,), (0, 1)),
+    NamedNetwork("resnet50", _resnet50, "ResNet-50", options=("remat",)),
+)

@@ -9,6 +9,8 @@ from jaxtyping import Array, Float
 
 from everlight.base import Outputs
 from everlight.convolution import Convolution
+from everlight.errors import ArgumentError
+from everlight.models.network import NamedNetwork, Network, NetworkRequest, Numbers
 
 
 class SmallCNN(nn.Module):
@@ -53,3 +55,22 @@ class SmallCNN(nn.Module):
             else nn.initializers.normal(self.head_deviation)
         )
         return Outputs(nn.Dense(self.classes, kernel_init=head_init)(features), features)
+
+
+def _small_cnn(numbers: Numbers, request: NetworkRequest) -> Network:
+    first, second, hidden = numbers or (32, 64, 512)
+    dropout = request.dropout or (0.25, 0.25, 0.5)
+    if len(dropout) != 3:
+        rates = " ".join(map(str, dropout))
+        raise ArgumentError(
+            f"dropout {rates}; give 3 values, after both blocks and the dense layer"
+        )
+    shape = SmallCNN(request.classes, (first, second), hidden, dropout, dtype=request.dtype)
+    note = f"small CNN, channels {(first, second)}, {hidden} hidden units, dropout {dropout}"
+    return Network(shape, note, named=False)
+
+
+_MEANING = "channels of both blocks, then hidden units; without numbers 32,64,512"
+NETWORKS = (
+    NamedNetwork("small-cnn", _small_cnn, _MEANING, (16, 32, 64), (0, 3), options=("dropout",)),
+)

@@ -86,8 +86,8 @@ def _look(
 ) -> Float[Array, "128 128 4"]:
     """Return the view's pixels, 0 where masked, and the unmasked share of each."""
     observed = (mask > 0)[..., None]
-    kept = jnp.where(observed, image, 0) * view.factors
-    both = jnp.concatenate([kept, observed.astype(image.dtype)], axis=-1)
+    pixels = jnp.where(observed, image, 0) * view.factors
+    both = jnp.concatenate([pixels, observed.astype(image.dtype)], axis=-1)
     sides = jnp.array(mask.shape, jnp.float32)
     scale = SIDE / (view.size * sides)
     window = jax.image.scale_and_translate(

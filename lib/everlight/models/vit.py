@@ -23,6 +23,7 @@ from everlight.base import Outputs
 from everlight.checks import FINITE, NotEmpty, PositiveInt, checked
 from everlight.errors import ArgumentError
 from everlight.models.heads import HeadKind, make_head
+from everlight.models.network import NamedNetwork, Network, NetworkRequest, Numbers
 
 EPSILON = 1e-6
 """Epsilon of layer normalisation."""
@@ -90,17 +91,17 @@ class VisionTransformer(nn.Module):
             tokens = jnp.concatenate([first, tokens], axis=1)
         position = self.param("position", nn.initializers.normal(0.02), tokens.shape[1:])
         tokens = tokens + position.astype(self.dtype)
-        given = Prompts() if prompts is None else prompts
-        if given.tokens is not None:
-            tokens = jnp.concatenate([given.tokens.astype(self.dtype), tokens], axis=1)
+        prompts = Prompts() if prompts is None else prompts
+        if prompts.tokens is not None:
+            tokens = jnp.concatenate([prompts.tokens.astype(self.dtype), tokens], axis=1)
         for number in range(self.depth):
             name = f"block{number}"
             block = _Block(self.heads, self.mlp_width, self.dtype, name=name)
-            tokens = block(tokens, given.prefixes.get(name))
+            tokens = block(tokens, prompts.prefixes.get(name))
         tokens = nn.LayerNorm(EPSILON, dtype=self.dtype, name="norm")(tokens)
         tokens = tokens.astype(jnp.float32)
-        if given.tokens is not None:
-            features = jnp.mean(tokens[:, : given.tokens.shape[1]], axis=1)
+        if prompts.tokens is not None:
+            features = jnp.mean(tokens[:, : prompts.tokens.shape[1]], axis=1)
         else:
             features = tokens[:, 0] if self.class_token else jnp.mean(tokens, axis=1)
         return Outputs(make_head(self.head, self.classes)(features), features)
@@ -182,8 +183,8 @@ def vit_layers(
     )["params"]
     del shapes["head"]
     names = {_released_name(path): path for path, _ in jax.tree.leaves_with_path(shapes)}
-    given = {name for name in arrays if name.split("/")[0] not in ("head", "pre_logits")}
-    wrong = sorted(set(names) ^ given)
+    stored = {name for name in arrays if name.split("/")[0] not in ("head", "pre_logits")}
+    wrong = sorted(set(names) ^ stored)
     if wrong:
         what = "is missing" if wrong[0] in names else "is not an array of the network"
         raise ArgumentError(f"{wrong[0]} {what}; give all of a ViT's of this depth, and no other's")
@@ -285,3 +286,22 @@ def _released_name(path: tuple) -> str:
     layer, leaf = others
     inner = _IN_BLOCK.get(layer, f"MultiHeadDotProductAttention_1/{layer}")
     return f"Transformer/encoderblock_{first.removeprefix('block')}/{inner}/{leaf}"
+
+
+def _vision_transformer(numbers: Numbers, request: NetworkRequest) -> Network:
+    patch, width, depth, heads, *mlp = numbers or (16, 768, 12, 12)
+    if request.side % patch:
+        raise ArgumentError(f"patches of {patch} pixels do not divide images of {request.side}")
+    if width % heads:
+        raise ArgumentError(f"{heads} heads do not divide the width {width}")
+    sizes = patch, width, depth, heads, *(mlp or [4 * width])
+    shape = VisionTransformer(request.classes, *sizes, dtype=request.dtype)
+    note = f"vision transformer, patches of {patch} pixels, width {width}, {depth} blocks"
+    return Network(shape, f"{note} of {heads} heads")
+
+
+_MEANING = (
+    "a patch's side, width, blocks, heads, and hidden units of the MLP, 4 times the width if left "
+    "out; without numbers ViT-B/16"
+)
+NETWORKS = (NamedNetwork("vit", _vision_transformer, _MEANING, (4, 64, 2, 4), (0, 4, 5)),)

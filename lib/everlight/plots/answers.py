@@ -33,10 +33,10 @@ def plot_answers(
     Raises:
       ValueError: there is another number of answers than of pictures.
     """
-    for name, given in {"truths": truths, **answers, **right}.items():
-        if len(given) != len(pictures):
+    for name, labels in {"truths": truths, **answers, **right}.items():
+        if len(labels) != len(pictures):
             raise ArgumentError(
-                f"pictures holds {len(pictures)}, and {name} {len(given)}; give one per picture"
+                f"pictures holds {len(pictures)}, and {name} {len(labels)}; give one per picture"
             )
     axes = axes_or_new(axes)
     axes.text(0.55, -0.15, "shown", fontsize=9)
@@ -46,9 +46,9 @@ def plot_answers(
         axes.imshow(picture, extent=(0, 0.5, row + 0.96, row), interpolation="nearest")
         text = {"y": row + 0.5, "va": "center", "fontsize": 8}
         axes.text(0.55, s=truth, weight="bold", **text)
-        for column, (name, found) in enumerate(answers.items()):
+        for column, (name, texts) in enumerate(answers.items()):
             color = COLORS[2] if right[name][row] else COLORS[1]
-            axes.text(1.6 + column, s=found[row], color=color, **text)
+            axes.text(1.6 + column, s=texts[row], color=color, **text)
     axes.set(xlim=(0, 1.6 + len(answers)), ylim=(len(pictures), -0.5), aspect="auto")
     axes.axis("off")
     return axes

@@ -37,10 +37,10 @@ def plot_criteria(
         raise ArgumentError("criteria are drawn on polar axes: subplot_kw={'projection': 'polar'}")
     rays = np.linspace(0, 2 * np.pi, len(CRITERIA), endpoint=False)
     for index, (name, values) in enumerate(criteria.items()):
-        missing = [each for each in CRITERIA if each not in values]
+        missing = [criterion for criterion in CRITERIA if criterion not in values]
         if missing:
             raise ArgumentError(f"{name} lacks {', '.join(missing)}")
-        lengths = [float(values[each]) for each in CRITERIA]
+        lengths = [float(values[criterion]) for criterion in CRITERIA]
         style = line_style(index)
         closed = [*lengths, lengths[0]]
         drawn.plot([*rays, rays[0]], closed, label=name, **style._asdict())

@@ -51,13 +51,13 @@ def plot_chromaticity(
 def _draw_locus(
     axes: Axes, wavelengths: Float[jax.Array, "w"], sensitivity: Float[jax.Array, "3 w"]
 ) -> None:
-    def of(kelvin: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def xy(kelvin: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         power = jax.vmap(blackbody_power, (0, None))(jnp.asarray(kelvin, jnp.float32), wavelengths)
         return _shares(np.asarray(jax.vmap(illuminant_response, (0, None))(power, sensitivity)))
 
     # Evenly spaced in reciprocal temperature, which spaces chromaticities almost evenly.
-    axes.plot(*of(1e6 / np.linspace(1e6 / 1500, 1e6 / 25000, 200)), color="black", lw=1, zorder=1)
-    red, green = of(np.array(KELVIN))
+    axes.plot(*xy(1e6 / np.linspace(1e6 / 1500, 1e6 / 25000, 200)), color="black", lw=1, zorder=1)
+    red, green = xy(np.array(KELVIN))
     axes.plot(red, green, ".", color="black", markersize=5)
     for kelvin, x, y in zip(KELVIN, red, green, strict=True):
         axes.annotate(

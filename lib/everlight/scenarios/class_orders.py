@@ -126,10 +126,9 @@ def class_incremental_by_seed(
 
     def of_order(order: list[int], seed: int) -> TaskSequence:
         cut = divide_classes(order, tasks)
-        given = train_labels, test_labels, cut * cycles, classes
         if cycles == 1:
-            return class_incremental(*given, valid_fraction)
-        return recurring(*given, seed, valid_fraction)
+            return class_incremental(train_labels, test_labels, cut, classes, valid_fraction)
+        return recurring(train_labels, test_labels, cut * cycles, classes, seed, valid_fraction)
 
     def ordered(seed: int) -> TaskSequence:
         return of_order(list(range(classes)) if natural else _seeded_order(classes, seed), seed)
@@ -138,8 +137,8 @@ def class_incremental_by_seed(
     shapes = [largest, *([tested_on_validation(largest)] if np.any(valid_fraction) else [])]
 
     def sequence(seed: int, on_validation: bool = False) -> TaskSequence:
-        found = ordered(seed)
-        return same_shapes([tested_on_validation(found) if on_validation else found, *shapes])[0]
+        drawn = ordered(seed)
+        return same_shapes([tested_on_validation(drawn) if on_validation else drawn, *shapes])[0]
 
     return sequence
 

@@ -50,7 +50,7 @@ def core50(
     level: Level = "object",
     train_sessions: Sequence[int] = TRAIN_SESSIONS,
     test_sessions: Sequence[int] = TEST_SESSIONS,
-    kept: Int[np.ndarray, "k"] | None = None,
+    frames: Int[np.ndarray, "k"] | None = None,
 ) -> TaskSequence:
     """Build a run of a scenario: one task per batch, all tested on the same frames (section 5).
 
@@ -69,7 +69,7 @@ def core50(
       train_sessions: training sessions in the order that a run shuffles. Sessions 1 to k of the
         paper are `range(k)`.
       test_sessions: sessions of the test set; sessions in neither argument are left out.
-      kept: positions of the frames that are used, `[k]`; None is all.
+      frames: positions of the frames that are used, `[k]`; None is all.
 
     Raises:
       ValueError: a choice does not exist, a session is in both arguments or twice in one, or an
@@ -82,12 +82,12 @@ def core50(
         raise ArgumentError(
             f"session {min(both)} is in train_sessions and in test_sessions; keep it in one"
         )
-    used = np.arange(len(objects)) if kept is None else kept
+    used = np.arange(len(objects)) if frames is None else frames
     if not len(used):
-        raise ArgumentError("kept is empty; give positions of frames, or None")
+        raise ArgumentError("frames is empty; give positions of frames, or None")
     wrong = used[(used < 0) | (used >= len(objects))]
     if len(wrong):
-        raise ArgumentError(f"kept holds {wrong[0]}; give 0 to {len(objects) - 1}")
+        raise ArgumentError(f"frames holds {wrong[0]}; give 0 to {len(objects) - 1}")
     _check_frames(objects[used], sessions[used], [*train_sessions, *test_sessions])
     used = np.isin(np.arange(len(objects)), used)
 

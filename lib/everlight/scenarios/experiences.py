@@ -88,8 +88,8 @@ def from_experiences(
     trained = train_labels if len(test) == tasks else [np.concatenate(train_labels)]
     masks = np.stack(
         [
-            np.isin(np.arange(classes), np.concatenate([own, tested]))
-            for own, tested in zip(trained, test_labels, strict=True)
+            np.isin(np.arange(classes), np.concatenate([trained_classes, tested]))
+            for trained_classes, tested in zip(trained, test_labels, strict=True)
         ]
     )
     # A sample in test sets of different classes occurs once for each choice of classes.
@@ -117,10 +117,10 @@ def from_experiences(
 
 def _refuse_overlap(name: str, places: Places, other: str, others: Places) -> None:
     known = np.concatenate(list(others))
-    shared = [np.isin(own, known) for own in places]
-    count = sum(int(each.sum()) for each in shared)
+    shared = [np.isin(indices, known) for indices in places]
+    count = sum(int(mask.sum()) for mask in shared)
     if count:
-        first = next(number for number, each in enumerate(shared) if each.any())
+        first = next(number for number, mask in enumerate(shared) if mask.any())
         sample = places[first][shared[first]][0]
         raise ArgumentError(
             f"{name}[{first}] holds sample {sample}, which {other} holds too, as {count} of "
@@ -140,7 +140,7 @@ def _refuse_two_labels(test: Places, test_labels: Places) -> None:
 
 
 def _stacked(places: Places, labels: Places) -> Samples:
-    return stack_samples(list(places), [np.asarray(own)[:, None] for own in labels])
+    return stack_samples(list(places), [np.asarray(classes)[:, None] for classes in labels])
 
 
 def _check_all(
@@ -151,17 +151,17 @@ def _check_all(
             f"{name} has {len(places)} experiences and {name}_labels {len(labels)}; give "
             f"{' or '.join(map(str, counts))} for both"
         )
-    for number, (own, own_labels) in enumerate(zip(places, labels, strict=True)):
-        if len(own) != len(own_labels):
+    for number, (indices, index_labels) in enumerate(zip(places, labels, strict=True)):
+        if len(indices) != len(index_labels):
             raise ArgumentError(
-                f"{name}[{number}] has {len(own)} indices and {name}_labels[{number}] has "
-                f"{len(own_labels)} labels; give one label per index"
+                f"{name}[{number}] has {len(indices)} indices and {name}_labels[{number}] has "
+                f"{len(index_labels)} labels; give one label per index"
             )
-        if not len(own) and name != "valid":
+        if not len(indices) and name != "valid":
             raise ArgumentError(f"{name}[{number}] has no sample; leave the experience out")
         for what, values, most in (
-            (name, own, MOST_SAMPLES),
-            (f"{name}_labels", own_labels, classes),
+            (name, indices, MOST_SAMPLES),
+            (f"{name}_labels", index_labels, classes),
         ):
             wrong = values[(values < 0) | (values >= most)]
             if len(wrong):

@@ -171,5 +171,5 @@ def _by_task(examples: Examples, fact_task: Int[np.ndarray, "f"], tasks: int) ->
     task = fact_task[examples.fact]
     members = [np.flatnonzero(task == number) for number in range(tasks)]
     return stack_samples(
-        [examples.image[own] for own in members], [examples.fact[own, None] for own in members]
+        [examples.image[rows] for rows in members], [examples.fact[rows, None] for rows in members]
     )

@@ -174,13 +174,13 @@ def _word_distances(vectors: Float[np.ndarray, "v d"]) -> Float[np.ndarray, "v+1
 def _condensed(
     row: Callable[[int], Float[np.ndarray, "_"]], count: int
 ) -> Float[np.ndarray, "pairs"]:
-    found = np.empty(count * (count - 1) // 2)
+    condensed = np.empty(count * (count - 1) // 2)
     start = 0
     for number in range(count - 1):
         stop = start + count - 1 - number
-        found[start:stop] = row(number)
+        condensed[start:stop] = row(number)
         start = stop
-    return found
+    return condensed
 
 
 def _cut(tree: Float[np.ndarray, "_ 4"], tasks: int) -> Int[np.ndarray, "leaves"]:

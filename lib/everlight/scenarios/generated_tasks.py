@@ -39,11 +39,11 @@ def permuted_tasks(labels: Labels, classes: PositiveInt, count: PositiveInt) -> 
         raise ArgumentError(
             f"count is {count}; there are {len(labels)} labels, give as many or more"
         )
-    every = jnp.asarray(labels, jnp.int32)
+    image_labels = jnp.asarray(labels, jnp.int32)
 
     def draw(number: Int[Array, ""], size: int, key: PRNGKeyArray) -> Samples:
         row = jax.random.randint(key, (size,), 0, len(labels))
-        return _samples(number * count + row, every[row])
+        return _samples(number * count + row, image_labels[row])
 
     return TaskGenerator(lambda key: jnp.int32(-1), lambda number, key: number + 1, draw)
 
@@ -60,11 +60,11 @@ def label_permuted_tasks(labels: Labels, classes: PositiveInt) -> TaskGenerator:
       ValueError: a label is not below `classes`.
     """
     check_range("labels", labels, 0, classes - 1)
-    every = jnp.asarray(labels, jnp.int32)
+    image_labels = jnp.asarray(labels, jnp.int32)
 
     def draw(names: Int[Array, "c"], size: int, key: PRNGKeyArray) -> Samples:
         row = jax.random.randint(key, (size,), 0, len(labels))
-        return _samples(row, names[every[row]])
+        return _samples(row, names[image_labels[row]])
 
     return TaskGenerator(
         lambda key: jnp.arange(classes, dtype=jnp.int32),
@@ -97,11 +97,11 @@ def class_pair_tasks(train_labels: Labels, test_labels: TestLabels) -> TaskGener
     Raises:
       ValueError: there is one class, or a class has no training or no test image.
     """
-    found, tested_classes = np.unique(train_labels), np.unique(test_labels)
-    classes = len(found)
-    if found[-1] != classes - 1 or classes < 2:
+    trained_classes, tested_classes = np.unique(train_labels), np.unique(test_labels)
+    classes = len(trained_classes)
+    if trained_classes[-1] != classes - 1 or classes < 2:
         raise ArgumentError("train_labels leaves out a class or has one alone; number them from 0")
-    if not np.array_equal(found, tested_classes):
+    if not np.array_equal(trained_classes, tested_classes):
         raise ArgumentError("test_labels has other classes than train_labels; give the same ones")
     train, train_sizes = _rows_by_class(train_labels, 0)
     test, test_sizes = _rows_by_class(test_labels, len(train_labels))
@@ -149,7 +149,7 @@ def _rows_by_class(
     sizes = np.bincount(labels)
     rows = np.empty((len(sizes), sizes.max()), np.int32)
     for number, size in enumerate(sizes):
-        own = np.flatnonzero(labels == number)
-        rows[number] = own[0]
-        rows[number, :size] = own
+        members = np.flatnonzero(labels == number)
+        rows[number] = members[0]
+        rows[number, :size] = members
     return jnp.asarray(rows + start), jnp.asarray(sizes, jnp.int32)

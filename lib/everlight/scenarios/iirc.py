@@ -98,15 +98,15 @@ def iirc(
 
     parts = [_cut(members, valid_fraction) for members in _members(train_labels, data_classes)]
     train, valid, post_task = zip(*parts, strict=True)
-    given = [_given(part, data_classes, hierarchy, len(pairs)) for part in (train, valid)]
-    trained = np.bincount(pairs[given[0] & (pairs >= 0)], minlength=len(names))
+    assigned = [_assigned(part, data_classes, hierarchy, len(pairs)) for part in (train, valid)]
+    trained = np.bincount(pairs[assigned[0] & (pairs >= 0)], minlength=len(names))
     if not trained.all():
         raise ArgumentError(
             f"class {names[np.argmin(trained)]!r} has no training samples: its subclasses have "
             "too few to share; give more, or remove it from the configuration"
         )
     stream = Task(
-        *(_stack(pairs, share, class_task, setting) for share in given),
+        *(_stack(pairs, share, class_task, setting) for share in assigned),
         jnp.asarray(class_task == np.arange(len(tasks))[:, None]),
         jnp.arange(len(tasks)),
     )
@@ -147,7 +147,7 @@ def _cut(members: Int[np.ndarray, "_"], fraction: float) -> tuple[Int[np.ndarray
     return members[2 * count :], members[:count], members[count : 2 * count]
 
 
-def _given(
+def _assigned(
     part: Sequence[Int[np.ndarray, "_"]],
     data_classes: Sequence[str],
     hierarchy: Hierarchy,
@@ -159,21 +159,21 @@ def _given(
     siblings = Counter(
         parent.get(name) for name, members in zip(data_classes, part, strict=True) if len(members)
     )
-    given = np.zeros((samples, 2), bool)
+    assigned = np.zeros((samples, 2), bool)
     for name, members in zip(data_classes, part, strict=True):
-        kept = members
+        subclass_members = members
         if name in parent:
             share = min(1, SUPERCLASS_CAP / max(1, siblings[parent[name]])) * SUPERCLASS_SHARE
-            given[members[: int(share * len(members))], 0] = True
+            assigned[members[: int(share * len(members))], 0] = True
             # A single sample rounds to the last 0, which slices as all; the package does the same.
-            kept = members[-int(SUBCLASS_SHARE * len(members)) :]
-        given[kept, 1] = True
-    return given
+            subclass_members = members[-int(SUBCLASS_SHARE * len(members)) :]
+        assigned[subclass_members, 1] = True
+    return assigned
 
 
 def _stack(
     pairs: Int[np.ndarray, "n 2"],
-    given: Bool[np.ndarray, "n 2"],
+    assigned: Bool[np.ndarray, "n 2"],
     class_task: Int[np.ndarray, "c"],
     setting: LabelSetting,
 ) -> Samples:
@@ -181,10 +181,10 @@ def _stack(
     introduced = _introduced(pairs, class_task)
     groups, labels = [], []
     for task in range(class_task[-1] + 1):
-        own, so_far = introduced == task, introduced <= task
-        brought = so_far if setting == "incremental joint" else own
-        labelled = own if setting == "incomplete" else so_far
-        groups.append(np.flatnonzero(np.any(given & brought, axis=1)))
+        current, so_far = introduced == task, introduced <= task
+        brought = so_far if setting == "incremental joint" else current
+        labelled = current if setting == "incomplete" else so_far
+        groups.append(np.flatnonzero(np.any(assigned & brought, axis=1)))
         labels.append(_front(np.where(labelled, pairs, -1)[groups[-1]]))
     return stack_samples(groups, labels)
 

@@ -81,8 +81,8 @@ def _distribute(
     """Return the task whose part of the stream holds each sample; samples are in random order."""
     part = owner.copy()
     for task in range(tasks):
-        own = np.flatnonzero(owner == task)
-        moved = own[: int(blurry * len(own))]
+        members = np.flatnonzero(owner == task)
+        moved = members[: int(blurry * len(members))]
         others = np.delete(np.arange(tasks), task)
         if len(others):
             part[moved] = np.resize(rng.permutation(others), len(moved))

@@ -26,7 +26,7 @@ def stack_samples(
       ValueError: a task has different numbers of labels and indices.
     """
     lengths = np.array([len(group) for group in groups])
-    if lengths.tolist() != [len(each) for each in labels]:
+    if lengths.tolist() != [len(task_labels) for task_labels in labels]:
         raise ArgumentError(
             f"groups of {lengths.tolist()}, labels of {[*map(len, labels)]} samples; give equally "
             "many"
@@ -52,21 +52,21 @@ def same_shapes(sequences: Sequence[TaskSequence]) -> list[TaskSequence]:
       ValueError: the numbers of tasks or classes differ.
     """
     for axis, name in enumerate(("tasks", "classes")):
-        counts = sorted({each.tasks.classes.shape[axis] for each in sequences})
+        counts = sorted({stream.tasks.classes.shape[axis] for stream in sequences})
         if len(counts) > 1:
             raise ArgumentError(f"sequences of {counts} {name}; give equal numbers")
-    train = max(each.tasks.train.mask.shape[1] for each in sequences)
-    valid = max(each.tasks.valid.mask.shape[1] for each in sequences)
-    test = max(each.test.mask.shape[0] for each in sequences)
+    train = max(stream.tasks.train.mask.shape[1] for stream in sequences)
+    valid = max(stream.tasks.valid.mask.shape[1] for stream in sequences)
+    test = max(stream.test.mask.shape[0] for stream in sequences)
     return [
-        each._replace(
-            tasks=each.tasks._replace(
-                train=_pad(each.tasks.train, train, 1), valid=_pad(each.tasks.valid, valid, 1)
+        stream._replace(
+            tasks=stream.tasks._replace(
+                train=_pad(stream.tasks.train, train, 1), valid=_pad(stream.tasks.valid, valid, 1)
             ),
-            test=_pad(each.test, test, 0),
-            test_member=_fill(each.test_member, test, 1),
+            test=_pad(stream.test, test, 0),
+            test_member=_fill(stream.test_member, test, 1),
         )
-        for each in sequences
+        for stream in sequences
     ]
 
 

@@ -58,8 +58,8 @@ def draw_target_network(
     keys = jax.random.split(key, 4)
     shapes = ((inputs, units), (units,), (units,), ())
     drawn = (
-        jax.random.rademacher(own, shape, jnp.float32)
-        for own, shape in zip(keys, shapes, strict=True)
+        jax.random.rademacher(weight_key, shape, jnp.float32)
+        for weight_key, shape in zip(keys, shapes, strict=True)
     )
     return TargetNetwork(*drawn, beta)
 

@@ -78,7 +78,7 @@ def domain_incremental(
     check_range("label_maps", maps, 0, classes - 1)
     _check_labels(train_labels, test_labels, classes)
     validates = first_of_each_class(train_labels, np.full(classes, valid_fraction))
-    every = np.concatenate([train_labels, test_labels])
+    all_labels = np.concatenate([train_labels, test_labels])
     index, labels = {}, {}
     for name, places, wanted in (
         ("train", np.flatnonzero(~validates), train_samples),
@@ -89,8 +89,8 @@ def domain_incremental(
             raise ArgumentError(f"{name}_samples={wanted}; there are {len(places)} of them")
         drawn = [places[_draw(len(places), wanted, rng)] for _ in range(tasks)]
         index[name] = [task * count + rows for task, rows in enumerate(drawn)]
-        labels[name] = [maps[task][every[rows]] for task, rows in enumerate(drawn)]
-    parts = [each[name] for name in ("train", "test") for each in (index, labels)]
+        labels[name] = [maps[task][all_labels[rows]] for task, rows in enumerate(drawn)]
+    parts = [field[name] for name in ("train", "test") for field in (index, labels)]
     return from_experiences(*parts, classes, index["valid"], labels["valid"])
 
 
@@ -243,9 +243,9 @@ def recurring(
                 f"{np.sum(test_labels == label)} test samples; give one per task and one to test"
             )
         divided = np.array_split(rng.permutation(members), len(places))
-        for place, own in zip(places, divided, strict=True):
-            parts[place].append(own)
-    train = [np.concatenate(own) for own in parts]
+        for place, samples in zip(places, divided, strict=True):
+            parts[place].append(samples)
+    train = [np.concatenate(samples) for samples in parts]
     valid = [np.flatnonzero(np.isin(train_labels, list(task)) & validates) for task in tasks]
     return _tested_by_class(train, train_labels, test_labels, tasks, classes, valid)
 
@@ -280,15 +280,15 @@ def few_shot(
     rng = np.random.default_rng(seed)
     places = [np.flatnonzero(np.isin(train_labels, list(tasks[0])))]
     for task in tasks[1:]:
-        kept = np.zeros(len(train_labels), bool)
+        chosen = np.zeros(len(train_labels), bool)
         for label in dict.fromkeys(task):
             members = np.flatnonzero(train_labels == label)
             if len(members) < shots:
                 raise ArgumentError(
                     f"class {label} has {len(members)} training samples; shots={shots}"
                 )
-            kept[rng.choice(members, shots, replace=False)] = True
-        places.append(np.flatnonzero(kept))
+            chosen[rng.choice(members, shots, replace=False)] = True
+        places.append(np.flatnonzero(chosen))
     return _tested_by_class(places, train_labels, test_labels, tasks, classes)
 
 
@@ -307,10 +307,10 @@ def with_shots(
     """
     rng, train = np.random.default_rng(seed), sequence.tasks.train
     mask, labels = np.array(train.mask), np.asarray(train.labels[..., 0])
-    for kept, own in zip(mask[1:], labels[1:], strict=True):
-        for label in np.unique(own[kept]):
-            members = np.flatnonzero(kept & (own == label))
-            kept[rng.permutation(members)[shots:]] = False
+    for chosen, task_labels in zip(mask[1:], labels[1:], strict=True):
+        for label in np.unique(task_labels[chosen]):
+            members = np.flatnonzero(chosen & (task_labels == label))
+            chosen[rng.permutation(members)[shots:]] = False
     train = train._replace(mask=jnp.asarray(mask))
     return sequence._replace(tasks=sequence.tasks._replace(train=train))
 
@@ -369,10 +369,10 @@ def _tested_by_class(
     test = [np.flatnonzero(np.isin(test_labels, list(task))) for task in tasks]
     return from_experiences(
         train,
-        [train_labels[own] for own in train],
-        [len(train_labels) + own for own in test],
-        [test_labels[own] for own in test],
+        [train_labels[rows] for rows in train],
+        [len(train_labels) + rows for rows in test],
+        [test_labels[rows] for rows in test],
         classes,
         valid,
-        None if valid is None else [train_labels[own] for own in valid],
+        None if valid is None else [train_labels[rows] for rows in valid],
     )

@@ -66,7 +66,7 @@ def test_each_run_is_what_it_is_alone(driven):
     runs = some_runs()
     program = jax.jit(lambda s, k, c: run_sequence(Run(build, PROTOCOL, (DATA, c), s, k)))
     for number in range(3):
-        rows = (runs.sequence, runs.key, runs.own)
+        rows = (runs.sequence, runs.key, runs.run_data)
         alone = program(*jax.tree.map(lambda leaf, n=number: leaf[n], rows))
         together = jax.tree.map(lambda leaf, n=number: leaf[n], driven[-1].result)
         np.testing.assert_allclose(together.losses, alone.losses, atol=1e-5)

@@ -34,7 +34,7 @@ def losses():
 def collectives():
     """Those in the program of four runs."""
     mesh, many = runs_mesh(), some_runs()
-    rows = many.sequence, many.key, many.own
+    rows = many.sequence, many.key, many.run_data
     four = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf[:1]]), rows)
     begin, learn = (
         engine._program(build, PROTOCOL, join, mesh, part)

@@ -152,10 +152,10 @@ def test_a_reference_batch_beyond_the_memory_is_all_of_it():
 
 def test_the_registry_has_the_task_s_size_in_iirc_s_form_and_what_is_given():
     several = Needs(tasks=2, classes=CLASSES, exemplars_per_class=2, labels=2)
-    given = METHODS["A-GEM"].given(several)
+    given = METHODS["A-GEM"].row_arguments(several)
     assert (given["replay_batch_size"], given["separate_classes"]) == (None, True)
     for needs in (several, several._replace(labels=1)):
-        own = METHODS["A-GEM"].given(needs._replace(replay_batch_size=10))
+        own = METHODS["A-GEM"].row_arguments(needs._replace(replay_batch_size=10))
         assert own["replay_batch_size"] == 10
 
 

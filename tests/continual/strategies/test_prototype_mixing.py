@@ -13,7 +13,7 @@ from everlight.continual.strategies.parts.prototype_mixing import (
     mix_classes,
     mix_replayed,
     pair_odds,
-    sample_of_each,
+    sample_per_label,
     whole_shares,
 )
 
@@ -112,6 +112,6 @@ def test_three_of_four_slots_mix_samples_of_the_draw():
 
 
 def test_a_sample_of_each_class_is_stored():
-    found = sample_of_each(SAMPLES, jnp.array([3, 0, 1]), jnp.ones(3), KEY)
+    found = sample_per_label(SAMPLES, jnp.array([3, 0, 1]), jnp.ones(3), KEY)
     np.testing.assert_array_equal(found.labels[:, 0], [3, 0, 1])
     assert found.index[0] == 53

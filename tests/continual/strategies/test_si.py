@@ -11,7 +11,7 @@ from everlight.base import StepInfo
 from everlight.continual.engine.epochs import as_best, end_epoch
 from everlight.continual.engine.protocol import Protocol
 from everlight.continual.engine.run import SequenceResult, SequenceState, with_learned
-from everlight.continual.engine.tasks import kept_epoch
+from everlight.continual.engine.tasks import selected_epoch
 from everlight.continual.engine.updates import train_step
 from everlight.continual.strategies.si import PathIntegral, si
 from tests.continual.small_net import (
@@ -103,7 +103,7 @@ def test_the_path_goes_back_with_the_best_epoch(implicit):
             state = with_learned(state, memory, learner)
             state = end_epoch(strategy, protocol, state, score)
             memory, learner = state.result.memory, state.result.learner
-        memory, learner = strategy.end_task(*kept_epoch(strategy, state), task, key)
+        memory, learner = strategy.end_task(*selected_epoch(strategy, state), task, key)
         after.append((memory, learner))
     compare(after, train_by_hand(STRENGTH, implicit, best))
 

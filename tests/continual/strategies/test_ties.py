@@ -52,7 +52,7 @@ def test_three_tasks_are_the_paper_s_algorithm_in_float64():
 
 def test_all_entries_of_one_task_are_its_network():
     setup = small_setup()
-    ((_, learner),) = run_tasks(setup, ties(setup, 1.0, kept=1.0), SEQUENCE[:1])
+    ((_, learner),) = run_tasks(setup, ties(setup, 1.0, density=1.0), SEQUENCE[:1])
     assert_trees_close(learner.params, solution(0))
 
 

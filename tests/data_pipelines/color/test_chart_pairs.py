@@ -2,7 +2,7 @@
 
 import pytest
 
-from everlight_data.color.chart_pairs import LEAST_PAIRS, find_pairs, given_charts
+from everlight_data.color.chart_pairs import LEAST_PAIRS, find_pairs, read_chart_corners
 from everlight_data.errors import DataError
 
 
@@ -58,4 +58,4 @@ def test_two_files_of_one_name_are_refused(folder):
 def test_charts_that_are_none_are_refused(folder, content, message):
     (folder / "charts.json").write_text(content)
     with pytest.raises(DataError, match=message):
-        given_charts(folder)
+        read_chart_corners(folder)

@@ -7,7 +7,6 @@ from everlight_data.color.spectra import (
     WAVELENGTHS,
     embedded_library,
     measured_library,
-    sensitivity_distances,
 )
 from everlight_data.errors import DataError, MissingDataError
 from tests.data_pipelines.fuzzed_files import spectra as write_spectra
@@ -166,16 +165,3 @@ def test_spectra_that_are_none_are_refused(tmp_path, monkeypatch, rng, reason):
     np.savez(path, **arrays | {"wavelengths_nm": arrays["wavelengths_nm"][::-1]})
     with pytest.raises(DataError, match=r"munsell.*wavelengths do not increase"):
         read()
-
-
-def test_sensitivities_that_a_matrix_makes_of_another_are_at_no_distance(rng):
-    library = embedded_library()
-    first = library.sensitivities[0]
-    mixed = rng.uniform(size=(3, 3)) @ first
-    other = rng.uniform(size=first.shape)
-    library = library._replace(sensitivities=np.stack([first, mixed, other]))
-    distances = sensitivity_distances(library)
-    np.testing.assert_allclose(distances[:2, :2], 0, atol=1e-9)
-    weights = np.linalg.lstsq(first.T, other.T)[0]
-    expected = np.linalg.norm(other.T - first.T @ weights) / np.linalg.norm(other)
-    np.testing.assert_allclose(distances[0, 2], expected, rtol=1e-9)

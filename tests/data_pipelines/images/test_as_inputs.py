@@ -5,7 +5,7 @@ import pytest
 
 from everlight_data.errors import DataError
 from everlight_data.images.as_inputs import store_images
-from everlight_data.images.image_set import ImageSet, first_per_class, shrink_images
+from everlight_data.sets.image_set import ImageSet, first_per_class, shrink_images
 
 
 def small_set():

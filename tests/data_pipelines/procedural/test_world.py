@@ -19,7 +19,6 @@ from everlight.continual.strategies.naive import naive
 from everlight.models.small_cnn import SmallCNN
 from everlight.scenarios.class_incremental import class_incremental, equal_tasks
 from everlight_data.errors import DataError
-from everlight_data.images.image_set import shrink_images
 from everlight_data.procedural.render import Ids, World, render
 from everlight_data.procedural.shapes import (
     OUTLINES,
@@ -39,6 +38,7 @@ from everlight_data.procedural.world import (
     render_frames,
     superclass_of,
 )
+from everlight_data.sets.image_set import shrink_images
 
 WORLD = World(superclasses=5, subclasses=4)
 SMOOTH = WORLD._replace(noise=0.0)

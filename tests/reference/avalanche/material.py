@@ -13,8 +13,8 @@ from everlight.continual import StoredImages, TaskSequence
 from everlight.models import MLP, PlainCNN
 from everlight.scenarios import class_incremental, same_shapes
 from everlight_data.images.digits import load_digits
-from everlight_data.images.image_set import ImageSet, first_per_class, shrink_images
 from everlight_data.images.tiny_imagenet import load_tiny_imagenet_32
+from everlight_data.sets.image_set import ImageSet, first_per_class, shrink_images
 
 CLASSES = 10
 TASKS = 5

@@ -22,8 +22,8 @@ from everlight.continual import (
 from everlight.continual.method import Method, Needs
 from everlight.metrics.multilabel import TaskMeans
 from everlight_data.iirc.sets import IIRCData
-from everlight_experiments.continual.benchmark import Benchmark, Draw, RunData
-from everlight_experiments.iirc.benchmark import iirc_benchmark, label_scores, learn
+from everlight_experiments.continual.benchmark import Benchmark, RunData, SequenceId
+from everlight_experiments.iirc.benchmark import iirc_benchmark, label_scores, load_inputs
 from everlight_experiments.iirc.config import FORMS, Config
 from tests.reference.iirc.cases import CASES, Case
 from tests.reference.iirc.material import DATA, Plan
@@ -63,18 +63,18 @@ def make_run(
 ) -> tuple[Run, TaskSequence]:
     """Return a method's run on one seed, and its tasks."""
     config = config_of(plan)
-    benchmark = iirc_benchmark(config, learn(config, data, folder), 0)
+    benchmark = iirc_benchmark(config, load_inputs(config, data, folder), 0)
     if not plan.augment:
         benchmark = benchmark._replace(begin=_without_augmentation(benchmark))
     method = FORMS[case.name]
-    sequence = benchmark.sequence(method, Draw("evaluation", 0, 0))
+    sequence = benchmark.sequence(method, SequenceId("evaluation", 0, 0))
     (hyperparameter,) = method.hyperparameters or (0.0,)
 
     def build(given: RunData) -> tuple[Setup, Strategy]:
         setup, needs = benchmark.begin(method, given)
         return setup, method.make(setup, needs._replace(hyperparameter=hyperparameter))
 
-    given = RunData(benchmark.shared(method), benchmark.own(sequence, hyperparameter))
+    given = RunData(benchmark.shared(method), benchmark.per_run_data(sequence, hyperparameter))
     protocol = benchmark.protocol(method)
     return Run(build, protocol, given, sequence, jax.random.key(seed)), sequence
 

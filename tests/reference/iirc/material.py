@@ -19,8 +19,8 @@ from everlight.scenarios.iirc import TaskConfiguration
 from everlight_data.iirc.metadata import Metadata, official_metadata
 from everlight_data.iirc.sets import IIRCData
 from everlight_data.images.cifar100 import FOLDER, MEMBERS, _assemble
-from everlight_data.images.image_set import ImageSet, first_per_class
 from everlight_data.images.tiny_imagenet import load_tiny_imagenet_32
+from everlight_data.sets.image_set import ImageSet, first_per_class
 
 DATA = "iirc_cifar100"
 CLASSES = 100

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from everlight_data.errors import DataError
-from everlight_data.images.image_set import ImageSet
+from everlight_data.sets.image_set import ImageSet
 from tests.reference.iirc import material
 from tests.reference.iirc.__main__ import main
 from tests.reference.iirc.cases import CASES

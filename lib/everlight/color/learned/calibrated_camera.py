@@ -92,11 +92,11 @@ def fit_calibrated_camera(
     pool = training_pool(viewed, observations, taken, calibrations.matrices[:, 1], *views)
 
     def fingerprint(one: tuple[Array, Array, Array]) -> Float[Array, "f f 2"]:
-        camera, own, share = one
-        ends = (jax.tree.map(lambda leaf, c=each: leaf[c], calibrations) for each in (camera, own))
+        camera, source, share = one
+        ends = (jax.tree.map(lambda leaf, i=i: leaf[i], calibrations) for i in (camera, source))
         return camera_fingerprint(imaginary_camera(*ends, share), settings.fingerprint_window)
 
-    places = pool.cameras, pool.own, pool.shares
+    places = pool.cameras, pool.source_cameras, pool.shares
     fingerprints = jax.lax.map(fingerprint, places, batch_size=64)
 
     def draw(key: PRNGKeyArray) -> tuple[Sample, None, Float[Array, "f f 2"]]:

@@ -87,7 +87,7 @@ def balanced_transform(
       target: matrix to the second camera's.
     """
     white = jnp.array(WHITE)
-    first, second = (matrix_product(each, white) for each in (source, target))
+    first, second = (matrix_product(matrix, white) for matrix in (source, target))
     between = matrix_product(inverse(source).T * first[:, None], target.T)
     return between / second
 
@@ -127,17 +127,17 @@ def neighboring_illuminant(
     shares = taken.illuminants / jnp.sum(taken.illuminants, axis=1, keepdims=True)
     squares = jnp.sum((shares - place)[:, :2] ** 2, axis=1)
     away = jnp.where(taken.cameras == camera, jnp.sqrt(squares), jnp.inf)
-    found, rows = jax.lax.top_k(-away, min(NEIGHBORS, len(away)))
-    known = jnp.isfinite(found)
-    distances = jnp.where(known, -found, 0)
+    negative_distances, rows = jax.lax.top_k(-away, min(NEIGHBORS, len(away)))
+    known = jnp.isfinite(negative_distances)
+    distances = jnp.where(known, -negative_distances, 0)
     total = jnp.sum(distances)
     scores = 1 - distances / jnp.where(total > 0, total, 1)
     weights = jax.nn.softmax(jnp.where(known, scores, -jnp.inf))
     red, green, _ = shares[rows].T
     count = jnp.sum(known)
-    means = [jnp.sum(jnp.where(known, each, 0)) / count for each in (red, green)]
+    means = [jnp.sum(jnp.where(known, share, 0)) / count for share in (red, green)]
     off_red, off_green = (
-        jnp.where(known, each - mean, 0) for each, mean in zip((red, green), means, strict=True)
+        jnp.where(known, share - mean, 0) for share, mean in zip((red, green), means, strict=True)
     )
     spread, noise = jnp.sum(off_red**2), jax.random.normal(key, (2,))
     slope = jnp.sum(off_red * off_green) / jnp.where(spread > 0, spread, 1)
@@ -180,9 +180,9 @@ def draw_view(
         then differ by von Kries factors alone.
     """
     which, noise = jax.random.split(key)
-    own = taken.cameras[row]
-    camera = draw_camera(which, taken.cameras, own)
-    source, target = matrix_of(matrices, own), matrix_of(matrices, camera)
+    source_camera = taken.cameras[row]
+    camera = draw_camera(which, taken.cameras, source_camera)
+    source, target = matrix_of(matrices, source_camera), matrix_of(matrices, camera)
     place = mapped_illuminant(taken.illuminants[row], source, target)
     illuminant = neighboring_illuminant(noise, place, taken, camera)
     balanced = balanced_transform(source, target) / taken.illuminants[row][:, None]
@@ -207,10 +207,10 @@ def draw_imaginary_view(
       matrices: matrix from XYZ to each camera's colours.
     """
     which, light, mixed = jax.random.split(key, 3)
-    own = taken.cameras[row]
-    camera = draw_camera(which, taken.cameras, own)
-    source, target = matrix_of(matrices, own), matrix_of(matrices, camera)
-    same = jnp.where(taken.cameras == own, 0.0, -jnp.inf)
+    source_camera = taken.cameras[row]
+    camera = draw_camera(which, taken.cameras, source_camera)
+    source, target = matrix_of(matrices, source_camera), matrix_of(matrices, camera)
+    same = jnp.where(taken.cameras == source_camera, 0.0, -jnp.inf)
     first = drawable(taken.illuminants[jax.random.categorical(light, same)])
     second = mapped_illuminant(first, source, target)
     first, second = first / first[1], second / second[1]

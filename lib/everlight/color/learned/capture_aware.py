@@ -52,7 +52,7 @@ from everlight.color.illuminant_method import (
 from everlight.color.illuminants import Illuminant, Image, Mask, unit_illuminant
 from everlight.color.learned.cross_camera import CHROMA_WINDOW
 from everlight.color.learned.descent import descend_with_stats
-from everlight.color.learned.generator_net import with_places
+from everlight.color.learned.generator_net import append_coordinates
 from everlight.color.learned.generator_training import BATCH_SIZE, has_pixels, without_spoilt
 from everlight.convolution import Convolution
 from everlight.metrics.angular import angular_error
@@ -109,7 +109,7 @@ class CaptureNet(nn.Module):
         train: bool = False,
     ) -> Float[Array, "n 2"]:
         """Return R/G and B/G; with `train` the batch's statistics normalise, and are kept."""
-        maps = with_places(histograms)
+        maps = append_coordinates(histograms)
         for width in (8, 8, LATENT):
             maps = nn.elu(Convolution(width)(maps))
         seen = nn.Dense(LATENT)(jnp.mean(maps, axis=(1, 2)))

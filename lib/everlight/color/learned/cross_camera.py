@@ -86,8 +86,7 @@ def fit_cross_camera(
     first, viewed, drawn = jax.random.split(key, 3)
     matrices = jnp.eye(3)[None] if matrices is None else matrices
     taken = TakenImages(jnp.asarray(illuminants), jnp.asarray(cameras))
-    views = draw_view, VIEWS, settings.window
-    pool = training_pool(viewed, observations, taken, matrices, *views)
+    pool = training_pool(viewed, observations, taken, matrices, draw_view, VIEWS, settings.window)
 
     def draw(key: PRNGKeyArray) -> tuple[Sample, Float[Array, "k b b 2"], None]:
         chosen, which = jax.random.split(key)

@@ -53,8 +53,7 @@ def descend_with_stats(
         params, stats, state = carry
 
         def of_params(params: PyTree) -> tuple[Array, PyTree]:
-            given = {"params": params, "batch_stats": stats}
-            return loss(given, jax.random.fold_in(key, index))
+            return loss({"params": params, "batch_stats": stats}, jax.random.fold_in(key, index))
 
         gradient, stats = jax.grad(of_params, has_aux=True)(params)
         updates, state = optimizer.update(gradient, state, params)

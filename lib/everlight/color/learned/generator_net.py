@@ -111,7 +111,7 @@ class GeneratorNet(nn.Module):
     @nn.compact
     def __call__(
         self,
-        own: Float[Array, "n b b 2"],
+        histograms: Float[Array, "n b b 2"],
         others: Float[Array, "n k b b 2"] | None = None,
         fingerprint: Float[Array, "n f f 2"] | None = None,
         train: bool = False,
@@ -119,15 +119,15 @@ class GeneratorNet(nn.Module):
         """Return filters and bias maps for a batch of images.
 
         Args:
-          own: histograms of each image.
+          histograms: histograms of each image.
           others: histograms of additional images by the same cameras; None for none.
           fingerprint: histograms of the camera's calibrated illuminants; None for none.
           train: whether batch normalisation has the batch's statistics, and keeps them.
         """
         channels = self.settings.channels
-        parts = [with_places(own)[:, None]]
+        parts = [append_coordinates(histograms)[:, None]]
         if others is not None:
-            parts.append(with_places(others))
+            parts.append(append_coordinates(others))
         images = jnp.concatenate(parts, axis=1)
         if fingerprint is not None:
             embedded = self._embed(fingerprint, train)[:, None, None, None]
@@ -138,11 +138,11 @@ class GeneratorNet(nn.Module):
             norm = "" if level % 2 else "batch"
             maps = self._apply(Block, f"encoder{level}", images, train, width, width, norm)
             skipped.append(maps[:, 0])
-            images = halved(maps)
+            images = max_pool_2x2(maps)
             if others is None:
                 latent = images[:, 0]
                 continue
-            pooled = largest(images, 1)
+            pooled = max_over_axis(images, 1)
             latent = pooled
             if level + 1 < len(channels):
                 repeated = jnp.broadcast_to(pooled[:, None], images.shape)
@@ -161,18 +161,18 @@ class GeneratorNet(nn.Module):
         *size,
     ) -> Float[Array, "n k h2 w2 f"]:
         """Apply one module to the first image and another, or one each, to the others."""
-        found = [kind(*size, name=f"{name}_own")(images[:, 0], train)[:, None]]
+        outputs = [kind(*size, name=f"{name}_own")(images[:, 0], train)[:, None]]
         count = images.shape[1] - 1
         if count and self.settings.separate:
-            found += [
+            outputs += [
                 kind(*size, name=f"{name}_other{place}")(images[:, place + 1], train)[:, None]
                 for place in range(count)
             ]
         elif count:
             flat = images[:, 1:].reshape(-1, *images.shape[2:])
             maps = kind(*size, name=f"{name}_others")(flat, train)
-            found.append(maps.reshape(-1, count, *maps.shape[1:]))
-        return jnp.concatenate(found, axis=1)
+            outputs.append(maps.reshape(-1, count, *maps.shape[1:]))
+        return jnp.concatenate(outputs, axis=1)
 
     def _embed(
         self, fingerprint: Float[Array, "n f f 2"], train: bool
@@ -180,7 +180,7 @@ class GeneratorNet(nn.Module):
         maps = fingerprint
         for level, width in enumerate(self.settings.fingerprint):
             maps = Block(width, width, "batch", name=f"fingerprint{level}")(maps, train)
-            maps = halved(maps[:, None])[:, 0]
+            maps = max_pool_2x2(maps[:, None])[:, 0]
         flat = maps.reshape(len(maps), -1)
         hidden = nn.leaky_relu(nn.Dense(flat.shape[1] // 2, name="fingerprint_hidden")(flat))
         return nn.Dense(self.settings.features, name="fingerprint_features")(hidden)
@@ -190,7 +190,7 @@ class GeneratorNet(nn.Module):
     ) -> Float[Array, "n b b outputs"]:
         channels = self.settings.channels
         for level in reversed(range(len(channels))):
-            both = jnp.concatenate([skipped[level], doubled(latent)], axis=-1)
+            both = jnp.concatenate([skipped[level], upsample_2x(latent)], axis=-1)
             width = channels[level - 1] if level else channels[0] // 2
             block = Block(channels[level], width, "instance", name=f"{name}{level}")
             latent = block(both, train)
@@ -212,7 +212,7 @@ class Merge(nn.Module):
         return nn.Dense(self.features, kernel_init=HE_NORMAL, name="mixed")(inputs)
 
 
-def with_places(histograms: Float[Array, "*n b b 2"]) -> Float[Array, "*n b b 4"]:
+def append_coordinates(histograms: Float[Array, "*n b b 2"]) -> Float[Array, "*n b b 4"]:
     """Concatenate each bin's u and v, from 0 to 1, as channels."""
     line = jnp.linspace(0, 1, histograms.shape[-2])
     u, v = jnp.meshgrid(line, line[::-1])
@@ -220,14 +220,14 @@ def with_places(histograms: Float[Array, "*n b b 2"]) -> Float[Array, "*n b b 4"
     return jnp.concatenate([histograms, jnp.broadcast_to(places, histograms.shape)], axis=-1)
 
 
-def halved(maps: Float[Array, "n k h w c"]) -> Float[Array, "n k h2 w2 c"]:
-    """Maximum of each 2x2 block."""
+def max_pool_2x2(maps: Float[Array, "n k h w c"]) -> Float[Array, "n k h2 w2 c"]:
+    """Return the maximum of each 2x2 block."""
     *batch, height, width, channels = maps.shape
     blocks = maps.reshape(*batch, height // 2, 2, width // 2, 2, channels)
-    return largest(largest(blocks, -4), -2)
+    return max_over_axis(max_over_axis(blocks, -4), -2)
 
 
-def largest(maps: Float[Array, "..."], axis: int) -> Float[Array, "..."]:
+def max_over_axis(maps: Float[Array, "..."], axis: int) -> Float[Array, "..."]:
     """Return the maximum over an axis.
 
     The gradient of `jnp.max` divides by the number of elements equal to the maximum, which is 0
@@ -237,7 +237,7 @@ def largest(maps: Float[Array, "..."], axis: int) -> Float[Array, "..."]:
     return jnp.squeeze(reduce(jnp.maximum, parts), axis)
 
 
-def doubled(maps: Float[Array, "n h w c"]) -> Float[Array, "n h2 w2 c"]:
+def upsample_2x(maps: Float[Array, "n h w c"]) -> Float[Array, "n h2 w2 c"]:
     """Enlarge both sides by 2 with bilinear interpolation between the aligned corners."""
     for axis in (1, 2):
         matrix = _interpolation(maps.shape[axis])

@@ -67,7 +67,7 @@ class Pool(NamedTuple):
       illuminants: illuminants of any scale.
       cameras: camera of each image; of an imaginary camera, the one beside the image's own.
       has_pixels: whether the image has usable pixels.
-      own: camera that took the image.
+      source_cameras: camera that took the image.
       shares: share of that camera in the one of the view.
     """
 
@@ -75,7 +75,7 @@ class Pool(NamedTuple):
     illuminants: Float[Array, "p 3"]
     cameras: Int[Array, "p"]
     has_pixels: Bool[Array, "p"]
-    own: Int[Array, "p"]
+    source_cameras: Int[Array, "p"]
     shares: Float[Array, "p"]
 
     def sample(self, row: Int[Array, ""]) -> Sample:
@@ -118,7 +118,7 @@ def training_pool(
         taken.cameras,
         jnp.ones(count),
     )
-    every = jax.tree.map(lambda *parts: jnp.concatenate(parts), itself, seen)
+    pooled = jax.tree.map(lambda *parts: jnp.concatenate(parts), itself, seen)
     rows = jnp.concatenate([jnp.arange(count), rows])
 
     def histograms(one: tuple[Array, Array]) -> Float[Array, "b b 2"]:
@@ -126,11 +126,11 @@ def training_pool(
         mapped = matrix_product(images[row], transform)
         return chroma_histograms(jnp.maximum(mapped, 0), masks[row], window)
 
-    found = jax.lax.map(histograms, (rows, every.transform), batch_size=32)
-    usable = jax.vmap(has_pixels)(found)
-    kept = jnp.where(usable[:, None, None, None], found, 0)
-    own = taken.cameras[rows]
-    return Pool(kept, every.illuminant, every.camera, usable, own, every.share)
+    binned = jax.lax.map(histograms, (rows, pooled.transform), batch_size=32)
+    usable = jax.vmap(has_pixels)(binned)
+    clean = jnp.where(usable[:, None, None, None], binned, 0)
+    source_cameras = taken.cameras[rows]
+    return Pool(clean, pooled.illuminant, pooled.camera, usable, source_cameras, pooled.share)
 
 
 def initial_variables(
@@ -252,9 +252,9 @@ def generated_illuminant(
       others: histograms of additional images; None for none.
       fingerprint: fingerprint of the camera; None for none.
     """
-    own = without_spoilt(histograms)
+    clean = without_spoilt(histograms)
     net = GeneratorNet(model.settings)
-    generated = net.apply(model.variables, own[None], others, fingerprint)
+    generated = net.apply(model.variables, clean[None], others, fingerprint)
     generated = jax.tree.map(lambda leaf: leaf[0], generated)
-    found = filtered_illuminant(generated, own, model.settings.window)
-    return jnp.where(has_pixels(histograms), found, jnp.nan)
+    illuminant = filtered_illuminant(generated, clean, model.settings.window)
+    return jnp.where(has_pixels(histograms), illuminant, jnp.nan)

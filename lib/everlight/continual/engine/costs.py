@@ -55,9 +55,9 @@ def replayed_per_step(run: Run) -> int:
     labels = jnp.zeros((len(index), task.train.labels.shape[-1]), int)
     batch = Batch(index, labels, jnp.ones(len(index)), jnp.zeros(len(index), bool))
     memory = initial_state(run).result.memory
-    found = jax.eval_shape(strategy.draw, memory, batch, task, run.key)
-    drawn = jax.tree.leaves(found, is_leaf=lambda part: isinstance(part, Batch))
-    return sum(each.index.size for each in drawn if isinstance(each, Batch))
+    draws = jax.eval_shape(strategy.draw, memory, batch, task, run.key)
+    drawn = jax.tree.leaves(draws, is_leaf=lambda part: isinstance(part, Batch))
+    return sum(leaf.index.size for leaf in drawn if isinstance(leaf, Batch))
 
 
 def stored_images(data: Any) -> StoredImages | None:

@@ -52,7 +52,7 @@ Join = Callable[[Any, PyTree], Any]
 """Function that combines the data of all runs with those of one run, for its `Build`."""
 
 
-def shared_alone(shared: Any, own: PyTree) -> Any:
+def ignore_run_data(shared: Any, run_data: PyTree) -> Any:
     """Return the shared data, for runs without data of their own."""
     return shared
 
@@ -74,11 +74,11 @@ class Runs:
     """Tasks and test samples; every leaf has a leading axis over runs."""
     key: Shaped[PRNGKeyArray, "runs"]
     """Random key of every run."""
-    own: PyTree = ()
+    run_data: PyTree = ()
     """Other data of each run, such as hyperparameters or groups of classes; every leaf has a
     leading axis over runs."""
-    join: Join = shared_alone
-    """Function from `data` and a run's `own` to the data of its build."""
+    join: Join = ignore_run_data
+    """Function from `data` and a run's `run_data` to the data of its build."""
 
     def __post_init__(self):
         check_fields(self)
@@ -136,18 +136,16 @@ def drive_runs(
             f"{count} runs on {mesh.shape[RUNS_AXIS]} devices; give a multiple of these"
         )
     program = partial(_program, runs.build, protocol, runs.join, mesh)
-    rows = (runs.sequence, runs.key, runs.own)
+    rows = (runs.sequence, runs.key, runs.run_data)
     if state is not None and missing:
         # Where they are, such as on one device: a restored state is on none of the mesh yet.
         state = _on_runs(state, partial(pad_runs, missing=missing))
     # Programs run in their own mesh, independent of the caller's.
     with jax.set_mesh(mesh):
-        given = (
-            put_on_mesh(mesh, REPLICATED, runs.data),
-            put_on_mesh(mesh, RUNS_SPEC, pad_runs(rows, missing) if missing else rows),
-        )
+        data = put_on_mesh(mesh, REPLICATED, runs.data)
+        rows = put_on_mesh(mesh, RUNS_SPEC, pad_runs(rows, missing) if missing else rows)
         if state is None:
-            state = program(begin_state)(*given)
+            state = program(begin_state)(data, rows)
         else:
             state = _on_runs(state, partial(put_on_mesh, mesh, RUNS_SPEC))
             of_all = put_on_mesh(mesh, REPLICATED, (state.task, state.epoch))
@@ -155,24 +153,24 @@ def drive_runs(
     while (task := int(state.task)) < tasks:
         with jax.set_mesh(mesh):
             if int(state.epoch) == 0:
-                state = program(begin_task)(*given, state)
+                state = program(begin_task)(data, rows, state)
             if announce is not None:
-                orders = _orders(runs.build, protocol, runs.join, mesh)(*given, state)
+                orders = _orders(runs.build, protocol, runs.join, mesh)(data, rows, state)
                 announce(_coming(_in_turn(mesh), protocol.batch_size, *orders))
             left = protocol.epochs_of(task) - int(state.epoch)
             epochs = put_on_mesh(mesh, REPLICATED, np.int32(min(chunk, left)))
-            state = program(learn_epochs)(*given, state, epochs)
+            state = program(learn_epochs)(data, rows, state, epochs)
             if left <= chunk:
-                state = program(end_task)(*given, state)
-            given_out = _on_runs(state, partial(_take_first(mesh), count)) if missing else state
-            given_out = unmeasured_to_nan(protocol, given_out)
-        yield given_out
+                state = program(end_task)(data, rows, state)
+            yielded = _on_runs(state, partial(_take_first(mesh), count)) if missing else state
+            yielded = unmeasured_to_nan(protocol, yielded)
+        yield yielded
 
 
 @checked
 def initial_runs_state(runs: Runs) -> SequenceState:
     """Return shapes and dtypes of the state before the first task, to read a stored state."""
-    rows = (runs.sequence, runs.key, runs.own)
+    rows = (runs.sequence, runs.key, runs.run_data)
     begin = partial(_of_run, begin_state, runs.build, runs.protocol, runs.join, runs.data)
     return jax.eval_shape(jax.vmap(begin, out_axes=_OVER_RUNS), rows)
 
@@ -191,8 +189,8 @@ def _of_run(
     part: Callable, build: Build, protocol: Protocol, join: Join, data: Any, row: Rows, *rest: Any
 ) -> Any:
     """Return what a function of a run, its state and others returns for one of many runs."""
-    sequence, key, own = row
-    return part(Run(build, protocol, join(data, own), sequence, key), *rest)
+    sequence, key, run_data = row
+    return part(Run(build, protocol, join(data, run_data), sequence, key), *rest)
 
 
 @lru_cache(PROGRAMS)
@@ -231,18 +229,18 @@ def _orders(
         return epoch.samples.index[order.slots], order.count
 
     def on_device(data: Any, rows: Rows, state: SequenceState) -> tuple:
-        each = partial(_of_run, of_run, build, protocol, join, data)
-        return jax.vmap(each, in_axes=(0, _OVER_RUNS))(rows, state)
+        of_row = partial(_of_run, of_run, build, protocol, join, data)
+        return jax.vmap(of_row, in_axes=(0, _OVER_RUNS))(rows, state)
 
     of_state = SequenceState(result=RUNS_SPEC, task=REPLICATED, epoch=REPLICATED, best=RUNS_SPEC)
     return jax.jit(_over_mesh(mesh, on_device, of_state, out_specs=RUNS_SPEC))
 
 
-def _over_mesh(mesh: Mesh, on_device: Callable, *given: Any, out_specs: Any) -> Callable:
+def _over_mesh(mesh: Mesh, on_device: Callable, *other_specs: Any, out_specs: Any) -> Callable:
     return jax.shard_map(
         on_device,
         mesh=mesh,
-        in_specs=(REPLICATED, RUNS_SPEC, *given),
+        in_specs=(REPLICATED, RUNS_SPEC, *other_specs),
         out_specs=out_specs,
         axis_names={RUNS_AXIS},
         check_vma=False,
@@ -257,7 +255,7 @@ def _in_turn(mesh: Mesh) -> bool:
 def _one_by_one(of_run: Callable[..., SequenceState], rows: Rows, *rest: Any) -> SequenceState:
     """Advance a device's runs one after another; task and epoch are the same for all."""
     if not rest:
-        every = jax.lax.map(of_run, rows)
+        states = jax.lax.map(of_run, rows)
     else:
         state, *others = rest
 
@@ -265,8 +263,8 @@ def _one_by_one(of_run: Callable[..., SequenceState], rows: Rows, *rest: Any) ->
             row, result, best = part
             return of_run(row, state._replace(result=result, best=best), *others)
 
-        every = jax.lax.map(advance, (rows, state.result, state.best))
-    return every._replace(task=every.task[0], epoch=every.epoch[0])
+        states = jax.lax.map(advance, (rows, state.result, state.best))
+    return states._replace(task=states.task[0], epoch=states.epoch[0])
 
 
 def _coming(
@@ -275,8 +273,8 @@ def _coming(
     """Return the samples that this process's runs read in an epoch, batch by batch in turn."""
     samples, moments = [], []
     for indices, counts in zip(index.addressable_shards, count.addressable_shards, strict=True):
-        own = zip(np.asarray(indices.data), np.asarray(counts.data), strict=True)
-        for turn, (order, length) in enumerate(own):
+        local_runs = zip(np.asarray(indices.data), np.asarray(counts.data), strict=True)
+        for turn, (order, length) in enumerate(local_runs):
             samples.append(order[:length])
             # Where a device takes its runs in turn, the second one's reading begins much later.
             waits = turn * index.shape[1] if in_turn else 0

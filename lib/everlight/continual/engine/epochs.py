@@ -153,7 +153,7 @@ def learn_epoch(
         row = evaluate(memory, learner, jax.random.fold_in(keys.evaluations, number))
         well = all_finite((learner.params, sums.loss, result.losses))
         row = StepEvaluations(nan_where(~well, row), learner.step)
-        within = jax.tree.map(lambda every, new: every.at[*at, number].set(new), within, row)
+        within = jax.tree.map(lambda rows, new: rows.at[*at, number].set(new), within, row)
         return memory, learner, sums, within
 
     start = (result.memory, result.learner, no_scores(protocol))

@@ -113,11 +113,11 @@ def equinox_setup(
         over_images = jax.vmap(
             call, (0, None if keys is None else 0), (0, None), axis_name=template.axis
         )
-        given, after = over_images(inputs, keys)
+        returned, after = over_images(inputs, keys)
         if not train or state is None:
-            return as_outputs(given), batch_stats
+            return as_outputs(returned), batch_stats
         leaves = jax.tree.leaves((net, after))
-        return as_outputs(given), stats_names.pack(
+        return as_outputs(returned), stats_names.pack(
             [leaves[place] for place in template.batch_stats]
         )
 
@@ -155,9 +155,9 @@ def equinox_template(make: Callable[[PRNGKeyArray], Any]) -> _Template:
             "equinox.Module, or module and state as of equinox.nn.make_with_state"
         )
     weights = _kernel_paths(eqx, net)
-    found, tree = jax.tree_util.tree_flatten_with_path(made)
+    flat, tree = jax.tree_util.tree_flatten_with_path(made)
     params, stats, kernels = {}, {}, set()
-    for place, (path, leaf) in enumerate(found):
+    for place, (path, leaf) in enumerate(flat):
         names = names_of(path if state is None else path[1:])
         if not isinstance(leaf, jax.ShapeDtypeStruct):
             continue
@@ -173,7 +173,7 @@ def equinox_template(make: Callable[[PRNGKeyArray], Any]) -> _Template:
             kernels.add(place)
         else:
             params[place] = names
-    leaves = tuple(leaf for _, leaf in found)
+    leaves = tuple(leaf for _, leaf in flat)
     return _Template(leaves, tree, params, stats, frozenset(kernels), _batch_axis(eqx, net))
 
 
@@ -183,8 +183,8 @@ def _kernel_paths(eqx: ModuleType, net: Any) -> set[Path]:
     def is_layer(part: Any) -> bool:
         return isinstance(part, eqx.nn.Linear | eqx.nn.Conv)
 
-    found = jax.tree_util.tree_flatten_with_path(net, is_leaf=is_layer)[0]
-    return {(*names_of(path), "weight") for path, part in found if is_layer(part)}
+    parts = jax.tree_util.tree_flatten_with_path(net, is_leaf=is_layer)[0]
+    return {(*names_of(path), "weight") for path, part in parts if is_layer(part)}
 
 
 def _batch_axis(eqx: ModuleType, net: Any) -> str:

@@ -87,9 +87,9 @@ def count_steps(protocol: Protocol, sequence: TaskSequence, replayed: NonNegativ
     epochs = [protocol.epochs_of(task) for task in range(len(tasks.id))]
     if protocol.epoch_steps is not None:
         return sum(epochs) * protocol.epoch_steps
-    own = np.asarray(tasks.train.mask).sum(axis=1)
+    sizes = np.asarray(tasks.train.mask).sum(axis=1)
     new = np.asarray(tasks.classes).sum(axis=1)
-    counts = own + replayed * (np.cumsum(new) - new)
+    counts = sizes + replayed * (np.cumsum(new) - new)
     return sum(
         number * math.ceil(count / protocol.batch_size)
         for number, count in zip(epochs, counts, strict=True)
@@ -114,12 +114,12 @@ def _timed(compiled: jax.stages.Compiled, steps: int) -> float:
             return jnp.broadcast_to(jax.random.key(0), of.shape)
         return jnp.zeros(of.shape, of.dtype)
 
-    (*given, learned, opened), _ = jax.tree.map(
+    (*constants, learned, opened), _ = jax.tree.map(
         zeros, compiled.args_info, is_leaf=lambda leaf: hasattr(leaf, "donated")
     )
-    found = []
+    seconds = []
     for _ in range(1 + steps):
         start = time.perf_counter()
-        learned, _ = jax.block_until_ready(compiled(*given, learned, opened))
-        found.append(time.perf_counter() - start)
-    return min(found[1:])
+        learned, _ = jax.block_until_ready(compiled(*constants, learned, opened))
+        seconds.append(time.perf_counter() - start)
+    return min(seconds[1:])

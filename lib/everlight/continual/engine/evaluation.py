@@ -68,31 +68,31 @@ def evaluate(
         task_scores = scores = strategy.predict(memory, learner, inputs)
         if task is not None:
             task_scores = strategy.predict_task(memory, learner, inputs, task)
-        own, masks = sample_task[slots], sequence.test_classes
+        test_task, masks = sample_task[slots], sequence.test_classes
         predictions = Predictions(
             scores,
             task_scores,
             test.labels[slots],
-            own,
+            test_task,
             sequence.class_task,
-            None if masks is None else masks[own],
+            None if masks is None else masks[test_task],
         )
         return setup.objective.per_sample_metrics(predictions, learner.seen)
 
-    kept = nothing_over(partial(of_block, None), evaluated)
+    rows = nothing_over(partial(of_block, None), evaluated)
     sets, tasks = sequence.test_member.shape[0], sequence.tasks.id.shape[0]
     if strategy.predict_task is None or sets != tasks:
-        kept = over_blocks(partial(of_block, None), evaluated, size, kept)
+        rows = over_blocks(partial(of_block, None), evaluated, size, rows)
     else:
 
-        def evaluate_task(task: Int[Array, ""], kept: PyTree) -> PyTree:
-            return over_blocks(partial(of_block, task), alone & (sample_task == task), size, kept)
+        def evaluate_task(task: Int[Array, ""], rows: PyTree) -> PyTree:
+            return over_blocks(partial(of_block, task), alone & (sample_task == task), size, rows)
 
         shared = jnp.sum(sequence.test_member, axis=0) > 1
         alone = evaluated & ~shared
-        kept = over_blocks(partial(of_block, None), evaluated & shared, size, kept)
-        kept = jax.lax.fori_loop(0, sets, evaluate_task, kept)
-    return setup.objective.evaluate(sequence, kept, learner.seen)
+        rows = over_blocks(partial(of_block, None), evaluated & shared, size, rows)
+        rows = jax.lax.fori_loop(0, sets, evaluate_task, rows)
+    return setup.objective.evaluate(sequence, rows, learner.seen)
 
 
 def measure(setup: Setup, learner: Learner, samples: Samples) -> PyTree:
@@ -232,7 +232,7 @@ def over_blocks(
         chosen = jnp.where(place < count, order[place], order[0])
         target = jnp.where(place < count, chosen, slots)
         return jax.tree.map(
-            lambda every, new: every.at[target].set(new, mode="drop"), rows, of_slots(chosen)
+            lambda leaf, new: leaf.at[target].set(new, mode="drop"), rows, of_slots(chosen)
         )
 
     return jax.lax.fori_loop(0, -(-count // size), put, rows)

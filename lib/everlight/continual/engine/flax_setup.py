@@ -67,10 +67,10 @@ class StoredImages:
           ValueError: the mean or the deviation has another number of channels than the images.
         """
         shape = tuple(images.shape[1:])
-        for name, given in (("mean", mean), ("deviation", deviation)):
-            if given.shape not in ((), (1,), shape[-1:], shape):
+        for name, statistic in (("mean", mean), ("deviation", deviation)):
+            if statistic.shape not in ((), (1,), shape[-1:], shape):
                 raise ArgumentError(
-                    f"StoredImages.of: {name} has shape {given.shape}; images of shape {shape} "
+                    f"StoredImages.of: {name} has shape {statistic.shape}; images of shape {shape} "
                     f"need () or {shape[-1:]}"
                 )
         size = math.prod(shape)
@@ -91,8 +91,8 @@ class StoredImages:
 
     def with_images(self, images: Shaped[Array | np.ndarray, "k *shape"]) -> "StoredImages":
         """Return other images with the same normalisation, of which the offset is subtracted."""
-        found = StoredImages.of(images, self.mean, self.deviation)
-        return dataclasses.replace(found, offset=self.offset)
+        stored = StoredImages.of(images, self.mean, self.deviation)
+        return dataclasses.replace(stored, offset=self.offset)
 
     def tree_flatten(self) -> tuple[tuple, tuple]:
         """Return the pytree leaves (pieces, mean, deviation) and the static other fields."""
@@ -221,7 +221,7 @@ def flax_setup(
     def layer_inputs(
         params: PyTree, batch_stats: PyTree, inputs: Float[Array, "b *shape"]
     ) -> dict[tuple[str, ...], Float[Array, "b p i"]]:
-        found = defaultdict(list)
+        layer_rows = defaultdict(list)
 
         def keep(call: Callable, args: tuple, kwargs: dict, context: InterceptorContext) -> Any:
             layer = context.module
@@ -230,13 +230,13 @@ def flax_setup(
                 if isinstance(layer, Convolution):
                     rows = patches(rows, layer.size, layer.stride, layer.padding)
                 rows = rows.reshape(rows.shape[0], -1, rows.shape[-1])
-                found[*layer.path, "kernel"].append(rows)
+                layer_rows[*layer.path, "kernel"].append(rows)
             return call(*args, **kwargs)
 
         with nn.intercept_methods(keep):
             net.apply({"params": params, "batch_stats": batch_stats}, inputs, False)
         # A layer that is called several times multiplies all of its inputs.
-        return {path: jnp.concatenate(rows, axis=1) for path, rows in found.items()}
+        return {path: jnp.concatenate(rows, axis=1) for path, rows in layer_rows.items()}
 
     made = setup_from(init, apply, source, objective, optimizer, augment)
     return made._replace(layer_inputs=layer_inputs)

@@ -104,8 +104,8 @@ def learn_generated(
                 drawn.mask.astype(jnp.float32),
                 jnp.zeros_like(drawn.mask),
             )
-            own = jax.random.fold_in(step_key(of_steps, step), 0)
-            *learned, loss = train_step(setup, strategy, *learned, batch, task, own)
+            key_update = jax.random.fold_in(step_key(of_steps, step), 0)
+            *learned, loss = train_step(setup, strategy, *learned, batch, task, key_update)
             return *learned, total + loss.astype(jnp.float32), metric
 
         zero = jnp.float32(0)
@@ -121,8 +121,8 @@ def learn_generated(
         return (state, *ready), (total / steps, online, tested, measured)
 
     start = generator.begin(first), memory, learner
-    (_, memory, learner), kept = jax.lax.scan(one_task, start, jnp.arange(tasks, dtype=jnp.int32))
-    return GeneratedResult(*kept, memory, learner)
+    (_, memory, learner), rows = jax.lax.scan(one_task, start, jnp.arange(tasks, dtype=jnp.int32))
+    return GeneratedResult(*rows, memory, learner)
 
 
 def mean_metric(

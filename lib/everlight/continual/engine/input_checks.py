@@ -30,8 +30,8 @@ def refuse_unfit(protocol: Protocol, data: Any, sequence: TaskSequence) -> None:
     classes, tests = sequence.class_task.shape[-1], sequence.test_member.shape[-2]
     check_sizes(test=(sequence.test.mask, -1), test_member=(sequence.test_member, -1))
     check_range("sequence.class_task", sequence.class_task, 0, tests - 1)
-    stores = [each for each in jax.tree.leaves(data, is_leaf=_is_store) if _is_store(each)]
-    last = max((len(each.pieces) * each.copies for each in stores), default=np.inf) - 1
+    stores = [leaf for leaf in jax.tree.leaves(data, is_leaf=_is_store) if _is_store(leaf)]
+    last = max((len(store.pieces) * store.copies for store in stores), default=np.inf) - 1
     parts = {"tasks.train": sequence.tasks.train, "tasks.valid": sequence.tasks.valid}
     for name, samples in {**parts, "test": sequence.test}.items():
         check_range(f"sequence.{name}.labels", samples.labels, -1, classes - 1)
@@ -83,7 +83,7 @@ def _refuse_unscorable(sequence: TaskSequence) -> None:
 
 
 def _is_traced(*arrays: Any) -> bool:
-    return any(isinstance(each, jax.core.Tracer) for each in arrays)
+    return any(isinstance(array, jax.core.Tracer) for array in arrays)
 
 
 def _is_store(leaf: Any) -> bool:

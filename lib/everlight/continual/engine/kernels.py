@@ -65,10 +65,9 @@ def _computations(text: str) -> tuple[dict[str, list[Instruction]], str]:
         if head := COMPUTATION.match(line):
             lines = computations[head["name"]] = []
             entry = head["name"] if head["entry"] else entry
-        elif found := INSTRUCTION.match(line):
-            operands = tuple(re.findall(r"%([\w.-]+)", found["operands"]))
-            values = found["name"], found["type"], found["operation"], operands
-            lines.append(Instruction(*values, found["attributes"]))
+        elif fields := INSTRUCTION.match(line):
+            operands = tuple(re.findall(r"%([\w.-]+)", fields["operands"]))
+            lines.append(Instruction(**fields.groupdict())._replace(operands=operands))
     return computations, entry
 
 

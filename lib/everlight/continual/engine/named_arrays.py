@@ -26,8 +26,8 @@ class NamedArrays(NamedTuple):
 
     def unpack(self, tree: PyTree) -> list[Array]:
         """Return the list of arrays of such dictionaries."""
-        found = flatten_dict(tree)
-        return [found[path] for path in self.paths]
+        by_path = flatten_dict(tree)
+        return [by_path[path] for path in self.paths]
 
 
 def names_of(path: Sequence[Any]) -> Path:
@@ -41,6 +41,6 @@ def names_of(path: Sequence[Any]) -> Path:
     return tuple(parts)
 
 
-def as_outputs(given: Any) -> Outputs:
+def as_outputs(returned: Any) -> Outputs:
     """Return the outputs of a network; those of one that returns logits alone have them twice."""
-    return given if isinstance(given, Outputs) else Outputs(given, given)
+    return returned if isinstance(returned, Outputs) else Outputs(returned, returned)

@@ -69,11 +69,11 @@ def random_argument(net: Callable[..., Any]) -> str:
             f"seed, such as lambda {argument}: Net({argument}={argument}), or lambda {argument}: "
             "net to begin with its weights"
         )
-    found = {"rngs", "key"} & arguments_of(net)
-    if len(found) != 1:
+    arguments = {"rngs", "key"} & arguments_of(net)
+    if len(arguments) != 1:
         name = getattr(net, "__name__", type(net).__name__)
         raise ArgumentError(f"net is {name}, without the argument rngs or key; {_FORMS}")
-    return found.pop()
+    return arguments.pop()
 
 
 def arguments_of(make: Callable[..., Any]) -> set[str]:

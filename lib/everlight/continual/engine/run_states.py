@@ -17,7 +17,7 @@ from everlight.continual.engine.run import SequenceResult, SequenceState
 from everlight.meshes import REPLICATED, RUNS_SPEC, fetch
 from everlight.trees import rows_of
 
-NOWHERE = (-1, -1)
+NOT_DIVERGED = (-1, -1)
 """Place of a run that did not diverge."""
 
 
@@ -32,12 +32,12 @@ def diverged_at(protocol: Protocol, state: SequenceState) -> Int[np.ndarray, "ru
     losses = fetch(state.result.losses)
     _, tasks, epochs = losses.shape
     task, epoch = int(state.task), int(state.epoch)
-    done = [protocol.epochs_of(each) if each < task else epoch for each in range(tasks)]
+    done = [protocol.epochs_of(index) if index < task else epoch for index in range(tasks)]
     done = np.where(np.arange(tasks) <= task, done, 0)
     wrong = (np.arange(epochs) < done[:, None]) & ~np.isfinite(losses)
     wrong = wrong.reshape(len(losses), -1)
     places = np.stack(np.divmod(wrong.argmax(axis=1), epochs), axis=1)
-    return np.where(wrong.any(axis=1, keepdims=True), places, NOWHERE)
+    return np.where(wrong.any(axis=1, keepdims=True), places, NOT_DIVERGED)
 
 
 @checked
@@ -59,8 +59,8 @@ def result_of_run(state: SequenceState, number: NonNegativeInt, mesh: Mesh) -> S
     with jax.debug_nans(False):
         if not mesh.is_multi_process:
             return rows_of(state.result, number)
-        found = _take_row(mesh)(state.result, np.int32(number))
-    return jax.tree.map(lambda leaf: leaf.addressable_data(0), found)
+        row = _take_row(mesh)(state.result, np.int32(number))
+    return jax.tree.map(lambda leaf: leaf.addressable_data(0), row)
 
 
 @lru_cache(4)

@@ -105,8 +105,8 @@ def operations_per_step(run: Run) -> float:
 
         of_memory = replace(run.protocol, batch_size=on_memory[1])
         lowered = lower_step(replace(run, build=memory_build, protocol=of_memory))
-    found = lowered.cost_analysis() or lowered.compile().cost_analysis()
-    return float(found["flops"])
+    cost = lowered.cost_analysis() or lowered.compile().cost_analysis()
+    return float(cost["flops"])
 
 
 def _one_step(

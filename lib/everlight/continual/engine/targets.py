@@ -65,16 +65,12 @@ device_description_str: "NVIDIA H100 80GB HBM3"
 def chips_of_a_v5e() -> Sequence[jax.Device]:
     """Return four chips of a TPU v5e to compile for, which need not exist.
 
+    Without a TPU the compiler needs the environment variables TPU_SKIP_MDS_QUERY=1,
+    TPU_ACCELERATOR_TYPE=v5litepod-4 and TPU_WORKER_HOSTNAMES=localhost before it is called first.
+
     Raises:
       ImportError: the TPU's compiler is not installed.
     """
-    # What the compiler would ask a TPU machine for.
-    for name, value in (
-        ("TPU_SKIP_MDS_QUERY", "1"),
-        ("TPU_ACCELERATOR_TYPE", "v5litepod-4"),
-        ("TPU_WORKER_HOSTNAMES", "localhost"),
-    ):
-        os.environ.setdefault(name, value)
     try:
         return topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x2").devices
     except Exception as error:

@@ -101,8 +101,8 @@ def initial_evaluation(run: Run) -> PyTree:
     """
     setup, strategy = run.build(run.data)
     start = begin_state(run).result
-    begun = start.memory, start.learner, run.sequence
-    return evaluate(setup, strategy, *begun, run.protocol.evaluation_batch)
+    size = run.protocol.evaluation_batch
+    return evaluate(setup, strategy, start.memory, start.learner, run.sequence, size)
 
 
 def init_learner(setup: Setup, classes: int, key: PRNGKeyArray) -> Learner:
@@ -191,7 +191,7 @@ def end_task(run: Run, state: SequenceState) -> SequenceState:
     reached = jnp.arange(run.tasks)[:, None] <= number
     reached &= planned_epochs(protocol, run.tasks)
     diverged = jnp.any(reached & ~jnp.isfinite(result.losses))
-    memory, learner = kept_epoch(strategy, state)
+    memory, learner = selected_epoch(strategy, state)
     if protocol.boundaries and strategy.end_task is not None:
         ended = strategy.end_task(memory, learner, task, keys.end)
         memory, learner = same_kind("end_task", ended, (memory, learner))
@@ -200,7 +200,7 @@ def end_task(run: Run, state: SequenceState) -> SequenceState:
         setup, strategy, run, memory, learner, number, diverged, keys.evaluation
     )
     evaluation, steps = jax.tree.map(
-        lambda every, new: every.at[number].set(new),
+        lambda rows, new: rows.at[number].set(new),
         (result.evaluation, result.usage.steps),
         (row, learner.step),
     )
@@ -213,7 +213,7 @@ def end_task(run: Run, state: SequenceState) -> SequenceState:
     return after._replace(task=number + 1, epoch=jnp.zeros_like(state.epoch))
 
 
-def kept_epoch(strategy: Strategy, state: SequenceState) -> tuple[Memory, Learner]:
+def selected_epoch(strategy: Strategy, state: SequenceState) -> tuple[Memory, Learner]:
     """Return memory and learner of the epoch that the protocol keeps.
 
     Without validation samples it is the last one.
@@ -222,13 +222,13 @@ def kept_epoch(strategy: Strategy, state: SequenceState) -> tuple[Memory, Learne
     if best is None:
         return memory, learner
     validated = best.score > -jnp.inf
-    kept = jax.tree.map(
+    selected = jax.tree.map(
         lambda best, last: jnp.where(validated, best, last),
         best,
         as_best(strategy, best.score, memory, learner),
     )
-    learner = learner._replace(params=kept.params, batch_stats=kept.batch_stats)
-    return (memory if strategy.after_step is None else kept.memory), learner
+    learner = learner._replace(params=selected.params, batch_stats=selected.batch_stats)
+    return (memory if strategy.after_step is None else selected.memory), learner
 
 
 def _evaluated(
@@ -324,12 +324,12 @@ def _narrow(leaf: Array) -> Array:
 
 def with_past(sequence: TaskSequence, task: Task) -> Task:
     """Return the task with the training and validation samples of all tasks up to it."""
-    every = sequence.tasks
+    tasks = sequence.tasks
 
     def up_to_it(samples: Samples) -> Samples:
-        so_far = samples.mask & (every.id <= task.id)[:, None]
+        so_far = samples.mask & (tasks.id <= task.id)[:, None]
         return jax.tree.map(
             lambda leaf: _narrow(leaf.reshape(-1, *leaf.shape[2:])), samples._replace(mask=so_far)
         )
 
-    return task._replace(past=up_to_it(every.train), past_valid=up_to_it(every.valid))
+    return task._replace(past=up_to_it(tasks.train), past_valid=up_to_it(tasks.valid))

@@ -116,21 +116,21 @@ def with_inputs(setup: Setup, batch: Batch, key: PRNGKeyArray) -> Batch:
     return batch._replace(inputs=inputs.reshape(*batch.index.shape, *inputs.shape[1:]))
 
 
-def same_kind(name: str, returned: Any, given: tuple[Memory, Learner]) -> tuple[Memory, Learner]:
+def same_kind(name: str, returned: Any, inputs: tuple[Memory, Learner]) -> tuple[Memory, Learner]:
     """Return a strategy function's result after checking its structure, shapes and dtypes.
 
     Args:
       name: name of the function, for the message.
       returned: result of the function.
-      given: memory and learner before the call.
+      inputs: memory and learner before the call.
 
     Raises:
       StrategyError: the result is not a memory and a learner like those before the call.
     """
     wanted = f"{name} must return (memory, learner) with the structure of its arguments"
-    if jax.tree.structure(returned) != jax.tree.structure(given):
+    if jax.tree.structure(returned) != jax.tree.structure(inputs):
         raise StrategyError(f"{wanted}; it returned {jax.tree.structure(returned)}")
-    after, before = (jax.tree_util.tree_leaves_with_path(tree) for tree in (returned, given))
+    after, before = (jax.tree_util.tree_leaves_with_path(tree) for tree in (returned, inputs))
     for (path, new), (_, old) in zip(after, before, strict=True):
         if (jnp.shape(new), jnp.result_type(new)) != (jnp.shape(old), jnp.result_type(old)):
             part = ("memory", "learner")[path[0].idx] + jax.tree_util.keystr(path[1:])
@@ -146,7 +146,7 @@ def trainable_part(setup: Setup, params: PyTree, update: PyTree) -> PyTree:
     if setup.trainable is None:
         return update
     keep = setup.trainable(params)
-    return jax.tree.map(lambda leaf, kept: jnp.where(kept, leaf, 0), update, keep)
+    return jax.tree.map(lambda leaf, is_trainable: jnp.where(is_trainable, leaf, 0), update, keep)
 
 
 def _shapes(tree: PyTree) -> dict[str, tuple[int, ...]]:

@@ -133,6 +133,6 @@ def squared_distance(
 ) -> Float[Array, "b"]:
     """Return the loss ℓ of each sample, given its outputs and its fact's number."""
     pieces = facts.pieces[fact]
-    own = embed_facts(Facts(pieces, facts.vectors))
-    squares = jnp.sum((embeddings.reshape(own.shape) - own) ** 2, axis=-1)
+    target = embed_facts(Facts(pieces, facts.vectors))
+    squares = jnp.sum((embeddings.reshape(target.shape) - target) ** 2, axis=-1)
     return jnp.sum(squares, axis=-1, where=pieces >= 0)

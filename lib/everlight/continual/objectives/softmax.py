@@ -102,14 +102,14 @@ def accuracy_per_sample(predictions: Predictions, seen: Bool[Array, "c"]) -> Acc
     Raises:
       ValueError: `TaskSequence.test_classes` is None.
     """
-    label, own = predictions.labels[:, 0], predictions.task_classes
-    if own is None:
+    label, classes = predictions.labels[:, 0], predictions.task_classes
+    if classes is None:
         raise ArgumentError(
             "sequence.test_classes is None; give the classes of each test set, [tests, classes], "
             "among which task-masked accuracy ranks its samples"
         )
     return Accuracies(
-        correct(predictions.scores, label, seen), correct(predictions.task_scores, label, own)
+        correct(predictions.scores, label, seen), correct(predictions.task_scores, label, classes)
     )
 
 

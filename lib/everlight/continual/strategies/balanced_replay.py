@@ -101,8 +101,8 @@ def replayed_outputs(
     """
     outputs, after = batch_outputs(setup, params, learner, batch, key)
     held = jnp.any(batch.weight > 0)
-    kept = jax.tree.map(lambda new, old: jnp.where(held, new, old), after, learner.batch_stats)
-    return outputs, kept
+    stats = jax.tree.map(lambda new, old: jnp.where(held, new, old), after, learner.batch_stats)
+    return outputs, stats
 
 
 def replayed_loss(
@@ -132,8 +132,8 @@ def joint_gradient(
 
 def joined(batch: Batch, replayed: Batch) -> Batch:
     """Return one batch of the task's samples, without its `replay`, and then the replayed ones."""
-    own = batch._replace(replay=())
-    return jax.tree.map(lambda *parts: jnp.concatenate(parts), own, replayed)
+    incoming = batch._replace(replay=())
+    return jax.tree.map(lambda *parts: jnp.concatenate(parts), incoming, replayed)
 
 
 METHODS = {

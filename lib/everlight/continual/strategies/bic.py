@@ -181,19 +181,19 @@ def bic(
         memory: BiasMemory, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[BiasMemory, Learner]:
         teacher = freeze_teacher(learner, task)
-        every = merge_buffer(task.train, memory.buffer.samples).samples
+        candidates = merge_buffer(task.train, memory.buffer.samples).samples
         among, quota = None, exemplars_per_class
         if buffer_size is not None:
             among = learner.seen
             quota = buffer_size // jnp.maximum(jnp.sum(teacher.known), 1)
         slots = memory.held_out.mask.shape[0]
-        held_out = hold_out(every, learner.seen, quota, slots, among, key)
+        held_out = hold_out(candidates, learner.seen, quota, slots, among, key)
         # Nothing is corrected before there is something old.
         held_out = held_out._replace(mask=held_out.mask & jnp.any(teacher.known))
-        old, own = memory.correction, memory.correction
+        old, current = memory.correction, memory.correction
         if corrections == "last":
-            own = no_correction(learner.seen.shape[0])
-        return BiasMemory(memory.buffer, held_out, teacher, own, old), learner
+            current = no_correction(learner.seen.shape[0])
+        return BiasMemory(memory.buffer, held_out, teacher, current, old), learner
 
     def epoch_data(memory: BiasMemory, task: Task) -> Epoch:
         epoch = merge_buffer(task.train, memory.buffer.samples)
@@ -212,9 +212,9 @@ def bic(
             outputs, batch_stats = batch_outputs(setup, params, learner, batch, key)
             old, _ = setup.apply(teacher.params, teacher.batch_stats, batch.inputs, False, None)
             logits, soft = correct(outputs.logits), correct_old(old.logits) / temperature
-            own = entropy_of_labels(logits, batch.labels, learner.seen)
-            kept = entropy_of_teacher(logits / temperature, soft, teacher.known)
-            losses = label_share * own + old_share * kept
+            label_loss = entropy_of_labels(logits, batch.labels, learner.seen)
+            distillation = entropy_of_teacher(logits / temperature, soft, teacher.known)
+            losses = label_share * label_loss + old_share * distillation
             return weighted_mean(losses, batch.weight), batch_stats
 
         (value, batch_stats), gradient = jax.value_and_grad(total, has_aux=True)(learner.params)
@@ -280,24 +280,24 @@ def hold_out(
       among: the classes that share the slots; None divides them among all classes.
       key: random key of the choice.
     """
-    every = distinct(samples)
-    rank = random_ranks(every, key)
-    real, label = rank >= 0, jnp.maximum(every.labels, 0)
+    candidates = distinct(samples)
+    rank = random_ranks(candidates, key)
+    real, label = rank >= 0, jnp.maximum(candidates.labels, 0)
     count = jnp.zeros(classes.shape, jnp.int32).at[label].add(real.astype(jnp.int32))
     tenth = jnp.maximum(jnp.minimum(quota, count) // 10, 1)
     leave = jnp.minimum(tenth, jnp.maximum(count - 1, 0)).astype(jnp.int32)
     stays = jnp.any(real & (rank == count[label] - 1), axis=1)
     chosen = real & classes[label] & (rank < leave[label]) & ~stays[:, None]
     division = divide_slots(slots, classes.shape[0], among)
-    return into_slots(every, label, rank, chosen, division, slots).samples
+    return into_slots(candidates, label, rank, chosen, division, slots).samples
 
 
 def label_entropy(
     logits: Float[Array, "b c"], labels: Int[Array, "b k"], among: Bool[Array, "c"]
 ) -> Float[Array, "b"]:
     """Return the binary cross-entropy of each sample's labels, averaged over the given classes."""
-    own = multi_hot(labels, among.shape[0]).astype(logits.dtype)
-    return binary_cross_entropy(logits, own, among)
+    targets = multi_hot(labels, among.shape[0]).astype(logits.dtype)
+    return binary_cross_entropy(logits, targets, among)
 
 
 def soft_entropy(

@@ -115,11 +115,11 @@ def cls_er(
     ) -> tuple[PyTree, StepInfo]:
         learner = learner if loss_over == "seen" else with_all_seen(learner)
         replayed = batch.replay
-        key_stable, key_plastic, key_kept, key_joint = jax.random.split(key, 4)
+        key_stable, key_plastic, key_student, key_both = jax.random.split(key, 4)
 
         def taught(average: Average, key: PRNGKeyArray) -> tuple[Float[Array, "b c"], PyTree]:
-            own = learner._replace(batch_stats=average.batch_stats)
-            outputs, stats = replayed_outputs(setup, average.params, own, replayed, key)
+            averaged = learner._replace(batch_stats=average.batch_stats)
+            outputs, stats = replayed_outputs(setup, average.params, averaged, replayed, key)
             return outputs.logits, stats
 
         stable, stable_stats = taught(memory.stable, key_stable)
@@ -127,14 +127,15 @@ def cls_er(
         target = surer_logits(stable, plastic, replayed.labels[:, 0])
 
         def loss(params: PyTree) -> tuple[Float[Array, ""], tuple]:
-            now, stats = replayed_outputs(setup, params, learner, replayed, key_kept)
+            now, stats = replayed_outputs(setup, params, learner, replayed, key_student)
             away = weighted_mean(jnp.mean((now.logits - target) ** 2, axis=1), replayed.weight)
             after = learner._replace(batch_stats=stats)
-            own, (_, stats) = batch_loss(setup, params, after, joined(batch, replayed), key_joint)
-            return own + regularization * away, (own, stats)
+            both = joined(batch, replayed)
+            task_loss, (_, stats) = batch_loss(setup, params, after, both, key_both)
+            return task_loss + regularization * away, (task_loss, stats)
 
-        gradient, (own, stats) = jax.grad(loss, has_aux=True)(learner.params)
-        return gradient, StepInfo(gradient, stats, own, (plastic_stats, stable_stats))
+        gradient, (task_loss, stats) = jax.grad(loss, has_aux=True)(learner.params)
+        return gradient, StepInfo(gradient, stats, task_loss, (plastic_stats, stable_stats))
 
     def after_step(
         memory: TwoAverages, learner: Learner, info: StepInfo, key: PRNGKeyArray
@@ -154,7 +155,7 @@ def cls_er(
 
         plastic = moved(memory.plastic, plastic_stats, plastic_decay, plastic_rate, key_plastic)
         stable = moved(memory.stable, stable_stats, stable_decay, stable_rate, key_stable)
-        return TwoAverages(*held, steps, plastic, stable), learner
+        return TwoAverages(held.samples, held.arrived, steps, plastic, stable), learner
 
     def predict(
         memory: TwoAverages, learner: Learner, inputs: Float[Array, "b *shape"]

@@ -26,7 +26,7 @@ from everlight.base import Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
 from everlight.continual.method import COUNTING, Method, Needs, Source
 from everlight.continual.strategies.l2p import refuse_without_prompts
-from everlight.continual.strategies.naive import naive_on_own_classes
+from everlight.continual.strategies.naive import naive_on_task_classes
 from everlight.errors import ArgumentError
 from everlight.models.prompts import new_components, prompt_components, with_prompts
 from everlight.models.vit import VisionTransformer
@@ -70,8 +70,8 @@ def coda_prompt(setup: Setup, tasks: PositiveInt) -> Strategy:
         leaves, tree = jax.tree.flatten(learner.params["prompts"])
         keys = jax.random.split(key, len(leaves))
         drawn = [
-            new_components(leaf, first, first + count, own)
-            for leaf, own in zip(leaves, keys, strict=True)
+            new_components(leaf, first, first + count, leaf_key)
+            for leaf, leaf_key in zip(leaves, keys, strict=True)
         ]
         params = {**learner.params, "prompts": jax.tree.unflatten(tree, drawn)}
         if setup.trainable is not None:
@@ -82,14 +82,14 @@ def coda_prompt(setup: Setup, tasks: PositiveInt) -> Strategy:
     def after_step(
         memory: Components, learner: Learner, info: StepInfo, key: PRNGKeyArray
     ) -> tuple[Components, Learner]:
-        def kept(old: Float[Array, "m *rest"], new: Float[Array, "m *rest"]) -> Array:
+        def restore_fixed(old: Float[Array, "m *rest"], new: Float[Array, "m *rest"]) -> Array:
             number = jnp.arange(len(new)).reshape(-1, *(1,) * (new.ndim - 1))
             return jnp.where(number < memory.fixed, old, new)
 
-        prompts = jax.tree.map(kept, info.aux["prompts"], learner.params["prompts"])
+        prompts = jax.tree.map(restore_fixed, info.aux["prompts"], learner.params["prompts"])
         return memory, learner._replace(params={**learner.params, "prompts": prompts})
 
-    return naive_on_own_classes(setup)._replace(
+    return naive_on_task_classes(setup)._replace(
         init=init, begin_task=begin_task, after_step=after_step, tasks=tasks
     )
 

@@ -104,8 +104,8 @@ def cofima(
     unmerged = slca(setup, slow, epochs, samples, temperature)
 
     def information(learner: Learner, task: Task, key: PRNGKeyArray) -> PyTree:
-        own = learner._replace(seen=task.classes)
-        return fisher_diagonal(setup, own, task.train, fisher_samples, key, fisher=kind)
+        task_learner = learner._replace(seen=task.classes)
+        return fisher_diagonal(setup, task_learner, task.train, fisher_samples, key, fisher=kind)
 
     def init(key: PRNGKeyArray, learner: Learner) -> Averaged:
         nothing = jax.tree.map(jnp.zeros_like, learner.params)
@@ -131,11 +131,11 @@ def cofima(
     def end_task(
         memory: Averaged, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[Averaged, Learner]:
-        key_own, key_merged, key_statistics, key_align = jax.random.split(key, 4)
-        own = information(learner, task, key_own)
+        key_current, key_merged, key_statistics, key_align = jax.random.split(key, 4)
+        current = information(learner, task, key_current)
         params = jax.tree.map(
             lambda *leaves: weighted_average(*leaves, jnp.where(task.id == 0, 1.0, weight)),
-            *(memory.params, learner.params, memory.information, own),
+            *(memory.params, learner.params, memory.information, current),
         )
         learner = merged_learner(setup, learner, params, task, key_statistics)
         merged = information(learner, task, key_merged)
@@ -176,9 +176,9 @@ def weighted_average(
       information: Fisher information of the latter.
       weight: weight λ of the current network.
     """
-    own, other = weight * information, (1 - weight) * information_before
-    known = own + other > 0
-    share = jnp.where(known, own / jnp.where(known, own + other, 1), weight)
+    new, old = weight * information, (1 - weight) * information_before
+    known = new + old > 0
+    share = jnp.where(known, new / jnp.where(known, new + old, 1), weight)
     # As a step from one network, so that equal parameters stay as they are.
     return before + share * (current - before)
 

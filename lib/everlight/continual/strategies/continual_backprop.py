@@ -119,7 +119,7 @@ def continual_backprop(
         widths = layer_widths(learner.params, layers)
         activations = unit_activations(info.aux, widths)
         age = jax.tree.map(lambda leaf: leaf + 1, memory.age)
-        kept = {name: 1 - decay ** leaf.astype(jnp.float32) for name, leaf in age.items()}
+        correction = {name: 1 - decay ** leaf.astype(jnp.float32) for name, leaf in age.items()}
         mean, used = {}, {}
         for name, above in zip(layers, (*layers[1:], "head"), strict=True):
             values = activations[name]
@@ -127,16 +127,16 @@ def continual_backprop(
             mean[name] = decay * memory.mean_activation[name] + (1 - decay) * now
             scale = outgoing_magnitude(learner.params[above], widths[name])
             if utility == "adaptable contribution":
-                values = values - mean[name] / kept[name]
-                own = incoming_magnitude(learner.params[name])
-                scale = scale / jnp.maximum(own, SMALLEST)
+                values = values - mean[name] / correction[name]
+                incoming = incoming_magnitude(learner.params[name])
+                scale = scale / jnp.maximum(incoming, SMALLEST)
             new = scale * batch_mean(jnp.abs(values), info.batch)
             used[name] = decay * memory.utility[name] + (1 - decay) * new
         chosen, due = {}, {}
         for name in layers:
             mature = age[name] > maturity
             due[name] = memory.due[name] + replacement_rate * jnp.sum(mature)
-            chosen[name] = least_useful(used[name] / kept[name], mature, jnp.floor(due[name]))
+            chosen[name] = least_useful(used[name] / correction[name], mature, jnp.floor(due[name]))
             due[name] = (due[name] - jnp.floor(due[name])).astype(jnp.float32)
 
         def emptied(records: Mapping[str, Array]) -> dict[str, Array]:

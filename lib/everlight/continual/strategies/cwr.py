@@ -145,13 +145,13 @@ def consolidate(memory: Consolidated, temporary: PyTree, form: Form = "text") ->
     """
     held = memory.held > 0
 
-    def average(kept: Float[Array, "*f c"], new: Float[Array, "*f c"]) -> Float[Array, "*f c"]:
-        weight = memory.updates.astype(kept.dtype)
+    def average(old: Float[Array, "*f c"], new: Float[Array, "*f c"]) -> Float[Array, "*f c"]:
+        weight = memory.updates.astype(old.dtype)
         if form == "star":
-            weight = jnp.sqrt(weight / jnp.maximum(memory.held, 1).astype(kept.dtype))
+            weight = jnp.sqrt(weight / jnp.maximum(memory.held, 1).astype(old.dtype))
         row = new - _mean_of_classes(new, held) if form in ("plus", "star") else new
-        mean = (weight * kept + row) / (weight + 1)
-        other = kept if form == "text" else jnp.where(memory.updates > 0, kept, new)
+        mean = (weight * old + row) / (weight + 1)
+        other = old if form == "text" else jnp.where(memory.updates > 0, old, new)
         return jnp.where(held, mean, other)
 
     return jax.tree.map(average, memory.head, temporary)

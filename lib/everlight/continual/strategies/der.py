@@ -103,25 +103,25 @@ def der(
         memory: DarkReservoir, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
     ) -> tuple[PyTree, StepInfo]:
         learner = learner if loss_over == "seen" else with_all_seen(learner)
-        key_own, key_matched = jax.random.split(key)
+        key_batch, key_matched = jax.random.split(key)
 
         def loss(params: PyTree) -> tuple[Float[Array, ""], tuple]:
-            own, (outputs, stats) = batch_loss(setup, params, learner, batch, key_own)
+            task_loss, (outputs, stats) = batch_loss(setup, params, learner, batch, key_batch)
             after = learner._replace(batch_stats=stats)
             away, stats = logit_distance(setup, params, after, batch.replay, key_matched)
-            return own + alpha * away, (own, outputs.logits, stats)
+            return task_loss + alpha * away, (task_loss, outputs.logits, stats)
 
-        gradient, (own, own_logits, stats) = jax.grad(loss, has_aux=True)(learner.params)
-        return gradient, StepInfo(gradient, stats, own, own_logits)
+        gradient, (task_loss, task_logits, stats) = jax.grad(loss, has_aux=True)(learner.params)
+        return gradient, StepInfo(gradient, stats, task_loss, task_logits)
 
     def after_step(
         memory: DarkReservoir, learner: Learner, info: StepInfo, key: PRNGKeyArray
     ) -> tuple[DarkReservoir, Learner]:
         new = arrived(info)
-        rows, count = add_to_reservoir(
+        (samples, logits), count = add_to_reservoir(
             (memory.samples, memory.logits), memory.arrived, (new, info.aux), new.mask, key
         )
-        return DarkReservoir(*rows, count), learner
+        return DarkReservoir(samples, logits, count), learner
 
     return naive(setup)._replace(
         init=init,

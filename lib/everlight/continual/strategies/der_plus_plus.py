@@ -74,19 +74,19 @@ def der_plus_plus(
     ) -> tuple[PyTree, StepInfo]:
         learner = learner if loss_over == "seen" else with_all_seen(learner)
         matched, logits, labelled = batch.replay
-        key_own, key_matched, key_labelled = jax.random.split(key, 3)
+        key_batch, key_matched, key_labelled = jax.random.split(key, 3)
 
         def loss(params: PyTree) -> tuple[Float[Array, ""], tuple]:
-            own, (outputs, stats) = batch_loss(setup, params, learner, batch, key_own)
+            task_loss, (outputs, stats) = batch_loss(setup, params, learner, batch, key_batch)
             after = learner._replace(batch_stats=stats)
             drawn = DarkDraw(matched, logits)
             away, stats = logit_distance(setup, params, after, drawn, key_matched)
             after = learner._replace(batch_stats=stats)
-            kept, stats = replayed_loss(setup, params, after, labelled, key_labelled)
-            return own + alpha * away + beta * kept, (own, outputs.logits, stats)
+            replay_loss, stats = replayed_loss(setup, params, after, labelled, key_labelled)
+            return task_loss + alpha * away + beta * replay_loss, (task_loss, outputs.logits, stats)
 
-        gradient, (own, own_logits, stats) = jax.grad(loss, has_aux=True)(learner.params)
-        return gradient, StepInfo(gradient, stats, own, own_logits)
+        gradient, (task_loss, task_logits, stats) = jax.grad(loss, has_aux=True)(learner.params)
+        return gradient, StepInfo(gradient, stats, task_loss, task_logits)
 
     return dark._replace(draw=draw, grads=grads)
 

@@ -60,7 +60,7 @@ def er_ace(
     def grads(
         memory: Reservoir, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
     ) -> tuple[PyTree, StepInfo]:
-        key_own, key_replay = jax.random.split(key)
+        key_batch, key_replay = jax.random.split(key)
         present = carried_classes(arrivals(batch), learner.seen.shape[0])
         among, replayed = learner._replace(seen=present), learner
         if loss_over == "all":
@@ -68,13 +68,13 @@ def er_ace(
             replayed = with_all_seen(learner)
 
         def loss(params: PyTree) -> tuple[Float[Array, ""], tuple]:
-            own, (_, batch_stats) = batch_loss(setup, params, among, batch, key_own)
+            task_loss, (_, batch_stats) = batch_loss(setup, params, among, batch, key_batch)
             after = replayed._replace(batch_stats=batch_stats)
-            kept, batch_stats = replayed_loss(setup, params, after, batch.replay, key_replay)
-            return own + kept, (own, batch_stats)
+            replay_loss, batch_stats = replayed_loss(setup, params, after, batch.replay, key_replay)
+            return task_loss + replay_loss, (task_loss, batch_stats)
 
-        gradient, (own, batch_stats) = jax.grad(loss, has_aux=True)(learner.params)
-        return gradient, StepInfo(gradient, batch_stats, own)
+        gradient, (task_loss, batch_stats) = jax.grad(loss, has_aux=True)(learner.params)
+        return gradient, StepInfo(gradient, batch_stats, task_loss)
 
     replay = experience_replay(setup, buffer_size, labels, replay_batch_size)
     return replay._replace(grads=grads)

@@ -85,14 +85,14 @@ def er_aml(
 
     def draw(memory: Reservoir, batch: Batch, task: Task, key: PRNGKeyArray) -> Contrast:
         key_replay, key_positive, key_negative = jax.random.split(key, 3)
-        every = merge_buffer(memory.samples, arrivals(batch)).samples
-        same, other = possible_pairs(batch.labels[:, 0], every.labels[:, 0], every.mask)
+        candidates = merge_buffer(memory.samples, arrivals(batch)).samples
+        same, other = possible_pairs(batch.labels[:, 0], candidates.labels[:, 0], candidates.mask)
         paired = jnp.any(same, axis=1) & jnp.any(other, axis=1) & (batch.weight > 0)
         weight = (paired & (memory.arrived > 0)).astype(jnp.float32)
 
         def pick(possible: Bool[Array, "b n"], key: PRNGKeyArray) -> Batch:
             drawn = jnp.where(possible, jax.random.uniform(key, possible.shape), -1.0)
-            return fill_up(batch_at(every, jnp.argmax(drawn, axis=1), weight), batch)
+            return fill_up(batch_at(candidates, jnp.argmax(drawn, axis=1), weight), batch)
 
         replayed = replay.draw(memory, batch, task, key_replay)
         return Contrast(replayed, pick(same, key_positive), pick(other, key_negative))
@@ -102,30 +102,30 @@ def er_aml(
     ) -> tuple[PyTree, StepInfo]:
         learner = learner if loss_over == "seen" else with_all_seen(learner)
         replayed, positive, negative = batch.replay
-        key_own, key_pairs, key_replay = jax.random.split(key, 3)
+        key_batch, key_pairs, key_replay = jax.random.split(key, 3)
         pairs = joined(positive, negative)
 
         def loss(params: PyTree) -> tuple[Float[Array, ""], tuple]:
-            plain, (own, batch_stats) = batch_loss(setup, params, learner, batch, key_own)
+            plain, (outputs, batch_stats) = batch_loss(setup, params, learner, batch, key_batch)
             after = learner._replace(batch_stats=batch_stats)
             others, batch_stats = replayed_outputs(setup, params, after, pairs, key_pairs)
             apart = metric_losses(
-                own.features, batch.labels[:, 0], others.features, pairs, temperature
+                outputs.features, batch.labels[:, 0], others.features, pairs, temperature
             )
             metric = weighted_mean(apart, positive.weight)
             first = jnp.where(memory.arrived > 0, metric, plain)
             after = learner._replace(batch_stats=batch_stats)
-            kept, batch_stats = replayed_loss(setup, params, after, replayed, key_replay)
-            return first + kept, (first, batch_stats)
+            replay_loss, batch_stats = replayed_loss(setup, params, after, replayed, key_replay)
+            return first + replay_loss, (first, batch_stats)
 
-        gradient, (own, batch_stats) = jax.grad(loss, has_aux=True)(learner.params)
-        return gradient, StepInfo(gradient, batch_stats, own)
+        gradient, (value, batch_stats) = jax.grad(loss, has_aux=True)(learner.params)
+        return gradient, StepInfo(gradient, batch_stats, value)
 
     return replay._replace(draw=draw, grads=grads)
 
 
 def possible_pairs(
-    own: Int[Array, "b"], labels: Int[Array, "n"], mask: Bool[Array, "n"]
+    batch_labels: Int[Array, "b"], labels: Int[Array, "n"], mask: Bool[Array, "n"]
 ) -> tuple[Bool[Array, "b n"], Bool[Array, "b n"]]:
     """Return the possible positives and negatives of each sample of a batch.
 
@@ -133,12 +133,12 @@ def possible_pairs(
     the batch.
 
     Args:
-      own: labels of the batch.
+      batch_labels: labels of the batch.
       labels: labels of all samples, of which the batch's are the last.
       mask: True for samples that exist.
     """
-    count, size = labels.shape[0], own.shape[0]
-    equal = (own[:, None] == labels) & mask
+    count, size = labels.shape[0], batch_labels.shape[0]
+    equal = (batch_labels[:, None] == labels) & mask
     itself = jnp.arange(count) == count - size + jnp.arange(size)[:, None]
     carried = jnp.any(equal & mask[count - size :, None], axis=0)
     return equal & ~itself, carried & ~equal & mask

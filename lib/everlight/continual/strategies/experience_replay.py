@@ -80,8 +80,8 @@ def experience_replay(
         memory: Reservoir, learner: Learner, info: StepInfo, key: PRNGKeyArray
     ) -> tuple[Reservoir, Learner]:
         new = arrived(info)
-        after = add_to_reservoir(memory.samples, memory.arrived, new, new.mask, key)
-        return Reservoir(*after), learner
+        samples, count = add_to_reservoir(memory.samples, memory.arrived, new, new.mask, key)
+        return Reservoir(samples, count), learner
 
     return naive(setup)._replace(
         init=init,

@@ -162,9 +162,9 @@ def expert_gate(
         memory: Experts, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[Experts, Learner]:
         width = memory.autoencoders.encode.shape[1]
-        new = _train(setup, features, task, (width, hidden, epochs), rate, key)
+        new = _train(setup, features, task, width, hidden, epochs, rate, key)
         autoencoders = jax.tree.map(
-            lambda every, own: every.at[task.id].set(own), memory.autoencoders, new
+            lambda stacked, leaf: stacked.at[task.id].set(leaf), memory.autoencoders, new
         )
         memory = memory._replace(autoencoders=autoencoders, gated=jnp.array(False))
         samples = _validation_or_training(task)
@@ -179,7 +179,7 @@ def expert_gate(
         )
         related, _ = most_related(memory, task.id)
         params, batch_stats = jax.tree.map(
-            lambda every, own: jnp.where(jnp.any(memory.trained), every[related], own),
+            lambda stacked, leaf: jnp.where(jnp.any(memory.trained), stacked[related], leaf),
             (memory.params, memory.batch_stats),
             (learner.params, learner.batch_stats),
         )
@@ -188,19 +188,19 @@ def expert_gate(
     def grads(
         memory: Experts, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
     ) -> tuple[PyTree, StepInfo]:
-        related, found = most_related(memory, task.id)
+        related, degree = most_related(memory, task.id)
         params, batch_stats, classes = jax.tree.map(
-            lambda every: every[related], (memory.params, memory.batch_stats, memory.classes)
+            lambda stacked: stacked[related], (memory.params, memory.batch_stats, memory.classes)
         )
         # LwF without a known class is fine-tuning.
-        teacher = Teacher(params, batch_stats, classes & (found > relatedness_threshold))
+        teacher = Teacher(params, batch_stats, classes & (degree > relatedness_threshold))
         return distilled.grads(teacher, learner, batch, task, key)
 
     def end_task(
         memory: Experts, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[Experts, Learner]:
         params, batch_stats = jax.tree.map(
-            lambda every, new: every.at[task.id].set(new),
+            lambda stacked, new: stacked.at[task.id].set(new),
             (memory.params, memory.batch_stats),
             (learner.params, learner.batch_stats),
         )
@@ -217,29 +217,27 @@ def expert_gate(
             outputs, _ = setup.apply(params, batch_stats, inputs[slots], False, None)
             return setup.objective.scores(outputs)
 
-        every = jnp.ones(inputs.shape[0], bool)
-        own = partial(scores, learner.params, learner.batch_stats)
+        wanted = jnp.ones(inputs.shape[0], bool)
+        by_learner = partial(scores, learner.params, learner.batch_stats)
 
         def gated() -> Float[Array, "b c"]:
             errors = all_errors(reconstruction_error, memory, inputs)
             expert = jnp.argmin(jnp.where(memory.trained, errors, jnp.inf), axis=1)
 
-            def of_expert(
-                number: Int[Array, ""], found: Float[Array, "b c"]
-            ) -> Float[Array, "b c"]:
+            def of_expert(number: Int[Array, ""], rows: Float[Array, "b c"]) -> Float[Array, "b c"]:
                 stacked = memory.params, memory.batch_stats
                 one = jax.tree.map(lambda leaf: leaf[number], stacked)
-                return over_blocks(partial(scores, *one), expert == number, CHOSEN, found)
+                return over_blocks(partial(scores, *one), expert == number, CHOSEN, rows)
 
-            return jax.lax.fori_loop(0, tasks, of_expert, nothing_over(own, every))
+            return jax.lax.fori_loop(0, tasks, of_expert, nothing_over(by_learner, wanted))
 
-        return cond_under_vmap(memory.gated, gated, lambda: own(jnp.arange(inputs.shape[0])))
+        return cond_under_vmap(memory.gated, gated, lambda: by_learner(jnp.arange(inputs.shape[0])))
 
     def predict_task(
         memory: Experts, learner: Learner, inputs: Float[Array, "b *shape"], task: Int[Array, ""]
     ) -> Float[Array, "b c"]:
         params, batch_stats = jax.tree.map(
-            lambda every, newest: jnp.where(memory.trained[task], every[task], newest),
+            lambda stacked, newest: jnp.where(memory.trained[task], stacked[task], newest),
             (memory.params, memory.batch_stats),
             (learner.params, learner.batch_stats),
         )
@@ -258,9 +256,11 @@ def expert_gate(
     )
 
 
-def relatedness(earlier: Float[Array, "*t"], own: Float[Array, ""] | float) -> Float[Array, "*t"]:
+def relatedness(
+    earlier: Float[Array, "*t"], newest: Float[Array, ""] | float
+) -> Float[Array, "*t"]:
     """Return 1 − (Er_a − Er_k) / Er_k for the errors of earlier autoencoders and the new one."""
-    return 1 - (earlier - own) / jnp.maximum(own, jnp.finfo(jnp.float32).tiny)
+    return 1 - (earlier - newest) / jnp.maximum(newest, jnp.finfo(jnp.float32).tiny)
 
 
 def most_related(memory: Experts, task: Int[Array, ""]) -> tuple[Int[Array, ""], Float[Array, ""]]:
@@ -308,12 +308,13 @@ def _train(
     setup: Setup,
     features: Callable[[Float[Array, "b *shape"]], Float[Array, "b f"]],
     task: Task,
-    sizes: tuple[int, int, int],
+    width: int,
+    hidden: int,
+    epochs: int,
     rate: float,
     key: PRNGKeyArray,
 ) -> Autoencoder:
-    """Return an autoencoder trained on a task; `sizes` are features, hidden units and epochs."""
-    width, hidden, epochs = sizes
+    """Return an autoencoder trained on a task; `width` is the number of features."""
     key_start, key_epochs = jax.random.split(key)
     optimizer = optax.adam(rate)
     data = naive(setup).epoch_data((), task)

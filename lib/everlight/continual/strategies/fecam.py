@@ -155,8 +155,8 @@ def add_squares(
     order = jnp.argsort(~present, stable=True)
 
     def add(place: Int[Array, ""], scatter: Float[Array, "c f f"]) -> Float[Array, "c f f"]:
-        own = jnp.where(member[:, order[place]][:, None], rows, 0)
-        return scatter.at[order[place]].add(matrix_product(own.T, own))
+        class_rows = jnp.where(member[:, order[place]][:, None], rows, 0)
+        return scatter.at[order[place]].add(matrix_product(class_rows.T, class_rows))
 
     return jax.lax.fori_loop(0, jnp.sum(present), add, scatter)
 

@@ -132,7 +132,7 @@ def gdumb(
         key_init, key_epochs = jax.random.split(key)
         # The memory is the only task of a network that is trained like any other.
         task = Task(memory.samples, memory.samples, memory.seen, jnp.int32(0))
-        every = plain.epoch_data((), task)
+        epoch = plain.epoch_data((), task)
 
         params, batch_stats = setup.init(key_init)
         net = learner._replace(params=params, batch_stats=batch_stats)
@@ -142,7 +142,7 @@ def gdumb(
             (),
             net,
             task,
-            every,
+            epoch,
             epochs=epochs,
             batch_size=batch_size,
             key=key_epochs,

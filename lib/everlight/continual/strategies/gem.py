@@ -183,8 +183,8 @@ def gem(
         place = jnp.arange(per_task)
         # What fills up is a held sample, for what normalises over the batch.
         slots = order.slots[place % jnp.maximum(order.count, 1)]
-        kept = Samples(task.train.index[slots], task.train.labels[slots], place < order.count)
-        memory = jax.tree.map(lambda every, new: every.at[task.id].set(new), memory, kept)
+        stored = Samples(task.train.index[slots], task.train.labels[slots], place < order.count)
+        memory = jax.tree.map(lambda leaf, new: leaf.at[task.id].set(new), memory, stored)
         return memory, learner
 
     return naive(setup)._replace(

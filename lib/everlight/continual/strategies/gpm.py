@@ -152,13 +152,13 @@ def input_widths(setup: Setup, learner: Learner, strategy: str) -> dict[Path, in
     Raises:
       ValueError: the inputs of a kernel are unknown, or no layer is named head.
     """
-    found = jax.eval_shape(
+    inputs = jax.eval_shape(
         lambda: setup.layer_inputs(
             learner.params, learner.batch_stats, gathered(setup, jnp.zeros(1, int), None)
         )
     )
-    refuse_other_kernels(learner.params, set(found), strategy)
-    return {path: rows.shape[-1] for path, rows in found.items()}
+    refuse_other_kernels(learner.params, set(inputs), strategy)
+    return {path: rows.shape[-1] for path, rows in inputs.items()}
 
 
 def drawn_samples(strategy: Strategy, task: Task, key: PRNGKeyArray, count: int) -> Batch:
@@ -170,10 +170,10 @@ def drawn_samples(strategy: Strategy, task: Task, key: PRNGKeyArray, count: int)
 def input_rows(setup: Setup, learner: Learner, batch: Batch) -> dict[Path, Float[Array, "n i"]]:
     """Return what every kernel multiplies for a batch, by its path; 0 for samples of weight 0."""
     inputs = gathered(setup, batch.index, None)
-    found = setup.layer_inputs(learner.params, learner.batch_stats, inputs)
+    layer_rows = setup.layer_inputs(learner.params, learner.batch_stats, inputs)
     return {
         path: (rows * batch.weight[:, None, None]).reshape(-1, rows.shape[-1])
-        for path, rows in found.items()
+        for path, rows in layer_rows.items()
     }
 
 
@@ -222,10 +222,10 @@ def projected(update: PyTree, memory: ProjectionMemory) -> PyTree:
         if path in memory.projections:
             matrix = change.reshape(-1, change.shape[-1])
             within = matrix_product(memory.projections[path], matrix)
-            kept = (matrix - within).reshape(change.shape)
+            remainder = (matrix - within).reshape(change.shape)
         else:
-            kept = jnp.where(memory.tasks > 0, 0, change)
-        return jnp.where(memory.known, kept, change) if path[0] == "head" else kept
+            remainder = jnp.where(memory.tasks > 0, 0, change)
+        return jnp.where(memory.known, remainder, change) if path[0] == "head" else remainder
 
     return jax.tree_util.tree_map_with_path(free, update)
 

@@ -158,9 +158,9 @@ def hal(
     def after_step(
         memory: AnchorMemory, learner: Learner, info: StepInfo, key: PRNGKeyArray
     ) -> tuple[AnchorMemory, Learner]:
-        own = info.batch._replace(replay=())
-        outputs, _ = batch_outputs(setup, learner.params, learner, own, key)
-        weight = own.weight[:, None]
+        incoming = info.batch._replace(replay=())
+        outputs, _ = batch_outputs(setup, learner.params, learner, incoming, key)
+        weight = incoming.weight[:, None]
         mean = jnp.sum(weight * outputs.features, axis=0) / jnp.maximum(jnp.sum(weight), 1)
         features = mean_decay * memory.features + (1 - mean_decay) * mean
         new = arrived(info)
@@ -184,9 +184,9 @@ def hal(
         for number in range(finetuning_steps):
             key_draw, key_step = jax.random.split(jax.random.fold_in(key_finetuning, number))
             finetuned = finetune(memory, finetuned, key_draw, key_step)
-        found = find_anchors(memory, learner, finetuned, task, noise)
+        new_anchors = find_anchors(memory, learner, finetuned, task, noise)
         new = task.classes.reshape(-1, *[1] * (noise.ndim - 1))
-        anchors = jnp.where(new, found, memory.anchors)
+        anchors = jnp.where(new, new_anchors, memory.anchors)
         return memory._replace(
             anchors=anchors, has_anchor=memory.has_anchor | task.classes
         ), learner
@@ -213,10 +213,10 @@ def hal(
         # Other classes' anchors are dropped; a seen label keeps their losses finite.
         number = jnp.arange(noise.shape[0])
         label = jnp.where(task.classes, number, jnp.argmax(task.classes))
-        own = jnp.full((noise.shape[0], labels), -1).at[:, 0].set(label)
+        anchor_labels = jnp.full((noise.shape[0], labels), -1).at[:, 0].set(label)
 
         def loss(net: Learner, anchors: Float[Array, "c *shape"]) -> Float[Array, "c"]:
-            return setup.objective.loss(outputs_of(net, anchors), own, learner.seen)
+            return setup.objective.loss(outputs_of(net, anchors), anchor_labels, learner.seen)
 
         def total(anchors: Float[Array, "c *shape"]) -> Float[Array, ""]:
             away = jnp.sum((outputs_of(learner, anchors).features - memory.features) ** 2, axis=1)

@@ -158,10 +158,10 @@ def hat(
     def grads(
         memory: Attention, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
     ) -> tuple[PyTree, StepInfo]:
-        own = {name: every[task.id] for name, every in memory.embeddings.items()}
+        task_embeddings = {name: stacked[task.id] for name, stacked in memory.embeddings.items()}
         steps = -(-jnp.sum(task.train.mask) // batch.index.shape[0])
         steepness = annealed(learner.step - memory.begun, steps, steepest)
-        gates = gates_of(own, steepness)
+        gates = gates_of(task_embeddings, steepness)
         among = learner._replace(seen=task.classes)
 
         def loss(params: PyTree, gates: Gates) -> tuple[Float[Array, ""], tuple]:
@@ -172,10 +172,10 @@ def hat(
         (gradient, by_gate), (value, batch_stats) = differentiate(learner.params, gates)
         step = rate * learner.schedule.factor
         embeddings = {
-            name: every.at[task.id].set(
-                descend(own[name], by_gate[name], steepness, steepest, step)
+            name: stacked.at[task.id].set(
+                descend(task_embeddings[name], by_gate[name], steepness, steepest, step)
             )
-            for name, every in memory.embeddings.items()
+            for name, stacked in memory.embeddings.items()
         }
         free = freedom(learner.params, memory.used, layers, task.classes, channels_first)
         before = BeforeStep(learner.params, free, embeddings)
@@ -193,8 +193,8 @@ def hat(
         return memory._replace(embeddings=info.aux.embeddings), learner._replace(params=params)
 
     def gates_at(memory: Attention, task: Int[Array, ""]) -> Gates:
-        own = {name: every[task] for name, every in memory.embeddings.items()}
-        return gates_of(own, steepest)
+        task_embeddings = {name: stacked[task] for name, stacked in memory.embeddings.items()}
+        return gates_of(task_embeddings, steepest)
 
     def end_task(
         memory: Attention, learner: Learner, task: Task, key: PRNGKeyArray
@@ -212,7 +212,7 @@ def hat(
     ) -> Float[Array, "b c"]:
         learning = jnp.any(memory.classes)
         gates = jax.tree.map(
-            lambda own, used: jnp.where(learning, own, used),
+            lambda gate, used: jnp.where(learning, gate, used),
             gates_at(memory, memory.task),
             memory.used,
         )
@@ -248,13 +248,13 @@ def units_used(attention: Attention) -> UnitsUsed:
         `Trained.memory`.
     """
 
-    def so_far(every: Float[Array, "t u"]) -> Float[Array, "t u"]:
-        begun = jnp.arange(every.shape[0]) <= attention.task
-        uses = (every > 0) & begun[:, None]
+    def so_far(embeddings: Float[Array, "t u"]) -> Float[Array, "t u"]:
+        begun = jnp.arange(embeddings.shape[0]) <= attention.task
+        uses = (embeddings > 0) & begun[:, None]
         return jax.lax.cummax(uses.astype(jnp.float32), axis=0)
 
-    used = {name: so_far(every) for name, every in attention.embeddings.items()}
-    by_layer = {name: jnp.mean(each, axis=1) for name, each in used.items()}
+    used = {name: so_far(layer) for name, layer in attention.embeddings.items()}
+    by_layer = {name: jnp.mean(layer, axis=1) for name, layer in used.items()}
     return UnitsUsed(by_layer, jnp.mean(jnp.concatenate(list(used.values()), axis=1), axis=1))
 
 
@@ -266,7 +266,7 @@ def annealed(step: Int[Array, ""], steps: Int[Array, ""], steepest: float) -> Fl
 
 def gates_of(embeddings: Gates, steepness: Float[Array, ""] | float) -> Gates:
     """Return the gates σ(s e)."""
-    return jax.tree.map(lambda own: jax.nn.sigmoid(steepness * own), embeddings)
+    return jax.tree.map(lambda leaf: jax.nn.sigmoid(steepness * leaf), embeddings)
 
 
 def gated(params: PyTree, gates: Gates) -> PyTree:

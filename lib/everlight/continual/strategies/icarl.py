@@ -106,20 +106,20 @@ def icarl(
         params: PyTree, memory: Rehearsal, learner: Learner, batch: Batch, key: PRNGKeyArray
     ) -> tuple[Float[Array, ""], PyTree]:
         outputs, batch_stats = batch_outputs(setup, params, learner, batch, key)
-        own = multi_hot(batch.labels, learner.seen.shape[0])
+        hard = multi_hot(batch.labels, learner.seen.shape[0])
         soft = jax.nn.sigmoid(teacher_logits(memory, batch))
-        targets = jnp.where(memory.teacher.known, soft, own)
+        targets = jnp.where(memory.teacher.known, soft, hard)
         losses = binary_cross_entropy(outputs.logits, targets, learner.seen)
         return weighted_mean(losses, batch.weight), batch_stats
 
     def softmax(
         params: PyTree, memory: Rehearsal, learner: Learner, batch: Batch, key: PRNGKeyArray
     ) -> tuple[Float[Array, ""], PyTree]:
-        own, (outputs, batch_stats) = batch_loss(setup, params, learner, batch, key)
-        kept = jax.vmap(distillation, (0, 0, None, None))(
+        task_loss, (outputs, batch_stats) = batch_loss(setup, params, learner, batch, key)
+        distilled = jax.vmap(distillation, (0, 0, None, None))(
             outputs.logits, teacher_logits(memory, batch), memory.teacher.known, TEMPERATURE
         )
-        return own + weighted_mean(kept, batch.weight), batch_stats
+        return task_loss + weighted_mean(distilled, batch.weight), batch_stats
 
     def teacher_logits(memory: Rehearsal, batch: Batch) -> Float[Array, "b c"]:
         params, batch_stats, _ = memory.teacher

@@ -43,7 +43,7 @@ from everlight.base import (
     Task,
 )
 from everlight.checks import PositiveFloat, PositiveInt, UnitInterval, checked
-from everlight.continual.method import Given, Method, Source
+from everlight.continual.method import Method, RowArguments, Source
 from everlight.continual.strategies.naive import naive, task_gradient
 from everlight.continual.strategies.parts.importance import chosen_fisher, fisher_diagonal
 from everlight.continual.strategies.parts.merging import merged_statistics
@@ -172,7 +172,7 @@ def imm(
         memory: Moments, learner: Learner, inputs: Float[Array, "b *shape"]
     ) -> Float[Array, "b c"]:
         params, batch_stats = jax.tree.map(
-            lambda ours, own: jnp.where(memory.merged, ours, own),
+            lambda merged, current: jnp.where(memory.merged, merged, current),
             (_merge(memory, alpha), memory.batch_stats),
             (learner.params, learner.batch_stats),
         )
@@ -210,11 +210,11 @@ def _merge(memory: Moments, alpha: Ratio) -> PyTree:
     """Return the weighted mean of the anchors; NaN before the first, when nothing reads it."""
     sums = memory.sums
     if _of_last_task(alpha):
-        own = jnp.where(memory.tasks > 1, alpha, 1.0)
-        other = (1 - own) / jnp.maximum(memory.tasks - 1, 1)
+        share = jnp.where(memory.tasks > 1, alpha, 1.0)
+        other = (1 - share) / jnp.maximum(memory.tasks - 1, 1)
 
         def balance(earlier: Array, last: Array) -> Array:
-            return (other * earlier + own * last).astype(last.dtype)
+            return (other * earlier + share * last).astype(last.dtype)
 
         sums = jax.tree.map(balance, sums, memory.last)
     return jax.tree.map(jnp.divide, sums.weighted_anchor, sums.importance)
@@ -244,8 +244,8 @@ def unit_scales(params: PyTree, drop: float, key: PRNGKeyArray) -> PyTree:
             continue
         unit = (path[:-1], leaf.shape[-1:])
         if unit not in units:
-            kept = jax.random.bernoulli(jax.random.fold_in(key, len(units)), 1 - drop, unit[1])
-            units[unit] = kept / (1 - drop)
+            mask = jax.random.bernoulli(jax.random.fold_in(key, len(units)), 1 - drop, unit[1])
+            units[unit] = mask / (1 - drop)
         scales.append(units[unit].astype(leaf.dtype))
     return jax.tree.unflatten(tree, scales)
 
@@ -255,7 +255,7 @@ def drop_transfer(params: PyTree, anchor: PyTree, scale: PyTree) -> PyTree:
     return jax.tree.map(lambda new, old, s: old + s * (new - old), params, anchor, scale)
 
 
-def _merged_by(mode: Merge) -> Given:
+def _merged_by(mode: Merge) -> RowArguments:
     """Return the function that gives the arguments with a way to merge."""
     return lambda needs: {
         "merge": mode,

@@ -45,7 +45,7 @@ from everlight.continual.strategies.gpm import (
     input_rows,
     with_inputs_of,
 )
-from everlight.continual.strategies.naive import naive_on_own_classes
+from everlight.continual.strategies.naive import naive_on_task_classes
 from everlight.errors import ArgumentError
 from everlight.models.heads import head_layer
 from everlight.models.lora import lora_products, with_merged_lora
@@ -88,7 +88,7 @@ def inflora(
         raise ArgumentError(
             "InfLoRA needs the inputs of layers; give a Setup with layer_inputs, as of flax_setup"
         )
-    plain = naive_on_own_classes(setup)
+    plain = naive_on_task_classes(setup)
 
     def init(key: PRNGKeyArray, learner: Learner) -> Interference:
         if "merged" not in learner.params:
@@ -161,14 +161,14 @@ def input_products(setup: Setup, learner: Learner, batch: Batch) -> dict[Path, F
 
     def of_block(block: tuple[Array, Array]) -> dict[Path, Float[Array, "i i"]]:
         slots, counts = block
-        own = batch._replace(
+        block_batch = batch._replace(
             index=batch.index[slots],
             labels=batch.labels[slots],
             weight=batch.weight[slots] * counts,
             from_memory=batch.from_memory[slots],
         )
-        rows = input_rows(setup, learner, own)
-        return {path: matrix_product(each.T, each) for path, each in rows.items()}
+        rows = input_rows(setup, learner, block_batch)
+        return {path: matrix_product(inputs.T, inputs) for path, inputs in rows.items()}
 
     return jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), jax.lax.map(of_block, (order, there)))
 
@@ -186,8 +186,8 @@ def free_directions(
     rest = products - matrix_product(products, projection)
     _, lengths, directions = jnp.linalg.svd(rest, full_matrices=False)
     there = lengths**2 > NEGLIGIBLE * jnp.sum(products**2)
-    found = jnp.where(there[:, None], directions, 0)[:rank].T / 3**0.5
-    return jnp.pad(found, ((0, 0), (0, rank - found.shape[1])))
+    chosen = jnp.where(there[:, None], directions, 0)[:rank].T / 3**0.5
+    return jnp.pad(chosen, ((0, 0), (0, rank - chosen.shape[1])))
 
 
 def with_products_merged(learner: Learner) -> Learner:
@@ -196,8 +196,8 @@ def with_products_merged(learner: Learner) -> Learner:
     products = lora_products(learner.params["lora"])
     merged = {path: leaf + products[path] for path, leaf in merged.items()}
     additions |= {path: jnp.zeros_like(leaf) for path, leaf in additions.items() if path[-1] == "b"}
-    own = {"lora": unflatten_dict(additions), "merged": unflatten_dict(merged)}
-    return learner._replace(params={**learner.params, **own})
+    params = {**learner.params, "lora": unflatten_dict(additions), "merged": unflatten_dict(merged)}
+    return learner._replace(params=params)
 
 
 def with_low_rank(

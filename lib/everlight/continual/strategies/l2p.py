@@ -28,7 +28,7 @@ from jaxtyping import PRNGKeyArray, PyTree
 from everlight.base import Learner, Setup, Strategy
 from everlight.checks import checked
 from everlight.continual.method import COUNTING, Method, Needs, Source
-from everlight.continual.strategies.naive import naive_on_own_classes
+from everlight.continual.strategies.naive import naive_on_task_classes
 from everlight.continual.strategies.parts import arguments
 from everlight.errors import ArgumentError
 from everlight.models.prompts import prompt_pool, with_prompts
@@ -50,7 +50,7 @@ def l2p(setup: Setup) -> Strategy:
         refuse_without_prompts(learner.params, "L2P")
         return ()
 
-    return naive_on_own_classes(setup)._replace(init=init)
+    return naive_on_task_classes(setup)._replace(init=init)
 
 
 def refuse_without_prompts(params: PyTree, name: str) -> None:

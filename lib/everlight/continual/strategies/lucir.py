@@ -136,8 +136,9 @@ def lucir(
             late = number >= (finetune_epochs + 1) // 2
             return finetune_rate * jnp.where(late, jnp.float32(0.1), jnp.float32(1))
 
-        given = memory, learner, task, key
-        return finetune_head(setup, rebalanced, *given, finetune_epochs, finetune_batch, rate)
+        return finetune_head(
+            setup, rebalanced, memory, learner, task, key, finetune_epochs, finetune_batch, rate
+        )
 
     by_head = rehearsal(setup, exemplars_per_class, labels, buffer_size)
 

@@ -88,8 +88,8 @@ def lwf(
         def loss(params: PyTree) -> tuple[Float[Array, ""], tuple]:
             task_loss, (outputs, batch_stats) = batch_loss(setup, params, learner, batch, key)
             old, _ = setup.apply(memory.params, memory.batch_stats, batch.inputs, False, None)
-            kept = jax.vmap(sample_distillation)(outputs.logits, old.logits)
-            total = task_loss + regularization * weighted_mean(kept, batch.weight)
+            distilled = jax.vmap(sample_distillation)(outputs.logits, old.logits)
+            total = task_loss + regularization * weighted_mean(distilled, batch.weight)
             return total, (task_loss, batch_stats)
 
         gradient, (task_loss, batch_stats) = jax.grad(loss, has_aux=True)(learner.params)

@@ -93,9 +93,9 @@ def mir(
         memory: Reservoir, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
     ) -> tuple[PyTree, StepInfo]:
         learner = learner if loss_over == "seen" else with_all_seen(learner)
-        key_own, key_score, key_replay = jax.random.split(key, 3)
-        own, info = task_gradient(setup, learner, batch, key_own)
-        update, _ = optimizer_update(setup, learner, own)
+        key_batch, key_score, key_replay = jax.random.split(key, 3)
+        batch_gradient, info = task_gradient(setup, learner, batch, key_batch)
+        update, _ = optimizer_update(setup, learner, batch_gradient)
         ahead = optax.apply_updates(learner.params, update)
         after = learner._replace(batch_stats=info.batch_stats)
         drawn = batch.replay
@@ -112,8 +112,8 @@ def mir(
         differentiate = jax.grad(
             lambda params: replayed_loss(setup, params, after, chosen, key_replay), has_aux=True
         )
-        kept, batch_stats = differentiate(learner.params)
-        gradient = jax.tree.map(jnp.add, own, kept)
+        replay_gradient, batch_stats = differentiate(learner.params)
+        gradient = jax.tree.map(jnp.add, batch_gradient, replay_gradient)
         return gradient, StepInfo(gradient, batch_stats, info.loss)
 
     return experience_replay(setup, buffer_size, labels)._replace(draw=draw, grads=grads)

@@ -101,13 +101,13 @@ def mkd(
     """
     if not rates or not all(0 < rate < 1 for rate in rates):
         raise ArgumentError(f"rates={rates}; give one or more above 0 and below 1")
-    own = {"labels": labels, "replay_batch_size": replay_batch_size}
+    replay_arguments = {"labels": labels, "replay_batch_size": replay_batch_size}
     if method == "ER":
-        base = experience_replay(setup, buffer_size, **own)
+        base = experience_replay(setup, buffer_size, **replay_arguments)
     elif method == "ER-ACE":
-        base = er_ace(setup, buffer_size, loss_over=loss_over, **own)
+        base = er_ace(setup, buffer_size, loss_over=loss_over, **replay_arguments)
     else:
-        base = der_plus_plus(setup, buffer_size, loss_over=loss_over, **own)
+        base = der_plus_plus(setup, buffer_size, loss_over=loss_over, **replay_arguments)
 
     def by_teacher(leaf: Array, values: Sequence[float]) -> Float[Array, "n ..."]:
         return jnp.asarray(values, leaf.dtype).reshape(-1, *[1] * leaf.ndim)
@@ -133,8 +133,8 @@ def mkd(
             after = learner._replace(batch_stats=stats)
             plain, stats = batch_outputs(setup, params, after, stored, key_stored)
             away = sum(
-                jnp.mean(divergence(targets, each.logits, temperature), axis=0)
-                for each in (outputs, plain)
+                jnp.mean(divergence(targets, student.logits, temperature), axis=0)
+                for student in (outputs, plain)
             )
             total = entropy + regularization / 2 * weighted_mean(away, batch.weight)
             return total, (entropy, stats)
@@ -172,7 +172,7 @@ def mkd(
         memory: Taught, learner: Learner, inputs: Float[Array, "b *shape"]
     ) -> Float[Array, "b c"]:
         params = jax.tree.map(
-            lambda teachers, own: (jnp.sum(teachers, axis=0) + own) / (len(rates) + 1),
+            lambda teachers, current: (jnp.sum(teachers, axis=0) + current) / (len(rates) + 1),
             memory.teachers,
             learner.params,
         )
@@ -193,8 +193,8 @@ def divergence(
     teacher: Float[Array, "*n b c"], student: Float[Array, "b c"], temperature: float
 ) -> Float[Array, "*n b"]:
     """Return KL(teacher ‖ student) of softmaxes at a temperature, times its square."""
-    wanted, found = (jax.nn.log_softmax(logits / temperature) for logits in (teacher, student))
-    return temperature**2 * jnp.sum(jnp.exp(wanted) * (wanted - found), axis=-1)
+    target, predicted = (jax.nn.log_softmax(logits / temperature) for logits in (teacher, student))
+    return temperature**2 * jnp.sum(jnp.exp(target) * (target - predicted), axis=-1)
 
 
 _PAPER = Source("Michel et al. 2024, ICML", ("samples", "old net"))

@@ -49,8 +49,8 @@ def weighted_mean(values: Float[Array, "b"], weight: Float[Array, "b"]) -> Float
 
     Values of weight 0 are dropped, not multiplied, so that a NaN among them has no effect.
     """
-    kept = jnp.where(weight > 0, values * weight, 0)
-    return jnp.sum(kept) / jnp.maximum(jnp.sum(weight), 1)
+    weighted = jnp.where(weight > 0, values * weight, 0)
+    return jnp.sum(weighted) / jnp.maximum(jnp.sum(weight), 1)
 
 
 def task_gradient(
@@ -91,7 +91,7 @@ def naive(setup: Setup) -> Strategy:
     )
 
 
-def naive_on_own_classes(setup: Setup) -> Strategy:
+def naive_on_task_classes(setup: Setup) -> Strategy:
     """Return naive finetuning by the loss over the task's own classes.
 
     The aux of a step are the parameters before it.
@@ -100,8 +100,8 @@ def naive_on_own_classes(setup: Setup) -> Strategy:
     def grads(
         memory: Memory, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
     ) -> tuple[PyTree, StepInfo]:
-        own = learner._replace(seen=task.classes)
-        gradient, info = task_gradient(setup, own, batch, key)
+        task_learner = learner._replace(seen=task.classes)
+        gradient, info = task_gradient(setup, task_learner, batch, key)
         return gradient, info._replace(aux=learner.params)
 
     return naive(setup)._replace(grads=grads)

@@ -134,7 +134,7 @@ def turned_forms(inputs: Float[Array, "*shape"]) -> Float[Array, "r *shape"]:
     left, right = jnp.split(inputs, 2, axis=1)
     turned = jnp.rot90(left, 2), jnp.rot90(right, 2)
     halves = (left, right), (turned[0], right), turned, (left, turned[1])
-    wholes = [jnp.concatenate(each, axis=1) for each in halves]
+    wholes = [jnp.concatenate(pair, axis=1) for pair in halves]
     return jnp.stack([jnp.rot90(whole, turns) for turns in (0, 2, 1, 3) for whole in wholes])
 
 
@@ -204,20 +204,19 @@ def onpro(
         held = Reservoir(memory.samples, memory.arrived)
         replayed = replay.draw(held, batch, task, key_replay)
         mixed = mix_replayed(replayed, memory.samples, memory.prototypes, settings, key_mix)
-        pair = (fill_up(each, batch) for each in (mixed.first, mixed.second))
         features, outputs = memory.projection.kernel.shape
         starts = jax.random.randint(key_start, (2,), 0, max(1, features - outputs))
-        return Draws(replayed, Mixed(*pair, mixed.share), starts)
+        first, second = (fill_up(drawn, batch) for drawn in (mixed.first, mixed.second))
+        return Draws(replayed, Mixed(first, second, mixed.share), starts)
 
     def grads(
         memory: PrototypeMemory, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
     ) -> tuple[PyTree, StepInfo]:
         learner = learner if loss_over == "seen" else with_all_seen(learner)
-        step = partial(_step_loss, setup, learner, batch, key)
-        arguments = augment, forms, (temperature, prototype_temperature, similarity)
+        step = partial(_step_loss, setup, learner, batch, key, augment, forms)
 
         def differentiate(later: bool) -> tuple:
-            loss = partial(step, *arguments, later)
+            loss = partial(step, temperature, prototype_temperature, similarity, later)
             return jax.grad(loss, (0, 1), has_aux=True)(learner.params, memory.projection)
 
         (gradient, for_projection), (value, batch_stats, prototypes) = cond_under_vmap(
@@ -248,23 +247,25 @@ def _step_loss(
     key: PRNGKeyArray,
     augment: Callable,
     forms: Callable,
-    constants: tuple,
+    temperature: float,
+    prototype_temperature: float,
+    similarity: float,
     later: bool,
     params: PyTree,
     projection: Linear,
 ) -> tuple[Float[Array, ""], tuple]:
     """Return L, and beside it L, batch statistics and prototypes of the replayed samples."""
-    temperature, prototype_temperature, similarity = constants
     replayed, mixed, starts = batch.replay
     keys = jax.random.split(key, 7)
     labels, classes = batch.labels[:, 0], learner.seen.shape[0]
+    of_prototypes = partial(prototype_loss, classes=classes, temperature=prototype_temperature)
 
     def second_view(inputs: Float[Array, "n *shape"], key: PRNGKeyArray) -> Array:
         return jax.vmap(augment)(inputs, jax.random.split(key, inputs.shape[0]))
 
     def two_views(inputs: Float[Array, "n *shape"], key: PRNGKeyArray) -> Array:
-        every = jnp.moveaxis(jax.vmap(forms)(inputs), 1, 0).reshape(-1, *inputs.shape[1:])
-        return jnp.concatenate([every, second_view(every, key)])
+        stacked = jnp.moveaxis(jax.vmap(forms)(inputs), 1, 0).reshape(-1, *inputs.shape[1:])
+        return jnp.concatenate([stacked, second_view(stacked, key)])
 
     def run(batch_stats: PyTree, inputs: Array, key: PRNGKeyArray) -> tuple[Outputs, Array, PyTree]:
         outputs, batch_stats = setup.apply(params, batch_stats, inputs, True, key)
@@ -275,9 +276,9 @@ def _step_loss(
     ) -> Float[Array, ""]:
         near = similarities(z, features, start) * (similarity if later else 1.0)
         count = near.shape[0] // (2 * ids.shape[0])
-        own = ids + (classes + ids.shape[0]) * jnp.arange(count)[:, None]
+        form_ids = ids + (classes + ids.shape[0]) * jnp.arange(count)[:, None]
         weights = jnp.tile(weight, count)
-        losses = instance_losses(near, own.reshape(-1), weights, temperature, replayed)
+        losses = instance_losses(near, form_ids.reshape(-1), weights, temperature, replayed)
         return weighted_mean(losses, jnp.tile(weights, 2))
 
     # Incoming samples, and with them mixed ones after the first task.
@@ -292,14 +293,14 @@ def _step_loss(
         weight = mixed.first.weight
         value += instance(z[cut:], outputs.features[cut:], ids, weight, starts[1], True)
     size = labels.shape[0]
-    pair = z[:size], z[cut // 2 : cut // 2 + size]
-    value += prototype_loss(*pair, labels, batch.weight, classes, prototype_temperature)[0]
+    first, second = z[:size], z[cut // 2 : cut // 2 + size]
+    value += of_prototypes(first, second, labels, batch.weight)[0]
 
     # Cross-entropies of second views.
     outputs, _, batch_stats = run(batch_stats, second_view(inputs, keys[3]), keys[4])
     losses = partial(setup.objective.loss, outputs)
     if later:
-        one, two = (losses(each.labels, learner.seen) for each in (mixed.first, mixed.second))
+        one, two = (losses(drawn.labels, learner.seen) for drawn in (mixed.first, mixed.second))
         losses = (1 - mixed.share) * one + mixed.share * two
         value += weighted_mean(losses, mixed.first.weight)
     else:
@@ -310,9 +311,9 @@ def _step_loss(
     _, z, after = run(batch_stats, views, keys[6])
     held = jnp.any(replayed.weight > 0)
     batch_stats = jax.tree.map(lambda new, old: jnp.where(held, new, old), after, batch_stats)
-    given = replayed.labels[:, 0], replayed.weight, classes, prototype_temperature
-    kept, prototypes = prototype_loss(*jnp.split(z, 2), *given)
-    value += kept
+    labels, (first, second) = replayed.labels[:, 0], jnp.split(z, 2)
+    replay_loss, prototypes = of_prototypes(first, second, labels, replayed.weight)
+    value += replay_loss
     return value, (value, batch_stats, prototypes)
 
 

@@ -100,8 +100,8 @@ def packnet(
     def grads(
         memory: Ownership, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
     ) -> tuple[PyTree, StepInfo]:
-        own = learner._replace(seen=task.classes)
-        gradient, info = _gradient(setup, own, batch, task.id == 0, key)
+        task_learner = learner._replace(seen=task.classes)
+        gradient, info = _gradient(setup, task_learner, batch, task.id == 0, key)
         trained = _trained(memory.owner, task.classes)
         gradient = jax.tree.map(lambda free, g: jnp.where(free, g, 0), trained, gradient)
         return gradient, info._replace(aux=BeforeStep(learner.params, trained))
@@ -189,8 +189,8 @@ def prune_smallest(
 
 def owned_up_to(task: Int[Array, ""], owner: PyTree, params: PyTree) -> PyTree:
     """Return the parameters that tasks up to this one own, 0 elsewhere; the head is unchanged."""
-    kept = jax.tree.map(lambda o, leaf: jnp.where((o >= 0) & (o <= task), leaf, 0), owner, params)
-    return {**kept, "head": params["head"]}
+    owned = jax.tree.map(lambda o, leaf: jnp.where((o >= 0) & (o <= task), leaf, 0), owner, params)
+    return {**owned, "head": params["head"]}
 
 
 def _trained(owner: PyTree, classes: Bool[Array, "c"]) -> PyTree:

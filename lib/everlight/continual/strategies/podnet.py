@@ -152,12 +152,12 @@ def podnet(
         scores = local_similarities(outputs.features, head_kernel(params), form)
         scale = params["head"]["scale"]
 
-        def own(scores: Float[Array, "c"], label: Int[Array, ""]) -> Float[Array, ""]:
+        def sample_loss(scores: Float[Array, "c"], label: Int[Array, ""]) -> Float[Array, ""]:
             if form == "code":
                 return nca_as_coded(scores, label, seen, scale)
             return nca(scores, label, seen, scale, margin)
 
-        task_loss = weighted_mean(jax.vmap(own)(scores, batch.labels[:, 0]), batch.weight)
+        task_loss = weighted_mean(jax.vmap(sample_loss)(scores, batch.labels[:, 0]), batch.weight)
         old, _ = setup.apply(teacher.params, teacher.batch_stats, batch.inputs, False, None)
         moved = jax.vmap(feature_distance)(outputs.features, old.features)
         distances = [
@@ -165,9 +165,9 @@ def podnet(
             for maps, before in zip(maps_of(outputs), maps_of(old), strict=True)
         ]
         pooled = sum(distances) / max(1, len(distances))
-        kept = weighted_mean(spatial * pooled + flat * moved, batch.weight)
+        distillation = weighted_mean(spatial * pooled + flat * moved, batch.weight)
         weight = jnp.sqrt(jnp.sum(seen) / jnp.maximum(jnp.sum(new), 1))
-        return task_loss + jnp.where(jnp.any(teacher.known), weight * kept, 0), task_loss
+        return task_loss + jnp.where(jnp.any(teacher.known), weight * distillation, 0), task_loss
 
     def grads(
         memory: Rehearsal, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
@@ -299,17 +299,17 @@ def imprint_proxies(
     length = jnp.sum(lengths, where=known) / jnp.maximum(jnp.sum(known) * proxies, 1)
     imprinted = new & jnp.any(member, axis=1) & jnp.any(known)
 
-    def proxies_of(given: tuple) -> Float[Array, "p f"]:
-        own, needed, number, before = given
+    def proxies_of(class_row: tuple) -> Float[Array, "p f"]:
+        is_member, needed, number, before = class_row
 
         def centers() -> Float[Array, "p f"]:
-            return length * k_means(rows, own, proxies, jax.random.fold_in(key, number))
+            return length * k_means(rows, is_member, proxies, jax.random.fold_in(key, number))
 
         return where_under_vmap(needed, centers, before)
 
     # One class after another: distances of all would be as many times the memory.
-    every = member, imprinted, jnp.arange(classes), kernel.transpose(2, 1, 0)
-    return jax.lax.map(proxies_of, every).transpose(2, 1, 0)
+    class_rows = member, imprinted, jnp.arange(classes), kernel.transpose(2, 1, 0)
+    return jax.lax.map(proxies_of, class_rows).transpose(2, 1, 0)
 
 
 METHODS = {

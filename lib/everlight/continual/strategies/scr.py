@@ -118,10 +118,10 @@ def scr(
         second = second._replace(inputs=jax.vmap(augment)(second.inputs, keys))
 
         def loss(params: PyTree, projection: Projection) -> tuple[Float[Array, ""], tuple]:
-            own, batch_stats = batch_outputs(setup, params, learner, first, key_first)
+            first_outputs, batch_stats = batch_outputs(setup, params, learner, first, key_first)
             after = learner._replace(batch_stats=batch_stats)
-            other, batch_stats = batch_outputs(setup, params, after, second, key_second)
-            views = jnp.concatenate([own.features, other.features])
+            second_outputs, batch_stats = batch_outputs(setup, params, after, second, key_second)
+            views = jnp.concatenate([first_outputs.features, second_outputs.features])
             losses = contrastive_losses(
                 projected(projection, views),
                 jnp.tile(first.labels[:, 0], 2),
@@ -158,8 +158,8 @@ def new_projection(features: int, width: int, key: PRNGKeyArray) -> Projection:
     bound = features**-0.5
     return Projection(
         *(
-            jax.random.uniform(each, shape, minval=-bound, maxval=bound)
-            for each, shape in zip(keys, shapes, strict=True)
+            jax.random.uniform(layer_key, shape, minval=-bound, maxval=bound)
+            for layer_key, shape in zip(keys, shapes, strict=True)
         )
     )
 

@@ -49,14 +49,14 @@ def shrink_and_perturb(
         leaves, tree = jax.tree.flatten(learner.params)
         keys = jax.tree.unflatten(tree, [*jax.random.split(key, len(leaves))])
 
-        def change(leaf: Float[Array, "..."], own: PRNGKeyArray) -> Float[Array, "..."]:
-            moved = noise * jax.random.normal(own, leaf.shape, leaf.dtype)
+        def change(leaf: Float[Array, "..."], leaf_key: PRNGKeyArray) -> Float[Array, "..."]:
+            moved = noise * jax.random.normal(leaf_key, leaf.shape, leaf.dtype)
             return jnp.where(learner.step > 0, (shrinkage - 1) * leaf + moved, 0)
 
         wanted = jax.tree.map(change, learner.params, keys)
         update = trainable_part(setup, learner.params, wanted)
         params = jax.tree.map(
-            lambda leaf, own: (leaf + own).astype(leaf.dtype), learner.params, update
+            lambda leaf, delta: (leaf + delta).astype(leaf.dtype), learner.params, update
         )
         return memory, learner._replace(params=params)
 

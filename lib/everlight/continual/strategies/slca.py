@@ -47,7 +47,7 @@ from everlight.continual.engine.keys import epoch_keys, step_key
 from everlight.continual.engine.updates import train_step
 from everlight.continual.method import OTHER_WEIGHTS, Method, Source
 from everlight.continual.strategies.fecam import add_squares
-from everlight.continual.strategies.naive import naive, naive_on_own_classes
+from everlight.continual.strategies.naive import naive, naive_on_task_classes
 from everlight.continual.strategies.parts.frozen import feature_width
 from everlight.errors import ArgumentError
 from everlight.models.heads import head_layer
@@ -180,18 +180,16 @@ def slca(
 
             def one_step(step: Int[Array, ""], learner: Learner) -> Learner:
                 batch = take_batch(of_all, order, step, samples)
-                own_key = step_key(keys.steps, step)
-                return train_step(head_setup, naive(head_setup), (), learner, batch, task, own_key)[
-                    1
-                ]
+                plain, key_update = naive(head_setup), step_key(keys.steps, step)
+                return train_step(head_setup, plain, (), learner, batch, task, key_update)[1]
 
             learner = learner._replace(schedule=schedule)
             return jax.lax.fori_loop(0, -(-order.count // samples), one_step, learner)
 
         head = head_layer(learner.params)
-        own = learner._replace(params={"head": head})
-        own = own._replace(opt_state=setup.optimizer.init(own.params))
-        trained = jax.lax.fori_loop(0, epochs, one_epoch, own).params["head"]
+        head_learner = learner._replace(params={"head": head})
+        head_learner = head_learner._replace(opt_state=setup.optimizer.init(head_learner.params))
+        trained = jax.lax.fori_loop(0, epochs, one_epoch, head_learner).params["head"]
         return jax.tree.map(lambda new, old: jnp.where(learner.seen, new, old), trained, head)
 
     def predict(
@@ -205,7 +203,7 @@ def slca(
             setup.objective.scores(aligned),
         )
 
-    return naive_on_own_classes(setup)._replace(
+    return naive_on_task_classes(setup)._replace(
         init=init,
         begin_task=begin_task,
         after_step=after_step,
@@ -227,10 +225,10 @@ def class_gaussians(
     """
     member = mask[:, None] & (label[:, None] == jnp.arange(classes))
     count = jnp.sum(member, axis=0)
-    kept = jnp.where(mask[:, None], features, 0)
-    total = matrix_product(member.T.astype(features.dtype), kept)
+    masked = jnp.where(mask[:, None], features, 0)
+    total = matrix_product(member.T.astype(features.dtype), masked)
     mean = total / jnp.maximum(count, 1)[:, None]
-    away = jnp.where(mask[:, None], kept - mean[label], 0)
+    away = jnp.where(mask[:, None], masked - mean[label], 0)
     width = features.shape[1]
     scatter = add_squares(jnp.zeros((classes, width, width), features.dtype), away, member)
     covariance = scatter / jnp.maximum(count - 1, 1)[:, None, None]

@@ -102,10 +102,10 @@ def ss_il(
         def total(params: PyTree) -> tuple[Float[Array, ""], PyTree]:
             outputs, batch_stats = batch_outputs(setup, params, learner, both, key)
             old, _ = setup.apply(teacher.params, teacher.batch_stats, both.inputs, False, None)
-            own = separated_entropy(outputs.logits, both.labels[:, 0], group)
-            soft = outputs.logits / temperature, old.logits / temperature
-            kept = task_divergence(*soft, memory.class_task, teacher.known)
-            return weighted_mean(own + temperature**2 * kept, both.weight), batch_stats
+            task_loss = separated_entropy(outputs.logits, both.labels[:, 0], group)
+            logits, old_logits = outputs.logits / temperature, old.logits / temperature
+            distilled = task_divergence(logits, old_logits, memory.class_task, teacher.known)
+            return weighted_mean(task_loss + temperature**2 * distilled, both.weight), batch_stats
 
         (value, batch_stats), gradient = jax.value_and_grad(total, has_aux=True)(learner.params)
         return gradient, StepInfo(gradient, batch_stats, value, learner.params)
@@ -155,7 +155,7 @@ def task_divergence(
       class_task: task of each class, a number below that of the classes.
       known: classes that count.
     """
-    before, now = (_log_softmax_by_task(each, class_task, known) for each in (old, logits))
+    before, now = (_log_softmax_by_task(scores, class_task, known) for scores in (old, logits))
     return jnp.sum(jnp.where(known, jnp.exp(before) * (before - now), 0), axis=1)
 
 

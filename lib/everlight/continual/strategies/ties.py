@@ -47,18 +47,18 @@ class SignedSums(NamedTuple):
 
 
 @checked
-def ties(setup: Setup, scale: Coefficient = 1.0, kept: UnitInterval = 0.2) -> Strategy:
+def ties(setup: Setup, scale: Coefficient = 1.0, density: UnitInterval = 0.2) -> Strategy:
     """Return TIES-merging (trim, elect sign, merge), whose memory is `CommonStart` of `SignedSums`.
 
     Args:
       setup: network, objective, optimizer and data access.
       scale: coefficient λ of the merged task vector.
-      kept: share k of each task vector's entries that trimming keeps.
+      density: share k of each task vector's entries that trimming keeps.
     """
     return from_common_start(
         setup,
         no_vectors,
-        lambda sums, vector: with_vector(sums, trimmed(vector, kept)),
+        lambda sums, vector: with_vector(sums, trimmed(vector, density)),
         lambda sums: jax.tree.map(lambda leaf: scale * leaf, disjoint_mean(sums)),
     )._replace(parameter_copies=5)
 
@@ -70,15 +70,15 @@ def no_vectors(params: PyTree) -> SignedSums:
     return SignedSums(zeros, zeros, none, none)
 
 
-def trimmed(vector: PyTree, kept: float) -> PyTree:
+def trimmed(vector: PyTree, density: float) -> PyTree:
     """Return a task vector with all but its greatest entries set to 0.
 
     Args:
       vector: tree whose entries are ranked together by their magnitude.
-      kept: share of the entries that stays, rounded down; entries of equal magnitude stay together.
+      density: share of the entries that stays, rounded down; entries of equal magnitude stay alike.
     """
     magnitudes = jnp.concatenate([jnp.abs(leaf).ravel() for leaf in jax.tree.leaves(vector)])
-    count = int(kept * magnitudes.size)
+    count = int(density * magnitudes.size)
     if count == 0:
         return jax.tree.map(jnp.zeros_like, vector)
     least = jnp.sort(magnitudes)[-count]
@@ -120,6 +120,6 @@ METHODS = {
         published=1,
         demands=("last weights",),
         advised=("pretrained layers",),
-        authors={"scale": 1, "kept": 0.2, "network": "pretrained"},
+        authors={"scale": 1, "density": 0.2, "network": "pretrained"},
     ),
 }

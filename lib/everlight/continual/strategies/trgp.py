@@ -173,11 +173,11 @@ def trgp(
     def grads(
         memory: TrustMemory, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
     ) -> tuple[PyTree, StepInfo]:
-        own = learner._replace(seen=task.classes)
+        task_learner = learner._replace(seen=task.classes)
 
         def loss(params: PyTree, scales: Mapping) -> tuple[Float[Array, ""], PyTree]:
             scaled = scaled_params(params, memory.regions, scales, task.id)
-            value, (_, batch_stats) = batch_loss(setup, scaled, own, batch, key)
+            value, (_, batch_stats) = batch_loss(setup, scaled, task_learner, batch, key)
             return value, batch_stats
 
         scales = _scales(memory.regions, task.id)
@@ -192,8 +192,8 @@ def trgp(
         held = ProjectionMemory(memory.projections, memory.tasks, memory.known)
         change = projected(info.update, held)
         scales = _scales(memory.regions, memory.current)
-        own = learner._replace(params=scales, opt_state=memory.opt_state)
-        update, state = optimizer_update(setup._replace(trainable=None), own, gradient)
+        scale_learner = learner._replace(params=scales, opt_state=memory.opt_state)
+        update, state = optimizer_update(setup._replace(trainable=None), scale_learner, gradient)
         moved = optax.apply_updates(scales, update)
         regions = {
             path: region._replace(scale=region.scale.at[memory.current].set(moved[path]))

@@ -79,10 +79,10 @@ def wa(
         def total(params: PyTree) -> tuple[Float[Array, ""], PyTree]:
             outputs, batch_stats = batch_outputs(setup, params, learner, batch, key)
             old, _ = setup.apply(teacher.params, teacher.batch_stats, batch.inputs, False, None)
-            own = label_softmax(outputs.logits, batch.labels, learner.seen)
-            soft = outputs.logits / temperature, old.logits / temperature
-            kept = soft_softmax(*soft, teacher.known)
-            losses = (1 - old_share) * own + old_share * kept
+            task_loss = label_softmax(outputs.logits, batch.labels, learner.seen)
+            logits, old_logits = outputs.logits / temperature, old.logits / temperature
+            distilled = soft_softmax(logits, old_logits, teacher.known)
+            losses = (1 - old_share) * task_loss + old_share * distilled
             return weighted_mean(losses, batch.weight), batch_stats
 
         (value, batch_stats), gradient = jax.value_and_grad(total, has_aux=True)(learner.params)

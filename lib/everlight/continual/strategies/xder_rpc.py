@@ -162,7 +162,7 @@ def xder_rpc(
         memory: ExtendedMemory, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
     ) -> tuple[PyTree, StepInfo]:
         matched, labelled = batch.replay
-        key_own, key_matched, key_labelled = jax.random.split(key, 3)
+        key_batch, key_matched, key_labelled = jax.random.split(key, 3)
         past, future = learner.seen & ~task.classes, ~learner.seen
         # Without earlier tasks nothing is drawn; the loss over no class would have no gradient.
         among = jnp.where(jnp.any(past), past, learner.seen)
@@ -178,15 +178,15 @@ def xder_rpc(
 
         def loss(params: PyTree) -> tuple[Float[Array, ""], tuple]:
             present = learner._replace(seen=task.classes)
-            own, (outputs, stats) = batch_loss(setup, params, present, batch, key_own)
+            task_loss, (outputs, stats) = batch_loss(setup, params, present, batch, key_batch)
             # Replayed passes leave the batch statistics as they are.
             now, _ = batch_outputs(setup, params, learner, matched.batch, key_matched)
             away = jnp.mean((now.logits - matched.logits) ** 2, axis=1)
             again, _ = batch_outputs(setup, params, learner, labelled.batch, key_labelled)
-            kept = setup.objective.loss(again, labelled.batch.labels, among)
+            replay_losses = setup.objective.loss(again, labelled.batch.labels, among)
             excess = [
-                future_excess(logits, each.labels[:, 0], memory.class_task, future, margin)
-                for logits, each in (
+                future_excess(logits, drawn.labels[:, 0], memory.class_task, future, margin)
+                for logits, drawn in (
                     (outputs.logits, batch),
                     (now.logits, matched.batch),
                     (again.logits, labelled.batch),
@@ -196,20 +196,20 @@ def xder_rpc(
                 jnp.concatenate, (excess, [batch.weight, drawn_first, drawn_again])
             )
             total = (
-                own
+                task_loss
                 + eta * past_constraint * mean_positive(behind(outputs.logits), batch.weight)
                 + alpha * weighted_mean(away, matched.batch.weight)
-                + beta * weighted_mean(kept, labelled.batch.weight)
+                + beta * weighted_mean(replay_losses, labelled.batch.weight)
                 + eta * mean_positive(excess, counts)
             )
-            return total, (own, stats, (now.logits, again.logits))
+            return total, (task_loss, stats, (now.logits, again.logits))
 
-        gradient, (own, stats, outputs) = jax.grad(loss, has_aux=True)(learner.params)
+        gradient, (task_loss, stats, outputs) = jax.grad(loss, has_aux=True)(learner.params)
         updated = tuple(
             transplanted(drawn.logits, new, drawn.batch.labels[:, 0], ~past, gamma)
             for drawn, new in zip(batch.replay, outputs, strict=True)
         )
-        return gradient, StepInfo(gradient, stats, own, updated)
+        return gradient, StepInfo(gradient, stats, task_loss, updated)
 
     def after_step(
         memory: ExtendedMemory, learner: Learner, info: StepInfo, key: PRNGKeyArray
@@ -228,15 +228,15 @@ def xder_rpc(
         memory: ExtendedMemory, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[ExtendedMemory, Learner]:
         key_choice, key_order, key_pass = jax.random.split(key, 3)
-        every = merge_buffer(task.train, memory.samples).samples
+        candidates = merge_buffer(task.train, memory.samples).samples
         stored = jnp.pad(memory.logits, ((task.train.index.shape[0], 0), (0, 0)))
         past = learner.seen & ~task.classes
-        chosen = balanced_choice(every, memory.samples, past, task.classes, key_choice)
-        kept = jnp.argsort(~chosen, stable=True)[:buffer_size]
+        chosen = balanced_choice(candidates, memory.samples, past, task.classes, key_choice)
+        rows = jnp.argsort(~chosen, stable=True)[:buffer_size]
         # A pass then holds samples of all classes.
-        order = jax.random.uniform(key_order, (buffer_size,)) + ~chosen[kept]
-        kept = kept[jnp.argsort(order)]
-        samples = jax.tree.map(lambda leaf: leaf[kept], every)._replace(mask=chosen[kept])
+        order = jax.random.uniform(key_order, (buffer_size,)) + ~chosen[rows]
+        rows = rows[jnp.argsort(order)]
+        samples = jax.tree.map(lambda leaf: leaf[rows], candidates)._replace(mask=chosen[rows])
 
         def outputs_of(slots: Int[Array, "s"]) -> Float[Array, "s c"]:
             # The first slot of a block is that of no other block.
@@ -250,7 +250,7 @@ def xder_rpc(
         old = past[label][:, None]
         logits = jnp.where(
             old,
-            transplanted(stored[kept], new, label, ~past, gamma),
+            transplanted(stored[rows], new, label, ~past, gamma),
             transplanted(new, new, label, past, gamma),
         )
         return memory._replace(
@@ -291,9 +291,9 @@ def future_excess(
       future: True for the classes of later tasks.
       margin: distance by which the logits of future classes stay below.
     """
-    own = class_task == class_task[label][:, None]
+    same_task = class_task == class_task[label][:, None]
     above = jnp.max(jnp.where(future, logits, -jnp.inf), axis=1)
-    return above + margin - jnp.max(jnp.where(own, logits, -jnp.inf), axis=1)
+    return above + margin - jnp.max(jnp.where(same_task, logits, -jnp.inf), axis=1)
 
 
 def transplanted(
@@ -315,9 +315,9 @@ def transplanted(
       among: True for the classes that are replaced.
       gamma: largest new logit relative to that of the label.
     """
-    own = jnp.take_along_axis(old, label[:, None], axis=1)
+    label_logit = jnp.take_along_axis(old, label[:, None], axis=1)
     largest = jnp.max(jnp.where(among, new, -jnp.inf), axis=1, keepdims=True)
-    scale = jnp.where(largest > own, gamma * own / largest, 1)
+    scale = jnp.where(largest > label_logit, gamma * label_logit / largest, 1)
     return jnp.where(among, scale * new, old)
 
 
@@ -329,7 +329,7 @@ def once(first: SlotDraw, second: SlotDraw) -> tuple[Float[Array, "b"], Float[Ar
 
 
 def balanced_choice(
-    every: Samples,
+    candidates: Samples,
     stored: Samples,
     past: Bool[Array, "c"],
     present: Bool[Array, "c"],
@@ -338,7 +338,7 @@ def balanced_choice(
     """Return True for the samples that a full memory keeps when a task ends.
 
     Args:
-      every: samples of the task and of the memory.
+      candidates: samples of the task and of the memory.
       stored: samples of the memory, whose number of slots is shared.
       past: classes of earlier tasks.
       present: classes of the task.
@@ -353,8 +353,8 @@ def balanced_choice(
     drawn = jax.random.uniform(key_classes, (classes,)) + ~present
     place = jnp.argsort(jnp.argsort(drawn))
     quota = jnp.where(past, share, free // number + (place < free % number))
-    rank = random_ranks(every._replace(labels=every.labels[:, :1]), key_samples)[:, 0]
-    return (rank >= 0) & (rank < quota[jnp.maximum(every.labels[:, 0], 0)])
+    rank = random_ranks(candidates._replace(labels=candidates.labels[:, :1]), key_samples)[:, 0]
+    return (rank >= 0) & (rank < quota[jnp.maximum(candidates.labels[:, 0], 0)])
 
 
 METHODS = {

@@ -15,8 +15,8 @@ def no_arguments(needs: Needs) -> dict[str, Any]:
 
 def exemplars(needs: Needs) -> dict[str, Any]:
     """Return the memory of methods that store exemplars per class, or a fixed number."""
-    given = {"exemplars_per_class": needs.exemplars_per_class, "labels": needs.labels}
-    return given if needs.buffer_size is None else given | {"buffer_size": needs.buffer_size}
+    memory = {"exemplars_per_class": needs.exemplars_per_class, "labels": needs.labels}
+    return memory if needs.buffer_size is None else memory | {"buffer_size": needs.buffer_size}
 
 
 def reservoir(needs: Needs) -> dict[str, Any]:
@@ -31,8 +31,8 @@ def drawn_reservoir(needs: Needs) -> dict[str, Any]:
 
 def single_label_reservoir(needs: Needs) -> dict[str, Any]:
     """Return the memory and draw of methods for one label per sample."""
-    given = drawn_reservoir(needs)
-    return {name: given[name] for name in ("buffer_size", "replay_batch_size")}
+    memory = drawn_reservoir(needs)
+    return {name: memory[name] for name in ("buffer_size", "replay_batch_size")}
 
 
 def heads(needs: Needs) -> dict[str, Any]:

@@ -33,7 +33,7 @@ def correct_classes(
 ) -> Correction:
     """Return the correction with a common scale and shift for the given classes."""
     return Correction(
-        *(jnp.where(classes, one, every) for one, every in zip(pair, correction, strict=True))
+        *(jnp.where(classes, one, current) for one, current in zip(pair, correction, strict=True))
     )
 
 
@@ -100,8 +100,8 @@ def best_threshold(
         below = jnp.max(jnp.where(others < values[place], others, -jnp.inf))
         threshold = jnp.where(below > -jnp.inf, (values[place] + below) / 2, values[place] - 1)
         pair = jnp.stack([jnp.ones(()), -threshold])
-        found = metric(correct_classes(correction, pair, new)(logits), samples.labels, seen)
-        return weighted_mean(found, samples.mask.astype(logits.dtype)), threshold
+        metrics = metric(correct_classes(correction, pair, new)(logits), samples.labels, seen)
+        return weighted_mean(metrics, samples.mask.astype(logits.dtype)), threshold
 
     means, thresholds = jax.lax.map(mean_metric, tried)
     means = jnp.where(holds[tried], means, -jnp.inf)

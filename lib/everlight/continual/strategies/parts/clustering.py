@@ -67,9 +67,9 @@ def moved_centers(
     def one_round(carry: tuple) -> tuple:
         centers, before, _, number = carry
         cluster = assigned(centers)
-        own = ((cluster[:, None] == jnp.arange(clusters)) & member[:, None]).astype(rows.dtype)
-        count = jnp.sum(own, axis=0)[:, None]
-        means = matrix_product(own.T, rows) / jnp.maximum(count, 1)
+        one_hot = ((cluster[:, None] == jnp.arange(clusters)) & member[:, None]).astype(rows.dtype)
+        count = jnp.sum(one_hot, axis=0)[:, None]
+        means = matrix_product(one_hot.T, rows) / jnp.maximum(count, 1)
         changed = jnp.any((cluster != before) & member)
         return jnp.where(count > 0, means, centers), cluster, changed, number + 1
 

@@ -111,9 +111,9 @@ def add_random_exemplars(
     """
     slots = buffer.index.shape[0]
     division = divide_slots(slots, classes.shape[0])
-    every = distinct(samples)
-    rank = random_ranks(every, key)
-    chosen = into_slots(every, every.labels, rank, rank >= 0, division, slots).samples
+    candidates = distinct(samples)
+    rank = random_ranks(candidates, key)
+    chosen = into_slots(candidates, candidates.labels, rank, rank >= 0, division, slots).samples
     refill = jnp.repeat(classes, division.size, total_repeat_length=slots)
     return _where_slots(refill, chosen, buffer)
 
@@ -143,10 +143,10 @@ def add_seen_exemplars(
       ValueError: `buffer` is of another kind, such as that of `empty_exemplars`.
     """
     slots = buffer.index.shape[0]
-    every = distinct(merge_buffer(samples, buffer).samples)
-    rank = random_ranks(every, key)
+    candidates = distinct(merge_buffer(samples, buffer).samples)
+    rank = random_ranks(candidates, key)
     division = divide_slots(slots, classes, among)
-    return into_slots(every, every.labels, rank, rank >= 0, division, slots).samples
+    return into_slots(candidates, candidates.labels, rank, rank >= 0, division, slots).samples
 
 
 def random_ranks(samples: Samples, key: PRNGKeyArray) -> Int[Array, "n k"]:
@@ -205,8 +205,8 @@ def add_herded_exemplars(
     rank = herd_ranks(samples, classes, features, division.size)
     herded = into_slots(samples, samples.labels, rank, rank >= 0, division, slots)
     stays = buffer.samples.mask & ~classes[buffer.label]
-    old = (leaf[:, None] for leaf in (buffer.label, buffer.rank, stays))
-    reduced = into_slots(buffer.samples, *old, division, slots)
+    label, old_rank, chosen = (leaf[:, None] for leaf in (buffer.label, buffer.rank, stays))
+    reduced = into_slots(buffer.samples, label, old_rank, chosen, division, slots)
     return _where_slots(herded.samples.mask, herded, reduced)
 
 
@@ -288,8 +288,8 @@ def into_slots(
     place = jnp.broadcast_to(jnp.arange(count, dtype=jnp.int32)[:, None], slot.shape)
 
     def put(values: Int[Array, "n k"], empty: int) -> Int[Array, "m"]:
-        every = jnp.full(slots, empty, jnp.int32)
-        return every.at[slot].set(values.astype(jnp.int32), mode="drop")
+        filled = jnp.full(slots, empty, jnp.int32)
+        return filled.at[slot].set(values.astype(jnp.int32), mode="drop")
 
     source = put(place, count)
     held = source < count

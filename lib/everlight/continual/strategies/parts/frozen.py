@@ -84,7 +84,7 @@ def over_features(
 def feature_width(setup: Setup, learner: Learner) -> tuple[int, DTypeLike]:
     """Return the number of features of the network and their dtype."""
     inputs = jax.eval_shape(setup.gather, jnp.zeros(1, int), None)
-    features = jax.eval_shape(lambda given: _features(setup, learner, given), inputs)
+    features = jax.eval_shape(lambda images: _features(setup, learner, images), inputs)
     return features.shape[-1], features.dtype
 
 

@@ -57,14 +57,14 @@ def unit_activations(
     Raises:
       ValueError: the network does not return the activations of a layer.
     """
-    given = outputs.hidden or {}
-    missing = [name for name in widths if name not in given]
+    hidden = outputs.hidden or {}
+    missing = [name for name in widths if name not in hidden]
     if missing:
         raise ArgumentError(
             f"the network returns no activations of {', '.join(missing)}; give `Outputs.hidden`"
         )
     return {
-        name: given[name].reshape(given[name].shape[0], -1, width).astype(jnp.float32)
+        name: hidden[name].reshape(hidden[name].shape[0], -1, width).astype(jnp.float32)
         for name, width in widths.items()
     }
 
@@ -72,23 +72,23 @@ def unit_activations(
 def batch_mean(values: Float[Array, "b n u"], batch: Batch) -> Float[Array, "u"]:
     """Return the mean over the samples of weight 1."""
     weight = batch.weight[:, None]
-    kept = jnp.where(weight > 0, weight * jnp.mean(values, axis=1), 0)
-    return jnp.sum(kept, axis=0) / jnp.maximum(jnp.sum(weight), 1)
+    weighted = jnp.where(weight > 0, weight * jnp.mean(values, axis=1), 0)
+    return jnp.sum(weighted, axis=0) / jnp.maximum(jnp.sum(weight), 1)
 
 
 def incoming_magnitude(layer: PyTree) -> Float[Array, "u"]:
     """Return the mean absolute incoming weight of each unit of a layer, biases left out."""
-    each = [jnp.abs(leaf).reshape(-1, leaf.shape[-1]) for leaf in _kernels(layer)]
-    return jnp.mean(jnp.concatenate(each), axis=0)
+    magnitudes = [jnp.abs(leaf).reshape(-1, leaf.shape[-1]) for leaf in _kernels(layer)]
+    return jnp.mean(jnp.concatenate(magnitudes), axis=0)
 
 
 def outgoing_magnitude(above: PyTree, width: int) -> Float[Array, "u"]:
     """Return the mean absolute outgoing weight of each unit of a layer, from the layer above."""
-    each = [
+    magnitudes = [
         jnp.moveaxis(jnp.abs(leaf), -2, 0).reshape(-1, width, leaf.size // leaf.shape[-2])
         for leaf in _kernels(above)
     ]
-    return jnp.mean(jnp.concatenate(each, axis=2), axis=(0, 2))
+    return jnp.mean(jnp.concatenate(magnitudes, axis=2), axis=(0, 2))
 
 
 def weights_of_units(
@@ -99,8 +99,8 @@ def weights_of_units(
     incoming, outgoing = dict(nothing), dict(nothing)
     for name, above in zip(layers, (*layers[1:], "head"), strict=True):
         units = chosen[name]
-        incoming[name] = jax.tree.map(lambda leaf, own=units: leaf | own, nothing[name])
-        outgoing[above] = jax.tree.map(lambda leaf, own=units: _read(leaf, own), nothing[above])
+        incoming[name] = jax.tree.map(lambda leaf, mask=units: leaf | mask, nothing[name])
+        outgoing[above] = jax.tree.map(lambda leaf, mask=units: _read(leaf, mask), nothing[above])
     return UnitWeights(incoming, outgoing)
 
 
@@ -130,12 +130,12 @@ def with_new_units(
     if setup.trainable is not None:
         replaced = jax.tree.map(jnp.logical_and, replaced, setup.trainable(learner.params))
 
-    def value(own: Array, drawn: Array, read: Array, change: Array, new: Array) -> Array:
+    def value(old: Array, drawn: Array, read: Array, change: Array, new: Array) -> Array:
         taken = jnp.where(drawn if connected else ~read, new, jnp.zeros_like(new))
-        return jnp.where(change, taken, own)
+        return jnp.where(change, taken, old)
 
-    def emptied(leaf: Array, own: Bool[Array, "..."]) -> Array:
-        return jnp.where(own, jnp.zeros_like(leaf), leaf)
+    def emptied(leaf: Array, mask: Bool[Array, "..."]) -> Array:
+        return jnp.where(mask, jnp.zeros_like(leaf), leaf)
 
     return learner._replace(
         params=jax.tree.map(value, learner.params, incoming, outgoing, replaced, fresh),

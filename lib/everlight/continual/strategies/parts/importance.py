@@ -46,10 +46,11 @@ def fisher_diagonal(
         position: Int[Array, ""], index: Int[Array, ""], labels: Int[Array, "k"]
     ) -> PyTree:
         def loss(params: PyTree) -> Float[Array, ""]:
-            given = _outputs_of(setup, learner, params, index), labels[None], learner.seen
+            outputs, truth = _outputs_of(setup, learner, params, index), labels[None]
             if kind == "empirical":
-                return setup.objective.loss(*given)[0]
-            return setup.objective.fisher_loss(*given, jax.random.fold_in(key, position))[0]
+                return setup.objective.loss(outputs, truth, learner.seen)[0]
+            key_label = jax.random.fold_in(key, position)
+            return setup.objective.fisher_loss(outputs, truth, learner.seen, key_label)[0]
 
         return jax.tree.map(jnp.square, jax.grad(loss)(learner.params))
 
@@ -128,19 +129,19 @@ def _mean_over(
 
     def add(block: Int[Array, ""], total: PyTree) -> PyTree:
         position = block * chunk + jnp.arange(chunk)
-        kept = position < count
+        counted = position < count
         # Evenly spaced, since files are often sorted by class; in parts that do not overflow.
-        each, rest = there // jnp.maximum(count, 1), there % jnp.maximum(count, 1)
-        spaced = position * each + position * rest // jnp.maximum(count, 1)
+        stride, rest = there // jnp.maximum(count, 1), there % jnp.maximum(count, 1)
+        spaced = position * stride + position * rest // jnp.maximum(count, 1)
         # The first slot pads the last chunk, at weight 0.
-        slot = slots[jnp.where(kept, spaced, 0)]
+        slot = slots[jnp.where(counted, spaced, 0)]
         values = jax.vmap(per_sample)(position, samples.index[slot], samples.labels[slot])
 
-        def add_kept(sum_so_far: Array, leaf: Array) -> Array:
-            weight = kept.reshape(-1, *[1] * (leaf.ndim - 1))
+        def add_counted(sum_so_far: Array, leaf: Array) -> Array:
+            weight = counted.reshape(-1, *[1] * (leaf.ndim - 1))
             return sum_so_far + jnp.sum(jnp.where(weight, leaf, 0), axis=0)
 
-        return jax.tree.map(add_kept, total, values)
+        return jax.tree.map(add_counted, total, values)
 
     zeros = jax.tree.map(jnp.zeros_like, like)
     total = jax.lax.fori_loop(0, -(-count // chunk), add, zeros)

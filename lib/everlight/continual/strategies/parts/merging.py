@@ -1,8 +1,8 @@
 """Parts of strategies that merge networks: the classes a task trains, and the merged network.
 
 Literature on merging trains each network on its own data, with a head of its own. Here all tasks
-share one head. A task's loss therefore runs over the classes of its own samples (`own_classes`), so
-that the head's columns of all other classes have no gradient. Where the tasks' classes are
+share one head. A task's loss therefore runs over the classes of its own samples (`train_classes`),
+so that the head's columns of all other classes have no gradient. Where the tasks' classes are
 disjoint, a column of the head moves in one task alone.
 """
 
@@ -61,7 +61,7 @@ def from_common_start(
         memory: CommonStart, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[CommonStart, Learner]:
         started = learner._replace(params=memory.params, batch_stats=memory.batch_stats)
-        return memory._replace(classes=own_classes(task, learner)), started
+        return memory._replace(classes=train_classes(task, learner)), started
 
     def grads(
         memory: CommonStart, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
@@ -79,13 +79,13 @@ def from_common_start(
     return naive(setup)._replace(init=init, begin_task=begin_task, grads=grads, end_task=end_task)
 
 
-def own_classes(task: Task, learner: Learner) -> Bool[Array, "c"]:
+def train_classes(task: Task, learner: Learner) -> Bool[Array, "c"]:
     """Return the seen classes that the task's training samples have."""
     classes, labels = learner.seen.shape[0], task.train.labels
     # Padding has a number that is out of range, which is dropped; -1 would be the last class.
     labels = jnp.where(task.train.mask[:, None] & (labels >= 0), labels, classes)
-    own = jnp.zeros(classes, bool).at[labels.reshape(-1)].set(True, mode="drop")
-    return own & learner.seen
+    has_samples = jnp.zeros(classes, bool).at[labels.reshape(-1)].set(True, mode="drop")
+    return has_samples & learner.seen
 
 
 def merged_learner(
@@ -121,15 +121,15 @@ def merged_statistics(setup: Setup, learner: Learner, task: Task, key: PRNGKeyAr
     def is_average(leaf: Array) -> bool:
         return jnp.issubdtype(leaf.dtype, jnp.floating)
 
-    def from_0_and_1(own: Array) -> Array:
-        two = [jnp.zeros_like(own), jnp.ones_like(own)] if is_average(own) else [own, own]
+    def from_0_and_1(leaf: Array) -> Array:
+        two = [jnp.zeros_like(leaf), jnp.ones_like(leaf)] if is_average(leaf) else [leaf, leaf]
         return jnp.stack(two)
 
-    def without_beginning(passed: Array, own: Array) -> Array:
-        if not is_average(own):
+    def without_beginning(passed: Array, leaf: Array) -> Array:
+        if not is_average(leaf):
             return passed[0]
         left = passed[1] - passed[0]
-        return jnp.where(left < 1, passed[0] / (1 - left), own)
+        return jnp.where(left < 1, passed[0] / (1 - left), leaf)
 
     passes = -(-order.count // STATISTICS_BATCH)
     begun = jax.tree.map(from_0_and_1, learner.batch_stats)

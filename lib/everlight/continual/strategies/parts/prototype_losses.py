@@ -43,7 +43,7 @@ def instance_losses(
       replayed: form for replayed samples, where a view counts as one of its own class; the form for
         incoming ones leaves it out, and has a term of the sample's other view.
     """
-    there, every = jnp.tile(weight, 2) > 0, jnp.tile(ids, 2)
+    there, view_ids = jnp.tile(weight, 2) > 0, jnp.tile(ids, 2)
     greatest = jnp.max(near, axis=1, where=there, initial=-jnp.inf, keepdims=True)
     # Without any view that counts the greatest similarity would be infinite.
     shift = jax.lax.stop_gradient(jnp.where(jnp.isfinite(greatest), greatest, 0))
@@ -52,7 +52,7 @@ def instance_losses(
     powers = jnp.where(counted, powers, 0)
     total = jnp.sum(powers, axis=1, keepdims=True)
     surprise = -jnp.log(powers / (total + SMALL) + SMALL)
-    same = ((every[:, None] == every) & there).astype(near.dtype)
+    same = ((view_ids[:, None] == view_ids) & there).astype(near.dtype)
     mean = jnp.sum(same * surprise, axis=1) / (jnp.sum(same, axis=1) + SMALL)
     if replayed:
         return mean
@@ -84,10 +84,10 @@ def prototype_loss(
       The loss L_proto, and for each class the mean of its projections of both views; 0 for a class
       without samples.
     """
-    own = ((labels == jnp.arange(classes)[:, None]) & (weight > 0)).astype(first.dtype)
-    count = jnp.sum(own, axis=1, keepdims=True)
+    member = ((labels == jnp.arange(classes)[:, None]) & (weight > 0)).astype(first.dtype)
+    count = jnp.sum(member, axis=1, keepdims=True)
     means = [
-        own @ jnp.where(weight[:, None] > 0, view, 0) / jnp.maximum(count, 1)
+        member @ jnp.where(weight[:, None] > 0, view, 0) / jnp.maximum(count, 1)
         for view in (first, second)
     ]
     prototypes = unit(jnp.concatenate(means), -1)

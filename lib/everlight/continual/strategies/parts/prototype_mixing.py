@@ -106,8 +106,8 @@ def mix_classes(
     coins = jax.random.bernoulli(key_coin, settings.probability, odds.shape)[pair]
     share = jax.random.beta(key_share, settings.concentration, settings.concentration, (size,))
     return Mixed(
-        sample_of_each(samples, one[pair], weight, key_first),
-        sample_of_each(samples, two[pair], weight, key_second),
+        sample_per_label(samples, one[pair], weight, key_first),
+        sample_per_label(samples, two[pair], weight, key_second),
         jnp.where(coins, share, 0),
     )
 
@@ -146,7 +146,7 @@ def whole_shares(odds: Float[Array, "q"], total: int, key: PRNGKeyArray) -> Int[
     return counts + jnp.where(changed, jnp.sign(missing), 0)
 
 
-def sample_of_each(
+def sample_per_label(
     samples: Samples, label: Int[Array, "n"], weight: Float[Array, "n"], key: PRNGKeyArray
 ) -> Batch:
     """Return a random stored sample of each of these classes, drawn with replacement."""

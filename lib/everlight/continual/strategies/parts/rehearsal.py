@@ -102,10 +102,10 @@ def herd_task(
       task: task that ends.
       among: the classes that share a fixed total of slots; None divides them among all classes.
     """
-    every = distinct(merge_buffer(task.train, buffer.samples).samples)
-    features = sample_features(setup, learner, every)
+    candidates = distinct(merge_buffer(task.train, buffer.samples).samples)
+    features = sample_features(setup, learner, candidates)
     carried = carried_classes(task.train, learner.seen.shape[0])
-    return add_herded_exemplars(buffer, every, carried, features, among)
+    return add_herded_exemplars(buffer, candidates, carried, features, among)
 
 
 def by_nearest_mean(setup: Setup, by_head: Strategy) -> Strategy:
@@ -138,8 +138,8 @@ def by_nearest_mean(setup: Setup, by_head: Strategy) -> Strategy:
             return exemplar_means(features, held.mask, memory.buffer.label, learner.seen.shape[0])
 
         nearest = memory.nearest
-        found = where_under_vmap(nearest.ready, means, nearest.means)
-        return memory._replace(nearest=nearest._replace(means=found)), learner
+        new_means = where_under_vmap(nearest.ready, means, nearest.means)
+        return memory._replace(nearest=nearest._replace(means=new_means)), learner
 
     def predict(
         memory: Rehearsal, learner: Learner, inputs: Float[Array, "b *shape"]

@@ -176,18 +176,18 @@ def held_samples(memory: Memory) -> Samples:
     def is_samples(part: PyTree) -> bool:
         return isinstance(part, Samples)
 
-    found = [part for part in jax.tree.leaves(memory, is_leaf=is_samples) if is_samples(part)]
-    if not found:
+    stored = [part for part in jax.tree.leaves(memory, is_leaf=is_samples) if is_samples(part)]
+    if not stored:
         raise ArgumentError(
             f"a {type(memory).__name__} has no stored samples; the trick needs a strategy whose "
             "memory holds `Samples`"
         )
-    found = [
+    stored = [
         Samples(
             part.index.ravel(), part.labels.reshape(-1, part.labels.shape[-1]), part.mask.ravel()
         )
-        for part in found
+        for part in stored
     ]
-    if len(found) == 1:
-        return found[0]
-    return distinct(jax.tree.map(lambda *parts: jnp.concatenate(parts), *found))
+    if len(stored) == 1:
+        return stored[0]
+    return distinct(jax.tree.map(lambda *parts: jnp.concatenate(parts), *stored))

@@ -6,13 +6,15 @@ import numpy as np
 import pytest
 
 from everlight.errors import ArgumentError
-from everlight_data import image_registry
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.image_registry import IMAGE_SETS, ImageRequest, load_images
+from everlight_data.image_requests import load_images
+from everlight_data.images import cifar100
 from everlight_data.images.digits import load_digits
-from everlight_data.images.image_set import ImageSet, first_per_class, shrink_images
 from everlight_data.images.tiny_imagenet import load_tiny_imagenet_32
 from everlight_data.procedural.world import World, load_procedural
+from everlight_data.registry import IMAGE_SETS
+from everlight_data.sets.data_set import ImageRequest
+from everlight_data.sets.image_set import ImageSet, first_per_class, shrink_images
 
 
 def assert_same(found, expected):
@@ -86,7 +88,7 @@ def test_the_first_classes_of_cifar100_are_taken(monkeypatch, rng):
     labels = np.arange(12) % 4
     pixels = rng.integers(0, 256, (24, 32, 32, 3), dtype=np.uint8)
     every = ImageSet("CIFAR-100", pixels, labels, labels, tuple("abcd"))
-    monkeypatch.setattr(image_registry, "load_cifar100", lambda: every)
+    monkeypatch.setattr(cifar100, "load_cifar100", lambda: every)
     found, _ = load_images(ImageRequest("cifar100", 16, 2, (2, 1)))
     expected = every._replace(
         images=pixels[[0, 1, 4, 5, 12, 13]],

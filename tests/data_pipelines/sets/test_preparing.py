@@ -6,9 +6,9 @@ from collections import namedtuple
 
 import pytest
 
-from everlight_data import preparing
 from everlight_data.errors import DataError
-from everlight_data.preparing import MANIFEST, Original, copies, prepare_files
+from everlight_data.sets import preparing
+from everlight_data.sets.preparing import MANIFEST, Original, copies, prepare_files
 
 
 @pytest.fixture

@@ -1,8 +1,10 @@
 """Loaders read once while it is asked for, for equal arguments, and anew afterwards."""
 
-from everlight_data.image_registry import IMAGE_SETS, ImageRequest, load_images
+from everlight_data.image_requests import load_images
 from everlight_data.images.digits import load_digits
-from everlight_data.loading import loading_once
+from everlight_data.registry import IMAGE_SETS
+from everlight_data.sets.data_set import ImageRequest
+from everlight_data.sets.loading import loading_once
 
 
 def test_equal_requests_are_loaded_once_within_the_context(monkeypatch):

@@ -17,7 +17,7 @@ from everlight.errors import ArgumentError
 
 
 @dataclass(frozen=True)
-class KeptNet:
+class SavedNet:
     """A network as it was after a task."""
 
     class_names: tuple[str, ...]
@@ -67,10 +67,9 @@ class KeptNet:
         tasks = len(self.task_classes)
         if task is not None and not 0 <= task < tasks:
             raise ArgumentError(f"task {task}; give 0 to {tasks - 1}")
-        how = self.build, self.size, task is not None
-        net = self.learner, self.memory, jnp.int32(task or 0)
         inputs = jnp.asarray(less_offset(images, stored.offset, dtype))
-        scores = np.array(_predicted(*how, self.data, inputs, *net))
+        forward = partial(_predicted, self.build, self.size, task is not None, self.data, inputs)
+        scores = np.array(forward(self.learner, self.memory, jnp.int32(task or 0)))
         if self.masked:
             possible = np.array(self.learner.seen)
             if task is not None:
@@ -91,7 +90,7 @@ def classes_of_tasks(sequence: TaskSequence) -> Bool[np.ndarray, "t c"]:
 def _predicted(
     build: Build,
     size: int,
-    task_given: bool,
+    has_task: bool,
     data: PyTree,
     images: Shaped[Array, "n *shape"],
     learner: Learner,
@@ -108,10 +107,10 @@ def _predicted(
     setup = build(others)[0]
 
     def forward(inputs: Float[Array, "s *shape"]) -> Float[Array, "s c"]:
-        if task_given and strategy.predict_task is not None:
+        if has_task and strategy.predict_task is not None:
             return strategy.predict_task(memory, learner, inputs, task)
         return strategy.predict(memory, learner, inputs)
 
     count = images.shape[0]
-    every = Samples(jnp.arange(count), jnp.zeros((count, 1), int), jnp.ones(count, bool))
-    return over_samples(setup, forward, every, size)
+    samples = Samples(jnp.arange(count), jnp.zeros((count, 1), int), jnp.ones(count, bool))
+    return over_samples(setup, forward, samples, size)

@@ -1,10 +1,48 @@
-"""Networks by name: their sizes, their heads, and what is refused."""
+"""Networks by name: rows of files, their sizes, their heads, and what is refused."""
+
+from typing import get_args
 
 import pytest
 
-from everlight.models import NetworkRequest, named_network
+from everlight import models
+from everlight.continual.adapted_net import check_outputs
+from everlight.declared_rows import declared_rows
+from everlight.models import NetworkRequest, named_network, networks
+from everlight.models.heads import HeadKind
 
 REQUEST = NetworkRequest(10, 8)
+FILE = """
+from everlight.models import MLP, NamedNetwork, Network
+
+NETWORKS = (NamedNetwork("NAME", lambda numbers, request: Network(MLP(2), "an MLP"), "an MLP"),)
+"""
+
+
+def test_a_file_of_the_package_is_found_and_a_second_of_its_name_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(models, "__path__", [*models.__path__, str(tmp_path)])
+    for file, name in (("new_network", "new"), ("other_network", "new")):
+        (tmp_path / f"{file}.py").write_text(FILE.replace("NAME", name))
+        if file == "new_network":
+            assert set(declared_rows((models,), "NETWORKS")) == {*networks(), "new"}
+    both = (
+        r"^everlight\.models\.new_network and everlight\.models\.other_network both declare 'new'"
+    )
+    with pytest.raises(ValueError, match=both):
+        declared_rows((models,), "NETWORKS")
+
+
+@pytest.mark.parametrize("name", networks())
+def test_a_row_says_what_its_network_is(name):
+    """Layers and heads that it declares are those that a trace finds."""
+    row = networks()[name]
+    assert len(row.example) in row.counts
+    assert bool(row.example) == (max(row.counts) > 0)
+    assert {*row.options} <= {"dropout", "remat"}
+    net = named_network(row.form, NetworkRequest(3, 32))
+    for head in get_args(HeadKind) if net.has_head_kinds else ("linear",):
+        layers = check_outputs(net.make(head), (32, 32, 3), 3)
+        assert layers.head == (net.named and head == "linear")
+        assert head != "linear" or net.layers in ((), layers.hidden)
 
 
 @pytest.mark.parametrize(
@@ -30,14 +68,13 @@ def test_a_name_gives_a_network_of_its_sizes(text, side, expected):
 
 
 def test_the_head_is_what_a_method_requires():
-    """Features keep their sign before a cosine head; methods of heads alone learn on the inputs."""
+    """Features keep their sign before a cosine head."""
     net = named_network("mlp:5", REQUEST)
     assert net.make("linear").last_relu
     cosine = net.make("cosine")
     assert (cosine.head, cosine.last_relu) == ("cosine", False)
     proxies = net.make("local similarity")
     assert (proxies.head, proxies.last_relu) == ("local similarity", False)
-    assert net.make("linear", "head").hidden == ()
     assert net.layers == ("hidden1",)
     # Units of a normalised layer cannot be masked one by one.
     assert named_network("mlp-layer-norm:5", REQUEST).layers == ()
@@ -59,10 +96,15 @@ def test_the_note_says_in_which_dtype_it_computes():
         ("mlp:0", REQUEST, "whole numbers from 1 to 100,000"),
         ("mlp:1.5", REQUEST, "whole numbers from 1 to 100,000"),
         ("mlp:" + "9" * 30, REQUEST, "whole numbers from 1 to 100,000"),
-        ("resnet:1,2", REQUEST, "resnet takes 0 or 1"),
+        (
+            "resnet:1,2",
+            REQUEST,
+            "resnet takes 0 or 1 whole numbers from 1 to 100,000, as in resnet:1$",
+        ),
+        ("linear:3", REQUEST, "^linear takes no numbers$"),
         ("mlp:8", REQUEST._replace(dropout=(0.1,)), "dropout is for small-cnn, not mlp"),
         ("small-cnn", REQUEST._replace(dropout=(0.1,)), "dropout 0.1; give 3 values"),
-        ("mlp:8", REQUEST._replace(remat=True), "remat is for resnet50"),
+        ("mlp:8", REQUEST._replace(remat=True), "^remat is for resnet50, not mlp$"),
     ],
 )
 def test_other_names_and_numbers_are_refused(text, request_, message):

@@ -30,12 +30,12 @@ class LoadedImages(NamedTuple):
     note: str
 
 
-def every_nth(labels: Int[np.ndarray, "n"], every: int) -> Bool[np.ndarray, "n"]:
-    """Return True at every `every`-th image of each class; with fewer images, at the last."""
+def every_nth(labels: Int[np.ndarray, "n"], interval: int) -> Bool[np.ndarray, "n"]:
+    """Return True at every `interval`-th image of each class; with fewer images, at the last."""
     chosen = np.zeros(len(labels), bool)
     for label in np.unique(labels):
         members = np.flatnonzero(labels == label)
-        chosen[members[min(every, len(members)) - 1 :: every]] = True
+        chosen[members[min(interval, len(members)) - 1 :: interval]] = True
     return chosen
 
 
@@ -51,42 +51,36 @@ def split_off(
     return ImageSet(name, images[order], labels[~test], labels[test], class_names)
 
 
-def first_classes(images: ImageSet, count: int) -> ImageSet:
-    """Return the first `count` classes of a set, or all if it has fewer."""
-    labels = np.concatenate([images.train_labels, images.test_labels])
-    return images._replace(
-        images=images.images[labels < count],
-        train_labels=images.train_labels[images.train_labels < count],
-        test_labels=images.test_labels[images.test_labels < count],
-        class_names=images.class_names[:count],
-    )
-
-
-def last_classes(images: ImageSet, first: int) -> ImageSet:
-    """Return the classes from number `first` on, which becomes number 0."""
-    labels = np.concatenate([images.train_labels, images.test_labels])
-    train, test = images.train_labels - first, images.test_labels - first
-    return images._replace(
-        images=images.images[labels >= first],
-        train_labels=train[train >= 0],
-        test_labels=test[test >= 0],
-        class_names=images.class_names[first:],
+def some_classes(images: ImageSet, first: int, end: int) -> ImageSet:
+    """Return the classes from number `first`, which becomes 0, to before number `end`."""
+    labels = images.train_labels, images.test_labels
+    chosen = _selected(images, *((first <= part) & (part < end) for part in labels))
+    return chosen._replace(
+        train_labels=chosen.train_labels - first,
+        test_labels=chosen.test_labels - first,
+        class_names=images.class_names[first:end],
     )
 
 
 def first_per_class(images: ImageSet, train: int, test: int) -> ImageSet:
     """Return the first images of every class, in their order, or all if there are fewer."""
 
-    def first(labels: Int[np.ndarray, "n"], count: int) -> Int[np.ndarray, "k"]:
-        members = [np.flatnonzero(labels == label)[:count] for label in np.unique(labels)]
-        return np.sort(np.concatenate(members))
+    def first(labels: Int[np.ndarray, "n"], count: int) -> Bool[np.ndarray, "n"]:
+        chosen = np.zeros(len(labels), bool)
+        for label in np.unique(labels):
+            chosen[np.flatnonzero(labels == label)[:count]] = True
+        return chosen
 
-    kept_train, kept_test = first(images.train_labels, train), first(images.test_labels, test)
-    kept = np.concatenate([kept_train, len(images.train_labels) + kept_test])
+    return _selected(images, first(images.train_labels, train), first(images.test_labels, test))
+
+
+def _selected(
+    images: ImageSet, train: Bool[np.ndarray, "train"], test: Bool[np.ndarray, "test"]
+) -> ImageSet:
     return images._replace(
-        images=images.images[kept],
-        train_labels=images.train_labels[kept_train],
-        test_labels=images.test_labels[kept_test],
+        images=images.images[np.concatenate([train, test])],
+        train_labels=images.train_labels[train],
+        test_labels=images.test_labels[test],
     )
 
 

@@ -30,6 +30,8 @@ Source = Archive | Folder
 """An opened release."""
 Files = Mapping[str, Callable[[], bytes]]
 """Mapping from the name of each file to a function that makes its content."""
+Recipe = Callable[[Source], Files]
+"""Function from an opened release to its files; each file's content is made on demand."""
 
 
 class Original(NamedTuple):
@@ -43,7 +45,7 @@ class Original(NamedTuple):
 def prepare_files(
     source: Path,
     folder: Path,
-    recipe: Callable[[Source], Files],
+    recipe: Recipe,
     way_out: str,
     room: int,
     original: Original | None = None,
@@ -53,7 +55,7 @@ def prepare_files(
     Args:
       source: the release, a folder or a file.
       folder: destination folder, created if missing.
-      recipe: function from an opened release to its files; each file's content is made on demand.
+      recipe: function from the opened release to its files.
       way_out: sentence that every error message ends with.
       room: bytes that all files take.
       original: size and hash of the source, if it is a single file and they are known.
@@ -101,10 +103,10 @@ def check_original(stream: BinaryIO, name: object, original: Original, way_out: 
         )
     kind = {32: "md5", 64: "sha256"}[len(original.digest)]
     stream.seek(0)
-    found = hashlib.file_digest(stream, kind).hexdigest()
-    if found != original.digest:
+    digest = hashlib.file_digest(stream, kind).hexdigest()
+    if digest != original.digest:
         raise DataError(
-            f"{name} has {kind} {found}, expected {original.digest}: it is damaged or another "
+            f"{name} has {kind} {digest}, expected {original.digest}: it is damaged or another "
             f"file. {way_out}"
         )
 
@@ -134,11 +136,11 @@ def find(source: Source, name: str) -> str:
     """
     if len(source.files()) == 1:
         return source.files()[0][0]
-    found = matching(source, lambda path: f"/{path}".endswith(f"/{name}"))
-    if len(found) != 1:
-        matches = f"matches several files, {found[0]} and {found[1]}" if found else "was not found"
+    paths = matching(source, lambda path: f"/{path}".endswith(f"/{name}"))
+    if len(paths) != 1:
+        matches = f"matches several files, {paths[0]} and {paths[1]}" if paths else "was not found"
         raise DataError(f"{source.path}: {name} {matches}. {source.way_out}")
-    return found[0]
+    return paths[0]
 
 
 def matching(source: Source, wanted: Callable[[str], object]) -> list[str]:
@@ -147,7 +149,7 @@ def matching(source: Source, wanted: Callable[[str], object]) -> list[str]:
     return sorted(name for name, _ in source.files() if "__MACOSX/" not in name and wanted(name))
 
 
-def copies(limit: int, known: Mapping[str, Original], optional: Iterable[str] = ()) -> Callable:
+def copies(limit: int, known: Mapping[str, Original], optional: Iterable[str] = ()) -> Recipe:
     """Return the recipe of files that loaders read as published.
 
     Args:

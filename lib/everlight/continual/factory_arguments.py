@@ -5,14 +5,14 @@ from collections.abc import Callable
 from typing import Any
 
 from everlight.base import Strategy
-from everlight.continual.method import Given, Needs
+from everlight.continual.method import Needs, RowArguments
 from everlight.errors import ArgumentError
 
 FILLED = {*Needs._fields}
 """Parameters that are filled: `exemplars_per_class`, `tasks`, `replay_batch_size` and others."""
 
 
-def fill_by_name(factory: Callable[..., Strategy], tuned: bool) -> Given:
+def fill_by_name(factory: Callable[..., Strategy], tuned: bool) -> RowArguments:
     """Return the function from `Needs` to a factory's arguments beside the setup.
 
     A parameter with the name of a field of `Needs` gets its value; its default stays where `Needs`
@@ -26,17 +26,17 @@ def fill_by_name(factory: Callable[..., Strategy], tuned: bool) -> Given:
       ValueError: a parameter has no default and is not filled; the message names it.
     """
     parameters = list(inspect.signature(factory).parameters.values())[1:]
-    known = {each.name for each in parameters} & FILLED
+    known = {arg.name for arg in parameters} & FILLED
     if not tuned:
         known.discard("hyperparameter")
-    defaults = {each.name for each in parameters if each.default is not each.empty}
-    for each in parameters:
-        if each.name not in known | defaults and each.kind != each.VAR_KEYWORD:
-            raise ArgumentError(f"wants {each.name!r}, which nothing fills; give it a default")
+    defaults = {arg.name for arg in parameters if arg.default is not arg.empty}
+    for arg in parameters:
+        if arg.name not in known | defaults and arg.kind != arg.VAR_KEYWORD:
+            raise ArgumentError(f"wants {arg.name!r}, which nothing fills; give it a default")
 
-    def given(needs: Needs) -> dict[str, Any]:
+    def row_arguments(needs: Needs) -> dict[str, Any]:
         filled = needs._replace(buffer_size=needs.total_buffer_size)
         values = {name: getattr(filled, name) for name in known}
         return {k: v for k, v in values.items() if v is not None or k not in defaults}
 
-    return given
+    return row_arguments

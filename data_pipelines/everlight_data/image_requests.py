@@ -1,0 +1,111 @@
+"""Labelled images by the name of a data set, or by a user's path."""
+
+import difflib
+import os
+from pathlib import Path
+
+from everlight_data.errors import DataError
+from everlight_data.images.image_lists import FORMS
+from everlight_data.images.user_images import TFDS, load_user_images
+from everlight_data.registry import IMAGE_SETS
+from everlight_data.sets.data_set import ImageRequest
+from everlight_data.sets.image_set import (
+    ImageSet,
+    LoadedImages,
+    first_per_class,
+    shrink_images,
+    some_classes,
+)
+from everlight_data.sets.loading import loaded_once
+
+
+@loaded_once
+def load_images(request: ImageRequest) -> LoadedImages:
+    """Load the requested images at the requested size, with a note for the report.
+
+    The side of a stored set is reached by block means. A user's photographs and TFDS sets are
+    resized.
+
+    Raises:
+      MissingDataError: the data set, file or folder does not exist.
+      DataError: the name is unknown, or the request does not fit the set; see also the set's
+        reader.
+    """
+    _check_request(request)
+    if request.data in IMAGE_SETS:
+        images = _chosen(IMAGE_SETS[request.data](request), request)
+        if request.side is not None:
+            images = shrink_images(images, request.side)
+        after = f", after the first {request.first_class}" if request.first_class else ""
+        return LoadedImages(images, _note_of_named(images) + after)
+    _check_source(request.data)
+    images, note = load_user_images(
+        request.data, request.side, request.test_every, request.test_data
+    )
+    return LoadedImages(_chosen(images, request), note + _note_of_choice(request))
+
+
+def _check_request(request: ImageRequest) -> None:
+    named = request.data in IMAGE_SETS or request.data.startswith(TFDS)
+    if named and request.test_data is not None:
+        raise DataError(
+            f"{request.data} has its own test images; give --test-data only with --data PATH"
+        )
+    if request.test_every < 2:
+        raise DataError(f"--test-every {request.test_every}; give 2 or more")
+    if request.side is not None and request.side < 1:
+        raise DataError(f"--side {request.side}; give 1 or more")
+    if request.per_class is not None and min(request.per_class) < 1:
+        raise DataError(f"per_class={request.per_class}; give 1 or more of each")
+
+
+def _check_source(data: str) -> None:
+    """Refuse text that is neither a name nor looks like a path."""
+    path = Path(data)
+    if data.startswith(TFDS) or os.path.lexists(path) or path.suffix or len(path.parts) > 1:
+        return
+    near = difflib.get_close_matches(data.casefold(), IMAGE_SETS, n=3, cutoff=0.5)
+    meant = f"; did you mean {' or '.join(map(repr, near))}?" if near else "."
+    raise DataError(
+        f"no data {data!a}{meant} There are {', '.join(map(repr, IMAGE_SETS))}; "
+        f"for your own images give --data {FORMS}"
+    )
+
+
+def _chosen(images: ImageSet, request: ImageRequest) -> ImageSet:
+    first, count = request.first_class, request.classes
+    available = len(images.class_names)
+    if first and first > available - 2:
+        raise DataError(
+            f"--first-class {first}: {request.data} has {available} classes; give 0 to "
+            f"{available - 2}"
+        )
+    available -= first
+    if count is not None and not 2 <= count <= available:
+        after = f" after the first {first}" if first else ""
+        raise DataError(
+            f"{request.data} has {available} classes{after}, not {count}; give 2 to {available}"
+        )
+    if first or count is not None:
+        images = some_classes(images, first, first + (count or available))
+    return images if request.per_class is None else first_per_class(images, *request.per_class)
+
+
+def _note_of_named(images: ImageSet) -> str:
+    _, height, width, channels = images.images.shape
+    grey = ", grey" if channels == 1 else ""
+    return f"{images.name}: {len(images.class_names)} classes at {height}×{width} pixels{grey}"
+
+
+def _note_of_choice(request: ImageRequest) -> str:
+    chosen, first = [], request.first_class
+    classes = f"classes after the first {first}" if first else "classes"
+    if request.classes is not None:
+        chosen.append(f"the first {request.classes} {classes}")
+    elif first:
+        chosen.append(f"all {classes}")
+    if request.per_class is not None:
+        chosen.append(
+            "at most {:,} training and {:,} test images per class".format(*request.per_class)
+        )
+    return f"; used: {', '.join(chosen)}" if chosen else ""

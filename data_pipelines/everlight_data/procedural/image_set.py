@@ -1,0 +1,23 @@
+"""Row of the procedural world as labelled images; rendering needs JAX."""
+
+from everlight_data.sets.data_set import DataSet, ImageRequest
+from everlight_data.sets.image_set import ImageSet
+
+CLASSES, PER_CLASS = 20, (100, 50)
+"""Default size: classes, and training and test images per class."""
+MOST_CLASSES = 100
+"""Largest number of classes without repeated textures or palettes."""
+
+
+def _requested(request: ImageRequest) -> ImageSet:
+    # JAX is slow to import, and not needed by the stored sets.
+    from everlight_data.procedural.world import World, load_procedural
+
+    classes = min(request.classes or CLASSES, MOST_CLASSES)
+    subclasses = -(-classes // 10)
+    # A number of classes that `subclasses` does not divide leaves the last ones over.
+    world = World(-(-classes // subclasses), subclasses, seed=request.seed)
+    return load_procedural(world, *(request.per_class or PER_CLASS))
+
+
+DATA_SETS = {"procedural": DataSet("rendered shapes with textures, by a seed", load=_requested)}

@@ -1,0 +1,1 @@
+"""Parts that all data sets share: record, labelled images, preparation, and loading once."""

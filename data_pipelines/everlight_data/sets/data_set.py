@@ -1,0 +1,114 @@
+"""The record of a data set: its files, their preparation, and its labelled images.
+
+A data set is one file of a folder such as `images` or `color`, with its row at the bottom,
+`DATA_SETS = {"NAME": DataSet(...)}`. `everlight_data.registry` collects the rows.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from everlight_data.errors import DataError
+from everlight_data.sets.image_set import ImageSet
+from everlight_data.sets.preparing import Original, Recipe, prepare_files, read_manifest
+
+
+class ImageRequest(NamedTuple):
+    """An image set by name or path, and the share of it that an experiment uses."""
+
+    data: str
+    """Name of a data set with images, tfds:NAME, or path of a user's images."""
+    side: int | None = None
+    """Side in pixels; None is the set's own, or 32 for a user's photographs and TFDS sets."""
+    classes: int | None = None
+    """Number of classes, the first ones; None is all, or 20 of the procedural world."""
+    per_class: tuple[int, int] | None = None
+    """Largest numbers of training and test images per class; None is all, or 100 and 50 of the
+    procedural world."""
+    test_every: int = 5
+    """Interval of test images: every N-th image of a class of a user's set."""
+    test_data: Path | None = None
+    """Path of a user's own test set, or tfds:NAME; it has the same class names."""
+    seed: int = 0
+    """Seed of the procedural world."""
+    first_class: int = 0
+    """Number of classes that are left out before the first one."""
+
+
+Prepare = Callable[[Path, Path, "DataSet", bool], str]
+"""Function that prepares a data set and returns a sentence about the result.
+
+Its arguments are the source, the destination folder, the data set, and whether an incomplete source
+is allowed.
+"""
+
+
+class DataSet(NamedTuple):
+    """A data set: what `everlight data` lists and prepares, and `everlight run --data` loads."""
+
+    description: str
+    files: tuple[str, ...] = ()
+    """Files and folders that the loaders need: paths below EVERLIGHT_DATA, all in one folder there.
+    Without any the set is not listed."""
+    owner: str = ""
+    """Publisher of the data set and place of publication."""
+    source: str = ""
+    """Files to download from the publisher."""
+    bytes: int | None = None
+    """Size of the prepared files, or of the release if it is read as published; None if unknown."""
+    prepare: Prepare | None = None
+    """Preparation function; None if the release is read as published."""
+    original: Original | None = None
+    """Size and hash of the source, if it is a single file and they are known."""
+    alternatives: tuple[str, ...] = ()
+    """Paths below EVERLIGHT_DATA that loaders read in place of `files`."""
+    load: Callable[[ImageRequest], ImageSet] | None = None
+    """Function from a request to labelled images, which may be more than the request needs; None
+    for a set without classes, or one that only a paper reads."""
+
+    @property
+    def folder(self) -> str:
+        """Return the path of the files' folder below EVERLIGHT_DATA."""
+        return self.files[0].rpartition("/")[0]
+
+    def state(self, root: Path | None) -> str:
+        """Return the state of the data set: present, missing, incomplete or altered.
+
+        Args:
+          root: folder of the data sets; None if there is none.
+
+        Raises:
+          DataError: the data set's manifest is damaged.
+        """
+        if root is None:
+            return "missing"
+        paths = [root / file for file in self.files]
+        absent = [path.name for path in paths if not path.exists()]
+        if absent and not any((root / place).exists() for place in self.alternatives):
+            incomplete = f"incomplete, {', '.join(absent)} missing"
+            return "missing" if len(absent) == len(paths) else incomplete
+        sizes = {path.name: path.stat().st_size for path in paths if path.is_file()}
+        entries = read_manifest(root / self.folder)
+        altered = [
+            name
+            for name, size in sizes.items()
+            if name in entries and entries[name].get("bytes") != size
+        ]
+        if altered:
+            return f"altered since it was prepared: {', '.join(altered)}; prepare it again"
+        return "present"
+
+
+def file_by_file(recipe: Recipe) -> Prepare:
+    """Return a preparation function that makes the files of a recipe one by one."""
+
+    def prepare(source: Path, folder: Path, data: DataSet, partial: bool) -> str:
+        if partial:
+            raise DataError(
+                "--partial works for core50 only; every other data set must be complete"
+            )
+        way_out = f"Download {data.source} again: {data.owner}."
+        made = prepare_files(source, folder, recipe, way_out, data.bytes or 0, data.original)
+        return f"created {', '.join(made)}" if made else "already prepared, nothing to do"
+
+    return prepare
