@@ -93,7 +93,7 @@ class Checkpoints:
           DataError: the folder holds a checkpoint with this number or a later one, or the disk has
             no room for it or cannot be written; those before it are kept.
         """
-        # Before the first one: all that will ever lie there at a time.
+        # Checked before the first one, for the most that the folder will hold at a time.
         copies = 1 if self.newest() is not None else self._keep + 1
         check_room(self.folder, tree_bytes(state) * copies, "a run's checkpoints")
         checksums = _of_all_processes(_checksums(state))
@@ -112,7 +112,7 @@ class Checkpoints:
             reason = full if full in str(error) else one_line(error)
             raise DataError(
                 f"{self.folder / str(step)} cannot be written ({reason}). The checkpoints before "
-                "it are kept; make room, and the same command goes on."
+                "it are kept; free disk space and run the same command again to continue."
             ) from error
         if not written:
             raise DataError(
@@ -184,7 +184,7 @@ class Checkpoints:
                 return step, state
             self._set_aside(step)
             before = self.newest()
-            instead = "begins anew" if before is None else f"goes on at {before}"
+            instead = "starts again" if before is None else f"continues at {before}"
             print(f"{damage or 'damaged'}; it is set aside, and the run {instead}.", flush=True)
         return None
 
@@ -243,9 +243,9 @@ class Checkpoints:
         return Checkpoint(self._state(step, record, abstract), record["facts"])
 
     def arrays(self, step: int) -> dict[str, np.ndarray]:
-        """Return the arrays of a checkpoint by their path, of whatever structure it is.
+        """Return the arrays of a checkpoint of any structure, by their path.
 
-        Random keys are given as their words.
+        Random keys are returned as integers.
 
         Raises:
           DamagedCheckpointError: it is not what was written, to the bit.

@@ -83,8 +83,8 @@ def read_config(
       DataError: it is damaged, or of a run with other settings, which the message names.
     """
     remedy = (
-        "It tells what the run in this folder was begun with, and nothing else does: put it back, "
-        "give this run a --tag of its own, or delete the folder."
+        "Only this file has the settings of the run in this folder: restore it, give this run a "
+        "--tag of its own, or delete the folder."
     )
     content = read_any_config(config, remedy)
     stored = content["settings"]

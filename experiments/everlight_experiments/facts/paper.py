@@ -109,7 +109,7 @@ def middle_values(benchmark: Benchmark, method: Method, count: int) -> Method:
 
 
 def summary(results: Results) -> list[tuple[str, str]]:
-    """Return what the images and word vectors are, and the number of seeds."""
+    """Return a description of the images and word vectors, and the number of seeds."""
     config, learned = results.config, results.experiment.data.learned
     seeds = {job.column.partition(", ")[0]: job.seeds for job in results.experiment.jobs}
     named = ", ".join(f"{part}: {count}" for part, count in seeds.items())

@@ -2,8 +2,8 @@
 
 Barron and Tsai 2017 (CVPR). An illuminant that multiplies an image's channels shifts the histogram
 of its log-chroma, so estimating it is localising the histogram. A filter and a bias map of likely
-illuminants are learnt. The histogram is small and wraps around (a torus). The range of the training
-illuminants resolves which of the aliased illuminants of a bin is meant.
+illuminants are learned. The histogram is small and wraps around (a torus). The range of the
+training illuminants resolves which of the aliased illuminants of a bin is meant.
 
 Differences from the authors' code: pixels outside the image count as masked, where the code repeats
 the border; the means of the filters and of the bias map, which have no effect, stay 0; and the line
