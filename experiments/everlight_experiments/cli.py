@@ -263,7 +263,7 @@ def options_type(name: str, arguments: list[str]) -> type:
 
 
 def _split(arguments: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the command and its arguments; print the overview if help was asked for."""
+    """Return the command and its arguments; print the overview for --help."""
     if not arguments:
         print(_overview(), file=sys.stderr)
         sys.exit(2)

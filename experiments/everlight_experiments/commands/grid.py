@@ -55,7 +55,7 @@ from everlight_experiments.run_folder.config_options import (
 from everlight_experiments.run_folder.folder import RunFolder
 
 RUN_SELECTORS = ("benchmarks", "methods", "setting", "seeds", "set")
-"""Options that say which runs there are; --set stands in the fingerprint of every run."""
+"""Options that select runs; --set is in the fingerprint of every run."""
 SET = "--set "
 
 

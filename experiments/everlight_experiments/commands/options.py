@@ -16,7 +16,7 @@ Seeds = Annotated[int, Between(1, VALIDATION_SEED)]
 ALL = "all"
 """Word that stands for every method in `--methods`."""
 RUN_SELECTORS = ("methods", "strategy", "setting", "seeds", "published", "variants")
-"""Options that say which runs there are, and change none of them."""
+"""Options that select runs, and change none of them."""
 Name = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="BENCHMARK")]
 
 

@@ -52,7 +52,7 @@ from everlight_experiments.run_folder.config_options import changed, changed_opt
 from everlight_experiments.run_folder.folder import RunFolder
 
 RUN_SELECTORS = ("vary", "methods", "setting", "validation_seeds")
-"""Options that say which runs there are, and change none of them."""
+"""Options that select runs, and change none of them."""
 VARY = "--vary "
 MAX_COMBINATIONS = 10_000
 """Limit on the combinations of values, all of which are checked before the first is trained."""

@@ -80,7 +80,7 @@ def reproduction_section(
     """Return the table of known and own numbers.
 
     Known causes of differences are by method, or by method and column joined by a comma. `source`
-    says where the numbers are from.
+    names their source.
     """
     measures = [
         Measure("published", lambda of: "–" if of.published is None else of.published.cell, PAPER),

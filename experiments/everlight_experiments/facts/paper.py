@@ -28,7 +28,7 @@ CITATION = 'Elhoseiny et al. 2018, "Exploring the Challenges towards Lifelong Fa
 
 
 def value_of(quantity: Quantity, values: report.Values) -> Float[np.ndarray, "seeds"]:
-    """Return a quantity of every seed, in percent but for transfer and gain."""
+    """Return a quantity of every seed, in percent except transfer and gain."""
     if quantity.metric == GAIN:
         accuracy = quantity._replace(metric=GENERALISED)
         both = [value_of(accuracy._replace(split=split), values) for split in SPLITS]

@@ -39,7 +39,7 @@ class ImageSource(RunSettings):
     """Your own images: .npz files of linear thumbnails with their illuminants, each of one or more
     cameras (docs/guide/data.md). Without this and --release, NUS-8's thumbnails are taken."""
     camera: str = ""
-    """Camera of all images in --thumbnails, where the names of the images do not say it."""
+    """Camera of all images in --thumbnails, where the names of the images do not state it."""
     release: Release | None = None
     """Released data set to use in place of thumbnails. It is read from --folder, except
     radiometric, which renders the paper's scenes from the spectra below EVERLIGHT_DATA."""

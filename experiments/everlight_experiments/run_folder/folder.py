@@ -152,7 +152,7 @@ class RunFolder:
                 for path in sorted(self.path.rglob("*"), reverse=True):
                     path.rmdir() if path.is_dir() else path.unlink()
                 self.path.rmdir()
-            # Of a file that is gone it would keep nobody out.
+            # A lock of a removed file would keep no process out.
             lock.release(force=unused)
 
     def _is_as_opened(self) -> bool:
