@@ -1,4 +1,4 @@
-"""Write the first table of `docs/memory.md`: peak memory of every reader on a large honest file.
+"""Write the first table of `docs/memory.md`: peak memory of every reader on a large valid file.
 
 python docs/make_memory.py
 """

@@ -1,7 +1,7 @@
-"""Pages of the site that are made while it is built, so that nothing is written twice.
+"""Pages of the site that are generated while it is built, so that nothing is written twice.
 
-The first page is README.md. A page a strategy shows its file's docstring, where equation and paper
-stand, and what the tables of other pages say of it; a page a folder of the library shows the
+The first page is README.md. The page of a strategy shows the docstring of its file, with equation
+and paper, and its rows in the tables of other pages. The page of a folder of the library shows the
 docstring of every public name. Tutorials are run and shown with their output.
 """
 
@@ -25,7 +25,7 @@ from docs.measured import ROOT, STRATEGIES, measured_of, with_sources
 
 TUTORIALS = ROOT / "docs" / "tutorials"
 SECONDS = 600
-"""That a cell of a tutorial may take on a busy machine."""
+"""Limit on the seconds that a cell of a tutorial takes on a busy machine."""
 ROOT_PAGES = {
     "index.md": "README.md",
     "changelog.md": "CHANGELOG.md",
@@ -36,7 +36,7 @@ ROOT_PAGES = {
 
 
 def strategies() -> dict[str, list[str]]:
-    """Files of `continual.strategies` that hold strategies, and the names of these."""
+    """Return the names of the strategies in each file of `continual.strategies`, by file."""
     package = importlib.import_module(STRATEGIES)
     by_file: dict[str, list[str]] = {}
     for name in package.__all__:
@@ -46,7 +46,7 @@ def strategies() -> dict[str, list[str]]:
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Adds the made pages to the navigation."""
+    """Add the generated pages to the navigation."""
     config.nav += [
         {
             "Strategies": [
@@ -74,7 +74,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds the made pages."""
+    """Add the generated pages."""
     pages = {page: _from_root(source) for page, source in ROOT_PAGES.items()}
     pages |= {f"api/{room}.md": _room(room) for room in ROOMS}
     pages["api/strategy_parts.md"] = _parts()
@@ -88,8 +88,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
-    """Makes links of the list of public names, and those of other pages to what they show; says
-    below measured tables what made them."""
+    """Return a page's text with links to generated pages and the sources of measured tables.
+
+    The list of public names has links to their docstrings.
+    """
     if page.file.src_uri != "api.md":
         source = ROOT_PAGES.get(page.file.src_uri, page.file.src_uri)
         return to_made_pages(with_sources(markdown, source), page.file.src_uri)
@@ -102,12 +104,11 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
 
 
 def to_made_pages(markdown: str, page: str) -> str:
-    """A page's text whose links to files of the project, as who reads the files follows them, lead
-    to the pages that are made of these.
+    """Return a page's text whose links to files of the project lead to the pages made from them.
 
     Args:
-      markdown: of the page.
-      page: its path below docs.
+      markdown: text of the page.
+      page: path of the page below docs.
     """
     library = "lib/everlight"
     made = {source: target for target, source in ROOT_PAGES.items()}
@@ -128,12 +129,12 @@ def to_made_pages(markdown: str, page: str) -> str:
 
 
 def _from_root(source: str) -> str:
-    """A file of the root, its links as they are from the site's first page."""
+    """Return the text of a file of the root, with its links as seen from the site's first page."""
     text = (ROOT / source).read_text(encoding="utf-8").replace("](docs/", "](")
     for page, file in ROOT_PAGES.items():
         text = text.replace(f"]({file}", f"]({page}")
     text = re.sub(r"\]\((tutorials/\w+)\.py\)", r"](\1.md)", text)
-    # What is no page of the site stays a name.
+    # Files without a page on the site become names.
     return re.sub(r"\[([^\]]+)\]\((?:CITATION\.cff|LICENSE)\)", r"`\1`", text)
 
 
@@ -152,7 +153,10 @@ def _room(room: str) -> str:
 
 
 def _paths(room: str) -> dict[str, str]:
-    """Where each public name is defined, since a file may have its function's name."""
+    """Return the path where each public name is defined.
+
+    A file may have the name of its function.
+    """
     module = importlib.import_module(f"everlight.{room}")
     paths = {}
     for name in module.__all__:
@@ -196,10 +200,10 @@ def _strategy(file: str, names: list[str]) -> str:
 
 
 def _tutorials() -> Iterator[tuple[str, str | bytes]]:
-    """Pages and pictures of the tutorials, run from the root as `python FILE` would.
+    """Yield the pages and pictures of the tutorials, which run in the root as by `python FILE`.
 
     Raises:
-      CellExecutionError: one fails.
+      CellExecutionError: a cell fails.
     """
     exporter = MarkdownExporter(preprocessors=[CoalesceStreamsPreprocessor])
     for source in sorted(TUTORIALS.glob("*.py")):
@@ -212,12 +216,12 @@ def _tutorials() -> Iterator[tuple[str, str | bytes]]:
         ).execute()
         for cell in notebook.cells:
             if cell.cell_type == "code":
-                # Not progress, and what libraries have to say of the machine.
+                # Progress and warnings of libraries about the machine are left out.
                 cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
         keys = {"unique_key": source.stem, "output_files_dir": f"{source.stem}_files"}
         text, made = exporter.from_notebook_node(notebook, keys)
         file = source.relative_to(ROOT)
-        yield f"tutorials/{source.stem}.md", f"{text}\n\nThis page is what `{file}` gives.\n"
+        yield f"tutorials/{source.stem}.md", f"{text}\n\nThis page is the output of `{file}`.\n"
         for name, content in made["outputs"].items():
             yield f"tutorials/{name}", content
 

@@ -20,9 +20,12 @@ DOCUMENTED = [
     *sorted((ROOT / "lib" / "everlight").rglob("*.py")),
     *sorted((ROOT / "data_pipelines").rglob("*.py")),
     *sorted((ROOT / "experiments" / "everlight_experiments").rglob("*.py")),
+    *sorted((ROOT / "benchmarks").rglob("*.py")),
+    *sorted((ROOT / "docs").glob("*.py")),
 ]
 PAGES = [
     ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
     ROOT / "BUILD_NOTES.md",
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "docs" / "guide").glob("*.md")),
@@ -32,7 +35,7 @@ REPORTS = [
     for path in sorted((ROOT / "experiments").rglob("*.py"))
     if re.search(r"report|tables?$|plots|findings", path.stem) or path.parent.name == "illuminant"
 ]
-FRAGMENT = re.compile(r"(?:Of|By|What|Whether|From|With)\b")
+FRAGMENT = re.compile(r"(?:Of|By|What|Whether|Who|Which|From|With|That|Where|As)\b")
 LEAST_WORDS = 4
 OPTIONS = [
     *((name,) for name in COMMANDS if name not in ("run", "tune")),
@@ -76,6 +79,9 @@ WORDS = {
     r"--scale\b": "--preset",
     r"--rate\b": "--learning-rate",
     r"--exemplars(?!-per-class)\b": "--exemplars-per-class",
+    r"\b(?:goes|go|went) on (?:at|in|from|after|to)\b": "continues, resumes",
+    r"\banew\b": "again, redrawn, restarts",
+    r"\bmend(?:ed)?\b": "correct, fix, repair",
 }
 """What to write in the place of words that only this project used, by regular expression."""
 PATTERNS = {

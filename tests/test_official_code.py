@@ -103,7 +103,7 @@ def test_the_column_of_the_command_s_defaults_is_generated():
         ),
         ("RanDumb", ["`width` 1,000, there 25,000"]),
         ("ReDo", ["`period` 1,000, there 200,000"]),
-        ("ER-MKD", ["optimizer at a new task begins anew, there goes on"]),
+        ("ER-MKD", ["optimizer at a new task restarts, there continues"]),
         ("CBP", ["`replacement_rate` 1e-5 or 0.0001 or 0.001, there 0.0003"]),
         ("CoFiMA", ["batch size 16, there 128"]),
         # `train_continual.py` multiplies 0.03 by 128 / 256.

@@ -100,7 +100,7 @@ class ImageModel:
     Attributes:
       name: name of the method.
       method: method's functions.
-      fitted: what it learnt.
+      fitted: result of the method's training.
       others: features of additional images by the camera, for a method that reads some; None where
         it reads none, and where the user gives them.
       side: side in pixels of the thumbnails that it reads.
@@ -188,7 +188,7 @@ class ImageModel:
           others: other images by the same camera, if `needs_others`; fewer than the method reads
             are repeated.
           calibration: calibration of the image's camera, if `needs_calibration`. A model whose
-            training cameras had one matrix each reads the second matrix alone.
+            training cameras had one matrix each reads only the second matrix.
 
         Raises:
           UnsuitableImageError: other images or a calibration are needed, or a calibration is given

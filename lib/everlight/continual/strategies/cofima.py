@@ -9,10 +9,10 @@ before. Between tasks the merged network predicts. Memory holds one network and 
 Training and prediction are those of SLCA (`slca`; Zhang et al. 2023, ICCV). Layers below the head
 learn at 0.01 times the rate, and the loss runs over the task's own classes. After the merge, the
 statistics of the new classes are those of the merged network, and the classifier is aligned. The
-aligned head predicts. The next task goes on from the head before alignment.
+aligned head predicts. The next task continues from the head before alignment.
 
 The paper gives every task outputs of its own. Here all tasks share one head, whose columns have a
-gradient and an information in the task of their class alone. A new column therefore keeps the
+gradient and an information only in the task of their class. A new column therefore keeps the
 values of its own task, and an old one those it had.
 
 The authors' settings have λ = 0.4 on CIFAR-100 and ImageNet-R with a supervised network, otherwise
