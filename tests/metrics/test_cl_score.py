@@ -182,7 +182,7 @@ def test_wrong_keys_are_named(combine):
     [
         ({"A": 0.5}, "weights sum to 1.1;"),
         ({"A": np.nan}, "weights sum to nan;"),
-        ({"A": 0.5, "FWT": -0.05}, "must not be negative: FWT"),
+        ({"A": 0.5, "FWT": -0.05}, r"weights\['FWT'\]=-0.05; give 0 or more"),
     ],
 )
 def test_weights_that_are_no_weighting_are_refused(changes, message):

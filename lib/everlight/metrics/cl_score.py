@@ -16,8 +16,10 @@ from jaxtyping import Array, Float
 from everlight.checks import (
     FRACTION,
     NOT_NEGATIVE,
+    NonNegativeInt,
     NotEmpty,
     PositiveFloat,
+    PositiveInt,
     Stacked,
     check_range,
     check_sizes,
@@ -110,7 +112,7 @@ def sequence_costs(
 
 @checked
 def counted_model_memory(
-    parameters: int, regulariser_copies: int, tasks: int
+    parameters: PositiveInt, regulariser_copies: NonNegativeInt, tasks: PositiveInt
 ) -> Float[Array, "tasks"]:
     """Count the model's memory after each task by the rule behind the paper's MS column.
 
@@ -130,11 +132,6 @@ def counted_model_memory(
       ValueError: `parameters` or `tasks` is below 1, `regulariser_copies` is negative, or the
         memory is more than a float32 holds.
     """
-    if parameters < 1 or regulariser_copies < 0 or tasks < 1:
-        raise ArgumentError(
-            f"parameters={parameters}, regulariser_copies={regulariser_copies}, tasks={tasks}; "
-            "they must be at least 1, 0 and 1"
-        )
     if parameters * (1 + regulariser_copies) > float(jnp.finfo(jnp.float32).max):
         raise ArgumentError("parameters and regulariser_copies make more than a float32 holds")
     later = jnp.arange(tasks) > 0
@@ -306,9 +303,7 @@ def _weighted_mean(
     _check_keys("weights", weights)
     for key in CRITERIA:
         check_range(f"{name}[{key!r}]", values[key], *FRACTION)
-    negative = [key for key in CRITERIA if weights[key] < 0]
-    if negative:
-        raise ArgumentError(f"weights must not be negative: {', '.join(negative)}")
+        check_range(f"weights[{key!r}]", weights[key], 0)
     total = math.fsum(weights.values())
     if not math.isclose(total, 1, abs_tol=1e-6):
         raise ArgumentError(f"weights sum to {total:.7g}; scale them to sum to 1")

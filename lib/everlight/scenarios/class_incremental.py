@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from everlight.base import Samples, Task, TaskSequence
-from everlight.checks import NonNegativeInt, PositiveInt, checked
+from everlight.checks import NonNegativeInt, PositiveInt, check_range, checked
 from everlight.errors import ArgumentError
 from everlight.scenarios.shapes import stack_samples
 
@@ -48,9 +48,7 @@ def class_incremental(
     train_labels, test_labels = np.asarray(train_labels), np.asarray(test_labels)
     class_task = _task_of_classes(tasks, classes)
     for name, labels in (("train_labels", train_labels), ("test_labels", test_labels)):
-        wrong = labels[(labels < 0) | (labels >= classes)]
-        if len(wrong):
-            raise ArgumentError(f"{name} holds {wrong[0]}; labels are 0 to {classes - 1}")
+        check_range(name, labels, 0, classes - 1)
         empty = set(range(len(tasks))) - set(class_task[labels].tolist())
         if empty:
             raise ArgumentError(f"task {min(empty)} has no samples in {name}; give at least one")

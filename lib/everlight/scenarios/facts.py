@@ -119,7 +119,7 @@ def fact_sequence(
             f"task {np.argmin(owned)} has no facts; number tasks consecutively from 0"
         )
     for name, examples in (("train", train), ("valid", valid), ("test", test)):
-        _check_examples(name, examples, len(fact_task))
+        check_range(f"{name}.fact", examples.fact, 0, len(fact_task) - 1)
         empty = np.bincount(fact_task[examples.fact], minlength=tasks) == 0
         if name != "valid" and empty.any():
             raise ArgumentError(f"task {np.argmax(empty)} has no examples in {name}; give some")
@@ -151,7 +151,7 @@ def split_statistics(
     """
     check_sizes(pieces=(pieces, 0), fact_task=(fact_task, 0))
     check_range("fact_task", fact_task, 0, len(fact_task) - 1)
-    _check_examples("examples", examples, len(fact_task))
+    check_range("examples.fact", examples.fact, 0, len(fact_task) - 1)
     cell = 3 * fact_task + np.sum(pieces >= 0, axis=1) - 1
     cells = 3 * (int(fact_task.max()) + 1)
 
@@ -159,12 +159,6 @@ def split_statistics(
         return np.bincount(which, minlength=cells).reshape(-1, 3)
 
     return Statistics(count(cell), count(cell[examples.fact]))
-
-
-def _check_examples(name: str, examples: Examples, facts: int) -> None:
-    wrong = examples.fact[(examples.fact < 0) | (examples.fact >= facts)]
-    if len(wrong):
-        raise ArgumentError(f"{name} has an example of fact {wrong[0]}; give 0 to {facts - 1}")
 
 
 def _by_task(examples: Examples, fact_task: Int[np.ndarray, "f"], tasks: int) -> Samples:
