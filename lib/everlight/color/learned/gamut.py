@@ -122,9 +122,11 @@ def _largest_responses(
         return jnp.max(per_image, axis=0)
 
     peak = largest(partial(jnp.max, axis=0))
-    return peak, largest(
-        lambda colors: jnp.max(matrix_product(colors / peak, DIRECTIONS.T), axis=0)
-    )
+
+    def extent(colors: Float[Array, "m 3"]) -> Float[Array, "k"]:
+        return jnp.max(matrix_product(colors / peak, DIRECTIONS.T), axis=0)
+
+    return peak, largest(extent)
 
 
 @checked
