@@ -51,6 +51,13 @@ def named_leaves(tree: PyTree) -> dict[str, Any]:
     return {name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
 
 
+def shapes_with(sharding: jax.sharding.Sharding, tree: PyTree) -> PyTree:
+    """Return the shapes and dtypes of a tree's arrays, placed on devices that need not exist."""
+    return jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), tree
+    )
+
+
 def describe_array(array: Any) -> str:
     """Return shape and dtype as text, as in [2, 3]float32; also for `jax.ShapeDtypeStruct`."""
     return json.dumps([*np.shape(array)]) + str(array.dtype)

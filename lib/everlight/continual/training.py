@@ -12,7 +12,6 @@ from jaxtyping import Array, Bool, Float
 from everlight.base import (
     Learner,
     Memory,
-    Samples,
     Setup,
     Strategy,
     TaskSequence,
@@ -35,18 +34,19 @@ from everlight.continual.engine import (
     drive_runs,
     network_setup,
     operations_per_step,
-    predict_samples,
 )
 from everlight.continual.engine.network_setup import Net
 from everlight.continual.engine.sequence import SequenceState
 from everlight.continual.labelled_images import LabelledSplit, split_labelled, store_normalized
 from everlight.continual.objectives import softmax_objective
+from everlight.continual.saved_net import predict_images
 from everlight.continual.strategies import naive
 from everlight.continual.trained import Trained
 from everlight.data_checks import Scale, scale_of
 from everlight.errors import ArgumentError
 from everlight.metrics import Costs, sequence_costs
 from everlight.scenarios import same_shapes, seeded_class_incremental
+from everlight.trees import stacked
 
 RATE = 1e-3
 """Learning rate of Adam, the default optimizer."""
@@ -120,8 +120,7 @@ def train(
     copies = build(stored)[1].parameter_copies
     sequences = _sequences(split, tasks, range(seed, seed + seeds))
     keys = [jax.random.key(number) for number in range(seed, seed + seeds)]
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *sequences)
-    runs = Runs(build, protocol, stored, stacked, jnp.stack(keys))
+    runs = Runs(build, protocol, stored, stacked(sequences), jnp.stack(keys))
     for state in drive_runs(runs, chunk=epochs):
         last = state
     # Off the runs' mesh, so that a mesh of the caller has no effect; NaN are missing validations.
@@ -134,10 +133,7 @@ def train(
     costs = _costs(last, sequences, batch_size, operations, of_naive, copies)
 
     def scores(learner: Learner, memory: Memory, images: Array) -> Float[Array, "n c"]:
-        setup, made = build(stored.with_images(images))
-        count = len(images)
-        samples = Samples(jnp.arange(count), jnp.zeros((count, 1), int), jnp.ones(count, bool))
-        return predict_samples(setup, made, memory, learner, samples, protocol.evaluation_batch)
+        return predict_images(build, protocol.evaluation_batch, stored, images, learner, memory)
 
     is_diverged = diverged(protocol, last)
     scale = scale_of(split.images[:trained])

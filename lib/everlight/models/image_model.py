@@ -40,6 +40,7 @@ from everlight.models.pair_estimate import (
     reasons_to_distrust,
 )
 from everlight.models.pair_model import Estimate
+from everlight.trees import stacked
 
 
 class UnsuitableImageError(ArgumentError):
@@ -257,8 +258,7 @@ def image_warnings(estimate: Estimate) -> list[str]:
 def _stacked(others: Sequence[DescribedImage]) -> PyTree:
     if not others:
         return None
-    repeated = [others[place % len(others)].features for place in range(ADDITIONAL_IMAGES)]
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *repeated)
+    return stacked([others[place % len(others)].features for place in range(ADDITIONAL_IMAGES)])
 
 
 @partial(jax.jit, static_argnums=0)
