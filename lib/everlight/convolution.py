@@ -224,7 +224,7 @@ for _function, _gradients in (
 
 
 def _grouped(images: Array, kernel: Array, geometry: _Geometry) -> Array:
-    """XLA's convolution of images `[b, h, w, g c]` and kernel `[s, s, c, g f]` of g groups."""
+    """Return XLA's convolution of images `[b, h, w, g c]` and kernel `[s, s, c, g f]`, g groups."""
     return jax.lax.conv_general_dilated(
         images,
         kernel,

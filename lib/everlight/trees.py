@@ -43,12 +43,8 @@ def named_leaves(tree: PyTree) -> dict[str, Any]:
 
     So the names stay when named tuples are stored as dictionaries.
     """
-
-    def name(path: tuple) -> str:
-        parts = [getattr(p, "name", getattr(p, "key", getattr(p, "idx", p))) for p in path]
-        return "/".join(str(part) for part in parts)
-
-    return {name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
 
 
 def shapes_with(sharding: jax.sharding.Sharding, tree: PyTree) -> PyTree:

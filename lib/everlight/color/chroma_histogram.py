@@ -102,24 +102,13 @@ def chroma_histograms(
     finite = jnp.all(jnp.isfinite(image))
     image = jnp.where(finite, image, 0)
     both = []
-    for colors in (image, mean_differences(image, seen)):
+    for colors in (image, neighbor_differences(image, seen)[0] / 8):
         flat = colors.reshape(-1, 3)
         # The norm's gradient at 0 is NaN.
         lit = jnp.sum(flat**2, axis=1)
         norm = jnp.where(lit > 0, jnp.sqrt(jnp.where(lit > 0, lit, 1)), 0)
         both.append(weighted_chroma_histogram(flat, norm * seen.ravel(), window))
     return jnp.where(finite, jnp.stack(both, axis=-1), jnp.nan)
-
-
-@checked
-def mean_differences(image: Image, seen: Bool[Array, "h w"]) -> Image:
-    """Return the mean absolute difference of each pixel from its eight neighbours.
-
-    Args:
-      image: colours, `[h, w, 3]`.
-      seen: neighbours that are False, or outside the image, count as equal to the pixel.
-    """
-    return neighbor_differences(image, seen)[0] / 8
 
 
 def neighbor_differences(

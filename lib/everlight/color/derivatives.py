@@ -21,7 +21,7 @@ The usual 2 pixels are for photographs: a support of 13x13 leaves some masked th
 
 
 def _support(sigma: float) -> int:
-    """Radius in pixels at which the Gaussian is truncated: three sigma, rounded up."""
+    """Return the radius in pixels at which the Gaussian is truncated: three sigma, rounded up."""
     return math.ceil(3 * sigma)
 
 
@@ -56,7 +56,7 @@ def _filter(image: Float[Array, "a b 3"], axis: int, order: int, sigma: float) -
 
 
 def derivative(image: Image, down: int, across: int, sigma: float) -> Float[Array, "a b 3"]:
-    """Gaussian derivative of order `down` along the rows' index, `across` along the columns'."""
+    """Return the Gaussian derivative of order `down` along rows' index, `across` along columns'."""
     # The derivative goes first: smoothing first would round constant regions to unequal values.
     if down >= across:
         return _filter(_filter(image, 0, down, sigma), 1, across, sigma)

@@ -62,7 +62,7 @@ def blackbody_power(
     temperature: Annotated[Float[Array, ""], Between(500, LARGEST)],
     wavelengths: Annotated[Float[Array, "w"], POSITIVE],
 ) -> Float[Array, "w"]:
-    """Spectral power of a black body by Planck's law, normalised to 1 at 560 nm.
+    """Return the spectral power of a black body by Planck's law, normalised to 1 at 560 nm.
 
     Args:
       temperature: kelvin, at least 500; below that, float32 underflows at short wavelengths.

@@ -155,7 +155,7 @@ def counted_sample_memory(
 def model_size_efficiency(
     model_memory: Annotated[Float[Array, "tasks"], NotEmpty],
 ) -> Float[Array, ""]:
-    """MS (eq. 7): efficiency in model growth relative to the size at the first task.
+    """Return MS (eq. 7): efficiency in model growth relative to the size at the first task.
 
     Args:
       model_memory: memory of the model after each task, any unit, `[tasks]`.
@@ -172,7 +172,7 @@ def samples_storage_efficiency(
     sample_memory: Annotated[Float[Array, "tasks"], NotEmpty],
     lifetime_memory: Float[Array, ""] | float,
 ) -> Float[Array, ""]:
-    """SSS (eq. 8): efficiency in stored samples.
+    """Return SSS (eq. 8): efficiency in stored samples.
 
     Args:
       sample_memory: memory of the samples stored before each task, any unit, `[tasks]`.
@@ -192,7 +192,7 @@ def computational_efficiency(
     pass_operations: Float[Array, "tasks"],
     epsilon: PositiveFloat = 10.0,
 ) -> Float[Array, ""]:
-    """CE (eq. 9): efficiency in operations, relative to passes over the data.
+    """Return CE (eq. 9): efficiency in operations, relative to passes over the data.
 
     Args:
       operations: total operations of learning each task, `[tasks]`.
@@ -267,7 +267,7 @@ def summarize_runs(
 def cl_score(
     criteria: Mapping[str, Float[Array, ""] | float], weights: Mapping[str, float]
 ) -> Float[Array, ""]:
-    """CL_score (eq. 10): the weighted mean of the criteria, `[]` in [0, 1].
+    """Return CL_score (eq. 10): the weighted mean of the criteria, `[]` in [0, 1].
 
     Args:
       criteria: mean over runs of each of `CRITERIA`.
@@ -284,7 +284,7 @@ def cl_score(
 def cl_stability(
     deviations: Mapping[str, Float[Array, ""] | float], weights: Mapping[str, float]
 ) -> Float[Array, ""]:
-    """CL_stability (eq. 11): 1 minus the weighted mean of the criteria's standard deviations, `[]`.
+    """Return CL_stability (eq. 11): 1 minus the weighted mean of standard deviations, `[]`.
 
     Args:
       deviations: standard deviation over runs of each of `CRITERIA`.

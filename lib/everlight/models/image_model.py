@@ -37,7 +37,6 @@ from everlight.models.pair_estimate import (
     MAX_SCORE,
     describe_score,
     is_plausible,
-    reasons_to_distrust,
 )
 from everlight.models.pair_model import Estimate
 from everlight.trees import stacked
@@ -235,24 +234,27 @@ class ImageModel:
         return self.method.for_camera(self.fitted, calibration)
 
 
-def untrained_model(name: str, side: int = 64) -> ImageModel:
+def untrained_model(name: str) -> ImageModel:
     """Return an estimator without training (`everlight.color.ESTIMATORS`), without an interval.
 
     Args:
       name: name of the estimator.
-      side: side in pixels of the thumbnails that it reads.
 
     Raises:
       ValueError: there is no such estimator.
     """
     if name not in ESTIMATORS:
         raise ArgumentError(f"no estimator {name!a}; there are {', '.join(ESTIMATORS)}")
-    return ImageModel(name, ESTIMATORS[name], None, None, side, None, (), "")
-
-
-def image_warnings(estimate: Estimate) -> list[str]:
-    """Return the reasons to distrust an estimate; empty if there are none."""
-    return reasons_to_distrust(estimate, "images")
+    return ImageModel(
+        name=name,
+        method=ESTIMATORS[name],
+        fitted=None,
+        others=None,
+        side=64,
+        errors=None,
+        cameras=(),
+        trained_on="",
+    )
 
 
 def _stacked(others: Sequence[DescribedImage]) -> PyTree:

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from everlight.base import Samples, Task, TaskSequence
+from everlight.base import Task, TaskSequence
 from everlight.checks import NonNegativeInt, PositiveInt, check_range, checked
 from everlight.errors import ArgumentError
-from everlight.scenarios.shapes import stack_samples
+from everlight.scenarios.shapes import stack_samples, unpadded_samples
 
 
 @checked
@@ -61,11 +61,7 @@ def class_incremental(
     offset = len(train_labels) if test_offset is None else test_offset
     introduced = class_task == np.arange(len(tasks))[:, None]
     stream = Task(*split, jnp.asarray(introduced), jnp.arange(len(tasks)))
-    test = Samples(
-        jnp.arange(offset, offset + len(test_labels)),
-        jnp.asarray(test_labels)[:, None],
-        jnp.ones(len(test_labels), bool),
-    )
+    test = unpadded_samples(offset + np.arange(len(test_labels)), test_labels)
     member = class_task[test_labels] == np.arange(len(tasks))[:, None]
     introduced = jnp.asarray(introduced)
     return TaskSequence(stream, test, jnp.asarray(member), jnp.asarray(class_task), introduced)

@@ -13,15 +13,14 @@ does. The random generators are the authors' too.
 from collections.abc import Sequence
 from typing import Annotated, Literal, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int
 
-from everlight.base import Samples, Task, TaskSequence
+from everlight.base import Task, TaskSequence
 from everlight.checks import Between, check_range, checked
 from everlight.errors import ArgumentError
-from everlight.scenarios.shapes import stack_samples
+from everlight.scenarios.shapes import stack_samples, unpadded_samples
 
 OBJECTS, OBJECTS_PER_CATEGORY, SESSIONS, RUNS = 50, 5, 11, 10
 TRAIN_SESSIONS = (0, 1, 3, 4, 5, 7, 8, 10)
@@ -107,11 +106,10 @@ def core50(
         jnp.asarray(number),
     )
     index = np.flatnonzero(used & np.isin(sessions, test_sessions))
-    test = Samples(index, labels[index][:, None], np.ones(len(index), bool))
     member = class_task[labels[index]] == number[:, None]
     return TaskSequence(
         stream,
-        jax.tree.map(jnp.asarray, test),
+        unpadded_samples(index, labels[index]),
         jnp.asarray(member),
         jnp.asarray(class_task),
         jnp.asarray(class_task == number[:, None]),

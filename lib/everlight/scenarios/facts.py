@@ -15,7 +15,7 @@ from jaxtyping import Int
 from everlight.base import Samples, Task, TaskSequence
 from everlight.checks import Between, NonNegativeInt, NotEmpty, check_range, check_sizes, checked
 from everlight.errors import ArgumentError
-from everlight.scenarios.shapes import stack_samples
+from everlight.scenarios.shapes import stack_samples, unpadded_samples
 
 
 class Examples(NamedTuple):
@@ -129,11 +129,7 @@ def fact_sequence(
         jnp.asarray(fact_task == task_column),
         jnp.arange(tasks),
     )
-    union = Samples(
-        jnp.asarray(test.image),
-        jnp.asarray(test.fact)[:, None],
-        jnp.ones(len(test.fact), bool),
-    )
+    union = unpadded_samples(test.image, test.fact)
     member = jnp.asarray(fact_task[test.fact] == task_column)
     return TaskSequence(stream, union, member, jnp.asarray(fact_task))
 

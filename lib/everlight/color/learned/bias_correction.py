@@ -111,7 +111,7 @@ def correct_bias_locally(
     width: PositiveFloat = 3.0,
     floor: UnitInterval = 0.065,
 ) -> Illuminant:
-    """APAP: correct an estimate by a homography fitted mostly to nearby training estimates.
+    """Correct an estimate by a homography fitted mostly to nearby training estimates (APAP).
 
     Afifi et al. 2019: a training image at an angle of θ degrees has the factor max(exp(-θ /
     width²), floor) in the least squares. The kernel is linear in θ as in the authors' code, and the

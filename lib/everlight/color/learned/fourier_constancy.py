@@ -214,20 +214,20 @@ def _whitening(settings: FourierSettings) -> Float[Array, "3 64 33"]:
 
 
 def illuminant_bins(illuminants: Float[Array, "*n 3"]) -> Float[Array, "*n 2"]:
-    """Positions of illuminants on the histogram's axes, in bins."""
+    """Return the positions of illuminants on the histogram's axes, in bins."""
     logs = jnp.log(illuminants)
     return (logs[..., 1:2] - logs[..., ::2]) / BIN_WIDTH
 
 
 def first_bin(places: Float[Array, "n 2"]) -> Float[Array, "2"]:
-    """On each axis, the first of the `BINS` bins that are centred on these positions."""
+    """Return the first of the `BINS` bins on each axis that are centred on these positions."""
     return jnp.round((jnp.min(places, axis=0) + jnp.max(places, axis=0)) / 2) - BINS // 2
 
 
 def _moments(
     scores: Float[Array, "64 64"], origin: Float[Array, "2"]
 ) -> tuple[Float[Array, "2"], Float[Array, "2 2"]]:
-    """Mean, from `origin` on, and variance of the scores' softmax on the torus, in bins."""
+    """Return mean, from `origin` on, and variance of the scores' softmax on the torus, in bins."""
     shares = jax.nn.softmax(scores.ravel()).reshape(BINS, BINS)
     margins = jnp.stack([jnp.sum(shares, axis=1), jnp.sum(shares, axis=0)])
     bins = jnp.arange(BINS)
