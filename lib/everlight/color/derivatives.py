@@ -69,7 +69,8 @@ def whole_support(image: Image, mask: Mask, sigma: float) -> Bool[Array, "a b 1"
     if min(image.shape[:2]) <= 2 * radius:
         raise ArgumentError(
             f"an image of {image.shape[0]}x{image.shape[1]} has no pixel whose support of "
-            f"{2 * radius + 1}x{2 * radius + 1} (sigma={sigma}) lies inside it"
+            f"{2 * radius + 1}x{2 * radius + 1} (sigma={sigma}) lies inside it; give a "
+            "larger image or a smaller sigma"
         )
     observed = jnp.ones(image.shape[:2]) if mask is None else (mask > 0).astype(image.dtype)
     width = 2 * radius + 1

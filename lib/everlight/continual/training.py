@@ -9,20 +9,8 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float
 
-from everlight.base import (
-    Learner,
-    Memory,
-    Setup,
-    Strategy,
-    TaskSequence,
-)
-from everlight.checks import (
-    Between,
-    NonNegativeInt,
-    PositiveInt,
-    UnitInterval,
-    checked,
-)
+from everlight.base import Learner, Memory, Setup, Strategy, TaskSequence
+from everlight.checks import Between, NonNegativeInt, PositiveInt, UnitInterval, checked
 from everlight.continual.adapted_net import adapt_net
 from everlight.continual.engine import (
     Build,

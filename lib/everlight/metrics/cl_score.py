@@ -133,7 +133,9 @@ def counted_model_memory(
         memory is more than a float32 holds.
     """
     if parameters * (1 + regulariser_copies) > float(jnp.finfo(jnp.float32).max):
-        raise ArgumentError("parameters and regulariser_copies make more than a float32 holds")
+        raise ArgumentError(
+            "parameters and regulariser_copies make more than a float32 holds; give fewer"
+        )
     later = jnp.arange(tasks) > 0
     # As a float, since a JAX integer has 32 bits.
     return float(parameters) * jnp.where(later, 1.0 + regulariser_copies, 1.0)

@@ -174,7 +174,8 @@ def efficientnet_variables(arrays: Mapping[str, np.ndarray]) -> dict[str, PyTree
         array = _in_our_axes(known[name], leaf.shape)
         if array.shape != leaf.shape:
             raise ArgumentError(
-                f"{name} has the shape {known[name].shape}, which is not the network's"
+                f"{name} has the shape {known[name].shape}, which is not the network's; give the "
+                "weights of EfficientNet-Lite0"
             )
         return jnp.asarray(array, leaf.dtype)
 

@@ -159,7 +159,7 @@ class ImageModel:
         if not bool(jnp.any(seen.mask)):
             raise UnsuitableImageError(
                 f"no block of the image, averaged down to {self.side} pixels, is free of saturated "
-                "and masked pixels and not black"
+                "and masked pixels and not black; give an image with such pixels"
             )
         features = described_features(self.method.features, *seen)
         return DescribedImage(features, described_features(pixel_moments, *seen))

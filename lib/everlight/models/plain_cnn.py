@@ -53,7 +53,7 @@ class PlainCNN(nn.Module):
         if min(height, width) < 2 ** len(self.channels):
             raise ArgumentError(
                 f"images of {height}x{width} are too small for {len(self.channels)} blocks, each "
-                "of which halves both sides"
+                "of which halves both sides; give fewer"
             )
         maps, hidden = images, {}
         for name, width in zip(self.layers, self.channels, strict=False):

@@ -132,10 +132,12 @@ def _task_of_classes(tasks: Sequence[Sequence[int]], classes: int) -> Int[np.nda
                     f"task {number} has class {member}; classes are 0 to {classes - 1}"
                 )
             if class_task[member] >= 0:
-                raise ArgumentError(f"class {member} is in task {class_task[member]} and {number}")
+                raise ArgumentError(
+                    f"class {member} is in task {class_task[member]} and {number}; keep it in one"
+                )
             class_task[member] = number
     if np.any(class_task < 0):
-        raise ArgumentError(f"class {np.argmin(class_task)} is in no task")
+        raise ArgumentError(f"class {np.argmin(class_task)} is in no task; put it in one")
     return class_task
 
 

@@ -57,7 +57,9 @@ def check_facts(pieces: Int[np.ndarray, "f 3"], words: NonNegativeInt) -> None:
     for message, where in wrong.items():
         if where.any():
             number = int(np.argmax(where.any(axis=1)))
-            raise ArgumentError(f"pieces: fact {number}, {pieces[number].tolist()}, {message}")
+            raise ArgumentError(
+                f"pieces: fact {number}, {pieces[number].tolist()}, {message}; leave it out"
+            )
     _, first, group = np.unique(pieces, axis=0, return_index=True, return_inverse=True)
     again = np.flatnonzero(first[group] != np.arange(len(pieces)))
     if len(again):
