@@ -248,7 +248,7 @@ def _benchmark_in_setting(
         # A run's own `order` is the seed of its sequence.
         identity["class_order"] = identity.pop("order")
         identity |= {"last_relu": False} if method.head != "linear" else {}
-        identity |= net.facts()
+        identity |= net.fingerprint()
         return {"benchmark": name, "net": net.note, "data": list(checksums), **identity}
 
     def keep(method: Method, result: SequenceResult) -> dict[str, Array]:

@@ -114,7 +114,7 @@ def run_plasticity(options: Any) -> Path:
             name = row_name(method, value)
             program = train[method.name]
             compute = partial(_train_row, folder, problem, program, keys, name, value)
-            fingerprint = {"value": value, "images": images, **problem.net.facts()}
+            fingerprint = {"value": value, "images": images, **problem.net.fingerprint()}
             table[name] = folder.computed(name, fingerprint, compute)
             last = np.mean(table[name][problem.score][:, -1])
             print(

@@ -212,7 +212,8 @@ def area_downsample(
     rows, columns = height // factor, width // factor
     if rows == 0 or columns == 0:
         raise ArgumentError(
-            f"an image of {height}×{width} pixels is smaller than a block of {factor}×{factor}"
+            f"an image of {height}×{width} pixels is smaller than a block of {factor}×{factor}; "
+            "give a smaller factor"
         )
     if mask is None:
         mask = jnp.ones((height, width), bool)

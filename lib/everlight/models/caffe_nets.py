@@ -160,7 +160,9 @@ def with_weights(
         }
     extra = {name for name in arrays if not name.endswith(("/weight", "/bias"))}
     if extra:
-        raise ArgumentError(f"{min(extra)!r} is neither the weight nor the bias of a layer")
+        raise ArgumentError(
+            f"{min(extra)!r} is neither the weight nor the bias of a layer; leave it out"
+        )
     return loaded
 
 

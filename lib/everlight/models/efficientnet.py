@@ -174,7 +174,8 @@ def efficientnet_variables(arrays: Mapping[str, np.ndarray]) -> dict[str, PyTree
         array = _in_our_axes(known[name], leaf.shape)
         if array.shape != leaf.shape:
             raise ArgumentError(
-                f"{name} has the shape {known[name].shape}, which is not the network's"
+                f"{name} has the shape {known[name].shape}, which is not the network's; give the "
+                "weights of EfficientNet-Lite0"
             )
         return jnp.asarray(array, leaf.dtype)
 
@@ -212,7 +213,7 @@ _LEAVES = {
 
 
 def _port_name(path: tuple) -> str:
-    """Name in the PyTorch port of a leaf of the variables."""
+    """Return the name in the PyTorch port of a leaf of the variables."""
     _, *layers, leaf = (key.key for key in path)
     names = [
         f"_blocks.{layer.removeprefix('block')}" if layer.startswith("block") else _LAYERS[layer]

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from everlight.base import Samples, Task, TaskSequence
-from everlight.checks import Between, checked
+from everlight.checks import Between, check_range, checked
 from everlight.errors import ArgumentError
 from everlight.scenarios.shapes import stack_samples
 
@@ -283,6 +283,4 @@ def _check_labels(data_classes: Sequence[str], **labels: Int[np.ndarray, "_"]) -
     for name, values in labels.items():
         if not len(values):
             raise ArgumentError(f"{name} is empty; give one sample or more")
-        wrong = values[(values < 0) | (values >= len(data_classes))]
-        if len(wrong):
-            raise ArgumentError(f"{name} holds {wrong[0]}; labels are 0 to {len(data_classes) - 1}")
+        check_range(name, values, 0, len(data_classes) - 1)

@@ -21,6 +21,7 @@ import optax
 from jaxtyping import Array, Bool, Float
 
 from everlight.checks import FRACTION, POSITIVE, Between, NotEmpty, PositiveInt, checked
+from everlight.color.chroma_histogram import neighbor_differences
 from everlight.color.illuminant_method import IlluminantMethod, LabelledImages, SideInformation
 from everlight.color.illuminants import Illuminant, Image, Mask, keep_observed, unit_illuminant
 from everlight.precision import full_precision
@@ -109,24 +110,10 @@ def log_chroma_histograms(image: Image, mask: Mask) -> Histograms:
     """
     observed = jnp.ones(image.shape[:2], bool) if mask is None else mask > 0
     image = keep_observed(image, mask)
-    both = jnp.stack([_histogram(image, observed), _histogram(_edges(image, observed), observed)])
+    total, count = neighbor_differences(image, observed)
+    edges = total / jnp.maximum(count, 1)[..., None]
+    both = jnp.stack([_histogram(image, observed), _histogram(edges, observed)])
     return jnp.where(jnp.all(jnp.isfinite(image)), both, jnp.nan)
-
-
-def _edges(image: Image, observed: Bool[Array, "h w"]) -> Image:
-    padded = jnp.pad(image, ((1, 1), (1, 1), (0, 0)))
-    seen = jnp.pad(observed, 1)
-    height, width = observed.shape
-    total, count = jnp.zeros_like(image), jnp.zeros(observed.shape, image.dtype)
-    for row in range(3):
-        for column in range(3):
-            if (row, column) == (1, 1):
-                continue
-            there = seen[row : row + height, column : column + width] & observed
-            other = padded[row : row + height, column : column + width]
-            total += jnp.where(there[..., None], jnp.abs(other - image), 0)
-            count += there
-    return total / jnp.maximum(count, 1)[..., None]
 
 
 def _histogram(colors: Image, observed: Bool[Array, "h w"]) -> Float[Array, "64 64"]:

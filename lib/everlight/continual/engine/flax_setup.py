@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
@@ -108,6 +108,16 @@ class StoredImages:
 
     def _shaped(self, pieces: Shaped[Array, "k p q"]) -> Shaped[Array, "k *shape"]:
         return pieces.reshape(pieces.shape[0], *self.shape)
+
+
+def are_images(part: Any) -> bool:
+    """Return True for `StoredImages`, which then count as one leaf of a run's data."""
+    return isinstance(part, StoredImages)
+
+
+def stored_images(data: Any) -> Iterator[StoredImages]:
+    """Yield the stored images, or features, among a run's data."""
+    return filter(are_images, jax.tree.leaves(data, is_leaf=are_images))
 
 
 def less_offset(

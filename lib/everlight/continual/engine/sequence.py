@@ -24,6 +24,7 @@ from everlight.continual.engine.tasks import (
     next_epoch,
     take_task,
 )
+from everlight.trees import shapes_with
 
 
 @checked
@@ -78,10 +79,7 @@ def lower_step(run: Run) -> jax.stages.Lowered:
     placed = {leaf.sharding for leaf in leaves if getattr(leaf, "sharding", None)}
     if len(placed) == 1:
         (sharding,) = placed
-        learned, opened = jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
-            (learned, opened),
-        )
+        learned, opened = shapes_with(sharding, (learned, opened))
     return jax.jit(_once(_one_step), donate_argnums=4).lower(run, 0, 0, 0, learned, opened)
 
 
