@@ -73,13 +73,13 @@ def make_folder(folder: Path) -> None:
 
 def cannot_write(path: Path, error: OSError) -> DataError:
     """Return the error for a file that the operating system refuses to write."""
-    way_out = (
+    remedy = (
         "Finished files are kept; free disk space or choose another folder, and run the same "
         "command again."
     )
     if isinstance(error, FileNotFoundError):
-        way_out = FOLDER_GONE
-    return DataError(f"{path} cannot be written ({one_line(error.strerror or error)}). {way_out}")
+        remedy = FOLDER_GONE
+    return DataError(f"{path} cannot be written ({one_line(error.strerror or error)}). {remedy}")
 
 
 def remove(path: Path) -> None:
@@ -96,7 +96,7 @@ def remove_unfinished(folder: Path) -> None:
         remove(path)
 
 
-def lock_folder(folder: Path, way_out: str, patience: float = 0) -> filelock.BaseFileLock:
+def lock_folder(folder: Path, remedy: str, patience: float = 0) -> filelock.BaseFileLock:
     """Lock a folder for this process, until the lock is released or the process ends.
 
     It is the operating system's lock of an open file, so a killed process leaves no lock behind.
@@ -104,7 +104,7 @@ def lock_folder(folder: Path, way_out: str, patience: float = 0) -> filelock.Bas
 
     Args:
       folder: folder to lock.
-      way_out: advice for the case that another process holds the lock.
+      remedy: advice for the case that another process holds the lock.
       patience: seconds to wait for that process, -1 for no limit.
 
     Raises:
@@ -112,7 +112,7 @@ def lock_folder(folder: Path, way_out: str, patience: float = 0) -> filelock.Bas
     """
     lock = try_lock(folder / LOCK, patience)
     if lock is None:
-        raise DataError(f"{folder} is in use by another process. {way_out}")
+        raise DataError(f"{folder} is in use by another process. {remedy}")
     return lock
 
 
@@ -141,9 +141,9 @@ def try_lock(path: Path, patience: float = 0) -> filelock.BaseFileLock | None:
 
 
 @contextmanager
-def locked_folder(folder: Path, way_out: str) -> Iterator[None]:
+def locked_folder(folder: Path, remedy: str) -> Iterator[None]:
     """Hold the lock of `lock_folder` while the context lasts."""
-    lock = lock_folder(folder, way_out)
+    lock = lock_folder(folder, remedy)
     try:
         yield
     finally:
@@ -187,14 +187,14 @@ def save_sealed(path: Path, **arrays: np.ndarray) -> None:
         unfinished.write_bytes(content + b"%08x" % zlib.crc32(content))
 
 
-def read_sealed(path: Path, way_out: str, limit: int = MAX_BYTES) -> dict[str, np.ndarray]:
+def read_sealed(path: Path, remedy: str, limit: int = MAX_BYTES) -> dict[str, np.ndarray]:
     """Return the arrays of an `.npz` that `save_sealed` wrote.
 
     Raises:
       MissingDataError: the file does not exist.
       DataError: a bit of the file has changed, or it has no checksum.
     """
-    content = read_bytes(path, limit, way_out)
+    content = read_bytes(path, limit, remedy)
     if content[-_DIGITS:] != b"%08x" % zlib.crc32(content[:-_DIGITS]):
-        raise DataError(f"{path} has changed since it was written: its checksum differs. {way_out}")
-    return read_npz(path, way_out, limit)
+        raise DataError(f"{path} has changed since it was written: its checksum differs. {remedy}")
+    return read_npz(path, remedy, limit)

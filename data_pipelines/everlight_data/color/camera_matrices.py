@@ -233,10 +233,10 @@ def read_dng_calibration(path: Path) -> DngCalibration:
       MissingDataError: the file does not exist.
       DataError: the file is damaged or no DNG, or one of two illuminants is unknown.
     """
-    way_out = "Give a DNG with ColorMatrix1."
-    with opened(path, MAX_BYTES, way_out):
+    remedy = "Give a DNG with ColorMatrix1."
+    with opened(path, MAX_BYTES, remedy):
         pass
-    with refusing(path, way_out):
+    with refusing(path, remedy):
         if not is_tiff(path):
             raise ValueError("it is no TIFF")
         with raw_directories(path) as tags:

@@ -160,15 +160,15 @@ def _read_spectra(
       DataError: the file is damaged, a number is not finite, or a spectrum is nowhere above 0. Or
         wavelengths do not increase, or their number differs from the spectra's.
     """
-    path, way_out = locate(relative, source, size), f"Download it again from {source}."
+    path, remedy = locate(relative, source, size), f"Download it again from {source}."
     if path.suffix == ".npy":
-        arrays = [read_npy(path, way_out)]
+        arrays = [read_npy(path, remedy)]
     else:
-        arrays = take(read_npz(path, way_out), path, names, way_out)
+        arrays = take(read_npz(path, remedy), path, names, remedy)
     numbers = [array for array in arrays if array.dtype.kind in "fiu"]
     grids = [array for array in numbers if array.ndim == 1]
     spectra = [array for array in numbers if array.ndim > 1]
-    with refusing(path, way_out):
+    with refusing(path, remedy):
         if not spectra or not all(np.isfinite(array).all() for array in numbers):
             raise ValueError("it has no spectra, or a number is not finite")
         if not all((array.max(axis=-1) > 0).all() for array in spectra):

@@ -110,8 +110,8 @@ def load_vrd() -> BoxedFacts:
       DataError: the file is damaged or contradicts itself.
     """
     path = locate(ARCHIVE, SOURCE, "0.6 MB")
-    way_out = f"Download it again: {SOURCE}."
-    with opened_archive(path, way_out) as archive, refusing(path, way_out):
+    remedy = f"Download it again: {SOURCE}."
+    with opened_archive(path, remedy) as archive, refusing(path, remedy):
         categories = object_names(archive)
         relations = [
             _relations(part, _read(archive, f"annotations_{part}.json"), len(categories))

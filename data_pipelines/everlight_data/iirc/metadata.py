@@ -176,9 +176,9 @@ def _fill(tasks: list[list[str]], rest: list[str], hierarchy: Hierarchy) -> list
 def _tiny_imagenet_names() -> dict[str, str]:
     """Return a mapping from WordNet id to name, in the labels' order."""
     path = locate(f"{FOLDER}/{CLASSES_FILE}", SOURCE, "56 MB in all")
-    way_out = f"It should have lists wnids and names of equal length. Download it again: {SOURCE}."
-    table = read_json(path, way_out)
-    with refusing(path, way_out):
+    remedy = f"It should have lists wnids and names of equal length. Download it again: {SOURCE}."
+    table = read_json(path, remedy)
+    with refusing(path, remedy):
         return dict(zip(table["wnids"], table["names"], strict=True))
 
 

@@ -73,17 +73,17 @@ def load_cifar100() -> ImageSet:
 def _read_folder(folder: Path) -> ImageSet:
     contents = []
     for path in (folder / member for member in MEMBERS):
-        way_out = f"Unpack {ARCHIVE} again, or download it from {SOURCE}."
-        contents.append(read_bytes(path, MAX_BYTES, way_out))
+        remedy = f"Unpack {ARCHIVE} again, or download it from {SOURCE}."
+        contents.append(read_bytes(path, MAX_BYTES, remedy))
         _check_md5(path, contents[-1])
     return _assemble(contents, folder)
 
 
 def _read_archive(path: Path) -> ImageSet:
-    way_out = f"Download it again from {SOURCE}."
-    content = read_bytes(path, MAX_BYTES, way_out)
+    remedy = f"Download it again from {SOURCE}."
+    content = read_bytes(path, MAX_BYTES, remedy)
     _check_md5(path, content)
-    with refusing(path, way_out), tarfile.open(fileobj=io.BytesIO(content)) as archive:
+    with refusing(path, remedy), tarfile.open(fileobj=io.BytesIO(content)) as archive:
         members = [archive.extractfile(f"{FOLDER}/{member}").read() for member in MEMBERS]
     return _assemble(members, path)
 
@@ -95,7 +95,7 @@ def cifar100_files(source: Source) -> Files:
       DataError: the source is not the official archive.
     """
     content = source.read(find(source, ARCHIVE), MAX_BYTES)
-    check_original(io.BytesIO(content), f"{source.path}: {ARCHIVE}", ORIGINAL, source.way_out)
+    check_original(io.BytesIO(content), f"{source.path}: {ARCHIVE}", ORIGINAL, source.remedy)
     with tarfile.open(fileobj=io.BytesIO(content)) as archive:
         members = {member: archive.extractfile(f"{FOLDER}/{member}").read() for member in MEMBERS}
     return {member: lambda content=content: content for member, content in members.items()}

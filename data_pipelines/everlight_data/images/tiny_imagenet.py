@@ -87,9 +87,9 @@ def _locate(file: str) -> Path:
 
 
 def _read_names(path: Path) -> list[str]:
-    way_out = f"It should be a JSON file with a list of names. {_AGAIN}"
-    table = read_json(path, way_out)
-    with refusing(path, way_out):
+    remedy = f"It should be a JSON file with a list of names. {_AGAIN}"
+    table = read_json(path, remedy)
+    with refusing(path, remedy):
         names = table["names"]
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise TypeError("names is not a list of text")

@@ -219,12 +219,12 @@ def _decode(source: Path, files: ImageFiles, side: int) -> _Squares:
             kinds.update(read.kinds)
     if wrong:
         deep = kinds[_DEEP]
-        way_out = f" {deep:,} of them {'has' if deep == 1 else 'have'} 16 bits: {DEPTH_WAY_OUT}"
+        remedy = f" {deep:,} of them {'has' if deep == 1 else 'have'} 16 bits: {DEPTH_WAY_OUT}"
         raise DataError(
             f"{source}: {len(wrong)} of {len(files.paths):,} files "
             f"{'is' if len(wrong) == 1 else 'are'} missing, above {MAX_PIXELS:,} pixels or no "
             f"whole {', '.join(FORMATS[:-1])} or {FORMATS[-1]} of 8 bits: {_some(wrong)}. Mend, "
-            f"convert or remove them.{way_out if deep else ''}"
+            f"convert or remove them.{remedy if deep else ''}"
         )
     grey = kinds[_GREY] == len(squares)
     notes = _notes_of_kinds(kinds, grey)
@@ -273,21 +273,21 @@ def _has_other_colors(image: Image.Image) -> bool:
 
 
 def _from_npz(path: Path, side: int) -> _Squares:
-    way_out = (
+    remedy = (
         "Give it images, uint8 [n, h, w, 3] or grey [n, h, w], and labels [n], text or integers."
     )
-    arrays = read_npz(path, way_out)
-    images, labels = take(arrays, path, ("images", "labels"), way_out)
+    arrays = read_npz(path, remedy)
+    images, labels = take(arrays, path, ("images", "labels"), remedy)
     if images.ndim == 3:
         images = images[..., None]
     if images.ndim != 4 or images.dtype != np.uint8 or images.shape[-1] not in (1, 3):
-        raise DataError(f"{path}: images are {images.dtype} of {images.shape}. {way_out}")
+        raise DataError(f"{path}: images are {images.dtype} of {images.shape}. {remedy}")
     if labels.shape != images.shape[:1] or labels.dtype.kind not in "iuU":
         raise DataError(
-            f"{path}: labels are {labels.dtype} of {labels.shape}, images {images.shape}. {way_out}"
+            f"{path}: labels are {labels.dtype} of {labels.shape}, images {images.shape}. {remedy}"
         )
     if not images.size:
-        raise DataError(f"{path} holds no image. {way_out}")
+        raise DataError(f"{path} holds no image. {remedy}")
     grey = images.shape[-1] == 1
     texts = [str(label) for label in labels.tolist()]
     check_present(path, texts)
