@@ -31,7 +31,7 @@ from everlight_data.names import nearest_names
 
 MAX_XML_BYTES = 5_000_000
 """Limit on the size of cameras.xml; that of rawspeed 2023 has 0.7 MB."""
-WAY_OUT = "Give the cameras.xml of rawspeed or darktable."
+REMEDY = "Give the cameras.xml of rawspeed or darktable."
 
 
 class DngCalibration(NamedTuple):
@@ -84,8 +84,8 @@ def read_camera_matrices(path: Path) -> dict[str, Float[np.ndarray, "3 3"]]:
 
 def _listed_cameras(path: Path) -> list[ListedCamera]:
     """Return the cameras of a cameras.xml; raises as `read_camera_matrices` does."""
-    content = read_bytes(path, MAX_XML_BYTES, WAY_OUT)
-    with refusing(path, WAY_OUT):
+    content = read_bytes(path, MAX_XML_BYTES, REMEDY)
+    with refusing(path, REMEDY):
         # Entities could expand to any size; the file has none. Another encoding could hide them.
         text = content.decode("utf-8-sig")
         if "\0" in text:

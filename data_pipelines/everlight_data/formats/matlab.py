@@ -22,7 +22,7 @@ MAX_CELLS = 100_000
 MAX_DEPTH = 5
 """Limit on the nesting of cells."""
 
-_WAY_OUT = "Copy it again from the release."
+_REMEDY = "Copy it again from the release."
 _HEADER = 128
 _MATRIX, _PACKED = 14, 15
 # Types of stored numbers and characters, by the numbers that the format gives them.
@@ -68,7 +68,7 @@ def read_mat(path: Path, names: Sequence[str]) -> list[np.ndarray]:
       MissingDataError: the file does not exist.
       DataError: the file is damaged, or a variable is missing, sparse, complex or of another kind.
     """
-    return decode_mat(read_bytes(path, MAX_BYTES, _WAY_OUT), str(path), names)
+    return decode_mat(read_bytes(path, MAX_BYTES, _REMEDY), str(path), names)
 
 
 def decode_mat(content: bytes, path: str, names: Sequence[str]) -> list[np.ndarray]:
@@ -82,7 +82,7 @@ def decode_mat(content: bytes, path: str, names: Sequence[str]) -> list[np.ndarr
             f"{path} is a file of MATLAB 7.3 (HDF5), and only level 5 is read; save it in MATLAB "
             "again by save(..., '-v7')."
         )
-    with refusing(path, _WAY_OUT):
+    with refusing(path, _REMEDY):
         order = {b"IM": "<", b"MI": ">"}.get(content[126:128])
         if order is None:
             raise ValueError("not a MATLAB 5 file, which MATLAB writes by save(..., '-v7')")

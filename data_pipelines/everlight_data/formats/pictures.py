@@ -22,7 +22,7 @@ FORMATS = ("JPEG", "PNG", "GIF")
 """Formats of the data sets' photographs; Pillow knows forty more."""
 BACKGROUND = 255
 """Level of red, green and blue behind transparent pixels: white."""
-DEPTH_WAY_OUT = "save with 8 bits, scaled by the greatest value that the camera gives."
+DEPTH_REMEDY = "save with 8 bits, scaled by the greatest value that the camera gives."
 _PNG = b"\x89PNG\r\n\x1a\n"
 _PNG_DEPTH, _PNG_COLOR, _PNG_GREY = 24, 25, 0
 """Positions of the bits per sample and of the kind of colour in a PNG, and the kind grey."""
@@ -57,7 +57,7 @@ def open_image(path: Path, remedy: str) -> Image.Image:
     depth = content[_PNG_DEPTH] if content.startswith(_PNG) and len(content) > _PNG_COLOR else 8
     if depth > 8:
         raise DeepImageError(
-            f"{path} has {depth} bits per channel: {DEPTH_WAY_OUT} {remedy}".rstrip()
+            f"{path} has {depth} bits per channel: {DEPTH_REMEDY} {remedy}".rstrip()
         )
     image = Image.open(io.BytesIO(content), formats=FORMATS)
     if depth < 8 and content[_PNG_COLOR] == _PNG_GREY and "transparency" in image.info:

@@ -23,7 +23,7 @@ from everlight.data_checks import check_tests, repeated_samples
 from everlight_data.errors import DataError
 from everlight_data.formats.arrays import read_npz, take
 from everlight_data.formats.pictures import (
-    DEPTH_WAY_OUT,
+    DEPTH_REMEDY,
     FORMATS,
     MAX_PIXELS,
     DeepImageError,
@@ -219,7 +219,7 @@ def _decode(source: Path, files: ImageFiles, side: int) -> _Squares:
             kinds.update(read.kinds)
     if wrong:
         deep = kinds[_DEEP]
-        remedy = f" {deep:,} of them {'has' if deep == 1 else 'have'} 16 bits: {DEPTH_WAY_OUT}"
+        remedy = f" {deep:,} of them {'has' if deep == 1 else 'have'} 16 bits: {DEPTH_REMEDY}"
         raise DataError(
             f"{source}: {len(wrong)} of {len(files.paths):,} files "
             f"{'is' if len(wrong) == 1 else 'are'} missing, above {MAX_PIXELS:,} pixels or no "

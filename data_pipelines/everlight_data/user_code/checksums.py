@@ -14,7 +14,7 @@ from everlight_data.formats.files import read_bytes
 _PACKAGES = ("everlight", "everlight_data", "everlight_experiments")
 _INSTALLED = ("site-packages", "dist-packages")
 _IMPORTERS = ("import_module", "__import__")
-_WAY_OUT = "It is a Python file that your file imports; make it readable."
+_REMEDY = "It is a Python file that your file imports; make it readable."
 
 
 def sources_checksum(content: bytes, most_bytes: int) -> str:
@@ -41,7 +41,7 @@ def sources_checksum(content: bytes, most_bytes: int) -> str:
         if spec is None:
             continue
         # A folder without __init__.py has no text of its own.
-        text = b"" if spec.origin is None else read_bytes(Path(spec.origin), most_bytes, _WAY_OUT)
+        text = b"" if spec.origin is None else read_bytes(Path(spec.origin), most_bytes, _REMEDY)
         modules[name] = text
         if spec.origin is None or spec.origin.endswith(".py"):
             waiting += _imported(text, name if spec.submodule_search_locations else spec.parent)
