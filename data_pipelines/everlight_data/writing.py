@@ -141,9 +141,9 @@ def try_lock(path: Path, patience: float = 0) -> filelock.BaseFileLock | None:
 
 
 @contextmanager
-def locked_folder(folder: Path, remedy: str) -> Iterator[None]:
-    """Hold the lock of `lock_folder` while the context lasts."""
-    lock = lock_folder(folder, remedy)
+def locked_folder(folder: Path, remedy: str, patience: float = 0) -> Iterator[None]:
+    """Hold the lock of `lock_folder` while the context lasts; arguments and errors are the same."""
+    lock = lock_folder(folder, remedy, patience)
     try:
         yield
     finally:
@@ -187,14 +187,14 @@ def save_sealed(path: Path, **arrays: np.ndarray) -> None:
         unfinished.write_bytes(content + b"%08x" % zlib.crc32(content))
 
 
-def read_sealed(path: Path, remedy: str, limit: int = MAX_BYTES) -> dict[str, np.ndarray]:
+def read_sealed(path: Path, remedy: str) -> dict[str, np.ndarray]:
     """Return the arrays of an `.npz` that `save_sealed` wrote.
 
     Raises:
       MissingDataError: the file does not exist.
       DataError: a bit of the file has changed, or it has no checksum.
     """
-    content = read_bytes(path, limit, remedy)
+    content = read_bytes(path, MAX_BYTES, remedy)
     if content[-_DIGITS:] != b"%08x" % zlib.crc32(content[:-_DIGITS]):
         raise DataError(f"{path} has changed since it was written: its checksum differs. {remedy}")
-    return read_npz(path, remedy, limit)
+    return read_npz(path, remedy)

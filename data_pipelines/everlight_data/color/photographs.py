@@ -11,14 +11,8 @@ from jaxtyping import Bool, Float
 from everlight.color.learned.capture_aware import DAY, EVENTS, capture_features
 from everlight_data.errors import DataError
 from everlight_data.formats.arrays import read_npz
-from everlight_data.formats.files import (
-    is_planar_tiff,
-    png_size,
-    read_bytes,
-    refusing,
-    tiff_colors,
-    tiff_size,
-)
+from everlight_data.formats.files import read_bytes, refusing
+from everlight_data.formats.image_headers import png_size, tiff_header
 from everlight_data.optional_packages import import_package
 
 MAX_BYTES, MAX_PIXELS = 500_000_000, 60_000_000
@@ -171,12 +165,13 @@ def decode_picture(path: Path, remedy: str) -> np.ndarray:
     content = read_bytes(path, MAX_BYTES, remedy)
     tiff = path.suffix.lower().startswith(".tif")
     with refusing(path, remedy):
-        height, width = (tiff_size if tiff else png_size)(content)
+        header = tiff_header(content) if tiff else None
+        height, width = png_size(content) if header is None else header[:2]
         if height * width > MAX_PIXELS:
             raise ValueError(f"{height}x{width} pixels")
         codecs = import_package("imagecodecs")
         pixels = (codecs.tiff_decode if tiff else codecs.png_decode)(content)
-        if tiff and pixels.ndim == 3 and is_planar_tiff(content):
+        if header is not None and header.is_planar and pixels.ndim == 3:
             pixels = np.ascontiguousarray(np.moveaxis(pixels, 0, -1))
     channels = pixels.shape[2] if pixels.ndim == 3 else 1
     if channels != 3 or pixels.dtype != np.uint16:
@@ -185,10 +180,10 @@ def decode_picture(path: Path, remedy: str) -> np.ndarray:
             f"{path} has {channels} channels of {8 * pixels.itemsize} bits{form}, not 3 of 16 "
             f"without sign; it is no linear image. {remedy}"
         )
-    if tiff and (colors := tiff_colors(content)) not in _LINEAR_COLORS:
+    if header is not None and header.photometric not in _LINEAR_COLORS:
         raise DataError(
-            f"{path}: PhotometricInterpretation is {colors}, not 2 (RGB); its channels are no "
-            f"linear red, green and blue. {remedy}"
+            f"{path}: PhotometricInterpretation is {header.photometric}, not 2 (RGB); its channels "
+            f"are no linear red, green and blue. {remedy}"
         )
     return pixels
 

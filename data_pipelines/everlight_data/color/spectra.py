@@ -4,7 +4,6 @@
 paper's data sets, or the nearest published ones, below EVERLIGHT_DATA.
 """
 
-import difflib
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +12,7 @@ from everlight_data.errors import DataError
 from everlight_data.formats.arrays import read_npy, read_npz, take
 from everlight_data.formats.files import refusing
 from everlight_data.locations import locate
+from everlight_data.names import nearest_names
 from everlight_data.optional_packages import import_package
 
 # 5 nm keeps the emission lines of fluorescent lamps that a 10 nm grid would step over.
@@ -35,7 +35,7 @@ class SpectralLibrary(NamedTuple):
         """Return a camera's sensitivity `[3, w]`; raise DataError with the nearest names if
         unknown."""
         if camera not in self.camera_names:
-            near = difflib.get_close_matches(camera, self.camera_names, n=3, cutoff=0.3)
+            near = nearest_names(camera, self.camera_names)
             hint = f"nearest: {', '.join(near)}" if near else f"one of {list(self.camera_names)}"
             raise DataError(f"camera {camera!r} is not in the spectral library; {hint}")
         return self.sensitivities[self.camera_names.index(camera)]

@@ -74,6 +74,10 @@ class BoxedSamples(NamedTuple):
     other: Int[np.ndarray, "n"]
     """Row of the object, also if the fact leaves it undefined, as in <S,P,*>; -1 for <S,*,*>."""
 
+    def take(self, samples: Int[np.ndarray, "k"]) -> "BoxedSamples":
+        """Return some of the samples, by their numbers."""
+        return self._replace(subject=self.subject[samples], other=self.other[samples])
+
 
 class BoxedFacts(NamedTuple):
     """Facts with the boxes of their samples, in the same order as `facts`."""
@@ -261,7 +265,9 @@ def _relations(part: str, annotations: dict[str, Any], categories: int) -> Relat
     table = np.array(list(rows), np.int32)
     scenes = Scenes(
         tuple(f"sg_{part}_images/{name}" for name in annotations),
-        *(table[:, 0], table[:, 1], table[:, 2:]),
+        image=table[:, 0],
+        category=table[:, 1],
+        box=table[:, 2:],
     )
     if (scenes.box[:, [1, 3]] <= scenes.box[:, [0, 2]]).any():
         raise ValueError("a box ends before it begins")

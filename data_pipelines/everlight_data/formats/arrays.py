@@ -113,15 +113,14 @@ def shaped(
     return np.frombuffer(content, dtype).reshape(shape, order="F" if columns_first else "C")
 
 
-def read_npy(path: Path, remedy: str, limit: int = MAX_BYTES) -> np.ndarray:
+def read_npy(path: Path, remedy: str) -> np.ndarray:
     """Read the array of an `.npy` file; the result is read-only.
 
     Raises:
       MissingDataError: the file does not exist.
       DataError: the file is damaged, too large, or holds anything but numbers and text.
     """
-    content = read_bytes(path, limit, remedy)
-    return decode_npy(content, str(path), remedy)
+    return decode_npy(read_bytes(path, MAX_BYTES, remedy), str(path), remedy)
 
 
 def decode_npy(content: bytes, name: str, remedy: str) -> np.ndarray:

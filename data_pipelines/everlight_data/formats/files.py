@@ -13,7 +13,6 @@ import os
 import posixpath
 import shutil
 import stat
-import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -135,13 +134,13 @@ def read_json(path: Path, remedy: str, limit: int = MAX_TEXT_BYTES) -> Any:
         return json.loads(text)
 
 
-def read_csv(path: Path, remedy: str, limit: int = MAX_TEXT_BYTES) -> list[tuple[int, list[str]]]:
+def read_csv(path: Path, remedy: str) -> list[tuple[int, list[str]]]:
     """Return line number and cells of each non-empty CSV row.
 
     Raises:
       MissingDataError, DataError: as for `read_text`, or there are more than `MAX_ROWS` rows.
     """
-    content = io.BytesIO(read_bytes(path, limit, remedy))
+    content = io.BytesIO(read_bytes(path, MAX_TEXT_BYTES, remedy))
     lines = csv.reader(io.TextIOWrapper(content, "utf-8-sig", newline=""))
     with refusing(path, remedy):
         rows = ((lines.line_num, row) for row in lines if row)
@@ -268,100 +267,3 @@ def inflate(content: bytes, limit: int, gzip: bool = False) -> bytes:
     if not stream.eof:
         raise ValueError(f"a compressed part is truncated or holds more than {limit:,} bytes")
     return inflated
-
-
-_PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
-
-
-def png_size(content: bytes) -> tuple[int, int]:
-    """Return height and width stated in a PNG's header.
-
-    Raises:
-      ValueError: the content is not a PNG.
-    """
-    if not content.startswith(_PNG) or len(content) < 24:
-        raise ValueError("not a PNG file")
-    width, height = struct.unpack(">II", content[16:24])
-    return height, width
-
-
-# Tags and types of numbers of TIFF 6.0.
-_WIDTH, _HEIGHT, _PHOTOMETRIC, _PLANAR, _SHORT, _LONG = 256, 257, 262, 284, 3, 4
-
-
-def tiff_size(content: bytes) -> tuple[int, int]:
-    """Return height and width stated in a TIFF's first directory.
-
-    Raises:
-      ValueError: the content is not a TIFF, or states no size.
-    """
-    numbers = _tiff_numbers(content)
-    if _HEIGHT not in numbers or _WIDTH not in numbers:
-        raise ValueError("the TIFF states no size")
-    return numbers[_HEIGHT], numbers[_WIDTH]
-
-
-def is_planar_tiff(content: bytes) -> bool:
-    """Return whether a TIFF's first directory states one plane per channel.
-
-    Raises:
-      ValueError: the content is not a TIFF.
-    """
-    return _tiff_numbers(content).get(_PLANAR, 1) == 2
-
-
-def tiff_colors(content: bytes) -> int | None:
-    """Return the PhotometricInterpretation of a TIFF's first directory; None where it has none.
-
-    Raises:
-      ValueError: the content is not a TIFF.
-    """
-    return _tiff_numbers(content).get(_PHOTOMETRIC)
-
-
-def _tiff_numbers(content: bytes) -> dict[int, int]:
-    """Return the tags of a TIFF's first directory whose value is a short or long number.
-
-    Raises:
-      ValueError: the content is not a TIFF, or is truncated.
-    """
-    order = {b"II*\0": "<", b"MM\0*": ">"}.get(content[:4])
-    if content[:4] in (b"II+\0", b"MM\0+"):
-        raise ValueError("it is a BigTIFF; save it as a classic TIFF")
-    if order is None:
-        raise ValueError("not a TIFF file")
-    numbers = {}
-    try:
-        (place,) = struct.unpack_from(f"{order}I", content, 4)
-        (count,) = struct.unpack_from(f"{order}H", content, place)
-        for start in range(place + 2, place + 2 + 12 * count, 12):
-            tag, kind, _ = struct.unpack_from(f"{order}HHI", content, start)
-            if kind in (_SHORT, _LONG):
-                code = "H" if kind == _SHORT else "I"
-                (numbers[tag],) = struct.unpack_from(f"{order}{code}", content, start + 8)
-    except struct.error:
-        raise ValueError("the TIFF states no size") from None
-    return numbers
-
-
-# The markers of a frame (ITU T.81, table B.1) but those of tables among them.
-_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-
-
-def jpeg_size(content: bytes) -> tuple[int, int]:
-    """Return height and width stated in a JPEG's first frame.
-
-    Raises:
-      ValueError: the content is not a JPEG, or has no frame.
-    """
-    if not content.startswith(b"\xff\xd8"):
-        raise ValueError("not a JPEG file")
-    place = 2
-    while place + 9 <= len(content) and content[place] == 0xFF:
-        marker, length = content[place + 1], int.from_bytes(content[place + 2 : place + 4])
-        if marker in _FRAMES:
-            height, width = struct.unpack(">HH", content[place + 5 : place + 9])
-            return height, width
-        # A marker may be filled up with any number of bytes 0xFF before it.
-        place += 1 if marker == 0xFF else 2 + length
-    raise ValueError("the JPEG has no frame")

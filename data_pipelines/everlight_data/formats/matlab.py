@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from everlight_data.errors import DataError
+from everlight_data.formats.arrays import MAX_DIMENSIONS
 from everlight_data.formats.files import inflate, read_bytes, refusing
 
 MAX_BYTES = 256_000_000
@@ -151,7 +152,7 @@ class _Reader:
             raise ValueError("a variable has no class, shape or name")
         flags = int(self.numbers(parts[0].content, "u4")[0])
         shape = tuple(self.numbers(parts[1].content, "i4").tolist())
-        if len(shape) < 2 or len(shape) > 32 or min(shape) < 0:
+        if len(shape) < 2 or len(shape) > MAX_DIMENSIONS or min(shape) < 0:
             raise ValueError(f"a variable has the invalid shape {shape}")
         name = bytes(parts[2].content).decode("ascii")
         return _Variable(name, flags & 0xFF, flags, shape, tuple(parts[3:]))

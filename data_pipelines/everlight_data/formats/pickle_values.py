@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from everlight_data.formats.arrays import admitted_dtype, shaped
+from everlight_data.formats.arrays import MAX_DIMENSIONS, admitted_dtype, shaped
 from everlight_data.formats.files import one_line
 
 KEYS = (type(None), bool, int, float, str, bytes)
@@ -149,7 +149,7 @@ def _checked_shape(shape: Any) -> tuple[int, ...]:
     sizes = shape if isinstance(shape, tuple) else ()
     if shape != sizes or not all(type(size) is int and size >= 0 for size in sizes):
         raise Refused("a shape that is none")
-    if len(sizes) > 32:
+    if len(sizes) > MAX_DIMENSIONS:
         raise Refused(f"{len(sizes)} dimensions")
     return sizes
 

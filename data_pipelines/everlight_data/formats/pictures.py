@@ -11,6 +11,7 @@ from PIL import Image, ImageOps
 
 from everlight_data.errors import DataError
 from everlight_data.formats.files import read_bytes, refusing
+from everlight_data.formats.image_headers import PNG_MAGIC
 
 MAX_BYTES = 500_000_000
 """Limit on the size of an image file."""
@@ -23,7 +24,6 @@ FORMATS = ("JPEG", "PNG", "GIF")
 BACKGROUND = 255
 """Level of red, green and blue behind transparent pixels: white."""
 DEPTH_REMEDY = "save with 8 bits, scaled by the greatest value that the camera gives."
-_PNG = b"\x89PNG\r\n\x1a\n"
 _PNG_DEPTH, _PNG_COLOR, _PNG_GREY = 24, 25, 0
 """Positions of the bits per sample and of the kind of colour in a PNG, and the kind grey."""
 
@@ -54,7 +54,9 @@ def open_image(path: Path, remedy: str) -> Image.Image:
       Exception: any error of Pillow about content that is not an image.
     """
     content = read_bytes(path, MAX_BYTES, remedy)
-    depth = content[_PNG_DEPTH] if content.startswith(_PNG) and len(content) > _PNG_COLOR else 8
+    depth = (
+        content[_PNG_DEPTH] if content.startswith(PNG_MAGIC) and len(content) > _PNG_COLOR else 8
+    )
     if depth > 8:
         raise DeepImageError(
             f"{path} has {depth} bits per channel: {DEPTH_REMEDY} {remedy}".rstrip()

@@ -71,8 +71,18 @@ class IIRCData(NamedTuple):
           validation: False leaves the second list empty.
         """
         images, (hierarchy, configurations, fraction) = self.images, self.metadata
-        arguments = images.train_labels, images.test_labels, images.class_names, hierarchy
-        benchmarks = [iirc(*arguments, order, setting, fraction) for order in configurations]
+        benchmarks = [
+            iirc(
+                images.train_labels,
+                images.test_labels,
+                images.class_names,
+                hierarchy,
+                order,
+                setting,
+                fraction,
+            )
+            for order in configurations
+        ]
         held = [benchmark.post_task for benchmark in benchmarks] if validation else []
         padded = same_shapes([*(benchmark.sequence for benchmark in benchmarks), *held])
         return padded[: len(benchmarks)], padded[len(benchmarks) :]

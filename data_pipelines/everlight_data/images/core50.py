@@ -235,7 +235,7 @@ def _fill(path: Path, count: int, side: int, block: Block) -> None:
         sums = _read_sums(sums_path, len(right)) if any(right) else [None] * len(right)
         check_room(path.parent, right.count(False) * BLOCK * side * side * 3, path.name)
         try:
-            _write_blocks(part, (count, side), right, sums, block)
+            _write_blocks(part, count, side, right, sums, block)
             part.replace(path)
         except OSError as error:
             if isinstance(error, DataError):
@@ -245,13 +245,14 @@ def _fill(path: Path, count: int, side: int, block: Block) -> None:
 
 def _write_blocks(
     part: Path,
-    size: tuple[int, int],
+    count: int,
+    side: int,
     right: Sequence[bool],
     sums: list[int | None],
     block: Block,
 ) -> None:
     """Write the invalid blocks, each with its checksum."""
-    (count, side), header = size, _header(*size)
+    header = _header(count, side)
     done = min(BLOCK * right.count(True), count)
     bar = progress(part.stem, count, done, "frame")
     # Not mapped: writing to a mapped file on a full disk ends the process.

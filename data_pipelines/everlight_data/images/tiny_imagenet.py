@@ -18,7 +18,8 @@ from PIL import Image
 
 from everlight_data.errors import DataError
 from everlight_data.formats.arrays import read_npz, take
-from everlight_data.formats.files import MAX_TEXT_BYTES, jpeg_size, read_json, refusing
+from everlight_data.formats.files import MAX_TEXT_BYTES, read_json, refusing
+from everlight_data.formats.image_headers import jpeg_size
 from everlight_data.locations import locate
 from everlight_data.optional_packages import import_package
 from everlight_data.sets.data_set import DataSet, ImageRequest, file_by_file

@@ -36,6 +36,7 @@ from everlight_data.images.class_names import FEWEST, check_present, class_numbe
 from everlight_data.images.idx import is_idx_folder, load_idx
 from everlight_data.images.image_lists import ImageFiles, list_csv, list_folder
 from everlight_data.images.tfds_sets import load_tfds
+from everlight_data.names import name_first
 from everlight_data.sets.image_set import (
     ImageSet,
     LoadedImages,
@@ -170,7 +171,7 @@ def _with_tests(images: ImageSet, source: str, side: int) -> tuple[ImageSet, lis
     if set(other.class_names) != set(images.class_names):
         wrong = sorted(set(other.class_names) ^ set(images.class_names))
         raise DataError(
-            f"{source} has other classes than the training images: {_some(wrong)} "
+            f"{source} has other classes than the training images: {name_first(wrong, SHOWN)} "
             f"{'is' if len(wrong) == 1 else 'are'} only in one of them. Give both the same names."
         )
     # A set with test images of its own gives those alone.
@@ -223,8 +224,8 @@ def _decode(source: Path, files: ImageFiles, side: int) -> _Squares:
         raise DataError(
             f"{source}: {len(wrong)} of {len(files.paths):,} files "
             f"{'is' if len(wrong) == 1 else 'are'} missing, above {MAX_PIXELS:,} pixels or no "
-            f"whole {', '.join(FORMATS[:-1])} or {FORMATS[-1]} of 8 bits: {_some(wrong)}. Mend, "
-            f"convert or remove them.{remedy if deep else ''}"
+            f"whole {', '.join(FORMATS[:-1])} or {FORMATS[-1]} of 8 bits: "
+            f"{name_first(wrong, SHOWN)}. Mend, convert or remove them.{remedy if deep else ''}"
         )
     grey = kinds[_GREY] == len(squares)
     notes = _notes_of_kinds(kinds, grey)
@@ -297,7 +298,7 @@ def _from_npz(path: Path, side: int) -> _Squares:
     notes = _notes_of_kinds(Counter(), grey)
     others = [printable(name) for name in arrays if name not in ("images", "labels")]
     if others:
-        notes.append(f"arrays not read: {_some(others)}")
+        notes.append(f"arrays not read: {name_first(others, SHOWN)}")
     return _Squares(squares, texts, notes)
 
 
@@ -328,11 +329,6 @@ def _notes_of_kinds(kinds: Counter, grey: bool) -> list[str]:
     if animated:
         notes.append(f"of {animated:,} with several frames the first")
     return notes
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more
 
 
 def _ordinal(number: int) -> str:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from everlight_data.formats.files import read_bytes
 
-_PACKAGES = ("everlight", "everlight_data", "everlight_experiments")
+PACKAGES = ("everlight", "everlight_data", "everlight_experiments")
+"""Packages of this project, whose modules are not the user's."""
 _INSTALLED = ("site-packages", "dist-packages")
 _IMPORTERS = ("import_module", "__import__")
 _REMEDY = "It is a Python file that your file imports; make it readable."
@@ -98,7 +99,7 @@ def _absolute(node: ast.ImportFrom, package: str) -> str:
 def _users_spec(name: str) -> ModuleSpec | None:
     """Return where a module of the user lies; None for other modules and names that are none."""
     top, _, below = name.partition(".")
-    if not top or top in _PACKAGES:
+    if not top or top in PACKAGES:
         return None
     # A package is imported to find what lies below it, so that of others is not searched.
     if below and _users_spec(top) is None:

@@ -16,11 +16,10 @@ from everlight.continual.engine.network_setup import Net, arguments_of
 from everlight.models import Network
 from everlight_data.errors import DataError
 from everlight_data.formats.files import one_line, read_bytes
-from everlight_data.names import nearest_names
-from everlight_data.user_code.checksums import sources_checksum
+from everlight_data.names import did_you_mean
+from everlight_data.user_code.checksums import PACKAGES, sources_checksum
 
 _MOST_BYTES = 10_000_000
-_PACKAGES = ("everlight", "everlight_data", "everlight_experiments")
 
 
 class Loaded(NamedTuple):
@@ -64,9 +63,8 @@ def load_object(asked: str, option: str, form: str) -> Loaded:
             f"{path} cannot be run ({type(error).__name__}: {one_line(error)})"
         ) from error
     if not is_there:
-        near = nearest_names(name, list(vars(module)))
-        meant = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
-        raise DataError(f"{path} has no {name!r}.{meant} For {option} {form}.")
+        meant = did_you_mean(name, list(vars(module))) or "."
+        raise DataError(f"{path} has no {name!r}{meant} For {option} {form}.")
     return Loaded(value, module, sources_checksum(content, _MOST_BYTES))
 
 
@@ -84,7 +82,7 @@ def place_in(module: ModuleType, error: BaseException) -> str | None:
     if last is None:
         return None
     place = f"{Path(module.__file__).name}, line {frames[last][1]}"
-    ours = [frame for frame in frames[last:] if frame[0].partition(".")[0] in _PACKAGES]
+    ours = [frame for frame in frames[last:] if frame[0].partition(".")[0] in PACKAGES]
     return f"{place}; raised in {ours[-1][0]}, line {ours[-1][1]}" if ours else place
 
 
