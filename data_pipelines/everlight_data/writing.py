@@ -11,7 +11,7 @@ import shutil
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import filelock
@@ -84,10 +84,8 @@ def cannot_write(path: Path, error: OSError) -> DataError:
 
 def remove(path: Path) -> None:
     """Remove a file if it exists and the disk allows it."""
-    try:
+    with suppress(OSError):
         path.unlink(missing_ok=True)
-    except OSError:
-        return
 
 
 def remove_unfinished(folder: Path) -> None:
@@ -168,7 +166,9 @@ def check_room(folder: Path, needed: int, what: str) -> None:
 
 
 def amount(count: int) -> str:
-    """Format a number of bytes in MB or GB."""
+    """Format a number of bytes in kB, MB or GB."""
+    if count < 50_000:
+        return f"{count / 1e3:.0f} kB"
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
 
 

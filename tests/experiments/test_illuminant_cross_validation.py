@@ -7,6 +7,8 @@ import pytest
 
 from everlight.models.illuminant_training import TrainingSettings
 from everlight_data.color.camera_pairs import (
+    TRANSFORM,
+    WHITE_BALANCE,
     CameraPairs,
     Samples,
     alone_and_joined,

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from everlight_data.color.camera_pairs import (
+    TRANSFORM,
     TRANSFORM_AND_WHITE_BALANCE,
     WHITE_BALANCE,
     CameraPairs,
