@@ -26,7 +26,7 @@ from everlight.color import IlluminantMethod, LabelledImages, SideInformation, m
 from everlight.color.illuminant_method import ADDITIONAL_IMAGES
 from everlight.models.image_model import ErrorCalibration, ImageModel, described_features
 from everlight.models.pair_model import PairModel
-from everlight_data.color.camera_matrices import single_matrix
+from everlight_data.color.camera_matrices import single_matrix, stack_calibrations
 from everlight_data.color.model_files import (
     StoredModel,
     array_like,
@@ -139,7 +139,7 @@ def _leading(count: int, like: PyTree) -> PyTree:
 
 def _side_like(cameras: Sequence[str]) -> SideInformation:
     """Return side information from which shapes follow, without a file of matrices."""
-    blank = jax.tree.map(lambda leaf: jnp.stack([leaf] * len(cameras)), single_matrix(np.eye(3)))
+    blank = stack_calibrations([single_matrix(np.eye(3))] * len(cameras))
     return SideInformation(sorted(cameras), cameras[0], blank)
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from numpy.typing import ArrayLike
 from scipy.ndimage import minimum_filter
 
@@ -120,7 +120,7 @@ def shrink_images(
     return on_one_canvas([image for image, _ in shrunk]), on_one_canvas([m for _, m in shrunk])
 
 
-def on_one_canvas(images: Sequence[Float[ArrayLike, "_ _ *c"]]) -> Float[np.ndarray, "n h w *c"]:
+def on_one_canvas(images: Sequence[Shaped[ArrayLike, "_ _ *c"]]) -> Float[np.ndarray, "n h w *c"]:
     """Return images of several sizes as one array, with zeros to the right of and below each."""
     canvas = np.max([image.shape for image in images], axis=0)
     stacked = np.zeros((len(images), *canvas), np.float32)

@@ -7,6 +7,7 @@ paper's data sets, or the nearest published ones, below EVERLIGHT_DATA.
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
 from everlight_data.color.spectra_release import DATA_SETS, SURFACES
 from everlight_data.errors import DataError
@@ -26,16 +27,19 @@ EMBEDDED_CAMERAS = ("Nikon 5100 (NPL)", "Sigma SDMerill (NPL)")
 class SpectralLibrary(NamedTuple):
     """Spectra on `WAVELENGTHS` (nm); `note` describes their sources and omissions."""
 
-    illuminants: np.ndarray  # [i, w]
+    illuminants: Float[np.ndarray, "i w"]
     illuminant_names: tuple[str, ...]
-    reflectances: np.ndarray  # [r, w]
-    sensitivities: np.ndarray  # [c, 3, w]
+    reflectances: Float[np.ndarray, "r w"]
+    sensitivities: Float[np.ndarray, "c 3 w"]
     camera_names: tuple[str, ...]
     note: str
 
-    def sensitivity(self, camera: str) -> np.ndarray:
-        """Return a camera's sensitivity `[3, w]`; raise DataError with the nearest names if
-        unknown."""
+    def sensitivity(self, camera: str) -> Float[np.ndarray, "3 w"]:
+        """Return a camera's sensitivity.
+
+        Raises:
+          DataError: the camera is unknown; the message gives the nearest names.
+        """
         if camera not in self.camera_names:
             near = nearest_names(camera, self.camera_names)
             hint = f"nearest: {', '.join(near)}" if near else f"one of {list(self.camera_names)}"

@@ -19,7 +19,7 @@ FORMS = (
 HEADER = ["file", "label"]
 
 
-class ImageFiles(NamedTuple):
+class ListedImages(NamedTuple):
     """Image files, their labels, and the number of files that are not read, by place."""
 
     paths: Sequence[Path]
@@ -27,7 +27,7 @@ class ImageFiles(NamedTuple):
     skipped: Counter
 
 
-def list_folder(folder: Path) -> ImageFiles:
+def list_folder(folder: Path) -> ListedImages:
     """List the images of a folder with one sub-folder per class.
 
     Raises:
@@ -63,7 +63,7 @@ def list_folder(folder: Path) -> ImageFiles:
                 )
     if not paths:
         raise DataError(f"{folder} holds no sub-folder with images. {remedy}")
-    return ImageFiles(paths, labels, skipped)
+    return ListedImages(paths, labels, skipped)
 
 
 def _listed(folder: Path, remedy: str) -> list[Path]:
@@ -71,7 +71,7 @@ def _listed(folder: Path, remedy: str) -> list[Path]:
         return sorted(folder.iterdir())
 
 
-def list_csv(path: Path) -> ImageFiles:
+def list_csv(path: Path) -> ListedImages:
     """List the images of a csv with the header `file,label`.
 
     Raises:
@@ -112,7 +112,7 @@ def list_csv(path: Path) -> ImageFiles:
         labels.append(cells[1].strip())
     if not lines:
         raise DataError(f"{path} names no image. {remedy}")
-    return ImageFiles([path.parent / file for file in lines], labels, Counter())
+    return ListedImages([path.parent / file for file in lines], labels, Counter())
 
 
 def _is_row(cells: Sequence[str]) -> bool:

@@ -54,7 +54,7 @@ def trunk_features(
     return np.concatenate(features)
 
 
-def kept_features(images: ImageSet, folder: Path, steps: Steps = iter) -> Features:
+def stored_features(images: ImageSet, folder: Path, steps: Steps = iter) -> Features:
     """Return the trunk's features of a set, read where they were computed before.
 
     The file has the checksum of the images in its name. It is a file of features like a user's own

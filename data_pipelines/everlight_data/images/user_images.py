@@ -34,7 +34,7 @@ from everlight_data.formats.pictures import (
 )
 from everlight_data.images.class_names import FEWEST, check_present, class_numbers, printable
 from everlight_data.images.idx import is_idx_folder, load_idx
-from everlight_data.images.image_lists import ImageFiles, list_csv, list_folder
+from everlight_data.images.image_lists import ListedImages, list_csv, list_folder
 from everlight_data.images.tfds_sets import load_tfds
 from everlight_data.names import name_first
 from everlight_data.sets.image_set import (
@@ -206,7 +206,7 @@ def _check_counts(source: str, images: ImageSet) -> None:
         )
 
 
-def _decode(source: Path, files: ImageFiles, side: int) -> _Squares:
+def _decode(source: Path, files: ListedImages, side: int) -> _Squares:
     squares = _room(len(files.paths), side)
     kinds: Counter = Counter()
     wrong = []

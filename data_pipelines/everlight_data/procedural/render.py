@@ -179,7 +179,7 @@ def _background(
 def colored(
     world: World, illuminants: Float[Array, "l 3"], ids: Ids, layers: Layers
 ) -> Float[Array, "3 h w"]:
-    """The frame that its layers make, encoded for a screen, in [0, 1], channels first."""
+    """Return the frame that its layers make, encoded for a screen, in [0, 1], channels first."""
     size = layers.distance.shape[0]
     first, second = object_colors(world, ids)[..., None, None]
     near, far = _background_colors(world, ids)[..., None, None]
