@@ -108,8 +108,9 @@ def read_image_model(stored: StoredModel) -> ImageModel:
             f"{stored.folder} is of the method {one_line(described.name)}, which this version does "
             "not have; train it again"
         )
-    one = partial(described_features, method.features)
-    features = jax.eval_shape(one, *_thumbnail_like(described.side))
+    image = array_like(described.side, described.side, 3)
+    mask = jax.ShapeDtypeStruct((described.side, described.side), jnp.bool_)
+    features = jax.eval_shape(partial(described_features, method.features), image, mask)
     like = {
         "fitted": _fitted_like(method, features, described.images, side),
         "others": _leading(ADDITIONAL_IMAGES, features) if described.holds_others else None,
@@ -126,10 +127,6 @@ def read_image_model(stored: StoredModel) -> ImageModel:
         others=arrays.pop("others"),
         errors=ErrorCalibration(**arrays),
     )
-
-
-def _thumbnail_like(side: int) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
-    return array_like(side, side, 3), jax.ShapeDtypeStruct((side, side), jnp.bool_)
 
 
 def _leading(count: int, like: PyTree) -> PyTree:

@@ -30,7 +30,7 @@ class SameScenePairs(NamedTuple):
 def load_same_scene_pairs(path: Path | None = None) -> SameScenePairs:
     """Return pairs of Nikon D5200 (main) and Canon 1Ds Mark III (second) images of the same scene.
 
-    `data prepare` finds these 163 pairs by comparing the structure of the thumbnails. They are not
+    `data prepare` finds these 172 pairs by comparing the structure of the thumbnails. They are not
     the two-camera paper's own list, which has 195 pairs.
 
     Args:

@@ -77,11 +77,8 @@ class Unbuilt:
         """Memo keys that refer to this object."""
 
 
-class _Objects:
-    """Dtype of Python objects, of which a pickle may hold arrays."""
-
-
-_OBJECTS = _Objects()
+_OBJECTS = object()
+"""Dtype of Python objects, of which a pickle may hold arrays."""
 
 
 def _admitted_type(code: str) -> np.dtype:
@@ -132,10 +129,11 @@ def _filled(
     return array
 
 
-def dtype_from_state(
-    unbuilt: Unbuilt, version: Any, order: Any, *state: Any
-) -> np.dtype | _Objects:
-    """Return a dtype with its byte order; all other state must be what NumPy writes."""
+def dtype_from_state(unbuilt: Unbuilt, version: Any, order: Any, *state: Any) -> np.dtype | object:
+    """Return a dtype with its byte order; all other state must be what NumPy writes.
+
+    The dtype of Python objects is a marker, which `array_from_state` knows.
+    """
     dtype = np.dtype(object) if unbuilt.is_object else unbuilt.dtype
     known = dtype.__reduce__()[2]
     if version != known[0] or state != known[2:] or text_of(order) not in ("<", ">", "|", "="):

@@ -16,6 +16,7 @@ from everlight_data.errors import DataError, MissingDataError
 from everlight_data.iirc.metadata import OfficialName, imagenet_listing
 from everlight_data.locations import locate
 from everlight_data.names import name_first
+from everlight_data.sets.image_set import select_samples
 
 SOURCE = "image-net.org (ILSVRC 2012, tasks 1 and 2; val sorted into folders by its ground truth)"
 SUFFIX = ".JPEG"
@@ -105,12 +106,8 @@ def leave_out(listed: ImageFiles, places: Sequence[int]) -> ImageFiles:
     train = len(listed.train_labels)
     named = ", ".join(os.fsdecode(name) for name in listed.images[~rest])
     remark = f"{np.sum(~rest)} of {len(rest):,} files cannot be decoded and are left out: {named}"
-    return listed._replace(
-        images=listed.images[rest],
-        train_labels=listed.train_labels[rest[:train]],
-        test_labels=listed.test_labels[rest[train:]],
-        remarks=(*listed.remarks, remark),
-    )
+    selected = select_samples(listed, rest[:train], rest[train:])
+    return selected._replace(remarks=(*listed.remarks, remark))
 
 
 def _present(folder: Path, wanted: Sequence[str]) -> set[str]:

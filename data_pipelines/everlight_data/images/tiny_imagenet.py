@@ -80,14 +80,7 @@ def load_tiny_imagenet_32(classes: Sequence[int] | None = None) -> ImageSet:
 
 def tiny_imagenet_names() -> list[str]:
     """Return the names of all classes in the order of their labels, without reading images."""
-    return _read_names(_locate(CLASSES_FILE))
-
-
-def _locate(file: str) -> Path:
-    return locate(f"{FOLDER}/{file}", SOURCE, "56 MB in all")
-
-
-def _read_names(path: Path) -> list[str]:
+    path = _locate(CLASSES_FILE)
     remedy = f"It should be a JSON file with a list of names. {_AGAIN}"
     table = read_json(path, remedy)
     with refusing(path, remedy):
@@ -95,6 +88,10 @@ def _read_names(path: Path) -> list[str]:
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise TypeError("names is not a list of text")
     return names
+
+
+def _locate(file: str) -> Path:
+    return locate(f"{FOLDER}/{file}", SOURCE, "56 MB in all")
 
 
 def _read_part(path: Path, renumbered: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
