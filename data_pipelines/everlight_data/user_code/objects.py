@@ -16,7 +16,7 @@ from everlight.continual.engine.network_setup import Net, arguments_of
 from everlight.models import Network
 from everlight_data.errors import DataError
 from everlight_data.formats.files import one_line, read_bytes
-from everlight_data.names import did_you_mean
+from everlight_data.names import nearest_names
 from everlight_data.user_code.checksums import PACKAGES, sources_checksum
 
 _MOST_BYTES = 10_000_000
@@ -63,8 +63,9 @@ def load_object(asked: str, option: str, form: str) -> Loaded:
             f"{path} cannot be run ({type(error).__name__}: {one_line(error)})"
         ) from error
     if not is_there:
-        meant = did_you_mean(name, list(vars(module))) or "."
-        raise DataError(f"{path} has no {name!r}{meant} For {option} {form}.")
+        near = nearest_names(name, list(vars(module)))
+        meant = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+        raise DataError(f"{path} has no {name!r}.{meant} For {option} {form}.")
     return Loaded(value, module, sources_checksum(content, _MOST_BYTES))
 
 
