@@ -101,7 +101,7 @@ def thumbnail_cameras(files: Sequence[Path], camera: str = "") -> dict[str, Cons
     return sets
 
 
-def shrink_images(
+def shrink_photographs(
     camera: ConstancySet | OfficialNus, rows: Sequence[int], side: int = THUMBNAIL_SIDE
 ) -> tuple[Float[np.ndarray, "n h w 3"], Float[np.ndarray, "n h w"]]:
     """Return block means on a canvas for upright and wide images; the rest is masked.
@@ -134,7 +134,7 @@ def read_images(camera: ConstancySet, side: int) -> CameraImages:
 
     Published folds number the images in that order.
     """
-    images, masks = shrink_images(camera, range(len(camera.names)), side)
+    images, masks = shrink_photographs(camera, range(len(camera.names)), side)
     names = tuple(camera.names)
     return CameraImages(images, masks, camera.illuminants, names, camera.captures)
 
@@ -266,7 +266,7 @@ def official_pairs(main: str, second: str, seed: int) -> tuple[QuasiReal, ImageS
     names = [(listed.main[i], listed.second[i]) for i in used]
     dropped = [listed.main[i] for i in np.setdiff1d(alike, used)]
     quasi = build_quasi_real(*both, names, seed)
-    images, masks = shrink_images(both[0], [both[0].names.index(name) for name, _ in names])
+    images, masks = shrink_photographs(both[0], [both[0].names.index(name) for name, _ in names])
     note = (
         f"NUS-8 release: {len(names)} quasi-real pairs of {main} and {second} (the paper's own "
         "list has 195); charts and saturation masked"
