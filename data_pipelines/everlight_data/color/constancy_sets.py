@@ -317,9 +317,9 @@ def _by_stem(paths: Iterable[Path]) -> dict[str, Path]:
 
 def _numbers(path: Path, source: str) -> Float[np.ndarray, "n 3"]:
     """Return the illuminants of a text file, one per line, separated by spaces or commas."""
-    way_out = f"It should hold R G B on each line. Download it again from {source}."
-    text = read_text(path, way_out).replace(",", " ")
-    with refusing(path, way_out):
+    remedy = f"It should hold R G B on each line. Download it again from {source}."
+    text = read_text(path, remedy).replace(",", " ")
+    with refusing(path, remedy):
         return checked_illuminants(
             np.array([line.split() for line in text.splitlines() if line], float)
         )

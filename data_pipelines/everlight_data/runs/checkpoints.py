@@ -125,7 +125,7 @@ class Checkpoints:
         """Save as `save` does, in place of checkpoints of this number or later; an equal one stays.
 
         Raises:
-          DataError: as `save`, but for a later number.
+          DataError: as for `save`, except that later numbers are no error.
         """
         there = [number for number in self.numbers() if number >= step]
         if step in there:

@@ -23,7 +23,7 @@ from everlight_data.errors import DataError
 from everlight_data.images.as_inputs import Channels, channels, store_features, store_images
 from everlight_data.images.feature_files import Features, features_of_images
 from everlight_data.images.jpeg_store import JpegStore
-from everlight_data.images.trunk_features import LITE0, kept_features
+from everlight_data.images.trunk_features import LITE0, stored_features
 from everlight_data.names import check_name
 from everlight_data.progress import progress
 from everlight_data.sets.image_set import Channels as ChannelValues
@@ -106,7 +106,7 @@ def load_features(asked: str, images: ImageSet, runs: Path) -> Features:
     """
     if asked != LITE0:
         return features_of_images(asked, images)
-    return kept_features(images, runs / "features", _steps)
+    return stored_features(images, runs / "features", _steps)
 
 
 def _steps(starts: range) -> Iterator[int]:

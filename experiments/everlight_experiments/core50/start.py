@@ -32,7 +32,7 @@ from everlight.scenarios import class_incremental
 from everlight.scenarios.core50 import TEST_SESSIONS, Level
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.images.as_inputs import store_images
-from everlight_data.images.caffe_weights import given_layers
+from everlight_data.images.caffe_weights import load_caffe_layers
 from everlight_data.images.core50 import Core50
 from everlight_data.images.core50_frames import LabelledFrames, load_release, thin_test
 from everlight_data.procedural.core50 import WORLD, load_procedural_core50
@@ -156,7 +156,7 @@ def _given_or_drawn(folder: RunFolder, config: Base, frames: Core50, seed: int) 
             "drawn at random: no weights were given, so nothing is learned before the first batch"
         )
     else:
-        layers, deviation = given_layers(config.weights, layers), 1.0
+        layers, deviation = load_caffe_layers(config.weights, layers), 1.0
         name = config.weights.name
         source = f"given by the user, {name}; layers that it does not name are drawn"
     # Blue first, as Caffe reads images.
