@@ -123,13 +123,12 @@ def neighbor_differences(
     height, width = seen.shape
     total, count = jnp.zeros_like(image), jnp.zeros(seen.shape, image.dtype)
     for row, column in itertools.product(range(3), range(3)):
-        if (row, column) == (1, 1):
-            continue
         other = padded[row : row + height, column : column + width]
         both = known[row : row + height, column : column + width] & seen
         total += jnp.where(both[..., None], jnp.abs(other - image), 0)
         count += both
-    return total, count
+    # The pixel itself is among the nine.
+    return total, count - seen
 
 
 @checked
