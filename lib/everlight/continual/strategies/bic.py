@@ -54,9 +54,13 @@ from everlight.base import (
 from everlight.checks import NonNegativeFloat, PositiveFloat, PositiveInt, checked
 from everlight.continual.engine.evaluation import predict_samples
 from everlight.continual.method import Method, Source
-from everlight.continual.objectives.many_labels import binary_cross_entropy, multi_hot
 from everlight.continual.strategies.icarl import Loss
-from everlight.continual.strategies.naive import batch_outputs, naive, weighted_mean
+from everlight.continual.strategies.naive import (
+    batch_outputs,
+    evaluation_outputs,
+    naive,
+    weighted_mean,
+)
 from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.bias_correction import (
     Correction,
@@ -72,6 +76,12 @@ from everlight.continual.strategies.parts.exemplars import (
     exemplar_slots,
     into_slots,
     random_ranks,
+)
+from everlight.continual.strategies.parts.masked_losses import (
+    label_entropy,
+    label_softmax,
+    soft_entropy,
+    soft_softmax,
 )
 from everlight.continual.strategies.parts.memory import distinct, empty_buffer, merge_buffer
 from everlight.continual.strategies.parts.rehearsal import herd_task
@@ -210,7 +220,7 @@ def bic(
 
         def total(params: PyTree) -> tuple[Float[Array, ""], PyTree]:
             outputs, batch_stats = batch_outputs(setup, params, learner, batch, key)
-            old, _ = setup.apply(teacher.params, teacher.batch_stats, batch.inputs, False, None)
+            old = evaluation_outputs(setup, teacher, batch.inputs)
             logits, soft = correct(outputs.logits), correct_old(old.logits) / temperature
             label_loss = entropy_of_labels(logits, batch.labels, learner.seen)
             distillation = entropy_of_teacher(logits / temperature, soft, teacher.known)
@@ -233,7 +243,7 @@ def bic(
     def predict(
         memory: BiasMemory, learner: Learner, inputs: Float[Array, "b *shape"]
     ) -> Float[Array, "b c"]:
-        outputs, _ = setup.apply(learner.params, learner.batch_stats, inputs, False, None)
+        outputs = evaluation_outputs(setup, learner, inputs)
         corrected = Outputs(memory.correction(outputs.logits), outputs.features)
         return setup.objective.scores(corrected)
 
@@ -290,42 +300,6 @@ def hold_out(
     chosen = real & classes[label] & (rank < leave[label]) & ~stays[:, None]
     division = divide_slots(slots, classes.shape[0], among)
     return into_slots(candidates, label, rank, chosen, division, slots).samples
-
-
-def label_entropy(
-    logits: Float[Array, "b c"], labels: Int[Array, "b k"], among: Bool[Array, "c"]
-) -> Float[Array, "b"]:
-    """Return the binary cross-entropy of each sample's labels, averaged over the given classes."""
-    targets = multi_hot(labels, among.shape[0]).astype(logits.dtype)
-    return binary_cross_entropy(logits, targets, among)
-
-
-def soft_entropy(
-    logits: Float[Array, "b c"], old: Float[Array, "b c"], among: Bool[Array, "c"]
-) -> Float[Array, "b"]:
-    """Return the binary cross-entropy with the old logits' sigmoids, averaged over classes."""
-    return binary_cross_entropy(logits, jax.nn.sigmoid(old), among)
-
-
-def label_softmax(
-    logits: Float[Array, "b c"], labels: Int[Array, "b k"], among: Bool[Array, "c"]
-) -> Float[Array, "b"]:
-    """Return the cross-entropy of each sample's first label, with softmax over given classes."""
-    rows = _log_softmax(logits, among)
-    return -jnp.take_along_axis(rows, labels[:, :1], axis=1)[:, 0]
-
-
-def soft_softmax(
-    logits: Float[Array, "b c"], old: Float[Array, "b c"], among: Bool[Array, "c"]
-) -> Float[Array, "b"]:
-    """Return the cross-entropy with the old logits' softmax over given classes; 0 without any."""
-    soft = jnp.where(among, jnp.exp(_log_softmax(old, among)), 0)
-    return -jnp.sum(soft * _log_softmax(logits, among), axis=-1)
-
-
-def _log_softmax(logits: Float[Array, "b c"], among: Bool[Array, "c"]) -> Float[Array, "b c"]:
-    # A finite floor: minus infinity in both branches would make the gradient NaN.
-    return jax.nn.log_softmax(jnp.where(among, logits, -1e9))
 
 
 def _among(samples: Samples, others: Samples) -> Bool[Array, "n"]:

@@ -160,8 +160,8 @@ def cls_er(
     def predict(
         memory: TwoAverages, learner: Learner, inputs: Float[Array, "b *shape"]
     ) -> Float[Array, "b c"]:
-        outputs, _ = setup.apply(*memory.stable, inputs, False, None)
-        return setup.objective.scores(outputs)
+        params, batch_stats = memory.stable
+        return replay.predict((), learner._replace(params=params, batch_stats=batch_stats), inputs)
 
     return replay._replace(
         init=init,

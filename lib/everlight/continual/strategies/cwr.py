@@ -81,7 +81,7 @@ def cwr(setup: Setup, first_task_gain: PositiveFloat = 3.0, form: Form = "text")
       ValueError: `form` is unknown; or, while tracing, no layer is named head
         (`caffe_nets.LinearClassifier` has one).
     """
-    as_coded = form == "code"
+    plain, as_coded = naive(setup), form == "code"
 
     def init(key: PRNGKeyArray, learner: Learner) -> Consolidated:
         if "head" not in learner.params:
@@ -130,12 +130,9 @@ def cwr(setup: Setup, first_task_gain: PositiveFloat = 3.0, form: Form = "text")
     ) -> Float[Array, "b c"]:
         head = consolidate(memory, learner.params["head"], form)
         params = {**learner.params, "head": head}
-        outputs, _ = setup.apply(params, learner.batch_stats, inputs, False, None)
-        return setup.objective.scores(outputs)
+        return plain.predict((), learner._replace(params=params), inputs)
 
-    return naive(setup)._replace(
-        init=init, begin_task=begin_task, end_task=end_task, predict=predict
-    )
+    return plain._replace(init=init, begin_task=begin_task, end_task=end_task, predict=predict)
 
 
 def consolidate(memory: Consolidated, temporary: PyTree, form: Form = "text") -> PyTree:

@@ -49,7 +49,12 @@ from everlight.conditional import where_under_vmap
 from everlight.continual.engine.evaluation import predict_samples
 from everlight.continual.method import OTHER_WEIGHTS, Method, Source
 from everlight.continual.strategies.balanced_replay import joined
-from everlight.continual.strategies.naive import batch_outputs, naive, weighted_mean
+from everlight.continual.strategies.naive import (
+    batch_outputs,
+    evaluation_outputs,
+    naive,
+    weighted_mean,
+)
 from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.bias_correction import (
     Correction,
@@ -183,7 +188,7 @@ def er_tricks(
     def predict(
         memory: TricksMemory, learner: Learner, inputs: Float[Array, "b *shape"]
     ) -> Float[Array, "b c"]:
-        outputs, _ = setup.apply(learner.params, learner.batch_stats, inputs, False, None)
+        outputs = evaluation_outputs(setup, learner, inputs)
         corrected = _corrected(memory.bias, memory.last, outputs.logits)
         return setup.objective.scores(outputs._replace(logits=corrected))
 

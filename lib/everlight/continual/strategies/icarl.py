@@ -50,7 +50,12 @@ from everlight.checks import PositiveInt, checked
 from everlight.continual.method import Method, Source
 from everlight.continual.objectives.many_labels import binary_cross_entropy, multi_hot
 from everlight.continual.strategies.lwf import distillation
-from everlight.continual.strategies.naive import batch_loss, batch_outputs, weighted_mean
+from everlight.continual.strategies.naive import (
+    batch_loss,
+    batch_outputs,
+    evaluation_outputs,
+    weighted_mean,
+)
 from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.rehearsal import (
     Classifier,
@@ -107,8 +112,8 @@ def icarl(
     ) -> tuple[Float[Array, ""], PyTree]:
         outputs, batch_stats = batch_outputs(setup, params, learner, batch, key)
         hard = multi_hot(batch.labels, learner.seen.shape[0])
-        soft = jax.nn.sigmoid(teacher_logits(memory, batch))
-        targets = jnp.where(memory.teacher.known, soft, hard)
+        old = evaluation_outputs(setup, memory.teacher, batch.inputs)
+        targets = jnp.where(memory.teacher.known, jax.nn.sigmoid(old.logits), hard)
         losses = binary_cross_entropy(outputs.logits, targets, learner.seen)
         return weighted_mean(losses, batch.weight), batch_stats
 
@@ -116,14 +121,11 @@ def icarl(
         params: PyTree, memory: Rehearsal, learner: Learner, batch: Batch, key: PRNGKeyArray
     ) -> tuple[Float[Array, ""], PyTree]:
         task_loss, (outputs, batch_stats) = batch_loss(setup, params, learner, batch, key)
+        old = evaluation_outputs(setup, memory.teacher, batch.inputs)
         distilled = jax.vmap(distillation, (0, 0, None, None))(
-            outputs.logits, teacher_logits(memory, batch), memory.teacher.known, TEMPERATURE
+            outputs.logits, old.logits, memory.teacher.known, TEMPERATURE
         )
         return task_loss + weighted_mean(distilled, batch.weight), batch_stats
-
-    def teacher_logits(memory: Rehearsal, batch: Batch) -> Float[Array, "b c"]:
-        params, batch_stats, _ = memory.teacher
-        return setup.apply(params, batch_stats, batch.inputs, False, None)[0].logits
 
     def grads(
         memory: Rehearsal, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray

@@ -43,8 +43,9 @@ from everlight.base import (
     Task,
 )
 from everlight.checks import PositiveFloat, PositiveInt, UnitInterval, checked
-from everlight.continual.method import Method, RowArguments, Source
+from everlight.continual.method import Method, Source
 from everlight.continual.strategies.naive import naive, task_gradient
+from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.importance import chosen_fisher, fisher_diagonal
 from everlight.continual.strategies.parts.merging import merged_statistics
 from everlight.continual.strategies.parts.quadratic import (
@@ -176,11 +177,10 @@ def imm(
             (_merge(memory, alpha), memory.batch_stats),
             (learner.params, learner.batch_stats),
         )
-        outputs, _ = setup.apply(params, batch_stats, inputs, False, None)
-        return setup.objective.scores(outputs)
+        return plain.predict((), learner._replace(params=params, batch_stats=batch_stats), inputs)
 
-    copies = 2 if merge == "mean" else 3
-    free = naive(setup)._replace(
+    plain, copies = naive(setup), 2 if merge == "mean" else 3
+    free = plain._replace(
         init=init,
         begin_task=begin_task,
         end_task=end_task,
@@ -255,20 +255,11 @@ def drop_transfer(params: PyTree, anchor: PyTree, scale: PyTree) -> PyTree:
     return jax.tree.map(lambda new, old, s: old + s * (new - old), params, anchor, scale)
 
 
-def _merged_by(mode: Merge) -> RowArguments:
-    """Return the function that gives the arguments with a way to merge."""
-    return lambda needs: {
-        "merge": mode,
-        "regularization": needs.hyperparameter,
-        "implicit_rate": needs.implicit_rate,
-    }
-
-
 _PAPER = Source("Lee et al. 2017, NeurIPS", ("old net", "statistics"))
 METHODS = {
     "IMM mean": Method(
         imm,
-        _merged_by("mean"),
+        lambda needs: {**arguments.penalty(needs), "merge": "mean"},
         _PAPER,
         (1e-3, 1e-2, 1e-1, 1),
         demands=("last weights",),
@@ -277,7 +268,7 @@ METHODS = {
     ),
     "IMM mode": Method(
         imm,
-        _merged_by("mode"),
+        lambda needs: {**arguments.penalty(needs), "merge": "mode"},
         _PAPER,
         (1e-3, 1e-2, 1e-1, 1),
         demands=("last weights",),

@@ -26,8 +26,14 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from everlight.base import Batch, Coefficient, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import Between, PositiveFloat, PositiveInt, checked
 from everlight.continual.method import COUNTING, Method, Source
-from everlight.continual.strategies.naive import batch_loss, naive, weighted_mean
+from everlight.continual.strategies.naive import (
+    batch_loss,
+    evaluation_outputs,
+    naive,
+    weighted_mean,
+)
 from everlight.continual.strategies.parts import arguments
+from everlight.continual.strategies.parts.masked_losses import masked_log_softmax
 from everlight.continual.strategies.parts.teacher import Teacher, freeze_teacher, no_teacher
 
 
@@ -41,12 +47,7 @@ def distillation(
 
     The factor T² of Hinton et al. 2015 keeps the gradient's size independent of T.
     """
-
-    def log_softmax(logits: Float[Array, "c"]) -> Float[Array, "c"]:
-        # A finite floor: minus infinity in both branches would make the gradient NaN.
-        return jax.nn.log_softmax(jnp.where(among, logits / temperature, -1e9))
-
-    old, new = log_softmax(teacher), log_softmax(student)
+    old, new = (masked_log_softmax(logits / temperature, among) for logits in (teacher, student))
     return temperature**2 * jnp.sum(jnp.where(among, jnp.exp(old) * (old - new), 0))
 
 
@@ -87,7 +88,7 @@ def lwf(
 
         def loss(params: PyTree) -> tuple[Float[Array, ""], tuple]:
             task_loss, (outputs, batch_stats) = batch_loss(setup, params, learner, batch, key)
-            old, _ = setup.apply(memory.params, memory.batch_stats, batch.inputs, False, None)
+            old = evaluation_outputs(setup, memory, batch.inputs)
             distilled = jax.vmap(sample_distillation)(outputs.logits, old.logits)
             total = task_loss + regularization * weighted_mean(distilled, batch.weight)
             return total, (task_loss, batch_stats)

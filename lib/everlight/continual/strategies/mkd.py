@@ -47,13 +47,18 @@ from everlight.base import (
 )
 from everlight.checks import PositiveFloat, PositiveInt, UnitInterval, checked
 from everlight.continual.engine.evaluation import gathered
-from everlight.continual.inner_memory import reading_inner
+from everlight.continual.inner_memory import with_outer_memory
 from everlight.continual.method import OTHER_WEIGHTS, Method, Source
 from everlight.continual.strategies.balanced_replay import joined, with_all_seen
 from everlight.continual.strategies.der_plus_plus import TwoDraws, der_plus_plus
 from everlight.continual.strategies.er_ace import er_ace
 from everlight.continual.strategies.experience_replay import experience_replay
-from everlight.continual.strategies.naive import batch_loss, batch_outputs, weighted_mean
+from everlight.continual.strategies.naive import (
+    batch_loss,
+    batch_outputs,
+    evaluation_outputs,
+    weighted_mean,
+)
 from everlight.continual.strategies.parts import arguments
 from everlight.errors import ArgumentError
 
@@ -108,6 +113,7 @@ def mkd(
         base = er_ace(setup, buffer_size, loss_over=loss_over, **replay_arguments)
     else:
         base = der_plus_plus(setup, buffer_size, loss_over=loss_over, **replay_arguments)
+    replay_strategy = with_outer_memory(base, "memory")
 
     def by_teacher(leaf: Array, values: Sequence[float]) -> Float[Array, "n ..."]:
         return jnp.asarray(values, leaf.dtype).reshape(-1, *[1] * leaf.ndim)
@@ -150,7 +156,7 @@ def mkd(
         if method == "ER":
             return distilled(memory, learner, both, key)
         key_base, key_distilled = jax.random.split(key)
-        gradient, info = base.grads(memory.memory, learner, batch, task, key_base)
+        gradient, info = replay_strategy.grads(memory, learner, batch, task, key_base)
         after = learner._replace(batch_stats=info.batch_stats)
         more, distillation = distilled(memory, after, both, key_distilled)
         gradient = jax.tree.map(jnp.add, gradient, more)
@@ -159,14 +165,15 @@ def mkd(
     def after_step(
         memory: Taught, learner: Learner, info: StepInfo, key: PRNGKeyArray
     ) -> tuple[Taught, Learner]:
-        inner, learner = base.after_step(memory.memory, learner, info, key)
+        memory, learner = replay_strategy.after_step(memory, learner, info, key)
         power = jnp.maximum(learner.step // CORRECTION_STEPS, 1)
 
         def moved(old: Array, new: Array) -> Array:
             rate = by_teacher(new, rates)
             return (1 - rate) * old + rate / (1 - rate**power) * new
 
-        return Taught(inner, jax.tree.map(moved, memory.teachers, learner.params)), learner
+        teachers = jax.tree.map(moved, memory.teachers, learner.params)
+        return memory._replace(teachers=teachers), learner
 
     def predict(
         memory: Taught, learner: Learner, inputs: Float[Array, "b *shape"]
@@ -176,16 +183,11 @@ def mkd(
             memory.teachers,
             learner.params,
         )
-        outputs, _ = setup.apply(params, learner.batch_stats, inputs, False, None)
+        outputs = evaluation_outputs(setup, learner._replace(params=params), inputs)
         return setup.objective.scores(outputs)
 
-    read = reading_inner(base, lambda memory: memory.memory) | {"grads": grads}
-    return base._replace(
-        init=init,
-        after_step=after_step,
-        predict=predict,
-        parameter_copies=len(rates),
-        **read,
+    return replay_strategy._replace(
+        init=init, grads=grads, after_step=after_step, predict=predict, parameter_copies=len(rates)
     )
 
 

@@ -106,6 +106,24 @@ def add_to_means(
     return ClassMeans(origin, means.offset + change, count)
 
 
+def add_first_labels(
+    means: ClassMeans,
+    features: Float[Array, "n f"],
+    label: Int[Array, "n"],
+    mask: Bool[Array, "n"],
+) -> ClassMeans:
+    """Return the class means after more samples of one class each.
+
+    Args:
+      means: the means so far.
+      features: features of the samples.
+      label: class of each sample.
+      mask: True for samples that count; the features of the others are arbitrary.
+    """
+    member = mask[:, None] & (label[:, None] == jnp.arange(means.count.shape[0]))
+    return add_to_means(means, jnp.where(mask[:, None], features, 0), member)
+
+
 def origin_after(
     means: ClassMeans, features: Float[Array, "b f"], counted: Bool[Array, "b"]
 ) -> Float[Array, "f"]:

@@ -31,10 +31,17 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, PositiveInt, checked
+from everlight.continual.inner_memory import with_outer_memory
 from everlight.continual.method import COUNTING, Method, Source
 from everlight.continual.strategies.balanced_replay import Exemplars, balanced_replay, joined
-from everlight.continual.strategies.naive import batch_outputs, naive, weighted_mean
+from everlight.continual.strategies.naive import (
+    batch_outputs,
+    evaluation_outputs,
+    naive,
+    weighted_mean,
+)
 from everlight.continual.strategies.parts import arguments
+from everlight.continual.strategies.parts.masked_losses import label_softmax
 from everlight.continual.strategies.parts.memory import draw_batch, fill_up
 from everlight.continual.strategies.parts.teacher import Teacher, freeze_teacher, no_teacher
 
@@ -75,11 +82,11 @@ def ss_il(
         incoming batch, as in the paper.
       buffer_size: exemplars of all classes together, shared equally by the classes seen so far.
     """
-    replay = balanced_replay(setup, exemplars_per_class, labels, buffer_size)
+    balanced = balanced_replay(setup, exemplars_per_class, labels, buffer_size)
 
     def init(key: PRNGKeyArray, learner: Learner) -> SeparatedMemory:
         none = jnp.zeros(learner.seen.shape, jnp.int32)
-        return SeparatedMemory(replay.init(key, learner), no_teacher(learner), none, jnp.int32(0))
+        return SeparatedMemory(balanced.init(key, learner), no_teacher(learner), none, jnp.int32(0))
 
     def begin_task(
         memory: SeparatedMemory, learner: Learner, task: Task, key: PRNGKeyArray
@@ -101,8 +108,8 @@ def ss_il(
 
         def total(params: PyTree) -> tuple[Float[Array, ""], PyTree]:
             outputs, batch_stats = batch_outputs(setup, params, learner, both, key)
-            old, _ = setup.apply(teacher.params, teacher.batch_stats, both.inputs, False, None)
-            task_loss = separated_entropy(outputs.logits, both.labels[:, 0], group)
+            old = evaluation_outputs(setup, teacher, both.inputs)
+            task_loss = label_softmax(outputs.logits, both.labels, group)
             logits, old_logits = outputs.logits / temperature, old.logits / temperature
             distilled = task_divergence(logits, old_logits, memory.class_task, teacher.known)
             return weighted_mean(task_loss + temperature**2 * distilled, both.weight), batch_stats
@@ -116,29 +123,15 @@ def ss_il(
         change = jax.tree.map(lambda leaf: leaf / (memory.task + 1), info.update)
         return memory, learner._replace(params=jax.tree.map(jnp.add, info.aux, change))
 
-    def end_task(
-        memory: SeparatedMemory, learner: Learner, task: Task, key: PRNGKeyArray
-    ) -> tuple[SeparatedMemory, Learner]:
-        exemplars, learner = replay.end_task(memory.exemplars, learner, task, key)
-        return memory._replace(exemplars=exemplars), learner
-
-    return naive(setup)._replace(
+    return with_outer_memory(balanced, "exemplars")._replace(
         init=init,
         begin_task=begin_task,
+        # Exemplars do not join epochs.
+        epoch_data=naive(setup).epoch_data,
         draw=draw,
         grads=grads,
         after_step=after_step,
-        end_task=end_task,
-        stored_samples=lambda memory, task: jnp.sum(memory.exemplars.buffer.mask),
     )
-
-
-def separated_entropy(
-    logits: Float[Array, "b c"], labels: Int[Array, "b"], group: Bool[Array, "b c"]
-) -> Float[Array, "b"]:
-    """Return the cross-entropy of each sample's label, with softmax over the sample's classes."""
-    rows = jax.nn.log_softmax(jnp.where(group, logits, -1e9))
-    return -jnp.take_along_axis(rows, labels[:, None], axis=1)[:, 0]
 
 
 def task_divergence(

@@ -59,7 +59,12 @@ from everlight.continual.strategies.gpm import (
     names_of,
     projected,
 )
-from everlight.continual.strategies.naive import batch_loss, naive, weighted_mean
+from everlight.continual.strategies.naive import (
+    batch_loss,
+    evaluation_outputs,
+    naive,
+    weighted_mean,
+)
 from everlight.errors import ArgumentError
 from everlight.precision import matrix_product
 
@@ -149,7 +154,7 @@ def trgp(
         inputs = gathered(setup, batch.index, None)
 
         def loss(params: PyTree) -> Float[Array, ""]:
-            outputs, _ = setup.apply(params, learner.batch_stats, inputs, False, None)
+            outputs = evaluation_outputs(setup, learner._replace(params=params), inputs)
             losses = setup.objective.loss(outputs, batch.labels, task.classes)
             return weighted_mean(losses, batch.weight)
 
@@ -236,8 +241,7 @@ def trgp(
         task: Int[Array, ""],
     ) -> Float[Array, "b c"]:
         params = params_of(memory, learner, task)
-        outputs, _ = setup.apply(params, learner.batch_stats, inputs, False, None)
-        return setup.objective.scores(outputs)
+        return plain.predict((), learner._replace(params=params), inputs)
 
     def predict(
         memory: TrustMemory, learner: Learner, inputs: Float[Array, "b *shape"]

@@ -36,9 +36,9 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, PositiveInt, checked
 from everlight.continual.method import COUNTING, Method, Source
-from everlight.continual.strategies.bic import label_softmax, soft_softmax
-from everlight.continual.strategies.naive import batch_outputs, weighted_mean
+from everlight.continual.strategies.naive import batch_outputs, evaluation_outputs, weighted_mean
 from everlight.continual.strategies.parts import arguments
+from everlight.continual.strategies.parts.masked_losses import label_softmax, soft_softmax
 from everlight.continual.strategies.parts.rehearsal import Rehearsal, rehearsal
 from everlight.continual.strategies.parts.teacher import freeze_teacher
 from everlight.models.heads import head_kernel, with_head_kernel
@@ -78,7 +78,7 @@ def wa(
 
         def total(params: PyTree) -> tuple[Float[Array, ""], PyTree]:
             outputs, batch_stats = batch_outputs(setup, params, learner, batch, key)
-            old, _ = setup.apply(teacher.params, teacher.batch_stats, batch.inputs, False, None)
+            old = evaluation_outputs(setup, teacher, batch.inputs)
             task_loss = label_softmax(outputs.logits, batch.labels, learner.seen)
             logits, old_logits = outputs.logits / temperature, old.logits / temperature
             distilled = soft_softmax(logits, old_logits, teacher.known)

@@ -21,7 +21,6 @@ distances, and at the steps of a review by plain gradient descent; differs in:
 - The loss runs over the classes that the objective counts, theirs over all outputs.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -33,8 +32,8 @@ from everlight.base import Learner, Memory, Samples, Setup, Strategy
 from everlight.checks import PositiveFloat, PositiveInt, checked
 from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.engine.updates import optimizer_update, with_inputs
-from everlight.continual.inner_memory import reading_inner
-from everlight.continual.strategies.naive import task_gradient
+from everlight.continual.inner_memory import with_outer_memory
+from everlight.continual.strategies.naive import evaluation_outputs, task_gradient
 from everlight.continual.strategies.parts.frozen import feature_width
 from everlight.continual.strategies.parts.memory import batch_at, distinct
 from everlight.continual.strategies.parts.rehearsal import exemplar_means, nearness
@@ -87,25 +86,11 @@ def predict_by_nearest_mean(setup: Setup, strategy: Strategy) -> Strategy:
     def predict(
         memory: WithMeans, learner: Learner, inputs: Float[Array, "b *shape"]
     ) -> Float[Array, "b c"]:
-        outputs, _ = setup.apply(learner.params, learner.batch_stats, inputs, False, None)
+        outputs = evaluation_outputs(setup, learner, inputs)
         return nearness(outputs.features, memory.means)
 
-    def changing(function: Callable | None) -> Callable | None:
-        def of_inner(memory: WithMeans, *rest: PyTree) -> tuple[WithMeans, Learner]:
-            inner, learner = function(memory.inner, *rest)
-            return memory._replace(inner=inner), learner
-
-        return function and of_inner
-
-    names = "begin_task", "after_step", "end_task"
-    changed = {name: changing(getattr(strategy, name)) for name in names}
-    return strategy._replace(
-        init=init,
-        before_evaluation=before_evaluation,
-        predict=predict,
-        predict_task=None,
-        **reading_inner(strategy, lambda memory: memory.inner),
-        **changed,
+    return with_outer_memory(strategy, "inner")._replace(
+        init=init, before_evaluation=before_evaluation, predict=predict, predict_task=None
     )
 
 
