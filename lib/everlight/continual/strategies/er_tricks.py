@@ -62,11 +62,10 @@ from everlight.continual.strategies.parts.bias_correction import (
     no_correction,
 )
 from everlight.continual.strategies.parts.memory import (
+    SlotDraw,
     arrived,
-    batch_at,
-    draw_reservoir,
+    draw_from_reservoir,
     empty_buffer,
-    fill_up,
 )
 
 Replacement = Literal["uniform", "balanced", "loss-aware"]
@@ -87,13 +86,6 @@ class TricksMemory(NamedTuple):
     """Scale and shift of the last task's logits."""
     last: Bool[Array, "c"]
     """Classes of the last task; none before the end of the first."""
-
-
-class Replay(NamedTuple):
-    """Batch drawn from memory, and the slots of its samples."""
-
-    batch: Batch
-    slots: Int[Array, "n"]
 
 
 @checked
@@ -134,10 +126,9 @@ def er_tricks(
             jnp.zeros_like(learner.seen),
         )
 
-    def draw(memory: TricksMemory, batch: Batch, task: Task, key: PRNGKeyArray) -> Replay:
+    def draw(memory: TricksMemory, batch: Batch, task: Task, key: PRNGKeyArray) -> SlotDraw:
         size = replay_batch_size or batch.index.shape[0]
-        slots, weight = draw_reservoir(memory.arrived, memory.samples.mask.shape[0], size, key)
-        return Replay(fill_up(batch_at(memory.samples, slots, weight), batch), slots)
+        return draw_from_reservoir(memory.samples, memory.arrived, size, batch, key)
 
     def grads(
         memory: TricksMemory, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray

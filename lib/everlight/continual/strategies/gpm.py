@@ -42,6 +42,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from flax.traverse_util import flatten_dict
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import (
@@ -241,8 +242,8 @@ def refuse_other_kernels(params: PyTree, known: set[Path], strategy: str) -> Non
     Raises:
       ValueError: there is such a kernel, or no layer is named head.
     """
-    paths = {names_of(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(params)}
-    others = [".".join(path) for path, leaf in paths.items() if leaf.ndim > 1 and path not in known]
+    leaves = flatten_dict(params)
+    others = [".".join(path) for path in leaves if leaves[path].ndim > 1 and path not in known]
     if others:
         raise ArgumentError(
             f"the inputs of {', '.join(others)} are unknown; {strategy} needs networks of nn.Dense "

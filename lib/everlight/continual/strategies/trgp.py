@@ -36,11 +36,12 @@ tasks, a step of gradient descent and the energies that choose a basis; differs 
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
+from flax.traverse_util import flatten_dict
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Proportion, Setup, StepInfo, Strategy, Task
@@ -158,7 +159,7 @@ def trgp(
             losses = setup.objective.loss(outputs, batch.labels, task.classes)
             return weighted_mean(losses, batch.weight)
 
-        gradient = _by_path(jax.grad(loss)(learner.params))
+        gradient = flatten_dict(jax.grad(loss)(learner.params))
         regions = {
             path: region._replace(
                 chosen=region.chosen.at[task.id].set(
@@ -367,10 +368,6 @@ def _matrix(kernel: Float[Array, "*shape o"]) -> Float[Array, "i o"]:
     return kernel.reshape(-1, kernel.shape[-1])
 
 
-def _by_path(params: PyTree) -> dict[Path, Any]:
-    return {names_of(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(params)}
-
-
 def _scales(regions: Mapping[Path, Region], task: Int[Array, ""]) -> dict[Path, Array]:
     """Return the matrices S of a task by the path of a kernel below the head."""
     return {
@@ -382,7 +379,7 @@ def _copies_of(params: PyTree, tasks: int) -> int:
     """Return the size of bases, projections and matrices in copies of the parameters."""
     squares = {
         path: math.prod(leaf.shape[:-1]) ** 2
-        for path, leaf in _by_path(params).items()
+        for path, leaf in flatten_dict(params).items()
         if len(leaf.shape) > 1
     }
     below = sum(square for path, square in squares.items() if path[0] != "head")
