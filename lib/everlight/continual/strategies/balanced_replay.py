@@ -17,25 +17,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, UInt32
 
-from everlight.base import (
-    Batch,
-    Epoch,
-    Learner,
-    Outputs,
-    Samples,
-    Setup,
-    StepInfo,
-    Strategy,
-    Task,
-)
+from everlight.base import Batch, Epoch, Learner, Outputs, Samples, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
 from everlight.continual.method import Method, Source
-from everlight.continual.strategies.naive import (
-    batch_outputs,
-    naive,
-    task_gradient,
-    weighted_mean,
-)
+from everlight.continual.strategies.naive import batch_outputs, naive, task_gradient, weighted_mean
 from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.exemplars import add_seen_exemplars, exemplar_slots
 from everlight.continual.strategies.parts.memory import empty_buffer, hash_key, merge_buffer

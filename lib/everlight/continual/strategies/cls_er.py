@@ -28,24 +28,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.base import (
-    Batch,
-    Coefficient,
-    Learner,
-    Samples,
-    Setup,
-    StepInfo,
-    Strategy,
-    Task,
-)
+from everlight.base import Batch, Coefficient, Learner, Samples, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, UnitInterval, checked
 from everlight.continual.ema import moved_average
 from everlight.continual.method import OTHER_WEIGHTS, Method, Needs, Source
-from everlight.continual.strategies.balanced_replay import (
-    joined,
-    replayed_outputs,
-    with_all_seen,
-)
+from everlight.continual.strategies.balanced_replay import joined, replayed_outputs, with_all_seen
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
 from everlight.continual.strategies.naive import batch_loss, weighted_mean
 from everlight.continual.strategies.parts import arguments

@@ -26,16 +26,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.base import (
-    Batch,
-    Coefficient,
-    Learner,
-    Samples,
-    Setup,
-    StepInfo,
-    Strategy,
-    Task,
-)
+from everlight.base import Batch, Coefficient, Learner, Samples, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
 from everlight.continual.method import Method, Source
 from everlight.continual.strategies.balanced_replay import replayed_outputs, with_all_seen

@@ -38,16 +38,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.base import (
-    Batch,
-    Coefficient,
-    Learner,
-    Samples,
-    Setup,
-    StepInfo,
-    Strategy,
-    Task,
-)
+from everlight.base import Batch, Coefficient, Learner, Samples, Setup, StepInfo, Strategy, Task
 from everlight.checks import Between, NonNegativeInt, PositiveFloat, PositiveInt, checked
 from everlight.conditional import cond_under_vmap
 from everlight.continual.engine.epochs import shuffle, take_batch

@@ -45,11 +45,7 @@ from everlight.continual.strategies.nearest_mean import (
     of_met,
     scatter_rows,
 )
-from everlight.continual.strategies.parts.frozen import (
-    feature_width,
-    over_features,
-    ridge_solve,
-)
+from everlight.continual.strategies.parts.frozen import feature_width, over_features, ridge_solve
 from everlight.models.heads import unit
 from everlight.precision import matrix_product
 

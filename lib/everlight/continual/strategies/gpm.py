@@ -45,15 +45,7 @@ import jax.numpy as jnp
 from flax.traverse_util import flatten_dict
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.base import (
-    Batch,
-    Learner,
-    Proportion,
-    Setup,
-    StepInfo,
-    Strategy,
-    Task,
-)
+from everlight.base import Batch, Learner, Proportion, Setup, StepInfo, Strategy, Task
 from everlight.checks import NonNegativeFloat, PositiveInt, checked
 from everlight.continual.engine.epochs import shuffle, take_batch
 from everlight.continual.engine.evaluation import gathered

@@ -12,17 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from everlight.base import (
-    Batch,
-    Epoch,
-    Learner,
-    Memory,
-    Outputs,
-    Setup,
-    StepInfo,
-    Strategy,
-    Task,
-)
+from everlight.base import Batch, Epoch, Learner, Memory, Outputs, Setup, StepInfo, Strategy, Task
 from everlight.checks import checked
 from everlight.continual.method import Method, Source
 from everlight.continual.strategies.parts import arguments

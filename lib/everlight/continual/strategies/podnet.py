@@ -50,16 +50,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.base import (
-    Batch,
-    Coefficient,
-    Learner,
-    Outputs,
-    Samples,
-    Setup,
-    Strategy,
-    Task,
-)
+from everlight.base import Batch, Coefficient, Learner, Outputs, Samples, Setup, Strategy, Task
 from everlight.checks import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, checked
 from everlight.conditional import where_under_vmap
 from everlight.continual.method import COUNTING, Method, Source

@@ -44,11 +44,7 @@ from everlight.continual.strategies.nearest_mean import (
     no_means,
     of_met,
 )
-from everlight.continual.strategies.parts.frozen import (
-    feature_width,
-    over_features,
-    ridge_solve,
-)
+from everlight.continual.strategies.parts.frozen import feature_width, over_features, ridge_solve
 from everlight.errors import ArgumentError
 from everlight.models.heads import unit
 from everlight.precision import matrix_product

@@ -16,16 +16,7 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from everlight.base import (
-    Batch,
-    Coefficient,
-    Learner,
-    Memory,
-    Setup,
-    StepInfo,
-    Strategy,
-    Task,
-)
+from everlight.base import Batch, Coefficient, Learner, Memory, Setup, StepInfo, Strategy, Task
 from everlight.conditional import where_under_vmap
 from everlight.continual.strategies.naive import evaluation_outputs, naive
 from everlight.precision import matrix_product
