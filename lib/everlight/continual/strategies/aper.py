@@ -30,8 +30,12 @@ from everlight.conditional import where_under_vmap
 from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.method import OTHER_WEIGHTS, Method, Source
 from everlight.continual.strategies.naive import evaluation_outputs, naive
-from everlight.continual.strategies.nearest_mean import ClassMeans, add_first_labels, no_means
 from everlight.continual.strategies.parts import arguments
+from everlight.continual.strategies.parts.class_statistics import (
+    ClassMeans,
+    add_first_labels,
+    no_means,
+)
 from everlight.continual.strategies.parts.frozen import feature_width
 from everlight.continual.strategies.simple_cil import prototype_scores
 

@@ -32,11 +32,11 @@ from everlight.base import Batch, Coefficient, Learner, Samples, Setup, StepInfo
 from everlight.checks import PositiveInt, UnitInterval, checked
 from everlight.continual.ema import moved_average
 from everlight.continual.method import OTHER_WEIGHTS, Method, Needs, Source
-from everlight.continual.strategies.balanced_replay import joined, replayed_outputs, with_all_seen
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
 from everlight.continual.strategies.naive import batch_loss, weighted_mean
 from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.memory import empty_buffer
+from everlight.continual.strategies.parts.replayed import joined, replayed_outputs, with_all_seen
 
 
 class Average(NamedTuple):

@@ -29,7 +29,6 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from everlight.base import Batch, Coefficient, Learner, Samples, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
 from everlight.continual.method import Method, Source
-from everlight.continual.strategies.balanced_replay import replayed_outputs, with_all_seen
 from everlight.continual.strategies.naive import batch_loss, naive, weighted_mean
 from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.memory import (
@@ -38,6 +37,7 @@ from everlight.continual.strategies.parts.memory import (
     draw_from_reservoir,
     empty_buffer,
 )
+from everlight.continual.strategies.parts.replayed import replayed_outputs, with_all_seen
 
 
 class DarkReservoir(NamedTuple):

@@ -39,7 +39,6 @@ from everlight.checks import NonNegativeInt, PositiveInt, UnitInterval, checked
 from everlight.conditional import where_under_vmap
 from everlight.continual.engine.evaluation import predict_samples
 from everlight.continual.method import OTHER_WEIGHTS, Method, Source
-from everlight.continual.strategies.balanced_replay import joined
 from everlight.continual.strategies.naive import (
     batch_outputs,
     evaluation_outputs,
@@ -58,6 +57,7 @@ from everlight.continual.strategies.parts.memory import (
     draw_from_reservoir,
     empty_buffer,
 )
+from everlight.continual.strategies.parts.replayed import joined
 
 Replacement = Literal["uniform", "balanced", "loss-aware"]
 """Stored samples that an arriving one replaces."""

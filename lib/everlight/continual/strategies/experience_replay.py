@@ -24,7 +24,6 @@ from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 from everlight.base import Batch, Learner, Samples, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
 from everlight.continual.method import Method, Source
-from everlight.continual.strategies.balanced_replay import joint_gradient
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.memory import (
@@ -33,6 +32,7 @@ from everlight.continual.strategies.parts.memory import (
     draw_from_reservoir,
     empty_buffer,
 )
+from everlight.continual.strategies.parts.replayed import joint_gradient
 
 
 class Reservoir(NamedTuple):

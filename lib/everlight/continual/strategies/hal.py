@@ -38,7 +38,6 @@ from everlight.base import Batch, Coefficient, Learner, Samples, Setup, StepInfo
 from everlight.checks import NonNegativeInt, PositiveFloat, PositiveInt, UnitInterval, checked
 from everlight.continual.engine.updates import optimizer_update
 from everlight.continual.method import COUNTING, Method, Needs, Source
-from everlight.continual.strategies.balanced_replay import joint_gradient
 from everlight.continual.strategies.naive import (
     batch_outputs,
     evaluation_outputs,
@@ -49,6 +48,7 @@ from everlight.continual.strategies.naive import (
 from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.frozen import feature_width
 from everlight.continual.strategies.parts.memory import arrived, draw_batch, empty_buffer, fill_up
+from everlight.continual.strategies.parts.replayed import joint_gradient
 from everlight.errors import ArgumentError
 
 

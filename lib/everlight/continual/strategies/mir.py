@@ -39,15 +39,15 @@ from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
 from everlight.continual.engine.updates import optimizer_update
 from everlight.continual.method import Method, Source
-from everlight.continual.strategies.balanced_replay import (
-    replayed_loss,
-    replayed_outputs,
-    with_all_seen,
-)
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
 from everlight.continual.strategies.naive import task_gradient
 from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.memory import draw_from_reservoir
+from everlight.continual.strategies.parts.replayed import (
+    replayed_loss,
+    replayed_outputs,
+    with_all_seen,
+)
 from everlight.errors import ArgumentError
 
 

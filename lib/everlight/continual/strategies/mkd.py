@@ -40,7 +40,6 @@ from everlight.checks import PositiveFloat, PositiveInt, UnitInterval, checked
 from everlight.continual.engine.evaluation import gathered
 from everlight.continual.inner_memory import with_outer_memory
 from everlight.continual.method import OTHER_WEIGHTS, Method, Source
-from everlight.continual.strategies.balanced_replay import joined, with_all_seen
 from everlight.continual.strategies.der_plus_plus import TwoDraws, der_plus_plus
 from everlight.continual.strategies.er_ace import er_ace
 from everlight.continual.strategies.experience_replay import experience_replay
@@ -51,6 +50,7 @@ from everlight.continual.strategies.naive import (
     weighted_mean,
 )
 from everlight.continual.strategies.parts import arguments
+from everlight.continual.strategies.parts.replayed import joined, with_all_seen
 from everlight.errors import ArgumentError
 
 CORRECTION_STEPS = 10

@@ -69,7 +69,6 @@ from everlight.checks import PositiveFloat, PositiveInt, UnitInterval, checked
 from everlight.conditional import cond_under_vmap
 from everlight.continual.engine.updates import optimizer_update
 from everlight.continual.method import COUNTING, Method, Source
-from everlight.continual.strategies.balanced_replay import with_all_seen
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
 from everlight.continual.strategies.naive import weighted_mean
 from everlight.continual.strategies.parts import arguments
@@ -81,6 +80,7 @@ from everlight.continual.strategies.parts.prototype_losses import (
     similarities,
 )
 from everlight.continual.strategies.parts.prototype_mixing import Mixed, Mixing, mix_replayed
+from everlight.continual.strategies.parts.replayed import with_all_seen
 from everlight.models.augmentation import resized_crop_and_flip
 from everlight.models.heads import unit
 

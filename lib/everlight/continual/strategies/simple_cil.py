@@ -17,13 +17,13 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from everlight.base import Batch, Learner, Setup, Strategy
 from everlight.checks import checked
 from everlight.continual.method import OTHER_WEIGHTS, Method, Source
-from everlight.continual.strategies.nearest_mean import (
+from everlight.continual.strategies.parts import arguments
+from everlight.continual.strategies.parts.class_statistics import (
     ClassMeans,
     add_first_labels,
     no_means,
     of_met,
 )
-from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.frozen import feature_width, over_features
 from everlight.models.heads import unit
 from everlight.precision import matrix_product

@@ -33,7 +33,7 @@ from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, PositiveInt, checked
 from everlight.continual.inner_memory import with_outer_memory
 from everlight.continual.method import COUNTING, Method, Source
-from everlight.continual.strategies.balanced_replay import Exemplars, balanced_replay, joined
+from everlight.continual.strategies.balanced_replay import Exemplars, balanced_replay
 from everlight.continual.strategies.naive import (
     batch_outputs,
     evaluation_outputs,
@@ -43,6 +43,7 @@ from everlight.continual.strategies.naive import (
 from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.masked_losses import label_softmax
 from everlight.continual.strategies.parts.memory import draw_batch, fill_up
+from everlight.continual.strategies.parts.replayed import joined
 from everlight.continual.strategies.parts.teacher import Teacher, freeze_teacher, no_teacher
 
 REPLAYED_SHARE = 4

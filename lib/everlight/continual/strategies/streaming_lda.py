@@ -37,7 +37,7 @@ from everlight.checks import checked
 from everlight.conditional import where_under_vmap
 from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.method import OTHER_WEIGHTS, Method, Source
-from everlight.continual.strategies.nearest_mean import (
+from everlight.continual.strategies.parts.class_statistics import (
     ClassMeans,
     add_first_labels,
     away_from_means,
