@@ -37,7 +37,7 @@ in:
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import jax
@@ -170,11 +170,23 @@ def input_rows(setup: Setup, learner: Learner, batch: Batch) -> dict[Path, Float
     }
 
 
-def copies_of(params: PyTree) -> int:
-    """Return the size of the projections in copies of the parameters, rounded up."""
-    leaves = jax.tree.leaves(params)
-    entries = sum(math.prod(leaf.shape[:-1]) ** 2 for leaf in leaves if len(leaf.shape) > 1)
-    return -(-entries // max(1, sum(leaf.size for leaf in leaves)))
+def copies_of(params: PyTree, per_kernel: Callable[[Path], int] = lambda path: 1) -> int:
+    """Return the size of square matrices of the kernels' inputs in copies of the parameters.
+
+    Args:
+      params: parameters of the network, or their shapes.
+      per_kernel: function from a kernel's path to its number of matrices `[i, i]`.
+
+    Returns:
+      The number of copies, rounded up.
+    """
+    leaves = flatten_dict(params)
+    entries = sum(
+        per_kernel(path) * math.prod(leaf.shape[:-1]) ** 2
+        for path, leaf in leaves.items()
+        if len(leaf.shape) > 1
+    )
+    return -(-entries // max(1, sum(leaf.size for leaf in leaves.values())))
 
 
 def with_inputs_of(

@@ -34,7 +34,6 @@ tasks, a step of gradient descent and the energies that choose a basis; differs 
   the third task can choose the second alone.
 """
 
-import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -54,6 +53,7 @@ from everlight.continual.strategies.gpm import (
     Path,
     ProjectionMemory,
     Projections,
+    copies_of,
     drawn_samples,
     input_rows,
     input_widths,
@@ -250,6 +250,10 @@ def trgp(
         scores = predict_task(memory, learner, inputs, memory.current)
         return jnp.where(memory.classes | ~jnp.any(memory.classes), scores, -jnp.inf)
 
+    def matrices(path: Path) -> int:
+        # A basis and a projection; below the head, matrices S too.
+        return 2 if path[0] == "head" else 2 + REGIONS * tasks
+
     return plain._replace(
         init=init,
         begin_task=begin_task,
@@ -259,7 +263,7 @@ def trgp(
         predict=predict,
         predict_task=predict_task,
         tasks=tasks,
-        parameter_copies=_copies_of(jax.eval_shape(setup.init, jax.random.key(0))[0], tasks),
+        parameter_copies=copies_of(jax.eval_shape(setup.init, jax.random.key(0))[0], matrices),
     )
 
 
@@ -373,18 +377,6 @@ def _scales(regions: Mapping[Path, Region], task: Int[Array, ""]) -> dict[Path, 
     return {
         path: region.scale[task] for path, region in regions.items() if region.scale is not None
     }
-
-
-def _copies_of(params: PyTree, tasks: int) -> int:
-    """Return the size of bases, projections and matrices in copies of the parameters."""
-    squares = {
-        path: math.prod(leaf.shape[:-1]) ** 2
-        for path, leaf in flatten_dict(params).items()
-        if len(leaf.shape) > 1
-    }
-    below = sum(square for path, square in squares.items() if path[0] != "head")
-    entries = 2 * sum(squares.values()) + REGIONS * tasks * below
-    return -(-entries // max(1, sum(leaf.size for leaf in jax.tree.leaves(params))))
 
 
 METHODS = {

@@ -33,7 +33,7 @@ Classifier = Literal["head", "nearest mean"]
 """Classifier: the network's head, or the nearest mean of exemplars' features."""
 
 
-class ClassMeans(NamedTuple):
+class ExemplarMeans(NamedTuple):
     """Class means of the nearest-mean classifier."""
 
     means: Float[Array, "c f"]
@@ -47,7 +47,7 @@ class Rehearsal(NamedTuple):
 
     buffer: ExemplarBuffer
     teacher: Teacher
-    nearest: ClassMeans | None = None
+    nearest: ExemplarMeans | None = None
     """Class means; None if the head predicts."""
 
 
@@ -116,7 +116,7 @@ def by_nearest_mean(setup: Setup, by_head: Strategy) -> Strategy:
         memory = by_head.init(key, learner)
         width, dtype = feature_width(setup, learner)
         means = jnp.zeros((learner.seen.shape[0], width), dtype)
-        return memory._replace(nearest=ClassMeans(means, jnp.array(False)))
+        return memory._replace(nearest=ExemplarMeans(means, jnp.array(False)))
 
     def begin_task(
         memory: Rehearsal, learner: Learner, task: Task, key: PRNGKeyArray

@@ -1,14 +1,11 @@
 """Tricks for any method that stores samples (Mai et al. 2022, Neurocomputing; 2021, CVPRW).
 
 Each is a function from a strategy to a strategy. The first predicts the class with the nearest mean
-of the stored samples' features (the survey's NCM trick), as iCaRL does:
-
-    argmin over c of ‖f̂ − μ_c‖,   μ_c = the mean of f̂ over c's stored samples, again of length 1,
-
-f̂ being features of length 1. The survey and SCR's paper find that it helps most where the output
-layer favours the last classes. The second (the survey's review trick) trains the network on the
-memory alone before it is evaluated: one epoch in batches of 10 by the usual loss, at a tenth of the
-learning rate. The reviewed network is evaluated and dropped; training goes on from the one before.
+of the stored samples' features (the survey's NCM trick), as iCaRL does (`rehearsal`). The survey
+and SCR's paper find that it helps most where the output layer favours the last classes. The second
+(the survey's review trick) trains the network on the memory alone before it is evaluated: one epoch
+in batches of 10 by the usual loss, at a tenth of the learning rate. The reviewed network is
+evaluated and dropped; training goes on from the one before.
 
 Equal to the official code (RaptorMai/online-continual-learning, `base.py`) at the means and
 distances, and at the steps of a review by plain gradient descent; differs in:
