@@ -36,7 +36,6 @@ objective of stage 2 and the corrected logits; differs in:
 
 from typing import Literal, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
@@ -45,12 +44,7 @@ from everlight.checks import NonNegativeFloat, PositiveFloat, PositiveInt, check
 from everlight.continual.engine.evaluation import predict_samples
 from everlight.continual.method import Method, Source
 from everlight.continual.strategies.icarl import Loss
-from everlight.continual.strategies.naive import (
-    batch_outputs,
-    evaluation_outputs,
-    naive,
-    weighted_mean,
-)
+from everlight.continual.strategies.naive import evaluation_outputs, naive, weighted_mean
 from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.bias_correction import (
     Correction,
@@ -59,6 +53,13 @@ from everlight.continual.strategies.parts.bias_correction import (
     fit_pair,
     no_correction,
 )
+from everlight.continual.strategies.parts.distillation import (
+    label_entropy,
+    label_softmax,
+    soft_entropy,
+    soft_softmax,
+    taught_gradient,
+)
 from everlight.continual.strategies.parts.exemplars import (
     ExemplarBuffer,
     divide_slots,
@@ -66,12 +67,6 @@ from everlight.continual.strategies.parts.exemplars import (
     exemplar_slots,
     into_slots,
     random_ranks,
-)
-from everlight.continual.strategies.parts.masked_losses import (
-    label_entropy,
-    label_softmax,
-    soft_entropy,
-    soft_softmax,
 )
 from everlight.continual.strategies.parts.memory import distinct, empty_buffer, merge_buffer
 from everlight.continual.strategies.parts.rehearsal import herd_task
@@ -203,22 +198,17 @@ def bic(
     def grads(
         memory: BiasMemory, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
     ) -> tuple[PyTree, StepInfo]:
-        teacher, correct = memory.teacher, memory.correction
-        correct_old = memory.old_correction
+        teacher = memory.teacher
         old_share = jnp.sum(teacher.known) / jnp.maximum(jnp.sum(learner.seen), 1)
         label_share = 1 - old_share if weigh_labels else 1.0
 
-        def total(params: PyTree) -> tuple[Float[Array, ""], PyTree]:
-            outputs, batch_stats = batch_outputs(setup, params, learner, batch, key)
-            old = evaluation_outputs(setup, teacher, batch.inputs)
-            logits, soft = correct(outputs.logits), correct_old(old.logits) / temperature
+        def losses(logits: Float[Array, "b c"], old: Float[Array, "b c"]) -> Float[Array, "b"]:
+            logits, soft = memory.correction(logits), memory.old_correction(old) / temperature
             label_loss = entropy_of_labels(logits, batch.labels, learner.seen)
-            distillation = entropy_of_teacher(logits / temperature, soft, teacher.known)
-            losses = label_share * label_loss + old_share * distillation
-            return weighted_mean(losses, batch.weight), batch_stats
+            distilled = entropy_of_teacher(logits / temperature, soft, teacher.known)
+            return label_share * label_loss + old_share * distilled
 
-        (value, batch_stats), gradient = jax.value_and_grad(total, has_aux=True)(learner.params)
-        return gradient, StepInfo(gradient, batch_stats, value)
+        return taught_gradient(setup, teacher, learner, batch, losses, key)
 
     def end_task(
         memory: BiasMemory, learner: Learner, task: Task, key: PRNGKeyArray

@@ -21,7 +21,7 @@ from typing import Annotated
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Coefficient, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import Between, PositiveFloat, PositiveInt, checked
@@ -33,22 +33,8 @@ from everlight.continual.strategies.naive import (
     weighted_mean,
 )
 from everlight.continual.strategies.parts import arguments
-from everlight.continual.strategies.parts.masked_losses import masked_log_softmax
+from everlight.continual.strategies.parts.distillation import distillation
 from everlight.continual.strategies.parts.teacher import Teacher, freeze_teacher, no_teacher
-
-
-def distillation(
-    student: Float[Array, "c"],
-    teacher: Float[Array, "c"],
-    among: Bool[Array, "c"],
-    temperature: float,
-) -> Float[Array, ""]:
-    """Return T² KL(softmax(teacher / T) ‖ softmax(student / T)) over given classes; 0 without any.
-
-    The factor T² of Hinton et al. 2015 keeps the gradient's size independent of T.
-    """
-    old, new = (masked_log_softmax(logits / temperature, among) for logits in (teacher, student))
-    return temperature**2 * jnp.sum(jnp.where(among, jnp.exp(old) * (old - new), 0))
 
 
 @checked

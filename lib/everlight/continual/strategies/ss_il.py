@@ -34,14 +34,9 @@ from everlight.checks import PositiveFloat, PositiveInt, checked
 from everlight.continual.inner_memory import with_outer_memory
 from everlight.continual.method import COUNTING, Method, Source
 from everlight.continual.strategies.balanced_replay import Exemplars, balanced_replay
-from everlight.continual.strategies.naive import (
-    batch_outputs,
-    evaluation_outputs,
-    naive,
-    weighted_mean,
-)
+from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts import arguments
-from everlight.continual.strategies.parts.masked_losses import label_softmax
+from everlight.continual.strategies.parts.distillation import label_softmax, taught_gradient
 from everlight.continual.strategies.parts.memory import draw_batch, fill_up
 from everlight.continual.strategies.parts.replayed import joined
 from everlight.continual.strategies.parts.teacher import Teacher, freeze_teacher, no_teacher
@@ -107,16 +102,14 @@ def ss_il(
         both, teacher = joined(batch, batch.replay), memory.teacher
         group = jnp.where(both.from_memory[:, None], teacher.known, task.classes)
 
-        def total(params: PyTree) -> tuple[Float[Array, ""], PyTree]:
-            outputs, batch_stats = batch_outputs(setup, params, learner, both, key)
-            old = evaluation_outputs(setup, teacher, both.inputs)
-            task_loss = label_softmax(outputs.logits, both.labels, group)
-            logits, old_logits = outputs.logits / temperature, old.logits / temperature
-            distilled = task_divergence(logits, old_logits, memory.class_task, teacher.known)
-            return weighted_mean(task_loss + temperature**2 * distilled, both.weight), batch_stats
+        def losses(logits: Float[Array, "b c"], old: Float[Array, "b c"]) -> Float[Array, "b"]:
+            task_loss = label_softmax(logits, both.labels, group)
+            logits, old = logits / temperature, old / temperature
+            distilled = task_divergence(logits, old, memory.class_task, teacher.known)
+            return task_loss + temperature**2 * distilled
 
-        (value, batch_stats), gradient = jax.value_and_grad(total, has_aux=True)(learner.params)
-        return gradient, StepInfo(gradient, batch_stats, value, learner.params)
+        gradient, info = taught_gradient(setup, teacher, learner, both, losses, key)
+        return gradient, info._replace(aux=learner.params)
 
     def after_step(
         memory: SeparatedMemory, learner: Learner, info: StepInfo, key: PRNGKeyArray
