@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int, PRNGKeyArray, UInt32
+from jaxtyping import Array, PRNGKeyArray, UInt32
 
 from everlight.base import Epoch, Learner, Samples, Setup, Strategy, Task
 from everlight.checks import PositiveInt, checked
@@ -69,12 +69,11 @@ def balanced_replay(
         return memory._replace(buffer=buffer), learner
 
     return naive(setup)._replace(
-        init=init, epoch_data=epoch_data, end_task=end_task, stored_samples=_held
+        init=init,
+        epoch_data=epoch_data,
+        end_task=end_task,
+        stored_samples=lambda memory, task: jnp.sum(memory.buffer.mask),
     )
-
-
-def _held(memory: Exemplars, task: Task) -> Int[Array, ""]:
-    return jnp.sum(memory.buffer.mask)
 
 
 METHODS = {

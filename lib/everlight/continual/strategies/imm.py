@@ -246,24 +246,19 @@ def drop_transfer(params: PyTree, anchor: PyTree, scale: PyTree) -> PyTree:
     return jax.tree.map(lambda new, old, s: old + s * (new - old), params, anchor, scale)
 
 
-_PAPER = Source("Lee et al. 2017, NeurIPS", ("old net", "statistics"))
+_MEAN = Method(
+    imm,
+    lambda needs: {**arguments.penalty(needs), "merge": "mean"},
+    Source("Lee et al. 2017, NeurIPS", ("old net", "statistics")),
+    (1e-3, 1e-2, 1e-1, 1),
+    demands=("last weights",),
+    summary="incremental moment matching (IMM): the mean of the networks",
+    authors={"penalty's step": "explicit"},
+)
 METHODS = {
-    "IMM mean": Method(
-        imm,
-        lambda needs: {**arguments.penalty(needs), "merge": "mean"},
-        _PAPER,
-        (1e-3, 1e-2, 1e-1, 1),
-        demands=("last weights",),
-        summary="incremental moment matching (IMM): the mean of the networks",
-        authors={"penalty's step": "explicit"},
-    ),
-    "IMM mode": Method(
-        imm,
-        lambda needs: {**arguments.penalty(needs), "merge": "mode"},
-        _PAPER,
-        (1e-3, 1e-2, 1e-1, 1),
-        demands=("last weights",),
+    "IMM mean": _MEAN,
+    "IMM mode": _MEAN._replace(
+        row_arguments=lambda needs: {**arguments.penalty(needs), "merge": "mode"},
         summary="IMM: the mode, networks weighted by their Fisher information",
-        authors={"penalty's step": "explicit"},
     ),
 }

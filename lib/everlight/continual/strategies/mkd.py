@@ -190,43 +190,35 @@ def divergence(
     return temperature**2 * jnp.sum(jnp.exp(target) * (target - predicted), axis=-1)
 
 
-_PAPER = Source("Michel et al. 2024, ICML", ("samples", "old net"))
-_VALUES = {
-    "regularization": 5.5,
-    "temperature": 4,
-    "replay_batch_size": 64,
-    "loss_over": "all",
-    "batch size": 10,
-    "epochs per task": 1,
-    "optimizer at a new task": "goes on",
-}
+_ER_MKD = Method(
+    mkd,
+    arguments.drawn_reservoir,
+    Source("Michel et al. 2024, ICML", ("samples", "old net")),
+    demands=OTHER_WEIGHTS,
+    summary="ER taught by a moving average (momentum knowledge distillation, MKD)",
+    authors={
+        "regularization": 5.5,
+        "temperature": 4,
+        "replay_batch_size": 64,
+        "loss_over": "all",
+        "batch size": 10,
+        "epochs per task": 1,
+        "optimizer at a new task": "goes on",
+    },
+)
 METHODS = {
-    "ER-MKD": Method(
-        mkd,
-        arguments.drawn_reservoir,
-        _PAPER,
-        demands=OTHER_WEIGHTS,
-        summary="ER taught by a moving average (momentum knowledge distillation, MKD)",
-        authors=_VALUES,
-    ),
-    "ER-ACE-MKD": Method(
-        mkd,
-        lambda needs: {**arguments.drawn_reservoir(needs), "method": "ER-ACE"},
-        _PAPER,
+    "ER-MKD": _ER_MKD,
+    "ER-ACE-MKD": _ER_MKD._replace(
+        row_arguments=lambda needs: {**arguments.drawn_reservoir(needs), "method": "ER-ACE"},
         demands=(*OTHER_WEIGHTS, "chosen classes"),
         summary="ER-ACE taught by a moving average of the network (MKD)",
-        authors=_VALUES,
     ),
-    "DER++-MKD": Method(
-        mkd,
-        lambda needs: {
+    "DER++-MKD": _ER_MKD._replace(
+        row_arguments=lambda needs: {
             **arguments.drawn_reservoir(needs),
             "method": "DER++",
             "loss_over": "all",
         },
-        _PAPER,
-        demands=OTHER_WEIGHTS,
         summary="DER++ taught by a moving average of the network (MKD)",
-        authors=_VALUES,
     ),
 }
