@@ -46,11 +46,7 @@ from everlight.continual.strategies.naive import (
     weighted_mean,
 )
 from everlight.continual.strategies.parts import arguments
-from everlight.continual.strategies.parts.bias_correction import (
-    Correction,
-    correct_classes,
-    no_correction,
-)
+from everlight.continual.strategies.parts.bias_correction import correct_classes, no_correction
 from everlight.continual.strategies.parts.memory import (
     SlotDraw,
     arrived,
@@ -251,8 +247,7 @@ def _store_all(
 def _corrected(
     pair: Float[Array, "2"], classes: Bool[Array, "c"], logits: Float[Array, "b c"]
 ) -> Float[Array, "b c"]:
-    correction: Correction = correct_classes(no_correction(logits.shape[-1]), pair, classes)
-    return correction(logits)
+    return correct_classes(no_correction(logits.shape[-1]), pair, classes)(logits)
 
 
 def _descend(
