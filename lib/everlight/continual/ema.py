@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Learner, Memory, StepInfo, Strategy, Task
 from everlight.checks import UnitInterval, checked
-from everlight.continual.inner_memory import reading_inner
+from everlight.continual.inner_memory import with_outer_memory
 from everlight.errors import ArgumentError
 
 
@@ -97,12 +97,11 @@ def with_ema(strategy: Strategy, decay: UnitInterval) -> Strategy:
         for function in (predict, begin_task, end_task, before_evaluation, predict_task)
         if getattr(strategy, function.__name__) is not None
     }
-    return strategy._replace(
+    return with_outer_memory(strategy, "memory")._replace(
         init=init,
         after_step=after_step,
         parameter_copies=strategy.parameter_copies + 1,
         **functions,
-        **reading_inner(strategy, lambda memory: memory.memory),
     )
 
 

@@ -38,7 +38,6 @@ from everlight.continual import (
     mas,
     si,
 )
-from everlight.continual.strategies.balanced_replay import replayed_loss
 from everlight.continual.strategies.der_plus_plus import TwoDraws
 from everlight.continual.strategies.gem import project_to_cone
 from everlight.continual.strategies.naive import task_gradient, weighted_mean
@@ -57,6 +56,7 @@ from everlight.continual.strategies.parts.quadratic import (
     penalty_gradient,
     single_anchor,
 )
+from everlight.continual.strategies.parts.replayed import replayed_loss
 
 LARGEST = 1e-3
 """Maximum of SI's importances."""

@@ -28,10 +28,11 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
 from everlight.continual.method import Method, Needs, Source
-from everlight.continual.strategies.balanced_replay import Exemplars, balanced_replay, replayed_loss
+from everlight.continual.strategies.balanced_replay import Exemplars, balanced_replay
 from everlight.continual.strategies.naive import naive, task_gradient
 from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.memory import draw_batch
+from everlight.continual.strategies.parts.replayed import replayed_loss
 
 
 def project(gradient: PyTree, reference: PyTree) -> PyTree:

@@ -28,28 +28,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.base import (
-    Batch,
-    Coefficient,
-    Learner,
-    Samples,
-    Setup,
-    StepInfo,
-    Strategy,
-    Task,
-)
+from everlight.base import Batch, Coefficient, Learner, Samples, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, UnitInterval, checked
 from everlight.continual.ema import moved_average
 from everlight.continual.method import OTHER_WEIGHTS, Method, Needs, Source
-from everlight.continual.strategies.balanced_replay import (
-    joined,
-    replayed_outputs,
-    with_all_seen,
-)
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
 from everlight.continual.strategies.naive import batch_loss, weighted_mean
 from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.memory import empty_buffer
+from everlight.continual.strategies.parts.replayed import joined, replayed_outputs, with_all_seen
 
 
 class Average(NamedTuple):
@@ -160,8 +147,8 @@ def cls_er(
     def predict(
         memory: TwoAverages, learner: Learner, inputs: Float[Array, "b *shape"]
     ) -> Float[Array, "b c"]:
-        outputs, _ = setup.apply(*memory.stable, inputs, False, None)
-        return setup.objective.scores(outputs)
+        params, batch_stats = memory.stable
+        return replay.predict((), learner._replace(params=params, batch_stats=batch_stats), inputs)
 
     return replay._replace(
         init=init,

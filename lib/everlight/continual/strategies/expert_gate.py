@@ -48,6 +48,7 @@ from everlight.continual.objectives.many_labels import multi_hot
 from everlight.continual.strategies.lwf import lwf
 from everlight.continual.strategies.naive import naive, weighted_mean
 from everlight.continual.strategies.parts import arguments
+from everlight.continual.strategies.parts.memory import merge_buffer
 from everlight.continual.strategies.parts.teacher import Teacher
 from everlight.errors import ArgumentError
 
@@ -288,11 +289,8 @@ def _decoded(autoencoder: Autoencoder, squashed: Float[Array, "b f"]) -> Float[A
 def _validation_or_training(task: Task) -> Samples:
     """Return the task's samples, in which the validation samples count if there are any."""
     validated = jnp.any(task.valid.mask)
-    parts = (
-        task.train._replace(mask=task.train.mask & ~validated),
-        task.valid,
-    )
-    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+    train = task.train._replace(mask=task.train.mask & ~validated)
+    return merge_buffer(train, task.valid).samples
 
 
 def _train(

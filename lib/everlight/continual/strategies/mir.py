@@ -39,18 +39,15 @@ from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
 from everlight.continual.engine.updates import optimizer_update
 from everlight.continual.method import Method, Source
-from everlight.continual.strategies.balanced_replay import (
+from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
+from everlight.continual.strategies.naive import task_gradient
+from everlight.continual.strategies.parts import arguments
+from everlight.continual.strategies.parts.memory import draw_from_reservoir
+from everlight.continual.strategies.parts.replayed import (
     replayed_loss,
     replayed_outputs,
     with_all_seen,
 )
-from everlight.continual.strategies.experience_replay import (
-    Reservoir,
-    draw_held,
-    experience_replay,
-)
-from everlight.continual.strategies.naive import task_gradient
-from everlight.continual.strategies.parts import arguments
 from everlight.errors import ArgumentError
 
 
@@ -87,7 +84,7 @@ def mir(
 
     def draw(memory: Reservoir, batch: Batch, task: Task, key: PRNGKeyArray) -> Batch:
         size = candidate_ratio * (replay_batch_size or batch.index.shape[0])
-        return draw_held(memory, batch, size, key)
+        return draw_from_reservoir(memory.samples, memory.arrived, size, batch, key).batch
 
     def grads(
         memory: Reservoir, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray

@@ -34,7 +34,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from everlight.base import Batch, Learner, Proportion, Setup, Strategy
 from everlight.checks import PositiveFloat, PositiveInt, checked
 from everlight.continual.method import OTHER_WEIGHTS, Method, Source
-from everlight.continual.strategies.nearest_mean import (
+from everlight.continual.strategies.parts.class_statistics import (
     ClassMeans,
     add_to_means,
     no_means,

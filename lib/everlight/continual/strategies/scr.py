@@ -38,13 +38,13 @@ from everlight.base import Batch, Learner, Samples, Setup, StepInfo, Strategy, T
 from everlight.checks import PositiveFloat, PositiveInt, checked
 from everlight.continual.engine.updates import with_inputs
 from everlight.continual.method import COUNTING, Method, Source
-from everlight.continual.strategies.balanced_replay import joined
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
 from everlight.continual.strategies.naive import batch_outputs, weighted_mean
 from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.frozen import feature_width
 from everlight.continual.strategies.parts.memory import empty_buffer
 from everlight.continual.strategies.parts.replay_tricks import predict_by_nearest_mean
+from everlight.continual.strategies.parts.replayed import joined
 from everlight.models.augmentation import resized_crop_and_flip
 from everlight.models.heads import unit
 from everlight.precision import matrix_product

@@ -46,8 +46,8 @@ from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.engine.keys import epoch_keys, step_key
 from everlight.continual.engine.updates import train_step
 from everlight.continual.method import OTHER_WEIGHTS, Method, Source
-from everlight.continual.strategies.fecam import add_squares
-from everlight.continual.strategies.naive import naive, naive_on_task_classes
+from everlight.continual.strategies.naive import evaluation_outputs, naive, naive_on_task_classes
+from everlight.continual.strategies.parts.class_statistics import add_squares
 from everlight.continual.strategies.parts.frozen import feature_width
 from everlight.errors import ArgumentError
 from everlight.models.heads import head_layer
@@ -195,7 +195,7 @@ def slca(
     def predict(
         memory: ClassGaussians, learner: Learner, inputs: Float[Array, "b *shape"]
     ) -> Float[Array, "b c"]:
-        outputs, _ = setup.apply(learner.params, learner.batch_stats, inputs, False, None)
+        outputs = evaluation_outputs(setup, learner, inputs)
         aligned = outputs._replace(logits=_logits(memory.head, outputs.features))
         return jnp.where(
             jnp.any(memory.learning),

@@ -44,25 +44,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.base import (
-    Batch,
-    Coefficient,
-    Learner,
-    Samples,
-    Setup,
-    StepInfo,
-    Strategy,
-    Task,
-)
+from everlight.base import Batch, Coefficient, Learner, Samples, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, UnitInterval, checked
 from everlight.continual.engine.evaluation import over_blocks
 from everlight.continual.method import COUNTING, Method, Source
-from everlight.continual.strategies.naive import (
-    batch_loss,
-    batch_outputs,
-    naive,
-    weighted_mean,
-)
+from everlight.continual.strategies.naive import batch_loss, batch_outputs, naive, weighted_mean
 from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.exemplars import random_ranks
 from everlight.continual.strategies.parts.memory import (
@@ -90,7 +76,7 @@ class ExtendedMemory(NamedTuple):
     """Task of each class, -1 before it begins."""
 
 
-class SlotDraw(NamedTuple):
+class LogitDraw(NamedTuple):
     """Batch that a step replays, its slots in the memory, and the logits stored there."""
 
     batch: Batch
@@ -147,13 +133,13 @@ def xder_rpc(
 
     def draw(
         memory: ExtendedMemory, batch: Batch, task: Task, key: PRNGKeyArray
-    ) -> tuple[SlotDraw, SlotDraw]:
+    ) -> tuple[LogitDraw, LogitDraw]:
         held, size = memory.samples, replay_batch_size or batch.index.shape[0]
 
-        def one(key: PRNGKeyArray) -> SlotDraw:
+        def one(key: PRNGKeyArray) -> LogitDraw:
             slots, weight = draw_first_slots(jnp.sum(held.mask), buffer_size, size, key)
             drawn = fill_up(batch_at(held, slots, weight), batch)
-            return SlotDraw(drawn, slots, memory.logits[slots])
+            return LogitDraw(drawn, slots, memory.logits[slots])
 
         first, second = map(one, jax.random.split(key))
         return first, second
@@ -321,7 +307,7 @@ def transplanted(
     return jnp.where(among, scale * new, old)
 
 
-def once(first: SlotDraw, second: SlotDraw) -> tuple[Float[Array, "b"], Float[Array, "b"]]:
+def once(first: LogitDraw, second: LogitDraw) -> tuple[Float[Array, "b"], Float[Array, "b"]]:
     """Return the weights of two draws, 0 in the second one for samples of the first."""
     held = first.batch.weight > 0
     again = jnp.any((second.slots[:, None] == first.slots) & held, axis=1)

@@ -35,6 +35,11 @@ def single_label_reservoir(needs: Needs) -> dict[str, Any]:
     return {name: memory[name] for name in ("buffer_size", "replay_batch_size")}
 
 
+def penalty(needs: Needs) -> dict[str, Any]:
+    """Return the coefficient and the step of methods with a quadratic penalty."""
+    return {"regularization": needs.hyperparameter, "implicit_rate": needs.implicit_rate}
+
+
 def heads(needs: Needs) -> dict[str, Any]:
     """Return the head of each class and the number of heads."""
     return {

@@ -1,9 +1,10 @@
-"""Steps and finetuning of a head whose weights of known classes stay, as in LUCIR and PODNet.
+"""Rehearsal with a head whose weights are imprinted, stay, and are finetuned (LUCIR and PODNet).
 
-After every task but the first the head is finetuned on exemplars. The exemplars of all seen classes
-are equally many, which the samples of a task and the exemplars of earlier ones are not. Only the
-head's weights of the seen classes learn; its scale and the network below stay. The network is in
-evaluation mode.
+Weights of a new class start from the features of its samples, and those of known classes stay
+during a task. After every task but the first the head is finetuned on exemplars. The exemplars of
+all seen classes are equally many, which the samples of a task and the exemplars of earlier ones are
+not. Only the head's weights of the seen classes learn; its scale and the network below stay. The
+network is in evaluation mode.
 """
 
 from collections.abc import Callable
@@ -13,12 +14,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.base import Batch, Epoch, Learner, Outputs, Setup, StepInfo, Task
+from everlight.base import Batch, Epoch, Learner, Outputs, Setup, StepInfo, Strategy, Task
 from everlight.continual.engine.epochs import train_on
+from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.objectives.many_labels import multi_hot
-from everlight.continual.strategies.naive import batch_outputs, naive
+from everlight.continual.strategies.naive import batch_outputs, evaluation_outputs, naive
 from everlight.continual.strategies.parts.rehearsal import Rehearsal
-from everlight.continual.strategies.parts.teacher import Teacher
+from everlight.continual.strategies.parts.teacher import Teacher, freeze_teacher
 from everlight.models.heads import head_kernel, with_head_kernel
 
 BatchLoss = Callable[
@@ -27,6 +29,67 @@ BatchLoss = Callable[
 ]
 """Function from parameters, their outputs, teacher, seen classes, batch and the task's classes to
 the batch's whole loss and to the task's share of it."""
+Imprint = Callable[
+    [Float[Array, "f *p c"], Float[Array, "n f"], Task, Bool[Array, "c"], PRNGKeyArray],
+    Float[Array, "f *p c"],
+]
+"""Function from the head's weights, the features of a task's samples, the task, the known classes
+and a random key to the head's weights after imprinting the task's classes."""
+
+
+class Finetuning(NamedTuple):
+    """Settings of the class-balanced finetuning."""
+
+    epochs: int
+    """Number of epochs; 0 leaves the finetuning out."""
+    batch_size: int
+    """Exemplars per step."""
+    rate: Callable[[Int[Array, ""]], Float[Array, ""]]
+    """Function from an epoch, counted from 0, to the factor on the optimizer's learning rate."""
+
+
+def imprinted_rehearsal(
+    setup: Setup,
+    by_head: Strategy,
+    batch_loss: BatchLoss,
+    imprint: Imprint,
+    finetuning: Finetuning,
+) -> Strategy:
+    """Return rehearsal whose head has imprinted, fixed and finetuned weights.
+
+    Args:
+      setup: network, objective, optimizer and data access.
+      by_head: strategy with the exemplars, whose memory is `Rehearsal`.
+      batch_loss: loss of the steps and of the finetuning.
+      imprint: function that returns the head's weights when a task begins.
+      finetuning: settings of the finetuning.
+    """
+
+    def begin_task(
+        memory: Rehearsal, learner: Learner, task: Task, key: PRNGKeyArray
+    ) -> tuple[Rehearsal, Learner]:
+        teacher = freeze_teacher(learner, task)
+        features = sample_features(setup, learner, task.train)
+        kernel = imprint(head_kernel(learner.params), features, task, teacher.known, key)
+        params = with_head_kernel(learner.params, kernel)
+        return memory._replace(teacher=teacher), learner._replace(params=params)
+
+    def grads(
+        memory: Rehearsal, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
+    ) -> tuple[PyTree, StepInfo]:
+        return batch_gradient(setup, batch_loss, memory.teacher, learner, batch, task, key)
+
+    def end_task(
+        memory: Rehearsal, learner: Learner, task: Task, key: PRNGKeyArray
+    ) -> tuple[Rehearsal, Learner]:
+        key_rehearsal, key_finetune = jax.random.split(key)
+        memory, learner = by_head.end_task(memory, learner, task, key_rehearsal)
+        return memory, finetune_head(
+            setup, batch_loss, memory, learner, task, key_finetune, finetuning
+        )
+
+    strategy = by_head._replace(begin_task=begin_task, grads=grads, after_step=keep_known_weights)
+    return strategy._replace(end_task=end_task) if finetuning.epochs else strategy
 
 
 def batch_gradient(
@@ -83,9 +146,7 @@ def finetune_head(
     learner: Learner,
     task: Task,
     key: PRNGKeyArray,
-    epochs: int,
-    batch_size: int,
-    rate: Callable[[Int[Array, ""]], Float[Array, ""]],
+    finetuning: Finetuning,
 ) -> Learner:
     """Return the learner after training its head on the exemplars; unchanged after the first task.
 
@@ -96,9 +157,7 @@ def finetune_head(
       learner: learner at the end of the task.
       task: task that ends.
       key: random key of the samples' order.
-      epochs: number of epochs.
-      batch_size: exemplars per step.
-      rate: function from an epoch, counted from 0, to the factor on the optimizer's learning rate.
+      finetuning: settings of the finetuning.
     """
 
     def head_gradient(
@@ -106,7 +165,7 @@ def finetune_head(
     ) -> tuple[PyTree, StepInfo]:
         def loss(kernel: Float[Array, "f *p c"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
             params = with_head_kernel(learner.params, kernel)
-            outputs, _ = setup.apply(params, learner.batch_stats, batch.inputs, False, None)
+            outputs = evaluation_outputs(setup, learner._replace(params=params), batch.inputs)
             return batch_loss(params, outputs, memory.teacher, learner.seen, batch, task.classes)
 
         of_kernel, task_loss = jax.grad(loss, has_aux=True)(head_kernel(learner.params))
@@ -129,9 +188,9 @@ def finetune_head(
         learner,
         task,
         Epoch(exemplars, old),
-        epochs=jnp.where(jnp.any(known), epochs, 0),
-        batch_size=batch_size,
+        epochs=jnp.where(jnp.any(known), finetuning.epochs, 0),
+        batch_size=finetuning.batch_size,
         key=key,
-        learning_rate_factor=rate,
+        learning_rate_factor=finetuning.rate,
     )
     return learner._replace(params=net.params, step=net.step)
