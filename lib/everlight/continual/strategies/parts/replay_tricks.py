@@ -5,8 +5,7 @@ of the stored samples' features (the survey's NCM trick), as iCaRL does (`rehear
 and SCR's paper find that it helps most where the output layer favours the last classes. The second
 (the survey's review trick) trains the network on the memory alone before it is evaluated: one epoch
 in batches of 10 by the usual loss, at a tenth of the learning rate. The reviewed network is
-evaluated and dropped; training continues from the one
-before.
+evaluated and dropped; training continues from the one before.
 
 Equal to the official code (RaptorMai/online-continual-learning, `base.py`) at the means and
 distances, and at the steps of a review by plain gradient descent; differs in:
