@@ -48,7 +48,7 @@ from everlight.continual.strategies.naive import (
 from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.bias_correction import correct_classes, no_correction
 from everlight.continual.strategies.parts.memory import (
-    SlotDraw,
+    ReservoirDraw,
     arrived,
     draw_from_reservoir,
     empty_buffer,
@@ -113,7 +113,7 @@ def er_tricks(
             jnp.zeros_like(learner.seen),
         )
 
-    def draw(memory: TricksMemory, batch: Batch, task: Task, key: PRNGKeyArray) -> SlotDraw:
+    def draw(memory: TricksMemory, batch: Batch, task: Task, key: PRNGKeyArray) -> ReservoirDraw:
         size = replay_batch_size or batch.index.shape[0]
         return draw_from_reservoir(memory.samples, memory.arrived, size, batch, key)
 

@@ -76,7 +76,7 @@ class ExtendedMemory(NamedTuple):
     """Task of each class, -1 before it begins."""
 
 
-class LogitDraw(NamedTuple):
+class SlotDraw(NamedTuple):
     """Batch that a step replays, its slots in the memory, and the logits stored there."""
 
     batch: Batch
@@ -133,13 +133,13 @@ def xder_rpc(
 
     def draw(
         memory: ExtendedMemory, batch: Batch, task: Task, key: PRNGKeyArray
-    ) -> tuple[LogitDraw, LogitDraw]:
+    ) -> tuple[SlotDraw, SlotDraw]:
         held, size = memory.samples, replay_batch_size or batch.index.shape[0]
 
-        def one(key: PRNGKeyArray) -> LogitDraw:
+        def one(key: PRNGKeyArray) -> SlotDraw:
             slots, weight = draw_first_slots(jnp.sum(held.mask), buffer_size, size, key)
             drawn = fill_up(batch_at(held, slots, weight), batch)
-            return LogitDraw(drawn, slots, memory.logits[slots])
+            return SlotDraw(drawn, slots, memory.logits[slots])
 
         first, second = map(one, jax.random.split(key))
         return first, second
@@ -307,7 +307,7 @@ def transplanted(
     return jnp.where(among, scale * new, old)
 
 
-def once(first: LogitDraw, second: LogitDraw) -> tuple[Float[Array, "b"], Float[Array, "b"]]:
+def once(first: SlotDraw, second: SlotDraw) -> tuple[Float[Array, "b"], Float[Array, "b"]]:
     """Return the weights of two draws, 0 in the second one for samples of the first."""
     held = first.batch.weight > 0
     again = jnp.any((second.slots[:, None] == first.slots) & held, axis=1)

@@ -126,7 +126,7 @@ def draw_first_slots(
     return jnp.where(held, slots, slots[0]), held.astype(jnp.float32)
 
 
-class SlotDraw(NamedTuple):
+class ReservoirDraw(NamedTuple):
     """Batch drawn from memory, and the slots of its samples."""
 
     batch: Batch
@@ -135,7 +135,7 @@ class SlotDraw(NamedTuple):
 
 def draw_from_reservoir(
     samples: Samples, arrived: Int[Array, ""], size: int, batch: Batch, key: PRNGKeyArray
-) -> SlotDraw:
+) -> ReservoirDraw:
     """Return a batch drawn from a reservoir without replacement, filled up by the step's own.
 
     Args:
@@ -147,7 +147,7 @@ def draw_from_reservoir(
     """
     capacity = samples.mask.shape[0]
     slots, weight = draw_first_slots(jnp.minimum(arrived, capacity), capacity, size, key)
-    return SlotDraw(fill_up(batch_at(samples, slots, weight), batch), slots)
+    return ReservoirDraw(fill_up(batch_at(samples, slots, weight), batch), slots)
 
 
 def draw_batch(buffer: Samples, size: int, key: PRNGKeyArray) -> Batch:
