@@ -219,15 +219,17 @@ def intel_tau(folder: Path) -> dict[str, ConstancySet]:
 
     Raises:
       MissingDataError: there are no images, or one lacks its illuminant.
-      DataError: a file is damaged.
+      DataError: a file is damaged, or two images have one name or one illuminant's file.
     """
     sets = {}
     for camera in sorted(path for path in folder.glob("*") if path.is_dir()):
         paths = sorted(path for path in camera.glob("*/*") if path.suffix.lower() in _TIFF)
+        for part in sorted({path.parent for path in paths}):
+            _by_stem(path for path in paths if path.parent == part)
         if paths:
-            illuminants = np.concatenate(
-                [_numbers(_white_point(path), INTEL_TAU) for path in paths]
-            )
+            white_points = [_white_point(path) for path in paths]
+            _refuse_shared(paths, white_points)
+            illuminants = np.concatenate([_numbers(path, INTEL_TAU) for path in white_points])
             if len(illuminants) != len(paths):
                 raise DataError(
                     f"{camera}: a .wp file does not hold one illuminant. Download it again."
@@ -241,6 +243,16 @@ def intel_tau(folder: Path) -> dict[str, ConstancySet]:
     return sets
 
 
+def _refuse_shared(paths: list[Path], white_points: list[Path]) -> None:
+    first_image: dict[Path, Path] = {}
+    for path, white_point in zip(paths, white_points, strict=True):
+        first = first_image.setdefault(white_point, path)
+        if first != path:
+            raise DataError(
+                f"{white_point} belongs to two images, {first} and {path}; remove one of them."
+            )
+
+
 def _white_point(path: Path) -> Path:
     plain = path.with_suffix(".wp")
     match = re.fullmatch(r"(.*_)(\d{1,9})", path.stem)
@@ -251,6 +263,8 @@ def _white_point(path: Path) -> Path:
         raise MissingDataError(
             f"{filled.name} for {path} is missing. Download it from {INTEL_TAU}."
         )
+    if plain != filled and plain.exists() and filled.exists():
+        raise DataError(f"{path} has two illuminants, {plain} and {filled}; remove one of them.")
     return white_point
 
 
@@ -293,6 +307,10 @@ def _only_file(folder: Path, pattern: str, source: str) -> Path:
     paths = _below(folder, pattern)
     if not paths:
         raise MissingDataError(f"{folder} has no {pattern} below it. Download it from {source}.")
+    if len(paths) > 1:
+        raise DataError(
+            f"{folder} has several files {pattern}, {paths[0]} and {paths[1]}; keep the release's."
+        )
     return paths[0]
 
 

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from everlight_data.color.photographs import checked_illuminants, linear, read_picture
 from everlight_data.color.thumbnails_release import NUS_FOLDERS, PAIRS
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.formats.files import leads_outside, read_csv, read_text, refusing
+from everlight_data.formats.files import leads_outside, read_columns, read_text, refusing
 from everlight_data.formats.matlab import read_mat
 from everlight_data.locations import locate
 
@@ -38,20 +38,14 @@ def load_same_scene_pairs(path: Path | None = None) -> SameScenePairs:
 
     Raises:
       MissingDataError: the list does not exist.
-      DataError: the list has other columns, or an image twice.
+      DataError: the list has other columns, a row of another length, or an image twice.
     """
     file = (_thumbnail_folder() if path is None else path) / PAIRS
-    (_, header), *lines = read_csv(file, f"Download it from {THUMBNAILS_SOURCE}.") or [(0, [])]
-    rows = [dict(zip(header, line, strict=False)) for _, line in lines]
-    try:
-        main = tuple(row["nikon"] for row in rows)
-        second = tuple(row["canon"] for row in rows)
-        similarity = np.array([row["structure_similarity"] for row in rows], np.float32)
-    except (KeyError, ValueError, TypeError) as error:
-        raise DataError(
-            f"{file} lacks the columns nikon, canon, structure_similarity ({error}). "
-            "Download it again."
-        ) from error
+    remedy = f"Download it from {THUMBNAILS_SOURCE}."
+    rows = read_columns(file, ("nikon", "canon", "structure_similarity"), remedy)
+    main, second, numbers = zip(*rows, strict=True) if rows else ((), (), ())
+    with refusing(file, remedy):
+        similarity = np.array(numbers, np.float32)
     if not len(set(main)) == len(set(second)) == len(rows):
         raise DataError(
             f"{file} has an image in two pairs; each may be in one only. Download it again."

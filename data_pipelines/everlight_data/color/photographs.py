@@ -12,7 +12,7 @@ from everlight.color.learned.capture_aware import DAY, EVENTS, capture_features
 from everlight_data.errors import DataError
 from everlight_data.formats.arrays import read_npz
 from everlight_data.formats.files import read_bytes, refusing
-from everlight_data.formats.image_headers import png_size, tiff_header
+from everlight_data.formats.image_headers import png_orientation, png_size, tiff_header
 from everlight_data.optional_packages import import_package
 
 MAX_BYTES, MAX_PIXELS = 500_000_000, 60_000_000
@@ -151,7 +151,17 @@ def read_picture(path: Path, source: str) -> np.ndarray:
 
 
 def decode_picture(path: Path, remedy: str) -> np.ndarray:
-    """Read a PNG or TIFF with three channels of 16 bits.
+    """Read a PNG or TIFF with three channels of 16 bits; rows and columns stay as stored.
+
+    Arguments and errors are those of `decode_oriented`.
+    """
+    return decode_oriented(path, remedy)[0]
+
+
+def decode_oriented(path: Path, remedy: str) -> tuple[np.ndarray, int]:
+    """Return the pixels of a PNG or TIFF as stored, and its orientation, from 1 to 8 as in TIFF.
+
+    The picture has three channels of 16 bits. Without a statement the orientation is 1, upright.
 
     Args:
       path: path of the file, whose ending states its kind.
@@ -167,6 +177,7 @@ def decode_picture(path: Path, remedy: str) -> np.ndarray:
     with refusing(path, remedy):
         header = tiff_header(content) if tiff else None
         height, width = png_size(content) if header is None else header[:2]
+        orientation = png_orientation(content) if header is None else header.orientation
         if height * width > MAX_PIXELS:
             raise ValueError(f"{height}x{width} pixels")
         codecs = import_package("imagecodecs")
@@ -185,7 +196,7 @@ def decode_picture(path: Path, remedy: str) -> np.ndarray:
             f"{path}: PhotometricInterpretation is {header.photometric}, not 2 (RGB); its channels "
             f"are no linear red, green and blue. {remedy}"
         )
-    return pixels
+    return pixels, orientation
 
 
 # Black is zero (written for channels without a meaning), RGB, LinearRaw; files may state none.

@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from everlight.color.thumbnails import below_saturation
-from everlight_data.color.photographs import decode_picture, linear
-from everlight_data.color.raw import RawImage, read_raw
+from everlight_data.color.dng_mosaic import FLIPS
+from everlight_data.color.photographs import decode_oriented, linear
+from everlight_data.color.raw import RawImage, read_raw, upright
 from everlight_data.errors import DataError, MissingDataError
 
 PICTURES = (".png", ".tif", ".tiff")
@@ -49,6 +50,8 @@ def read_photo(
 ) -> RawImage:
     """Read a raw file as `read_raw` does, or a linear picture without white balance.
 
+    Both are turned upright by the orientation that the file states.
+
     Args:
       path: path of the file.
       black_level: value that replaces a raw file's; 0 by default for a picture.
@@ -61,7 +64,9 @@ def read_photo(
     """
     if not is_picture(path):
         return read_raw(path, black_level, white_level)
-    pixels = decode_picture(path, REMEDY)
+    stored, orientation = decode_oriented(path, REMEDY)
+    flip = FLIPS[orientation]
+    pixels = upright(stored, flip)
     black = black_level or 0
     white = int(pixels.max()) if white_level is None else white_level
     if not 0 <= black < white:
@@ -78,6 +83,6 @@ def read_photo(
         xyz_to_camera=None,
         as_shot_neutral=None,
         camera=None,
-        flip=0,
+        flip=flip,
         path=path,
     )

@@ -142,8 +142,8 @@ def read_raw(
         for column in (0, 1)
     }
     return RawImage(
-        image=_upright(image, sensor.flip),
-        saturated=_upright(_saturated(sensor, black, half_size), sensor.flip),
+        image=upright(image, sensor.flip),
+        saturated=upright(_saturated(sensor, black, half_size), sensor.flip),
         black_level=np.array([levels[channel] for channel in range(4)]),
         white_level=sensor.white,
         xyz_to_camera=sensor.xyz_to_camera,
@@ -288,8 +288,11 @@ def _saturated(
     return blocks.any(axis=(1, 3))
 
 
-def _upright(array: np.ndarray, flip: int) -> np.ndarray:
-    """Undo LibRaw's `flip`: 2 mirrors the rows, 1 the columns, then 4 swaps the axes."""
+def upright(array: np.ndarray, flip: int) -> np.ndarray:
+    """Return an array of rows and columns without LibRaw's `flip`.
+
+    Bit 2 mirrors the rows and bit 1 the columns; then bit 4 swaps the axes.
+    """
     if flip & 2:
         array = array[::-1]
     if flip & 1:

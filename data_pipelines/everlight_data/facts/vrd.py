@@ -6,7 +6,6 @@ object categories. They come from 4,000 and 1,000 photographs. All are full trip
 """
 
 import io
-import json
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 
 from everlight_data.facts.splits import Fact, FactSamples, FactSet
 from everlight_data.facts.word_vectors import load_word_vectors
-from everlight_data.formats.files import Archive, opened_archive, refusing
+from everlight_data.formats.files import Archive, opened_archive, parse_json, refusing
 from everlight_data.locations import locate
 from everlight_data.sets.data_set import DataSet, file_by_file
 from everlight_data.sets.preparing import Files, Source, find, npz
@@ -248,7 +247,7 @@ def _samples(
 
 
 def _read(archive: Archive, name: str) -> Any:
-    return json.loads(archive.read(name, MAX_BYTES).decode("utf-8"))
+    return parse_json(archive.read(name, MAX_BYTES).decode("utf-8"))
 
 
 def _relations(part: str, annotations: dict[str, Any], categories: int) -> Relations:
@@ -296,7 +295,7 @@ def vrd_annotations(source: Source) -> Files:
     """
 
     def make() -> bytes:
-        predicates = json.loads(source.read(find(source, "predicates.json"), MAX_BYTES))
+        predicates = parse_json(source.read(find(source, "predicates.json"), MAX_BYTES))
         if sorted(predicates) != sorted(PREDICATES):
             raise ValueError("predicates.json does not list the 70 predicates of VRD")
         members = {OBJECTS: "objects.json"}

@@ -155,6 +155,8 @@ def read_npz(path: Path, remedy: str, limit: int = MAX_BYTES) -> dict[str, np.nd
             content = archive.read(name, limit)
             limit -= size
             key = name.removesuffix(".npy")
+            if key in arrays:
+                raise DataError(f"{path} holds {key} and {key}.npy, two arrays {key}. {remedy}")
             arrays[key] = decode_npy(content, f"{path}: {key}", remedy)
     return arrays
 

@@ -15,7 +15,8 @@ import shutil
 import stat
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
@@ -131,7 +132,25 @@ def read_json(path: Path, remedy: str, limit: int = MAX_TEXT_BYTES) -> Any:
     """Parse a JSON file; raises as `read_text` does, and DataError for invalid JSON."""
     text = read_text(path, remedy, limit)
     with refusing(path, remedy):
-        return json.loads(text)
+        return parse_json(text)
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Parse JSON whose objects have every name once.
+
+    Raises:
+      ValueError: the text is not JSON, or an object has a name twice.
+    """
+    return json.loads(text, object_pairs_hook=_distinct)
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON; the parser itself would take the last of two equal names."""
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        ((repeated, _),) = Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"it has the name {repeated!a} twice in an object")
+    return values
 
 
 def read_csv(path: Path, remedy: str) -> list[tuple[int, list[str]]]:
@@ -149,6 +168,31 @@ def read_csv(path: Path, remedy: str) -> list[tuple[int, list[str]]]:
     if len(table) > MAX_ROWS:
         raise DataError(f"{path} has more than {MAX_ROWS:,} rows. {remedy}")
     return table
+
+
+def read_columns(path: Path, columns: Sequence[str], remedy: str) -> list[tuple[str, ...]]:
+    """Return the named columns of a CSV file with a header, without spaces around the cells.
+
+    Raises:
+      MissingDataError, DataError: as for `read_csv`, or a column is missing or occurs twice, or a
+        row has another number of cells than the header.
+    """
+    (_, header), *lines = read_csv(path, remedy) or [(0, [])]
+    absent = [name for name in columns if name not in header]
+    if absent:
+        raise DataError(
+            f"{path} lacks the columns {', '.join(absent)}; it has {one_line(header)}. {remedy}"
+        )
+    repeated = [name for name in columns if header.count(name) > 1]
+    if repeated:
+        raise DataError(f"{path} has the column {repeated[0]} twice; remove one. {remedy}")
+    for number, line in lines:
+        if len(line) != len(header):
+            raise DataError(
+                f"{path}, line {number} has {len(line)} cells, the header {len(header)}. {remedy}"
+            )
+    places = [header.index(name) for name in columns]
+    return [tuple(line[place].strip() for place in places) for _, line in lines]
 
 
 class Archive:

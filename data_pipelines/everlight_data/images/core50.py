@@ -19,7 +19,7 @@ from jaxtyping import Int, UInt8
 
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.arrays import map_npy, take
-from everlight_data.formats.files import opened, read_json
+from everlight_data.formats.files import opened, parse_json, read_json
 from everlight_data.images.core50_release import (
     FRAME_COUNTS,
     SIDE,
@@ -204,7 +204,7 @@ def _write_manifest(folder: Path, manifest: Manifest) -> None:
 def _read_manifest(path: Path) -> Manifest:
     arrays = read_sealed(path, "Delete it and prepare CORe50 again.")
     fields = dict(zip(Manifest._fields, take(arrays, path, Manifest._fields, _AGAIN), strict=True))
-    fields |= {"source": str(fields["source"]), "aside": json.loads(str(fields["aside"]))}
+    fields |= {"source": str(fields["source"]), "aside": parse_json(str(fields["aside"]))}
     return Manifest(**fields)
 
 

@@ -240,6 +240,41 @@ def test_cube_plus_with_two_files_of_one_name_is_refused(tmp_path, rng):
         cube_plus(tmp_path)
 
 
+def test_two_ground_truths_are_refused(tmp_path, rng):
+    """The first of both was read."""
+    write_gehler_shi(tmp_path, rng)
+    scipy.io.savemat(tmp_path / "real_illum_568_old.mat", {"real_rgb": LIGHTS[::-1]})
+    with pytest.raises(DataError, match=r"568\.\.mat and .*real_illum_568_old\.mat; keep the"):
+        gehler_shi(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        (("a_1.tif", "a_1.tiff", "a_001.wp"), r"a_1\.tiff and .*a_1\.tif have one name"),
+        (("a_1.tiff", "a_001.tiff", "a_001.wp"), r"a_001\.wp belongs to two images"),
+        (("a_1.tiff", "a_1.wp", "a_001.wp"), r"a_1\.tiff has two illuminants"),
+    ],
+)
+def test_intel_tau_with_two_files_for_one_is_refused(tmp_path, rng, files, message):
+    folder = tmp_path / "Sony" / "field"
+    folder.mkdir(parents=True)
+    for name in files:
+        if name.endswith(".wp"):
+            (folder / name).write_text("1 2 3")
+        else:
+            write_picture(folder / name, rng.integers(0, 9_000, (8, 10, 3)))
+    with pytest.raises(DataError, match=message):
+        intel_tau(tmp_path)
+
+
+def test_one_name_in_two_folders_of_intel_tau_is_two_images(tmp_path, rng):
+    for part in ("field", "lab"):
+        write_picture(tmp_path / "Sony" / part / "a_1.tiff", rng.integers(1, 9_000, (8, 10, 3)))
+        (tmp_path / "Sony" / part / "a_001.wp").write_text("1 2 3")
+    assert intel_tau(tmp_path)["Sony"].names == ("field/a_1", "lab/a_1")
+
+
 def test_cube_plus(tmp_path, rng, monkeypatch):
     monkeypatch.setattr(constancy_sets, "_CUBE_TARGET", (12, 20))
     (tmp_path / "cube+_gt.txt").write_text("".join(f"{r} {g} {b}\n" for r, g, b in LIGHTS))
