@@ -18,7 +18,7 @@ from packaging.requirements import Requirement
 from everlight_data.color.capture_data import read_capture
 from everlight_data.color.chart import reference_colors
 from everlight_data.color.dng import write_linear_tiff
-from everlight_data.color.photographs import decode_picture
+from everlight_data.color.linear_pictures import decode_picture
 from everlight_data.color.raw import read_raw
 from everlight_data.color.spectra import embedded_library
 from everlight_data.errors import MissingPackageError

@@ -9,7 +9,7 @@ import imagecodecs
 import numpy as np
 import scipy.io
 
-from everlight_data.color.constancy_sets import cube_plus, gehler_shi, intel_tau, thumbnail_set
+from everlight_data.color.releases import cube_plus, gehler_shi, intel_tau, thumbnail_set
 from everlight_data.facts.splits import (
     read_images,
 )

@@ -23,7 +23,7 @@ from everlight_data.color.chart_pairs import (
     read_chart_corners,
     read_chart_pair,
 )
-from everlight_data.color.image_sets import ImageSet
+from everlight_data.color.illuminant_folds import IlluminantImages
 from everlight_data.color.quasi_real import QuasiReal
 from everlight_data.errors import DataError, MissingPackageError
 from everlight_data.progress import progress
@@ -54,7 +54,7 @@ class Measured(NamedTuple):
     """
 
     quasi: QuasiReal
-    images: Mapping[View, ImageSet]
+    images: Mapping[View, IlluminantImages]
     moments: Mapping[View, Float[np.ndarray, "n 9"]]
 
 
@@ -156,7 +156,7 @@ def measure_pairs(
         (),
     )
     images = {
-        view: ImageSet(
+        view: IlluminantImages(
             arrays[f"image_{view}"], arrays[f"mask_{view}"], truth[view], (), note, str(camera)
         )
         for view, camera in zip(VIEWS, charts[0].cameras, strict=True)

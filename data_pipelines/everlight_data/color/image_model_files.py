@@ -75,9 +75,9 @@ def save_image_model(folder: Path, model: ImageModel, images: int) -> None:
     described = ImageDescription(
         model.name, model.side, model.cameras, model.trained_on, images, model.others is not None
     )
-    facts = dataclasses.asdict(described)
+    fingerprint = dataclasses.asdict(described)
     arrays = {"fitted": model.fitted, "others": model.others, **model.errors._asdict()}
-    save_model(folder, "image", facts, arrays)
+    save_model(folder, "image", fingerprint, arrays)
 
 
 def load_estimator(folder: str | Path) -> ImageModel:

@@ -1,4 +1,4 @@
-"""The common form of kept illuminant estimators: a checkpoint whose facts state kind and version.
+"""The common form of kept illuminant estimators: a checkpoint that states kind and version.
 
 A checkpoint is a folder of arrays and JSON: nothing in it is code. Every array has a checksum.
 """
@@ -35,7 +35,7 @@ class StoredModel(NamedTuple):
     checkpoints: Checkpoints
     number: int
     kind: Kind
-    facts: dict[str, Any]
+    fingerprint: dict[str, Any]
 
     def arrays(self, like: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arrays, which must have the structure, shapes and dtypes of `like`.
@@ -47,7 +47,7 @@ class StoredModel(NamedTuple):
 
 
 def save_model(
-    folder: Path, kind: Kind, facts: Mapping[str, Any], arrays: Mapping[str, Any]
+    folder: Path, kind: Kind, fingerprint: Mapping[str, Any], arrays: Mapping[str, Any]
 ) -> None:
     """Write a model in place of one in the folder, whole or not at all.
 
@@ -56,7 +56,7 @@ def save_model(
     """
     refuse_other_contents(folder)
     checkpoints = Checkpoints(folder, keep=1)
-    stated = {"kind": kind, "version": VERSION, **facts}
+    stated = {"kind": kind, "version": VERSION, **fingerprint}
     checkpoints.save((checkpoints.newest() or 0) + 1, dict(arrays), stated)
 
 
@@ -92,8 +92,8 @@ def open_model(folder: Path) -> StoredModel:
     """
     checkpoints = open_existing(folder)
     number = checkpoints.newest()
-    facts = checkpoints.facts(number)
-    kind, version = facts.pop("kind", None), facts.pop("version", None)
+    fingerprint = checkpoints.fingerprint(number)
+    kind, version = fingerprint.pop("kind", None), fingerprint.pop("version", None)
     if kind not in ("pair", "image"):
         raise DataError(
             f"{folder} holds a checkpoint, but not of a trained model; give a folder that a run "
@@ -104,19 +104,19 @@ def open_model(folder: Path) -> StoredModel:
             f"{folder} holds a model of version {one_line(version)}, and this program reads "
             f"version {VERSION}; train it again"
         )
-    return StoredModel(folder, checkpoints, number, kind, facts)
+    return StoredModel(folder, checkpoints, number, kind, fingerprint)
 
 
 def read_description(stored: StoredModel, kind: Kind, form: type[Form]) -> Form:
-    """Return the facts of an opened model as a data class, whose types they must have.
+    """Return the fingerprint of an opened model as a data class, whose types they must have.
 
     Raises:
-      DataError: it is a model of the other kind, or its facts have another form.
+      DataError: it is a model of the other kind, or its fingerprint has another form.
     """
     if stored.kind != kind:
         raise DataError(f"{stored.folder} is a model for {stored.kind}s; give one for {kind}s")
     try:
-        return form(**stored.facts)
+        return form(**stored.fingerprint)
     except (TypeError, ValueError) as error:
         raise DataError(
             f"{stored.folder} is damaged: its description has another form ({one_line(error)})"

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from everlight_data.color.photographs import checked_illuminants, linear, read_picture
+from everlight_data.color.linear_pictures import checked_illuminants, linear, read_picture
 from everlight_data.color.thumbnails_release import NUS_FOLDERS, PAIRS
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.files import leads_outside, read_columns, read_text, refusing

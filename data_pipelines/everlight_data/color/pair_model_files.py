@@ -65,23 +65,23 @@ class PairDescription:
     def views(self) -> dict[str, ViewDescription | None]:
         """Return the descriptions of the estimators by view."""
         return {
-            view: None if facts is None else ViewDescription(**facts)
-            for view, facts in (("main", self.main), ("second", self.second))
+            view: None if stated is None else ViewDescription(**stated)
+            for view, stated in (("main", self.main), ("second", self.second))
         }
 
 
 def save_pair_model(folder: Path, model: PairModel) -> None:
-    """Write a model in place of one in the folder; its checkpoint's facts describe it."""
-    facts: dict[str, Any] = {name: getattr(model, name) for name in DESCRIBED}
+    """Write a model in place of one in the folder; its checkpoint's fingerprint describes it."""
+    fingerprint: dict[str, Any] = {name: getattr(model, name) for name in DESCRIBED}
     arrays: dict[str, Any] = {"prior": model.prior}
     for view in VIEWS:
         estimator: ViewModel | None = getattr(model, view)
-        facts[view] = arrays[view] = None
+        fingerprint[view] = arrays[view] = None
         if estimator is not None:
             size = len(jax.tree.leaves(estimator.members)[0])
-            facts[view] = {"inputs": estimator.inputs, "depth": estimator.depth, "size": size}
+            fingerprint[view] = {"inputs": estimator.inputs, "depth": estimator.depth, "size": size}
             arrays[view] = {name: getattr(estimator, name) for name in ARRAYS}
-    save_model(folder, "pair", facts, arrays)
+    save_model(folder, "pair", fingerprint, arrays)
 
 
 def load_pair_model(folder: Path) -> PairModel:
@@ -98,14 +98,18 @@ def read_pair_model(stored: StoredModel) -> PairModel:
     described = read_description(stored, "pair", PairDescription)
     estimators = described.views()
     like: dict[str, Any] = {"prior": None}
-    for view, facts in estimators.items():
-        like[view] = None if facts is None else _arrays_of(facts, stored.folder)
+    for view, view_description in estimators.items():
+        like[view] = (
+            None if view_description is None else _arrays_of(view_description, stored.folder)
+        )
     if described.fit == "probable":
         like["prior"] = TransformPrior(array_like(9), array_like(9, 9), array_like())
     arrays = stored.arrays(like)
     views = {
-        view: None if facts is None else ViewModel(facts.inputs, facts.depth, **arrays[view])
-        for view, facts in estimators.items()
+        view: None
+        if view_description is None
+        else ViewModel(view_description.inputs, view_description.depth, **arrays[view])
+        for view, view_description in estimators.items()
     }
     main, second = described.cameras
     return PairModel(

@@ -8,7 +8,7 @@ import numpy as np
 
 from everlight.color.thumbnails import below_saturation
 from everlight_data.color.dng_mosaic import FLIPS
-from everlight_data.color.photographs import decode_oriented, linear
+from everlight_data.color.linear_pictures import decode_oriented, linear
 from everlight_data.color.raw import RawImage, read_raw, upright
 from everlight_data.errors import DataError, MissingDataError
 

@@ -17,7 +17,7 @@ from everlight.color.radiometry import (
     take_exposures,
     take_photograph,
 )
-from everlight_data.color.image_sets import CameraImages
+from everlight_data.color.illuminant_folds import CameraImages
 from everlight_data.color.radiometric import RadiometricSettings, Scenes, draw_scenes, photograph
 from everlight_data.color.spectra import SpectralLibrary
 

@@ -53,7 +53,7 @@ MARGIN = 0.1
 """Margin on every side of a sample's square, as a fraction of its boxes' longer side."""
 
 
-class Scenes(NamedTuple):
+class AnnotatedScenes(NamedTuple):
     """All annotated objects of a set of images, sorted by image."""
 
     images: tuple[str, ...]
@@ -68,7 +68,7 @@ class Scenes(NamedTuple):
 class BoxedSamples(NamedTuple):
     """Subject and object of each sample, as rows of `scenes`."""
 
-    scenes: Scenes
+    scenes: AnnotatedScenes
     subject: Int[np.ndarray, "n"]
     other: Int[np.ndarray, "n"]
     """Row of the object, also if the fact leaves it undefined, as in <S,P,*>; -1 for <S,*,*>."""
@@ -92,7 +92,7 @@ class Relations(NamedTuple):
     """Annotated scenes and their relations: subject, predicate, object; the outer two are rows of
     `scenes`."""
 
-    scenes: Scenes
+    scenes: AnnotatedScenes
     rows: Int[np.ndarray, "r 3"]
 
 
@@ -262,7 +262,7 @@ def _relations(part: str, annotations: dict[str, Any], categories: int) -> Relat
             )
             relations.append((subject, _place(one["predicate"], len(PREDICATES)), other))
     table = np.array(list(rows), np.int32)
-    scenes = Scenes(
+    scenes = AnnotatedScenes(
         tuple(f"sg_{part}_images/{name}" for name in annotations),
         image=table[:, 0],
         category=table[:, 1],

@@ -38,7 +38,7 @@ from everlight_data.color.chart_measurements import (
 )
 from everlight_data.color.chart_pairs import align_cameras, find_pairs
 from everlight_data.color.chart_scenes import write_chart_pairs
-from everlight_data.color.image_sets import ImageSet
+from everlight_data.color.illuminant_folds import IlluminantImages
 from everlight_data.color.pair_augmentations import chart_augmentations, relit_inputs, resampled
 from everlight_data.color.pair_model_files import save_pair_model
 from everlight_data.color.view_pairs import read_homography, write_homography
@@ -180,7 +180,7 @@ def _source(settings: CalibrateRun, folder: RunFolder) -> tuple[Path, str]:
     return settings.folder, f"raw pairs in {settings.folder}"
 
 
-def compare(choice: Choice, images: ImageSet, scenes: Int[np.ndarray, "n"]) -> Comparison:
+def compare(choice: Choice, images: IlluminantImages, scenes: Int[np.ndarray, "n"]) -> Comparison:
     """Return every method's estimates, by trainings without the pair's scene, in one fold."""
     data = choice.data
     estimates = {

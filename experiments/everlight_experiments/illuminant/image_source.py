@@ -7,14 +7,14 @@ from typing import Annotated, Literal
 
 from everlight.checks import Between
 from everlight.color.thumbnails import SATURATION
-from everlight_data.color.constancy_sets import RELEASES, ConstancySet
-from everlight_data.color.image_sets import (
+from everlight_data.color.illuminant_folds import (
     CameraImages,
     check_edges,
     read_images,
     thumbnail_cameras,
 )
 from everlight_data.color.nus import CAMERAS, thumbnail_files
+from everlight_data.color.releases import RELEASES, ConstancySet
 from everlight_data.color.rendered_views import render_thumbnails
 from everlight_data.color.spectra import embedded_library, measured_library
 from everlight_data.errors import DataError

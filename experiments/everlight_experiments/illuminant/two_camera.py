@@ -21,7 +21,7 @@ from typing import Annotated
 
 from everlight.checks import Between
 from everlight_data.color.camera_pairs import quasi_real_pairs
-from everlight_data.color.image_sets import THUMBNAIL_SIDE, official_pairs
+from everlight_data.color.illuminant_folds import THUMBNAIL_SIDE, official_pairs
 from everlight_data.color.pair_augmentations import chart_augmentations
 from everlight_data.color.published_tables import TABLE_2_NUS
 from everlight_data.color.quasi_real import FOLDS

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import scipy.io
 
-from everlight_data.color.constancy_sets import thumbnail_set
 from everlight_data.color.nus import load_official, load_same_scene_pairs
+from everlight_data.color.releases import thumbnail_set
 from everlight_data.errors import DataError, MissingDataError
 
 DARKNESS, SATURATION = 1024, 15000

@@ -15,13 +15,13 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from everlight.color.thumbnails import SATURATION
-from everlight_data.color.nus import CAMERAS, load_official
-from everlight_data.color.photographs import (
+from everlight_data.color.linear_pictures import (
     checked_illuminants,
     linear,
     read_picture,
     read_thumbnails,
 )
+from everlight_data.color.nus import CAMERAS, load_official
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.files import read_text, refusing
 from everlight_data.formats.matlab import read_mat

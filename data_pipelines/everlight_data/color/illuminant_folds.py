@@ -12,7 +12,6 @@ from scipy.ndimage import minimum_filter
 
 from everlight.color.camera_calibration import CameraCalibration
 from everlight.color.thumbnails import shrink_image
-from everlight_data.color.constancy_sets import ConstancySet, thumbnail_set
 from everlight_data.color.nus import (
     RELEASE_SOURCE,
     OfficialNus,
@@ -20,6 +19,7 @@ from everlight_data.color.nus import (
     load_same_scene_pairs,
 )
 from everlight_data.color.quasi_real import FOLDS, QuasiReal, build_quasi_real
+from everlight_data.color.releases import ConstancySet, thumbnail_set
 from everlight_data.errors import DataError
 from everlight_data.formats.files import read_text, refusing
 from everlight_data.formats.matlab import read_mat
@@ -51,7 +51,7 @@ class CameraImages(NamedTuple):
     captures: Float[np.ndarray, "n 15"] | None = None
 
 
-class ImageSet(NamedTuple):
+class IlluminantImages(NamedTuple):
     """Images with known illuminants, in folds.
 
     Attributes:
@@ -221,10 +221,10 @@ def _parted(path: Path, parts: np.ndarray, count: int) -> list[Int[np.ndarray, "
     return [np.flatnonzero(parts == part) for part in range(1, FOLDS + 1)]
 
 
-def split_within(camera: str, data: CameraImages, folds: Sequence[np.ndarray]) -> ImageSet:
+def split_within(camera: str, data: CameraImages, folds: Sequence[np.ndarray]) -> IlluminantImages:
     """Return one camera's images, without those that are in no fold."""
     used = np.sort(np.concatenate(folds))
-    return ImageSet(
+    return IlluminantImages(
         data.images[used],
         data.masks[used],
         data.illuminants[used],
@@ -235,7 +235,7 @@ def split_within(camera: str, data: CameraImages, folds: Sequence[np.ndarray]) -
     )
 
 
-def split_across(cameras: Mapping[str, CameraImages]) -> dict[str, ImageSet]:
+def split_across(cameras: Mapping[str, CameraImages]) -> dict[str, IlluminantImages]:
     """Return all cameras' images on one canvas, with each camera as the test fold in turn."""
     images = on_one_canvas([image for data in cameras.values() for image in data.images])
     masks = on_one_canvas([mask for data in cameras.values() for mask in data.masks])
@@ -247,13 +247,13 @@ def split_across(cameras: Mapping[str, CameraImages]) -> dict[str, ImageSet]:
     for camera, data in cameras.items():
         rows = np.arange(start, start := start + len(data.names))
         note = _note(camera, len(rows), len(rows))
-        sets[camera] = ImageSet(
+        sets[camera] = IlluminantImages(
             images, masks, illuminants, [rows], note, camera, taken_by, captures
         )
     return sets
 
 
-def official_pairs(main: str, second: str, seed: int) -> tuple[QuasiReal, ImageSet]:
+def official_pairs(main: str, second: str, seed: int) -> tuple[QuasiReal, IlluminantImages]:
     """Return the quasi-real pairs of two cameras, and the main images at `THUMBNAIL_SIDE` pixels.
 
     Folds are of equal size: if the list does not divide, the least similar pairs are left out.
@@ -273,7 +273,7 @@ def official_pairs(main: str, second: str, seed: int) -> tuple[QuasiReal, ImageS
     )
     if dropped:
         note += f"; left out for folds of equal size: {', '.join(dropped)}"
-    return quasi, ImageSet(images, masks, quasi.illuminants_main, quasi.folds, note, main)
+    return quasi, IlluminantImages(images, masks, quasi.illuminants_main, quasi.folds, note, main)
 
 
 def _note(camera: str, used: int, count: int) -> str:

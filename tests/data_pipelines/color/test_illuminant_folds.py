@@ -7,7 +7,7 @@ import pytest
 import scipy.io
 import scipy.sparse
 
-from everlight_data.color.image_sets import (
+from everlight_data.color.illuminant_folds import (
     CameraImages,
     check_edges,
     read_folds,
@@ -15,7 +15,7 @@ from everlight_data.color.image_sets import (
     shrink_photographs,
     thumbnail_cameras,
 )
-from everlight_data.color.photographs import read_thumbnails
+from everlight_data.color.linear_pictures import read_thumbnails
 from everlight_data.errors import DataError
 
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import scipy.io
 
-from everlight_data.color import constancy_sets
-from everlight_data.color.constancy_sets import (
+from everlight_data.color import releases
+from everlight_data.color.releases import (
     cube_plus,
     gehler_shi,
     intel_tau,
@@ -276,7 +276,7 @@ def test_one_name_in_two_folders_of_intel_tau_is_two_images(tmp_path, rng):
 
 
 def test_cube_plus(tmp_path, rng, monkeypatch):
-    monkeypatch.setattr(constancy_sets, "_CUBE_TARGET", (12, 20))
+    monkeypatch.setattr(releases, "_CUBE_TARGET", (12, 20))
     (tmp_path / "cube+_gt.txt").write_text("".join(f"{r} {g} {b}\n" for r, g, b in LIGHTS))
     pixels = [rng.integers(1_500, 12_000, (18, 26, 3)) for _ in LIGHTS]
     for number, raw in enumerate(pixels, start=1):
