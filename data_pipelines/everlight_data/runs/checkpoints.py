@@ -166,8 +166,8 @@ class Checkpoints:
           like: function that returns the structure, shapes and dtypes of the state.
 
         Raises:
-          DataError: it was saved with another fingerprint or holds another structure; the message has
-            the differences.
+          DataError: it was saved with another fingerprint or holds another structure; the message
+            has the differences.
         """
         while (step := self.newest()) is not None:
             state, damage = None, None

@@ -15,13 +15,6 @@ from everlight.trees import checksums_of
 from everlight_data.color.camera_pairs import MOMENTS, CameraPairs
 from everlight_data.color.illuminant_folds import IlluminantImages
 from everlight_data.color.pair_augmentations import IMAGE_AUGMENTATIONS
-from everlight_data.color.published_tables import (
-    CROSS_CAMERA,
-    CROSS_CAMERA_PROTOCOL,
-    CROSS_CAMERA_SETS,
-    FFCC_THUMBNAILS,
-    TABLE_2_NUS,
-)
 from everlight_data.progress import progress
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.illuminant.comparison import Comparison
@@ -35,6 +28,13 @@ from everlight_experiments.illuminant.methods import (
     moments_of,
 )
 from everlight_experiments.illuminant.paper import METHOD_NOTES
+from everlight_experiments.illuminant.published_tables import (
+    CROSS_CAMERA,
+    CROSS_CAMERA_PROTOCOL,
+    CROSS_CAMERA_SETS,
+    FFCC_THUMBNAILS,
+    TABLE_2_NUS,
+)
 from everlight_experiments.illuminant.report import compared_sections
 from everlight_experiments.illuminant.tables import error_table
 from everlight_experiments.report.writer import FirstScreen, Section
