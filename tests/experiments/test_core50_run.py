@@ -98,9 +98,9 @@ def colored_frames(frames, side=8):
     )
 
 
-def other_objects(world, train, test):
+def other_objects(world, counts):
     """Grey levels where the procedural world would draw other objects."""
-    labels = [np.arange(12 * count) % 12 for count in (train, test)]
+    labels = [np.arange(12 * count) % 12 for count in counts]
     every = np.concatenate(labels)
     images = np.broadcast_to(20 * every[:, None, None, None], (len(every), 8, 8, 3))
     return ImageSet("others", images.astype(np.uint8), *labels, tuple(map(str, range(12))))
