@@ -13,12 +13,14 @@ from types import ModuleType
 from everlight_data.errors import DataError
 from everlight_data.sets.data_set import DataSet
 
+# fmt: off
 ORDER = (
-    *("cameras", "illuminants", "munsell", "psychtoolbox", "s20", "nus-thumbnails"),
-    *("cube-plus-thumbnails", "nus8", "digits", "fashion-mnist", "mnist", "procedural"),
-    *("tiny-imagenet", "cifar100", "imagenet", "core50", "vrd", "vrd-vectors", "glove", "raw"),
+    "cameras", "illuminants", "munsell", "psychtoolbox", "s20", "nus-thumbnails",
+    "cube-plus-thumbnails", "nus8", "digits", "fashion-mnist", "mnist", "procedural",
+    "tiny-imagenet", "cifar100", "imagenet", "core50", "vrd", "vrd-vectors", "glove", "raw",
 )
 """Data sets in the order of tables; others follow by name."""
+# fmt: on
 _PACKAGE = Path(__file__).parent
 _HAS_ROWS = re.compile(r"^DATA_SETS\b", re.MULTILINE)
 

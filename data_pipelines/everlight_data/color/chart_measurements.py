@@ -146,14 +146,14 @@ def measure_pairs(
     }
     patches = np.stack([pair.colors for pair in charts], axis=1).astype(np.float32)
     quasi = QuasiReal(
-        tuple((pair.name, pair.name) for pair in files),
-        arrays["transform"],
-        truth["main"],
-        truth["second"],
-        patches[0],
-        patches[1],
-        np.stack([pair.usable.all(axis=0) for pair in charts]),
-        (),
+        names=tuple((pair.name, pair.name) for pair in files),
+        transforms=arrays["transform"],
+        illuminants_main=truth["main"],
+        illuminants_second=truth["second"],
+        charts_main=patches[0],
+        charts_second=patches[1],
+        usable=np.stack([pair.usable.all(axis=0) for pair in charts]),
+        folds=(),
     )
     images = {
         view: IlluminantImages(

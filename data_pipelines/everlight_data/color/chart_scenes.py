@@ -23,11 +23,13 @@ TILE = 60
 BLACK_LEVEL, WHITE_LEVEL = 512, 16383
 NOISE_STD = 0.002
 """Standard deviation of the noise per pixel, relative to white."""
+# fmt: off
 ILLUMINANTS = (
-    *("A", "D50", "D65", "D75", "FL2", "FL8", "FL11", "E", "D55", "C", "FL3.10", "B", "FL1"),
-    *("FL4", "FL5", "FL7", "FL9", "FL12", "FL3.1", "FL3.5", "FL3.12", "LED-B1", "LED-B3"),
-    *("LED-B5", "LED-BH1", "LED-V1", "LED-V2", "HP2", "PHOS-1", "Metal Halide"),
+    "A", "D50", "D65", "D75", "FL2", "FL8", "FL11", "E", "D55", "C", "FL3.10", "B", "FL1",
+    "FL4", "FL5", "FL7", "FL9", "FL12", "FL3.1", "FL3.5", "FL3.12", "LED-B1", "LED-B3",
+    "LED-B5", "LED-BH1", "LED-V1", "LED-V2", "HP2", "PHOS-1", "Metal Halide",
 )
+# fmt: on
 
 
 class ChartScenes(NamedTuple):

@@ -14,11 +14,13 @@ from everlight_data.errors import DataError, MissingDataError
 
 PICTURES = (".png", ".tif", ".tiff")
 """Endings of pictures; every other file is read as a raw file."""
+# fmt: off
 RAW = (
-    *(".dng", ".arw", ".cr2", ".cr3", ".crw", ".erf", ".iiq", ".kdc", ".mef", ".mos", ".mrw"),
-    *(".nef", ".nrw", ".orf", ".pef", ".raf", ".raw", ".rw2", ".rwl", ".sr2", ".srf", ".srw"),
+    ".dng", ".arw", ".cr2", ".cr3", ".crw", ".erf", ".iiq", ".kdc", ".mef", ".mos", ".mrw",
+    ".nef", ".nrw", ".orf", ".pef", ".raf", ".raw", ".rw2", ".rwl", ".sr2", ".srf", ".srw",
 )
 """Endings of the raw files that are taken from a folder."""
+# fmt: on
 REMEDY = "Give a DNG or camera raw file, or a linear PNG or TIFF of 3 channels of 16 bits."
 
 

@@ -109,14 +109,14 @@ def build_quasi_real(
         usable.append(both)
     order = np.random.default_rng(seed).permutation(len(pairs))
     return QuasiReal(
-        tuple(pairs),
-        np.stack(transforms),
-        main.illuminants[indices_main],
-        second.illuminants[indices_second],
-        np.stack(charts_main),
-        np.stack(charts_second),
-        np.stack(usable),
-        tuple(np.sort(order[fold::FOLDS]) for fold in range(FOLDS)),
+        names=tuple(pairs),
+        transforms=np.stack(transforms),
+        illuminants_main=main.illuminants[indices_main],
+        illuminants_second=second.illuminants[indices_second],
+        charts_main=np.stack(charts_main),
+        charts_second=np.stack(charts_second),
+        usable=np.stack(usable),
+        folds=tuple(np.sort(order[fold::FOLDS]) for fold in range(FOLDS)),
     )
 
 
@@ -161,12 +161,12 @@ def reilluminate_training(
             f"Too few unsaturated patches to re-illuminate {names}; remove these pairs."
         )
     return Augmented(
-        chosen.reshape(-1, 3, 3),
-        data.illuminants_main[train][targets].reshape(-1, 3),
-        data.illuminants_second[train][targets].reshape(-1, 3),
-        np.asarray(relit.main)[rows[:, None], targets].reshape(-1, 3, 3),
-        np.asarray(relit.second)[rows[:, None], targets].reshape(-1, 3, 3),
-        np.repeat(train, targets.shape[1]),
+        transforms=chosen.reshape(-1, 3, 3),
+        illuminants_main=data.illuminants_main[train][targets].reshape(-1, 3),
+        illuminants_second=data.illuminants_second[train][targets].reshape(-1, 3),
+        relights_main=np.asarray(relit.main)[rows[:, None], targets].reshape(-1, 3, 3),
+        relights_second=np.asarray(relit.second)[rows[:, None], targets].reshape(-1, 3, 3),
+        sources=np.repeat(train, targets.shape[1]),
     )
 
 

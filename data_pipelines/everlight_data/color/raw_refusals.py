@@ -1,7 +1,7 @@
 """Errors of one line for raw files that LibRaw or the reader of their tags does not take."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ import numpy as np
 from everlight_data.color.dng_mosaic import read_mosaic_tags
 from everlight_data.color.dng_tags import LINEAR_RAW, is_tiff, raw_directories
 from everlight_data.errors import DataError
-from everlight_data.formats.files import one_line
+from everlight_data.formats.files import converting, one_line
 from everlight_data.optional_packages import import_package
 
 if TYPE_CHECKING:
@@ -31,26 +31,24 @@ LEAST_SIDE = 22
 """Minimum side of a sensor that LibRaw opens, in pixels."""
 
 
-@contextmanager
-def refusing_raw(path: Path) -> Iterator[None]:
+def refusing_raw(path: Path) -> AbstractContextManager[None]:
     """Convert the errors of LibRaw, and of what reads tags, into a DataError of one line."""
     rawpy = import_package("rawpy")
-    try:
-        yield
-    except (rawpy.LibRawFileUnsupportedError, rawpy.LibRawNotImplementedError) as error:
-        raise _refused_tag(path) or _unsupported(path, _reason(error)) from error
-    except rawpy.LibRawError as error:
-        raise _refused_tag(path) or DataError(
-            f"{path} is truncated or damaged ({_reason(error)}); copy it again from the camera."
-        ) from error
-    except DataError:
-        raise
-    # Such as tags without a value.
-    except Exception as error:
-        raise DataError(
+
+    def convert(error: Exception) -> DataError:
+        if isinstance(error, rawpy.LibRawFileUnsupportedError | rawpy.LibRawNotImplementedError):
+            return _refused_tag(path) or _unsupported(path, _reason(error))
+        if isinstance(error, rawpy.LibRawError):
+            return _refused_tag(path) or DataError(
+                f"{path} is truncated or damaged ({_reason(error)}); copy it again from the camera."
+            )
+        # Such as tags without a value.
+        return DataError(
             f"{path} is damaged ({type(error).__name__}: {one_line(error)}); copy it again from "
             "the camera."
-        ) from error
+        )
+
+    return converting(convert)
 
 
 def check_levels(

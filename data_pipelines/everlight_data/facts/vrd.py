@@ -27,23 +27,25 @@ VECTORS = "vrd_word_embeddings.npz"
 PARTS = ("train", "test")
 # The release's order, in which annotations count. The archive's own `all/predicates.json` has these
 # names in another order: with it, "below" would be what is above, and balls would be walked beside.
+# fmt: off
 PREDICATES = (
-    *("on", "wear", "has", "next to", "sleep next to", "sit next to", "stand next to", "park next"),
-    *("walk next to", "above", "behind", "stand behind", "sit behind", "park behind"),
-    *("in the front of", "under", "stand under", "sit under", "near", "walk to", "walk"),
-    *("walk past", "in", "below", "beside", "walk beside", "over", "hold", "by", "beneath", "with"),
-    *("on the top of", "on the left of", "on the right of", "sit on", "ride", "carry", "look"),
-    *("stand on", "use", "at", "attach to", "cover", "touch", "watch", "against", "inside"),
-    *("adjacent to", "across", "contain", "drive", "drive on", "taller than", "eat", "park on"),
-    *("lying on", "pull", "talk", "lean on", "fly", "face", "play with", "sleep on", "outside of"),
-    *("rest on", "follow", "hit", "feed", "kick", "skate on"),
+    "on", "wear", "has", "next to", "sleep next to", "sit next to", "stand next to", "park next",
+    "walk next to", "above", "behind", "stand behind", "sit behind", "park behind",
+    "in the front of", "under", "stand under", "sit under", "near", "walk to", "walk",
+    "walk past", "in", "below", "beside", "walk beside", "over", "hold", "by", "beneath", "with",
+    "on the top of", "on the left of", "on the right of", "sit on", "ride", "carry", "look",
+    "stand on", "use", "at", "attach to", "cover", "touch", "watch", "against", "inside",
+    "adjacent to", "across", "contain", "drive", "drive on", "taller than", "eat", "park on",
+    "lying on", "pull", "talk", "lean on", "fly", "face", "play with", "sleep on", "outside of",
+    "rest on", "follow", "hit", "feed", "kick", "skate on",
 )
 ACTIONS = (
-    *("sit on", "park on", "walk", "walk to", "skate on", "lean on", "lying on", "rest on"),
-    *("play with", "wear", "hold", "ride", "carry", "look", "use", "cover", "touch", "watch"),
-    *("drive", "eat", "pull", "talk", "fly", "face", "follow", "hit", "feed", "kick"),
+    "sit on", "park on", "walk", "walk to", "skate on", "lean on", "lying on", "rest on",
+    "play with", "wear", "hold", "ride", "carry", "look", "use", "cover", "touch", "watch",
+    "drive", "eat", "pull", "talk", "fly", "face", "follow", "hit", "feed", "kick",
 )
 """Predicates that describe an action of the subject and also give an <S,P,*>."""
+# fmt: on
 OBJECTS = "all/objects.json"
 MAX_BYTES = 100_000_000
 """Limit on the size of a table in the archive; the largest has 4 MB."""

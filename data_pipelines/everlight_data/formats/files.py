@@ -16,8 +16,8 @@ import stat
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
@@ -29,6 +29,8 @@ MAX_TEXT_BYTES = 256_000_000
 """Limit on the size of a text file: CSV, JSON or a list of numbers."""
 MAX_ROWS = 2_000_000
 """Limit on the rows of a CSV; ImageNet has 1.3 million images."""
+MAX_RELEASE_BYTES = 1 << 45
+"""Limit on the size of a file that is read in parts, such as a release's archive."""
 MAX_MEMBERS = 1_000_000
 """Limit on the files in an archive; CORe50's has 330,000 with the depth images."""
 MAX_INFLATION = 1_100
@@ -56,10 +58,21 @@ def leads_outside(name: str) -> bool:
 
 
 @contextmanager
-def refusing(name: object, remedy: str) -> Iterator[None]:
-    """Convert any exception of a decoder into a one-line DataError that names the file.
+def converting(convert: Callable[[Exception], DataError]) -> Iterator[None]:
+    """Raise what a function makes of an exception; a DataError passes unchanged.
 
     Decoders of damaged files raise almost any exception, including MemoryError and RecursionError.
+    """
+    try:
+        yield
+    except DataError:
+        raise
+    except Exception as error:
+        raise convert(error) from error
+
+
+def refusing(name: object, remedy: str) -> AbstractContextManager[None]:
+    """Convert any exception of a decoder into a one-line DataError that names the file.
 
     Args:
       name: name of the file, with which the message begins.
@@ -68,14 +81,13 @@ def refusing(name: object, remedy: str) -> Iterator[None]:
     Raises:
       DataError: any other exception was raised inside; a DataError passes unchanged.
     """
-    try:
-        yield
-    except DataError:
-        raise
-    except Exception as error:
+
+    def convert(error: Exception) -> DataError:
         text = one_line(error)
         reason = f"{type(error).__name__}: {text}" if text else type(error).__name__
-        raise DataError(f"{name} is damaged or another file ({reason}). {remedy}") from error
+        return DataError(f"{name} is damaged or another file ({reason}). {remedy}")
+
+    return converting(convert)
 
 
 @contextmanager
@@ -296,7 +308,7 @@ def opened_source(path: Path, remedy: str) -> Iterator[Archive | Folder]:
         with opened_archive(path, remedy) as archive:
             yield archive
     else:
-        with opened(path, 1 << 45, remedy):
+        with opened(path, MAX_RELEASE_BYTES, remedy):
             yield Folder(path, remedy)
 
 

@@ -19,7 +19,7 @@ from jaxtyping import Int, UInt8
 
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.arrays import map_npy, take
-from everlight_data.formats.files import opened, parse_json, read_json
+from everlight_data.formats.files import MAX_RELEASE_BYTES, opened, parse_json, read_json
 from everlight_data.images.core50_release import (
     FRAME_COUNTS,
     SIDE,
@@ -55,10 +55,12 @@ BLOCK = 512
 _AGAIN = "Prepare CORe50 again; only damaged parts are read again."
 _BUSY = "Wait until it has prepared CORe50."
 
+# fmt: off
 CATEGORIES = (
-    *("plug_adapter", "mobile_phone", "scissor", "light_bulb", "can"),
-    *("glass", "ball", "marker", "cup", "remote_control"),
+    "plug_adapter", "mobile_phone", "scissor", "light_bulb", "can",
+    "glass", "ball", "marker", "cup", "remote_control",
 )
+# fmt: on
 OBJECTS = tuple(f"{category}{number}" for category in CATEGORIES for number in range(1, 6))
 
 
@@ -302,7 +304,7 @@ def _right_blocks(path: Path, count: int, side: int) -> list[bool]:
     try:
         sums = _read_sums(_sums_path(path), len(starts))
         right = []
-        with opened(path, 1 << 45, _AGAIN) as stream:
+        with opened(path, MAX_RELEASE_BYTES, _AGAIN) as stream:
             if stream.read(len(header)) != header:
                 return [False] * len(starts)
             for start, expected in zip(starts, sums, strict=True):
