@@ -58,3 +58,7 @@ STORED_SETS = {name: data for name, data in DATA_SETS.items() if data.files}
 """Those with files below EVERLIGHT_DATA, which `everlight data` lists."""
 IMAGE_SETS = {name: data.load for name, data in DATA_SETS.items() if data.load}
 """Loaders of those with labelled images, which `everlight run --data` takes."""
+PHOTOGRAPH_SETS = {
+    name: data.read_photographs for name, data in DATA_SETS.items() if data.read_photographs
+}
+"""Readers of releases of photographs with measured illuminants, which `--release` takes."""

@@ -12,7 +12,7 @@ from everlight_data.color.chart import CENTRES, CORNERS, map_points, reference_c
 from everlight_data.color.chart_scenes import write_chart_pairs
 from everlight_data.color.chart_thumbnails import measure_thumbnail
 from everlight_data.color.raw import read_raw
-from everlight_data.color.releases import thumbnail_set
+from everlight_data.color.thumbnails import thumbnail_set
 from everlight_data.errors import DataError
 from everlight_experiments.illuminant import thumbnails
 from everlight_experiments.illuminant.thumbnails import ThumbnailsRun, make_thumbnails

@@ -19,12 +19,13 @@ from everlight_data.color.nus import (
     load_same_scene_pairs,
 )
 from everlight_data.color.quasi_real import FOLDS, QuasiReal, build_quasi_real
-from everlight_data.color.releases import ConstancySet, thumbnail_set
+from everlight_data.color.thumbnails import thumbnail_set
 from everlight_data.errors import DataError
 from everlight_data.formats.files import read_text, refusing
 from everlight_data.formats.matlab import read_mat
 from everlight_data.locations import locate
 from everlight_data.progress import progress
+from everlight_data.sets.constancy_set import ConstancySet
 
 THUMBNAIL_SIDE = 384
 """Longest side in pixels of the official release's images for single-image methods."""

@@ -12,6 +12,8 @@ from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.files import leads_outside, read_columns, read_text, refusing
 from everlight_data.formats.matlab import read_mat
 from everlight_data.locations import locate
+from everlight_data.sets.constancy_set import ConstancySet
+from everlight_data.sets.data_set import DataSet
 
 THUMBNAILS_SOURCE = "the repository shuwei666/DMCC-Cross-sensor-color-constancy on GitHub"
 RELEASE_SOURCE = "the dataset page of Cheng, Prasad and Brown 2014 (illuminant estimation, NUS)"
@@ -169,3 +171,32 @@ def load_official(folder: Path, camera: str) -> OfficialNus:
         float(darkness.item()),
         float(saturation.item()),
     )
+
+
+def nus8(folder: Path) -> dict[str, ConstancySet]:
+    """Return the cameras of the NUS-8 release present in a folder (`load_official`).
+
+    Raises:
+      MissingDataError: no camera is present.
+      DataError: a ground truth file is damaged.
+    """
+    there = [name for name in CAMERAS if (folder / name / f"{name}_gt.mat").exists()]
+    if not there:
+        # Raises an error that names the files and their source.
+        load_official(folder, CAMERAS[0])
+    official = {name: load_official(folder, name) for name in there}
+    return {
+        name: ConstancySet(release.names, release.illuminants, release.read_image)
+        for name, release in official.items()
+    }
+
+
+DATA_SETS = {
+    "nus8": DataSet(
+        "NUS-8: the official release, 16-bit PNG, for paper two-camera --preset nus-paper",
+        files=("nus8/NikonD5200", "nus8/Canon1DsMkIII"),
+        owner="Cheng, Prasad and Brown 2014",
+        source="PNG, ground truth and CHECKER archives of both cameras, unpacked",
+        read_photographs=nus8,
+    )
+}

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from everlight_data.errors import DataError
+from everlight_data.sets.constancy_set import ConstancySet
 from everlight_data.sets.image_set import ImageSet, PerClass
 from everlight_data.sets.preparing import Original, Recipe, prepare_files, read_manifest
 
@@ -65,6 +66,9 @@ class DataSet(NamedTuple):
     load: Callable[[ImageRequest], ImageSet] | None = None
     """Function from a request to labelled images, which may be more than the request needs; None
     for a set without classes, or one that only a paper reads."""
+    read_photographs: Callable[[Path], dict[str, ConstancySet]] | None = None
+    """Function from the folder of a release of photographs with measured illuminants to its
+    cameras; None for other sets."""
 
     @property
     def folder(self) -> str:

@@ -15,7 +15,7 @@ from everlight_data.color.illuminant_folds import (
     shrink_photographs,
     thumbnail_cameras,
 )
-from everlight_data.color.linear_pictures import read_thumbnails
+from everlight_data.color.thumbnails import read_thumbnails
 from everlight_data.errors import DataError
 
 

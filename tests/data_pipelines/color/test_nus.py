@@ -7,7 +7,7 @@ import pytest
 import scipy.io
 
 from everlight_data.color.nus import load_official, load_same_scene_pairs
-from everlight_data.color.releases import thumbnail_set
+from everlight_data.color.thumbnails import thumbnail_set
 from everlight_data.errors import DataError, MissingDataError
 
 DARKNESS, SATURATION = 1024, 15000

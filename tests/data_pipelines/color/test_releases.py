@@ -7,14 +7,12 @@ import numpy as np
 import pytest
 import scipy.io
 
-from everlight_data.color import releases
-from everlight_data.color.releases import (
-    cube_plus,
-    gehler_shi,
-    intel_tau,
-    nus8,
-    thumbnail_set,
-)
+from everlight_data.color import cube_plus as cube_plus_module
+from everlight_data.color.cube_plus import cube_plus
+from everlight_data.color.gehler_shi import gehler_shi
+from everlight_data.color.intel_tau import intel_tau
+from everlight_data.color.nus import nus8
+from everlight_data.color.thumbnails import thumbnail_set
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.image_headers import tiff_header
 from tests import nus_files
@@ -276,7 +274,7 @@ def test_one_name_in_two_folders_of_intel_tau_is_two_images(tmp_path, rng):
 
 
 def test_cube_plus(tmp_path, rng, monkeypatch):
-    monkeypatch.setattr(releases, "_CUBE_TARGET", (12, 20))
+    monkeypatch.setattr(cube_plus_module, "_CUBE_TARGET", (12, 20))
     (tmp_path / "cube+_gt.txt").write_text("".join(f"{r} {g} {b}\n" for r, g, b in LIGHTS))
     pixels = [rng.integers(1_500, 12_000, (18, 26, 3)) for _ in LIGHTS]
     for number, raw in enumerate(pixels, start=1):
