@@ -19,7 +19,7 @@ import numpy as np
 import scipy.io
 
 from everlight_data.color.linear_pictures import read_picture
-from everlight_data.color.raw import read_raw
+from everlight_data.color.raw_files.raw import read_raw
 from everlight_data.color.thumbnails import read_thumbnails
 from everlight_data.formats.arrays import read_npz
 from everlight_data.formats.files import read_csv, read_json

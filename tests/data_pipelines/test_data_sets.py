@@ -72,7 +72,7 @@ def test_psychtoolbox_s_files_give_rows_and_their_wavelengths(root, tmp_path, rn
 @pytest.mark.parametrize(
     ("sampling", "message"),
     [
-        ([[390, 2.5, 5]], r"S_krinov is \[390\. +2\.5 +5\. *\], not three whole numbers"),
+        ([[390, 2.5, 5]], r"S_krinov is \[390\.0, 2\.5, 5\.0\], not three whole numbers"),
         ([[390, 4, 4]], "S_krinov states 4 wavelengths, sur_krinov 5"),
         ([[390, 4]], "S_krinov is .*, not three whole numbers"),
     ],

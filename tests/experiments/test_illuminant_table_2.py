@@ -11,7 +11,6 @@ import pytest
 
 from everlight.color import ESTIMATORS, ILLUMINANT_METHODS, methods_for
 from everlight.models.illuminant_training import TrainingSettings
-from everlight_data.color.camera_pairs import problem_of, quasi_real_pairs
 from everlight_data.color.illuminant_folds import (
     IlluminantImages,
     draw_folds,
@@ -20,7 +19,8 @@ from everlight_data.color.illuminant_folds import (
     thumbnail_cameras,
 )
 from everlight_data.color.nus import thumbnail_files
-from everlight_data.color.pair_augmentations import chart_augmentations
+from everlight_data.color.pairs.camera_pairs import problem_of, quasi_real_pairs
+from everlight_data.color.pairs.pair_augmentations import chart_augmentations
 from everlight_data.errors import MissingDataError
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.cli import main

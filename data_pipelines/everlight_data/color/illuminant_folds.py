@@ -18,7 +18,7 @@ from everlight_data.color.nus import (
     load_official,
     load_same_scene_pairs,
 )
-from everlight_data.color.quasi_real import FOLDS, QuasiReal, build_quasi_real
+from everlight_data.color.pairs.quasi_real import FOLDS, QuasiReal, build_quasi_real
 from everlight_data.color.thumbnails import thumbnail_set
 from everlight_data.errors import DataError
 from everlight_data.formats.files import read_text, refusing

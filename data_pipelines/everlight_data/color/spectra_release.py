@@ -89,7 +89,9 @@ def psychtoolbox(source: Source) -> Files:
             content = source.read(path, MAX_BYTES)
             sampling, columns = decode_mat(content, path, [f"S_{name}", f"sur_{name}"])
             if sampling.size != 3 or not np.array_equal(sampling, np.rint(sampling)):
-                raise ValueError(f"S_{name} is {sampling.ravel()}, not three whole numbers")
+                raise ValueError(
+                    f"S_{name} is {sampling.ravel().tolist()}, not three whole numbers"
+                )
             first, step, count = sampling.astype(int).ravel()
             if count != len(columns):
                 raise ValueError(f"S_{name} states {count} wavelengths, sur_{name} {len(columns)}")

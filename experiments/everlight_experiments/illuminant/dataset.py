@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from everlight.models.illuminant_training import TrainingSettings
-from everlight_data.color.camera_matrices import calibrations_from
 from everlight_data.color.illuminant_folds import (
     CameraImages,
     IlluminantImages,
@@ -27,7 +26,8 @@ from everlight_data.color.illuminant_folds import (
     split_across,
     split_within,
 )
-from everlight_data.color.quasi_real import FOLDS
+from everlight_data.color.pairs.quasi_real import FOLDS
+from everlight_data.color.raw_files.camera_matrices import calibrations_from
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
 from everlight_experiments.illuminant import CITATION

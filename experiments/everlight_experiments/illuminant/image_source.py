@@ -14,8 +14,8 @@ from everlight_data.color.illuminant_folds import (
     thumbnail_cameras,
 )
 from everlight_data.color.nus import CAMERAS, thumbnail_files
-from everlight_data.color.rendered_views import render_thumbnails
-from everlight_data.color.spectra import embedded_library, measured_library
+from everlight_data.color.rendered.rendered_views import render_thumbnails
+from everlight_data.color.rendered.spectra import embedded_library, measured_library
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
 from everlight_data.registry import PHOTOGRAPH_SETS
