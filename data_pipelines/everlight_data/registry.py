@@ -30,7 +30,7 @@ def data_set_modules() -> list[ModuleType]:
 
     Others are not imported, since many need JAX, which takes seconds.
     """
-    files = sorted(_PACKAGE.glob("**/*.py"))
+    files = sorted(_PACKAGE.glob("*/**/*.py"))
     rows = [file for file in files if _HAS_ROWS.search(file.read_text(encoding="utf-8"))]
     inner = (file.relative_to(_PACKAGE).with_suffix("").parts for file in rows)
     return [importlib.import_module(".".join(("everlight_data", *parts))) for parts in inner]

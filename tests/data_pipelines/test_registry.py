@@ -20,6 +20,7 @@ def test_a_file_with_rows_is_a_data_set_and_others_are_not_imported(tmp_path, mo
     (tmp_path / "images").mkdir()
     (tmp_path / "images/digits.py").write_text("DATA_SETS = {}")
     (tmp_path / "images/helper.py").write_text("'DATA_SETS = {} stands in other files.'")
+    (tmp_path / "registry.py").write_text("DATA_SETS = {}")
     (tmp_path / "color/rendered").mkdir(parents=True)
     (tmp_path / "color/rendered/spectra.py").write_text("DATA_SETS = {}")
     monkeypatch.setattr(registry, "_PACKAGE", tmp_path)
