@@ -210,16 +210,9 @@ def _load(config: Config, seed: int, runs: Path) -> tuple[ImageSet, str, Feature
     if config.features is not None:
         # A pretrained network has its own size, to which it enlarges small images.
         side = None if config.data in IMAGE_SETS else side or TRUNK_SIDE
-    request = ImageRequest(
-        config.data,
-        side,
-        classes=config.classes,
-        per_class=None if config.per_class is None else PerClass(*config.per_class),
-        test_every=config.test_every,
-        test_data=config.test_data,
-        seed=seed,
-        first_class=config.first_class,
-    )
+    per_class = None if config.per_class is None else PerClass(*config.per_class)
+    limits = config.classes, per_class, config.test_every, config.test_data
+    request = ImageRequest(config.data, side, *limits, seed, config.first_class)
     images, note = load_images(request)
     features = None if config.features is None else load_features(config.features, images, runs)
     return images, note, features
