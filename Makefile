@@ -81,10 +81,10 @@ lint: $(VENV)/ready
 
 docs: $(VENV)/docs-ready  ## the site, in build/site; `python -m http.server -d build/site` serves it with its search
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
-	$(BIN)/python docs/check_links.py build/site
+	$(BIN)/python -m docs.tools.check_links build/site
 
-bench: $(VENV)/bench-ready  ## speed beside NumPy and PyTorch, taking turns; `python -m tests.speed CASE` measures one
-	$(BIN)/python -m tests.speed
+bench: $(VENV)/bench-ready  ## speed beside NumPy and PyTorch, taking turns; `python -m benchmarks.speed CASE` measures one
+	$(BIN)/python -m benchmarks.speed
 
 lock: $(VENV)/ready      ## requirements.lock: what the experiments need, with hashes, at the versions of constraints.txt
 	$(PIP) uv

@@ -51,7 +51,7 @@ def real_data():
 
     def find(relative: str) -> Path:
         try:
-            return locate(relative, source="docs/guide/data.md", size="see there")
+            return locate(relative, source="docs/pages/guide/data.md", size="see there")
         except MissingDataError as error:
             pytest.skip(str(error))
 

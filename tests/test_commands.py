@@ -1,4 +1,4 @@
-"""Commands of the pages and of docs/measured.toml are those of today's version; none is run."""
+"""Commands of the pages and of docs/tools/measured.toml are those of today's version; none is run."""
 
 import argparse
 import importlib
@@ -8,7 +8,7 @@ import shlex
 
 import pytest
 
-from docs.measured import ROOT, entries, pages
+from docs.tools.measured import ROOT, entries, pages
 from everlight_experiments.cli import COMMANDS, options_of
 from everlight_experiments.commands.grid import runs_of
 from everlight_experiments.commands.tune import configs_of
@@ -50,8 +50,8 @@ def test_commands_of_pages_are_understood(page, monkeypatch):
         "everlight tune facts --preset tiny",
         "everlight tune facts --vary net.learning-rate=0.1",
         "everlight grid --benchmarks digits --set net.epochs=3",
-        "python -m tests.speed no-case",
-        "python -m tests.speed fits --no-option",
+        "python -m benchmarks.speed no-case",
+        "python -m benchmarks.speed fits --no-option",
         "python -m tests.no_module",
         "python -m benchmarks.gpu --no-option",
         "python docs/no_file.py",
@@ -67,7 +67,7 @@ def test_commands_are_found_in_blocks_and_sentences():
     text = (
         "By `everlight run\ndigits --seeds 2` and `x`:\n\n```\neverlight demo   # a comment\n"
         "A=1 everlight paper iirc \\\n    --preset small && everlight data list\nmake demo\n```\n"
-        "```python\neverlight = 1\n```\n`python -m tests.speed fits` `python -m pip` "
+        "```python\neverlight = 1\n```\n`python -m benchmarks.speed fits` `python -m pip` "
         "`python -m benchmarks.gpu --table FILE`"
     )
     assert list(commands_in(text)) == [
@@ -75,7 +75,7 @@ def test_commands_are_found_in_blocks_and_sentences():
         "A=1 everlight paper iirc --preset small",
         "everlight data list",
         "everlight run digits --seeds 2",
-        "python -m tests.speed fits",
+        "python -m benchmarks.speed fits",
         "python -m benchmarks.gpu --table FILE",
     ]
 

@@ -2,14 +2,14 @@
 
 import re
 
-from docs.measured import ROOT
+from docs.tools.measured import ROOT
 from everlight.color import ESTIMATORS
 from everlight.continual.registry import METHODS, ORDER
 from everlight.metrics import CRITERIA, WEIGHTINGS
 from everlight_experiments.continual.metrics import DIAGNOSTICS
 from everlight_experiments.plasticity.problems import ERROR, ONLINE, TESTED
 
-PAGE = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "pages" / "glossary.md").read_text(encoding="utf-8")
 ROWS = [line.split("|")[1:-1] for line in PAGE.splitlines() if re.match(r"\| (?!term )", line)]
 TERMS = [term for row in ROWS for term in re.split(r", | \(|\)", row[0].strip()) if term]
 

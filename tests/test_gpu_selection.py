@@ -15,7 +15,7 @@ NEEDS_A_CPU = re.compile(
 )
 
 
-@pytest.mark.parametrize("page", ["docs/guide/devices.md"])
+@pytest.mark.parametrize("page", ["docs/pages/guide/devices.md"])
 def test_the_guide_has_the_same_folders_and_marks(page):
     text = (ROOT / page).read_text()
     assert f"{' '.join(FOLDERS)}\n" in text

@@ -25,7 +25,7 @@ PAGES = [
     ROOT / "README.md",
     ROOT / "BUILD_NOTES.md",
     *sorted((ROOT / "docs").glob("*.md")),
-    *sorted((ROOT / "docs" / "guide").glob("*.md")),
+    *sorted((ROOT / "docs" / "pages" / "guide").glob("*.md")),
 ]
 REPORTS = [
     path

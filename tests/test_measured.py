@@ -1,6 +1,6 @@
 """The manifest of measured tables agrees with the pages, and what strategies' pages repeat of them.
 
-A table that fails here needs an entry in docs/measured.toml, or, if it holds no measurement, a
+A table that fails here needs an entry in docs/tools/measured.toml, or, if it holds no measurement, a
 place in `WITHOUT_MEASUREMENTS`.
 """
 
@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from docs import measured
-from docs.measured import Table
+from docs.tools import measured
+from docs.tools.measured import Table
 from everlight.continual.registry import METHODS
 
 WITHOUT_MEASUREMENTS = {
@@ -102,8 +102,8 @@ def test_rows_are_those_that_were_measured():
         if measured.is_of(entry, table) and measured.checksum(table) != entry.checksum
     ]
     assert changed == [], (
-        "write commit and date of the new numbers into docs/measured.toml and run "
-        "`python docs/measured.py`"
+        "write commit and date of the new numbers into docs/tools/measured.toml and run "
+        "`python -m docs.tools.measured`"
     )
 
 

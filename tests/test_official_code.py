@@ -5,8 +5,8 @@ from typing import get_args
 
 import pytest
 
-from docs import make_official_code
-from docs.measured import ROOT
+from docs.tools import make_official_code
+from docs.tools.measured import ROOT
 from everlight.continual import strategies
 from everlight.continual.method import Needs
 from everlight.continual.registry import METHODS, ORDER
@@ -16,7 +16,7 @@ MEMORY = ("exemplars_per_class", "buffer_size", "replay_batch_size")
 """Arguments that the benchmark sets for all methods alike."""
 ESTIMATES = ("samples", "importance_samples", "fisher_samples")
 """Numbers of samples from which a statistic is estimated, which are no part of a method."""
-PAGE = (ROOT / "docs" / "official_code.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "pages" / "official_code.md").read_text(encoding="utf-8")
 ROWS = [line for line in PAGE.splitlines() if "](../lib/everlight/continual/strategies/" in line]
 STRATEGIES = ROOT / "lib" / "everlight" / "continual" / "strategies"
 

@@ -7,14 +7,14 @@ import sys
 
 import pytest
 
-from docs.make_api import PAGE, ROOMS, render
+from docs.tools.make_api import PAGE, ROOMS, render
 from everlight import continual
 from everlight.continual import strategies
 from everlight.continual.registry import ORDER
 
 
 def test_the_page_of_public_names_is_what_the_rooms_declare():
-    assert PAGE.read_text(encoding="utf-8") == render(), "run python docs/make_api.py"
+    assert PAGE.read_text(encoding="utf-8") == render(), "run python -m docs.tools.make_api"
 
 
 def test_arguments_stand_beside_names_with_short_defaults():
@@ -49,7 +49,7 @@ def test_everlight_continual_has_every_strategy_and_the_engine():
 
 
 def test_importing_the_library_reads_no_data_package_and_takes_no_more_than_its_parts():
-    """JAX, Flax, optax and SciPy alone; the time is theirs, measured in docs/performance.md."""
+    """JAX, Flax, optax and SciPy alone; the time is theirs, measured in docs/pages/performance.md."""
     code = (
         "import sys; import everlight.continual, everlight.color, everlight.metrics; "
         "print(*sorted({name.split('.')[0] for name in sys.modules}))"

@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from docs.check_links import broken_links
-from docs.measured import ROOT
+from docs.tools.check_links import broken_links
+from docs.tools.measured import ROOT
 
-PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("docs/guide/*.md")]
+PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("docs/pages/guide/*.md")]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -7,7 +7,7 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 
-TUTORIALS = Path(__file__).parents[1] / "docs" / "tutorials"
+TUTORIALS = Path(__file__).parents[1] / "docs" / "pages" / "tutorials"
 pytestmark = pytest.mark.slow
 
 
