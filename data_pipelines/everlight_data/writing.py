@@ -28,7 +28,7 @@ RESERVED_BYTES = 1_000_000
 
 FOLDER_GONE = (
     "Its folder was removed or moved meanwhile. Move it back to continue, or delete what is left "
-    "of it and run the same command again to begin anew."
+    "of it and run the same command again to start again."
 )
 """Advice for a run's folder that disappears while it is written."""
 _WITHOUT_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP}
@@ -132,9 +132,9 @@ def try_lock(path: Path, patience: float = 0) -> filelock.BaseFileLock | None:
     except (OSError, NotImplementedError) as error:
         if isinstance(error, NotImplementedError) or error.errno in _WITHOUT_LOCKS:
             raise DataError(
-                f"{path.parent} lies on a file system without locks of files (flock), by which "
-                "processes keep apart. Choose a folder elsewhere, such as on a local disk: --runs "
-                "for runs, EVERLIGHT_DATA for data."
+                f"{path.parent} is on a file system without locks of files (flock), which keep "
+                "processes apart. Choose a folder elsewhere, such as on a local disk: --runs for "
+                "runs, EVERLIGHT_DATA for data."
             ) from error
         raise cannot_write(path, error) from error
     return lock

@@ -1,4 +1,6 @@
-"""Every link of the built site leads somewhere: pages, pictures and anchors; `make docs` asks it.
+"""Check that every link of the built site leads to a page, a picture or an anchor.
+
+`make docs` runs it:
 
 python -m docs.tools.check_links build/site
 """
@@ -10,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 
 class LinkedPage(HTMLParser):
-    """What a page links to, and its anchors."""
+    """Links and anchors of a page."""
 
     def __init__(self, path: Path):
         super().__init__()
@@ -19,14 +21,14 @@ class LinkedPage(HTMLParser):
         self.feed(path.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Of every element."""
+        """Collect the links and the anchors of an element."""
         attributes = {name: value for name, value in attrs if value}
         self.anchors |= {attributes[name] for name in ("id", "name") if name in attributes}
         self.links += [attributes[name] for name in ("href", "src") if name in attributes]
 
 
 def broken_links(site: Path) -> tuple[int, list[str]]:
-    """The number of links within the site, and those that lead nowhere, with their page."""
+    """Return the number of links within the site, and the broken ones, each with its page."""
     pages = {path.resolve(): LinkedPage(path) for path in sorted(site.rglob("*.html"))}
     count, broken = 0, []
     for path, page in pages.items():

@@ -1,4 +1,4 @@
-"""How the site reads annotations and docstrings, where Markdown's reading differs from Python's."""
+"""Annotations and docstrings as the site shows them, where Markdown differs from Python."""
 
 import ast
 import re
@@ -7,17 +7,23 @@ import griffe
 
 
 def escaped(docstring: str) -> str:
-    """With asterisks that are mathematics; code, indented or between backticks, stays as it is."""
+    """Return a docstring whose asterisks outside of code are escaped, as they are mathematics.
+
+    Code is indented or stands between backticks.
+    """
     pieces = re.split(r"(`[^`]*`|^    .*$)", docstring, flags=re.MULTILINE)
     pieces[::2] = [piece.replace("*", r"\*") for piece in pieces[::2]]
     return "".join(pieces)
 
 
 class AsWritten(griffe.Extension):
-    """Shapes stay in quotes: `Float[Array, "n 3"]` holds no names; and see `escaped`."""
+    """Extension of griffe that shows annotations as written and escapes docstrings.
+
+    In `Float[Array, "n 3"]` the shape is a text, in which griffe would look for names.
+    """
 
     def on_function_instance(self, *, node: ast.AST, func: griffe.Function, **_) -> None:
-        """Parameters and what is returned."""
+        """Set the annotations of the parameters and of the returned value; escape the docstring."""
         if func.docstring:
             func.docstring.value = escaped(func.docstring.value)
         if not isinstance(node, ast.FunctionDef):
@@ -28,7 +34,7 @@ class AsWritten(griffe.Extension):
         func.returns = _as_written(node.returns, func)
 
     def on_attribute_instance(self, *, node: ast.AST, attr: griffe.Attribute, **_) -> None:
-        """Fields."""
+        """Set the annotation of a field."""
         if isinstance(node, ast.AnnAssign):
             attr.annotation = _as_written(node.annotation, attr)
 

@@ -21,14 +21,14 @@ PARTS = (
     "parts.merging",
     "parts.frozen",
 )
-"""Modules of `continual.strategies` whose functions new strategies are made of."""
+"""Modules of `continual.strategies` with functions for building strategies."""
 PAGE = Path(__file__).parents[1] / "pages" / "api.md"
 LONGEST = 12
-"""Characters of a default; in place of a longer one stands an ellipsis."""
+"""Limit on the characters of a default; an ellipsis replaces a longer one."""
 
 
 def render() -> str:
-    """The page's text."""
+    """Return the text of the page."""
     parts = [
         "# Public names\n\n"
         "Made from the docstrings by `python -m docs.tools.make_api`; `help(NAME)` shows shapes, "
@@ -47,7 +47,7 @@ def render() -> str:
 
 
 def made_of(part: str) -> dict[str, Callable]:
-    """The public functions of a file of `continual.strategies`."""
+    """Return the public functions of a file of `continual.strategies`."""
     module = importlib.import_module(f"everlight.continual.strategies.{part}")
     return {
         name: public
@@ -73,7 +73,7 @@ def _first_line(public: object) -> str:
 
 
 def _arguments(public: object) -> str:
-    """Names and short defaults, as code."""
+    """Return the names and short defaults of the arguments, as code."""
     if not _is_called(public) or getattr(public, "_is_protocol", False):
         return ""
     signature = inspect.signature(public)
@@ -89,7 +89,7 @@ def _arguments(public: object) -> str:
 
 
 def _short(default: object) -> object:
-    """A default that prints itself as an ellipsis if it is long."""
+    """Return the default, or an object that prints an ellipsis if the default is long."""
     is_short = default is inspect.Parameter.empty or len(repr(default)) <= LONGEST
     return default if is_short else _Ellipsis()
 

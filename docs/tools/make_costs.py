@@ -29,8 +29,8 @@ a hundred in memories that classes share.
 
 - **Operations** of one training step, from the compiler's analysis of its program, which counts a
   loop once (GEM's quadratic program). The number of steps differs: cumulative and joint train on
-  all samples so far; GDumb trains anew on its memory before every evaluation, and its step is one
-  on memory; closed-form heads, which train nothing, take one pass over a task whatever the
+  all samples so far; GDumb trains a new network on its memory before every evaluation, and its step
+  is one on memory; closed-form heads, which train nothing, take one pass over a task whatever the
   epochs. Computations once per task (importances, herding, a ridge's solution) are not counted.
 - CBP and ReDo draw new units in those steps alone that replace some; the operations count the draw
   in every step.

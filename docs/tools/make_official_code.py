@@ -90,7 +90,7 @@ def command_values(method: Method) -> dict[str, Any]:
         "batch size": protocol.batch_size,
         "epochs per task": protocol.epochs,
         "optimizer": config.optimizer.replace(":", " with ").replace("=", " "),
-        "optimizer at a new task": "begins anew" if protocol.new_optimizer else "goes on",
+        "optimizer at a new task": "restarts" if protocol.new_optimizer else "continues",
         "learning rate": config.learning_rate,
         "penalty's step": "implicit" if "implicit_rate" in takes and implicit else "explicit",
         "network": "pretrained" if pretrained else "drawn at random",

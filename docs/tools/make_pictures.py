@@ -22,7 +22,7 @@ FIELDS += ("parameter_copies", "operations", "batch_size")
 
 
 def draw_learning(run: Path) -> None:
-    """Accuracy matrix, accuracy and forgetting over time, and criteria, task-incremental."""
+    """Draw accuracy matrix, accuracy and forgetting over time, and criteria; task-incremental."""
     with np.load(run / "results.npz", allow_pickle=False) as results:
         recorded = {
             name: {
@@ -58,7 +58,7 @@ def _criteria(recorded: dict, name: str) -> dict:
 
 
 def draw_illuminants() -> None:
-    """CIE's illuminants, and black bodies, as the standard observer sees them."""
+    """Draw CIE's illuminants and black bodies as the standard observer sees them."""
     observer = colour.MSDS_CMFS["CIE 1931 2 Degree Standard Observer"]
     spectra = colour.SDS_ILLUMINANTS
     lights = {

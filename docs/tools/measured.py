@@ -1,4 +1,4 @@
-"""The site's tables of measured numbers, and the manifest that says what makes each of them.
+"""Tables of measured numbers, and the manifest that states the source of each table.
 
 `measured.toml` has an entry for every table: command, commit and date, and a checksum of the rows.
 
@@ -18,7 +18,7 @@ from everlight.continual.registry import METHODS
 ROOT = Path(__file__).parents[2]
 MANIFEST = ROOT / "docs" / "measured.toml"
 OTHER_NAMES = {"finetune": "naive"}
-"""Names of methods in papers, and the project's."""
+"""Names in this project of methods that papers name otherwise."""
 STRATEGIES = "everlight.continual.strategies"
 ENTRY = re.compile(r"^(?=\[\[table\]\])", re.MULTILINE)
 CHECKSUM_DIGITS = 12
@@ -34,11 +34,11 @@ class Table(NamedTuple):
     rule: str
     rows: tuple[str, ...]
     end: int
-    """Number of the page's lines up to the last row."""
+    """Number of lines of the page up to the last row."""
 
 
 class Entry(NamedTuple):
-    """An entry of the manifest, which describes the fields."""
+    """An entry of the manifest, whose comments describe the fields."""
 
     page: str
     heading: str
@@ -63,7 +63,7 @@ class Entry(NamedTuple):
 
     @property
     def source(self) -> str:
-        """Return a sentence for the site: since when the table stands, and what made it."""
+        """Return a sentence for the site: date, commit and command of the table."""
         by = "; ".join(f"`{command}`" for command in self.commands)
         if self.former:
             by = f"`{self.former}`, which later versions do not have"
@@ -80,14 +80,14 @@ def entries() -> list[Entry]:
 
 
 def pages() -> dict[str, Path]:
-    """Return the files of the pages that are written by hand or by a program of docs, by name."""
+    """Return the paths of all Markdown pages by name."""
     docs = ROOT / "docs"
     paths = sorted(docs.rglob("*.md"))
     return {"README.md": ROOT / "README.md"} | {str(path.relative_to(docs)): path for path in paths}
 
 
 def tables_in(page: str, text: str) -> Iterator[Table]:
-    """Yield the tables of a page's text; what stands in code is none."""
+    """Yield the tables of a page's text, without those in code."""
     heading, fenced, lines = "", False, text.splitlines()
     for place, line in enumerate(lines):
         fenced ^= line.startswith("```")
@@ -122,13 +122,13 @@ def is_of(entry: Entry, table: Table) -> bool:
 
 
 def checksum(table: Table) -> str:
-    """Return a short SHA-256 of the rows, whatever the widths of their cells."""
+    """Return a short SHA-256 of the rows, which ignores the widths of cells."""
     rows = "\n".join(" ".join(row.split()) for row in table.rows)
     return hashlib.sha256(rows.encode()).hexdigest()[:CHECKSUM_DIGITS]
 
 
 def renewed(manifest: str, tables: Iterable[Table]) -> tuple[str, list[Entry]]:
-    """Return a manifest's text with the checksums of the tables as they are, and what changed.
+    """Return a manifest's text with the checksums of the present tables, and the changed entries.
 
     Raises:
       ValueError: an entry that does not name exactly one table.
@@ -149,7 +149,7 @@ def renewed(manifest: str, tables: Iterable[Table]) -> tuple[str, list[Entry]]:
 
 
 def with_sources(text: str, page: str) -> str:
-    """Return a page's text in which a line below every measured table says what made it."""
+    """Return a page's text with a line below every measured table that states its source."""
     lines, known = text.splitlines(), entries()
     for table in reversed(list(tables_in(page, text))):
         lines[table.end : table.end] = [
@@ -159,7 +159,7 @@ def with_sources(text: str, page: str) -> str:
 
 
 def measured_of(file: str) -> str:
-    """Rows of the strategies of a file of `continual.strategies`, each below its table's head."""
+    """Return the measured rows of the strategies of a file, each below the header of its table."""
     parts = []
     for table in tables():
         rows = [row for row in table.rows if _file_of(row) == file]
@@ -183,13 +183,13 @@ def tables() -> Iterator[Table]:
 
 
 def _anchor(heading: str) -> str:
-    """As Markdown's table of contents names it."""
+    """Return the anchor that Markdown's table of contents gives a heading."""
     words = re.sub(r"[^\w\s-]", "", heading).strip().lower()
     return re.sub(r"[-\s]+", "-", words)
 
 
 def _file_of(row: str) -> str | None:
-    """The file of the strategy that a row is of; its first cell may go on after a comma."""
+    """Return the file of a row's strategy, which the first cell names, perhaps before a comma."""
     cell = row.split("|")[1].strip()
     known = {name.casefold(): name for name in METHODS} | OTHER_NAMES
     for name in (cell, re.split(r" \(", cell)[0], re.split(r", | \(", cell)[0]):
@@ -199,12 +199,12 @@ def _file_of(row: str) -> str | None:
 
 
 def _files() -> dict[str, str]:
-    """By method, the file of the strategy that its row of the table of methods makes."""
+    """Return the file of each method's strategy, by name of the method."""
     return {name: method.factory.__module__.rpartition(".")[2] for name, method in METHODS.items()}
 
 
 def main() -> None:
-    """Write the checksums, and name the tables whose entries are to be read again."""
+    """Write the checksums, and print the entries of tables that changed, which need a check."""
     text, changed = renewed(MANIFEST.read_text(encoding="utf-8"), all_tables())
     MANIFEST.write_text(text, encoding="utf-8")
     for entry in changed:

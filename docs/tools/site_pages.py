@@ -1,7 +1,7 @@
-"""Pages of the site that are made while it is built, so that nothing is written twice.
+"""Pages of the site that are generated while it is built, so that nothing is written twice.
 
-The first page is README.md. A page a strategy shows its file's docstring, where equation and paper
-stand, and what the tables of other pages say of it; a page a folder of the library shows the
+The first page is README.md. The page of a strategy shows the docstring of its file, with equation
+and paper, and its rows in the tables of other pages. The page of a folder of the library shows the
 docstring of every public name. Tutorials are run and shown with their output.
 """
 
@@ -10,6 +10,8 @@ import inspect
 import posixpath
 import re
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 
 import jupytext
 from mkdocs.config.defaults import MkDocsConfig
@@ -23,9 +25,11 @@ from docs.tools.docstrings import escaped
 from docs.tools.make_api import PARTS, ROOMS, made_of
 from docs.tools.measured import ROOT, STRATEGIES, measured_of, with_sources
 
-TUTORIALS = ROOT / "docs" / "pages" / "tutorials"
+DOCS = ROOT / "docs"
+PAGES = DOCS / "pages"
+TUTORIALS = PAGES / "tutorials"
 SECONDS = 600
-"""That a cell of a tutorial may take on a busy machine."""
+"""Limit on the seconds that a cell of a tutorial takes on a busy machine."""
 ROOT_PAGES = {
     "index.md": "README.md",
     "changelog.md": "CHANGELOG.md",
@@ -36,7 +40,7 @@ ROOT_PAGES = {
 
 
 def strategies() -> dict[str, list[str]]:
-    """Files of `continual.strategies` that hold strategies, and the names of these."""
+    """Return the names of the strategies in each file of `continual.strategies`, by file."""
     package = importlib.import_module(STRATEGIES)
     by_file: dict[str, list[str]] = {}
     for name in package.__all__:
@@ -46,7 +50,7 @@ def strategies() -> dict[str, list[str]]:
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Adds the made pages to the navigation."""
+    """Add the generated pages to the navigation."""
     config.nav += [
         {
             "Strategies": [
@@ -74,7 +78,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds the made pages."""
+    """Add the generated pages and the pictures."""
     pages = {page: _from_root(source) for page, source in ROOT_PAGES.items()}
     pages |= {f"api/{room}.md": _room(room) for room in ROOMS}
     pages["api/strategy_parts.md"] = _parts()
@@ -84,15 +88,20 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     }
     for path, content in (*pages.items(), *_tutorials()):
         files.append(File.generated(config, path, content=content))
+    for picture in _pictures():
+        path = picture.relative_to(DOCS).as_posix()
+        files.append(File(path, str(DOCS), config.site_dir, config.use_directory_urls))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
-    """Makes links of the list of public names, and those of other pages to what they show; says
-    below measured tables what made them."""
-    if page.file.src_uri != "api.md":
-        source = ROOT_PAGES.get(page.file.src_uri, page.file.src_uri)
-        return to_made_pages(with_sources(markdown, source), page.file.src_uri)
+    """Return a page's text with links to pages of the site and the sources of measured tables.
+
+    The list of public names has links to their docstrings.
+    """
+    path = page.file.src_uri
+    if path != "api.md":
+        return to_site_links(with_sources(markdown, ROOT_PAGES.get(path, path)), path)
     paths = {f"{STRATEGIES}.{part}.{name}": name for part in PARTS for name in made_of(part)}
     for room in ROOMS:
         paths |= {path: name for name, path in _paths(room).items()}
@@ -101,39 +110,51 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
     return markdown
 
 
-def to_made_pages(markdown: str, page: str) -> str:
-    """A page's text whose links to files of the project, as who reads the files follows them, lead
-    to the pages that are made of these.
+def to_site_links(markdown: str, page: str) -> str:
+    """Return a page's text whose links to files of the project lead to their places on the site.
 
     Args:
-      markdown: of the page.
-      page: its path below docs.
+      markdown: text of the page.
+      page: path of the page on the site.
     """
-    library = "lib/everlight"
-    made = {source: target for target, source in ROOT_PAGES.items()}
-    made |= {f"{library}/{room}/__init__.py": f"api/{room}.md" for room in ROOMS}
-    made[f"{library}/continual/strategies/__init__.py"] = "strategies/index.md"
-    for file in strategies():
-        source = file.replace(".", "/")
-        made[f"{library}/continual/strategies/{source}.py"] = f"strategies/{file}.md"
-    for source in TUTORIALS.glob("*.py"):
-        made[f"docs/pages/tutorials/{source.name}"] = f"tutorials/{source.stem}.md"
-    here = posixpath.dirname(page)
+    source = ROOT_PAGES.get(page, f"docs/pages/{page}")
+    places = _site_paths()
 
     def lead(link: re.Match) -> str:
-        target = made.get(posixpath.normpath(posixpath.join("docs", here, link[1])))
-        return link[0] if target is None else f"]({posixpath.relpath(target, here or '.')}"
+        target = posixpath.normpath(posixpath.join(posixpath.dirname(source), link[1]))
+        if target not in places:
+            return link[0]
+        return f"]({posixpath.relpath(places[target], posixpath.dirname(page) or '.')}"
 
     return re.sub(r"\]\(([^)#\s]+)", lead, markdown)
 
 
+@cache
+def _site_paths() -> dict[str, str]:
+    """Return the paths on the site by the paths of files of the project."""
+    library = "lib/everlight"
+    places = {source: page for page, source in ROOT_PAGES.items()}
+    places |= {f"{library}/{room}/__init__.py": f"api/{room}.md" for room in ROOMS}
+    places[f"{library}/continual/strategies/__init__.py"] = "strategies/index.md"
+    for file in strategies():
+        source = file.replace(".", "/")
+        places[f"{library}/continual/strategies/{source}.py"] = f"strategies/{file}.md"
+    for source in (*PAGES.rglob("*.md"), *TUTORIALS.glob("*.py")):
+        # A tutorial's page has its output.
+        page = source.relative_to(PAGES)
+        places[source.relative_to(ROOT).as_posix()] = page.with_suffix(".md").as_posix()
+    for source in _pictures():
+        places[source.relative_to(ROOT).as_posix()] = source.relative_to(DOCS).as_posix()
+    return places
+
+
+def _pictures() -> list[Path]:
+    return sorted(path for path in (DOCS / "pictures").rglob("*") if path.is_file())
+
+
 def _from_root(source: str) -> str:
-    """A file of the root, its links as they are from the site's first page."""
-    text = (ROOT / source).read_text(encoding="utf-8").replace("](docs/", "](")
-    for page, file in ROOT_PAGES.items():
-        text = text.replace(f"]({file}", f"]({page}")
-    text = re.sub(r"\]\((tutorials/\w+)\.py\)", r"](\1.md)", text)
-    # What is no page of the site stays a name.
+    """Return the text of a file of the root; files without a page on the site become names."""
+    text = (ROOT / source).read_text(encoding="utf-8")
     return re.sub(r"\[([^\]]+)\]\((?:CITATION\.cff|LICENSE)\)", r"`\1`", text)
 
 
@@ -152,7 +173,10 @@ def _room(room: str) -> str:
 
 
 def _paths(room: str) -> dict[str, str]:
-    """Where each public name is defined, since a file may have its function's name."""
+    """Return the path where each public name is defined.
+
+    A file may have the name of its function.
+    """
     module = importlib.import_module(f"everlight.{room}")
     paths = {}
     for name in module.__all__:
@@ -196,10 +220,10 @@ def _strategy(file: str, names: list[str]) -> str:
 
 
 def _tutorials() -> Iterator[tuple[str, str | bytes]]:
-    """Pages and pictures of the tutorials, run from the root as `python FILE` would.
+    """Yield the pages and pictures of the tutorials, which run in the root as by `python FILE`.
 
     Raises:
-      CellExecutionError: one fails.
+      CellExecutionError: a cell fails.
     """
     exporter = MarkdownExporter(preprocessors=[CoalesceStreamsPreprocessor])
     for source in sorted(TUTORIALS.glob("*.py")):
@@ -212,12 +236,12 @@ def _tutorials() -> Iterator[tuple[str, str | bytes]]:
         ).execute()
         for cell in notebook.cells:
             if cell.cell_type == "code":
-                # Not progress, and what libraries have to say of the machine.
+                # Progress and warnings of libraries about the machine are left out.
                 cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
         keys = {"unique_key": source.stem, "output_files_dir": f"{source.stem}_files"}
         text, made = exporter.from_notebook_node(notebook, keys)
         file = source.relative_to(ROOT)
-        yield f"tutorials/{source.stem}.md", f"{text}\n\nThis page is what `{file}` gives.\n"
+        yield f"tutorials/{source.stem}.md", f"{text}\n\nThis page is the output of `{file}`.\n"
         for name, content in made["outputs"].items():
             yield f"tutorials/{name}", content
 

@@ -155,7 +155,7 @@ def check_finite(name: str, values: Any, shape: tuple[int, ...] | None = None) -
     Raises:
       ValueError: some values are not finite; the message gives their number and the first position.
     """
-    # On the device where they lie, and at once where the caller is being traced.
+    # On the device that holds them, and at once where the caller is being traced.
     with jax.ensure_compile_time_eval():
         if not _has_values(values) or bool(jnp.isfinite(values).all()):
             return

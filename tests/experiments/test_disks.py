@@ -149,7 +149,7 @@ def test_a_disk_that_fills_at_any_write_of_a_checkpoint_keeps_the_one_before(
     while (said := refusal()) is not None:
         assert said == (
             f"{disk / 'c' / '2'} cannot be written (No space left on device). The checkpoints "
-            "before it are kept; make room, and the same command goes on."
+            "before it are kept; free disk space and run the same command again to continue."
         )
         assert {path.name for path in (disk / "c").iterdir()} == {"1"}
         remount(disk, "size=4m,nr_inodes=1000")

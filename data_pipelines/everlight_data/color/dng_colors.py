@@ -135,7 +135,7 @@ def states_color_matrix(path: Path) -> bool:
             return False
         with raw_directories(path) as tags:
             return tags.is_dng and tags.color_tag("ColorMatrix1") is not None
-    # Who reads the tags then reports the damage.
+    # The reader of the tags then reports the damage.
     except Exception:
         return False
 

@@ -1,8 +1,8 @@
 """Readers of untrusted files with limits on size and content.
 
 A file may be malicious or damaged. All readers therefore open regular files only and load nothing
-above their size limit, whatever size the file claims. Each failure is one line with the file's name
-and a remedy.
+above their size limit, even if the file states a smaller size. Each failure is one line with the
+file's name and a remedy.
 """
 
 import csv

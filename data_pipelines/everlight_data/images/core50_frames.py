@@ -50,7 +50,7 @@ def thin_test(frames: Core50, count: int | None) -> Core50:
 
 
 def thinned(frames: Core50, sessions: Sequence[int], count: int | None) -> Int[np.ndarray, "k"]:
-    """Return the places of all frames but those left out of some sessions.
+    """Return the places of all frames except those left out of some sessions.
 
     Args:
       frames: in the order of their recordings.

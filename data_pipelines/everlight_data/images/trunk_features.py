@@ -85,8 +85,8 @@ def kept_features(images: ImageSet, folder: Path, steps: Steps = iter) -> Featur
         lock.release()
     return Features(
         values,
-        f"1,280 features of EfficientNet-Lite0 at {side}×{side} pixels; it has learnt the 1,000 "
-        "classes of ImageNet, Tiny-ImageNet's among them: of such classes none is new to it",
+        f"1,280 features of EfficientNet-Lite0 at {side}×{side} pixels; it was trained on the "
+        "1,000 classes of ImageNet, Tiny-ImageNet's among them, so that none of these is new to it",
     )
 
 

@@ -223,7 +223,7 @@ def _decode(source: Path, files: ImageFiles, side: int) -> _Squares:
         raise DataError(
             f"{source}: {len(wrong)} of {len(files.paths):,} files "
             f"{'is' if len(wrong) == 1 else 'are'} missing, above {MAX_PIXELS:,} pixels or no "
-            f"whole {', '.join(FORMATS[:-1])} or {FORMATS[-1]} of 8 bits: {_some(wrong)}. Mend, "
+            f"whole {', '.join(FORMATS[:-1])} or {FORMATS[-1]} of 8 bits: {_some(wrong)}. Repair, "
             f"convert or remove them.{way_out if deep else ''}"
         )
     grey = kinds[_GREY] == len(squares)

@@ -96,7 +96,7 @@ def _absolute(node: ast.ImportFrom, package: str) -> str:
 
 
 def _users_spec(name: str) -> ModuleSpec | None:
-    """Return where a module of the user lies; None for other modules and names that are none."""
+    """Return the path of a module of the user; None for other modules and unknown names."""
     top, _, below = name.partition(".")
     if not top or top in _PACKAGES:
         return None

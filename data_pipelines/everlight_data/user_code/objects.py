@@ -136,5 +136,5 @@ def _network_of(make: Callable[..., Any], classes: int) -> Net:
         return lambda key: make(classes, key=key)
     made = make(classes)
     if not isinstance(made, nn.Module):
-        raise TypeError(f"it gave {type(made).__name__}")
+        raise TypeError(f"it returned {type(made).__name__}")
     return made

@@ -223,7 +223,7 @@ def _benchmark_in_setting(
     sequences: Callable[[int, Use], TaskSequence],
     setting: str,
 ) -> Benchmark:
-    """Return the benchmark of one setting, with the metrics that the configuration asks for."""
+    """Return the benchmark of one setting, with the metrics that the configuration names."""
     config, images, stored, note, net, checksums, layers, features = inputs
     task_given, predicts = setting == "task-incremental", read_predictions(config.metrics)
     measures = read_diagnostics(config.metrics)

@@ -76,7 +76,7 @@ def load_material(config: Base, level: Level, seed: int) -> LabelledFrames:
 
     Raises:
       DataError: the release cannot be read, or lacks an object in a session; or more test frames
-        are asked for than any recording has.
+        are requested than any recording has.
     """
     if config.data == "procedural":
         world = WORLD._replace(size=config.side, seed=seed)
@@ -139,7 +139,8 @@ def begin_with(folder: RunFolder, config: Base, frames: Core50, seed: int) -> In
     """Return the weights to begin with: learned on other objects, given by the user, or drawn.
 
     Raises:
-      DataError: weights that are none of the network's; named. Or the pretraining diverges.
+      DataError: weights do not fit the network; the message names them. Or the pretraining
+        diverges.
     """
     begin = _pretrained if config.net == "small" else _given_or_drawn
     weights = begin(folder, config, frames, seed)
@@ -152,7 +153,7 @@ def _given_or_drawn(folder: RunFolder, config: Base, frames: Core50, seed: int) 
         # Weights that are drawn are for inputs of deviation 1, given ones for Caffe's.
         deviation = DRAWN_DEVIATION
         source = (
-            "drawn at random: no weights were given, so nothing is learnt before the first batch"
+            "drawn at random: no weights were given, so nothing is learned before the first batch"
         )
     else:
         layers, deviation = given_layers(config.weights, layers), 1.0
@@ -215,7 +216,7 @@ def _pretrained(folder: RunFolder, config: Base, frames: Core50, seed: int) -> I
     accuracy = float(arrays.pop("accuracy")[0])
     layers = unflatten_dict({name: jnp.asarray(array) for name, array in arrays.items()}, sep="/")
     source = (
-        f"learnt on {classes} other objects of a procedural world of another seed, "
+        f"learned on {classes} other objects of a procedural world of another seed, "
         f"{training.images} images each, of whose new images it names {accuracy:.0%}; this stands "
         "in for ILSVRC-2012"
     )

@@ -20,7 +20,7 @@ The usual 2 pixels are for photographs: a support of 13x13 leaves some masked th
 
 
 def _support(sigma: float) -> int:
-    """Radius in pixels at which the Gaussian is truncated: three sigma, rounded up."""
+    """Return the radius in pixels at which the Gaussian is truncated: three sigma, rounded up."""
     return math.ceil(3 * sigma)
 
 

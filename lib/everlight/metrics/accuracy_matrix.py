@@ -22,7 +22,7 @@ Accuracy = Annotated[Float[Array, "tasks"], FRACTION]
 
 
 def _learned(accuracies: Float[Array, "tasks tasks"], before: int = 0) -> Bool[Array, "i j"]:
-    """True where task j was learned at least `before` tasks before row i."""
+    """Return True where task j was learned at least `before` tasks before row i."""
     return jnp.tri(accuracies.shape[0], k=-before, dtype=bool)
 
 

@@ -177,7 +177,7 @@ def _from_caffe(name: str, arrays: Mapping[str, np.ndarray], old: Array) -> Arra
 def _fully_connected(
     maps: Float[Array, "b h w c"], net: MidCaffeNet | MidVGG, train: bool, head: HeadInit
 ) -> Outputs:
-    """The layers after pool5; called within a network, to which it adds parameters."""
+    """Apply the layers after pool5; called within a network, to which it adds parameters."""
     if not maps.size:
         raise ArgumentError("images are empty at pool5; give 48 or more pixels per side")
     # Caffe's order (channel, row, column), so that its dense weights and cached features fit.

@@ -127,7 +127,7 @@ class _Depthwise(nn.Module):
 
 
 def _same_padding(images: Float[Array, "b h w c"], side: int, stride: int) -> Padding:
-    """TensorFlow's "same" padding, with an odd zero at the end."""
+    """Return TensorFlow's "same" padding, with an odd zero at the end."""
 
     def zeros(length: int) -> tuple[int, int]:
         missing = max((-(-length // stride) - 1) * stride + side - length, 0)
@@ -138,7 +138,7 @@ def _same_padding(images: Float[Array, "b h w c"], side: int, stride: int) -> Pa
 
 
 def _pointwise(dtype: DTypeLike, width: int, name: str) -> nn.Dense:
-    """A 1x1 convolution, as a matrix product."""
+    """Return a 1x1 convolution as a matrix product."""
     return nn.Dense(width, use_bias=False, dtype=dtype, kernel_init=HE_NORMAL_OUT, name=name)
 
 

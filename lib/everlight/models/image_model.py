@@ -100,7 +100,7 @@ class ImageModel:
     Attributes:
       name: name of the method.
       method: method's functions.
-      fitted: what it learnt.
+      fitted: result of the method's training.
       others: features of additional images by the camera, for a method that reads some; None where
         it reads none, and where the user gives them.
       side: side in pixels of the thumbnails that it reads.

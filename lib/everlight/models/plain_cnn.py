@@ -66,7 +66,7 @@ class PlainCNN(nn.Module):
 
 
 def _pooled(maps: Float[Array, "b h w c"]) -> Float[Array, "b h2 w2 c"]:
-    """Maximum of each 2x2 block; an odd last row or column is dropped."""
+    """Return the maximum of each 2x2 block; an odd last row or column is dropped."""
     batch, height, width, depth = maps.shape
     even = maps[:, : height // 2 * 2, : width // 2 * 2]
     # A reshape and a maximum compile to faster CPU code than a window.

@@ -1,6 +1,6 @@
 """IIRC, incremental implicitly-refined classification (Abdelsalam et al. 2021).
 
-Samples have a coarse and a fine label, learnt in different tasks. Data are labelled by subclass; a
+Samples have a coarse and a fine label, learned in different tasks. Data are labelled by subclass; a
 hierarchy groups some subclasses into superclasses, and both are classes to learn. Tasks introduce
 either kind, superclasses before their subclasses. Splits and rounding follow the authors' package
 `iirc` 1.0.1.

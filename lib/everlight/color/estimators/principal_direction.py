@@ -19,7 +19,7 @@ from everlight.precision import matrix_product
 
 @jax.custom_jvp
 def _principal_direction(scatter: Float[Array, "3 3"]) -> Float[Array, "3"]:
-    """Eigenvector of the largest eigenvalue."""
+    """Return the eigenvector of the largest eigenvalue."""
     return jnp.linalg.eigh(scatter)[1][:, -1]
 
 

@@ -2,8 +2,8 @@
 
 Barron and Tsai 2017 (CVPR). An illuminant that multiplies an image's channels shifts the histogram
 of its log-chroma, so estimating it is localising the histogram. A filter and a bias map of likely
-illuminants are learnt. The histogram is small and wraps around (a torus). The range of the training
-illuminants resolves which of the aliased illuminants of a bin is meant.
+illuminants are learned. The histogram is small and wraps around (a torus). The range of the
+training illuminants resolves which of the aliased illuminants of a bin is meant.
 
 Differences from the authors' code: pixels outside the image count as masked, where the code repeats
 the border; the means of the filters and of the bias map, which have no effect, stay 0; and the line
@@ -227,20 +227,20 @@ def _whitening(settings: FourierSettings) -> Float[Array, "3 64 33"]:
 
 
 def illuminant_bins(illuminants: Float[Array, "*n 3"]) -> Float[Array, "*n 2"]:
-    """Positions of illuminants on the histogram's axes, in bins."""
+    """Return the positions of illuminants on the histogram's axes, in bins."""
     logs = jnp.log(illuminants)
     return (logs[..., 1:2] - logs[..., ::2]) / BIN_WIDTH
 
 
 def first_bin(places: Float[Array, "n 2"]) -> Float[Array, "2"]:
-    """On each axis, the first of the `BINS` bins that are centred on these positions."""
+    """Return, on each axis, the first of the `BINS` bins that are centred on these positions."""
     return jnp.round((jnp.min(places, axis=0) + jnp.max(places, axis=0)) / 2) - BINS // 2
 
 
 def _moments(
     scores: Float[Array, "64 64"], origin: Float[Array, "2"]
 ) -> tuple[Float[Array, "2"], Float[Array, "2 2"]]:
-    """Mean, from `origin` on, and variance of the scores' softmax on the torus, in bins."""
+    """Return mean, from `origin` on, and variance of the scores' softmax on the torus, in bins."""
     shares = jax.nn.softmax(scores.ravel()).reshape(BINS, BINS)
     margins = jnp.stack([jnp.sum(shares, axis=1), jnp.sum(shares, axis=0)])
     bins = jnp.arange(BINS)

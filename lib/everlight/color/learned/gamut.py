@@ -46,7 +46,7 @@ GROWTH = 0.03
 
 
 def _fibonacci_sphere(count: int) -> Float[np.ndarray, "n 3"]:
-    """Nearly uniform unit vectors, excluding those that point away from every colour."""
+    """Return nearly uniform unit vectors without those that point away from every colour."""
     index = np.arange(count) + 0.5
     z = 1 - 2 * index / count
     azimuth = index * np.pi * (3 - np.sqrt(5))
@@ -131,7 +131,7 @@ def _largest_responses(
     illuminants: Float[Array, "n 3"],
     order: Literal[0, 1],
 ) -> tuple[Float[Array, "3"], Float[Array, "k"]]:
-    """Largest response of each channel, and along each direction at that scale."""
+    """Return the largest response of each channel, and along each direction at that scale."""
 
     def canonical(image: Image, mask: Mask, illuminant: Illuminant) -> Float[Array, "m 3"]:
         magnitude, _ = response(image, mask, order, EDGE_SIGMA)
@@ -201,7 +201,7 @@ def _largest_map(
 def _constraint(
     half_spaces: Float[Array, "k 3"], extremes: Float[Array, "m 3"], number: Int[Array, ""]
 ) -> tuple[Float[Array, "3"], Float[Array, ""]]:
-    """Normal and bound of a constraint by its number.
+    """Return the normal and bound of a constraint by its number.
 
     Half-space d and extreme e have the number m d + e; `u >= SMALLEST_FACTOR` and `u <=
     LARGEST_FACTOR` follow.
@@ -222,7 +222,7 @@ def _constraint(
 def _crossing(
     half_spaces: Float[Array, "k 3"], extremes: Float[Array, "m 3"], basis: Int[Array, "3"]
 ) -> tuple[Float[Array, "3"], Float[Array, "3 3"]]:
-    """Point where three constraints meet, and the inverse of their normals."""
+    """Return the point where three constraints meet, and the inverse of their normals."""
     normals, bounds = jax.vmap(partial(_constraint, half_spaces, extremes))(basis)
     first, second, third = normals
     columns = jnp.stack(
@@ -235,7 +235,7 @@ def _crossing(
 def _most_violated(
     half_spaces: Float[Array, "k 3"], extremes: Float[Array, "m 3"], vertex: Float[Array, "3"]
 ) -> tuple[Int[Array, ""], Float[Array, ""]]:
-    """The number of the constraint that a vertex violates most, and its excess."""
+    """Return the number of the constraint that a vertex violates most, and its excess."""
     scaled = half_spaces * vertex
     plane = jnp.argmax(jnp.max(_project(extremes, scaled), axis=0))
     of_plane = _project(extremes, scaled[plane][None])[:, 0]

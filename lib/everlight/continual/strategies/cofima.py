@@ -9,7 +9,7 @@ before. Between tasks the merged network predicts. Memory holds one network and 
 Training and prediction are those of SLCA (`slca`; Zhang et al. 2023, ICCV). Layers below the head
 learn at 0.01 times the rate, and the loss runs over the task's own classes. After the merge, the
 statistics of the new classes are those of the merged network, and the classifier is aligned. The
-aligned head predicts. The next task goes on from the head before alignment.
+aligned head predicts. The next task continues from the head before alignment.
 
 The paper gives every task outputs of its own. Here all tasks share one head, whose columns have a
 gradient and an information in the task of their class alone. A new column therefore keeps the

@@ -205,7 +205,7 @@ _VALUES = {
     "loss_over": "all",
     "batch size": 10,
     "epochs per task": 1,
-    "optimizer at a new task": "goes on",
+    "optimizer at a new task": "continues",
 }
 METHODS = {
     "ER-MKD": Method(

@@ -42,7 +42,7 @@ Equal to the official code (weilllllls/OnPro, `train.py`, `modules/OPE.py`, `mod
 - Passes are in float32, there in half precision. In the first task the cross-entropy's pass comes
   before that of the replayed samples, there after it, which only batch statistics see.
 - The network's optimizer restarts with every task. That of the projection, which is part of the
-  memory, goes on, as both do there.
+  memory, continues, as both do there.
 """
 
 from collections.abc import Callable
@@ -367,7 +367,7 @@ METHODS = {
             "batch size": 10,
             "epochs per task": 1,
             "optimizer": "adam",
-            "optimizer at a new task": "goes on",
+            "optimizer at a new task": "continues",
         },
     ),
 }

@@ -12,9 +12,9 @@ with the nearest mean of the stored samples' features is predicted (`predict_by_
 network's output layer learns nothing.
 
 Both views have a pass each, in this order. The projection is part of the memory and trained by the
-same optimizer as the network; its optimizer state goes on from task to task. Memory and replay are
-those of `experience_replay`. The authors have τ = 0.1, 128 outputs and a hidden layer as wide as
-the features, and replay 100 samples per batch of 10.
+same optimizer as the network; its optimizer state carries over from task to task. Memory and replay
+are those of `experience_replay`. The authors have τ = 0.1, 128 outputs and a hidden layer as wide
+as the features, and replay 100 samples per batch of 10.
 
 Equal to the official code (RaptorMai/online-continual-learning, `scr.py` and `SupConLoss` of
 `loss.py`) at the gradient of a step by network and projection; differs in:

@@ -9,7 +9,7 @@
 The loss of a task runs over its own classes; s scales the steps of a pretrained network, which then
 forgets little. l_i are the logits of task i's classes, i_k is the task of class k, counted from 0,
 and t the number of tasks so far. τ = 0.1 (0.05 on Cars), s = 0.01 and ε = 1e-4 in the authors'
-code, which also has d_k. The aligned head predicts. The next task goes on from the head before
+code, which also has d_k. The aligned head predicts. The next task continues from the head before
 alignment. Memory holds a covariance matrix per class, and no samples.
 
 Equal to the official code (GengDavid/SLCA, `models/slca.py`) at the steps of a task, the statistics

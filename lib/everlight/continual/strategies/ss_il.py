@@ -20,7 +20,7 @@ step and, with `main.py`, at the learning rate of a task; differs in:
   repeats the exemplars, so that a batch may hold one twice.
 - Counts are rounded down. There the classes share a fixed total without a rest.
 - Later tasks have as many epochs as the first. There they have a quarter of them, and the
-  optimizer's momentum goes on from task to task.
+  optimizer's momentum carries over from task to task.
 """
 
 from typing import NamedTuple
@@ -184,7 +184,7 @@ METHODS = {
             "temperature": 2,
             "batch size": 128,
             "epochs per task": "100, then 25",
-            "optimizer at a new task": "goes on",
+            "optimizer at a new task": "continues",
         },
     ),
 }

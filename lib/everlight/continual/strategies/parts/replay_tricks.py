@@ -8,7 +8,8 @@ of the stored samples' features (the survey's NCM trick), as iCaRL does:
 f̂ being features of length 1. The survey and SCR's paper find that it helps most where the output
 layer favours the last classes. The second (the survey's review trick) trains the network on the
 memory alone before it is evaluated: one epoch in batches of 10 by the usual loss, at a tenth of the
-learning rate. The reviewed network is evaluated and dropped; training goes on from the one before.
+learning rate. The reviewed network is evaluated and dropped; training continues from the one
+before.
 
 Equal to the official code (RaptorMai/online-continual-learning, `base.py`) at the means and
 distances, and at the steps of a review by plain gradient descent; differs in:
@@ -16,8 +17,8 @@ distances, and at the steps of a review by plain gradient descent; differs in:
 - A class without stored samples is predicted last, there by a mean drawn at random.
 - Review takes a smaller last batch, there none, and keeps the update's tenth where the optimizer
   is not plain gradient descent; there the gradient is divided.
-- After a review, training goes on there from the reviewed network; the survey's text has one review
-  before the final test.
+- After a review, training continues there from the reviewed network; the survey's text has one
+  review before the final test.
 - The loss runs over the classes that the objective counts, theirs over all outputs.
 """
 
