@@ -221,9 +221,9 @@ class TheirTurns(NamedTuple):
     """Memory of `their_agem`."""
 
     samples: Samples
-    """Of every task, `[t, m]`."""
+    """Samples of every task, `[t, m]`."""
     steps: Int[Array, ""]
-    """Of the task so far."""
+    """Steps of the task so far."""
 
 
 def their_agem(setup: Setup, tasks: int, per_task: int) -> Strategy:
@@ -289,9 +289,9 @@ class TheirPasses(NamedTuple):
 
     samples: Samples
     steps: Int[Array, ""]
-    """Of the task so far."""
+    """Steps of the task so far."""
     key: PRNGKeyArray
-    """Of the task's orders."""
+    """Key of the orders of the task's passes."""
 
 
 def their_replay(

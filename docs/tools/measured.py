@@ -16,7 +16,7 @@ from typing import NamedTuple
 from everlight.continual.registry import METHODS
 
 ROOT = Path(__file__).parents[2]
-MANIFEST = ROOT / "docs" / "measured.toml"
+MANIFEST = Path(__file__).with_name("measured.toml")
 OTHER_NAMES = {"finetune": "naive"}
 """Names in this project of methods that papers name otherwise."""
 STRATEGIES = "everlight.continual.strategies"
@@ -28,7 +28,7 @@ class Table(NamedTuple):
     """A table of a page; lines are Markdown."""
 
     page: str
-    """Path below docs, or README.md."""
+    """Path below docs/pages, or README.md."""
     heading: str
     header: str
     rule: str
@@ -81,7 +81,7 @@ def entries() -> list[Entry]:
 
 def pages() -> dict[str, Path]:
     """Return the paths of all Markdown pages by name."""
-    docs = ROOT / "docs"
+    docs = ROOT / "docs" / "pages"
     paths = sorted(docs.rglob("*.md"))
     return {"README.md": ROOT / "README.md"} | {str(path.relative_to(docs)): path for path in paths}
 

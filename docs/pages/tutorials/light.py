@@ -99,6 +99,11 @@ for name, degrees in errors.items():
     print(f"{name:22} mean {degrees.mean():.2f}  median {np.median(degrees):.2f}")
 axes = plots.plot_error_curves({name: degrees[None] for name, degrees in errors.items()})
 
+# %% tags=["check"]
+mean = {name: degrees.mean() for name, degrees in errors.items()}
+assert mean["both"] < mean["moments of one image"] < mean["transform"]
+assert mean["transform"] > mean["Gray World"] - 0.5
+
 # %% [markdown]
 # A linear map of the transform alone is hardly better than Gray World here; a network on it is. The
 # moments of one image are far better in a linear map, and both together a little better still.

@@ -98,6 +98,11 @@ for name, matrix in (("labels of the task", incomplete), ("all labels so far", c
 # %%
 axes = plot_accuracy_matrix(incomplete.by_task.precision_weighted_jaccard)
 
+# %% tags=["check"]
+without, with_all = (matrix.union.precision_weighted_jaccard for matrix in (incomplete, complete))
+assert abs(without[0] - with_all[0]) < 0.02
+assert np.all(without[1:] < with_all[1:])
+
 # %% [markdown]
 # A network that is only finetuned forgets whole tasks. `everlight paper iirc` has
 # the paper's ten methods on IIRC-CIFAR and on a procedural world; the [runner](../guide/runner.md)

@@ -62,6 +62,11 @@ for panel, accuracies in zip(panels, ("task_masked", "class_incremental"), stric
     plots.plot_accuracy_over_time(curves, panel).set_title(accuracies.replace("_", " "))
     panel.legend(loc="lower left")
 
+# %% tags=["check"]
+assert gains.shape == (10,)
+assert gains.min() > 0.1
+assert scores["replay of 200"].std() > 0
+
 # %% [markdown]
 # Bands are one standard deviation over the ten task orders. [Many runs at
 # once](../guide/many_runs.md) has the function below `train`, for grids of hyper-parameters,

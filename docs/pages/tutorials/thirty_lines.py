@@ -71,6 +71,12 @@ for hyperparameter, trained in ((0.0, finetuned), (30.0, pulled)):
     accuracy = trained.class_incremental.accuracy.mean()
     print(f"{hyperparameter:15}  {last[0]:23.2f}, {last[-1]:9.2f}  {accuracy:27.2f}")
 
+# %% tags=["check"]
+free, near = (trained.task_masked_matrices[:, -1].mean(0) for trained in (finetuned, pulled))
+assert same
+assert near[0] > free[0]
+assert near[-1] < free[-1] - 0.1
+
 # %% [markdown]
 # The penalty keeps the first task and makes the last one hard to learn. In the class-incremental
 # setting it hardly helps, like other penalties on weights.
