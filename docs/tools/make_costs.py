@@ -32,7 +32,7 @@ a hundred in memories that classes share.
   all samples so far; GDumb trains a new network on its memory before every evaluation, and its step
   is one on memory; closed-form heads, which train nothing, take one pass over a task whatever the
   epochs. Computations once per task (importances, herding, a ridge's solution) are not counted.
-- CBP and ReDo draw new units in those steps alone that replace some; the operations count the draw
+- CBP and ReDo draw new units only in steps that replace some; the operations count the draw
   in every step.
 - **Memory** of the strategy between steps; replayed images are stored as indices into the data
   set, not as pixels.

@@ -15,15 +15,15 @@ All methods by the names that `--methods` takes, written by `python -m docs.tool
 `everlight methods` prints the same table. [Official code](official_code.md) says where they equal
 their authors' code, [Costs](costs.md) what a step takes.
 
-- **Keeps**: what is kept of earlier tasks between tasks. Samples are those of a memory, or all; an
-  old net is weights of an earlier network or an average of networks; statistics are numbers such as
-  importances, class means, projections and masks.
-- **Applies to**: what a benchmark or network must have. Own classes: every task brings new classes.
-  Pretrained features: the method trains or computes a head over features of a frozen network, or
-  over the inputs. Other words are in [the glossary](glossary.md).
-- **In all with** these benchmarks or layers alone: elsewhere `--methods all` leaves the method out,
-  and its name runs it. It reproduces a paper's results on these benchmarks, or is made for
-  pretrained layers (`--pretrained` or `--features`).
+- **Keeps**: data of earlier tasks that are kept between tasks. Samples are those of a memory, or
+  all; an old net is weights of an earlier network or an average of networks; statistics are numbers
+  such as importances, class means, projections and masks.
+- **Applies to**: requirements of the benchmark or network. Own classes: every task brings new
+  classes. Pretrained features: the method trains or computes a head over features of a frozen
+  network, or over the inputs. Other words are in [the glossary](glossary.md).
+- **In --methods all only with** these benchmarks or layers: elsewhere `all` leaves the method out,
+  and `--methods` runs it by its name. It reproduces a paper's results on these benchmarks, or is
+  made for pretrained layers (`--pretrained` or `--features`).
 
 | method | year | paper | keeps | applies to |
 |---|---|---|---|---|

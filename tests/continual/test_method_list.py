@@ -61,8 +61,8 @@ def test_methods_that_keep_nothing_hold_no_memory():
         ("iCaRL", "own classes, one label"),
         ("HAT", "task identity at test, named hidden layers"),
         ("RanPAC", "pretrained features, one label"),
-        ("iCaRL-norm", "several labels; in all with iirc alone"),
-        ("TIES", "all benchmarks; in all with pretrained layers alone"),
+        ("iCaRL-norm", "several labels; in --methods all only with iirc"),
+        ("TIES", "all benchmarks; in --methods all only with pretrained layers"),
     ],
 )
 def test_where_methods_apply(name, applies):

@@ -55,7 +55,7 @@ class PicturedFacts(NamedTuple):
 
 @dataclass(frozen=True)
 class FactSource:
-    """Where facts, words and photographs come from; fields are options of commands."""
+    """Sources of facts, words and photographs; fields are options of commands."""
 
     data: DataSet = "vrd"
     """Data set to learn: procedural needs no files, vrd is Visual Relationship Detection."""

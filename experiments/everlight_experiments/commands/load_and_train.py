@@ -140,7 +140,7 @@ def of_use(
         elif all(reasons) and reason in _REMEDIES:
             warned.setdefault(reason, []).append(method.name)
     lines = [
-        f"--methods all leaves out {_listed(names, reason)}; its name runs it"
+        f"--methods all leaves out {_listed(names, reason)}; --methods runs it by name"
         for reason, names in left_out.items()
     ]
     lines += [f"of little use here: {_listed(names, reason)}" for reason, names in warned.items()]

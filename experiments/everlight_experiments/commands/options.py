@@ -60,7 +60,7 @@ class TrainOptions(MethodOptions):
     and coefficients. icifar, CORe50 and facts try other values for some methods by default."""
     seeds: Seeds = 3
     """Number of evaluation seeds, counted up from --seed: 0 to N-1 by default. Each has its own
-    order of classes (with --order natural, and for facts, its own initial network alone). More can
+    order of classes (with --order natural, and for facts, only its own initial network). More can
     be added later."""
     keep_nets: bool = False
     """Save every trained network after every task, in the folder models/ of the run; the Python

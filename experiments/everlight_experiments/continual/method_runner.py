@@ -251,7 +251,7 @@ class Runner:
         by_step = any("evaluation" in metric.axes for metric in self.benchmark.metrics)
         if protocol.evaluate_steps and not by_step:
             raise DataError(
-                f"--evaluate-steps: {self.benchmark.name} is evaluated after tasks alone; leave it "
+                f"--evaluate-steps: {self.benchmark.name} is evaluated only after tasks; leave it "
                 "out"
             )
         if self.benchmark.compute_budget is not None:

@@ -33,7 +33,7 @@ LEAST_IMAGES = 45
 
 @dataclass(frozen=True)
 class ImageSource(RunSettings):
-    """Which photographs with known illuminants to read."""
+    """Photographs with known illuminants to read."""
 
     thumbnails: tuple[Path, ...] = ()
     """Your own images: .npz files of linear thumbnails with their illuminants, each of one or more

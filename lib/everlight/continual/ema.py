@@ -33,14 +33,14 @@ def with_ema(strategy: Strategy, decay: UnitInterval) -> Strategy:
     Training does not change. Values that the strategy sets itself when a task begins or ends, such
     as the weights of new classes, are taken into the average as they are. Functions that prepare
     an evaluation, such as means of features, receive the average. Integers are not averaged. Where
-    the strategy predicts from its memory alone, the average has no effect.
+    the strategy predicts only from its memory, the average has no effect.
 
     Args:
       strategy: strategy whose predictions depend on the learner's parameters.
       decay: largest decay of the average per step.
 
     Raises:
-      ValueError: the strategy trains on its memory before evaluations alone (`on_memory`).
+      ValueError: the strategy trains only on its memory, before evaluations (`on_memory`).
     """
     if strategy.on_memory is not None:
         raise ArgumentError(

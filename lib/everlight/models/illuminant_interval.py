@@ -217,8 +217,7 @@ def cross_coverage(
 def _covered(
     scale: IntervalScale, estimates: Array, truth: Array, uninformative: Array
 ) -> tuple[Array, Array, Array]:
-    """Return for each pair whether its interval covers it, the radius, and if it is
-    uninformative."""
+    """Return for each pair if its interval covers it, the radius, and if it is uninformative."""
     interval = _intervals(scale, estimates)
     covered = jnp.all((interval.low <= truth) & (truth <= interval.high), axis=1)
     return covered, interval.degrees, interval.degrees >= uninformative

@@ -116,7 +116,7 @@ def with_merged_lora(
     """Return the setup of `with_lora` for strategies that merge additions into the layers.
 
     Its parameters have `params["merged"]` too, the sum of merged products A B by the path of the
-    kernel, which is 0 at first. Of these and the additions, steps train `b` alone. Its
+    kernel, which is 0 at first. Of these and the additions, steps train only `b`. Its
     `layer_inputs` has the inputs of the adapted kernels. The arguments are those of `with_lora`.
 
     Raises:

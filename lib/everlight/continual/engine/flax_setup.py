@@ -176,7 +176,7 @@ class ComputedInputs(NamedTuple):
 
 
 Source = StoredImages | StreamedImages | ComputedInputs
-"""Where a setup takes its inputs from."""
+"""Source from which a setup takes its inputs."""
 Augment = Callable[[UInt8[Array, "h w c"], PRNGKeyArray], UInt8[Array, "h w c"]]
 """Random function of one training image."""
 

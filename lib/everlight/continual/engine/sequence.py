@@ -90,9 +90,9 @@ def operations_per_step(run: Run) -> float:
     """Return the floating-point operations of one training step, by XLA's cost analysis.
 
     On CPU the traced program is analysed, which takes 5% of the time of compiling and differs by 1
-    to 2%. Accelerators' plugins analyse compiled programs alone. Loops inside the step are counted
+    to 2%. Accelerators' plugins analyse only compiled programs. Loops inside the step are counted
     once (GEM's quadratic program). Random bits and data movement are not counted. For a strategy
-    that trains on memory alone (`Strategy.on_memory`), the step is one on memory.
+    that trains only on memory (`Strategy.on_memory`), the step is one on memory.
     """
     on_memory = run.build(run.data)[1].on_memory
     if on_memory is None:

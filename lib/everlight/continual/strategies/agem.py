@@ -58,7 +58,7 @@ def agem(
       setup: network, objective, optimizer and data access.
       exemplars_per_class: exemplars per class, used without `buffer_size`.
       labels: labels per sample in the sequence.
-      separate_classes: compute the task's loss over its own classes alone and the reference's over
+      separate_classes: compute the task's loss over only its own classes and the reference's over
         earlier classes, as in IIRC; otherwise both run over all seen classes.
       replay_batch_size: samples of the reference batch, at most the stored ones; None is the size
         of the task's batch.

@@ -10,7 +10,7 @@ fast, the stable one slowly:
 and likewise θ_S with r_S ≤ r_P and α_S ≥ α_P, t being the number of steps, this one included. The
 softmax and the distance run over all outputs of the head. Test samples are classified by θ_S. The
 memory is a reservoir as in `experience_replay`. Both averages pass x' in training mode and keep
-their own batch statistics, which see replayed samples alone.
+their own batch statistics, which see only replayed samples.
 
 The authors' code sets, with 200 samples, λ = 2, α_P = α_S = 0.99, r_P = 1 and r_S = 0.9 on split
 MNIST, replaying 128 samples per batch of 10. On split CIFAR-10 it has λ = 0.15, α_P = α_S = 0.999,

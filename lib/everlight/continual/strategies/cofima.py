@@ -12,7 +12,7 @@ statistics of the new classes are those of the merged network, and the classifie
 aligned head predicts. The next task continues from the head before alignment.
 
 The paper gives every task outputs of its own. Here all tasks share one head, whose columns have a
-gradient and an information in the task of their class alone. A new column therefore keeps the
+gradient and an information only in the task of their class. A new column therefore keeps the
 values of its own task, and an old one those it had.
 
 The authors' settings have λ = 0.4 on CIFAR-100 and ImageNet-R with a supervised network, otherwise

@@ -18,7 +18,7 @@ start from their initial values.
 
 Two later forms subtract avg(tw) from the consolidated rows, the single mean of all entries of the
 task's rows. It balances tasks without a gain. CWR+, `form="plus"` (Maltoni and Lomonaco 2019,
-Neural Networks), starts every tw from 0. Its paper has new classes alone; here a class that comes
+Neural Networks), starts every tw from 0. Its paper has only new classes; here a class that comes
 again is averaged by `updates` as above. It expands the head by the seen classes; here unseen
 classes have the latest temporary rows. CWR*, `form="star"` (Lomonaco, Maltoni and Pellegrini 2020,
 CVPR Workshops), starts the rows of the task's repeated classes from cw and the others from 0. It

@@ -12,14 +12,14 @@ features would otherwise drift abruptly; the replayed ones alone separate these,
 incoming batch takes the place of l.
 
 The batch, its positives with its negatives, and the replayed batch have a pass each, in this order.
-Memory and replay are those of `experience_replay`. Once samples are stored, the head learns from
-replayed ones alone. The authors' default is τ = 0.2.
+Memory and replay are those of `experience_replay`. Once samples are stored, the head learns only
+from replayed ones. The authors' default is τ = 0.2.
 
 Equal to the official code (pclucas14/AML, `er_aml.py` and `sample_pos_neg` of `buffer.py`, with
 `task_free`) at the possible positives and negatives and at the gradient of a step, with
 `loss_over="all"`; differs in:
 
-- Without `task_free`, negatives there are of any class of the task, and its first task has ℓ alone.
+- Without `task_free`, negatives there are of any class of the task, and its first task has only ℓ.
 - Features there are divided by their length plus 0.00001, and the head is a cosine classifier.
 - By default ℓ runs over the seen classes, there over all outputs.
 - While the memory is empty, samples are augmented here, there not.

@@ -24,7 +24,7 @@ the gradient of a step, with `loss_over="all"` and plain gradient descent; diffe
 - The reservoir there counts the arrivals before a batch for all of the batch.
 
 The code of MIR's authors (optimass/Maximally_Interfered_Retrieval, `mir.py`) has the same scores on
-CIFAR-10. It replays from the second task on and draws candidates of earlier tasks alone. On MNIST
+CIFAR-10. It replays from the second task on and draws candidates only of earlier tasks. On MNIST
 its score is the rise above the least loss of the candidate so far.
 """
 

@@ -4,7 +4,7 @@
         + L_proto(incoming classes) + L_proto(replayed classes)
     L_proto = − mean over prototypes i of log(exp(p_i·p_i′ / τ_p) / Σ_{a≠i} exp(p_i·p_a / τ_p))
 
-z is a linear projection of the features by a layer that is used in training alone, of length 1. The
+z is a linear projection of the features by a layer that is used only in training, of length 1. The
 prototype p of a class is the mean of z over the batch's samples of the class, of length 1; i′ is
 the same class in the second view, and a runs over the classes of the batch in both views (online
 prototype equilibrium). The instance loss is that of OCM (Guo et al. 2022, ICML) with similarities
@@ -21,7 +21,7 @@ After the first task, the samples that are replayed by cross-entropy and instanc
 (adaptive prototypical feedback, `prototype_mixing`), by prototypes of the last step's replayed
 samples. A mixed sample has the mixed cross-entropies of both classes and is a class of its own in
 the instance loss. Incoming samples have no cross-entropy then. In the first task the cross-entropy
-is that of the incoming samples, and replayed ones have L_proto alone. Cross-entropies are of second
+is that of the incoming samples, and replayed ones have only L_proto. Cross-entropies are of second
 views. Memory and replay are those of `experience_replay`.
 
 The authors have τ = 0.07, τ_p = 0.5, 128 projections, 64 replayed samples per batch of 10, Adam,

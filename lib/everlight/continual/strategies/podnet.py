@@ -11,11 +11,11 @@
 
 N is the number of seen classes and T that of the task's; h are the features and θ the head's K
 proxies per class, all of length 1, and η is the head's scale. The network before the task, in
-evaluation mode, gives what is old; without one there is NCA alone. The method needs a
+evaluation mode, gives what is old; without one there is only NCA. The method needs a
 local-similarity head over signed features: `MLP` and `PlainCNN` with `last_relu=False`, or
 `ReducedResNet`. The maps are those that the network returns in `Outputs.hidden`: of the blocks of
 `PlainCNN` and of the stages of `ReducedResNet` and `ResNet50`. A network without maps, such as
-`MLP`, has POD-flat alone.
+`MLP`, has only POD-flat.
 
 The authors' form is the default. All their configurations of PODNet have this n, but for the
 ablation "cosine", and η = 1 at the start. Predictions are by the similarities of the loss. Where

@@ -11,7 +11,7 @@ pretrained network; that is `streaming_lda` with another estimate of the covaria
 
 Means and covariance are those of all samples so far, in any order and in batches of any size. A
 class without samples has score −∞. The scale of γ is 1 / (f · variance of all numbers in the data)
-for f features; a stream knows its first batch alone, which `gamma="scale"` takes. A number that is
+for f features; a stream knows only its first batch, which `gamma="scale"` takes. A number that is
 measured before training avoids this.
 
 Equal to the official code (drimpossible/RanDumb, `legacy_model.py`, the model of the paper's

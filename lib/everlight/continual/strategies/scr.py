@@ -7,7 +7,7 @@ repel (Khosla et al. 2020, NeurIPS):
 
 z is the projection of the features by a network with one hidden layer, of length 1, and P_i has the
 other views of i's class, those of the same sample included. The first view is the network's usual
-input, the second is changed at random as well. The projection is used in training alone: the class
+input, the second is changed at random as well. The projection is used only in training: the class
 with the nearest mean of the stored samples' features is predicted (`predict_by_nearest_mean`). The
 network's output layer learns nothing.
 

@@ -1,6 +1,6 @@
 """Arguments of strategies' factories, as functions of a benchmark's values (`Needs`).
 
-Rows of several files share them. Arguments of one file alone stand there.
+Rows of several files share them. Arguments that only one file has are in that file.
 """
 
 from typing import Any
