@@ -112,7 +112,7 @@ def test_cameras_are_asked_in_folds_or_by_the_others(tmp_path, rng, few):
     ("options", "message"),
     [
         ({"release": "nus8"}, "--release and --folder belong together"),
-        ({"release": "radiometric", "folder": "."}, "radiometric is rendered, and has no folder"),
+        ({"release": "radiometric", "folder": "."}, "radiometric is rendered and has no folder"),
         ({"cameras": ("A2",)}, "no camera 'A2'; did you mean 'A1'"),
         ({"split": "cross-camera"}, "two cameras or more"),
         ({"preset": "demo"}, "--preset demo renders its own images"),

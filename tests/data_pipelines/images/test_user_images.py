@@ -153,7 +153,7 @@ def test_a_csv_names_files_and_labels(tmp_path):
         (("file,label", "/etc/passwd,1"), r"leads out of the csv's folder"),
         (
             ("file,label", "none.png,1"),
-            r"1 of 1 files is missing, .* or no whole .*: none.png\. Mend",
+            r"1 of 1 files is missing, .* or no whole .*: none.png\. Repair",
         ),
     ],
 )
