@@ -165,6 +165,14 @@ def test_every_command_starts_without_the_packages_of_single_readers():
     assert int(done.stdout) > 20
 
 
+def test_the_library_starts_without_the_packages_of_the_experiments():
+    """Only JAX, Flax, optax and SciPy; `docs/pages/performance.md` has the time of their imports."""
+    heavy = (*LATE, "orbax", "matplotlib", "torch")
+    program = "import sys; sys.modules |= dict.fromkeys({heavy!r}); import {rooms}"
+    rooms = "everlight.color, everlight.continual, everlight.metrics"
+    subprocess.run([sys.executable, "-c", program.format(heavy=heavy, rooms=rooms)], check=True)
+
+
 def test_a_benchmark_runs_without_the_packages_of_other_readers(tmp_path, monkeypatch):
     for module in set(LATE) - {"sklearn"}:
         monkeypatch.setitem(sys.modules, module, None)
