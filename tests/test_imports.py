@@ -166,7 +166,7 @@ def test_every_command_starts_without_the_packages_of_single_readers():
 
 
 def test_the_library_starts_without_the_packages_of_the_experiments():
-    """Only JAX, Flax, optax and SciPy; `docs/pages/performance.md` has the time of their imports."""
+    """JAX, Flax, optax and SciPy alone, whose time is in `docs/pages/performance.md`."""
     heavy = (*LATE, "orbax", "matplotlib", "torch")
     program = "import sys; sys.modules |= dict.fromkeys({heavy!r}); import {rooms}"
     rooms = "everlight.color, everlight.continual, everlight.metrics"
