@@ -94,20 +94,11 @@ def test_commands_of_measured_tables_are_understood(entry, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "command",
-    [
-        "everlight rnu digits",
-        "everlight tune facts --vary net.learning-rate=0.1",
-        "everlight grid --benchmarks digits --set net.epochs=3",
-        "python -m benchmarks.speed no-case",
-        "python -m benchmarks.gpu --no-option",
-        "python -m docs.tools.no_module",
-        "make fits",
-    ],
+    "command", ["everlight rnu", "python -m benchmarks.speed no-case", "make fits"]
 )
 def test_other_commands_are_refused(command, monkeypatch):
     assert list(commands_in(f"By `{command}`.")) == [command]
-    with pytest.raises((AssertionError, ValueError, SystemExit)):
+    with pytest.raises((AssertionError, SystemExit)):
         understand(command, monkeypatch)
 
 
@@ -256,14 +247,6 @@ def test_every_strategy_that_has_a_method_has_its_cost():
     assert [row.split("|")[1].strip() for row in costs.rows] == names
 
 
-def test_the_page_of_a_strategy_repeats_its_rows_and_no_other():
-    text = measured.measured_of("experience_replay")
-    assert "[Costs of every strategy](../costs.md#costs-of-every-strategy):" in text
-    assert "\n| ER |" in text
-    assert "ER-ACE" not in text
-    assert "\n| finetune |" in measured.measured_of("naive")
-
-
 # Names: what the library has, the generated pages, the glossary and the table of official code.
 
 
@@ -335,12 +318,8 @@ def test_official_code_has_every_published_method_in_the_order_of_the_list():
 
 
 def test_the_command_s_differences_from_official_code_are_generated():
-    assert make_official_code.render(OFFICIAL) == OFFICIAL
-    # A hyper-parameter that the authors chose among the candidates is no difference.
-    method = METHODS["SLCA"]
-    assert "slow" not in make_official_code.differences(method)
-    differences = make_official_code.differences(method._replace(authors={"slow": 0.5}))
-    assert differences == "`slow` 0.001 or 0.01 or 0.1 or 1, there 0.5"
+    command = "python -m docs.tools.make_official_code"
+    assert make_official_code.render(OFFICIAL) == OFFICIAL, command
 
 
 def test_published_rows_have_all_known_values_of_their_authors():
