@@ -1,12 +1,12 @@
 """Labelled images by the name of a data set, or by a user's path."""
 
-import difflib
 import os
 from pathlib import Path
 
 from everlight_data.errors import DataError
 from everlight_data.images.image_lists import FORMS
 from everlight_data.images.user_images import TFDS, load_user_images
+from everlight_data.names import did_you_mean
 from everlight_data.registry import IMAGE_SETS
 from everlight_data.sets.data_set import ImageRequest
 from everlight_data.sets.image_set import (
@@ -64,8 +64,7 @@ def _check_source(data: str) -> None:
     path = Path(data)
     if data.startswith(TFDS) or os.path.lexists(path) or path.suffix or len(path.parts) > 1:
         return
-    near = difflib.get_close_matches(data.casefold(), IMAGE_SETS, n=3, cutoff=0.5)
-    meant = f"; did you mean {' or '.join(map(repr, near))}?" if near else "."
+    meant = did_you_mean(data, list(IMAGE_SETS)) or "."
     raise DataError(
         f"no data {data!a}{meant} There are {', '.join(map(repr, IMAGE_SETS))}; "
         f"for your own images give --data {FORMS}"

@@ -4,6 +4,10 @@ import difflib
 from collections.abc import Sequence
 
 from everlight_data.errors import DataError
+from everlight_data.formats.files import one_line
+
+MAX_NAMED = 5
+"""Default limit on the items that a message names."""
 
 
 def check_name(what: str, name: str, known: Sequence[str]) -> None:
@@ -19,12 +23,17 @@ def check_name(what: str, name: str, known: Sequence[str]) -> None:
         near or all are few.
     """
     if name not in known:
-        near = nearest_names(name, known)
-        meant = f"; did you mean {' or '.join(map(repr, near))}?" if near else "."
+        meant = did_you_mean(name, known)
         # A long list would hide the nearest names.
         choices = f"are {', '.join(map(repr, known))}" if known else "is none"
-        listed = "" if near and len(known) > 20 else f" There {choices}."
-        raise DataError(f"no {what} {name!a}{meant}{listed}")
+        listed = "" if meant and len(known) > 20 else f" There {choices}."
+        raise DataError(f"no {what} {name!a}{meant or '.'}{listed}")
+
+
+def did_you_mean(name: str, known: Sequence[str]) -> str:
+    """Return the question whether one of the nearest names was meant; empty if none is near."""
+    near = nearest_names(name, known)
+    return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
 def nearest_names(name: str, known: Sequence[str]) -> list[str]:
@@ -36,3 +45,9 @@ def nearest_names(name: str, known: Sequence[str]) -> list[str]:
     begun = [word for word in plain if name and word.startswith(name.casefold())]
     close = difflib.get_close_matches(name.casefold(), plain, n=3, cutoff=0.5)
     return [plain[word] for word in dict.fromkeys([*begun, *close])][:3]
+
+
+def name_first(items: Sequence[object], most: int = MAX_NAMED) -> str:
+    """Return the first items in one line, and how many more there are, as in `a, b and 3 more`."""
+    more = f" and {len(items) - most} more" if len(items) > most else ""
+    return ", ".join(map(one_line, items[:most])) + more

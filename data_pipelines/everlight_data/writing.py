@@ -11,7 +11,7 @@ import shutil
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import filelock
@@ -28,7 +28,7 @@ RESERVED_BYTES = 1_000_000
 
 FOLDER_GONE = (
     "Its folder was removed or moved meanwhile. Move it back to continue, or delete what is left "
-    "of it and run the same command again to begin anew."
+    "of it and run the same command again to start again."
 )
 """Advice for a run's folder that disappears while it is written."""
 _WITHOUT_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP}
@@ -73,21 +73,19 @@ def make_folder(folder: Path) -> None:
 
 def cannot_write(path: Path, error: OSError) -> DataError:
     """Return the error for a file that the operating system refuses to write."""
-    way_out = (
+    remedy = (
         "Finished files are kept; free disk space or choose another folder, and run the same "
         "command again."
     )
     if isinstance(error, FileNotFoundError):
-        way_out = FOLDER_GONE
-    return DataError(f"{path} cannot be written ({one_line(error.strerror or error)}). {way_out}")
+        remedy = FOLDER_GONE
+    return DataError(f"{path} cannot be written ({one_line(error.strerror or error)}). {remedy}")
 
 
 def remove(path: Path) -> None:
     """Remove a file if it exists and the disk allows it."""
-    try:
+    with suppress(OSError):
         path.unlink(missing_ok=True)
-    except OSError:
-        return
 
 
 def remove_unfinished(folder: Path) -> None:
@@ -96,7 +94,7 @@ def remove_unfinished(folder: Path) -> None:
         remove(path)
 
 
-def lock_folder(folder: Path, way_out: str, patience: float = 0) -> filelock.BaseFileLock:
+def lock_folder(folder: Path, remedy: str, patience: float = 0) -> filelock.BaseFileLock:
     """Lock a folder for this process, until the lock is released or the process ends.
 
     It is the operating system's lock of an open file, so a killed process leaves no lock behind.
@@ -104,7 +102,7 @@ def lock_folder(folder: Path, way_out: str, patience: float = 0) -> filelock.Bas
 
     Args:
       folder: folder to lock.
-      way_out: advice for the case that another process holds the lock.
+      remedy: advice for the case that another process holds the lock.
       patience: seconds to wait for that process, -1 for no limit.
 
     Raises:
@@ -112,7 +110,7 @@ def lock_folder(folder: Path, way_out: str, patience: float = 0) -> filelock.Bas
     """
     lock = try_lock(folder / LOCK, patience)
     if lock is None:
-        raise DataError(f"{folder} is in use by another process. {way_out}")
+        raise DataError(f"{folder} is in use by another process. {remedy}")
     return lock
 
 
@@ -132,18 +130,18 @@ def try_lock(path: Path, patience: float = 0) -> filelock.BaseFileLock | None:
     except (OSError, NotImplementedError) as error:
         if isinstance(error, NotImplementedError) or error.errno in _WITHOUT_LOCKS:
             raise DataError(
-                f"{path.parent} lies on a file system without locks of files (flock), by which "
-                "processes keep apart. Choose a folder elsewhere, such as on a local disk: --runs "
-                "for runs, EVERLIGHT_DATA for data."
+                f"{path.parent} is on a file system without locks of files (flock), which keep "
+                "processes apart. Choose a folder elsewhere, such as on a local disk: --runs for "
+                "runs, EVERLIGHT_DATA for data."
             ) from error
         raise cannot_write(path, error) from error
     return lock
 
 
 @contextmanager
-def locked_folder(folder: Path, way_out: str) -> Iterator[None]:
-    """Hold the lock of `lock_folder` while the context lasts."""
-    lock = lock_folder(folder, way_out)
+def locked_folder(folder: Path, remedy: str, patience: float = 0) -> Iterator[None]:
+    """Hold the lock of `lock_folder` while the context lasts; arguments and errors are the same."""
+    lock = lock_folder(folder, remedy, patience)
     try:
         yield
     finally:
@@ -168,7 +166,9 @@ def check_room(folder: Path, needed: int, what: str) -> None:
 
 
 def amount(count: int) -> str:
-    """Format a number of bytes in MB or GB."""
+    """Format a number of bytes in kB, MB or GB."""
+    if count < 50_000:
+        return f"{count / 1e3:.0f} kB"
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
 
 
@@ -187,14 +187,14 @@ def save_sealed(path: Path, **arrays: np.ndarray) -> None:
         unfinished.write_bytes(content + b"%08x" % zlib.crc32(content))
 
 
-def read_sealed(path: Path, way_out: str, limit: int = MAX_BYTES) -> dict[str, np.ndarray]:
+def read_sealed(path: Path, remedy: str) -> dict[str, np.ndarray]:
     """Return the arrays of an `.npz` that `save_sealed` wrote.
 
     Raises:
       MissingDataError: the file does not exist.
       DataError: a bit of the file has changed, or it has no checksum.
     """
-    content = read_bytes(path, limit, way_out)
+    content = read_bytes(path, MAX_BYTES, remedy)
     if content[-_DIGITS:] != b"%08x" % zlib.crc32(content[:-_DIGITS]):
-        raise DataError(f"{path} has changed since it was written: its checksum differs. {way_out}")
-    return read_npz(path, way_out, limit)
+        raise DataError(f"{path} has changed since it was written: its checksum differs. {remedy}")
+    return read_npz(path, remedy)

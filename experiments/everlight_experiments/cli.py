@@ -27,7 +27,7 @@ from everlight_experiments.usage import UsageError, in_options, shortened, usage
 
 PACKAGE = "everlight_experiments."
 CLOSED_PIPE = 141
-"""Exit status where the reader of the output has gone: 128 and the number of SIGPIPE."""
+"""Exit status after the reader of the output has closed it: 128 plus the number of SIGPIPE."""
 FAILING_SWITCHES = {
     "jax_numpy_dtype_promotion": ("strict",),
     "jax_numpy_rank_promotion": ("raise",),
@@ -35,9 +35,10 @@ FAILING_SWITCHES = {
     "jax_debug_key_reuse": (True,),
     "jax_transfer_guard": ("disallow", "disallow_explicit"),
 }
-"""Values of JAX's switches under which most runs end with an error (`docs/guide/devices.md`)."""
+"""Values of JAX's switches under which most runs end with an error (see
+`docs/pages/guide/devices.md`)."""
 LONGEST_MESSAGE = 1_500
-"""Characters of an error's message; of a longer one the beginning and the end are shown."""
+"""Limit on the characters of an error's message; a longer one is shown without its middle."""
 
 
 class Command(NamedTuple):
@@ -48,8 +49,8 @@ class Command(NamedTuple):
     target: str
     """MODULE:NAME, below the package, of a function that takes the options, or of a paper."""
     options: str = ""
-    """MODULE:FUNCTION from the arguments to the dataclass of options, where their defaults depend
-    on these; empty is what the target takes."""
+    """MODULE:FUNCTION that makes the dataclass of options from the arguments, where defaults depend
+    on them; if empty, the options are those that the target takes."""
 
 
 # A new command is one row.
@@ -263,7 +264,7 @@ def options_type(name: str, arguments: list[str]) -> type:
 
 
 def _split(arguments: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the command and its arguments; print the overview if help was asked for."""
+    """Return the command and its arguments; print the overview for --help."""
     if not arguments:
         print(_overview(), file=sys.stderr)
         sys.exit(2)
@@ -294,7 +295,7 @@ def _overview(group: str = "") -> str:
         f"usage: everlight {f'{group} ' if group else ''}COMMAND [options]\n\n"
         + "\n".join(rows)
         + "\n\nA run leaves a folder with report.html under runs/. Add --help for its options.\n"
-        "EVERLIGHT_DATA names the folder of real data sets; see docs/guide/data.md."
+        "EVERLIGHT_DATA names the folder of real data sets; see docs/pages/guide/data.md."
     )
 
 
@@ -307,8 +308,8 @@ def _end(error: BaseException) -> None:
         folders.remove_empty_folders()
     if number is not None:
         print(
-            f"stopped by {signal.Signals(number).name}; the same command continues after what is "
-            "finished, at the newest checkpoint",
+            f"stopped by {signal.Signals(number).name}; finished work is kept, and the same "
+            "command continues at the newest checkpoint",
             file=sys.stderr,
         )
         end_by_signal(number)
@@ -321,20 +322,20 @@ def _end(error: BaseException) -> None:
         sys.exit(f"error: {_message(error)}")
     if isinstance(error, MemoryError) or _is_memory_of_device(error):
         sys.exit(
-            "error: there is not enough memory for these settings; give smaller ones. What is "
-            "finished is kept."
+            "error: there is not enough memory for these settings; give smaller ones. Finished "
+            "work is kept."
         )
     if _is_of_joined_processes(error):
         print(
-            f"error: {one_line(error)}. One of the processes that were joined may be gone; start "
-            "the same command on all of them again, which continues at the newest checkpoint.",
+            f"error: {one_line(error)}. One of the joined processes may have ended; start the "
+            "same command in all of them again, which continues at the newest checkpoint.",
             file=sys.stderr,
             flush=True,
         )
         # What is left would wait for the others.
         os._exit(1)
     if isinstance(error, BrokenPipeError):
-        # Who read the output has read enough, as `head` does.
+        # The reader of the output has closed it, as `head` does.
         _give_up_output()
         sys.exit(CLOSED_PIPE)
     if isinstance(error, OSError):
@@ -342,8 +343,8 @@ def _end(error: BaseException) -> None:
         what = one_line(error.strerror or error)
         where = _message(error.filename or "the output")
         sys.exit(
-            f"error: {where}: {what}. What is finished is kept; the same command continues once "
-            "this is mended."
+            f"error: {where}: {what}. Finished work is kept; the same command continues once "
+            "this is fixed."
         )
     switch = _failing_switch()
     if switch is not None and isinstance(error, Exception):
@@ -354,7 +355,7 @@ def _end(error: BaseException) -> None:
 
 
 def _message(error: object) -> str:
-    """Return a message in one line of bounded length, with escapes for what cannot be printed.
+    """Return a message in one line of bounded length, with unprintable characters escaped.
 
     Messages repeat words of the command line and names of files, of any length and content.
     """

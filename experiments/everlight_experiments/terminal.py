@@ -1,4 +1,4 @@
-"""Text for a terminal: no name of a file and no value can command it."""
+"""Text for a terminal, in which names of files and values cannot act as control sequences."""
 
 import sys
 from collections.abc import Iterable, Iterator
@@ -10,7 +10,7 @@ _CURSOR_UP = "\x1b[A"
 
 
 def printable(text: str) -> str:
-    """Return a text with escapes for what cannot be printed, but for line ends and tabs."""
+    """Return a text with unprintable characters escaped, except line ends and tabs."""
     if text.isprintable():
         return text
     return "".join(

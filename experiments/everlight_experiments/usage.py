@@ -1,4 +1,4 @@
-"""Usage errors in one line: what the parser draws as a box of several lines, in a sentence."""
+"""Usage errors in one line: the parser's box of several lines becomes a sentence."""
 
 import ast
 import re

@@ -2,7 +2,7 @@
 
 
 def __getattr__(name: str) -> str:
-    """`__version__`, asked for when it is needed: a checkout that is not installed has none."""
+    """Return `__version__`, read only on demand: a checkout that is not installed has none."""
     if name != "__version__":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib.metadata import version

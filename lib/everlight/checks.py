@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import jaxtyped
 
+from everlight.annotation_fit import fits, is_mapping_type, is_record_type
 from everlight.array_kinds import (
     array_types,
     axes_of,
@@ -28,7 +29,6 @@ from everlight.array_kinds import (
     is_array_type,
     is_masked,
     of_stubs,
-    stubs,
     widened,
 )
 from everlight.check_messages import form, shown, wanted
@@ -155,7 +155,7 @@ def check_finite(name: str, values: Any, shape: tuple[int, ...] | None = None) -
     Raises:
       ValueError: some values are not finite; the message gives their number and the first position.
     """
-    # On the device where they lie, and at once where the caller is being traced.
+    # On the device that holds them, and at once where the caller is being traced.
     with jax.ensure_compile_time_eval():
         if not _has_values(values) or bool(jnp.isfinite(values).all()):
             return
@@ -220,8 +220,8 @@ class _MisfitError(ArgumentError):
         super().__init__(f"{description}; {verb} {form(value, hint)}{wanted(hint)}{mask}")
 
 
-# Sizes are bound in the context of `_check_all`: a hook that instruments functions would give each
-# of these two one of its own.
+# Sizes are bound in the context of `_check_all`: a hook that instruments functions would give this
+# one a context of its own.
 @typing.no_type_check
 def _check(name: str, value: Any, hint: Any) -> None:
     origin = typing.get_origin(hint)
@@ -237,18 +237,18 @@ def _check(name: str, value: Any, hint: Any) -> None:
             if isinstance(bounds, Between):
                 _check_bounds(name, value, bounds)
     elif origin in (typing.Union, types.UnionType):
-        chosen = [member for member in typing.get_args(hint) if _fits(value, member)]
+        chosen = [member for member in typing.get_args(hint) if fits(value, member)]
         if not chosen:
             raise _MisfitError(name, value, hint)
         _check(name, value, chosen[0])
-    elif _is_record(hint):
+    elif is_record_type(hint):
         _check_record(name, value, hint, "")
-    elif isinstance(value, Mapping) and _is_mapping(hint):
+    elif isinstance(value, Mapping) and is_mapping_type(hint):
         of_keys, of_values = typing.get_args(hint)
-        if not all(_fits(key, of_keys) for key in value):
+        if not all(fits(key, of_keys) for key in value):
             raise _MisfitError(name, value, hint)
         _check_items({f"{name}[{key!a}]": element for key, element in value.items()}, of_values)
-    elif not _fits(value, hint):
+    elif not fits(value, hint):
         _refuse_item(name, value, hint)
         raise _MisfitError(name, value, hint)
     elif origin is Sequence and Annotated is typing.get_origin(typing.get_args(hint)[0]):
@@ -265,7 +265,7 @@ def _refuse_item(name: str, value: Any, hint: Any) -> None:
     """Raise the error of the first item that does not fit, if a value is a sequence of arrays."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Sequence and isinstance(value, list | tuple) and is_array_type(arguments[0]):
-        wrong = (place for place, item in enumerate(value) if not _fits(item, arguments[0]))
+        wrong = (place for place, item in enumerate(value) if not fits(item, arguments[0]))
         for place in wrong:
             raise _MisfitError(f"{name}[{place}]", value[place], arguments[0])
 
@@ -283,60 +283,6 @@ def _check_record(name: str, value: Any, kind: type, axes: str) -> None:
         raise _MisfitError(name, value, kind)
     hints = {field: _with_axes(hint, axes) for field, hint in _array_fields(kind).items()}
     _check_all(f"{name}.", {field: getattr(value, field) for field in hints}, hints)
-
-
-@typing.no_type_check
-def _fits(value: Any, hint: Any) -> bool:
-    """Return True if a value has the kind, and an array the dtype and shape, ignoring its range."""
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is Annotated:
-        return _fits(value, arguments[0])
-    if origin in (typing.Union, types.UnionType):
-        return any(_fits(value, member) for member in arguments)
-    if origin is Literal:
-        return value in arguments
-    if hint is None or hint is type(None):
-        return value is None
-    if is_array_type(hint):
-        return any(isinstance(stub, of_stubs(hint)) for stub in stubs(value))
-    if hint is bool:
-        return isinstance(value, bool | np.bool_)
-    if hint in (int, float):
-        return _is_number(value, numbers.Integral if hint is int else numbers.Real)
-    if origin is Callable or getattr(hint, "_is_protocol", False):
-        return callable(value)
-    if origin is tuple and arguments[-1] is not ...:
-        return (
-            isinstance(value, tuple)
-            and len(value) == len(arguments)
-            and all(map(_fits, value, arguments))
-        )
-    if origin in (Sequence, list, tuple):
-        sequences = (Sequence, np.ndarray, jax.Array) if origin is Sequence else origin
-        if not isinstance(value, sequences) or isinstance(value, str) or is_masked(value):
-            return False
-        return all(_fits(element, arguments[0]) for element in value)
-    if _is_mapping(hint):
-        pairs = value.items() if isinstance(value, Mapping) else None
-        return pairs is not None and all(
-            _fits(key, arguments[0]) and _fits(element, arguments[1]) for key, element in pairs
-        )
-    # Trees, type variables and Any are anything; Any is a class from Python 3.11 on.
-    return hint is Any or not isinstance(hint, type) or isinstance(value, hint)
-
-
-def _is_mapping(hint: Any) -> bool:
-    origin = typing.get_origin(hint)
-    return isinstance(origin, type) and issubclass(origin, Mapping)
-
-
-def _is_number(value: Any, kind: type) -> bool:
-    if isinstance(value, bool | np.bool_) or is_masked(value):
-        return False
-    if isinstance(value, kind):
-        return True
-    wanted = np.integer if kind is numbers.Integral else np.floating
-    return is_array(value) and not value.shape and np.issubdtype(value.dtype, wanted)
 
 
 def _check_bounds(name: str, value: Any, bounds: Between) -> None:
@@ -357,12 +303,6 @@ def _has_values(value: Any) -> bool:
     """Return False for traced values and for shapes without values."""
     known = isinstance(value, numbers.Real | np.ndarray | np.generic | jax.Array)
     return known and not isinstance(value, jax.core.Tracer)
-
-
-def _is_record(hint: Any) -> bool:
-    if not isinstance(hint, type):
-        return False
-    return hasattr(hint, "_fields") or dataclasses.is_dataclass(hint)
 
 
 @cache
@@ -389,7 +329,7 @@ def _with_axes(hint: Any, axes: str) -> Any:
 def _tied(value: Any, name: str, values: Mapping[str, Any], hints: Mapping[str, Any]) -> str:
     """Describe the arguments that share sizes with a value that would fit alone."""
     with jaxtyped("context"):
-        if not _fits(value, hints[name]):
+        if not fits(value, hints[name]):
             return ""
     axes = axes_of(hints[name])
     others = [

@@ -224,7 +224,7 @@ for _function, _gradients in (
 
 
 def _grouped(images: Array, kernel: Array, geometry: _Geometry) -> Array:
-    """XLA's convolution of images `[b, h, w, g c]` and kernel `[s, s, c, g f]` of g groups."""
+    """Convolve images `[b, h, w, g c]` and a kernel `[s, s, c, g f]` of g groups by XLA."""
     return jax.lax.conv_general_dilated(
         images,
         kernel,

@@ -1,4 +1,7 @@
-"""The error of an argument that a function of the library refuses."""
+"""The error of an argument that a function of the library refuses, and others' errors in a line."""
+
+MOST_OF_A_REASON = 200
+"""Characters of another library's error that a message quotes."""
 
 
 class ArgumentError(ValueError):
@@ -7,3 +10,8 @@ class ArgumentError(ValueError):
     Every check of the library raises it or a kind of it. Any other `ValueError` is a fault of a
     program, so commands show the traceback of that and the message of this.
     """
+
+
+def reason_of(error: Exception) -> str:
+    """Return the kind of an error and the beginning of its text, as one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:MOST_OF_A_REASON]}"

@@ -43,12 +43,15 @@ def named_leaves(tree: PyTree) -> dict[str, Any]:
 
     So the names stay when named tuples are stored as dictionaries.
     """
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
 
-    def name(path: tuple) -> str:
-        parts = [getattr(p, "name", getattr(p, "key", getattr(p, "idx", p))) for p in path]
-        return "/".join(str(part) for part in parts)
 
-    return {name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+def shapes_with(sharding: jax.sharding.Sharding, tree: PyTree) -> PyTree:
+    """Return the shapes and dtypes of a tree's arrays, placed on devices that need not exist."""
+    return jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), tree
+    )
 
 
 def describe_array(array: Any) -> str:

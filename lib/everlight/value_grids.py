@@ -29,7 +29,7 @@ def read_grid(texts: Sequence[str]) -> dict[str, list[Any]]:
             raise ArgumentError(f"has {name} twice; give all its values at once")
         grids[name] = _values(values)
         if len(set(map(repr, grids[name]))) < len(grids[name]):
-            raise ArgumentError(f"{text!a} has a value twice")
+            raise ArgumentError(f"{text!a} has a value twice; give it once")
     return grids
 
 

@@ -67,7 +67,7 @@ def test_an_image_without_light_has_none():
 
 
 def test_refuses_another_degree():
-    with pytest.raises(ValueError, match="degree=4; it is 1, 2 or 3"):
+    with pytest.raises(ValueError, match="degree=4; choose 1, 2 or 3"):
         color_moments(jnp.ones((5, 3)), degree=4)
 
 

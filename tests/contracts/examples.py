@@ -287,7 +287,6 @@ ROWS: dict[str, Any] = {
         "inputs": floats(3, 5),
     },
     "scenarios.domain_incremental": {**LABELS, "tasks": 2, "label_maps": host([[0, 1, 2, 3]] * 2)},
-    "scenarios.few_shot": {**LABELS, "tasks": [[0, 1], [2, 3]], "shots": 2},
     "scenarios.noisy_labels": {"labels": np.arange(16) % 4},
     "scenarios.named_stream": {"name": "permuted"},
     "scenarios.recurring": {**LABELS, "tasks": [[0, 1], [1, 2, 3]]},
@@ -310,7 +309,6 @@ ROWS: dict[str, Any] = {
         "configuration": scenarios.TaskConfiguration((("ab", "c"), ("a", "b", "d"))),
     },
     "scenarios.join_tasks": {"tasks": [host(PIECES)]},
-    "scenarios.largest_class_incremental": LABELS,
     "scenarios.online_stream": {**LABELS, "tasks": [[0, 1], [2, 3]]},
     "scenarios.random_split": {
         "train_counts": host([1] * 2),

@@ -148,7 +148,7 @@ SILENT = {
     ),
     "negative weights of sum 1": (
         lambda: metrics.cl_score(SHARES, {**metrics.WEIGHTINGS["W1"], "A": -1.0, "MS": 2 - 4 / 7}),
-        "weights must not be negative: A",
+        "weights['A']=-1.0; give 0 or more",
     ),
     "costs of another sequence": (
         lambda: metrics.measure_criteria(jnp.ones((4, 4)), COSTS),

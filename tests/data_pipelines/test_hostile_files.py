@@ -14,16 +14,15 @@ from everlight_data.facts.word_vectors import load_word_vectors
 from everlight_data.formats.arrays import decode_npy, map_npy, read_npz
 from everlight_data.formats.files import (
     inflate,
-    jpeg_size,
     leads_outside,
     one_line,
     opened_archive,
-    png_size,
     read_bytes,
     read_csv,
     read_json,
     read_text,
 )
+from everlight_data.formats.image_headers import jpeg_size, png_size
 from everlight_data.formats.unpickle import load_npy_restricted, load_restricted
 
 # ---- Array files

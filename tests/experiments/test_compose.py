@@ -190,7 +190,7 @@ def test_a_network_from_a_file(tmp_path):
     )
     assert shapes["params"]["head"]["kernel"].shape == (3, 4)
     path.write_text("def tiny(classes):\n    return 3\n")
-    with pytest.raises(DataError, match="gave int"):
+    with pytest.raises(DataError, match="returned int"):
         network(f"{path}:tiny", NetworkRequest(4, 8), (8, 8, 1))
 
 

@@ -129,7 +129,7 @@ def test_features_are_learnt_and_the_report_says_what_they_are(tmp_path, trunk):
     text = report.read_text(encoding="utf-8")
     for said in (
         "a linear head on 1,280 features of EfficientNet-Lite0 at 128×128 pixels",
-        "has learnt the 1,000 classes of ImageNet, Tiny-ImageNet&#39;s among them",
+        "was trained on the 1,000 classes of ImageNet, Tiny-ImageNet&#39;s among them",
     ):
         assert said in text
 

@@ -302,7 +302,7 @@ def test_a_chart_that_is_not_found_is_named_and_can_be_given(written, tmp_path):
     corners = map_points(true.charts[2], CORNERS)
     given = {f"main/{hidden.name}": corners.tolist()}
     (folder / "charts.json").write_text(json.dumps(given))
-    with pytest.raises(DataError, match=r"scene-02\.dng: what lies in the corners .* no chart"):
+    with pytest.raises(DataError, match=r"scene-02\.dng: there is no chart at the given corners"):
         read_charts(folder, files, run)
     hidden.write_bytes(whole)
     files = find_pairs(folder)
@@ -311,7 +311,7 @@ def test_a_chart_that_is_not_found_is_named_and_can_be_given(written, tmp_path):
     # From its other end on it is another chart.
     turned = {f"main/{hidden.name}": corners[[2, 3, 0, 1]].tolist()}
     (folder / "charts.json").write_text(json.dumps(turned))
-    with pytest.raises(DataError, match=r"scene-02\.dng: what lies in the corners .* no chart"):
+    with pytest.raises(DataError, match=r"scene-02\.dng: there is no chart at the given corners"):
         read_charts(folder, files, RunFolder("illuminant", "calibrate", replace(settings, tag="t")))
 
 

@@ -7,10 +7,12 @@ import pytest
 
 from everlight.models.illuminant_training import TrainingSettings
 from everlight_data.color.camera_pairs import (
+    TRANSFORM,
+    WHITE_BALANCE,
     CameraPairs,
     Samples,
+    alone_and_joined,
     problem_of,
-    transform_and_white_balance,
 )
 from everlight_data.color.pair_augmentations import PHONE_AUGMENTATIONS, repeat_samples
 from everlight_data.runs.checkpoints import Checkpoints
@@ -32,7 +34,7 @@ def pairs(rng):
     told = np.float32(lights[:, [0, 2]] * rng.uniform(0.9, 1.1, (60, 2)))
     folds = rng.permutation(60).reshape(3, 20)
     return CameraPairs(
-        transform_and_white_balance(features, told),
+        alone_and_joined({TRANSFORM: features, WHITE_BALANCE: told}),
         np.float32(lights),
         np.float32(lights),
         folds,

@@ -112,7 +112,7 @@ def test_cameras_are_asked_in_folds_or_by_the_others(tmp_path, rng, few):
     ("options", "message"),
     [
         ({"release": "nus8"}, "--release and --folder belong together"),
-        ({"release": "radiometric", "folder": "."}, "radiometric is rendered, and has no folder"),
+        ({"release": "radiometric", "folder": "."}, "radiometric is rendered and has no folder"),
         ({"cameras": ("A2",)}, "no camera 'A2'; did you mean 'A1'"),
         ({"split": "cross-camera"}, "two cameras or more"),
         ({"preset": "demo"}, "--preset demo renders its own images"),
@@ -284,7 +284,7 @@ def test_what_cannot_be_had_is_left_out_with_its_reason(tmp_path, rng, real_data
     of_known = two_cameras(tmp_path, rng, known, "cross-camera")["SonyA57"]
     of_others = two_cameras(tmp_path, rng, ("SonyA57", "B2"), "cross-camera")["B2"]
     in_folds = two_cameras(tmp_path, rng, known)["SonyA57"]
-    monkeypatch.setattr(trunk_views, "check_efficientnet_lite0", lambda: None)
+    monkeypatch.setattr(trunk_views, "efficientnet_lite0_folder", lambda: None)
     without = {TIME_AWARE: WITHOUT_CAPTURES}
     assert left_out(of_known) == without
     assert left_out(in_folds) == without
@@ -300,7 +300,7 @@ def test_what_cannot_be_had_is_left_out_with_its_reason(tmp_path, rng, real_data
         asked.append(1)
         raise MissingDataError("not installed")
 
-    monkeypatch.setattr(trunk_views, "check_efficientnet_lite0", missing)
+    monkeypatch.setattr(trunk_views, "efficientnet_lite0_folder", missing)
     # A name is known, whether its method can run or not.
     assert POOLED in learned_methods(of_known)
     assert not asked

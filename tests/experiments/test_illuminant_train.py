@@ -219,8 +219,9 @@ def drawn_model(name, others, rng):
             lambda leaf: jnp.asarray(rng.normal(0, 0.1, leaf.shape), leaf.dtype), like
         )
 
-    shapes = image_model_files._thumbnail_like(SIDE)
-    described = jax.eval_shape(partial(described_features, method.features), *shapes)
+    image = jax.ShapeDtypeStruct((SIDE, SIDE, 3), jnp.float32)
+    mask = jax.ShapeDtypeStruct((SIDE, SIDE), jnp.bool_)
+    described = jax.eval_shape(partial(described_features, method.features), image, mask)
     fitted = drawn(image_model_files._fitted_like(method, described, 7, SideInformation()))
     # A variance of batch normalisation is not negative.
     fitted = jax.tree_util.tree_map_with_path(

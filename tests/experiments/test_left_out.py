@@ -49,7 +49,8 @@ def test_all_leaves_out_reproductions_and_methods_for_pretrained_layers():
     (advice,) = [line for line in lines if "TIES" in line]
     assert advice == (
         "--methods all leaves out task arithmetic, TIES, APER, which "
-        f"{WHY_NOT['pretrained layers']}; give --pretrained or --features; its name runs it"
+        f"{WHY_NOT['pretrained layers']}; give --pretrained or --features; "
+        "--methods runs it by name"
     )
     assert any("CWR as coded" in line and "core50-ni" in line for line in lines)
 

@@ -107,7 +107,7 @@ def test_its_buffer_size_is_the_whole_memory_s(own_file, size, expected):
         ("none.py:mine", r"none.py does not exist"),
         ("own.py:mime", r"has no 'mime'\. Did you mean 'mine'"),
         ("own.py:number", r"own\.py:number is int; give my_file"),
-        ("own.py:nothing", r"gave NoneType; it must give a Strategy"),
+        ("own.py:nothing", r"returned NoneType; it must return a Strategy"),
         (
             "own.py:pulled",
             r"wants 'hyperparameter', which .*a default, or the file a tuple HYPERPARAMETERS",

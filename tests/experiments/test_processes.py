@@ -31,7 +31,7 @@ def test_where_there_is_no_cluster_is_told(monkeypatch, capsys):
         raise ValueError("coordinator_address should be defined.")
 
     monkeypatch.setattr(jax.distributed, "initialize", initialize)
-    with pytest.raises(DataError, match="no cluster tells this process its place"):
+    with pytest.raises(DataError, match="no cluster gives this process its number"):
         join_processes("cluster")
     assert "waits for the others, 300 s at most" in capsys.readouterr().out
 

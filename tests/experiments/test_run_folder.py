@@ -316,11 +316,11 @@ def test_a_damaged_config_is_named_with_what_to_do(settings, damage):
     config = folder.path / "config.json"
     config.write_text(damage(config.read_text()))
     before = config.read_text()
-    with pytest.raises(DataError, match=r"config\.json is damaged.*put it back.*--tag.*delete"):
+    with pytest.raises(DataError, match=r"config\.json is damaged.*restore it.*--tag.*delete"):
         RunFolder("paper", "run", settings)
     assert config.read_text() == before
     config.unlink()
-    with pytest.raises(DataError, match=r"config\.json does not exist.*put it back"):
+    with pytest.raises(DataError, match=r"config\.json does not exist.*restore it"):
         RunFolder("paper", "run", settings)
 
 

@@ -68,5 +68,5 @@ def test_curves_leave_out_what_seeds_do_not_share_and_joint_training_has_its_end
 def test_a_benchmark_that_evaluates_after_tasks_alone_refuses_it():
     protocol = SimpleNamespace(evaluate_steps=5)
     benchmark = SimpleNamespace(name="facts", metrics=(), protocol=lambda method: protocol)
-    with pytest.raises(DataError, match=r"^--evaluate-steps: facts is evaluated after tasks alone"):
+    with pytest.raises(DataError, match=r"^--evaluate-steps: facts is evaluated only after tasks"):
         Runner(None, benchmark, 0).protocol(None)

@@ -104,7 +104,7 @@ def test_the_note_says_in_which_dtype_it_computes():
         ("linear:3", REQUEST, "^linear takes no numbers$"),
         ("mlp:8", REQUEST._replace(dropout=(0.1,)), "dropout is for small-cnn, not mlp"),
         ("small-cnn", REQUEST._replace(dropout=(0.1,)), "dropout 0.1; give 3 values"),
-        ("mlp:8", REQUEST._replace(remat=True), "^remat is for resnet50, not mlp$"),
+        ("mlp:8", REQUEST._replace(remat=True), "^remat is for resnet50, not mlp; leave it out$"),
     ],
 )
 def test_other_names_and_numbers_are_refused(text, request_, message):

@@ -156,7 +156,7 @@ def test_curves_beyond_the_colours_have_other_lines_and_too_many_are_refused():
     looks = {plots.line_style(place) for place in range(32)}
     assert len(looks) == 32
     assert plots.line_style(8) == (plots.COLORS[0], "--")
-    with pytest.raises(ValueError, match="32 curves"):
+    with pytest.raises(ValueError, match="index=32; give 0 to 31"):
         plots.line_style(32)
 
 

@@ -44,7 +44,7 @@ def test_unequal_tasks_are_padded_with_mask_0():
         (TRAIN, [[0, 1], [2]], "class 3 is in no task"),
         (TRAIN, [[0, 1], [1, 2, 3]], "class 1 is in task 0 and 1"),
         (TRAIN, [[0, 1], [2, 3, 4]], "task 1 has class 4; classes are 0 to 3"),
-        (np.append(TRAIN, 7), [[0, 1], [2, 3]], "train_labels holds 7; labels are 0 to 3"),
+        (np.append(TRAIN, 7), [[0, 1], [2, 3]], "train_labels holds 7; give 0 to 3"),
         (TRAIN[TRAIN < 2], [[0, 1], [2, 3]], "task 1 has no samples in train_labels"),
     ],
 )

@@ -11,8 +11,6 @@ from everlight.scenarios import (
     class_incremental,
     class_incremental_by_seed,
     divide_classes,
-    largest_class_incremental,
-    same_shapes,
     seeded_class_incremental,
     validation_fractions,
     without_validation,
@@ -35,17 +33,6 @@ def test_the_order_of_classes_is_the_seeds():
     jax.tree.map(np.testing.assert_array_equal, found, by_hand)
     with pytest.raises(ValueError, match="task 5 has no samples"):
         seeded_class_incremental(TRAIN, TEST, 6, 5, 7)
-
-
-def test_every_seed_has_the_shapes_of_the_largest():
-    fraction = validation_fractions(TRAIN, 5, 0.1)
-    largest = largest_class_incremental(TRAIN, TEST, 2, 5, fraction)
-    shapes = set()
-    for seed in range(8):
-        drawn = seeded_class_incremental(TRAIN, TEST, 2, 5, seed, fraction)
-        padded = same_shapes([drawn, largest])[0]
-        shapes.add(tuple(leaf.shape for leaf in jax.tree.leaves(padded)))
-    assert len(shapes) == 1
 
 
 @pytest.mark.parametrize("natural", [False, True])

@@ -52,8 +52,8 @@ def test_without_validation_there_is_a_slot_of_padding():
     ("task", "train", "test", "message"),
     [
         ([0, 0, 2, 2], TRAIN, TEST, "task 1 has no facts"),
-        (TASK, examples((0, 4)), TEST, "train has an example of fact 4; give 0 to 3"),
-        (TASK, TRAIN, examples((0, -1)), "test has an example of fact -1"),
+        (TASK, examples((0, 4)), TEST, "train.fact holds 4; give 0 to 3"),
+        (TASK, TRAIN, examples((0, -1)), "test.fact holds -1"),
         (TASK, examples((0, 1)), TEST, "task 1 has no examples in train"),
         (TASK, TRAIN, examples((0, 0)), "task 0 has no examples in test"),
         (TASK, Examples(np.arange(3), np.arange(2)), TEST, r"train.fact is int64\[2\]"),

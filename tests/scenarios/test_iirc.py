@@ -121,7 +121,7 @@ def with_tasks(*tasks, left_out=()):
             "task 0 introduces 'elm' before its superclass 'tree', in task 1",
         ),
         (with_tasks(("tree", *CLASSES), ()), "task 1 introduces no class"),
-        ({"train_labels": np.append(TRAIN, 4)}, "train_labels holds 4; labels are 0 to 3"),
+        ({"train_labels": np.append(TRAIN, 4)}, "train_labels holds 4; give 0 to 3"),
         ({"test_labels": np.array([-1])}, "test_labels holds -1"),
         ({"train_labels": TRAIN[:8]}, "class 'tree' has no training samples"),
         ({"test_labels": np.array([0, 1])}, "task 1 has no samples in test_labels"),

@@ -9,7 +9,6 @@ from scipy import ndimage
 from everlight.base import Setup
 from everlight.scenarios.streams import (
     domain_incremental,
-    few_shot,
     named_stream,
     noisy_labels,
     permuted_labels,
@@ -166,27 +165,6 @@ def test_recurring_tasks_share_the_validation_samples_of_their_classes():
         np.testing.assert_array_equal(labels, TRAIN[index])
 
 
-def test_later_tasks_have_a_few_samples_of_each_class():
-    sequence = few_shot(TRAIN, TEST, [[0, 1], [2], [3]], 4, shots=3)
-    assert [len(rows(sequence.tasks.train, task)[0]) for task in range(3)] == [20, 3, 3]
-    for task, label in ((1, 2), (2, 3)):
-        index, labels = rows(sequence.tasks.train, task)
-        assert set(labels) == {label}
-        np.testing.assert_array_equal(TRAIN[index], labels)
-    assert np.sum(np.asarray(sequence.test_member), axis=1).tolist() == [6, 3, 3]
-
-
-def test_a_class_that_comes_again_has_a_few_other_samples():
-    sequence = few_shot(TRAIN, TEST, [[0, 1], [2, 0], [3, 2]], 4, shots=3, seed=1)
-    drawn = [rows(sequence.tasks.train, task) for task in range(3)]
-    assert [np.bincount(labels, minlength=4).tolist() for _, labels in drawn] == [
-        [10, 10, 0, 0],
-        [3, 0, 3, 0],
-        [0, 0, 3, 3],
-    ]
-    assert set(drawn[1][0][drawn[1][1] == 2]) != set(drawn[2][0][drawn[2][1] == 2])
-
-
 def test_a_sequence_may_keep_a_few_shots_after_its_first_task():
     """The count per class is the number of shots; no other sample of the sequence changes."""
     whole = recurring(TRAIN, TEST, [[0, 1], [2, 0], [3, 2]], 4)
@@ -220,7 +198,6 @@ def test_noise_changes_the_given_share_to_other_labels_evenly(rate):
         (lambda: domain_incremental(TRAIN, TEST, 2, 4, label_maps=np.eye(4, dtype=int)), r"\[2, 4"),
         (lambda: named_stream("mirrored", 2, 4, 30, 0), "'mirrored' is no stream; give permuted"),
         (lambda: recurring(TRAIN, TEST[:3], [[0], [3]], 4), "class 3 is in 1 tasks"),
-        (lambda: few_shot(TRAIN, TEST, [[0, 1], [2, 3]], 4, shots=11), "class 2 has 10"),
     ],
 )
 def test_what_cannot_be_built_is_refused_with_its_name(call, message):

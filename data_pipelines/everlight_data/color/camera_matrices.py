@@ -31,7 +31,7 @@ from everlight_data.names import nearest_names
 
 MAX_XML_BYTES = 5_000_000
 """Limit on the size of cameras.xml; that of rawspeed 2023 has 0.7 MB."""
-WAY_OUT = "Give the cameras.xml of rawspeed or darktable."
+REMEDY = "Give the cameras.xml of rawspeed or darktable."
 
 
 class DngCalibration(NamedTuple):
@@ -72,9 +72,14 @@ def read_camera_matrices(path: Path) -> dict[str, Float[np.ndarray, "3 3"]]:
       MissingDataError: the file does not exist.
       DataError: the file is too large, no such XML, or a matrix is damaged.
     """
+    return _unambiguous(_listed_cameras(path))
+
+
+def _unambiguous(cameras: Sequence[ListedCamera]) -> dict[str, Float[np.ndarray, "3 3"]]:
+    """Return the matrices by name and alias, without names of cameras that differ in theirs."""
     by_name: dict[str, ListedCamera] = {}
     ambiguous = set()
-    for camera in _listed_cameras(path):
+    for camera in cameras:
         for name in camera.names:
             first = by_name.setdefault(name, camera)
             if first.model != camera.model and (first.matrix != camera.matrix).any():
@@ -84,8 +89,8 @@ def read_camera_matrices(path: Path) -> dict[str, Float[np.ndarray, "3 3"]]:
 
 def _listed_cameras(path: Path) -> list[ListedCamera]:
     """Return the cameras of a cameras.xml; raises as `read_camera_matrices` does."""
-    content = read_bytes(path, MAX_XML_BYTES, WAY_OUT)
-    with refusing(path, WAY_OUT):
+    content = read_bytes(path, MAX_XML_BYTES, REMEDY)
+    with refusing(path, REMEDY):
         # Entities could expand to any size; the file has none. Another encoding could hide them.
         text = content.decode("utf-8-sig")
         if "\0" in text:
@@ -178,7 +183,8 @@ def _is_alias(one: str, other: str) -> bool:
     except MissingDataError:
         return False
     wanted = {plain_name(one), plain_name(other)}
-    return any(wanted <= names for names in _names_once(path, path.stat().st_mtime_ns))
+    cameras = _listed_once(path, path.stat().st_mtime_ns)
+    return any(wanted <= set(map(plain_name, camera.names)) for camera in cameras)
 
 
 def single_matrix(matrix: Float[np.ndarray, "3 3"]) -> CameraCalibration:
@@ -198,26 +204,20 @@ def camera_calibrations(names: Sequence[str]) -> tuple[CameraCalibration | None,
     """
     try:
         path = _default_list()
-        known = _read_once(path, path.stat().st_mtime_ns)
+        known = _unambiguous(_listed_once(path, path.stat().st_mtime_ns))
     except MissingDataError as error:
         return None, str(error)
     try:
         matrices = [single_matrix(matrix_for(known, name)) for name in names]
     except DataError as error:
         return None, str(error)
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *matrices), ""
+    return stack_calibrations(matrices), ""
 
 
 @cache
-def _read_once(path: Path, changed: int) -> dict[str, Float[np.ndarray, "3 3"]]:
-    """Return the matrices of a file that was changed at this time."""
-    return read_camera_matrices(path)
-
-
-@cache
-def _names_once(path: Path, changed: int) -> tuple[frozenset[str], ...]:
-    """Return the plain names of each camera in a file that was changed at this time."""
-    return tuple(frozenset(map(plain_name, camera.names)) for camera in _listed_cameras(path))
+def _listed_once(path: Path, changed: int) -> list[ListedCamera]:
+    """Return the cameras of a file that was changed at this time."""
+    return _listed_cameras(path)
 
 
 def _default_list() -> Path:
@@ -233,10 +233,10 @@ def read_dng_calibration(path: Path) -> DngCalibration:
       MissingDataError: the file does not exist.
       DataError: the file is damaged or no DNG, or one of two illuminants is unknown.
     """
-    way_out = "Give a DNG with ColorMatrix1."
-    with opened(path, MAX_BYTES, way_out):
+    remedy = "Give a DNG with ColorMatrix1."
+    with opened(path, MAX_BYTES, remedy):
         pass
-    with refusing(path, way_out):
+    with refusing(path, remedy):
         if not is_tiff(path):
             raise ValueError("it is no TIFF")
         with raw_directories(path) as tags:
@@ -300,13 +300,9 @@ def calibrations_from(
     return profiles
 
 
-def stacked_calibrations(
-    known: Mapping[str, CameraCalibration], cameras: Sequence[str]
-) -> CameraCalibration | None:
-    """Return the cameras' calibrations with a leading axis; None without any."""
-    if not known:
-        return None
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *[known[name] for name in cameras])
+def stack_calibrations(calibrations: Sequence[CameraCalibration]) -> CameraCalibration:
+    """Return calibrations of several cameras with a leading axis."""
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *calibrations)
 
 
 def photo_calibration(photo: RawImage, matrices: Path | None = None) -> CameraCalibration:

@@ -20,8 +20,8 @@ from everlight_data.color.spectra import EMBEDDED_CAMERAS, embedded_library
 TRANSFORM = "T"
 MOMENTS = "moments"
 WHITE_BALANCE = "the phone's white balance"
-TRANSFORM_AND_MOMENTS = "T and moments"
-TRANSFORM_AND_WHITE_BALANCE = "T and the phone's white balance"
+TRANSFORM_AND_MOMENTS = f"{TRANSFORM} and {MOMENTS}"
+TRANSFORM_AND_WHITE_BALANCE = f"{TRANSFORM} and {WHITE_BALANCE}"
 
 
 class CameraPairs(NamedTuple):
@@ -105,7 +105,7 @@ def quasi_real_pairs(
       view: camera whose illuminant is estimated.
     """
     return CameraPairs(
-        transform_and_moments(flat_transforms(quasi.transforms), moments),
+        alone_and_joined({TRANSFORM: flat_transforms(quasi.transforms), MOMENTS: moments}),
         quasi.illuminants_main,
         quasi.illuminants_second,
         np.stack(quasi.folds),
@@ -115,12 +115,10 @@ def quasi_real_pairs(
     )
 
 
-def transform_and_moments(
-    transforms: Float[Array, "*n 9"], moments: Float[Array, "*n 9"]
-) -> dict[str, Float[Array, "*n f"]]:
-    """Return both inputs by name, alone and joined."""
-    both = np.concatenate([transforms, moments], axis=-1)
-    return {TRANSFORM: transforms, MOMENTS: moments, TRANSFORM_AND_MOMENTS: both}
+def alone_and_joined(inputs: Mapping[str, Float[Array, "*n _"]]) -> dict[str, Float[Array, "*n _"]]:
+    """Return inputs by name, and all of them joined as the input "FIRST and SECOND"."""
+    joined = np.concatenate([*inputs.values()], axis=-1)
+    return {**inputs, " and ".join(inputs): joined}
 
 
 def flat_transforms(transforms: Float[Array, "*n 3 3"]) -> Float[np.ndarray, "*n 9"]:
@@ -141,7 +139,7 @@ def released_pairs(view: View = "main") -> CameraPairs:
     transforms = data.transform_image.reshape(-1, 9).astype(np.float32)
     white_balance = np.asarray(to_chromaticity(jnp.asarray(neutral)))
     return CameraPairs(
-        transform_and_white_balance(transforms, white_balance),
+        alone_and_joined({TRANSFORM: transforms, WHITE_BALANCE: white_balance}),
         data.illuminant_main.astype(np.float32),
         data.illuminant_second.astype(np.float32),
         np.stack(data.folds),
@@ -150,18 +148,6 @@ def released_pairs(view: View = "main") -> CameraPairs:
         "sum-normalised images",
         view,
     )
-
-
-def transform_and_white_balance(
-    transforms: Float[np.ndarray, "n 9"], white_balance: Float[np.ndarray, "n 2"]
-) -> dict[str, Float[np.ndarray, "n f"]]:
-    """Return both inputs by name, alone and joined."""
-    both = np.hstack([transforms, white_balance])
-    return {
-        TRANSFORM: transforms,
-        WHITE_BALANCE: white_balance,
-        TRANSFORM_AND_WHITE_BALANCE: both,
-    }
 
 
 def rendered_pairs(seed: int, view: View = "main") -> CameraPairs:

@@ -17,7 +17,7 @@ NAMES = {
     DATE: "DateTimeOriginal",
     FLASH: "Flash",
 }
-WAY_OUT = "Give a photograph with the EXIF tags ExposureTime, ISOSpeedRatings, DateTimeOriginal."
+REMEDY = "Give a photograph with the EXIF tags ExposureTime, ISOSpeedRatings, DateTimeOriginal."
 
 
 class Capture(NamedTuple):
@@ -46,9 +46,9 @@ def read_capture(path: Path) -> Capture:
       MissingPackageError: tifffile is not installed.
       DataError: the file is damaged or no TIFF, or a tag is missing or damaged.
     """
-    with opened(path, MAX_BYTES, WAY_OUT):
+    with opened(path, MAX_BYTES, REMEDY):
         pass
-    with refusing(path, WAY_OUT):
+    with refusing(path, REMEDY):
         with import_package("tifffile").TiffFile(path) as file:
             tags = file.pages[0].tags
             nested = tags.valueof(EXIF)

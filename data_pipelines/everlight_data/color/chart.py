@@ -41,8 +41,8 @@ MIN_PATCHES = 9
 """Minimum number of uniform areas on a grid."""
 MAX_RESIDUAL = 0.12
 """Maximum residual of a 3x3 matrix fitted from the chart's 24 colours, relative to their length."""
-
-
+MARGIN = 1.0
+"""Width of the masked margin around a chart, in distances between patches."""
 TOP_BAND = 0.015
 """Part of a channel's maximum below which a patch's mean is not at the maximum."""
 MAX_DEFECTIVE = 16
@@ -132,14 +132,14 @@ def mark_clipped(
 
 
 def chart_mask(
-    shape: tuple[int, int], homography: Float[np.ndarray, "3 3"], margin: float = 1.0
+    shape: tuple[int, int], homography: Float[np.ndarray, "3 3"]
 ) -> Bool[np.ndarray, "h w"]:
-    """Return a mask that is False on the chart and up to `margin` patches around it."""
+    """Return a mask that is False on the chart and up to `MARGIN` patches around it."""
     y, x = np.mgrid[: shape[0], : shape[1]]
     back = np.linalg.inv(homography.astype(float))
     mapped = np.stack([x.ravel(), y.ravel(), np.ones(x.size)], axis=1) @ back.T
     where = mapped[:, :2] / mapped[:, 2:]
-    low, high = -0.5 - margin, np.array([COLUMNS, ROWS]) - 0.5 + margin
+    low, high = -0.5 - MARGIN, np.array([COLUMNS, ROWS]) - 0.5 + MARGIN
     on_chart = ((where > low) & (where < high)).all(axis=1)
     return ~on_chart.reshape(shape)
 

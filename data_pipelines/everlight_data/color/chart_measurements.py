@@ -69,12 +69,14 @@ def read_charts(folder: Path, files: Sequence[PairFiles], store: Store) -> list[
     def read(index: int) -> dict[str, np.ndarray]:
         return read_chart_pair(folder, files[index], listed, reference)._asdict()
 
-    facts = []
+    fingerprints = []
     for pair in files:
         outlines = [listed.get(f"{view}/{getattr(pair, view).name}") for view in VIEWS]
         corners = [None if outline is None else outline.tolist() for outline in outlines]
-        facts.append({"corners": corners, "measured": list(PairCharts._fields)})
-    charts = [PairCharts(**arrays) for arrays in _measure_all("charts", files, facts, read, store)]
+        fingerprints.append({"corners": corners, "measured": list(PairCharts._fields)})
+    charts = [
+        PairCharts(**arrays) for arrays in _measure_all("charts", files, fingerprints, read, store)
+    ]
     check_one_kind(folder, files, charts)
     return charts
 
@@ -82,7 +84,7 @@ def read_charts(folder: Path, files: Sequence[PairFiles], store: Store) -> list[
 def _measure_all(
     kind: str,
     files: Sequence[PairFiles],
-    facts: Sequence[dict],
+    fingerprints: Sequence[dict],
     measure: Callable[[int], dict[str, np.ndarray]],
     store: Store,
 ) -> list[dict[str, np.ndarray]]:
@@ -93,7 +95,7 @@ def _measure_all(
     """
     measured, failures = [], []
     for index, pair in enumerate(progress(kind, unit="pair", values=files)):
-        name, known = f"{kind}-{pair.name}", {**pair.checksums} | facts[index]
+        name, known = f"{kind}-{pair.name}", {**pair.checksums} | fingerprints[index]
         arrays = store.read_unit(name, known)
         if arrays is None:
             try:
@@ -128,7 +130,7 @@ def measure_pairs(
     def measure(index: int) -> dict[str, np.ndarray]:
         return measure_pair(files[index], charts[index], homography, downsample)
 
-    facts = [
+    fingerprints = [
         {
             "homography": homography.tolist(),
             "chart": pair.charts[0].tolist(),
@@ -136,19 +138,20 @@ def measure_pairs(
         }
         for pair in charts
     ]
-    measured = _measure_all("transforms", files, facts, measure, store)
+    measured = _measure_all("transforms", files, fingerprints, measure, store)
     arrays = {name: np.stack([pair[name] for pair in measured]) for name in measured[0]}
     truth = {
         view: np.stack([pair.illuminant(place) for pair in charts]).astype(np.float32)
         for place, view in enumerate(VIEWS)
     }
-    patches = [np.stack([pair.colors[place] for pair in charts]) for place in (0, 1)]
+    patches = np.stack([pair.colors for pair in charts], axis=1).astype(np.float32)
     quasi = QuasiReal(
         tuple((pair.name, pair.name) for pair in files),
         arrays["transform"],
         truth["main"],
         truth["second"],
-        *(colors.astype(np.float32) for colors in patches),
+        patches[0],
+        patches[1],
         np.stack([pair.usable.all(axis=0) for pair in charts]),
         (),
     )

@@ -236,11 +236,11 @@ def measure_chart(
     height, width = photo.image.shape[:2]
     outer = map_points(chart, np.array([[-0.5, -0.5], [5.5, -0.5], [5.5, 3.5], [-0.5, 3.5]]))
     if not np.all((outer >= 0) & (outer <= [width - 1, height - 1])):
-        raise DataError(f"{path}: the chart that is given leaves the {width}×{height} picture.")
+        raise DataError(f"{path}: the given chart extends beyond the {width}×{height} picture.")
     seen = mark_clipped(read_chart(photo.image, photo.saturated, chart), photo.image, reference)
     known = seen.usable
     if known.sum() >= 12 and fit_residual(seen.colors[known], reference[known]) > MAX_RESIDUAL:
-        raise DataError(f"{path}: what lies in the corners that are given is no chart. {LAYOUT}")
+        raise DataError(f"{path}: there is no chart at the given corners. {LAYOUT}")
     if not seen.usable[NEUTRALS][:-1].any():
         raise DataError(f"{path}: all grey patches are saturated; expose less.")
     if seen.colors[NEUTRALS][:-1].min() <= 0 or seen.usable.sum() < 12:

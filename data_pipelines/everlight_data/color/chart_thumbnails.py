@@ -19,6 +19,7 @@ from everlight_data.color.chart_pairs import (
     measure_chart,
     small_without_chart,
 )
+from everlight_data.color.image_sets import on_one_canvas
 from everlight_data.color.raw import read_raw
 from everlight_data.sets.preparing import npz
 from everlight_data.writing import written_whole
@@ -87,13 +88,8 @@ def write_thumbnails(path: Path, photos: Sequence[ChartThumbnail]) -> None:
     Raises:
       DataError: the file cannot be written.
     """
-    canvas = np.max([photo.image.shape for photo in photos], axis=0)
-    images = np.zeros((len(photos), *canvas), np.float32)
-    for row, photo in zip(images, photos, strict=True):
-        height, width = photo.image.shape[:2]
-        row[:height, :width] = photo.image
     content = npz(
-        images=images,
+        images=on_one_canvas([photo.image for photo in photos]),
         illuminant_rgb=np.array([photo.illuminant for photo in photos], np.float32),
         names=np.array([f"{photo.camera}_{n:04}" for n, photo in enumerate(photos, start=1)]),
         files=np.array([photo.file for photo in photos]),

@@ -55,7 +55,7 @@ def thumbnail_set(path: Path, camera: str = "") -> dict[str, ConstancySet]:
       MissingDataError: the file does not exist.
       DataError: the file is damaged, lacks an array, or its arrays do not match.
     """
-    stored = read_thumbnails(path, "docs/guide/data.md describes its content.")
+    stored = read_thumbnails(path, "docs/pages/guide/data.md describes its content.")
     images, illuminants, names, masks, captures = stored
     named = [re.fullmatch(r"(.*[A-Za-z].*)_\d+", name) for name in names]
     cameras = np.array([camera or (path.stem if match is None else match[1]) for match in named])
@@ -317,9 +317,9 @@ def _by_stem(paths: Iterable[Path]) -> dict[str, Path]:
 
 def _numbers(path: Path, source: str) -> Float[np.ndarray, "n 3"]:
     """Return the illuminants of a text file, one per line, separated by spaces or commas."""
-    way_out = f"It should hold R G B on each line. Download it again from {source}."
-    text = read_text(path, way_out).replace(",", " ")
-    with refusing(path, way_out):
+    remedy = f"It should hold R G B on each line. Download it again from {source}."
+    text = read_text(path, remedy).replace(",", " ")
+    with refusing(path, remedy):
         return checked_illuminants(
             np.array([line.split() for line in text.splitlines() if line], float)
         )

@@ -119,7 +119,8 @@ def rewrite_with_illuminant(
     Raises:
       DataError: the file cannot be written.
     """
-    sensor = read_sensor(photo.path, *photo.levels)
+    black_level, white_level = photo.levels
+    sensor = read_sensor(photo.path, black_level, white_level)
     neutral = np.asarray(illuminant) / np.max(illuminant)
     tags, planes = _black_tags(sensor.black), np.arange(3)
     matrix = photo.xyz_to_camera
@@ -135,11 +136,11 @@ def rewrite_with_illuminant(
         photo.black_level,
         photo.white_level,
         sensor.pattern,
-        matrix,
-        neutral[planes],
-        photo.camera or "unknown",
-        ORIENTATIONS[sensor.flip],
-        tags,
+        color_matrix=matrix,
+        as_shot_neutral=neutral[planes],
+        model=photo.camera or "unknown",
+        orientation=ORIENTATIONS[sensor.flip],
+        extra_tags=tags,
     )
 
 

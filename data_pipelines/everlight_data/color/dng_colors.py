@@ -48,7 +48,7 @@ TEMPERATURES = {
 standard illuminant which is meant. 24 is ISO studio tungsten. 0 (unknown) and 255 (other) have
 none.
 """
-_WAY_OUT = "give a DNG with one or two matrices of known illuminants, or a cameras.xml"
+_REMEDY = "give a DNG with one or two matrices of known illuminants, or a cameras.xml"
 
 # All of a DNG's colour tags, which a corrected copy keeps.
 COLOR_TAGS = (
@@ -135,7 +135,7 @@ def states_color_matrix(path: Path) -> bool:
             return False
         with raw_directories(path) as tags:
             return tags.is_dng and tags.color_tag("ColorMatrix1") is not None
-    # Who reads the tags then reports the damage.
+    # The reader of the tags then reports the damage.
     except Exception:
         return False
 
@@ -171,16 +171,16 @@ def two_temperatures(raw: RawDirectories, colors: DngColors) -> Float[np.ndarray
       DataError: an illuminant is unknown, both are of one temperature, or there is a third matrix.
     """
     if len(colors.matrices) > 2:
-        raise raw.refusal("ColorMatrix3", "is a third matrix, and two are supported", _WAY_OUT)
+        raise raw.refusal("ColorMatrix3", "is a third matrix, and two are supported", _REMEDY)
     for number, kelvin in enumerate(colors.temperatures, start=1):
         if np.isnan(kelvin):
             name = f"CalibrationIlluminant{number}"
             tag = raw.color_tag(name)
             stated = "is missing" if tag is None else f"{tag.value} has no known temperature"
-            raise raw.refusal(name, f"{stated}, which a DNG with two matrices needs", _WAY_OUT)
+            raise raw.refusal(name, f"{stated}, which a DNG with two matrices needs", _REMEDY)
     kelvin = np.array(colors.temperatures)
     if kelvin[0] == kelvin[1]:
-        raise raw.refusal("CalibrationIlluminant1 and 2", f"are both of {kelvin[0]:g} K", _WAY_OUT)
+        raise raw.refusal("CalibrationIlluminant1 and 2", f"are both of {kelvin[0]:g} K", _REMEDY)
     return kelvin
 
 

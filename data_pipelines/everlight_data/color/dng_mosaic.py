@@ -46,18 +46,18 @@ class MosaicTags(NamedTuple):
     """Tags of a mosaic; None stands for what the file does not state.
 
     Attributes:
+      flip: orientation, as LibRaw counts it.
       pattern: channel of each position of a 2×2 block.
       black: black levels.
       white: white level.
       area: top, left, bottom and right of the active area, of which pattern and levels speak.
-      flip: orientation, as LibRaw counts it.
     """
 
-    pattern: Int[np.ndarray, "2 2"] | None
-    black: BlackLevels | None
-    white: int | None
-    area: tuple[int, int, int, int] | None
     flip: int
+    pattern: Int[np.ndarray, "2 2"] | None = None
+    black: BlackLevels | None = None
+    white: int | None = None
+    area: tuple[int, int, int, int] | None = None
 
 
 def black_map(black: BlackLevels, height: int, width: int) -> Float[np.ndarray, "h w"]:
@@ -111,7 +111,7 @@ def read_mosaic_tags(
     """
     flip = _flip(raw)
     if raw.mosaic is None:
-        return MosaicTags(None, None, None, None, flip)
+        return MosaicTags(flip)
     pattern = _pattern(raw)
     _refuse_other_values(raw)
     stored = tuple(int(raw.mosaic[name].value) for name in ("ImageLength", "ImageWidth"))
@@ -123,7 +123,7 @@ def read_mosaic_tags(
         )
     area = _area(raw, shape)
     black = _black(raw, area) if reads_black else None
-    return MosaicTags(pattern, black, _white(raw) if reads_white else None, area, flip)
+    return MosaicTags(flip, pattern, black, _white(raw) if reads_white else None, area)
 
 
 def _flip(raw: RawDirectories) -> int:

@@ -70,9 +70,9 @@ class RawDirectories(NamedTuple):
         stated = self.mosaic is not None and any(other in self.mosaic for other in names)
         return _first(name, self.mosaic if stated else self.first)
 
-    def refusal(self, name: str, reason: str, way_out: str) -> DataError:
+    def refusal(self, name: str, reason: str, remedy: str) -> DataError:
         """Return the error for a value that is not supported."""
-        return DataError(f"{self.path}: {name} {reason}; {way_out}")
+        return DataError(f"{self.path}: {name} {reason}; {remedy}")
 
     def numbers(self, tag: "tifffile.TiffTag") -> Float[np.ndarray, "n"]:
         """Return a tag's numbers, fractions as quotients.

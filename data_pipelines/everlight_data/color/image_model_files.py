@@ -26,7 +26,7 @@ from everlight.color import IlluminantMethod, LabelledImages, SideInformation, m
 from everlight.color.illuminant_method import ADDITIONAL_IMAGES
 from everlight.models.image_model import ErrorCalibration, ImageModel, described_features
 from everlight.models.pair_model import PairModel
-from everlight_data.color.camera_matrices import single_matrix
+from everlight_data.color.camera_matrices import single_matrix, stack_calibrations
 from everlight_data.color.model_files import (
     StoredModel,
     array_like,
@@ -108,8 +108,9 @@ def read_image_model(stored: StoredModel) -> ImageModel:
             f"{stored.folder} is of the method {one_line(described.name)}, which this version does "
             "not have; train it again"
         )
-    one = partial(described_features, method.features)
-    features = jax.eval_shape(one, *_thumbnail_like(described.side))
+    image = array_like(described.side, described.side, 3)
+    mask = jax.ShapeDtypeStruct((described.side, described.side), jnp.bool_)
+    features = jax.eval_shape(partial(described_features, method.features), image, mask)
     like = {
         "fitted": _fitted_like(method, features, described.images, side),
         "others": _leading(ADDITIONAL_IMAGES, features) if described.holds_others else None,
@@ -128,10 +129,6 @@ def read_image_model(stored: StoredModel) -> ImageModel:
     )
 
 
-def _thumbnail_like(side: int) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
-    return array_like(side, side, 3), jax.ShapeDtypeStruct((side, side), jnp.bool_)
-
-
 def _leading(count: int, like: PyTree) -> PyTree:
     """Return the shapes with a leading axis."""
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((count, *leaf.shape), leaf.dtype), like)
@@ -139,7 +136,7 @@ def _leading(count: int, like: PyTree) -> PyTree:
 
 def _side_like(cameras: Sequence[str]) -> SideInformation:
     """Return side information from which shapes follow, without a file of matrices."""
-    blank = jax.tree.map(lambda leaf: jnp.stack([leaf] * len(cameras)), single_matrix(np.eye(3)))
+    blank = stack_calibrations([single_matrix(np.eye(3))] * len(cameras))
     return SideInformation(sorted(cameras), cameras[0], blank)
 
 

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
+from numpy.typing import ArrayLike
 from scipy.ndimage import minimum_filter
 
 from everlight.color.camera_calibration import CameraCalibration
@@ -100,7 +101,7 @@ def thumbnail_cameras(files: Sequence[Path], camera: str = "") -> dict[str, Cons
     return sets
 
 
-def shrink_images(
+def shrink_photographs(
     camera: ConstancySet | OfficialNus, rows: Sequence[int], side: int = THUMBNAIL_SIDE
 ) -> tuple[Float[np.ndarray, "n h w 3"], Float[np.ndarray, "n h w"]]:
     """Return block means on a canvas for upright and wide images; the rest is masked.
@@ -116,14 +117,16 @@ def shrink_images(
     for place in progress("images", unit="image", values=rows):
         image, mask = camera.read_image(place)
         shrunk.append(shrink_image(jnp.asarray(image), jnp.asarray(mask), side))
-    canvas = np.max([mask.shape for _, mask in shrunk], axis=0)
-    images = np.zeros((len(shrunk), *canvas, 3), np.float32)
-    masks = np.zeros((len(shrunk), *canvas), np.float32)
-    for row, (image, mask) in enumerate(shrunk):
-        height, width = mask.shape
-        images[row, :height, :width] = image
-        masks[row, :height, :width] = mask
-    return images, masks
+    return on_one_canvas([image for image, _ in shrunk]), on_one_canvas([m for _, m in shrunk])
+
+
+def on_one_canvas(images: Sequence[Shaped[ArrayLike, "_ _ *c"]]) -> Float[np.ndarray, "n h w *c"]:
+    """Return images of several sizes as one array, with zeros to the right of and below each."""
+    canvas = np.max([image.shape for image in images], axis=0)
+    stacked = np.zeros((len(images), *canvas), np.float32)
+    for row, image in zip(stacked, images, strict=True):
+        row[: image.shape[0], : image.shape[1]] = image
+    return stacked
 
 
 def read_images(camera: ConstancySet, side: int) -> CameraImages:
@@ -131,7 +134,7 @@ def read_images(camera: ConstancySet, side: int) -> CameraImages:
 
     Published folds number the images in that order.
     """
-    images, masks = shrink_images(camera, range(len(camera.names)), side)
+    images, masks = shrink_photographs(camera, range(len(camera.names)), side)
     names = tuple(camera.names)
     return CameraImages(images, masks, camera.illuminants, names, camera.captures)
 
@@ -221,23 +224,21 @@ def _parted(path: Path, parts: np.ndarray, count: int) -> list[Int[np.ndarray, "
 def split_within(camera: str, data: CameraImages, folds: Sequence[np.ndarray]) -> ImageSet:
     """Return one camera's images, without those that are in no fold."""
     used = np.sort(np.concatenate(folds))
-    parts = data.images[used], data.masks[used], data.illuminants[used]
-    used_folds = [np.searchsorted(used, fold) for fold in folds]
-    captures = None if data.captures is None else data.captures[used]
-    note = _note(camera, len(used), len(data.names))
-    return ImageSet(*parts, used_folds, note, camera, captures=captures)
+    return ImageSet(
+        data.images[used],
+        data.masks[used],
+        data.illuminants[used],
+        folds=[np.searchsorted(used, fold) for fold in folds],
+        note=_note(camera, len(used), len(data.names)),
+        camera=camera,
+        captures=None if data.captures is None else data.captures[used],
+    )
 
 
 def split_across(cameras: Mapping[str, CameraImages]) -> dict[str, ImageSet]:
     """Return all cameras' images on one canvas, with each camera as the test fold in turn."""
-    canvas = np.max([data.masks.shape[1:] for data in cameras.values()], axis=0)
-
-    def padded(values: np.ndarray) -> np.ndarray:
-        wider = [(0, canvas[axis] - values.shape[1 + axis]) for axis in (0, 1)]
-        return np.pad(values, [(0, 0), *wider, *[(0, 0)] * (values.ndim - 3)])
-
-    images = np.concatenate([padded(data.images) for data in cameras.values()])
-    masks = np.concatenate([padded(data.masks) for data in cameras.values()])
+    images = on_one_canvas([image for data in cameras.values() for image in data.images])
+    masks = on_one_canvas([mask for data in cameras.values() for mask in data.masks])
     illuminants = np.concatenate([data.illuminants for data in cameras.values()])
     taken_by = [camera for camera, data in cameras.items() for _ in data.names]
     known = [data.captures for data in cameras.values() if data.captures is not None]
@@ -246,8 +247,9 @@ def split_across(cameras: Mapping[str, CameraImages]) -> dict[str, ImageSet]:
     for camera, data in cameras.items():
         rows = np.arange(start, start := start + len(data.names))
         note = _note(camera, len(rows), len(rows))
-        parts = images, masks, illuminants, [rows], note, camera, taken_by, captures
-        sets[camera] = ImageSet(*parts)
+        sets[camera] = ImageSet(
+            images, masks, illuminants, [rows], note, camera, taken_by, captures
+        )
     return sets
 
 
@@ -264,7 +266,7 @@ def official_pairs(main: str, second: str, seed: int) -> tuple[QuasiReal, ImageS
     names = [(listed.main[i], listed.second[i]) for i in used]
     dropped = [listed.main[i] for i in np.setdiff1d(alike, used)]
     quasi = build_quasi_real(*both, names, seed)
-    images, masks = shrink_images(both[0], [both[0].names.index(name) for name, _ in names])
+    images, masks = shrink_photographs(both[0], [both[0].names.index(name) for name, _ in names])
     note = (
         f"NUS-8 release: {len(names)} quasi-real pairs of {main} and {second} (the paper's own "
         "list has 195); charts and saturation masked"

@@ -6,11 +6,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from everlight_data.color.photographs import (
-    checked_illuminants,
-    linear,
-    read_picture,
-)
+from everlight_data.color.photographs import checked_illuminants, linear, read_picture
+from everlight_data.color.thumbnails_release import NUS_FOLDERS, PAIRS
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.files import leads_outside, read_csv, read_text, refusing
 from everlight_data.formats.matlab import read_mat
@@ -19,17 +16,7 @@ from everlight_data.locations import locate
 THUMBNAILS_SOURCE = "the repository shuwei666/DMCC-Cross-sensor-color-constancy on GitHub"
 RELEASE_SOURCE = "the dataset page of Cheng, Prasad and Brown 2014 (illuminant estimation, NUS)"
 
-CAMERAS = (
-    "Canon1DsMkIII",
-    "Canon600D",
-    "FujifilmXM1",
-    "NikonD5200",
-    "OlympusEPL6",
-    "PanasonicGX1",
-    "SamsungNX2000",
-    "SonyA57",
-)
-_PAIRS = "pairs_NikonD5200_Canon1DsMkIII.csv"
+CAMERAS = tuple(NUS_FOLDERS)
 
 
 class SameScenePairs(NamedTuple):
@@ -43,7 +30,7 @@ class SameScenePairs(NamedTuple):
 def load_same_scene_pairs(path: Path | None = None) -> SameScenePairs:
     """Return pairs of Nikon D5200 (main) and Canon 1Ds Mark III (second) images of the same scene.
 
-    `data prepare` finds these 163 pairs by comparing the structure of the thumbnails. They are not
+    `data prepare` finds these 172 pairs by comparing the structure of the thumbnails. They are not
     the two-camera paper's own list, which has 195 pairs.
 
     Args:
@@ -53,7 +40,7 @@ def load_same_scene_pairs(path: Path | None = None) -> SameScenePairs:
       MissingDataError: the list does not exist.
       DataError: the list has other columns, or an image twice.
     """
-    file = _locate_thumbnails(path, _PAIRS)
+    file = (_thumbnail_folder() if path is None else path) / PAIRS
     (_, header), *lines = read_csv(file, f"Download it from {THUMBNAILS_SOURCE}.") or [(0, [])]
     rows = [dict(zip(header, line, strict=False)) for _, line in lines]
     try:
@@ -78,18 +65,11 @@ def thumbnail_files() -> list[Path]:
     Raises:
       MissingDataError: their folder does not exist.
     """
-    folder = locate("nus8_64x64", THUMBNAILS_SOURCE, "37 MB")
-    return [folder / f"{camera}.npz" for camera in CAMERAS]
+    return [_thumbnail_folder() / f"{camera}.npz" for camera in CAMERAS]
 
 
-def _locate_thumbnails(folder: Path | None, file: str) -> Path:
-    if folder is None:
-        return locate(f"nus8_64x64/{file}", THUMBNAILS_SOURCE, "37 MB in all")
-    if not (folder / file).exists():
-        raise MissingDataError(
-            f"{folder / file} does not exist. Download it from {THUMBNAILS_SOURCE}."
-        )
-    return folder / file
+def _thumbnail_folder() -> Path:
+    return locate("nus8_64x64", THUMBNAILS_SOURCE, "37 MB")
 
 
 class OfficialNus(NamedTuple):
@@ -167,16 +147,9 @@ def load_official(folder: Path, camera: str) -> OfficialNus:
             f"{path} does not exist. Download the camera's PNG, MASK and GROUNDTRUTH archives "
             f"from {RELEASE_SOURCE}; about 200 16-bit images of 16 to 24 megapixels per camera."
         )
-    cells, illuminants, rectangles, darkness, saturation = read_mat(
-        path,
-        [
-            "all_image_names",
-            "groundtruth_illuminants",
-            "CC_coords",
-            "darkness_level",
-            "saturation_level",
-        ],
-    )
+    variables = ("all_image_names", "groundtruth_illuminants", "CC_coords")
+    levels = ("darkness_level", "saturation_level")
+    cells, illuminants, rectangles, darkness, saturation = read_mat(path, [*variables, *levels])
     names = tuple(str(np.squeeze(cell)) for cell in cells.ravel())
     if illuminants.shape != (len(names), 3) or rectangles.shape != (len(names), 4):
         raise DataError(

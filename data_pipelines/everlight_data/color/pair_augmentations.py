@@ -20,9 +20,8 @@ from everlight_data.color.camera_pairs import (
     Augment,
     CameraPairs,
     Samples,
+    alone_and_joined,
     flat_transforms,
-    transform_and_moments,
-    transform_and_white_balance,
 )
 from everlight_data.color.quasi_real import (
     QuasiReal,
@@ -82,10 +81,8 @@ def _relit_by_charts(
     moments = jax.vmap(reilluminate_moments)(
         jnp.asarray(data.inputs[MOMENTS][augmented.sources]), jnp.asarray(relights[data.view])
     )
-    return Samples(
-        transform_and_moments(flat_transforms(augmented.transforms), moments),
-        to_chromaticity(jnp.asarray(truth[data.view])),
-    )
+    inputs = {TRANSFORM: flat_transforms(augmented.transforms), MOMENTS: moments}
+    return Samples(alone_and_joined(inputs), to_chromaticity(jnp.asarray(truth[data.view])))
 
 
 def relit_inputs(
@@ -101,7 +98,8 @@ def relit_inputs(
     relit = relight_by_charts(quasi, np.arange(len(quasi.names)))
     relight_all = jax.vmap(jax.vmap(reilluminate_moments, (None, 0)))
     relit_moments = relight_all(jnp.asarray(moments), getattr(relit, view))
-    return transform_and_moments(flat_transforms(relit.transforms), np.asarray(relit_moments))
+    inputs = {TRANSFORM: flat_transforms(relit.transforms), MOMENTS: np.asarray(relit_moments)}
+    return alone_and_joined(inputs)
 
 
 def _relit_by_von_kries(
@@ -119,7 +117,7 @@ def _relit_by_von_kries(
     if WHITE_BALANCE in data.inputs:
         # The phone's estimate changes with the illuminant.
         balance = data.inputs[WHITE_BALANCE][train][:, None] * targets[target] / targets[:, None]
-        inputs = transform_and_white_balance(inputs[TRANSFORM], balance.reshape(-1, 2))
+        inputs = alone_and_joined({**inputs, WHITE_BALANCE: balance.reshape(-1, 2)})
     return Samples(inputs, targets[target.ravel()])
 
 

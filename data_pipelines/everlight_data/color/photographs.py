@@ -11,14 +11,8 @@ from jaxtyping import Bool, Float
 from everlight.color.learned.capture_aware import DAY, EVENTS, capture_features
 from everlight_data.errors import DataError
 from everlight_data.formats.arrays import read_npz
-from everlight_data.formats.files import (
-    is_planar_tiff,
-    png_size,
-    read_bytes,
-    refusing,
-    tiff_colors,
-    tiff_size,
-)
+from everlight_data.formats.files import read_bytes, refusing
+from everlight_data.formats.image_headers import png_size, tiff_header
 from everlight_data.optional_packages import import_package
 
 MAX_BYTES, MAX_PIXELS = 500_000_000, 60_000_000
@@ -54,7 +48,7 @@ class Thumbnails(NamedTuple):
     captures: Float[np.ndarray, "n 15"] | None = None
 
 
-def read_thumbnails(path: Path, way_out: str) -> Thumbnails:
+def read_thumbnails(path: Path, remedy: str) -> Thumbnails:
     """Return thumbnails in an `.npz` file, as float32.
 
     Args:
@@ -62,25 +56,25 @@ def read_thumbnails(path: Path, way_out: str) -> Thumbnails:
         3]`. It also holds `illuminant_rgb`, `[n, 3]`, and optionally `names` (by default 1, 2, ...)
         and `masks`, `[n, h, w]`, 0 on reference charts (by default nothing is masked). The five
         arrays of `CAPTURE` are optional together.
-      way_out: sentence that every error message ends with.
+      remedy: sentence that every error message ends with.
 
     Raises:
       MissingDataError: the file does not exist.
       DataError: the file is damaged, lacks an array, or its arrays do not match.
     """
-    arrays = read_npz(path, way_out)
+    arrays = read_npz(path, remedy)
     images = arrays.get("images_u16", arrays.get("images"))
     if images is None or "illuminant_rgb" not in arrays:
         raise DataError(
             f"{path} is damaged or another file: of images_u16 or images, and illuminant_rgb, it "
-            f"has {', '.join(arrays) or 'nothing'}. {way_out}"
+            f"has {', '.join(arrays) or 'nothing'}. {remedy}"
         )
     if images.dtype == np.uint8:
         raise DataError(
             f"{path}: 8-bit images are no linear raw values; give uint16 (images_u16, white at "
-            f"65535) or floats (images, white at 1). {way_out}"
+            f"65535) or floats (images, white at 1). {remedy}"
         )
-    with refusing(path, way_out):
+    with refusing(path, remedy):
         illuminants = checked_illuminants(arrays["illuminant_rgb"])
         whole = images.dtype == np.uint16
         shaped = images.ndim == 4 and images.shape[3] == 3 and images.size
@@ -156,39 +150,40 @@ def read_picture(path: Path, source: str) -> np.ndarray:
     return decode_picture(path, f"Download it again from {source}.")
 
 
-def decode_picture(path: Path, way_out: str) -> np.ndarray:
+def decode_picture(path: Path, remedy: str) -> np.ndarray:
     """Read a PNG or TIFF with three channels of 16 bits.
 
     Args:
       path: path of the file, whose ending states its kind.
-      way_out: sentence that every error message ends with.
+      remedy: sentence that every error message ends with.
 
     Raises:
       MissingDataError: the file does not exist.
       MissingPackageError: imagecodecs is not installed.
       DataError: the file is damaged, too large, or of another kind.
     """
-    content = read_bytes(path, MAX_BYTES, way_out)
+    content = read_bytes(path, MAX_BYTES, remedy)
     tiff = path.suffix.lower().startswith(".tif")
-    with refusing(path, way_out):
-        height, width = (tiff_size if tiff else png_size)(content)
+    with refusing(path, remedy):
+        header = tiff_header(content) if tiff else None
+        height, width = png_size(content) if header is None else header[:2]
         if height * width > MAX_PIXELS:
             raise ValueError(f"{height}x{width} pixels")
         codecs = import_package("imagecodecs")
         pixels = (codecs.tiff_decode if tiff else codecs.png_decode)(content)
-        if tiff and pixels.ndim == 3 and is_planar_tiff(content):
+        if header is not None and header.is_planar and pixels.ndim == 3:
             pixels = np.ascontiguousarray(np.moveaxis(pixels, 0, -1))
     channels = pixels.shape[2] if pixels.ndim == 3 else 1
     if channels != 3 or pixels.dtype != np.uint16:
         form = _FORMS.get(pixels.dtype.kind, "")
         raise DataError(
             f"{path} has {channels} channels of {8 * pixels.itemsize} bits{form}, not 3 of 16 "
-            f"without sign; it is no linear image. {way_out}"
+            f"without sign; it is no linear image. {remedy}"
         )
-    if tiff and (colors := tiff_colors(content)) not in _LINEAR_COLORS:
+    if header is not None and header.photometric not in _LINEAR_COLORS:
         raise DataError(
-            f"{path}: PhotometricInterpretation is {colors}, not 2 (RGB); its channels are no "
-            f"linear red, green and blue. {way_out}"
+            f"{path}: PhotometricInterpretation is {header.photometric}, not 2 (RGB); its channels "
+            f"are no linear red, green and blue. {remedy}"
         )
     return pixels
 

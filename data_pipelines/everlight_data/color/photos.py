@@ -18,7 +18,7 @@ RAW = (
     *(".nef", ".nrw", ".orf", ".pef", ".raf", ".raw", ".rw2", ".rwl", ".sr2", ".srf", ".srw"),
 )
 """Endings of the raw files that are taken from a folder."""
-WAY_OUT = "Give a DNG or camera raw file, or a linear PNG or TIFF of 3 channels of 16 bits."
+REMEDY = "Give a DNG or camera raw file, or a linear PNG or TIFF of 3 channels of 16 bits."
 
 
 def list_photos(paths: Sequence[Path]) -> list[Path]:
@@ -34,7 +34,7 @@ def list_photos(paths: Sequence[Path]) -> list[Path]:
             continue
         files = [p for p in sorted(path.iterdir()) if p.suffix.lower() in (*RAW, *PICTURES)]
         if not files:
-            raise MissingDataError(f"{path} holds no photo. {WAY_OUT}")
+            raise MissingDataError(f"{path} holds no photo. {REMEDY}")
         photos += files
     return photos
 
@@ -61,7 +61,7 @@ def read_photo(
     """
     if not is_picture(path):
         return read_raw(path, black_level, white_level)
-    pixels = decode_picture(path, WAY_OUT)
+    pixels = decode_picture(path, REMEDY)
     black = black_level or 0
     white = int(pixels.max()) if white_level is None else white_level
     if not 0 <= black < white:

@@ -96,7 +96,9 @@ def build_quasi_real(
         both = below_main & below_second
         image, mask = main.read_image(i)
         transform = _pair_transform(
-            (chart_main, chart_second, both),
+            jnp.asarray(chart_main, jnp.float32),
+            jnp.asarray(chart_second, jnp.float32),
+            jnp.asarray(both, jnp.float32),
             area_downsample(jnp.asarray(image), mask=jnp.asarray(mask)),
             normalize,
             f"{main.names[i]} with {second.names[j]}",
@@ -204,13 +206,14 @@ def _indices(camera: OfficialNus, names: Sequence[str]) -> list[int]:
 
 
 def _pair_transform(
-    charts: tuple[np.ndarray, np.ndarray, np.ndarray],
+    chart_main: Float[Array, "24 3"],
+    chart_second: Float[Array, "24 3"],
+    usable: Float[Array, "24"],
     thumbnail: MaskedImage,
     normalize: Normalization,
     pair: str,
-) -> np.ndarray:
+) -> Float[np.ndarray, "3 3"]:
     """Return T between the main pixels and those that the charts' transform makes of them."""
-    chart_main, chart_second, usable = (jnp.asarray(colors, jnp.float32) for colors in charts)
     colors = thumbnail.image.reshape(-1, 3)
     between_charts = fit_color_transform(chart_main, chart_second, usable)
     synthetic = apply_color_transform(colors, between_charts.transform)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
+from jaxtyping import Float, Int
 from scipy.sparse.csgraph import connected_components
 
 from everlight.color.radiometry import response_table
@@ -35,9 +36,12 @@ class RadiometricSettings:
 class Scenes(NamedTuple):
     """Illuminant and surfaces of each scene; `train`, `valid` and `test` are slices of the rows."""
 
-    illuminant: np.ndarray  # [n] int, into the library's illuminants
-    surfaces: np.ndarray  # [n, 24] int, into its reflectances, all different as drawn
-    clusters: np.ndarray  # [n] int, equal for illuminants that are nearly the same
+    illuminant: Int[np.ndarray, "n"]
+    """Index into the library's illuminants."""
+    surfaces: Int[np.ndarray, "n 24"]
+    """Indices into its reflectances, all different as drawn."""
+    clusters: Int[np.ndarray, "n"]
+    """Cluster of the illuminant, equal for illuminants that are nearly the same."""
     train: slice
     valid: slice
     test: slice
@@ -46,8 +50,9 @@ class Scenes(NamedTuple):
 class CameraView(NamedTuple):
     """Responses of one camera; 1 is a perfect reflector under the camera's brightest illuminant."""
 
-    colors: np.ndarray  # [n, 24, 3] float32
-    illuminants: np.ndarray  # [n, 3] float32, the response to a perfect reflector
+    colors: Float[np.ndarray, "n 24 3"]
+    illuminants: Float[np.ndarray, "n 3"]
+    """Response to a perfect reflector."""
 
 
 def draw_scenes(library: SpectralLibrary, settings: RadiometricSettings) -> Scenes:
@@ -66,22 +71,28 @@ def draw_scenes(library: SpectralLibrary, settings: RadiometricSettings) -> Scen
     ranks = generator.random((settings.scenes, len(library.reflectances)), dtype=np.float32)
     surfaces = np.argpartition(ranks, PATCHES - 1, axis=1)[:, :PATCHES]
     first, second = np.cumsum(sizes)[:2]
-    parts = slice(0, first), slice(first, second), slice(second, settings.scenes)
     drawn = np.concatenate(illuminants)
-    return Scenes(drawn, surfaces, clusters[drawn], *parts)
+    return Scenes(
+        drawn,
+        surfaces,
+        clusters[drawn],
+        train=slice(0, first),
+        valid=slice(first, second),
+        test=slice(second, settings.scenes),
+    )
 
 
-def draw_color_counts(generator: np.random.Generator, scenes: int) -> np.ndarray:
-    """Draw the number of surfaces of each scene, `[scenes]`: 1 to 24, log-uniform."""
+def draw_color_counts(generator: np.random.Generator, scenes: int) -> Int[np.ndarray, "n"]:
+    """Draw the number of surfaces of each scene: 1 to 24, log-uniform."""
     return np.clip((PATCHES + 1) ** generator.random(scenes), 1, PATCHES).astype(int)
 
 
-def show_colors(scenes: Scenes, colors: np.ndarray, dominant: int = 0) -> Scenes:
+def show_colors(scenes: Scenes, colors: Int[np.ndarray, "n"], dominant: int = 0) -> Scenes:
     """Return the scenes with a reduced number of distinct surfaces.
 
     Args:
       scenes: scenes of 24 surfaces.
-      colors: number of distinct surfaces per scene, `[n]`; they take turns on the patches.
+      colors: number of distinct surfaces per scene; they take turns on the patches.
       dominant: number of patches that all show the first surface.
 
     Raises:
@@ -96,10 +107,10 @@ def show_colors(scenes: Scenes, colors: np.ndarray, dominant: int = 0) -> Scenes
     return scenes._replace(surfaces=np.take_along_axis(scenes.surfaces, turns, axis=1))
 
 
-def illuminant_clusters(illuminants: np.ndarray) -> np.ndarray:
-    """Return a cluster number for each illuminant, `[i]`, equal for chains of near duplicates.
+def illuminant_clusters(illuminants: Float[np.ndarray, "i w"]) -> Int[np.ndarray, "i"]:
+    """Return a cluster number for each illuminant, equal for chains of near duplicates.
 
-    Near duplicates are illuminants whose spectra, `[i, w]`, have a cosine above
+    Near duplicates are illuminants whose spectra have a cosine above
     `SAME_ILLUMINANT_COSINE`: one standard under two names, or one lamp measured twice. Chaining
     keeps all near duplicates in one cluster.
     """

@@ -170,12 +170,12 @@ def read_sensor(
         raw.unpack()
         _check_one_mosaic(raw, path)
         shape = raw.sizes.raw_height, raw.sizes.raw_width
-        missing = black_level is None, white_level is None
         neutral, matrix, is_dng = _as_shot_neutral(raw), None, False
-        stated = MosaicTags(None, None, None, None, raw.sizes.flip)
+        stated = MosaicTags(raw.sizes.flip)
         if is_tiff(path):
             with raw_directories(path, shape) as tags:
-                stated, is_dng = read_mosaic_tags(tags, shape, *missing), tags.is_dng
+                stated = read_mosaic_tags(tags, shape, black_level is None, white_level is None)
+                is_dng = tags.is_dng
                 if is_dng:
                     neutral = as_shot_neutral(tags)
                     colors = read_dng_colors(tags)

@@ -111,18 +111,18 @@ def _unsupported(path: Path, reason: str) -> DataError:
                 code = int(stored["Compression"].value)
                 bits = stored["BitsPerSample"].value
                 sides = [int(stored[name].value) for name in ("ImageLength", "ImageWidth")]
-                kind, way_out = "DNG", "as a DNG without compression or with lossless JPEG"
+                kind, remedy = "DNG", "as a DNG without compression or with lossless JPEG"
                 if tags.is_bigtiff:
-                    kind, way_out = "BigTIFF DNG", "as a DNG in a classic TIFF"
+                    kind, remedy = "BigTIFF DNG", "as a DNG in a classic TIFF"
                 elif code in (1, 7) and min(sides) < LEAST_SIDE:
                     kind = f"DNG of {sides[1]}x{sides[0]} pixels"
-                    way_out = f"with sides of {LEAST_SIDE} pixels or more"
+                    remedy = f"with sides of {LEAST_SIDE} pixels or more"
                 elif code in (1, 7):
-                    way_out += ", of 16 bits or fewer"
+                    remedy += ", of 16 bits or fewer"
                 return DataError(
                     f"{path} is a {kind} with compression {code} "
                     f"({COMPRESSIONS.get(code, 'unnamed')}) and {bits} bits, which LibRaw does not "
-                    f"decode; save it {way_out}."
+                    f"decode; save it {remedy}."
                 )
     # Only for a message, and a damaged file raises anything.
     except Exception:

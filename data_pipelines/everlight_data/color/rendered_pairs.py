@@ -19,9 +19,9 @@ from everlight.color.transform_prior import (
 )
 from everlight.color.transforms import fit_color_transform
 from everlight.models.illuminant_training import Problem
+from everlight.models.pair_model import View
 from everlight_data.color.ambient_sensor import read_ambient
 from everlight_data.color.camera_pairs import Samples, finite_rows, problem_of
-from everlight_data.color.camera_pairs import View as ViewName
 from everlight_data.color.radiometric import (
     PATCHES,
     RadiometricSettings,
@@ -33,7 +33,7 @@ from everlight_data.color.radiometric import (
 )
 from everlight_data.color.rendered_views import (
     BATCH,
-    View,
+    RenderedView,
     exposure_features,
     in_pieces,
     views_of,
@@ -113,23 +113,23 @@ class RenderedPair(NamedTuple):
       distances: distance of each noisy scene's transform from the prior.
     """
 
-    main: View
-    second: View
+    main: RenderedView
+    second: RenderedView
     scenes: Scenes
     inputs: Mapping[Input, Float[Array, "n f"]]
     prior: TransformPrior | None
     distances: Float[Array, "n"] | None
 
-    def targets(self, rows: slice, view: ViewName = "main") -> Float[Array, "k 2"]:
+    def targets(self, rows: slice, view: View = "main") -> Float[Array, "k 2"]:
         """Return one camera's true chromaticities."""
         return to_chromaticity(getattr(self, view).illuminants[rows])
 
-    def problem(self, input_name: Input, view: ViewName = "main") -> Problem:
+    def problem(self, input_name: Input, view: View = "main") -> Problem:
         """Return training and validation samples; scenes without a transform are left out."""
         parts = self.scenes.train, self.scenes.valid
         return problem_of(input_name, *(self.samples(input_name, rows, view) for rows in parts))
 
-    def samples(self, input_name: Input, rows: slice, view: ViewName = "main") -> Samples:
+    def samples(self, input_name: Input, rows: slice, view: View = "main") -> Samples:
         """Return an input and targets; samples without the input are replaced, as sizes must agree.
 
         Raises:
@@ -213,7 +213,9 @@ def render_variants(
         scenes.illuminant[rows],
         scenes.surfaces[rows],
         scenes.clusters[rows],
-        *(slice(0, 0), slice(0, 0), slice(0, count)),
+        train=slice(0, 0),
+        valid=slice(0, 0),
+        test=slice(0, count),
     )
     rendered = {}
     for number, (name, variant) in enumerate(VARIANTS.items(), start=1):
@@ -229,7 +231,7 @@ def render_variants(
 
 
 def pair_inputs(
-    main: View, second: View, scenes: Scenes, prior: TransformPrior | None = None
+    main: RenderedView, second: RenderedView, scenes: Scenes, prior: TransformPrior | None = None
 ) -> RenderedPair:
     """Return the inputs of networks from two views.
 
@@ -255,8 +257,8 @@ def pair_inputs(
 
 
 def noisy_inputs(
-    main: View,
-    second: View,
+    main: RenderedView,
+    second: RenderedView,
     scenes: Scenes,
     prior: TransformPrior,
     ambient: Float[np.ndarray, "n 8"],
@@ -291,7 +293,9 @@ def _probable(main: Array, second: Array, prior: TransformPrior) -> Any:
     )
 
 
-def _least_squares(main: View, second: View, normalize: str | None) -> Float[Array, "n 9"]:
+def _least_squares(
+    main: RenderedView, second: RenderedView, normalize: str | None
+) -> Float[Array, "n 9"]:
     return _flat_or_nan(_fit_all(main.colors, second.colors, normalize))
 
 

@@ -29,7 +29,7 @@ BATCH = 60
 patch_thumbnails = jax.jit(jax.vmap(patch_thumbnail))
 
 
-class View(NamedTuple):
+class RenderedView(NamedTuple):
     """One camera's view of all scenes; `read_noise` is None for exact responses."""
 
     exact: Float[Array, "n 24 3"]
@@ -51,7 +51,7 @@ def view_scenes(
     scenes: Scenes,
     seed: int,
     read_noise: Float[np.ndarray, "n"] | None = None,
-) -> View:
+) -> RenderedView:
     """Render every scene for one camera.
 
     Args:
@@ -67,12 +67,12 @@ def view_scenes(
     keys = jax.random.split(key, len(exact.colors))
     colors, illuminants = jnp.asarray(exact.colors), jnp.asarray(exact.illuminants)
     if read_noise is None:
-        return View(colors, colors, illuminants, keys, None)
+        return RenderedView(colors, colors, illuminants, keys, None)
     noise = jnp.asarray(read_noise, jnp.float32)
-    return View(colors, _photographs(keys, colors, noise, True), illuminants, keys, noise)
+    return RenderedView(colors, _photographs(keys, colors, noise, True), illuminants, keys, noise)
 
 
-def exposure_features(view: View) -> Float[Array, "n 9"]:
+def exposure_features(view: RenderedView) -> Float[Array, "n 9"]:
     """Return the dual-exposure feature of every scene, row by row; NaN where it is undetermined.
 
     The short frame is the view's own photograph, the long one is three stops longer.
@@ -104,7 +104,7 @@ def views_of(
     scenes: Scenes,
     seed: int,
     read_noise: Float[np.ndarray, "n"] | None = None,
-) -> dict[str, View]:
+) -> dict[str, RenderedView]:
     """Return the view of every camera of the pairs, each rendered once."""
     cameras = sorted({camera for pair in pairs for camera in pair})
     return {camera: view_scenes(library, camera, scenes, seed, read_noise) for camera in cameras}

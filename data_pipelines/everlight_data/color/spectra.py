@@ -4,16 +4,19 @@
 paper's data sets, or the nearest published ones, below EVERLIGHT_DATA.
 """
 
-import difflib
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
+from everlight_data.color.spectra_release import DATA_SETS, SURFACES
 from everlight_data.errors import DataError
 from everlight_data.formats.arrays import read_npy, read_npz, take
 from everlight_data.formats.files import refusing
 from everlight_data.locations import locate
+from everlight_data.names import nearest_names
 from everlight_data.optional_packages import import_package
+from everlight_data.writing import amount
 
 # 5 nm keeps the emission lines of fluorescent lamps that a 10 nm grid would step over.
 WAVELENGTHS = np.arange(400.0, 721.0, 5.0)
@@ -24,18 +27,21 @@ EMBEDDED_CAMERAS = ("Nikon 5100 (NPL)", "Sigma SDMerill (NPL)")
 class SpectralLibrary(NamedTuple):
     """Spectra on `WAVELENGTHS` (nm); `note` describes their sources and omissions."""
 
-    illuminants: np.ndarray  # [i, w]
+    illuminants: Float[np.ndarray, "i w"]
     illuminant_names: tuple[str, ...]
-    reflectances: np.ndarray  # [r, w]
-    sensitivities: np.ndarray  # [c, 3, w]
+    reflectances: Float[np.ndarray, "r w"]
+    sensitivities: Float[np.ndarray, "c 3 w"]
     camera_names: tuple[str, ...]
     note: str
 
-    def sensitivity(self, camera: str) -> np.ndarray:
-        """Return a camera's sensitivity `[3, w]`; raise DataError with the nearest names if
-        unknown."""
+    def sensitivity(self, camera: str) -> Float[np.ndarray, "3 w"]:
+        """Return a camera's sensitivity.
+
+        Raises:
+          DataError: the camera is unknown; the message gives the nearest names.
+        """
         if camera not in self.camera_names:
-            near = difflib.get_close_matches(camera, self.camera_names, n=3, cutoff=0.3)
+            near = nearest_names(camera, self.camera_names)
             hint = f"nearest: {', '.join(near)}" if near else f"one of {list(self.camera_names)}"
             raise DataError(f"camera {camera!r} is not in the spectral library; {hint}")
         return self.sensitivities[self.camera_names.index(camera)]
@@ -102,34 +108,14 @@ def measured_library(reflectance_count: int = 1995, seed: int = 0) -> SpectralLi
       DataError: `reflectance_count` is below 1 or above the number of surfaces.
     """
     camera_names, camera_grid, sensitivities = _read_spectra(
-        "camspec_jiang2013/camspec.npz",
-        "the camera spectral sensitivity database of Jiang et al. 2013",
-        "20 kB",
-        ("names", "wavelengths_nm", "sensitivities"),
+        "cameras", ("names", "wavelengths_nm", "sensitivities")
     )
-    (illuminants,) = _read_spectra(
-        "sfu_illuminants/measured_with_sources.illum.npy",
-        "the SFU colour constancy data, set measured_with_sources",
-        "80 kB",
-    )
-    munsell = _read_spectra(
-        "munsell_matte_1269/munsell380_800_1nm.npz",
-        "the spectral color research group of the University of Eastern Finland",
-        "1.3 MB",
-        ("wavelengths_nm", "reflectance"),
-    )
-    psych = _read_spectra(
-        "psychtoolbox_spectra/psychtoolbox_spectra.npz",
-        "Psychtoolbox's colorimetric data",
-        "470 kB",
-        tuple(
-            key
-            for name in ("vrhel", "nickerson", "krinov", "macbeth")
-            for key in (f"sur_{name}_wl", f"sur_{name}")
-        ),
-    )
-    pairs = (munsell, psych[:2], psych[2:4], psych[4:6], psych[6:])
-    sets = [_on_grid(grid, values, None) for grid, values in pairs]
+    (illuminants,) = _read_spectra("illuminants")
+    measured = [
+        _read_spectra("munsell", ("wavelengths_nm", "reflectance")),
+        *(_read_spectra("psychtoolbox", (f"sur_{name}_wl", f"sur_{name}")) for name in SURFACES),
+    ]
+    sets = [_on_grid(grid, values, None) for grid, values in measured]
     surfaces = np.clip(np.concatenate(sets), 0, None)
     if not 1 <= reflectance_count <= len(surfaces):
         raise DataError(f"reflectance_count={reflectance_count}; give 1 to {len(surfaces)}")
@@ -150,25 +136,26 @@ def measured_library(reflectance_count: int = 1995, seed: int = 0) -> SpectralLi
     )
 
 
-def _read_spectra(
-    relative: str, source: str, size: str, names: tuple[str, ...] = ()
-) -> list[np.ndarray]:
-    """Return arrays of a file below EVERLIGHT_DATA, including spectra and their wavelengths.
+def _read_spectra(data_set: str, names: tuple[str, ...] = ()) -> list[np.ndarray]:
+    """Return arrays of a data set's file, including spectra and their wavelengths.
 
     Raises:
       MissingDataError: the file is missing.
       DataError: the file is damaged, a number is not finite, or a spectrum is nowhere above 0. Or
         wavelengths do not increase, or their number differs from the spectra's.
     """
-    path, way_out = locate(relative, source, size), f"Download it again from {source}."
+    row = DATA_SETS[data_set]
+    (file,) = row.files
+    path = locate(file, row.owner, amount(row.bytes))
+    remedy = f"Download it again: {row.owner}."
     if path.suffix == ".npy":
-        arrays = [read_npy(path, way_out)]
+        arrays = [read_npy(path, remedy)]
     else:
-        arrays = take(read_npz(path, way_out), path, names, way_out)
+        arrays = take(read_npz(path, remedy), path, names, remedy)
     numbers = [array for array in arrays if array.dtype.kind in "fiu"]
     grids = [array for array in numbers if array.ndim == 1]
     spectra = [array for array in numbers if array.ndim > 1]
-    with refusing(path, way_out):
+    with refusing(path, remedy):
         if not spectra or not all(np.isfinite(array).all() for array in numbers):
             raise ValueError("it has no spectra, or a number is not finite")
         if not all((array.max(axis=-1) > 0).all() for array in spectra):

@@ -11,7 +11,7 @@ from everlight.color.learned.confidence_pooling import TrunkViews
 from everlight.models import efficientnet_variables
 from everlight.models.trunk_views import VIEWS, draw_views, view_maps
 from everlight_data.errors import MissingDataError
-from everlight_data.images.efficientnet import check_efficientnet_lite0, load_efficientnet_lite0
+from everlight_data.images.efficientnet import efficientnet_lite0_folder, load_efficientnet_lite0
 from everlight_data.progress import progress
 
 AT_ONCE = 16
@@ -39,7 +39,7 @@ def trunk_views(
 def missing_trunk() -> str:
     """Return how to install the network's weights, or nothing where they are installed."""
     try:
-        check_efficientnet_lite0()
+        efficientnet_lite0_folder()
     except MissingDataError as error:
         return str(error)
     return ""

@@ -17,7 +17,7 @@ from everlight_data.formats.files import one_line, read_json
 from everlight_data.writing import written_whole
 
 
-class Thumbnails(NamedTuple):
+class AlignedViews(NamedTuple):
     """Both views on the main camera's grid, averaged; `mask` is where both are usable."""
 
     main: Float[np.ndarray, "h w 3"]
@@ -72,7 +72,7 @@ def _refuse_other_views(path: Path, main: RawImage, second: RawImage) -> None:
         if isinstance(views, dict) and views.get(name, taken) != taken:
             raise DataError(
                 f"{view.path} has {_in_words(taken)}, and the homography of {path} is for "
-                f"{_in_words(views[name])}; hold the phone as for that, or align anew."
+                f"{_in_words(views[name])}; hold the phone as for that, or align again."
             )
 
 
@@ -126,7 +126,7 @@ def _homography_of_points(
 
 def align_thumbnails(
     main: RawImage, second: RawImage, homography: Float[np.ndarray, "3 3"], factor: int
-) -> Thumbnails:
+) -> AlignedViews:
     """Return both views on the main camera's grid, averaged over `factor` × `factor` pixels.
 
     Raises:
@@ -157,7 +157,7 @@ def align_thumbnails(
             f"{main.path} and {second.path} share no block of {factor}×{factor} pixels that "
             "neither saturates; check their white levels, or expose less."
         )
-    return Thumbnails(*map(np.asarray, (small_main.image, small_second.image, small_main.mask)))
+    return AlignedViews(*map(np.asarray, (small_main.image, small_second.image, small_main.mask)))
 
 
 def _check_pixels(view: RawImage) -> None:

@@ -28,7 +28,8 @@ from everlight_data.locations import locate
 from everlight_data.sets.image_set import ImageSet
 from everlight_data.sets.loading import loaded_once
 
-DataSet = Literal["procedural", "vrd"]
+FactsName = Literal["procedural", "vrd"]
+"""Name of a set of facts with boxes."""
 Split = Literal["random", "semantic"]
 SPLITS: tuple[Split, ...] = ("random", "semantic")
 VRD_VECTORS = "vrd_spo_facts/vrd_word_embeddings.npz"
@@ -168,7 +169,7 @@ class DividedFacts(NamedTuple):
 
 
 @loaded_once
-def load_source(data: DataSet, scenes: tuple[int, int], seed: int) -> BoxedFacts:
+def load_source(data: FactsName, scenes: tuple[int, int], seed: int) -> BoxedFacts:
     """Return a data set's facts with their boxes.
 
     Args:
@@ -180,7 +181,7 @@ def load_source(data: DataSet, scenes: tuple[int, int], seed: int) -> BoxedFacts
 
 
 def divide_facts(
-    source: BoxedFacts, data: DataSet, size: Size, seed: int, words: WordFile = OWN_WORDS
+    source: BoxedFacts, data: FactsName, size: Size, seed: int, words: WordFile = OWN_WORDS
 ) -> DividedFacts:
     """Choose facts and examples, and divide them into tasks.
 
@@ -243,7 +244,7 @@ def _part(
     most: int,
 ) -> Part:
     rows = spaced_examples(fact, chosen, most)
-    shown = samples._replace(subject=samples.subject[rows], other=samples.other[rows])
+    shown = samples.take(rows)
     return Part(
         np.searchsorted(chosen, fact[rows]),
         tuple(links[row] for row in rows),
@@ -252,7 +253,7 @@ def _part(
     )
 
 
-def _word_vectors(data: DataSet, vocabulary: list[str], words: WordFile) -> WordVectors:
+def _word_vectors(data: FactsName, vocabulary: list[str], words: WordFile) -> WordVectors:
     if words.path is not None:
         return load_word_vectors(words.path, vocabulary, words.unknown)
     if data == "vrd":
@@ -289,8 +290,7 @@ def part_images(
       side: side of the images in pixels.
       photographs: folder of the data set's photographs; None renders the annotated boxes.
     """
-    samples = part.samples
-    shown = samples._replace(subject=samples.subject[rows], other=samples.other[rows])
+    shown = part.samples.take(rows)
     if photographs is None:
         return render_facts(shown, side)
     return read_images(photographs, [part.links[row] for row in rows], side, squares(shown))

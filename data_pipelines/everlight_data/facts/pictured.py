@@ -11,8 +11,8 @@ from jaxtyping import Int
 from everlight.checks import Between
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.facts.divided import (
-    DataSet,
     DividedFacts,
+    FactsName,
     Size,
     WordFile,
     divide_facts,
@@ -55,9 +55,9 @@ class PicturedFacts(NamedTuple):
 
 @dataclass(frozen=True)
 class FactSource:
-    """Where facts, words and photographs come from; fields are options of commands."""
+    """Sources of facts, words and photographs; fields are options of commands."""
 
-    data: DataSet = "vrd"
+    data: FactsName = "vrd"
     """Data set to learn: procedural needs no files, vrd is Visual Relationship Detection."""
     scenes: tuple[Count, Count] = (1500, 400)
     """Training and test scenes of the procedural world."""

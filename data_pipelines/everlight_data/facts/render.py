@@ -154,11 +154,11 @@ def _rendered(
     def draw(k: Int[Array, ""], scene: Float[Array, "n 3 h w"]) -> Float[Array, "n 3 h w"]:
         one = Placed(*(part[:, k] for part in placed))
         distance, second = jax.vmap(_object, (None, 0))(axis, one)
-        # Else XLA would compute both anew for every channel.
+        # Otherwise XLA would compute both again for every channel.
         distance, second = jax.lax.optimization_barrier((distance[:, None], second[:, None]))
         colors = jax.vmap(_object_colors)(one)[..., None, None]
         surface = colors[:, 0] + second * (colors[:, 1] - colors[:, 0])
-        # A soft shadow parts an object from one of its own colour behind it.
+        # A soft shadow separates an object from one of equal colour behind it.
         behind = scene * (1 - 0.4 * jnp.clip(1 - distance / 0.12, 0, 1) ** 2)
         covered = behind + smoothstep(-distance, 1 / side) * (surface - behind)
         return jnp.where(one.half[:, 0, None, None, None] > 0, covered, scene)

@@ -20,9 +20,7 @@ from PIL import Image
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.files import leads_outside, one_line, read_csv
 from everlight_data.formats.pictures import opaque, opened_image
-
-MAX_NAMED = 5
-"""Limit on the faulty items that a message names."""
+from everlight_data.names import name_first
 
 
 class Fact(NamedTuple):
@@ -128,8 +126,8 @@ def find_images(folder: Path, links: Sequence[str]) -> list[str]:
     outside = [link for link in links if leads_outside(link)]
     if outside:
         raise DataError(
-            f"{len(outside)} of {len(links)} images point outside {folder}: {_some(outside)}. "
-            "Download the list again from its original source."
+            f"{len(outside)} of {len(links)} images point outside {folder}: "
+            f"{name_first(outside)}. Download the list again from its original source."
         )
     file_of: dict[str, str | None] = {}
     for link in dict.fromkeys(links):
@@ -139,7 +137,8 @@ def find_images(folder: Path, links: Sequence[str]) -> list[str]:
     if missing:
         raise MissingDataError(
             f"{len(missing)} of {len(file_of)} images are listed but not below {folder}: "
-            f"{_some(missing)}. Download them, or give the folder that the links are relative to."
+            f"{name_first(missing)}. Download them, or give the folder that the links "
+            "are relative to."
         )
     return [file_of[link] for link in links]
 
@@ -148,11 +147,6 @@ def _central_square(width: int, height: int) -> tuple[float, float, float, float
     top, left = max(0, height - width) / 2, max(0, width - height) / 2
     size = min(width, height)
     return top, top + size, left, left + size
-
-
-def _some(items: Sequence[object]) -> str:
-    more = f" and {len(items) - MAX_NAMED} more" if len(items) > MAX_NAMED else ""
-    return ", ".join(map(one_line, items[:MAX_NAMED])) + more
 
 
 def _rows(path: Path, columns: Sequence[str]) -> list[tuple[str, ...]]:
@@ -212,8 +206,8 @@ def _refuse_shared(folder: Path, tables: Sequence[dict[int, Fact]]) -> None:
             shared = [tuple(one) if kind == "fact" else one for one in first if one in second]
             if shared:
                 raise DataError(
-                    f"{folder}: tasks {i} and {j} share {len(shared)} {kind}s: {_some(shared)}. "
-                    "Tasks must be disjoint; keep each in one of them."
+                    f"{folder}: tasks {i} and {j} share {len(shared)} {kind}s: "
+                    f"{name_first(shared)}. Tasks must be disjoint; keep each in one of them."
                 )
 
 
@@ -222,10 +216,10 @@ def _check_facts(facts: Sequence[Fact], name: str) -> None:
         tuple(fact) for fact in facts if not fact.subject or (fact.object and not fact.predicate)
     ]
     if odd:
-        raise DataError(f"{name} has {len(odd)} facts that are not S, SP or SPO: {_some(odd)}")
+        raise DataError(f"{name} has {len(odd)} facts that are not S, SP or SPO: {name_first(odd)}")
     twice = [tuple(fact) for fact, count in Counter(facts).items() if count > 1]
     if twice:
-        raise DataError(f"{name} has {len(twice)} facts more than once: {_some(twice)}")
+        raise DataError(f"{name} has {len(twice)} facts more than once: {name_first(twice)}")
 
 
 def _read_samples(
@@ -239,7 +233,7 @@ def _read_samples(
     numbers = [_number(text, path) for _, text in rows]
     strange = [number for number in dict.fromkeys(numbers) if number not in table]
     if strange:
-        raise DataError(f"{path} has ids that are not in B{task}_facts.csv: {_some(strange)}")
+        raise DataError(f"{path} has ids that are not in B{task}_facts.csv: {name_first(strange)}")
     # Some of the authors' links stand in single quotes, which their loader takes away.
     return [link.strip("'") for link, _ in rows], numbers
 

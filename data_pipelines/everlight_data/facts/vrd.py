@@ -74,6 +74,10 @@ class BoxedSamples(NamedTuple):
     other: Int[np.ndarray, "n"]
     """Row of the object, also if the fact leaves it undefined, as in <S,P,*>; -1 for <S,*,*>."""
 
+    def take(self, samples: Int[np.ndarray, "k"]) -> "BoxedSamples":
+        """Return some of the samples, by their numbers."""
+        return self._replace(subject=self.subject[samples], other=self.other[samples])
+
 
 class BoxedFacts(NamedTuple):
     """Facts with the boxes of their samples, in the same order as `facts`."""
@@ -110,8 +114,8 @@ def load_vrd() -> BoxedFacts:
       DataError: the file is damaged or contradicts itself.
     """
     path = locate(ARCHIVE, SOURCE, "0.6 MB")
-    way_out = f"Download it again: {SOURCE}."
-    with opened_archive(path, way_out) as archive, refusing(path, way_out):
+    remedy = f"Download it again: {SOURCE}."
+    with opened_archive(path, remedy) as archive, refusing(path, remedy):
         categories = object_names(archive)
         relations = [
             _relations(part, _read(archive, f"annotations_{part}.json"), len(categories))
@@ -261,7 +265,9 @@ def _relations(part: str, annotations: dict[str, Any], categories: int) -> Relat
     table = np.array(list(rows), np.int32)
     scenes = Scenes(
         tuple(f"sg_{part}_images/{name}" for name in annotations),
-        *(table[:, 0], table[:, 1], table[:, 2:]),
+        image=table[:, 0],
+        category=table[:, 1],
+        box=table[:, 2:],
     )
     if (scenes.box[:, [1, 3]] <= scenes.box[:, [0, 2]]).any():
         raise ValueError("a box ends before it begins")

@@ -25,6 +25,7 @@ from everlight_data.errors import DataError
 from everlight_data.formats.arrays import read_npz, take
 from everlight_data.formats.files import opened, refusing
 from everlight_data.locations import data_root
+from everlight_data.names import name_first
 from everlight_data.sets.data_set import DataSet, file_by_file
 from everlight_data.sets.preparing import Files, Source, find, npz
 
@@ -79,10 +80,9 @@ def load_word_vectors(
     needed = {word for phrase, parts in words.items() if phrase not in known for word in parts}
     missing = tuple(sorted(needed - set(known)))
     if missing and (unknown == "refuse" or not known):
-        more = f" and {len(missing) - MAX_NAMED} more" if len(missing) > MAX_NAMED else ""
         raise DataError(
             f"{path} has no vector for {len(missing)} of {len(needed)} words: "
-            f"{', '.join(missing[:MAX_NAMED])}{more}. Rename them, or use other vectors or "
+            f"{name_first(missing, MAX_NAMED)}. Rename them, or use other vectors or "
             'unknown="zeros".'
         )
     nothing = np.zeros_like(next(iter(known.values())))

@@ -113,18 +113,17 @@ def shaped(
     return np.frombuffer(content, dtype).reshape(shape, order="F" if columns_first else "C")
 
 
-def read_npy(path: Path, way_out: str, limit: int = MAX_BYTES) -> np.ndarray:
+def read_npy(path: Path, remedy: str) -> np.ndarray:
     """Read the array of an `.npy` file; the result is read-only.
 
     Raises:
       MissingDataError: the file does not exist.
       DataError: the file is damaged, too large, or holds anything but numbers and text.
     """
-    content = read_bytes(path, limit, way_out)
-    return decode_npy(content, str(path), way_out)
+    return decode_npy(read_bytes(path, MAX_BYTES, remedy), str(path), remedy)
 
 
-def decode_npy(content: bytes, name: str, way_out: str) -> np.ndarray:
+def decode_npy(content: bytes, name: str, remedy: str) -> np.ndarray:
     """Decode the array in an `.npy` file's bytes; the result is read-only.
 
     Raises:
@@ -134,16 +133,16 @@ def decode_npy(content: bytes, name: str, way_out: str) -> np.ndarray:
         return array_of(content, parse_header(content))
     except ValueError as error:
         raise DataError(
-            f"{name} is not an intact .npy of numbers or text: {error}. {way_out}"
+            f"{name} is not an intact .npy of numbers or text: {error}. {remedy}"
         ) from (error)
 
 
-def read_npz(path: Path, way_out: str, limit: int = MAX_BYTES) -> dict[str, np.ndarray]:
+def read_npz(path: Path, remedy: str, limit: int = MAX_BYTES) -> dict[str, np.ndarray]:
     """Read the arrays of an `.npz` file by name; they are read-only.
 
     Args:
       path: path of the file.
-      way_out: sentence that every error message ends with.
+      remedy: sentence that every error message ends with.
       limit: maximum number of bytes of all arrays together.
 
     Raises:
@@ -151,16 +150,16 @@ def read_npz(path: Path, way_out: str, limit: int = MAX_BYTES) -> dict[str, np.n
       DataError: the file is damaged, too large, or holds anything but numbers and text.
     """
     arrays = {}
-    with opened_archive(path, way_out, limit) as archive:
+    with opened_archive(path, remedy, limit) as archive:
         for name, size in archive.files():
             content = archive.read(name, limit)
             limit -= size
             key = name.removesuffix(".npy")
-            arrays[key] = decode_npy(content, f"{path}: {key}", way_out)
+            arrays[key] = decode_npy(content, f"{path}: {key}", remedy)
     return arrays
 
 
-def take(arrays: dict[str, np.ndarray], path: Path, names: tuple[str, ...], way_out: str) -> list:
+def take(arrays: dict[str, np.ndarray], path: Path, names: tuple[str, ...], remedy: str) -> list:
     """Return the named arrays of an `.npz` file, in the order of their names.
 
     Raises:
@@ -168,18 +167,18 @@ def take(arrays: dict[str, np.ndarray], path: Path, names: tuple[str, ...], way_
     """
     missing = [name for name in names if name not in arrays]
     if missing:
-        raise DataError(f"{path} is damaged or another file: it lacks {missing}. {way_out}")
+        raise DataError(f"{path} is damaged or another file: it lacks {missing}. {remedy}")
     return [arrays[name] for name in names]
 
 
-def map_npy(path: Path, way_out: str) -> np.ndarray:
+def map_npy(path: Path, remedy: str) -> np.ndarray:
     """Map the array of an `.npy` file into memory, read-only, without reading it.
 
     Raises:
       MissingDataError: the file does not exist.
       DataError: the file is damaged, or holds anything but numbers and text.
     """
-    with opened(path, 1 << 45, way_out) as stream:
+    with opened(path, 1 << 45, remedy) as stream:
         try:
             header = parse_header(stream.read(MAX_HEADER_BYTES + 12))
             if header.dtype is None or not math.prod(header.shape) * header.dtype.itemsize:
@@ -191,4 +190,4 @@ def map_npy(path: Path, way_out: str) -> np.ndarray:
             order = "F" if header.columns_first else "C"
             return np.memmap(stream, header.dtype, "r", header.length, header.shape, order)
         except ValueError as error:
-            raise DataError(f"{path} is damaged ({error}). {way_out}") from error
+            raise DataError(f"{path} is damaged ({error}). {remedy}") from error

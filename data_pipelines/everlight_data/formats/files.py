@@ -1,8 +1,8 @@
 """Readers of untrusted files with limits on size and content.
 
 A file may be malicious or damaged. All readers therefore open regular files only and load nothing
-above their size limit, whatever size the file claims. Each failure is one line with the file's name
-and a remedy.
+above their size limit, even if the file states a smaller size. Each failure is one line with the
+file's name and a remedy.
 """
 
 import csv
@@ -13,7 +13,6 @@ import os
 import posixpath
 import shutil
 import stat
-import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -56,14 +55,14 @@ def leads_outside(name: str) -> bool:
 
 
 @contextmanager
-def refusing(name: object, way_out: str) -> Iterator[None]:
+def refusing(name: object, remedy: str) -> Iterator[None]:
     """Convert any exception of a decoder into a one-line DataError that names the file.
 
     Decoders of damaged files raise almost any exception, including MemoryError and RecursionError.
 
     Args:
       name: name of the file, with which the message begins.
-      way_out: sentence that the message ends with.
+      remedy: sentence that the message ends with.
 
     Raises:
       DataError: any other exception was raised inside; a DataError passes unchanged.
@@ -75,11 +74,11 @@ def refusing(name: object, way_out: str) -> Iterator[None]:
     except Exception as error:
         text = one_line(error)
         reason = f"{type(error).__name__}: {text}" if text else type(error).__name__
-        raise DataError(f"{name} is damaged or another file ({reason}). {way_out}") from error
+        raise DataError(f"{name} is damaged or another file ({reason}). {remedy}") from error
 
 
 @contextmanager
-def opened(path: Path, limit: int, way_out: str) -> Iterator[BinaryIO]:
+def opened(path: Path, limit: int, remedy: str) -> Iterator[BinaryIO]:
     """Open a regular file for reading bytes.
 
     Raises:
@@ -90,20 +89,20 @@ def opened(path: Path, limit: int, way_out: str) -> Iterator[BinaryIO]:
         # A pipe without a writer would be waited for until it has one.
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     except FileNotFoundError:
-        raise MissingDataError(f"{path} does not exist. {way_out}") from None
+        raise MissingDataError(f"{path} does not exist. {remedy}") from None
     # A name with a zero in it is a ValueError.
     except (OSError, ValueError) as error:
         reason = one_line(getattr(error, "strerror", error))
-        raise DataError(f"{path} cannot be read ({reason}). {way_out}") from error
+        raise DataError(f"{path} cannot be read ({reason}). {remedy}") from error
     status = os.fstat(handle)
     if not stat.S_ISREG(status.st_mode):
         os.close(handle)
-        raise DataError(f"{path} is not a regular file. {way_out}")
+        raise DataError(f"{path} is not a regular file. {remedy}")
     with os.fdopen(handle, "rb") as stream:
         if status.st_size > limit:
             raise DataError(
                 f"{path} has {status.st_size:,} bytes, more than the limit of {limit:,} for such a "
-                f"file. {way_out}"
+                f"file. {remedy}"
             )
         try:
             yield stream
@@ -111,53 +110,53 @@ def opened(path: Path, limit: int, way_out: str) -> Iterator[BinaryIO]:
             # Pillow's and the archives' own errors are of this kind too, but without a number.
             if error.errno is None or isinstance(error, DataError):
                 raise
-            raise DataError(f"{path} cannot be read ({one_line(error)}). {way_out}") from error
+            raise DataError(f"{path} cannot be read ({one_line(error)}). {remedy}") from error
 
 
-def read_bytes(path: Path, limit: int, way_out: str) -> bytes:
+def read_bytes(path: Path, limit: int, remedy: str) -> bytes:
     """Return all bytes of a regular file; raises the same errors as `opened`."""
-    with opened(path, limit, way_out) as stream:
+    with opened(path, limit, remedy) as stream:
         # As many bytes as are asked for are allocated at once.
         return stream.read(os.fstat(stream.fileno()).st_size)
 
 
-def read_text(path: Path, way_out: str, limit: int = MAX_TEXT_BYTES) -> str:
+def read_text(path: Path, remedy: str, limit: int = MAX_TEXT_BYTES) -> str:
     """Read a UTF-8 text file; raises as `opened` does, and DataError for another encoding."""
-    content = read_bytes(path, limit, way_out)
-    with refusing(path, way_out):
+    content = read_bytes(path, limit, remedy)
+    with refusing(path, remedy):
         return content.decode("utf-8-sig")
 
 
-def read_json(path: Path, way_out: str, limit: int = MAX_TEXT_BYTES) -> Any:
+def read_json(path: Path, remedy: str, limit: int = MAX_TEXT_BYTES) -> Any:
     """Parse a JSON file; raises as `read_text` does, and DataError for invalid JSON."""
-    text = read_text(path, way_out, limit)
-    with refusing(path, way_out):
+    text = read_text(path, remedy, limit)
+    with refusing(path, remedy):
         return json.loads(text)
 
 
-def read_csv(path: Path, way_out: str, limit: int = MAX_TEXT_BYTES) -> list[tuple[int, list[str]]]:
+def read_csv(path: Path, remedy: str) -> list[tuple[int, list[str]]]:
     """Return line number and cells of each non-empty CSV row.
 
     Raises:
       MissingDataError, DataError: as for `read_text`, or there are more than `MAX_ROWS` rows.
     """
-    content = io.BytesIO(read_bytes(path, limit, way_out))
+    content = io.BytesIO(read_bytes(path, MAX_TEXT_BYTES, remedy))
     lines = csv.reader(io.TextIOWrapper(content, "utf-8-sig", newline=""))
-    with refusing(path, way_out):
+    with refusing(path, remedy):
         rows = ((lines.line_num, row) for row in lines if row)
         # A row takes some hundred bytes, however few it has in the file.
         table = list(itertools.islice(rows, MAX_ROWS + 1))
     if len(table) > MAX_ROWS:
-        raise DataError(f"{path} has more than {MAX_ROWS:,} rows. {way_out}")
+        raise DataError(f"{path} has more than {MAX_ROWS:,} rows. {remedy}")
     return table
 
 
 class Archive:
     """Files of a zip archive, each read within a size limit."""
 
-    def __init__(self, path: Path, opened_zip: zipfile.ZipFile, way_out: str):
+    def __init__(self, path: Path, opened_zip: zipfile.ZipFile, remedy: str):
         """List the members; see `opened_archive`."""
-        self.path, self.way_out = path, way_out
+        self.path, self.remedy = path, remedy
         self._zip = opened_zip
         self._infos = {
             info.filename: info for info in opened_zip.infolist() if not info.filename.endswith("/")
@@ -177,20 +176,20 @@ class Archive:
         full = f"{self.path}/{name}"
         info = self._infos.get(name)
         if info is None:
-            raise DataError(f"{self.path} does not contain {name}. {self.way_out}")
+            raise DataError(f"{self.path} does not contain {name}. {self.remedy}")
         if info.flag_bits & _ENCRYPTED:
-            raise DataError(f"{full} is encrypted. {self.way_out}")
+            raise DataError(f"{full} is encrypted. {self.remedy}")
         # The other methods give all that one block holds at once, however much that is.
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise DataError(
-                f"{full} is packed by method {info.compress_type}, not deflate. {self.way_out}"
+                f"{full} is packed by method {info.compress_type}, not deflate. {self.remedy}"
             )
         if info.file_size > min(limit, MAX_INFLATION * (info.compress_size + 1)):
             raise DataError(
                 f"{full} claims {info.file_size:,} bytes, more than allowed for such a file. "
-                f"{self.way_out}"
+                f"{self.remedy}"
             )
-        with refusing(full, self.way_out), self._zip.open(info) as stream:
+        with refusing(full, self.remedy), self._zip.open(info) as stream:
             # The zip's own reading at once joins all parts, and holds them twice.
             content = io.BytesIO()
             shutil.copyfileobj(stream, content, _PART_BYTES)
@@ -198,7 +197,7 @@ class Archive:
 
 
 @contextmanager
-def opened_archive(path: Path, way_out: str, limit: int = 1 << 40) -> Iterator[Archive]:
+def opened_archive(path: Path, remedy: str, limit: int = 1 << 40) -> Iterator[Archive]:
     """Open a zip archive whose members are read within limits; nothing is unpacked.
 
     Raises:
@@ -206,22 +205,22 @@ def opened_archive(path: Path, way_out: str, limit: int = 1 << 40) -> Iterator[A
       DataError: the path is not a regular file or an intact zip, or the zip holds too many files or
         duplicate names.
     """
-    with opened(path, limit, way_out) as stream:
-        with refusing(path, way_out):
+    with opened(path, limit, remedy) as stream:
+        with refusing(path, remedy):
             archive = zipfile.ZipFile(stream)
         with archive:
             infos = archive.infolist()
             if len(infos) > MAX_MEMBERS or len({info.filename for info in infos}) < len(infos):
-                raise DataError(f"{path} holds too many files or duplicate names. {way_out}")
-            yield Archive(path, archive, way_out)
+                raise DataError(f"{path} holds too many files or duplicate names. {remedy}")
+            yield Archive(path, archive, remedy)
 
 
 class Folder:
     """Files below a folder, or a single file, with the interface of `Archive`."""
 
-    def __init__(self, path: Path, way_out: str):
+    def __init__(self, path: Path, remedy: str):
         """List the files; see `opened_source`."""
-        self.path, self.way_out = path, way_out
+        self.path, self.remedy = path, remedy
         files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
         base = path.parent if path.is_file() else path
         self._paths = {file.relative_to(base).as_posix(): file for file in files}
@@ -233,28 +232,28 @@ class Folder:
     def read(self, name: str, limit: int) -> bytes:
         """Return the bytes of a file; raises the same errors as `read_bytes`."""
         if name not in self._paths:
-            raise DataError(f"{self.path} does not contain {name}. {self.way_out}")
-        return read_bytes(self._paths[name], limit, self.way_out)
+            raise DataError(f"{self.path} does not contain {name}. {self.remedy}")
+        return read_bytes(self._paths[name], limit, self.remedy)
 
 
 @contextmanager
-def opened_source(path: Path, way_out: str) -> Iterator[Archive | Folder]:
+def opened_source(path: Path, remedy: str) -> Iterator[Archive | Folder]:
     """Open a published folder, zip archive or single file.
 
     Raises:
       MissingDataError: the file or folder does not exist.
       DataError: the path is a damaged zip, a device or a pipe.
     """
-    with refusing(path, way_out):
+    with refusing(path, remedy):
         is_folder = path.is_dir()
     if is_folder:
-        yield Folder(path, way_out)
+        yield Folder(path, remedy)
     elif path.suffix.lower() == ".zip":
-        with opened_archive(path, way_out) as archive:
+        with opened_archive(path, remedy) as archive:
             yield archive
     else:
-        with opened(path, 1 << 45, way_out):
-            yield Folder(path, way_out)
+        with opened(path, 1 << 45, remedy):
+            yield Folder(path, remedy)
 
 
 def inflate(content: bytes, limit: int, gzip: bool = False) -> bytes:
@@ -268,100 +267,3 @@ def inflate(content: bytes, limit: int, gzip: bool = False) -> bytes:
     if not stream.eof:
         raise ValueError(f"a compressed part is truncated or holds more than {limit:,} bytes")
     return inflated
-
-
-_PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
-
-
-def png_size(content: bytes) -> tuple[int, int]:
-    """Return height and width stated in a PNG's header.
-
-    Raises:
-      ValueError: the content is not a PNG.
-    """
-    if not content.startswith(_PNG) or len(content) < 24:
-        raise ValueError("not a PNG file")
-    width, height = struct.unpack(">II", content[16:24])
-    return height, width
-
-
-# Tags and types of numbers of TIFF 6.0.
-_WIDTH, _HEIGHT, _PHOTOMETRIC, _PLANAR, _SHORT, _LONG = 256, 257, 262, 284, 3, 4
-
-
-def tiff_size(content: bytes) -> tuple[int, int]:
-    """Return height and width stated in a TIFF's first directory.
-
-    Raises:
-      ValueError: the content is not a TIFF, or states no size.
-    """
-    numbers = _tiff_numbers(content)
-    if _HEIGHT not in numbers or _WIDTH not in numbers:
-        raise ValueError("the TIFF states no size")
-    return numbers[_HEIGHT], numbers[_WIDTH]
-
-
-def is_planar_tiff(content: bytes) -> bool:
-    """Return whether a TIFF's first directory states one plane per channel.
-
-    Raises:
-      ValueError: the content is not a TIFF.
-    """
-    return _tiff_numbers(content).get(_PLANAR, 1) == 2
-
-
-def tiff_colors(content: bytes) -> int | None:
-    """Return the PhotometricInterpretation of a TIFF's first directory; None where it has none.
-
-    Raises:
-      ValueError: the content is not a TIFF.
-    """
-    return _tiff_numbers(content).get(_PHOTOMETRIC)
-
-
-def _tiff_numbers(content: bytes) -> dict[int, int]:
-    """Return the tags of a TIFF's first directory whose value is a short or long number.
-
-    Raises:
-      ValueError: the content is not a TIFF, or is truncated.
-    """
-    order = {b"II*\0": "<", b"MM\0*": ">"}.get(content[:4])
-    if content[:4] in (b"II+\0", b"MM\0+"):
-        raise ValueError("it is a BigTIFF; save it as a classic TIFF")
-    if order is None:
-        raise ValueError("not a TIFF file")
-    numbers = {}
-    try:
-        (place,) = struct.unpack_from(f"{order}I", content, 4)
-        (count,) = struct.unpack_from(f"{order}H", content, place)
-        for start in range(place + 2, place + 2 + 12 * count, 12):
-            tag, kind, _ = struct.unpack_from(f"{order}HHI", content, start)
-            if kind in (_SHORT, _LONG):
-                code = "H" if kind == _SHORT else "I"
-                (numbers[tag],) = struct.unpack_from(f"{order}{code}", content, start + 8)
-    except struct.error:
-        raise ValueError("the TIFF states no size") from None
-    return numbers
-
-
-# The markers of a frame (ITU T.81, table B.1) but those of tables among them.
-_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-
-
-def jpeg_size(content: bytes) -> tuple[int, int]:
-    """Return height and width stated in a JPEG's first frame.
-
-    Raises:
-      ValueError: the content is not a JPEG, or has no frame.
-    """
-    if not content.startswith(b"\xff\xd8"):
-        raise ValueError("not a JPEG file")
-    place = 2
-    while place + 9 <= len(content) and content[place] == 0xFF:
-        marker, length = content[place + 1], int.from_bytes(content[place + 2 : place + 4])
-        if marker in _FRAMES:
-            height, width = struct.unpack(">HH", content[place + 5 : place + 9])
-            return height, width
-        # A marker may be filled up with any number of bytes 0xFF before it.
-        place += 1 if marker == 0xFF else 2 + length
-    raise ValueError("the JPEG has no frame")

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from everlight_data.errors import DataError
+from everlight_data.formats.arrays import MAX_DIMENSIONS
 from everlight_data.formats.files import inflate, read_bytes, refusing
 
 MAX_BYTES = 256_000_000
@@ -22,7 +23,7 @@ MAX_CELLS = 100_000
 MAX_DEPTH = 5
 """Limit on the nesting of cells."""
 
-_WAY_OUT = "Copy it again from the release."
+_REMEDY = "Copy it again from the release."
 _HEADER = 128
 _MATRIX, _PACKED = 14, 15
 # Types of stored numbers and characters, by the numbers that the format gives them.
@@ -68,7 +69,7 @@ def read_mat(path: Path, names: Sequence[str]) -> list[np.ndarray]:
       MissingDataError: the file does not exist.
       DataError: the file is damaged, or a variable is missing, sparse, complex or of another kind.
     """
-    return decode_mat(read_bytes(path, MAX_BYTES, _WAY_OUT), str(path), names)
+    return decode_mat(read_bytes(path, MAX_BYTES, _REMEDY), str(path), names)
 
 
 def decode_mat(content: bytes, path: str, names: Sequence[str]) -> list[np.ndarray]:
@@ -82,7 +83,7 @@ def decode_mat(content: bytes, path: str, names: Sequence[str]) -> list[np.ndarr
             f"{path} is a file of MATLAB 7.3 (HDF5), and only level 5 is read; save it in MATLAB "
             "again by save(..., '-v7')."
         )
-    with refusing(path, _WAY_OUT):
+    with refusing(path, _REMEDY):
         order = {b"IM": "<", b"MI": ">"}.get(content[126:128])
         if order is None:
             raise ValueError("not a MATLAB 5 file, which MATLAB writes by save(..., '-v7')")
@@ -151,7 +152,7 @@ class _Reader:
             raise ValueError("a variable has no class, shape or name")
         flags = int(self.numbers(parts[0].content, "u4")[0])
         shape = tuple(self.numbers(parts[1].content, "i4").tolist())
-        if len(shape) < 2 or len(shape) > 32 or min(shape) < 0:
+        if len(shape) < 2 or len(shape) > MAX_DIMENSIONS or min(shape) < 0:
             raise ValueError(f"a variable has the invalid shape {shape}")
         name = bytes(parts[2].content).decode("ascii")
         return _Variable(name, flags & 0xFF, flags, shape, tuple(parts[3:]))

@@ -39,11 +39,8 @@ MAX_INTEGER_BITS = 1_024
 """Limit on the bits of an integer."""
 
 
-class _Mark:
-    """Marker of a container's first item on the stack."""
-
-
-_MARK = _Mark()
+_MARK = object()
+"""Marker below a container's first item on the stack."""
 
 
 class Foreign(NamedTuple):
@@ -85,7 +82,7 @@ class _Machine:
         raise Refused("no end")
 
     def pop(self) -> Any:
-        if not self.stack or isinstance(self.stack[-1], _Mark):
+        if not self.stack or self.stack[-1] is _MARK:
             raise Refused("an instruction without its operand")
         return self.stack.pop()
 
@@ -97,7 +94,7 @@ class _Machine:
     def items(self) -> list[Any]:
         """Pop all items above the last mark."""
         for place in range(len(self.stack) - 1, -1, -1):
-            if isinstance(self.stack[place], _Mark):
+            if self.stack[place] is _MARK:
                 popped = self.stack[place + 1 :]
                 del self.stack[place:]
                 return popped
@@ -135,7 +132,7 @@ class _Machine:
         self.resolve(text_of(module), text_of(function))
 
     def remember(self, place: int) -> None:
-        if not self.stack or isinstance(self.stack[-1], _Mark):
+        if not self.stack or self.stack[-1] is _MARK:
             raise Refused("nothing to remember")
         self.memo[place] = self.stack[-1]
         if isinstance(self.stack[-1], Unbuilt):
@@ -246,13 +243,9 @@ _INSTRUCTIONS: dict[str, Callable[[_Machine, Any], None]] = {
     "SETITEM": lambda machine, _: machine.set_item(),
     "SETITEMS": lambda machine, _: machine.set_items(machine.items()),
     "ADDITEMS": lambda machine, _: machine.add_items(machine.items()),
-    "PUT": lambda machine, place: machine.remember(place),
-    "BINPUT": lambda machine, place: machine.remember(place),
-    "LONG_BINPUT": lambda machine, place: machine.remember(place),
+    **dict.fromkeys(("PUT", "BINPUT", "LONG_BINPUT"), _Machine.remember),
     "MEMOIZE": lambda machine, _: machine.remember(len(machine.memo)),
-    "GET": lambda machine, place: machine.recall(place),
-    "BINGET": lambda machine, place: machine.recall(place),
-    "LONG_BINGET": lambda machine, place: machine.recall(place),
+    **dict.fromkeys(("GET", "BINGET", "LONG_BINGET"), _Machine.recall),
     "GLOBAL": lambda machine, names: machine.resolve(*names.split(" ", 1)),
     "STACK_GLOBAL": lambda machine, _: machine.stack_global(),
     "REDUCE": lambda machine, _: machine.reduce(),

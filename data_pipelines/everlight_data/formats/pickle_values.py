@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from everlight_data.formats.arrays import admitted_dtype, shaped
+from everlight_data.formats.arrays import MAX_DIMENSIONS, admitted_dtype, shaped
 from everlight_data.formats.files import one_line
 
 KEYS = (type(None), bool, int, float, str, bytes)
@@ -77,11 +77,8 @@ class Unbuilt:
         """Memo keys that refer to this object."""
 
 
-class _Objects:
-    """Dtype of Python objects, of which a pickle may hold arrays."""
-
-
-_OBJECTS = _Objects()
+_OBJECTS = object()
+"""Dtype of Python objects, of which a pickle may hold arrays."""
 
 
 def _admitted_type(code: str) -> np.dtype:
@@ -132,10 +129,11 @@ def _filled(
     return array
 
 
-def dtype_from_state(
-    unbuilt: Unbuilt, version: Any, order: Any, *state: Any
-) -> np.dtype | _Objects:
-    """Return a dtype with its byte order; all other state must be what NumPy writes."""
+def dtype_from_state(unbuilt: Unbuilt, version: Any, order: Any, *state: Any) -> np.dtype | object:
+    """Return a dtype with its byte order; all other state must be what NumPy writes.
+
+    The dtype of Python objects is a marker, which `array_from_state` knows.
+    """
     dtype = np.dtype(object) if unbuilt.is_object else unbuilt.dtype
     known = dtype.__reduce__()[2]
     if version != known[0] or state != known[2:] or text_of(order) not in ("<", ">", "|", "="):
@@ -149,7 +147,7 @@ def _checked_shape(shape: Any) -> tuple[int, ...]:
     sizes = shape if isinstance(shape, tuple) else ()
     if shape != sizes or not all(type(size) is int and size >= 0 for size in sizes):
         raise Refused("a shape that is none")
-    if len(sizes) > 32:
+    if len(sizes) > MAX_DIMENSIONS:
         raise Refused(f"{len(sizes)} dimensions")
     return sizes
 

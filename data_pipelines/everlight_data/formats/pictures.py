@@ -11,6 +11,7 @@ from PIL import Image, ImageOps
 
 from everlight_data.errors import DataError
 from everlight_data.formats.files import read_bytes, refusing
+from everlight_data.formats.image_headers import PNG_MAGIC
 
 MAX_BYTES = 500_000_000
 """Limit on the size of an image file."""
@@ -22,8 +23,7 @@ FORMATS = ("JPEG", "PNG", "GIF")
 """Formats of the data sets' photographs; Pillow knows forty more."""
 BACKGROUND = 255
 """Level of red, green and blue behind transparent pixels: white."""
-DEPTH_WAY_OUT = "save with 8 bits, scaled by the greatest value that the camera gives."
-_PNG = b"\x89PNG\r\n\x1a\n"
+DEPTH_REMEDY = "save with 8 bits, scaled by the greatest value that the camera gives."
 _PNG_DEPTH, _PNG_COLOR, _PNG_GREY = 24, 25, 0
 """Positions of the bits per sample and of the kind of colour in a PNG, and the kind grey."""
 
@@ -33,18 +33,18 @@ class DeepImageError(DataError):
 
 
 @contextmanager
-def opened_image(path: Path, way_out: str) -> Iterator[Image.Image]:
+def opened_image(path: Path, remedy: str) -> Iterator[Image.Image]:
     """Open an image and read its header; every error while it is used names the file.
 
     Raises:
       MissingDataError: the file does not exist.
       DataError: the file is not a regular file or an intact image, or is too large.
     """
-    with refusing(path, way_out), open_image(path, way_out) as image:
+    with refusing(path, remedy), open_image(path, remedy) as image:
         yield image
 
 
-def open_image(path: Path, way_out: str) -> Image.Image:
+def open_image(path: Path, remedy: str) -> Image.Image:
     """Open an image and read its header; the caller closes it.
 
     Raises:
@@ -53,11 +53,13 @@ def open_image(path: Path, way_out: str) -> Image.Image:
       DataError: the file is not a regular file, or is too large.
       Exception: any error of Pillow about content that is not an image.
     """
-    content = read_bytes(path, MAX_BYTES, way_out)
-    depth = content[_PNG_DEPTH] if content.startswith(_PNG) and len(content) > _PNG_COLOR else 8
+    content = read_bytes(path, MAX_BYTES, remedy)
+    depth = (
+        content[_PNG_DEPTH] if content.startswith(PNG_MAGIC) and len(content) > _PNG_COLOR else 8
+    )
     if depth > 8:
         raise DeepImageError(
-            f"{path} has {depth} bits per channel: {DEPTH_WAY_OUT} {way_out}".rstrip()
+            f"{path} has {depth} bits per channel: {DEPTH_REMEDY} {remedy}".rstrip()
         )
     image = Image.open(io.BytesIO(content), formats=FORMATS)
     if depth < 8 and content[_PNG_COLOR] == _PNG_GREY and "transparency" in image.info:
@@ -66,7 +68,7 @@ def open_image(path: Path, way_out: str) -> Image.Image:
         image.info["transparency"] = (image.info["transparency"] & levels) * 255 // levels
     if image.width * image.height > MAX_PIXELS:
         raise DataError(
-            f"{path} has {image.width}x{image.height} pixels, above the limit. {way_out}"
+            f"{path} has {image.width}x{image.height} pixels, above the limit. {remedy}"
         )
     return image
 

@@ -43,20 +43,20 @@ class _Tensor(NamedTuple):
     """Strides in elements."""
 
 
-def read_torch_state(path: Path, way_out: str) -> dict[str, np.ndarray]:
+def read_torch_state(path: Path, remedy: str) -> dict[str, np.ndarray]:
     """Return the arrays of a state dict by name, read-only.
 
     Args:
       path: path of the file.
-      way_out: sentence that every error message ends with.
+      remedy: sentence that every error message ends with.
 
     Raises:
       MissingDataError: the file does not exist.
       DataError: the file is damaged, too large, of another format, or its pickles name anything but
         tensors in ordered dicts.
     """
-    content = read_bytes(path, MAX_BYTES, way_out)
-    with refusing(path, way_out):
+    content = read_bytes(path, MAX_BYTES, remedy)
+    with refusing(path, remedy):
         stream = io.BytesIO(content)
 
         def following() -> Any:

@@ -105,13 +105,12 @@ def load_restricted(
     return value
 
 
-def load_npy_restricted(content: bytes, name: str, encoding: Encoding = "ASCII") -> np.ndarray:
+def load_npy_restricted(content: bytes, name: str) -> np.ndarray:
     """Return the array of a `.npy` file; objects are read by `load_restricted`.
 
     Args:
       content: the file's bytes.
       name: name of the file in error messages.
-      encoding: string decoding as for `load_restricted`.
 
     Raises:
       DataError: the content is truncated, not in the `.npy` format, or holds objects that are not
@@ -125,7 +124,7 @@ def load_npy_restricted(content: bytes, name: str, encoding: Encoding = "ASCII")
         raise DataError(
             f"{name} is not an intact .npy file ({one_line(error)}). {_AGAIN}"
         ) from error
-    array = load_restricted(content[header.length :], name, encoding)
+    array = load_restricted(content[header.length :], name)
     if not isinstance(array, np.ndarray) or array.shape != header.shape:
         raise DataError(
             f"{name} does not hold an array of shape {header.shape} as its header says. {_AGAIN}"

@@ -15,11 +15,11 @@ from jaxtyping import Int, Shaped
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.iirc.metadata import OfficialName, imagenet_listing
 from everlight_data.locations import locate
+from everlight_data.names import name_first
+from everlight_data.sets.image_set import select_samples
 
 SOURCE = "image-net.org (ILSVRC 2012, tasks 1 and 2; val sorted into folders by its ground truth)"
 SUFFIX = ".JPEG"
-MAX_NAMED = 5
-"""Limit on the faulty items that a message names."""
 
 
 class ImageFiles(NamedTuple):
@@ -65,36 +65,35 @@ def list_imagenet(
     unknown = set(classes or ()) - set(order)
     if unknown:
         raise DataError(
-            f"{benchmark} lists no class {', '.join(sorted(unknown)[:MAX_NAMED])}; give WordNet "
-            f"ids of its {len(order)} classes"
+            f"{benchmark} lists no class {name_first(sorted(unknown))}; give WordNet ids of "
+            f"its {len(order)} classes"
         )
     folder = locate("imagenet", SOURCE, "144 GB")
     present = {split: _present(folder / split, wanted) for split in ("train", "val")}
     whole = all(set(order) <= there for there in present.values())
     listed = order if whole else wanted
-    parts = [_list_split(folder, split, listed) for split in present]
-    number = np.full(len(listed), -1)
+    number = np.full(len(listed), -1, np.int32)
     for place, name in enumerate(wanted):
         number[listed.index(name)] = place
-    masks = [number[labels] >= 0 for _, labels in parts]
-    names, labels = zip(
-        *(
-            (files[mask], number[ids[mask]])
-            for (files, ids), mask in zip(parts, masks, strict=True)
-        ),
-        strict=True,
-    )
+    names, labels = [], []
+    for split in present:
+        files, ids = _list_split(folder, split, listed)
+        is_wanted = number[ids] >= 0
+        names.append(files[is_wanted])
+        labels.append(number[ids[is_wanted]])
     remark = (
         f"{len(wanted)} classes are listed without the other {len(order) - len(wanted)}, so some "
         "files are in other splits than with the authors' package, which needs all classes"
     )
+    train_labels, test_labels = labels
     return ImageFiles(
         "ImageNet",
         np.concatenate(names),
-        *(ids.astype(np.int32) for ids in labels),
+        train_labels,
+        test_labels,
         wanted,
         folder,
-        () if whole else (remark,),
+        remarks=() if whole else (remark,),
     )
 
 
@@ -107,12 +106,8 @@ def leave_out(listed: ImageFiles, places: Sequence[int]) -> ImageFiles:
     train = len(listed.train_labels)
     named = ", ".join(os.fsdecode(name) for name in listed.images[~rest])
     remark = f"{np.sum(~rest)} of {len(rest):,} files cannot be decoded and are left out: {named}"
-    return listed._replace(
-        images=listed.images[rest],
-        train_labels=listed.train_labels[rest[:train]],
-        test_labels=listed.test_labels[rest[train:]],
-        remarks=(*listed.remarks, remark),
-    )
+    selected = select_samples(listed, rest[:train], rest[train:])
+    return selected._replace(remarks=(*listed.remarks, remark))
 
 
 def _present(folder: Path, wanted: Sequence[str]) -> set[str]:
@@ -121,10 +116,9 @@ def _present(folder: Path, wanted: Sequence[str]) -> set[str]:
     there = {place.name for place in folder.iterdir()}
     missing = [name for name in wanted if name not in there]
     if missing:
-        named = ", ".join(missing[:MAX_NAMED]) + (", ..." if missing[MAX_NAMED:] else "")
         raise MissingDataError(
-            f"{folder} lacks {named}: {len(wanted) - len(missing)} of {len(wanted)} folders of "
-            f"classes are there; download the others from {SOURCE}"
+            f"{folder} lacks {name_first(missing)}: {len(wanted) - len(missing)} of {len(wanted)} "
+            f"folders of classes are there; download the others from {SOURCE}"
         )
     return there
 

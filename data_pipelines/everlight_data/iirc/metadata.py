@@ -22,6 +22,8 @@ from everlight_data.procedural.shapes import SHAPES
 from everlight_data.procedural.world import class_names, superclass_of
 
 MAX_ATTEMPTS = 1000
+VALID_FRACTION = 0.1
+"""Fraction of the training samples in each validation set of new benchmarks."""
 TASK_CLASSES = 5
 """Classes per task, except the first and possibly the last, as in IIRC-CIFAR."""
 TINY_IMAGENET_FIRST = 14
@@ -103,11 +105,7 @@ def tiny_imagenet_metadata(count: int = 10) -> Metadata:
         for superclass, wnids in _hierarchy("imagenet").items()
     }
     hierarchy = {superclass: members for superclass, members in present.items() if members[1:]}
-    orders = [
-        draw_configuration(tuple(names.values()), hierarchy, TINY_IMAGENET_FIRST, seed)
-        for seed in range(count)
-    ]
-    return Metadata(hierarchy, tuple(orders), 0.1)
+    return drawn_metadata(tuple(names.values()), hierarchy, TINY_IMAGENET_FIRST, count)
 
 
 def procedural_metadata(world: World, count: int = 10) -> Metadata:
@@ -127,14 +125,23 @@ def procedural_metadata(world: World, count: int = 10) -> Metadata:
         )
         for number in range(world.superclasses)
     }
-    first = superclasses_first(world.superclasses)
-    orders = [draw_configuration(names, hierarchy, first, seed) for seed in range(count)]
-    return Metadata(hierarchy, tuple(orders), 0.1)
+    return drawn_metadata(names, hierarchy, superclasses_first(world.superclasses), count)
 
 
 def superclasses_first(count: int) -> int:
     """Return two thirds of the superclasses, rounded up, as in IIRC-CIFAR (10 of 15)."""
     return -(-2 * count // 3)
+
+
+def drawn_metadata(
+    data_classes: Sequence[str], hierarchy: Hierarchy, first: int, count: int
+) -> Metadata:
+    """Return a benchmark of `count` configurations; `draw_configuration` draws the i-th by seed i.
+
+    Each validation set has a tenth of the training samples.
+    """
+    orders = (draw_configuration(data_classes, hierarchy, first, seed) for seed in range(count))
+    return Metadata(hierarchy, tuple(orders), VALID_FRACTION)
 
 
 def draw_configuration(
@@ -176,9 +183,9 @@ def _fill(tasks: list[list[str]], rest: list[str], hierarchy: Hierarchy) -> list
 def _tiny_imagenet_names() -> dict[str, str]:
     """Return a mapping from WordNet id to name, in the labels' order."""
     path = locate(f"{FOLDER}/{CLASSES_FILE}", SOURCE, "56 MB in all")
-    way_out = f"It should have lists wnids and names of equal length. Download it again: {SOURCE}."
-    table = read_json(path, way_out)
-    with refusing(path, way_out):
+    remedy = f"It should have lists wnids and names of equal length. Download it again: {SOURCE}."
+    table = read_json(path, remedy)
+    with refusing(path, remedy):
         return dict(zip(table["wnids"], table["names"], strict=True))
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Literal, NamedTuple, get_args
 
@@ -15,7 +16,7 @@ from everlight_data.iirc.imagenet import ImageFiles, list_imagenet
 from everlight_data.iirc.metadata import (
     Metadata,
     OfficialName,
-    draw_configuration,
+    drawn_metadata,
     official_metadata,
     procedural_metadata,
     superclasses_first,
@@ -71,8 +72,10 @@ class IIRCData(NamedTuple):
           validation: False leaves the second list empty.
         """
         images, (hierarchy, configurations, fraction) = self.images, self.metadata
-        arguments = images.train_labels, images.test_labels, images.class_names, hierarchy
-        benchmarks = [iirc(*arguments, order, setting, fraction) for order in configurations]
+        build = partial(
+            iirc, images.train_labels, images.test_labels, images.class_names, hierarchy
+        )
+        benchmarks = [build(order, setting, fraction) for order in configurations]
         held = [benchmark.post_task for benchmark in benchmarks] if validation else []
         padded = same_shapes([*(benchmark.sequence for benchmark in benchmarks), *held])
         return padded[: len(benchmarks)], padded[len(benchmarks) :]
@@ -147,10 +150,7 @@ def _tiny_imagenet(superclasses: int | None, count: int) -> tuple[ImageSet, Meta
     wanted = [*chain.from_iterable(hierarchy.values()), *single]
     images = load_tiny_imagenet_32([names.index(name) for name in wanted])
     first = superclasses_first(superclasses)
-    orders = tuple(
-        draw_configuration(images.class_names, hierarchy, first, number) for number in range(count)
-    )
-    return images, Metadata(hierarchy, orders, metadata.valid_fraction)
+    return images, drawn_metadata(images.class_names, hierarchy, first, count)
 
 
 def _imagenet(name: OfficialName, count: int) -> tuple[ImageFiles, Metadata]:

@@ -37,7 +37,7 @@ def load_caffe_weights(path: Path) -> dict[str, np.ndarray]:
     return {name: array.astype(np.float32) for name, array in arrays.items()}
 
 
-def given_layers(path: Path, layers: PyTree) -> PyTree:
+def load_caffe_layers(path: Path, layers: PyTree) -> PyTree:
     """Return a network's layers with those that a file names in their place.
 
     Args:

@@ -71,21 +71,23 @@ def load_cifar100() -> ImageSet:
 
 
 def _read_folder(folder: Path) -> ImageSet:
-    contents = []
-    for path in (folder / member for member in MEMBERS):
-        way_out = f"Unpack {ARCHIVE} again, or download it from {SOURCE}."
-        contents.append(read_bytes(path, MAX_BYTES, way_out))
-        _check_md5(path, contents[-1])
-    return _assemble(contents, folder)
+    remedy = f"Unpack {ARCHIVE} again, or download it from {SOURCE}."
+    paths = [folder / member for member in MEMBERS]
+    return _assemble([_read_checked(path, remedy) for path in paths], folder)
 
 
 def _read_archive(path: Path) -> ImageSet:
-    way_out = f"Download it again from {SOURCE}."
-    content = read_bytes(path, MAX_BYTES, way_out)
-    _check_md5(path, content)
-    with refusing(path, way_out), tarfile.open(fileobj=io.BytesIO(content)) as archive:
-        members = [archive.extractfile(f"{FOLDER}/{member}").read() for member in MEMBERS]
+    remedy = f"Download it again from {SOURCE}."
+    content = _read_checked(path, remedy)
+    with refusing(path, remedy):
+        members = _unpacked(content)
     return _assemble(members, path)
+
+
+def _unpacked(content: bytes) -> list[bytes]:
+    """Return the bytes of MEMBERS from those of the official archive."""
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        return [archive.extractfile(f"{FOLDER}/{member}").read() for member in MEMBERS]
 
 
 def cifar100_files(source: Source) -> Files:
@@ -95,19 +97,21 @@ def cifar100_files(source: Source) -> Files:
       DataError: the source is not the official archive.
     """
     content = source.read(find(source, ARCHIVE), MAX_BYTES)
-    check_original(io.BytesIO(content), f"{source.path}: {ARCHIVE}", ORIGINAL, source.way_out)
-    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
-        members = {member: archive.extractfile(f"{FOLDER}/{member}").read() for member in MEMBERS}
-    return {member: lambda content=content: content for member, content in members.items()}
+    check_original(io.BytesIO(content), f"{source.path}: {ARCHIVE}", ORIGINAL, source.remedy)
+    members = zip(MEMBERS, _unpacked(content), strict=True)
+    return {member: lambda content=content: content for member, content in members}
 
 
-def _check_md5(path: Path, content: bytes) -> None:
+def _read_checked(path: Path, remedy: str) -> bytes:
+    """Return the bytes of an official file, whose MD5 must be the published one."""
+    content = read_bytes(path, MAX_BYTES, remedy)
     digest = hashlib.md5(content).hexdigest()
     if digest != MD5[path.name]:
         raise DataError(
             f"{path} has md5 {digest}, expected {MD5[path.name]}: it is truncated, damaged or "
             f"another file. Download it again from {SOURCE}."
         )
+    return content
 
 
 def _assemble(contents: list[bytes], origin: Path) -> ImageSet:

@@ -176,12 +176,12 @@ def load_core50(
     manifest = _read_manifest(folder / MANIFEST)
     check_counts(manifest.counts(), folder, partial)
     count, official = len(manifest.frame), FRAME_COUNTS.sum()
-    images = _map(whole, count, SIDE)
+    original = images = _map(whole, count, SIDE)
     if side < SIDE:
         smaller = folder / f"images_{side}.npy"
         if not all(_right_blocks(smaller, count, side)):
             _check_sums(whole, count)
-            _fill(smaller, count, side, bind(_shrink, images, side))
+            _fill(smaller, count, side, lambda first, end: block_means(original[first:end], side))
         images = _map(smaller, count, side)
     else:
         _check_sums(whole, count)
@@ -235,7 +235,7 @@ def _fill(path: Path, count: int, side: int, block: Block) -> None:
         sums = _read_sums(sums_path, len(right)) if any(right) else [None] * len(right)
         check_room(path.parent, right.count(False) * BLOCK * side * side * 3, path.name)
         try:
-            _write_blocks(part, (count, side), right, sums, block)
+            _write_blocks(part, count, side, right, sums, block)
             part.replace(path)
         except OSError as error:
             if isinstance(error, DataError):
@@ -245,13 +245,14 @@ def _fill(path: Path, count: int, side: int, block: Block) -> None:
 
 def _write_blocks(
     part: Path,
-    size: tuple[int, int],
+    count: int,
+    side: int,
     right: Sequence[bool],
     sums: list[int | None],
     block: Block,
 ) -> None:
     """Write the invalid blocks, each with its checksum."""
-    (count, side), header = size, _header(*size)
+    header = _header(count, side)
     done = min(BLOCK * right.count(True), count)
     bar = progress(part.stem, count, done, "frame")
     # Not mapped: writing to a mapped file on a full disk ends the process.
@@ -319,10 +320,6 @@ def _check_sums(path: Path, count: int) -> None:
             f"{path} is damaged: frames {first} to {min(first + BLOCK, count) - 1} differ from "
             f"their checksum ({right.count(False)} of {len(right)} blocks do). {_AGAIN}"
         )
-
-
-def _shrink(images: np.ndarray, side: int, start: int, stop: int) -> np.ndarray:
-    return block_means(images[start:stop], side)
 
 
 def _map(path: Path, count: int, side: int) -> UInt8[np.ndarray, "n side side 3"]:

@@ -50,7 +50,7 @@ def thin_test(frames: Core50, count: int | None) -> Core50:
 
 
 def thinned(frames: Core50, sessions: Sequence[int], count: int | None) -> Int[np.ndarray, "k"]:
-    """Return the places of all frames but those left out of some sessions.
+    """Return the places of all frames except those left out of some sessions.
 
     Args:
       frames: in the order of their recordings.
@@ -66,7 +66,7 @@ def thinned(frames: Core50, sessions: Sequence[int], count: int | None) -> Int[n
     return np.flatnonzero(chosen | ~np.isin(frames.session, sessions) | (sizes[place] < count))
 
 
-VALIDATION_SESSIONS = (0, 1, 3, 4, 7, 8), (5, 10)
+VALIDATION_TRAIN_SESSIONS, VALIDATION_TEST_SESSIONS = (0, 1, 3, 4, 7, 8), (5, 10)
 """Training and test sessions of sequences for validation; all are training sessions."""
 
 
@@ -130,5 +130,13 @@ class LabelledFrames:
         objects, sessions = self.frames.object, self.frames.session
         if not validation:
             return core50(objects, sessions, scenario, run, self.level)
-        tests = thinned(self.frames, VALIDATION_SESSIONS[1], self.test_frames)
-        return core50(objects, sessions, scenario, run, self.level, *VALIDATION_SESSIONS, tests)
+        return core50(
+            objects,
+            sessions,
+            scenario,
+            run,
+            self.level,
+            train_sessions=VALIDATION_TRAIN_SESSIONS,
+            test_sessions=VALIDATION_TEST_SESSIONS,
+            frames=thinned(self.frames, VALIDATION_TEST_SESSIONS, self.test_frames),
+        )

@@ -15,7 +15,8 @@ import numpy as np
 from jaxtyping import Bool, Int, UInt8
 
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.formats.files import opened_archive, opened_source, png_size, refusing
+from everlight_data.formats.files import opened_archive, opened_source, refusing
+from everlight_data.formats.image_headers import png_size
 from everlight_data.optional_packages import import_package
 
 SOURCE = "core50_128x128.zip from vlomonaco.github.io/core50"

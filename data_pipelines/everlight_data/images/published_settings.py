@@ -63,10 +63,6 @@ class PublishedProtocol(NamedTuple):
 _S = PublishedSettings
 
 
-def _same_for(sizes: tuple[int, ...], settings: PublishedSettings) -> dict[int, PublishedSettings]:
-    return dict.fromkeys(sizes, settings)
-
-
 def _dark(
     rate: float, replayed: int | None, alpha: float, beta: float | None = None
 ) -> PublishedSettings:
@@ -109,8 +105,8 @@ _FASHION = {
     "ER-tricks": {
         size: _S(0.1 if size == 1000 else 0.03, 32, arguments=_TRICKS) for size in _SMALL
     },
-    "GEM": _same_for(_SMALL, _gem(0.03, 1.0)),
-    "A-GEM": _same_for(_SMALL, _S(0.03, 128)),
+    "GEM": dict.fromkeys(_SMALL, _gem(0.03, 1.0)),
+    "A-GEM": dict.fromkeys(_SMALL, _S(0.03, 128)),
     "HAL": {
         200: _hal(0.03, 32, 0.1, 0.5, 10),
         500: _hal(0.03, 128, 0.1, 0.5, 10),
@@ -125,8 +121,8 @@ _MNIST = {
     "LwF": {None: _S(0.03, weight_decay=0.0005, hyperparameter=0.25)},
     "ER": {200: _S(0.01, 10), 500: _S(0.1, 10), 5120: _S(0.1, 10)},
     "GEM": {200: _gem(0.01, 1.0), 500: _gem(0.03, 0.5), 5120: _gem(0.1, 1.0)},
-    "A-GEM": _same_for(_LARGE, _S(0.1, 128)),
-    "iCaRL": _same_for(_LARGE, _S(0.1, weight_decay=0.0)),
+    "A-GEM": dict.fromkeys(_LARGE, _S(0.1, 128)),
+    "iCaRL": dict.fromkeys(_LARGE, _S(0.1, weight_decay=0.0)),
     "DER": {200: _dark(0.03, 10, 0.2), 500: _dark(0.03, 128, 1.0), 5120: _dark(0.1, 128, 0.5)},
     "DER++": {
         200: _dark(0.03, 128, 0.2, 1.0),
@@ -138,9 +134,9 @@ _PERMUTED = {
     "naive": {None: _S(0.2)},
     "online EWC": _fisher(0.1, 0.7),
     "SI": _si(0.1, 0.5, 1.0),
-    "ER": _same_for(_LARGE, _S(0.2, 128)),
-    "GEM": _same_for(_LARGE, _gem(0.1, 0.5)),
-    "A-GEM": _same_for(_LARGE, _S(0.1, 128)),
+    "ER": dict.fromkeys(_LARGE, _S(0.2, 128)),
+    "GEM": dict.fromkeys(_LARGE, _gem(0.1, 0.5)),
+    "A-GEM": dict.fromkeys(_LARGE, _S(0.1, 128)),
     "HAL": {
         200: _hal(0.1, 128, 0.1, 0.5),
         500: _hal(0.1, 128, 0.1, 0.3),
@@ -157,8 +153,8 @@ _ROTATED = {
     "naive": {None: _S(0.2)},
     "online EWC": _fisher(0.1, 0.7),
     "SI": _si(0.1, 1.0, 1.0),
-    "ER": _same_for(_LARGE, _S(0.2, 128)),
-    "GEM": _same_for(_LARGE, _gem(0.01, 0.5)),
+    "ER": dict.fromkeys(_LARGE, _S(0.2, 128)),
+    "GEM": dict.fromkeys(_LARGE, _gem(0.01, 0.5)),
     "A-GEM": {200: _S(0.1, 128), 500: _S(0.3, 128), 5120: _S(0.3, 128)},
     "HAL": {
         200: _hal(0.1, 128, 0.2, 0.5),
@@ -178,9 +174,9 @@ _TINY_IMAGENET = {
     "SI": _si(0.03, 0.5, 1.0),
     "LwF": {None: _S(0.01, weight_decay=0.0005, hyperparameter=0.25)},
     "ER": {200: _S(0.1, 32), 500: _S(0.03, 32), 5120: _S(0.1, 32)},
-    "A-GEM": _same_for(_LARGE, _S(0.01, 32)),
-    "iCaRL": _same_for(_LARGE, _S(0.03, weight_decay=1e-5)),
-    "DER": _same_for(_LARGE, _dark(0.03, 32, 0.1)),
+    "A-GEM": dict.fromkeys(_LARGE, _S(0.01, 32)),
+    "iCaRL": dict.fromkeys(_LARGE, _S(0.03, weight_decay=1e-5)),
+    "DER": dict.fromkeys(_LARGE, _dark(0.03, 32, 0.1)),
     "DER++": {
         200: _dark(0.03, 32, 0.1, 1.0),
         500: _dark(0.03, 32, 0.2, 0.5),

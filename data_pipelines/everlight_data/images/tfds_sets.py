@@ -6,6 +6,8 @@ on a machine with TensorFlow and copied.
 """
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -87,15 +89,11 @@ def read_prepared(folder: Path, side: int | None = None) -> ImageSet:
         classes. The message names the fault.
     """
     tfds = import_package("tensorflow_datasets")
-
-    try:
+    with _refusing(folder):
         builder = tfds.builder_from_directory(folder)
         features = dict(builder.info.features)
         splits = {name: info.num_examples for name, info in builder.info.splits.items()}
         file_format = builder.info.file_format.value
-    # A damaged folder raises errors of protobuf, ArrayRecord, Pillow or TFDS itself.
-    except Exception as error:
-        raise _unreadable(folder, error) from error
     if file_format != "array_record":
         raise DataError(
             f"{folder} is prepared as {file_format}, which only TensorFlow can read. {_PREPARE}"
@@ -108,26 +106,17 @@ def read_prepared(folder: Path, side: int | None = None) -> ImageSet:
             "test or validation are needed. Use another set, or a folder of images."
         )
     counts = splits[_TRAIN], splits[test]
-    try:
+    with _refusing(folder):
         sources = builder.as_data_source([_TRAIN, test])
         if tuple(map(len, sources)) != counts:
             raise ValueError(f"{tuple(map(len, sources))} samples, not {counts}")
         channels = 1 if features["image"].shape[-1] == 1 else 3
         parts = [_read(source, side, channels) for source in sources]
-    except DataError as error:
-        raise DataError(f"{folder}: {error}") from error
-    except Exception as error:
-        raise _unreadable(folder, error) from error
     (images, train_labels), (test_images, test_labels) = parts
     if images.shape[1:] != test_images.shape[1:]:
         raise DataError(f"{folder}: images of several sizes; give --side")
-    for name, labels in ((_TRAIN, train_labels), (test, test_labels)):
-        wrong = labels[(labels < 0) | (labels >= len(class_names))]
-        if len(wrong):
-            raise DataError(
-                f"{folder}: the split {name} has the label {wrong[0]}, not one "
-                f"of {len(class_names)} classes. Use another set, or a folder of images."
-            )
+    _check_labels(folder, _TRAIN, train_labels, len(class_names))
+    _check_labels(folder, test, test_labels, len(class_names))
     return ImageSet(
         builder.info.name,
         np.concatenate([images, test_images]),
@@ -137,13 +126,30 @@ def read_prepared(folder: Path, side: int | None = None) -> ImageSet:
     )
 
 
-def _unreadable(folder: Path, error: Exception) -> DataError:
-    missing = re.search(r"tensorflow\b(?!-)", str(error).lower())
-    needs = "; that needs TensorFlow" if missing else ""
-    return DataError(
-        f"{folder} is not a set that TFDS can read ({type(error).__name__}: {one_line(error)})"
-        f"{needs}. {_PREPARE}"
-    )
+@contextmanager
+def _refusing(folder: Path) -> Iterator[None]:
+    """Convert an error into a DataError that names the folder, and TensorFlow if that is needed."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"{folder}: {error}") from error
+    # A damaged folder raises errors of protobuf, ArrayRecord, Pillow or TFDS itself.
+    except Exception as error:
+        missing = re.search(r"tensorflow\b(?!-)", str(error).lower())
+        needs = "; that needs TensorFlow" if missing else ""
+        raise DataError(
+            f"{folder} is not a set that TFDS can read ({type(error).__name__}: {one_line(error)})"
+            f"{needs}. {_PREPARE}"
+        ) from error
+
+
+def _check_labels(folder: Path, split: str, labels: Int[np.ndarray, "n"], classes: int) -> None:
+    wrong = labels[(labels < 0) | (labels >= classes)]
+    if len(wrong):
+        raise DataError(
+            f"{folder}: the split {split} has the label {wrong[0]}, not one of {classes} classes. "
+            "Use another set, or a folder of images."
+        )
 
 
 def _class_names(folder: Path, features: dict[str, Any], tfds: Any) -> tuple[str, ...]:

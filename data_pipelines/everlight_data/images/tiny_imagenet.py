@@ -18,7 +18,8 @@ from PIL import Image
 
 from everlight_data.errors import DataError
 from everlight_data.formats.arrays import read_npz, take
-from everlight_data.formats.files import MAX_TEXT_BYTES, jpeg_size, read_json, refusing
+from everlight_data.formats.files import MAX_TEXT_BYTES, read_json, refusing
+from everlight_data.formats.image_headers import jpeg_size
 from everlight_data.locations import locate
 from everlight_data.optional_packages import import_package
 from everlight_data.sets.data_set import DataSet, ImageRequest, file_by_file
@@ -79,21 +80,18 @@ def load_tiny_imagenet_32(classes: Sequence[int] | None = None) -> ImageSet:
 
 def tiny_imagenet_names() -> list[str]:
     """Return the names of all classes in the order of their labels, without reading images."""
-    return _read_names(_locate(CLASSES_FILE))
-
-
-def _locate(file: str) -> Path:
-    return locate(f"{FOLDER}/{file}", SOURCE, "56 MB in all")
-
-
-def _read_names(path: Path) -> list[str]:
-    way_out = f"It should be a JSON file with a list of names. {_AGAIN}"
-    table = read_json(path, way_out)
-    with refusing(path, way_out):
+    path = _locate(CLASSES_FILE)
+    remedy = f"It should be a JSON file with a list of names. {_AGAIN}"
+    table = read_json(path, remedy)
+    with refusing(path, remedy):
         names = table["names"]
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise TypeError("names is not a list of text")
     return names
+
+
+def _locate(file: str) -> Path:
+    return locate(f"{FOLDER}/{file}", SOURCE, "56 MB in all")
 
 
 def _read_part(path: Path, renumbered: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -19,7 +19,7 @@ from everlight_data.formats.arrays import take
 from everlight_data.images.efficientnet import load_efficientnet_lite0
 from everlight_data.images.feature_files import Features
 from everlight_data.sets.image_set import ImageSet, as_rgb
-from everlight_data.writing import lock_folder, make_folder, read_sealed, save_sealed
+from everlight_data.writing import locked_folder, make_folder, read_sealed, save_sealed
 
 LITE0 = "efficientnet-lite0"
 SMALLEST = 128
@@ -54,7 +54,7 @@ def trunk_features(
     return np.concatenate(features)
 
 
-def kept_features(images: ImageSet, folder: Path, steps: Steps = iter) -> Features:
+def stored_features(images: ImageSet, folder: Path, steps: Steps = iter) -> Features:
     """Return the trunk's features of a set, read where they were computed before.
 
     The file has the checksum of the images in its name. It is a file of features like a user's own
@@ -74,19 +74,16 @@ def kept_features(images: ImageSet, folder: Path, steps: Steps = iter) -> Featur
     path = folder / f"{LITE0}-{side}-{checksum:08x}.npz"
     make_folder(folder)
     # A second process waits, and reads what the first has computed.
-    lock = lock_folder(folder, "Wait for its end.", patience=-1)
-    try:
+    with locked_folder(folder, "Wait for its end.", patience=-1):
         values = _read(path, len(images.images))
         if values is None:
             values = trunk_features(images.images, steps)
             labels = np.concatenate([images.train_labels, images.test_labels])
             save_sealed(path, features=values, labels=np.array(images.class_names)[labels])
-    finally:
-        lock.release()
     return Features(
         values,
-        f"1,280 features of EfficientNet-Lite0 at {side}×{side} pixels; it has learnt the 1,000 "
-        "classes of ImageNet, Tiny-ImageNet's among them: of such classes none is new to it",
+        f"1,280 features of EfficientNet-Lite0 at {side}×{side} pixels; it was trained on the "
+        "1,000 classes of ImageNet, Tiny-ImageNet's among them, so that none of these is new to it",
     )
 
 

@@ -23,7 +23,7 @@ from everlight.data_checks import check_tests, repeated_samples
 from everlight_data.errors import DataError
 from everlight_data.formats.arrays import read_npz, take
 from everlight_data.formats.pictures import (
-    DEPTH_WAY_OUT,
+    DEPTH_REMEDY,
     FORMATS,
     MAX_PIXELS,
     DeepImageError,
@@ -34,8 +34,9 @@ from everlight_data.formats.pictures import (
 )
 from everlight_data.images.class_names import FEWEST, check_present, class_numbers, printable
 from everlight_data.images.idx import is_idx_folder, load_idx
-from everlight_data.images.image_lists import ImageFiles, list_csv, list_folder
+from everlight_data.images.image_lists import ListedImages, list_csv, list_folder
 from everlight_data.images.tfds_sets import load_tfds
+from everlight_data.names import name_first
 from everlight_data.sets.image_set import (
     ImageSet,
     LoadedImages,
@@ -170,7 +171,7 @@ def _with_tests(images: ImageSet, source: str, side: int) -> tuple[ImageSet, lis
     if set(other.class_names) != set(images.class_names):
         wrong = sorted(set(other.class_names) ^ set(images.class_names))
         raise DataError(
-            f"{source} has other classes than the training images: {_some(wrong)} "
+            f"{source} has other classes than the training images: {name_first(wrong, SHOWN)} "
             f"{'is' if len(wrong) == 1 else 'are'} only in one of them. Give both the same names."
         )
     # A set with test images of its own gives those alone.
@@ -205,7 +206,7 @@ def _check_counts(source: str, images: ImageSet) -> None:
         )
 
 
-def _decode(source: Path, files: ImageFiles, side: int) -> _Squares:
+def _decode(source: Path, files: ListedImages, side: int) -> _Squares:
     squares = _room(len(files.paths), side)
     kinds: Counter = Counter()
     wrong = []
@@ -219,12 +220,12 @@ def _decode(source: Path, files: ImageFiles, side: int) -> _Squares:
             kinds.update(read.kinds)
     if wrong:
         deep = kinds[_DEEP]
-        way_out = f" {deep:,} of them {'has' if deep == 1 else 'have'} 16 bits: {DEPTH_WAY_OUT}"
+        remedy = f" {deep:,} of them {'has' if deep == 1 else 'have'} 16 bits: {DEPTH_REMEDY}"
         raise DataError(
             f"{source}: {len(wrong)} of {len(files.paths):,} files "
             f"{'is' if len(wrong) == 1 else 'are'} missing, above {MAX_PIXELS:,} pixels or no "
-            f"whole {', '.join(FORMATS[:-1])} or {FORMATS[-1]} of 8 bits: {_some(wrong)}. Mend, "
-            f"convert or remove them.{way_out if deep else ''}"
+            f"whole {', '.join(FORMATS[:-1])} or {FORMATS[-1]} of 8 bits: "
+            f"{name_first(wrong, SHOWN)}. Repair, convert or remove them.{remedy if deep else ''}"
         )
     grey = kinds[_GREY] == len(squares)
     notes = _notes_of_kinds(kinds, grey)
@@ -273,21 +274,21 @@ def _has_other_colors(image: Image.Image) -> bool:
 
 
 def _from_npz(path: Path, side: int) -> _Squares:
-    way_out = (
+    remedy = (
         "Give it images, uint8 [n, h, w, 3] or grey [n, h, w], and labels [n], text or integers."
     )
-    arrays = read_npz(path, way_out)
-    images, labels = take(arrays, path, ("images", "labels"), way_out)
+    arrays = read_npz(path, remedy)
+    images, labels = take(arrays, path, ("images", "labels"), remedy)
     if images.ndim == 3:
         images = images[..., None]
     if images.ndim != 4 or images.dtype != np.uint8 or images.shape[-1] not in (1, 3):
-        raise DataError(f"{path}: images are {images.dtype} of {images.shape}. {way_out}")
+        raise DataError(f"{path}: images are {images.dtype} of {images.shape}. {remedy}")
     if labels.shape != images.shape[:1] or labels.dtype.kind not in "iuU":
         raise DataError(
-            f"{path}: labels are {labels.dtype} of {labels.shape}, images {images.shape}. {way_out}"
+            f"{path}: labels are {labels.dtype} of {labels.shape}, images {images.shape}. {remedy}"
         )
     if not images.size:
-        raise DataError(f"{path} holds no image. {way_out}")
+        raise DataError(f"{path} holds no image. {remedy}")
     grey = images.shape[-1] == 1
     texts = [str(label) for label in labels.tolist()]
     check_present(path, texts)
@@ -297,7 +298,7 @@ def _from_npz(path: Path, side: int) -> _Squares:
     notes = _notes_of_kinds(Counter(), grey)
     others = [printable(name) for name in arrays if name not in ("images", "labels")]
     if others:
-        notes.append(f"arrays not read: {_some(others)}")
+        notes.append(f"arrays not read: {name_first(others, SHOWN)}")
     return _Squares(squares, texts, notes)
 
 
@@ -328,11 +329,6 @@ def _notes_of_kinds(kinds: Counter, grey: bool) -> list[str]:
     if animated:
         notes.append(f"of {animated:,} with several frames the first")
     return notes
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more
 
 
 def _ordinal(number: int) -> str:

@@ -12,7 +12,7 @@ from everlight_data.formats.arrays import read_npz
 
 MAX_BYTES = 2_800_000_000
 """Limit on the bytes of all arrays. ViT-B/16 with 21,843 classes has 412 MB, ViT-H/14 2.6 GB."""
-_WAY_OUT = (
+_REMEDY = (
     "Give a checkpoint of github.com/google-research/vision_transformer, such as "
     "imagenet21k/ViT-B_16.npz."
 )
@@ -31,10 +31,10 @@ def load_vit_checkpoint(path: Path) -> dict[str, np.ndarray]:
       DataError: the file is damaged, too large, or an array is not finite or not of floating-point
         numbers; the message names it.
     """
-    arrays = read_npz(path, _WAY_OUT, MAX_BYTES)
+    arrays = read_npz(path, _REMEDY, MAX_BYTES)
     for name, array in arrays.items():
         if array.dtype.kind != "f" or not np.all(np.isfinite(array)):
-            raise DataError(f"{path}: {name} is {array.dtype}, or not finite. {_WAY_OUT}")
+            raise DataError(f"{path}: {name} is {array.dtype}, or not finite. {_REMEDY}")
     return arrays
 
 
@@ -56,4 +56,4 @@ def pretrained_vit(path: Path, net: VisionTransformer, side: int) -> dict[str, P
     try:
         return vit_layers(net, arrays, side)
     except ArgumentError as error:
-        raise DataError(f"{path}: {error}. {_WAY_OUT}") from error
+        raise DataError(f"{path}: {error}. {_REMEDY}") from error

@@ -20,7 +20,7 @@ RECORDED = 300
 WORLD = World(superclasses=10, subclasses=5, pose=0.4, background=0.75, illuminant=0.6, noise=0.15)
 """Default world, with 8 frames per object and session at 32x32 as reference for its difficulty.
 
-A linear SVM on features learnt from other objects recognizes 92% of the objects in sessions 2, 6
+A linear SVM on features learned from other objects recognizes 92% of the objects in sessions 2, 6
 and 9 after the eight training sessions. After the first session, it recognizes 76% in all later
 ones. A small network trained from scratch for 480 steps reaches 67%. All values are from one seed.
 """

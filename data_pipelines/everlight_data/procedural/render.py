@@ -179,7 +179,7 @@ def _background(
 def colored(
     world: World, illuminants: Float[Array, "l 3"], ids: Ids, layers: Layers
 ) -> Float[Array, "3 h w"]:
-    """The frame that its layers make, encoded for a screen, in [0, 1], channels first."""
+    """Return the frame of given layers, encoded for a screen, in [0, 1], channels first."""
     size = layers.distance.shape[0]
     first, second = object_colors(world, ids)[..., None, None]
     near, far = _background_colors(world, ids)[..., None, None]
@@ -200,8 +200,7 @@ def colored(
 
 
 def object_colors(world: World, ids: Ids) -> Float[Array, "2 3"]:
-    """Return an instance's two linear colours: its palette's, with random shifts of hue and
-    lightness."""
+    """Return the two linear colours of an instance's palette, with shifted hue and lightness."""
     lab = jnp.asarray(palette_colors())[texture_and_palette(world, ids.subclass)[1]]
     lab = lab[0] + jnp.stack([0.0, world.contrast])[:, None] * (lab - lab[0])
     key = _key(world, _HUE, ids.subclass, ids.instance)

@@ -54,7 +54,8 @@ def illuminant_colors() -> Float[np.ndarray, "l 3"]:
     return balanced / balanced.mean(axis=1, keepdims=True)
 
 
-# Two programs: in one, XLA would compute the layers anew for every channel (5 times slower on CPU).
+# Two programs: in one, XLA would compute the layers again for every channel (5 times slower on
+# CPU).
 @functools.partial(jax.jit, static_argnames="size")
 def _layers_of_block(world: World, ids: Ids, size: int) -> Layers:
     return jax.vmap(lambda one: layers(world, one, size))(ids)

@@ -61,7 +61,7 @@ class Checkpoints:
     """
 
     def __init__(self, folder: Path, keep: int = 2, read_only: bool = False):
-        """Opens the folder, or makes it; `read_only` leaves everything in it as it is."""
+        """Open the folder, or make it; `read_only` changes nothing in it."""
         options = ocp.CheckpointManagerOptions(
             # What orbax sets itself where nothing is written, with a warning each.
             save_interval_steps=0 if read_only else 1,
@@ -87,13 +87,13 @@ class Checkpoints:
         return bool(from_all(np.array(late)).any())
 
     def save(self, step: int, state: Any, facts: dict | None = None) -> None:
-        """Writes a checkpoint; returns when it is on disk.
+        """Write a checkpoint; return when it is on disk.
 
         Raises:
           DataError: the folder holds a checkpoint with this number or a later one, or the disk has
             no room for it or cannot be written; those before it are kept.
         """
-        # Before the first one: all that will ever lie there at a time.
+        # Checked before the first one, for the most that the folder will hold at a time.
         copies = 1 if self.newest() is not None else self._keep + 1
         check_room(self.folder, tree_bytes(state) * copies, "a run's checkpoints")
         checksums = _of_all_processes(_checksums(state))
@@ -112,7 +112,7 @@ class Checkpoints:
             reason = full if full in str(error) else one_line(error)
             raise DataError(
                 f"{self.folder / str(step)} cannot be written ({reason}). The checkpoints before "
-                "it are kept; make room, and the same command goes on."
+                "it are kept; free disk space and run the same command again to continue."
             ) from error
         if not written:
             raise DataError(
@@ -122,10 +122,10 @@ class Checkpoints:
         self._since = time.monotonic()
 
     def renew(self, step: int, state: Any, facts: dict) -> None:
-        """As `save`, in place of others of this number or later; one that is it already stays.
+        """Save as `save` does, in place of checkpoints of this number or later; an equal one stays.
 
         Raises:
-          DataError: as `save`, but for a later number.
+          DataError: as for `save`, except that later numbers are no error.
         """
         there = [number for number in self.numbers() if number >= step]
         if step in there:
@@ -137,7 +137,7 @@ class Checkpoints:
         self.save(step, state, facts)
 
     def _remove_when_written(self) -> None:
-        """Removes it until it stays away: writes in other threads outlive the one that failed."""
+        """Remove the folder until it stays removed; other threads may still write to it."""
         for _ in range(LATE_WRITES):
             self._remove_half_written()
             time.sleep(0.02)
@@ -152,17 +152,17 @@ class Checkpoints:
         return list(self.folder.glob("*.orbax-checkpoint-tmp*"))
 
     def newest(self) -> int | None:
-        """The number of the newest whole checkpoint, or None."""
+        """Return the number of the newest whole checkpoint, or None."""
         return self._manager.latest_step()
 
     def resume(self, facts: dict, like: Callable[[], Any]) -> tuple[int, Any] | None:
-        """Number and state of the newest checkpoint that is what was written, or None.
+        """Return the number and state of the newest intact checkpoint, or None.
 
-        A damaged one is set aside with a word, and the one before it taken.
+        A damaged checkpoint is set aside with a message, and the one before it is taken.
 
         Args:
-          facts: what it must have been saved with.
-          like: gives the structure, shapes and dtypes of the state; asked where there is one.
+          facts: facts with which it must have been saved.
+          like: function that returns the structure, shapes and dtypes of the state.
 
         Raises:
           DataError: it was saved with other facts or holds another structure; the differences are
@@ -184,7 +184,7 @@ class Checkpoints:
                 return step, state
             self._set_aside(step)
             before = self.newest()
-            instead = "begins anew" if before is None else f"goes on at {before}"
+            instead = "starts again" if before is None else f"continues at {before}"
             print(f"{damage or 'damaged'}; it is set aside, and the run {instead}.", flush=True)
         return None
 
@@ -202,7 +202,7 @@ class Checkpoints:
         return sorted(self._manager.all_steps())
 
     def facts(self, step: int) -> dict:
-        """The description stored with a checkpoint, without reading its arrays.
+        """Return the description stored with a checkpoint, without reading its arrays.
 
         Raises:
           DamagedCheckpointError: it is not what was written, or was written under another number.
@@ -228,10 +228,10 @@ class Checkpoints:
         return record
 
     def restore(self, step: int, like: Any) -> Checkpoint:
-        """Reads a checkpoint into the structure, shapes and dtypes of `like`.
+        """Read a checkpoint into the structure, shapes and dtypes of `like`.
 
-        Where that does not say on which devices, they come to the first one here, however many
-        there were where it was written.
+        Where `like` states no devices, arrays are put on this process's first device, on however
+        many they were written.
 
         Raises:
           DamagedCheckpointError: it is not what was written, to the bit.
@@ -243,9 +243,9 @@ class Checkpoints:
         return Checkpoint(self._state(step, record, abstract), record["facts"])
 
     def arrays(self, step: int) -> dict[str, np.ndarray]:
-        """Return the arrays of a checkpoint by their path, of whatever structure it is.
+        """Return the arrays of a checkpoint of any structure, by their path.
 
-        Random keys are given as their words.
+        Random keys are returned as integers.
 
         Raises:
           DamagedCheckpointError: it is not what was written, to the bit.
@@ -273,7 +273,7 @@ class Checkpoints:
 
 
 def _on_a_device_of_here(leaf: Any) -> Any:
-    """Its shape and dtype, for arrays that are read."""
+    """Return the shape and dtype of a leaf, for arrays that are read."""
     if is_random_key(leaf):
         # Orbax would give the shape of its words.
         struct = jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding)
@@ -286,7 +286,7 @@ def _on_a_device_of_here(leaf: Any) -> Any:
 
 
 def open_existing(folder: Path) -> Checkpoints:
-    """The checkpoints of a folder that must hold one, to be read only.
+    """Return the checkpoints of a folder that must hold one, for reading only.
 
     Raises:
       MissingDataError: the folder is missing or holds no whole checkpoint.
@@ -322,7 +322,7 @@ def _refuse_other_structure(path: Path, stored: dict[str, list], wanted: Any) ->
 
 
 def _checksums(tree: Any) -> dict[str, list]:
-    """Shape and type, and checksum, of every array; or of its parts on this process's devices."""
+    """Return shape, type and checksum of every array, or of its parts on this process's devices."""
     return {
         name: [describe_array(leaf), array_checksum(leaf)]
         for name, leaf in named_leaves(tree).items()
@@ -330,7 +330,7 @@ def _checksums(tree: Any) -> dict[str, list]:
 
 
 def _of_all_processes(checksums: dict[str, list]) -> dict[str, list]:
-    """The checksums with those of the parts on other processes' devices, process by process."""
+    """Return the checksums, with those of the parts on other processes' devices, by process."""
     if jax.process_count() == 1:
         return checksums
     parts = np.array([parts for _, parts in checksums.values()], np.uint32)
@@ -342,7 +342,7 @@ def _of_all_processes(checksums: dict[str, list]) -> dict[str, list]:
 
 
 def _of_this_process(checksums: dict[str, list]) -> dict[str, list]:
-    """Those of its own parts."""
+    """Return the checksums of this process's parts."""
     if jax.process_count() == 1:
         return checksums
     count, number = jax.local_device_count(), jax.process_index()

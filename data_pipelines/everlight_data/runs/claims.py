@@ -1,4 +1,4 @@
-"""Claims on files: processes that share a folder divide its work without talking to each other.
+"""Claims on files: processes that share a folder divide its work without messages.
 
 A claim is the operating system's lock of a file beside the claimed one, so it ends with its process
 and the file of a killed process is free again.

@@ -1,4 +1,4 @@
-"""config.json of a run's folder: its settings, and what it was made with."""
+"""The file config.json of a run's folder: settings, arguments, versions and devices."""
 
 import importlib.metadata
 import json
@@ -18,11 +18,11 @@ from everlight_data.writing import written_whole
 
 PACKAGES = ("everlight", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 FLAGS = ("JAX_", "XLA_FLAGS", "LIBTPU_INIT_ARGS", "NVIDIA_TF32_OVERRIDE")
-"""Beginnings of the environment's names that may change numbers, except those of caches."""
+"""Prefixes of environment variables that may change numbers, except those of caches."""
 
 
 def state_of(config: Path) -> tuple[int, int]:
-    """Return a value that every writing changes, since it replaces the file."""
+    """Return a value that changes whenever the file is written, since writing replaces it."""
     state = config.stat()
     return state.st_ino, state.st_mtime_ns
 
@@ -44,7 +44,7 @@ def write_config(config: Path, chosen: dict, previous: dict) -> None:
 
 
 def read_any_config(config: Path, remedy: str) -> dict[str, Any]:
-    """Return the content of config.json, whatever the settings in it.
+    """Return the content of config.json for any settings.
 
     Args:
       config: the file.
@@ -83,8 +83,8 @@ def read_config(
       DataError: it is damaged, or of a run with other settings, which the message names.
     """
     remedy = (
-        "It tells what the run in this folder was begun with, and nothing else does: put it back, "
-        "give this run a --tag of its own, or delete the folder."
+        "Only this file has the settings of the run in this folder: restore it, give this run a "
+        "--tag of its own, or delete the folder."
     )
     content = read_any_config(config, remedy)
     stored = content["settings"]

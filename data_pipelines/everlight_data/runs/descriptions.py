@@ -62,7 +62,7 @@ def from_json(kind: Any, value: Any) -> Any:
 
 
 def json_checksum(values: dict) -> int:
-    """Return the CRC-32 of values of JSON, whatever the order of their names."""
+    """Return the CRC-32 of values of JSON, which does not depend on the order of names."""
     return zlib.crc32(json.dumps(values, sort_keys=True).encode())
 
 

@@ -26,7 +26,7 @@ class FinishedRun(NamedTuple):
     data: tuple[int, ...]
     """Checksums of images and of their labels."""
     draws: Int[np.ndarray, "seeds"]
-    """Checksum of which samples come when, for each seed."""
+    """Checksum of the order of samples, for each seed."""
     score: str
     """Name of the metric in `finals`."""
     finals: dict[str, dict[str, Float[np.ndarray, "_"]]]

@@ -26,7 +26,7 @@ class RunEntry(NamedTuple):
 
 
 def list_runs(folder: Path) -> list[RunEntry]:
-    """Return the runs below a folder, the newest first; a damaged one says so in its headline."""
+    """Return the runs below a folder, the newest first; damage is stated in the headline."""
     folders = [path.parent for path in folder.glob("*/config.json")]
     return sorted(map(_entry, folders), reverse=True)
 

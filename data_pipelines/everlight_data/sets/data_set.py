@@ -107,8 +107,8 @@ def file_by_file(recipe: Recipe) -> Prepare:
             raise DataError(
                 "--partial works for core50 only; every other data set must be complete"
             )
-        way_out = f"Download {data.source} again: {data.owner}."
-        made = prepare_files(source, folder, recipe, way_out, data.bytes or 0, data.original)
+        remedy = f"Download {data.source} again: {data.owner}."
+        made = prepare_files(source, folder, recipe, remedy, data.bytes or 0, data.original)
         return f"created {', '.join(made)}" if made else "already prepared, nothing to do"
 
     return prepare

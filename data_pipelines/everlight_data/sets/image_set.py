@@ -54,7 +54,7 @@ def split_off(
 def some_classes(images: ImageSet, first: int, end: int) -> ImageSet:
     """Return the classes from number `first`, which becomes 0, to before number `end`."""
     labels = images.train_labels, images.test_labels
-    chosen = _selected(images, *((first <= part) & (part < end) for part in labels))
+    chosen = select_samples(images, *((first <= part) & (part < end) for part in labels))
     return chosen._replace(
         train_labels=chosen.train_labels - first,
         test_labels=chosen.test_labels - first,
@@ -71,12 +71,15 @@ def first_per_class(images: ImageSet, train: int, test: int) -> ImageSet:
             chosen[np.flatnonzero(labels == label)[:count]] = True
         return chosen
 
-    return _selected(images, first(images.train_labels, train), first(images.test_labels, test))
+    return select_samples(
+        images, first(images.train_labels, train), first(images.test_labels, test)
+    )
 
 
-def _selected(
+def select_samples(
     images: ImageSet, train: Bool[np.ndarray, "train"], test: Bool[np.ndarray, "test"]
 ) -> ImageSet:
+    """Return the training and test samples that are marked, in their order; classes stay."""
     return images._replace(
         images=images.images[np.concatenate([train, test])],
         train_labels=images.train_labels[train],

@@ -46,7 +46,7 @@ def prepare_files(
     source: Path,
     folder: Path,
     recipe: Recipe,
-    way_out: str,
+    remedy: str,
     room: int,
     original: Original | None = None,
 ) -> list[str]:
@@ -56,7 +56,7 @@ def prepare_files(
       source: the release, a folder or a file.
       folder: destination folder, created if missing.
       recipe: function from the opened release to its files.
-      way_out: sentence that every error message ends with.
+      remedy: sentence that every error message ends with.
       room: bytes that all files take.
       original: size and hash of the source, if it is a single file and they are known.
 
@@ -69,9 +69,9 @@ def prepare_files(
         another process prepares the same folder.
     """
     if original is not None and not source.is_dir():
-        with opened(source, 1 << 45, way_out) as stream:
-            check_original(stream, source, original, way_out)
-    with opened_source(source, way_out) as published, refusing(source, way_out):
+        with opened(source, 1 << 45, remedy) as stream:
+            check_original(stream, source, original, remedy)
+    with opened_source(source, remedy) as published, refusing(source, remedy):
         files = recipe(published)
         make_folder(folder)
         with locked_folder(folder, _BUSY):
@@ -89,7 +89,7 @@ def prepare_files(
     return made
 
 
-def check_original(stream: BinaryIO, name: object, original: Original, way_out: str) -> None:
+def check_original(stream: BinaryIO, name: object, original: Original, remedy: str) -> None:
     """Check that a file is the one that its publisher released.
 
     Raises:
@@ -99,7 +99,7 @@ def check_original(stream: BinaryIO, name: object, original: Original, way_out: 
     if size != original.size:
         raise DataError(
             f"{name} has {size:,} bytes, expected {original.size:,}: it is truncated or another "
-            f"file. {way_out}"
+            f"file. {remedy}"
         )
     kind = {32: "md5", 64: "sha256"}[len(original.digest)]
     stream.seek(0)
@@ -107,7 +107,7 @@ def check_original(stream: BinaryIO, name: object, original: Original, way_out: 
     if digest != original.digest:
         raise DataError(
             f"{name} has {kind} {digest}, expected {original.digest}: it is damaged or another "
-            f"file. {way_out}"
+            f"file. {remedy}"
         )
 
 
@@ -120,9 +120,9 @@ def read_manifest(folder: Path) -> dict[str, dict[str, Any]]:
     path = folder / MANIFEST
     if not path.exists():
         return {}
-    way_out = "Delete it and prepare again."
-    table = read_json(path, way_out)
-    with refusing(path, way_out):
+    remedy = "Delete it and prepare again."
+    table = read_json(path, remedy)
+    with refusing(path, remedy):
         return {str(name): dict(entry) for name, entry in table["files"].items()}
 
 
@@ -139,7 +139,7 @@ def find(source: Source, name: str) -> str:
     paths = matching(source, lambda path: f"/{path}".endswith(f"/{name}"))
     if len(paths) != 1:
         matches = f"matches several files, {paths[0]} and {paths[1]}" if paths else "was not found"
-        raise DataError(f"{source.path}: {name} {matches}. {source.way_out}")
+        raise DataError(f"{source.path}: {name} {matches}. {source.remedy}")
     return paths[0]
 
 
@@ -162,7 +162,7 @@ def copies(limit: int, known: Mapping[str, Original], optional: Iterable[str] = 
         content = source.read(path, limit)
         original = known.get(name)
         if original is not None:
-            check_original(io.BytesIO(content), f"{source.path}: {path}", original, source.way_out)
+            check_original(io.BytesIO(content), f"{source.path}: {path}", original, source.remedy)
         return content
 
     def recipe(source: Source) -> Files:

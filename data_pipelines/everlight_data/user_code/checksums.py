@@ -11,10 +11,11 @@ from pathlib import Path
 
 from everlight_data.formats.files import read_bytes
 
-_PACKAGES = ("everlight", "everlight_data", "everlight_experiments")
+PACKAGES = ("everlight", "everlight_data", "everlight_experiments")
+"""Packages of this project, whose modules are not the user's."""
 _INSTALLED = ("site-packages", "dist-packages")
 _IMPORTERS = ("import_module", "__import__")
-_WAY_OUT = "It is a Python file that your file imports; make it readable."
+_REMEDY = "It is a Python file that your file imports; make it readable."
 
 
 def sources_checksum(content: bytes, most_bytes: int) -> str:
@@ -41,7 +42,7 @@ def sources_checksum(content: bytes, most_bytes: int) -> str:
         if spec is None:
             continue
         # A folder without __init__.py has no text of its own.
-        text = b"" if spec.origin is None else read_bytes(Path(spec.origin), most_bytes, _WAY_OUT)
+        text = b"" if spec.origin is None else read_bytes(Path(spec.origin), most_bytes, _REMEDY)
         modules[name] = text
         if spec.origin is None or spec.origin.endswith(".py"):
             waiting += _imported(text, name if spec.submodule_search_locations else spec.parent)
@@ -96,9 +97,9 @@ def _absolute(node: ast.ImportFrom, package: str) -> str:
 
 
 def _users_spec(name: str) -> ModuleSpec | None:
-    """Return where a module of the user lies; None for other modules and names that are none."""
+    """Return the path of a module of the user; None for other modules and unknown names."""
     top, _, below = name.partition(".")
-    if not top or top in _PACKAGES:
+    if not top or top in PACKAGES:
         return None
     # A package is imported to find what lies below it, so that of others is not searched.
     if below and _users_spec(top) is None:

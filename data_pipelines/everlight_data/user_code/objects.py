@@ -17,10 +17,9 @@ from everlight.models import Network
 from everlight_data.errors import DataError
 from everlight_data.formats.files import one_line, read_bytes
 from everlight_data.names import nearest_names
-from everlight_data.user_code.checksums import sources_checksum
+from everlight_data.user_code.checksums import PACKAGES, sources_checksum
 
 _MOST_BYTES = 10_000_000
-_PACKAGES = ("everlight", "everlight_data", "everlight_experiments")
 
 
 class Loaded(NamedTuple):
@@ -84,7 +83,7 @@ def place_in(module: ModuleType, error: BaseException) -> str | None:
     if last is None:
         return None
     place = f"{Path(module.__file__).name}, line {frames[last][1]}"
-    ours = [frame for frame in frames[last:] if frame[0].partition(".")[0] in _PACKAGES]
+    ours = [frame for frame in frames[last:] if frame[0].partition(".")[0] in PACKAGES]
     return f"{place}; raised in {ours[-1][0]}, line {ours[-1][1]}" if ours else place
 
 
@@ -136,5 +135,5 @@ def _network_of(make: Callable[..., Any], classes: int) -> Net:
         return lambda key: make(classes, key=key)
     made = make(classes)
     if not isinstance(made, nn.Module):
-        raise TypeError(f"it gave {type(made).__name__}")
+        raise TypeError(f"it returned {type(made).__name__}")
     return made

@@ -28,7 +28,7 @@ class Entry(NamedTuple):
     make: Callable[[Request], Benchmarks]
     """Benchmarks by setting."""
     own_settings: bool = False
-    """True if it has settings of its own."""
+    """True if the benchmark has settings of its own."""
 
 
 def image_entry(request: Request) -> Benchmarks:
@@ -70,7 +70,7 @@ def default_config(text: str, preset: Preset = "demo") -> Any:
 
 
 def load_benchmarks(options: RunOptions | TuneOptions, config: Any = None) -> Benchmarks:
-    """Return the benchmarks that options ask for, by setting; `config` replaces their own.
+    """Return the benchmarks that the options select, by setting; `config` replaces theirs.
 
     Raises:
       DataError: data that cannot be read, parts that do not fit together, or a setting that the

@@ -89,7 +89,7 @@ def run_compare(options: CompareOptions) -> Path:
 
 
 def _told_apart(folders: Sequence[Path]) -> list[str]:
-    """Return the folders' names, with as many folders above as it takes to tell them apart."""
+    """Return the folders' names, with as many parent folders as make them distinct."""
     length = next(
         length
         for length in range(1, max(len(folder.parts) for folder in folders) + 1)

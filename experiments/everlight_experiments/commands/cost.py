@@ -53,8 +53,8 @@ class CostOptions:
     """Print the memory, operations and hours of the paper presets without training."""
 
     device: Device = "here"
-    """Device to compile for: the first device here, or one that need not be here: a TPU v5e (extra
-    tpu) or an NVIDIA H100 (extra cuda12 or cuda13)."""
+    """Device to compile for: this machine's first device, or one that it need not have: a TPU v5e
+    (extra tpu) or an NVIDIA H100 (extra cuda12 or cuda13)."""
     timed: bool = False
     """Time some steps on zeros to estimate hours; possible on this machine's device only."""
 
@@ -90,7 +90,7 @@ def run_cost(options: CostOptions) -> None:
         raise DataError("--timed is for --device here, where a step can run")
     device = _device(options.device)
     memory = memory_of(device)
-    ran = "only zeros are learnt from" if options.timed else "nothing is run"
+    ran = "only zeros are trained on" if options.timed else "nothing is run"
     print(f"One run at the paper's preset, compiled for {device.device_kind}; {ran}.")
     for number, make in enumerate(WORKS):
         work = make()

@@ -55,7 +55,7 @@ from everlight_experiments.run_folder.config_options import (
 from everlight_experiments.run_folder.folder import RunFolder
 
 RUN_SELECTORS = ("benchmarks", "methods", "setting", "seeds", "set")
-"""Options that say which runs there are; --set stands in the fingerprint of every run."""
+"""Options that select runs; --set is in the fingerprint of every run."""
 SET = "--set "
 
 
@@ -161,7 +161,7 @@ def _changed_by(key: str, configs: Mapping[str, object]) -> dict[str, str]:
 def _summary(
     options: GridOptions, benchmarks: Benchmarks, rule: int | str, duration: str
 ) -> list[tuple[str, str]]:
-    """Return the facts of every benchmark, each fact of all benchmarks together."""
+    """Return the summary rows of all benchmarks, those of one kind together."""
     numbers = options.seed, options.seeds, rule, duration
     summaries = {name: dict(report_summary(first, *numbers)) for name, first in benchmarks.items()}
     names = [fact for fact in next(iter(summaries.values())) if fact != "Duration"]
@@ -185,7 +185,7 @@ def _sections(
     rows: Sequence[Method],
     left_out: Table,
 ) -> tuple[FirstScreen, list[Section]]:
-    """Return the first screen and the sections after the summary."""
+    """Return the report's result before all details, and its sections."""
     scores = {
         place: {name: outcome.final for name, outcome in by_name.items()}
         for place, by_name in outcomes.items()

@@ -60,7 +60,7 @@ OTHER_NAMES = {
 
 
 class Loaded(NamedTuple):
-    """Benchmarks by setting, and the methods that they are for."""
+    """Benchmarks by setting, and the methods to train on them."""
 
     benchmarks: Benchmarks
     rows: list[Method]
@@ -69,7 +69,7 @@ class Loaded(NamedTuple):
 
 
 def load_asked(options: RunOptions) -> Loaded:
-    """Return the benchmarks and methods that options ask for, in the table's order.
+    """Return the benchmarks and methods that the options select, in the table's order.
 
     The baseline naive is among them; the user's own come last.
 
@@ -105,10 +105,10 @@ def load_asked(options: RunOptions) -> Loaded:
 
 
 def asked_methods(asked: Sequence[str]) -> list[str]:
-    """Return the names of the methods that `--methods` asks for, in the table's order.
+    """Return the names of the methods that `--methods` selects, in the table's order.
 
     Raises:
-      DataError: a name is none, or there is none.
+      DataError: no method has the name, or no name is given.
     """
     for name in asked or ():
         here = OTHER_NAMES.get(name.casefold())
@@ -121,7 +121,7 @@ def asked_methods(asked: Sequence[str]) -> list[str]:
 def of_use(
     options: MethodOptions, benchmarks: Benchmarks, rows: Sequence[Method]
 ) -> tuple[list[Method], list[str]]:
-    """Return the methods but those that `--methods all` leaves out, and lines for the user.
+    """Return the methods without those that `--methods all` leaves out, and lines for the user.
 
     The lines name what is left out, and methods of little use that are named, each with the reason.
     """
@@ -140,7 +140,7 @@ def of_use(
         elif all(reasons) and reason in _REMEDIES:
             warned.setdefault(reason, []).append(method.name)
     lines = [
-        f"--methods all leaves out {_listed(names, reason)}; its name runs it"
+        f"--methods all leaves out {_listed(names, reason)}; --methods runs it by name"
         for reason, names in left_out.items()
     ]
     lines += [f"of little use here: {_listed(names, reason)}" for reason, names in warned.items()]
@@ -165,9 +165,9 @@ def trace_own(benchmarks: Benchmarks, rows: Sequence[Method], seed: int) -> None
 def train_loaded(
     folder: RunFolder, options: TrainOptions, loaded: Mapping[str, Loaded]
 ) -> tuple[Benchmarks, Outcomes]:
-    """Train all methods on all benchmarks; return these, opened, and outcomes by column.
+    """Train all methods on all benchmarks; return the opened benchmarks, and outcomes by column.
 
-    Benchmarks come by their name in the folder; the only one may have the name "".
+    The argument has the benchmarks by their name in the folder; a single one may have the name "".
     """
     benchmarks: dict[str, Benchmark] = {}
     jobs: list[Job] = []
@@ -195,8 +195,8 @@ def given_hyperparameters(
     """Return the grids of the command line by method, ascending.
 
     Raises:
-      DataError: no NAME=NUMBER,..., a method that is not run or has no hyper-parameter or comes
-        twice, a value that is negative, no number or infinite in 32 bits.
+      DataError: a text is not NAME=NUMBER,...; a method is not run, has no hyper-parameter or
+        occurs twice; or a value is negative, not a number, or infinite in 32 bits.
     """
     known, grids = {row.name: row for row in rows if row.hyperparameters}, {}
     for text in asked:
@@ -229,10 +229,10 @@ def given_hyperparameters(
 def refuse_inapplicable(
     benchmarks: Benchmarks, asked: Sequence[str], rows: Sequence[Method]
 ) -> None:
-    """Refuse methods that were asked for, or are the user's own, and apply in no setting.
+    """Refuse requested methods, and strategies of the user, that apply in no setting.
 
     Raises:
-      DataError: which, and why.
+      DataError: the message names the methods and the reason.
     """
     for method in rows:
         reasons = [why_not(method, in_setting.capabilities) for in_setting in benchmarks.values()]

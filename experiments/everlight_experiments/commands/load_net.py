@@ -103,9 +103,9 @@ def load_net(
 
 
 def _stored(run: Path, benchmark: str | None) -> tuple[RunOptions, str, Callable[[], RunFolder]]:
-    """Return a benchmark's options, its name among several, and what opens the folder.
+    """Return a benchmark's options, its name among several, and the settings of the folder.
 
-    They are the options that the run was begun with, wherever its folder lies now.
+    The options are those with which the run began, even if its folder was moved.
     """
     path = run / "config.json"
     is_grid = "benchmarks" in read_any_config(path, _REMEDY)["settings"]

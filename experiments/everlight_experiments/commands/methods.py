@@ -12,9 +12,9 @@ class MethodsSettings:
     """List all methods with year, paper, what they keep of earlier tasks, and where they apply.
 
     The samples, networks (old net) and statistics kept are those between tasks. Methods that apply
-    to own classes need new classes in every task. "In all with" names the benchmarks or layers with
-    which alone `--methods all` has a method; elsewhere its name runs it. `everlight run --help` has
-    their hyper-parameters.
+    to own classes need new classes in every task. "In --methods all only with" names the benchmarks
+    or layers with which `all` includes a method; elsewhere `--methods` runs it by its name.
+    `everlight run --help` has their hyper-parameters.
     """
 
 

@@ -132,7 +132,7 @@ def read_options(kind: type, path: Path) -> Any:
 
 
 def _python_files(options: Any, arguments: list[str]) -> list[str]:
-    """Return the Python files that options name, but those that arguments replace."""
+    """Return the Python files that options name, except those that arguments replace."""
     paths = []
     for option, value in options_by_name(options).items():
         if option in ("strategy", "net") and option_value(arguments, f"--{option}") is None:

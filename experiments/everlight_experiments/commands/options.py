@@ -16,7 +16,7 @@ Seeds = Annotated[int, Between(1, VALIDATION_SEED)]
 ALL = "all"
 """Word that stands for every method in `--methods`."""
 RUN_SELECTORS = ("methods", "strategy", "setting", "seeds", "published", "variants")
-"""Options that say which runs there are, and change none of them."""
+"""Options that select runs, and change none of them."""
 Name = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="BENCHMARK")]
 
 
@@ -30,7 +30,7 @@ class MethodOptions(RunSettings):
     size."""
     methods: tuple[str, ...] = ("joint", "EWC", "ER", "DER++", "nearest mean")
     """Names of methods from the list above, in quotes where they contain spaces; all is every
-    method that the benchmark supports, but those of little use there, which a line names. The
+    method that the benchmark supports, except those of little use there, which a line names. The
     baseline naive always runs."""
     setting: tuple[Option, ...] | None = None
     """Settings to run: task-incremental (task identity given at test), class-incremental (not
@@ -60,7 +60,7 @@ class TrainOptions(MethodOptions):
     and coefficients. icifar, CORe50 and facts try other values for some methods by default."""
     seeds: Seeds = 3
     """Number of evaluation seeds, counted up from --seed: 0 to N-1 by default. Each has its own
-    order of classes (with --order natural, and for facts, its own initial network alone). More can
+    order of classes (with --order natural, and for facts, only its own initial network). More can
     be added later."""
     keep_nets: bool = False
     """Save every trained network after every task, in the folder models/ of the run; the Python
@@ -75,10 +75,10 @@ class RunOptions(TrainOptions):
     --optimizer sgd --learning-rate 0.03 --batch-size 10 --epochs 1 --validation-fraction 0
     --methods ER --buffer-size 200 --replay-batch-size 128 --seeds 1
 
-    The defaults below are those of the benchmark that is named, without one those of digits.
+    The defaults below are those of the named benchmark, or of digits if none is named.
 
     digits and procedural need no data, nor do icifar, iirc, facts and CORe50 at --preset demo.
-    Other data sets belong into the folder that the environment variable EVERLIGHT_DATA names;
+    Other data sets belong in the folder that the environment variable EVERLIGHT_DATA names;
     `everlight data list` says where to download them (Fashion-MNIST: four files from
     github.com/zalandoresearch/fashion-mnist) and which `everlight data prepare` has to convert.
 
@@ -92,7 +92,7 @@ class RunOptions(TrainOptions):
     images is for your own --data."""
     strategy: tuple[str, ...] = ()
     """Your own strategies, each as my_file.py:my_strategy, a function from a `Setup` to a
-    `Strategy` (docs/guide/strategy.md)."""
+    `Strategy` (docs/pages/guide/strategy.md)."""
     method_arguments: tuple[str, ...] = ()
     """Arguments of methods, one entry per method, as in DER++:alpha=0.2,beta=0.5 or
     ER-ACE:loss_over=all; the report lists each method's arguments with their values and
@@ -110,7 +110,7 @@ class GridOptions(TrainOptions):
     """Rank methods over several benchmarks in one table."""
 
     benchmarks: tuple[str, ...] = ("digits", "core50-ni", "core50-nc", "facts")
-    """Names of benchmarks from the list above, but for images, each with an optional preset of its
+    """Names of benchmarks from the list above, except images, each with an optional preset of its
     own, as in icifar:small."""
     set: tuple[str, ...] = ()
     """Options of the benchmarks' configurations: NAME=VALUE changes every benchmark that has it,

@@ -1,4 +1,4 @@
-"""A user's own strategy, from a Python file of theirs, as one more method."""
+"""A user's strategy, from a Python file, as one more method."""
 
 import contextlib
 import functools
@@ -38,8 +38,8 @@ def load_strategy(asked: str) -> Method:
 
     Raises:
       MissingDataError: there is no such file.
-      DataError: it fails, or has no such function; the table has that name; or the function has a
-        parameter that nothing fills.
+      DataError: the file fails or has no such function; a method of the table has that name; or the
+        function has a parameter that nothing fills.
     """
     name = asked.rpartition(":")[2]
     if name in METHODS:
@@ -62,7 +62,7 @@ def load_strategy(asked: str) -> Method:
         strategy = named(factory)(setup, **arguments)
         if not isinstance(strategy, Strategy):
             raise DataError(
-                f"{asked} gave {type(strategy).__name__}; it must give a Strategy, such as "
+                f"{asked} returned {type(strategy).__name__}; it must return a Strategy, such as "
                 "naive(setup)._replace(...)"
             )
         functions = {key: part for key, part in strategy._asdict().items() if callable(part)}
@@ -95,7 +95,7 @@ def _parameters(asked: str, factory: Callable[..., Any]) -> list[str]:
     try:
         parameters = inspect.signature(factory).parameters
     except (TypeError, ValueError) as error:
-        raise DataError(f"{asked} has parameters that Python does not tell; {_FORM}") from error
+        raise DataError(f"{asked} has parameters that cannot be inspected; {_FORM}") from error
     if not parameters or next(iter(parameters.values())).kind not in _POSITIONAL:
         raise DataError(f"{asked} takes no setup; {_FORM}")
     return [*parameters]

@@ -1,4 +1,4 @@
-"""Values of the configuration, searched on validation seeds, which reports leave out.
+"""Grid search of configuration values on validation seeds, which are never evaluated.
 
     everlight tune icifar --preset small --vary learning-rate=1e-3,3e-3 net=cnn,resnet:1
 
@@ -52,7 +52,7 @@ from everlight_experiments.run_folder.config_options import changed, changed_opt
 from everlight_experiments.run_folder.folder import RunFolder
 
 RUN_SELECTORS = ("vary", "methods", "setting", "validation_seeds")
-"""Options that say which runs there are, and change none of them."""
+"""Options that select runs, and change none of them."""
 VARY = "--vary "
 MAX_COMBINATIONS = 10_000
 """Limit on the combinations of values, all of which are checked before the first is trained."""
@@ -77,12 +77,12 @@ class Tried(NamedTuple):
 
     @property
     def label(self) -> str:
-        """The values as they are given."""
+        """Return the values as the user gave them."""
         return label_of(self.changes)
 
     @property
     def by_draw(self) -> Float[np.ndarray, "draws"]:
-        """Means over columns; what diverged counts as 0."""
+        """Return the means over columns; a diverged run counts as 0."""
         return np.mean([np.nan_to_num(scores) for scores in self.scores.values()], axis=0)
 
 
@@ -156,7 +156,7 @@ def configs_of(options: TuneOptions) -> list[tuple[dict[str, Any], Any]]:
 
 
 def ranked(tried: Sequence[Tried]) -> tuple[int, list[int]]:
-    """Return which is best, and which others are statistically tied with it.
+    """Return the best combination, and those that are statistically tied with it.
 
     Raises:
       DataError: every run diverged.
@@ -199,10 +199,10 @@ def _refuse_unlike(
 
 
 def _refuse_others(first: Benchmarks, other: Benchmarks, label: str) -> None:
-    """Refuse values with which scores are of something else.
+    """Refuse values that change what the scores measure.
 
     Raises:
-      DataError: which.
+      DataError: the message names the value.
     """
     (one, *_), (two, *_) = first.values(), other.values()
     if (one.note, one.counts) != (two.note, two.counts):
@@ -224,7 +224,7 @@ def _try_all(
     config: Any,
 ) -> Tried:
     """Return the scores of every method with one combination of values."""
-    # Their order on the command line starts nothing anew.
+    # Another order on the command line repeats no training.
     part = label_of(dict(sorted(changes.items())))
     opened = {name: bench.opened(folder)._replace(part=part) for name, bench in benchmarks.items()}
     runners = runners_of(folder, opened, options.seed, options.validation_seeds)

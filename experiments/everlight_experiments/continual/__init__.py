@@ -1,6 +1,6 @@
-"""Benchmarks of continual learning, and the one way in which all methods are trained on them.
+"""Benchmarks of continual learning, and the steps in which all methods are trained on them.
 
-The way of `everlight run digits --methods EWC`:
+The steps of `everlight run digits --methods EWC`:
 
 1. `cli.command` finds the command; `commands.option_defaults` makes its options from the
    benchmark's configuration, and tyro reads them.
@@ -18,7 +18,8 @@ The way of `everlight run digits --methods EWC`:
    calls the program: `engine.tasks` a task, `engine.epochs` an epoch, `engine.updates` a step,
    which calls the strategy's `draw`, `grads` and `after_step`; `engine.evaluation` scores all
    test sets.
-6. `outcome.measured` computes the benchmark's named metrics from what the runs left, and
+6. `outcome.measured` computes the benchmark's named metrics from the arrays that the runs return,
+and
    `train_methods.save_outcomes` writes them to results.npz.
 7. `report.report_sections` makes tables and figures, `everlight_experiments.report.writer` the
    page.

@@ -49,7 +49,7 @@ class SequenceId(NamedTuple):
 
 
 Normalization = tuple[Float[Array, "*c"], Float[Array, "*c"]] | tuple[()]
-"""Mean and standard deviation of a run's own training images, or nothing where all share theirs."""
+"""Mean and standard deviation of one run's training images; () if all runs share theirs."""
 
 
 class PerRunData(NamedTuple):
@@ -62,7 +62,7 @@ class PerRunData(NamedTuple):
 
 
 class RunData(NamedTuple):
-    """Data of a compiled sequence; other values compile nothing new."""
+    """Data of a compiled sequence; other values need no new compilation."""
 
     shared: Any
     per_run: PerRunData
@@ -90,14 +90,14 @@ entries, or one per name."""
 
 
 class Metric(NamedTuple):
-    """A named quantity of a run: one function and where its values lie.
+    """A named quantity of a run: a function, and the axes of its values.
 
     `results.npz` holds it as `setting/method/name`, with a leading axis over seeds.
     """
 
     name: str
     compute: Callable[[Trained], Any]
-    """Array of the shape that `axes` says; not called for a diverged run, whose values are NaN."""
+    """Function that returns an array with these axes; a diverged run has NaN without a call."""
     axes: tuple[Axis, ...] = ()
     meaning: str = ""
     """Definition in one sentence, for the report."""
@@ -117,32 +117,32 @@ class Benchmark(NamedTuple):
 
     name: str
     setting: str
-    """class-incremental, task-incremental, online, or the benchmark's own."""
+    """Setting: class-incremental, task-incremental, online, or the benchmark's own."""
     note: str
-    """Data that are used, stated in every report."""
+    """Description of the data, stated in every report."""
     draws: str
     """The part of a run that differs between seeds."""
     training: str
     """Network, optimizer and length, for the report."""
     chosen: str
-    """How these were chosen, for the report."""
+    """Statement for the report how network, optimizer and length were chosen."""
     checksums: tuple[int, ...]
-    """Checksums of images, training labels, test labels and, where learned from, features."""
+    """Checksums of images, training labels and test labels, and of features that replace images."""
     capabilities: frozenset[Demand]
     """Requirements of methods that are met here."""
     metrics: tuple[Metric, ...]
-    """The first is the score over time on all classes so far, the second the same by task."""
+    """Metrics: the first is the score over time on all classes so far, the second that by task."""
     fingerprint: Callable[[Method], dict]
     """Values that identify a method's runs beside method, order and hyper-parameter."""
     shared: Callable[[Method], Any]
     """Data of all runs of a method, on the device."""
     begin: Callable[[Method, RunData], tuple[Setup, Needs]]
-    """Parts of a strategy, but for its hyper-parameter."""
+    """Parts of a strategy, without its hyper-parameter."""
     protocol: Callable[[Method], Protocol]
     sequence: Callable[[Method, SequenceId], TaskSequence]
-    """All sequences of a method have one shape."""
+    """Function that returns a sequence; all sequences of a method have one shape."""
     keep: Callable[[Method, SequenceResult], dict[str, Any]]
-    """Arrays that a run leaves, beside losses, steps and stored samples; metrics read them."""
+    """Arrays that a run saves beside losses, steps and stored samples; metrics read them."""
     learning_rate: Callable[[Method], str] = lambda method: "–"
     """Learning rate of a method in words; – where `training` names one for all."""
     compute_budget: int | None = None
@@ -161,7 +161,7 @@ class Benchmark(NamedTuple):
     counts: str = ""
     """Sizes of the data, after the note."""
     images: ImageSet | None = None
-    """Images with one class each, where there are such."""
+    """Images with one class each, if the benchmark has them."""
     tested: str = "all tasks so far"
     """Test data of the score over time."""
     part: str = ""
@@ -202,7 +202,7 @@ class Benchmark(NamedTuple):
         )
 
     def opened(self, folder: RunFolder) -> "Benchmark":
-        """Return the benchmark with all that comes before the first task."""
+        """Return the benchmark after all preparation that precedes the first task."""
         if self.prepare is None:
             return self
         # What was changed since it was made stays.
@@ -213,7 +213,8 @@ class Benchmark(NamedTuple):
         """Return the benchmark with the options in `chosen` that the user gave.
 
         A sentence of `chosen` may begin with names of options and a colon, as in `Epochs and batch
-        size: not tuned.` Given ones are taken out, and the sentence with the last one.
+        size: not tuned.` Options that the user gave are removed; a sentence whose options are all
+        removed is removed too.
         """
         if not options:
             return self
@@ -224,7 +225,7 @@ class Benchmark(NamedTuple):
         return self._replace(chosen=f"Given by the user: {', '.join(options)}.{rest}")
 
     def row(self, method: Method) -> Method:
-        """Return a method with the grid that it has here."""
+        """Return a method with its grid on this benchmark."""
         return method._replace(
             hyperparameters=self.hyperparameters.get(method.name, method.hyperparameters)
         )
@@ -272,10 +273,10 @@ class Request(NamedTuple):
     """Folder of run folders; computed features are kept there."""
 
     def refuse_more_seeds_than(self, there: int, what: str) -> None:
-        """Refuse more seeds than a benchmark has, whose last ones are for validation.
+        """Refuse more seeds than a benchmark has beside those for validation, its last ones.
 
         Raises:
-          DataError: the largest number of seeds.
+          DataError: there are too many; the message has the largest number.
         """
         left = there - self.validation_seeds
         if self.seeds > left:

@@ -106,7 +106,7 @@ class Config:
     order: Literal["seeded", "natural"] = "seeded"
     """Order of the classes: seeded is another one for every seed, natural is that of the labels."""
     cycles: Count = 1
-    """Times that the tasks are gone through; above 1 classes recur, each time with other images."""
+    """Number of passes over the tasks; above 1 classes recur, each time with other images."""
     stream: Stream = "classes"
     """Difference between tasks: classes brings new classes in every task. The others have all
     classes in every task (domain-incremental): permuted has other orders of the pixels, rotated
@@ -118,7 +118,7 @@ class Config:
     """Training images per class in every task after the first (few-shot); None is all."""
     net: Annotated[str, tyro.conf.arg(help=_NET_HELP)] = "cnn"
     pretrained: Path | None = None
-    """Layers with which the network begins, but for its head: an .npz of a vision transformer of
+    """Layers with which the network begins, except its head: an .npz of a vision transformer of
     Google's release for --net vit, or the folder of a run of the same --net with --keep-nets, of
     which it is naive's of the first seed after the last task. None draws all layers."""
     dropout: tuple[Share, ...] = ()

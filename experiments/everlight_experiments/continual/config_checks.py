@@ -16,7 +16,7 @@ def check_parts(config: Config, settings: tuple[str, ...], images: Int[np.ndarra
       images: number of training images of every class.
 
     Raises:
-      DataError: the option, its value and the way out.
+      DataError: parts do not fit; the message has the option, its value and the remedy.
     """
     tasks, classes, fewest = config.tasks, len(images), int(images.min())
     fraction = config.validation_fraction

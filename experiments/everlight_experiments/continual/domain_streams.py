@@ -25,10 +25,10 @@ STREAM_SEED = 2_000
 
 
 def refuse_unfit(config: Config, settings: tuple[str, ...]) -> None:
-    """Refuse options that a domain-incremental stream has no use for.
+    """Refuse options that do not apply to a domain-incremental stream.
 
     Raises:
-      DataError: which, and what to give.
+      DataError: the message names the option and the remedy.
     """
     reasons = {
         f"is {DOMAIN}; leave out --setting": settings != ("class-incremental",),
@@ -45,7 +45,7 @@ def refuse_unfit(config: Config, settings: tuple[str, ...]) -> None:
 
 
 def domain_sequences(images: ImageSet, config: Config) -> Callable[[int, Use], TaskSequence]:
-    """Return the sequence of every use; seeds differ in initialization and order of samples."""
+    """Return the function from seed and use to a sequence, which is the same for all seeds."""
 
     @functools.cache
     def of_use(use: Use) -> TaskSequence:

@@ -223,7 +223,7 @@ def _benchmark_in_setting(
     sequences: Callable[[int, Use], TaskSequence],
     setting: str,
 ) -> Benchmark:
-    """Return the benchmark of one setting, with the metrics that the configuration asks for."""
+    """Return the benchmark of one setting, with the metrics that the configuration names."""
     config, images, stored, note, net, checksums, layers, features = inputs
     task_given, predicts = setting == "task-incremental", read_predictions(config.metrics)
     measures = read_diagnostics(config.metrics)
@@ -248,7 +248,7 @@ def _benchmark_in_setting(
         # A run's own `order` is the seed of its sequence.
         identity["class_order"] = identity.pop("order")
         identity |= {"last_relu": False} if method.head != "linear" else {}
-        identity |= net.facts()
+        identity |= net.fingerprint()
         return {"benchmark": name, "net": net.note, "data": list(checksums), **identity}
 
     def keep(method: Method, result: SequenceResult) -> dict[str, Array]:

@@ -77,7 +77,7 @@ def _parameters(method: Method) -> list[inspect.Parameter]:
 
 
 def _choices(method: Method) -> dict[str, tuple[str, ...]]:
-    """Return the words that each argument takes, of those that take words."""
+    """Return the allowed words of every argument that takes words."""
     return {
         parameter.name: get_args(parameter.annotation)
         for parameter in _parameters(method)

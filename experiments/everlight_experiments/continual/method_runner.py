@@ -109,7 +109,7 @@ class Runner:
     validation_seeds: int = 1
     keep_nets: bool = False
     builds: dict[tuple[str, str, Method], Build] = dataclasses.field(default_factory=dict)
-    """Build functions of one method at a time, by which compiled programs are found again."""
+    """Build functions of one method at a time, which identify its compiled programs."""
     budget_steps: dict[Method, int] = dataclasses.field(default_factory=dict)
     """Steps per task of each method that a compute budget allows, counted once."""
 
@@ -189,7 +189,7 @@ class Runner:
             raise DataError(f"--strategy {method.name}: {one_line(error)}") from error
 
     def is_elsewhere(self, method: Method, seeds: int) -> bool:
-        """Return whether other processes train all that is to be trained of a method next."""
+        """Return whether other processes train all runs that a method needs next."""
         grid = method.hyperparameters if len(method.hyperparameters) > 1 else ()
         parts = ("validation", grid, self.validation_seeds), ("evaluation", (0.0,), seeds)
         states = (
@@ -215,7 +215,7 @@ class Runner:
         return np.reshape(criteria, (len(hyperparameters), -1))
 
     def build(self, method: Method) -> Build:
-        """Return how the engine builds the method; small programs of all would fill the memory."""
+        """Return the method's build function; drop the programs of other methods to free memory."""
         if any(other.made != method.made for *_, other in self.builds):
             release_programs()
             self.builds.clear()
@@ -229,7 +229,7 @@ class Runner:
         return self.build(method)(self._data(method))[1]
 
     def cost(self, method: Method) -> RunCost:
-        """Return costs, counted from shapes and from the step's program; kept as a unit."""
+        """Return costs, counted from shapes and from the step's program, and save them."""
         setting = self.benchmark.setting
         name = self._name(f"cost-{setting}-{method.label}")
         fingerprint = {"setting": setting, **self.benchmark.fingerprint(method)}
@@ -242,16 +242,16 @@ class Runner:
         return RunCost(**{key: np.asarray(x).item() for key, x in costs.items()})
 
     def net(self, method: Method) -> Net:
-        """Return shapes and dtypes of what is kept of a run after a task."""
+        """Return the shapes and dtypes of the arrays that a run keeps after a task."""
         return net_of(initial_state(self.run(method)).result)
 
     def protocol(self, method: Method) -> Protocol:
-        """Return the benchmark's protocol; online, boundaries are for methods that act there."""
+        """Return the benchmark's protocol; online, only methods that act at boundaries get them."""
         protocol = self.benchmark.protocol(method)
         by_step = any("evaluation" in metric.axes for metric in self.benchmark.metrics)
         if protocol.evaluate_steps and not by_step:
             raise DataError(
-                f"--evaluate-steps: {self.benchmark.name} is evaluated after tasks alone; leave it "
+                f"--evaluate-steps: {self.benchmark.name} is evaluated only after tasks; leave it "
                 "out"
             )
         if self.benchmark.compute_budget is not None:

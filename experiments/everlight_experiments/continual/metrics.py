@@ -46,8 +46,8 @@ def has_an_earlier_test(sequence: TaskSequence) -> Bool[np.ndarray, "t"]:
 def matrix_of(run: Trained) -> Float[np.ndarray, "t t"]:
     """Return the accuracy after each task on each task; NaN on one with an earlier test set.
 
-    So no class counts twice, and what compares a task's accuracies with its first one is not
-    defined where its classes are learned again.
+    So no class counts twice. Comparisons of a task's accuracies with its first one are not defined
+    where its classes are learned again.
     """
     return np.where(has_an_earlier_test(run.sequence), np.nan, run.arrays[MATRIX])
 
@@ -58,7 +58,7 @@ def mean_so_far(matrix: Float[np.ndarray, "t t"]) -> Float[np.ndarray, "t"]:
 
 
 def _begun(matrix: Float[np.ndarray, "t t"]) -> Bool[np.ndarray, "t t"]:
-    """Return True for test sets of tasks so far, but for columns without a value."""
+    """Return True for test sets of tasks so far, except columns without a value."""
     return np.tri(len(matrix), dtype=bool) & ~np.isnan(matrix).all(axis=0)
 
 

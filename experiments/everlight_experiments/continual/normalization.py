@@ -17,10 +17,10 @@ from everlight_experiments.continual.pretrained import is_released
 
 
 def refuse_unused(config: Config) -> None:
-    """Refuse statistics of the first task where inputs are normalized by none of its own.
+    """Refuse first-task statistics where the images of a task do not set the normalization.
 
     Raises:
-      DataError: the option that normalizes instead.
+      DataError: the message names the option that sets it.
     """
     if config.normalization is None:
         return
@@ -65,7 +65,7 @@ def normalized_by(stored: StoredImages, normalization: Normalization) -> StoredI
 
 
 def normalization_words(config: Config) -> str:
-    """Return whose statistics normalize the inputs, in words, for the report."""
+    """Return a phrase that names the images whose statistics normalize the inputs."""
     if config.normalization is not None:
         return "inputs normalized by the training images of each seed's first task"
     if _is_released(config):

@@ -71,7 +71,7 @@ class Results(NamedTuple):
     config: Any
     experiment: Experiment
     outcomes: Outcomes
-    """Outcomes by column and method, those of columns aside too."""
+    """Outcomes by column and method, including columns that only the paper's sections show."""
     seed: int
 
     @property
@@ -108,13 +108,12 @@ class Paper(NamedTuple):
     sections: Callable[[Results], Sequence[Section]] = lambda results: ()
     """Sections before those of the general report."""
     summary: Callable[[Results], Sequence[tuple[str, str]]] = lambda results: ()
-    """Facts beside those that every report states."""
+    """Summary rows beside those of every report."""
     published: Callable[[Results], Published] = lambda results: NOTHING_PUBLISHED
     rule: str | None = None
     """Selection rule; None is the common one, on one validation seed."""
     first: Callable[[Results], FirstScreen] | None = None
-    """First screen of a report that has the paper's own sections alone; None is the general
-    report."""
+    """Opening of a report that has only the paper's own sections; None makes the general report."""
     arrays: Callable[[Results], Mapping[str, np.ndarray]] = lambda results: {}
     """Arrays of results.npz beside those of the outcomes."""
     unexplained: Callable[[Results], Sequence[str]] = lambda results: ()
@@ -125,7 +124,7 @@ class Paper(NamedTuple):
     """Sentence on what the claims are about in the paper."""
 
     def options(self, arguments: Sequence[str]) -> type:
-        """Return the command's options, with the defaults of the preset that is named."""
+        """Return the command's options, with the defaults of the named preset."""
         preset = option_value(arguments, "--preset") or "demo"
         if preset not in self.presets:
             raise DataError(f"--preset {preset!a}; there are {', '.join(self.presets)}")
@@ -134,10 +133,10 @@ class Paper(NamedTuple):
         return options_type
 
     def run(self, options: PaperOptions) -> Path:
-        """Train what the options' configuration asks for and write the report; returns its path.
+        """Train the methods of the options' configuration, write the report and return its path.
 
         Raises:
-          DataError: data that are missing or wrong, or settings that cannot be.
+          DataError: data are missing or wrong, or settings do not fit together.
         """
         folder = RunFolder("paper", self.name, options, True, ("check",))
         results, summary, first, sections = paper_parts(self, folder, options)
@@ -153,7 +152,7 @@ class Paper(NamedTuple):
 def paper_parts(
     paper: Paper, folder: RunFolder, options: PaperOptions
 ) -> tuple[Results, list[tuple[str, str]], FirstScreen, list[Section]]:
-    """Train everything; return the results and the report's summary, first screen and sections."""
+    """Train everything; return the results and the report's summary, opening and sections."""
     experiment = paper.experiment(options.config, folder, options)
     opened = {name: bench.opened(folder) for name, bench in experiment.benchmarks.items()}
     experiment = experiment._replace(benchmarks=opened)

@@ -1,4 +1,4 @@
-"""Networks, optimizers and features that options name; those of a user's own files among them.
+"""Networks, optimizers and features that options name, including those of a user's files.
 
 `--features efficientnet-lite0` computes features of a frozen trunk, once for all methods and seeds,
 and keeps them beside the run folders, in `features/`. `--features FILE` takes an `.npz` of
@@ -23,7 +23,7 @@ from everlight_data.errors import DataError
 from everlight_data.images.as_inputs import Channels, channels, store_features, store_images
 from everlight_data.images.feature_files import Features, features_of_images
 from everlight_data.images.jpeg_store import JpegStore
-from everlight_data.images.trunk_features import LITE0, kept_features
+from everlight_data.images.trunk_features import LITE0, stored_features
 from everlight_data.names import check_name
 from everlight_data.progress import progress
 from everlight_data.sets.image_set import Channels as ChannelValues
@@ -32,9 +32,9 @@ from everlight_data.user_code.objects import load_network
 from everlight_experiments.run_folder.interruption import stop_if_asked
 
 AS_THEY_COME = 32
-"""Side of the data sets' images, which a trunk gets as they are."""
+"""Side up to which images of a data set reach the trunk unchanged."""
 TRUNK_SIDE = 224
-"""Side of a user's images that the network gets, as it was trained."""
+"""Side of a user's images for the trunk, at which it was trained."""
 
 
 def network(text: str, wanted: NetworkRequest, shape: tuple[int, ...]) -> Network:
@@ -42,7 +42,7 @@ def network(text: str, wanted: NetworkRequest, shape: tuple[int, ...]) -> Networ
 
     Args:
       text: value of `--net`.
-      wanted: sizes and dtype that it is made for.
+      wanted: sizes and dtype of the network.
       shape: shape of one input.
 
     Raises:
@@ -69,7 +69,7 @@ def module_of(net: Network, method: Method, pretrained: bool = False) -> Net:
 
 
 def network_capabilities(net: Network) -> frozenset[Demand]:
-    """Return what methods may require of a network, as far as it has it."""
+    """Return the requirements of methods that a network meets."""
     has = {
         "named head": net.named,
         "head kinds": net.has_head_kinds,
@@ -106,7 +106,7 @@ def load_features(asked: str, images: ImageSet, runs: Path) -> Features:
     """
     if asked != LITE0:
         return features_of_images(asked, images)
-    return kept_features(images, runs / "features", _steps)
+    return stored_features(images, runs / "features", _steps)
 
 
 def _steps(starts: range) -> Iterator[int]:

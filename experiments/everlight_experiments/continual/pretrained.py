@@ -1,7 +1,7 @@
 """Networks that begin with given layers (`--pretrained`): a ViT's checkpoint, or a run's network.
 
 Methods that train additions or prompts (`Method.adapt`) freeze the layers; those that compute
-features, or train a head alone, leave them as they are; all others go on training them.
+features, or train a head alone, leave them as they are; all others train them too.
 """
 
 from pathlib import Path

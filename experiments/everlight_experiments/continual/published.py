@@ -58,7 +58,7 @@ def with_published_settings(config: Any, methods: Sequence[Method]) -> Config:
 
 
 def _differing_options(config: Config, paper: PublishedProtocol) -> list[str]:
-    """Return the options with the values that settings were selected for, where others are set."""
+    """Return the options, with the source's values, that are set to other values."""
     protocol = config.protocol
     pairs = {
         f"--pixels {paper.pixels}": config.pixels == paper.pixels,

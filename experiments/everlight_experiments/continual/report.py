@@ -1,4 +1,4 @@
-"""The one report of strategies on a benchmark, and what papers' reports take from it."""
+"""The report of strategies on a benchmark, whose parts the papers' reports share."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -54,7 +54,7 @@ MEANINGS = {
 def report_summary(
     benchmark: Benchmark, seed: int, seeds: int, rule: int | str, duration: str
 ) -> list[tuple[str, str]]:
-    """Return the facts that every report owes; a `rule` in numbers is that of validation seeds."""
+    """Return the rows of every summary; an integer `rule` is the number of validation seeds."""
     what = benchmark.draws
     if isinstance(rule, int):
         rule = rule_of(benchmark, rule)
@@ -80,7 +80,7 @@ class ReportInput(NamedTuple):
     outcomes: Outcomes
     """Outcomes by column and method."""
     rows: Sequence[Method]
-    """All methods, also those that do not apply somewhere."""
+    """All methods, including those that do not apply in some column."""
     published: Published = NOTHING_PUBLISHED
 
     @property
@@ -112,7 +112,7 @@ class ReportInput(NamedTuple):
 
 
 def report_sections(folder: Path, report: ReportInput) -> tuple[FirstScreen, list[Section]]:
-    """Return the first screen and the sections after the summary; pictures go into the folder."""
+    """Return the opening and the sections of the report; pictures go into the folder."""
     benchmarks, outcomes, rows, _ = report
     benchmark = report.benchmark
     offers = {column: bench.capabilities for column, bench in benchmarks.items()}
@@ -254,7 +254,7 @@ def _column(folder: Path, column: str, report: ReportInput) -> Section:
 def metric_items(
     folder: Path, column: str, benchmark: Benchmark, by_name: Mapping[str, Outcome]
 ) -> list[Table | Figure]:
-    """Return a table or a picture of every metric that has a meaning, but for the score."""
+    """Return a table or a picture of every metric with a meaning, except the score."""
     return [
         _item(folder, column, metric, {k: runs.metrics[metric.name] for k, runs in by_name.items()})
         for metric in benchmark.metrics[2:]

@@ -119,7 +119,7 @@ def final_difference(above: Outcome, below: Outcome) -> Float[np.ndarray, "seeds
 
 
 def _last(outcome: Outcome, values: np.ndarray) -> float:
-    """Return the mean after the last task over runs that have not diverged; NaN of none."""
+    """Return the mean after the last task over runs that have not diverged; NaN if all have."""
     alive = values[~outcome.diverged, -1]
     return float(alive.mean()) if len(alive) else np.nan
 
@@ -192,7 +192,7 @@ RULE = (
     "own {what}; a diverged run counts as 0. {scope} A single value of --hyperparameters, and "
     "published values, are used as they are: nothing is selected there."
 )
-"""The one rule of selection, for every method that has a hyper-parameter."""
+"""The selection rule of every method that has a hyper-parameter."""
 
 
 def rule_of(benchmark: Benchmark, validation_seeds: int) -> str:
@@ -300,7 +300,7 @@ def argument_meanings(outcomes: Outcomes, rows: Sequence[Method]) -> list[str]:
 
 
 def left_out_table(rows: Sequence[Method], offers: Mapping[str, frozenset[Demand]]) -> Table:
-    """Return the methods that make no sense in some of the settings, by what these offer."""
+    """Return the methods that were not run in some setting, with the requirement that it lacks."""
     reasons = {
         f"{method.name}, {column}": reason
         for column, offered in offers.items()

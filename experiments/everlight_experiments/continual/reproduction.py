@@ -1,4 +1,4 @@
-"""A reproduction table: published numbers beside ours, and how many standard errors lie between."""
+"""A reproduction table: published numbers beside ours, with differences in standard errors."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -80,7 +80,7 @@ def reproduction_section(
     """Return the table of known and own numbers.
 
     Known causes of differences are by method, or by method and column joined by a comma. `source`
-    says where the numbers are from.
+    names their source.
     """
     measures = [
         Measure("published", lambda of: "–" if of.published is None else of.published.cell, PAPER),

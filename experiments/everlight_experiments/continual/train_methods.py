@@ -51,7 +51,7 @@ def jobs_of(benchmarks: Benchmarks, rows: Sequence[Method], seeds: int) -> list[
 
 
 def train_jobs(runners: Mapping[str, Runner], jobs: Sequence[Job]) -> Outcomes:
-    """Train all jobs; what other processes are training comes last.
+    """Train all jobs; those that other processes are training come last.
 
     Returns:
       outcomes by column and method, in the order of the runners and jobs.
@@ -95,10 +95,10 @@ def save_outcomes(
     outcomes: Outcomes,
     others: Mapping[str, np.ndarray] = {},
 ) -> None:
-    """Save all metrics as `column/method/name`, what `compare` checks, and other arrays."""
+    """Save all metrics as `column/method/name`, checksums for `compare`, and other arrays."""
 
     def checksum(number: int) -> int:
-        """Return that of which samples come when; equal seeds may number different orders."""
+        """Return the checksum of the order of samples, which equal seeds need not share."""
         seq_id = SequenceId("evaluation", seed, number)
         sequences = [bench.sequence(METHODS["naive"], seq_id) for bench in benchmarks.values()]
         leaves = checksums_of(*map(np.asarray, jax.tree.leaves(sequences)))

@@ -51,7 +51,7 @@ from everlight_experiments.run_folder.memory import refuse_large
 DIVERGED_AT = "diverged_at"
 """Task and epoch of the first loss that is no finite number, or `NOT_DIVERGED`."""
 POLL = 0.5
-"""Seconds between looks at what other processes have finished."""
+"""Seconds between checks for runs that other processes have finished."""
 
 
 class Unit(NamedTuple):
@@ -59,7 +59,7 @@ class Unit(NamedTuple):
 
     name: str
     fingerprint: dict
-    """Values that identify the run, whatever its neighbours are."""
+    """Values that identify the run, independent of its neighbours."""
     sequence: TaskSequence
     key: PRNGKeyArray
     run_data: PyTree = ()
@@ -85,30 +85,30 @@ def train_units(
     one_by_one: bool = False,
     tasks: int | None = None,
 ) -> list[dict[str, np.ndarray]]:
-    """Train runs of one shape together; what was trained before is read back.
+    """Train runs of one shape together; finished runs are read back.
 
-    On CPU, and where images are streamed, as many are trained at once as there are devices;
-    elsewhere all. Stopped at any moment and called again, they go on to the same bits. Where the
-    folder is shared, other processes train some of them meanwhile, and the runs of a process that
-    dies are taken over. Processes that were joined (`processes.py`) train on all of their devices
-    together; a kill of one of them ends all. Each unit's share of its process's seconds,
-    compilation included, goes to metrics.jsonl, unless it went on from a checkpoint.
+    On CPU, and where images are streamed, one run per device is trained at once, elsewhere all.
+    After an interruption the same call continues to the same bits. Other processes that share the
+    folder train some of the runs meanwhile, and runs of a process that dies are taken over. Joined
+    processes (`processes.py`) train on all of their devices together; if one is killed, all end.
+    Each unit's share of its process's seconds, compilation included, goes to metrics.jsonl, unless
+    it continued from a checkpoint.
 
     Args:
-      folder: the run's.
-      units: of equal shapes (`scenarios.same_shapes`); may be none.
+      folder: folder of the run.
+      units: runs of equal shapes (`scenarios.same_shapes`), perhaps none.
       build, protocol, announce: as for `drive_runs`.
       shared: data of all runs.
-      keep: from what one sequence left to the arrays that the run keeps.
-      join: from `shared` and a unit's `run_data` to its data; a function that lives as long as
+      keep: function from the result of a sequence to the arrays that the run saves.
+      join: function from `shared` and a unit's `run_data` to its data; it must live as long as
         `build`, since programs are compiled once for both.
-      after_task: called after every task that is learnt here.
-      one_by_one: one run after another on one device, so that each one's seconds are its own.
-      tasks: number of tasks that are learned, the first ones; None is all. What `keep` finds of the
-        others was not measured.
+      after_task: called after every task that this process learns.
+      one_by_one: whether runs follow one another on one device, so that each has its own time.
+      tasks: number of tasks that are learned, the first ones; None is all. Results of the others
+        are placeholders.
 
     Returns:
-      each unit's arrays; `DIVERGED_AT` says whether its run diverged.
+      Arrays of each unit; `DIVERGED_AT` states whether its run diverged.
 
     Raises:
       DataError: the folder holds one of the units, or their checkpoints, with another
@@ -196,7 +196,7 @@ def group_name(group: Sequence[Unit]) -> str:
 
 
 def _remove_left(folder: RunFolder, units: Sequence[Unit]) -> None:
-    """Remove what groups left that were stopped and did not form again."""
+    """Remove the checkpoints of groups that were stopped and did not form again."""
     for unit in units:
         groups = folder.checkpoints.glob(f"{glob.escape(unit.name)} and * more *")
         for left in (folder.checkpoints / unit.name, *groups):

@@ -270,7 +270,7 @@ def core50_benchmark(
 def setup_factory(
     config: Base, schedule: TrainingSchedule, classes: int, on_features: bool = False
 ) -> Callable[[Method, RunData], tuple[Setup, Needs]]:
-    """Return what strategies are made from: softmax over all classes, SGD with momentum and decay.
+    """Return the parts of strategies: softmax over all classes, SGD with momentum and decay.
 
     With `on_features` every method learns a head on features in the frames' place.
     """

@@ -148,7 +148,7 @@ class Config(Base):
     head: Length
     """Training of heads over the frozen trunk's features."""
     cumulative: Length
-    """Training of cumulative, which begins anew at every batch."""
+    """Training of cumulative, which restarts at every batch."""
     gain: Annotated[float, Between(0, 1_000)]
     """CWR's factor on weights consolidated at the first batch of NC and NIC; published is 3."""
     replay_batch_size: Replay = None

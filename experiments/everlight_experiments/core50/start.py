@@ -32,7 +32,7 @@ from everlight.scenarios import class_incremental
 from everlight.scenarios.core50 import TEST_SESSIONS, Level
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.images.as_inputs import store_images
-from everlight_data.images.caffe_weights import given_layers
+from everlight_data.images.caffe_weights import load_caffe_layers
 from everlight_data.images.core50 import Core50
 from everlight_data.images.core50_frames import LabelledFrames, load_release, thin_test
 from everlight_data.procedural.core50 import WORLD, load_procedural_core50
@@ -76,7 +76,7 @@ def load_material(config: Base, level: Level, seed: int) -> LabelledFrames:
 
     Raises:
       DataError: the release cannot be read, or lacks an object in a session; or more test frames
-        are asked for than any recording has.
+        are requested than any recording has.
     """
     if config.data == "procedural":
         world = WORLD._replace(size=config.side, seed=seed)
@@ -139,7 +139,8 @@ def begin_with(folder: RunFolder, config: Base, frames: Core50, seed: int) -> In
     """Return the weights to begin with: learned on other objects, given by the user, or drawn.
 
     Raises:
-      DataError: weights that are none of the network's; named. Or the pretraining diverges.
+      DataError: weights do not fit the network; the message names them. Or the pretraining
+        diverges.
     """
     begin = _pretrained if config.net == "small" else _given_or_drawn
     weights = begin(folder, config, frames, seed)
@@ -152,10 +153,10 @@ def _given_or_drawn(folder: RunFolder, config: Base, frames: Core50, seed: int) 
         # Weights that are drawn are for inputs of deviation 1, given ones for Caffe's.
         deviation = DRAWN_DEVIATION
         source = (
-            "drawn at random: no weights were given, so nothing is learnt before the first batch"
+            "drawn at random: no weights were given, so nothing is learned before the first batch"
         )
     else:
-        layers, deviation = given_layers(config.weights, layers), 1.0
+        layers, deviation = load_caffe_layers(config.weights, layers), 1.0
         name = config.weights.name
         source = f"given by the user, {name}; layers that it does not name are drawn"
     # Blue first, as Caffe reads images.
@@ -215,7 +216,7 @@ def _pretrained(folder: RunFolder, config: Base, frames: Core50, seed: int) -> I
     accuracy = float(arrays.pop("accuracy")[0])
     layers = unflatten_dict({name: jnp.asarray(array) for name, array in arrays.items()}, sep="/")
     source = (
-        f"learnt on {classes} other objects of a procedural world of another seed, "
+        f"learned on {classes} other objects of a procedural world of another seed, "
         f"{training.images} images each, of whose new images it names {accuracy:.0%}; this stands "
         "in for ILSVRC-2012"
     )

@@ -28,7 +28,7 @@ CITATION = 'Elhoseiny et al. 2018, "Exploring the Challenges towards Lifelong Fa
 
 
 def value_of(quantity: Quantity, values: report.Values) -> Float[np.ndarray, "seeds"]:
-    """Return a quantity of every seed, in percent but for transfer and gain."""
+    """Return a quantity of every seed, in percent except transfer and gain."""
     if quantity.metric == GAIN:
         accuracy = quantity._replace(metric=GENERALISED)
         both = [value_of(accuracy._replace(split=split), values) for split in SPLITS]
@@ -109,7 +109,7 @@ def middle_values(benchmark: Benchmark, method: Method, count: int) -> Method:
 
 
 def summary(results: Results) -> list[tuple[str, str]]:
-    """Return what the images and word vectors are, and the number of seeds."""
+    """Return a description of the images and word vectors, and the number of seeds."""
     config, learned = results.config, results.experiment.data.learned
     seeds = {job.column.partition(", ")[0]: job.seeds for job in results.experiment.jobs}
     named = ", ".join(f"{part}: {count}" for part, count in seeds.items())

@@ -42,7 +42,7 @@ class FactsData(NamedTuple):
     learned: Mapping[str, PicturedFacts]
     """Facts by benchmark of the paper."""
     baselines: Values
-    """Metrics of what is not trained."""
+    """Metrics of the baselines, which are not trained."""
 
 
 def baselines_of(data: PicturedFacts, benchmarks: Benchmarks, ids: Sequence[SequenceId]) -> Values:

@@ -167,7 +167,7 @@ def iirc_benchmark(config: Config, loaded: IIRCInputs, seed: int) -> Benchmark:
     side = f"{config.side}×{config.side} pixels"
     apart = ("chosen", "memory_limit", "undecodable")
     fingerprint = {name: value for name, value in asdict(config).items() if name not in apart}
-    fingerprint |= {"checksums": list(loaded.checksums), "seed": seed, **net.facts()}
+    fingerprint |= {"checksums": list(loaded.checksums), "seed": seed, **net.fingerprint()}
     return Benchmark(
         name="iirc",
         setting=SETTING,

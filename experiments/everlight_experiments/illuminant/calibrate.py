@@ -171,7 +171,7 @@ def run_calibrate(
 def _source(settings: CalibrateRun, folder: RunFolder) -> tuple[Path, str]:
     if settings.preset == "demo":
         if settings.folder is not None:
-            raise DataError("--preset demo makes its own pairs; leave the folder or --preset away")
+            raise DataError("--preset demo makes its own pairs; leave out the folder or --preset")
         source = folder.path / "made-up-pairs"
         write_chart_pairs(source, DEMO_PAIRS, settings.seed)
         return source, f"NOT photographs: {DEMO_PAIRS} pairs rendered from colour-science's spectra"

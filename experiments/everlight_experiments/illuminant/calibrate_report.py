@@ -98,7 +98,7 @@ def calibration_sections(
 
 
 def _rivals(choice: Choice) -> list[str]:
-    """Return the rivals' names; of one seed there is no ensemble, but its single trainings."""
+    """Return the names of the rivals: an ensemble, or single trainings if there is one seed."""
     return [name if choice.seeds > 1 else name.removesuffix(", ensemble") for name in RIVALS]
 
 

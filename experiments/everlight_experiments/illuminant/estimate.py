@@ -43,7 +43,7 @@ from everlight_experiments.illuminant.estimate_settings import EstimateSettings
 
 
 def estimate(settings: EstimateSettings) -> Sequence[PairEstimate | PhotoEstimate]:
-    """Read, estimate, print and write; what has no estimate is reported at the end.
+    """Read, estimate, print and write; files without an estimate are reported at the end.
 
     Raises:
       DataError: a file is missing, damaged, or unusable (all black, one colour, no overlap), or

@@ -13,13 +13,8 @@ from everlight.color.camera_calibration import CameraCalibration
 from everlight.color.illuminant_method import ADDITIONAL_IMAGES
 from everlight.color.thumbnails import below_saturation
 from everlight.models.illuminant_interval import COVERAGE
-from everlight.models.image_model import (
-    DescribedImage,
-    ImageModel,
-    UnsuitableImageError,
-    image_warnings,
-)
-from everlight.models.pair_estimate import describe_score
+from everlight.models.image_model import DescribedImage, ImageModel, UnsuitableImageError
+from everlight.models.pair_estimate import describe_score, reasons_to_distrust
 from everlight.models.pair_model import Estimate
 from everlight_data.color.camera_matrices import other_camera, photo_calibration
 from everlight_data.color.corrections import photo_row, write_correction, write_illuminants
@@ -169,7 +164,7 @@ def _estimate_photo(
         estimate = model.estimate(described, others, calibration)
     except UnsuitableImageError as error:
         raise DataError(f"{photo.path}: {error}.") from error
-    warnings = image_warnings(estimate)
+    warnings = reasons_to_distrust(estimate, "images")
     # Statistics are of no camera. C5 and CCMNet of several cameras read what tells a new one.
     if model.fitted is not None and not (model.needs_others or model.needs_calibration):
         warnings += other_camera(photo.camera, model.cameras)

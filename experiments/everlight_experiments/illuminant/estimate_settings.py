@@ -128,6 +128,6 @@ def _refuse_same_names(what: str, files: list[Path]) -> None:
     twice = sorted({stem for stem in stems if stems.count(stem) > 1})
     if twice:
         raise DataError(
-            f"several {what} are named {one_line(twice[0])}, and so would be their outputs; "
-            "rename them, or give them one at a time, each its own --output"
+            f"several {what} are named {one_line(twice[0])}, and their outputs would have one "
+            "name; rename them, or give them one at a time, with different --output"
         )

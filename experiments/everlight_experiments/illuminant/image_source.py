@@ -33,13 +33,13 @@ LEAST_IMAGES = 45
 
 @dataclass(frozen=True)
 class ImageSource(RunSettings):
-    """Which photographs with known illuminants to read."""
+    """Photographs with known illuminants to read."""
 
     thumbnails: tuple[Path, ...] = ()
     """Your own images: .npz files of linear thumbnails with their illuminants, each of one or more
-    cameras (docs/guide/data.md). Without this and --release, NUS-8's thumbnails are taken."""
+    cameras (docs/pages/guide/data.md). Without this and --release, NUS-8's thumbnails are taken."""
     camera: str = ""
-    """Camera of all images in --thumbnails, where the names of the images do not say it."""
+    """Camera of all images in --thumbnails, where the names of the images do not state it."""
     release: Release | None = None
     """Released data set to use in place of thumbnails. It is read from --folder, except
     radiometric, which renders the paper's scenes from the spectra below EVERLIGHT_DATA."""
@@ -93,8 +93,8 @@ def load_cameras(settings: ImageSource) -> tuple[dict[str, CameraImages], str]:
 def _check_options(settings: ImageSource) -> None:
     if (settings.release in (None, "radiometric")) != (settings.folder is None):
         raise DataError(
-            "--release and --folder belong together: which set, and where it lies; radiometric is "
-            "rendered, and has no folder"
+            "--release and --folder belong together: the name of the set, and its folder; "
+            "radiometric is rendered and has no folder"
         )
     if settings.release and settings.thumbnails:
         raise DataError("--thumbnails and --release are two sets; give one")
@@ -103,7 +103,7 @@ def _check_options(settings: ImageSource) -> None:
     if settings.camera and settings.cameras:
         raise DataError("--camera names all images' camera, and --cameras selects; give one")
     if settings.preset == "demo" and (settings.release or settings.thumbnails):
-        raise DataError("--preset demo renders its own images; leave the data or --preset away")
+        raise DataError("--preset demo renders its own images; leave out the data or --preset")
 
 
 def _chosen(settings: ImageSource, known: Sequence[str]) -> Sequence[str]:

@@ -16,7 +16,7 @@ from everlight.color import (
     methods_for,
     pixel_moments,
 )
-from everlight_data.color.camera_matrices import stacked_calibrations
+from everlight_data.color.camera_matrices import stack_calibrations
 from everlight_data.color.image_sets import ImageSet
 from everlight_data.color.side_information import side_information
 from everlight_data.names import check_name
@@ -35,7 +35,9 @@ def camera_numbers(data: ImageSet) -> tuple[list[str], Int[np.ndarray, "n"]]:
 def side_of(data: ImageSet, camera: str | None = None) -> SideInformation:
     """Return side information on the images, by default for the test images' camera."""
     names, _ = camera_numbers(data)
-    known = stacked_calibrations(data.calibrations, names)
+    known = None
+    if data.calibrations:
+        known = stack_calibrations([data.calibrations[name] for name in names])
     return side_information(names, data.camera if camera is None else camera, known, data.captures)
 
 

@@ -41,7 +41,7 @@ NESTED = "Chosen without the scene"
 
 
 class Candidate(NamedTuple):
-    """A network of `depth` hidden layers, or a regression if that is None, and its input."""
+    """A network of `depth` hidden layers, or a regression if `depth` is None, and its input."""
 
     input_name: InputNames
     depth: int | None
@@ -72,7 +72,7 @@ class Choice(NamedTuple):
 
     @property
     def seeds(self) -> int:
-        """Number of trainings per fold; of one there is no ensemble."""
+        """Number of trainings per fold; a single one makes no ensemble."""
         return len(self.outcome.estimates[f"{self.selected.name}, {CHOSEN}"])
 
     @property

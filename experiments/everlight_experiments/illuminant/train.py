@@ -1,4 +1,4 @@
-"""Fits one single-image method to photographs with known illuminants, and keeps it for `estimate`.
+"""Fit one single-image method to photographs with known illuminants, and keep it for `estimate`.
 
     everlight illuminant train --thumbnails mine.npz --camera "My camera" --method c5 --out model
     everlight illuminant estimate photo.dng --model model

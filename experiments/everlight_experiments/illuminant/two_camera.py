@@ -64,7 +64,7 @@ class TwoCameraRun(RunSettings):
     """Number of trainings per fold of nus and s20 presets, each with its own initialization and
     validation pairs."""
     camera_pairs: Annotated[int, Between(1, 378)] = 5
-    """Number of randomly drawn pairs of measured cameras, for rendered presets but the demo."""
+    """Number of randomly drawn pairs of measured cameras, for rendered presets except the demo."""
     scenes: Annotated[int, Between(LEAST_SCENES, 10_000_000)] | None = None
     """Number of scenes of 24 surfaces, split 60/20/20, for rendered presets; by default 12,000 for
     the demo and 18,000 for others."""

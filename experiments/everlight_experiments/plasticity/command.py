@@ -51,8 +51,8 @@ class PlasticityOptions(FolderSettings):
 
     Problems: regression (slowly changing, generated), permuted (another order of the pixels in
     every task), permuted-labels (other names of the classes) and class-pairs (two classes per task,
-    as in continual ImageNet). The defaults below are those of the problem that is named, without
-    one those of regression.
+    as in continual ImageNet). The defaults below are those of the named problem, or of regression
+    if none is named.
     """
 
     problem: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="PROBLEM")] = ""
@@ -101,7 +101,7 @@ def run_plasticity(options: Any) -> Path:
         train[method.name] = jax.jit(jax.vmap(learn, in_axes=(None, 0, None)))
         state = jax.eval_shape(train[method.name], problem.images, keys, jnp.float32(0))
         refuse_large(state, "--net", "--seeds")
-    # Every row is kept when it ends, so that a killed command goes on after it.
+    # Every row is kept when it ends, so that a killed command continues after it.
     folder = RunFolder(
         "plasticity", options.problem, options, run_selectors=("methods", "hyperparameters")
     )
@@ -114,7 +114,7 @@ def run_plasticity(options: Any) -> Path:
             name = row_name(method, value)
             program = train[method.name]
             compute = partial(_train_row, folder, problem, program, keys, name, value)
-            fingerprint = {"value": value, "images": images, **problem.net.facts()}
+            fingerprint = {"value": value, "images": images, **problem.net.fingerprint()}
             table[name] = folder.computed(name, fingerprint, compute)
             last = np.mean(table[name][problem.score][:, -1])
             print(

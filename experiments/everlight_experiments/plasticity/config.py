@@ -38,8 +38,8 @@ class Config:
     learning_rate: Rate = 0.01
     """Learning rate of gradient descent."""
     flips: Literal["one", "all"] = "one"
-    """Bits of regression that change between tasks: one of the slow bits, or all are drawn anew, as
-    the authors' code does by default."""
+    """Bits of regression that change between tasks: one of the slow bits, or all are redrawn, as in
+    the authors' code by default."""
 
 
 _IMAGES = Config("fashion-mnist", tasks=50, samples=3200, batch_size=16, net="mlp:100,100")

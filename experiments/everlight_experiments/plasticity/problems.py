@@ -130,7 +130,7 @@ def refuse_unfit(problem: Problem, methods: Sequence[Method]) -> None:
     """Refuse methods that need layers by name, or their inputs, where the network lacks them.
 
     Raises:
-      DataError: which.
+      DataError: the message names the methods.
     """
     has = network_capabilities(problem.net)
     for method in methods:

@@ -39,7 +39,7 @@ def interval_cell(
 
 
 def counted(number: int, noun: str) -> str:
-    """Return a number with its noun, in the plural but for one."""
+    """Return a number with its noun, in the plural unless it is one."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 

@@ -1,4 +1,4 @@
-"""Names in any script: in a font of this machine that has them, and else written out, no boxes."""
+"""Fonts for names in any script; characters that no font has are written as escapes."""
 
 import functools
 
@@ -37,13 +37,13 @@ def make_drawable(canvas: Canvas) -> str:
 
 
 def _escaping(formatter: Formatter, escapes: dict[int, str]) -> Formatter:
-    """Return a formatter for labels of ticks, which are written anew at every drawing."""
+    """Return a formatter for labels of ticks, which are formatted again at every drawing."""
     return FuncFormatter(lambda value, place: formatter(value, place).translate(escapes))
 
 
 @functools.cache
 def _family_with(character: str) -> str | None:
-    """Return a family of this machine, installed since matplotlib looked or before."""
+    """Return an installed font family; fonts that matplotlib does not know yet count too."""
     known = {entry.fname for entry in fontManager.ttflist}
     for path in findSystemFonts():
         if path not in known:

@@ -87,20 +87,20 @@ def plot_curves(
     """Draw means over runs with bands of one standard deviation, a panel per title.
 
     All panels have one vertical scale. A panel has at most `MOST_CURVES` curves, those that end
-    highest and the baseline. What has one value alone, learnt all at once, is a level line. The
-    legend goes from the curve that ends highest, in the mean over panels, to the lowest.
+    highest and the baseline. A method with one value, since it learns all tasks at once, is a level
+    line. The legend goes from the curve that ends highest, in the mean over panels, to the lowest.
 
     Args:
-      path: of the picture.
+      path: path of the picture.
       panels: curves by title and method.
-      ylabel, xlabel: of the axes.
-      order: of the methods' colours and line styles; others follow.
+      ylabel, xlabel: labels of the axes.
+      order: methods in the order of colours and line styles; others follow.
       published: dashed curves in the methods' colours, by title and method.
-      paper: their name in the legend.
-      top: of the vertical axis; None is as the curves have it.
-      rows: of panels.
+      paper: name of the published curves in the legend.
+      top: upper end of the vertical axis; None fits the curves.
+      rows: number of rows of panels.
       baseline: name of a curve that every panel keeps.
-      ticks: labels of the places on the horizontal axis; none are numbers from 1.
+      ticks: labels on the horizontal axis; without them they are numbers from 1.
     """
     panels = {title: highest_curves(curves, baseline) for title, curves in panels.items()}
     curve_names = [name for curves in panels.values() for name in curves]
@@ -154,7 +154,7 @@ def curves_left_out(panels: Mapping[str, Curves], baseline: str = "") -> str:
 
 
 def _end(panels: Iterable[Curves], name: str) -> float:
-    """Return a method's last value, in the mean over the panels that have it; diverged, lowest."""
+    """Return a method's last value, averaged over its panels; a diverged method has the lowest."""
     ends = [curves[name].mean(axis=0)[-1] for curves in panels if name in curves]
     return float(np.nan_to_num(np.mean(ends), nan=-np.inf))
 

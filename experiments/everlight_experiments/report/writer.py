@@ -18,7 +18,7 @@ PAPER = "paper"
 
 
 RESTORE = "Write back what it held, or delete the folder and run the same command again."
-"""Advice for a run's config.json that is damaged while the run goes on."""
+"""Advice for a run's config.json that is damaged during the run."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Column:
 class Table:
     """Rows of ready strings under columns; the first column names the row.
 
-    A report leaves out the others where nothing but – stands in them.
+    A report leaves out other columns that hold only –.
     """
 
     caption: str
@@ -56,7 +56,7 @@ class Table:
 
     @property
     def shown(self) -> "Table":
-        """The table without columns of – alone, its caption with what defines the rest."""
+        """Return the table without columns that hold only –; its caption defines the others."""
         if any(len(row) != len(self.columns) for row in self.rows):
             return self
         places = [
@@ -85,7 +85,7 @@ class Figure:
 
     @property
     def source(self) -> str:
-        """The picture as a data URI."""
+        """Return the picture as a data URI."""
         return "data:image/png;base64," + base64.b64encode(self.path.read_bytes()).decode()
 
 
@@ -123,7 +123,7 @@ def write_report(
     """Write report.html into a run's folder, whose config.json is shown at the end.
 
     Raises:
-      ValueError: the summary's facts do not say how what was chosen was chosen.
+      ValueError: the summary does not state how values were selected.
     """
     if not any("selection rule" in name.lower() for name, _ in summary):
         raise ValueError(f"the report {title!r} states no selection rule")

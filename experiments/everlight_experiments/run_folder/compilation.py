@@ -11,9 +11,9 @@ from pathlib import Path
 import jax
 
 LEAST_SECONDS = 0.1
-"""Least seconds of compilation of a program that is kept."""
+"""Minimum compilation time in seconds of a program that is cached on disk."""
 MOST_RESIDENT = 2_000_000_000
-"""Bytes that a process may hold and go on: what is forgotten is compiled anew when it is wanted."""
+"""Largest size of a process in bytes; above it, programs are dropped and compiled again later."""
 
 
 def prepare_jax() -> None:
@@ -28,8 +28,9 @@ def enough_threads() -> None:
     """Give XLA four threads per CPU core, unless `PJRT_NPROC` or `NPROC` is set.
 
     A batched factorization blocks its thread until others have done parts of it. With one thread
-    per device, programs of all devices that factorize at once wait for ever: SLCA did on two cores.
-    Four are enough for a few independent factorizations per program; 24 on two devices need more.
+    per device, programs of all devices that factorize at once can wait for ever, as with SLCA on
+    two cores. Four are enough for a few independent factorizations per program; 24 on two devices
+    need more.
     """
     if not {"PJRT_NPROC", "NPROC"} & {*os.environ}:
         os.environ["PJRT_NPROC"] = str(4 * len(os.sched_getaffinity(0)))
@@ -65,7 +66,7 @@ def compile_faster() -> None:
 
 
 def describe_tpu() -> None:
-    """Set what the TPU's compiler would ask a TPU machine for, where it is not set."""
+    """Set unset variables that the TPU's compiler would otherwise request from a TPU machine."""
     for name, value in (
         ("TPU_SKIP_MDS_QUERY", "1"),
         ("TPU_ACCELERATOR_TYPE", "v5litepod-4"),
@@ -75,7 +76,7 @@ def describe_tpu() -> None:
 
 
 def release_programs() -> None:
-    """Forget all programs where the process is large, and return their memory to the system."""
+    """Drop all compiled programs if the process is large, and return their memory to the system."""
     if _resident() < MOST_RESIDENT:
         return
     jax.clear_caches()

@@ -44,7 +44,8 @@ def changed(config: C, changes: Mapping[str, Any], option: str = "--") -> C:
       option: what the message puts before the name.
 
     Raises:
-      DataError: a name that does not exist, with the nearest ones, or a value of another type.
+      DataError: a name does not exist, and the message has the nearest ones; or a value has another
+        type.
     """
     names = list(options_by_name(config))
     for key, value in changes.items():
@@ -87,7 +88,7 @@ def full_name(names: Sequence[str], key: str) -> str:
 
 
 def changed_options(default: Any, config: Any) -> dict[str, list[str]]:
-    """Return the words that make one configuration of another on the command line, by option."""
+    """Return the command-line words that turn one configuration into another, by option."""
     words, defaults = {}, options_by_name(default)
     for name, value in options_by_name(config).items():
         if value == defaults[name]:

@@ -45,17 +45,17 @@ REMEDY = "Wait for its end, or give this run a --tag of its own."
 PATIENCE = 600
 """Seconds; a report takes less."""
 TEXTS = ("chosen", "features_chosen")
-"""Fields of configurations that say for the report how values were chosen."""
+"""Fields of configurations that state for the report how values were chosen."""
 _OPENED: "weakref.WeakSet[RunFolder]" = weakref.WeakSet()
 """Folders that this process opened and still uses."""
 
 
 class RunFolder:
-    """One run's folder, which is continued with the same settings and refused with others.
+    """Folder of one run, which the same settings continue; other settings are refused.
 
-    One process at a time works in it, or, where it is shared, any number: each claims the units
-    that it computes, and what one that dies had claimed is free again. Processes that were joined
-    (`processes.py`) are one of these: the first of them claims, reads and writes for all.
+    One process at a time works in it, or any number if the folder is shared. Each process claims
+    the units that it computes; the claims of a process that dies are free again. Joined processes
+    (`processes.py`) count as one: their first process claims, reads and writes for all.
     """
 
     def __init__(
@@ -69,11 +69,11 @@ class RunFolder:
         """Open or create the folder.
 
         Args:
-          paper, run: name the folder, with the preset, where there is one, and the tag.
-          settings: of the run.
-          shared: all of the run's work is units, so that other processes may help with it.
-          run_selectors: fields that say which units there are, such as how many seeds; they may
-            differ from what the folder was begun with.
+          paper, run: parts of the folder's name, beside the preset, if there is one, and the tag.
+          settings: settings of the run.
+          shared: whether all work is divided into units, so that other processes may take part.
+          run_selectors: fields that select units, such as the number of seeds; they may differ from
+            those of the first start.
 
         Raises:
           DataError: the folder holds a run with other settings, which are named, or another process
@@ -133,14 +133,14 @@ class RunFolder:
         )
 
     def _holds_work(self) -> bool:
-        """Return whether there is any file but config.json and locks."""
+        """Return whether the folder has any file except config.json and locks."""
         return any(
             path.name != "config.json" and not path.name.endswith(LOCK) and not path.is_dir()
             for path in self.path.rglob("*")
         )
 
     def remove_empty(self) -> None:
-        """Remove the folder if this process made it and no work lies in it; end all claims."""
+        """Remove the folder if this process made it and it holds no work; end all claims."""
         # A folder that cannot be removed is in nobody's way.
         with contextlib.suppress(OSError, DataError):
             self._claims.release_all()
@@ -152,7 +152,7 @@ class RunFolder:
                 for path in sorted(self.path.rglob("*"), reverse=True):
                     path.rmdir() if path.is_dir() else path.unlink()
                 self.path.rmdir()
-            # Of a file that is gone it would keep nobody out.
+            # A lock of a removed file would keep no process out.
             lock.release(force=unused)
 
     def _is_as_opened(self) -> bool:
@@ -160,13 +160,13 @@ class RunFolder:
         return unchanged and not self._holds_work()
 
     def duration(self) -> str:
-        """Return how long the run has taken, and on what, for its report."""
+        """Return the duration of the run and its device, for the report."""
         before = "; continued: what was done before is not counted" if self._continued else ""
         seconds = time.monotonic() - self._opened
         return f"{seconds:.0f} s on {jax.devices()[0].device_kind}{before}"
 
     def record_method_arguments(self, name: str, settings: Mapping[str, Any]) -> None:
-        """Write what a method was made with into config.json; later starts may differ."""
+        """Write the arguments of a method into config.json; those of later starts may differ."""
         config = self.path / "config.json"
         # Another process that opens a shared folder removes what is half written there.
         lock = lock_folder(self.path, REMEDY, PATIENCE if self._shared else 0)
@@ -184,7 +184,7 @@ class RunFolder:
         append_event(self.path / "metrics.jsonl", event)
 
     def logged(self) -> list[dict[str, Any]]:
-        """Return the events in metrics.jsonl, but for lines that a kill cut short.
+        """Return the events in metrics.jsonl, except lines that a kill cut short.
 
         Raises:
           DataError: the file is damaged.
@@ -220,7 +220,7 @@ class RunFolder:
     def computed(
         self, name: str, fingerprint: dict, compute: Callable[[], dict[str, np.ndarray]]
     ) -> dict[str, np.ndarray]:
-        """Return the arrays of a part that is kept; it is computed if it is not there."""
+        """Return the saved arrays of a part; a missing part is computed and saved."""
         arrays = self.read_unit(name, fingerprint)
         if arrays is None:
             arrays = compute()
@@ -291,6 +291,6 @@ class RunFolder:
 
 
 def remove_empty_folders() -> None:
-    """Remove what this process opened for runs that ended before they saved anything."""
+    """Remove folders that this process made for runs that ended before they saved anything."""
     for folder in list(_OPENED):
         folder.remove_empty()

@@ -1,10 +1,9 @@
-"""Signals that ask a run to stop: it saves what it has, then ends as the signal says.
+"""Signals that stop a run: it saves its state, then the process ends by the signal.
 
-SIGINT is Ctrl-C, SIGTERM what machines that are taken back send first, SIGHUP a closed terminal.
-
-A signal raises StoppedError wherever Python then is. That may be inside NumPy or JAX, which turn it
-into another error or swallow it: so whatever is raised after a signal counts as its doing, and
-nothing that was computed after one is kept.
+SIGINT is Ctrl-C, SIGTERM announces that a machine is taken back, and SIGHUP is a closed terminal. A
+signal raises StoppedError at the point that Python has reached. That may be inside NumPy or JAX,
+which turn it into another error or swallow it. So every error after a signal counts as its effect,
+and nothing computed after it is kept.
 """
 
 import os
@@ -17,7 +16,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class StoppedError(BaseException):
-    """A signal came; no Exception, like KeyboardInterrupt, so that nothing takes it for damage."""
+    """A signal arrived; not an Exception, like KeyboardInterrupt, so that no handler catches it."""
 
     def __init__(self, number: int):
         super().__init__(signal.Signals(number).name)
@@ -33,7 +32,7 @@ class _Signals:
 
 @contextmanager
 def stopping_on_signals() -> Iterator[None]:
-    """Raise StoppedError where a signal comes; one that is ignored (nohup) stays so."""
+    """Raise StoppedError when a signal arrives; ignored signals (nohup) stay ignored."""
     before = {number: signal.getsignal(number) for number in SIGNALS}
     heeded = [number for number in SIGNALS if before[number] is not signal.SIG_IGN]
     _Signals.received, _Signals.holders, _Signals.stopping = None, 0, False
@@ -49,7 +48,7 @@ def stopping_on_signals() -> Iterator[None]:
 
 @contextmanager
 def signals_as_before() -> Iterator[None]:
-    """Let a signal end the process at once, where no Python runs that could raise."""
+    """Let a signal end the process at once, while no Python code runs that could raise."""
     ours = [number for number in SIGNALS if signal.getsignal(number) is _receive]
     for number in ours:
         signal.signal(number, signal.SIG_DFL)
@@ -69,19 +68,19 @@ def _receive(number: int, frame: object) -> None:
 
 
 def signal_received() -> int | None:
-    """Return the number of the signal that asked to stop, if one came."""
+    """Return the number of the signal that stops the run; None without one."""
     return _Signals.received
 
 
 def stop_if_asked() -> None:
-    """Raise StoppedError where a signal came before, in case that its own was swallowed."""
+    """Raise StoppedError if a signal arrived earlier, whose own error may have been swallowed."""
     if _Signals.received is not None and not _Signals.stopping:
         raise StoppedError(_Signals.received)
 
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Let a signal wait until what is within is done, such as a checkpoint's writing."""
+    """Delay signals until the block ends, for example while a checkpoint is written."""
     stop_if_asked()
     _Signals.holders += 1
     try:
@@ -94,7 +93,7 @@ def uninterrupted() -> Iterator[None]:
 
 @contextmanager
 def saving_when_stopped(save: Callable[[], None]) -> Iterator[None]:
-    """Call `save` where a signal stops what is within, whatever error that has become."""
+    """Call `save` if a signal stops the block, whatever error the signal has caused."""
     try:
         yield
     except BaseException:
@@ -107,12 +106,12 @@ def saving_when_stopped(save: Callable[[], None]) -> Iterator[None]:
 
 
 def begin_stopping() -> None:
-    """Ignore signals from here on: what follows saves and ends."""
+    """Ignore further signals, since the process now saves and ends."""
     _Signals.stopping = True
 
 
 def end_by_signal(number: int) -> None:
-    """End the process as if the signal had met no handler, so that its parent sees which came."""
+    """End the process as an unhandled signal does, so that its parent sees which one it was."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

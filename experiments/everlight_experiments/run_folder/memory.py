@@ -13,7 +13,7 @@ _TABLE = Path("/proc/meminfo")
 
 
 def free_memory() -> int | None:
-    """Return the machine's bytes of memory that programs can have; None where it cannot be read."""
+    """Return the bytes of memory available to programs; None if the system does not state them."""
     try:
         lines = _TABLE.read_text().splitlines()
         fields = [line.split() for line in lines if line.startswith("MemAvailable:")]
@@ -32,7 +32,7 @@ def refuse_large(state: PyTree, *options: str) -> None:
       options: options of the command by which they become smaller.
 
     Raises:
-      DataError: how much they need, and how much there is.
+      DataError: the memory is too small; the message has the needed and the free size.
     """
     if jax.default_backend() != "cpu":
         return

@@ -1,7 +1,7 @@
 """One run over several processes (`jax.distributed`): they train together, the first one writes.
 
-All of them call the same functions in the same order. What the first one finds in the run folder is
-told to the others, and what these would write goes to a folder that nobody reads.
+All of them call the same functions in the same order. The first one sends what it finds in the run
+folder to the others. Their own output goes to a folder that nobody reads.
 """
 
 import os
@@ -58,8 +58,8 @@ def join_processes(distributed: str | None) -> None:
                 jax.distributed.initialize(initialization_timeout=PATIENCE)
     except ValueError as error:
         raise DataError(
-            f"--distributed {distributed}: no cluster tells this process its place ({error}); give "
-            "number/processes@host:port"
+            f"--distributed {distributed}: no cluster gives this process its number ({error}); "
+            "give number/processes@host:port"
         ) from error
     if not is_first():
         # The first one tells what there is to tell.

@@ -40,7 +40,7 @@ class FolderSettings:
 
 @dataclass(frozen=True)
 class RunSettings(FolderSettings):
-    """The settings that every run has; a run's own extend them and give `preset` its default."""
+    """Settings that every run has; those of a command extend them and give `preset` its default."""
 
     preset: Preset = "demo"
     """Size of the experiment: demo takes minutes and needs no data, small is for two cores, paper
@@ -55,15 +55,15 @@ class RunSettings(FolderSettings):
 
 
 def check_settings(settings: Any, before: str = "--") -> None:
-    """Refuse what lies outside the bounds of a field's type, and what makes no folder's name.
+    """Refuse values outside the bounds of a field's type, and names that no folder can have.
 
     Args:
       settings: dataclass instance; dataclasses in its fields, and in their mappings and tuples, are
         checked too.
-      before: what stands before a field's name on the command line.
+      before: text before a field's name on the command line.
 
     Raises:
-      DataError: which option, and what it may be.
+      DataError: the message names the option and its allowed values.
     """
     hints = typing.get_type_hints(type(settings), include_extras=True)
     for field in fields(settings):
@@ -149,7 +149,7 @@ def _shown(value: Any) -> str:
 
 
 def check_methods(asked: Sequence[str] | None, known: Iterable[str]) -> None:
-    """Refuse names of methods that there are not, and an option without any; None is allowed."""
+    """Refuse unknown names of methods, and an option without names; None is allowed."""
     if asked is None:
         return
     names = list(known)

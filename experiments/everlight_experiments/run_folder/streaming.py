@@ -14,7 +14,7 @@ CHECKED_AT_A_TIME = 1000
 
 
 def leave_out_undecodable(folder: RunFolder, files: ImageFiles, store: JpegStore) -> ImageFiles:
-    """Return the files without those that are no whole images; every file is decoded once per run.
+    """Return the files without damaged images; every file is decoded once per run.
 
     Raises:
       DataError: the run has checked other files before, or one is too large for the store.

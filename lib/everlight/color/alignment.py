@@ -54,7 +54,7 @@ def apply_homography(
 
 
 def _conditioner(points: Float[Array, "n 2"], weights: Float[Array, "n"]) -> Float[Array, "3 3"]:
-    """The similarity that moves the points' mean to 0 and their RMS distance from it to √2."""
+    """Return the similarity that makes the points' mean 0 and their RMS distance from it √2."""
     total = jnp.sum(weights)
     mean = jnp.sum(weights[:, None] * points, axis=0) / total
     spread = jnp.sqrt(jnp.sum(weights[:, None] * (points - mean) ** 2) / total)
@@ -212,7 +212,8 @@ def area_downsample(
     rows, columns = height // factor, width // factor
     if rows == 0 or columns == 0:
         raise ArgumentError(
-            f"an image of {height}×{width} pixels is smaller than a block of {factor}×{factor}"
+            f"an image of {height}×{width} pixels is smaller than a block of {factor}×{factor}; "
+            "give a smaller factor"
         )
     if mask is None:
         mask = jnp.ones((height, width), bool)

@@ -14,6 +14,7 @@ root, edges and locator. Differs in:
 - The code adds 1e-9 to each channel before the logarithm.
 """
 
+import itertools
 from typing import Annotated, NamedTuple
 
 import jax.numpy as jnp
@@ -101,7 +102,7 @@ def chroma_histograms(
     finite = jnp.all(jnp.isfinite(image))
     image = jnp.where(finite, image, 0)
     both = []
-    for colors in (image, mean_differences(image, seen)):
+    for colors in (image, neighbor_differences(image, seen)[0] / 8):
         flat = colors.reshape(-1, 3)
         # The norm's gradient at 0 is NaN.
         lit = jnp.sum(flat**2, axis=1)
@@ -110,24 +111,24 @@ def chroma_histograms(
     return jnp.where(finite, jnp.stack(both, axis=-1), jnp.nan)
 
 
-@checked
-def mean_differences(image: Image, seen: Bool[Array, "h w"]) -> Image:
-    """Return the mean absolute difference of each pixel from its eight neighbours.
+def neighbor_differences(
+    image: Image, seen: Bool[Array, "h w"]
+) -> tuple[Image, Float[Array, "h w"]]:
+    """Return the sum of each pixel's absolute differences from seen neighbours, and their number.
 
-    Args:
-      image: colours, `[h, w, 3]`.
-      seen: neighbours that are False, or outside the image, count as equal to the pixel.
+    Pixels that are not seen have neither.
     """
     padded = jnp.pad(image, ((1, 1), (1, 1), (0, 0)))
     known = jnp.pad(seen, 1)
     height, width = seen.shape
-    total = jnp.zeros_like(image)
-    for row in range(3):
-        for column in range(3):
-            other = padded[row : row + height, column : column + width]
-            both = known[row : row + height, column : column + width] & seen
-            total += jnp.where(both[..., None], jnp.abs(other - image), 0)
-    return total / 8
+    total, count = jnp.zeros_like(image), jnp.zeros(seen.shape, image.dtype)
+    for row, column in itertools.product(range(3), range(3)):
+        other = padded[row : row + height, column : column + width]
+        both = known[row : row + height, column : column + width] & seen
+        total += jnp.where(both[..., None], jnp.abs(other - image), 0)
+        count += both
+    # The pixel itself is among the nine.
+    return total, count - seen
 
 
 @checked

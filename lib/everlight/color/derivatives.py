@@ -1,13 +1,14 @@
 """Gaussian derivatives of an image where their support lies in its unmasked pixels."""
 
 import math
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from everlight.checks import checked
+from everlight.checks import NonNegativeFloat, checked
 from everlight.color.illuminants import Image, Mask, keep_observed, root
 from everlight.errors import ArgumentError
 
@@ -20,7 +21,7 @@ The usual 2 pixels are for photographs: a support of 13x13 leaves some masked th
 
 
 def _support(sigma: float) -> int:
-    """Radius in pixels at which the Gaussian is truncated: three sigma, rounded up."""
+    """Return the radius in pixels at which the Gaussian is truncated: three sigma, rounded up."""
     return math.ceil(3 * sigma)
 
 
@@ -55,7 +56,7 @@ def _filter(image: Float[Array, "a b 3"], axis: int, order: int, sigma: float) -
 
 
 def derivative(image: Image, down: int, across: int, sigma: float) -> Float[Array, "a b 3"]:
-    """Gaussian derivative of order `down` along the rows' index, `across` along the columns'."""
+    """Return the Gaussian derivative of order `down` along rows' index, `across` along columns'."""
     # The derivative goes first: smoothing first would round constant regions to unequal values.
     if down >= across:
         return _filter(_filter(image, 0, down, sigma), 1, across, sigma)
@@ -68,7 +69,8 @@ def whole_support(image: Image, mask: Mask, sigma: float) -> Bool[Array, "a b 1"
     if min(image.shape[:2]) <= 2 * radius:
         raise ArgumentError(
             f"an image of {image.shape[0]}x{image.shape[1]} has no pixel whose support of "
-            f"{2 * radius + 1}x{2 * radius + 1} (sigma={sigma}) lies inside it"
+            f"{2 * radius + 1}x{2 * radius + 1} (sigma={sigma}) lies inside it; give a "
+            "larger image or a smaller sigma"
         )
     observed = jnp.ones(image.shape[:2]) if mask is None else (mask > 0).astype(image.dtype)
     width = 2 * radius + 1
@@ -79,7 +81,7 @@ def whole_support(image: Image, mask: Mask, sigma: float) -> Bool[Array, "a b 1"
 
 @checked
 def response(
-    image: Image, mask: Mask, order: int, sigma: float
+    image: Image, mask: Mask, order: Literal[0, 1, 2], sigma: NonNegativeFloat
 ) -> tuple[Float[Array, "a b 3"], Bool[Array, "a b 1"]]:
     """Return the magnitude of each channel's Gaussian derivative, and a mask of usable pixels.
 
@@ -102,9 +104,7 @@ def response(
       ValueError: `order` is unknown, `sigma` is negative or is 0 for a derivative, or the image is
         smaller than the filter.
     """
-    if order not in (0, 1, 2):
-        raise ArgumentError(f"order={order}; derivatives of order 0, 1 and 2 are known")
-    if sigma < 0 or (sigma == 0 and order > 0):
+    if sigma == 0 and order > 0:
         raise ArgumentError(f"sigma={sigma}; it must be positive, or 0 at order 0")
     usable = whole_support(image, mask, sigma)
     image = keep_observed(image, mask)

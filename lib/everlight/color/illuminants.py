@@ -38,7 +38,7 @@ def keep_observed(image: Image, mask: Mask) -> Image:
 
 
 def root(values: Array, degree: float | int = 2) -> Array:
-    """Root of non-negative values, with a gradient of 0 instead of infinity at 0."""
+    """Return the root of non-negative values, with a gradient of 0 instead of infinity at 0."""
     positive = values > 0
     # NaN is not positive, and stays.
     return jnp.where(

@@ -47,7 +47,7 @@ def mix_neighbors(
     """
     features, targets, count = jnp.asarray(features), jnp.asarray(targets), features.shape[0]
     if neighbors >= count:
-        raise ArgumentError(f"neighbors={neighbors}, but there are only {count - 1} other pairs")
+        raise ArgumentError(f"neighbors={neighbors} of {count - 1} other pairs; give fewer")
     logs = jnp.log(targets)
     distances = jnp.sum((logs[:, None] - logs[None]) ** 2, axis=-1)
     partners = jnp.argsort(distances.at[jnp.diag_indices(count)].set(-1), axis=1)[:, 1:]

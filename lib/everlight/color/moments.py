@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from typing import Annotated
+from typing import Annotated, Literal
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -10,9 +10,9 @@ from jaxtyping import Array, Float
 from everlight.checks import NOT_NEGATIVE, PositiveFloat, checked
 from everlight.color.derivatives import EDGE_SIGMA, response
 from everlight.color.illuminants import Image, Mask, keep_observed
-from everlight.errors import ArgumentError
 from everlight.precision import matrix_product
 
+Degree = Literal[1, 2, 3]
 MONOMIALS = {
     degree: tuple(
         powers for powers in itertools.product(range(degree + 1), repeat=3) if sum(powers) == degree
@@ -26,7 +26,7 @@ MONOMIALS = {
 def color_moments(
     colors: Float[Array, "n 3"],
     weights: Annotated[Float[Array, "n"], NOT_NEGATIVE] | None = None,
-    degree: int = 2,
+    degree: Degree = 2,
 ) -> Float[Array, "k"]:
     """Return roots of the mean products of channels, divided by their mean.
 
@@ -45,8 +45,6 @@ def color_moments(
     Raises:
       ValueError: `degree` is not 1, 2 or 3.
     """
-    if degree not in MONOMIALS:
-        raise ArgumentError(f"degree={degree}; it is 1, 2 or 3")
     weights = jnp.ones(len(colors), colors.dtype) if weights is None else weights
     seen = jnp.maximum(jnp.where(weights[:, None] > 0, colors, 0), 0)
     peak = jnp.max(seen)
@@ -63,7 +61,7 @@ def color_moments(
 
 
 @checked
-def pixel_moments(image: Image, mask: Mask, degree: int = 2) -> Float[Array, "k"]:
+def pixel_moments(image: Image, mask: Mask, degree: Degree = 2) -> Float[Array, "k"]:
     """Return `color_moments` of an image's unmasked pixels.
 
     Args:
@@ -83,7 +81,7 @@ def pixel_moments(image: Image, mask: Mask, degree: int = 2) -> Float[Array, "k"
 
 @checked
 def edge_moments(
-    image: Image, mask: Mask, sigma: PositiveFloat = EDGE_SIGMA, degree: int = 2
+    image: Image, mask: Mask, sigma: PositiveFloat = EDGE_SIGMA, degree: Degree = 2
 ) -> Float[Array, "k"]:
     """Return moments of the channels' gradient magnitudes (edge moments of Finlayson 2013).
 

@@ -51,6 +51,8 @@ def illuminant_response(
     return camera_responses(illuminant, jnp.ones((1, illuminant.shape[0])), sensitivity)[0]
 
 
+ROWS, COLUMNS = 4, 6
+"""Patches of a thumbnail."""
 SECOND_RADIATION_CONSTANT = 1.438776877e7
 """hc/k in nm K (CODATA 2018, exact in the SI)."""
 
@@ -60,7 +62,7 @@ def blackbody_power(
     temperature: Annotated[Float[Array, ""], Between(500, LARGEST)],
     wavelengths: Annotated[Float[Array, "w"], POSITIVE],
 ) -> Float[Array, "w"]:
-    """Spectral power of a black body by Planck's law, normalised to 1 at 560 nm.
+    """Return the spectral power of a black body by Planck's law, normalised to 1 at 560 nm.
 
     Args:
       temperature: kelvin, at least 500; below that, float32 underflows at short wavelengths.
@@ -111,14 +113,9 @@ def scene_colors(
 
 
 @checked
-def patch_thumbnail(
-    colors: Float[Array, "24 3"],
-    rows: PositiveInt = 4,
-    columns: PositiveInt = 6,
-    patch: PositiveInt = 8,
-) -> Float[Array, "h w 3"]:
+def patch_thumbnail(colors: Float[Array, "24 3"], patch: PositiveInt = 8) -> Float[Array, "h w 3"]:
     """Arrange 24 colours as the paper's 32x48 thumbnail: a 4x6 grid of 8x8 patches, row by row."""
-    grid = colors.reshape(rows, columns, 3)
+    grid = colors.reshape(ROWS, COLUMNS, 3)
     return jnp.repeat(jnp.repeat(grid, patch, axis=0), patch, axis=1)
 
 
@@ -232,10 +229,8 @@ def ambient_readings(
 @checked
 def patch_means(
     thumbnail: Annotated[Float[Array, "h w 3"], NotEmpty],
-    rows: PositiveInt = 4,
-    columns: PositiveInt = 6,
 ) -> Float[Array, "24 3"]:
     """Return the mean colour of each patch of a thumbnail, row by row."""
-    height, width = thumbnail.shape[0] // rows, thumbnail.shape[1] // columns
-    blocks = thumbnail.reshape(rows, height, columns, width, 3)
-    return jnp.mean(blocks, axis=(1, 3)).reshape(rows * columns, 3)
+    height, width = thumbnail.shape[0] // ROWS, thumbnail.shape[1] // COLUMNS
+    blocks = thumbnail.reshape(ROWS, height, COLUMNS, width, 3)
+    return jnp.mean(blocks, axis=(1, 3)).reshape(ROWS * COLUMNS, 3)

@@ -54,6 +54,8 @@ def place_on_canvas(thumbnail: MaskedImage, side: PositiveInt) -> MaskedImage:
     """
     height, width = thumbnail.mask.shape
     if max(height, width) > side:
-        raise ArgumentError(f"an image of {height}x{width} pixels does not fit on a side of {side}")
+        raise ArgumentError(
+            f"an image of {height}x{width} pixels does not fit on a side of {side}; shrink it"
+        )
     rest = (0, side - height), (0, side - width)
     return MaskedImage(jnp.pad(thumbnail.image, (*rest, (0, 0))), jnp.pad(thumbnail.mask, rest))

@@ -81,8 +81,6 @@ def fit_color_transform(
         raise ArgumentError(
             f"source has {source.shape[0]} pixels; a 3x3 transform needs at least 3"
         )
-    if normalize not in (None, "scale", "sum"):
-        raise ArgumentError(f"normalize={normalize!r}; it is None, 'scale' or 'sum'")
 
     # Bound on the rounding error of each column, including the propagated error of earlier ones,
     # which grows where columns are nearly parallel. A shorter column is linearly dependent.
@@ -155,6 +153,15 @@ def apply_color_transform(
 ) -> Float[Array, "*n 3"]:
     """Return `pixels @ transform` in full precision on all devices."""
     return matrix_product(pixels, transform)
+
+
+def inverse_transform(transform: Float[Array, "3 3"]) -> Float[Array, "3 3"]:
+    """Return the inverse by cofactors, which needs no factorization."""
+    first, second, third = transform
+    cofactors = jnp.stack(
+        [jnp.cross(second, third), jnp.cross(third, first), jnp.cross(first, second)], axis=1
+    )
+    return cofactors / jnp.sum(first * cofactors[:, 0])
 
 
 @checked

@@ -16,7 +16,7 @@ from everlight.continual.engine import ComputedInputs, network_setup
 from everlight.continual.engine.network_setup import Net, random_argument
 from everlight.continual.objectives import softmax_objective
 from everlight.continual.strategies.parts.hidden_units import layer_widths
-from everlight.errors import ArgumentError
+from everlight.errors import ArgumentError, reason_of
 
 _WHEN_TRAINING = frozenset({"train", "training", "is_training"})
 _WHEN_NOT = frozenset({"deterministic", "use_running_average"})
@@ -32,8 +32,6 @@ _MADE = {
 }
 _BATCHES = (2, 1)
 """Numbers of images with which a network is traced: steps have several, some methods take one."""
-_MOST_OF_A_REASON = 200
-"""Characters of a network's own error, before what to give instead."""
 
 
 class NamedLayers(NamedTuple):
@@ -156,11 +154,9 @@ def _traced(call: Callable[[], Any], count: int, shape: tuple[int, ...], form: s
         raise
     # A network may raise any exception about its inputs.
     except Exception as error:
-        reason = " ".join(str(error).split())[:_MOST_OF_A_REASON]
         images = "images" if count > 1 else "a single image"
         raise ArgumentError(
-            f"net cannot be called with {images} of shape {shape} "
-            f"({type(error).__name__}: {reason}); {form}"
+            f"net cannot be called with {images} of shape {shape} ({reason_of(error)}); {form}"
         ) from error
 
 

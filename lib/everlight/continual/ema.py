@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Learner, Memory, StepInfo, Strategy, Task
 from everlight.checks import UnitInterval, checked
-from everlight.continual.inner_memory import reading_inner
+from everlight.continual.inner_memory import with_outer_memory
 from everlight.errors import ArgumentError
 
 
@@ -33,14 +33,14 @@ def with_ema(strategy: Strategy, decay: UnitInterval) -> Strategy:
     Training does not change. Values that the strategy sets itself when a task begins or ends, such
     as the weights of new classes, are taken into the average as they are. Functions that prepare
     an evaluation, such as means of features, receive the average. Integers are not averaged. Where
-    the strategy predicts from its memory alone, the average has no effect.
+    the strategy predicts only from its memory, the average has no effect.
 
     Args:
       strategy: strategy whose predictions depend on the learner's parameters.
       decay: largest decay of the average per step.
 
     Raises:
-      ValueError: the strategy trains on its memory before evaluations alone (`on_memory`).
+      ValueError: the strategy trains only on its memory, before evaluations (`on_memory`).
     """
     if strategy.on_memory is not None:
         raise ArgumentError(
@@ -97,12 +97,11 @@ def with_ema(strategy: Strategy, decay: UnitInterval) -> Strategy:
         for function in (predict, begin_task, end_task, before_evaluation, predict_task)
         if getattr(strategy, function.__name__) is not None
     }
-    return strategy._replace(
+    return with_outer_memory(strategy, "memory")._replace(
         init=init,
         after_step=after_step,
         parameter_copies=strategy.parameter_copies + 1,
         **functions,
-        **reading_inner(strategy, lambda memory: memory.memory),
     )
 
 

@@ -8,9 +8,6 @@ from everlight.base import Strategy
 from everlight.continual.method import Needs, RowArguments
 from everlight.errors import ArgumentError
 
-FILLED = {*Needs._fields}
-"""Parameters that are filled: `exemplars_per_class`, `tasks`, `replay_batch_size` and others."""
-
 
 def fill_by_name(factory: Callable[..., Strategy], tuned: bool) -> RowArguments:
     """Return the function from `Needs` to a factory's arguments beside the setup.
@@ -26,7 +23,7 @@ def fill_by_name(factory: Callable[..., Strategy], tuned: bool) -> RowArguments:
       ValueError: a parameter has no default and is not filled; the message names it.
     """
     parameters = list(inspect.signature(factory).parameters.values())[1:]
-    known = {arg.name for arg in parameters} & FILLED
+    known = {arg.name for arg in parameters} & set(Needs._fields)
     if not tuned:
         known.discard("hyperparameter")
     defaults = {arg.name for arg in parameters if arg.default is not arg.empty}

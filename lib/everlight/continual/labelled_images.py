@@ -72,7 +72,9 @@ def split_labelled(
         known = {name: place for place, name in enumerate(class_names)}
         unknown = [label for label in test_labels if label not in known]
         if unknown:
-            raise ArgumentError(f"test[1] holds {unknown[0]!r}, which is not among labels")
+            raise ArgumentError(
+                f"test[1] holds {unknown[0]!r}, which is not among labels; leave its images out"
+            )
         tested = np.array([known[label] for label in test_labels])
         check_tests("images", images, "test[0]", of_test)
         _warn_of_repeated(images, of_test)
@@ -143,7 +145,10 @@ def _labelled(
         )
     unhashable = [value for value in values if not isinstance(value, Hashable)]
     if unhashable:
-        raise ArgumentError(f"{name_of_labels} holds {unhashable[0]!r}, which cannot be compared")
+        raise ArgumentError(
+            f"{name_of_labels} holds {unhashable[0]!r}, which cannot be compared; give numbers or "
+            "text"
+        )
     return images, values
 
 

@@ -45,5 +45,5 @@ def _row(method: Method) -> MethodRow:
     stored = ", ".join(method.source.keeps) or "nothing"
     applies = ", ".join(needed) or "all benchmarks"
     alone = [*method.benchmarks, *method.advised]
-    within = f"; in all with {', '.join(alone)} alone" if alone else ""
+    within = f"; in --methods all only with {', '.join(alone)}" if alone else ""
     return MethodRow(method.name, year, paper, stored, applies + within)

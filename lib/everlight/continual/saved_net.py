@@ -9,9 +9,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped
 
 from everlight.base import Learner, Memory, Samples, TaskSequence
-from everlight.continual.engine.costs import are_images, stored_images
 from everlight.continual.engine.evaluation import over_samples
-from everlight.continual.engine.flax_setup import less_offset
+from everlight.continual.engine.flax_setup import are_images, less_offset, stored_images
 from everlight.continual.engine.run import Build
 from everlight.errors import ArgumentError
 
@@ -55,7 +54,7 @@ class SavedNet:
         Raises:
           ValueError: images of another shape, or a task that does not exist.
         """
-        images, stored = np.asarray(images), stored_images(self.data)
+        images, stored = np.asarray(images), next(stored_images(self.data))
         dtype = stored.pieces.dtype
         wrong = images.shape[1:] != stored.shape or not len(images)
         if wrong or images.dtype.kind != dtype.kind:
@@ -68,8 +67,9 @@ class SavedNet:
         if task is not None and not 0 <= task < tasks:
             raise ArgumentError(f"task {task}; give 0 to {tasks - 1}")
         inputs = jnp.asarray(less_offset(images, stored.offset, dtype))
-        forward = partial(_predicted, self.build, self.size, task is not None, self.data, inputs)
-        scores = np.array(forward(self.learner, self.memory, jnp.int32(task or 0)))
+        identity = None if task is None else jnp.int32(task)
+        forward = partial(_predict_images, self.build, self.size, self.data, inputs)
+        scores = np.array(forward(self.learner, self.memory, identity))
         if self.masked:
             possible = np.array(self.learner.seen)
             if task is not None:
@@ -86,18 +86,26 @@ def classes_of_tasks(sequence: TaskSequence) -> Bool[np.ndarray, "t c"]:
     return class_task == np.arange(class_task.max() + 1)[:, None]
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2))
-def _predicted(
+def predict_images(
     build: Build,
     size: int,
-    has_task: bool,
     data: PyTree,
     images: Shaped[Array, "n *shape"],
     learner: Learner,
     memory: Memory,
-    task: Int[Array, ""],
+    task: Int[Array, ""] | None = None,
 ) -> Float[Array, "n c"]:
-    """Return the scores of images that are normalized as those that were learned from."""
+    """Return the scores of images that are normalized as those that were learned from.
+
+    Args:
+      build: function from the data to the setup and the strategy.
+      size: images per forward pass.
+      data: data of the run, whose `StoredImages` these images replace.
+      images: images as they are stored, less the offset (`less_offset`), `[n, *shape]`.
+      learner: trained network.
+      memory: the strategy's memory.
+      task: task identity for a strategy with `predict_task`; None gives none.
+    """
     strategy = build(data)[1]
     others = jax.tree.map(
         lambda part: part.with_images(images) if are_images(part) else part,
@@ -107,10 +115,13 @@ def _predicted(
     setup = build(others)[0]
 
     def forward(inputs: Float[Array, "s *shape"]) -> Float[Array, "s c"]:
-        if has_task and strategy.predict_task is not None:
+        if task is not None and strategy.predict_task is not None:
             return strategy.predict_task(memory, learner, inputs, task)
         return strategy.predict(memory, learner, inputs)
 
     count = images.shape[0]
     samples = Samples(jnp.arange(count), jnp.zeros((count, 1), int), jnp.ones(count, bool))
     return over_samples(setup, forward, samples, size)
+
+
+_predict_images = jax.jit(predict_images, static_argnums=(0, 1))

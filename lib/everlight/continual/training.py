@@ -1,29 +1,16 @@
 """One call that trains a network on a sequence of tasks, with all seeds in one program."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
-from everlight.base import (
-    Learner,
-    Memory,
-    Samples,
-    Setup,
-    Strategy,
-    TaskSequence,
-)
-from everlight.checks import (
-    Between,
-    NonNegativeInt,
-    PositiveInt,
-    UnitInterval,
-    checked,
-)
+from everlight.base import Learner, Memory, Setup, Strategy, TaskSequence
+from everlight.checks import Between, NonNegativeInt, PositiveInt, UnitInterval, checked
 from everlight.continual.adapted_net import adapt_net
 from everlight.continual.engine import (
     Build,
@@ -35,18 +22,19 @@ from everlight.continual.engine import (
     drive_runs,
     network_setup,
     operations_per_step,
-    predict_samples,
 )
 from everlight.continual.engine.network_setup import Net
 from everlight.continual.engine.sequence import SequenceState
 from everlight.continual.labelled_images import LabelledSplit, split_labelled, store_normalized
 from everlight.continual.objectives import softmax_objective
+from everlight.continual.saved_net import predict_images
 from everlight.continual.strategies import naive
 from everlight.continual.trained import Trained
-from everlight.data_checks import Scale, scale_of
+from everlight.data_checks import scale_of
 from everlight.errors import ArgumentError
 from everlight.metrics import Costs, sequence_costs
 from everlight.scenarios import same_shapes, seeded_class_incremental
+from everlight.trees import stacked
 
 RATE = 1e-3
 """Learning rate of Adam, the default optimizer."""
@@ -120,13 +108,8 @@ def train(
     copies = build(stored)[1].parameter_copies
     sequences = _sequences(split, tasks, range(seed, seed + seeds))
     keys = [jax.random.key(number) for number in range(seed, seed + seeds)]
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *sequences)
-    runs = Runs(build, protocol, stored, stacked, jnp.stack(keys))
-    for state in drive_runs(runs, chunk=epochs):
-        last = state
-    # Off the runs' mesh, so that a mesh of the caller has no effect; NaN are missing validations.
-    with jax.debug_nans(False):
-        last = jax.tree.map(jnp.asarray, jax.device_get(last))
+    runs = Runs(build, protocol, stored, stacked(sequences), jnp.stack(keys))
+    last = _final_state(runs, epochs)
     operations, of_naive = (
         operations_per_step(Run(builder, protocol, stored, sequences[0], keys[0]))
         for builder in (build, build if strategy is naive else build_with(naive))
@@ -134,14 +117,28 @@ def train(
     costs = _costs(last, sequences, batch_size, operations, of_naive, copies)
 
     def scores(learner: Learner, memory: Memory, images: Array) -> Float[Array, "n c"]:
-        setup, made = build(stored.with_images(images))
-        count = len(images)
-        samples = Samples(jnp.arange(count), jnp.zeros((count, 1), int), jnp.ones(count, bool))
-        return predict_samples(setup, made, memory, learner, samples, protocol.evaluation_batch)
+        return predict_images(build, protocol.evaluation_batch, stored, images, learner, memory)
 
     is_diverged = diverged(protocol, last)
-    scale = scale_of(split.images[:trained])
-    return _trained(split.class_names, sequences, last, costs, is_diverged, scores, stored, scale)
+
+    def reached(matrices: Float[Array, "seeds t t"]) -> Float[np.ndarray, "seeds t t"]:
+        return np.where(is_diverged[:, None, None], np.nan, np.asarray(matrices))
+
+    return Trained(
+        class_names=split.class_names,
+        class_task=np.stack([np.asarray(sequence.class_task) for sequence in sequences]),
+        class_incremental_matrices=reached(last.result.evaluation.class_incremental),
+        task_masked_matrices=reached(last.result.evaluation.task_masked),
+        costs=costs,
+        diverged=is_diverged,
+        learner=last.result.learner,
+        memory=last.result.memory,
+        scores=scores,
+        image_shape=stored.shape,
+        image_dtype=np.dtype(stored.pieces.dtype),
+        image_offset=stored.offset,
+        image_scale=scale_of(split.images[:trained]),
+    )
 
 
 def _made(strategy: Callable[[Setup], Strategy], setup: Setup) -> Strategy:
@@ -155,8 +152,22 @@ def _made(strategy: Callable[[Setup], Strategy], setup: Setup) -> Strategy:
 
 
 def _sequences(split: LabelledSplit, tasks: int, seeds: range) -> list[TaskSequence]:
-    arguments = split.train_labels, split.test_labels, tasks, len(split.class_names)
-    return same_shapes([seeded_class_incremental(*arguments, seed) for seed in seeds])
+    classes = len(split.class_names)
+    return same_shapes(
+        [
+            seeded_class_incremental(split.train_labels, split.test_labels, tasks, classes, seed)
+            for seed in seeds
+        ]
+    )
+
+
+def _final_state(runs: Runs, epochs: int) -> SequenceState:
+    """Return the state after the last task, off the runs' mesh."""
+    for state in drive_runs(runs, chunk=epochs):
+        last = state
+    # A mesh of the caller has no effect then; NaN are missing validations.
+    with jax.debug_nans(False):
+        return jax.tree.map(jnp.asarray, jax.device_get(last))
 
 
 def _costs(
@@ -178,35 +189,4 @@ def _costs(
         samples.astype(jnp.float32),
         operations * steps,
         of_naive * jnp.ceil(samples / batch_size),
-    )
-
-
-def _trained(
-    class_names: tuple[Hashable, ...],
-    sequences: list[TaskSequence],
-    state: SequenceState,
-    costs: Costs,
-    is_diverged: Bool[np.ndarray, "seeds"],
-    scores: Callable[[Learner, Memory, Array], Float[Array, "n c"]],
-    stored: StoredImages,
-    scale: Scale,
-) -> Trained:
-    def reached(matrices: Float[Array, "seeds t t"]) -> Float[np.ndarray, "seeds t t"]:
-        return np.where(is_diverged[:, None, None], np.nan, np.asarray(matrices))
-
-    result = state.result
-    return Trained(
-        class_names=class_names,
-        class_task=np.stack([np.asarray(sequence.class_task) for sequence in sequences]),
-        class_incremental_matrices=reached(result.evaluation.class_incremental),
-        task_masked_matrices=reached(result.evaluation.task_masked),
-        costs=costs,
-        diverged=is_diverged,
-        learner=result.learner,
-        memory=result.memory,
-        scores=scores,
-        image_shape=stored.shape,
-        image_dtype=np.dtype(stored.pieces.dtype),
-        image_offset=stored.offset,
-        image_scale=scale,
     )

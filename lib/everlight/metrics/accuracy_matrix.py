@@ -22,13 +22,13 @@ Accuracy = Annotated[Float[Array, "tasks"], FRACTION]
 
 
 def _learned(accuracies: Float[Array, "tasks tasks"], before: int = 0) -> Bool[Array, "i j"]:
-    """True where task j was learned at least `before` tasks before row i."""
+    """Return True where task j was learned at least `before` tasks before row i."""
     return jnp.tri(accuracies.shape[0], k=-before, dtype=bool)
 
 
 @checked
 def accuracy(accuracies: Accuracies) -> Float[Array, ""]:
-    """A of Díaz-Rodríguez et al. 2018 (eq. 2): average accuracy over all times, `[]`.
+    """Return A of Díaz-Rodríguez et al. 2018 (eq. 2): average accuracy over all times, `[]`.
 
     It is the mean of all entries with j <= i: the accuracies on the tasks learned so far, at every
     time. It therefore differs from `final_average_accuracy`, which reads the last row only. Every
@@ -39,7 +39,7 @@ def accuracy(accuracies: Accuracies) -> Float[Array, ""]:
 
 @checked
 def backward_transfer(accuracies: Accuracies) -> Float[Array, ""]:
-    """BWT of Díaz-Rodríguez et al. 2018 (eq. 3): mean accuracy change over all later times.
+    """Return BWT of Díaz-Rodríguez et al. 2018 (eq. 3): mean change over all later times.
 
     The change is relative to the accuracy just after the task was learned. GEM's BWT,
     `gem_backward_transfer`, reads the last row only.
@@ -53,19 +53,19 @@ def backward_transfer(accuracies: Accuracies) -> Float[Array, ""]:
 
 @checked
 def remembering(accuracies: Accuracies) -> Float[Array, ""]:
-    """REM (eq. 4): 1 minus the forgetting in BWT over all times, `[]`; NaN with one task."""
+    """Return REM (eq. 4): 1 minus the forgetting in BWT over all times, `[]`; NaN with one task."""
     return 1 + jnp.minimum(backward_transfer(accuracies), 0)
 
 
 @checked
 def positive_backward_transfer(accuracies: Accuracies) -> Float[Array, ""]:
-    """BWT+ (eq. 5): the positive part of BWT over all times, `[]`; NaN with one task."""
+    """Return BWT+ (eq. 5): the positive part of BWT over all times, `[]`; NaN with one task."""
     return jnp.maximum(backward_transfer(accuracies), 0)
 
 
 @checked
 def forward_transfer(accuracies: Accuracies) -> Float[Array, ""]:
-    """FWT of Díaz-Rodríguez et al. 2018 (eq. 6): mean accuracy on future tasks, `[]`.
+    """Return FWT of Díaz-Rodríguez et al. 2018 (eq. 6): mean accuracy on future tasks, `[]`.
 
     It is NaN with one task. Chance level is included: a task-incremental head with ten outputs has
     0.1 without any transfer. GEM's FWT, `gem_forward_transfer`, subtracts a baseline.
@@ -75,7 +75,7 @@ def forward_transfer(accuracies: Accuracies) -> Float[Array, ""]:
 
 @checked
 def gem_backward_transfer(accuracies: Accuracies) -> Float[Array, ""]:
-    """BWT of GEM (Lopez-Paz and Ranzato 2017): mean accuracy change of tasks after the last task.
+    """Return BWT of GEM (Lopez-Paz and Ranzato 2017): mean change of tasks after the last task.
 
     `backward_transfer` (Díaz-Rodríguez et al. 2018) averages over all later times instead.
 
@@ -87,7 +87,7 @@ def gem_backward_transfer(accuracies: Accuracies) -> Float[Array, ""]:
 
 @checked
 def gem_forward_transfer(accuracies: Accuracies, baseline: Accuracy) -> Float[Array, ""]:
-    """FWT of GEM (Lopez-Paz and Ranzato 2017): gain over a baseline just before a task is learned.
+    """Return FWT of GEM (Lopez-Paz and Ranzato 2017): gain over a baseline just before a task.
 
     Args:
       accuracies: accuracy matrix, `[tasks, tasks]`.
@@ -101,7 +101,7 @@ def gem_forward_transfer(accuracies: Accuracies, baseline: Accuracy) -> Float[Ar
 
 @checked
 def forgetting(accuracies: Accuracies) -> Float[Array, ""]:
-    """F (Chaudhry et al. 2018, Riemannian Walk): mean drop from each task's best to final accuracy.
+    """Return F (Chaudhry et al. 2018, Riemannian Walk): mean drop from best to final accuracy.
 
     The best is the maximum over all times but the last, including those before the task was
     learned.
@@ -117,7 +117,7 @@ def forgetting(accuracies: Accuracies) -> Float[Array, ""]:
 
 @checked
 def intransigence(accuracies: Accuracies, reference: Accuracy) -> Float[Array, "tasks"]:
-    """I_k (Chaudhry et al. 2018, Riemannian Walk): inability of the learner to learn task k.
+    """Return I_k (Chaudhry et al. 2018, Riemannian Walk): inability to learn task k.
 
     It is a*_k − a_kk, the reference accuracy minus the accuracy just after task k was learned.
 
@@ -137,7 +137,7 @@ def intransigence(accuracies: Accuracies, reference: Accuracy) -> Float[Array, "
 def learning_curve_area(
     curves: Annotated[Float[Array, "tasks points"], FRACTION, NotEmpty],
 ) -> Float[Array, ""]:
-    """LCA_β (Chaudhry et al. 2019, A-GEM): area under the mean learning curve, a measure of speed.
+    """Return LCA_β (Chaudhry et al. 2019, A-GEM): area under the mean learning curve.
 
     It is the mean of Z_b over b = 0 ... β, where Z_b is the mean over tasks of the accuracy on a
     task after b mini-batches of it. This is the paper's equation; the authors' notebook
@@ -156,13 +156,13 @@ def learning_curve_area(
 
 @checked
 def accuracy_over_time(accuracies: Accuracies) -> Float[Array, "tasks"]:
-    """Mean accuracy on the tasks learned so far, after each task, `[tasks]`."""
+    """Return the mean accuracy on the tasks learned so far, after each task, `[tasks]`."""
     return jnp.mean(accuracies, axis=1, where=_learned(accuracies))
 
 
 @checked
 def average_incremental_accuracy(accuracies: Accuracies) -> Float[Array, ""]:
-    """Mean of `accuracy_over_time` (Rebuffi et al. 2017, iCaRL), `[]`.
+    """Return the mean of `accuracy_over_time` (Rebuffi et al. 2017, iCaRL), `[]`.
 
     It equals iCaRL's number if all tasks have the same number of test samples.
     """
@@ -171,7 +171,7 @@ def average_incremental_accuracy(accuracies: Accuracies) -> Float[Array, ""]:
 
 @checked
 def final_average_accuracy(accuracies: Accuracies) -> Float[Array, ""]:
-    """ACC of GEM: mean accuracy on all tasks after the last task, `[]`.
+    """Return ACC of GEM: mean accuracy on all tasks after the last task, `[]`.
 
     It reads the last row only; `accuracy` (A of Díaz-Rodríguez et al. 2018) averages over all
     times.

@@ -10,7 +10,7 @@ from everlight.checks import Between, NotEmpty, checked
 
 @checked
 def angular_error(estimate: Float[Array, "3"], truth: Float[Array, "3"]) -> Float[Array, ""]:
-    """Recovery angular error (Finlayson et al. 1995; papers' tables 1 to 4).
+    """Return the recovery angular error (Finlayson et al. 1995; papers' tables 1 to 4).
 
     The angle is atan2 of the cross product's norm and the dot product. This equals the arccosine of
     the normalised dot product but stays accurate near zero. The arccosine of a float32 cosine
@@ -34,7 +34,7 @@ def angular_error(estimate: Float[Array, "3"], truth: Float[Array, "3"]) -> Floa
 
 @checked
 def reproduction_error(estimate: Float[Array, "3"], truth: Float[Array, "3"]) -> Float[Array, ""]:
-    """Reproduction angular error (Finlayson and Zakizadeh 2014): error of a white-balanced white.
+    """Return the reproduction angular error (Finlayson and Zakizadeh 2014), that of a white.
 
     It is the angle between (1, 1, 1) and truth / estimate, a white surface divided by the estimate.
     Unlike the recovery angular error, it is invariant to illuminants that multiply the channels of

@@ -16,8 +16,10 @@ from jaxtyping import Array, Float
 from everlight.checks import (
     FRACTION,
     NOT_NEGATIVE,
+    NonNegativeInt,
     NotEmpty,
     PositiveFloat,
+    PositiveInt,
     Stacked,
     check_range,
     check_sizes,
@@ -110,7 +112,7 @@ def sequence_costs(
 
 @checked
 def counted_model_memory(
-    parameters: int, regulariser_copies: int, tasks: int
+    parameters: PositiveInt, regulariser_copies: NonNegativeInt, tasks: PositiveInt
 ) -> Float[Array, "tasks"]:
     """Count the model's memory after each task by the rule behind the paper's MS column.
 
@@ -130,13 +132,10 @@ def counted_model_memory(
       ValueError: `parameters` or `tasks` is below 1, `regulariser_copies` is negative, or the
         memory is more than a float32 holds.
     """
-    if parameters < 1 or regulariser_copies < 0 or tasks < 1:
-        raise ArgumentError(
-            f"parameters={parameters}, regulariser_copies={regulariser_copies}, tasks={tasks}; "
-            "they must be at least 1, 0 and 1"
-        )
     if parameters * (1 + regulariser_copies) > float(jnp.finfo(jnp.float32).max):
-        raise ArgumentError("parameters and regulariser_copies make more than a float32 holds")
+        raise ArgumentError(
+            "parameters and regulariser_copies make more than a float32 holds; give fewer"
+        )
     later = jnp.arange(tasks) > 0
     # As a float, since a JAX integer has 32 bits.
     return float(parameters) * jnp.where(later, 1.0 + regulariser_copies, 1.0)
@@ -158,7 +157,7 @@ def counted_sample_memory(
 def model_size_efficiency(
     model_memory: Annotated[Float[Array, "tasks"], NotEmpty],
 ) -> Float[Array, ""]:
-    """MS (eq. 7): efficiency in model growth relative to the size at the first task.
+    """Return MS (eq. 7): efficiency in model growth relative to the size at the first task.
 
     Args:
       model_memory: memory of the model after each task, any unit, `[tasks]`.
@@ -175,7 +174,7 @@ def samples_storage_efficiency(
     sample_memory: Annotated[Float[Array, "tasks"], NotEmpty],
     lifetime_memory: Float[Array, ""] | float,
 ) -> Float[Array, ""]:
-    """SSS (eq. 8): efficiency in stored samples.
+    """Return SSS (eq. 8): efficiency in stored samples.
 
     Args:
       sample_memory: memory of the samples stored before each task, any unit, `[tasks]`.
@@ -195,7 +194,7 @@ def computational_efficiency(
     pass_operations: Float[Array, "tasks"],
     epsilon: PositiveFloat = 10.0,
 ) -> Float[Array, ""]:
-    """CE (eq. 9): efficiency in operations, relative to passes over the data.
+    """Return CE (eq. 9): efficiency in operations, relative to passes over the data.
 
     Args:
       operations: total operations of learning each task, `[tasks]`.
@@ -270,7 +269,7 @@ def summarize_runs(
 def cl_score(
     criteria: Mapping[str, Float[Array, ""] | float], weights: Mapping[str, float]
 ) -> Float[Array, ""]:
-    """CL_score (eq. 10): the weighted mean of the criteria, `[]` in [0, 1].
+    """Return CL_score (eq. 10): the weighted mean of the criteria, `[]` in [0, 1].
 
     Args:
       criteria: mean over runs of each of `CRITERIA`.
@@ -287,7 +286,7 @@ def cl_score(
 def cl_stability(
     deviations: Mapping[str, Float[Array, ""] | float], weights: Mapping[str, float]
 ) -> Float[Array, ""]:
-    """CL_stability (eq. 11): 1 minus the weighted mean of the criteria's standard deviations, `[]`.
+    """Return CL_stability (eq. 11): 1 minus the weighted mean of standard deviations, `[]`.
 
     Args:
       deviations: standard deviation over runs of each of `CRITERIA`.
@@ -306,9 +305,7 @@ def _weighted_mean(
     _check_keys("weights", weights)
     for key in CRITERIA:
         check_range(f"{name}[{key!r}]", values[key], *FRACTION)
-    negative = [key for key in CRITERIA if weights[key] < 0]
-    if negative:
-        raise ArgumentError(f"weights must not be negative: {', '.join(negative)}")
+        check_range(f"weights[{key!r}]", weights[key], 0)
     total = math.fsum(weights.values())
     if not math.isclose(total, 1, abs_tol=1e-6):
         raise ArgumentError(f"weights sum to {total:.7g}; scale them to sum to 1")

@@ -96,13 +96,13 @@ def sample_scores(predicted: Bool[Array, "c"], true: Bool[Array, "c"]) -> Scores
 def precision_weighted_jaccard(
     predicted: Bool[Array, "c"], true: Bool[Array, "c"]
 ) -> Float[Array, ""]:
-    """pw-JS (inside eq. 1): Jaccard similarity times precision, `[]`."""
+    """Return pw-JS (inside eq. 1): Jaccard similarity times precision, `[]`."""
     return sample_scores(predicted, true).precision_weighted_jaccard
 
 
 @checked
 def jaccard_similarity(predicted: Bool[Array, "c"], true: Bool[Array, "c"]) -> Float[Array, ""]:
-    """JS: number of labels both predicted and true, over labels predicted or true, `[]`."""
+    """Return JS: number of labels both predicted and true, over those of either kind, `[]`."""
     return sample_scores(predicted, true).jaccard
 
 
@@ -114,7 +114,7 @@ def exact_match(predicted: Bool[Array, "c"], true: Bool[Array, "c"]) -> Float[Ar
 
 @checked
 def recall(predicted: Bool[Array, "c"], true: Bool[Array, "c"]) -> Float[Array, ""]:
-    """Fraction of true labels that are predicted, `[]`; `batch_recall` is the authors' variant."""
+    """Return the share of true labels predicted, `[]`; `batch_recall` is the authors' variant."""
     return sample_scores(predicted, true).recall
 
 
@@ -217,7 +217,7 @@ def batch_recall(
 
 @checked
 def class_types(superclass: Annotated[Int[Array, "c"], NotEmpty]) -> Bool[Array, "3 c"]:
-    """Masks of superclasses, subclasses with a superclass, and subclasses without one.
+    """Return masks of superclasses, subclasses with a superclass, and subclasses without one.
 
     Args:
       superclass: superclass of each class, `[c]`; -1 for none.
@@ -253,7 +253,7 @@ def class_type_scores(
     seen: Bool[Array, "c"],
     types: Bool[Array, "types c"],
 ) -> Scores:
-    """Mean scores over the samples that carry a seen label of each class type, `[types]`.
+    """Return mean scores over the samples with a seen label of each class type, `[types]`.
 
     Only labels of the type count, as predictions and as truth, which separates coarse and fine
     labels. With the identity as `types`, these are means per class: each class's recall.
@@ -271,7 +271,7 @@ def class_type_scores(
 def confusion_matrix(
     predicted: Bool[Array, "m c"], labels: Bool[Array, "m c"], shown: Int[Array, "s"]
 ) -> Float[Array, "s s"]:
-    """Figure 6: fraction of the samples with one label for which another label is predicted.
+    """Return the share of samples with one label for which another is predicted (figure 6).
 
     With the true labels as predictions it is the ground truth, figure 6(a).
 

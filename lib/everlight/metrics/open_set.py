@@ -31,7 +31,7 @@ class RejectionCurve(NamedTuple):
 
 @checked
 def maximum_softmax_probability(scores: Float[Array, "*b c"]) -> Float[Array, "*b"]:
-    """Largest class probability of logits: the confidence of option 3, in (0, 1]."""
+    """Return the largest class probability of logits: the confidence of option 3, in (0, 1]."""
     return jnp.max(jax.nn.softmax(scores, axis=-1), axis=-1)
 
 
@@ -39,7 +39,7 @@ def maximum_softmax_probability(scores: Float[Array, "*b c"]) -> Float[Array, "*
 def partial_test_accuracy(
     correct: Bool[Array, "m"], known: Bool[Array, "m"], mask: Bool[Array, "m"]
 ) -> Float[Array, ""]:
-    """Option 1: accuracy on the known test samples, `[]`; NaN without any.
+    """Return the accuracy on the known test samples, `[]` (option 1); NaN without any.
 
     Args:
       correct: true where a sample is classified correctly among all outputs, `[m]`.
@@ -56,7 +56,7 @@ def rejection_curve(
     known: Bool[Array, "m"],
     mask: Bool[Array, "m"],
 ) -> RejectionCurve:
-    """Option 3: rates of acceptance at each threshold on the confidence; `m + 1` points.
+    """Return rates of acceptance at each threshold on the confidence, `m + 1` points (option 3).
 
     Args:
       confidence: confidence of each sample, `[m]`; it may be infinite.
@@ -87,7 +87,10 @@ def rejection_curve(
 
 @checked
 def roc_area(curve: RejectionCurve) -> Float[Array, ""]:
-    """Area under the ROC curve, `[]`: the probability that a known sample has higher confidence."""
+    """Return the area under the ROC curve, `[]`.
+
+    It is the probability that a known sample has a higher confidence than an unknown one.
+    """
     return jnp.trapezoid(curve.known_accepted, curve.unknown_accepted)
 
 

@@ -184,7 +184,7 @@ def check_pieces(facts: Facts) -> None:
 def _word_distances(
     embeddings: Float[Array, "b 3 d"], vectors: Float[Array, "v d"]
 ) -> Float[Array, "3 words b"]:
-    """‖x_c − word‖² for every piece; a last row of zeros stands for an undefined word."""
+    """Return ‖x_c − word‖² for every piece; a last row of zeros stands for an undefined word."""
     product = jnp.einsum("bcd,vd->cvb", embeddings, vectors)
     lengths = jnp.sum(embeddings**2, axis=-1).T[:, None, :]
     squares = lengths - 2 * product + jnp.sum(vectors**2, axis=-1)[:, None]
@@ -203,7 +203,7 @@ def _gather_distances(
 def _true_label_distances(
     words: Float[Array, "3 words b"], pieces: Int[Array, "b 3"]
 ) -> Float[Array, "b"]:
-    """Distance of each image to its own label, in the same order of operations."""
+    """Return the distance of each image to its own label, in the same order of operations."""
     image = jnp.arange(pieces.shape[0])
     parts = [words[piece, pieces[:, piece], image] for piece in range(3)]
     distance = (parts[0] + parts[1] + parts[2]) * _share(pieces)

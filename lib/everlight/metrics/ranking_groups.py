@@ -52,7 +52,7 @@ def accuracy_by_count(
     counts: Annotated[Int[Array, "m"], Between(0)],
     edges: Annotated[Int[Array, "e"], NotEmpty],
 ) -> Bins:
-    """Accuracy from head to tail, binned by the number of training examples of a sample's fact.
+    """Return the accuracy binned by the number of training examples of a sample's fact.
 
     Args:
       hits: true where a sample's label is in the Top-K, `[..., m]`.
@@ -73,7 +73,7 @@ def accuracy_by_count(
 
 @checked
 def few_shot(counts: Annotated[Int[Array, "m"], Between(0)]) -> Bool[Array, "m"]:
-    """Mask of samples whose facts have at most `FEW_SHOT_LIMIT` examples; `member` of `top_k`."""
+    """Return True for samples of facts with at most `FEW_SHOT_LIMIT` training examples."""
     return counts <= FEW_SHOT_LIMIT
 
 
@@ -108,7 +108,7 @@ def spo_generalisation(
     counts: Annotated[Int[np.ndarray, "f"], Between(0)],
     min_count: NonNegativeInt,
 ) -> Bool[np.ndarray, "7 f"]:
-    """Mask of the facts of each of `SPO_CASES`: rare triples whose parts are frequent.
+    """Return the facts of each of `SPO_CASES`: rare triples whose parts are frequent.
 
     Rare triples have at most `FEW_SHOT_LIMIT` examples, which count for their parts too.
 
@@ -126,7 +126,7 @@ def spo_generalisation(
 def embedding_similarity(
     facts: Facts, fact_task: Int[Array, "f"], tasks: PositiveInt
 ) -> Float[Array, "t t"]:
-    """Cosines between the tasks' mean fact embeddings, `[t, t]`; NaN for a task without facts.
+    """Return cosines between tasks' mean fact embeddings, `[t, t]`; NaN for one without facts.
 
     Raises:
       ValueError: a fact's task is missing or out of range, or a piece is not a word.
@@ -153,7 +153,7 @@ def spo_overlap(
     fact_task: Int[np.ndarray, "f"],
     tasks: PositiveInt,
 ) -> Float[np.ndarray, "t t"]:
-    """Geometric mean over S, P and O of |intersection| / |union| of the pieces in two tasks.
+    """Return the geometric mean over S, P and O of |intersection| / |union| of two tasks' pieces.
 
     It is 0 where tasks share no piece of a kind; a kind absent from both tasks is excluded.
     """

@@ -44,7 +44,7 @@ class CaffeConvolution(nn.Module):
 def ceil_max_pool(
     images: Float[Array, "b h w c"], window: int, stride: int
 ) -> Float[Array, "b h2 w2 c"]:
-    """Max pooling whose last windows may extend beyond the image, `[b, h2, w2, c]`.
+    """Pool by maximum over windows that may extend beyond the image, `[b, h2, w2, c]`.
 
     Caffe's rule for a side h: ceil((h - window) / stride) + 1 windows, minus one that would begin
     outside the image.

@@ -160,7 +160,9 @@ def with_weights(
         }
     extra = {name for name in arrays if not name.endswith(("/weight", "/bias"))}
     if extra:
-        raise ArgumentError(f"{min(extra)!r} is neither the weight nor the bias of a layer")
+        raise ArgumentError(
+            f"{min(extra)!r} is neither the weight nor the bias of a layer; leave it out"
+        )
     return loaded
 
 
@@ -177,7 +179,7 @@ def _from_caffe(name: str, arrays: Mapping[str, np.ndarray], old: Array) -> Arra
 def _fully_connected(
     maps: Float[Array, "b h w c"], net: MidCaffeNet | MidVGG, train: bool, head: HeadInit
 ) -> Outputs:
-    """The layers after pool5; called within a network, to which it adds parameters."""
+    """Apply the layers after pool5; called within a network, to which it adds parameters."""
     if not maps.size:
         raise ArgumentError("images are empty at pool5; give 48 or more pixels per side")
     # Caffe's order (channel, row, column), so that its dense weights and cached features fit.

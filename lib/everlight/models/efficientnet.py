@@ -127,7 +127,7 @@ class _Depthwise(nn.Module):
 
 
 def _same_padding(images: Float[Array, "b h w c"], side: int, stride: int) -> Padding:
-    """TensorFlow's "same" padding, with an odd zero at the end."""
+    """Return TensorFlow's "same" padding, with an odd zero at the end."""
 
     def zeros(length: int) -> tuple[int, int]:
         missing = max((-(-length // stride) - 1) * stride + side - length, 0)
@@ -138,7 +138,7 @@ def _same_padding(images: Float[Array, "b h w c"], side: int, stride: int) -> Pa
 
 
 def _pointwise(dtype: DTypeLike, width: int, name: str) -> nn.Dense:
-    """A 1x1 convolution, as a matrix product."""
+    """Return a 1x1 convolution as a matrix product."""
     return nn.Dense(width, use_bias=False, dtype=dtype, kernel_init=HE_NORMAL_OUT, name=name)
 
 
@@ -174,7 +174,8 @@ def efficientnet_variables(arrays: Mapping[str, np.ndarray]) -> dict[str, PyTree
         array = _in_our_axes(known[name], leaf.shape)
         if array.shape != leaf.shape:
             raise ArgumentError(
-                f"{name} has the shape {known[name].shape}, which is not the network's"
+                f"{name} has the shape {known[name].shape}, which is not the network's; give the "
+                "weights of EfficientNet-Lite0"
             )
         return jnp.asarray(array, leaf.dtype)
 
@@ -212,7 +213,7 @@ _LEAVES = {
 
 
 def _port_name(path: tuple) -> str:
-    """Name in the PyTorch port of a leaf of the variables."""
+    """Return the name in the PyTorch port of a leaf of the variables."""
     _, *layers, leaf = (key.key for key in path)
     names = [
         f"_blocks.{layer.removeprefix('block')}" if layer.startswith("block") else _LAYERS[layer]

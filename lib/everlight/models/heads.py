@@ -64,7 +64,7 @@ class LocalSimilarityHead(nn.Module):
 
 @checked
 def cosines(features: Float[Array, "*b f"], kernel: Float[Array, "f c"]) -> Float[Array, "*b c"]:
-    """Cosines between features, `[..., f]`, and the columns of `kernel`, `[f, c]`."""
+    """Return cosines between features, `[..., f]`, and the columns of `kernel`, `[f, c]`."""
     return unit(features, -1) @ unit(kernel, 0)
 
 

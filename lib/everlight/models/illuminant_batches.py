@@ -89,7 +89,7 @@ def make_batch_trainer(
     keys = {depth: _keys(jax.random.fold_in(key, depth), problems) for depth in depths}
     mesh = runs_mesh()
     dealt = partial(pad_runs, missing=-problems % mesh.size)
-    # One sharding for all values passed between blocks, so that the second is not compiled anew.
+    # One sharding for all values passed between blocks, so that the second is not compiled again.
     compiled = partial(jax.jit, out_shardings=NamedSharding(mesh, REPLICATED))
 
     @compiled

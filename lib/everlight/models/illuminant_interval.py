@@ -217,7 +217,7 @@ def cross_coverage(
 def _covered(
     scale: IntervalScale, estimates: Array, truth: Array, uninformative: Array
 ) -> tuple[Array, Array, Array]:
-    """Return of each pair whether its interval covers it, the radius, and if it says nothing."""
+    """Return for each pair if its interval covers it, the radius, and if it is uninformative."""
     interval = _intervals(scale, estimates)
     covered = jnp.all((interval.low <= truth) & (truth <= interval.high), axis=1)
     return covered, interval.degrees, interval.degrees >= uninformative

@@ -105,7 +105,7 @@ def predict_illuminant(
 def chromaticity_loss(
     estimate: Float[Array, "n 2"], target: Float[Array, "n 2"]
 ) -> Float[Array, ""]:
-    """Mean absolute error over (R/G, 1, B/G), which is 2/3 of the two entries' mean."""
+    """Return the mean absolute error over (R/G, 1, B/G), which is 2/3 of the two entries' mean."""
     return 2 / 3 * jnp.mean(jnp.abs(estimate - target))
 
 

@@ -37,9 +37,9 @@ from everlight.models.pair_estimate import (
     MAX_SCORE,
     describe_score,
     is_plausible,
-    reasons_to_distrust,
 )
 from everlight.models.pair_model import Estimate
+from everlight.trees import stacked
 
 
 class UnsuitableImageError(ArgumentError):
@@ -100,7 +100,7 @@ class ImageModel:
     Attributes:
       name: name of the method.
       method: method's functions.
-      fitted: what it learnt.
+      fitted: result of the method's training.
       others: features of additional images by the camera, for a method that reads some; None where
         it reads none, and where the user gives them.
       side: side in pixels of the thumbnails that it reads.
@@ -159,7 +159,7 @@ class ImageModel:
         if not bool(jnp.any(seen.mask)):
             raise UnsuitableImageError(
                 f"no block of the image, averaged down to {self.side} pixels, is free of saturated "
-                "and masked pixels and not black"
+                "and masked pixels and not black; give an image with such pixels"
             )
         features = described_features(self.method.features, *seen)
         return DescribedImage(features, described_features(pixel_moments, *seen))
@@ -188,7 +188,7 @@ class ImageModel:
           others: other images by the same camera, if `needs_others`; fewer than the method reads
             are repeated.
           calibration: calibration of the image's camera, if `needs_calibration`. A model whose
-            training cameras had one matrix each reads the second matrix alone.
+            training cameras had one matrix each reads only the second matrix.
 
         Raises:
           UnsuitableImageError: other images or a calibration are needed, or a calibration is given
@@ -234,31 +234,33 @@ class ImageModel:
         return self.method.for_camera(self.fitted, calibration)
 
 
-def untrained_model(name: str, side: int = 64) -> ImageModel:
+def untrained_model(name: str) -> ImageModel:
     """Return an estimator without training (`everlight.color.ESTIMATORS`), without an interval.
 
     Args:
       name: name of the estimator.
-      side: side in pixels of the thumbnails that it reads.
 
     Raises:
       ValueError: there is no such estimator.
     """
     if name not in ESTIMATORS:
         raise ArgumentError(f"no estimator {name!a}; there are {', '.join(ESTIMATORS)}")
-    return ImageModel(name, ESTIMATORS[name], None, None, side, None, (), "")
-
-
-def image_warnings(estimate: Estimate) -> list[str]:
-    """Return the reasons to distrust an estimate; empty if there are none."""
-    return reasons_to_distrust(estimate, "images")
+    return ImageModel(
+        name=name,
+        method=ESTIMATORS[name],
+        fitted=None,
+        others=None,
+        side=64,
+        errors=None,
+        cameras=(),
+        trained_on="",
+    )
 
 
 def _stacked(others: Sequence[DescribedImage]) -> PyTree:
     if not others:
         return None
-    repeated = [others[place % len(others)].features for place in range(ADDITIONAL_IMAGES)]
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *repeated)
+    return stacked([others[place % len(others)].features for place in range(ADDITIONAL_IMAGES)])
 
 
 @partial(jax.jit, static_argnums=0)

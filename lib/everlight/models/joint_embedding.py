@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 from everlight.base import Outputs
 from everlight.convolution import Convolution
+from everlight.models.pooling import max_pool_even
 
 
 class JointEmbedding(nn.Module):
@@ -60,8 +61,4 @@ class JointEmbedding(nn.Module):
 
 
 def _block(images: Float[Array, "b h w c"], channels: int, dtype: DTypeLike, name: str) -> Array:
-    outputs = nn.relu(Convolution(channels, dtype=dtype, name=name)(images))
-    batch, height, width, depth = outputs.shape
-    # Even sides: a reshape and a maximum compile to faster CPU code than a window.
-    blocks = outputs.reshape(batch, height // 2, 2, width // 2, 2, depth)
-    return jnp.max(blocks, axis=(2, 4))
+    return max_pool_even(nn.relu(Convolution(channels, dtype=dtype, name=name)(images)))

@@ -17,7 +17,7 @@ layer and the distribution of A, uniform in ±1 / √i; differs in:
 and steps train B alone (InfLoRA).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import jax
 import jax.numpy as jnp
@@ -91,18 +91,7 @@ def with_lora(
         trained = {name: layer for name, layer in params.items() if name != "lora"}
         return {**trained, **_changed(layers, lora_products(params["lora"]), scale)}
 
-    def apply(params: PyTree, *others: PyTree) -> tuple[Outputs, PyTree]:
-        return setup.apply(merged(params), *others)
-
-    def measure(params: PyTree, outputs: Outputs) -> PyTree:
-        return setup.measure(merged(params), outputs)
-
-    return setup._replace(
-        init=init,
-        apply=apply,
-        layer_inputs=None,
-        measure=None if setup.measure is None else measure,
-    )
+    return _with_parameters(setup, merged)._replace(init=init, layer_inputs=None)
 
 
 @checked
@@ -116,7 +105,7 @@ def with_merged_lora(
     """Return the setup of `with_lora` for strategies that merge additions into the layers.
 
     Its parameters have `params["merged"]` too, the sum of merged products A B by the path of the
-    kernel, which is 0 at first. Of these and the additions, steps train `b` alone. Its
+    kernel, which is 0 at first. Of these and the additions, steps train only `b`. Its
     `layer_inputs` has the inputs of the adapted kernels. The arguments are those of `with_lora`.
 
     Raises:
@@ -139,17 +128,11 @@ def with_merged_lora(
         sums = {path: merged[path] + now[path] for path in merged}
         return {**trained, **_changed(layers, sums, scale)}
 
-    def apply(params: PyTree, *others: PyTree) -> tuple[Outputs, PyTree]:
-        return setup.apply(whole(params), *others)
-
     def layer_inputs(
         params: PyTree, batch_stats: PyTree, inputs: Float[Array, "b *shape"]
     ) -> dict[tuple[str, ...], Float[Array, "b p i"]]:
         by_path = setup.layer_inputs(whole(params), batch_stats, inputs)
         return {path: by_path[path] for path in flatten_dict(params["merged"])}
-
-    def measure(params: PyTree, outputs: Outputs) -> PyTree:
-        return setup.measure(whole(params), outputs)
 
     def trainable(params: PyTree) -> PyTree:
         trained = flatten_dict(jax.tree.map(lambda _: True, params))
@@ -160,13 +143,23 @@ def with_merged_lora(
             }
         )
 
-    return plain._replace(
+    return _with_parameters(setup, whole)._replace(
         init=init,
-        apply=apply,
         trainable=trainable,
         layer_inputs=None if setup.layer_inputs is None else layer_inputs,
-        measure=None if setup.measure is None else measure,
     )
+
+
+def _with_parameters(setup: Setup, whole: Callable[[PyTree], PyTree]) -> Setup:
+    """Return the setup whose network has what a function makes of the trained parameters."""
+
+    def apply(params: PyTree, *others: PyTree) -> tuple[Outputs, PyTree]:
+        return setup.apply(whole(params), *others)
+
+    def measure(params: PyTree, outputs: Outputs) -> PyTree:
+        return setup.measure(whole(params), outputs)
+
+    return setup._replace(apply=apply, measure=None if setup.measure is None else measure)
 
 
 def lora_products(additions: PyTree) -> dict[tuple[str, ...], Float[Array, "i o"]]:

@@ -40,7 +40,7 @@ class Network(NamedTuple):
     version: str = ""
     """Checksum of a user's file, so that results of an earlier version are not reused."""
 
-    def facts(self) -> dict[str, str]:
+    def fingerprint(self) -> dict[str, str]:
         """Return what identifies the network's results beside its name, which may be nothing."""
         return {"net_version": self.version} if self.version else {}
 

@@ -32,7 +32,7 @@ class BatchNorm(nn.Module):
 
     @nn.compact
     def __call__(self, inputs: Float[Array, "*b c"], train: bool) -> Float[Array, "*b c"]:
-        """Return the normalised inputs, times the learnt scale, plus the learnt bias."""
+        """Return the normalised inputs, times the learned scale, plus the learned bias."""
         channels = inputs.shape[-1]
         scale = self.param("scale", nn.initializers.ones, (channels,))
         bias = self.param("bias", nn.initializers.zeros, (channels,))

@@ -188,8 +188,10 @@ class PairModel:
         from_prior = self.fit == "probable" and model.inputs == "T"
         distance = inputs.distance if from_prior else None
         features = inputs.features(model.inputs, view)
-        parts = model.members, model.interval, model.distances, features, distance
-        illuminant, interval, score = jax.tree.map(np.asarray, _estimated(model.depth, *parts))
+        parts = _estimated(
+            model.depth, model.members, model.interval, model.distances, features, distance
+        )
+        illuminant, interval, score = jax.tree.map(np.asarray, parts)
         finite = np.isfinite(interval.degrees)
         wide = bool(finite and interval.degrees >= model.uninformative)
         return Estimate(illuminant, interval, score, wide)

@@ -12,6 +12,7 @@ from everlight.convolution import Convolution
 from everlight.errors import ArgumentError
 from everlight.models.heads import HeadKind, make_head
 from everlight.models.network import NamedNetwork, Network, NetworkRequest, Numbers
+from everlight.models.pooling import max_pool_even
 
 
 class PlainCNN(nn.Module):
@@ -52,7 +53,7 @@ class PlainCNN(nn.Module):
         if min(height, width) < 2 ** len(self.channels):
             raise ArgumentError(
                 f"images of {height}x{width} are too small for {len(self.channels)} blocks, each "
-                "of which halves both sides"
+                "of which halves both sides; give fewer"
             )
         maps, hidden = images, {}
         for name, width in zip(self.layers, self.channels, strict=False):
@@ -66,12 +67,9 @@ class PlainCNN(nn.Module):
 
 
 def _pooled(maps: Float[Array, "b h w c"]) -> Float[Array, "b h2 w2 c"]:
-    """Maximum of each 2x2 block; an odd last row or column is dropped."""
-    batch, height, width, depth = maps.shape
-    even = maps[:, : height // 2 * 2, : width // 2 * 2]
-    # A reshape and a maximum compile to faster CPU code than a window.
-    blocks = even.reshape(batch, height // 2, 2, width // 2, 2, depth)
-    return jnp.max(blocks, axis=(2, 4))
+    """Return the maximum of each 2x2 block; an odd last row or column is dropped."""
+    height, width = maps.shape[1:3]
+    return max_pool_even(maps[:, : height // 2 * 2, : width // 2 * 2])
 
 
 def _plain_cnn(numbers: Numbers, request: NetworkRequest) -> Network:

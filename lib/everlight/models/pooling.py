@@ -10,6 +10,15 @@ from jaxtyping import Array, Float
 from everlight.convolution import Padding, window_positions
 
 
+def max_pool_even(maps: Float[Array, "b h w c"]) -> Float[Array, "b h2 w2 c"]:
+    """Return the maximum of each 2x2 block of maps with even sides.
+
+    A reshape and a maximum compile to faster CPU code than a window.
+    """
+    batch, height, width, channels = maps.shape
+    return jnp.max(maps.reshape(batch, height // 2, 2, width // 2, 2, channels), axis=(2, 4))
+
+
 @partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
 def max_pool(
     images: Float[Array, "b h w c"], window: int, stride: int, padding: Padding

@@ -50,7 +50,7 @@ def named_network(text: str, request: NetworkRequest) -> Network:
     for option in ("dropout", "remat"):
         if getattr(request, option) and option not in row.options:
             owners = [other.name for other in networks().values() if option in other.options]
-            raise ArgumentError(f"{option} is for {' and '.join(owners)}, not {name}")
+            raise ArgumentError(f"{option} is for {' and '.join(owners)}, not {name}; leave it out")
     network, dtype = row.make(numbers, request), request.dtype
     below = "" if dtype == "float32" else f", computed in {dtype} below its head"
     return network._replace(note=network.note + below, classes=request.classes)

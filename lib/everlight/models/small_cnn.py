@@ -11,6 +11,7 @@ from everlight.base import Outputs
 from everlight.convolution import Convolution
 from everlight.errors import ArgumentError
 from everlight.models.network import NamedNetwork, Network, NetworkRequest, Numbers
+from everlight.models.pooling import max_pool_even
 
 
 class SmallCNN(nn.Module):
@@ -40,10 +41,7 @@ class SmallCNN(nn.Module):
         for width, rate in zip(self.channels, self.dropout[:2], strict=True):
             for _ in range(2):
                 hidden = nn.relu(Convolution(width, dtype=self.dtype)(hidden))
-            # Even sides: a reshape and a maximum compile to faster CPU code than a window.
-            batch, height, side, depth = hidden.shape
-            blocks = hidden.reshape(batch, height // 2, 2, side // 2, 2, depth)
-            hidden = nn.Dropout(rate, deterministic=not train)(jnp.max(blocks, axis=(2, 4)))
+            hidden = nn.Dropout(rate, deterministic=not train)(max_pool_even(hidden))
         features = hidden.reshape(hidden.shape[0], -1)
         if self.hidden is not None:
             features = nn.relu(nn.Dense(self.hidden, dtype=self.dtype)(features))

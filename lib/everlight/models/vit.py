@@ -84,7 +84,9 @@ class VisionTransformer(nn.Module):
             _patches(images, self.patch)
         )
         if self.width % self.heads:
-            raise ArgumentError(f"{self.heads} heads do not divide the width {self.width}")
+            raise ArgumentError(
+                f"{self.heads} heads do not divide the width {self.width}; give a divisor"
+            )
         if self.class_token:
             cls = self.param("cls", nn.initializers.zeros, (self.width,)).astype(self.dtype)
             first = jnp.broadcast_to(cls, (tokens.shape[0], 1, self.width))
@@ -227,7 +229,9 @@ def interpolate_positions(
     first, patches = np.split(embeddings, [int(class_token)])
     old = round(len(patches) ** 0.5)
     if old**2 != len(patches) or not old:
-        raise ArgumentError(f"{len(patches)} position embeddings are no square grid of patches")
+        raise ArgumentError(
+            f"{len(patches)} position embeddings are no square grid of patches; give all of one"
+        )
     places = np.linspace(0, old - 1, side)[:, None]
     weights = np.maximum(0, 1 - np.abs(places - np.arange(old)))
     grid = patches.reshape(old, old, -1)
@@ -291,9 +295,11 @@ def _released_name(path: tuple) -> str:
 def _vision_transformer(numbers: Numbers, request: NetworkRequest) -> Network:
     patch, width, depth, heads, *mlp = numbers or (16, 768, 12, 12)
     if request.side % patch:
-        raise ArgumentError(f"patches of {patch} pixels do not divide images of {request.side}")
+        raise ArgumentError(
+            f"patches of {patch} pixels do not divide images of {request.side}; give a divisor"
+        )
     if width % heads:
-        raise ArgumentError(f"{heads} heads do not divide the width {width}")
+        raise ArgumentError(f"{heads} heads do not divide the width {width}; give a divisor")
     sizes = patch, width, depth, heads, *(mlp or [4 * width])
     shape = VisionTransformer(request.classes, *sizes, dtype=request.dtype)
     note = f"vision transformer, patches of {patch} pixels, width {width}, {depth} blocks"

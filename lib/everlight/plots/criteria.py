@@ -34,12 +34,12 @@ def plot_criteria(
     """
     drawn = axes_or_new(axes, projection="polar")
     if not isinstance(drawn, PolarAxes):
-        raise ArgumentError("criteria are drawn on polar axes: subplot_kw={'projection': 'polar'}")
+        raise ArgumentError("axes are not polar; give some of subplot_kw={'projection': 'polar'}")
     rays = np.linspace(0, 2 * np.pi, len(CRITERIA), endpoint=False)
     for index, (name, values) in enumerate(criteria.items()):
         missing = [criterion for criterion in CRITERIA if criterion not in values]
         if missing:
-            raise ArgumentError(f"{name} lacks {', '.join(missing)}")
+            raise ArgumentError(f"{name} lacks {', '.join(missing)}; give all criteria")
         lengths = [float(values[criterion]) for criterion in CRITERIA]
         style = line_style(index)
         closed = [*lengths, lengths[0]]

@@ -1,14 +1,13 @@
 """Colours, line styles and Axes shared by all plots."""
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 
-from everlight.checks import checked
-from everlight.errors import ArgumentError
+from everlight.checks import Between, checked
 
 Numbers = np.ndarray | jax.Array
 
@@ -25,16 +24,12 @@ class LineStyle(NamedTuple):
 
 
 @checked
-def line_style(index: int) -> LineStyle:
+def line_style(index: Annotated[int, Between(0, 31)]) -> LineStyle:
     """Return the style of the curve with this index: eight colours, then again with other dashes.
 
     Raises:
       ValueError: `index` is outside the 32 styles.
     """
-    if not 0 <= index < len(COLORS) * len(LINES):
-        raise ArgumentError(
-            f"index={index}; there are styles for {len(COLORS) * len(LINES)} curves"
-        )
     return LineStyle(COLORS[index % len(COLORS)], LINES[index // len(COLORS)])
 
 

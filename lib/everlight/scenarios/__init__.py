@@ -9,7 +9,6 @@ from everlight.scenarios.class_incremental import (
 from everlight.scenarios.class_orders import (
     class_incremental_by_seed,
     divide_classes,
-    largest_class_incremental,
     seeded_class_incremental,
     validation_fractions,
 )
@@ -49,7 +48,6 @@ from everlight.scenarios.slowly_changing_regression import (
 )
 from everlight.scenarios.streams import (
     domain_incremental,
-    few_shot,
     named_stream,
     noisy_labels,
     permuted_labels,
@@ -84,12 +82,10 @@ __all__ = [
     "embedding_distances",
     "equal_tasks",
     "fact_sequence",
-    "few_shot",
     "from_experiences",
     "iirc",
     "join_tasks",
     "label_permuted_tasks",
-    "largest_class_incremental",
     "named_stream",
     "noisy_labels",
     "online_stream",

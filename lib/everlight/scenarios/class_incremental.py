@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from everlight.base import Samples, Task, TaskSequence
-from everlight.checks import NonNegativeInt, PositiveInt, checked
+from everlight.base import Task, TaskSequence
+from everlight.checks import NonNegativeInt, PositiveInt, check_range, checked
 from everlight.errors import ArgumentError
-from everlight.scenarios.shapes import stack_samples
+from everlight.scenarios.shapes import stack_samples, unpadded_samples
 
 
 @checked
@@ -48,9 +48,7 @@ def class_incremental(
     train_labels, test_labels = np.asarray(train_labels), np.asarray(test_labels)
     class_task = _task_of_classes(tasks, classes)
     for name, labels in (("train_labels", train_labels), ("test_labels", test_labels)):
-        wrong = labels[(labels < 0) | (labels >= classes)]
-        if len(wrong):
-            raise ArgumentError(f"{name} holds {wrong[0]}; labels are 0 to {classes - 1}")
+        check_range(name, labels, 0, classes - 1)
         empty = set(range(len(tasks))) - set(class_task[labels].tolist())
         if empty:
             raise ArgumentError(f"task {min(empty)} has no samples in {name}; give at least one")
@@ -63,11 +61,7 @@ def class_incremental(
     offset = len(train_labels) if test_offset is None else test_offset
     introduced = class_task == np.arange(len(tasks))[:, None]
     stream = Task(*split, jnp.asarray(introduced), jnp.arange(len(tasks)))
-    test = Samples(
-        jnp.arange(offset, offset + len(test_labels)),
-        jnp.asarray(test_labels)[:, None],
-        jnp.ones(len(test_labels), bool),
-    )
+    test = unpadded_samples(offset + np.arange(len(test_labels)), test_labels)
     member = class_task[test_labels] == np.arange(len(tasks))[:, None]
     introduced = jnp.asarray(introduced)
     return TaskSequence(stream, test, jnp.asarray(member), jnp.asarray(class_task), introduced)
@@ -138,10 +132,12 @@ def _task_of_classes(tasks: Sequence[Sequence[int]], classes: int) -> Int[np.nda
                     f"task {number} has class {member}; classes are 0 to {classes - 1}"
                 )
             if class_task[member] >= 0:
-                raise ArgumentError(f"class {member} is in task {class_task[member]} and {number}")
+                raise ArgumentError(
+                    f"class {member} is in task {class_task[member]} and {number}; keep it in one"
+                )
             class_task[member] = number
     if np.any(class_task < 0):
-        raise ArgumentError(f"class {np.argmin(class_task)} is in no task")
+        raise ArgumentError(f"class {np.argmin(class_task)} is in no task; put it in one")
     return class_task
 
 

@@ -71,30 +71,6 @@ def seeded_class_incremental(
 
 
 @checked
-def largest_class_incremental(
-    train_labels: Int[np.ndarray, "n"],
-    test_labels: Int[np.ndarray, "m"],
-    tasks: Tasks,
-    classes: PositiveInt,
-    valid_fraction: Fractions = 0.0,
-) -> TaskSequence:
-    """Build the sequence with the largest task that any order of classes can have.
-
-    `same_shapes` of it and of `seeded_class_incremental` gives the same shapes for every seed.
-
-    Args:
-      train_labels: class of each training sample, `[n]`, in 0..classes-1.
-      test_labels: class of each test sample, `[m]`.
-      tasks: number of tasks, or the number of classes of every task, as in `divide_classes`.
-      classes: number of outputs of the head.
-      valid_fraction: validation fraction, one value or one per class, `[c]`.
-    """
-    check_range("train_labels", train_labels, 0, classes - 1)
-    cut = divide_classes(_largest_first(train_labels, classes), tasks)
-    return class_incremental(train_labels, test_labels, cut, classes, valid_fraction)
-
-
-@checked
 def class_incremental_by_seed(
     train_labels: Int[np.ndarray, "n"],
     test_labels: Int[np.ndarray, "m"],

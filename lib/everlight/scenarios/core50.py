@@ -11,17 +11,16 @@ does. The random generators are the authors' too.
 """
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int
 
-from everlight.base import Samples, Task, TaskSequence
-from everlight.checks import checked
+from everlight.base import Task, TaskSequence
+from everlight.checks import Between, check_range, checked
 from everlight.errors import ArgumentError
-from everlight.scenarios.shapes import stack_samples
+from everlight.scenarios.shapes import stack_samples, unpadded_samples
 
 OBJECTS, OBJECTS_PER_CATEGORY, SESSIONS, RUNS = 50, 5, 11, 10
 TRAIN_SESSIONS = (0, 1, 3, 4, 5, 7, 8, 10)
@@ -32,6 +31,7 @@ FIRST_OBJECTS = tuple(range(0, OBJECTS, OBJECTS_PER_CATEGORY))
 
 Scenario = Literal["NI", "NC", "NIC", "static"]
 Level = Literal["object", "category"]
+PublishedRun = Annotated[int, Between(0, RUNS - 1)]
 
 
 class TrainingBatch(NamedTuple):
@@ -46,7 +46,7 @@ def core50(
     objects: Int[np.ndarray, "n"],
     sessions: Int[np.ndarray, "n"],
     scenario: Scenario,
-    run: int = 0,
+    run: PublishedRun = 0,
     level: Level = "object",
     train_sessions: Sequence[int] = TRAIN_SESSIONS,
     test_sessions: Sequence[int] = TEST_SESSIONS,
@@ -85,9 +85,7 @@ def core50(
     used = np.arange(len(objects)) if frames is None else frames
     if not len(used):
         raise ArgumentError("frames is empty; give positions of frames, or None")
-    wrong = used[(used < 0) | (used >= len(objects))]
-    if len(wrong):
-        raise ArgumentError(f"frames holds {wrong[0]}; give 0 to {len(objects) - 1}")
+    check_range("frames", used, 0, len(objects) - 1)
     _check_frames(objects[used], sessions[used], [*train_sessions, *test_sessions])
     used = np.isin(np.arange(len(objects)), used)
 
@@ -108,11 +106,10 @@ def core50(
         jnp.asarray(number),
     )
     index = np.flatnonzero(used & np.isin(sessions, test_sessions))
-    test = Samples(index, labels[index][:, None], np.ones(len(index), bool))
     member = class_task[labels[index]] == number[:, None]
     return TaskSequence(
         stream,
-        jax.tree.map(jnp.asarray, test),
+        unpadded_samples(index, labels[index]),
         jnp.asarray(member),
         jnp.asarray(class_task),
         jnp.asarray(class_task == number[:, None]),
@@ -121,7 +118,7 @@ def core50(
 
 @checked
 def training_batches(
-    scenario: Scenario, run: int, train_sessions: Sequence[int] = TRAIN_SESSIONS
+    scenario: Scenario, run: PublishedRun, train_sessions: Sequence[int] = TRAIN_SESSIONS
 ) -> list[TrainingBatch]:
     """Return the batches of a run, in its order.
 
@@ -140,8 +137,6 @@ def training_batches(
         "NIC": _new_instances_and_classes,
         "static": lambda sessions: [TrainingBatch(tuple(range(OBJECTS)), sessions)],
     }
-    if not 0 <= run < RUNS:
-        raise ArgumentError(f"run={run}; give 0 to {RUNS - 1}, the published runs")
     _check_sessions("train_sessions", train_sessions)
     batches = contents[scenario](tuple(train_sessions))
     fixed = 0 if scenario == "NI" else 1
@@ -192,9 +187,7 @@ def _check_frames(
     objects: Int[np.ndarray, "n"], sessions: Int[np.ndarray, "n"], used: Sequence[int]
 ) -> None:
     for name, values, count in (("objects", objects, OBJECTS), ("sessions", sessions, SESSIONS)):
-        wrong = values[(values < 0) | (values >= count)]
-        if len(wrong):
-            raise ArgumentError(f"{name} holds {wrong[0]}; give 0 to {count - 1}")
+        check_range(name, values, 0, count - 1)
     there = np.zeros((OBJECTS, SESSIONS), bool)
     there[objects, sessions] = True
     missing = [(place, session) for session in used for place in np.flatnonzero(~there[:, session])]

@@ -13,7 +13,7 @@ from jaxtyping import Int
 from everlight.base import Samples, Task, TaskSequence
 from everlight.checks import PositiveInt, checked
 from everlight.errors import ArgumentError
-from everlight.scenarios.shapes import stack_samples
+from everlight.scenarios.shapes import stack_samples, unpadded_samples
 
 Places = Sequence[Int[np.ndarray, "_"]]
 """One array of indices or labels per experience."""
@@ -108,7 +108,7 @@ def from_experiences(
             jnp.asarray(introduced),
             jnp.arange(tasks),
         ),
-        Samples(jnp.asarray(union[0]), jnp.asarray(labels)[:, None], jnp.ones(len(labels), bool)),
+        unpadded_samples(union[0], labels),
         jnp.asarray(member),
         jnp.asarray(np.minimum(first, len(test) - 1)),
         jnp.asarray(masks),

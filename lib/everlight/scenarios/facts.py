@@ -15,7 +15,7 @@ from jaxtyping import Int
 from everlight.base import Samples, Task, TaskSequence
 from everlight.checks import Between, NonNegativeInt, NotEmpty, check_range, check_sizes, checked
 from everlight.errors import ArgumentError
-from everlight.scenarios.shapes import stack_samples
+from everlight.scenarios.shapes import stack_samples, unpadded_samples
 
 
 class Examples(NamedTuple):
@@ -57,7 +57,9 @@ def check_facts(pieces: Int[np.ndarray, "f 3"], words: NonNegativeInt) -> None:
     for message, where in wrong.items():
         if where.any():
             number = int(np.argmax(where.any(axis=1)))
-            raise ArgumentError(f"pieces: fact {number}, {pieces[number].tolist()}, {message}")
+            raise ArgumentError(
+                f"pieces: fact {number}, {pieces[number].tolist()}, {message}; leave it out"
+            )
     _, first, group = np.unique(pieces, axis=0, return_index=True, return_inverse=True)
     again = np.flatnonzero(first[group] != np.arange(len(pieces)))
     if len(again):
@@ -119,7 +121,7 @@ def fact_sequence(
             f"task {np.argmin(owned)} has no facts; number tasks consecutively from 0"
         )
     for name, examples in (("train", train), ("valid", valid), ("test", test)):
-        _check_examples(name, examples, len(fact_task))
+        check_range(f"{name}.fact", examples.fact, 0, len(fact_task) - 1)
         empty = np.bincount(fact_task[examples.fact], minlength=tasks) == 0
         if name != "valid" and empty.any():
             raise ArgumentError(f"task {np.argmax(empty)} has no examples in {name}; give some")
@@ -129,11 +131,7 @@ def fact_sequence(
         jnp.asarray(fact_task == task_column),
         jnp.arange(tasks),
     )
-    union = Samples(
-        jnp.asarray(test.image),
-        jnp.asarray(test.fact)[:, None],
-        jnp.ones(len(test.fact), bool),
-    )
+    union = unpadded_samples(test.image, test.fact)
     member = jnp.asarray(fact_task[test.fact] == task_column)
     return TaskSequence(stream, union, member, jnp.asarray(fact_task))
 
@@ -151,7 +149,7 @@ def split_statistics(
     """
     check_sizes(pieces=(pieces, 0), fact_task=(fact_task, 0))
     check_range("fact_task", fact_task, 0, len(fact_task) - 1)
-    _check_examples("examples", examples, len(fact_task))
+    check_range("examples.fact", examples.fact, 0, len(fact_task) - 1)
     cell = 3 * fact_task + np.sum(pieces >= 0, axis=1) - 1
     cells = 3 * (int(fact_task.max()) + 1)
 
@@ -159,12 +157,6 @@ def split_statistics(
         return np.bincount(which, minlength=cells).reshape(-1, 3)
 
     return Statistics(count(cell), count(cell[examples.fact]))
-
-
-def _check_examples(name: str, examples: Examples, facts: int) -> None:
-    wrong = examples.fact[(examples.fact < 0) | (examples.fact >= facts)]
-    if len(wrong):
-        raise ArgumentError(f"{name} has an example of fact {wrong[0]}; give 0 to {facts - 1}")
 
 
 def _by_task(examples: Examples, fact_task: Int[np.ndarray, "f"], tasks: int) -> Samples:

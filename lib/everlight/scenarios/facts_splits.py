@@ -106,7 +106,7 @@ def semantic_split(
     coarse, leaf = np.unique(
         np.where(np.arange(3) < level, pieces, -1), axis=0, return_inverse=True
     )
-    _check_count(tasks, len(coarse))
+    check_range("tasks", tasks, 1, len(coarse))
     measure = embedding_distances if linkage == "ward" else distances_between_facts
     tree = np.zeros((0, 4))
     if len(coarse) > 1:
@@ -136,7 +136,7 @@ def random_split(
       ValueError: `tasks` is not between 1 and the number of facts, or every assignment left a task
         empty.
     """
-    _check_count(tasks, len(train_counts))
+    check_range("tasks", tasks, 1, len(train_counts))
     weights = np.stack([np.ones(len(train_counts)), train_counts, test_counts])
     # A set without examples is perfectly balanced.
     shares = np.maximum(weights.sum(axis=1, keepdims=True), 1) / tasks
@@ -201,8 +201,3 @@ def _largest_first(cluster: Int[np.ndarray, "f"]) -> Int[np.ndarray, "f"]:
     _, first, sizes = np.unique(cluster, return_index=True, return_counts=True)
     place = np.argsort(np.lexsort((first, -sizes)))
     return place[cluster]
-
-
-def _check_count(tasks: int, facts: int) -> None:
-    if not 1 <= tasks <= facts:
-        raise ArgumentError(f"tasks={tasks}; give 1 to {facts}, the number of facts to divide")

@@ -1,6 +1,6 @@
 """IIRC, incremental implicitly-refined classification (Abdelsalam et al. 2021).
 
-Samples have a coarse and a fine label, learnt in different tasks. Data are labelled by subclass; a
+Samples have a coarse and a fine label, learned in different tasks. Data are labelled by subclass; a
 hierarchy groups some subclasses into superclasses, and both are classes to learn. Tasks introduce
 either kind, superclasses before their subclasses. Splits and rounding follow the authors' package
 `iirc` 1.0.1.
@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from everlight.base import Samples, Task, TaskSequence
-from everlight.checks import Between, checked
+from everlight.checks import Between, check_range, checked
 from everlight.errors import ArgumentError
 from everlight.scenarios.shapes import stack_samples
 
@@ -283,6 +283,4 @@ def _check_labels(data_classes: Sequence[str], **labels: Int[np.ndarray, "_"]) -
     for name, values in labels.items():
         if not len(values):
             raise ArgumentError(f"{name} is empty; give one sample or more")
-        wrong = values[(values < 0) | (values >= len(data_classes))]
-        if len(wrong):
-            raise ArgumentError(f"{name} holds {wrong[0]}; labels are 0 to {len(data_classes) - 1}")
+        check_range(name, values, 0, len(data_classes) - 1)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Int
 
 from everlight.base import Samples, TaskSequence
@@ -37,6 +38,11 @@ def stack_samples(
     padded = np.full((*mask.shape, labels[0].shape[1]), -1)
     padded[mask] = np.concatenate(labels)
     return jax.tree.map(jnp.asarray, Samples(index, padded, mask))
+
+
+def unpadded_samples(index: ArrayLike, labels: Int[ArrayLike, "n"]) -> Samples:
+    """Return samples of one label each, `[n]`, without padding."""
+    return Samples(jnp.asarray(index), jnp.asarray(labels)[:, None], jnp.ones(len(labels), bool))
 
 
 @checked

@@ -92,7 +92,7 @@ def change_slow_bits(
     Args:
       bits: slow bits of a task, `[f]`.
       key: random key.
-      flips: "one" flips a random one of them, "all" draws all anew.
+      flips: "one" flips a random one of them, "all" redraws all.
     """
     if flips == "all":
         return jax.random.bernoulli(key, shape=bits.shape)

@@ -251,54 +251,14 @@ def recurring(
 
 
 @checked
-def few_shot(
-    train_labels: Int[np.ndarray, "n"],
-    test_labels: Int[np.ndarray, "m"],
-    tasks: Sequence[Sequence[int]],
-    classes: PositiveInt,
-    shots: PositiveInt = 5,
-    seed: NonNegativeInt = 0,
-) -> TaskSequence:
-    """Build a few-shot class-incremental sequence (Tao et al. 2020, CVPR).
-
-    The first task has all training samples of its classes, the later ones a few of each. In the
-    paper no class comes again; here one that does has other shots each time, drawn independently.
-
-    Args:
-      train_labels: class of each training sample, `[n]`, in 0..classes-1.
-      test_labels: class of each test sample, `[m]`; they follow the training samples.
-      tasks: classes of each task, in order.
-      classes: number of outputs of the head.
-      shots: training samples of each class of a later task; the paper has 5.
-      seed: random seed of the draw.
-
-    Raises:
-      ValueError: a class of a later task has fewer training samples than `shots`. Or a class is
-        out of range, or a task has no training or no test sample.
-    """
-    _check_labels(train_labels, test_labels, classes)
-    rng = np.random.default_rng(seed)
-    places = [np.flatnonzero(np.isin(train_labels, list(tasks[0])))]
-    for task in tasks[1:]:
-        chosen = np.zeros(len(train_labels), bool)
-        for label in dict.fromkeys(task):
-            members = np.flatnonzero(train_labels == label)
-            if len(members) < shots:
-                raise ArgumentError(
-                    f"class {label} has {len(members)} training samples; shots={shots}"
-                )
-            chosen[rng.choice(members, shots, replace=False)] = True
-        places.append(np.flatnonzero(chosen))
-    return _tested_by_class(places, train_labels, test_labels, tasks, classes)
-
-
-@checked
 def with_shots(
     sequence: TaskSequence, shots: PositiveInt, seed: NonNegativeInt = 0
 ) -> TaskSequence:
     """Return a sequence with few training samples of each class after the first task.
 
-    A class with fewer samples keeps them. Validation and test samples stay.
+    Few-shot class-incremental learning (Tao et al. 2020, CVPR) is this of `class_incremental`; the
+    paper has 5 shots. A class with fewer samples keeps them, and one that comes again has other
+    shots each time. Validation and test samples stay.
 
     Args:
       sequence: sequence with one label per sample.

@@ -12,11 +12,11 @@ from everlight.base import StepInfo
 from everlight.continual.engine.updates import complete_batch
 from everlight.continual.strategies.er_tricks import (
     BIAS_RATE,
-    Replay,
     TricksMemory,
     er_tricks,
     replacement_weights,
 )
+from everlight.continual.strategies.parts.memory import ReservoirDraw
 from tests.continual.small_net import (
     CLASSES,
     LABELS,
@@ -131,7 +131,7 @@ def test_each_sample_of_a_batch_changes_what_the_next_one_replaces():
     batch = batch_of(own)
     # No sample is replayed, so that losses are those of the batch.
     replay = jax.tree.map(lambda leaf: leaf[:0], batch)
-    batch = batch._replace(replay=Replay(replay, jnp.zeros(0, int)))
+    batch = batch._replace(replay=ReservoirDraw(replay, jnp.zeros(0, int)))
     info = StepInfo({}, {}, jnp.float32(0), jnp.ones(len(own)), batch)
     learner = small_learner(SETUP, range(CLASSES))
     after, _ = jax.jit(jax.vmap(lambda key: strategy.after_step(memory_of(9), learner, info, key)))(

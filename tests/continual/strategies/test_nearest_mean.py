@@ -5,11 +5,8 @@ import numpy as np
 import pytest
 from sklearn.neighbors import NearestCentroid
 
-from everlight.continual.strategies.nearest_mean import (
-    add_to_means,
-    nearest_mean,
-    no_means,
-)
+from everlight.continual.strategies.nearest_mean import nearest_mean
+from everlight.continual.strategies.parts.class_statistics import add_to_means, no_means
 from tests.continual.many_labels import PAIRS, binary_setup, labelled_batch
 from tests.continual.small_net import CLASSES, DATA, HIDDEN, START, compiled, forward, small_setup
 from tests.continual.strategies.frozen_stream import (

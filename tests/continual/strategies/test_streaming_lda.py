@@ -11,7 +11,7 @@ from sklearn.covariance import OAS
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from everlight.base import Batch
-from everlight.continual.strategies.nearest_mean import no_means
+from everlight.continual.strategies.parts.class_statistics import no_means
 from everlight.continual.strategies.streaming_lda import (
     add_one_by_one,
     discriminant_kernel,

@@ -12,7 +12,7 @@ from everlight_data.color.image_sets import (
     check_edges,
     read_folds,
     read_images,
-    shrink_images,
+    shrink_photographs,
     thumbnail_cameras,
 )
 from everlight_data.color.photographs import read_thumbnails
@@ -99,7 +99,7 @@ class Camera(NamedTuple):
 def test_upright_and_wide_images_share_a_canvas(rng):
     images = [rng.uniform(0, 0.9, shape).astype(np.float32) for shape in ((45, 60, 3), (60, 45, 3))]
     images[0][3, 4, 0] = 1
-    shrunk, masks = shrink_images(Camera(("a", "b"), tuple(images)), [1, 0], 20)
+    shrunk, masks = shrink_photographs(Camera(("a", "b"), tuple(images)), [1, 0], 20)
     assert shrunk.shape == (2, 20, 20, 3)
     upright = images[1].reshape(20, 3, 15, 3, 3).mean(axis=(1, 3))
     np.testing.assert_allclose(shrunk[0, :, :15], upright, rtol=1e-5)
@@ -108,7 +108,7 @@ def test_upright_and_wide_images_share_a_canvas(rng):
     covered[1, 1, 1] = 0
     np.testing.assert_array_equal(masks, covered)
     assert (shrunk[masks == 0] == 0).all()
-    wide, _ = shrink_images(Camera(("a",), (images[0],)), [0], 20)
+    wide, _ = shrink_photographs(Camera(("a",), (images[0],)), [0], 20)
     assert wide.shape == (1, 15, 20, 3)
 
 

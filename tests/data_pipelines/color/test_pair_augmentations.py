@@ -5,11 +5,12 @@ import numpy as np
 import pytest
 
 from everlight_data.color.camera_pairs import (
+    TRANSFORM,
     TRANSFORM_AND_WHITE_BALANCE,
     WHITE_BALANCE,
     CameraPairs,
+    alone_and_joined,
     finite_rows,
-    transform_and_white_balance,
 )
 from everlight_data.color.pair_augmentations import PHONE_AUGMENTATIONS
 
@@ -20,7 +21,10 @@ def pairs(rng):
     lights = np.stack([rng.uniform(0.4, 1.2, 60), np.ones(60), rng.uniform(0.4, 1.2, 60)], 1)
     features = np.float32(lights[:, [0, 2]] @ rng.normal(size=(2, 9)) + 1)
     told = np.float32(lights[:, [0, 2]] * rng.uniform(0.9, 1.1, (60, 2)))
-    inputs, folds = transform_and_white_balance(features, told), rng.permutation(60).reshape(3, 20)
+    inputs, folds = (
+        alone_and_joined({TRANSFORM: features, WHITE_BALANCE: told}),
+        rng.permutation(60).reshape(3, 20),
+    )
     return CameraPairs(inputs, np.float32(lights), np.float32(lights), folds, ("a", "b"), "")
 
 

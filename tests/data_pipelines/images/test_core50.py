@@ -227,7 +227,7 @@ def test_a_disk_that_is_too_small_is_told_before_anything_is_written(
 ):
     usage = type("Usage", (), {"free": 9})
     monkeypatch.setattr("everlight_data.writing.shutil.disk_usage", lambda path: usage)
-    with pytest.raises(DataError, match=r"images_128\.npy: 1\.6 MB are needed .*0\.0 MB are"):
+    with pytest.raises(DataError, match=r"images_128\.npy: 1\.6 MB are needed .*0 kB are"):
         prepare_core50(release, tmp_path / "prepared")
     assert [path.name for path in (tmp_path / "prepared").iterdir()] == [".lock"]
 

@@ -91,4 +91,4 @@ def test_pngs_of_16_bits_are_refused_in_every_kind_of_colour(tmp_path, channels,
     (tmp_path / "a" / "00.PNG").write_bytes(imagecodecs.png_encode(pixels))
     message = refused(tmp_path)
     assert "1 of 7 files is missing" in message
-    assert "a/00.PNG. Mend, convert or remove them. 1 of them has 16 bits: save with 8" in message
+    assert "a/00.PNG. Repair, convert or remove them. 1 of them has 16 bits: save with 8" in message

@@ -153,7 +153,7 @@ def test_a_csv_names_files_and_labels(tmp_path):
         (("file,label", "/etc/passwd,1"), r"leads out of the csv's folder"),
         (
             ("file,label", "none.png,1"),
-            r"1 of 1 files is missing, .* or no whole .*: none.png\. Mend",
+            r"1 of 1 files is missing, .* or no whole .*: none.png\. Repair",
         ),
     ],
 )
@@ -290,7 +290,7 @@ def test_files_that_are_no_whole_images_are_named_together(tmp_path):
         "4 of 11 files are missing, above 100,000,000 pixels or no whole JPEG, PNG or GIF of 8 bits"
     ) in message
     assert (
-        "a/00.png, a/empty.jpg, a/notes.txt and 1 more. Mend, convert or remove them. 1 of them "
+        "a/00.png, a/empty.jpg, a/notes.txt and 1 more. Repair, convert or remove them. 1 of them "
         "has 16 bits: save with 8 bits, scaled by the greatest value that the camera gives."
     ) in message
 

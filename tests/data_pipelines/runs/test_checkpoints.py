@@ -268,7 +268,7 @@ def test_where_all_are_damaged_the_run_begins_anew_with_a_word(tmp_path, rng, ca
     for step in ("1", "2"):
         (tmp_path / step / "facts" / "metadata").write_text("{}")
     assert resumed(tmp_path) is None
-    assert "the run begins anew" in capsys.readouterr().out
+    assert "the run starts again" in capsys.readouterr().out
 
 
 def test_a_damaged_checkpoint_prints_one_line_and_no_traceback(tmp_path):
@@ -281,7 +281,7 @@ def test_a_damaged_checkpoint_prints_one_line_and_no_traceback(tmp_path):
         (damages if line.startswith(("cut: ", "changed: ", "gone: ")) else said).append(line)
     assert len(damages) > 30
     assert len(said) >= 8, "few damages met what counts"
-    assert all("is damaged" in line and "begins anew" in line for line in said)
+    assert all("is damaged" in line and "starts again" in line for line in said)
 
 
 def test_other_errors_are_reported_as_before(monkeypatch, caplog):

@@ -6,20 +6,24 @@ are 6 for Shades of Gray (two-camera paper) and 5 for edges (common default of i
 
 import math
 from functools import partial
+from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
 
-from everlight.checks import checked
+from everlight.checks import Between, NonNegativeFloat, checked
 from everlight.color.derivatives import EDGE_SIGMA, response
 from everlight.color.illuminant_method import IlluminantMethod
 from everlight.color.illuminants import Illuminant, Image, Mask, root, unit_of_any_scale
-from everlight.errors import ArgumentError
 
 
 @checked
 def minkowski_framework(
-    image: Image, mask: Mask, order: int, norm: float | int, sigma: float
+    image: Image,
+    mask: Mask,
+    order: Literal[0, 1, 2],
+    norm: Annotated[float | int, Between(1)],
+    sigma: NonNegativeFloat,
 ) -> Illuminant:
     """Estimate the illuminant e(n, p, sigma): each channel's Minkowski norm of its derivatives.
 
@@ -38,8 +42,6 @@ def minkowski_framework(
     Raises:
       ValueError: an argument is outside these ranges, or the image is smaller than the filter.
     """
-    if not norm >= 1:
-        raise ArgumentError(f"norm={norm}; a Minkowski norm is at least 1")
     magnitude, _ = response(image, mask, order, sigma)
     peak = jnp.max(magnitude, axis=(0, 1))
     if math.isinf(norm):

@@ -19,7 +19,7 @@ from everlight.precision import matrix_product
 
 @jax.custom_jvp
 def _principal_direction(scatter: Float[Array, "3 3"]) -> Float[Array, "3"]:
-    """Eigenvector of the largest eigenvalue."""
+    """Return the eigenvector of the largest eigenvalue."""
     return jnp.linalg.eigh(scatter)[1][:, -1]
 
 
@@ -39,11 +39,11 @@ def _principal_direction_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Ar
 def bright_dark_pca(
     image: Annotated[Image, NotEmpty], mask: Mask, fraction: UnitInterval
 ) -> Illuminant:
-    """First principal direction of the brightest and darkest colours (Cheng et al. 2014).
+    """Return the first principal direction of the brightest and darkest colours.
 
-    Colours are sorted by their projection on the mean colour. At both ends, `fraction` of the
-    unmasked pixels (at least one) is kept. No mean is subtracted, so the direction passes through
-    black. The estimate is NaN where the image is black, fully masked or not finite.
+    Cheng et al. 2014 sort colours by their projection on the mean colour. At both ends, `fraction`
+    of the unmasked pixels (at least one) is kept. No mean is subtracted, so the direction passes
+    through black. The estimate is NaN where the image is black, fully masked or not finite.
 
     Args:
       image: linear raw colours, `[h, w, 3]`.

@@ -40,12 +40,12 @@ def weighted_gray_edge(
     exponent: Annotated[float | int, NOT_NEGATIVE],
     iterations: PositiveInt,
 ) -> Illuminant:
-    """Weighted Gray Edge with weights for specular edges (Gijsenij, Gevers, van de Weijer 2012).
+    """Estimate the illuminant by Gray Edge with weights for specular edges.
 
-    The image is corrected by the current estimate. An edge's weight is the fraction of its length
-    along white: 1 between greys or into a highlight, 0 between equally bright colours. The initial
-    estimate is white. The number of iterations is fixed, because a convergence test would make a
-    batch wait for its slowest image.
+    Gijsenij, Gevers and van de Weijer 2012 correct the image by the current estimate. An edge's
+    weight is the fraction of its length along white: 1 between greys or into a highlight, 0 between
+    equally bright colours. The initial estimate is white. The number of iterations is fixed,
+    because a convergence test would make a batch wait for its slowest image.
 
     Args:
       image: linear raw colours, `[h, w, 3]`.

@@ -1,7 +1,7 @@
 """Published illuminant estimators that learn from images, a file and its rows each.
 
 `METHODS` of a file holds its rows, which `everlight.color.ILLUMINANT_METHODS` collects. Two methods
-have functions of their own alone, since they estimate from more than one image:
+have only functions of their own, since they estimate from more than one image:
 
 - Chromagenic colour constancy (`chromagenic`) reads images of two cameras, and learns the
   transform of each candidate illuminant.

@@ -84,7 +84,7 @@ def fit_bias_correction(
         return jnp.linalg.lstsq(rows, normalized * root[:, None])[0]
 
     def alternate(_: Array, matrix: Float[Array, "f 3"]) -> Float[Array, "f 3"]:
-        mapped = _map(inputs, matrix)
+        mapped = matrix_product(inputs, matrix)
         length = jnp.sum(mapped * mapped, axis=1)
         along = jnp.sum(mapped * normalized, axis=1)
         return solve(jnp.where(length > 0, along / jnp.where(length > 0, length, 1), 0))
@@ -100,7 +100,7 @@ def correct_bias(matrix: Float[Array, "f 3"], features: Float[Array, "f"]) -> Il
       matrix: matrix from `fit_bias_correction`.
       features: features of the same kind as in the fit, `[f]`.
     """
-    illuminant = jnp.maximum(_map(features, matrix), 0)
+    illuminant = jnp.maximum(matrix_product(features, matrix), 0)
     return unit_illuminant(jnp.where(jnp.max(illuminant) > 0, illuminant, jnp.nan))
 
 
@@ -111,7 +111,7 @@ def correct_bias_locally(
     width: PositiveFloat = 3.0,
     floor: UnitInterval = 0.065,
 ) -> Illuminant:
-    """APAP: correct an estimate by a homography fitted mostly to nearby training estimates.
+    """Correct an estimate by a homography fitted mostly to nearby training estimates (APAP).
 
     Afifi et al. 2019: a training image at an angle of θ degrees has the factor max(exp(-θ /
     width²), floor) in the least squares. The kernel is linear in θ as in the authors' code, and the
@@ -131,10 +131,6 @@ def correct_bias_locally(
     # Rows that are not finite are ignored in the fit, but their weights must be finite.
     matrix = fit_bias_correction(*model, weights=jnp.where(kernel > 0, kernel, 0) ** 2)
     return correct_bias(matrix, estimate)
-
-
-def _map(features: Float[Array, "*n f"], matrix: Float[Array, "f 3"]) -> Float[Array, "*n 3"]:
-    return matrix_product(features, matrix)
 
 
 @images_alone

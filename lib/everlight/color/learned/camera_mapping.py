@@ -34,6 +34,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from everlight.checks import checked
+from everlight.color.transforms import inverse_transform
 from everlight.precision import matrix_product
 
 WHITE = (0.3127 / 0.3290, 1.0, (1 - 0.3127 - 0.3290) / 0.3290)
@@ -88,7 +89,7 @@ def balanced_transform(
     """
     white = jnp.array(WHITE)
     first, second = (matrix_product(matrix, white) for matrix in (source, target))
-    between = matrix_product(inverse(source).T * first[:, None], target.T)
+    between = matrix_product(inverse_transform(source).T * first[:, None], target.T)
     return between / second
 
 
@@ -103,7 +104,7 @@ def mapped_illuminant(
       source: matrix from XYZ to the first camera's colours, as columns.
       target: matrix to the second camera's.
     """
-    xyz = matrix_product(inverse(source), illuminant)
+    xyz = matrix_product(inverse_transform(source), illuminant)
     return drawable(matrix_product(target, xyz))
 
 
@@ -224,12 +225,3 @@ def draw_imaginary_view(
 def matrix_of(matrices: Float[Array, "cameras 3 3"], camera: Int[Array, ""]) -> Float[Array, "3 3"]:
     """Return a camera's matrix; a single one serves all cameras."""
     return jnp.asarray(matrices).at[camera].get(mode="clip")
-
-
-def inverse(matrix: Float[Array, "3 3"]) -> Float[Array, "3 3"]:
-    """Return the inverse by cofactors, which needs no factorization."""
-    first, second, third = matrix
-    cofactors = jnp.stack(
-        [jnp.cross(second, third), jnp.cross(third, first), jnp.cross(first, second)], axis=1
-    )
-    return cofactors / jnp.sum(first * cofactors[:, 0])

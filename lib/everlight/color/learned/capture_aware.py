@@ -42,6 +42,7 @@ from everlight.checks import (
     checked,
 )
 from everlight.color.chroma_histogram import chroma_histograms
+from everlight.color.chromaticity import from_chromaticity
 from everlight.color.illuminant_method import (
     IlluminantMethod,
     LabelledImages,
@@ -155,7 +156,7 @@ def fit_capture_aware(
         outputs, changed = net.apply(
             variables, histograms[rows], scaled[rows], True, mutable=["batch_stats"]
         )
-        errors = jax.vmap(angular_error)(_illuminants(outputs), illuminants[rows])
+        errors = jax.vmap(angular_error)(from_chromaticity(outputs), illuminants[rows])
         return jnp.mean(jnp.where(seen[rows], errors, 0)), changed["batch_stats"]
 
     return CaptureModel(
@@ -179,7 +180,7 @@ def capture_aware_estimate(
     check_sizes(lowest=(model.lowest, 0), features=(features, 0))
     scaled = _scaled(features, model.lowest, model.highest)
     output = CaptureNet().apply(model.variables, without_spoilt(histograms)[None], scaled[None])
-    illuminant = unit_illuminant(jnp.maximum(_illuminants(output)[0], 0))
+    illuminant = unit_illuminant(jnp.maximum(from_chromaticity(output)[0], 0))
     return jnp.where(has_pixels(histograms), illuminant, jnp.nan)
 
 
@@ -189,10 +190,6 @@ def _scaled(
     """Scale features to 0 to 1 over the training images; constant ones become 0."""
     span = highest - lowest
     return (features - lowest) / jnp.where(span > 0, span, 1)
-
-
-def _illuminants(ratios: Float[Array, "*n 2"]) -> Float[Array, "*n 3"]:
-    return jnp.stack([ratios[..., 0], jnp.ones_like(ratios[..., 0]), ratios[..., 1]], axis=-1)
 
 
 TIME_AWARE = "Time-aware"

@@ -79,7 +79,7 @@ def fit_cross_camera(
       illuminants: true illuminants, any scale, `[n, 3]`.
       cameras: camera index of each image, from 0, `[n]`.
       matrices: each camera's matrix from XYZ under daylight to its colours, `[cameras, 3, 3]`. With
-        None, views by other cameras differ by von Kries factors alone.
+        None, views by other cameras differ only by von Kries factors.
       settings: size of the network, static.
       steps: number of optimizer steps; the last parameters are returned.
     """

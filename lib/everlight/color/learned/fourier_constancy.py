@@ -2,8 +2,8 @@
 
 Barron and Tsai 2017 (CVPR). An illuminant that multiplies an image's channels shifts the histogram
 of its log-chroma, so estimating it is localising the histogram. A filter and a bias map of likely
-illuminants are learnt. The histogram is small and wraps around (a torus). The range of the training
-illuminants resolves which of the aliased illuminants of a bin is meant.
+illuminants are learned. The histogram is small and wraps around (a torus). The range of the
+training illuminants resolves which of the aliased illuminants of a bin is meant.
 
 Differences from the authors' code: pixels outside the image count as masked, where the code repeats
 the border; the means of the filters and of the bias map, which have no effect, stay 0; and the line
@@ -21,6 +21,7 @@ import optax
 from jaxtyping import Array, Bool, Float
 
 from everlight.checks import FRACTION, POSITIVE, Between, NotEmpty, PositiveInt, checked
+from everlight.color.chroma_histogram import neighbor_differences
 from everlight.color.illuminant_method import IlluminantMethod, LabelledImages, SideInformation
 from everlight.color.illuminants import Illuminant, Image, Mask, keep_observed, unit_illuminant
 from everlight.precision import full_precision
@@ -109,24 +110,10 @@ def log_chroma_histograms(image: Image, mask: Mask) -> Histograms:
     """
     observed = jnp.ones(image.shape[:2], bool) if mask is None else mask > 0
     image = keep_observed(image, mask)
-    both = jnp.stack([_histogram(image, observed), _histogram(_edges(image, observed), observed)])
+    total, count = neighbor_differences(image, observed)
+    edges = total / jnp.maximum(count, 1)[..., None]
+    both = jnp.stack([_histogram(image, observed), _histogram(edges, observed)])
     return jnp.where(jnp.all(jnp.isfinite(image)), both, jnp.nan)
-
-
-def _edges(image: Image, observed: Bool[Array, "h w"]) -> Image:
-    padded = jnp.pad(image, ((1, 1), (1, 1), (0, 0)))
-    seen = jnp.pad(observed, 1)
-    height, width = observed.shape
-    total, count = jnp.zeros_like(image), jnp.zeros(observed.shape, image.dtype)
-    for row in range(3):
-        for column in range(3):
-            if (row, column) == (1, 1):
-                continue
-            there = seen[row : row + height, column : column + width] & observed
-            other = padded[row : row + height, column : column + width]
-            total += jnp.where(there[..., None], jnp.abs(other - image), 0)
-            count += there
-    return total / jnp.maximum(count, 1)[..., None]
 
 
 def _histogram(colors: Image, observed: Bool[Array, "h w"]) -> Float[Array, "64 64"]:
@@ -227,20 +214,20 @@ def _whitening(settings: FourierSettings) -> Float[Array, "3 64 33"]:
 
 
 def illuminant_bins(illuminants: Float[Array, "*n 3"]) -> Float[Array, "*n 2"]:
-    """Positions of illuminants on the histogram's axes, in bins."""
+    """Return the positions of illuminants on the histogram's axes, in bins."""
     logs = jnp.log(illuminants)
     return (logs[..., 1:2] - logs[..., ::2]) / BIN_WIDTH
 
 
 def first_bin(places: Float[Array, "n 2"]) -> Float[Array, "2"]:
-    """On each axis, the first of the `BINS` bins that are centred on these positions."""
+    """Return, on each axis, the first of the `BINS` bins that are centred on these positions."""
     return jnp.round((jnp.min(places, axis=0) + jnp.max(places, axis=0)) / 2) - BINS // 2
 
 
 def _moments(
     scores: Float[Array, "64 64"], origin: Float[Array, "2"]
 ) -> tuple[Float[Array, "2"], Float[Array, "2 2"]]:
-    """Mean, from `origin` on, and variance of the scores' softmax on the torus, in bins."""
+    """Return mean, from `origin` on, and variance of the scores' softmax on the torus, in bins."""
     shares = jax.nn.softmax(scores.ravel()).reshape(BINS, BINS)
     margins = jnp.stack([jnp.sum(shares, axis=1), jnp.sum(shares, axis=0)])
     bins = jnp.arange(BINS)

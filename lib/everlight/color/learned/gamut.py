@@ -33,12 +33,12 @@ import numpy as np
 from flax import struct
 from jaxtyping import Array, Bool, Float, Int
 
-from everlight.checks import Stacked, check_sizes, checked
+from everlight.checks import POSITIVE, Stacked, check_range, check_sizes, checked
 from everlight.color.derivatives import EDGE_SIGMA, response
 from everlight.color.illuminant_method import IlluminantMethod, LabelledImages, images_alone
 from everlight.color.illuminants import Illuminant, Image, Mask, unit_illuminant
 from everlight.color.learned.observed_image import ObservedImage, observe_image
-from everlight.errors import ArgumentError
+from everlight.color.transforms import inverse_transform
 from everlight.precision import matrix_product
 
 # In units of each channel's largest response; from 0.01 to 0.1 NUS's mean errors change by 0.3.
@@ -46,7 +46,7 @@ GROWTH = 0.03
 
 
 def _fibonacci_sphere(count: int) -> Float[np.ndarray, "n 3"]:
-    """Nearly uniform unit vectors, excluding those that point away from every colour."""
+    """Return nearly uniform unit vectors without those that point away from every colour."""
     index = np.arange(count) + 0.5
     z = 1 - 2 * index / count
     azimuth = index * np.pi * (3 - np.sqrt(5))
@@ -63,12 +63,6 @@ the search."""
 MAX_PIVOTS = 64
 VIOLATION_TOLERANCE = 1e-5
 """Excess from which a constraint counts as violated, as a fraction of the gamut's extent."""
-
-
-def _project(
-    colors: Float[Array, "m 3"], directions: Float[np.ndarray, "k 3"] | Float[Array, "k 3"]
-) -> Float[Array, "m k"]:
-    return matrix_product(colors, directions.T)
 
 
 @struct.dataclass
@@ -89,7 +83,7 @@ class Gamut:
 @checked
 def fit_gamut(
     observations: Annotated[ObservedImage, Stacked],
-    illuminants: Float[Array, "n 3"],
+    illuminants: Annotated[Float[Array, "n 3"], POSITIVE],
     order: Literal[0, 1] = 0,
 ) -> Gamut:
     """Fit the canonical gamut of training images.
@@ -105,23 +99,9 @@ def fit_gamut(
         illuminants.
     """
     check_sizes(observations=(observations.image, 0), illuminants=(illuminants, 0))
-    if not _positive(illuminants):
-        raise ArgumentError("illuminants: each needs three positive, finite channels")
-
     peak, extent = _largest_responses(*observations, illuminants, order)
-    if not _positive(peak):
-        raise ArgumentError(
-            f"observations: the largest canonical response is {peak}, not positive and finite"
-        )
+    check_range("observations: the largest canonical response", peak, *POSITIVE)
     return Gamut(peak, jnp.maximum(extent, 0) + GROWTH, order)
-
-
-def _positive(values: Float[Array, "..."]) -> bool:
-    """Return True if all values are positive and finite; traced values are not checked."""
-    if isinstance(values, jax.core.Tracer):
-        return True
-    known = np.asarray(values)
-    return bool(np.all(np.isfinite(known) & (known > 0)))
 
 
 @partial(jax.jit, static_argnames="order")
@@ -131,7 +111,7 @@ def _largest_responses(
     illuminants: Float[Array, "n 3"],
     order: Literal[0, 1],
 ) -> tuple[Float[Array, "3"], Float[Array, "k"]]:
-    """Largest response of each channel, and along each direction at that scale."""
+    """Return the largest response of each channel, and along each direction at that scale."""
 
     def canonical(image: Image, mask: Mask, illuminant: Illuminant) -> Float[Array, "m 3"]:
         magnitude, _ = response(image, mask, order, EDGE_SIGMA)
@@ -142,7 +122,11 @@ def _largest_responses(
         return jnp.max(per_image, axis=0)
 
     peak = largest(partial(jnp.max, axis=0))
-    return peak, largest(lambda colors: jnp.max(_project(colors / peak, DIRECTIONS), axis=0))
+
+    def extent(colors: Float[Array, "m 3"]) -> Float[Array, "k"]:
+        return jnp.max(matrix_product(colors / peak, DIRECTIONS.T), axis=0)
+
+    return peak, largest(extent)
 
 
 @checked
@@ -162,7 +146,7 @@ def gamut_estimate(model: Gamut, observation: ObservedImage) -> Illuminant:
     # compiler rounds them differently the second time.
     peak = jnp.take_along_axis(magnitudes, jnp.argmax(magnitudes, axis=0)[None], axis=0)[0]
     colors = magnitudes / jnp.where(peak == 0, 1, peak)
-    extremes = colors[jnp.argmax(_project(colors, PROBES), axis=0)]
+    extremes = colors[jnp.argmax(matrix_product(colors, PROBES.T), axis=0)]
     largest_map = _largest_map(DIRECTIONS / model.extent[:, None], extremes)
     return unit_illuminant(peak / (model.peak * largest_map))
 
@@ -170,7 +154,7 @@ def gamut_estimate(model: Gamut, observation: ObservedImage) -> Illuminant:
 def _largest_map(
     half_spaces: Float[Array, "k 3"], extremes: Float[Array, "m 3"]
 ) -> Float[Array, "3"]:
-    """The map u of largest sum with `half_spaces[d] @ (u * extremes[e]) <= 1` for all d and e."""
+    """Return the map u of largest sum with `half_spaces[d] @ (u * extremes[e]) <= 1` for all."""
     fixed = jax.lax.stop_gradient((half_spaces, extremes))
 
     def unfinished(state: tuple) -> Bool[Array, ""]:
@@ -201,7 +185,7 @@ def _largest_map(
 def _constraint(
     half_spaces: Float[Array, "k 3"], extremes: Float[Array, "m 3"], number: Int[Array, ""]
 ) -> tuple[Float[Array, "3"], Float[Array, ""]]:
-    """Normal and bound of a constraint by its number.
+    """Return the normal and bound of a constraint by its number.
 
     Half-space d and extreme e have the number m d + e; `u >= SMALLEST_FACTOR` and `u <=
     LARGEST_FACTOR` follow.
@@ -222,23 +206,19 @@ def _constraint(
 def _crossing(
     half_spaces: Float[Array, "k 3"], extremes: Float[Array, "m 3"], basis: Int[Array, "3"]
 ) -> tuple[Float[Array, "3"], Float[Array, "3 3"]]:
-    """Point where three constraints meet, and the inverse of their normals."""
+    """Return the point where three constraints meet, and the inverse of their normals."""
     normals, bounds = jax.vmap(partial(_constraint, half_spaces, extremes))(basis)
-    first, second, third = normals
-    columns = jnp.stack(
-        [jnp.cross(second, third), jnp.cross(third, first), jnp.cross(first, second)], axis=1
-    )
-    inverse = columns / jnp.sum(first * columns[:, 0])
+    inverse = inverse_transform(normals)
     return jnp.sum(inverse * bounds, axis=1), inverse
 
 
 def _most_violated(
     half_spaces: Float[Array, "k 3"], extremes: Float[Array, "m 3"], vertex: Float[Array, "3"]
 ) -> tuple[Int[Array, ""], Float[Array, ""]]:
-    """The number of the constraint that a vertex violates most, and its excess."""
+    """Return the number of the constraint that a vertex violates most, and its excess."""
     scaled = half_spaces * vertex
-    plane = jnp.argmax(jnp.max(_project(extremes, scaled), axis=0))
-    of_plane = _project(extremes, scaled[plane][None])[:, 0]
+    plane = jnp.argmax(jnp.max(matrix_product(extremes, scaled.T), axis=0))
+    of_plane = matrix_product(extremes, scaled[plane][None].T)[:, 0]
     color, axis = jnp.argmax(of_plane), jnp.argmin(vertex)
     excess, below = of_plane[color] - 1, SMALLEST_FACTOR - vertex[axis]
     lower = len(half_spaces) * len(extremes) + axis

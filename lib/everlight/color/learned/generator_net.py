@@ -231,7 +231,7 @@ def max_over_axis(maps: Float[Array, "..."], axis: int) -> Float[Array, "..."]:
     """Return the maximum over an axis.
 
     The gradient of `jnp.max` divides by the number of elements equal to the maximum, which is 0
-    where XLA computes them anew with another rounding.
+    where XLA computes them again with another rounding.
     """
     parts = jnp.split(maps, maps.shape[axis], axis)
     return jnp.squeeze(reduce(jnp.maximum, parts), axis)

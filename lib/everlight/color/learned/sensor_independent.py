@@ -1,4 +1,4 @@
-"""SIIE: a small network that maps an image to a learnt working space and estimates there.
+"""SIIE: a small network that maps an image to a learned working space and estimates there.
 
 Afifi and Brown 2019, "Sensor-independent illumination estimation for DNN models" (BMVC). One
 network reads the image's log-chroma histogram and predicts a 3x3 matrix. A second network reads the
@@ -14,7 +14,7 @@ Differences from the paper:
 - The first network's output is added to the identity, so that training starts in the camera's
   space.
 
-As in the paper, the kernel widths are learnt; they start at one bin.
+As in the paper, the kernel widths are learned; they start at one bin.
 """
 
 import math

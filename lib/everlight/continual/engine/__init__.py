@@ -6,13 +6,7 @@ tasks inside the program.
 """
 
 from everlight.continual.engine.costs import RunCost, count_cost, replayed_per_step
-from everlight.continual.engine.driver import (
-    Runs,
-    diverged,
-    drive_runs,
-    initial_runs_state,
-    runs_mesh,
-)
+from everlight.continual.engine.driver import Runs, diverged, drive_runs, initial_runs_state
 from everlight.continual.engine.equinox_setup import equinox_setup
 from everlight.continual.engine.evaluation import (
     Measured,
@@ -50,6 +44,7 @@ from everlight.continual.engine.sequence import (
     run_sequence,
 )
 from everlight.continual.engine.updates import train_step
+from everlight.meshes import runs_mesh
 
 __all__ = [
     "Build",

@@ -1,13 +1,13 @@
 """Costs of a run, counted from shapes and from the program of one step, without training."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from everlight.base import Batch
 from everlight.checks import checked
-from everlight.continual.engine.flax_setup import StoredImages
+from everlight.continual.engine.flax_setup import stored_images
 from everlight.continual.engine.run import Run
 from everlight.continual.engine.sequence import initial_state, operations_per_step
 from everlight.trees import tree_bytes
@@ -33,7 +33,7 @@ class RunCost(NamedTuple):
 @checked
 def count_cost(run: Run) -> RunCost:
     """Count the costs of a run. The program of one step is traced, and nothing is trained."""
-    result, images = initial_state(run).result, stored_images(run.data)
+    result, images = initial_state(run).result, next(stored_images(run.data), None)
     return RunCost(
         sum(leaf.size for leaf in jax.tree.leaves(result.learner.params)),
         run.build(run.data)[1].parameter_copies,
@@ -58,14 +58,3 @@ def replayed_per_step(run: Run) -> int:
     draws = jax.eval_shape(strategy.draw, memory, batch, task, run.key)
     drawn = jax.tree.leaves(draws, is_leaf=lambda part: isinstance(part, Batch))
     return sum(leaf.index.size for leaf in drawn if isinstance(leaf, Batch))
-
-
-def stored_images(data: Any) -> StoredImages | None:
-    """Return the images, or features, among a run's data; None where there are none."""
-    parts = jax.tree.leaves(data, is_leaf=are_images)
-    return next((part for part in parts if are_images(part)), None)
-
-
-def are_images(part: Any) -> bool:
-    """Return whether a part of the data is `StoredImages`, which count as one leaf."""
-    return isinstance(part, StoredImages)

@@ -47,6 +47,8 @@ PROGRAMS = 40
 
 _OVER_RUNS = SequenceState(result=0, task=None, epoch=None, best=0)
 """Axes of a state for `vmap`: 0 for the parts with a leading axis over runs."""
+_STATE_SPECS = SequenceState(result=RUNS_SPEC, task=REPLICATED, epoch=REPLICATED, best=RUNS_SPEC)
+"""Specifications of a state on a mesh."""
 
 Join = Callable[[Any, PyTree], Any]
 """Function that combines the data of all runs with those of one run, for its `Build`."""
@@ -201,7 +203,6 @@ def _program(
 
     All but `begin_state` take a state, which is donated.
     """
-    of_state = SequenceState(result=RUNS_SPEC, task=REPLICATED, epoch=REPLICATED, best=RUNS_SPEC)
 
     def on_device(data: Any, rows: Rows, *rest: Any) -> SequenceState:
         of_run = partial(_of_run, part, build, protocol, join, data)
@@ -212,8 +213,8 @@ def _program(
         return jax.vmap(of_run, in_axes=axes, out_axes=_OVER_RUNS)(rows, *rest)
 
     def on_mesh(data: Any, rows: Rows, *rest: Any) -> SequenceState:
-        specs = (of_state, REPLICATED)[: len(rest)]
-        return _over_mesh(mesh, on_device, *specs, out_specs=of_state)(data, rows, *rest)
+        specs = (_STATE_SPECS, REPLICATED)[: len(rest)]
+        return _over_mesh(mesh, on_device, *specs, out_specs=_STATE_SPECS)(data, rows, *rest)
 
     return jax.jit(on_mesh, donate_argnums=() if part is begin_state else 2)
 
@@ -232,8 +233,7 @@ def _orders(
         of_row = partial(_of_run, of_run, build, protocol, join, data)
         return jax.vmap(of_row, in_axes=(0, _OVER_RUNS))(rows, state)
 
-    of_state = SequenceState(result=RUNS_SPEC, task=REPLICATED, epoch=REPLICATED, best=RUNS_SPEC)
-    return jax.jit(_over_mesh(mesh, on_device, of_state, out_specs=RUNS_SPEC))
+    return jax.jit(_over_mesh(mesh, on_device, _STATE_SPECS, out_specs=RUNS_SPEC))
 
 
 def _over_mesh(mesh: Mesh, on_device: Callable, *other_specs: Any, out_specs: Any) -> Callable:

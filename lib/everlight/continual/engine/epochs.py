@@ -37,18 +37,6 @@ class StepScores(NamedTuple):
     samples. None unless `Protocol.prequential`."""
 
 
-class EpochScores(NamedTuple):
-    """Scores of an epoch."""
-
-    loss: Float[Array, ""]
-    """Mean loss over the epoch's steps; NaN if it diverged."""
-    validation: Float[Array, ""]
-    """Mean validation metric after the epoch; -inf without validation samples."""
-    prequential: Float[Array, ""] | None
-    """Mean metric of the batches before they were learned; -inf without any, None unless
-    `Protocol.prequential`."""
-
-
 class Order(NamedTuple):
     """Slots of an epoch in shuffled order, those with samples first, and the number of samples."""
 
@@ -171,12 +159,8 @@ def learn_epoch(
     # The loss of the last step belongs to the parameters before that step.
     well = all_finite(learner.params) & (jnp.isfinite(score) | ~jnp.any(samples.mask))
     loss = jnp.where(well, sums.loss / jnp.maximum(steps, 1), jnp.nan)
-    prequential = sums.prequential
-    if prequential is not None:
-        total, count = prequential
-        prequential = jnp.where(count > 0, total / jnp.maximum(count, 1), -jnp.inf)
     state = end_epoch(strategy, protocol, with_learned(state, memory, learner), score)
-    return _recorded(state, EpochScores(loss, score, prequential))
+    return _recorded(state, loss, score, sums.prequential)
 
 
 def open_epoch(
@@ -286,13 +270,20 @@ def as_best(strategy: Strategy, score: Float[Array, ""], memory: Memory, learner
     return Best(score, changed, learner.params, learner.batch_stats)
 
 
-def _recorded(state: SequenceState, scores: EpochScores) -> SequenceState:
+def _recorded(
+    state: SequenceState,
+    loss: Float[Array, ""],
+    validation: Float[Array, ""],
+    prequential: Float[Array, "2"] | None,
+) -> SequenceState:
     """Return the state with an epoch's scores in its curves, at the next epoch."""
     at, result = (state.task, state.epoch), state.result
-    curves = EpochScores(result.losses, result.validation, result.prequential)
-    curves = jax.tree.map(lambda curve, new: curve.at[at].set(new), curves, scores)
+    if prequential is not None:
+        total, count = prequential
+        mean = jnp.where(count > 0, total / jnp.maximum(count, 1), -jnp.inf)
+        result = result._replace(prequential=result.prequential.at[at].set(mean))
     result = result._replace(
-        losses=curves.loss, validation=curves.validation, prequential=curves.prequential
+        losses=result.losses.at[at].set(loss), validation=result.validation.at[at].set(validation)
     )
     return state._replace(result=result, epoch=state.epoch + 1)
 

@@ -17,7 +17,7 @@ from everlight.continual.engine.protocol import Protocol
 from everlight.continual.engine.run import Run
 from everlight.continual.engine.sequence import initial_state, lower_step
 from everlight.continual.engine.targets import PEAKS
-from everlight.trees import tree_bytes
+from everlight.trees import shapes_with, tree_bytes
 
 
 class Estimate(NamedTuple):
@@ -99,10 +99,7 @@ def count_steps(protocol: Protocol, sequence: TaskSequence, replayed: NonNegativ
 def _placed(run: Run, device: jax.Device) -> Run:
     """Return a run whose arrays are shapes on a device."""
     sharding = SingleDeviceSharding(device)
-    data, sequence, key = jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
-        (run.data, run.sequence, run.key),
-    )
+    data, sequence, key = shapes_with(sharding, (run.data, run.sequence, run.key))
     return Run(run.build, run.protocol, data, sequence, key)
 
 

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
@@ -110,6 +110,16 @@ class StoredImages:
         return pieces.reshape(pieces.shape[0], *self.shape)
 
 
+def are_images(part: Any) -> bool:
+    """Return True for `StoredImages`, which then count as one leaf of a run's data."""
+    return isinstance(part, StoredImages)
+
+
+def stored_images(data: Any) -> Iterator[StoredImages]:
+    """Yield the stored images, or features, among a run's data."""
+    return filter(are_images, jax.tree.leaves(data, is_leaf=are_images))
+
+
 def less_offset(
     images: Shaped[np.ndarray, "n *shape"], offset: tuple[float, ...], dtype: np.dtype
 ) -> Shaped[np.ndarray, "n *shape"]:
@@ -176,7 +186,7 @@ class ComputedInputs(NamedTuple):
 
 
 Source = StoredImages | StreamedImages | ComputedInputs
-"""Where a setup takes its inputs from."""
+"""Source from which a setup takes its inputs."""
 Augment = Callable[[UInt8[Array, "h w c"], PRNGKeyArray], UInt8[Array, "h w c"]]
 """Random function of one training image."""
 

@@ -34,7 +34,7 @@ class GeneratedResult(NamedTuple):
     """Mean loss of each task's batches, each before it was learned: the online error."""
     prequential: Float[Array, "t"] | None
     """Mean of the objective's metric over each task's batches, each before it was learned: for
-    classes the online accuracy. None unless it was asked for."""
+    classes the online accuracy. None unless it was requested."""
     tested: Float[Array, "t"] | None
     """Mean of the objective's metric over each task's test samples, after the task. None without
     test samples."""

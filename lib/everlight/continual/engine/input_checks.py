@@ -8,7 +8,7 @@ import numpy as np
 
 from everlight.base import Samples, TaskSequence
 from everlight.checks import POSITIVE, check_finite, check_range, check_sizes
-from everlight.continual.engine.flax_setup import StoredImages
+from everlight.continual.engine.flax_setup import stored_images
 from everlight.continual.engine.protocol import Protocol
 from everlight.errors import ArgumentError
 
@@ -30,7 +30,7 @@ def refuse_unfit(protocol: Protocol, data: Any, sequence: TaskSequence) -> None:
     classes, tests = sequence.class_task.shape[-1], sequence.test_member.shape[-2]
     check_sizes(test=(sequence.test.mask, -1), test_member=(sequence.test_member, -1))
     check_range("sequence.class_task", sequence.class_task, 0, tests - 1)
-    stores = [leaf for leaf in jax.tree.leaves(data, is_leaf=_is_store) if _is_store(leaf)]
+    stores = list(stored_images(data))
     last = max((len(store.pieces) * store.copies for store in stores), default=np.inf) - 1
     parts = {"tasks.train": sequence.tasks.train, "tasks.valid": sequence.tasks.valid}
     for name, samples in {**parts, "test": sequence.test}.items():
@@ -84,10 +84,6 @@ def _refuse_unscorable(sequence: TaskSequence) -> None:
 
 def _is_traced(*arrays: Any) -> bool:
     return any(isinstance(array, jax.core.Tracer) for array in arrays)
-
-
-def _is_store(leaf: Any) -> bool:
-    return isinstance(leaf, StoredImages)
 
 
 def _refuse_validation_by_nothing(protocol: Protocol, sequence: TaskSequence) -> None:

@@ -32,13 +32,7 @@ class NamedArrays(NamedTuple):
 
 def names_of(path: Sequence[Any]) -> Path:
     """Return the names of a key path: attributes and keys, and numbers of list entries."""
-    parts = []
-    for key in path:
-        if isinstance(key, jax.tree_util.GetAttrKey):
-            parts.append(key.name)
-        else:
-            parts.append(str(key.idx if isinstance(key, jax.tree_util.SequenceKey) else key.key))
-    return tuple(parts)
+    return tuple(jax.tree_util.keystr((key,), simple=True) for key in path)
 
 
 def as_outputs(returned: Any) -> Outputs:

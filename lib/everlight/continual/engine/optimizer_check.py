@@ -8,7 +8,7 @@ import optax
 from jaxtyping import PyTree
 from optax import contrib
 
-from everlight.errors import ArgumentError
+from everlight.errors import ArgumentError, reason_of
 
 _REMEDY = (
     "give one that needs no value of the loss, no line search and no other arguments, such as "
@@ -16,8 +16,6 @@ _REMEDY = (
 )
 _PREDICTS_BY_OTHERS = (contrib.ScheduleFreeState, contrib.SAMState)
 """States of optimizers after some of whose steps other parameters than the last ones predict."""
-_MOST_OF_A_REASON = 200
-"""Characters of an optimizer's own error, before the remedy."""
 
 
 def check_optimizer(optimizer: optax.GradientTransformation, params: PyTree) -> None:
@@ -67,8 +65,7 @@ def _traced(function: Callable[..., Any], *arguments: Any) -> Any:
         return jax.eval_shape(function, *arguments)
     # An optimizer may raise any exception about what it lacks.
     except Exception as error:
-        reason = " ".join(str(error).split())[:_MOST_OF_A_REASON]
         raise ArgumentError(
-            f"optimizer cannot make an update from gradient, state and parameters alone "
-            f"({type(error).__name__}: {reason}); {_REMEDY}"
+            "optimizer cannot make an update from gradient, state and parameters alone "
+            f"({reason_of(error)}); {_REMEDY}"
         ) from error

@@ -1,7 +1,6 @@
 """Values that were not measured: 0 inside programs, NaN in public states and results."""
 
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,11 +9,6 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from everlight.continual.engine.protocol import Protocol
 from everlight.continual.engine.run import SequenceState, StepEvaluations
-
-
-def not_reached(shape: tuple[int, ...], dtype: Any) -> Array:
-    """Return the placeholder of unmeasured values, 0; the public results have NaN instead."""
-    return jnp.zeros(shape, dtype)
 
 
 def nan_where(condition: Bool[Array, ""], tree: PyTree) -> PyTree:
@@ -94,14 +88,7 @@ def _filled(
     epochs = jnp.where(reached[:, None], most, jnp.where(number[:, None] == task, epoch, 0))
     measured = planned_epochs(protocol, tasks) & (jnp.arange(most) < epochs)
     evaluated = reached & evaluated_tasks(protocol, tasks)
-    lead = curves[0].ndim - 2
-
-    def of_evaluation(leaf: Array) -> Array:
-        if not _is_float(leaf):
-            return leaf
-        rows = evaluated.reshape(*[1] * lead, tasks, *[1] * (leaf.ndim - lead - 1))
-        return jnp.where(rows, leaf, value)
-
+    evaluated = evaluated.reshape(*[1] * (curves[0].ndim - 2), tasks)
     curves = jax.tree.map(lambda leaf: jnp.where(measured, leaf, value), curves)
     without = jnp.where(jnp.isnan(value), jnp.nan, -jnp.inf)
 
@@ -111,7 +98,7 @@ def _filled(
 
     losses, *of_epochs = curves
     curves = losses, *jax.tree.map(of_samples, of_epochs)
-    return jax.tree.map(of_evaluation, evaluation), curves
+    return _filled_floats(evaluated, evaluation, value), curves
 
 
 @jax.jit
@@ -121,15 +108,19 @@ def _filled_within(
     """Return evaluations within tasks with a value where none took place; runs may lead."""
     if within is None:
         return None
-    took_place = within.steps > 0
+    return within._replace(evaluation=_filled_floats(within.steps > 0, within.evaluation, value))
+
+
+def _filled_floats(measured: Bool[Array, "*lead"], tree: PyTree, value: Float[Array, ""]) -> PyTree:
+    """Return the tree with a value in its floats where nothing was measured on the first axes."""
 
     def filled(leaf: Array) -> Array:
         if not _is_float(leaf):
             return leaf
-        rows = took_place.reshape(*took_place.shape, *[1] * (leaf.ndim - took_place.ndim))
+        rows = measured.reshape(*measured.shape, *[1] * (leaf.ndim - measured.ndim))
         return jnp.where(rows, leaf, value)
 
-    return within._replace(evaluation=jax.tree.map(filled, within.evaluation))
+    return jax.tree.map(filled, tree)
 
 
 def _is_float(leaf: Array) -> bool:

@@ -48,7 +48,7 @@ class Protocol:
     """Tasks between two evaluations on all test samples; the last task is always evaluated."""
     evaluate_steps: PositiveInt | None = None
     """Evaluate on all test samples after every so many batches and at the end of each epoch too;
-    None evaluates after tasks alone. A strategy with `before_evaluation` calls it every time."""
+    None evaluates only after tasks. A strategy with `before_evaluation` calls it every time."""
     new_optimizer: bool = True
     """Reset optimizer and schedule at every task."""
     updates_per_batch: PositiveInt = 1
@@ -60,7 +60,7 @@ class Protocol:
     boundaries: bool = True
     """Inform the strategy when a task begins and ends. A class then counts as seen from the first
     step of its task. Without boundaries, which need `select` "last", tasks are pieces of a stream:
-    the strategy is called at steps alone, the optimizer is never reset, and a class counts as seen
+    the strategy is called only at steps, the optimizer is never reset, and a class counts as seen
     once a sample of it has arrived. Evaluation is the same."""
 
     def __post_init__(self):

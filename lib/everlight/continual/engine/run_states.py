@@ -8,14 +8,14 @@ from functools import lru_cache
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding
 from jaxtyping import Int, PyTree
 
 from everlight.checks import NonNegativeInt, checked
 from everlight.continual.engine.protocol import Protocol
 from everlight.continual.engine.run import SequenceResult, SequenceState
 from everlight.meshes import REPLICATED, RUNS_SPEC, fetch
-from everlight.trees import rows_of
+from everlight.trees import rows_of, shapes_with
 
 NOT_DIVERGED = (-1, -1)
 """Place of a run that did not diverge."""
@@ -79,14 +79,6 @@ def shapes_on_mesh(state: SequenceState, mesh: Mesh) -> SequenceState:
     """
     if not mesh.is_multi_process:
         return state
-
-    def placed(tree: PyTree, spec: PartitionSpec) -> PyTree:
-        sharding = NamedSharding(mesh, spec)
-        return jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), tree
-        )
-
-    of_all = placed(state, REPLICATED)
-    return of_all._replace(
-        result=placed(state.result, RUNS_SPEC), best=placed(state.best, RUNS_SPEC)
-    )
+    of_all = shapes_with(NamedSharding(mesh, REPLICATED), state)
+    result, best = shapes_with(NamedSharding(mesh, RUNS_SPEC), (state.result, state.best))
+    return of_all._replace(result=result, best=best)

@@ -24,6 +24,7 @@ from everlight.continual.engine.tasks import (
     next_epoch,
     take_task,
 )
+from everlight.trees import shapes_with
 
 
 @checked
@@ -78,10 +79,7 @@ def lower_step(run: Run) -> jax.stages.Lowered:
     placed = {leaf.sharding for leaf in leaves if getattr(leaf, "sharding", None)}
     if len(placed) == 1:
         (sharding,) = placed
-        learned, opened = jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
-            (learned, opened),
-        )
+        learned, opened = shapes_with(sharding, (learned, opened))
     return jax.jit(_once(_one_step), donate_argnums=4).lower(run, 0, 0, 0, learned, opened)
 
 
@@ -90,9 +88,9 @@ def operations_per_step(run: Run) -> float:
     """Return the floating-point operations of one training step, by XLA's cost analysis.
 
     On CPU the traced program is analysed, which takes 5% of the time of compiling and differs by 1
-    to 2%. Accelerators' plugins analyse compiled programs alone. Loops inside the step are counted
+    to 2%. Accelerators' plugins analyse only compiled programs. Loops inside the step are counted
     once (GEM's quadratic program). Random bits and data movement are not counted. For a strategy
-    that trains on memory alone (`Strategy.on_memory`), the step is one on memory.
+    that trains only on memory (`Strategy.on_memory`), the step is one on memory.
     """
     on_memory = run.build(run.data)[1].on_memory
     if on_memory is None:

@@ -34,7 +34,6 @@ from everlight.continual.engine.optimizer_check import check_optimizer
 from everlight.continual.engine.placeholders import (
     all_finite,
     nan_where,
-    not_reached,
     planned_epochs,
 )
 from everlight.continual.engine.protocol import Protocol
@@ -71,7 +70,7 @@ def begin_state(run: Run) -> SequenceState:
     row = jax.eval_shape(partial(_ready_row, setup, strategy, run), memory, learner, run.key)[1]
 
     def no_rows(*axes: int) -> PyTree:
-        return jax.tree.map(lambda leaf: not_reached((*axes, *leaf.shape), leaf.dtype), row)
+        return jax.tree.map(lambda leaf: jnp.zeros((*axes, *leaf.shape), leaf.dtype), row)
 
     evaluation, within_tasks = no_rows(run.tasks), None
     if protocol.evaluate_steps is not None:
@@ -83,7 +82,7 @@ def begin_state(run: Run) -> SequenceState:
             most_evaluations(samples, protocol_of(strategy, protocol)),
         )
         within_tasks = StepEvaluations(no_rows(*axes), jnp.zeros(axes, jnp.int32))
-    curve = not_reached((run.tasks, protocol.most_epochs), jnp.float32)
+    curve = jnp.zeros((run.tasks, protocol.most_epochs), jnp.float32)
     usage = Usage(*[jnp.zeros(run.tasks, jnp.int32)] * 2)
     prequential = curve if protocol.prequential else None
     result = SequenceResult(
@@ -250,7 +249,7 @@ def _evaluated(
 
     def left_out() -> tuple[Memory, Learner, PyTree]:
         row = jax.eval_shape(evaluated)[-1]
-        return memory, learner, jax.tree.map(lambda leaf: not_reached(leaf.shape, leaf.dtype), row)
+        return memory, learner, jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), row)
 
     if protocol.evaluate_every == 1:
         return evaluated()

@@ -108,7 +108,6 @@ def label_scores(
     sequence: TaskSequence,
     predicted: UInt8[np.ndarray, "t m packed"],
     superclass: Int[np.ndarray, "c"],
-    batch_size: int = 128,
 ) -> LabelScores:
     """Return all scores of the labels predicted after each task, as an evaluation keeps them.
 
@@ -116,7 +115,6 @@ def label_scores(
       sequence: tasks and test samples.
       predicted: predicted labels as bits, `[t, m, packed]`.
       superclass: superclass of each class, `[c]`; -1 for none.
-      batch_size: samples per batch of the recall by batches.
     """
     classes = sequence.class_task.shape[0]
     return sequence_label_scores(
@@ -125,5 +123,4 @@ def label_scores(
         sequence.test_member,
         sequence.tasks.classes,
         jnp.asarray(superclass),
-        batch_size,
     )

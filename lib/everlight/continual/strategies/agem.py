@@ -28,10 +28,11 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
 from everlight.continual.method import Method, Needs, Source
-from everlight.continual.strategies.balanced_replay import Exemplars, balanced_replay, replayed_loss
+from everlight.continual.strategies.balanced_replay import Exemplars, balanced_replay
 from everlight.continual.strategies.naive import naive, task_gradient
 from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.memory import draw_batch
+from everlight.continual.strategies.parts.replayed import replayed_loss
 
 
 def project(gradient: PyTree, reference: PyTree) -> PyTree:
@@ -58,7 +59,7 @@ def agem(
       setup: network, objective, optimizer and data access.
       exemplars_per_class: exemplars per class, used without `buffer_size`.
       labels: labels per sample in the sequence.
-      separate_classes: compute the task's loss over its own classes alone and the reference's over
+      separate_classes: compute the task's loss over only its own classes and the reference's over
         earlier classes, as in IIRC; otherwise both run over all seen classes.
       replay_batch_size: samples of the reference batch, at most the stored ones; None is the size
         of the task's batch.

@@ -29,11 +29,15 @@ from everlight.checks import checked
 from everlight.conditional import where_under_vmap
 from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.method import OTHER_WEIGHTS, Method, Source
-from everlight.continual.strategies.naive import naive
-from everlight.continual.strategies.nearest_mean import ClassMeans, no_means
+from everlight.continual.strategies.naive import evaluation_outputs, naive
 from everlight.continual.strategies.parts import arguments
+from everlight.continual.strategies.parts.class_statistics import (
+    ClassMeans,
+    add_first_labels,
+    no_means,
+)
 from everlight.continual.strategies.parts.frozen import feature_width
-from everlight.continual.strategies.simple_cil import add_to_prototypes, prototype_scores
+from everlight.continual.strategies.simple_cil import prototype_scores
 
 
 class Adaptation(NamedTuple):
@@ -95,7 +99,7 @@ def aper(setup: Setup) -> Strategy:
         memory: Adaptation, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[Adaptation, Learner]:
         features = [sample_features(setup, net, task.train) for net in both(memory, learner)]
-        means = add_to_prototypes(
+        means = add_first_labels(
             memory.means,
             jnp.concatenate(features, axis=1),
             task.train.labels[:, 0],
@@ -106,10 +110,7 @@ def aper(setup: Setup) -> Strategy:
     def predict(
         memory: Adaptation, learner: Learner, inputs: Float[Array, "b *shape"]
     ) -> Float[Array, "b c"]:
-        start, adapted = (
-            setup.apply(net.params, net.batch_stats, inputs, False, None)[0]
-            for net in both(memory, learner)
-        )
+        start, adapted = (evaluation_outputs(setup, net, inputs) for net in both(memory, learner))
         features = jnp.concatenate([start.features, adapted.features], axis=1)
         scores = prototype_scores(memory.means, features)
         return jnp.where(memory.adapted, scores, setup.objective.scores(adapted))

@@ -15,27 +15,12 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, UInt32
+from jaxtyping import Array, PRNGKeyArray, UInt32
 
-from everlight.base import (
-    Batch,
-    Epoch,
-    Learner,
-    Outputs,
-    Samples,
-    Setup,
-    StepInfo,
-    Strategy,
-    Task,
-)
+from everlight.base import Epoch, Learner, Samples, Setup, Strategy, Task
 from everlight.checks import PositiveInt, checked
 from everlight.continual.method import Method, Source
-from everlight.continual.strategies.naive import (
-    batch_outputs,
-    naive,
-    task_gradient,
-    weighted_mean,
-)
+from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.exemplars import add_seen_exemplars, exemplar_slots
 from everlight.continual.strategies.parts.memory import empty_buffer, hash_key, merge_buffer
@@ -84,56 +69,11 @@ def balanced_replay(
         return memory._replace(buffer=buffer), learner
 
     return naive(setup)._replace(
-        init=init, epoch_data=epoch_data, end_task=end_task, stored_samples=_held
+        init=init,
+        epoch_data=epoch_data,
+        end_task=end_task,
+        stored_samples=lambda memory, task: jnp.sum(memory.buffer.mask),
     )
-
-
-def _held(memory: Exemplars, task: Task) -> Int[Array, ""]:
-    return jnp.sum(memory.buffer.mask)
-
-
-def replayed_outputs(
-    setup: Setup, params: PyTree, learner: Learner, batch: Batch, key: PRNGKeyArray
-) -> tuple[Outputs, PyTree]:
-    """Return `batch_outputs` of a batch drawn from memory.
-
-    A batch without samples (all weights 0) leaves the batch statistics unchanged.
-    """
-    outputs, after = batch_outputs(setup, params, learner, batch, key)
-    held = jnp.any(batch.weight > 0)
-    stats = jax.tree.map(lambda new, old: jnp.where(held, new, old), after, learner.batch_stats)
-    return outputs, stats
-
-
-def replayed_loss(
-    setup: Setup, params: PyTree, learner: Learner, batch: Batch, key: PRNGKeyArray
-) -> tuple[Float[Array, ""], PyTree]:
-    """Return the mean loss of a batch drawn from memory, 0 if it is empty, and batch statistics."""
-    outputs, batch_stats = replayed_outputs(setup, params, learner, batch, key)
-    losses = setup.objective.loss(outputs, batch.labels, learner.seen)
-    return weighted_mean(losses, batch.weight), batch_stats
-
-
-def with_all_seen(learner: Learner) -> Learner:
-    """Return the learner with every class seen, so that losses run over all outputs of the head."""
-    return learner._replace(seen=jnp.ones_like(learner.seen))
-
-
-def joint_gradient(
-    setup: Setup, learner: Learner, batch: Batch, key: PRNGKeyArray
-) -> tuple[PyTree, StepInfo]:
-    """Return the gradient of the mean loss over the batch and its replayed batch, in one pass.
-
-    It is one mean over the samples of both, so a larger replayed batch has more weight. Chaudhry et
-    al.'s code and Mammoth's `er.py` do the same.
-    """
-    return task_gradient(setup, learner, joined(batch, batch.replay), key)
-
-
-def joined(batch: Batch, replayed: Batch) -> Batch:
-    """Return one batch of the task's samples, without its `replay`, and then the replayed ones."""
-    incoming = batch._replace(replay=())
-    return jax.tree.map(lambda *parts: jnp.concatenate(parts), incoming, replayed)
 
 
 METHODS = {

@@ -36,27 +36,15 @@ objective of stage 2 and the corrected logits; differs in:
 
 from typing import Literal, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.base import (
-    Batch,
-    Epoch,
-    Learner,
-    Outputs,
-    Samples,
-    Setup,
-    StepInfo,
-    Strategy,
-    Task,
-)
+from everlight.base import Batch, Epoch, Learner, Outputs, Samples, Setup, StepInfo, Strategy, Task
 from everlight.checks import NonNegativeFloat, PositiveFloat, PositiveInt, checked
 from everlight.continual.engine.evaluation import predict_samples
 from everlight.continual.method import Method, Source
-from everlight.continual.objectives.many_labels import binary_cross_entropy, multi_hot
 from everlight.continual.strategies.icarl import Loss
-from everlight.continual.strategies.naive import batch_outputs, naive, weighted_mean
+from everlight.continual.strategies.naive import evaluation_outputs, naive, weighted_mean
 from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.bias_correction import (
     Correction,
@@ -64,6 +52,13 @@ from everlight.continual.strategies.parts.bias_correction import (
     correct_classes,
     fit_pair,
     no_correction,
+)
+from everlight.continual.strategies.parts.distillation import (
+    label_entropy,
+    label_softmax,
+    soft_entropy,
+    soft_softmax,
+    taught_gradient,
 )
 from everlight.continual.strategies.parts.exemplars import (
     ExemplarBuffer,
@@ -203,22 +198,17 @@ def bic(
     def grads(
         memory: BiasMemory, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
     ) -> tuple[PyTree, StepInfo]:
-        teacher, correct = memory.teacher, memory.correction
-        correct_old = memory.old_correction
+        teacher = memory.teacher
         old_share = jnp.sum(teacher.known) / jnp.maximum(jnp.sum(learner.seen), 1)
         label_share = 1 - old_share if weigh_labels else 1.0
 
-        def total(params: PyTree) -> tuple[Float[Array, ""], PyTree]:
-            outputs, batch_stats = batch_outputs(setup, params, learner, batch, key)
-            old, _ = setup.apply(teacher.params, teacher.batch_stats, batch.inputs, False, None)
-            logits, soft = correct(outputs.logits), correct_old(old.logits) / temperature
+        def losses(logits: Float[Array, "b c"], old: Float[Array, "b c"]) -> Float[Array, "b"]:
+            logits, soft = memory.correction(logits), memory.old_correction(old) / temperature
             label_loss = entropy_of_labels(logits, batch.labels, learner.seen)
-            distillation = entropy_of_teacher(logits / temperature, soft, teacher.known)
-            losses = label_share * label_loss + old_share * distillation
-            return weighted_mean(losses, batch.weight), batch_stats
+            distilled = entropy_of_teacher(logits / temperature, soft, teacher.known)
+            return label_share * label_loss + old_share * distilled
 
-        (value, batch_stats), gradient = jax.value_and_grad(total, has_aux=True)(learner.params)
-        return gradient, StepInfo(gradient, batch_stats, value)
+        return taught_gradient(setup, teacher, learner, batch, losses, key)
 
     def end_task(
         memory: BiasMemory, learner: Learner, task: Task, key: PRNGKeyArray
@@ -233,7 +223,7 @@ def bic(
     def predict(
         memory: BiasMemory, learner: Learner, inputs: Float[Array, "b *shape"]
     ) -> Float[Array, "b c"]:
-        outputs, _ = setup.apply(learner.params, learner.batch_stats, inputs, False, None)
+        outputs = evaluation_outputs(setup, learner, inputs)
         corrected = Outputs(memory.correction(outputs.logits), outputs.features)
         return setup.objective.scores(corrected)
 
@@ -290,42 +280,6 @@ def hold_out(
     chosen = real & classes[label] & (rank < leave[label]) & ~stays[:, None]
     division = divide_slots(slots, classes.shape[0], among)
     return into_slots(candidates, label, rank, chosen, division, slots).samples
-
-
-def label_entropy(
-    logits: Float[Array, "b c"], labels: Int[Array, "b k"], among: Bool[Array, "c"]
-) -> Float[Array, "b"]:
-    """Return the binary cross-entropy of each sample's labels, averaged over the given classes."""
-    targets = multi_hot(labels, among.shape[0]).astype(logits.dtype)
-    return binary_cross_entropy(logits, targets, among)
-
-
-def soft_entropy(
-    logits: Float[Array, "b c"], old: Float[Array, "b c"], among: Bool[Array, "c"]
-) -> Float[Array, "b"]:
-    """Return the binary cross-entropy with the old logits' sigmoids, averaged over classes."""
-    return binary_cross_entropy(logits, jax.nn.sigmoid(old), among)
-
-
-def label_softmax(
-    logits: Float[Array, "b c"], labels: Int[Array, "b k"], among: Bool[Array, "c"]
-) -> Float[Array, "b"]:
-    """Return the cross-entropy of each sample's first label, with softmax over given classes."""
-    rows = _log_softmax(logits, among)
-    return -jnp.take_along_axis(rows, labels[:, :1], axis=1)[:, 0]
-
-
-def soft_softmax(
-    logits: Float[Array, "b c"], old: Float[Array, "b c"], among: Bool[Array, "c"]
-) -> Float[Array, "b"]:
-    """Return the cross-entropy with the old logits' softmax over given classes; 0 without any."""
-    soft = jnp.where(among, jnp.exp(_log_softmax(old, among)), 0)
-    return -jnp.sum(soft * _log_softmax(logits, among), axis=-1)
-
-
-def _log_softmax(logits: Float[Array, "b c"], among: Bool[Array, "c"]) -> Float[Array, "b c"]:
-    # A finite floor: minus infinity in both branches would make the gradient NaN.
-    return jax.nn.log_softmax(jnp.where(among, logits, -1e9))
 
 
 def _among(samples: Samples, others: Samples) -> Bool[Array, "n"]:

@@ -10,7 +10,7 @@ fast, the stable one slowly:
 and likewise θ_S with r_S ≤ r_P and α_S ≥ α_P, t being the number of steps, this one included. The
 softmax and the distance run over all outputs of the head. Test samples are classified by θ_S. The
 memory is a reservoir as in `experience_replay`. Both averages pass x' in training mode and keep
-their own batch statistics, which see replayed samples alone.
+their own batch statistics, which see only replayed samples.
 
 The authors' code sets, with 200 samples, λ = 2, α_P = α_S = 0.99, r_P = 1 and r_S = 0.9 on split
 MNIST, replaying 128 samples per batch of 10. On split CIFAR-10 it has λ = 0.15, α_P = α_S = 0.999,
@@ -28,28 +28,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.base import (
-    Batch,
-    Coefficient,
-    Learner,
-    Samples,
-    Setup,
-    StepInfo,
-    Strategy,
-    Task,
-)
+from everlight.base import Batch, Coefficient, Learner, Samples, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, UnitInterval, checked
 from everlight.continual.ema import moved_average
 from everlight.continual.method import OTHER_WEIGHTS, Method, Needs, Source
-from everlight.continual.strategies.balanced_replay import (
-    joined,
-    replayed_outputs,
-    with_all_seen,
-)
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
 from everlight.continual.strategies.naive import batch_loss, weighted_mean
 from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.memory import empty_buffer
+from everlight.continual.strategies.parts.replayed import joined, replayed_outputs, with_all_seen
 
 
 class Average(NamedTuple):
@@ -160,8 +147,8 @@ def cls_er(
     def predict(
         memory: TwoAverages, learner: Learner, inputs: Float[Array, "b *shape"]
     ) -> Float[Array, "b c"]:
-        outputs, _ = setup.apply(*memory.stable, inputs, False, None)
-        return setup.objective.scores(outputs)
+        params, batch_stats = memory.stable
+        return replay.predict((), learner._replace(params=params, batch_stats=batch_stats), inputs)
 
     return replay._replace(
         init=init,

@@ -9,10 +9,10 @@ before. Between tasks the merged network predicts. Memory holds one network and 
 Training and prediction are those of SLCA (`slca`; Zhang et al. 2023, ICCV). Layers below the head
 learn at 0.01 times the rate, and the loss runs over the task's own classes. After the merge, the
 statistics of the new classes are those of the merged network, and the classifier is aligned. The
-aligned head predicts. The next task goes on from the head before alignment.
+aligned head predicts. The next task continues from the head before alignment.
 
 The paper gives every task outputs of its own. Here all tasks share one head, whose columns have a
-gradient and an information in the task of their class alone. A new column therefore keeps the
+gradient and an information only in the task of their class. A new column therefore keeps the
 values of its own task, and an old one those it had.
 
 The authors' settings have λ = 0.4 on CIFAR-100 and ImageNet-R with a supervised network, otherwise
@@ -39,18 +39,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from everlight.base import (
-    Batch,
-    Coefficient,
-    Fisher,
-    Learner,
-    Proportion,
-    Setup,
-    StepInfo,
-    Strategy,
-    Task,
-)
+from everlight.base import Coefficient, Fisher, Learner, Proportion, Setup, Strategy, Task
 from everlight.checks import NonNegativeInt, PositiveFloat, PositiveInt, checked
+from everlight.continual.inner_memory import with_outer_memory
 from everlight.continual.method import OTHER_WEIGHTS, Method, Source
 from everlight.continual.strategies.parts.importance import chosen_fisher, fisher_diagonal
 from everlight.continual.strategies.parts.merging import merged_learner
@@ -111,23 +102,6 @@ def cofima(
         nothing = jax.tree.map(jnp.zeros_like, learner.params)
         return Averaged(unmerged.init(key, learner), learner.params, nothing)
 
-    def begin_task(
-        memory: Averaged, learner: Learner, task: Task, key: PRNGKeyArray
-    ) -> tuple[Averaged, Learner]:
-        gaussians, learner = unmerged.begin_task(memory.gaussians, learner, task, key)
-        return memory._replace(gaussians=gaussians), learner
-
-    def grads(
-        memory: Averaged, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
-    ) -> tuple[PyTree, StepInfo]:
-        return unmerged.grads(memory.gaussians, learner, batch, task, key)
-
-    def after_step(
-        memory: Averaged, learner: Learner, info: StepInfo, key: PRNGKeyArray
-    ) -> tuple[Averaged, Learner]:
-        gaussians, learner = unmerged.after_step(memory.gaussians, learner, info, key)
-        return memory._replace(gaussians=gaussians), learner
-
     def end_task(
         memory: Averaged, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[Averaged, Learner]:
@@ -142,19 +116,8 @@ def cofima(
         gaussians, learner = unmerged.end_task(memory.gaussians, learner, task, key_align)
         return Averaged(gaussians, params, merged), learner
 
-    def predict(
-        memory: Averaged, learner: Learner, inputs: Float[Array, "b *shape"]
-    ) -> Float[Array, "b c"]:
-        return unmerged.predict(memory.gaussians, learner, inputs)
-
-    return unmerged._replace(
-        init=init,
-        begin_task=begin_task,
-        grads=grads,
-        after_step=after_step,
-        end_task=end_task,
-        predict=predict,
-        parameter_copies=2,
+    return with_outer_memory(unmerged, "gaussians")._replace(
+        init=init, end_task=end_task, parameter_copies=2
     )
 
 

@@ -18,7 +18,7 @@ start from their initial values.
 
 Two later forms subtract avg(tw) from the consolidated rows, the single mean of all entries of the
 task's rows. It balances tasks without a gain. CWR+, `form="plus"` (Maltoni and Lomonaco 2019,
-Neural Networks), starts every tw from 0. Its paper has new classes alone; here a class that comes
+Neural Networks), starts every tw from 0. Its paper has only new classes; here a class that comes
 again is averaged by `updates` as above. It expands the head by the seen classes; here unseen
 classes have the latest temporary rows. CWR*, `form="star"` (Lomonaco, Maltoni and Pellegrini 2020,
 CVPR Workshops), starts the rows of the task's repeated classes from cw and the others from 0. It
@@ -81,7 +81,7 @@ def cwr(setup: Setup, first_task_gain: PositiveFloat = 3.0, form: Form = "text")
       ValueError: `form` is unknown; or, while tracing, no layer is named head
         (`caffe_nets.LinearClassifier` has one).
     """
-    as_coded = form == "code"
+    plain, as_coded = naive(setup), form == "code"
 
     def init(key: PRNGKeyArray, learner: Learner) -> Consolidated:
         if "head" not in learner.params:
@@ -130,12 +130,9 @@ def cwr(setup: Setup, first_task_gain: PositiveFloat = 3.0, form: Form = "text")
     ) -> Float[Array, "b c"]:
         head = consolidate(memory, learner.params["head"], form)
         params = {**learner.params, "head": head}
-        outputs, _ = setup.apply(params, learner.batch_stats, inputs, False, None)
-        return setup.objective.scores(outputs)
+        return plain.predict((), learner._replace(params=params), inputs)
 
-    return naive(setup)._replace(
-        init=init, begin_task=begin_task, end_task=end_task, predict=predict
-    )
+    return plain._replace(init=init, begin_task=begin_task, end_task=end_task, predict=predict)
 
 
 def consolidate(memory: Consolidated, temporary: PyTree, form: Form = "text") -> PyTree:
@@ -163,42 +160,31 @@ def _mean_of_classes(leaf: Float[Array, "*f c"], held: Bool[Array, "c"]) -> Floa
     return jnp.sum(leaf, where=entries) / jnp.maximum(jnp.sum(entries), 1).astype(leaf.dtype)
 
 
-_PAPER = Source("Lomonaco and Maltoni 2017, CoRL", ("old net",))
+_CWR = Method(
+    cwr,
+    lambda needs: {"first_task_gain": 1.0},
+    Source("Lomonaco and Maltoni 2017, CoRL", ("old net",)),
+    trains="head",
+    demands=OTHER_WEIGHTS,
+    summary="CopyWeights with Re-init: one consolidated head over a frozen network",
+    authors={"first_task_gain": 3, "features": "a pretrained network's"},
+)
 METHODS = {
-    "CWR": Method(
-        cwr,
-        lambda needs: {"first_task_gain": 1.0},
-        _PAPER,
-        trains="head",
-        demands=OTHER_WEIGHTS,
-        summary="CopyWeights with Re-init: one consolidated head over a frozen network",
-        authors={"first_task_gain": 3, "features": "a pretrained network's"},
-    ),
-    "CWR as coded": Method(
-        cwr,
-        lambda needs: {"first_task_gain": 1.0, "form": "code"},
-        _PAPER,
-        trains="head",
-        demands=OTHER_WEIGHTS,
+    "CWR": _CWR,
+    "CWR as coded": _CWR._replace(
+        row_arguments=lambda needs: {"first_task_gain": 1.0, "form": "code"},
         summary="CWR as the code of its authors differs from their text",
         benchmarks=("core50-ni", "core50-nc", "core50-nic"),
-        authors={"first_task_gain": 3, "features": "a pretrained network's"},
     ),
-    "CWR+": Method(
-        cwr,
-        lambda needs: {"form": "plus"},
-        Source("Maltoni and Lomonaco 2019, Neural Networks", ("old net",)),
-        trains="head",
-        demands=OTHER_WEIGHTS,
+    "CWR+": _CWR._replace(
+        row_arguments=lambda needs: {"form": "plus"},
+        source=Source("Maltoni and Lomonaco 2019, Neural Networks", ("old net",)),
         summary="CWR with a zero start and a mean shift (Maltoni and Lomonaco 2019)",
         authors={"features": "a pretrained network's"},
     ),
-    "CWR*": Method(
-        cwr,
-        lambda needs: {"form": "star"},
-        Source("Lomonaco et al. 2020, CVPRW", ("old net",)),
-        trains="head",
-        demands=OTHER_WEIGHTS,
+    "CWR*": _CWR._replace(
+        row_arguments=lambda needs: {"form": "star"},
+        source=Source("Lomonaco et al. 2020, CVPRW", ("old net",)),
         summary="CWR+ weighted by numbers of samples (Lomonaco et al. 2020)",
         authors={"features": "a pretrained network's"},
     ),

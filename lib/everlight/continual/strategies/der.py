@@ -26,29 +26,18 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.base import (
-    Batch,
-    Coefficient,
-    Learner,
-    Samples,
-    Setup,
-    StepInfo,
-    Strategy,
-    Task,
-)
+from everlight.base import Batch, Coefficient, Learner, Samples, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
 from everlight.continual.method import Method, Source
-from everlight.continual.strategies.balanced_replay import replayed_outputs, with_all_seen
 from everlight.continual.strategies.naive import batch_loss, naive, weighted_mean
 from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.memory import (
     add_to_reservoir,
     arrived,
-    batch_at,
-    draw_reservoir,
+    draw_from_reservoir,
     empty_buffer,
-    fill_up,
 )
+from everlight.continual.strategies.parts.replayed import replayed_outputs, with_all_seen
 
 
 class DarkReservoir(NamedTuple):
@@ -95,9 +84,8 @@ def der(
 
     def draw(memory: DarkReservoir, batch: Batch, task: Task, key: PRNGKeyArray) -> DarkDraw:
         size = replay_batch_size or batch.index.shape[0]
-        slots, weight = draw_reservoir(memory.arrived, memory.samples.mask.shape[0], size, key)
-        matched = fill_up(batch_at(memory.samples, slots, weight), batch)
-        return DarkDraw(matched, memory.logits[slots])
+        drawn = draw_from_reservoir(memory.samples, memory.arrived, size, batch, key)
+        return DarkDraw(drawn.batch, memory.logits[drawn.slots])
 
     def grads(
         memory: DarkReservoir, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray

@@ -12,14 +12,14 @@ features would otherwise drift abruptly; the replayed ones alone separate these,
 incoming batch takes the place of l.
 
 The batch, its positives with its negatives, and the replayed batch have a pass each, in this order.
-Memory and replay are those of `experience_replay`. Once samples are stored, the head learns from
-replayed ones alone. The authors' default is τ = 0.2.
+Memory and replay are those of `experience_replay`. Once samples are stored, the head learns only
+from replayed ones. The authors' default is τ = 0.2.
 
 Equal to the official code (pclucas14/AML, `er_aml.py` and `sample_pos_neg` of `buffer.py`, with
 `task_free`) at the possible positives and negatives and at the gradient of a step, with
 `loss_over="all"`; differs in:
 
-- Without `task_free`, negatives there are of any class of the task, and its first task has ℓ alone.
+- Without `task_free`, negatives there are of any class of the task, and its first task has only ℓ.
 - Features there are divided by their length plus 0.00001, and the head is a cosine classifier.
 - By default ℓ runs over the seen classes, there over all outputs.
 - While the memory is empty, samples are augmented here, there not.
@@ -35,16 +35,16 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, PositiveInt, checked
 from everlight.continual.method import COUNTING, Method, Source
-from everlight.continual.strategies.balanced_replay import (
+from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
+from everlight.continual.strategies.naive import batch_loss, weighted_mean
+from everlight.continual.strategies.parts import arguments
+from everlight.continual.strategies.parts.memory import arrivals, batch_at, fill_up, merge_buffer
+from everlight.continual.strategies.parts.replayed import (
     joined,
     replayed_loss,
     replayed_outputs,
     with_all_seen,
 )
-from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
-from everlight.continual.strategies.naive import batch_loss, weighted_mean
-from everlight.continual.strategies.parts import arguments
-from everlight.continual.strategies.parts.memory import arrivals, batch_at, fill_up, merge_buffer
 from everlight.models.heads import unit
 from everlight.precision import matrix_product
 

@@ -34,35 +34,26 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.base import (
-    Batch,
-    Learner,
-    Outputs,
-    Samples,
-    Setup,
-    StepInfo,
-    Strategy,
-    Task,
-)
+from everlight.base import Batch, Learner, Outputs, Samples, Setup, StepInfo, Strategy, Task
 from everlight.checks import NonNegativeInt, PositiveInt, UnitInterval, checked
 from everlight.conditional import where_under_vmap
 from everlight.continual.engine.evaluation import predict_samples
 from everlight.continual.method import OTHER_WEIGHTS, Method, Source
-from everlight.continual.strategies.balanced_replay import joined
-from everlight.continual.strategies.naive import batch_outputs, naive, weighted_mean
+from everlight.continual.strategies.naive import (
+    batch_outputs,
+    evaluation_outputs,
+    naive,
+    weighted_mean,
+)
 from everlight.continual.strategies.parts import arguments
-from everlight.continual.strategies.parts.bias_correction import (
-    Correction,
-    correct_classes,
-    no_correction,
-)
+from everlight.continual.strategies.parts.bias_correction import correct_classes, no_correction
 from everlight.continual.strategies.parts.memory import (
+    ReservoirDraw,
     arrived,
-    batch_at,
-    draw_reservoir,
+    draw_from_reservoir,
     empty_buffer,
-    fill_up,
 )
+from everlight.continual.strategies.parts.replayed import joined
 
 Replacement = Literal["uniform", "balanced", "loss-aware"]
 """Stored samples that an arriving one replaces."""
@@ -82,13 +73,6 @@ class TricksMemory(NamedTuple):
     """Scale and shift of the last task's logits."""
     last: Bool[Array, "c"]
     """Classes of the last task; none before the end of the first."""
-
-
-class Replay(NamedTuple):
-    """Batch drawn from memory, and the slots of its samples."""
-
-    batch: Batch
-    slots: Int[Array, "n"]
 
 
 @checked
@@ -129,10 +113,9 @@ def er_tricks(
             jnp.zeros_like(learner.seen),
         )
 
-    def draw(memory: TricksMemory, batch: Batch, task: Task, key: PRNGKeyArray) -> Replay:
+    def draw(memory: TricksMemory, batch: Batch, task: Task, key: PRNGKeyArray) -> ReservoirDraw:
         size = replay_batch_size or batch.index.shape[0]
-        slots, weight = draw_reservoir(memory.arrived, memory.samples.mask.shape[0], size, key)
-        return Replay(fill_up(batch_at(memory.samples, slots, weight), batch), slots)
+        return draw_from_reservoir(memory.samples, memory.arrived, size, batch, key)
 
     def grads(
         memory: TricksMemory, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
@@ -183,7 +166,7 @@ def er_tricks(
     def predict(
         memory: TricksMemory, learner: Learner, inputs: Float[Array, "b *shape"]
     ) -> Float[Array, "b c"]:
-        outputs, _ = setup.apply(learner.params, learner.batch_stats, inputs, False, None)
+        outputs = evaluation_outputs(setup, learner, inputs)
         corrected = _corrected(memory.bias, memory.last, outputs.logits)
         return setup.objective.scores(outputs._replace(logits=corrected))
 
@@ -264,8 +247,7 @@ def _store_all(
 def _corrected(
     pair: Float[Array, "2"], classes: Bool[Array, "c"], logits: Float[Array, "b c"]
 ) -> Float[Array, "b c"]:
-    correction: Correction = correct_classes(no_correction(logits.shape[-1]), pair, classes)
-    return correction(logits)
+    return correct_classes(no_correction(logits.shape[-1]), pair, classes)(logits)
 
 
 def _descend(

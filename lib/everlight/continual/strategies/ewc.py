@@ -32,6 +32,7 @@ from everlight.base import Coefficient, Fisher, Learner, Setup, Strategy, Task
 from everlight.checks import PositiveInt, UnitInterval, checked
 from everlight.continual.method import Method, Needs, Source
 from everlight.continual.strategies.naive import naive
+from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.importance import chosen_fisher, fisher_diagonal
 from everlight.continual.strategies.parts.quadratic import (
     QuadraticSums,
@@ -89,11 +90,7 @@ def ewc(
 
 def _fisher(needs: Needs) -> dict[str, Any]:
     """Return the arguments of a penalty weighted by the Fisher information."""
-    return {
-        "regularization": needs.hyperparameter,
-        "fisher_samples": needs.importance_samples,
-        "implicit_rate": needs.implicit_rate,
-    }
+    return {**arguments.penalty(needs), "fisher_samples": needs.importance_samples}
 
 
 METHODS = {

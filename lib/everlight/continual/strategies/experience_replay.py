@@ -24,17 +24,15 @@ from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 from everlight.base import Batch, Learner, Samples, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
 from everlight.continual.method import Method, Source
-from everlight.continual.strategies.balanced_replay import joint_gradient
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.memory import (
     add_to_reservoir,
     arrived,
-    batch_at,
-    draw_reservoir,
+    draw_from_reservoir,
     empty_buffer,
-    fill_up,
 )
+from everlight.continual.strategies.parts.replayed import joint_gradient
 
 
 class Reservoir(NamedTuple):
@@ -69,7 +67,8 @@ def experience_replay(
         return Reservoir(empty_buffer(buffer_size, labels), jnp.int32(0))
 
     def draw(memory: Reservoir, batch: Batch, task: Task, key: PRNGKeyArray) -> Batch:
-        return draw_held(memory, batch, replay_batch_size or batch.index.shape[0], key)
+        size = replay_batch_size or batch.index.shape[0]
+        return draw_from_reservoir(memory.samples, memory.arrived, size, batch, key).batch
 
     def grads(
         memory: Reservoir, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
@@ -90,19 +89,6 @@ def experience_replay(
         after_step=after_step,
         stored_samples=lambda memory, task: jnp.sum(memory.samples.mask),
     )
-
-
-def draw_held(memory: Reservoir, batch: Batch, size: int, key: PRNGKeyArray) -> Batch:
-    """Return a batch of at most `size` samples of a reservoir, filled up by the step's own.
-
-    Args:
-      memory: the reservoir.
-      batch: the step's own batch.
-      size: number of wanted samples; fewer are drawn from a smaller memory.
-      key: random key of the draw.
-    """
-    slots, weight = draw_reservoir(memory.arrived, memory.samples.mask.shape[0], size, key)
-    return fill_up(batch_at(memory.samples, slots, weight), batch)
 
 
 METHODS = {

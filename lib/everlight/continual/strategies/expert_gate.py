@@ -38,16 +38,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.base import (
-    Batch,
-    Coefficient,
-    Learner,
-    Samples,
-    Setup,
-    StepInfo,
-    Strategy,
-    Task,
-)
+from everlight.base import Batch, Coefficient, Learner, Samples, Setup, StepInfo, Strategy, Task
 from everlight.checks import Between, NonNegativeInt, PositiveFloat, PositiveInt, checked
 from everlight.conditional import cond_under_vmap
 from everlight.continual.engine.epochs import shuffle, take_batch
@@ -57,6 +48,7 @@ from everlight.continual.objectives.many_labels import multi_hot
 from everlight.continual.strategies.lwf import lwf
 from everlight.continual.strategies.naive import naive, weighted_mean
 from everlight.continual.strategies.parts import arguments
+from everlight.continual.strategies.parts.memory import merge_buffer
 from everlight.continual.strategies.parts.teacher import Teacher
 from everlight.errors import ArgumentError
 
@@ -297,11 +289,8 @@ def _decoded(autoencoder: Autoencoder, squashed: Float[Array, "b f"]) -> Float[A
 def _validation_or_training(task: Task) -> Samples:
     """Return the task's samples, in which the validation samples count if there are any."""
     validated = jnp.any(task.valid.mask)
-    parts = (
-        task.train._replace(mask=task.train.mask & ~validated),
-        task.valid,
-    )
-    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+    train = task.train._replace(mask=task.train.mask & ~validated)
+    return merge_buffer(train, task.valid).samples
 
 
 def _train(

@@ -33,23 +33,20 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from everlight.base import Batch, Coefficient, Learner, Setup, Strategy
 from everlight.checks import PositiveFloat, checked
 from everlight.continual.method import OTHER_WEIGHTS, Method, Source
-from everlight.continual.strategies.nearest_mean import (
+from everlight.continual.strategies.parts.class_statistics import (
     ClassMeans,
+    add_squares,
     add_to_means,
     no_means,
     of_met,
     scatter_rows,
 )
-from everlight.continual.strategies.parts.frozen import (
-    feature_width,
-    over_features,
-    ridge_solve,
-)
+from everlight.continual.strategies.parts.frozen import feature_width, over_features, ridge_solve
 from everlight.models.heads import unit
 from everlight.precision import matrix_product
 
@@ -135,30 +132,6 @@ def fecam(
     return over_features(setup, init, accumulate, scores)._replace(
         before_evaluation=before_evaluation
     )
-
-
-def add_squares(
-    scatter: Float[Array, "c f f"],
-    rows: Float[Array, "b f"],
-    member: Bool[Array, "b c"],
-) -> Float[Array, "c f f"]:
-    """Return the scatter matrices after adding the outer products of each class's rows.
-
-    Only classes that are present cost a matrix product.
-
-    Args:
-      scatter: the scatter matrices so far.
-      rows: rows of all classes.
-      member: the class of each row; a row without a class is not added.
-    """
-    present = jnp.any(member, axis=0)
-    order = jnp.argsort(~present, stable=True)
-
-    def add(place: Int[Array, ""], scatter: Float[Array, "c f f"]) -> Float[Array, "c f f"]:
-        class_rows = jnp.where(member[:, order[place]][:, None], rows, 0)
-        return scatter.at[order[place]].add(matrix_product(class_rows.T, class_rows))
-
-    return jax.lax.fori_loop(0, jnp.sum(present), add, scatter)
 
 
 def shrink(

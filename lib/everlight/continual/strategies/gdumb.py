@@ -3,7 +3,7 @@
 Samples arrive one by one. With `buffer_size` k and Y seen classes, a sample is stored if its class
 is new or has fewer than k / Y samples. In a full memory the largest class then loses a random one
 of its samples (algorithm 1). The stream trains nothing: before every evaluation a new network is
-trained on the memory alone. The method needs no task boundaries.
+trained only on the memory. The method needs no task boundaries.
 
 The setup's optimizer is reset and trains the network with the authors' learning-rate schedule. The
 first epoch has 0.1 times the rate. Cosine cycles of 1, 2, 4, ... epochs follow, from the full rate
@@ -28,15 +28,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.base import (
-    Batch,
-    Learner,
-    Samples,
-    Setup,
-    StepInfo,
-    Strategy,
-    Task,
-)
+from everlight.base import Batch, Learner, Samples, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
 from everlight.continual.engine.epochs import train_on
 from everlight.continual.method import Method, Source

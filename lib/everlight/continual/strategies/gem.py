@@ -43,9 +43,9 @@ from everlight.checks import PositiveInt, checked
 from everlight.conditional import where_under_vmap
 from everlight.continual.engine.epochs import shuffle
 from everlight.continual.method import Method, Source
-from everlight.continual.strategies.balanced_replay import replayed_loss
 from everlight.continual.strategies.naive import naive, task_gradient
 from everlight.continual.strategies.parts.memory import empty_buffer
+from everlight.continual.strategies.parts.replayed import replayed_loss
 from everlight.precision import matrix_product
 
 

@@ -37,22 +37,15 @@ in:
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from flax.traverse_util import flatten_dict
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.base import (
-    Batch,
-    Learner,
-    Proportion,
-    Setup,
-    StepInfo,
-    Strategy,
-    Task,
-)
+from everlight.base import Batch, Learner, Proportion, Setup, StepInfo, Strategy, Task
 from everlight.checks import NonNegativeFloat, PositiveInt, checked
 from everlight.continual.engine.epochs import shuffle, take_batch
 from everlight.continual.engine.evaluation import gathered
@@ -177,11 +170,23 @@ def input_rows(setup: Setup, learner: Learner, batch: Batch) -> dict[Path, Float
     }
 
 
-def copies_of(params: PyTree) -> int:
-    """Return the size of the projections in copies of the parameters, rounded up."""
-    leaves = jax.tree.leaves(params)
-    entries = sum(math.prod(leaf.shape[:-1]) ** 2 for leaf in leaves if len(leaf.shape) > 1)
-    return -(-entries // max(1, sum(leaf.size for leaf in leaves)))
+def copies_of(params: PyTree, per_kernel: Callable[[Path], int] = lambda path: 1) -> int:
+    """Return the size of square matrices of the kernels' inputs in copies of the parameters.
+
+    Args:
+      params: parameters of the network, or their shapes.
+      per_kernel: function from a kernel's path to its number of matrices `[i, i]`.
+
+    Returns:
+      The number of copies, rounded up.
+    """
+    leaves = flatten_dict(params)
+    entries = sum(
+        per_kernel(path) * math.prod(leaf.shape[:-1]) ** 2
+        for path, leaf in leaves.items()
+        if len(leaf.shape) > 1
+    )
+    return -(-entries // max(1, sum(leaf.size for leaf in leaves.values())))
 
 
 def with_inputs_of(
@@ -241,8 +246,8 @@ def refuse_other_kernels(params: PyTree, known: set[Path], strategy: str) -> Non
     Raises:
       ValueError: there is such a kernel, or no layer is named head.
     """
-    paths = {names_of(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(params)}
-    others = [".".join(path) for path, leaf in paths.items() if leaf.ndim > 1 and path not in known]
+    leaves = flatten_dict(params)
+    others = [".".join(path) for path in leaves if leaves[path].ndim > 1 and path not in known]
     if others:
         raise ArgumentError(
             f"the inputs of {', '.join(others)} are unknown; {strategy} needs networks of nn.Dense "

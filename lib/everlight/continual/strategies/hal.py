@@ -34,24 +34,21 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.base import (
-    Batch,
-    Coefficient,
-    Learner,
-    Outputs,
-    Samples,
-    Setup,
-    StepInfo,
-    Strategy,
-    Task,
-)
+from everlight.base import Batch, Coefficient, Learner, Samples, Setup, StepInfo, Strategy, Task
 from everlight.checks import NonNegativeInt, PositiveFloat, PositiveInt, UnitInterval, checked
 from everlight.continual.engine.updates import optimizer_update
 from everlight.continual.method import COUNTING, Method, Needs, Source
-from everlight.continual.strategies.balanced_replay import joint_gradient
-from everlight.continual.strategies.naive import batch_outputs, naive, task_gradient, weighted_mean
+from everlight.continual.strategies.naive import (
+    batch_outputs,
+    evaluation_outputs,
+    naive,
+    task_gradient,
+    weighted_mean,
+)
 from everlight.continual.strategies.parts import arguments
+from everlight.continual.strategies.parts.frozen import feature_width
 from everlight.continual.strategies.parts.memory import arrived, draw_batch, empty_buffer, fill_up
+from everlight.continual.strategies.parts.replayed import joint_gradient
 from everlight.errors import ArgumentError
 
 
@@ -109,20 +106,15 @@ def hal(
     if part == 0:
         raise ArgumentError(f"buffer_size {buffer_size} is below the number of tasks {tasks}")
 
-    def outputs_of(learner: Learner, inputs: Float[Array, "b *shape"]) -> Outputs:
-        return setup.apply(learner.params, learner.batch_stats, inputs, False, None)[0]
-
     def init(key: PRNGKeyArray, learner: Learner) -> AnchorMemory:
         classes = learner.seen.shape[0]
         one = jax.eval_shape(lambda: setup.gather(jnp.zeros(1, jnp.int32), None))
-        features = jax.eval_shape(
-            lambda: outputs_of(learner, jnp.zeros(one.shape, one.dtype)).features
-        )
+        width, dtype = feature_width(setup, learner)
         return AnchorMemory(
             empty_buffer(part * tasks, labels),
             jnp.int32(0),
             jnp.int32(0),
-            jnp.zeros(features.shape[1:], features.dtype),
+            jnp.zeros(width, dtype),
             jnp.zeros((classes, *one.shape[1:]), one.dtype),
             jnp.zeros(classes, bool),
         )
@@ -145,10 +137,10 @@ def hal(
         gradient, info = joint_gradient(setup, learner, batch, key)
         update, _ = optimizer_update(setup, learner, gradient)
         ahead = learner._replace(params=optax.apply_updates(learner.params, update))
-        reached = outputs_of(ahead, memory.anchors).logits
+        reached = evaluation_outputs(setup, ahead, memory.anchors).logits
 
         def change(params: PyTree) -> Float[Array, ""]:
-            now = outputs_of(learner._replace(params=params), memory.anchors).logits
+            now = evaluation_outputs(setup, learner._replace(params=params), memory.anchors).logits
             away = jnp.mean((reached - now) ** 2, axis=1)
             return regularization * weighted_mean(away, memory.has_anchor.astype(now.dtype))
 
@@ -216,10 +208,12 @@ def hal(
         anchor_labels = jnp.full((noise.shape[0], labels), -1).at[:, 0].set(label)
 
         def loss(net: Learner, anchors: Float[Array, "c *shape"]) -> Float[Array, "c"]:
-            return setup.objective.loss(outputs_of(net, anchors), anchor_labels, learner.seen)
+            outputs = evaluation_outputs(setup, net, anchors)
+            return setup.objective.loss(outputs, anchor_labels, learner.seen)
 
         def total(anchors: Float[Array, "c *shape"]) -> Float[Array, ""]:
-            away = jnp.sum((outputs_of(learner, anchors).features - memory.features) ** 2, axis=1)
+            features = evaluation_outputs(setup, learner, anchors).features
+            away = jnp.sum((features - memory.features) ** 2, axis=1)
             forgotten = loss(finetuned, anchors) - loss(learner, anchors)
             return jnp.sum(feature_weight * away - forgotten)
 

@@ -38,20 +38,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from everlight.base import (
-    Batch,
-    Learner,
-    Setup,
-    StepInfo,
-    Strategy,
-    Task,
-)
+from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
 from everlight.continual.method import Method, Source
 from everlight.continual.objectives.many_labels import binary_cross_entropy, multi_hot
-from everlight.continual.strategies.lwf import distillation
-from everlight.continual.strategies.naive import batch_loss, batch_outputs, weighted_mean
+from everlight.continual.strategies.naive import batch_loss, evaluation_outputs, weighted_mean
 from everlight.continual.strategies.parts import arguments
+from everlight.continual.strategies.parts.distillation import distillation, taught_gradient
 from everlight.continual.strategies.parts.rehearsal import (
     Classifier,
     Rehearsal,
@@ -102,38 +95,32 @@ def icarl(
         memory = memory._replace(teacher=freeze_teacher(learner, task))
         return memory, learner._replace(params=restart(learner.params))
 
-    def binary(
-        params: PyTree, memory: Rehearsal, learner: Learner, batch: Batch, key: PRNGKeyArray
-    ) -> tuple[Float[Array, ""], PyTree]:
-        outputs, batch_stats = batch_outputs(setup, params, learner, batch, key)
-        hard = multi_hot(batch.labels, learner.seen.shape[0])
-        soft = jax.nn.sigmoid(teacher_logits(memory, batch))
-        targets = jnp.where(memory.teacher.known, soft, hard)
-        losses = binary_cross_entropy(outputs.logits, targets, learner.seen)
-        return weighted_mean(losses, batch.weight), batch_stats
-
-    def softmax(
-        params: PyTree, memory: Rehearsal, learner: Learner, batch: Batch, key: PRNGKeyArray
-    ) -> tuple[Float[Array, ""], PyTree]:
-        task_loss, (outputs, batch_stats) = batch_loss(setup, params, learner, batch, key)
-        distilled = jax.vmap(distillation, (0, 0, None, None))(
-            outputs.logits, teacher_logits(memory, batch), memory.teacher.known, TEMPERATURE
-        )
-        return task_loss + weighted_mean(distilled, batch.weight), batch_stats
-
-    def teacher_logits(memory: Rehearsal, batch: Batch) -> Float[Array, "b c"]:
-        params, batch_stats, _ = memory.teacher
-        return setup.apply(params, batch_stats, batch.inputs, False, None)[0].logits
-
-    def grads(
+    def binary_gradient(
         memory: Rehearsal, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
     ) -> tuple[PyTree, StepInfo]:
-        form = softmax if loss == "softmax" else binary
-        differentiate = jax.value_and_grad(form, has_aux=True)
-        (value, batch_stats), gradient = differentiate(learner.params, memory, learner, batch, key)
+        def losses(logits: Float[Array, "b c"], old: Float[Array, "b c"]) -> Float[Array, "b"]:
+            hard = multi_hot(batch.labels, learner.seen.shape[0])
+            targets = jnp.where(memory.teacher.known, jax.nn.sigmoid(old), hard)
+            return binary_cross_entropy(logits, targets, learner.seen)
+
+        return taught_gradient(setup, memory.teacher, learner, batch, losses, key)
+
+    def softmax_gradient(
+        memory: Rehearsal, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
+    ) -> tuple[PyTree, StepInfo]:
+        def total(params: PyTree) -> tuple[Float[Array, ""], PyTree]:
+            task_loss, (outputs, batch_stats) = batch_loss(setup, params, learner, batch, key)
+            old = evaluation_outputs(setup, memory.teacher, batch.inputs)
+            distilled = jax.vmap(distillation, (0, 0, None, None))(
+                outputs.logits, old.logits, memory.teacher.known, TEMPERATURE
+            )
+            return task_loss + weighted_mean(distilled, batch.weight), batch_stats
+
+        (value, batch_stats), gradient = jax.value_and_grad(total, has_aux=True)(learner.params)
         return gradient, StepInfo(gradient, batch_stats, value)
 
     exemplars = rehearsal(setup, exemplars_per_class, labels, buffer_size)
+    grads = softmax_gradient if loss == "softmax" else binary_gradient
     by_head = exemplars._replace(begin_task=begin_task, grads=grads)
     return by_head if classifier == "head" else by_nearest_mean(setup, by_head)
 

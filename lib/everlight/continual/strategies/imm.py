@@ -32,19 +32,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.base import (
-    Batch,
-    Coefficient,
-    Fisher,
-    Learner,
-    Setup,
-    StepInfo,
-    Strategy,
-    Task,
-)
+from everlight.base import Batch, Coefficient, Fisher, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, PositiveInt, UnitInterval, checked
-from everlight.continual.method import Method, RowArguments, Source
+from everlight.continual.method import Method, Source
 from everlight.continual.strategies.naive import naive, task_gradient
+from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.importance import chosen_fisher, fisher_diagonal
 from everlight.continual.strategies.parts.merging import merged_statistics
 from everlight.continual.strategies.parts.quadratic import (
@@ -176,11 +168,10 @@ def imm(
             (_merge(memory, alpha), memory.batch_stats),
             (learner.params, learner.batch_stats),
         )
-        outputs, _ = setup.apply(params, batch_stats, inputs, False, None)
-        return setup.objective.scores(outputs)
+        return plain.predict((), learner._replace(params=params, batch_stats=batch_stats), inputs)
 
-    copies = 2 if merge == "mean" else 3
-    free = naive(setup)._replace(
+    plain, copies = naive(setup), 2 if merge == "mean" else 3
+    free = plain._replace(
         init=init,
         begin_task=begin_task,
         end_task=end_task,
@@ -255,33 +246,19 @@ def drop_transfer(params: PyTree, anchor: PyTree, scale: PyTree) -> PyTree:
     return jax.tree.map(lambda new, old, s: old + s * (new - old), params, anchor, scale)
 
 
-def _merged_by(mode: Merge) -> RowArguments:
-    """Return the function that gives the arguments with a way to merge."""
-    return lambda needs: {
-        "merge": mode,
-        "regularization": needs.hyperparameter,
-        "implicit_rate": needs.implicit_rate,
-    }
-
-
-_PAPER = Source("Lee et al. 2017, NeurIPS", ("old net", "statistics"))
+_MEAN = Method(
+    imm,
+    lambda needs: {**arguments.penalty(needs), "merge": "mean"},
+    Source("Lee et al. 2017, NeurIPS", ("old net", "statistics")),
+    (1e-3, 1e-2, 1e-1, 1),
+    demands=("last weights",),
+    summary="incremental moment matching (IMM): the mean of the networks",
+    authors={"penalty's step": "explicit"},
+)
 METHODS = {
-    "IMM mean": Method(
-        imm,
-        _merged_by("mean"),
-        _PAPER,
-        (1e-3, 1e-2, 1e-1, 1),
-        demands=("last weights",),
-        summary="incremental moment matching (IMM): the mean of the networks",
-        authors={"penalty's step": "explicit"},
-    ),
-    "IMM mode": Method(
-        imm,
-        _merged_by("mode"),
-        _PAPER,
-        (1e-3, 1e-2, 1e-1, 1),
-        demands=("last weights",),
+    "IMM mean": _MEAN,
+    "IMM mode": _MEAN._replace(
+        row_arguments=lambda needs: {**arguments.penalty(needs), "merge": "mode"},
         summary="IMM: the mode, networks weighted by their Fisher information",
-        authors={"penalty's step": "explicit"},
     ),
 }

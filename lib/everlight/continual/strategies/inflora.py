@@ -7,7 +7,7 @@
     k = least number with ‖P C‖² + Σ_{j ≤ k} s_j² ≥ ε_t ‖C‖²,   ε_t = ε + (1 − ε) t / T
 
 The columns of A are the largest part of the task's inputs that is orthogonal to the inputs P of
-earlier tasks. W changes within them alone, which leaves the outputs of earlier tasks nearly as they
+earlier tasks. W changes only within them, which leaves the outputs of earlier tasks nearly as they
 are. The paper writes B for A, A for B, and adapts keys and values of all blocks with r = 10 and
 ε = 0.95 on CIFAR-100. t counts tasks from 0, and T is their number.
 

@@ -27,36 +27,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.base import (
-    Batch,
-    Coefficient,
-    Learner,
-    Outputs,
-    Samples,
-    Setup,
-    StepInfo,
-    Strategy,
-    Task,
-)
+from everlight.base import Batch, Coefficient, Outputs, Samples, Setup, Strategy, Task
 from everlight.checks import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, checked
-from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.method import Method, Source
 from everlight.continual.objectives.many_labels import multi_hot
-from everlight.continual.strategies.naive import weighted_mean
+from everlight.continual.strategies.naive import evaluation_outputs, weighted_mean
 from everlight.continual.strategies.parts import arguments
-from everlight.continual.strategies.parts.head_finetuning import (
-    batch_gradient,
-    finetune_head,
-    keep_known_weights,
-)
-from everlight.continual.strategies.parts.rehearsal import (
-    Classifier,
-    Rehearsal,
-    by_nearest_mean,
-    rehearsal,
-)
-from everlight.continual.strategies.parts.teacher import Teacher, freeze_teacher
-from everlight.models.heads import cosines, head_kernel, unit, with_head_kernel
+from everlight.continual.strategies.parts.imprinted_head import Finetuning, imprinted_rehearsal
+from everlight.continual.strategies.parts.rehearsal import Classifier, by_nearest_mean, rehearsal
+from everlight.continual.strategies.parts.teacher import Teacher
+from everlight.models.heads import cosines, head_kernel, unit
 from everlight.precision import matrix_product
 
 
@@ -95,17 +75,6 @@ def lucir(
       ValueError: `classifier` is unknown.
     """
 
-    def begin_task(
-        memory: Rehearsal, learner: Learner, task: Task, key: PRNGKeyArray
-    ) -> tuple[Rehearsal, Learner]:
-        teacher = freeze_teacher(learner, task)
-        features = sample_features(setup, learner, task.train)
-        kernel = imprint(
-            head_kernel(learner.params), features, task.train, task.classes, teacher.known
-        )
-        params = with_head_kernel(learner.params, kernel)
-        return memory._replace(teacher=teacher), learner._replace(params=params)
-
     def rebalanced(
         params: PyTree,
         outputs: Outputs,
@@ -116,7 +85,7 @@ def lucir(
     ) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Return the batch's loss L and its first term."""
         weight = distillation * jnp.sqrt(jnp.sum(teacher.known) / jnp.maximum(jnp.sum(new), 1))
-        old, _ = setup.apply(teacher.params, teacher.batch_stats, batch.inputs, False, None)
+        old = evaluation_outputs(setup, teacher, batch.inputs)
         task_loss = weighted_mean(setup.objective.loss(outputs, batch.labels, seen), batch.weight)
         moved = 1 - jnp.sum(unit(outputs.features, -1) * unit(old.features, -1), axis=-1)
         true = multi_hot(batch.labels, new.shape[0]) & teacher.known
@@ -126,32 +95,22 @@ def lucir(
         total = task_loss + weight * weighted_mean(moved, batch.weight)
         return total + weighted_mean(ranking, replayed), task_loss
 
-    def grads(
-        memory: Rehearsal, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
-    ) -> tuple[PyTree, StepInfo]:
-        return batch_gradient(setup, rebalanced, memory.teacher, learner, batch, task, key)
+    def imprinted(
+        kernel: Float[Array, "f c"],
+        features: Float[Array, "n f"],
+        task: Task,
+        known: Bool[Array, "c"],
+        key: PRNGKeyArray,
+    ) -> Float[Array, "f c"]:
+        return imprint(kernel, features, task.train, task.classes, known)
 
-    def finetune(memory: Rehearsal, learner: Learner, task: Task, key: PRNGKeyArray) -> Learner:
-        def rate(number: Int[Array, ""]) -> Float[Array, ""]:
-            late = number >= (finetune_epochs + 1) // 2
-            return finetune_rate * jnp.where(late, jnp.float32(0.1), jnp.float32(1))
-
-        return finetune_head(
-            setup, rebalanced, memory, learner, task, key, finetune_epochs, finetune_batch, rate
-        )
+    def rate(number: Int[Array, ""]) -> Float[Array, ""]:
+        late = number >= (finetune_epochs + 1) // 2
+        return finetune_rate * jnp.where(late, jnp.float32(0.1), jnp.float32(1))
 
     by_head = rehearsal(setup, exemplars_per_class, labels, buffer_size)
-
-    def end_task(
-        memory: Rehearsal, learner: Learner, task: Task, key: PRNGKeyArray
-    ) -> tuple[Rehearsal, Learner]:
-        key_rehearsal, key_finetune = jax.random.split(key)
-        memory, learner = by_head.end_task(memory, learner, task, key_rehearsal)
-        return memory, finetune(memory, learner, task, key_finetune)
-
-    strategy = by_head._replace(begin_task=begin_task, grads=grads, after_step=keep_known_weights)
-    if finetune_epochs:
-        strategy = strategy._replace(end_task=end_task)
+    finetuning = Finetuning(finetune_epochs, finetune_batch, rate)
+    strategy = imprinted_rehearsal(setup, by_head, rebalanced, imprinted, finetuning)
     return strategy if classifier == "head" else by_nearest_mean(setup, strategy)
 
 

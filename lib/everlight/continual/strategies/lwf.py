@@ -21,33 +21,20 @@ from typing import Annotated
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Coefficient, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import Between, PositiveFloat, PositiveInt, checked
 from everlight.continual.method import COUNTING, Method, Source
-from everlight.continual.strategies.naive import batch_loss, naive, weighted_mean
+from everlight.continual.strategies.naive import (
+    batch_loss,
+    evaluation_outputs,
+    naive,
+    weighted_mean,
+)
 from everlight.continual.strategies.parts import arguments
+from everlight.continual.strategies.parts.distillation import distillation
 from everlight.continual.strategies.parts.teacher import Teacher, freeze_teacher, no_teacher
-
-
-def distillation(
-    student: Float[Array, "c"],
-    teacher: Float[Array, "c"],
-    among: Bool[Array, "c"],
-    temperature: float,
-) -> Float[Array, ""]:
-    """Return T² KL(softmax(teacher / T) ‖ softmax(student / T)) over given classes; 0 without any.
-
-    The factor T² of Hinton et al. 2015 keeps the gradient's size independent of T.
-    """
-
-    def log_softmax(logits: Float[Array, "c"]) -> Float[Array, "c"]:
-        # A finite floor: minus infinity in both branches would make the gradient NaN.
-        return jax.nn.log_softmax(jnp.where(among, logits / temperature, -1e9))
-
-    old, new = log_softmax(teacher), log_softmax(student)
-    return temperature**2 * jnp.sum(jnp.where(among, jnp.exp(old) * (old - new), 0))
 
 
 @checked
@@ -87,7 +74,7 @@ def lwf(
 
         def loss(params: PyTree) -> tuple[Float[Array, ""], tuple]:
             task_loss, (outputs, batch_stats) = batch_loss(setup, params, learner, batch, key)
-            old, _ = setup.apply(memory.params, memory.batch_stats, batch.inputs, False, None)
+            old = evaluation_outputs(setup, memory, batch.inputs)
             distilled = jax.vmap(sample_distillation)(outputs.logits, old.logits)
             total = task_loss + regularization * weighted_mean(distilled, batch.weight)
             return total, (task_loss, batch_stats)

@@ -22,6 +22,7 @@ from everlight.base import Coefficient, Learner, Setup, Strategy, Task
 from everlight.checks import PositiveInt, checked
 from everlight.continual.method import Method, Source
 from everlight.continual.strategies.naive import naive
+from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.importance import memory_aware_importance
 from everlight.continual.strategies.parts.quadratic import (
     QuadraticSums,
@@ -65,9 +66,8 @@ METHODS = {
     "MAS": Method(
         mas,
         lambda needs: {
-            "regularization": needs.hyperparameter,
+            **arguments.penalty(needs),
             "importance_samples": needs.importance_samples,
-            "implicit_rate": needs.implicit_rate,
         },
         Source("Aljundi et al. 2018, ECCV", ("old net", "statistics")),
         (0.01, 0.1, 1, 10, 100),

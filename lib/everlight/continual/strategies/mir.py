@@ -24,7 +24,7 @@ the gradient of a step, with `loss_over="all"` and plain gradient descent; diffe
 - The reservoir there counts the arrivals before a batch for all of the batch.
 
 The code of MIR's authors (optimass/Maximally_Interfered_Retrieval, `mir.py`) has the same scores on
-CIFAR-10. It replays from the second task on and draws candidates of earlier tasks alone. On MNIST
+CIFAR-10. It replays from the second task on and draws candidates only of earlier tasks. On MNIST
 its score is the rise above the least loss of the candidate so far.
 """
 
@@ -39,18 +39,15 @@ from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
 from everlight.continual.engine.updates import optimizer_update
 from everlight.continual.method import Method, Source
-from everlight.continual.strategies.balanced_replay import (
+from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
+from everlight.continual.strategies.naive import task_gradient
+from everlight.continual.strategies.parts import arguments
+from everlight.continual.strategies.parts.memory import draw_from_reservoir
+from everlight.continual.strategies.parts.replayed import (
     replayed_loss,
     replayed_outputs,
     with_all_seen,
 )
-from everlight.continual.strategies.experience_replay import (
-    Reservoir,
-    draw_held,
-    experience_replay,
-)
-from everlight.continual.strategies.naive import task_gradient
-from everlight.continual.strategies.parts import arguments
 from everlight.errors import ArgumentError
 
 
@@ -87,7 +84,7 @@ def mir(
 
     def draw(memory: Reservoir, batch: Batch, task: Task, key: PRNGKeyArray) -> Batch:
         size = candidate_ratio * (replay_batch_size or batch.index.shape[0])
-        return draw_held(memory, batch, size, key)
+        return draw_from_reservoir(memory.samples, memory.arrived, size, batch, key).batch
 
     def grads(
         memory: Reservoir, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray

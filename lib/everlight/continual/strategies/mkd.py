@@ -35,26 +35,22 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from everlight.base import (
-    Batch,
-    Coefficient,
-    Learner,
-    Memory,
-    Setup,
-    StepInfo,
-    Strategy,
-    Task,
-)
+from everlight.base import Batch, Coefficient, Learner, Memory, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, PositiveInt, UnitInterval, checked
 from everlight.continual.engine.evaluation import gathered
-from everlight.continual.inner_memory import reading_inner
+from everlight.continual.inner_memory import with_outer_memory
 from everlight.continual.method import OTHER_WEIGHTS, Method, Source
-from everlight.continual.strategies.balanced_replay import joined, with_all_seen
 from everlight.continual.strategies.der_plus_plus import TwoDraws, der_plus_plus
 from everlight.continual.strategies.er_ace import er_ace
 from everlight.continual.strategies.experience_replay import experience_replay
-from everlight.continual.strategies.naive import batch_loss, batch_outputs, weighted_mean
+from everlight.continual.strategies.naive import (
+    batch_loss,
+    batch_outputs,
+    evaluation_outputs,
+    weighted_mean,
+)
 from everlight.continual.strategies.parts import arguments
+from everlight.continual.strategies.parts.replayed import joined, with_all_seen
 from everlight.errors import ArgumentError
 
 CORRECTION_STEPS = 10
@@ -108,6 +104,7 @@ def mkd(
         base = er_ace(setup, buffer_size, loss_over=loss_over, **replay_arguments)
     else:
         base = der_plus_plus(setup, buffer_size, loss_over=loss_over, **replay_arguments)
+    replay_strategy = with_outer_memory(base, "memory")
 
     def by_teacher(leaf: Array, values: Sequence[float]) -> Float[Array, "n ..."]:
         return jnp.asarray(values, leaf.dtype).reshape(-1, *[1] * leaf.ndim)
@@ -150,7 +147,7 @@ def mkd(
         if method == "ER":
             return distilled(memory, learner, both, key)
         key_base, key_distilled = jax.random.split(key)
-        gradient, info = base.grads(memory.memory, learner, batch, task, key_base)
+        gradient, info = replay_strategy.grads(memory, learner, batch, task, key_base)
         after = learner._replace(batch_stats=info.batch_stats)
         more, distillation = distilled(memory, after, both, key_distilled)
         gradient = jax.tree.map(jnp.add, gradient, more)
@@ -159,14 +156,15 @@ def mkd(
     def after_step(
         memory: Taught, learner: Learner, info: StepInfo, key: PRNGKeyArray
     ) -> tuple[Taught, Learner]:
-        inner, learner = base.after_step(memory.memory, learner, info, key)
+        memory, learner = replay_strategy.after_step(memory, learner, info, key)
         power = jnp.maximum(learner.step // CORRECTION_STEPS, 1)
 
         def moved(old: Array, new: Array) -> Array:
             rate = by_teacher(new, rates)
             return (1 - rate) * old + rate / (1 - rate**power) * new
 
-        return Taught(inner, jax.tree.map(moved, memory.teachers, learner.params)), learner
+        teachers = jax.tree.map(moved, memory.teachers, learner.params)
+        return memory._replace(teachers=teachers), learner
 
     def predict(
         memory: Taught, learner: Learner, inputs: Float[Array, "b *shape"]
@@ -176,16 +174,11 @@ def mkd(
             memory.teachers,
             learner.params,
         )
-        outputs, _ = setup.apply(params, learner.batch_stats, inputs, False, None)
+        outputs = evaluation_outputs(setup, learner._replace(params=params), inputs)
         return setup.objective.scores(outputs)
 
-    read = reading_inner(base, lambda memory: memory.memory) | {"grads": grads}
-    return base._replace(
-        init=init,
-        after_step=after_step,
-        predict=predict,
-        parameter_copies=len(rates),
-        **read,
+    return replay_strategy._replace(
+        init=init, grads=grads, after_step=after_step, predict=predict, parameter_copies=len(rates)
     )
 
 
@@ -197,43 +190,35 @@ def divergence(
     return temperature**2 * jnp.sum(jnp.exp(target) * (target - predicted), axis=-1)
 
 
-_PAPER = Source("Michel et al. 2024, ICML", ("samples", "old net"))
-_VALUES = {
-    "regularization": 5.5,
-    "temperature": 4,
-    "replay_batch_size": 64,
-    "loss_over": "all",
-    "batch size": 10,
-    "epochs per task": 1,
-    "optimizer at a new task": "goes on",
-}
+_ER_MKD = Method(
+    mkd,
+    arguments.drawn_reservoir,
+    Source("Michel et al. 2024, ICML", ("samples", "old net")),
+    demands=OTHER_WEIGHTS,
+    summary="ER taught by a moving average (momentum knowledge distillation, MKD)",
+    authors={
+        "regularization": 5.5,
+        "temperature": 4,
+        "replay_batch_size": 64,
+        "loss_over": "all",
+        "batch size": 10,
+        "epochs per task": 1,
+        "optimizer at a new task": "continues",
+    },
+)
 METHODS = {
-    "ER-MKD": Method(
-        mkd,
-        arguments.drawn_reservoir,
-        _PAPER,
-        demands=OTHER_WEIGHTS,
-        summary="ER taught by a moving average (momentum knowledge distillation, MKD)",
-        authors=_VALUES,
-    ),
-    "ER-ACE-MKD": Method(
-        mkd,
-        lambda needs: {**arguments.drawn_reservoir(needs), "method": "ER-ACE"},
-        _PAPER,
+    "ER-MKD": _ER_MKD,
+    "ER-ACE-MKD": _ER_MKD._replace(
+        row_arguments=lambda needs: {**arguments.drawn_reservoir(needs), "method": "ER-ACE"},
         demands=(*OTHER_WEIGHTS, "chosen classes"),
         summary="ER-ACE taught by a moving average of the network (MKD)",
-        authors=_VALUES,
     ),
-    "DER++-MKD": Method(
-        mkd,
-        lambda needs: {
+    "DER++-MKD": _ER_MKD._replace(
+        row_arguments=lambda needs: {
             **arguments.drawn_reservoir(needs),
             "method": "DER++",
             "loss_over": "all",
         },
-        _PAPER,
-        demands=OTHER_WEIGHTS,
         summary="DER++ taught by a moving average of the network (MKD)",
-        authors=_VALUES,
     ),
 }

@@ -12,20 +12,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from everlight.base import (
-    Batch,
-    Epoch,
-    Learner,
-    Memory,
-    Outputs,
-    Setup,
-    StepInfo,
-    Strategy,
-    Task,
-)
+from everlight.base import Batch, Epoch, Learner, Memory, Outputs, Setup, StepInfo, Strategy, Task
 from everlight.checks import checked
 from everlight.continual.method import Method, Source
 from everlight.continual.strategies.parts import arguments
+from everlight.continual.strategies.parts.teacher import Teacher
 
 
 def batch_outputs(
@@ -33,6 +24,20 @@ def batch_outputs(
 ) -> tuple[Outputs, PyTree]:
     """Return a batch's outputs in training mode and the new batch statistics."""
     return setup.apply(params, learner.batch_stats, batch.inputs, True, key)
+
+
+def evaluation_outputs(
+    setup: Setup, net: Learner | Teacher, inputs: Float[Array, "b *shape"]
+) -> Outputs:
+    """Return a network's outputs in evaluation mode.
+
+    Args:
+      setup: network, objective, optimizer and data access.
+      net: learner or teacher, whose `params` and `batch_stats` are those of the network.
+      inputs: inputs of the network.
+    """
+    outputs, _ = setup.apply(net.params, net.batch_stats, inputs, False, None)
+    return outputs
 
 
 def batch_loss(
@@ -79,8 +84,7 @@ def naive(setup: Setup) -> Strategy:
     def predict(
         memory: Memory, learner: Learner, inputs: Float[Array, "b *shape"]
     ) -> Float[Array, "b c"]:
-        outputs, _ = setup.apply(learner.params, learner.batch_stats, inputs, False, None)
-        return setup.objective.scores(outputs)
+        return setup.objective.scores(evaluation_outputs(setup, learner, inputs))
 
     return Strategy(
         init=lambda key, learner: (),

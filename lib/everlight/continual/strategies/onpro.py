@@ -4,7 +4,7 @@
         + L_proto(incoming classes) + L_proto(replayed classes)
     L_proto = − mean over prototypes i of log(exp(p_i·p_i′ / τ_p) / Σ_{a≠i} exp(p_i·p_a / τ_p))
 
-z is a linear projection of the features by a layer that is used in training alone, of length 1. The
+z is a linear projection of the features by a layer that is used only in training, of length 1. The
 prototype p of a class is the mean of z over the batch's samples of the class, of length 1; i′ is
 the same class in the second view, and a runs over the classes of the batch in both views (online
 prototype equilibrium). The instance loss is that of OCM (Guo et al. 2022, ICML) with similarities
@@ -21,7 +21,7 @@ After the first task, the samples that are replayed by cross-entropy and instanc
 (adaptive prototypical feedback, `prototype_mixing`), by prototypes of the last step's replayed
 samples. A mixed sample has the mixed cross-entropies of both classes and is a class of its own in
 the instance loss. Incoming samples have no cross-entropy then. In the first task the cross-entropy
-is that of the incoming samples, and replayed ones have L_proto alone. Cross-entropies are of second
+is that of the incoming samples, and replayed ones have only L_proto. Cross-entropies are of second
 views. Memory and replay are those of `experience_replay`.
 
 The authors have τ = 0.07, τ_p = 0.5, 128 projections, 64 replayed samples per batch of 10, Adam,
@@ -42,7 +42,7 @@ Equal to the official code (weilllllls/OnPro, `train.py`, `modules/OPE.py`, `mod
 - Passes are in float32, there in half precision. In the first task the cross-entropy's pass comes
   before that of the replayed samples, there after it, which only batch statistics see.
 - The network's optimizer restarts with every task. That of the projection, which is part of the
-  memory, goes on, as both do there.
+  memory, continues, as both do there.
 """
 
 from collections.abc import Callable
@@ -69,7 +69,6 @@ from everlight.checks import PositiveFloat, PositiveInt, UnitInterval, checked
 from everlight.conditional import cond_under_vmap
 from everlight.continual.engine.updates import optimizer_update
 from everlight.continual.method import COUNTING, Method, Source
-from everlight.continual.strategies.balanced_replay import with_all_seen
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
 from everlight.continual.strategies.naive import weighted_mean
 from everlight.continual.strategies.parts import arguments
@@ -81,6 +80,7 @@ from everlight.continual.strategies.parts.prototype_losses import (
     similarities,
 )
 from everlight.continual.strategies.parts.prototype_mixing import Mixed, Mixing, mix_replayed
+from everlight.continual.strategies.parts.replayed import with_all_seen
 from everlight.models.augmentation import resized_crop_and_flip
 from everlight.models.heads import unit
 
@@ -107,6 +107,16 @@ class PrototypeMemory(NamedTuple):
     projection: Linear
     opt_state: optax.OptState
     """State of the optimizer for the projection."""
+
+
+class LossSettings(NamedTuple):
+    """Settings of the loss of a step, as of `onpro`."""
+
+    temperature: float
+    prototype_temperature: float
+    similarity: float
+    augment: Callable[[Float[Array, "*shape"], PRNGKeyArray], Float[Array, "*shape"]]
+    forms: Callable[[Float[Array, "*shape"]], Float[Array, "r *shape"]]
 
 
 class Draws(NamedTuple):
@@ -180,7 +190,8 @@ def onpro(
         the authors' code.
     """
     replay = experience_replay(setup, buffer_size, 1, replay_batch_size)
-    settings = Mixing(base_share, mix_probability, mix_share, concentration)
+    mixing = Mixing(base_share, mix_probability, mix_share, concentration)
+    settings = LossSettings(temperature, prototype_temperature, similarity, augment, forms)
 
     def init(key: PRNGKeyArray, learner: Learner) -> PrototypeMemory:
         features, _ = feature_width(setup, learner)
@@ -203,7 +214,7 @@ def onpro(
         key_replay, key_mix, key_start = jax.random.split(key, 3)
         held = Reservoir(memory.samples, memory.arrived)
         replayed = replay.draw(held, batch, task, key_replay)
-        mixed = mix_replayed(replayed, memory.samples, memory.prototypes, settings, key_mix)
+        mixed = mix_replayed(replayed, memory.samples, memory.prototypes, mixing, key_mix)
         features, outputs = memory.projection.kernel.shape
         starts = jax.random.randint(key_start, (2,), 0, max(1, features - outputs))
         first, second = (fill_up(drawn, batch) for drawn in (mixed.first, mixed.second))
@@ -213,10 +224,11 @@ def onpro(
         memory: PrototypeMemory, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
     ) -> tuple[PyTree, StepInfo]:
         learner = learner if loss_over == "seen" else with_all_seen(learner)
-        step = partial(_step_loss, setup, learner, batch, key, augment, forms)
 
         def differentiate(later: bool) -> tuple:
-            loss = partial(step, temperature, prototype_temperature, similarity, later)
+            def loss(params: PyTree, projection: Linear) -> tuple[Float[Array, ""], tuple]:
+                return _step_loss(setup, settings, params, projection, learner, batch, later, key)
+
             return jax.grad(loss, (0, 1), has_aux=True)(learner.params, memory.projection)
 
         (gradient, for_projection), (value, batch_stats, prototypes) = cond_under_vmap(
@@ -242,23 +254,26 @@ def onpro(
 
 def _step_loss(
     setup: Setup,
-    learner: Learner,
-    batch: Batch,
-    key: PRNGKeyArray,
-    augment: Callable,
-    forms: Callable,
-    temperature: float,
-    prototype_temperature: float,
-    similarity: float,
-    later: bool,
+    settings: LossSettings,
     params: PyTree,
     projection: Linear,
+    learner: Learner,
+    batch: Batch,
+    later: bool,
+    key: PRNGKeyArray,
 ) -> tuple[Float[Array, ""], tuple]:
-    """Return L, and beside it L, batch statistics and prototypes of the replayed samples."""
+    """Return L, and beside it L, batch statistics and prototypes of the replayed samples.
+
+    `later` is True after the first task.
+    """
+    augment, forms = settings.augment, settings.forms
+    similarity = settings.similarity if later else 1.0
     replayed, mixed, starts = batch.replay
     keys = jax.random.split(key, 7)
     labels, classes = batch.labels[:, 0], learner.seen.shape[0]
-    of_prototypes = partial(prototype_loss, classes=classes, temperature=prototype_temperature)
+    of_prototypes = partial(
+        prototype_loss, classes=classes, temperature=settings.prototype_temperature
+    )
 
     def second_view(inputs: Float[Array, "n *shape"], key: PRNGKeyArray) -> Array:
         return jax.vmap(augment)(inputs, jax.random.split(key, inputs.shape[0]))
@@ -274,11 +289,13 @@ def _step_loss(
     def instance(
         z: Array, features: Array, ids: Array, weight: Array, start: Array, replayed: bool
     ) -> Float[Array, ""]:
-        near = similarities(z, features, start) * (similarity if later else 1.0)
+        near = similarities(z, features, start) * similarity
         count = near.shape[0] // (2 * ids.shape[0])
         form_ids = ids + (classes + ids.shape[0]) * jnp.arange(count)[:, None]
         weights = jnp.tile(weight, count)
-        losses = instance_losses(near, form_ids.reshape(-1), weights, temperature, replayed)
+        losses = instance_losses(
+            near, form_ids.reshape(-1), weights, settings.temperature, replayed
+        )
         return weighted_mean(losses, jnp.tile(weights, 2))
 
     # Incoming samples, and with them mixed ones after the first task.
@@ -367,7 +384,7 @@ METHODS = {
             "batch size": 10,
             "epochs per task": 1,
             "optimizer": "adam",
-            "optimizer at a new task": "goes on",
+            "optimizer at a new task": "continues",
         },
     ),
 }

@@ -11,11 +11,11 @@
 
 N is the number of seen classes and T that of the task's; h are the features and θ the head's K
 proxies per class, all of length 1, and η is the head's scale. The network before the task, in
-evaluation mode, gives what is old; without one there is NCA alone. The method needs a
+evaluation mode, gives what is old; without one there is only NCA. The method needs a
 local-similarity head over signed features: `MLP` and `PlainCNN` with `last_relu=False`, or
 `ReducedResNet`. The maps are those that the network returns in `Outputs.hidden`: of the blocks of
 `PlainCNN` and of the stages of `ReducedResNet` and `ResNet50`. A network without maps, such as
-`MLP`, has POD-flat alone.
+`MLP`, has only POD-flat.
 
 The authors' form is the default. All their configurations of PODNet have this n, but for the
 ablation "cosine", and η = 1 at the start. Predictions are by the similarities of the loss. Where
@@ -50,44 +50,23 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.base import (
-    Batch,
-    Coefficient,
-    Learner,
-    Outputs,
-    Samples,
-    Setup,
-    StepInfo,
-    Strategy,
-    Task,
-)
+from everlight.base import Batch, Coefficient, Learner, Outputs, Samples, Setup, Strategy, Task
 from everlight.checks import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, checked
 from everlight.conditional import where_under_vmap
-from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.method import COUNTING, Method, Source
 from everlight.continual.objectives.many_labels import multi_hot
-from everlight.continual.strategies.naive import weighted_mean
+from everlight.continual.strategies.naive import evaluation_outputs, weighted_mean
 from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.clustering import k_means
-from everlight.continual.strategies.parts.head_finetuning import (
-    batch_gradient,
-    finetune_head,
-    keep_known_weights,
-)
+from everlight.continual.strategies.parts.imprinted_head import Finetuning, imprinted_rehearsal
 from everlight.continual.strategies.parts.rehearsal import (
     Classifier,
     Rehearsal,
     by_nearest_mean,
     rehearsal,
 )
-from everlight.continual.strategies.parts.teacher import Teacher, freeze_teacher
-from everlight.models.heads import (
-    SimilarityForm,
-    head_kernel,
-    local_similarities,
-    unit,
-    with_head_kernel,
-)
+from everlight.continual.strategies.parts.teacher import Teacher
+from everlight.models.heads import SimilarityForm, head_kernel, local_similarities, unit
 
 
 @checked
@@ -128,18 +107,6 @@ def podnet(
       ValueError: `classifier` or `form` is unknown.
     """
 
-    def begin_task(
-        memory: Rehearsal, learner: Learner, task: Task, key: PRNGKeyArray
-    ) -> tuple[Rehearsal, Learner]:
-        teacher = freeze_teacher(learner, task)
-        features = sample_features(setup, learner, task.train)
-        known = teacher.known
-        kernel = imprint_proxies(
-            head_kernel(learner.params), features, task.train, task.classes, known, key
-        )
-        params = with_head_kernel(learner.params, kernel)
-        return memory._replace(teacher=teacher), learner._replace(params=params)
-
     def distilled(
         params: PyTree,
         outputs: Outputs,
@@ -158,7 +125,7 @@ def podnet(
             return nca(scores, label, seen, scale, margin)
 
         task_loss = weighted_mean(jax.vmap(sample_loss)(scores, batch.labels[:, 0]), batch.weight)
-        old, _ = setup.apply(teacher.params, teacher.batch_stats, batch.inputs, False, None)
+        old = evaluation_outputs(setup, teacher, batch.inputs)
         moved = jax.vmap(feature_distance)(outputs.features, old.features)
         distances = [
             jax.vmap(pooled_distance)(maps, before)
@@ -169,44 +136,28 @@ def podnet(
         weight = jnp.sqrt(jnp.sum(seen) / jnp.maximum(jnp.sum(new), 1))
         return task_loss + jnp.where(jnp.any(teacher.known), weight * distillation, 0), task_loss
 
-    def grads(
-        memory: Rehearsal, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
-    ) -> tuple[PyTree, StepInfo]:
-        return batch_gradient(setup, distilled, memory.teacher, learner, batch, task, key)
-
-    by_head = rehearsal(setup, exemplars_per_class, labels, buffer_size)
-
-    def end_task(
-        memory: Rehearsal, learner: Learner, task: Task, key: PRNGKeyArray
-    ) -> tuple[Rehearsal, Learner]:
-        key_rehearsal, key_finetune = jax.random.split(key)
-        memory, learner = by_head.end_task(memory, learner, task, key_rehearsal)
-        learner = finetune_head(
-            setup,
-            distilled,
-            memory,
-            learner,
-            task,
-            key_finetune,
-            finetune_epochs,
-            finetune_batch,
-            lambda epoch: jnp.float32(finetune_rate),
-        )
-        return memory, learner
+    def imprinted(
+        kernel: Float[Array, "f p c"],
+        features: Float[Array, "n f"],
+        task: Task,
+        known: Bool[Array, "c"],
+        key: PRNGKeyArray,
+    ) -> Float[Array, "f p c"]:
+        return imprint_proxies(kernel, features, task.train, task.classes, known, key)
 
     def predict(
         memory: Rehearsal, learner: Learner, inputs: Float[Array, "b *shape"]
     ) -> Float[Array, "b c"]:
-        outputs, _ = setup.apply(learner.params, learner.batch_stats, inputs, False, None)
+        outputs = evaluation_outputs(setup, learner, inputs)
         scores = local_similarities(outputs.features, head_kernel(learner.params), form)
         logits = learner.params["head"]["scale"] * scores
         return setup.objective.scores(outputs._replace(logits=logits))
 
-    strategy = by_head._replace(
-        begin_task=begin_task, grads=grads, after_step=keep_known_weights, predict=predict
+    by_head = rehearsal(setup, exemplars_per_class, labels, buffer_size)._replace(predict=predict)
+    finetuning = Finetuning(
+        finetune_epochs, finetune_batch, rate=lambda epoch: jnp.float32(finetune_rate)
     )
-    if finetune_epochs:
-        strategy = strategy._replace(end_task=end_task)
+    strategy = imprinted_rehearsal(setup, by_head, distilled, imprinted, finetuning)
     return strategy if classifier == "head" else by_nearest_mean(setup, strategy)
 
 

@@ -11,7 +11,7 @@ pretrained network; that is `streaming_lda` with another estimate of the covaria
 
 Means and covariance are those of all samples so far, in any order and in batches of any size. A
 class without samples has score −∞. The scale of γ is 1 / (f · variance of all numbers in the data)
-for f features; a stream knows its first batch alone, which `gamma="scale"` takes. A number that is
+for f features; a stream knows only its first batch, which `gamma="scale"` takes. A number that is
 measured before training avoids this.
 
 Equal to the official code (drimpossible/RanDumb, `legacy_model.py`, the model of the paper's
@@ -34,7 +34,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from everlight.base import Batch, Learner, Proportion, Setup, Strategy
 from everlight.checks import PositiveFloat, PositiveInt, checked
 from everlight.continual.method import OTHER_WEIGHTS, Method, Source
-from everlight.continual.strategies.nearest_mean import (
+from everlight.continual.strategies.parts.class_statistics import (
     ClassMeans,
     add_to_means,
     no_means,

@@ -7,14 +7,14 @@ repel (Khosla et al. 2020, NeurIPS):
 
 z is the projection of the features by a network with one hidden layer, of length 1, and P_i has the
 other views of i's class, those of the same sample included. The first view is the network's usual
-input, the second is changed at random as well. The projection is used in training alone: the class
+input, the second is changed at random as well. The projection is used only in training: the class
 with the nearest mean of the stored samples' features is predicted (`predict_by_nearest_mean`). The
 network's output layer learns nothing.
 
 Both views have a pass each, in this order. The projection is part of the memory and trained by the
-same optimizer as the network; its optimizer state goes on from task to task. Memory and replay are
-those of `experience_replay`. The authors have τ = 0.1, 128 outputs and a hidden layer as wide as
-the features, and replay 100 samples per batch of 10.
+same optimizer as the network; its optimizer state carries over from task to task. Memory and replay
+are those of `experience_replay`. The authors have τ = 0.1, 128 outputs and a hidden layer as wide
+as the features, and replay 100 samples per batch of 10.
 
 Equal to the official code (RaptorMai/online-continual-learning, `scr.py` and `SupConLoss` of
 `loss.py`) at the gradient of a step by network and projection; differs in:
@@ -38,13 +38,13 @@ from everlight.base import Batch, Learner, Samples, Setup, StepInfo, Strategy, T
 from everlight.checks import PositiveFloat, PositiveInt, checked
 from everlight.continual.engine.updates import with_inputs
 from everlight.continual.method import COUNTING, Method, Source
-from everlight.continual.strategies.balanced_replay import joined
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
 from everlight.continual.strategies.naive import batch_outputs, weighted_mean
 from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.frozen import feature_width
 from everlight.continual.strategies.parts.memory import empty_buffer
 from everlight.continual.strategies.parts.replay_tricks import predict_by_nearest_mean
+from everlight.continual.strategies.parts.replayed import joined
 from everlight.models.augmentation import resized_crop_and_flip
 from everlight.models.heads import unit
 from everlight.precision import matrix_product

@@ -20,6 +20,7 @@ from everlight.base import Coefficient, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, checked
 from everlight.continual.method import Method, Source
 from everlight.continual.strategies.naive import naive
+from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.quadratic import (
     QuadraticSums,
     no_anchors,
@@ -104,10 +105,7 @@ def si(
 METHODS = {
     "SI": Method(
         si,
-        lambda needs: {
-            "regularization": needs.hyperparameter,
-            "implicit_rate": needs.implicit_rate,
-        },
+        arguments.penalty,
         Source("Zenke et al. 2017, ICML", ("old net", "statistics")),
         (0.01, 0.1, 1, 10, 100),
         published=0.1,

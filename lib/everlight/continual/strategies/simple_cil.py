@@ -8,23 +8,22 @@ pretrained transformer.
 
 Equal to the official code (LAMDA-CL/LAMDA-PILOT, `models/simplecil.py`) at prototypes and scores,
 but for the scale of the scores, which ranks no class; differs in the score −∞ of classes without
-samples (there 0), and in classes that come again, whose prototypes there have the new samples
-alone. There nothing is augmented; here the setup decides (`frozen`).
+samples (there 0), and in classes that come again, whose prototypes there have only the new samples.
+There nothing is augmented; here the setup decides (`frozen`).
 """
 
-import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from everlight.base import Batch, Learner, Setup, Strategy
 from everlight.checks import checked
 from everlight.continual.method import OTHER_WEIGHTS, Method, Source
-from everlight.continual.strategies.nearest_mean import (
+from everlight.continual.strategies.parts import arguments
+from everlight.continual.strategies.parts.class_statistics import (
     ClassMeans,
-    add_to_means,
+    add_first_labels,
     no_means,
     of_met,
 )
-from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.frozen import feature_width, over_features
 from everlight.models.heads import unit
 from everlight.precision import matrix_product
@@ -45,20 +44,9 @@ def simple_cil(setup: Setup) -> Strategy:
         return no_means(learner.seen.shape[0], *feature_width(setup, learner))
 
     def accumulate(memory: ClassMeans, features: Float[Array, "b f"], batch: Batch) -> ClassMeans:
-        return add_to_prototypes(memory, features, batch.labels[:, 0], batch.weight > 0)
+        return add_first_labels(memory, features, batch.labels[:, 0], batch.weight > 0)
 
     return over_features(setup, init, accumulate, prototype_scores)
-
-
-def add_to_prototypes(
-    means: ClassMeans,
-    features: Float[Array, "n f"],
-    label: Int[Array, "n"],
-    mask: Bool[Array, "n"],
-) -> ClassMeans:
-    """Return the class means after more samples; those that are masked out do not count."""
-    member = mask[:, None] & (label[:, None] == jnp.arange(means.count.shape[0]))
-    return add_to_means(means, jnp.where(mask[:, None], features, 0), member)
 
 
 def prototype_scores(means: ClassMeans, features: Float[Array, "b f"]) -> Float[Array, "b c"]:

@@ -9,7 +9,7 @@
 The loss of a task runs over its own classes; s scales the steps of a pretrained network, which then
 forgets little. l_i are the logits of task i's classes, i_k is the task of class k, counted from 0,
 and t the number of tasks so far. τ = 0.1 (0.05 on Cars), s = 0.01 and ε = 1e-4 in the authors'
-code, which also has d_k. The aligned head predicts. The next task goes on from the head before
+code, which also has d_k. The aligned head predicts. The next task continues from the head before
 alignment. Memory holds a covariance matrix per class, and no samples.
 
 Equal to the official code (GengDavid/SLCA, `models/slca.py`) at the steps of a task, the statistics
@@ -46,8 +46,8 @@ from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.engine.keys import epoch_keys, step_key
 from everlight.continual.engine.updates import train_step
 from everlight.continual.method import OTHER_WEIGHTS, Method, Source
-from everlight.continual.strategies.fecam import add_squares
-from everlight.continual.strategies.naive import naive, naive_on_task_classes
+from everlight.continual.strategies.naive import evaluation_outputs, naive, naive_on_task_classes
+from everlight.continual.strategies.parts.class_statistics import add_squares
 from everlight.continual.strategies.parts.frozen import feature_width
 from everlight.errors import ArgumentError
 from everlight.models.heads import head_layer
@@ -195,7 +195,7 @@ def slca(
     def predict(
         memory: ClassGaussians, learner: Learner, inputs: Float[Array, "b *shape"]
     ) -> Float[Array, "b c"]:
-        outputs, _ = setup.apply(learner.params, learner.batch_stats, inputs, False, None)
+        outputs = evaluation_outputs(setup, learner, inputs)
         aligned = outputs._replace(logits=_logits(memory.head, outputs.features))
         return jnp.where(
             jnp.any(memory.learning),

@@ -20,7 +20,7 @@ step and, with `main.py`, at the learning rate of a task; differs in:
   repeats the exemplars, so that a batch may hold one twice.
 - Counts are rounded down. There the classes share a fixed total without a rest.
 - Later tasks have as many epochs as the first. There they have a quarter of them, and the
-  optimizer's momentum goes on from task to task.
+  optimizer's momentum carries over from task to task.
 """
 
 from typing import NamedTuple
@@ -31,11 +31,14 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, PositiveInt, checked
+from everlight.continual.inner_memory import with_outer_memory
 from everlight.continual.method import COUNTING, Method, Source
-from everlight.continual.strategies.balanced_replay import Exemplars, balanced_replay, joined
-from everlight.continual.strategies.naive import batch_outputs, naive, weighted_mean
+from everlight.continual.strategies.balanced_replay import Exemplars, balanced_replay
+from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts import arguments
+from everlight.continual.strategies.parts.distillation import label_softmax, taught_gradient
 from everlight.continual.strategies.parts.memory import draw_batch, fill_up
+from everlight.continual.strategies.parts.replayed import joined
 from everlight.continual.strategies.parts.teacher import Teacher, freeze_teacher, no_teacher
 
 REPLAYED_SHARE = 4
@@ -75,11 +78,11 @@ def ss_il(
         incoming batch, as in the paper.
       buffer_size: exemplars of all classes together, shared equally by the classes seen so far.
     """
-    replay = balanced_replay(setup, exemplars_per_class, labels, buffer_size)
+    balanced = balanced_replay(setup, exemplars_per_class, labels, buffer_size)
 
     def init(key: PRNGKeyArray, learner: Learner) -> SeparatedMemory:
         none = jnp.zeros(learner.seen.shape, jnp.int32)
-        return SeparatedMemory(replay.init(key, learner), no_teacher(learner), none, jnp.int32(0))
+        return SeparatedMemory(balanced.init(key, learner), no_teacher(learner), none, jnp.int32(0))
 
     def begin_task(
         memory: SeparatedMemory, learner: Learner, task: Task, key: PRNGKeyArray
@@ -99,16 +102,14 @@ def ss_il(
         both, teacher = joined(batch, batch.replay), memory.teacher
         group = jnp.where(both.from_memory[:, None], teacher.known, task.classes)
 
-        def total(params: PyTree) -> tuple[Float[Array, ""], PyTree]:
-            outputs, batch_stats = batch_outputs(setup, params, learner, both, key)
-            old, _ = setup.apply(teacher.params, teacher.batch_stats, both.inputs, False, None)
-            task_loss = separated_entropy(outputs.logits, both.labels[:, 0], group)
-            logits, old_logits = outputs.logits / temperature, old.logits / temperature
-            distilled = task_divergence(logits, old_logits, memory.class_task, teacher.known)
-            return weighted_mean(task_loss + temperature**2 * distilled, both.weight), batch_stats
+        def losses(logits: Float[Array, "b c"], old: Float[Array, "b c"]) -> Float[Array, "b"]:
+            task_loss = label_softmax(logits, both.labels, group)
+            logits, old = logits / temperature, old / temperature
+            distilled = task_divergence(logits, old, memory.class_task, teacher.known)
+            return task_loss + temperature**2 * distilled
 
-        (value, batch_stats), gradient = jax.value_and_grad(total, has_aux=True)(learner.params)
-        return gradient, StepInfo(gradient, batch_stats, value, learner.params)
+        gradient, info = taught_gradient(setup, teacher, learner, both, losses, key)
+        return gradient, info._replace(aux=learner.params)
 
     def after_step(
         memory: SeparatedMemory, learner: Learner, info: StepInfo, key: PRNGKeyArray
@@ -116,29 +117,15 @@ def ss_il(
         change = jax.tree.map(lambda leaf: leaf / (memory.task + 1), info.update)
         return memory, learner._replace(params=jax.tree.map(jnp.add, info.aux, change))
 
-    def end_task(
-        memory: SeparatedMemory, learner: Learner, task: Task, key: PRNGKeyArray
-    ) -> tuple[SeparatedMemory, Learner]:
-        exemplars, learner = replay.end_task(memory.exemplars, learner, task, key)
-        return memory._replace(exemplars=exemplars), learner
-
-    return naive(setup)._replace(
+    return with_outer_memory(balanced, "exemplars")._replace(
         init=init,
         begin_task=begin_task,
+        # Exemplars do not join epochs.
+        epoch_data=naive(setup).epoch_data,
         draw=draw,
         grads=grads,
         after_step=after_step,
-        end_task=end_task,
-        stored_samples=lambda memory, task: jnp.sum(memory.exemplars.buffer.mask),
     )
-
-
-def separated_entropy(
-    logits: Float[Array, "b c"], labels: Int[Array, "b"], group: Bool[Array, "b c"]
-) -> Float[Array, "b"]:
-    """Return the cross-entropy of each sample's label, with softmax over the sample's classes."""
-    rows = jax.nn.log_softmax(jnp.where(group, logits, -1e9))
-    return -jnp.take_along_axis(rows, labels[:, None], axis=1)[:, 0]
 
 
 def task_divergence(
@@ -184,7 +171,7 @@ METHODS = {
             "temperature": 2,
             "batch size": 128,
             "epochs per task": "100, then 25",
-            "optimizer at a new task": "goes on",
+            "optimizer at a new task": "continues",
         },
     ),
 }

@@ -37,18 +37,14 @@ from everlight.checks import checked
 from everlight.conditional import where_under_vmap
 from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.method import OTHER_WEIGHTS, Method, Source
-from everlight.continual.strategies.nearest_mean import (
+from everlight.continual.strategies.parts.class_statistics import (
     ClassMeans,
-    add_to_means,
+    add_first_labels,
     away_from_means,
     no_means,
     of_met,
 )
-from everlight.continual.strategies.parts.frozen import (
-    feature_width,
-    over_features,
-    ridge_solve,
-)
+from everlight.continual.strategies.parts.frozen import feature_width, over_features, ridge_solve
 from everlight.errors import ArgumentError
 from everlight.models.heads import unit
 from everlight.precision import matrix_product
@@ -215,8 +211,7 @@ def base_of(
       labels: class of each sample.
       mask: True for samples that count.
     """
-    member = mask[:, None] & (labels[:, None] == jnp.arange(means.count.shape[0]))
-    means = add_to_means(means, jnp.where(mask[:, None], features, 0), member)
+    means = add_first_labels(means, features, labels, mask)
     away = features - means.origin - means.offset[labels]
     away = jnp.where(mask[:, None], away, 0)
     count = jnp.sum(mask).astype(jnp.int32)
@@ -253,13 +248,12 @@ def add_one_by_one(
       batch: the batch; its first labels are the classes.
     """
     here, label = batch.weight > 0, batch.labels[:, 0]
-    member = here[:, None] & (label[:, None] == jnp.arange(means.count.shape[0]))
     away, known = away_from_means(means, features, batch)
     before = scatter.count + jnp.cumsum(here) - here
     weight = jnp.where(here, before / (before + 1), 0).astype(away.dtype)
     ahead = away * jnp.sqrt(weight)[:, None]
     first = jnp.where(known == 0, weight, 0)
-    return add_to_means(means, jnp.where(here[:, None], features, 0), member), Scatter(
+    return add_first_labels(means, features, label, here), Scatter(
         scatter.central + matrix_product(ahead.T, ahead),
         FirstSamples(
             scatter.first.weight + jnp.sum(first),

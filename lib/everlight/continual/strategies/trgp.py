@@ -34,13 +34,13 @@ tasks, a step of gradient descent and the energies that choose a basis; differs 
   the third task can choose the second alone.
 """
 
-import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
+from flax.traverse_util import flatten_dict
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Proportion, Setup, StepInfo, Strategy, Task
@@ -53,13 +53,19 @@ from everlight.continual.strategies.gpm import (
     Path,
     ProjectionMemory,
     Projections,
+    copies_of,
     drawn_samples,
     input_rows,
     input_widths,
     names_of,
     projected,
 )
-from everlight.continual.strategies.naive import batch_loss, naive, weighted_mean
+from everlight.continual.strategies.naive import (
+    batch_loss,
+    evaluation_outputs,
+    naive,
+    weighted_mean,
+)
 from everlight.errors import ArgumentError
 from everlight.precision import matrix_product
 
@@ -149,11 +155,11 @@ def trgp(
         inputs = gathered(setup, batch.index, None)
 
         def loss(params: PyTree) -> Float[Array, ""]:
-            outputs, _ = setup.apply(params, learner.batch_stats, inputs, False, None)
+            outputs = evaluation_outputs(setup, learner._replace(params=params), inputs)
             losses = setup.objective.loss(outputs, batch.labels, task.classes)
             return weighted_mean(losses, batch.weight)
 
-        gradient = _by_path(jax.grad(loss)(learner.params))
+        gradient = flatten_dict(jax.grad(loss)(learner.params))
         regions = {
             path: region._replace(
                 chosen=region.chosen.at[task.id].set(
@@ -236,14 +242,17 @@ def trgp(
         task: Int[Array, ""],
     ) -> Float[Array, "b c"]:
         params = params_of(memory, learner, task)
-        outputs, _ = setup.apply(params, learner.batch_stats, inputs, False, None)
-        return setup.objective.scores(outputs)
+        return plain.predict((), learner._replace(params=params), inputs)
 
     def predict(
         memory: TrustMemory, learner: Learner, inputs: Float[Array, "b *shape"]
     ) -> Float[Array, "b c"]:
         scores = predict_task(memory, learner, inputs, memory.current)
         return jnp.where(memory.classes | ~jnp.any(memory.classes), scores, -jnp.inf)
+
+    def matrices(path: Path) -> int:
+        # A basis and a projection; below the head, matrices S too.
+        return 2 if path[0] == "head" else 2 + REGIONS * tasks
 
     return plain._replace(
         init=init,
@@ -254,7 +263,7 @@ def trgp(
         predict=predict,
         predict_task=predict_task,
         tasks=tasks,
-        parameter_copies=_copies_of(jax.eval_shape(setup.init, jax.random.key(0))[0], tasks),
+        parameter_copies=copies_of(jax.eval_shape(setup.init, jax.random.key(0))[0], matrices),
     )
 
 
@@ -363,27 +372,11 @@ def _matrix(kernel: Float[Array, "*shape o"]) -> Float[Array, "i o"]:
     return kernel.reshape(-1, kernel.shape[-1])
 
 
-def _by_path(params: PyTree) -> dict[Path, Any]:
-    return {names_of(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(params)}
-
-
 def _scales(regions: Mapping[Path, Region], task: Int[Array, ""]) -> dict[Path, Array]:
     """Return the matrices S of a task by the path of a kernel below the head."""
     return {
         path: region.scale[task] for path, region in regions.items() if region.scale is not None
     }
-
-
-def _copies_of(params: PyTree, tasks: int) -> int:
-    """Return the size of bases, projections and matrices in copies of the parameters."""
-    squares = {
-        path: math.prod(leaf.shape[:-1]) ** 2
-        for path, leaf in _by_path(params).items()
-        if len(leaf.shape) > 1
-    }
-    below = sum(square for path, square in squares.items() if path[0] != "head")
-    entries = 2 * sum(squares.values()) + REGIONS * tasks * below
-    return -(-entries // max(1, sum(leaf.size for leaf in jax.tree.leaves(params))))
 
 
 METHODS = {

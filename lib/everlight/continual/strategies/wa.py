@@ -29,16 +29,18 @@ twice, and classes keep their first exemplars when the number falls. Differs in:
 - The paper also clips weights of the head below 0 after every step; neither PyCIL nor this does.
 """
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, PositiveInt, checked
 from everlight.continual.method import COUNTING, Method, Source
-from everlight.continual.strategies.bic import label_softmax, soft_softmax
-from everlight.continual.strategies.naive import batch_outputs, weighted_mean
 from everlight.continual.strategies.parts import arguments
+from everlight.continual.strategies.parts.distillation import (
+    label_softmax,
+    soft_softmax,
+    taught_gradient,
+)
 from everlight.continual.strategies.parts.rehearsal import Rehearsal, rehearsal
 from everlight.continual.strategies.parts.teacher import freeze_teacher
 from everlight.models.heads import head_kernel, with_head_kernel
@@ -76,17 +78,12 @@ def wa(
         teacher = memory.teacher
         old_share = jnp.sum(teacher.known) / jnp.maximum(jnp.sum(learner.seen), 1)
 
-        def total(params: PyTree) -> tuple[Float[Array, ""], PyTree]:
-            outputs, batch_stats = batch_outputs(setup, params, learner, batch, key)
-            old, _ = setup.apply(teacher.params, teacher.batch_stats, batch.inputs, False, None)
-            task_loss = label_softmax(outputs.logits, batch.labels, learner.seen)
-            logits, old_logits = outputs.logits / temperature, old.logits / temperature
-            distilled = soft_softmax(logits, old_logits, teacher.known)
-            losses = (1 - old_share) * task_loss + old_share * distilled
-            return weighted_mean(losses, batch.weight), batch_stats
+        def losses(logits: Float[Array, "b c"], old: Float[Array, "b c"]) -> Float[Array, "b"]:
+            task_loss = label_softmax(logits, batch.labels, learner.seen)
+            distilled = soft_softmax(logits / temperature, old / temperature, teacher.known)
+            return (1 - old_share) * task_loss + old_share * distilled
 
-        (value, batch_stats), gradient = jax.value_and_grad(total, has_aux=True)(learner.params)
-        return gradient, StepInfo(gradient, batch_stats, value)
+        return taught_gradient(setup, teacher, learner, batch, losses, key)
 
     def end_task(
         memory: Rehearsal, learner: Learner, task: Task, key: PRNGKeyArray

@@ -1,6 +1,6 @@
 """Arguments of strategies' factories, as functions of a benchmark's values (`Needs`).
 
-Rows of several files share them. Arguments of one file alone stand there.
+Rows of several files share them. Arguments that only one file has are in that file.
 """
 
 from typing import Any
@@ -33,6 +33,11 @@ def single_label_reservoir(needs: Needs) -> dict[str, Any]:
     """Return the memory and draw of methods for one label per sample."""
     memory = drawn_reservoir(needs)
     return {name: memory[name] for name in ("buffer_size", "replay_batch_size")}
+
+
+def penalty(needs: Needs) -> dict[str, Any]:
+    """Return the coefficient and the step of methods with a quadratic penalty."""
+    return {"regularization": needs.hyperparameter, "implicit_rate": needs.implicit_rate}
 
 
 def heads(needs: Needs) -> dict[str, Any]:

@@ -132,8 +132,8 @@ def add_seen_exemplars(
     stay. The order and the batches in which they came have no effect.
 
     Args:
-      buffer: class-balanced buffer, which begins as `memory.empty_buffer` and is filled by this
-        function alone.
+      buffer: class-balanced buffer, which begins as `memory.empty_buffer` and only this function
+        fills it.
       samples: samples of the task.
       classes: number of all classes.
       key: random key of the choice, the same at every call.

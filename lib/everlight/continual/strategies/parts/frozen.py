@@ -16,18 +16,9 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from everlight.base import (
-    Batch,
-    Coefficient,
-    Learner,
-    Memory,
-    Setup,
-    StepInfo,
-    Strategy,
-    Task,
-)
+from everlight.base import Batch, Coefficient, Learner, Memory, Setup, StepInfo, Strategy, Task
 from everlight.conditional import where_under_vmap
-from everlight.continual.strategies.naive import naive
+from everlight.continual.strategies.naive import evaluation_outputs, naive
 from everlight.precision import matrix_product
 
 
@@ -60,7 +51,8 @@ def over_features(
         memory: Memory, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
     ) -> tuple[PyTree, StepInfo]:
         nothing = jax.tree.map(jnp.zeros_like, learner.params)
-        seen = Frozen(_features(setup, learner, batch.inputs), learner.params)
+        features = evaluation_outputs(setup, learner, batch.inputs).features
+        seen = Frozen(features, learner.params)
         return nothing, StepInfo(nothing, learner.batch_stats, jnp.float32(0), seen)
 
     def after_step(
@@ -74,7 +66,7 @@ def over_features(
     def predict(
         memory: Memory, learner: Learner, inputs: Float[Array, "b *shape"]
     ) -> Float[Array, "b c"]:
-        return scores(memory, _features(setup, learner, inputs))
+        return scores(memory, evaluation_outputs(setup, learner, inputs).features)
 
     return naive(setup)._replace(
         init=init, grads=grads, after_step=after_step, predict=predict, single_pass=True
@@ -84,8 +76,8 @@ def over_features(
 def feature_width(setup: Setup, learner: Learner) -> tuple[int, DTypeLike]:
     """Return the number of features of the network and their dtype."""
     inputs = jax.eval_shape(setup.gather, jnp.zeros(1, int), None)
-    features = jax.eval_shape(lambda images: _features(setup, learner, images), inputs)
-    return features.shape[-1], features.dtype
+    outputs = jax.eval_shape(lambda images: evaluation_outputs(setup, learner, images), inputs)
+    return outputs.features.shape[-1], outputs.features.dtype
 
 
 def ridge_solve(
@@ -112,9 +104,3 @@ def ridge_solve(
     solution = jax.scipy.linalg.solve(regular, right, assume_a="pos")
     # Cholesky's factor takes a fifteenth of the time, and is NaN where it fails.
     return where_under_vmap(~jnp.all(jnp.isfinite(solution)), by_eigenvalues, solution)
-
-
-def _features(
-    setup: Setup, learner: Learner, inputs: Float[Array, "b *shape"]
-) -> Float[Array, "b f"]:
-    return setup.apply(learner.params, learner.batch_stats, inputs, False, None)[0].features

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Fisher, Learner, Outputs, Samples, Setup
+from everlight.continual.strategies.naive import evaluation_outputs
 from everlight.errors import ArgumentError
 
 
@@ -101,7 +102,7 @@ def memory_aware_importance(
 def _outputs_of(setup: Setup, learner: Learner, params: PyTree, index: Int[Array, ""]) -> Outputs:
     """Return one sample's outputs in evaluation mode."""
     inputs = setup.gather(index[None], None)
-    return setup.apply(params, learner.batch_stats, inputs, False, None)[0]
+    return evaluation_outputs(setup, learner._replace(params=params), inputs)
 
 
 def _mean_over(

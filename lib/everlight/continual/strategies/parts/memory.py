@@ -1,6 +1,7 @@
 """Replay buffers as arrays of fixed shape, draws from them, and reservoir sampling."""
 
 from functools import reduce
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -125,18 +126,28 @@ def draw_first_slots(
     return jnp.where(held, slots, slots[0]), held.astype(jnp.float32)
 
 
-def draw_reservoir(
-    arrived: Int[Array, ""], capacity: int, size: int, key: PRNGKeyArray
-) -> tuple[Int[Array, "n"], Float[Array, "n"]]:
-    """Return random slots of a reservoir, which fills from the first slot on, and their weights.
+class ReservoirDraw(NamedTuple):
+    """Batch drawn from memory, and the slots of its samples."""
+
+    batch: Batch
+    slots: Int[Array, "n"]
+
+
+def draw_from_reservoir(
+    samples: Samples, arrived: Int[Array, ""], size: int, batch: Batch, key: PRNGKeyArray
+) -> ReservoirDraw:
+    """Return a batch drawn from a reservoir without replacement, filled up by the step's own.
 
     Args:
+      samples: samples of the reservoir, which fills from the first slot on.
       arrived: number of samples that have arrived so far.
-      capacity: number of slots.
-      size: number of wanted slots.
+      size: number of wanted samples; fewer are drawn from a smaller memory.
+      batch: the step's own batch.
       key: random key of the draw.
     """
-    return draw_first_slots(jnp.minimum(arrived, capacity), capacity, size, key)
+    capacity = samples.mask.shape[0]
+    slots, weight = draw_first_slots(jnp.minimum(arrived, capacity), capacity, size, key)
+    return ReservoirDraw(fill_up(batch_at(samples, slots, weight), batch), slots)
 
 
 def draw_batch(buffer: Samples, size: int, key: PRNGKeyArray) -> Batch:

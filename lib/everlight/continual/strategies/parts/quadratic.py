@@ -22,16 +22,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from everlight.base import (
-    Batch,
-    Coefficient,
-    Learner,
-    Memory,
-    Setup,
-    StepInfo,
-    Strategy,
-    Task,
-)
+from everlight.base import Batch, Coefficient, Learner, Memory, Setup, StepInfo, Strategy, Task
 from everlight.continual.engine.updates import trainable_part
 
 
@@ -110,8 +101,13 @@ def penalised(
         gradient. If the optimizer scales each parameter's rate, a single rate weighs penalty and
         task differently. None adds the penalty's gradient.
     """
-    if implicit_rate is None:
-        return strategy._replace(grads=_penalised_grads(strategy, coefficient, sums_of))
+
+    def grads(
+        memory: Memory, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
+    ) -> tuple[PyTree, StepInfo]:
+        gradient, info = strategy.grads(memory, learner, batch, task, key)
+        penalty = penalty_gradient(sums_of(memory), learner.params)
+        return jax.tree.map(lambda g, p: g + coefficient * p, gradient, penalty), info
 
     def after_step(
         memory: Memory, learner: Learner, info: StepInfo, key: PRNGKeyArray
@@ -125,20 +121,6 @@ def penalised(
         info = info._replace(update=jax.tree.map(jnp.add, info.update, change))
         return strategy.after_step(memory, learner, info, key)
 
+    if implicit_rate is None:
+        return strategy._replace(grads=grads)
     return strategy._replace(after_step=after_step)
-
-
-def _penalised_grads(
-    strategy: Strategy, coefficient: Coefficient, sums_of: Callable[[Memory], QuadraticSums]
-) -> Callable[..., tuple[PyTree, StepInfo]]:
-    """Return `grads` that adds `coefficient` times the penalty's gradient to the strategy's."""
-
-    def grads(
-        memory: Memory, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
-    ) -> tuple[PyTree, StepInfo]:
-        gradient, info = strategy.grads(memory, learner, batch, task, key)
-        penalty = penalty_gradient(sums_of(memory), learner.params)
-        total = jax.tree.map(lambda g, p: g + coefficient * p, gradient, penalty)
-        return total, info
-
-    return grads

@@ -16,13 +16,14 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from everlight.base import Epoch, Learner, Setup, Strategy, Task
 from everlight.conditional import where_under_vmap
 from everlight.continual.engine.evaluation import sample_features
-from everlight.continual.strategies.naive import naive
+from everlight.continual.strategies.naive import evaluation_outputs, naive
 from everlight.continual.strategies.parts.exemplars import (
     ExemplarBuffer,
     add_herded_exemplars,
     empty_exemplars,
     exemplar_slots,
 )
+from everlight.continual.strategies.parts.frozen import feature_width
 from everlight.continual.strategies.parts.memory import carried_classes, distinct, merge_buffer
 from everlight.continual.strategies.parts.teacher import Teacher, no_teacher
 from everlight.models.heads import unit
@@ -32,7 +33,7 @@ Classifier = Literal["head", "nearest mean"]
 """Classifier: the network's head, or the nearest mean of exemplars' features."""
 
 
-class ClassMeans(NamedTuple):
+class ExemplarMeans(NamedTuple):
     """Class means of the nearest-mean classifier."""
 
     means: Float[Array, "c f"]
@@ -46,7 +47,7 @@ class Rehearsal(NamedTuple):
 
     buffer: ExemplarBuffer
     teacher: Teacher
-    nearest: ClassMeans | None = None
+    nearest: ExemplarMeans | None = None
     """Class means; None if the head predicts."""
 
 
@@ -113,9 +114,9 @@ def by_nearest_mean(setup: Setup, by_head: Strategy) -> Strategy:
 
     def init(key: PRNGKeyArray, learner: Learner) -> Rehearsal:
         memory = by_head.init(key, learner)
-        of_one = jax.eval_shape(lambda: sample_features(setup, learner, memory.buffer.samples))
-        means = jnp.zeros((learner.seen.shape[0], of_one.shape[1]), of_one.dtype)
-        return memory._replace(nearest=ClassMeans(means, jnp.array(False)))
+        width, dtype = feature_width(setup, learner)
+        means = jnp.zeros((learner.seen.shape[0], width), dtype)
+        return memory._replace(nearest=ExemplarMeans(means, jnp.array(False)))
 
     def begin_task(
         memory: Rehearsal, learner: Learner, task: Task, key: PRNGKeyArray
@@ -144,7 +145,7 @@ def by_nearest_mean(setup: Setup, by_head: Strategy) -> Strategy:
     def predict(
         memory: Rehearsal, learner: Learner, inputs: Float[Array, "b *shape"]
     ) -> Float[Array, "b c"]:
-        outputs, _ = setup.apply(learner.params, learner.batch_stats, inputs, False, None)
+        outputs = evaluation_outputs(setup, learner, inputs)
         means, ready = memory.nearest
         near = nearness(outputs.features, means)
         return jnp.where(ready, near, setup.objective.scores(outputs))

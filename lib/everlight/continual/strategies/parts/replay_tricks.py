@@ -1,14 +1,11 @@
 """Tricks for any method that stores samples (Mai et al. 2022, Neurocomputing; 2021, CVPRW).
 
 Each is a function from a strategy to a strategy. The first predicts the class with the nearest mean
-of the stored samples' features (the survey's NCM trick), as iCaRL does:
-
-    argmin over c of ‖f̂ − μ_c‖,   μ_c = the mean of f̂ over c's stored samples, again of length 1,
-
-f̂ being features of length 1. The survey and SCR's paper find that it helps most where the output
-layer favours the last classes. The second (the survey's review trick) trains the network on the
-memory alone before it is evaluated: one epoch in batches of 10 by the usual loss, at a tenth of the
-learning rate. The reviewed network is evaluated and dropped; training goes on from the one before.
+of the stored samples' features (the survey's NCM trick), as iCaRL does (`rehearsal`). The survey
+and SCR's paper find that it helps most where the output layer favours the last classes. The second
+(the survey's review trick) trains the network on the memory alone before it is evaluated: one epoch
+in batches of 10 by the usual loss, at a tenth of the learning rate. The reviewed network is
+evaluated and dropped; training continues from the one before.
 
 Equal to the official code (RaptorMai/online-continual-learning, `base.py`) at the means and
 distances, and at the steps of a review by plain gradient descent; differs in:
@@ -16,12 +13,11 @@ distances, and at the steps of a review by plain gradient descent; differs in:
 - A class without stored samples is predicted last, there by a mean drawn at random.
 - Review takes a smaller last batch, there none, and keeps the update's tenth where the optimizer
   is not plain gradient descent; there the gradient is divided.
-- After a review, training goes on there from the reviewed network; the survey's text has one review
-  before the final test.
+- After a review, training continues there from the reviewed network; the survey's text has one
+  review before the final test.
 - The loss runs over the classes that the objective counts, theirs over all outputs.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -33,8 +29,8 @@ from everlight.base import Learner, Memory, Samples, Setup, Strategy
 from everlight.checks import PositiveFloat, PositiveInt, checked
 from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.engine.updates import optimizer_update, with_inputs
-from everlight.continual.inner_memory import reading_inner
-from everlight.continual.strategies.naive import task_gradient
+from everlight.continual.inner_memory import with_outer_memory
+from everlight.continual.strategies.naive import evaluation_outputs, task_gradient
 from everlight.continual.strategies.parts.frozen import feature_width
 from everlight.continual.strategies.parts.memory import batch_at, distinct
 from everlight.continual.strategies.parts.rehearsal import exemplar_means, nearness
@@ -87,25 +83,11 @@ def predict_by_nearest_mean(setup: Setup, strategy: Strategy) -> Strategy:
     def predict(
         memory: WithMeans, learner: Learner, inputs: Float[Array, "b *shape"]
     ) -> Float[Array, "b c"]:
-        outputs, _ = setup.apply(learner.params, learner.batch_stats, inputs, False, None)
+        outputs = evaluation_outputs(setup, learner, inputs)
         return nearness(outputs.features, memory.means)
 
-    def changing(function: Callable | None) -> Callable | None:
-        def of_inner(memory: WithMeans, *rest: PyTree) -> tuple[WithMeans, Learner]:
-            inner, learner = function(memory.inner, *rest)
-            return memory._replace(inner=inner), learner
-
-        return function and of_inner
-
-    names = "begin_task", "after_step", "end_task"
-    changed = {name: changing(getattr(strategy, name)) for name in names}
-    return strategy._replace(
-        init=init,
-        before_evaluation=before_evaluation,
-        predict=predict,
-        predict_task=None,
-        **reading_inner(strategy, lambda memory: memory.inner),
-        **changed,
+    return with_outer_memory(strategy, "inner")._replace(
+        init=init, before_evaluation=before_evaluation, predict=predict, predict_task=None
     )
 
 
