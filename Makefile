@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 NEWEST := build/newest
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo check test test-all test-newest test-gpu lint docs bench lock clean
+.PHONY: demo check test test-slow test-all test-newest test-gpu lint docs bench lock clean
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -26,15 +26,16 @@ demo: $(VENV)/ready      ## two cameras and continual learning, no data needed, 
 	XLA_FLAGS="--xla_cpu_use_fusion_emitters=false $$XLA_FLAGS" $(BIN)/everlight demo
 
 # Small programs are compiled by the hundred and run for milliseconds, so the compiler optimizes little
-# here; `make test-all` runs the programs as users do. What one test compiled another finds on disk.
+# here; long runs (`make test-slow`) are compiled as users do. What one test compiled another finds on
+# disk.
 CACHE := JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES=0
 COMPILER := --xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1 --xla_llvm_disable_expensive_passes=true
 PYTEST := -m pytest -n 2 --dist loadgroup -m "not slow"
 TEST = JAX_COMPILATION_CACHE_DIR=$(CURDIR)/build/test-programs $(CACHE) \
 	XLA_FLAGS="$(COMPILER) --xla_cpu_use_fusion_emitters=false $$XLA_FLAGS" $(BIN)/python $(PYTEST)
 
-# jaxtyping's import hook checks every annotated call, which makes the tests a third slower: here
-# for one call of each public function and one trace of each strategy, in `test-all` for everything.
+# jaxtyping's import hook checks every annotated call, which makes tests a third slower: it is on for
+# one call of each public function, for one trace of each strategy, and for long runs.
 HOOK := --jaxtyping-packages=everlight,beartype.beartype
 HOOKED := tests/contracts/test_traced.py tests/contracts/test_arguments.py -k "traced or accepted"
 
@@ -48,13 +49,20 @@ QUICK := tests/color/test_transforms.py tests/color/test_radiometry.py \
 	tests/models/test_heads.py tests/scenarios/test_class_incremental.py \
 	tests/continual/engine/test_steps.py tests/continual/strategies/test_quadratic.py \
 	tests/data_pipelines/formats/test_unpickle.py tests/experiments/test_report.py tests/experiments/test_index.py \
-	tests/plots tests/test_public_names.py
+	tests/plots tests/test_words.py
 
 check: lint              ## lint and the quick tests, for every edit
 	$(TEST) $(QUICK)
 
-test-all: $(VENV)/ready  ## the slow tests too
-	$(BIN)/python -m pytest -n 2 --dist loadgroup $(HOOK) tests
+# Every strategy's turn at every contract, which is mostly compilation, and long runs. Each contract's
+# tests of a strategy are in one part.
+PART := 1/1
+
+test-slow: $(VENV)/ready ## the slow tests alone; PART=3/16 is the third of sixteen parts
+	$(TEST) -m slow --part $(PART) tests/contracts
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow --part $(PART) $(HOOK) --ignore=tests/contracts tests
+
+test-all: test test-slow ## everything
 
 # Newer versions of jaxlib than the pinned one end the process at the flag of fusion emitters.
 test-newest:             ## all but the slow tests, with the newest versions that pip finds, in build/newest; PYTHON=python3.13 chooses another Python
@@ -81,10 +89,10 @@ lint: $(VENV)/ready
 
 docs: $(VENV)/docs-ready  ## the site, in build/site; `python -m http.server -d build/site` serves it with its search
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
-	$(BIN)/python docs/check_links.py build/site
+	$(BIN)/python -m docs.tools.check_links build/site
 
-bench: $(VENV)/bench-ready  ## speed beside NumPy and PyTorch, taking turns; `python -m tests.speed CASE` measures one
-	$(BIN)/python -m tests.speed
+bench: $(VENV)/bench-ready  ## speed beside NumPy and PyTorch, taking turns; `python -m benchmarks.speed CASE` measures one
+	$(BIN)/python -m benchmarks.speed
 
 lock: $(VENV)/ready      ## requirements.lock: what the experiments need, with hashes, at the versions of constraints.txt
 	$(PIP) uv

@@ -1,1 +1,1 @@
-"""Measurements for a machine that is lent for an hour; they are not part of the packages."""
+"""Measurements and comparisons that run from a checkout; they are in none of the packages."""

@@ -1,6 +1,7 @@
 """Fixtures: a seeded generator, and real data with a skip that says what is missing."""
 
 import gc
+import zlib
 from pathlib import Path
 
 import hypothesis
@@ -25,12 +26,28 @@ hypothesis.settings.load_profile("compiled")
 jax.config.update("jax_default_matmul_precision", "highest")
 
 
+def pytest_addoption(parser):
+    parser.addoption("--part", default="1/1", help="K/N runs the K-th of N parts of the tests")
+
+
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """A file's tests go to one worker, which compiles what they share once, but for groups."""
+def pytest_collection_modifyitems(config, items):
+    """A file's tests go to one worker, which compiles what they share once, but for groups.
+
+    A group is in one part.
+    """
+    part, parts = map(int, config.getoption("--part").split("/"))
+    others = set()
     for item in items:
-        if item.get_closest_marker("xdist_group") is None:
+        mark = item.get_closest_marker("xdist_group")
+        name = item.nodeid if mark is None else mark.args[0]
+        if zlib.crc32(name.encode()) % parts != part - 1:
+            others.add(item)
+        if mark is None:
             item.add_marker(pytest.mark.xdist_group(item.path.name))
+    if others:
+        config.hook.pytest_deselected(items=list(others))
+        items[:] = [item for item in items if item not in others]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -51,7 +68,7 @@ def real_data():
 
     def find(relative: str) -> Path:
         try:
-            return locate(relative, source="docs/guide/data.md", size="see there")
+            return locate(relative, source="docs/pages/guide/data.md", size="see there")
         except MissingDataError as error:
             pytest.skip(str(error))
 

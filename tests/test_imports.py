@@ -165,6 +165,14 @@ def test_every_command_starts_without_the_packages_of_single_readers():
     assert int(done.stdout) > 20
 
 
+def test_the_library_starts_without_the_packages_of_the_experiments():
+    """JAX, Flax, optax and SciPy alone, whose time is in `docs/pages/performance.md`."""
+    rooms = "everlight.color, everlight.continual, everlight.metrics"
+    program = f"import sys, {rooms}; print(*{{name.partition('.')[0] for name in sys.modules}})"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert not {*LATE, "orbax", "matplotlib", "torch"} & {*done.stdout.decode().split()}
+
+
 def test_a_benchmark_runs_without_the_packages_of_other_readers(tmp_path, monkeypatch):
     for module in set(LATE) - {"sklearn"}:
         monkeypatch.setitem(sys.modules, module, None)

@@ -1,6 +1,6 @@
 """`python -m benchmarks.gpu --seconds N --output FILE` measures everlight on this machine's GPU.
 
-`python -m benchmarks.gpu --table FILE` writes the table of docs/performance.md from the results.
+`python -m benchmarks.gpu --table FILE` writes the table of docs/pages/performance.md from them.
 """
 
 import argparse

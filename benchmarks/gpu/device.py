@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from benchmarks.gpu.cases import Setting
-from tests.speed.timing import best_seconds
+from benchmarks.speed.timing import best_seconds
 
 PACKAGES = ("everlight", "jax", "jaxlib", "flax", "optax", "numpy", "torch")
 TIMES = 10

@@ -7,8 +7,8 @@ from functools import partial
 import jax
 
 from benchmarks.gpu.cases import Setting, Unavailable
-from tests.speed import replay
-from tests.speed.timing import HAS_TORCH
+from benchmarks.speed import replay
+from benchmarks.speed.timing import HAS_TORCH
 
 PER_CLASS, SMALL = 6_000, 20
 
@@ -29,7 +29,7 @@ def torch_loop(setting: Setting, method: str) -> Iterator[dict]:
         raise Unavailable("PyTorch is not installed")
     import torch
 
-    from tests.speed.torch_replay import torch_sequences
+    from benchmarks.speed.torch_replay import torch_sequences
 
     if not (setting.small or torch.cuda.is_available()):
         raise Unavailable("PyTorch has no CUDA here")

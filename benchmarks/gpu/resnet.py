@@ -12,11 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.gpu.cases import Setting, Unavailable
+from benchmarks.speed.sequences import Training, noise_images
+from benchmarks.speed.timing import HAS_TORCH
 from everlight.continual import Protocol, Runs, drive_runs, runs_mesh
 from everlight.models import ReducedResNet
 from everlight.scenarios import class_incremental, equal_tasks
-from tests.speed.sequences import Training, noise_images
-from tests.speed.timing import HAS_TORCH
 
 CLASSES, TASKS, EPOCHS, BATCH = 100, 2, 2, 128
 PER_CLASS, SIDE, BLOCKS = 250, 32, 5

@@ -15,7 +15,7 @@ from benchmarks.gpu.alone import MARK
 from benchmarks.gpu.cases import Case
 
 ROOT = Path(__file__).parents[2]
-SOURCES = ("lib", "data_pipelines", "experiments", "benchmarks", "tests/speed")
+SOURCES = ("lib", "data_pipelines", "experiments", "benchmarks")
 GRACE = 10
 """Seconds that a stopped process has to keep a checkpoint."""
 DESCRIPTION_S = 120

@@ -1,10 +1,10 @@
-"""The GPU's table of `docs/performance.md`, written between two marks from a file of results."""
+"""The GPU's table of `docs/pages/performance.md`, written between two marks from results."""
 
 from pathlib import Path
 
 from benchmarks.gpu.schedule import COMPLETE, read_results
 
-PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
+PAGE = Path(__file__).parents[2] / "docs" / "pages" / "performance.md"
 BEGIN, END = "<!-- benchmarks.gpu: begin -->\n", "<!-- benchmarks.gpu: end -->\n"
 COLUMNS = {
     "ms per step": "{:.2f}",

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from tests.speed.sequences import Training
-from tests.speed.torch_sequences import crop_and_flip, optimizer_of, torch_net
+from benchmarks.speed.sequences import Training
+from benchmarks.speed.torch_sequences import crop_and_flip, optimizer_of, torch_net
 
 
 def train_epochs(

@@ -35,7 +35,8 @@ FAILING_SWITCHES = {
     "jax_debug_key_reuse": (True,),
     "jax_transfer_guard": ("disallow", "disallow_explicit"),
 }
-"""Values of JAX's switches under which most runs end with an error (`docs/guide/devices.md`)."""
+"""Values of JAX's switches under which most runs end with an error (see
+`docs/pages/guide/devices.md`)."""
 LONGEST_MESSAGE = 1_500
 """Limit on the characters of an error's message; a longer one is shown without its middle."""
 
@@ -294,7 +295,7 @@ def _overview(group: str = "") -> str:
         f"usage: everlight {f'{group} ' if group else ''}COMMAND [options]\n\n"
         + "\n".join(rows)
         + "\n\nA run leaves a folder with report.html under runs/. Add --help for its options.\n"
-        "EVERLIGHT_DATA names the folder of real data sets; see docs/guide/data.md."
+        "EVERLIGHT_DATA names the folder of real data sets; see docs/pages/guide/data.md."
     )
 
 

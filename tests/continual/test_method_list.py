@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from docs import make_methods
-from docs.measured import ROOT
+from docs.tools import make_methods
+from docs.tools.measured import ROOT
 from everlight.continual.method_list import method_rows
 from everlight.continual.registry import METHODS, ORDER
 from everlight_experiments import cli
@@ -28,7 +28,7 @@ def test_the_page_and_the_command_have_the_same_rows(capsys):
 
 def test_papers_are_those_of_docstrings_and_summaries():
     """They have the first author's name and the year; the glossary names forms in IIRC's paper."""
-    glossary = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    glossary = (ROOT / "docs" / "pages" / "glossary.md").read_text(encoding="utf-8")
     for name, row in ROWS.items():
         factory = inspect.unwrap(METHODS[name].factory)
         if not row.year:
@@ -46,8 +46,8 @@ def test_stored_samples_are_those_of_the_arguments():
 
 
 def test_methods_that_keep_nothing_hold_no_memory():
-    """The sizes are those of the traced memory in `docs/costs.md`."""
-    text = (ROOT / "docs" / "costs.md").read_text(encoding="utf-8")
+    """The sizes are those of the traced memory in `docs/pages/costs.md`."""
+    text = (ROOT / "docs" / "pages" / "costs.md").read_text(encoding="utf-8")
     held = dict(re.findall(r"^\| (.+?) \| [\d,]+ \| [\d.]+ \| ([\d,]+) \|", text, re.MULTILINE))
     assert len(held) > 50
     for name, size in held.items():

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from docs.make_api import ROOMS
+from docs.tools.make_api import ROOMS
 from tests.contracts.annotations import arrays_of, flat
 from tests.contracts.example_values import KEY, NAMED, RECORDS, SIZES
 from tests.contracts.examples import ROWS

@@ -175,7 +175,8 @@ FIRST_TASK_ALONE = {"APER", "APER, low rank"}
 each_strategy = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in STRATEGIES]
 )
-# What compiles a program of its own runs for one of each kind, and for the rest in `make test-all`.
+# What compiles a program of its own runs for one of each kind, and for the rest in `make
+# test-slow`.
 OF_EACH_KIND = ("SI", "DER++", "PackNet", "iCaRL-CNN")
 # One of each way to use what a driver takes apart: past samples, draws, what steps keep, heads that
 # are told, what comes before an evaluation, what a task's end trains. The others' parts are these.

@@ -246,7 +246,7 @@ def test_the_list_says_what_is_there_and_what_is_not(root, tmp_path, capsys):
 
 
 def test_the_guide_has_every_published_data_set():
-    guide = Path("docs/guide/data.md").read_text()
+    guide = Path("docs/pages/guide/data.md").read_text()
     for name in STORED_SETS.keys() & {*ORDER}:
         assert f"| `{name}` |" in guide
         assert STORED_SETS[name].folder in guide

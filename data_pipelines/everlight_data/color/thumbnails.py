@@ -135,7 +135,7 @@ def thumbnail_set(path: Path, camera: str = "") -> dict[str, ConstancySet]:
       MissingDataError: the file does not exist.
       DataError: the file is damaged, lacks an array, or its arrays do not match.
     """
-    stored = read_thumbnails(path, "docs/guide/data.md describes its content.")
+    stored = read_thumbnails(path, "docs/pages/guide/data.md describes its content.")
     images, illuminants, names, masks, captures = stored
     named = [re.fullmatch(r"(.*[A-Za-z].*)_\d+", name) for name in names]
     cameras = np.array([camera or (path.stem if match is None else match[1]) for match in named])

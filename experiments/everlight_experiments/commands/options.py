@@ -92,7 +92,7 @@ class RunOptions(TrainOptions):
     images is for your own --data."""
     strategy: tuple[str, ...] = ()
     """Your own strategies, each as my_file.py:my_strategy, a function from a `Setup` to a
-    `Strategy` (docs/guide/strategy.md)."""
+    `Strategy` (docs/pages/guide/strategy.md)."""
     method_arguments: tuple[str, ...] = ()
     """Arguments of methods, one entry per method, as in DER++:alpha=0.2,beta=0.5 or
     ER-ACE:loss_over=all; the report lists each method's arguments with their values and

@@ -38,7 +38,7 @@ class ImageSource(RunSettings):
 
     thumbnails: tuple[Path, ...] = ()
     """Your own images: .npz files of linear thumbnails with their illuminants, each of one or more
-    cameras (docs/guide/data.md). Without this and --release, NUS-8's thumbnails are taken."""
+    cameras (docs/pages/guide/data.md). Without this and --release, NUS-8's thumbnails are taken."""
     camera: str = ""
     """Camera of all images in --thumbnails, where the names of the images do not state it."""
     release: Release | None = None

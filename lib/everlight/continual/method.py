@@ -140,7 +140,7 @@ class Method(NamedTuple):
     empty tuple is every benchmark."""
     authors: Mapping[str, Any] = FrozenDict()
     """Values of the authors, as far as they are known: by argument of the factory, or by setting of
-    the command as `docs/make_official_code.py` names it. Words stand for several values."""
+    the command as `docs/tools/make_official_code.py` names it. Words stand for several values."""
     adapt: Callable[[Setup, Any, Mapping[str, Any], Needs], Setup] | None = None
     """Function from the setup of a pretrained network, the network, its layers and the benchmark's
     values to the setup that the strategy trains; None trains the network itself."""

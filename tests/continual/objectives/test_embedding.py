@@ -155,7 +155,7 @@ def ran(strategy):
 
 @pytest.mark.parametrize(
     "strategy",
-    # The others in `make test-all`.
+    # The others in `make test-slow`.
     [pytest.param(name, marks=[pytest.mark.slow] if name != "mas" else []) for name in STRATEGIES],
 )
 def test_every_strategy_learns_facts(strategy):

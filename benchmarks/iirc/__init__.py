@@ -1,0 +1,1 @@
+"""IIRC beside the code of its authors, step by step and in the mean over seeds."""

@@ -1,0 +1,161 @@
+"""Finished runs of both sides in a folder; what is missing is trained."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import nullcontext
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from benchmarks.iirc import everlight_side, steps
+from benchmarks.iirc.cases import Case
+from benchmarks.iirc.equations import EQUATIONS
+from benchmarks.iirc.material import Plan, labelled_samples, read_material, write_material
+from everlight_data.errors import DataError
+
+SIDE = Path(__file__).with_name("authors_side.py")
+VARIABLE = "EVERLIGHT_IIRC"
+"""Environment variable with the Python of an environment that has torch and Pillow."""
+THEIRS, OURS = "authors.jsonl", "everlight.jsonl"
+
+
+class Authors(NamedTuple):
+    """The authors' code and a Python that runs it."""
+
+    python: str
+    checkout: Path
+
+    def start(self, folder: Path, request: dict, answer: str) -> subprocess.Popen:
+        """Start runs in a process; every finished one is a line of `answer` in the folder."""
+        path = folder / f"request-{answer}"
+        path.write_text(json.dumps(request), "utf-8")
+        command = [self.python, SIDE, self.checkout.resolve(), folder, path, folder / answer]
+        # The checkout has packages with the names of some of this project.
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        return subprocess.Popen(
+            list(map(str, command)),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment | {"OMP_NUM_THREADS": "1"},
+        )
+
+    def wait(self, process: subprocess.Popen) -> None:
+        """Wait for a process.
+
+        Raises:
+          DataError: it failed; the message has the last line of its errors.
+        """
+        _, errors = process.communicate()
+        if process.returncode:
+            last = errors.strip().splitlines()[-1:] or ["no message"]
+            raise DataError(
+                f"{self.python} could not run {self.checkout} ({last[0]}); give a checkout of "
+                f"chandar-lab/IIRC, and in {VARIABLE} the Python of an environment with torch and "
+                "Pillow"
+            )
+
+    def run(self, folder: Path, request: dict, answer: str) -> dict:
+        """Run a request and return its last line."""
+        (folder / answer).unlink(missing_ok=True)
+        self.wait(self.start(folder, request, answer))
+        return _lines(folder / answer)[-1]
+
+
+def authors_python() -> str | None:
+    """Return the Python of an environment with torch; None if there is none."""
+    if VARIABLE in os.environ:
+        return os.environ[VARIABLE]
+    packages = find_spec("torch"), find_spec("PIL")
+    return None if None in packages else sys.executable
+
+
+def same_material(authors: Authors, plan: Plan, folder: Path) -> tuple[bool, int]:
+    """Return whether both sides have the same labelled samples and layers, and the parameters."""
+    write_material(plan, folder)
+    data = read_material(folder)
+    wanted = {"layers": plan.layers, "classes": data.classes}
+    description = authors.run(
+        folder, {"augment": True, "runs": [], "describe": wanted}, "same.jsonl"
+    )
+    # JSON turns tuples into lists.
+    samples = json.loads(json.dumps(labelled_samples(data))) == description["samples"]
+    ours = everlight_side.parameter_shapes(data, plan, folder)
+    theirs = [tuple(shape) for shape in description["shapes"]]
+    layers = sorted(map(sorted, ours)) == sorted(map(sorted, theirs))
+    return samples and layers, sum(int(np.prod(shape)) for shape in theirs)
+
+
+def train_both(
+    authors: Authors, plan: Plan, folder: Path, cases: Sequence[Case], seeds: int
+) -> None:
+    """Train what is missing on both sides, each in a process of its own."""
+    write_material(plan, folder)
+    data = read_material(folder)
+    done = scores_in(folder / THEIRS)
+    runs = [
+        {"method": case.name, "seed": seed, "options": case.options(plan, seed)}
+        for seed in range(seeds)
+        for case in cases
+        if (case.name, seed) not in done
+    ]
+    request = {"augment": plan.augment, "runs": runs}
+    process = authors.start(folder, request, THEIRS) if runs else None
+    done = scores_in(folder / OURS)
+    for case in cases:
+        left = [seed for seed in range(seeds) if (case.name, seed) not in done]
+        if not left:
+            continue
+        curves = everlight_side.train_seeds(data, plan, folder, case, left)
+        for seed, curve in zip(left, curves, strict=True):
+            row = {"method": case.name, "seed": seed, "scores": curve.scores.tolist()}
+            row |= {"by_task": curve.by_task.tolist(), "seconds": curve.seconds}
+            with (folder / OURS).open("a", encoding="utf-8") as file:
+                print(json.dumps(row), file=file)
+    if process is not None:
+        authors.wait(process)
+
+
+def compare_steps(
+    authors: Authors, folder: Path, case: Case, equation: bool = False
+) -> list[steps.Apart]:
+    """Compare a method step by step; the authors' run gets everlight's choices.
+
+    Args:
+      authors: the authors' code.
+      folder: folder of the files that both sides read and write.
+      case: method.
+      equation: use the authors' equation in everlight, for methods of `EQUATIONS`.
+    """
+    plan = steps.plan_of(case)
+    write_material(plan, folder)
+    with EQUATIONS[case.name]() if equation else nullcontext():
+        ours = steps.trace(read_material(folder), plan, folder, case)
+    np.savez(folder / "weights.npz", **ours.start)
+    choices = {"orders": ours.orders, "exemplars": ours.exemplars}
+    run = {"method": case.name, "options": case.options(plan, 0)}
+    request = {"augment": plan.augment, "steps": choices, "runs": [run]}
+    answer = authors.run(folder, request, "steps.jsonl")
+    with np.load(folder / "after.npz") as stored:
+        arrays = dict(stored)
+    theirs: list[steps.Weights] = [{} for _ in range(plan.tasks)]
+    for name, value in arrays.items():
+        task, _, parameter = name.partition("/")
+        theirs[int(task)][parameter] = value
+    return steps.compare(ours, theirs, answer["chosen"])
+
+
+def scores_in(path: Path) -> dict[tuple[str, int], list[float]]:
+    """Return the finished runs of a file: method and seed, and the scores after every task."""
+    return {(row["method"], row["seed"]): row["scores"] for row in _lines(path)}
+
+
+def _lines(path: Path) -> list[dict]:
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]

@@ -1,0 +1,1 @@
+"""Speed of everlight on CPU beside NumPy, PyTorch and Avalanche, taking turns."""

@@ -1,0 +1,53 @@
+"""SGD, ER, EWC and DER++ by Avalanche's own strategies, without loggers and evaluation."""
+
+import numpy as np
+import torch
+from avalanche.benchmarks import nc_benchmark
+from avalanche.benchmarks.utils import _make_taskaware_tensor_classification_dataset as with_tasks
+from avalanche.training import DER, EWC, Naive
+from avalanche.training.plugins import EvaluationPlugin, ReplayPlugin
+from avalanche.training.storage_policy import ReservoirSamplingBuffer
+
+from benchmarks.speed.replay import ALPHA, BATCH, BETA, CLASSES, PENALTY, RATE, REPLAYED, TASKS
+from benchmarks.speed.torch_replay import make_net
+
+
+def avalanche_sequence(
+    images: np.ndarray, labels: np.ndarray, method: str, buffer_size: int
+) -> float:
+    """Train one seed and return the last loss."""
+    torch.set_num_threads(1)
+    data = with_tasks(torch.from_numpy(images), torch.from_numpy(labels), task_labels=0)
+    stream = nc_benchmark(
+        *(data, data),
+        n_experiences=TASKS,
+        task_labels=False,
+        fixed_class_order=list(range(CLASSES)),
+    )
+    strategy = _strategy(method, buffer_size)
+    for experience in stream.train_stream:
+        strategy.train(experience, num_workers=0)
+    return float(strategy.loss)
+
+
+def _strategy(method: str, buffer_size: int):
+    net = make_net()
+    common = {
+        "model": net,
+        "optimizer": torch.optim.SGD(net.parameters(), lr=RATE),
+        "criterion": torch.nn.CrossEntropyLoss(),
+        "train_mb_size": BATCH,
+        "train_epochs": 1,
+        "evaluator": EvaluationPlugin(),
+    }
+    if method == "EWC":
+        return EWC(ewc_lambda=PENALTY, **common)
+    if method == "DER++":
+        return DER(mem_size=buffer_size, batch_size_mem=REPLAYED, alpha=ALPHA, beta=BETA, **common)
+    plugins = []
+    if method == "ER":
+        reservoir = ReservoirSamplingBuffer(max_size=buffer_size)
+        plugins.append(
+            ReplayPlugin(mem_size=buffer_size, batch_size_mem=REPLAYED, storage_policy=reservoir)
+        )
+    return Naive(plugins=plugins, **common)

@@ -1,0 +1,80 @@
+"""Write `docs/pages/costs.md`: the cost of a training step of every strategy, compiled and not run.
+
+python -m docs.tools.make_costs
+"""
+
+import datetime
+import tempfile
+from pathlib import Path
+
+import jax
+
+from everlight.continual.registry import METHODS
+from everlight_experiments.cli import options_of
+from everlight_experiments.commands.benchmark_registry import load_benchmarks
+from everlight_experiments.continual.train_methods import jobs_of, runners_of
+from everlight_experiments.run_folder.folder import RunFolder
+
+# A method is costed in the first setting that it applies to.
+SETTINGS = ("class-incremental", "task-incremental")
+PAGE = Path(__file__).parents[1] / "pages" / "costs.md"
+HEAD = """# Costs of every strategy
+
+Computed by `python -m docs.tools.make_costs` on {date}, JAX {version}, {device}; programs are
+compiled and not run.
+Split digits as in [Results](results/strategies.md#split-digits): five tasks of two,
+an MLP 64-100-100-10 of {parameters:,} parameters in float32, batches of 16,
+class-incremental (HAT and PackNet: task-incremental), ten exemplars per class and
+a hundred in memories that classes share.
+
+- **Operations** of one training step, from the compiler's analysis of its program, which counts a
+  loop once (GEM's quadratic program). The number of steps differs: cumulative and joint train on
+  all samples so far; GDumb trains a new network on its memory before every evaluation, and its step
+  is one on memory; closed-form heads, which train nothing, take one pass over a task whatever the
+  epochs. Computations once per task (importances, herding, a ridge's solution) are not counted.
+- CBP and ReDo draw new units only in steps that replace some; the operations count the draw
+  in every step.
+- **Memory** of the strategy between steps; replayed images are stored as indices into the data
+  set, not as pixels.
+- **Copies** of the parameters that count as the model's memory in the criteria of
+  Díaz-Rodríguez et al. 2018.
+- L2P, CODA-Prompt, LoRA and InfLoRA need a pretrained transformer and are left out.
+- Rows from CWR on train or compute only a head on the pixels, of {head:,} parameters.
+
+| strategy | operations per step | relative to naive | memory, bytes | copies of the parameters |
+|---|---|---|---|---|
+"""
+
+
+def render() -> str:
+    """Return the text of the page."""
+    with tempfile.TemporaryDirectory() as folder:
+        options = options_of("run", ["digits", "--setting", *SETTINGS, "--runs", folder])
+        loaded = load_benchmarks(options)
+        benchmarks = {setting: loaded[setting] for setting in SETTINGS}
+        runs = RunFolder("docs", "costs", options)
+        runners = runners_of(runs, benchmarks, options.seed)
+        costs = {}
+        for setting, method, _ in jobs_of(benchmarks, list(METHODS.values()), 1):
+            if method.name not in costs:
+                costs[method.name] = runners[setting].cost(method)
+                jax.clear_caches()
+                print(method.name, costs[method.name], flush=True)
+    naive = costs["naive"]
+    head = HEAD.format(
+        date=datetime.date.today().isoformat(),
+        version=jax.__version__,
+        device=jax.devices()[0].platform,
+        parameters=naive.parameters,
+        head=costs["CWR"].parameters,
+    )
+    rows = [
+        f"| {name} | {cost.operations:,.0f} | {cost.operations / naive.operations:.2f} | "
+        f"{cost.memory_bytes:,} | {cost.parameter_copies} |"
+        for name, cost in costs.items()
+    ]
+    return head + "\n".join(rows) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(render(), encoding="utf-8")

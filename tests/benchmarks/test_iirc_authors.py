@@ -1,0 +1,107 @@
+"""The comparison with IIRC's authors: arithmetic, archive, and the steps with a checkout."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.iirc import material
+from benchmarks.iirc.__main__ import main
+from benchmarks.iirc.cases import CASES
+from benchmarks.iirc.comparison import rows_of, table
+from benchmarks.iirc.equations import EQUATIONS
+from benchmarks.iirc.runs import Authors, authors_python, compare_steps
+from everlight_data.errors import DataError
+from everlight_data.sets.image_set import ImageSet
+
+CHECKOUT = "EVERLIGHT_IIRC_AUTHORS"
+"""Environment variable with a checkout of the authors' code, for the slow test."""
+WITHIN = 0.03
+"""Greatest difference of weights, as a part of their change."""
+
+
+@pytest.fixture
+def images(rng, monkeypatch):
+    """Noise in place of Tiny-ImageNet: 100 classes of 30 and 2 images."""
+    pytest.importorskip("iirc")
+    classes = np.arange(material.CLASSES, dtype=np.int32)
+    labels, tested = np.tile(classes, 30), np.tile(classes, 2)
+    pixels = rng.integers(0, 256, (len(labels) + len(tested), 32, 32, 3), np.uint8)
+    names = tuple(map(str, classes))
+    made = ImageSet("noise", pixels, labels, tested, names)
+    monkeypatch.setattr(material, "load_tiny_imagenet_32", lambda classes: made)
+    return made
+
+
+def test_the_archive_holds_the_images_under_the_names_of_cifar_100(images, tmp_path):
+    plan = material.Plan(train_images=30, test_images=2)
+    material.write_material(plan, tmp_path)
+    data = material.read_material(tmp_path)
+    np.testing.assert_array_equal(data.images.images, images.images)
+    np.testing.assert_array_equal(data.images.train_labels, images.train_labels)
+    assert data.images.class_names[:3] == ("apple", "aquarium_fish", "baby")
+    order = data.metadata.configurations[0].tasks
+    assert list(map(list, order)) == material.task_order(plan)
+    assert data.classes == plan.superclasses + 4 * plan.task_classes
+    samples = material.labelled_samples(data)
+    # Of 24 training images per subclass a superclass has int(0.4 * 24), of 3 for validation one.
+    assert [len(samples[split][0]) for split in material.SPLITS] == [90, 10, 20]
+    assert {label for _, (label,) in samples["train"][0]} == set(order[0])
+
+
+def test_the_first_tasks_are_a_part_of_the_authors_configuration():
+    pytest.importorskip("iirc")
+    first, second, *_ = material.task_order(material.Plan(superclasses=4, task_classes=5))
+    assert first == ["flowers", "small_mammals", "trees", "aquatic_mammals"]
+    assert second == ["television", "spider", "shrew", "mountain", "hamster"]
+    with pytest.raises(ValueError, match="needs more classes than the first configuration has"):
+        material.task_order(material.Plan(tasks=30))
+
+
+def test_means_differ_in_units_of_their_standard_error():
+    theirs = {("A-GEM", seed): [score, 0.5] for seed, score in enumerate((0.1, 0.2, 0.3))}
+    ours = {("A-GEM", seed): [score, 0.5] for seed, score in enumerate((0.5, 0.6, 0.7, 0.6))}
+    first, second = rows_of(theirs, ours | {("LUCIR", 0): [1.0, 1.0]}, ["A-GEM", "LUCIR"])
+    assert first.means == pytest.approx((0.2, 0.6))
+    # Variances 0.01 of three seeds and 0.02 / 3 of four.
+    assert first.error == pytest.approx(np.sqrt(0.01 / 3 + 0.02 / 3 / 4))
+    assert first.errors_apart == pytest.approx(0.4 / first.error)
+    assert (second.task, second.errors_apart) == (2, 0)
+    assert "| A-GEM | 1 | 0.200 ± 0.100 | 0.600 ± 0.082 | +0.400 | **+5.7** | 3, 4 |" in table(
+        [first, second]
+    )
+
+
+def test_both_sides_have_the_same_options():
+    plan = material.Plan(learning_rate=0.25, exemplars_per_class=7)
+    options = {case.name: case.options(plan, 3) for case in CASES}
+    given = dict(zip(options["LUCIR"][:-1:2], options["LUCIR"][1::2], strict=False))
+    assert (given["--lr"], given["--n_memories_per_class"], given["--seed"]) == ("0.25", "7", "3")
+    assert given["--n_layers"] == "20"
+    assert {name for name, each in options.items() if "--use_best_model" in each} == {
+        "finetune",
+        "ER-balanced",
+    }
+
+
+def test_a_method_that_does_not_exist_is_named(capsys):
+    with pytest.raises(SystemExit):
+        main(["--authors", "nowhere", "BiC"])
+    assert "no method 'BiC'; there are finetune, ER-balanced" in capsys.readouterr().err
+
+
+def test_a_python_that_fails_is_named_with_the_remedy(tmp_path):
+    with pytest.raises(DataError, match=r"false could not run nowhere.*EVERLIGHT_IIRC"):
+        Authors("false", Path("nowhere")).run(tmp_path, {"runs": []}, "answer.jsonl")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_with_the_same_choices_the_weights_are_the_authors(case, tmp_path):
+    if CHECKOUT not in os.environ or authors_python() is None:
+        pytest.skip(f"name a checkout of chandar-lab/IIRC in {CHECKOUT}, and a Python with torch")
+    authors = Authors(authors_python(), Path(os.environ[CHECKOUT]))
+    equation = case.name in EQUATIONS
+    for row in compare_steps(authors, tmp_path, case, equation):
+        assert row.weights < WITHIN * row.moved

@@ -1,0 +1,184 @@
+"""Words: names are nouns, docstrings and help texts sentences, and texts use the field's terms.
+
+A failure names the file, the line, the words that are there and those to write instead.
+"""
+
+import ast
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+import tyro
+
+from everlight_experiments.cli import COMMANDS, options_type
+from everlight_experiments.commands.benchmark_registry import BENCHMARKS
+
+ROOT = Path(__file__).parents[1]
+FOLDERS = ("lib", "data_pipelines", "experiments", "docs", "benchmarks")
+TREES = {
+    path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
+    for folder in FOLDERS
+    for path in sorted((ROOT / folder).rglob("*.py"))
+}
+PAGES = [
+    *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "BUILD_NOTES")),
+    *sorted((ROOT / "docs" / "pages").glob("*.md")),
+    *sorted((ROOT / "docs" / "pages" / "guide").glob("*.md")),
+]
+REPORTS = re.compile(r"experiments/.*(?:report|tables?\.py$|plots|findings|/illuminant/\w+\.py$)")
+"""Files whose texts stand in reports."""
+OPTIONS = [
+    *((name,) for name in COMMANDS if name not in ("run", "tune")),
+    ("tune", "digits"),
+    *(("run", benchmark) for benchmark in BENCHMARKS),
+]
+"""Every command, and `run` with the configuration of every benchmark."""
+BANNED = {"each", "every", "found", "given", "gone", "kept", "own", "told"}
+FRAGMENT = re.compile(r"(?:Of|By|What|Whether|Who|Which|From|With|That|Where|As)\b")
+LEAST_WORDS = 4
+COUNTED = (
+    r"(?:\d[\d,.]*|class|devices?|epochs?|exemplars?|features?|fold|images?|labels?|line|number|"
+    r"operations?|page|places?|runs?|samples?|seconds?|steps?|table|terms?|units?)"
+)
+DIVIDED_BY = (
+    r"(?:batch|benchmark|chip|class|core|day|device|epoch|event|folder|image|line|method|minute|"
+    r"number|pixel|run|sample|scene|second|seed|step|strategy|task)"
+)
+WORDS = {
+    r"\bnot[ -]told\b": "class-incremental (Class-IL)",
+    r"(?<!\bnot[\s-])\btold\b": "task-incremental (Task-IL), or 'with the task identity'",
+    r"\bunreported\b|\b(?:are|is) not reported\b": "validation (seeds, task orders, runs)",
+    r"\btuning[ -]orders?\b": "validation seeds",
+    r"\bgoodness\b": "metric",
+    r"\bat hand\b": "available",
+    r"\bc[ao]mes? out\b|\bcoming out\b": "the results show, equals, is measured as",
+    r"\b(?:asked|said)\b": "evaluated on, requested, stated",
+    r"\bno light shared\b": "unseen illuminants",
+    r"\blights? (?:that (?:it|they) )?never (?:seen|saw)\b": "unseen illuminants",
+    r"\bas it goes\b": "as possible",
+    r"\b(?:for|of|by) who\b": "for people who, for users who",
+    r"\bstrengths?\b": "the method's own name (regularization, ridge, shrinkage); hyper-parameter",
+    rf"\b{COUNTED} an? {DIVIDED_BY}\b": "per (20 per class, seconds per run)",
+    r"\bhonest\b": "held-out selection",
+    r"\bpaper's rule\b": "test-set selection",
+    r"\bsays? nothing\b": "uninformative",
+    r"\bshades of gr[ae]y\b": "Shades-of-Gray (SoG)",
+    r"\b(?-i:[Gg]r[ae]y world|Grey World)\b": "Gray World (GW)",
+    r"\bfirst screen\b": "summary",
+    r"(?<!-)\bscales? (?:demo|cpu|paper)\b": "preset (demo, small, paper)",
+    r"--scenario\b": "--setting",
+    r"--scale\b": "--preset",
+    r"--rate\b": "--learning-rate",
+    r"--exemplars(?!-per-class)\b": "--exemplars-per-class",
+    r"\b(?:goes|go|went) on (?:at|in|from|after|to)\b": "continues, resumes",
+    r"\banew\b": "again, redrawn, restarts",
+    r"\bmend(?:ed)?\b": "correct, fix, repair",
+}
+"""What to write in the place of words that only this project used, by regular expression."""
+PATTERNS = [
+    (re.compile(pattern.replace(" ", r"\s+"), re.IGNORECASE), instead)
+    for pattern, instead in WORDS.items()
+]
+NO_LEADING_ZERO = re.compile(r"(?<![^\s(|±=,+<>~−–/-])\.\d+")
+CODE = re.compile(r"```.*?```|`(?:[^`\n]|\n(?!\n))*`|<style>.*?</style>", re.DOTALL)
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_names_are_nouns_of_the_field(folder):
+    _refuse(
+        f"{path}:{line}: {name}; use a noun that says what it is, such as path"
+        for path, tree in TREES.items()
+        if path.startswith(f"{folder}/")
+        for line, name in _names(tree)
+        if name.strip("_").lower() in BANNED
+    )
+
+
+def test_docstrings_begin_with_a_verb_or_a_subject():
+    _refuse(
+        f"{path}:{node.lineno}: {text.strip()!r}; write a sentence with a verb or a subject"
+        for path, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and (text := _text(node.value))
+        if FRAGMENT.match(text.strip())
+    )
+
+
+@pytest.mark.parametrize("arguments", OPTIONS, ids=" ".join)
+def test_help_texts_have_four_words_and_no_private_ones(arguments):
+    command, *rest = arguments
+    options = options_type(command, rest)
+    texts = {
+        action.option_strings[0] if action.option_strings else action.dest: re.split(
+            r" \((?:default:|required|repeatable)", action.help or ""
+        )[0]
+        for action in tyro.extras.get_parser(options)._actions
+        if "-h" not in action.option_strings
+    }
+    if arguments == ("paper core50",):  # Options of a configuration and of its parts are read.
+        assert {"--orders", "--pretraining.epochs", "--nic.learning-rate"} <= set(texts)
+    short = [name for name, text in texts.items() if len(text.split()) < LEAST_WORDS]
+    _refuse(f"{name}: {texts[name]!r}; write {LEAST_WORDS} words or more" for name in short)
+    texts["summary"] = inspect.getdoc(options) or ""
+    _refuse(f"{name}: {problem}" for name in texts for _, problem in _problems(texts[name]))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_pages_have_no_private_words(page):
+    text = page.read_text(encoding="utf-8")
+    _refuse(f"{page.name}:{line}: {problem}" for line, problem in _problems(text))
+
+
+def test_texts_of_reports_have_no_private_words():
+    """Formats of f-strings, docstrings and single words (keys) are left out."""
+    paths = [path for path in TREES if REPORTS.match(path)]
+    assert len(paths) > 10
+    for path in paths:
+        nodes = list(ast.walk(TREES[path]))
+        formats = [node.format_spec for node in nodes if isinstance(node, ast.FormattedValue)]
+        left_out = {id(part) for spec in formats if spec for part in ast.walk(spec)}
+        left_out |= {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+        _refuse(
+            f"{path}:{node.lineno}: {problem}"
+            for node in nodes
+            if " " in (text := _text(node)) and id(node) not in left_out
+            for _, problem in _problems(text)
+        )
+
+
+def _problems(text):
+    """Yield the line of every private word and of every number without a leading zero."""
+    prose = CODE.sub(lambda code: re.sub(r"[^\n]", " ", code[0]), text)
+    for pattern, instead in PATTERNS:
+        for match in pattern.finditer(text):
+            words = " ".join(match[0].split())
+            yield text.count("\n", 0, match.start()) + 1, f"{words!r}: write {instead}"
+    for match in NO_LEADING_ZERO.finditer(prose):
+        yield text.count("\n", 0, match.start()) + 1, f"{match[0]!r}: write '0{match[0]}'"
+
+
+def _names(tree):
+    """Yield line and name of every variable, argument, field, function and class of a file."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                yield node.lineno, name
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.arg(arg=name):
+                yield node.lineno, name
+            case ast.alias(asname=str(name)) | ast.ExceptHandler(name=str(name)):
+                yield node.lineno, name
+            case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+                yield node.lineno, name
+
+
+def _text(node):
+    """Return the text of a constant; an empty one for other nodes."""
+    is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
+    return node.value if is_text else ""
+
+
+def _refuse(problems):
+    """Fail with one line per problem."""
+    if lines := list(problems):
+        pytest.fail("\n".join([f"{len(lines)} to correct", *lines]), pytrace=False)
