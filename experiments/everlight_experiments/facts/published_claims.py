@@ -74,7 +74,7 @@ class Stated(NamedTuple):
     above: Side
     below: Side
     rule: str
-    """As `Claim.rule`."""
+    """Rule of the comparison, one of those of `Claim`."""
     in_paper: tuple[str | None, str | None]
     """How far the paper's mid-scale and large-scale tables bear it out; None without a claim."""
 
