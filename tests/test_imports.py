@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 from packaging.requirements import Requirement
 
-from everlight_data.color.capture_data import read_capture
-from everlight_data.color.chart import reference_colors
-from everlight_data.color.dng import write_linear_tiff
-from everlight_data.color.photographs import decode_picture
-from everlight_data.color.raw import read_raw
-from everlight_data.color.spectra import embedded_library
+from everlight_data.color.charts.chart import reference_colors
+from everlight_data.color.linear_pictures import decode_picture
+from everlight_data.color.raw_files.capture_data import read_capture
+from everlight_data.color.raw_files.dng import write_linear_tiff
+from everlight_data.color.raw_files.raw import read_raw
+from everlight_data.color.rendered.spectra import embedded_library
 from everlight_data.errors import MissingPackageError
 from everlight_data.iirc.metadata import official_metadata
 from everlight_data.images.digits import load_digits

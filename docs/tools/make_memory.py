@@ -18,8 +18,9 @@ import imagecodecs
 import numpy as np
 import scipy.io
 
-from everlight_data.color.photographs import read_picture, read_thumbnails
-from everlight_data.color.raw import read_raw
+from everlight_data.color.linear_pictures import read_picture
+from everlight_data.color.raw_files.raw import read_raw
+from everlight_data.color.thumbnails import read_thumbnails
 from everlight_data.formats.arrays import read_npz
 from everlight_data.formats.files import read_csv, read_json
 from everlight_data.formats.matlab import read_mat

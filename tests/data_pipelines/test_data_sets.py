@@ -69,6 +69,24 @@ def test_psychtoolbox_s_files_give_rows_and_their_wavelengths(root, tmp_path, rn
         np.testing.assert_array_equal(found[f"sur_{name}_wl"], [390, 394, 398, 402, 406])
 
 
+@pytest.mark.parametrize(
+    ("sampling", "message"),
+    [
+        ([[390, 2.5, 5]], r"S_krinov is \[390\.0, 2\.5, 5\.0\], not three whole numbers"),
+        ([[390, 4, 4]], "S_krinov states 4 wavelengths, sur_krinov 5"),
+        ([[390, 4]], "S_krinov is .*, not three whole numbers"),
+    ],
+)
+def test_wavelengths_that_are_not_whole_are_refused(root, tmp_path, sampling, message):
+    """A step of 2.5 nm was read as 2."""
+    for name in ("vrhel", "nickerson", "krinov", "macbeth"):
+        stated = sampling if name == "krinov" else [[390, 4, 5]]
+        arrays = {f"S_{name}": stated, f"sur_{name}": np.ones((5, 2))}
+        scipy.io.savemat(tmp_path / f"sur_{name}.mat", arrays)
+    with pytest.raises(DataError, match=message):
+        prepare(root, "psychtoolbox", tmp_path)
+
+
 def test_the_published_texts_at_hand_give_what_is_at_hand(root, at_hand):
     published = at_hand("camspec_jiang2013/camspec_database.txt")
     cli.main(["data", "prepare", "cameras", str(published)])

@@ -13,7 +13,7 @@ from everlight.models.illuminant_interval import (
 )
 from everlight.models.out_of_distribution import OutOfDistributionScore
 from everlight.models.pair_model import Estimate, Estimates, PairModel
-from everlight_data.color.raw import RawImage
+from everlight_data.color.raw_files.raw import RawImage
 from tests.dng_writer import write_dng
 
 # What the second camera makes of the main camera's channels (rows) under a white light.

@@ -16,9 +16,13 @@ from everlight.models.illuminant_interval import (
 from everlight.models.out_of_distribution import OutOfDistributionScore
 from everlight.models.pair_estimate import estimate_pair
 from everlight.models.pair_model import Estimates
-from everlight_data.color.corrections import draw_correction
-from everlight_data.color.raw import read_raw
-from everlight_data.color.view_pairs import align_thumbnails, choose_homography, described_view
+from everlight_data.color.pairs.view_pairs import (
+    align_thumbnails,
+    choose_homography,
+    described_view,
+)
+from everlight_data.color.raw_files.corrections import draw_correction
+from everlight_data.color.raw_files.raw import read_raw
 from everlight_data.errors import DataError, MissingDataError, MissingPackageError
 from everlight_experiments.illuminant import estimate as estimate_module
 from everlight_experiments.illuminant.estimate import EstimateSettings, estimate

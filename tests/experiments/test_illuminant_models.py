@@ -15,7 +15,7 @@ from everlight.models.illuminant_net import IlluminantNet
 from everlight.models.illuminant_training import IlluminantModel
 from everlight.models.out_of_distribution import calibrate_distances
 from everlight.models.pair_model import PairModel, ViewModel
-from everlight_data.color.pair_model_files import load_pair_model, save_pair_model
+from everlight_data.color.models.pair_model_files import load_pair_model, save_pair_model
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_data.runs.descriptions import json_checksum

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from everlight_data.color.image_sets import read_images, thumbnail_cameras
+from everlight_data.color.illuminant_folds import read_images, thumbnail_cameras
 from everlight_data.color.nus import CAMERAS
 from everlight_data.errors import DataError
 from everlight_experiments.illuminant import image_source

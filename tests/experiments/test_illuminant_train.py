@@ -27,15 +27,15 @@ from everlight.models.image_model import (
 )
 from everlight.models.out_of_distribution import OutOfDistributionScore
 from everlight.models.pair_model import Estimate
-from everlight_data.color import image_model_files
 from everlight_data.color.camera_names import is_same_camera
-from everlight_data.color.image_model_files import (
+from everlight_data.color.models import image_model_files
+from everlight_data.color.models.image_model_files import (
     errors_like,
     load_estimator,
     save_image_model,
 )
-from everlight_data.color.pair_model_files import load_pair_model
-from everlight_data.color.raw import read_raw
+from everlight_data.color.models.pair_model_files import load_pair_model
+from everlight_data.color.raw_files.raw import read_raw
 from everlight_data.errors import DataError
 from everlight_experiments.illuminant import estimate_photos, image_source
 from everlight_experiments.illuminant.estimate import estimate

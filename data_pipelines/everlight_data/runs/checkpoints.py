@@ -3,6 +3,7 @@
 Beside the arrays lies a record: the checkpoint's number, what it was saved with, and every array's
 shape, type and checksum. Nothing is believed that differs from it. Of arrays that lie on several
 processes' devices each process writes its own part, and checks it; the folder is one that all see.
+On disk the fingerprint's key is "facts", as in checkpoints of earlier versions.
 """
 
 import contextlib
@@ -47,10 +48,10 @@ class DamagedCheckpointError(DataError):
 
 
 class Checkpoint(NamedTuple):
-    """A pytree and the plain facts stored beside it."""
+    """A pytree and the fingerprint stored beside it: what it was computed from, in JSON."""
 
     state: Any
-    facts: dict
+    fingerprint: dict
 
 
 class Checkpoints:
@@ -86,7 +87,7 @@ class Checkpoints:
         # Processes that train together write together.
         return bool(from_all(np.array(late)).any())
 
-    def save(self, step: int, state: Any, facts: dict | None = None) -> None:
+    def save(self, step: int, state: Any, fingerprint: dict | None = None) -> None:
         """Write a checkpoint; return when it is on disk.
 
         Raises:
@@ -97,7 +98,7 @@ class Checkpoints:
         copies = 1 if self.newest() is not None else self._keep + 1
         check_room(self.folder, tree_bytes(state) * copies, "a run's checkpoints")
         checksums = _of_all_processes(_checksums(state))
-        record = {"step": step, "facts": as_json(facts or {}), "arrays": checksums}
+        record = {"step": step, "facts": as_json(fingerprint or {}), "arrays": checksums}
         args = ocp.args.Composite(
             state=ocp.args.StandardSave(state),
             facts=ocp.args.JsonSave({"record": record, "crc32": json_checksum(record)}),
@@ -121,7 +122,7 @@ class Checkpoints:
             )
         self._since = time.monotonic()
 
-    def renew(self, step: int, state: Any, facts: dict) -> None:
+    def renew(self, step: int, state: Any, fingerprint: dict) -> None:
         """Save as `save` does, in place of checkpoints of this number or later; an equal one stays.
 
         Raises:
@@ -134,7 +135,7 @@ class Checkpoints:
                     return
         for number in there:
             self._manager.delete(number)
-        self.save(step, state, facts)
+        self.save(step, state, fingerprint)
 
     def _remove_when_written(self) -> None:
         """Remove the folder until it stays removed; other threads may still write to it."""
@@ -155,23 +156,23 @@ class Checkpoints:
         """Return the number of the newest whole checkpoint, or None."""
         return self._manager.latest_step()
 
-    def resume(self, facts: dict, like: Callable[[], Any]) -> tuple[int, Any] | None:
+    def resume(self, fingerprint: dict, like: Callable[[], Any]) -> tuple[int, Any] | None:
         """Return the number and state of the newest intact checkpoint, or None.
 
         A damaged checkpoint is set aside with a message, and the one before it is taken.
 
         Args:
-          facts: facts with which it must have been saved.
+          fingerprint: fingerprint with which it must have been saved.
           like: function that returns the structure, shapes and dtypes of the state.
 
         Raises:
-          DataError: it was saved with other facts or holds another structure; the differences are
-            named.
+          DataError: it was saved with another fingerprint or holds another structure; the message
+            has the differences.
         """
         while (step := self.newest()) is not None:
             state, damage = None, None
             try:
-                changed = name_differences(self.facts(step), facts)
+                changed = name_differences(self.fingerprint(step), fingerprint)
                 if changed:
                     raise DataError(
                         f"{self.folder} holds checkpoints of another configuration ({changed}). "
@@ -201,8 +202,8 @@ class Checkpoints:
         """Return the numbers of the whole checkpoints, ascending."""
         return sorted(self._manager.all_steps())
 
-    def facts(self, step: int) -> dict:
-        """Return the description stored with a checkpoint, without reading its arrays.
+    def fingerprint(self, step: int) -> dict:
+        """Return the fingerprint stored with a checkpoint, without reading its arrays.
 
         Raises:
           DamagedCheckpointError: it is not what was written, or was written under another number.

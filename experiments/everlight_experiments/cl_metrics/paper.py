@@ -4,8 +4,8 @@ Task-incremental is the paper's protocol, as its FWT of 0.1 shows: a head of ten
 task identity is right by chance on later tasks.
 """
 
-from everlight_data.images.icifar_published import PRINTED
 from everlight_experiments.cl_metrics.config import PAPER_METHODS, PAPER_PRESETS, PaperConfig
+from everlight_experiments.cl_metrics.published_tables import PRINTED
 from everlight_experiments.continual.image_benchmarks import image_benchmarks
 from everlight_experiments.continual.paper import Experiment, Paper, PaperOptions, Results
 from everlight_experiments.continual.report_criteria import Published

@@ -84,7 +84,7 @@ def load_net(
     check_name("task", str(task), [str(number) for number in checkpoints.numbers()])
     runner = Runner(None, loaded, options.seed)
     seq_id = SequenceId("evaluation", options.seed, seed - options.seed)
-    sequence, stored = loaded.sequence(row, seq_id), checkpoints.facts(task)
+    sequence, stored = loaded.sequence(row, seq_id), checkpoints.fingerprint(task)
     hyperparameter = stored["hyperparameter"]
     ids = {"setting": setting, "method": row.name, "order": seq_id.order}
     fingerprint = ids | {"hyperparameter": hyperparameter} | loaded.fingerprint(row)

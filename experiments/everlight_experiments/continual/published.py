@@ -6,12 +6,12 @@ from typing import Any
 
 from everlight.continual.method import Method
 from everlight_data.errors import DataError
-from everlight_data.images.published_settings import (
+from everlight_experiments.continual.config import Config, MethodSettings
+from everlight_experiments.continual.published_settings import (
     PUBLISHED,
     PublishedProtocol,
     PublishedSettings,
 )
-from everlight_experiments.continual.config import Config, MethodSettings
 
 WORD = "published"
 """Word that stands for published settings in `--hyperparameters`."""

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from jaxtyping import Bool, Float
 
-from everlight_data.images.core50_published import published_curves, published_name, published_net
 from everlight_experiments.continual.outcome import Outcome
 from everlight_experiments.continual.paper import Experiment, Finding, Paper, PaperOptions, Results
 from everlight_experiments.continual.report_criteria import Published
@@ -19,6 +18,11 @@ from everlight_experiments.core50.config import (
     PAPER_PRESETS,
     SCENARIOS,
     PaperConfig,
+)
+from everlight_experiments.core50.published_curves import (
+    published_curves,
+    published_name,
+    published_net,
 )
 from everlight_experiments.report.cells import percent
 from everlight_experiments.report.writer import PAPER as PUBLISHED_GROUP

@@ -37,6 +37,7 @@ from everlight_data.images.core50 import Core50
 from everlight_data.images.core50_frames import LabelledFrames, load_release, thin_test
 from everlight_data.procedural.core50 import WORLD, load_procedural_core50
 from everlight_data.procedural.world import load_procedural
+from everlight_data.sets.image_set import PerClass
 from everlight_experiments.continual.train_runs import DIVERGED_AT, Unit, has_diverged, train_units
 from everlight_experiments.core50.config import Base
 from everlight_experiments.run_folder.folder import RunFolder
@@ -189,7 +190,7 @@ def _pretrained(folder: RunFolder, config: Base, frames: Core50, seed: int) -> I
         "hidden": config.hidden,
         "dtype": config.dtype,
     }
-    images = load_procedural(world, training.images, 10)
+    images = load_procedural(world, PerClass(training.images, test=10))
     classes, stored = len(images.class_names), store_images(images)
     net = make_net(config, classes)
 

@@ -14,7 +14,6 @@ from everlight.continual.engine.evaluation import score_test_set
 from everlight.continual.method import Method
 from everlight.metrics.frame_fusion import fused_accuracies
 from everlight_data.images.core50_frames import LabelledFrames
-from everlight_data.images.core50_published import STATIC, published_name, published_net
 from everlight_experiments.continual.benchmark import Benchmark, Metric, Trained
 from everlight_experiments.continual.method_runner import Runner
 from everlight_experiments.continual.paper import Experiment, Paper, PaperOptions, Results
@@ -22,6 +21,7 @@ from everlight_experiments.continual.train_methods import Job
 from everlight_experiments.core50 import start
 from everlight_experiments.core50.benchmark import ACCURACY, TrainingSchedule, core50_benchmark
 from everlight_experiments.core50.config import CITATION, FIXED
+from everlight_experiments.core50.published_curves import STATIC, published_name, published_net
 from everlight_experiments.core50_static.config import STATIC_PRESETS, StaticConfig
 from everlight_experiments.report.plots import plot_curves
 from everlight_experiments.report.writer import PAPER as PUBLISHED_GROUP

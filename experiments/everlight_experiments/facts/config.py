@@ -19,9 +19,9 @@ from everlight.continual.method import Method, with_published
 from everlight.continual.registry import METHODS
 from everlight_data.facts.divided import Size
 from everlight_data.facts.pictured import FactSource
-from everlight_data.facts.published_tables import TABLES
 from everlight_experiments.continual.benchmark import VALIDATION_SEED
 from everlight_experiments.continual.config import UNNAMED, Chosen, Dtype, Features, Replay, Side
+from everlight_experiments.facts.published_tables import TABLES
 from everlight_experiments.run_folder.settings import Count, Preset, Rate
 
 GRIDS: Mapping[str, tuple[float, ...]] = {

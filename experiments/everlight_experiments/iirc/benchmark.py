@@ -33,6 +33,7 @@ from everlight_data.iirc.imagenet import ImageFiles
 from everlight_data.iirc.sets import CHANNELS, IIRCData, IIRCRequest, load_iirc
 from everlight_data.images.as_inputs import stream
 from everlight_data.images.jpeg_store import JpegStore
+from everlight_data.sets.image_set import PerClass
 from everlight_experiments.continual.benchmark import (
     Axis,
     Benchmark,
@@ -108,8 +109,15 @@ def iirc_benchmarks(request: Request) -> Benchmarks:
 def load_data(config: Config, configurations: int, seed: int) -> IIRCData:
     """Return a configuration's data; features are computed from images of the set's own size."""
     side = config.side if config.features is None else AS_THEY_COME
-    limits = side, config.per_class, configurations, config.superclasses, seed
-    return load_iirc(IIRCRequest(config.data, *limits))
+    request = IIRCRequest(
+        config.data,
+        side,
+        PerClass(*config.per_class),
+        configurations,
+        superclasses=config.superclasses,
+        seed=seed,
+    )
+    return load_iirc(request)
 
 
 def decodable(config: Config, data: IIRCData, folder: RunFolder) -> IIRCData:

@@ -29,19 +29,23 @@ from everlight.color.illuminant_registry import ESTIMATORS
 from everlight.models.illuminant_training import TrainingSettings
 from everlight.models.out_of_distribution import cross_calibrate_distances
 from everlight.models.pair_model import VIEWS, PairModel
-from everlight_data.color.camera_pairs import quasi_real_pairs
-from everlight_data.color.chart_measurements import (
+from everlight_data.color.charts.chart_measurements import (
     draw_scene_folds,
     group_scenes,
     measure_pairs,
     read_charts,
 )
-from everlight_data.color.chart_pairs import align_cameras, find_pairs
-from everlight_data.color.chart_scenes import write_chart_pairs
-from everlight_data.color.image_sets import ImageSet
-from everlight_data.color.pair_augmentations import chart_augmentations, relit_inputs, resampled
-from everlight_data.color.pair_model_files import save_pair_model
-from everlight_data.color.view_pairs import read_homography, write_homography
+from everlight_data.color.charts.chart_pairs import align_cameras, find_pairs
+from everlight_data.color.charts.chart_scenes import write_chart_pairs
+from everlight_data.color.illuminant_folds import IlluminantImages
+from everlight_data.color.models.pair_model_files import save_pair_model
+from everlight_data.color.pairs.camera_pairs import quasi_real_pairs
+from everlight_data.color.pairs.pair_augmentations import (
+    chart_augmentations,
+    relit_inputs,
+    resampled,
+)
+from everlight_data.color.pairs.view_pairs import read_homography, write_homography
 from everlight_data.errors import DataError
 from everlight_experiments.illuminant import CITATION
 from everlight_experiments.illuminant.calibrate_report import Calibration, calibration_sections
@@ -180,7 +184,7 @@ def _source(settings: CalibrateRun, folder: RunFolder) -> tuple[Path, str]:
     return settings.folder, f"raw pairs in {settings.folder}"
 
 
-def compare(choice: Choice, images: ImageSet, scenes: Int[np.ndarray, "n"]) -> Comparison:
+def compare(choice: Choice, images: IlluminantImages, scenes: Int[np.ndarray, "n"]) -> Comparison:
     """Return every method's estimates, by trainings without the pair's scene, in one fold."""
     data = choice.data
     estimates = {

@@ -10,9 +10,9 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from everlight.models.pair_model import PairModel, View
-from everlight_data.color.chart_measurements import sensor_differences
-from everlight_data.color.chart_pairs import PairCharts
-from everlight_data.color.quasi_real import QuasiReal
+from everlight_data.color.charts.chart_measurements import sensor_differences
+from everlight_data.color.charts.chart_pairs import PairCharts
+from everlight_data.color.pairs.quasi_real import QuasiReal
 from everlight_experiments.illuminant.comparison import Comparison, mean_interval
 from everlight_experiments.illuminant.ensembles import coverage_table
 from everlight_experiments.illuminant.report import compared_sections

@@ -28,7 +28,13 @@ from everlight.models.illuminant_training import (
     chromaticity_loss,
 )
 from everlight.trees import rows_of, stacked
-from everlight_data.color.camera_pairs import TRANSFORM, Augment, CameraPairs, Samples, problem_of
+from everlight_data.color.pairs.camera_pairs import (
+    TRANSFORM,
+    Augment,
+    CameraPairs,
+    Samples,
+    problem_of,
+)
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.illuminant.comparison import Comparison
 from everlight_experiments.illuminant.networks import PARAMETERS, train_networks

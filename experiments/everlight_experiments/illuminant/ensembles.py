@@ -20,7 +20,7 @@ from everlight.models.pair_model import (
     members_estimates,
 )
 from everlight.trees import rows_of
-from everlight_data.color.rendered_pairs import RenderedPair
+from everlight_data.color.rendered.rendered_pairs import RenderedPair
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.illuminant.networks import train_networks
 from everlight_experiments.report.writer import Column, Table

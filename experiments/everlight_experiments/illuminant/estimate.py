@@ -27,11 +27,11 @@ from everlight.models.pair_estimate import (
     estimate_pair,
 )
 from everlight.models.pair_model import VIEWS, PairModel
-from everlight_data.color.camera_matrices import other_camera
-from everlight_data.color.corrections import pair_row, write_correction, write_illuminants
-from everlight_data.color.image_model_files import load_any_model
-from everlight_data.color.raw import black_text, read_raw
-from everlight_data.color.view_pairs import align_thumbnails, choose_homography
+from everlight_data.color.models.image_model_files import load_any_model
+from everlight_data.color.pairs.view_pairs import align_thumbnails, choose_homography
+from everlight_data.color.raw_files.camera_matrices import other_camera
+from everlight_data.color.raw_files.corrections import pair_row, write_correction, write_illuminants
+from everlight_data.color.raw_files.raw import black_text, read_raw
 from everlight_data.errors import DataError, MissingDataError, MissingPackageError
 from everlight_data.writing import make_folder
 from everlight_experiments.illuminant.estimate_photos import (

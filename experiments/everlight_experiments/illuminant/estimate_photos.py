@@ -16,10 +16,14 @@ from everlight.models.illuminant_interval import COVERAGE
 from everlight.models.image_model import DescribedImage, ImageModel, UnsuitableImageError
 from everlight.models.pair_estimate import describe_score, reasons_to_distrust
 from everlight.models.pair_model import Estimate
-from everlight_data.color.camera_matrices import other_camera, photo_calibration
-from everlight_data.color.corrections import photo_row, write_correction, write_illuminants
-from everlight_data.color.photos import is_picture, read_photo
-from everlight_data.color.raw import RawImage, black_text, camera_name
+from everlight_data.color.raw_files.camera_matrices import other_camera, photo_calibration
+from everlight_data.color.raw_files.corrections import (
+    photo_row,
+    write_correction,
+    write_illuminants,
+)
+from everlight_data.color.raw_files.photos import is_picture, read_photo
+from everlight_data.color.raw_files.raw import RawImage, black_text, camera_name
 from everlight_data.errors import DataError, MissingPackageError
 from everlight_data.progress import progress
 from everlight_data.writing import make_folder

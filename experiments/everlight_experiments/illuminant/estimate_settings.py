@@ -7,8 +7,8 @@ from typing import get_args
 
 import tyro
 
-from everlight_data.color.corrections import Format
-from everlight_data.color.photos import list_photos
+from everlight_data.color.raw_files.corrections import Format
+from everlight_data.color.raw_files.photos import list_photos
 from everlight_data.errors import DataError
 from everlight_data.formats.files import one_line
 from everlight_experiments.report.cells import counted

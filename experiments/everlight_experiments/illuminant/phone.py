@@ -11,7 +11,8 @@ from everlight.models.illuminant_interval import cross_coverage
 from everlight.models.illuminant_training import TrainingSettings
 from everlight.models.out_of_distribution import cross_calibrate_distances
 from everlight.models.pair_model import PairModel, View, calibrated_view
-from everlight_data.color.camera_pairs import (
+from everlight_data.color.models.pair_model_files import save_pair_model
+from everlight_data.color.pairs.camera_pairs import (
     MOMENTS,
     TRANSFORM,
     TRANSFORM_AND_MOMENTS,
@@ -21,9 +22,8 @@ from everlight_data.color.camera_pairs import (
     released_pairs,
     rendered_pairs,
 )
-from everlight_data.color.pair_augmentations import PHONE_AUGMENTATIONS
-from everlight_data.color.pair_model_files import save_pair_model
-from everlight_data.color.quasi_real import FOLDS
+from everlight_data.color.pairs.pair_augmentations import PHONE_AUGMENTATIONS
+from everlight_data.color.pairs.quasi_real import FOLDS
 from everlight_data.color.s20 import AugmentedS20, load_augmented_s20
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.illuminant.comparison import Comparison, record_errors

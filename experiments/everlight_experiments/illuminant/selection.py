@@ -24,7 +24,7 @@ from everlight.models.illuminant_interval import (
 from everlight.models.illuminant_training import TrainingSettings
 from everlight.models.out_of_distribution import DistanceCalibration
 from everlight.models.pair_model import WIDTHS, InputNames, ViewModel, calibrated_view
-from everlight_data.color.camera_pairs import TRANSFORM, Augment, CameraPairs
+from everlight_data.color.pairs.camera_pairs import TRANSFORM, Augment, CameraPairs
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.illuminant.comparison import angular_errors
 from everlight_experiments.illuminant.cross_validation import (

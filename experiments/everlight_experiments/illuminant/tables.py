@@ -7,13 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from everlight_data.color.published_tables import STATISTICS
 from everlight_experiments.illuminant.comparison import (
     Comparison,
     Errors,
     reproduction_errors,
     summarize_all,
 )
+from everlight_experiments.illuminant.published_tables import STATISTICS
 from everlight_experiments.report import cells
 from everlight_experiments.report.writer import PAPER, Column, Figure, FirstScreen, Table
 

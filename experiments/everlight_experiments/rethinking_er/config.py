@@ -13,9 +13,9 @@ from typing import Annotated, Any
 from everlight.continual import Protocol
 from everlight.continual.method import Method
 from everlight.continual.registry import METHODS
-from everlight_data.images.published_settings import PUBLISHED
 from everlight_experiments.continual.config import UNNAMED, Config, MethodSettings
 from everlight_experiments.continual.published import settings_of
+from everlight_experiments.continual.published_settings import PUBLISHED
 from everlight_experiments.run_folder.settings import Count, Preset
 
 NO_MEMORY = ("SGD", "joint", "online EWC", "SI")

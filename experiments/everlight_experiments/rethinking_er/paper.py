@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from everlight_data.images.rethinking_er_published import CODE, PRINTED
 from everlight_experiments.continual import reproduction
 from everlight_experiments.continual.config import config_of
 from everlight_experiments.continual.image_benchmarks import image_benchmarks
@@ -15,6 +14,7 @@ from everlight_experiments.rethinking_er.config import (
     PAPER_PRESETS,
     PaperConfig,
 )
+from everlight_experiments.rethinking_er.published_tables import CODE, PRINTED
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import check_methods
 
