@@ -103,6 +103,16 @@ def test_docstrings_begin_with_a_verb_or_a_subject():
     _refuse(found, "write a sentence with a verb, or a noun phrase with its subject")
 
 
+def test_docstrings_and_messages_have_no_private_words():
+    found = [
+        f"{path.relative_to(ROOT)}:{line + text.count(NEWLINE, 0, place)}: {problem}"
+        for path in DOCUMENTED
+        for line, text in (*_docstrings(path), *_texts(path))
+        for place, problem in _words(text)
+    ]
+    _refuse(found)
+
+
 @pytest.mark.parametrize("arguments", OPTIONS, ids=" ".join)
 def test_every_option_has_a_help_text_of_four_words(arguments):
     texts = _help_texts(_options_type(arguments))

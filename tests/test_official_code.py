@@ -15,7 +15,7 @@ from everlight.continual.replay_variants import VariantName
 MEMORY = ("exemplars_per_class", "buffer_size", "replay_batch_size")
 """Arguments that the benchmark sets for all methods alike."""
 ESTIMATES = ("samples", "importance_samples", "fisher_samples")
-"""Numbers of samples from which a statistic is estimated, which are no part of a method."""
+"""Numbers of samples from which a statistic is estimated, which are not part of a method."""
 PAGE = (ROOT / "docs" / "official_code.md").read_text(encoding="utf-8")
 ROWS = [line for line in PAGE.splitlines() if "](../lib/everlight/continual/strategies/" in line]
 STRATEGIES = ROOT / "lib" / "everlight" / "continual" / "strategies"
@@ -66,7 +66,7 @@ def test_every_strategy_file_has_one_row():
 
 
 def test_rows_name_their_methods_in_the_order_of_the_list_of_methods():
-    """Rows of variants, which are no methods of their own, come last."""
+    """Rows of variants, which are not methods of their own, come last."""
     by_file = {}
     for method in METHODS.values():
         file = method.factory.__module__.rsplit(".")[-1]

@@ -55,7 +55,7 @@ def method():
 
 
 def test_the_rule_says_where_nothing_was_selected():
-    """Given and published values are no selection."""
+    """Given and published values are not a selection."""
     given = fixed_hyperparameter(3.0)
     tried = choose_hyperparameter((1.0, 2.0), np.array([[0.1], [0.2]]))
     for choices, rule in (((given, given), NOTHING_SELECTED), ((given, tried), 2)):

@@ -162,7 +162,7 @@ def test_a_folder_of_ones_own_images_with_strange_names(tmp_path, rng):
     for shown in ("a &amp; b $x$", "c\\nd", "\\udcffé 猫"):
         assert shown in text
     assert "images: 24 images of 4 classes, of which 4 test" in text
-    # Others at the same place are no part of that run.
+    # Others at the same place are not part of that run.
     Image.new("RGB", (8, 8)).save(tmp_path / "images" / "c\nd" / "0.png")
     with pytest.raises(DataError, match=r"of another configuration \(data: "):
         ask("")

@@ -80,7 +80,7 @@ def test_a_given_photo_is_never_replaced(tmp_path, small_pair, use_net):
         estimate(settings)
     assert main.read_bytes() == before
     assert not (tmp_path / "main.png").exists()
-    # The same folder without its own format is no danger.
+    # The same folder without its own format is not a danger.
     estimate(settings_for((main, second), tmp_path, output=tmp_path))
     assert (tmp_path / "main.png").exists()
 

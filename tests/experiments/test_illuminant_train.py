@@ -176,7 +176,7 @@ def test_what_cannot_be_estimated_is_refused_in_one_line(gray, tmp_path):
     estimator = load_estimator(model)
     with pytest.raises(UnsuitableImageError, match="no block of the image"):
         estimator(np.zeros((40, 50, 3)))
-    with pytest.raises(UnsuitableImageError, match="is no illuminant"):
+    with pytest.raises(UnsuitableImageError, match="is not an illuminant"):
         estimator(scene(np.random.default_rng(0), np.array([0.02, 1, 0.9])))
     with pytest.raises(DataError, match="is for pairs"):
         estimate(EstimateSettings((tmp_path / "a.png",), model, second_black_level=3))

@@ -76,8 +76,8 @@ def refuse_other_contents(folder: Path) -> None:
     strange = [name for name in whole if not (folder / name / "facts").is_dir()]
     if foreign := (*other, *strange):
         raise DataError(
-            f"{folder} holds {one_line(foreign[0])}, which is no model; give a new or empty folder "
-            "for the model"
+            f"{folder} holds {one_line(foreign[0])}, which is not a model; give a new or empty "
+            "folder for the model"
         )
     if whole:
         open_model(folder)

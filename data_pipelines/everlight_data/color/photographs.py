@@ -71,7 +71,7 @@ def read_thumbnails(path: Path, remedy: str) -> Thumbnails:
         )
     if images.dtype == np.uint8:
         raise DataError(
-            f"{path}: 8-bit images are no linear raw values; give uint16 (images_u16, white at "
+            f"{path}: 8-bit images are not linear raw values; give uint16 (images_u16, white at "
             f"65535) or floats (images, white at 1). {remedy}"
         )
     with refusing(path, remedy):
@@ -178,12 +178,12 @@ def decode_picture(path: Path, remedy: str) -> np.ndarray:
         form = _FORMS.get(pixels.dtype.kind, "")
         raise DataError(
             f"{path} has {channels} channels of {8 * pixels.itemsize} bits{form}, not 3 of 16 "
-            f"without sign; it is no linear image. {remedy}"
+            f"without sign; it is not a linear image. {remedy}"
         )
     if header is not None and header.photometric not in _LINEAR_COLORS:
         raise DataError(
             f"{path}: PhotometricInterpretation is {header.photometric}, not 2 (RGB); its channels "
-            f"are no linear red, green and blue. {remedy}"
+            f"are not linear red, green and blue. {remedy}"
         )
     return pixels
 

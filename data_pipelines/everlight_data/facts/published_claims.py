@@ -49,7 +49,7 @@ class Claim(NamedTuple):
     text: str
     first: tuple[Quantity, ...]
     second: tuple[Quantity, ...]
-    how: str
+    relation: str
     """all: the lowest above the highest; each: each above its partner; mean: mean above mean."""
     in_paper: str
     """How far the paper's own tables bear it out."""
@@ -62,15 +62,15 @@ class Side(NamedTuple):
     methods: Sequence[str]
     metric: str = GENERALISED
 
-    def of(self, part: str) -> tuple[Quantity, ...]:
+    def quantities(self, part: str) -> tuple[Quantity, ...]:
         """Return the quantities of one of the paper's benchmarks."""
         return tuple(Quantity(part, self.split, name, self.metric) for name in self.methods)
 
 
 GATE, NAIVE, IMM, MAS = ("ExpertGate",), ("finetune",), ("IMM mode",), ("MAS",)
 HOLDS, NOT_GIVEN = ("holds", "holds"), "not given"
-# Claim; the side that is above and the side below; how; mid-scale and large-scale in the paper,
-# None where it does not claim that.
+# Claim; the side that is above and the side below; their relation; mid-scale and large-scale in
+# the paper, None where it does not claim that.
 STATED: list[tuple[str, Side, Side, str, tuple[str | None, str | None]]] = [
     (
         "(2) the random split is above the semantic one for every lifelong method but ExpertGate",
@@ -163,12 +163,19 @@ STATED: list[tuple[str, Side, Side, str, tuple[str | None, str | None]]] = [
 ]
 MEAN_DROP = "(1) The drop is larger on mid-scale than on large-scale (mean of lifelong methods)"
 CLAIMS = [
-    Claim(f"{part}: {text}", first.of(part), second.of(part), how, in_paper[place])
+    Claim(
+        f"{part}: {text}",
+        first.quantities(part),
+        second.quantities(part),
+        relation,
+        in_paper[place],
+    )
     for place, part in enumerate(PARTS)
-    for text, first, second, how, in_paper in STATED
+    for text, first, second, relation, in_paper in STATED
     if in_paper[place] is not None
 ]
 DROPS = (
-    [row for split in SPLITS for row in Side(split, LIFELONG, DROP).of(part)] for part in PARTS
+    [row for split in SPLITS for row in Side(split, LIFELONG, DROP).quantities(part)]
+    for part in PARTS
 )
 CLAIMS.append(Claim(MEAN_DROP, *map(tuple, DROPS), "mean", "holds"))

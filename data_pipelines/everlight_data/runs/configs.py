@@ -60,9 +60,9 @@ def read_any_config(config: Path, remedy: str) -> dict[str, Any]:
         if content["crc32"] != json_checksum(stored):
             raise ValueError("its checksum differs")
         if not isinstance(stored, dict) or type(stored.get("seed", 0)) is not int:
-            raise ValueError("its settings are no mapping with a whole seed")
+            raise ValueError("its settings are not a mapping with an integer seed")
         if not isinstance(content.get("methods", {}), dict):
-            raise ValueError("its methods are no mapping")
+            raise ValueError("its methods are not a mapping")
     return content
 
 

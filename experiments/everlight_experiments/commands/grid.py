@@ -65,11 +65,11 @@ def run_grid(options: GridOptions) -> Path:
     Raises:
       DataError: a benchmark, preset or method that does not exist, or data that cannot be used.
     """
-    asked = runs_of(options)
-    if not asked:
+    requested = runs_of(options)
+    if not requested:
         raise DataError(f"--benchmarks without a name; there are {', '.join(BENCHMARKS)}")
     # All before the first is trained: one whose data are missing is then known.
-    loaded = {name: load_asked(run) for name, run in asked.items()}
+    loaded = {name: load_asked(run) for name, run in requested.items()}
     for name, suite in loaded.items():
         for line in suite.lines:
             print(f"{name}: {line}", flush=True)
@@ -261,12 +261,12 @@ def _headline(ranks: Mapping[str, Sequence[float]], rows: Sequence[Method]) -> t
     ranked = [name for name in full if name not in references] or full
     best = min(ranked, key=lambda name: np.mean(ranks[name]))
     among = f"{most} benchmark{'s' * (most > 1)}"
-    said = f"{best}, {np.mean(ranks[best]):.2f}"
+    leader = f"{best}, {np.mean(ranks[best]):.2f}"
     if most > 1:
         highest = float(max(max(places, default=1) for places in ranks.values()))
-        said = f"{best}, {interval_cell(np.array(ranks[best]), 1.0, highest, 2)}"
+        leader = f"{best}, {interval_cell(np.array(ranks[best]), 1.0, highest, 2)}"
     return (
         f"Which continual-learning method has the best mean rank over {among}?",
-        f"Best mean rank{', with 95% interval' * (most > 1)}: {said}.",
+        f"Best mean rank{', with 95% interval' * (most > 1)}: {leader}.",
         f"Baseline, naive: {np.mean(ranks['naive']):.2f}.",
     )

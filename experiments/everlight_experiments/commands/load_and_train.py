@@ -104,18 +104,18 @@ def load_asked(options: RunOptions) -> Loaded:
     return Loaded(benchmarks, with_published(rows) if options.published else rows, lines)
 
 
-def asked_methods(asked: Sequence[str]) -> list[str]:
+def asked_methods(names: Sequence[str]) -> list[str]:
     """Return the names of the methods that `--methods` selects, in the table's order.
 
     Raises:
       DataError: no method has the name, or no name is given.
     """
-    for name in asked or ():
+    for name in names or ():
         here = OTHER_NAMES.get(name.casefold())
         if here is not None and name not in METHODS:
             raise DataError(f"no method {name!a}; it is {here!r} here")
-    check_methods(asked, [*METHODS, ALL])
-    return [name for name in METHODS if name in asked or ALL in asked]
+    check_methods(names, [*METHODS, ALL])
+    return [name for name in METHODS if name in names or ALL in names]
 
 
 def of_use(
@@ -182,15 +182,15 @@ def train_loaded(
         trace_own(prepared, rows, options.seed)
         benchmarks |= columns
         jobs += jobs_of(columns, rows, options.seeds)
-    how = options.seed, options.validation_seeds, options.keep_nets
-    runners = runners_of(folder, benchmarks, *how)
+    settings = options.seed, options.validation_seeds, options.keep_nets
+    runners = runners_of(folder, benchmarks, *settings)
     if options.keep_nets:
         print_size_of_nets(runners, jobs, str(folder.path))
     return benchmarks, train_jobs(runners, jobs)
 
 
 def given_hyperparameters(
-    asked: Sequence[str], rows: Sequence[Method]
+    texts: Sequence[str], rows: Sequence[Method]
 ) -> dict[str, tuple[float, ...]]:
     """Return the grids of the command line by method, ascending.
 
@@ -199,7 +199,7 @@ def given_hyperparameters(
         occurs twice; or a value is negative, not a number, or infinite in 32 bits.
     """
     known, grids = {row.name: row for row in rows if row.hyperparameters}, {}
-    for text in asked:
+    for text in texts:
         name, equals, values = text.partition("=")
         if not equals:
             raise DataError(
@@ -227,7 +227,7 @@ def given_hyperparameters(
 
 
 def refuse_inapplicable(
-    benchmarks: Benchmarks, asked: Sequence[str], rows: Sequence[Method]
+    benchmarks: Benchmarks, names: Sequence[str], rows: Sequence[Method]
 ) -> None:
     """Refuse requested methods, and strategies of the user, that apply in no setting.
 
@@ -236,7 +236,7 @@ def refuse_inapplicable(
     """
     for method in rows:
         reasons = [why_not(method, in_setting.capabilities) for in_setting in benchmarks.values()]
-        if (method.name in asked or method.version) and all(reasons):
+        if (method.name in names or method.version) and all(reasons):
             benchmark = next(iter(benchmarks.values()))
             fits_multi_head = why_not(method, benchmark.capabilities | {"task-incremental"}) is None
             remedy = "--setting task-incremental" if fits_multi_head else _REMEDIES.get(reasons[0])

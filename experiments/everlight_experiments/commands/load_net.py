@@ -69,8 +69,10 @@ def load_net(
     labels = _names(nets / setting)
     check_name("net of method", method, [label.partition("@")[0] for label in labels])
     # Settings of earlier starts are there too.
-    asked = None if options.setting is None else (setting,)
-    all_rows = dataclasses.replace(options, setting=asked, methods=tuple(METHODS), published=True)
+    selected = None if options.setting is None else (setting,)
+    all_rows = dataclasses.replace(
+        options, setting=selected, methods=tuple(METHODS), published=True
+    )
     benchmarks, rows, _ = load_asked(all_rows)
     loaded = benchmarks[setting]
     if loaded.prepare is not None:

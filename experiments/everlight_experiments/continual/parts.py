@@ -97,15 +97,15 @@ def optimizer(text: str, learning_rate: float, weight_decay: float = 0.0) -> Opt
         raise DataError(f"--optimizer {text}: {error}; {form}") from error
 
 
-def load_features(asked: str, images: ImageSet, runs: Path) -> Features:
+def load_features(reference: str, images: ImageSet, runs: Path) -> Features:
     """Return the features of a benchmark's images: computed and kept in `runs`, or read.
 
     Raises:
       MissingDataError: the trunk's package, or the file, is not there.
       DataError: the file cannot be used, or is not of these images.
     """
-    if asked != LITE0:
-        return features_of_images(asked, images)
+    if reference != LITE0:
+        return features_of_images(reference, images)
     return stored_features(images, runs / "features", _steps)
 
 
@@ -129,7 +129,7 @@ class Inputs(NamedTuple):
 
 
 def inputs_of(
-    asked: str | None,
+    reference: str | None,
     images: ImageSet | JpegStore,
     runs: Path,
     normalization: ChannelValues | None = None,
@@ -141,12 +141,12 @@ def inputs_of(
     Raises:
       DataError: features of streamed images, or features that cannot be used.
     """
-    if asked is None:
+    if reference is None:
         streamed = isinstance(images, JpegStore)
         stored = channels() if streamed else store_images(images, normalization)
         return Inputs(stored, images if streamed else None)
     if isinstance(images, JpegStore):
         raise DataError("--features is not for images that are streamed from files; leave it out")
-    features = load_features(asked, images, runs)
+    features = load_features(reference, images, runs)
     stored = store_features(features, slice(len(images.train_labels)))
     return Inputs(stored, features=features)

@@ -128,7 +128,7 @@ def report_sections(folder: Path, report: ReportInput) -> tuple[FirstScreen, lis
     }
     sections = [
         *(_column(folder, column, report) for column in outcomes),
-        *(Section(name, said, [table]) for name, (said, table) in details.items() if table.rows),
+        *(Section(name, texts, [table]) for name, (texts, table) in details.items() if table.rows),
         *benchmark.sections(folder),
     ]
     return _first_screen(folder, report), sections
@@ -161,7 +161,7 @@ def _first_screen(folder: Path, report: ReportInput) -> FirstScreen:
         f"{sentence(what)}, mean over seeds; bands are one standard deviation.{level}{dashed}"
         f"{curves_left_out(curves, report.naive)}"
     )
-    below = tuple(said for column in outcomes if (said := _runner_up(column, report)))
+    below = tuple(remark for column in outcomes if (remark := _runner_up(column, report)))
     return FirstScreen(_headline(report), Figure(caption, picture), _finals(report), below)
 
 
@@ -173,20 +173,20 @@ def _headline(report: ReportInput) -> tuple[str, ...]:
             best.append(f"{ranked[0]} {interval_cell(by_name[ranked[0]].final)} ({column})")
         if report.naive in by_name:
             baseline.append(f"{spread(by_name[report.naive].final)} ({column})")
-    said = [
+    sentences = [
         f"Which method has the highest {report.score} after the last task?",
         f"Best, with Student's 95% interval over seeds: {'; '.join(best) or 'none, all diverged'}.",
     ]
     if baseline:
-        said.append(f"Baseline, {report.naive}: {'; '.join(baseline)}.")
-    return tuple(said)
+        sentences.append(f"Baseline, {report.naive}: {'; '.join(baseline)}.")
+    return tuple(sentences)
 
 
 def _runner_up(column: str, report: ReportInput) -> str:
     """Return the second sequential method and its distance from the best; empty without one."""
     by_name, ranked = report.outcomes[column], report.ranked(column)
     made = {row.name: row.made for row in report.rows}
-    # A method's other hyper-parameter is no other method.
+    # A method's other hyper-parameter does not make another method.
     second = next((name for name in ranked[1:] if made[name] != made[ranked[0]]), None)
     if second is None:
         return ""
@@ -221,7 +221,7 @@ def _finals(report: ReportInput) -> Table:
         naive: f"Method {naive} trains on one task after the other and does no more.{alias}",
         "joint": "Method joint trains once, on all tasks together, at the last task.",
     }
-    marks = {name: said for name, said in methods.items() if name in names}
+    marks = {name: meaning for name, meaning in methods.items() if name in names}
     marks["diverged"] = "A lower learning rate may help where runs diverged."
     values = {name: name for name in names}
     return table_of(caption, values, measures, marks | PUBLISHED_ROW)

@@ -250,13 +250,13 @@ def initial_ranking(benchmarks: Benchmarks) -> Callable[[Split, SequenceId], Ran
     ranks = jax.jit(lambda *inputs: initial_evaluation(Run(build, protocol, *inputs)).ranks)
 
     @functools.cache
-    def of(split: Split, seq_id: SequenceId) -> Ranks:
+    def ranks_of(split: Split, seq_id: SequenceId) -> Ranks:
         sequence, store = benchmarks[split].sequence(naive, seq_id), first.store
         data = RunData(first.shared(naive), first.per_run_data(sequence, 0.0))
         with nullcontext() if store is None else naming_files(store):
             return jax.block_until_ready(ranks(data, sequence, seq_id.key))
 
-    return of
+    return ranks_of
 
 
 def training_words(net: Network, features: Features | None) -> str:

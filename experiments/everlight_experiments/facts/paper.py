@@ -52,7 +52,7 @@ def finding(claim: Claim, values: report.Values) -> Finding:
     sides, cells = (claim.first, claim.second), (*claim.first, *claim.second)
     known = {cell: value_of(cell, values) for cell in cells if cell.method in values[cell.column]}
     first, second = ([cell for cell in side if cell in known] for side in sides)
-    if claim.how == "each":
+    if claim.relation == "each":
         pairs = [pair for pair in zip(*sides, strict=True) if known.keys() >= set(pair)]
         first, second = ([pair[place] for pair in pairs] for place in (0, 1))
     text = f"{claim.text} (paper: {claim.in_paper})"
@@ -64,10 +64,10 @@ def finding(claim: Claim, values: report.Values) -> Finding:
         return Finding(text, frozenset(["test examples of such facts"]), lambda _: None)
     means = [[f"{cell} {known[cell].mean():.2f}" for cell in side] for side in (first, second)]
     numbers = "; ".join((*means[0], *means[1]))
-    if claim.how == "each":
+    if claim.relation == "each":
         holds = np.all(upper > lower, axis=0)
         numbers = "; ".join(map(", ".join, zip(*means, strict=True)))
-    elif claim.how == "mean":
+    elif claim.relation == "mean":
         holds = upper.mean(axis=0) > lower.mean(axis=0)
         numbers = f"{upper.mean():.2f} against {lower.mean():.2f}"
     else:

@@ -79,7 +79,7 @@ def _plot_error_curves(path: Path, panels: Mapping[str, Mapping[str, Errors]]) -
     legend = 3.2
     canvas, axes = new_canvas(columns, 5.0 + legend / columns, 4.0, rows)
     halves = [np.nanmedian(curve) for errors in panels.values() for curve in errors.values()]
-    # Of every method half of the images are in the picture.
+    # The picture shows half of every method's images.
     limit = max(LEAST_LIMIT, 1.2 * float(np.nanmax(halves)))
     for axis, (title, errors) in zip(axes, panels.items(), strict=False):
         plots.plot_error_curves(errors, axis, limit).set_title(title)

@@ -51,13 +51,13 @@ def error_table(compared: Comparison) -> Table:
     Methods that only the paper has follow as "not run".
     """
     errors, reproduction = compared.errors(), compared.errors(reproduction_errors)
-    ours = ("Mean", "95% interval", *RECOVERY.values(), "Invalid")
-    columns = [Column("Method"), *(Column(name, "ours, degrees") for name in ours)]
+    statistics = ("Mean", "95% interval", *RECOVERY.values(), "Invalid")
+    columns = [Column("Method"), *(Column(name, "ours, degrees") for name in statistics)]
     columns += [Column(name, "reproduction, degrees") for name in REPRODUCTION.values()]
     columns += [Column(name, PAPER) for name in STATISTICS]
     rows = []
     for name in dict.fromkeys((*errors, *compared.published)):
-        row = ["not run", *["–"] * (len(ours) + len(REPRODUCTION) - 1)]
+        row = ["not run", *["–"] * (len(statistics) + len(REPRODUCTION) - 1)]
         if name in errors:
             recovered, reproduced = (
                 fold_statistics(errors[name]),

@@ -154,5 +154,5 @@ def write_page(path: Path, **values: Any) -> None:
     )
     page = environment.get_template(path.name).render(values)
     with written_whole(path) as unfinished:
-        # A folder's name may hold bytes that are no text.
+        # A folder's name may hold bytes that are not valid text.
         unfinished.write_text(page, encoding="utf-8", errors="backslashreplace")

@@ -49,13 +49,13 @@ def stopping_on_signals() -> Iterator[None]:
 @contextmanager
 def signals_as_before() -> Iterator[None]:
     """Let a signal end the process at once, while no Python code runs that could raise."""
-    ours = [number for number in SIGNALS if signal.getsignal(number) is _receive]
-    for number in ours:
+    handled = [number for number in SIGNALS if signal.getsignal(number) is _receive]
+    for number in handled:
         signal.signal(number, signal.SIG_DFL)
     try:
         yield
     finally:
-        for number in ours:
+        for number in handled:
             signal.signal(number, _receive)
 
 

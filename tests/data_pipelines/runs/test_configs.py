@@ -50,7 +50,7 @@ def test_only_settings_that_decide_are_compared(config, change, free, texts, ref
 def test_methods_of_another_form_are_damage(config):
     """A run adds its methods to them."""
     config.write_text(json.dumps(json.loads(config.read_text()) | {"methods": 5}))
-    with pytest.raises(DataError, match=r"config\.json is damaged .*methods are no mapping"):
+    with pytest.raises(DataError, match=r"config\.json is damaged .*methods are not a mapping"):
         read_config(config, SETTINGS)
 
 

@@ -66,6 +66,6 @@ def _traced(function: Callable[..., Any], *arguments: Any) -> Any:
     # An optimizer may raise any exception about what it lacks.
     except Exception as error:
         raise ArgumentError(
-            "optimizer cannot make an update from gradient, state and parameters alone "
+            "optimizer cannot make an update from only gradient, state and parameters "
             f"({reason_of(error)}); {_REMEDY}"
         ) from error
