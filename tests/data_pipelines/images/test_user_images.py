@@ -143,8 +143,11 @@ def test_a_csv_names_files_and_labels(tmp_path):
         (("file,label",), r"names no image"),
         (("file,label", "00.png"), r"line 2, does not have a file and a label"),
         (("file,label", "00.png,"), r"line 2, does not have a file and a label, the only such row"),
-        (("file,label", "a,1", "b, ", "c,nan", "d,1"), r"line 3, is .*, the first of 2 such rows"),
-        (("file,label", "a,1", "b,NA", "d,None"), r"line 3, is .*, the first of 2 such rows"),
+        (
+            ("file,label", "a,1", "b, ", "c,nan", "d,1"),
+            r"line 3, does not .*, the first of 2 such rows",
+        ),
+        (("file,label", "a,1", "b,NA", "d,None"), r"line 3, does not .*, the first of 2 such rows"),
         (("file,label", "00.png,1", "00.png,2"), r"line 3, names '00.png' again, after line 2"),
         (("file,label", "00.png,1", "./00.png,1"), r"line 3, names './00.png' again"),
         (("file,label", "00.png,1", "a/../00.png,1"), r"line 3, names 'a/../00.png' again"),

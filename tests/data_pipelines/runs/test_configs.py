@@ -75,7 +75,10 @@ def test_a_config_that_is_damaged_or_missing_is_named(config):
         ({"settings": {"seed": 0}}, "KeyError: 'crc32'"),
         ({"settings": {"seed": 1}, "crc32": json_checksum({"seed": 0})}, "its checksum differs"),
         *(
-            ({"settings": stored, "crc32": json_checksum(stored)}, "no mapping with a whole seed")
+            (
+                {"settings": stored, "crc32": json_checksum(stored)},
+                "not a mapping with an integer seed",
+            )
             for stored in (None, [1], {"seed": "0"}, {"seed": None}, {"seed": True})
         ),
     ],
