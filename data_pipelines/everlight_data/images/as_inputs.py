@@ -62,7 +62,7 @@ def store_features(features: Features, train: slice | Bool[np.ndarray, "n"]) -> 
     Features of a file have a mean and deviation for each column; those of one network share one.
 
     Raises:
-      DataError: they are all the same number, or too near it for 32 bits.
+      DataError: the features are all one number, or too near it for 32 bits.
     """
     mean, deviation = feature_statistics(features, train)
     return store_with_statistics(features.values, mean, deviation)

@@ -32,7 +32,7 @@ def list_folder(folder: Path) -> ListedImages:
 
     Raises:
       MissingDataError: the folder does not exist.
-      DataError: it is not such a folder, or a class's folder is empty or holds a folder.
+      DataError: the path is not such a folder, or a class's folder is empty or holds a folder.
     """
     remedy = f"For --data give {FORMS}."
     if not os.path.lexists(folder):
@@ -76,8 +76,8 @@ def list_csv(path: Path) -> ListedImages:
 
     Raises:
       MissingDataError: the file does not exist.
-      DataError: it has another header, a row without file or label, a file that leads out of its
-        folder, or one that is named twice.
+      DataError: the csv has another header, a row without file or label, a file that leads out of
+        its folder, or one that is named twice.
     """
     remedy = f"Give it the header {','.join(HEADER)} and a row for every image."
     rows = read_csv(path, remedy)

@@ -165,8 +165,8 @@ class Checkpoints:
           like: function that returns the structure, shapes and dtypes of the state.
 
         Raises:
-          DataError: it was saved with other facts or holds another structure; the differences are
-            named.
+          DataError: the checkpoint was saved with other facts or holds another structure; the
+            differences are named.
         """
         while (step := self.newest()) is not None:
             state, damage = None, None
@@ -205,7 +205,8 @@ class Checkpoints:
         """Return the description stored with a checkpoint, without reading its arrays.
 
         Raises:
-          DamagedCheckpointError: it is not what was written, or was written under another number.
+          DamagedCheckpointError: the checkpoint is not what was written, or was written under
+            another number.
         """
         return self._record(step)["facts"]
 
@@ -234,7 +235,7 @@ class Checkpoints:
         many they were written.
 
         Raises:
-          DamagedCheckpointError: it is not what was written, to the bit.
+          DamagedCheckpointError: the checkpoint is not what was written, to the bit.
           DataError: the checkpoint holds another structure; the first differences are named.
         """
         abstract = jax.tree.map(_on_a_device_of_here, like)
@@ -248,7 +249,7 @@ class Checkpoints:
         Random keys are returned as integers.
 
         Raises:
-          DamagedCheckpointError: it is not what was written, to the bit.
+          DamagedCheckpointError: the checkpoint is not what was written, to the bit.
         """
         state = self._state(step, self._record(step), None)
         return {name: np.asarray(words_of_keys(leaf)) for name, leaf in named_leaves(state).items()}

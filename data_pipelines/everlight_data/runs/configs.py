@@ -52,7 +52,7 @@ def read_any_config(config: Path, remedy: str) -> dict[str, Any]:
 
     Raises:
       MissingDataError: the file does not exist.
-      DataError: it is damaged, or its settings were edited.
+      DataError: the file is damaged, or its settings were edited.
     """
     content = read_json(config, remedy)
     with refusing(config, remedy):
@@ -80,7 +80,7 @@ def read_config(
 
     Raises:
       MissingDataError: the file does not exist.
-      DataError: it is damaged, or of a run with other settings, which the message names.
+      DataError: the file is damaged, or of a run with other settings, which the message names.
     """
     remedy = (
         "Only this file has the settings of the run in this folder: restore it, give this run a "

@@ -52,8 +52,8 @@ def read_scalars(path: Path, remedy: str) -> Iterator[tuple[str, int, float]]:
 
     Raises:
       MissingDataError: the file does not exist.
-      DataError: it holds no events, or numbers or nesting that are too large; the message ends with
-        `remedy`.
+      DataError: the file has no events, or numbers or nesting that are too large; the message ends
+        with `remedy`.
     """
     text, steps = read_text(path, remedy), collections.Counter()
     with refusing(path, remedy):

@@ -68,7 +68,7 @@ def read_results(path: Path, remedy: str) -> dict[str, np.ndarray]:
 
     Raises:
       MissingDataError: the file does not exist.
-      DataError: it has changed since it was written, or an array has another type or shape.
+      DataError: the file has changed since it was written, or an array has another type or shape.
     """
     arrays = read_sealed(path, remedy)
     with refusing(path, remedy):

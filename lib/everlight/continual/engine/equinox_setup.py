@@ -128,7 +128,7 @@ def import_equinox() -> ModuleType:
     """Return the package Equinox.
 
     Raises:
-      ImportError: it is not installed.
+      ImportError: Equinox is not installed.
     """
     try:
         import equinox
@@ -144,7 +144,7 @@ def equinox_template(make: Callable[[PRNGKeyArray], Any]) -> _Template:
 
     Raises:
       ImportError: Equinox is not installed.
-      ValueError: it makes no Equinox module, or one with arrays that are not parameters.
+      ValueError: `make` returns no Equinox module, or one with arrays that are not parameters.
     """
     eqx = import_equinox()
     made = eqx.filter_eval_shape(make, jax.random.key(0))
