@@ -30,7 +30,7 @@ from everlight_experiments.commands.columns import DIVERGED, column, plot_column
 from everlight_experiments.continual.report import sentence
 from everlight_experiments.continual.report_tables import table_of
 from everlight_experiments.report.cells import LEVEL, interval_cell
-from everlight_experiments.report.writer import Figure, FirstScreen, Section, Table, write_report
+from everlight_experiments.report.writer import Figure, Section, Summary, Table, write_report
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import FolderSettings
 
@@ -80,7 +80,7 @@ def run_compare(options: CompareOptions) -> Path:
     ]
     settings = list(dict.fromkeys(setting for run in runs for setting in run.finals))
     table, figure = _compared(folder.path, settings[0], runs)
-    screen = FirstScreen(_headline(settings[0], runs), figure, table)
+    screen = Summary(_headline(settings[0], runs), figure, table)
     sections = [
         Section(sentence(setting), items=_compared(folder.path, setting, runs))
         for setting in settings[1:]

@@ -28,7 +28,7 @@ from everlight_experiments.commands.columns import column, plot_columns, score_c
 from everlight_experiments.commands.load_and_train import (
     NETS_KEPT,
     Loaded,
-    load_asked,
+    load_requested,
     train_loaded,
 )
 from everlight_experiments.commands.options import GridOptions, RunOptions, TrainOptions
@@ -45,7 +45,7 @@ from everlight_experiments.continual.report_tables import (
     table_of,
 )
 from everlight_experiments.report.cells import dash, interval_cell
-from everlight_experiments.report.writer import Figure, FirstScreen, Section, Table, write_report
+from everlight_experiments.report.writer import Figure, Section, Summary, Table, write_report
 from everlight_experiments.run_folder.config_options import (
     changed,
     full_name,
@@ -69,7 +69,7 @@ def run_grid(options: GridOptions) -> Path:
     if not requested:
         raise DataError(f"--benchmarks without a name; there are {', '.join(BENCHMARKS)}")
     # All before the first is trained: one whose data are missing is then known.
-    loaded = {name: load_asked(run) for name, run in requested.items()}
+    loaded = {name: load_requested(run) for name, run in requested.items()}
     for name, suite in loaded.items():
         for line in suite.lines:
             print(f"{name}: {line}", flush=True)
@@ -184,7 +184,7 @@ def _sections(
     outcomes: Outcomes,
     rows: Sequence[Method],
     left_out: Table,
-) -> tuple[FirstScreen, list[Section]]:
+) -> tuple[Summary, list[Section]]:
     """Return the report's result before all details, and its sections."""
     scores = {
         place: {name: outcome.final for name, outcome in by_name.items()}
@@ -227,7 +227,7 @@ def _sections(
         ("Methods not applicable", left_out),
         ("Selection of hyper-parameters", tuned),
     )
-    first = FirstScreen(_headline(placings, rows), figure, table)
+    first = Summary(_headline(placings, rows), figure, table)
     return first, [Section(title, items=[details]) for title, details in more if details.rows]
 
 

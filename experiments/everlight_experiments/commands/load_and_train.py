@@ -15,7 +15,7 @@ from everlight_data.errors import DataError
 from everlight_data.names import check_name
 from everlight_experiments.commands.benchmark_registry import load_benchmarks, split_preset
 from everlight_experiments.commands.options import ALL, MethodOptions, RunOptions, TrainOptions
-from everlight_experiments.commands.own_strategy import load_strategy
+from everlight_experiments.commands.user_strategy import load_strategy
 from everlight_experiments.continual.benchmark import Benchmark, Benchmarks
 from everlight_experiments.continual.method_arguments import (
     refuse_unfit_argument,
@@ -68,7 +68,7 @@ class Loaded(NamedTuple):
     """Lines for the user on methods that are left out or of little use (`of_use`)."""
 
 
-def load_asked(options: RunOptions) -> Loaded:
+def load_requested(options: RunOptions) -> Loaded:
     """Return the benchmarks and methods that the options select, in the table's order.
 
     The baseline naive is among them; the user's own come last.
@@ -77,7 +77,7 @@ def load_asked(options: RunOptions) -> Loaded:
       DataError: a benchmark or method that does not exist; data, values or a strategy that cannot
         be used; networks to be kept where several processes train them together.
     """
-    names = asked_methods(options.methods)
+    names = selected_methods(options.methods)
     if options.keep_nets and options.distributed is not None:
         raise DataError("--keep-nets is for runs of one process; leave out --distributed")
     strategies = [load_strategy(spec) for spec in options.strategy]
@@ -100,11 +100,11 @@ def load_asked(options: RunOptions) -> Loaded:
     first = next(iter(benchmarks.values()))
     rows = with_variants([row_on(first, row) for row in rows], options.variants or ())
     ready = {name: benchmark for name, benchmark in benchmarks.items() if benchmark.prepare is None}
-    trace_own(ready, rows, options.seed)
+    trace_user_strategies(ready, rows, options.seed)
     return Loaded(benchmarks, with_published(rows) if options.published else rows, lines)
 
 
-def asked_methods(names: Sequence[str]) -> list[str]:
+def selected_methods(names: Sequence[str]) -> list[str]:
     """Return the names of the methods that `--methods` selects, in the table's order.
 
     Raises:
@@ -152,7 +152,7 @@ def _listed(names: Sequence[str], reason: str) -> str:
     return f"{', '.join(names)}, which {reason}{f'; give {remedy}' if remedy else ''}"
 
 
-def trace_own(benchmarks: Benchmarks, rows: Sequence[Method], seed: int) -> None:
+def trace_user_strategies(benchmarks: Benchmarks, rows: Sequence[Method], seed: int) -> None:
     """Trace runs of the user's own strategies.
 
     Raises:
@@ -179,7 +179,7 @@ def train_loaded(
         # The others were traced before the folder was made.
         pairs = zip(columns, by_setting.values(), strict=True)
         prepared = {key: columns[key] for key, benchmark in pairs if benchmark.prepare is not None}
-        trace_own(prepared, rows, options.seed)
+        trace_user_strategies(prepared, rows, options.seed)
         benchmarks |= columns
         jobs += jobs_of(columns, rows, options.seeds)
     settings = options.seed, options.validation_seeds, options.keep_nets

@@ -32,9 +32,9 @@ from everlight_experiments.commands.benchmark_registry import (
 )
 from everlight_experiments.commands.columns import DIVERGED, column, plot_columns, score_cell
 from everlight_experiments.commands.load_and_train import (
-    asked_methods,
     of_use,
     refuse_inapplicable,
+    selected_methods,
 )
 from everlight_experiments.commands.options import RunOptions, TuneOptions
 from everlight_experiments.continual.benchmark import Benchmarks
@@ -46,7 +46,7 @@ from everlight_experiments.continual.report_tables import (
 )
 from everlight_experiments.continual.train_methods import jobs_of, runners_of
 from everlight_experiments.report.cells import interval_cell, spread
-from everlight_experiments.report.writer import Figure, FirstScreen, Section, write_report
+from everlight_experiments.report.writer import Figure, Section, Summary, write_report
 from everlight_experiments.run_folder.compilation import release_programs
 from everlight_experiments.run_folder.config_options import changed, changed_options, with_config
 from everlight_experiments.run_folder.folder import RunFolder
@@ -93,7 +93,7 @@ def run_tune(options: TuneOptions) -> Path:
       DataError: a benchmark, method, option or value that does not exist, or nothing to vary;
         values that change the data, which methods apply, or nothing.
     """
-    names = asked_methods(options.methods)
+    names = selected_methods(options.methods)
     candidates = configs_of(options)
     rows = [METHODS[name] for name in names]
     tried: list[Tried] = []
@@ -129,7 +129,7 @@ def run_tune(options: TuneOptions) -> Path:
         ("Duration", folder.duration()),
     ]
     title = f"Grid search of {benchmark.name} on validation seeds"
-    screen = _first_screen(folder.path, criterion, tried, best, near)
+    screen = _results_summary(folder.path, criterion, tried, best, near)
     return write_report(folder.path, title, summary, _hyperparameters(criterion, tried), screen)
 
 
@@ -244,9 +244,9 @@ def _try_all(
     return Tried(changes, config, training, scores, choices)
 
 
-def _first_screen(
+def _results_summary(
     folder: Path, criterion: str, tried: Sequence[Tried], best: int, near: Sequence[int]
-) -> FirstScreen:
+) -> Summary:
     """Return the best configuration, its distance from the others, and ties and edges."""
     labels, measure = [trial.label for trial in tried], f"{criterion} on validation samples"
     scores = {
@@ -279,7 +279,7 @@ def _first_screen(
         remarks.append(f"Settings statistically tied with the best: {tied}.")
     if edges := edges_of([trial.changes for trial in tried], best):
         remarks.append(f"At the edge of the grid: {', '.join(edges)}.")
-    return FirstScreen(tuple(sentences), Figure(caption, path), table, tuple(remarks))
+    return Summary(tuple(sentences), Figure(caption, path), table, tuple(remarks))
 
 
 def _hyperparameters(criterion: str, tried: Sequence[Tried]) -> list[Section]:

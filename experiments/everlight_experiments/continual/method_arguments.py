@@ -110,7 +110,7 @@ def _checked(method: Method, argument: str, value: Any) -> float | str:
 def refuse_unfit_argument(method: Method, argument: str, value: float, option: str) -> None:
     """Refuse a number outside the bounds that a method's function states for an argument.
 
-    A user's own function is traced instead (`trace_own`).
+    A user's own function is traced instead (`trace_user_strategies`).
 
     Raises:
       DataError: the option, the value and the bounds.

@@ -29,7 +29,7 @@ from everlight_data.progress import progress
 from everlight_data.sets.image_set import Channels as ChannelValues
 from everlight_data.sets.image_set import ImageSet
 from everlight_data.user_code.objects import load_network
-from everlight_experiments.run_folder.interruption import stop_if_asked
+from everlight_experiments.run_folder.interruption import stop_if_requested
 
 AS_THEY_COME = 32
 """Side up to which images of a data set reach the trunk unchanged."""
@@ -113,7 +113,7 @@ def _steps(starts: range) -> Iterator[int]:
     """Yield the steps of the trunk under a progress bar, until a signal asks to stop."""
     with progress(LITE0, len(starts)) as bar:
         for start in starts:
-            stop_if_asked()
+            stop_if_requested()
             yield start
             bar.update()
 

@@ -29,15 +29,15 @@ from everlight_experiments.continual.report_tables import (
     forgetting_cell,
     hyperparameters_table,
     left_out_table,
-    own_table,
     rule_of,
     scores_table,
     settings_table,
     table_of,
+    user_strategy_table,
 )
 from everlight_experiments.report.cells import counted, dash, interval_cell, spread
 from everlight_experiments.report.plots import curves_left_out, plot_curves, plot_matrices
-from everlight_experiments.report.writer import Figure, FirstScreen, Section, Table
+from everlight_experiments.report.writer import Figure, Section, Summary, Table
 
 MOST_COLUMNS = 50
 """Names of an axis that a table shows as columns."""
@@ -111,7 +111,7 @@ class ReportInput(NamedTuple):
         return sorted(sequential, key=lambda name: -np.nan_to_num(finals[name], nan=-np.inf))
 
 
-def report_sections(folder: Path, report: ReportInput) -> tuple[FirstScreen, list[Section]]:
+def report_sections(folder: Path, report: ReportInput) -> tuple[Summary, list[Section]]:
     """Return the opening and the sections of the report; pictures go into the folder."""
     benchmarks, outcomes, rows, _ = report
     benchmark = report.benchmark
@@ -122,7 +122,7 @@ def report_sections(folder: Path, report: ReportInput) -> tuple[FirstScreen, lis
             argument_meanings(outcomes, rows),
             settings_table(outcomes),
         ),
-        "Your own strategy against the others": ((), own_table(outcomes, rows)),
+        "Your own strategy against the others": ((), user_strategy_table(outcomes, rows)),
         "Selection of hyper-parameters": ((), selection),
         "Methods not applicable here": ((), left_out_table(rows, offers)),
     }
@@ -131,10 +131,10 @@ def report_sections(folder: Path, report: ReportInput) -> tuple[FirstScreen, lis
         *(Section(name, texts, [table]) for name, (texts, table) in details.items() if table.rows),
         *benchmark.sections(folder),
     ]
-    return _first_screen(folder, report), sections
+    return _results_summary(folder, report), sections
 
 
-def _first_screen(folder: Path, report: ReportInput) -> FirstScreen:
+def _results_summary(folder: Path, report: ReportInput) -> Summary:
     benchmark, (_, outcomes, rows, published) = report.benchmark, report
     at_once = {row.name for row in rows if row.made == METHODS["joint"].made}
     curves = {
@@ -162,7 +162,7 @@ def _first_screen(folder: Path, report: ReportInput) -> FirstScreen:
         f"{curves_left_out(curves, report.naive)}"
     )
     below = tuple(remark for column in outcomes if (remark := _runner_up(column, report)))
-    return FirstScreen(_headline(report), Figure(caption, picture), _finals(report), below)
+    return Summary(_headline(report), Figure(caption, picture), _finals(report), below)
 
 
 def _headline(report: ReportInput) -> tuple[str, ...]:
@@ -286,13 +286,15 @@ def _item(
         values = {name: value[:, -1] for name, value in values.items()}
         axes = axes[1:]
     if not axes:
-        return table_of(caption, values, [Measure(metric.name, lambda of: dash(spread(of)))])
+        return table_of(
+            caption, values, [Measure(metric.name, lambda values: dash(spread(values)))]
+        )
     (names,) = axes
     if len(names) > MOST_COLUMNS:
         caption += f" The first {MOST_COLUMNS} of {len(names):,}; results.npz has all."
 
     def cell(place: int) -> Callable[[np.ndarray], str]:
-        return lambda of: dash(spread(of[:, place]))
+        return lambda values: dash(spread(values[:, place]))
 
     shown = enumerate(names[:MOST_COLUMNS])
     measures = [Measure(name, cell(place), metric.name) for place, name in shown]

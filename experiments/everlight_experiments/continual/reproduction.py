@@ -83,15 +83,19 @@ def reproduction_section(
     names their source.
     """
     measures = [
-        Measure("published", lambda of: "–" if of.published is None else of.published.cell, PAPER),
-        Measure("authors' code", lambda of: "–" if of.code is None else of.code.cell, PAPER),
-        Measure("ours", lambda of: percent(of.measured)),
-        Measure("from published", lambda of: _errors(of.errors(of.published)), "standard errors"),
-        Measure("from the code", lambda of: _errors(of.errors(of.code)), "standard errors"),
-        Measure("verified", lambda of: of.verified),
+        Measure(
+            "published", lambda row: "–" if row.published is None else row.published.cell, PAPER
+        ),
+        Measure("authors' code", lambda row: "–" if row.code is None else row.code.cell, PAPER),
+        Measure("ours", lambda row: percent(row.measured)),
+        Measure(
+            "from published", lambda row: _errors(row.errors(row.published)), "standard errors"
+        ),
+        Measure("from the code", lambda row: _errors(row.errors(row.code)), "standard errors"),
+        Measure("verified", lambda row: row.verified),
         Measure(
             "cause of a difference",
-            lambda of: "–" if of.verified in ("both", "table") else of.cause(causes),
+            lambda row: "–" if row.verified in ("both", "table") else row.cause(causes),
         ),
     ]
     caption = (

@@ -99,7 +99,7 @@ class Section:
 
 
 @dataclass(frozen=True)
-class FirstScreen:
+class Summary:
     """The result before all details: at most three sentences, one figure and one table.
 
     The sentences are computed from the results, so that they agree with them.
@@ -118,7 +118,7 @@ def write_report(
     title: str,
     summary: Sequence[tuple[str, str]],
     sections: Sequence[Section],
-    first: FirstScreen | None = None,
+    first: Summary | None = None,
 ) -> Path:
     """Write report.html into a run's folder, whose config.json is shown at the end.
 

@@ -72,7 +72,7 @@ def signal_received() -> int | None:
     return _Signals.received
 
 
-def stop_if_asked() -> None:
+def stop_if_requested() -> None:
     """Raise StoppedError if a signal arrived earlier, whose own error may have been swallowed."""
     if _Signals.received is not None and not _Signals.stopping:
         raise StoppedError(_Signals.received)
@@ -81,14 +81,14 @@ def stop_if_asked() -> None:
 @contextmanager
 def uninterrupted() -> Iterator[None]:
     """Delay signals until the block ends, for example while a checkpoint is written."""
-    stop_if_asked()
+    stop_if_requested()
     _Signals.holders += 1
     try:
         yield
     finally:
         _Signals.holders -= 1
     if not _Signals.holders:
-        stop_if_asked()
+        stop_if_requested()
 
 
 @contextmanager

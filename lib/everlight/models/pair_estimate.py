@@ -113,7 +113,7 @@ def reasons_to_distrust(estimate: Estimate, validated: str = "pairs") -> list[st
     if estimate.uninformative:
         reasons.append(
             f"its interval has a radius of {estimate.interval.degrees:.1f} degrees, no less than "
-            "that of only the training illuminants: THE ESTIMATE IS UNINFORMATIVE."
+            "that of the training illuminants without a model: THE ESTIMATE IS UNINFORMATIVE."
         )
     return reasons
 

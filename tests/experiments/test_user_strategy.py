@@ -7,8 +7,8 @@ from everlight.continual import Setup
 from everlight.continual.method import Needs
 from everlight_data.errors import DataError
 from everlight_experiments.cli import options_of
-from everlight_experiments.commands.own_strategy import load_strategy
 from everlight_experiments.commands.run import run_benchmark
+from everlight_experiments.commands.user_strategy import load_strategy
 
 SMALLEST = [
     "--epochs",
