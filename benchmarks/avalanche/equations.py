@@ -11,7 +11,7 @@ batches of a task's samples in their stored order, g the gradient of the task's 
           not their sum
     GEM   GGᵀ + .001 I in the program, not GGᵀ
 
-Avalanche's memories are no reservoirs of the stream: of n seen classes each has capacity / n random
+Avalanche's memories are not reservoirs: of n seen classes each has capacity / n random
 samples, renewed at a task's end (replay by task instead of class, DER with the logits of that
 moment) or at its beginning, with the new task's own (ER-ACE). Replay and ER-ACE draw from them in
 passes in random order, A-GEM in passes of one order, a part of every earlier task.

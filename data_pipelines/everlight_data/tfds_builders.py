@@ -140,5 +140,5 @@ def _info_of(
 
 
 def _png(image: UInt8[np.ndarray, "h w 3"]) -> bytes:
-    # As bytes, because TFDS encodes arrays with TensorFlow.
+    # The images are bytes, because TFDS encodes arrays with TensorFlow.
     return import_package("imagecodecs").png_encode(image)

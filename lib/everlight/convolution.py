@@ -220,7 +220,9 @@ for _function, _gradients in (
     (_image_gradient, _of_image_gradient),
     (_kernel_gradient, _of_kernel_gradient),
 ):
-    _function.defvjp(lambda *inputs, of=_function: (of(*inputs), inputs[:2]), _gradients)
+    _function.defvjp(
+        lambda *inputs, function=_function: (function(*inputs), inputs[:2]), _gradients
+    )
 
 
 def _grouped(images: Array, kernel: Array, geometry: _Geometry) -> Array:

@@ -55,7 +55,7 @@ def label_of(values: Mapping[str, Any]) -> str:
 def edges_of(tried: Sequence[Mapping[str, Any]], best: int) -> list[str]:
     """Return the names of numbers of which the best combination has the least or the greatest.
 
-    Names with a single value, and values that are no numbers, have no edge.
+    Names with a single value, and values that are not numbers, have no edge.
 
     Args:
       tried: combinations of values by name.

@@ -82,7 +82,7 @@ def test_numbers_as_keys_are_counted():
     for content in (pickle.dumps(many), pickle.dumps(halves), HEADER + items + twice + b"\x86."):
         with pytest.raises(DataError, match="numbers as keys"):
             load_restricted(content, "crafted")
-    with pytest.raises(DataError, match="key that is no number and no text"):
+    with pytest.raises(DataError, match="key that is neither a number nor text"):
         load_restricted(pickle.dumps({complex(3, -3): 0}), "crafted")
 
 

@@ -255,7 +255,7 @@ def refused(folder, tmp_path, message):
 
 def test_a_folder_without_pairs_is_refused(folder, tmp_path):
     refused(None, tmp_path, "give the folder of raw pairs, or --preset demo")
-    refused(tmp_path / "none", tmp_path / "b", r"none/main is no folder; put the main camera's")
+    refused(tmp_path / "none", tmp_path / "b", r"none/main is not a folder; put the main camera's")
 
 
 def test_every_file_is_summed_once(folder, tmp_path, monkeypatch):

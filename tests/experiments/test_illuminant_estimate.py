@@ -109,7 +109,7 @@ def test_a_real_photo_all_the_way(tmp_path, chart, use_net, capsys):
     expected = np.clip(balanced @ np.linalg.inv(to_camera).T, 0, 1)
     np.testing.assert_allclose(linear / 65535, expected, atol=2e-3)
 
-    (line,) = csv.DictReader((output / "lights.csv").open())
+    (line,) = csv.DictReader((output / "illuminants.csv").open())
     assert line["main"] == str(pair.main)
     np.testing.assert_allclose(float(line["main r/g"]), told[0], rtol=1e-4)
     np.testing.assert_allclose(float(line["main b/g high"]), 1.1 * told[2], rtol=1e-4)
@@ -240,7 +240,7 @@ def test_a_trained_net_tells_the_light_of_a_real_photo(tmp_path, chart, trained_
     # The files are of made-up cameras.
     told = ("main file taken by Main Eye", "second file taken by Second Eye")
     assert [each.split(",")[0] for each in result.warnings] == [*told]
-    assert {each.name for each in (tmp_path / "out").iterdir()} == {"main.png", "lights.csv"}
+    assert {each.name for each in (tmp_path / "out").iterdir()} == {"main.png", "illuminants.csv"}
 
 
 @pytest.mark.parametrize("ratio", [0.5, 1.2])

@@ -167,7 +167,7 @@ def test_a_model_is_not_written_where_other_files_lie(tmp_path, name):
     other = tmp_path / name
     other.parent.mkdir(exist_ok=True)
     other.write_text("kept")
-    with pytest.raises(DataError, match=r"which is no model; give a new or empty folder"):
+    with pytest.raises(DataError, match=r"which is not a model; give a new or empty folder"):
         save_pair_model(tmp_path, model_of(1))
     assert other.read_text() == "kept"
 

@@ -111,7 +111,7 @@ def test_too_few_charts_are_refused(written, tmp_path, capsys):
     assert not (tmp_path / "mine.npz").exists()
     with pytest.raises(DataError, match=r"mine\.txt: give the name of a file that ends in \.npz"):
         make_thumbnails(ThumbnailsRun(folder, tmp_path / "mine.txt"))
-    with pytest.raises(DataError, match="none is no folder"):
+    with pytest.raises(DataError, match="none is not a folder"):
         make_thumbnails(ThumbnailsRun(tmp_path / "none", tmp_path / "mine.npz"))
 
 

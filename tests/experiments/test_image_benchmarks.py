@@ -93,7 +93,7 @@ def test_methods_of_heads_learn_on_the_inputs_or_on_features_of_a_pretrained_net
 
 
 def test_facts_of_a_run_are_those_of_its_seed_too(pictures):
-    """The order of classes in the configuration is no seed."""
+    """The order of classes in the configuration is not a seed."""
     assert "order" not in loaded(*TINY).fingerprint(METHODS["naive"])
 
 

@@ -46,7 +46,7 @@ def test_arguments_that_take_words_have_those_of_the_method_s_function():
         ("DER++", r"'DER\+\+'; give NAME:ARGUMENT=VALUE"),
         ("DER++:0.2", r"'DER\+\+:0.2'; give NAME:ARGUMENT=VALUE"),
         ("DER++:alpha=x", r"alpha of DER\+\+ is a number, not 'x'"),
-        ("DER++:alpha=", r"'alpha=' is no number and no NAME=NUMBER"),
+        ("DER++:alpha=", r"'alpha=' is neither a number nor NAME=NUMBER"),
         ("ER-ACE:loss_over=al", r"no loss_over of ER-ACE 'al'; did you mean 'all'"),
         ("ER-ACE:loss_over=1", r"no loss_over of ER-ACE '1'. There are 'seen', 'all'"),
         ("DER:alpha=1", r"no method among those that are run: 'DER'; did you mean 'DER\+\+'"),

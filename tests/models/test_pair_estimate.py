@@ -92,5 +92,7 @@ def test_too_few_colours_are_refused(colors, rng, scene):
 
 
 def test_an_estimate_that_is_no_illuminant_is_refused(colors):
-    with pytest.raises(UnsuitablePairError, match=r"is no illuminant; .*Main Eye and Second Eye"):
+    with pytest.raises(
+        UnsuitablePairError, match=r"is not an illuminant; .*Main Eye and Second Eye"
+    ):
         estimated(Planted(told_lights([np.inf, 1, 0.5])), colors)

@@ -160,7 +160,7 @@ def check_edges(camera: str, data: CameraImages) -> None:
     least = np.min(data.images, axis=(1, 2), where=seen, initial=np.inf)
     most = np.max(data.images, axis=(1, 2), where=seen, initial=0)
     if not (most > least).any():
-        raise DataError(f"{camera}: every image has one colour alone; give photographs")
+        raise DataError(f"{camera}: every image has only one colour; give photographs")
 
 
 def draw_folds(count: int, seed: int) -> list[Int[np.ndarray, "k"]]:

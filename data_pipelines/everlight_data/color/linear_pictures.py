@@ -79,12 +79,12 @@ def decode_oriented(path: Path, remedy: str) -> tuple[np.ndarray, int]:
         form = _FORMS.get(pixels.dtype.kind, "")
         raise DataError(
             f"{path} has {channels} channels of {8 * pixels.itemsize} bits{form}, not 3 of 16 "
-            f"without sign; it is no linear image. {remedy}"
+            f"without sign; it is not a linear image. {remedy}"
         )
     if header is not None and header.photometric not in _LINEAR_COLORS:
         raise DataError(
             f"{path}: PhotometricInterpretation is {header.photometric}, not 2 (RGB); its channels "
-            f"are no linear red, green and blue. {remedy}"
+            f"are not linear red, green and blue. {remedy}"
         )
     return pixels, orientation
 

@@ -68,7 +68,7 @@ def read_thumbnails(path: Path, remedy: str) -> Thumbnails:
         )
     if images.dtype == np.uint8:
         raise DataError(
-            f"{path}: 8-bit images are no linear raw values; give uint16 (images_u16, white at "
+            f"{path}: 8-bit images are not linear raw values; give uint16 (images_u16, white at "
             f"65535) or floats (images, white at 1). {remedy}"
         )
     with refusing(path, remedy):

@@ -305,7 +305,7 @@ def vrd_annotations(source: Source) -> Files:
         stream = io.BytesIO()
         with zipfile.ZipFile(stream, "w") as archive:
             for name, published in members.items():
-                # With a date of its own every call would make other bytes.
+                # If every call had its own date, the bytes would differ.
                 info = zipfile.ZipInfo(name)
                 info.compress_type = zipfile.ZIP_DEFLATED
                 archive.writestr(info, source.read(find(source, published), MAX_BYTES))

@@ -129,7 +129,7 @@ def opened(path: Path, limit: int, remedy: str) -> Iterator[BinaryIO]:
 def read_bytes(path: Path, limit: int, remedy: str) -> bytes:
     """Return all bytes of a regular file; raises the same errors as `opened`."""
     with opened(path, limit, remedy) as stream:
-        # As many bytes as are asked for are allocated at once.
+        # All requested bytes are allocated at once.
         return stream.read(os.fstat(stream.fileno()).st_size)
 
 

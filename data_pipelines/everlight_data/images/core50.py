@@ -156,8 +156,8 @@ def load_core50(
     """Load CORe50 as prepared by `prepare_core50`; images are mapped into memory, not read.
 
     Args:
-      side: side of the images in pixels. Below 128, an image consists of block means, computed once
-        and stored in a file.
+      side: side of the images in pixels. If it is below 128, images are block means, which are
+        computed once and stored in a file.
       folder: folder of the prepared set; None is `core50` below EVERLIGHT_DATA.
       partial: accept missing frames; the result's name states their number.
 
@@ -168,14 +168,14 @@ def load_core50(
     """
     if side < 1 or SIDE % side:
         raise DataError(f"side={side}; give a divisor of {SIDE}, the side of the release's frames.")
-    how = f"{SOURCE}, by `everlight data prepare core50 RELEASE` or prepare_core50"
-    folder = locate(FOLDER, how, SIZE) if folder is None else Path(folder)
+    preparation = f"{SOURCE}, by `everlight data prepare core50 RELEASE` or prepare_core50"
+    folder = locate(FOLDER, preparation, SIZE) if folder is None else Path(folder)
     whole = folder / f"images_{SIDE}.npy"
     for path in (folder / FRAME_TABLE, whole):
         if not path.exists():
             raise MissingDataError(
                 f"{path} does not exist: CORe50 ({SIZE}) is not prepared there, or incompletely. "
-                f"Prepare it from {how}; an interrupted preparation continues."
+                f"Prepare it from {preparation}; an interrupted preparation continues."
             )
     table = _read_frame_table(folder / FRAME_TABLE)
     check_counts(table.counts(), folder, partial)

@@ -1,9 +1,9 @@
 """Checkpoints: pytrees of arrays with a JSON description, written whole or not at all (orbax).
 
 Beside the arrays lies a record: the checkpoint's number, what it was saved with, and every array's
-shape, type and checksum. Nothing is believed that differs from it. Of arrays that lie on several
-processes' devices each process writes its own part, and checks it; the folder is one that all see.
-On disk the fingerprint's key is "facts", as in checkpoints of earlier versions.
+shape, type and checksum. Anything that differs from the record is rejected. If arrays lie on the
+devices of several processes, each process writes and checks its own part in a shared folder. On
+disk the fingerprint's key is "facts", as in checkpoints of earlier versions.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ second, more than many an epoch."""
 LATE_WRITES = 50
 """Times that a half-written checkpoint is removed; what returns later goes at the next start."""
 DAMAGED = ".damaged"
-"""Added to the name of a checkpoint that is not believed."""
+"""Added to the name of a checkpoint that is rejected as damaged."""
 
 
 class DamagedCheckpointError(DataError):
@@ -126,7 +126,7 @@ class Checkpoints:
         """Save as `save` does, in place of checkpoints of this number or later; an equal one stays.
 
         Raises:
-          DataError: as for `save`, except that later numbers are no error.
+          DataError: as for `save`, except that later numbers are not errors.
         """
         there = [number for number in self.numbers() if number >= step]
         if step in there:
@@ -166,8 +166,8 @@ class Checkpoints:
           like: function that returns the structure, shapes and dtypes of the state.
 
         Raises:
-          DataError: it was saved with another fingerprint or holds another structure; the message
-            has the differences.
+          DataError: the checkpoint was saved with another fingerprint or holds another structure;
+            the message has the differences.
         """
         while (step := self.newest()) is not None:
             state, damage = None, None
@@ -206,7 +206,8 @@ class Checkpoints:
         """Return the fingerprint stored with a checkpoint, without reading its arrays.
 
         Raises:
-          DamagedCheckpointError: it is not what was written, or was written under another number.
+          DamagedCheckpointError: the checkpoint is not what was written, or was written under
+            another number.
         """
         return self._record(step)["facts"]
 
@@ -235,7 +236,7 @@ class Checkpoints:
         many they were written.
 
         Raises:
-          DamagedCheckpointError: it is not what was written, to the bit.
+          DamagedCheckpointError: the checkpoint is not what was written, to the bit.
           DataError: the checkpoint holds another structure; the first differences are named.
         """
         abstract = jax.tree.map(_on_a_device_of_here, like)
@@ -249,7 +250,7 @@ class Checkpoints:
         Random keys are returned as integers.
 
         Raises:
-          DamagedCheckpointError: it is not what was written, to the bit.
+          DamagedCheckpointError: the checkpoint is not what was written, to the bit.
         """
         state = self._state(step, self._record(step), None)
         return {name: np.asarray(words_of_keys(leaf)) for name, leaf in named_leaves(state).items()}
@@ -293,7 +294,7 @@ def open_existing(folder: Path) -> Checkpoints:
       MissingDataError: the folder is missing or holds no whole checkpoint.
     """
     if not Path(folder).is_dir():
-        raise MissingDataError(f"{folder} is no checkpoint folder; train a net first")
+        raise MissingDataError(f"{folder} is not a checkpoint folder; train a net first")
     checkpoints = Checkpoints(folder, read_only=True)
     if checkpoints.newest() is None:
         raise MissingDataError(f"{folder} holds no whole checkpoint; train a net first")
@@ -305,7 +306,7 @@ def _check_record(record: dict[str, Any]) -> None:
     if not (isinstance(record["facts"], dict) and isinstance(record["step"], int)):
         raise ValueError("its record has another form")
     if any(not isinstance(shape, str) for shape, _ in record["arrays"].values()):
-        raise ValueError("its arrays are described otherwise")
+        raise ValueError("its arrays have other descriptions")
 
 
 def _refuse_other_structure(path: Path, stored: dict[str, list], wanted: Any) -> None:

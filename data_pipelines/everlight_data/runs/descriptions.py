@@ -105,7 +105,7 @@ def read_described(path: Path, name: str, remedy: str) -> tuple[dict, dict[str, 
 
     Raises:
       MissingDataError: the file does not exist.
-      DataError: it is not what was written, or is a copy of another file.
+      DataError: the file is not what was written, or is a copy of another file.
     """
     arrays = read_sealed(path, remedy)
     with refusing(path, remedy):
@@ -117,7 +117,7 @@ def read_described(path: Path, name: str, remedy: str) -> tuple[dict, dict[str, 
 
 def _of_type(kind: type, value: Any) -> Any:
     if type(value) is not kind:
-        raise TypeError(f"{value!r} is no {kind.__name__}")
+        raise TypeError(f"{value!r} is not of type {kind.__name__}")
     return value
 
 

@@ -3,7 +3,7 @@
 They are of iCIFAR-100, task-incrementally; criteria and scores are fractions in [0, 1].
 """
 
-from everlight.metrics import CRITERIA as OURS
+from everlight.metrics import CRITERIA as CRITERIA_ORDER
 from everlight.metrics import WEIGHTINGS
 
 COLUMNS = ("A", "REM", "BWT+", "FWT", "MS", "SSS", "CE")
@@ -32,7 +32,7 @@ STABILITIES = {
 deviations at all (tests/metrics/test_cl_metrics_paper.py)."""
 PRINTED = {
     name: (
-        *(dict(zip(COLUMNS, row, strict=True))[criterion] for criterion in OURS),
+        *(dict(zip(COLUMNS, row, strict=True))[criterion] for criterion in CRITERIA_ORDER),
         *(printed[name][weights] for printed in (SCORES, STABILITIES) for weights in WEIGHTINGS),
     )
     for name, row in CRITERIA.items()

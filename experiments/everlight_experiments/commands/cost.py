@@ -112,7 +112,7 @@ def _device(name: Device) -> jax.Device:
     """Return the device to compile for.
 
     Raises:
-      MissingDataError: its compiler is not installed.
+      MissingDataError: the device's compiler is not installed.
     """
     if name == "here":
         return jax.devices()[0]

@@ -197,7 +197,7 @@ class Benchmark(NamedTuple):
                 "learner has later tasks beforehand (--validation-tasks limits it)."
             )
         return (
-            f"The choice sees the first tasks of the validation seeds alone (number of tasks: "
+            f"The choice sees only the first tasks of the validation seeds (number of tasks: "
             f"{self.validation_tasks}); the evaluation includes their classes."
         )
 

@@ -190,7 +190,7 @@ def _refuse_options_of_images(config: Config) -> None:
     if values:
         names = ", ".join("--" + name.replace("_", "-") for name in values)
         raise DataError(
-            f"{names} with the features of {config.features} alone; leave out {names}, and put the "
+            f"{names} with only the features of {config.features}; leave out {names}, and put the "
             "rows that are meant into the file, of which --test-every sets the test rows"
         )
 

@@ -16,24 +16,24 @@ from everlight_experiments.continual.config import Config, MethodSettings
 OPTION = "--method-arguments"
 
 
-def with_method_arguments(config: Any, asked: Sequence[str], methods: Sequence[Method]) -> Any:
+def with_method_arguments(config: Any, texts: Sequence[str], methods: Sequence[Method]) -> Any:
     """Return a configuration in which methods' functions have the given arguments.
 
     Args:
       config: configuration of a benchmark.
-      asked: one entry per method, as in `DER++:alpha=0.2,beta=0.5`.
+      texts: one entry per method, as in `DER++:alpha=0.2,beta=0.5`.
       methods: methods that are run.
 
     Raises:
       DataError: a benchmark of another kind, a method that is not run or comes twice, or an
         argument that the method does not have, of another type, or that another option sets.
     """
-    if not asked:
+    if not texts:
         return config
     if not isinstance(config, Config):
         raise DataError(f"{OPTION}: methods have the arguments of the paper here; leave it out")
     rows, settings = {method.name: method for method in methods}, {}
-    for text in asked:
+    for text in texts:
         try:
             name, values, arguments = parse_call(text, words=True)
         except ArgumentError as error:
@@ -110,7 +110,7 @@ def _checked(method: Method, argument: str, value: Any) -> float | str:
 def refuse_unfit_argument(method: Method, argument: str, value: float, option: str) -> None:
     """Refuse a number outside the bounds that a method's function states for an argument.
 
-    A user's own function is traced instead (`trace_own`).
+    A user's own function is traced instead (`trace_user_strategies`).
 
     Raises:
       DataError: the option, the value and the bounds.

@@ -88,13 +88,13 @@ def load_material(config: Base, level: Level, seed: int) -> LabelledFrames:
     return LabelledFrames(thin_test(frames, config.test_frames), level, config.test_frames)
 
 
-def _refuse_more_test_frames(frames: Core50, asked: int | None) -> None:
+def _refuse_more_test_frames(frames: Core50, limit: int | None) -> None:
     tested = np.isin(frames.session, TEST_SESSIONS)
     recording = frames.session[tested] * len(frames.object_names) + frames.object[tested]
     longest = int(np.bincount(recording).max())
-    if asked is not None and asked > longest:
+    if limit is not None and limit > longest:
         raise DataError(
-            f"--test-frames {asked}; the longest recording of a test session has {longest} frames: "
+            f"--test-frames {limit}; the longest recording of a test session has {longest} frames: "
             f"give {longest} or fewer, or None for all"
         )
 

@@ -28,7 +28,7 @@ GRIDS: Mapping[str, tuple[float, ...]] = {
     "IMM mode": (1e-4, 1e-3, 1e-2, 1e-1),
     "MAS": (0.1, 1, 10, 100, 1000),
 }
-# With EWC and IMM's mean beside the paper's, and the values that SI's and MAS's papers recommend.
+# The paper's methods, EWC, IMM's mean, and the values that SI's and MAS's papers recommend.
 PAPER_METHODS: dict[str, Method] = {
     row.name: row
     for row in with_published(

@@ -2,10 +2,10 @@
 
     everlight illuminant calibrate FOLDER
 
-FOLDER holds `main/` and `second/` with one raw file per pair in each, of the same name but for the
-ending. Both must show a classic chart of 24 patches under the illuminant of the scene. It is found
-automatically; otherwise FOLDER/charts.json places it: by file, such as "main/IMG_1.dng", the [x, y]
-of the centres of dark skin, bluish green, black and white.
+FOLDER holds `main/` and `second/` with one raw file per pair in each. The names of a pair differ
+only in the extension. Both must show a classic chart of 24 patches under the illuminant of the
+scene. It is found automatically; otherwise FOLDER/charts.json places it: by file, such as
+"main/IMG_1.dng", the [x, y] of the centres of dark skin, bluish green, black and white.
 
 Linear regressions and networks, on the transform between the cameras, on colour moments of the
 camera's own image, and on both, are cross-validated over scenes. Each training pair is

@@ -116,6 +116,6 @@ def coverage_table(
     caption = (
         f"Coverage of the intervals of `estimate`, nominally {COVERAGE:.0%}: {caption} Degrees: "
         "mean radius. Uninformative: share of intervals no smaller than the interval of the "
-        "calibration's illuminants alone; `estimate` warns of these."
+        "calibration's illuminants only; `estimate` warns of these."
     )
     return Table(caption, columns, rows)

@@ -9,7 +9,7 @@ A model of pairs states its inputs: the colour transform between the views, colo
 An estimator that needs no training, such as SoG (Shades-of-Gray), gives no interval.
 The command prints the illuminant with its interval. It writes the photo before and after as a
 picture, corrected as a linear TIFF, and as a DNG with the illuminant as AsShotNeutral. The
-estimates of all photos or pairs are in lights.csv, with warnings.
+estimates of all photos or pairs are in illuminants.csv, with warnings.
 """
 
 import sys
@@ -84,8 +84,8 @@ def _estimate_pairs(settings: EstimateSettings, model: PairModel) -> list[PairEs
                 print(f"NO ESTIMATE: {error}", file=sys.stderr)
     if results:
         rows = [pair_row(*files, result) for files, result in results.items()]
-        write_illuminants(settings.output / "lights.csv", rows)
-        print(f"illuminants: {settings.output / 'lights.csv'}")
+        write_illuminants(settings.output / "illuminants.csv", rows)
+        print(f"illuminants: {settings.output / 'illuminants.csv'}")
     if failures and len(pairs) == 1:
         raise failures[0]
     if failures:

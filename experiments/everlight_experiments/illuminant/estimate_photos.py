@@ -79,8 +79,8 @@ def estimate_photos(settings: EstimateSettings, model: ImageModel) -> list[Photo
     finally:
         # What was estimated before a signal is kept.
         if rows:
-            write_illuminants(settings.output / "lights.csv", rows)
-            print(f"illuminants: {settings.output / 'lights.csv'}")
+            write_illuminants(settings.output / "illuminants.csv", rows)
+            print(f"illuminants: {settings.output / 'illuminants.csv'}")
     if failures and one:
         raise failures[0]
     if failures:

@@ -72,8 +72,8 @@ class EstimateSettings:
         """Return main and second files.
 
         Raises:
-          DataError: files are no complete pairs, two main files have the same name, or a written
-            file would replace one of them.
+          DataError: the files do not form complete pairs, two main files have the same name, or a
+            written file would replace one of them.
         """
         if not self.files or len(self.files) % 2:
             raise DataError(

@@ -42,14 +42,14 @@ from everlight_experiments.illuminant.paper import PHONE_NOTES, phone_rows
 from everlight_experiments.illuminant.report import compared_sections
 from everlight_experiments.illuminant.tables import error_table
 from everlight_experiments.report.cells import spread
-from everlight_experiments.report.writer import Column, FirstScreen, Section, Table
+from everlight_experiments.report.writer import Column, Section, Summary, Table
 from everlight_experiments.run_folder.folder import RunFolder
 
 SECOND_VIEW = "second illuminant"
 ONE_AND_BOTH = WHITE_BALANCE, TRANSFORM_AND_WHITE_BALANCE
 """Inputs of one camera, and of both."""
 
-Compared = tuple[str, tuple[FirstScreen, list[Section]]]
+Compared = tuple[str, tuple[Summary, list[Section]]]
 """Note on the data, and the report's summary and body."""
 
 

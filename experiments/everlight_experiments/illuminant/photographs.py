@@ -37,7 +37,7 @@ from everlight_experiments.illuminant.published_tables import (
 )
 from everlight_experiments.illuminant.report import compared_sections
 from everlight_experiments.illuminant.tables import error_table
-from everlight_experiments.report.writer import FirstScreen, Section
+from everlight_experiments.report.writer import Section, Summary
 from everlight_experiments.run_folder.folder import RunFolder
 
 Split = Literal["folds", "cross-camera"]
@@ -116,7 +116,7 @@ def photograph_sections(
     split: Split,
     note: str,
     illuminants: Mapping[str, Float[np.ndarray, "n 3"]],
-) -> tuple[FirstScreen, list[Section]]:
+) -> tuple[Summary, list[Section]]:
     """Return the summary and body of a report on photographs."""
     shown = {}
     for camera, compared in comparisons.items():

@@ -139,9 +139,11 @@ def choose(
     # Errors in each tested fold, summed over its pairs, of trainings without it and another fold.
     sums = np.zeros((len(CANDIDATES), len(data.folds), len(data.folds)))
     for errors, candidate in zip(sums, CANDIDATES, strict=True):
-        alone, pairwise = (runs.estimates[f"{candidate.name}, {CHOSEN}"] for runs in (outer, inner))
+        single, pairwise = (
+            runs.estimates[f"{candidate.name}, {CHOSEN}"] for runs in (outer, inner)
+        )
         for fold in range(len(data.folds)):
-            errors[fold, fold] = _summed_error(alone[:, fold], data, fold)
+            errors[fold, fold] = _summed_error(single[:, fold], data, fold)
         for index, (first, second) in enumerate(couples):
             halves = np.split(pairwise[:, index], 2, axis=1)
             errors[first, second] = _summed_error(halves[0], data, first)

@@ -63,7 +63,7 @@ def check_thumbnails(file: Path, camera: str, data: CameraImages) -> None:
     angle = _median(shades, data.illuminants)
     if angle <= EXCHANGED_MEDIAN:
         return
-    # Of a greatest channel of 1, so that no reciprocal overflows.
+    # The greatest channel becomes 1, so that no reciprocal overflows.
     inverse = data.illuminants.min(axis=1, keepdims=True) / data.illuminants
     reciprocal = _median(shades, inverse)
     decoded = _shades_of_gray(data.images**GAMMA, data)

@@ -59,7 +59,7 @@ def make_thumbnails(settings: ThumbnailsRun) -> Path:
     if out.suffix != ".npz":
         raise DataError(f"--out {out}: give the name of a file that ends in .npz")
     if not folder.is_dir():
-        raise DataError(f"{folder} is no folder; give the one that holds the raw files")
+        raise DataError(f"{folder} is not a folder; give the one that holds the raw files")
     charts, reference = read_chart_corners(folder), reference_colors()
     paths = [path for path in list_photos([folder]) if not is_picture(path)]
     photos = []

@@ -122,7 +122,11 @@ def run_plasticity(options: Any) -> Path:
                 flush=True,
             )
     folder.save_results(
-        **{f"{name}/{key}": of for name, scores in table.items() for key, of in scores.items()}
+        **{
+            f"{name}/{key}": values
+            for name, scores in table.items()
+            for key, values in scores.items()
+        }
     )
     return write_plasticity_report(folder.path, options, problem, table)
 

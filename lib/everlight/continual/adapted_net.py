@@ -139,7 +139,7 @@ def _named_layers(
         return NamedLayers(named, ())
     try:
         widths = layer_widths(params, layers)
-    # Its layers are no chain.
+    # Its layers do not form a chain.
     except ArgumentError:
         return NamedLayers(named, ())
     whole = all(hidden[name].shape[-1] % width == 0 for name, width in widths.items())
@@ -180,7 +180,7 @@ def _refuse_unfit(outputs: Outputs, count: int, classes: int) -> None:
         description = getattr(features, "shape", type(features).__name__)
         raise ArgumentError(
             f"net returns features {description} for {images}; give the inputs of the last layer, "
-            f"of shape ({count}, number of features), or return logits alone"
+            f"of shape ({count}, number of features), or return only logits"
         )
 
 

@@ -101,7 +101,7 @@ def _warn_of_repeated(
     if count:
         warnings.warn(
             f"{count:,} of {len(tests):,} test images equal training images, and so their accuracy "
-            "is no measure of new images; leave copies out",
+            "does not measure accuracy on new images; leave copies out",
             stacklevel=4,
         )
 

@@ -56,7 +56,7 @@ WHY_NOT: dict[Demand, str] = {
     "no field head that sets it, as models.MLP has",
     "hidden layers": "needs named hidden layers; this network does not return those of all layers "
     'below a linear one named head, as Outputs(logits, features, {"hidden1": values}) does',
-    "layer inputs": "needs the inputs of all layers, which linen networks alone give",
+    "layer inputs": "needs the inputs of all layers, which only linen networks give",
     "last weights": "predicts by other values than the last weights, to which a moving average of "
     "them adds nothing",
     "pretrained layers": "is made for pretrained layers, and those of this network are drawn at "

@@ -44,6 +44,6 @@ def _row(method: Method) -> MethodRow:
     needed = features + [word for demand, word in _WORDS.items() if demand in method.demands]
     stored = ", ".join(method.source.keeps) or "nothing"
     applies = ", ".join(needed) or "all benchmarks"
-    alone = [*method.benchmarks, *method.advised]
-    within = f"; in --methods all only with {', '.join(alone)}" if alone else ""
+    conditions = [*method.benchmarks, *method.advised]
+    within = f"; in --methods all only with {', '.join(conditions)}" if conditions else ""
     return MethodRow(method.name, year, paper, stored, applies + within)

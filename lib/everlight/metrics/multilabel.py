@@ -223,7 +223,7 @@ def class_types(superclass: Annotated[Int[Array, "c"], NotEmpty]) -> Bool[Array,
       superclass: superclass of each class, `[c]`; -1 for none.
 
     Raises:
-      ValueError: a superclass is no class, or a class is above itself.
+      ValueError: a superclass is not a class, or a class is above itself.
     """
     check_range("superclass", superclass, -1, superclass.shape[0] - 1)
     _check_no_cycle(superclass)

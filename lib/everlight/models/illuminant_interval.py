@@ -208,8 +208,10 @@ def cross_coverage(
         others = np.setdiff1d(np.arange(len(truth)), fold)
         known = jnp.asarray(truth[others])
         scale = calibrate_interval(jnp.asarray(chroma[:, others]), known)
-        alone = uninformative_interval(known).degrees
-        rows.append(_covered(scale, jnp.asarray(chroma[:, fold]), jnp.asarray(truth[fold]), alone))
+        uninformative = uninformative_interval(known).degrees
+        rows.append(
+            _covered(scale, jnp.asarray(chroma[:, fold]), jnp.asarray(truth[fold]), uninformative)
+        )
     parts = zip(*rows, strict=True)
     return IntervalCoverage(*(float(np.mean(np.concatenate(part))) for part in parts))
 

@@ -193,7 +193,7 @@ class ImageModel:
         Raises:
           UnsuitableImageError: other images or a calibration are needed, or a calibration is given
             to a method that reads none. Or the image is too far from the training images, or the
-            estimate is no illuminant.
+            estimate is not an illuminant.
         """
         if self.needs_others and not others:
             raise UnsuitableImageError(
@@ -216,7 +216,7 @@ class ImageModel:
         if not is_plausible(illuminant):
             trained = f" (this one is for {' and '.join(self.cameras)})" if self.cameras else ""
             raise UnsuitableImageError(
-                f"the model's estimate {illuminant} is no illuminant; use one for this camera"
+                f"the model's estimate {illuminant} is not an illuminant; use one for this camera"
                 f"{trained}"
             )
         return estimate

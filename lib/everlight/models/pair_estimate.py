@@ -61,7 +61,7 @@ def estimate_pair(
 
     Raises:
       UnsuitablePairError: the colours determine no transform, the main camera's inputs are too far
-        from the training pairs, or an estimate is no illuminant.
+        from the training pairs, or an estimate is not an illuminant.
     """
     colors = (jnp.asarray(image.reshape(-1, 3)) for image in (main, second))
     inputs = model.inputs(*colors, jnp.asarray(usable.ravel(), jnp.float32))
@@ -89,8 +89,8 @@ def estimate_pair(
             continue
         if not is_plausible(estimate.illuminant):
             raise UnsuitablePairError(
-                f"the model's estimate {estimate.illuminant} is no illuminant; use one for these "
-                f"two cameras (this one is for {' and '.join(model.cameras)})"
+                f"the model's estimate {estimate.illuminant} is not an illuminant; use one for "
+                f"these two cameras (this one is for {' and '.join(model.cameras)})"
             )
         warnings += [f"{view} illuminant: {reason}" for reason in reasons_to_distrust(estimate)]
     transform = np.asarray(inputs.transform) if has_transform else None
@@ -113,7 +113,7 @@ def reasons_to_distrust(estimate: Estimate, validated: str = "pairs") -> list[st
     if estimate.uninformative:
         reasons.append(
             f"its interval has a radius of {estimate.interval.degrees:.1f} degrees, no less than "
-            "that of the training illuminants alone: THE ESTIMATE IS UNINFORMATIVE."
+            "that of the training illuminants without a model: THE ESTIMATE IS UNINFORMATIVE."
         )
     return reasons
 

@@ -88,8 +88,11 @@ def calibrated_view(
       truth: true chromaticities of these pairs.
       distances: distribution of the training inputs, and distances from it.
     """
-    scale, alone = calibrate_interval(held_out, truth), uninformative_interval(truth).degrees
-    return ViewModel(inputs, depth, members, scale, distances, alone)
+    scale, uninformative = (
+        calibrate_interval(held_out, truth),
+        uninformative_interval(truth).degrees,
+    )
+    return ViewModel(inputs, depth, members, scale, distances, uninformative)
 
 
 class PairInputs(NamedTuple):

@@ -108,7 +108,7 @@ def generate(variables, settings, images, embedded=None):
 
 
 def drawn(rng, settings, count, fingerprint=None):
-    """Variables that are no initial ones, so that every one has an effect."""
+    """Variables that are not initial ones, so that every one has an effect."""
     bins = settings.window.bins
     own = jnp.float32(rng.uniform(0, 0.3, (2, bins, bins, 2)))
     others = jnp.float32(rng.uniform(0, 0.3, (2, count, bins, bins, 2))) if count else None

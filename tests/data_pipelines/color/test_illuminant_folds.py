@@ -139,7 +139,7 @@ def test_images_without_edges_are_refused_with_their_camera():
     for wrong, message in (
         (camera_images(noise[:, :1, :1]), "phone: none of the images of 1x1 .* 32x32 or more"),
         (camera_images(noise, masks), "phone: none of the images of 16x16 pixels has 7x7 unmasked"),
-        (camera_images(np.full((2, 16, 16, 3), 0.5)), "phone: every image has one colour alone"),
+        (camera_images(np.full((2, 16, 16, 3), 0.5)), "phone: every image has only one colour"),
     ):
         with pytest.raises(DataError, match=message):
             check_edges("phone", wrong)

@@ -178,8 +178,8 @@ def test_a_folder_without_a_checkpoint_is_missing_data(tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("")
     for name, reason in (
-        ("none", "no checkpoint"),
-        ("file", "no checkpoint"),
+        ("none", "not a checkpoint"),
+        ("file", "not a checkpoint"),
         ("empty", "no whole"),
     ):
         with pytest.raises(MissingDataError, match=rf"{name} .*{reason}|{name} holds {reason}"):

@@ -249,7 +249,7 @@ def _grids(
         for first, second in itertools.permutations(near, 2):
             steps = np.stack([centres[first] - centres[start], centres[second] - centres[start]])
             lengths = np.linalg.norm(steps, axis=1)
-            # Of one hand, about at right angles and of one length; no diagonal.
+            # Accept right-handed, nearly perpendicular steps of similar length; diagonals fail.
             turn = np.linalg.det(steps) / np.prod(lengths)
             if turn < 0.8 or not 0.7 < lengths[0] / lengths[1] < 1.4:
                 continue
@@ -262,7 +262,7 @@ def _grids(
             if few or len(rows) > ROWS * COLUMNS or places.max() > COLUMNS - 1:
                 continue
             seen.add(frozenset(rows))
-            # Of one length, so that one program fits all.
+            # Pad to a fixed length so that one compiled program fits all.
             counted = np.arange(ROWS * COLUMNS) < len(rows)
             cycled = np.arange(ROWS * COLUMNS) % len(rows)
             fit = _fit(places[cycled], centres[rows][cycled], np.float32(counted))

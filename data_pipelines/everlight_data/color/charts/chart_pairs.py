@@ -1,7 +1,7 @@
 """Raw pairs with a colour chart in each picture: files, charts and their patches.
 
-FOLDER holds `main/` and `second/` with one raw file per pair in each, of the same name but for the
-ending. Charts are found automatically, or placed by FOLDER/charts.json.
+FOLDER holds `main/` and `second/` with one raw file per pair in each. The names of a pair differ
+only in the extension. Charts are found automatically, or placed by FOLDER/charts.json.
 """
 
 import zlib
@@ -118,18 +118,20 @@ def find_pairs(folder: Path) -> list[PairFiles]:
     for view in VIEWS:
         if not (folder / view).is_dir():
             raise DataError(
-                f"{folder / view} is no folder; put the {view} camera's raw files there"
+                f"{folder / view} is not a folder; put the {view} camera's raw files there"
             )
         paths = sorted(path for path in (folder / view).iterdir() if path.is_file())
         paths = [path for path in paths if not path.name.startswith(".")]
         files[view] = {path.stem: path for path in paths}
         if len(files[view]) < len(paths):
-            raise DataError(f"{folder / view} has two files of one name but for the ending")
-    alone = sorted(files["main"].keys() ^ files["second"].keys())
-    if alone:
+            raise DataError(
+                f"{folder / view} has two files whose names differ only in the extension"
+            )
+    unpaired = sorted(files["main"].keys() ^ files["second"].keys())
+    if unpaired:
         raise DataError(
-            f"{folder}: {one_line(', '.join(alone))} in one of main and second only; each pair has "
-            "one name in both"
+            f"{folder}: {one_line(', '.join(unpaired))} in only one of main and second; the files "
+            "of a pair have the same name in both"
         )
     if (count := len(files["main"])) < LEAST_PAIRS:
         raise DataError(
@@ -208,7 +210,7 @@ def check_one_kind(folder: Path, files: Sequence[PairFiles], charts: Sequence[Pa
             if np.any(getattr(pair_charts, kind) != first):
                 raise DataError(
                     f"{folder}: {differ}, as in {pair.name} and {files[0].name}; give one "
-                    "camera's photos in main/, the other's in second/, all held alike"
+                    "camera's photos in main/, the other's in second/, all in the same orientation"
                 )
 
 
@@ -242,9 +244,9 @@ def measure_chart(
     if known.sum() >= 12 and fit_residual(seen.colors[known], reference[known]) > MAX_RESIDUAL:
         raise DataError(f"{path}: there is no chart at the given corners. {LAYOUT}")
     if not seen.usable[NEUTRALS][:-1].any():
-        raise DataError(f"{path}: all grey patches are saturated; expose less.")
+        raise DataError(f"{path}: all grey patches are saturated; reduce the exposure.")
     if seen.colors[NEUTRALS][:-1].min() <= 0 or seen.usable.sum() < 12:
-        raise DataError(f"{path}: the chart is too dark or too saturated; expose otherwise.")
+        raise DataError(f"{path}: the chart is too dark or too saturated; change the exposure.")
     return {
         "charts": chart,
         "colors": seen.colors,

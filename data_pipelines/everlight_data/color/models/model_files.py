@@ -41,7 +41,7 @@ class StoredModel(NamedTuple):
         """Return the arrays, which must have the structure, shapes and dtypes of `like`.
 
         Raises:
-          DataError: they are damaged, or have another structure.
+          DataError: the files are damaged, or have another structure.
         """
         return self.checkpoints.restore(self.number, like).state
 
@@ -76,8 +76,8 @@ def refuse_other_contents(folder: Path) -> None:
     strange = [name for name in whole if not (folder / name / "facts").is_dir()]
     if foreign := (*other, *strange):
         raise DataError(
-            f"{folder} holds {one_line(foreign[0])}, which is no model; give a new or empty folder "
-            "for the model"
+            f"{folder} holds {one_line(foreign[0])}, which is not a model; give a new or empty "
+            "folder for the model"
         )
     if whole:
         open_model(folder)
@@ -111,7 +111,7 @@ def read_description(stored: StoredModel, kind: Kind, form: type[Form]) -> Form:
     """Return the fingerprint of an opened model as a data class, whose types they must have.
 
     Raises:
-      DataError: it is a model of the other kind, or its fingerprint has another form.
+      DataError: the folder has a model of the other kind, or its fingerprint has another form.
     """
     if stored.kind != kind:
         raise DataError(f"{stored.folder} is a model for {stored.kind}s; give one for {kind}s")

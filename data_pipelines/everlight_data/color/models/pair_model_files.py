@@ -93,7 +93,7 @@ def read_pair_model(stored: StoredModel) -> PairModel:
     """Read the arrays of an opened model.
 
     Raises:
-      DataError: it is of another kind or damaged, or its inputs are unknown to this version.
+      DataError: the model is of another kind or damaged, or its inputs are unknown to this version.
     """
     described = read_description(stored, "pair", PairDescription)
     estimators = described.views()
@@ -125,7 +125,7 @@ def _arrays_of(described: ViewDescription, folder: Path) -> dict[str, Any]:
     """Return the shapes of one estimator's arrays.
 
     Raises:
-      DataError: its inputs are unknown to this version.
+      DataError: the model's inputs are unknown to this version.
     """
     inputs, depth, size = described.inputs, described.depth, described.size
     if inputs not in WIDTHS:

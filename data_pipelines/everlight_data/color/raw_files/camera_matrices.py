@@ -94,7 +94,7 @@ def _listed_cameras(path: Path) -> list[ListedCamera]:
         # Entities could expand to any size; the file has none. Another encoding could hide them.
         text = content.decode("utf-8-sig")
         if "\0" in text:
-            raise ValueError("it is no UTF-8")
+            raise ValueError("it is not UTF-8")
         if "<!ENTITY" in text:
             raise ValueError("it declares entities")
         root = ElementTree.fromstring(text)
@@ -238,7 +238,7 @@ def read_dng_calibration(path: Path) -> DngCalibration:
         pass
     with refusing(path, remedy):
         if not is_tiff(path):
-            raise ValueError("it is no TIFF")
+            raise ValueError("it is not a TIFF")
         with raw_directories(path) as tags:
             colors = read_dng_colors(tags)
             if not colors.matrices:
@@ -288,10 +288,12 @@ def calibrations_from(
             raise _unknown_camera(camera, [*taken, *listed])
         profiles[camera] = by_dng[0] if by_dng else single_matrix(matrix_for(listed, camera))
         _refuse_dark(profiles[camera], f"{' '.join(map(str, paths))} for {camera}")
-    lights = {camera: tuple(profile.temperatures.tolist()) for camera, profile in profiles.items()}
-    if len(set(lights.values())) > 1:
+    temperatures = {
+        camera: tuple(profile.temperatures.tolist()) for camera, profile in profiles.items()
+    }
+    if len(set(temperatures.values())) > 1:
         stated = ", ".join(
-            f"{camera} {low:g} and {high:g}" for camera, (low, high) in lights.items()
+            f"{camera} {low:g} and {high:g}" for camera, (low, high) in temperatures.items()
         )
         raise DataError(
             f"the cameras are calibrated under different illuminants, in kelvin: {stated}; give a "

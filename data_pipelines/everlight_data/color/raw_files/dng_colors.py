@@ -215,6 +215,6 @@ def _text(raw: RawDirectories, name: str) -> str:
         return ""
     value = tag.value
     if not isinstance(value, (bytes, str)):
-        raise raw.refusal(name, "is no text", DAMAGED)
+        raise raw.refusal(name, "is not text", DAMAGED)
     text = value if isinstance(value, str) else value.decode("utf-8", "replace")
     return text.rstrip("\0")

@@ -144,7 +144,7 @@ def _flip(raw: RawDirectories) -> int:
 
 
 def _pattern(raw: RawDirectories) -> Int[np.ndarray, "2 2"] | None:
-    """Return the channels of the mosaic's 2×2 block; None where a file that is no DNG has no tags.
+    """Return the channels of the mosaic's 2×2 block; None for a file that is not a DNG.
 
     Raises:
       DataError: the mosaic is not Bayer.

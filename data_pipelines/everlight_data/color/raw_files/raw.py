@@ -1,6 +1,6 @@
 """Raw photos (DNG and camera makers' formats) as linear camera RGB, decoded by LibRaw.
 
-Of a DNG LibRaw decodes the sensor's values, and this package reads the tags (`dng_mosaic`,
+For a DNG, LibRaw decodes the sensor's values and this package reads the tags (`dng_mosaic`,
 `dng_colors`). Lens shading (a DNG's opcode lists) is not corrected.
 """
 
@@ -256,7 +256,7 @@ def _levels(
 
 
 def _visible_black(raw: "rawpy.RawPy", stated: MosaicTags) -> BlackLevels:
-    """Return the black levels of what LibRaw shows of a file that is no DNG."""
+    """Return the black levels of what LibRaw shows of a file that is not a DNG."""
     sizes = raw.sizes
     rows, columns = sizes.top_margin - stated.area[0], sizes.left_margin - stated.area[1]
     moved = shifted_black(stated.black, max(rows, 0), max(columns, 0))
@@ -305,7 +305,7 @@ def upright(array: np.ndarray, flip: int) -> np.ndarray:
 def _camera_matrix(raw: "rawpy.RawPy") -> Float[np.ndarray, "3 3"] | None:
     if np.any(raw.rgb_xyz_matrix):
         return raw.rgb_xyz_matrix[:3].astype(np.float32)
-    # Of a DNG's matrix LibRaw keeps its product with sRGB's, rows scaled to sum 1 and inverted,
+    # LibRaw keeps of a DNG's matrix its product with sRGB's, rows scaled to sum 1 and inverted,
     # and the scales (as daylight white balance).
     srgb_from_camera = raw.color_matrix[:, :3].astype(float)
     if not np.any(srgb_from_camera):

@@ -1,9 +1,9 @@
 """Levels below the stated white at which a sensor's channels clip, found in its values.
 
 A channel that clips is exactly constant wherever it clips, while another channel still follows the
-scene and its noise: that is the plateau. Uniform surfaces are none, as all their channels are
-uniform. Plateaus with noise are not told from bright surfaces of several colours; on a chart
-`chart.mark_clipped` finds them.
+scene and its noise: that is the plateau. Uniform surfaces do not count, as all their channels are
+uniform. Plateaus with noise cannot be distinguished from bright surfaces of several colours; on a
+chart `chart.mark_clipped` finds them.
 """
 
 import numpy as np

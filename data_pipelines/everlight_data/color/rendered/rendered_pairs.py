@@ -268,13 +268,13 @@ def noisy_inputs(
     "exposures" is the dual-exposure feature of the main camera; arguments as of `pair_inputs`.
     """
     pair = pair_inputs(main, second, scenes, prior)
-    moments, alone = pair.inputs["moments"], {"ambient sensor": jnp.asarray(ambient)}
-    alone["exposures"] = exposure_features(main)
+    moments, single = pair.inputs["moments"], {"ambient sensor": jnp.asarray(ambient)}
+    single["exposures"] = exposure_features(main)
     both = {
         f"{name} and moments": jnp.concatenate([features, moments], axis=1)
-        for name, features in alone.items()
+        for name, features in single.items()
     }
-    return pair._replace(inputs={**pair.inputs, **alone, **both})
+    return pair._replace(inputs={**pair.inputs, **single, **both})
 
 
 def prior_of(exact: RenderedPair) -> TransformPrior:

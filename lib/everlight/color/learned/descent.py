@@ -25,11 +25,11 @@ def descend(
       steps: number of steps.
     """
 
-    def alone(variables: PyTree, key: PRNGKeyArray) -> tuple[Array, None]:
+    def without_stats(variables: PyTree, key: PRNGKeyArray) -> tuple[Array, None]:
         return loss(variables["params"], key), None
 
     start = {"params": params, "batch_stats": None}
-    return descend_with_stats(alone, start, optimizer, key, steps)["params"]
+    return descend_with_stats(without_stats, start, optimizer, key, steps)["params"]
 
 
 def descend_with_stats(

@@ -117,7 +117,7 @@ def drive_runs(
         processes make the same call.
       state: state to continue from, whose arrays are donated; None starts from the beginning.
       announce: function called before every epoch with the samples that this process's devices will
-        read, batch by batch; None is no call.
+        read, batch by batch; None means no call.
 
     Raises:
       ValueError: `chunk` is below 1; the runs do not fill a mesh over several processes; or an
@@ -140,7 +140,7 @@ def drive_runs(
     program = partial(_program, runs.build, protocol, runs.join, mesh)
     rows = (runs.sequence, runs.key, runs.run_data)
     if state is not None and missing:
-        # Where they are, such as on one device: a restored state is on none of the mesh yet.
+        # They stay where they are, such as on one device: a restored state is not on the mesh yet.
         state = _on_runs(state, partial(pad_runs, missing=missing))
     # Programs run in their own mesh, independent of the caller's.
     with jax.set_mesh(mesh):

@@ -309,7 +309,7 @@ def train_on(
       memory: memory of the strategy, which these steps do not change.
       learner: learner before the first epoch; its schedule is unchanged after the last.
       task: task of the samples.
-      samples: samples of every epoch, shuffled anew in each.
+      samples: samples of every epoch, shuffled again in each.
       epochs: number of epochs.
       batch_size: samples per step.
       key: random key, folded with the number of an epoch by `keys.epoch_keys`.

@@ -24,7 +24,7 @@ class _Template(NamedTuple):
     """A module and its state of shapes without values, and the places of their arrays."""
 
     leaves: tuple
-    """Leaves of the module and its state: shapes for arrays, and what is no array itself."""
+    """Leaves of the module and its state: shapes for arrays, and what is not an array itself."""
     tree: Any
     params: dict[int, Path]
     """Names of the parameters by their place among the leaves."""
@@ -67,7 +67,7 @@ def equinox_setup(
 
     Raises:
       ImportError: Equinox is not installed.
-      ValueError: `make` returns no Equinox module, or one with arrays that are no parameters.
+      ValueError: `make` returns no Equinox module, or one with arrays that are not parameters.
     """
     template = equinox_template(make)
     eqx = import_equinox()
@@ -128,7 +128,7 @@ def import_equinox() -> ModuleType:
     """Return the package Equinox.
 
     Raises:
-      ImportError: it is not installed.
+      ImportError: Equinox is not installed.
     """
     try:
         import equinox
@@ -144,7 +144,7 @@ def equinox_template(make: Callable[[PRNGKeyArray], Any]) -> _Template:
 
     Raises:
       ImportError: Equinox is not installed.
-      ValueError: it makes no Equinox module, or one with arrays that are no parameters.
+      ValueError: `make` returns no Equinox module, or one with arrays that are not parameters.
     """
     eqx = import_equinox()
     made = eqx.filter_eval_shape(make, jax.random.key(0))

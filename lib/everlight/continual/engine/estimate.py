@@ -106,10 +106,10 @@ def _placed(run: Run, device: jax.Device) -> Run:
 def _timed(compiled: jax.stages.Compiled, steps: int) -> float:
     """Return the least seconds of steps on zeros, after one that is not counted."""
 
-    def zeros(of: Any) -> Array:
-        if jnp.issubdtype(of.dtype, jax.dtypes.prng_key):
-            return jnp.broadcast_to(jax.random.key(0), of.shape)
-        return jnp.zeros(of.shape, of.dtype)
+    def zeros(tree: Any) -> Array:
+        if jnp.issubdtype(tree.dtype, jax.dtypes.prng_key):
+            return jnp.broadcast_to(jax.random.key(0), tree.shape)
+        return jnp.zeros(tree.shape, tree.dtype)
 
     (*constants, learned, opened), _ = jax.tree.map(
         zeros, compiled.args_info, is_leaf=lambda leaf: hasattr(leaf, "donated")

@@ -20,7 +20,7 @@ class NamedArrays(NamedTuple):
 
     def pack(self, arrays: Sequence[Array]) -> PyTree:
         """Return the arrays as nested dictionaries; `{}` if there are none."""
-        # Of a fixed type, since a loop's state keeps its types and Python's numbers have weak ones.
+        # The type is fixed: a loop's state keeps its types, and Python's numbers have weak ones.
         typed = [jnp.asarray(array, array.dtype) for array in arrays]
         return unflatten_dict(dict(zip(self.paths, typed, strict=True)))
 

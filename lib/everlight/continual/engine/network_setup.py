@@ -58,7 +58,7 @@ def random_argument(net: Callable[..., Any]) -> str:
     """Return the argument of a function that makes a network: `rngs` of NNX, `key` of Equinox.
 
     Raises:
-      ValueError: it is a module itself, or has none of these arguments or both.
+      ValueError: `make` is a module itself, or has none of these arguments or both.
     """
     equinox = sys.modules.get("equinox")
     is_nnx = isinstance(net, nnx.Module)

@@ -88,7 +88,7 @@ def split_shapes(make: Callable[[nnx.Rngs], Any]) -> _Split:
     """Return the parts of the module that a function makes, with shapes in place of arrays.
 
     Raises:
-      ValueError: it makes no NNX module, or one with variables of another type.
+      ValueError: `make` returns no NNX module, or one with variables of another type.
     """
 
     def parts(key: PRNGKeyArray) -> tuple:

@@ -4,7 +4,7 @@ g is the gradient of the task's batch and g_ref that of a batch from the memory.
 
     g̃ = g − (g·g_ref / g_ref·g_ref) g_ref,
 
-so that the step does not raise the memory's average loss. The reference batch is drawn anew at
+so that the step does not raise the memory's average loss. The reference batch is redrawn at
 every step without replacement. It has `replay_batch_size` samples: 128 or 256 in the authors' code,
 with batches of 10 to 16, and 256 in the registry. Without this argument it is as large as the
 task's, as in IIRC's code. A memory of fewer samples is drawn as a whole: its samples fill the batch

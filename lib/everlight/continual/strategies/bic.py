@@ -153,7 +153,7 @@ def bic(
 
         def cross_entropy(pair: Float[Array, "2"]) -> Float[Array, ""]:
             corrected = correct_classes(memory.correction, pair, new)(logits)
-            # Of binary cross-entropy only the new classes' part depends on the pair.
+            # In binary cross-entropy only the new classes' part depends on the pair.
             among = seen if loss == "softmax" else new
             losses = entropy_of_labels(corrected, samples.labels, among)
             return weighted_mean(losses, samples.mask.astype(logits.dtype))
@@ -297,7 +297,7 @@ METHODS = {
         _PAPER,
         demands=("class scores", "own classes", "last weights"),
         select="last",
-        # Of ImageNet, which alone is in their code.
+        # The value for ImageNet, the only data set in their code.
         authors={"temperature": 2, "batch size": 256, "epochs per task": 100},
     ),
     # Other stages 1 and 2, which are not the paper's.

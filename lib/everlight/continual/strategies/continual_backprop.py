@@ -29,7 +29,7 @@ become 0; differs in:
   width as the initial one. New biases are the initial ones, 0 there and in `models`.
 - That code adds a replaced unit's mean contribution to the next bias, but has set the mean to 0
   before, so that nothing is added; here nothing is.
-- Its Adam counts steps per weight and begins anew at replaced ones; optax has one count.
+- Its Adam counts steps per weight and restarts at replaced ones; optax has one count.
 - Moments of every optimizer become 0; there Adam's alone, and the momentum of SGD stays.
 - The code of continual ImageNet (`convGnT.py`) and of incremental CIFAR-100 (`res_gnt.py`) adds ρ
   times all units of a layer to c once one is mature. The former multiplies |h| and |w| of a

@@ -12,7 +12,7 @@ task has twice as many classes as the others and as many steps. The text does no
 That code (`inc_finetuning.py`) produced the published curves and differs from the text twice;
 `form="code"` follows it. First, unseen classes keep the rows that the latest task trained for them
 as wrong answers, so their scores are low. Rows of 0 win wherever all others are negative. Second,
-tw is not drawn anew: the first weights are views of the memory in which the first task trains. All
+tw is not redrawn: the first weights are views of the memory in which the first task trains. All
 later tasks therefore start from the weights that the first task left; the biases are copies and
 start from their initial values.
 

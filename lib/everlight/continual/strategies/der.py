@@ -5,7 +5,7 @@
 x' is a draw without replacement from a reservoir. z are the logits of all c outputs, z' those
 stored with x' when it arrived. The labels of replayed samples are not used. As in the authors'
 code, both passes run in training mode, one after another. At every step of every epoch the batch
-enters the reservoir: its samples, augmented anew when replayed, and the logits of the augmented
+enters the reservoir: its samples, augmented again when replayed, and the logits of the augmented
 inputs before the step. A sample may therefore be held more than once, with logits of different
 times. The method needs no task boundaries.
 

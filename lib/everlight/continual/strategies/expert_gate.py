@@ -374,7 +374,7 @@ METHODS = {
         summary="one network per task, chosen by autoencoders",
         authors={"hidden": 500, "epochs": 100},
     ),
-    # With the paper's relatedness threshold.
+    # This row has the paper's relatedness threshold.
     "ExpertGate-LwF": Method(
         expert_gate,
         lambda needs: {

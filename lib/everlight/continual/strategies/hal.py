@@ -23,7 +23,7 @@ change the batch statistics; without batch statistics and dropout all is the sam
 steps once on the sum; theirs first steps to θ̃ and keeps that step's momentum, if it has any. The
 losses run over the classes that the objective counts, theirs over all outputs. Only a task's new
 classes have anchors; there all of its classes have new ones, also those that come again. Theirs
-replays samples as they were augmented when they arrived, unless `--iba` augments them anew, as
+replays samples as they were augmented when they arrived, unless `--iba` augments them again, as
 here.
 """
 
@@ -95,7 +95,7 @@ def hal(
       feature_weight: coefficient γ of the distance to that mean.
       anchor_steps: number k of steps that find an anchor.
       anchor_rate: learning rate of these steps; the authors take the network's.
-      finetuning_steps: steps on the memory that lead to θ_M; the optimizer starts anew.
+      finetuning_steps: steps on the memory that lead to θ_M; the optimizer restarts.
       finetuning_batch_size: samples of such a step; the authors take the incoming batch's number.
       labels: labels per sample in the sequence; an anchor has one.
 
@@ -157,7 +157,7 @@ def hal(
         features = mean_decay * memory.features + (1 - mean_decay) * mean
         new = arrived(info)
         number = memory.arrived + jnp.cumsum(new.mask) - 1
-        # Of a batch larger than a task's part, the last samples stay.
+        # If a batch is larger than a task's part, its last samples stay.
         count = jnp.sum(new.mask, dtype=memory.arrived.dtype)
         stays = new.mask & (number >= memory.arrived + count - part)
         slot = jnp.where(stays, memory.task * part + number % part, part * tasks)

@@ -17,7 +17,8 @@ steepness of the gate, and is 0 where the gate is saturated:
 r is 1 while the gate is not saturated. A closed gate freezes below −50, where the clip starts. An
 open gate freezes at 24 ln 2 ≈ 16.6 already. From there on 1 + e^−x is 1 in float32, so automatic
 differentiation, which computes σ' as a (1 − a), gives 0. The authors' code trains with both limits,
-and they determine how many units a task keeps. After each step embeddings are clipped to ±6.
+and they determine the number of units that a task keeps. After each step embeddings are
+clipped to ±6.
 
 The paper has s_max = 400, c = 0.75 and plain gradient descent at 0.05 for everything.
 
@@ -351,7 +352,7 @@ def _factor(
                 f"{name} reads {leaf.shape[-2]} units, and the layer before has {read.shape[0]}; "
                 "HAT needs each layer to read all of the one before (no groups)"
             )
-        # Of maps that were flattened a unit is there once a pixel.
+        # In flattened maps, a unit occurs once per pixel.
         read = jnp.repeat(read, pixels) if channels_first else jnp.tile(read, pixels)
         used = jnp.minimum(used, read[:, None])
     return _like(1 - used, leaf)

@@ -12,7 +12,7 @@ Differs in:
 
 - Scales and biases of layer normalisation are pulled back too; there they are free.
 - Steps on the penalty may be implicit.
-- Initial values that are drawn anew at every step (`sample_init_values`) are left out.
+- Initial values that are redrawn at every step (`sample_init_values`) are left out.
 """
 
 import jax

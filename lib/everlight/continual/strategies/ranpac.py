@@ -54,7 +54,7 @@ def ranpac(
       width: number m of random features; memory holds m² numbers. 0 leaves out the projection and
         its ReLU.
       ridge: coefficient λ > 0, in units of squared features summed over samples. "validated"
-        chooses it by the paper's rule at the start of a task and needs boundaries between tasks.
+        chooses it by validation at the start of a task, as in the paper, and needs task boundaries.
 
     Raises:
       ValueError: `ridge` is neither a number nor "validated".

@@ -15,7 +15,7 @@ scores, dormant units, their new weights, given the same draws, and Adam's momen
 differs in:
 
 - Activations are those of the training batches of the last F steps; there those of 256 samples that
-  are drawn anew from the replay buffer.
+  are redrawn from the replay buffer.
 - New incoming weights and biases come from the setup's `init`, there from Xavier's distribution and
   0. Moments of biases become 0 too.
 - Outgoing weights of a channel whose maps are flattened are its own; there a mask for maps with

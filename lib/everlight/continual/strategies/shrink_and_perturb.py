@@ -13,7 +13,7 @@ parameters, biases and scales of normalisation included; differs in:
 - The noise is normal with one deviation, as in the paper. There it is σ times the parameters of a
   newly drawn network, with λ = 0.4 and σ = 0.1 by default.
 - The first task begins at the initial parameters. There these are shrunk and perturbed too.
-- Batch statistics are kept. There they begin anew.
+- Batch statistics are kept. There they restart.
 
 Common code (shibhansh/loss-of-plasticity, `bp.py` with `to_perturb`) adds the same normal noise to
 all parameters, but at every step, and weight decay shrinks.

@@ -5,7 +5,7 @@ Samples arrive one by one. The t-th sample z, of class k with current mean μ_k,
     Σ ← ((t − 1) Σ + Δ) / t,   Δ = (t − 1) / t · (z − μ_k)(z − μ_k)ᵀ,   then z joins μ_k
     score_k(z) = w_kᵀ z − ½ w_kᵀ μ_k,   w_k = Λ μ_k,   Λ = ((1 − ε) Σ + ε I)⁻¹,   ε = 1e-4
 
-A batch gives the same result as its samples one by one. The mean of a class without samples is 0,
+The result of a batch is that of its samples one by one. The mean of a class without samples is 0,
 so its first sample z adds its own square to Σ, as in the authors' code. Σ therefore depends on the
 position of 0: features far from 0 add large squares in their direction, which Λ then suppresses.
 

@@ -17,7 +17,7 @@ u_iᵀ R Rᵀ u_i, and left singular vectors of (I − U Uᵀ) R, with the energ
 order of their energies until these add up to ε ‖R‖². The singular vectors taken enter U.
 
 The loss runs over the task's own classes. The head has no S: outputs of the task's classes are free
-in it, as in the authors' heads of single tasks. Biases and other parameters that are no kernel stay
+in it, as in the authors' heads of single tasks. Biases and others that are not kernels stay
 as they are after the first task. The authors have ε₁ = 0.5, and on split CIFAR-100 ε = 0.97 + 0.003
 per task and 125 samples.
 

@@ -26,7 +26,7 @@ def test_pairs_are_found_by_their_common_names(folder):
 
 def test_files_without_partners_are_named(folder):
     (folder / "main" / "IMG_1.dng").unlink()
-    refused(folder, r"IMG_1 in one of main and second only")
+    refused(folder, r"IMG_1 in only one of main and second")
 
 
 def test_too_few_pairs_are_refused(folder):
@@ -41,7 +41,7 @@ def test_too_few_pairs_are_refused(folder):
 
 def test_two_files_of_one_name_are_refused(folder):
     (folder / "main" / "IMG_1.cr2").write_bytes(b"")
-    refused(folder, r"main has two files of one name")
+    refused(folder, r"main has two files whose names differ only in the extension")
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def test_clipped_patches_do_not_count(tmp_path, clip, over, noise, place):
 def test_levels_without_a_way_out_are_refused(tmp_path):
     image, _ = chart_picture(20.0)
     path = write_clipped(tmp_path / "a.dng", image, 0.9, 0.001, "before")
-    with pytest.raises(DataError, match=r"a\.dng: .*saturated; expose|a\.dng: what lies in"):
+    with pytest.raises(DataError, match=r"a\.dng: .*saturated; reduce|a\.dng: what lies in"):
         measured_illuminant(path)
 
 

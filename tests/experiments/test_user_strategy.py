@@ -7,8 +7,8 @@ from everlight.continual import Setup
 from everlight.continual.method import Needs
 from everlight_data.errors import DataError
 from everlight_experiments.cli import options_of
-from everlight_experiments.commands.own_strategy import load_strategy
 from everlight_experiments.commands.run import run_benchmark
+from everlight_experiments.commands.user_strategy import load_strategy
 
 SMALLEST = [
     "--epochs",
@@ -115,7 +115,7 @@ def test_its_buffer_size_is_the_whole_memory_s(own_file, size, expected):
         ("own.py:wanting", r"wants 'courage', which nothing fills; give it a default$"),
         ("own.py:naive", r"the table has a method 'naive'; rename yours"),
         ("broken.py:mine", r"broken.py cannot be run \(SyntaxError"),
-        ("own.txt:mine", r"own.txt is no Python file"),
+        ("own.txt:mine", r"own.txt is not a Python file"),
     ],
 )
 def test_what_cannot_be_used_is_refused(tmp_path, own_file, monkeypatch, asked, message):

@@ -30,7 +30,7 @@ HYPERPARAMETERS = "HYPERPARAMETERS"
 """Name of a file's tuple of values, from which one is selected."""
 
 
-def load_strategy(asked: str) -> Method:
+def load_strategy(reference: str) -> Method:
     """Return the method that `my_file.py:my_strategy` names; the file is run.
 
     Parameters are filled by name (`everlight.continual.factory_arguments`). The parameter
@@ -41,29 +41,29 @@ def load_strategy(asked: str) -> Method:
       DataError: the file fails or has no such function; a method of the table has that name; or the
         function has a parameter that nothing fills.
     """
-    name = asked.rpartition(":")[2]
+    name = reference.rpartition(":")[2]
     if name in METHODS:
-        raise DataError(f"--strategy {asked!a}: the table has a method {name!r}; rename yours")
-    factory, module, version = load_object(asked, "--strategy", _FORM)
+        raise DataError(f"--strategy {reference!a}: the table has a method {name!r}; rename yours")
+    factory, module, version = load_object(reference, "--strategy", _FORM)
     if not callable(factory):
-        raise DataError(f"{asked} is {type(factory).__name__}; {_FORM}")
-    _, *parameters = _parameters(asked, factory)
-    values = _values(asked, module)
+        raise DataError(f"{reference} is {type(factory).__name__}; {_FORM}")
+    _, *parameters = _parameters(reference, factory)
+    values = _values(reference, module)
     try:
         arguments_of = fill_by_name(factory, bool(values))
     except ArgumentError as error:
         or_these = f", or the file a tuple {HYPERPARAMETERS}" * ("'hyperparameter'" in str(error))
-        raise DataError(f"{asked} {error}{or_these}") from error
+        raise DataError(f"{reference} {error}{or_these}") from error
 
-    named = _naming_lines(asked, module)
+    named = _naming_lines(reference, module)
 
     @functools.wraps(factory)
     def make(setup: Setup, **arguments: Any) -> Strategy:
         strategy = named(factory)(setup, **arguments)
         if not isinstance(strategy, Strategy):
             raise DataError(
-                f"{asked} returned {type(strategy).__name__}; it must return a Strategy, such as "
-                "naive(setup)._replace(...)"
+                f"{reference} returned {type(strategy).__name__}; it must return a Strategy, such "
+                "as naive(setup)._replace(...)"
             )
         functions = {key: part for key, part in strategy._asdict().items() if callable(part)}
         return strategy._replace(**{key: named(part) for key, part in functions.items()})
@@ -73,44 +73,44 @@ def load_strategy(asked: str) -> Method:
 
 
 @contextlib.contextmanager
-def _naming_lines(asked: str, module: ModuleType) -> Iterator[None]:
+def _naming_lines(reference: str, module: ModuleType) -> Iterator[None]:
     """Convert errors that a user's file causes into one line with the place in the file."""
     try:
         yield
     except DataError:
         raise
     except SystemExit as error:
-        raise DataError(f"{asked} ends the process ({error.code}); {_FORM}") from error
+        raise DataError(f"{reference} ends the process ({error.code}); {_FORM}") from error
     # Anything may fail in a user's code.
     except Exception as error:
         place = place_in(module, error)
         if place is None:
             raise
         message = f"{type(error).__name__}: {one_line(error)}"
-        raise DataError(f"--strategy {asked}: {message} ({place})") from error
+        raise DataError(f"--strategy {reference}: {message} ({place})") from error
 
 
-def _parameters(asked: str, factory: Callable[..., Any]) -> list[str]:
+def _parameters(reference: str, factory: Callable[..., Any]) -> list[str]:
     """Return the names of a factory's parameters, of which the first gets the setup."""
     try:
         parameters = inspect.signature(factory).parameters
     except (TypeError, ValueError) as error:
-        raise DataError(f"{asked} has parameters that cannot be inspected; {_FORM}") from error
+        raise DataError(f"{reference} has parameters that cannot be inspected; {_FORM}") from error
     if not parameters or next(iter(parameters.values())).kind not in _POSITIONAL:
-        raise DataError(f"{asked} takes no setup; {_FORM}")
+        raise DataError(f"{reference} takes no setup; {_FORM}")
     return [*parameters]
 
 
-def _values(asked: str, module: ModuleType) -> tuple[float, ...]:
+def _values(reference: str, module: ModuleType) -> tuple[float, ...]:
     """Return a file's values of the hyper-parameter."""
-    with _naming_lines(asked, module):
+    with _naming_lines(reference, module):
         hyperparameters = getattr(module, HYPERPARAMETERS, ())
         shown = one_line(repr(hyperparameters))[:60]
     listed = hyperparameters if isinstance(hyperparameters, tuple | list) else None
     usable = listed is not None and all(_is_value(number) for number in listed)
     if not usable or len(set(map(np.float32, listed))) < len(listed):
         raise DataError(
-            f"{asked}: {HYPERPARAMETERS} is {shown}; give a tuple of finite "
+            f"{reference}: {HYPERPARAMETERS} is {shown}; give a tuple of finite "
             "numbers of 0 or more, each once, as in (1.0, 10.0)"
         )
     return tuple(sorted(map(float, listed)))
