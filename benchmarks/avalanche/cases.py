@@ -231,7 +231,7 @@ CASES = (
         lambda setup: experience_replay(setup, CAPACITY),
         {"mem_size": CAPACITY},
         "(policy) the memory is renewed at a task's end, equally many samples of every task; "
-        "replay passes through it in random order, 16 samples a step and 4 at the end of a pass",
+        "replay passes through it in random order, 16 samples per step and 4 at the end of a pass",
         policy=lambda setup: their_replay(setup, CAPACITY, FIRST_CLASSES, EPOCH_STEPS, False),
         feed=feed_replay,
         own_loader=True,
