@@ -45,7 +45,6 @@ from everlight.continual.engine.evaluation import predict_samples
 from everlight.continual.method import Method, Source
 from everlight.continual.strategies.icarl import Loss
 from everlight.continual.strategies.naive import evaluation_outputs, naive, weighted_mean
-from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.bias_correction import (
     Correction,
     best_threshold,
@@ -289,25 +288,27 @@ def _among(samples: Samples, others: Samples) -> Bool[Array, "n"]:
     return jnp.any(same & others.mask, axis=1)
 
 
-_PAPER = Source("Wu et al. 2019, CVPR", ("samples", "old net"))
-METHODS = {
-    "BiC": Method(
+_PAPER = Source("Wu et al.", 2019, "CVPR", ("samples", "old net"))
+METHODS = (
+    Method(
+        "BiC",
         bic,
-        arguments.exemplars,
         _PAPER,
+        "bias correction (BiC)",
         demands=("class scores", "own classes", "last weights"),
         select="last",
         # Of ImageNet, which alone is in their code.
         authors={"temperature": 2, "batch size": 256, "epochs per task": 100},
     ),
     # Other stages 1 and 2, which are not the paper's.
-    "BiC-whole-pwJS": Method(
+    Method(
+        "BiC-whole-pwJS",
         bic,
-        lambda needs: {**arguments.exemplars(needs), "weigh_labels": False, "fit": "metric"},
         _PAPER,
+        "BiC for several labels, fitted to pw-JS (IIRC)",
+        fixed={"weigh_labels": False, "fit": "metric"},
         demands=("several labels", "last weights"),
         select="last",
-        summary="BiC for several labels, fitted to pw-JS (IIRC)",
         benchmarks=("iirc",),
     ),
-}
+)

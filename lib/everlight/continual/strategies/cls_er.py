@@ -22,7 +22,7 @@ classes, and in batch norm, which also sees the padding of a batch (`memory.fill
 reports the accuracy of all three networks; the paper and `predict` take θ_S.
 """
 
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -31,10 +31,9 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from everlight.base import Batch, Coefficient, Learner, Samples, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, UnitInterval, checked
 from everlight.continual.ema import moved_average
-from everlight.continual.method import OTHER_WEIGHTS, Method, Needs, Source
+from everlight.continual.method import OTHER_WEIGHTS, Method, Source
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
 from everlight.continual.strategies.naive import batch_loss, weighted_mean
-from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.memory import empty_buffer
 from everlight.continual.strategies.parts.replayed import joined, replayed_outputs, with_all_seen
 
@@ -177,23 +176,21 @@ def surer_logits(
     return jnp.where(sure[:, None], stable, plastic)
 
 
-def _two_averages(needs: Needs) -> dict[str, Any]:
-    """Return the arguments, with the authors' decays and probabilities on split MNIST."""
-    return {
-        **arguments.drawn_reservoir(needs),
-        "regularization": needs.hyperparameter,
-        **dict.fromkeys(("plastic_decay", "stable_decay"), 0.99),
-        "plastic_rate": 1.0,
-        "stable_rate": 0.9,
-    }
-
-
-METHODS = {
-    "CLS-ER": Method(
+_ON_MNIST = {
+    **dict.fromkeys(("plastic_decay", "stable_decay"), 0.99),
+    "plastic_rate": 1.0,
+    "stable_rate": 0.9,
+}
+"""The authors' decays and probabilities on split MNIST."""
+METHODS = (
+    Method(
+        "CLS-ER",
         cls_er,
-        _two_averages,
-        Source("Arani et al. 2022, ICLR", ("samples", "old net")),
-        (0.1, 0.5, 2),
+        Source("Arani et al.", 2022, "ICLR", ("samples", "old net")),
+        "replay taught by two averages (CLS-ER)",
+        tunes="regularization",
+        hyperparameters=(0.1, 0.5, 2),
+        fixed=_ON_MNIST,
         demands=OTHER_WEIGHTS,
         authors={
             "regularization": 2,
@@ -207,4 +204,4 @@ METHODS = {
             "epochs per task": 1,
         },
     ),
-}
+)

@@ -31,7 +31,7 @@ differs in:
 
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -43,11 +43,10 @@ from everlight.checks import Between, NonNegativeInt, PositiveFloat, PositiveInt
 from everlight.conditional import cond_under_vmap
 from everlight.continual.engine.epochs import shuffle, take_batch
 from everlight.continual.engine.evaluation import nothing_over, over_blocks, over_samples
-from everlight.continual.method import OTHER_WEIGHTS, Method, Needs, Source
+from everlight.continual.method import OTHER_WEIGHTS, Method, Source
 from everlight.continual.objectives.many_labels import multi_hot
 from everlight.continual.strategies.lwf import lwf
 from everlight.continual.strategies.naive import naive, weighted_mean
-from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.memory import merge_buffer
 from everlight.continual.strategies.parts.teacher import Teacher
 from everlight.errors import ArgumentError
@@ -359,32 +358,27 @@ def block_means(inputs: Float[Array, "b *shape"], side: int) -> Float[Array, "b 
     return jnp.mean(blocks, axis=(2, 4)).reshape(batch, -1)
 
 
-def _gate(needs: Needs) -> dict[str, Any]:
-    """Return the arguments; a benchmark may set another gate."""
-    return {"tasks": needs.tasks, "features": flattened, "hidden": 16}
-
-
-_PAPER = Source("Aljundi et al. 2017, CVPR", ("old net",))
-METHODS = {
-    "ExpertGate": Method(
+_GATE = {"features": flattened, "hidden": 16}
+"""Gate of the rows; a benchmark may set another one."""
+_PAPER = Source("Aljundi et al.", 2017, "CVPR", ("old net",))
+METHODS = (
+    Method(
+        "ExpertGate",
         expert_gate,
-        _gate,
         _PAPER,
+        "one network per task, chosen by autoencoders",
+        fixed={**_GATE, "class_group": None, "groups": 1},
         demands=("last weights",),
-        summary="one network per task, chosen by autoencoders",
         authors={"hidden": 500, "epochs": 100},
     ),
     # With the paper's relatedness threshold.
-    "ExpertGate-LwF": Method(
+    Method(
+        "ExpertGate-LwF",
         expert_gate,
-        lambda needs: {
-            **_gate(needs),
-            "relatedness_threshold": 0.85,
-            **arguments.heads(needs),
-        },
         _PAPER,
+        "ExpertGate; networks of related tasks are trained with LwF",
+        fixed={**_GATE, "relatedness_threshold": 0.85},
         demands=OTHER_WEIGHTS,
-        summary="ExpertGate; networks of related tasks are trained with LwF",
         authors={"hidden": 500, "epochs": 100, "relatedness_threshold": 0.85},
     ),
-}
+)

@@ -27,7 +27,7 @@ replays samples as they were augmented when they arrived, unless `--iba` augment
 here.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -37,7 +37,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from everlight.base import Batch, Coefficient, Learner, Samples, Setup, StepInfo, Strategy, Task
 from everlight.checks import NonNegativeInt, PositiveFloat, PositiveInt, UnitInterval, checked
 from everlight.continual.engine.updates import optimizer_update
-from everlight.continual.method import COUNTING, Method, Needs, Source
+from everlight.continual.method import COUNTING, Method, Source
 from everlight.continual.strategies.naive import (
     batch_outputs,
     evaluation_outputs,
@@ -45,7 +45,6 @@ from everlight.continual.strategies.naive import (
     task_gradient,
     weighted_mean,
 )
-from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.frozen import feature_width
 from everlight.continual.strategies.parts.memory import arrived, draw_batch, empty_buffer, fill_up
 from everlight.continual.strategies.parts.replayed import joint_gradient
@@ -234,18 +233,13 @@ def hal(
     )
 
 
-def _anchors(needs: Needs) -> dict[str, Any]:
-    """Return the memory, at least one sample per task."""
-    buffer_size = max(needs.total_buffer_size, needs.tasks)
-    drawn = arguments.drawn_reservoir(needs)
-    return {**drawn, "tasks": needs.tasks, "buffer_size": buffer_size}
-
-
-METHODS = {
-    "HAL": Method(
+METHODS = (
+    Method(
+        "HAL",
         hal,
-        _anchors,
-        Source("Chaudhry et al. 2021, AAAI", ("samples", "statistics")),
+        Source("Chaudhry et al.", 2021, "AAAI", ("samples", "statistics")),
+        "hindsight anchor learning (HAL)",
+        derived=lambda needs: {"buffer_size": max(needs.total_buffer_size, needs.tasks)},
         demands=COUNTING,
     ),
-}
+)

@@ -32,7 +32,6 @@ from everlight.checks import NonNegativeFloat, NonNegativeInt, PositiveFloat, Po
 from everlight.continual.method import Method, Source
 from everlight.continual.objectives.many_labels import multi_hot
 from everlight.continual.strategies.naive import evaluation_outputs, weighted_mean
-from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.imprinted_head import Finetuning, imprinted_rehearsal
 from everlight.continual.strategies.parts.rehearsal import Classifier, by_nearest_mean, rehearsal
 from everlight.continual.strategies.parts.teacher import Teacher
@@ -163,12 +162,14 @@ def imprint(
     return jnp.where(imprinted, length * unit(sums, 0), kernel)
 
 
-METHODS = {
-    "LUCIR": Method(
+METHODS = (
+    Method(
+        "LUCIR",
         lucir,
-        lambda needs: {**arguments.exemplars(needs), "distillation": needs.hyperparameter},
-        Source("Hou et al. 2019, CVPR", ("samples", "old net")),
-        (0.5, 1, 2, 5),
+        Source("Hou et al.", 2019, "CVPR", ("samples", "old net")),
+        "learning a unified classifier by rebalancing (LUCIR)",
+        tunes="distillation",
+        hyperparameters=(0.5, 1, 2, 5),
         published=5,
         head="cosine",
         demands=("class scores", "own classes", "named head", "head kinds"),
@@ -182,4 +183,4 @@ METHODS = {
             "epochs per task": 160,
         },
     ),
-}
+)

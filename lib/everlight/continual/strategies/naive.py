@@ -15,7 +15,6 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from everlight.base import Batch, Epoch, Learner, Memory, Outputs, Setup, StepInfo, Strategy, Task
 from everlight.checks import checked
 from everlight.continual.method import Method, Source
-from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.teacher import Teacher
 
 
@@ -111,6 +110,11 @@ def naive_on_task_classes(setup: Setup) -> Strategy:
     return naive(setup)._replace(grads=grads)
 
 
-METHODS = {
-    "naive": Method(naive, arguments.no_arguments, Source("")),
-}
+METHODS = (
+    Method(
+        "naive",
+        naive,
+        Source(),
+        "naive finetuning: the plain gradient on the task's own samples",
+    ),
+)

@@ -71,7 +71,6 @@ from everlight.continual.engine.updates import optimizer_update
 from everlight.continual.method import COUNTING, Method, Source
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
 from everlight.continual.strategies.naive import weighted_mean
-from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.frozen import feature_width
 from everlight.continual.strategies.parts.memory import empty_buffer, fill_up
 from everlight.continual.strategies.parts.prototype_losses import (
@@ -366,11 +365,12 @@ def mixed_ids(mixed: Mixed, classes: int) -> Int[Array, "r"]:
     return jnp.where((mixed.share == 0) | (one == two), one, classes + jnp.arange(one.shape[0]))
 
 
-METHODS = {
-    "OnPro": Method(
+METHODS = (
+    Method(
+        "OnPro",
         onpro,
-        arguments.single_label_reservoir,
-        Source("Wei et al. 2023, ICCV", ("samples",)),
+        Source("Wei et al.", 2023, "ICCV", ("samples",)),
+        "online prototype learning (OnPro)",
         demands=COUNTING,
         authors={
             "temperature": 0.07,
@@ -387,4 +387,4 @@ METHODS = {
             "optimizer at a new task": "continues",
         },
     ),
-}
+)

@@ -56,7 +56,6 @@ from everlight.conditional import where_under_vmap
 from everlight.continual.method import COUNTING, Method, Source
 from everlight.continual.objectives.many_labels import multi_hot
 from everlight.continual.strategies.naive import evaluation_outputs, weighted_mean
-from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.clustering import k_means
 from everlight.continual.strategies.parts.imprinted_head import Finetuning, imprinted_rehearsal
 from everlight.continual.strategies.parts.rehearsal import (
@@ -263,12 +262,14 @@ def imprint_proxies(
     return jax.lax.map(proxies_of, class_rows).transpose(2, 1, 0)
 
 
-METHODS = {
-    "PODNet": Method(
+METHODS = (
+    Method(
+        "PODNet",
         podnet,
-        lambda needs: {**arguments.exemplars(needs), "flat": needs.hyperparameter},
-        Source("Douillard et al. 2020, ECCV", ("samples", "old net")),
-        (0.3, 1, 3, 10),
+        Source("Douillard et al.", 2020, "ECCV", ("samples", "old net")),
+        "pooled outputs distillation (PODNet)",
+        tunes="flat",
+        hyperparameters=(0.3, 1, 3, 10),
         published=1,
         head="local similarity",
         demands=(*COUNTING, "own classes", "named head", "head kinds"),
@@ -285,4 +286,4 @@ METHODS = {
             "epochs per task": 160,
         },
     ),
-}
+)

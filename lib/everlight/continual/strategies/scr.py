@@ -40,7 +40,6 @@ from everlight.continual.engine.updates import with_inputs
 from everlight.continual.method import COUNTING, Method, Source
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
 from everlight.continual.strategies.naive import batch_outputs, weighted_mean
-from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.frozen import feature_width
 from everlight.continual.strategies.parts.memory import empty_buffer
 from everlight.continual.strategies.parts.replay_tricks import predict_by_nearest_mean
@@ -193,11 +192,12 @@ def contrastive_losses(
     return -jnp.sum(positive * (near - total), axis=1) / count
 
 
-METHODS = {
-    "SCR": Method(
+METHODS = (
+    Method(
+        "SCR",
         scr,
-        arguments.single_label_reservoir,
-        Source("Mai et al. 2021, CVPRW", ("samples",)),
+        Source("Mai et al.", 2021, "CVPRW", ("samples",)),
+        "supervised contrastive replay (SCR)",
         demands=COUNTING,
         nearest_mean=True,
         authors={
@@ -208,4 +208,4 @@ METHODS = {
             "epochs per task": 1,
         },
     ),
-}
+)

@@ -289,12 +289,14 @@ def _logits(head: PyTree, features: Float[Array, "b f"]) -> Float[Array, "b c"]:
     return matrix_product(features, head["kernel"]) + head.get("bias", 0.0)
 
 
-METHODS = {
-    "SLCA": Method(
+METHODS = (
+    Method(
+        "SLCA",
         slca,
-        lambda needs: {"slow": needs.hyperparameter},
-        Source("Zhang et al. 2023, ICCV", ("statistics",)),
-        (1e-3, 1e-2, 1e-1, 1),
+        Source("Zhang et al.", 2023, "ICCV", ("statistics",)),
+        "the slow learner with classifier alignment (SLCA)",
+        tunes="slow",
+        hyperparameters=(1e-3, 1e-2, 1e-1, 1),
         published=1e-2,
         demands=(*OTHER_WEIGHTS, "own classes", "named head"),
         authors={
@@ -307,4 +309,4 @@ METHODS = {
             "network": "pretrained",
         },
     ),
-}
+)

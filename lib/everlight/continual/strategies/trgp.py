@@ -379,14 +379,16 @@ def _scales(regions: Mapping[Path, Region], task: Int[Array, ""]) -> dict[Path, 
     }
 
 
-METHODS = {
-    "TRGP": Method(
+METHODS = (
+    Method(
+        "TRGP",
         trgp,
-        lambda needs: {"tasks": needs.tasks, "threshold": needs.hyperparameter},
-        Source("Lin et al. 2022, ICLR", ("statistics",)),
-        (0.9, 0.95, 0.97, 0.99),
+        Source("Lin et al.", 2022, "ICLR", ("statistics",)),
+        "trust region gradient projection (TRGP)",
+        tunes="threshold",
+        hyperparameters=(0.9, 0.95, 0.97, 0.99),
         published=0.97,
         demands=(*PER_TASK_WEIGHTS, "layer inputs"),
         authors={"threshold": 0.97, "growth": 0.003, "samples": 125, "trust": 0.5},
     ),
-}
+)

@@ -49,7 +49,6 @@ from everlight.checks import PositiveInt, UnitInterval, checked
 from everlight.continual.engine.evaluation import over_blocks
 from everlight.continual.method import COUNTING, Method, Source
 from everlight.continual.strategies.naive import batch_loss, batch_outputs, naive, weighted_mean
-from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.exemplars import random_ranks
 from everlight.continual.strategies.parts.memory import (
     batch_at,
@@ -343,11 +342,12 @@ def balanced_choice(
     return (rank >= 0) & (rank < quota[jnp.maximum(candidates.labels[:, 0], 0)])
 
 
-METHODS = {
-    "X-DER-RPC": Method(
+METHODS = (
+    Method(
+        "X-DER-RPC",
         xder_rpc,
-        arguments.drawn_reservoir,
-        Source("Boschini et al. 2022, TPAMI", ("samples",)),
+        Source("Boschini et al.", 2022, "TPAMI", ("samples",)),
+        "X-DER with a fixed polytope head (RPC)",
         demands=(*COUNTING, "own classes", "chosen classes"),
         authors={
             "alpha": 0.1,
@@ -361,4 +361,4 @@ METHODS = {
             "epochs per task": 50,
         },
     ),
-}
+)
