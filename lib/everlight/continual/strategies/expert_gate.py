@@ -47,6 +47,7 @@ from everlight.continual.method import OTHER_WEIGHTS, Method, Source
 from everlight.continual.objectives.many_labels import multi_hot
 from everlight.continual.strategies.lwf import lwf
 from everlight.continual.strategies.naive import naive, weighted_mean
+from everlight.continual.strategies.parts.gate_features import flattened
 from everlight.continual.strategies.parts.memory import merge_buffer
 from everlight.continual.strategies.parts.teacher import Teacher
 from everlight.errors import ArgumentError
@@ -153,7 +154,9 @@ def expert_gate(
         memory: Experts, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[Experts, Learner]:
         width = memory.autoencoders.encode.shape[1]
-        new = _train(setup, features, task, width, hidden, epochs, rate, key)
+        new = _train(
+            setup, features, task, key, width=width, hidden=hidden, epochs=epochs, rate=rate
+        )
         autoencoders = jax.tree.map(
             lambda stacked, leaf: stacked.at[task.id].set(leaf), memory.autoencoders, new
         )
@@ -296,11 +299,12 @@ def _train(
     setup: Setup,
     features: Callable[[Float[Array, "b *shape"]], Float[Array, "b f"]],
     task: Task,
+    key: PRNGKeyArray,
+    *,
     width: int,
     hidden: int,
     epochs: int,
     rate: float,
-    key: PRNGKeyArray,
 ) -> Autoencoder:
     """Return an autoencoder trained on a task; `width` is the number of features."""
     key_start, key_epochs = jax.random.split(key)
@@ -335,27 +339,6 @@ def _new_autoencoder(width: int, hidden: int, key: PRNGKeyArray) -> Autoencoder:
         draw(decode, (hidden, width)),
         jnp.zeros(width),
     )
-
-
-def flattened(inputs: Float[Array, "b *shape"]) -> Float[Array, "b f"]:
-    """Return flattened inputs."""
-    return inputs.reshape(inputs.shape[0], -1)
-
-
-def block_means(inputs: Float[Array, "b *shape"], side: int) -> Float[Array, "b f"]:
-    """Return images as means of `side` blocks per side, for the gate; features are unchanged.
-
-    Args:
-      inputs: square images, `[b, h, w, c]`, whose height is a multiple of `side`; or features,
-        `[b, f]`.
-      side: number of blocks per side.
-    """
-    if inputs.ndim == 2:
-        return inputs
-    batch, height, _, channels = inputs.shape
-    block = height // side
-    blocks = inputs.reshape(batch, side, block, side, block, channels)
-    return jnp.mean(blocks, axis=(2, 4)).reshape(batch, -1)
 
 
 _GATE = {"features": flattened, "hidden": 16}
