@@ -44,11 +44,10 @@ from everlight.conditional import cond_under_vmap
 from everlight.continual.engine.epochs import shuffle, take_batch
 from everlight.continual.engine.evaluation import nothing_over, over_blocks, over_samples
 from everlight.continual.method import OTHER_WEIGHTS, Method, Source
-from everlight.continual.objectives.many_labels import multi_hot
 from everlight.continual.strategies.lwf import lwf
 from everlight.continual.strategies.naive import naive, weighted_mean
 from everlight.continual.strategies.parts.gate_features import flattened
-from everlight.continual.strategies.parts.memory import merge_buffer
+from everlight.continual.strategies.parts.memory import carried_classes, merge_buffer
 from everlight.continual.strategies.parts.teacher import Teacher
 from everlight.errors import ArgumentError
 
@@ -161,15 +160,12 @@ def expert_gate(
             lambda stacked, leaf: stacked.at[task.id].set(leaf), memory.autoencoders, new
         )
         memory = memory._replace(autoencoders=autoencoders, gated=jnp.array(False))
-        samples = _validation_or_training(task)
-        errors = over_samples(setup, partial(all_errors, squared_error, memory), samples, 256)
-        mean = jnp.sum(errors, axis=0, where=samples.mask[:, None])
-        mean = mean / jnp.maximum(jnp.sum(samples.mask), 1)
+        mean = mean_errors(setup, partial(all_errors, squared_error, memory), task)
         row = jnp.where(memory.trained, relatedness(mean, mean[task.id]), 0).astype(jnp.float32)
-        labels = multi_hot(task.train.labels, learner.seen.shape[0]) & task.train.mask[:, None]
+        classes = carried_classes(task.train, learner.seen.shape[0])
         memory = memory._replace(
             relatedness=memory.relatedness.at[task.id].set(row),
-            classes=memory.classes.at[task.id].set(jnp.any(labels, axis=0)),
+            classes=memory.classes.at[task.id].set(classes),
         )
         related, _ = most_related(memory, task.id)
         params, batch_stats = jax.tree.map(
@@ -205,27 +201,12 @@ def expert_gate(
     def predict(
         memory: Experts, learner: Learner, inputs: Float[Array, "b *shape"]
     ) -> Float[Array, "b c"]:
-        def scores(
-            params: PyTree, batch_stats: PyTree, slots: Int[Array, "s"]
-        ) -> Float[Array, "s c"]:
-            outputs, _ = setup.apply(params, batch_stats, inputs[slots], False, None)
-            return setup.objective.scores(outputs)
-
-        wanted = jnp.ones(inputs.shape[0], bool)
-        by_learner = partial(scores, learner.params, learner.batch_stats)
-
         def gated() -> Float[Array, "b c"]:
             errors = all_errors(reconstruction_error, memory, inputs)
             expert = jnp.argmin(jnp.where(memory.trained, errors, jnp.inf), axis=1)
+            return scores_by_experts(setup, memory, expert, inputs)
 
-            def of_expert(number: Int[Array, ""], rows: Float[Array, "b c"]) -> Float[Array, "b c"]:
-                stacked = memory.params, memory.batch_stats
-                one = jax.tree.map(lambda leaf: leaf[number], stacked)
-                return over_blocks(partial(scores, *one), expert == number, CHOSEN, rows)
-
-            return jax.lax.fori_loop(0, tasks, of_expert, nothing_over(by_learner, wanted))
-
-        return cond_under_vmap(memory.gated, gated, lambda: by_learner(jnp.arange(inputs.shape[0])))
+        return cond_under_vmap(memory.gated, gated, lambda: plain.predict((), learner, inputs))
 
     def predict_task(
         memory: Experts, learner: Learner, inputs: Float[Array, "b *shape"], task: Int[Array, ""]
@@ -248,6 +229,38 @@ def expert_gate(
         tasks=tasks,
         parameter_copies=tasks,
     )
+
+
+def mean_errors(
+    setup: Setup, errors: Callable[[Float[Array, "b *shape"]], Float[Array, "b t"]], task: Task
+) -> Float[Array, "t"]:
+    """Return mean errors on a task's validation samples, or on its training samples without any."""
+    samples = _validation_or_training(task)
+    total = jnp.sum(over_samples(setup, errors, samples, 256), 0, where=samples.mask[:, None])
+    return total / jnp.maximum(jnp.sum(samples.mask), 1)
+
+
+def scores_by_experts(
+    setup: Setup, memory: Experts, expert: Int[Array, "b"], inputs: Float[Array, "b *shape"]
+) -> Float[Array, "b c"]:
+    """Return the scores of inputs by the network of the expert that is chosen for each.
+
+    An expert passes the inputs that chose it alone, in blocks.
+    """
+
+    def scores(params: PyTree, batch_stats: PyTree, slots: Int[Array, "s"]) -> Float[Array, "s c"]:
+        outputs, _ = setup.apply(params, batch_stats, inputs[slots], False, None)
+        return setup.objective.scores(outputs)
+
+    def network_at(number: Int[Array, ""] | int) -> Callable:
+        stacked = memory.params, memory.batch_stats
+        return partial(scores, *jax.tree.map(lambda leaf: leaf[number], stacked))
+
+    def of_expert(number: Int[Array, ""], rows: Float[Array, "b c"]) -> Float[Array, "b c"]:
+        return over_blocks(network_at(number), expert == number, CHOSEN, rows)
+
+    nothing = nothing_over(network_at(0), jnp.ones(inputs.shape[0], bool))
+    return jax.lax.fori_loop(0, memory.trained.shape[0], of_expert, nothing)
 
 
 def relatedness(
