@@ -68,6 +68,17 @@ def task_gradient(
     return gradient, StepInfo(gradient, batch_stats, loss, outputs)
 
 
+def evaluation_gradient(setup: Setup, learner: Learner, batch: Batch) -> PyTree:
+    """Return the gradient of the weighted mean loss of a batch, in evaluation mode."""
+
+    def loss(params: PyTree) -> Float[Array, ""]:
+        outputs = evaluation_outputs(setup, learner._replace(params=params), batch.inputs)
+        losses = setup.objective.loss(outputs, batch.labels, learner.seen)
+        return weighted_mean(losses, batch.weight)
+
+    return jax.grad(loss)(learner.params)
+
+
 @checked
 def naive(setup: Setup) -> Strategy:
     """Return naive finetuning: the plain gradient on the task's own samples."""
