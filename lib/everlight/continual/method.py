@@ -222,7 +222,7 @@ class Method(NamedTuple):
         }
         tuned = {self.tunes: needs.hyperparameter} if self.tunes else {}
         derived = self.derived(needs) if self.derived else {}
-        return filled | tuned | {**self.fixed} | derived
+        return filled | tuned | derived | {**self.fixed}
 
     def make(self, setup: Setup, needs: Needs) -> Strategy:
         """Return the strategy."""
