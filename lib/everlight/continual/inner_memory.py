@@ -1,5 +1,6 @@
 """A strategy whose memory is one part of another strategy's memory."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -24,7 +25,10 @@ def with_outer_memory(strategy: Strategy, field: str) -> Strategy:
 
     def of_outer(name: str) -> Callable | None:
         function = getattr(strategy, name)
+        if function is None:
+            return None
 
+        @functools.wraps(function)
         def of_inner(memory: Memory, *rest: Any) -> Any:
             result = function(getattr(memory, field), *rest)
             if name not in CHANGING:
@@ -32,6 +36,6 @@ def with_outer_memory(strategy: Strategy, field: str) -> Strategy:
             inner, learner = result
             return memory._replace(**{field: inner}), learner
 
-        return function and of_inner
+        return of_inner
 
     return strategy._replace(**{name: of_outer(name) for name in (*CHANGING, *READING)})

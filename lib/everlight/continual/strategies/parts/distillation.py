@@ -41,7 +41,7 @@ def taught_gradient(
 
 
 def masked_log_softmax(
-    logits: Float[Array, "*b c"], among: Bool[Array, "*b c"]
+    logits: Float[Array, "*b c"], among: Bool[Array, "*#b c"]
 ) -> Float[Array, "*b c"]:
     """Return the logarithm of the softmax over given classes; values of the others are arbitrary.
 
