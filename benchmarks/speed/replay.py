@@ -121,7 +121,7 @@ def _build(method: str, buffer_size: int) -> Callable[[StoredImages], tuple[Setu
         if method == "SGD":
             return setup, naive(setup)
         if method == "EWC":
-            return setup, ewc(setup, PENALTY, fisher_samples=FISHER_SAMPLES)
+            return setup, ewc(setup, PENALTY, importance_samples=FISHER_SAMPLES)
         if method == "DER++":
             strategy = der_plus_plus(setup, buffer_size, ALPHA, BETA, replay_batch_size=REPLAYED)
             return setup, strategy

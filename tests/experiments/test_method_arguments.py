@@ -52,8 +52,11 @@ def test_arguments_that_take_words_have_those_of_the_method_s_function():
         ("DER:alpha=1", r"no method among those that are run: 'DER'; did you mean 'DER\+\+'"),
         ("DER++:alfa=1", r"no argument of DER\+\+ 'alfa'; did you mean 'alpha'.* 'alpha', 'beta'"),
         ("DER++:alpha=True", r"alpha of DER\+\+ is a number, not True"),
-        ("EWC:fisher_samples=0.5", r"fisher_samples of EWC is a whole number, not 0.5"),
-        ("EWC:fisher_samples=0", r"--method-arguments EWC: fisher_samples=0; give 1 or more"),
+        ("EWC:importance_samples=0.5", r"importance_samples of EWC is a whole number, not 0.5"),
+        (
+            "EWC:importance_samples=0",
+            r"arguments EWC: importance_samples=0; give 1 or more",
+        ),
         ("DER++:alpha=-1", r"--method-arguments DER\+\+: alpha=-1.0; give 0 or more"),
         ("EWC:online=1", r"online of EWC is True or False, not 1"),
         ("EWC:regularization=1", r"is its hyper-parameter; give --hyperparameters 'EWC=1'"),

@@ -219,7 +219,7 @@ def given_hyperparameters(
             raise DataError(f"--hyperparameters {text!a}; give finite numbers of 0 or more")
         option = f"--hyperparameters {text!a}: "
         for value in hyperparameters:
-            refuse_unfit_argument(known[name], known[name].hyperparameter_name, value, option)
+            refuse_unfit_argument(known[name], known[name].tunes, value, option)
         if name in grids:
             raise DataError(f"--hyperparameters has {name!r} twice; give all its values in one")
         grids[name] = tuple(sorted(hyperparameters))

@@ -4,7 +4,7 @@ import contextlib
 import functools
 import inspect
 import numbers
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -12,10 +12,8 @@ import numpy as np
 
 from everlight.checks import LARGEST
 from everlight.continual import Setup, Strategy
-from everlight.continual.factory_arguments import fill_by_name
-from everlight.continual.method import Method, Source
+from everlight.continual.method import BENCHMARK_ARGUMENTS, Method, Source
 from everlight.continual.registry import METHODS
-from everlight.errors import ArgumentError
 from everlight_data.errors import DataError
 from everlight_data.formats.files import one_line
 from everlight_data.user_code.objects import load_object, place_in
@@ -26,6 +24,7 @@ _POSITIONAL = (
     inspect.Parameter.POSITIONAL_OR_KEYWORD,
     inspect.Parameter.VAR_POSITIONAL,
 )
+_MAPPING = inspect.Parameter.VAR_KEYWORD
 HYPERPARAMETERS = "HYPERPARAMETERS"
 """Name of a file's tuple of values, from which one is selected."""
 
@@ -33,8 +32,8 @@ HYPERPARAMETERS = "HYPERPARAMETERS"
 def load_strategy(reference: str) -> Method:
     """Return the method that `my_file.py:my_strategy` names; the file is run.
 
-    Parameters are filled by name (`everlight.continual.factory_arguments`). The parameter
-    `hyperparameter` gets the value that is selected from the file's `HYPERPARAMETERS`.
+    Parameters are filled by name (`Method.row_arguments`). The parameter `hyperparameter` gets the
+    value that is selected from the file's `HYPERPARAMETERS`.
 
     Raises:
       MissingDataError: there is no such file.
@@ -47,14 +46,11 @@ def load_strategy(reference: str) -> Method:
     factory, module, version = load_object(reference, "--strategy", _FORM)
     if not callable(factory):
         raise DataError(f"{reference} is {type(factory).__name__}; {_FORM}")
-    _, *parameters = _parameters(reference, factory)
+    parameters = _parameters(reference, factory)
     values = _values(reference, module)
-    try:
-        arguments_of = fill_by_name(factory, bool(values))
-    except ArgumentError as error:
-        or_these = f", or the file a tuple {HYPERPARAMETERS}" * ("'hyperparameter'" in str(error))
-        raise DataError(f"{reference} {error}{or_these}") from error
-
+    tunes = "hyperparameter" if values and "hyperparameter" in parameters else ""
+    _refuse_unfilled(reference, parameters, tunes)
+    stored = not parameters.keys().isdisjoint(("exemplars_per_class", "buffer_size"))
     named = _naming_lines(reference, module)
 
     @functools.wraps(factory)
@@ -68,8 +64,28 @@ def load_strategy(reference: str) -> Method:
         functions = {key: part for key, part in strategy._asdict().items() if callable(part)}
         return strategy._replace(**{key: named(part) for key, part in functions.items()})
 
-    tuned = values if "hyperparameter" in parameters else ()
-    return Method(make, arguments_of, Source(""), tuned, name=name, version=version)
+    return Method(
+        name,
+        make,
+        Source(keeps=("samples",) if stored else ()),
+        f"strategy of {reference}",
+        tunes=tunes,
+        hyperparameters=values if tunes else (),
+        version=version,
+    )
+
+
+def _refuse_unfilled(
+    reference: str, parameters: Mapping[str, inspect.Parameter], tunes: str
+) -> None:
+    """Refuse a parameter that has no default and that nothing fills."""
+    for name, parameter in parameters.items():
+        optional = parameter.default is not parameter.empty or parameter.kind == _MAPPING
+        if not optional and name not in BENCHMARK_ARGUMENTS | {tunes}:
+            values = f", or the file a tuple {HYPERPARAMETERS}" * (name == "hyperparameter")
+            raise DataError(
+                f"{reference} wants {name!r}, which nothing fills; give it a default{values}"
+            )
 
 
 @contextlib.contextmanager
@@ -90,15 +106,15 @@ def _naming_lines(reference: str, module: ModuleType) -> Iterator[None]:
         raise DataError(f"--strategy {reference}: {message} ({place})") from error
 
 
-def _parameters(reference: str, factory: Callable[..., Any]) -> list[str]:
-    """Return the names of a factory's parameters, of which the first gets the setup."""
+def _parameters(reference: str, factory: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """Return a factory's parameters by name without the first, which gets the setup."""
     try:
         parameters = inspect.signature(factory).parameters
     except (TypeError, ValueError) as error:
         raise DataError(f"{reference} has parameters that cannot be inspected; {_FORM}") from error
     if not parameters or next(iter(parameters.values())).kind not in _POSITIONAL:
         raise DataError(f"{reference} takes no setup; {_FORM}")
-    return [*parameters]
+    return dict([*parameters.items()][1:])
 
 
 def _values(reference: str, module: ModuleType) -> tuple[float, ...]:

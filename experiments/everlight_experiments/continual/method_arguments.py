@@ -51,7 +51,7 @@ def with_method_arguments(config: Any, texts: Sequence[str], methods: Sequence[M
 
 def argument_defaults(method: Method) -> dict[str, float | str]:
     """Return the numbers, switches and words of a method's function that no other option sets."""
-    tuned = method.hyperparameter_name if method.hyperparameters else None
+    tuned = method.tunes if method.hyperparameters else None
     choices = _choices(method)
     return {
         parameter.name: parameter.default
@@ -86,7 +86,7 @@ def _choices(method: Method) -> dict[str, tuple[str, ...]]:
 
 
 def _checked(method: Method, argument: str, value: Any) -> float | str:
-    if method.hyperparameters and argument == method.hyperparameter_name:
+    if method.hyperparameters and argument == method.tunes:
         raise DataError(
             f"{OPTION}: {argument} of {method.name} is its hyper-parameter; give "
             f"--hyperparameters '{method.name}={value}'"

@@ -24,7 +24,8 @@ from everlight.continual.engine.tasks import initial_evaluation
 from everlight.continual.method import Method, Needs
 from everlight.continual.objectives.embedding import RanksAndNearest, with_nearest_facts
 from everlight.continual.registry import METHODS
-from everlight.continual.strategies.expert_gate import block_means, expert_gate
+from everlight.continual.strategies.expert_gate import expert_gate
+from everlight.continual.strategies.parts.gate_features import block_means
 from everlight.metrics.fact_scores import (
     BACKWARD,
     DROP,

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
 from everlight.continual import Protocol
-from everlight.continual.method import Method, Needs
+from everlight.continual.method import Method
 from everlight.continual.registry import METHODS
 from everlight_data.iirc.sets import IIRCName
 from everlight_experiments.continual.config import UNNAMED, Chosen, Dtype, Features, Replay, Side
@@ -35,11 +35,7 @@ FORMS: dict[str, Method] = PAPER_METHODS | {
     "BiC-whole-pwJS": METHODS["BiC-whole-pwJS"],
 }
 """The paper's methods, LUCIR with weaker distillation, and BiC with other stages 1 and 2."""
-WITH_EXEMPLARS = tuple(
-    name
-    for name, row in FORMS.items()
-    if "exemplars_per_class" in row.row_arguments(Needs(1, 1, 1))
-)
+WITH_EXEMPLARS = tuple(name for name, row in FORMS.items() if row.stores_samples)
 
 
 @dataclass(frozen=True)

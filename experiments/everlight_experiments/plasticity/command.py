@@ -151,4 +151,4 @@ def row_name(method: Method, value: float) -> str:
     """Return a row's name, with the hyper-parameter and its value where there is one."""
     if not method.hyperparameters:
         return method.name
-    return f"{method.name}, {method.hyperparameter_name.replace('_', ' ')} {value:g}"
+    return f"{method.name}, {method.tunes.replace('_', ' ')} {value:g}"

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
+from flax.core import FrozenDict
+
 from everlight.continual import Protocol
 from everlight.continual.method import Method
 from everlight.continual.registry import METHODS
@@ -25,7 +27,7 @@ NO_MEMORY = ("SGD", "joint", "online EWC", "SI")
 def _with(name: str, **arguments: Any) -> Method:
     """Return a method with arguments that replace the registry's."""
     row = METHODS[name]
-    return row._replace(row_arguments=lambda needs: row.row_arguments(needs) | arguments)
+    return row._replace(fixed=FrozenDict({**row.fixed, **arguments}))
 
 
 _FASHION = PUBLISHED["fashion-mnist", "classes"]

@@ -1,7 +1,6 @@
 """Methods: a strategy's factory with its hyper-parameters, requirements and words for reports."""
 
 import inspect
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
@@ -100,9 +99,14 @@ class Needs(NamedTuple):
         """Return the number of samples of a memory that is not divided by classes."""
         return self.buffer_size or self.exemplars_per_class * self.classes
 
+    @property
+    def groups(self) -> int:
+        """Return the number of heads."""
+        return 1 if self.class_group is None else self.tasks
 
-RowArguments = Callable[[Needs], dict[str, Any]]
-"""Function from `Needs` to the factory's arguments by name, beside the setup."""
+
+BENCHMARK_ARGUMENTS = frozenset((*Needs._fields, "groups")) - {"hyperparameter"}
+"""Names of parameters that get a benchmark's values."""
 StoredData = Literal["all samples", "samples", "old net", "statistics"]
 """Kind of data that a method keeps of earlier tasks: all their samples or some; weights of an
 earlier network or an average of networks; or numbers, such as importances and class means."""
@@ -111,22 +115,33 @@ earlier network or an average of networks; or numbers, such as importances and c
 class Source(NamedTuple):
     """Paper of a method, and what the method keeps of earlier tasks."""
 
-    paper: str
-    """Authors, year, then venue; empty without a paper."""
+    authors: str = ""
+    """Authors of the paper; empty without one, as are year and venue."""
+    year: int | None = None
+    venue: str = ""
     keeps: tuple[StoredData, ...] = ()
 
 
 class Method(NamedTuple):
     """A row of the registry."""
 
+    name: str
     factory: Callable[..., Strategy]
-    """Function from a setup and arguments to the strategy."""
-    row_arguments: RowArguments
+    """Function from a setup and arguments to the strategy. Parameters with the name of a value of
+    `Needs` get it; the row states the other arguments."""
     source: Source
+    summary: str
+    """Description in a few words."""
+    tunes: str = ""
+    """Name of the argument that the hyper-parameter fills; empty without one."""
     hyperparameters: tuple[float, ...] = ()
     """Values from which one is selected; none without a hyper-parameter, one if it is fixed."""
     published: float | None = None
     """Value that its paper recommends, where it recommends one."""
+    fixed: Mapping[str, Any] = FrozenDict()
+    """Arguments that are the same on every benchmark."""
+    derived: Callable[[Needs], dict[str, Any]] | None = None
+    """Function from `Needs` to the arguments that follow another rule than their names."""
     trains: Trains = "net"
     """The whole network, or a head over features of a frozen one (or over the inputs)."""
     head: HeadKind = "linear"
@@ -152,9 +167,6 @@ class Method(NamedTuple):
     """Labels that it learns from where samples get further labels later (IIRC)."""
     nearest_mean: bool = False
     """True if it predicts by the nearest mean of stored samples itself; it then has no variants."""
-    summary: str = ""
-    """Description in a few words, where the strategy's docstring lacks one."""
-    name: str = ""
     version: str = ""
     """Checksum of a user's file, so that results of an earlier version are not reused."""
 
@@ -171,7 +183,7 @@ class Method(NamedTuple):
     @property
     def made(self) -> tuple[Any, ...]:
         """Value that is equal for rows of one strategy with other names or hyper-parameters."""
-        return self.factory, self.row_arguments, self.adapt, self.label_setting
+        return self.factory, self.tunes, self.fixed, self.derived, self.adapt, self.label_setting
 
     @property
     def is_reference(self) -> bool:
@@ -179,23 +191,9 @@ class Method(NamedTuple):
         return self.retrains_from_scratch or self.label_setting != "incomplete"
 
     @property
-    def meaning(self) -> str:
-        """Return the method in a few words; without a summary, those of its strategy."""
-        first = (self.factory.__doc__ or "").strip().splitlines()[0].removeprefix("Return ")
-        return self.summary or re.split(r", whose|; its", first.rstrip("."))[0]
-
-    @property
-    def hyperparameter_name(self) -> str:
-        """Return the factory's argument that the hyper-parameter fills."""
-        mark = math.nan
-        needs = Needs(tasks=1, classes=1, exemplars_per_class=1, hyperparameter=mark)
-        return next(name for name, value in self.row_arguments(needs).items() if value is mark)
-
-    @property
     def stores_samples(self) -> bool:
-        """True if the factory's arguments depend on the number of stored samples."""
-        one, two = (self.row_arguments(Needs(1, 1, exemplars_per_class=size)) for size in (1, 2))
-        return any(isinstance(one[name], int) and one[name] != two[name] for name in one)
+        """True if it keeps some samples of earlier tasks, whose number a benchmark sets."""
+        return "samples" in self.source.keeps
 
     @property
     def argument_meanings(self) -> dict[str, str]:
@@ -204,6 +202,27 @@ class Method(NamedTuple):
         listed, *_ = listed.split("\n\n")
         pairs = re.findall(r"^  (\w+): (.+(?:\n {4}.*)*)", listed, re.MULTILINE)
         return {name: " ".join(text.replace("`", "").split()) for name, text in pairs}
+
+    def row_arguments(self, needs: Needs) -> dict[str, Any]:
+        """Return the factory's arguments by name, beside the setup.
+
+        A parameter's default stays where `Needs` has None. `buffer_size` gets the number of samples
+        of the whole memory; beside `exemplars_per_class` it gets the benchmark's, if that is set.
+        """
+        _, *parameters = inspect.signature(self.factory).parameters.values()
+        per_class = any(parameter.name == "exemplars_per_class" for parameter in parameters)
+        values = needs._asdict() | {"groups": needs.groups}
+        if not per_class:
+            values["buffer_size"] = needs.total_buffer_size
+        filled = {
+            parameter.name: values[parameter.name]
+            for parameter in parameters
+            if parameter.name in BENCHMARK_ARGUMENTS
+            and (values[parameter.name] is not None or parameter.default is parameter.empty)
+        }
+        tuned = {self.tunes: needs.hyperparameter} if self.tunes else {}
+        derived = self.derived(needs) if self.derived else {}
+        return filled | tuned | derived | {**self.fixed}
 
     def make(self, setup: Setup, needs: Needs) -> Strategy:
         """Return the strategy."""

@@ -37,12 +37,12 @@ def method_rows() -> list[MethodRow]:
 
 
 def _row(method: Method) -> MethodRow:
-    reference, _, venue = method.source.paper.partition(", ")
-    authors, _, year = reference.rpartition(" ")
-    paper = f"{authors}, {venue}" if authors else ""
+    source = method.source
+    paper = f"{source.authors}, {source.venue}" if source.authors else ""
+    year = str(source.year or "")
     features = ["pretrained features"] if method.trains == "head" else []
     needed = features + [word for demand, word in _WORDS.items() if demand in method.demands]
-    stored = ", ".join(method.source.keeps) or "nothing"
+    stored = ", ".join(source.keeps) or "nothing"
     applies = ", ".join(needed) or "all benchmarks"
     conditions = [*method.benchmarks, *method.advised]
     within = f"; in --methods all only with {', '.join(conditions)}" if conditions else ""

@@ -49,7 +49,7 @@ def _variant(method: Method, name: VariantName) -> Method:
         name=f"{method.name}, {name}",
         factory=_changed(method.factory, name),
         demands=tuple(dict.fromkeys((*method.demands, *variant.demands))),
-        summary=f"{method.meaning}; {variant.meaning}",
+        summary=f"{method.summary}; {variant.meaning}",
     )
 
 

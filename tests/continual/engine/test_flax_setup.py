@@ -176,7 +176,7 @@ BINARY = binary_objective()._replace(
 STRATEGIES = {
     "experience replay": (softmax_objective(), lambda setup: balanced_replay(setup, 2)),
     "icarl": (BINARY, lambda setup: icarl(setup, 2)),
-    "ewc": (softmax_objective(), lambda setup: ewc(setup, 1.0, fisher_samples=8)),
+    "ewc": (softmax_objective(), lambda setup: ewc(setup, 1.0, importance_samples=8)),
 }
 
 

@@ -41,7 +41,7 @@ from tests.continual.engine import network_kinds as kinds
 KINDS = ("linen", "nnx", "equinox")
 STRATEGIES = {
     "naive": naive,
-    "EWC": lambda setup: ewc(setup, 2.0, fisher_samples=8),
+    "EWC": lambda setup: ewc(setup, 2.0, importance_samples=8),
     "ER": lambda setup: experience_replay(setup, 8),
 }
 LABELS = np.arange(kinds.NUMBER) % kinds.CLASSES

@@ -107,11 +107,12 @@ def with_components(
     )
 
 
-METHODS = {
-    "CODA-Prompt": Method(
+METHODS = (
+    Method(
+        "CODA-Prompt",
         coda_prompt,
-        lambda needs: {"tasks": needs.tasks},
-        Source("Smith et al. 2023, CVPR"),
+        Source("Smith et al.", 2023, "CVPR"),
+        "CODA-Prompt (attended prompt components)",
         adapt=with_components,
         demands=("pretrained transformer", *COUNTING, "own classes"),
         authors={
@@ -121,4 +122,4 @@ METHODS = {
             "learning rate": 0.001,
         },
     ),
-}
+)

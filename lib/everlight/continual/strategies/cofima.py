@@ -68,7 +68,7 @@ def cofima(
     epochs: NonNegativeInt = 5,
     samples: PositiveInt = 256,
     temperature: PositiveFloat = 0.1,
-    fisher_samples: PositiveInt = 1024,
+    importance_samples: PositiveInt = 1024,
     fisher: Fisher | None = None,
 ) -> Strategy:
     """Return continual Fisher-weighted model averaging (CoFiMA), whose memory is `Averaged`.
@@ -82,8 +82,8 @@ def cofima(
       epochs: epochs of alignment, after every task but the first.
       samples: samples drawn per class and epoch of alignment, and samples per step.
       temperature: temperature τ of the normalised logits.
-      fisher_samples: maximal number of a task's samples, evenly spaced, that estimate the Fisher
-        information.
+      importance_samples: maximal number of a task's samples, evenly spaced, that estimate the
+        Fisher information.
       fisher: "empirical" takes the data's labels, "true" draws them from the model. None is the
         objective's default: empirical, except for embeddings.
 
@@ -96,7 +96,9 @@ def cofima(
 
     def information(learner: Learner, task: Task, key: PRNGKeyArray) -> PyTree:
         task_learner = learner._replace(seen=task.classes)
-        return fisher_diagonal(setup, task_learner, task.train, fisher_samples, key, fisher=kind)
+        return fisher_diagonal(
+            setup, task_learner, task.train, importance_samples, key, fisher=kind
+        )
 
     def init(key: PRNGKeyArray, learner: Learner) -> Averaged:
         nothing = jax.tree.map(jnp.zeros_like, learner.params)
@@ -146,15 +148,14 @@ def weighted_average(
     return before + share * (current - before)
 
 
-METHODS = {
-    "CoFiMA": Method(
+METHODS = (
+    Method(
+        "CoFiMA",
         cofima,
-        lambda needs: {
-            "weight": needs.hyperparameter,
-            "fisher_samples": needs.importance_samples,
-        },
-        Source("Marouf et al. 2024, ECCV", ("old net", "statistics")),
-        (0.2, 0.4, 0.6, 0.8),
+        Source("Marouf et al.", 2024, "ECCV", ("old net", "statistics")),
+        "continual Fisher-weighted model averaging (CoFiMA)",
+        tunes="weight",
+        hyperparameters=(0.2, 0.4, 0.6, 0.8),
         demands=(*OTHER_WEIGHTS, "own classes", "named head"),
         authors={
             "weight": 0.4,
@@ -162,10 +163,10 @@ METHODS = {
             "epochs": 5,
             "samples": 256,
             "temperature": 0.1,
-            "fisher_samples": "all",
+            "importance_samples": "all",
             "batch size": 128,
             "epochs per task": 20,
             "network": "pretrained",
         },
     ),
-}
+)

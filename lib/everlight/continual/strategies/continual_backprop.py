@@ -162,12 +162,14 @@ def least_useful(
     return mature & (rank < count)
 
 
-METHODS = {
-    "CBP": Method(
+METHODS = (
+    Method(
+        "CBP",
         continual_backprop,
-        lambda needs: {"layers": needs.layers, "replacement_rate": needs.hyperparameter},
-        Source("Dohare et al. 2024, Nature", ("statistics",)),
-        (1e-5, 1e-4, 1e-3),
+        Source("Dohare et al.", 2024, "Nature", ("statistics",)),
+        "continual backpropagation (CBP)",
+        tunes="replacement_rate",
+        hyperparameters=(1e-5, 1e-4, 1e-3),
         demands=("named head", "hidden layers"),
         authors={
             "replacement_rate": 0.0003,
@@ -176,4 +178,4 @@ METHODS = {
             "utility": "adaptable contribution",
         },
     ),
-}
+)

@@ -30,7 +30,6 @@ from everlight.base import Batch, Coefficient, Learner, Samples, Setup, StepInfo
 from everlight.checks import PositiveInt, checked
 from everlight.continual.method import Method, Source
 from everlight.continual.strategies.naive import batch_loss, naive, weighted_mean
-from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.memory import (
     add_to_reservoir,
     arrived,
@@ -132,11 +131,12 @@ def logit_distance(
     return weighted_mean(squares, drawn.matched.weight), stats
 
 
-METHODS = {
-    "DER": Method(
+METHODS = (
+    Method(
+        "DER",
         der,
-        arguments.drawn_reservoir,
-        Source("Buzzega et al. 2020, NeurIPS", ("samples",)),
+        Source("Buzzega et al.", 2020, "NeurIPS", ("samples",)),
+        "dark experience replay (DER)",
         demands=("class scores",),
         authors={
             "alpha": 0.3,
@@ -146,4 +146,4 @@ METHODS = {
             "epochs per task": 50,
         },
     ),
-}
+)

@@ -197,15 +197,13 @@ def gem(
     )
 
 
-METHODS = {
-    "GEM": Method(
+METHODS = (
+    Method(
+        "GEM",
         gem,
-        lambda needs: {
-            "tasks": needs.tasks,
-            "per_task": max(1, needs.total_buffer_size // needs.tasks),
-            "labels": needs.labels,
-        },
-        Source("Lopez-Paz and Ranzato 2017, NeurIPS", ("samples",)),
+        Source("Lopez-Paz and Ranzato", 2017, "NeurIPS", ("samples",)),
+        "gradient episodic memory (GEM)",
+        derived=lambda needs: {"per_task": max(1, needs.total_buffer_size // needs.tasks)},
         authors={"per_task": 256, "margin": 0.5, "batch size": 10, "epochs per task": 1},
     ),
-}
+)

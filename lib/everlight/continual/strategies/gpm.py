@@ -262,14 +262,16 @@ def names_of(path: tuple) -> Path:
     return tuple(str(key.key) for key in path)
 
 
-METHODS = {
-    "GPM": Method(
+METHODS = (
+    Method(
+        "GPM",
         gpm,
-        lambda needs: {"threshold": needs.hyperparameter},
-        Source("Saha et al. 2021, ICLR", ("statistics",)),
-        (0.9, 0.95, 0.97, 0.99),
+        Source("Saha et al.", 2021, "ICLR", ("statistics",)),
+        "gradient projection memory (GPM)",
+        tunes="threshold",
+        hyperparameters=(0.9, 0.95, 0.97, 0.99),
         published=0.97,
         demands=("named head", "hidden layers", "layer inputs"),
         authors={"threshold": 0.97, "growth": 0.003, "samples": 125},
     ),
-}
+)

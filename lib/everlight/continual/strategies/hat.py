@@ -362,11 +362,12 @@ def _like(factor: Array, leaf: Array) -> Float[Array, "..."]:
     return jnp.broadcast_to(factor.astype(leaf.dtype), leaf.shape)
 
 
-METHODS = {
-    "HAT": Method(
+METHODS = (
+    Method(
+        "HAT",
         hat,
-        lambda needs: {"tasks": needs.tasks, "layers": needs.layers},
-        Source("Serrà et al. 2018, ICML", ("statistics",)),
+        Source("Serrà et al.", 2018, "ICML", ("statistics",)),
+        "hard attention to the task (HAT)",
         demands=PER_TASK_WEIGHTS,
         authors={
             "sparsity": 0.75,
@@ -378,4 +379,4 @@ METHODS = {
             "learning rate": 0.05,
         },
     ),
-}
+)

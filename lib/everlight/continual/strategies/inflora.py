@@ -207,11 +207,12 @@ def with_low_rank(
     return with_merged_lora(setup, layers, ("key", "value"), rank=10)
 
 
-METHODS = {
-    "InfLoRA": Method(
+METHODS = (
+    Method(
+        "InfLoRA",
         inflora,
-        lambda needs: {"tasks": needs.tasks},
-        Source("Liang and Li 2024, CVPR", ("statistics",)),
+        Source("Liang and Li", 2024, "CVPR", ("statistics",)),
+        "interference-free low-rank adaptation (InfLoRA)",
         adapt=with_low_rank,
         demands=("pretrained transformer", *COUNTING, "own classes"),
         authors={
@@ -223,4 +224,4 @@ METHODS = {
             "learning rate": 0.0005,
         },
     ),
-}
+)

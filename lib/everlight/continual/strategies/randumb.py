@@ -161,14 +161,17 @@ def scale_of(features: Float[Array, "b f"], here: Bool[Array, "b"]) -> Float[Arr
 
 # The paper's width is 25 times as large, with 625 times the memory. A published value would be
 # one at another width, so there is none.
-METHODS = {
-    "RanDumb": Method(
+METHODS = (
+    Method(
+        "RanDumb",
         randumb,
-        lambda needs: {"width": 1000, "shrinkage": needs.hyperparameter},
-        Source("Prabhu et al. 2024, NeurIPS", ("statistics",)),
-        (1e-5, 1e-4, 1e-3, 1e-2),
+        Source("Prabhu et al.", 2024, "NeurIPS", ("statistics",)),
+        "RanDumb (discriminant of random features)",
+        tunes="shrinkage",
+        hyperparameters=(1e-5, 1e-4, 1e-3, 1e-2),
+        fixed={"width": 1000},
         trains="head",
         demands=OTHER_WEIGHTS,
         authors={"width": 25_000, "shrinkage": 1e-4},
     ),
-}
+)

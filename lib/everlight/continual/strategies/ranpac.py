@@ -120,12 +120,15 @@ def validated_ridge(
 
 # The paper's width is 10 times as large, with 100 times the memory. A published value would be
 # one at another width, so there is none.
-METHODS = {
-    "RanPAC": Method(
+METHODS = (
+    Method(
+        "RanPAC",
         ranpac,
-        lambda needs: {"width": 1000, "ridge": needs.hyperparameter},
-        Source("McDonnell et al. 2023, NeurIPS", ("statistics",)),
-        (1e2, 1e3, 1e4, 1e5, 1e6),
+        Source("McDonnell et al.", 2023, "NeurIPS", ("statistics",)),
+        "RanPAC (random projections, pretrained features)",
+        tunes="ridge",
+        hyperparameters=(1e2, 1e3, 1e4, 1e5, 1e6),
+        fixed={"width": 1000},
         trains="head",
         demands=OTHER_WEIGHTS,
         authors={
@@ -134,4 +137,4 @@ METHODS = {
             "features": "a pretrained network's",
         },
     ),
-}
+)

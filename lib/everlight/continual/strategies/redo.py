@@ -104,13 +104,15 @@ def redo(
     return naive(setup)._replace(init=init, after_step=after_step)
 
 
-METHODS = {
-    "ReDo": Method(
+METHODS = (
+    Method(
+        "ReDo",
         redo,
-        lambda needs: {"layers": needs.layers, "threshold": needs.hyperparameter},
-        Source("Sokar et al. 2023, ICML", ("statistics",)),
-        (0.0, 0.025, 0.1),
+        Source("Sokar et al.", 2023, "ICML", ("statistics",)),
+        "the recycling of dormant units (ReDo)",
+        tunes="threshold",
+        hyperparameters=(0.0, 0.025, 0.1),
         demands=("named head", "hidden layers"),
         authors={"threshold": 0, "period": 200000},
     ),
-}
+)

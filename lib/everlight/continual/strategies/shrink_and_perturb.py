@@ -63,12 +63,14 @@ def shrink_and_perturb(
     return naive(setup)._replace(begin_task=begin_task)
 
 
-METHODS = {
-    "shrink and perturb": Method(
+METHODS = (
+    Method(
+        "shrink and perturb",
         shrink_and_perturb,
-        lambda needs: {"shrinkage": needs.hyperparameter},
-        Source("Ash and Adams 2020, NeurIPS"),
-        (0.2, 0.4, 0.6, 0.8),
+        Source("Ash and Adams", 2020, "NeurIPS"),
+        "shrink and perturb: parameters shrink and get noise before later tasks",
+        tunes="shrinkage",
+        hyperparameters=(0.2, 0.4, 0.6, 0.8),
         authors={"shrinkage": 0.4, "noise": 0.1},
     ),
-}
+)

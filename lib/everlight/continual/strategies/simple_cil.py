@@ -17,7 +17,6 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from everlight.base import Batch, Learner, Setup, Strategy
 from everlight.checks import checked
 from everlight.continual.method import OTHER_WEIGHTS, Method, Source
-from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.class_statistics import (
     ClassMeans,
     add_first_labels,
@@ -54,13 +53,14 @@ def prototype_scores(means: ClassMeans, features: Float[Array, "b f"]) -> Float[
     return of_met(means.count, matrix_product(unit(features, -1), unit(means.mean, -1).T))
 
 
-METHODS = {
-    "SimpleCIL": Method(
+METHODS = (
+    Method(
+        "SimpleCIL",
         simple_cil,
-        arguments.no_arguments,
-        Source("Zhou et al. 2024, IJCV", ("statistics",)),
+        Source("Zhou et al.", 2024, "IJCV", ("statistics",)),
+        "SimpleCIL, prototypes over a frozen network",
         trains="head",
         demands=OTHER_WEIGHTS,
         authors={"features": "a pretrained network's"},
     ),
-}
+)

@@ -263,15 +263,17 @@ def add_one_by_one(
     )
 
 
-METHODS = {
-    "streaming LDA": Method(
+METHODS = (
+    Method(
+        "streaming LDA",
         streaming_lda,
-        lambda needs: {"shrinkage": needs.hyperparameter},
-        Source("Hayes and Kanan 2020, CVPRW", ("statistics",)),
-        (1e-4, 1e-3, 1e-2, 1e-1, 0.5),
+        Source("Hayes and Kanan", 2020, "CVPRW", ("statistics",)),
+        "streaming linear discriminant analysis (LDA)",
+        tunes="shrinkage",
+        hyperparameters=(1e-4, 1e-3, 1e-2, 1e-1, 0.5),
         trains="head",
         demands=OTHER_WEIGHTS,
         published=1e-4,
         authors={"shrinkage": 1e-4, "features": "a pretrained network's"},
     ),
-}
+)
