@@ -156,8 +156,7 @@ def input_widths(setup: Setup, learner: Learner, strategy: str) -> dict[Path, in
 
 def drawn_samples(strategy: Strategy, task: Task, key: PRNGKeyArray, count: int) -> Batch:
     """Return at most `count` random samples of a task."""
-    epoch = strategy.epoch_data((), task)
-    return take_batch(epoch, shuffle(epoch, key), jnp.int32(0), count)
+    return take_batch(shuffle(strategy.epoch_data((), task), key), jnp.int32(0), count)
 
 
 def input_rows(setup: Setup, learner: Learner, batch: Batch) -> dict[Path, Float[Array, "n i"]]:
