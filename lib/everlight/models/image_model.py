@@ -205,8 +205,9 @@ class ImageModel:
         fitted = self._fitted_for(calibration)
         parts = _estimated(self.method.predict, fitted, self.errors, described, extra)
         illuminant, interval, score = jax.tree.map(np.asarray, parts)
-        wide = bool(np.isfinite(interval.degrees)) and interval.degrees >= self.errors.uninformative
-        estimate = Estimate(illuminant, interval, score, bool(wide))
+        finite = np.isfinite(interval.degrees)
+        wide = bool(finite and interval.degrees >= self.errors.uninformative)
+        estimate = Estimate(illuminant, interval, score, wide)
         if self.errors is not None and not estimate.score.distance <= MAX_SCORE:
             raise UnsuitableImageError(
                 f"{describe_score(estimate, 'images')}; the estimate is worthless. Give linear "
