@@ -21,7 +21,7 @@ from everlight.color.moments import pixel_moments
 from everlight.color.thumbnails import below_saturation, place_on_canvas, shrink_image
 from everlight.errors import ArgumentError
 from everlight.models.illuminant_interval import (
-    Interval,
+    ChromaticityInterval,
     IntervalScale,
     calibrate_interval,
     chromaticity_interval,
@@ -284,7 +284,10 @@ def _estimated(
     chromaticity = to_chromaticity(predict(fitted, described.features, *extra))
     if errors is None:
         none = jnp.array(jnp.nan)
-        unknown = Interval(*[jnp.full(2, jnp.nan)] * 2, none), OutOfDistributionScore(none, none)
+        unknown = (
+            ChromaticityInterval(*[jnp.full(2, jnp.nan)] * 2, none),
+            OutOfDistributionScore(none, none),
+        )
         return from_chromaticity(chromaticity), *unknown
     distance = feature_distance(errors.distances.distribution, described.moments)
     return (

@@ -22,7 +22,7 @@ from everlight.color.moments import color_moments
 from everlight.color.transform_prior import TransformPrior, fit_probable_transform
 from everlight.color.transforms import Normalization, fit_color_transform
 from everlight.models.illuminant_interval import (
-    Interval,
+    ChromaticityInterval,
     IntervalScale,
     calibrate_interval,
     chromaticity_interval,
@@ -131,7 +131,7 @@ class Estimate(NamedTuple):
     """
 
     illuminant: Float[np.ndarray, "3"]
-    interval: Interval
+    interval: ChromaticityInterval
     score: OutOfDistributionScore
     uninformative: bool
 
@@ -207,7 +207,7 @@ _fit_probable = jax.jit(fit_probable_transform)
 @jax.jit
 def _estimated(
     model: ViewModel, features: Float[Array, "f"], distance: Float[Array, ""] | None
-) -> tuple[Float[Array, "3"], Interval, OutOfDistributionScore]:
+) -> tuple[Float[Array, "3"], ChromaticityInterval, OutOfDistributionScore]:
     """Return an estimate, its interval and score; without a distance that of `features`."""
     estimates = members_estimates(model.depth, model.members, features)
     if distance is None:
