@@ -222,7 +222,7 @@ def test_what_steps_accumulate_goes_back_with_the_best_epoch(name):
         def step(number, learned):
             return epoch_step(setup, strategy, PROTOCOL, *learned, opened, task, number, KEY)[:2]
 
-        steps = count_steps(opened[1], PROTOCOL)
+        steps = count_steps(opened, PROTOCOL)
         learned = jax.lax.fori_loop(0, steps, step, (learned.memory, learned.learner))
         return end_epoch(strategy, PROTOCOL, with_learned(state, *learned), score)
 

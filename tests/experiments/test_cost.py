@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from everlight.continual.engine.estimate import Estimate, count_steps, estimate_run
+from everlight.continual.engine.estimate import Estimate, count_sequence_steps, estimate_run
 from everlight.continual.engine.sequence import initial_state
 from everlight.continual.engine.targets import chips_of_a_v5e
 from everlight.continual.method import Needs
@@ -36,7 +36,7 @@ def work():
 )
 def test_the_papers_steps_by_hand(made, steps):
     found = made()
-    assert count_steps(found.protocol, found.sequence, found.replayed) == steps
+    assert count_sequence_steps(found.protocol, found.sequence, found.replayed) == steps
 
 
 @pytest.mark.parametrize("make", cost.WORKS)

@@ -11,7 +11,7 @@ import pytest
 import tyro
 
 from everlight.models.illuminant_interval import (
-    Interval,
+    ChromaticityInterval,
 )
 from everlight.models.out_of_distribution import OutOfDistributionScore
 from everlight.models.pair_estimate import estimate_pair
@@ -279,7 +279,7 @@ def test_an_unknown_interval_is_said(tmp_path, small_pair, use_net, capsys):
     class Few(ClosedFormNet):
         def estimate(self, inputs):
             told = told_lights([0.5, 1, 0.6])
-            unknown = Interval(np.zeros(2), np.full(2, np.inf), np.inf)
+            unknown = ChromaticityInterval(np.zeros(2), np.full(2, np.inf), np.inf)
             return Estimates(told.main._replace(interval=unknown), None)
 
     use_net(Few())

@@ -18,7 +18,7 @@ import pytest
 import tifffile
 
 from everlight.color import ILLUMINANT_METHODS, SideInformation
-from everlight.models.illuminant_interval import Interval
+from everlight.models.illuminant_interval import ChromaticityInterval
 from everlight.models.image_model import (
     ErrorCalibration,
     ImageModel,
@@ -281,7 +281,9 @@ def test_c5_reads_other_photos_of_the_folder_by_the_same_camera(tmp_path, monkey
 )
 def test_methods_for_unseen_cameras_do_not_warn_of_one(monkeypatch, fitted, needs, warned):
     """C5 and CCMNet of several cameras, and what learns nothing."""
-    found = Estimate(np.ones(3), Interval(0, 0, 1.0), OutOfDistributionScore(0.0, 1.0), False)
+    found = Estimate(
+        np.ones(3), ChromaticityInterval(0, 0, 1.0), OutOfDistributionScore(0.0, 1.0), False
+    )
     model = SimpleNamespace(
         fitted=fitted,
         needs_others=needs == "others",

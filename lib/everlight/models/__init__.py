@@ -29,7 +29,7 @@ from everlight.models.illuminant_batches import (
     stack_problems,
 )
 from everlight.models.illuminant_interval import (
-    Interval,
+    ChromaticityInterval,
     IntervalCoverage,
     IntervalScale,
     calibrate_interval,
@@ -88,13 +88,13 @@ __all__ = [
     "BasicBlock",
     "BatchTrainer",
     "BottleneckBlock",
+    "ChromaticityInterval",
     "CosineHead",
     "DistanceCalibration",
     "EfficientNetLite0",
     "HeadInit",
     "IlluminantModel",
     "IlluminantNet",
-    "Interval",
     "IntervalCoverage",
     "IntervalScale",
     "JointEmbedding",

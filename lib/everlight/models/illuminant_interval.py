@@ -40,7 +40,7 @@ class IntervalScale(NamedTuple):
     factor: Float[Array, ""]
 
 
-class Interval(NamedTuple):
+class ChromaticityInterval(NamedTuple):
     """Interval of an illuminant; an illuminant is covered if its R/G and B/G both lie inside.
 
     Attributes:
@@ -118,7 +118,9 @@ def calibrate_interval(
 
 
 @checked
-def chromaticity_interval(scale: IntervalScale, estimates: Float[Array, "m 2"]) -> Interval:
+def chromaticity_interval(
+    scale: IntervalScale, estimates: Float[Array, "m 2"]
+) -> ChromaticityInterval:
     """Return the interval of one pair.
 
     Args:
@@ -141,7 +143,9 @@ def chromaticity_interval(scale: IntervalScale, estimates: Float[Array, "m 2"]) 
     angles = jax.vmap(angular_error, (0, None))(
         from_chromaticity(corners), from_chromaticity(centre)
     )
-    return Interval(low, high, jnp.where(jnp.all(jnp.isfinite(high)), jnp.max(angles), jnp.inf))
+    return ChromaticityInterval(
+        low, high, jnp.where(jnp.all(jnp.isfinite(high)), jnp.max(angles), jnp.inf)
+    )
 
 
 @checked
@@ -149,7 +153,7 @@ def chromaticity_interval(scale: IntervalScale, estimates: Float[Array, "m 2"]) 
 def uninformative_interval(
     chromaticities: Annotated[Float[Array, "n 2"], POSITIVE, NotEmpty],
     coverage: Coverage = COVERAGE,
-) -> Interval:
+) -> ChromaticityInterval:
     """Return the interval of an illuminant without an image: around the mean of others.
 
     An estimate with an interval at least as wide (`degrees`) is uninformative: it adds nothing to

@@ -21,7 +21,7 @@ from everlight.color.moments import pixel_moments
 from everlight.color.thumbnails import below_saturation, place_on_canvas, shrink_image
 from everlight.errors import ArgumentError
 from everlight.models.illuminant_interval import (
-    Interval,
+    ChromaticityInterval,
     IntervalScale,
     calibrate_interval,
     chromaticity_interval,
@@ -205,8 +205,9 @@ class ImageModel:
         fitted = self._fitted_for(calibration)
         parts = _estimated(self.method.predict, fitted, self.errors, described, extra)
         illuminant, interval, score = jax.tree.map(np.asarray, parts)
-        wide = bool(np.isfinite(interval.degrees)) and interval.degrees >= self.errors.uninformative
-        estimate = Estimate(illuminant, interval, score, bool(wide))
+        finite = np.isfinite(interval.degrees)
+        wide = bool(finite and interval.degrees >= self.errors.uninformative)
+        estimate = Estimate(illuminant, interval, score, wide)
         if self.errors is not None and not estimate.score.distance <= MAX_SCORE:
             raise UnsuitableImageError(
                 f"{describe_score(estimate, 'images')}; the estimate is worthless. Give linear "
@@ -283,7 +284,10 @@ def _estimated(
     chromaticity = to_chromaticity(predict(fitted, described.features, *extra))
     if errors is None:
         none = jnp.array(jnp.nan)
-        unknown = Interval(*[jnp.full(2, jnp.nan)] * 2, none), OutOfDistributionScore(none, none)
+        unknown = (
+            ChromaticityInterval(*[jnp.full(2, jnp.nan)] * 2, none),
+            OutOfDistributionScore(none, none),
+        )
         return from_chromaticity(chromaticity), *unknown
     distance = feature_distance(errors.distances.distribution, described.moments)
     return (

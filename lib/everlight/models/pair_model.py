@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import struct
 from jaxtyping import Array, Bool, Float
 
 from everlight.color.chromaticity import from_chromaticity
@@ -21,7 +22,7 @@ from everlight.color.moments import color_moments
 from everlight.color.transform_prior import TransformPrior, fit_probable_transform
 from everlight.color.transforms import Normalization, fit_color_transform
 from everlight.models.illuminant_interval import (
-    Interval,
+    ChromaticityInterval,
     IntervalScale,
     calibrate_interval,
     chromaticity_interval,
@@ -44,15 +45,21 @@ Fit = Normalization | Literal["probable"]
 
 InputNames = Literal["T", "moments", "T and moments"]
 """Inputs of an estimate; moments are those of the camera's own image."""
-WIDTHS: dict[InputNames, int] = {"T": 9, "moments": 9, "T and moments": 18}
+INPUTS: dict[InputNames, tuple[Literal["T", "moments"], ...]] = {
+    "T": ("T",),
+    "moments": ("moments",),
+    "T and moments": ("T", "moments"),
+}
+"""Features that each input consists of, nine numbers each."""
+WIDTHS: dict[InputNames, int] = {name: 9 * len(parts) for name, parts in INPUTS.items()}
 
 
-@dataclass(frozen=True)
+@struct.dataclass
 class ViewModel:
     """Estimator of the illuminant in one camera.
 
     Attributes:
-      inputs: inputs, one of `InputNames`; a file may name others, which cannot be computed here.
+      inputs: inputs, a key of `INPUTS`.
       depth: hidden layers of the networks; None for linear regressions.
       members: networks or regressions, arrays with a leading axis over the ensemble.
       interval: scale from their disagreement to an interval, calibrated on pairs outside their
@@ -62,8 +69,8 @@ class ViewModel:
         where they are too few for one.
     """
 
-    inputs: str
-    depth: int | None
+    inputs: InputNames = struct.field(pytree_node=False)
+    depth: int | None = struct.field(pytree_node=False)
     members: IlluminantModel | LinearRegression
     interval: IntervalScale
     distances: DistanceCalibration
@@ -71,7 +78,7 @@ class ViewModel:
 
 
 def calibrated_view(
-    inputs: str,
+    inputs: InputNames,
     depth: int | None,
     members: IlluminantModel | LinearRegression,
     held_out: Float[Array, "m n 2"],
@@ -81,7 +88,7 @@ def calibrated_view(
     """Return an estimator whose intervals are calibrated on pairs outside its training.
 
     Args:
-      inputs: inputs of the estimator, one of `InputNames`.
+      inputs: inputs of the estimator, a key of `INPUTS`.
       depth: hidden layers of the networks; None for linear regressions.
       members: networks or regressions.
       held_out: estimates of pairs by members that were trained without them.
@@ -110,10 +117,10 @@ class PairInputs(NamedTuple):
     distance: Float[Array, ""]
     moments: Mapping[View, Float[Array, "9"]]
 
-    def features(self, inputs: str, view: View) -> Float[Array, "f"]:
+    def features(self, inputs: InputNames, view: View) -> Float[Array, "f"]:
         """Return the features for one camera's illuminant."""
         by_name = {"T": self.transform.reshape(9), "moments": self.moments[view]}
-        return jnp.concatenate([by_name[name] for name in inputs.split(" and ")])
+        return jnp.concatenate([by_name[name] for name in INPUTS[inputs]])
 
 
 class Estimate(NamedTuple):
@@ -127,7 +134,7 @@ class Estimate(NamedTuple):
     """
 
     illuminant: Float[np.ndarray, "3"]
-    interval: Interval
+    interval: ChromaticityInterval
     score: OutOfDistributionScore
     uninformative: bool
 
@@ -163,9 +170,8 @@ class PairModel:
     @property
     def needs_transform(self) -> bool:
         """True if an estimate depends on T."""
-        return any(
-            view is not None and view.inputs != "moments" for view in (self.main, self.second)
-        )
+        views = (self.main, self.second)
+        return any(view is not None and "T" in INPUTS[view.inputs] for view in views)
 
     def inputs(
         self,
@@ -190,10 +196,7 @@ class PairModel:
         model: ViewModel = getattr(self, view)
         from_prior = self.fit == "probable" and model.inputs == "T"
         distance = inputs.distance if from_prior else None
-        features = inputs.features(model.inputs, view)
-        parts = _estimated(
-            model.depth, model.members, model.interval, model.distances, features, distance
-        )
+        parts = _estimated(model, inputs.features(model.inputs, view), distance)
         illuminant, interval, score = jax.tree.map(np.asarray, parts)
         finite = np.isfinite(interval.degrees)
         wide = bool(finite and interval.degrees >= model.uninformative)
@@ -204,23 +207,18 @@ nine_moments = jax.jit(partial(color_moments, degree=2))
 _fit_probable = jax.jit(fit_probable_transform)
 
 
-@partial(jax.jit, static_argnums=0)
+@jax.jit
 def _estimated(
-    depth: int | None,
-    members: IlluminantModel | LinearRegression,
-    scale: IntervalScale,
-    distances: DistanceCalibration,
-    features: Float[Array, "f"],
-    distance: Float[Array, ""] | None,
-) -> tuple[Float[Array, "3"], Interval, OutOfDistributionScore]:
+    model: ViewModel, features: Float[Array, "f"], distance: Float[Array, ""] | None
+) -> tuple[Float[Array, "3"], ChromaticityInterval, OutOfDistributionScore]:
     """Return an estimate, its interval and score; without a distance that of `features`."""
-    estimates = members_estimates(depth, members, features)
+    estimates = members_estimates(model.depth, model.members, features)
     if distance is None:
-        distance = feature_distance(distances.distribution, features)
+        distance = feature_distance(model.distances.distribution, features)
     return (
         from_chromaticity(ensemble_chromaticity(estimates)),
-        chromaticity_interval(scale, estimates),
-        out_of_distribution_score(distances, distance),
+        chromaticity_interval(model.interval, estimates),
+        out_of_distribution_score(model.distances, distance),
     )
 
 

@@ -174,9 +174,15 @@ class NormalizedConvolution(nn.Module):
     @nn.compact
     def __call__(self, inputs: Float[Array, "b h w c"], train: bool) -> Float[Array, "b h2 w2 f"]:
         """Return the normalised images, `[b, ceil(h / stride), ceil(w / stride), features]`."""
-        shape = (self.features, self.size, self.stride)
-        hidden = Convolution(*shape, False, self.kernel_init, self.dtype)(inputs)
-        return BatchNorm()(hidden, train)
+        convolution = Convolution(
+            self.features,
+            self.size,
+            self.stride,
+            use_bias=False,
+            kernel_init=self.kernel_init,
+            dtype=self.dtype,
+        )
+        return BatchNorm()(convolution(inputs), train)
 
 
 def _reduced_resnet(numbers: Numbers, request: NetworkRequest) -> Network:

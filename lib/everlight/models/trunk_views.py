@@ -25,8 +25,8 @@ GAMMA = 2.2
 STAGES = ("block4", "block10")
 
 
-class View(NamedTuple):
-    """A view of an image; the window is in shares of its sides."""
+class CroppedView(NamedTuple):
+    """A view of an image: a window in shares of its sides, mirrored or not, under an illuminant."""
 
     corner: Float[np.ndarray, "*n 2"]
     size: Float[np.ndarray, "*n"]
@@ -34,7 +34,7 @@ class View(NamedTuple):
     factors: Float[np.ndarray, "*n 3"]
 
 
-def draw_views(count: int) -> View:
+def draw_views(count: int) -> CroppedView:
     """Return the views of a number of images, the same ones every time, `[count, VIEWS]`."""
     generator = np.random.default_rng(0)
     shape = count, VIEWS
@@ -43,7 +43,7 @@ def draw_views(count: int) -> View:
     mirrored = generator.uniform(size=shape) < 0.5
     factors = generator.uniform(*FACTORS, (*shape, 3))
     size[:, 0], corner[:, 0], mirrored[:, 0], factors[:, 0] = 1, 0, False, 1
-    return View(
+    return CroppedView(
         *(leaf.astype(np.float32) for leaf in (corner, size)), mirrored, np.float32(factors)
     )
 
@@ -53,7 +53,7 @@ def view_maps(
     weights: PyTree,
     images: Float[Array, "b h w 3"],
     masks: Float[Array, "b h w"],
-    views: View,
+    views: CroppedView,
 ) -> tuple[Float[Array, "b 8 8 c"], Float[Array, "b 8 8 3"]]:
     """Return the maps and the mean colours of one view of each image.
 
@@ -82,7 +82,7 @@ def view_maps(
 
 
 def _look(
-    image: Float[Array, "h w 3"], mask: Float[Array, "h w"], view: View
+    image: Float[Array, "h w 3"], mask: Float[Array, "h w"], view: CroppedView
 ) -> Float[Array, "128 128 4"]:
     """Return the view's pixels, 0 where masked, and the unmasked share of each."""
     observed = (mask > 0)[..., None]

@@ -90,8 +90,15 @@ def domain_incremental(
         drawn = [places[_draw(len(places), wanted, rng)] for _ in range(tasks)]
         index[name] = [task * count + rows for task, rows in enumerate(drawn)]
         labels[name] = [maps[task][all_labels[rows]] for task, rows in enumerate(drawn)]
-    parts = [field[name] for name in ("train", "test") for field in (index, labels)]
-    return from_experiences(*parts, classes, index["valid"], labels["valid"])
+    return from_experiences(
+        train=index["train"],
+        train_labels=labels["train"],
+        test=index["test"],
+        test_labels=labels["test"],
+        classes=classes,
+        valid=index["valid"],
+        valid_labels=labels["valid"],
+    )
 
 
 @checked

@@ -34,10 +34,10 @@ def losses():
 def collectives():
     """Those in the program of four runs."""
     mesh, many = runs_mesh(), some_runs()
-    rows = many.sequence, many.key, many.run_data
-    four = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf[:1]]), rows)
+    inputs = engine.RunInputs(many.sequence, many.key, many.run_data)
+    four = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf[:1]]), inputs)
     begin, learn = (
-        engine._program(build, PROTOCOL, join, mesh, part)
+        engine._program(engine.Programs(build, PROTOCOL, join, mesh), part)
         for part in (engine.begin_state, engine.learn_epochs)
     )
     text = learn.lower(DATA, four, begin(DATA, four), jnp.int32(2)).compile().as_text()

@@ -75,7 +75,9 @@ def estimate_run(run: Run, device: jax.Device, timed_steps: NonNegativeInt = 0) 
 
 
 @checked
-def count_steps(protocol: Protocol, sequence: TaskSequence, replayed: NonNegativeInt = 0) -> int:
+def count_sequence_steps(
+    protocol: Protocol, sequence: TaskSequence, replayed: NonNegativeInt = 0
+) -> int:
     """Return the steps of a sequence, whose epochs pass over a task's samples.
 
     Args:

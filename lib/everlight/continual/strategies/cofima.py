@@ -48,7 +48,7 @@ from everlight.continual.strategies.parts.merging import merged_learner
 from everlight.continual.strategies.slca import ClassGaussians, slca
 
 
-class Averaged(NamedTuple):
+class MergedNetwork(NamedTuple):
     """Memory of CoFiMA."""
 
     gaussians: ClassGaussians
@@ -71,7 +71,7 @@ def cofima(
     importance_samples: PositiveInt = 1024,
     fisher: Fisher | None = None,
 ) -> Strategy:
-    """Return continual Fisher-weighted model averaging (CoFiMA), whose memory is `Averaged`.
+    """Return continual Fisher-weighted model averaging (CoFiMA), whose memory is `MergedNetwork`.
 
     The first label of a sample is its class. The linear head is `params["head"]`.
 
@@ -100,13 +100,13 @@ def cofima(
             setup, task_learner, task.train, importance_samples, key, fisher=kind
         )
 
-    def init(key: PRNGKeyArray, learner: Learner) -> Averaged:
+    def init(key: PRNGKeyArray, learner: Learner) -> MergedNetwork:
         nothing = jax.tree.map(jnp.zeros_like, learner.params)
-        return Averaged(unmerged.init(key, learner), learner.params, nothing)
+        return MergedNetwork(unmerged.init(key, learner), learner.params, nothing)
 
     def end_task(
-        memory: Averaged, learner: Learner, task: Task, key: PRNGKeyArray
-    ) -> tuple[Averaged, Learner]:
+        memory: MergedNetwork, learner: Learner, task: Task, key: PRNGKeyArray
+    ) -> tuple[MergedNetwork, Learner]:
         key_current, key_merged, key_statistics, key_align = jax.random.split(key, 4)
         current = information(learner, task, key_current)
         params = jax.tree.map(
@@ -116,7 +116,7 @@ def cofima(
         learner = merged_learner(setup, learner, params, task, key_statistics)
         merged = information(learner, task, key_merged)
         gaussians, learner = unmerged.end_task(memory.gaussians, learner, task, key_align)
-        return Averaged(gaussians, params, merged), learner
+        return MergedNetwork(gaussians, params, merged), learner
 
     return with_outer_memory(unmerged, "gaussians")._replace(
         init=init, end_task=end_task, parameter_copies=2

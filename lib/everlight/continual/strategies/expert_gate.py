@@ -329,15 +329,15 @@ def _train(
         return weighted_mean(reconstruction_error(params, features(inputs)), batch.weight)
 
     def one_epoch(number: Int[Array, ""], carry: tuple) -> tuple:
-        order = shuffle(data, jax.random.fold_in(key_epochs, number))
+        epoch = shuffle(data, jax.random.fold_in(key_epochs, number))
 
         def one_step(step: Int[Array, ""], carry: tuple) -> tuple:
             params, state = carry
-            gradient = jax.grad(loss)(params, take_batch(data, order, step, BATCH))
+            gradient = jax.grad(loss)(params, take_batch(epoch, step, BATCH))
             update, state = optimizer.update(gradient, state, params)
             return optax.apply_updates(params, update), state
 
-        return jax.lax.fori_loop(0, -(-order.count // BATCH), one_step, carry)
+        return jax.lax.fori_loop(0, -(-epoch.count // BATCH), one_step, carry)
 
     start = _new_autoencoder(width, hidden, key_start)
     return jax.lax.fori_loop(0, epochs, one_epoch, (start, optimizer.init(start)))[0]

@@ -179,11 +179,11 @@ def gem(
     def end_task(
         memory: Samples, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[Samples, Learner]:
-        order = shuffle(Epoch(task.train, jnp.zeros_like(task.train.mask)), key)
+        epoch = shuffle(Epoch(task.train, jnp.zeros_like(task.train.mask)), key)
         place = jnp.arange(per_task)
         # What fills up is a held sample, for what normalises over the batch.
-        slots = order.slots[place % jnp.maximum(order.count, 1)]
-        stored = Samples(task.train.index[slots], task.train.labels[slots], place < order.count)
+        slots = epoch.slots[place % jnp.maximum(epoch.count, 1)]
+        stored = Samples(task.train.index[slots], task.train.labels[slots], place < epoch.count)
         memory = jax.tree.map(lambda leaf, new: leaf.at[task.id].set(new), memory, stored)
         return memory, learner
 

@@ -49,6 +49,7 @@ from everlight.base import Batch, Learner, Proportion, Setup, StepInfo, Strategy
 from everlight.checks import NonNegativeFloat, PositiveInt, checked
 from everlight.continual.engine.epochs import shuffle, take_batch
 from everlight.continual.engine.evaluation import gathered
+from everlight.continual.engine.named_arrays import names_of
 from everlight.continual.method import Method, Source
 from everlight.continual.strategies.naive import naive
 from everlight.errors import ArgumentError
@@ -156,8 +157,7 @@ def input_widths(setup: Setup, learner: Learner, strategy: str) -> dict[Path, in
 
 def drawn_samples(strategy: Strategy, task: Task, key: PRNGKeyArray, count: int) -> Batch:
     """Return at most `count` random samples of a task."""
-    epoch = strategy.epoch_data((), task)
-    return take_batch(epoch, shuffle(epoch, key), jnp.int32(0), count)
+    return take_batch(shuffle(strategy.epoch_data((), task), key), jnp.int32(0), count)
 
 
 def input_rows(setup: Setup, learner: Learner, batch: Batch) -> dict[Path, Float[Array, "n i"]]:
@@ -255,11 +255,6 @@ def refuse_other_kernels(params: PyTree, known: set[Path], strategy: str) -> Non
         )
     if "head" not in params:
         raise ArgumentError(f"the layers are {', '.join(params)}; {strategy} needs one named head")
-
-
-def names_of(path: tuple) -> Path:
-    """Return the names of a path in the parameters."""
-    return tuple(str(key.key) for key in path)
 
 
 METHODS = (

@@ -122,7 +122,7 @@ def podnet(
 
         task_loss = weighted_mean(jax.vmap(sample_loss)(scores, batch.labels[:, 0]), batch.weight)
         old = evaluation_outputs(setup, inputs.teacher, batch.inputs)
-        moved = jax.vmap(feature_distance)(outputs.features, old.features)
+        moved = jax.vmap(cosine_distance)(outputs.features, old.features)
         distances = [
             jax.vmap(pooled_distance)(maps, before)
             for maps, before in zip(maps_of(outputs), maps_of(old), strict=True)
@@ -202,7 +202,7 @@ def maps_of(outputs: Outputs) -> list[Float[Array, "b h w c"]]:
     return [leaf for leaf in (outputs.hidden or {}).values() if leaf.ndim == 4]
 
 
-def feature_distance(features: Float[Array, "f"], old: Float[Array, "f"]) -> Float[Array, ""]:
+def cosine_distance(features: Float[Array, "f"], old: Float[Array, "f"]) -> Float[Array, ""]:
     """Return a sample's POD-flat: one minus the cosine of its features and the old ones."""
     return 1 - jnp.sum(unit(features, -1) * unit(old, -1))
 

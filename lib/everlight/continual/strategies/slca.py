@@ -219,17 +219,17 @@ def align(
             trainable=None,
             measure=None,
         )
-        order = shuffle(of_all, keys.order)
+        epoch = shuffle(of_all, keys.order)
         rate = 0.5 * (1 + jnp.cos(jnp.pi * number / jnp.maximum(epochs, 1)))
         schedule = learner.schedule._replace(factor=rate.astype(jnp.float32))
 
         def one_step(step: Int[Array, ""], learner: Learner) -> Learner:
-            batch = take_batch(of_all, order, step, samples)
+            batch = take_batch(epoch, step, samples)
             plain, key_update = naive(head_setup), step_key(keys.steps, step)
             return train_step(head_setup, plain, (), learner, batch, task, key_update)[1]
 
         learner = learner._replace(schedule=schedule)
-        return jax.lax.fori_loop(0, -(-order.count // samples), one_step, learner)
+        return jax.lax.fori_loop(0, -(-epoch.count // samples), one_step, learner)
 
     head = head_layer(learner.params)
     head_learner = learner._replace(params={"head": head})

@@ -46,6 +46,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from everlight.base import Batch, Learner, Proportion, Setup, StepInfo, Strategy, Task
 from everlight.checks import NonNegativeFloat, PositiveInt, UnitInterval, checked
 from everlight.continual.engine.evaluation import gathered
+from everlight.continual.engine.named_arrays import names_of
 from everlight.continual.engine.updates import optimizer_update
 from everlight.continual.method import PER_TASK_WEIGHTS, Method, Source
 from everlight.continual.strategies.gpm import (
@@ -57,7 +58,6 @@ from everlight.continual.strategies.gpm import (
     drawn_samples,
     input_rows,
     input_widths,
-    names_of,
     projected,
 )
 from everlight.continual.strategies.naive import (
