@@ -18,9 +18,9 @@ from docs.tools.measured import ROOT, Table
 from everlight import continual
 from everlight.color import ESTIMATORS
 from everlight.continual import strategies
-from everlight.continual.method import Needs
-from everlight.continual.registry import METHODS, ORDER
-from everlight.continual.replay_variants import VariantName
+from everlight.continual.methods.method import Needs
+from everlight.continual.methods.registry import METHODS, ORDER
+from everlight.continual.methods.replay_variants import VariantName
 from everlight.metrics import CRITERIA, WEIGHTINGS
 from everlight_experiments.cli import COMMANDS, options_of
 from everlight_experiments.commands.grid import runs_of

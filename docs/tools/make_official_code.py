@@ -9,8 +9,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from everlight.continual.method import Method, Needs
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.method import Method, Needs
+from everlight.continual.methods.registry import METHODS
 from everlight_experiments.commands.benchmark_registry import default_config
 from everlight_experiments.continual.config import config_of
 from everlight_experiments.continual.parts import optimizer

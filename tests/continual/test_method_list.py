@@ -8,9 +8,9 @@ import pytest
 
 from docs.tools import make_methods
 from docs.tools.measured import ROOT
-from everlight.continual.method import Needs
-from everlight.continual.method_list import method_rows
-from everlight.continual.registry import METHODS, ORDER
+from everlight.continual.methods.method import Needs
+from everlight.continual.methods.method_list import method_rows
+from everlight.continual.methods.registry import METHODS, ORDER
 from everlight_experiments import cli
 
 ROWS = {row.name: row for row in method_rows()}

@@ -5,14 +5,15 @@ from pathlib import Path
 import jax.numpy as jnp
 import pytest
 
-from everlight.continual import registry, strategies
-from everlight.continual.method import Method, Needs, Source
-from everlight.continual.registry import METHODS
+from everlight.continual import strategies
+from everlight.continual.methods import registry
+from everlight.continual.methods.method import Method, Needs, Source
+from everlight.continual.methods.registry import METHODS
 from everlight.declared_rows import declared_rows
 
 NEEDS = Needs(tasks=5, classes=10, exemplars_per_class=20)
 FILE = """
-from everlight.continual.method import Method, Source
+from everlight.continual.methods.method import Method, Source
 from everlight.continual.strategies.naive import naive
 
 METHODS = (Method("NAME", naive, Source(), "the plain gradient"),)

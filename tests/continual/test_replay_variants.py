@@ -3,9 +3,9 @@
 import jax
 import pytest
 
-from everlight.continual.method import Needs
-from everlight.continual.registry import METHODS
-from everlight.continual.replay_variants import VARIANTS, with_variants
+from everlight.continual.methods.method import Needs
+from everlight.continual.methods.registry import METHODS
+from everlight.continual.methods.replay_variants import VARIANTS, with_variants
 from tests.continual.small_net import CLASSES, small_learner, small_setup
 
 SETUP = small_setup()

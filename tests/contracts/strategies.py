@@ -17,14 +17,14 @@ import pytest
 from everlight.base import Outputs, Setup, Strategy
 from everlight.continual.ema import with_ema
 from everlight.continual.engine.protocol import Protocol
-from everlight.continual.method import Method, Needs
+from everlight.continual.methods.method import Method, Needs
+from everlight.continual.methods.registry import METHODS
 from everlight.continual.objectives.many_labels import binary_objective
 from everlight.continual.objectives.softmax import (
     accuracy_per_sample,
     accuracy_row,
     softmax_objective,
 )
-from everlight.continual.registry import METHODS
 from everlight.continual.strategies.parts.replay_tricks import (
     predict_by_nearest_mean,
     review_memory,

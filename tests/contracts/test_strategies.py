@@ -12,12 +12,12 @@ import numpy as np
 import optax
 import pytest
 
+from everlight.continual.engine.cost.targets import chips_of_a_v5e
 from everlight.continual.engine.driver import Runs, _program, initial_runs_state
 from everlight.continual.engine.epochs import count_steps, end_epoch, epoch_step, open_epoch
 from everlight.continual.engine.protocol import Protocol
 from everlight.continual.engine.run import Run, with_learned
 from everlight.continual.engine.sequence import run_sequence
-from everlight.continual.engine.targets import chips_of_a_v5e
 from everlight.continual.engine.tasks import (
     begin_state,
     begin_task,

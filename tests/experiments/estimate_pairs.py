@@ -8,11 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from everlight.color.alignment import warp_image
-from everlight.models.illuminant_interval import (
-    ChromaticityInterval,
-)
-from everlight.models.out_of_distribution import OutOfDistributionScore
-from everlight.models.pair_model import Estimate, Estimates, PairModel
+from everlight.illuminant.illuminant_interval import ChromaticityInterval
+from everlight.illuminant.out_of_distribution import OutOfDistributionScore
+from everlight.illuminant.pair_model import Estimate, Estimates, PairModel
 from everlight_data.color.raw_files.raw import RawImage
 from tests.dng_writer import write_dng
 

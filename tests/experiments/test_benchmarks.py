@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.continual.method import WHY_NOT, why_not, with_published
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.method import WHY_NOT, why_not, with_published
+from everlight.continual.methods.registry import METHODS
 from everlight.models import MLP, NetworkRequest
 from everlight_data.errors import DataError
 from everlight_data.images.core50 import CATEGORIES, OBJECTS, Core50

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from everlight.continual.method import WHY_NOT, why_not
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.method import WHY_NOT, why_not
+from everlight.continual.methods.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.load_and_train import load_requested

@@ -13,9 +13,9 @@ import pytest
 import tyro
 from jax.errors import JaxRuntimeError
 
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.registry import METHODS
 from everlight.errors import ArgumentError
-from everlight.models.image_model import UnsuitableImageError
+from everlight.illuminant.image_model import UnsuitableImageError
 from everlight_data.errors import DataError
 from everlight_experiments import cli
 from everlight_experiments.commands.load_and_train import given_hyperparameters

@@ -10,8 +10,8 @@ import pytest
 from everlight.continual import Batch
 from everlight.continual.ema import Averaged
 from everlight.continual.engine.tasks import init_learner
-from everlight.continual.method import Needs, why_not
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.method import Needs, why_not
+from everlight.continual.methods.registry import METHODS
 from everlight.models import MLP, Network
 from everlight_data.errors import DataError
 from everlight_data.images.digits import load_digits

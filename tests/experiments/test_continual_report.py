@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from everlight.continual import choose_hyperparameter, fixed_hyperparameter
-from everlight.continual.method import Needs
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.method import Needs
+from everlight.continual.methods.registry import METHODS
 from everlight_experiments.continual.benchmark import Metric
 from everlight_experiments.continual.report import (
     ReportInput,

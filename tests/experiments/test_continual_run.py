@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.load_and_train import OTHER_NAMES, selected_methods

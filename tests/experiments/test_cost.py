@@ -6,11 +6,11 @@ import jax
 import numpy as np
 import pytest
 
-from everlight.continual.engine.estimate import Estimate, count_sequence_steps, estimate_run
+from everlight.continual.engine.cost.estimate import Estimate, count_sequence_steps, estimate_run
+from everlight.continual.engine.cost.targets import chips_of_a_v5e
 from everlight.continual.engine.sequence import initial_state
-from everlight.continual.engine.targets import chips_of_a_v5e
-from everlight.continual.method import Needs
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.method import Needs
+from everlight.continual.methods.registry import METHODS
 from everlight_data.errors import DataError, MissingDataError
 from everlight_experiments.commands import cost
 from everlight_experiments.run_folder.compilation import describe_tpu

@@ -4,8 +4,8 @@ import jax
 import numpy as np
 import pytest
 
-from everlight.continual.method import why_not
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.method import why_not
+from everlight.continual.methods.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_data.images import trunk_features
 from everlight_data.images.trunk_features import LITE0

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.models.illuminant_training import TrainingSettings
+from everlight.illuminant.illuminant_training import TrainingSettings
 from everlight_data.color.charts import chart_pairs
 from everlight_data.color.charts.chart import CENTRES, CORNERS, chart_mask, map_points
 from everlight_data.color.charts.chart_measurements import (

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.models.illuminant_training import TrainingSettings
+from everlight.illuminant.illuminant_training import TrainingSettings
 from everlight_data.color.pairs.camera_pairs import (
     TRANSFORM,
     WHITE_BALANCE,

@@ -14,7 +14,7 @@ from everlight.color.learned.capture_aware import (
     WITHOUT_CAPTURES,
 )
 from everlight.color.learned.fourier_constancy import TUNED_HERE
-from everlight.models.illuminant_training import TrainingSettings
+from everlight.illuminant.illuminant_training import TrainingSettings
 from everlight_data.color import trunk_views
 from everlight_data.color.nus import CAMERAS
 from everlight_data.color.pairs.camera_pairs import MOMENTS, CameraPairs

@@ -14,22 +14,22 @@ from PIL import Image
 from everlight.color.chromaticity import from_chromaticity, to_chromaticity
 from everlight.color.feature_distribution import FeatureDistribution
 from everlight.color.transform_prior import fit_probable_transform, learn_transform_prior
-from everlight.metrics.angular import angular_error
-from everlight.models.illuminant_interval import (
+from everlight.illuminant.illuminant_interval import (
     calibrate_interval,
     chromaticity_interval,
     ensemble_chromaticity,
     uninformative_interval,
 )
-from everlight.models.illuminant_net import IlluminantNet
-from everlight.models.illuminant_training import (
+from everlight.illuminant.illuminant_net import IlluminantNet
+from everlight.illuminant.illuminant_training import (
     Problem,
     TrainingSettings,
     make_trainer,
     predict_chromaticity,
 )
-from everlight.models.out_of_distribution import calibrate_distances
-from everlight.models.pair_model import PairModel, ViewModel
+from everlight.illuminant.out_of_distribution import calibrate_distances
+from everlight.illuminant.pair_model import PairModel, ViewModel
+from everlight.metrics.angular import angular_error
 from everlight_data.color.models.pair_model_files import load_pair_model, save_pair_model
 from everlight_data.color.pairs.view_pairs import read_homography
 from everlight_data.color.raw_files.raw import read_raw

@@ -10,12 +10,10 @@ import numpy as np
 import pytest
 import tyro
 
-from everlight.models.illuminant_interval import (
-    ChromaticityInterval,
-)
-from everlight.models.out_of_distribution import OutOfDistributionScore
-from everlight.models.pair_estimate import estimate_pair
-from everlight.models.pair_model import Estimates
+from everlight.illuminant.illuminant_interval import ChromaticityInterval
+from everlight.illuminant.out_of_distribution import OutOfDistributionScore
+from everlight.illuminant.pair_estimate import estimate_pair
+from everlight.illuminant.pair_model import Estimates
 from everlight_data.color.pairs.view_pairs import (
     align_thumbnails,
     choose_homography,

@@ -10,11 +10,11 @@ from everlight.color.feature_distribution import FeatureDistribution
 from everlight.color.learned.linear_regression import LinearRegression
 from everlight.color.transform_prior import TransformPrior, fit_probable_transform
 from everlight.color.transforms import fit_color_transform
-from everlight.models.illuminant_interval import IntervalScale
-from everlight.models.illuminant_net import IlluminantNet
-from everlight.models.illuminant_training import IlluminantModel
-from everlight.models.out_of_distribution import calibrate_distances
-from everlight.models.pair_model import PairModel, ViewModel
+from everlight.illuminant.illuminant_interval import IntervalScale
+from everlight.illuminant.illuminant_net import IlluminantNet
+from everlight.illuminant.illuminant_training import IlluminantModel
+from everlight.illuminant.out_of_distribution import calibrate_distances
+from everlight.illuminant.pair_model import PairModel, ViewModel
 from everlight_data.color.models.pair_model_files import load_pair_model, save_pair_model
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.runs.checkpoints import Checkpoints

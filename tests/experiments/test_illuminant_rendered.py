@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.models.illuminant_training import TrainingSettings
+from everlight.illuminant.illuminant_training import TrainingSettings
 from everlight_data.color.models.pair_model_files import load_pair_model
 from everlight_data.color.rendered.rendered_pairs import Variant
 from everlight_experiments.illuminant.config import PRESETS, RENDERED_NETWORKS

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from everlight.color import ESTIMATORS, ILLUMINANT_METHODS, methods_for
-from everlight.models.illuminant_training import TrainingSettings
+from everlight.illuminant.illuminant_training import TrainingSettings
 from everlight_data.color.illuminant_folds import (
     IlluminantImages,
     draw_folds,

@@ -18,15 +18,15 @@ import pytest
 import tifffile
 
 from everlight.color import ILLUMINANT_METHODS, SideInformation
-from everlight.models.illuminant_interval import ChromaticityInterval
-from everlight.models.image_model import (
+from everlight.illuminant.illuminant_interval import ChromaticityInterval
+from everlight.illuminant.image_model import (
     ErrorCalibration,
     ImageModel,
     UnsuitableImageError,
     described_features,
 )
-from everlight.models.out_of_distribution import OutOfDistributionScore
-from everlight.models.pair_model import Estimate
+from everlight.illuminant.out_of_distribution import OutOfDistributionScore
+from everlight.illuminant.pair_model import Estimate
 from everlight_data.color.camera_names import is_same_camera
 from everlight_data.color.models import image_model_files
 from everlight_data.color.models.image_model_files import (

@@ -7,8 +7,8 @@ import jax
 import numpy as np
 import pytest
 
-from everlight.continual.method import Demand
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.method import Demand
+from everlight.continual.methods.registry import METHODS
 from everlight.models import MLP, NetworkRequest
 from everlight_data.errors import DataError
 from everlight_data.images import cifar100

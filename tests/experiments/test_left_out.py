@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from everlight.continual.method import WHY_NOT
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.method import WHY_NOT
+from everlight.continual.methods.registry import METHODS
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmark_registry import BENCHMARKS
 from everlight_experiments.commands.load_and_train import load_requested, of_use

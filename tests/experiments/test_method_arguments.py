@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from everlight.continual.registry import METHODS
-from everlight.continual.replay_variants import with_variants
+from everlight.continual.methods.registry import METHODS
+from everlight.continual.methods.replay_variants import with_variants
 from everlight_data.errors import DataError
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.run import run_benchmark

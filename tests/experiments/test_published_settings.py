@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from everlight.continual import Protocol
-from everlight.continual.method import Needs
-from everlight.continual.registry import METHODS
-from everlight.continual.replay_variants import with_variants
+from everlight.continual.methods.method import Needs
+from everlight.continual.methods.registry import METHODS
+from everlight.continual.methods.replay_variants import with_variants
 from everlight_data.errors import DataError
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.load_and_train import given_hyperparameters

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from everlight.continual import Setup
-from everlight.continual.method import Needs
+from everlight.continual.methods.method import Needs
 from everlight_data.errors import DataError
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.run import run_benchmark

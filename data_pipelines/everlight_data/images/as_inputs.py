@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, UInt8
 
 from everlight.continual import StoredImages
-from everlight.continual.engine.flax_setup import StreamedImages
-from everlight.continual.labelled_images import channel_statistics, store_with_statistics
+from everlight.continual.engine.sources import StreamedImages
+from everlight.continual.training.labelled_images import channel_statistics, store_with_statistics
 from everlight_data.errors import DataError
 from everlight_data.images.feature_files import Features
 from everlight_data.images.jpeg_store import JpegStore

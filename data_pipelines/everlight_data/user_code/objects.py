@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import flax.linen as nn
 
-from everlight.continual.adapted_net import check_outputs
-from everlight.continual.engine.network_setup import Net, arguments_of
+from everlight.continual.engine.setups.network_setup import Net, arguments_of
+from everlight.continual.training.adapted_net import check_outputs
 from everlight.models import Network
 from everlight_data.errors import DataError
 from everlight_data.formats.files import one_line, read_bytes

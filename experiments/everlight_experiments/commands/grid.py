@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import rankdata
 
-from everlight.continual.method import Method
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.method import Method
+from everlight.continual.methods.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
 from everlight_experiments.commands.benchmark_registry import (

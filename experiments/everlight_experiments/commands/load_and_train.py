@@ -8,9 +8,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from everlight.continual.method import WHY_NOT, Method, why_left_out, why_not, with_published
-from everlight.continual.registry import METHODS
-from everlight.continual.replay_variants import with_variants
+from everlight.continual.methods.method import (
+    WHY_NOT,
+    Method,
+    why_left_out,
+    why_not,
+    with_published,
+)
+from everlight.continual.methods.registry import METHODS
+from everlight.continual.methods.replay_variants import with_variants
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
 from everlight_experiments.commands.benchmark_registry import load_benchmarks, split_preset

@@ -9,8 +9,8 @@ import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
-from everlight.continual.registry import METHODS
-from everlight.continual.saved_net import SavedNet, classes_of_tasks
+from everlight.continual.methods.registry import METHODS
+from everlight.continual.training.saved_net import SavedNet, classes_of_tasks
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.names import check_name
 from everlight_data.runs.checkpoints import open_existing

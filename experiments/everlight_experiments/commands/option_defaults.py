@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from everlight.checks import check_fields
-from everlight.continual.method import Method
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.method import Method
+from everlight.continual.methods.registry import METHODS
 from everlight.errors import ArgumentError
 from everlight_data.errors import DataError
 from everlight_data.formats.files import read_json, refusing

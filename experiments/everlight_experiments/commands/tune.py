@@ -18,11 +18,10 @@ import numpy as np
 from jaxtyping import Float
 
 from everlight.continual import Choice, choose_hyperparameter, fixed_hyperparameter
-from everlight.continual.method import Method
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.method import Method
+from everlight.continual.methods.registry import METHODS
 from everlight.errors import ArgumentError
 from everlight.metrics import tied_with
-from everlight.value_grids import combinations, edges_of, label_of, read_grid
 from everlight_data.errors import DataError
 from everlight_data.sets.loading import loading_once
 from everlight_experiments.commands.benchmark_registry import (
@@ -37,6 +36,7 @@ from everlight_experiments.commands.load_and_train import (
     selected_methods,
 )
 from everlight_experiments.commands.options import RunOptions, TuneOptions
+from everlight_experiments.commands.value_grids import combinations, edges_of, label_of, read_grid
 from everlight_experiments.continual.benchmark import Benchmarks
 from everlight_experiments.continual.method_runner import row_on
 from everlight_experiments.continual.report_tables import (

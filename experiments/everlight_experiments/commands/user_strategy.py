@@ -12,8 +12,8 @@ import numpy as np
 
 from everlight.checks import LARGEST
 from everlight.continual import Setup, Strategy
-from everlight.continual.method import BENCHMARK_ARGUMENTS, Method, Source
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.method import BENCHMARK_ARGUMENTS, Method, Source
+from everlight.continual.methods.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_data.formats.files import one_line
 from everlight_data.user_code.objects import load_object, place_in

@@ -21,7 +21,7 @@ from everlight.continual import (
     softmax_objective,
     with_predictions,
 )
-from everlight.continual.method import Demand, Method, Needs
+from everlight.continual.methods.method import Demand, Method, Needs
 from everlight.metrics import diagnose_plasticity
 from everlight.models import (
     Network,

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from everlight.calls import parse_call
 from everlight.checks import check_arguments
-from everlight.continual.method import Method
+from everlight.continual.methods.method import Method
 from everlight.errors import ArgumentError
 from everlight_data.errors import DataError
 from everlight_data.names import check_name

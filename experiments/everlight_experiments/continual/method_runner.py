@@ -33,8 +33,8 @@ from everlight.continual import (
     run_sequence,
 )
 from everlight.continual.engine.updates import StrategyError
-from everlight.continual.method import Method, why_not
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.method import Method, why_not
+from everlight.continual.methods.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_data.formats.files import one_line
 from everlight_data.images.as_inputs import naming_files

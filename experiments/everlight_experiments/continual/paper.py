@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool
 
-from everlight.continual.method import Method
+from everlight.continual.methods.method import Method
 from everlight_data.errors import DataError
 from everlight_experiments.continual.benchmark import Benchmarks
 from everlight_experiments.continual.outcome import Outcome, Outcomes

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import flax.linen as nn
 
 from everlight.continual import Optimizer, StoredImages, named_optimizer
-from everlight.continual.engine.network_setup import Net
-from everlight.continual.method import Demand, Method
+from everlight.continual.engine.setups.network_setup import Net
+from everlight.continual.methods.method import Demand, Method
 from everlight.errors import ArgumentError
 from everlight.models import MLP, Network, NetworkRequest, named_network, networks
 from everlight_data.errors import DataError

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from everlight.continual.method import Method
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.method import Method
+from everlight.continual.methods.registry import METHODS
 from everlight.metrics import confusion_shares
 from everlight.plots import plot_confusion
 from everlight_experiments.continual.benchmark import Benchmark, Benchmarks, Metric

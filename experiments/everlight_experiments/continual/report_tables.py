@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from everlight.continual import Choice
-from everlight.continual.method import Demand, Method, why_not
+from everlight.continual.methods.method import Demand, Method, why_not
 from everlight.metrics import backward_transfer, forgetting, forward_transfer
 from everlight_experiments.continual.benchmark import Benchmark
 from everlight_experiments.continual.outcome import Outcome, Outcomes

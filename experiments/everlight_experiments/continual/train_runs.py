@@ -39,11 +39,11 @@ from everlight.continual.engine.run_states import (
     shapes_on_mesh,
 )
 from everlight.meshes import RUNS_AXIS
-from everlight.processes import is_first
 from everlight.trees import stacked
 from everlight_data.errors import DataError
 from everlight_data.progress import progress
 from everlight_data.runs.checkpoints import Checkpoints
+from everlight_data.runs.processes import is_first
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.interruption import saving_when_stopped, uninterrupted
 from everlight_experiments.run_folder.memory import refuse_large

@@ -1,6 +1,6 @@
 """Selection of hyper-parameters on the first tasks of validation seeds (`--validation-tasks`)."""
 
-from everlight.continual.method import Method
+from everlight.continual.methods.method import Method
 from everlight_data.errors import DataError
 from everlight_experiments.continual.benchmark import Benchmark
 from everlight_experiments.continual.metrics import OVER_ALL_TIMES

@@ -11,7 +11,7 @@ from sklearn.svm import LinearSVC
 
 from everlight.continual import SequenceResult
 from everlight.continual.engine.evaluation import score_test_set
-from everlight.continual.method import Method
+from everlight.continual.methods.method import Method
 from everlight.metrics.frame_fusion import fused_accuracies
 from everlight_data.images.core50_frames import LabelledFrames
 from everlight_experiments.continual.benchmark import Benchmark, Metric, Trained

@@ -21,9 +21,9 @@ from jaxtyping import Array, Int
 from everlight.continual import SequenceResult, Setup, StoredImages, embedding_objective, flax_setup
 from everlight.continual.engine.run import Run
 from everlight.continual.engine.tasks import initial_evaluation
-from everlight.continual.method import Method, Needs
+from everlight.continual.methods.method import Method, Needs
+from everlight.continual.methods.registry import METHODS
 from everlight.continual.objectives.embedding import RanksAndNearest, with_nearest_facts
-from everlight.continual.registry import METHODS
 from everlight.continual.strategies.expert_gate import expert_gate
 from everlight.continual.strategies.parts.gate_features import block_means
 from everlight.metrics.fact_scores import (

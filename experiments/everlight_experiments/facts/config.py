@@ -15,8 +15,8 @@ from typing import Annotated
 
 from everlight.checks import Between
 from everlight.continual import Protocol
-from everlight.continual.method import Method, with_published
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.method import Method, with_published
+from everlight.continual.methods.registry import METHODS
 from everlight_data.facts.divided import Size
 from everlight_data.facts.pictured import FactSource
 from everlight_experiments.continual.benchmark import VALIDATION_SEED

@@ -3,7 +3,7 @@
 import numpy as np
 from jaxtyping import Float
 
-from everlight.continual.method import Method
+from everlight.continual.methods.method import Method
 from everlight.metrics.fact_scores import BACKWARD, GENERALISED
 from everlight_data.facts.divided import SPLITS
 from everlight_data.facts.pictured import pictured_facts

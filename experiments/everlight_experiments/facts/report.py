@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.registry import METHODS
 from everlight.metrics.fact_scores import (
     BACKWARD,
     DROP,

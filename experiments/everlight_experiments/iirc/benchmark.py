@@ -23,7 +23,7 @@ from everlight.continual import (
     binary_objective,
     network_setup,
 )
-from everlight.continual.method import Demand, Method, Needs
+from everlight.continual.methods.method import Demand, Method, Needs
 from everlight.continual.objectives.many_labels import label_scores
 from everlight.metrics.multilabel import LabelScores
 from everlight.models import Network, NetworkRequest

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
 from everlight.continual import Protocol
-from everlight.continual.method import Method
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.method import Method
+from everlight.continual.methods.registry import METHODS
 from everlight_data.iirc.sets import IIRCName
 from everlight_experiments.continual.config import UNNAMED, Chosen, Dtype, Features, Replay, Side
 from everlight_experiments.run_folder.settings import Bytes, Count, Preset, Rate, Share

@@ -26,9 +26,9 @@ from jaxtyping import Int
 
 from everlight.checks import Between
 from everlight.color.illuminant_registry import ESTIMATORS
-from everlight.models.illuminant_training import TrainingSettings
-from everlight.models.out_of_distribution import cross_calibrate_distances
-from everlight.models.pair_model import VIEWS, PairModel
+from everlight.illuminant.illuminant_training import TrainingSettings
+from everlight.illuminant.out_of_distribution import cross_calibrate_distances
+from everlight.illuminant.pair_model import VIEWS, PairModel
 from everlight_data.color.charts.chart_measurements import (
     draw_scene_folds,
     group_scenes,

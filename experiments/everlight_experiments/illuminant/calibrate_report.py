@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from everlight.models.pair_model import PairModel, View
+from everlight.illuminant.pair_model import PairModel, View
 from everlight_data.color.charts.chart_measurements import sensor_differences
 from everlight_data.color.charts.chart_pairs import PairCharts
 from everlight_data.color.pairs.quasi_real import QuasiReal

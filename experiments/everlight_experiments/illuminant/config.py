@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from everlight.models.illuminant_training import TrainingSettings
+from everlight.illuminant.illuminant_training import TrainingSettings
 from everlight_data.color.rendered.rendered_pairs import Condition
 from everlight_experiments.run_folder.settings import Preset
 

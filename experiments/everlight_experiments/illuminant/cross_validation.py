@@ -15,14 +15,14 @@ from everlight.color.learned.linear_regression import (
     fit_linear_regression,
     linear_estimate,
 )
-from everlight.models.illuminant_batches import (
+from everlight.illuminant.illuminant_batches import (
     TrainedNetworks,
     best_of_rates,
     index_of_lowest,
     predict_batch,
 )
-from everlight.models.illuminant_interval import ensemble_chromaticity
-from everlight.models.illuminant_training import (
+from everlight.illuminant.illuminant_interval import ensemble_chromaticity
+from everlight.illuminant.illuminant_training import (
     IlluminantModel,
     TrainingSettings,
     chromaticity_loss,

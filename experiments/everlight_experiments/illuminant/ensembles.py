@@ -8,10 +8,10 @@ import jax
 import numpy as np
 
 from everlight.color.feature_distribution import FeatureDistribution
-from everlight.models.illuminant_interval import COVERAGE, IntervalCoverage, interval_coverage
-from everlight.models.illuminant_training import TrainingSettings
-from everlight.models.out_of_distribution import calibrate_distances
-from everlight.models.pair_model import (
+from everlight.illuminant.illuminant_interval import COVERAGE, IntervalCoverage, interval_coverage
+from everlight.illuminant.illuminant_training import TrainingSettings
+from everlight.illuminant.out_of_distribution import calibrate_distances
+from everlight.illuminant.pair_model import (
     VIEWS,
     PairModel,
     View,

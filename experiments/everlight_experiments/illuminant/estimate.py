@@ -19,14 +19,14 @@ from pathlib import Path
 import numpy as np
 
 from everlight.color.illuminant_registry import ESTIMATORS
-from everlight.models.image_model import ImageModel, untrained_model
-from everlight.models.pair_estimate import (
+from everlight.illuminant.image_model import ImageModel, untrained_model
+from everlight.illuminant.pair_estimate import (
     PairEstimate,
     UnsuitablePairError,
     describe_score,
     estimate_pair,
 )
-from everlight.models.pair_model import VIEWS, PairModel
+from everlight.illuminant.pair_model import VIEWS, PairModel
 from everlight_data.color.models.image_model_files import load_any_model
 from everlight_data.color.pairs.view_pairs import align_thumbnails, choose_homography
 from everlight_data.color.raw_files.camera_matrices import other_camera

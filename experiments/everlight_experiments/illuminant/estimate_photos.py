@@ -12,10 +12,10 @@ from tqdm import tqdm
 from everlight.color.camera_calibration import CameraCalibration
 from everlight.color.illuminant_method import ADDITIONAL_IMAGES
 from everlight.color.thumbnails import below_saturation
-from everlight.models.illuminant_interval import COVERAGE
-from everlight.models.image_model import DescribedImage, ImageModel, UnsuitableImageError
-from everlight.models.pair_estimate import describe_score, reasons_to_distrust
-from everlight.models.pair_model import Estimate
+from everlight.illuminant.illuminant_interval import COVERAGE
+from everlight.illuminant.image_model import DescribedImage, ImageModel, UnsuitableImageError
+from everlight.illuminant.pair_estimate import describe_score, reasons_to_distrust
+from everlight.illuminant.pair_model import Estimate
 from everlight_data.color.raw_files.camera_matrices import other_camera, photo_calibration
 from everlight_data.color.raw_files.corrections import (
     photo_row,

@@ -7,10 +7,10 @@ import numpy as np
 from jaxtyping import Float
 
 from everlight.color.chromaticity import from_chromaticity
-from everlight.models.illuminant_interval import cross_coverage
-from everlight.models.illuminant_training import TrainingSettings
-from everlight.models.out_of_distribution import cross_calibrate_distances
-from everlight.models.pair_model import PairModel, View, calibrated_view
+from everlight.illuminant.illuminant_interval import cross_coverage
+from everlight.illuminant.illuminant_training import TrainingSettings
+from everlight.illuminant.out_of_distribution import cross_calibrate_distances
+from everlight.illuminant.pair_model import PairModel, View, calibrated_view
 from everlight_data.color.models.pair_model_files import save_pair_model
 from everlight_data.color.pairs.camera_pairs import (
     MOMENTS,

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from everlight.color.learned.fourier_constancy import TUNED_HERE
-from everlight.models.illuminant_training import TrainingSettings
+from everlight.illuminant.illuminant_training import TrainingSettings
 from everlight.trees import checksums_of
 from everlight_data.color.illuminant_folds import IlluminantImages
 from everlight_data.color.pairs.camera_pairs import MOMENTS, CameraPairs

@@ -13,8 +13,8 @@ import numpy as np
 from jaxtyping import Float
 
 from everlight.color.chromaticity import from_chromaticity
-from everlight.models.illuminant_batches import best_of_restarts, predict_batch
-from everlight.models.illuminant_training import IlluminantModel, TrainingSettings
+from everlight.illuminant.illuminant_batches import best_of_restarts, predict_batch
+from everlight.illuminant.illuminant_training import IlluminantModel, TrainingSettings
 from everlight.trees import rows_of
 from everlight_data.color.models.pair_model_files import save_pair_model
 from everlight_data.color.rendered.radiometric import SAME_ILLUMINANT_COSINE, Split

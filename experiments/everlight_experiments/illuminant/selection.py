@@ -16,14 +16,14 @@ import numpy as np
 from jaxtyping import Float
 
 from everlight.color.chromaticity import from_chromaticity
-from everlight.models.illuminant_interval import (
+from everlight.illuminant.illuminant_interval import (
     IntervalCoverage,
     cross_coverage,
     ensemble_chromaticity,
 )
-from everlight.models.illuminant_training import TrainingSettings
-from everlight.models.out_of_distribution import DistanceCalibration
-from everlight.models.pair_model import WIDTHS, InputNames, ViewModel, calibrated_view
+from everlight.illuminant.illuminant_training import TrainingSettings
+from everlight.illuminant.out_of_distribution import DistanceCalibration
+from everlight.illuminant.pair_model import WIDTHS, InputNames, ViewModel, calibrated_view
 from everlight_data.color.pairs.camera_pairs import TRANSFORM, Augment, CameraPairs
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.illuminant.comparison import angular_errors

@@ -22,7 +22,7 @@ from everlight.color import (
     methods_for,
 )
 from everlight.color.illuminant_method import ADDITIONAL_IMAGES
-from everlight.models.image_model import ErrorCalibration, ImageModel, calibrate_errors
+from everlight.illuminant.image_model import ErrorCalibration, ImageModel, calibrate_errors
 from everlight.trees import checksums_of, rows_of
 from everlight_data.color.illuminant_folds import (
     CameraImages,

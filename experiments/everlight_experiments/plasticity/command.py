@@ -22,8 +22,8 @@ import tyro
 from jaxtyping import Array
 
 from everlight.checks import Between
-from everlight.continual.method import Method
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.method import Method
+from everlight.continual.methods.registry import METHODS
 from everlight.trees import checksums_of
 from everlight_data.errors import DataError
 from everlight_data.names import check_name

@@ -13,8 +13,8 @@ from typing import Annotated, Any
 from flax.core import FrozenDict
 
 from everlight.continual import Protocol
-from everlight.continual.method import Method
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.method import Method
+from everlight.continual.methods.registry import METHODS
 from everlight_experiments.continual.config import UNNAMED, Config, MethodSettings
 from everlight_experiments.continual.published import settings_of
 from everlight_experiments.continual.published_settings import PUBLISHED

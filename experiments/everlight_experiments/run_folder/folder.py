@@ -13,7 +13,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from everlight.processes import is_first
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.files import read_json, read_text, refusing
 from everlight_data.runs.claims import Claims
@@ -25,6 +24,7 @@ from everlight_data.runs.descriptions import (
     save_described,
 )
 from everlight_data.runs.events import append_event, whole_events
+from everlight_data.runs.processes import is_first
 from everlight_data.writing import (
     FOLDER_GONE,
     LOCK,

@@ -9,8 +9,8 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
 from everlight.base import Outputs
-from everlight.convolution import Convolution
-from everlight.models.pooling import max_pool_even
+from everlight.models.layers.convolution import Convolution
+from everlight.models.layers.pooling import max_pool_even
 
 
 class JointEmbedding(nn.Module):

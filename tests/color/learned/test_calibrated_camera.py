@@ -12,8 +12,8 @@ from everlight.color.camera_calibration import (
 )
 from everlight.color.chroma_histogram import ChromaWindow, chroma_histograms
 from everlight.color.learned.calibrated_camera import calibrated_estimate, fit_calibrated_camera
-from everlight.color.learned.generator_net import GeneratorSettings
-from everlight.color.learned.observed_image import ObservedImage
+from everlight.color.learned.parts.generator_net import GeneratorSettings
+from everlight.color.learned.parts.observed_image import ObservedImage
 from everlight.metrics.angular import angular_error
 
 TINY = GeneratorSettings(

@@ -11,9 +11,9 @@ from everlight.color.learned.cross_camera import (
     cross_camera_estimate,
     fit_cross_camera,
 )
-from everlight.color.learned.generator_net import GeneratorNet, GeneratorSettings
-from everlight.color.learned.generator_training import GeneratorModel, initial_variables
-from everlight.color.learned.observed_image import ObservedImage
+from everlight.color.learned.parts.generator_net import GeneratorNet, GeneratorSettings
+from everlight.color.learned.parts.generator_training import GeneratorModel, initial_variables
+from everlight.color.learned.parts.observed_image import ObservedImage
 from everlight.metrics.angular import angular_error
 
 TINY = GeneratorSettings(ChromaWindow(16, -1.4, 1.4), (4, 8), separate=False)

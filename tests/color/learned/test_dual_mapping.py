@@ -18,7 +18,7 @@ from everlight.color.learned.dual_mapping import (
     fit_dual_mapping,
     four_colors,
 )
-from everlight.color.learned.observed_image import ObservedImage
+from everlight.color.learned.parts.observed_image import ObservedImage
 from everlight.metrics.angular import angular_error
 
 

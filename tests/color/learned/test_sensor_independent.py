@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.color.learned.observed_image import ObservedImage
+from everlight.color.learned.parts.observed_image import ObservedImage
 from everlight.color.learned.sensor_independent import (
     SENSOR_PAPER_SIZE,
     SPAN,

@@ -4,9 +4,9 @@ import jax
 import pytest
 
 from everlight.continual import Protocol
-from everlight.continual.engine.estimate import Estimate, count_sequence_steps, estimate_run
+from everlight.continual.engine.cost.estimate import Estimate, count_sequence_steps, estimate_run
+from everlight.continual.engine.cost.targets import PEAKS
 from everlight.continual.engine.run import Run
-from everlight.continual.engine.targets import PEAKS
 from tests.contracts.test_strategies import DATA, KEY, PROTOCOL, SEQUENCE, build_with
 from tests.driving import drive_run
 

@@ -26,7 +26,7 @@ from everlight.continual import (
     train,
 )
 from everlight.continual.engine import Protocol, Run, run_sequence
-from everlight.continual.engine.equinox_setup import import_equinox
+from everlight.continual.engine.setups.equinox_setup import import_equinox
 from everlight.continual.engine.tasks import init_learner
 from everlight.metrics import diagnose_plasticity
 from everlight.models import with_xavier

@@ -11,8 +11,8 @@ from jaxtyping import Float, Int
 from scipy.sparse.csgraph import connected_components
 
 from everlight.color.rendering import white_balance
+from everlight.illuminant.pair_model import VIEWS, View
 from everlight.metrics.angular import angular_error
-from everlight.models.pair_model import VIEWS, View
 from everlight_data.color.charts.chart import reference_colors
 from everlight_data.color.charts.chart_pairs import (
     LEAST_PAIRS,

@@ -18,9 +18,9 @@ from jaxtyping import Bool, Float, Int
 from everlight.color.alignment import area_downsample, fit_homography
 from everlight.color.moments import color_moments
 from everlight.color.transforms import fit_color_transform
+from everlight.illuminant.pair_estimate import MAX_CONDITION
+from everlight.illuminant.pair_model import VIEWS
 from everlight.metrics.angular import angular_error
-from everlight.models.pair_estimate import MAX_CONDITION
-from everlight.models.pair_model import VIEWS
 from everlight_data.color.camera_names import UNNAMED
 from everlight_data.color.charts.chart import (
     CENTRES,

@@ -24,8 +24,8 @@ from jaxtyping import PyTree
 from everlight.checks import Between, check_fields
 from everlight.color import IlluminantMethod, LabelledImages, SideInformation, methods_for
 from everlight.color.illuminant_method import ADDITIONAL_IMAGES
-from everlight.models.image_model import ErrorCalibration, ImageModel, described_features
-from everlight.models.pair_model import PairModel
+from everlight.illuminant.image_model import ErrorCalibration, ImageModel, described_features
+from everlight.illuminant.pair_model import PairModel
 from everlight_data.color.models.model_files import (
     StoredModel,
     array_like,

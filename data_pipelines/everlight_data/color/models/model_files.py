@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 
 from everlight.color.feature_distribution import FeatureDistribution
-from everlight.models.illuminant_interval import IntervalScale
-from everlight.models.out_of_distribution import QUANTILES, DistanceCalibration
+from everlight.illuminant.illuminant_interval import IntervalScale
+from everlight.illuminant.out_of_distribution import QUANTILES, DistanceCalibration
 from everlight_data.errors import DataError
 from everlight_data.formats.files import one_line
 from everlight_data.runs.checkpoints import Checkpoints, open_existing

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 from everlight.checks import Between, check_fields
 from everlight.color.learned.linear_regression import LinearRegression
 from everlight.color.transform_prior import TransformPrior
-from everlight.models.illuminant_net import IlluminantNet
-from everlight.models.illuminant_training import IlluminantModel
-from everlight.models.pair_model import VIEWS, WIDTHS, Fit, PairModel, ViewModel
+from everlight.illuminant.illuminant_net import IlluminantNet
+from everlight.illuminant.illuminant_training import IlluminantModel
+from everlight.illuminant.pair_model import VIEWS, WIDTHS, Fit, PairModel, ViewModel
 from everlight_data.color.models.model_files import (
     StoredModel,
     array_like,

@@ -10,8 +10,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from everlight.color.chromaticity import to_chromaticity
 from everlight.color.transforms import fit_color_transform, scale_free
-from everlight.models.illuminant_training import Problem
-from everlight.models.pair_model import View
+from everlight.illuminant.illuminant_training import Problem
+from everlight.illuminant.pair_model import View
 from everlight_data.color.pairs.quasi_real import QuasiReal
 from everlight_data.color.rendered.radiometric import RadiometricSettings, draw_scenes, photograph
 from everlight_data.color.rendered.spectra import EMBEDDED_CAMERAS, embedded_library

@@ -12,7 +12,7 @@ from everlight.color.mixing import mix_neighbors
 from everlight.color.moments import reilluminate_moments
 from everlight.color.reillumination import augment_transforms, von_kries
 from everlight.color.transforms import scale_free
-from everlight.models.pair_model import View
+from everlight.illuminant.pair_model import View
 from everlight_data.color.pairs.camera_pairs import (
     MOMENTS,
     TRANSFORM,

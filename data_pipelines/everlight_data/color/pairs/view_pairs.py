@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from everlight.color.alignment import area_downsample, fit_homography, warp_image
-from everlight.models.pair_model import VIEWS
+from everlight.illuminant.pair_model import VIEWS
 from everlight_data.color.raw_files.raw import RawImage, black_text
 from everlight_data.errors import DataError
 from everlight_data.formats.files import one_line, read_json

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from everlight.color.camera_calibration import CameraCalibration
-from everlight.color.learned.camera_mapping import WHITE
+from everlight.color.learned.parts.camera_mapping import WHITE
 from everlight_data.color.camera_names import UNNAMED, is_same_camera, plain_name
 from everlight_data.color.raw_files.dng_colors import (
     D65,

@@ -15,8 +15,8 @@ from PIL import Image, ImageDraw, ImageFont
 
 from everlight.color.alignment import area_downsample
 from everlight.color.rendering import encode_srgb, full_scale_balance, render, render_linear
-from everlight.models.pair_estimate import PairEstimate
-from everlight.models.pair_model import Estimate
+from everlight.illuminant.pair_estimate import PairEstimate
+from everlight.illuminant.pair_model import Estimate
 from everlight_data.color.raw_files.dng import rewrite_with_illuminant, write_linear_tiff
 from everlight_data.color.raw_files.raw import RawImage
 from everlight_data.writing import written_whole

@@ -33,20 +33,19 @@ from everlight.color.camera_calibration import (
     camera_fingerprint,
     imaginary_camera,
 )
-from everlight.color.chroma_histogram import ChromaWindow, chroma_histograms
+from everlight.color.chroma_histogram import CHROMA_WINDOW, ChromaWindow, chroma_histograms
 from everlight.color.illuminant_method import IlluminantMethod, LabelledImages, SideInformation
 from everlight.color.illuminants import Illuminant
-from everlight.color.learned.camera_mapping import TakenImages, draw_imaginary_view
-from everlight.color.learned.cross_camera import CHROMA_WINDOW
-from everlight.color.learned.generator_net import GeneratorSettings
-from everlight.color.learned.generator_training import (
+from everlight.color.learned.parts.camera_mapping import TakenImages, draw_imaginary_view
+from everlight.color.learned.parts.generator_net import GeneratorSettings
+from everlight.color.learned.parts.generator_training import (
     GeneratorModel,
     Sample,
     fit_generator,
     generated_illuminant,
     training_pool,
 )
-from everlight.color.learned.observed_image import ObservedImage, observed, thumbnail
+from everlight.color.learned.parts.observed_image import ObservedImage, observed, thumbnail
 from everlight.trees import rows_of
 
 CALIBRATED_AUTHORS_SIZE = GeneratorSettings(channels=(24, 32, 32, 32), fingerprint=(16, 32, 64, 64))

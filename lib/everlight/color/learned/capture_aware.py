@@ -41,7 +41,12 @@ from everlight.checks import (
     check_sizes,
     checked,
 )
-from everlight.color.chroma_histogram import chroma_histograms
+from everlight.color.chroma_histogram import (
+    CHROMA_WINDOW,
+    chroma_histograms,
+    has_pixels,
+    without_spoilt,
+)
 from everlight.color.chromaticity import from_chromaticity
 from everlight.color.illuminant_method import (
     IlluminantMethod,
@@ -51,12 +56,11 @@ from everlight.color.illuminant_method import (
     map_images,
 )
 from everlight.color.illuminants import Illuminant, Image, Mask, unit_illuminant
-from everlight.color.learned.cross_camera import CHROMA_WINDOW
-from everlight.color.learned.descent import descend_with_stats
-from everlight.color.learned.generator_net import append_coordinates
-from everlight.color.learned.generator_training import BATCH_SIZE, has_pixels, without_spoilt
-from everlight.convolution import Convolution
+from everlight.color.learned.parts.descent import descend_with_stats
+from everlight.color.learned.parts.generator_net import append_coordinates
+from everlight.color.learned.parts.generator_training import BATCH_SIZE
 from everlight.metrics.angular import angular_error
+from everlight.models.layers.convolution import Convolution
 
 DAY = 86_400.0
 """Seconds of a day."""

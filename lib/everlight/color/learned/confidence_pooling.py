@@ -32,7 +32,7 @@ from everlight.color.illuminant_method import (
     images_alone,
 )
 from everlight.color.illuminants import Illuminant, unit_illuminant
-from everlight.color.learned.descent import descend
+from everlight.color.learned.parts.descent import descend
 from everlight.metrics.angular import angular_error
 
 HIDDEN_UNITS = 64

@@ -28,7 +28,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from everlight.checks import FRACTION, POSITIVE, Between, NotEmpty, PositiveInt, Stacked, checked
-from everlight.color.chroma_histogram import ChromaWindow, chroma_histograms
+from everlight.color.chroma_histogram import (
+    CHROMA_WINDOW,
+    chroma_histograms,
+    without_spoilt,
+)
 from everlight.color.illuminant_method import (
     ADDITIONAL_IMAGES,
     IlluminantMethod,
@@ -36,22 +40,18 @@ from everlight.color.illuminant_method import (
     SideInformation,
 )
 from everlight.color.illuminants import Illuminant
-from everlight.color.learned.camera_mapping import TakenImages, draw_view
-from everlight.color.learned.generator_net import GeneratorSettings
-from everlight.color.learned.generator_training import (
+from everlight.color.learned.parts.camera_mapping import TakenImages, draw_view
+from everlight.color.learned.parts.generator_net import GeneratorSettings
+from everlight.color.learned.parts.generator_training import (
     GeneratorModel,
     Sample,
     fit_generator,
     generated_illuminant,
     training_pool,
-    without_spoilt,
 )
-from everlight.color.learned.observed_image import ObservedImage, observed, thumbnail
+from everlight.color.learned.parts.observed_image import ObservedImage, observed, thumbnail
 
 AUTHORS_SIZE = GeneratorSettings()
-CHROMA_WINDOW = ChromaWindow(32, -0.65, 2.25)
-"""Window about the illuminants of real cameras, with bins as wide as the authors'. About 1% of the
-brightness of NUS-8's and Cube+'s images lies outside."""
 SMALL_FORM = GeneratorSettings(CHROMA_WINDOW, (8, 16, 32), separate=False)
 VIEWS = 2
 """Number of views by other cameras of each training image."""

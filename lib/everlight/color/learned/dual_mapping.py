@@ -30,8 +30,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from everlight.checks import POSITIVE, NotEmpty, PositiveInt, Stacked, check_sizes, checked
 from everlight.color.illuminant_method import IlluminantMethod, LabelledImages, SideInformation
 from everlight.color.illuminants import Illuminant, Image, Mask, keep_observed, unit_illuminant
-from everlight.color.learned.descent import descend
-from everlight.color.learned.observed_image import ObservedImage, observed, thumbnail
+from everlight.color.learned.parts.descent import descend
+from everlight.color.learned.parts.observed_image import ObservedImage, observed, thumbnail
 from everlight.color.moments import extreme_chromaticities
 from everlight.metrics.angular import angular_error
 

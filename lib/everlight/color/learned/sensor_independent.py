@@ -40,16 +40,16 @@ from everlight.checks import (
 )
 from everlight.color.illuminant_method import IlluminantMethod, LabelledImages, images_alone
 from everlight.color.illuminants import Illuminant, keep_observed, unit_illuminant
-from everlight.color.learned.descent import descend
-from everlight.color.learned.observed_image import (
+from everlight.color.learned.parts.descent import descend
+from everlight.color.learned.parts.observed_image import (
     ObservedImage,
     masked_thumbnail,
     observed,
     thumbnail,
 )
 from everlight.color.transforms import apply_color_transform
-from everlight.convolution import NO_PADDING, Convolution
 from everlight.metrics.angular import angular_error
+from everlight.models.layers.convolution import NO_PADDING, Convolution
 from everlight.precision import full_precision, matrix_product
 
 SPAN = 3.2

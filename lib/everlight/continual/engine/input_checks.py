@@ -8,8 +8,8 @@ import numpy as np
 
 from everlight.base import Samples, TaskSequence
 from everlight.checks import POSITIVE, check_finite, check_range, check_sizes
-from everlight.continual.engine.flax_setup import stored_images
 from everlight.continual.engine.protocol import Protocol
+from everlight.continual.engine.sources import stored_images
 from everlight.errors import ArgumentError
 
 

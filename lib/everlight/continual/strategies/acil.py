@@ -27,7 +27,7 @@ Equal to the official code (ZHUANGHP/Analytic-continual-learning, `ACIL.py` and
 
 from everlight.base import Coefficient, Setup, Strategy
 from everlight.checks import PositiveInt, checked
-from everlight.continual.method import OTHER_WEIGHTS, Method, Source
+from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
 from everlight.continual.strategies.parts.random_ridge import random_ridge
 from everlight.models.heads import uniform_weights
 

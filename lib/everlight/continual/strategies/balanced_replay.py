@@ -19,7 +19,7 @@ from jaxtyping import Array, PRNGKeyArray, UInt32
 
 from everlight.base import Epoch, Learner, Samples, Setup, Strategy, Task
 from everlight.checks import PositiveInt, checked
-from everlight.continual.method import Method, Source
+from everlight.continual.methods.method import Method, Source
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.exemplars import add_seen_exemplars, exemplar_slots
 from everlight.continual.strategies.parts.memory import empty_buffer, hash_key, merge_buffer

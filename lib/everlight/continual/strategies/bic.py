@@ -43,8 +43,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from everlight.base import Batch, Epoch, Learner, Outputs, Samples, Setup, StepInfo, Strategy, Task
 from everlight.checks import NonNegativeFloat, PositiveFloat, PositiveInt, checked
 from everlight.continual.engine.evaluation import predict_samples
-from everlight.continual.method import Method, Source
-from everlight.continual.strategies.icarl import Loss
+from everlight.continual.methods.method import Method, Source
 from everlight.continual.strategies.naive import evaluation_outputs, naive, weighted_mean
 from everlight.continual.strategies.parts.bias_correction import (
     Correction,
@@ -54,6 +53,7 @@ from everlight.continual.strategies.parts.bias_correction import (
     no_correction,
 )
 from everlight.continual.strategies.parts.distillation import (
+    Loss,
     label_entropy,
     label_softmax,
     soft_entropy,

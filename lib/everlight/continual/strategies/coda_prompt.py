@@ -24,7 +24,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
-from everlight.continual.method import COUNTING, Method, Needs, Source
+from everlight.continual.methods.method import COUNTING, Method, Needs, Source
 from everlight.continual.strategies.l2p import refuse_without_prompts
 from everlight.continual.strategies.naive import naive_on_task_classes
 from everlight.errors import ArgumentError

@@ -47,7 +47,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from everlight.base import Learner, Proportion, Setup, StepInfo, Strategy
 from everlight.checks import NonNegativeInt, UnitInterval, checked
 from everlight.conditional import where_under_vmap
-from everlight.continual.method import Method, Source
+from everlight.continual.methods.method import Method, Source
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.hidden_units import (
     ByLayer,

@@ -13,7 +13,7 @@ from jaxtyping import PRNGKeyArray
 
 from everlight.base import Epoch, Learner, Memory, Samples, Setup, Strategy, Task
 from everlight.checks import PositiveInt, checked
-from everlight.continual.method import Method, Source
+from everlight.continual.methods.method import Method, Source
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.unlimited_replay import all_so_far, unlimited_replay
 

@@ -38,7 +38,7 @@ from everlight.base import Batch, Learner, Outputs, Samples, Setup, StepInfo, St
 from everlight.checks import NonNegativeInt, PositiveInt, UnitInterval, checked
 from everlight.conditional import where_under_vmap
 from everlight.continual.engine.evaluation import predict_samples
-from everlight.continual.method import OTHER_WEIGHTS, Method, Source
+from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
 from everlight.continual.strategies.naive import (
     batch_outputs,
     evaluation_outputs,

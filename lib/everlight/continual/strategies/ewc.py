@@ -28,7 +28,7 @@ from jaxtyping import PRNGKeyArray
 
 from everlight.base import Coefficient, Fisher, Learner, Setup, Strategy, Task
 from everlight.checks import PositiveInt, UnitInterval, checked
-from everlight.continual.method import Method, Source
+from everlight.continual.methods.method import Method, Source
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.importance import chosen_fisher, fisher_diagonal
 from everlight.continual.strategies.parts.quadratic import (

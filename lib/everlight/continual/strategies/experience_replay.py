@@ -23,7 +23,7 @@ from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Samples, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
-from everlight.continual.method import Method, Source
+from everlight.continual.methods.method import Method, Source
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.memory import (
     add_to_reservoir,

@@ -43,7 +43,7 @@ from everlight.checks import Between, NonNegativeInt, PositiveFloat, PositiveInt
 from everlight.conditional import cond_under_vmap
 from everlight.continual.engine.epochs import shuffle, take_batch
 from everlight.continual.engine.evaluation import nothing_over, over_blocks, over_samples
-from everlight.continual.method import OTHER_WEIGHTS, Method, Source
+from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
 from everlight.continual.strategies.lwf import lwf
 from everlight.continual.strategies.naive import naive, weighted_mean
 from everlight.continual.strategies.parts.gate_features import flattened

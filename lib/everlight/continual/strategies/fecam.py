@@ -37,7 +37,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from everlight.base import Batch, Coefficient, Learner, Setup, Strategy
 from everlight.checks import PositiveFloat, checked
-from everlight.continual.method import OTHER_WEIGHTS, Method, Source
+from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
 from everlight.continual.strategies.parts.class_statistics import (
     ClassMeans,
     add_squares,

@@ -42,7 +42,7 @@ from everlight.base import (
 from everlight.checks import PositiveInt, checked
 from everlight.conditional import where_under_vmap
 from everlight.continual.engine.epochs import shuffle
-from everlight.continual.method import Method, Source
+from everlight.continual.methods.method import Method, Source
 from everlight.continual.strategies.naive import naive, task_gradient
 from everlight.continual.strategies.parts.memory import empty_buffer
 from everlight.continual.strategies.parts.replayed import replayed_loss

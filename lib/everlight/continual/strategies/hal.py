@@ -39,7 +39,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from everlight.base import Batch, Coefficient, Learner, Samples, Setup, StepInfo, Strategy, Task
 from everlight.checks import NonNegativeInt, PositiveFloat, PositiveInt, UnitInterval, checked
 from everlight.continual.engine.updates import optimizer_update
-from everlight.continual.method import COUNTING, Method, Source
+from everlight.continual.methods.method import COUNTING, Method, Source
 from everlight.continual.strategies.naive import (
     batch_outputs,
     evaluation_outputs,

@@ -50,7 +50,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import NonNegativeFloat, PositiveFloat, PositiveInt, checked
-from everlight.continual.method import PER_TASK_WEIGHTS, Method, Source
+from everlight.continual.methods.method import PER_TASK_WEIGHTS, Method, Source
 from everlight.continual.strategies.naive import batch_loss, naive
 from everlight.errors import ArgumentError
 

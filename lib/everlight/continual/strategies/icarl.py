@@ -32,7 +32,6 @@ the reduction to each class's first m exemplars and the nearest mean; differs in
 """
 
 from collections.abc import Callable
-from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -40,10 +39,10 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
-from everlight.continual.method import Method, Source
+from everlight.continual.methods.method import Method, Source
 from everlight.continual.objectives.many_labels import binary_cross_entropy, multi_hot
 from everlight.continual.strategies.naive import batch_loss, evaluation_outputs, weighted_mean
-from everlight.continual.strategies.parts.distillation import distillation, taught_gradient
+from everlight.continual.strategies.parts.distillation import Loss, distillation, taught_gradient
 from everlight.continual.strategies.parts.rehearsal import (
     Classifier,
     Rehearsal,
@@ -52,8 +51,6 @@ from everlight.continual.strategies.parts.rehearsal import (
 )
 from everlight.continual.strategies.parts.teacher import freeze_teacher
 
-Loss = Literal["binary", "softmax"]
-"""Loss for many labels per sample (binary), or for one (softmax)."""
 TEMPERATURE = 2.0
 """Temperature T of the distillation."""
 

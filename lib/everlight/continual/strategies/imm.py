@@ -34,7 +34,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Coefficient, Fisher, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, PositiveInt, UnitInterval, checked
-from everlight.continual.method import Method, Source
+from everlight.continual.methods.method import Method, Source
 from everlight.continual.strategies.naive import naive, task_gradient
 from everlight.continual.strategies.parts.importance import chosen_fisher, fisher_diagonal
 from everlight.continual.strategies.parts.merging import merged_statistics

@@ -37,15 +37,15 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Proportion, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
-from everlight.continual.method import COUNTING, Method, Needs, Source
-from everlight.continual.strategies.gpm import (
+from everlight.continual.engine.setups.named_arrays import Path
+from everlight.continual.methods.method import COUNTING, Method, Needs, Source
+from everlight.continual.strategies.naive import naive_on_task_classes
+from everlight.continual.strategies.parts.layer_inputs import (
     NEGLIGIBLE,
-    Path,
     drawn_samples,
     input_rows,
     with_inputs_of,
 )
-from everlight.continual.strategies.naive import naive_on_task_classes
 from everlight.errors import ArgumentError
 from everlight.models.heads import head_layer
 from everlight.models.lora import lora_products, with_merged_lora

@@ -21,7 +21,7 @@ from jaxtyping import PRNGKeyArray
 
 from everlight.base import Coefficient, Learner, Setup, Strategy
 from everlight.checks import checked
-from everlight.continual.method import Method, Source
+from everlight.continual.methods.method import Method, Source
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.quadratic import QuadraticSums, penalised, single_anchor
 

@@ -27,7 +27,7 @@ from jaxtyping import PRNGKeyArray, PyTree
 
 from everlight.base import Learner, Setup, Strategy
 from everlight.checks import checked
-from everlight.continual.method import COUNTING, Method, Needs, Source
+from everlight.continual.methods.method import COUNTING, Method, Needs, Source
 from everlight.continual.strategies.naive import naive_on_task_classes
 from everlight.errors import ArgumentError
 from everlight.models.prompts import prompt_pool, with_prompts

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from jaxtyping import PyTree
 
 from everlight.base import Setup
-from everlight.continual.method import COUNTING, Method, Needs, Source
+from everlight.continual.methods.method import COUNTING, Method, Needs, Source
 from everlight.continual.strategies.naive import naive
 from everlight.models.lora import with_lora
 from everlight.models.vit import VisionTransformer

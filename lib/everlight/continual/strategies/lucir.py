@@ -29,7 +29,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from everlight.base import Coefficient, Samples, Setup, Strategy, Task
 from everlight.checks import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, checked
-from everlight.continual.method import Method, Source
+from everlight.continual.methods.method import Method, Source
 from everlight.continual.objectives.many_labels import multi_hot
 from everlight.continual.strategies.naive import evaluation_outputs, weighted_mean
 from everlight.continual.strategies.parts.imprinted_head import (

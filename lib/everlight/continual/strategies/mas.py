@@ -20,7 +20,7 @@ from jaxtyping import PRNGKeyArray
 
 from everlight.base import Coefficient, Learner, Setup, Strategy, Task
 from everlight.checks import PositiveInt, checked
-from everlight.continual.method import Method, Source
+from everlight.continual.methods.method import Method, Source
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.importance import memory_aware_importance
 from everlight.continual.strategies.parts.quadratic import (

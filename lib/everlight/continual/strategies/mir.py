@@ -38,7 +38,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
 from everlight.continual.engine.updates import optimizer_update
-from everlight.continual.method import Method, Source
+from everlight.continual.methods.method import Method, Source
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
 from everlight.continual.strategies.naive import task_gradient
 from everlight.continual.strategies.parts.memory import draw_from_reservoir

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Epoch, Learner, Memory, Outputs, Setup, StepInfo, Strategy, Task
 from everlight.checks import checked
-from everlight.continual.method import Method, Source
+from everlight.continual.methods.method import Method, Source
 from everlight.continual.strategies.parts.teacher import Teacher
 
 

@@ -66,7 +66,7 @@ from everlight.base import (
 from everlight.checks import PositiveFloat, PositiveInt, UnitInterval, checked
 from everlight.conditional import cond_under_vmap
 from everlight.continual.inner_memory import with_outer_memory
-from everlight.continual.method import COUNTING, Method, Source
+from everlight.continual.methods.method import COUNTING, Method, Source
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
 from everlight.continual.strategies.naive import weighted_mean
 from everlight.continual.strategies.parts.frozen import feature_width

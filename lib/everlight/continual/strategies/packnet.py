@@ -26,7 +26,7 @@ from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import NonNegativeInt, PositiveInt, UnitInterval, checked
 from everlight.conditional import cond_under_vmap
 from everlight.continual.engine.epochs import train_on
-from everlight.continual.method import PER_TASK_WEIGHTS, Method, Source
+from everlight.continual.methods.method import PER_TASK_WEIGHTS, Method, Source
 from everlight.continual.strategies.naive import naive, task_gradient
 from everlight.errors import ArgumentError
 

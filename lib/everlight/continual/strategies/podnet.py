@@ -53,7 +53,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from everlight.base import Coefficient, Learner, Outputs, Samples, Setup, Strategy, Task
 from everlight.checks import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, checked
 from everlight.conditional import where_under_vmap
-from everlight.continual.method import COUNTING, Method, Source
+from everlight.continual.methods.method import COUNTING, Method, Source
 from everlight.continual.objectives.many_labels import multi_hot
 from everlight.continual.strategies.naive import evaluation_outputs, weighted_mean
 from everlight.continual.strategies.parts.clustering import k_means

@@ -33,7 +33,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from everlight.base import Batch, Learner, Proportion, Setup, Strategy
 from everlight.checks import PositiveFloat, PositiveInt, checked
-from everlight.continual.method import OTHER_WEIGHTS, Method, Source
+from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
 from everlight.continual.strategies.parts.class_statistics import (
     ClassMeans,
     add_to_means,
@@ -42,7 +42,7 @@ from everlight.continual.strategies.parts.class_statistics import (
     scatter_rows,
 )
 from everlight.continual.strategies.parts.frozen import feature_width, over_features
-from everlight.continual.strategies.streaming_lda import oas_covariance, shrunk_solve
+from everlight.continual.strategies.parts.gaussians import oas_covariance, shrunk_solve
 from everlight.precision import matrix_product
 
 

@@ -34,7 +34,7 @@ from jaxtyping import Array, Int, PRNGKeyArray
 from everlight.base import Coefficient, Learner, Setup, StepInfo, Strategy
 from everlight.checks import PositiveInt, checked
 from everlight.conditional import where_under_vmap
-from everlight.continual.method import Method, Source
+from everlight.continual.methods.method import Method, Source
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.hidden_units import (
     ByLayer,

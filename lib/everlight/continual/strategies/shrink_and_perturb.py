@@ -26,7 +26,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from everlight.base import Learner, Memory, Proportion, Setup, Strategy, Task
 from everlight.checks import NonNegativeFloat, checked
 from everlight.continual.engine.updates import trainable_part
-from everlight.continual.method import Method, Source
+from everlight.continual.methods.method import Method, Source
 from everlight.continual.strategies.naive import naive
 
 

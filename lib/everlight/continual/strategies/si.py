@@ -18,7 +18,7 @@ from jaxtyping import PRNGKeyArray, PyTree
 
 from everlight.base import Coefficient, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, checked
-from everlight.continual.method import Method, Source
+from everlight.continual.methods.method import Method, Source
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.quadratic import (
     QuadraticSums,

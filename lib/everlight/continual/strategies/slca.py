@@ -45,7 +45,7 @@ from everlight.continual.engine.epochs import shuffle, take_batch
 from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.engine.keys import epoch_keys, step_key
 from everlight.continual.engine.updates import train_step
-from everlight.continual.method import OTHER_WEIGHTS, Method, Source
+from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
 from everlight.continual.strategies.naive import evaluation_outputs, naive, naive_on_task_classes
 from everlight.continual.strategies.parts.class_statistics import add_squares
 from everlight.continual.strategies.parts.frozen import feature_width

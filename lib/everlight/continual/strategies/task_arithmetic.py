@@ -29,7 +29,7 @@ import jax.numpy as jnp
 
 from everlight.base import Coefficient, Setup, Strategy
 from everlight.checks import checked
-from everlight.continual.method import Method, Source
+from everlight.continual.methods.method import Method, Source
 from everlight.continual.strategies.parts.merging import from_common_start
 
 

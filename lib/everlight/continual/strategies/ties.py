@@ -33,7 +33,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from everlight.base import Coefficient, Setup, Strategy
 from everlight.checks import UnitInterval, checked
-from everlight.continual.method import Method, Source
+from everlight.continual.methods.method import Method, Source
 from everlight.continual.strategies.parts.merging import from_common_start
 
 

@@ -46,24 +46,22 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from everlight.base import Batch, Learner, Proportion, Setup, StepInfo, Strategy, Task
 from everlight.checks import NonNegativeFloat, PositiveInt, UnitInterval, checked
 from everlight.continual.engine.evaluation import gathered
-from everlight.continual.engine.named_arrays import names_of
+from everlight.continual.engine.setups.named_arrays import Path, names_of
 from everlight.continual.engine.updates import optimizer_update
-from everlight.continual.method import PER_TASK_WEIGHTS, Method, Source
-from everlight.continual.strategies.gpm import (
+from everlight.continual.methods.method import PER_TASK_WEIGHTS, Method, Source
+from everlight.continual.strategies.gpm import ProjectionMemory, projected
+from everlight.continual.strategies.naive import (
+    batch_loss,
+    evaluation_gradient,
+    naive,
+)
+from everlight.continual.strategies.parts.layer_inputs import (
     NEGLIGIBLE,
-    Path,
-    ProjectionMemory,
     Projections,
     copies_of,
     drawn_samples,
     input_rows,
     input_widths,
-    projected,
-)
-from everlight.continual.strategies.naive import (
-    batch_loss,
-    evaluation_gradient,
-    naive,
 )
 from everlight.errors import ArgumentError
 from everlight.precision import matrix_product

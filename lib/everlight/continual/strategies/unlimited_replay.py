@@ -12,7 +12,7 @@ from jaxtyping import Array, Int
 
 from everlight.base import Epoch, Memory, Setup, Strategy, Task
 from everlight.checks import checked
-from everlight.continual.method import Method, Source
+from everlight.continual.methods.method import Method, Source
 from everlight.continual.strategies.naive import naive
 
 

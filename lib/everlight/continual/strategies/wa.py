@@ -34,7 +34,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, PositiveInt, checked
-from everlight.continual.method import COUNTING, Method, Source
+from everlight.continual.methods.method import COUNTING, Method, Source
 from everlight.continual.strategies.parts.distillation import (
     label_softmax,
     soft_softmax,

@@ -47,7 +47,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from everlight.base import Batch, Coefficient, Learner, Samples, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, UnitInterval, checked
 from everlight.continual.engine.evaluation import over_blocks
-from everlight.continual.method import COUNTING, Method, Source
+from everlight.continual.methods.method import COUNTING, Method, Source
 from everlight.continual.strategies.naive import batch_loss, batch_outputs, naive, weighted_mean
 from everlight.continual.strategies.parts.exemplars import random_ranks
 from everlight.continual.strategies.parts.memory import (
