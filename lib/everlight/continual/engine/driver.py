@@ -188,7 +188,7 @@ def diverged(protocol: Protocol, state: SequenceState) -> Bool[np.ndarray, "runs
 
 
 class RunInputs(NamedTuple):
-    """What differs between runs: one run's or, with a leading axis, that of many."""
+    """Inputs that differ between runs: of one run or, with a leading axis, of many."""
 
     sequence: TaskSequence
     key: Shaped[PRNGKeyArray, "*runs"]

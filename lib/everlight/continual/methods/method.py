@@ -192,7 +192,7 @@ class Method(NamedTuple):
 
     @property
     def stores_samples(self) -> bool:
-        """True if it keeps some samples of earlier tasks, whose number a benchmark sets."""
+        """True if it keeps some samples of earlier tasks; the benchmark sets how many."""
         return "samples" in self.source.keeps
 
     @property
