@@ -155,7 +155,7 @@ def tiny_imagenet_files(source: Source) -> Files:
         raise ValueError(f"wnids.txt has {len(wnids)} lines, too many or with duplicates")
 
     def names() -> bytes:
-        words = dict(_pairs(read_text_of(source, "words.txt")))
+        words = _unique("words.txt", _pairs(read_text_of(source, "words.txt")))
         return json.dumps({"wnids": wnids, "names": [words[wnid] for wnid in wnids]}).encode()
 
     by_folder = collections.defaultdict(list)
@@ -174,10 +174,18 @@ def tiny_imagenet_files(source: Source) -> Files:
 
     def test() -> bytes:
         pairs = _pairs(read_text_of(source, "val_annotations.txt"))
-        # A box follows the WordNet id.
-        listed = sorted(pairs, key=lambda pair: _number(pair[0]))
+        listed = sorted(
+            _unique("val_annotations.txt", pairs).items(), key=lambda pair: _number(pair[0])
+        )
         paths = [f"{base}val/images/{file}" for file, _ in listed]
-        return _packed(source, paths, [wnids.index(rest.split("\t")[0]) for _, rest in listed])
+        # A box follows the WordNet id.
+        labels = [wnids.index(rest.split("\t")[0]) for _, rest in listed]
+        counts = np.bincount(labels, minlength=len(wnids))
+        if counts.min() != counts.max():
+            raise ValueError(
+                f"val_annotations.txt lists from {counts.min()} to {counts.max()} images per class"
+            )
+        return _packed(source, paths, labels)
 
     trains = {
         file: lambda cut=cut: train(*CUTS[cut : cut + 2]) for cut, file in enumerate(TRAIN_FILES)
@@ -190,6 +198,15 @@ def _pairs(text: str) -> list[tuple[str, str]]:
     return [
         (first, rest) for first, _, rest in (line.partition("\t") for line in text.splitlines())
     ]
+
+
+def _unique(file: str, pairs: list[tuple[str, str]]) -> dict[str, str]:
+    """Return the pairs as a table, which lists every key once."""
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        (repeated, _), *_ = collections.Counter(key for key, _ in pairs).most_common(1)
+        raise ValueError(f"{file} lists {repeated} twice")
+    return table
 
 
 def _number(path: str) -> int:

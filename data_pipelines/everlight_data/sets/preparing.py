@@ -133,7 +133,11 @@ def read_manifest(folder: Path) -> dict[str, dict[str, Any]]:
     remedy = "Delete it and prepare again."
     table = read_json(path, remedy)
     with refusing(path, remedy):
-        return {str(name): dict(entry) for name, entry in table["files"].items()}
+        entries = {str(name): dict(entry) for name, entry in table["files"].items()}
+        for name, entry in entries.items():
+            if not isinstance(entry.get("bytes"), int) or not isinstance(entry.get("sha256"), str):
+                raise ValueError(f"{name} lacks its size or its hash")
+        return entries
 
 
 def find(source: Source, name: str) -> str:

@@ -129,11 +129,14 @@ def raw_directories(path: Path, shape: tuple[int, int] | None = None) -> Iterato
         # NewSubfileType is 0 for the raw image itself; others are smaller versions.
         mosaics = [page for page in mosaics if not page.subfiletype] or mosaics
         if len(mosaics) > 1 and shape is not None:
+            count = len(mosaics)
             mosaics = [page for page in mosaics if (page.imagelength, page.imagewidth) == shape]
-        if len(mosaics) > 1 and shape is not None:
-            raise DataError(
-                f"{path} holds {len(mosaics)} mosaics of one size; give a file of one photograph."
-            )
+            if len(mosaics) != 1:
+                sizes = "one size" if mosaics else "sizes that the decoded one does not have"
+                raise DataError(
+                    f"{path} holds {len(mosaics) or count} mosaics of {sizes}; give a file of one "
+                    "photograph."
+                )
         tags = mosaics[0].tags if mosaics else None
         photometrics = frozenset(page.photometric for page in pages)
         yield RawDirectories(path, file.pages[0].tags, tags, photometrics, file.is_bigtiff)

@@ -12,6 +12,7 @@ from everlight_data.color.raw_files.dng import (
     exact_rationals,
 )
 from everlight_data.color.raw_files.dng import write_dng as write_mosaic
+from everlight_data.color.raw_files.dng_tags import raw_directories
 from everlight_data.color.raw_files.raw import read_raw
 from everlight_data.errors import DataError
 
@@ -365,3 +366,12 @@ def test_a_file_of_two_mosaics_is_refused(tmp_path):
     write_stored(path, values, append=True)
     with pytest.raises(DataError, match=r"a\.dng holds 2 mosaics of one size"):
         read_raw(path)
+
+
+def test_mosaics_none_of_which_has_the_decoded_size_are_refused(tmp_path):
+    path = tmp_path / "a.dng"
+    write_stored(path, mosaic_over(np.zeros((HEIGHT, WIDTH))))
+    write_stored(path, mosaic_over(np.zeros((HEIGHT, WIDTH))), append=True)
+    message = r"a\.dng holds 2 mosaics of sizes that the decoded one does not have"
+    with pytest.raises(DataError, match=message), raw_directories(path, (HEIGHT, WIDTH + 2)):
+        pass
