@@ -25,7 +25,7 @@ from tests.contracts.small_arrays import floats
 
 OUTSIDE_OF_JIT = (
     "illuminant.calibrate_distances",
-    "models.cross_",
+    "illuminant.cross_",
     "illuminant.interval_coverage",
     "continual.diverged",
     "plots.",
