@@ -78,7 +78,7 @@ def products(jaxpr):
 
 
 def test_the_table_has_every_net():
-    named = {getattr(models, name) for name in models.__all__}
+    named = {getattr(room, name) for room in (illuminant, models) for name in room.__all__}
     nets = {each for each in named if isinstance(each, type) and issubclass(each, nn.Module)}
     assert nets - WITHOUT == {type(net) for net, *_ in NETS.values()}
 
