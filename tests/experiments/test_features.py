@@ -186,7 +186,9 @@ def test_a_file_alone_is_a_benchmark(tmp_path, rng):
 def test_options_of_images_are_refused_with_only_a_file(tmp_path, rng):
     path = save(tmp_path / "mine.npz", rng.normal(size=(40, 3)), np.arange(40) % 4)
     options = ("--test-data", path, "--per-class", "4", "1")
-    with pytest.raises(DataError, match=r"^--test-data, --per-class with only the features .*; leave"):
+    with pytest.raises(
+        DataError, match=r"^--test-data, --per-class with only the features .*; leave"
+    ):
         loaded(asked(tmp_path, *options, benchmark="images", features=path))
 
 
