@@ -76,7 +76,7 @@ test-newest:             ## all but the slow tests, with the newest versions tha
 # measured. In the environment that is active, since the accelerator's packages are not among the
 # pinned ones, and in one process, which does not reserve the whole memory. Compiled programs are kept
 # for the next time.
-GPU_TESTS := tests/color tests/metrics tests/models tests/scenarios tests/continual/engine
+GPU_TESTS := tests/color tests/illuminant tests/metrics tests/models tests/scenarios tests/continual/engine
 
 test-gpu:                ## tests on an accelerator; GPU_TESTS=tests/continual/strategies selects others
 	XLA_PYTHON_CLIENT_PREALLOCATE=false PYTHONPATH=lib:data_pipelines:experiments \

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from everlight_data.color import dng
+from everlight_data.color.raw_files import dng
 
 
 def write_dng(

@@ -22,11 +22,11 @@ def test_options_may_be_words_where_they_are_asked_for():
     found = parse_call("iCaRL:classifier=nearest mean,temperature=2", words=True)
     assert found == ("iCaRL", (), {"classifier": "nearest mean", "temperature": 2})
     for text in ("a:b", "a:b=", "a:1=c"):
-        with pytest.raises(ValueError, match="is no number and no NAME=NUMBER"):
+        with pytest.raises(ValueError, match="is neither a number nor NAME=NUMBER"):
             parse_call(text, words=True)
 
 
 @pytest.mark.parametrize("text", ["a:b", "a:1,", "a:=1", "a:b=", "a:1=2", "a:f(1)"])
 def test_what_is_no_literal_is_refused(text):
-    with pytest.raises(ValueError, match="is no number and no NAME=NUMBER"):
+    with pytest.raises(ValueError, match="is neither a number nor NAME=NUMBER"):
         parse_call(text)

@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 from packaging.requirements import Requirement
 
-from everlight_data.color.capture_data import read_capture
-from everlight_data.color.chart import reference_colors
-from everlight_data.color.dng import write_linear_tiff
-from everlight_data.color.photographs import decode_picture
-from everlight_data.color.raw import read_raw
-from everlight_data.color.spectra import embedded_library
+from everlight_data.color.charts.chart import reference_colors
+from everlight_data.color.linear_pictures import decode_picture
+from everlight_data.color.raw_files.capture_data import read_capture
+from everlight_data.color.raw_files.dng import write_linear_tiff
+from everlight_data.color.raw_files.raw import read_raw
+from everlight_data.color.rendered.spectra import embedded_library
 from everlight_data.errors import MissingPackageError
 from everlight_data.iirc.metadata import official_metadata
 from everlight_data.images.digits import load_digits
@@ -129,7 +129,11 @@ def test_rows_and_parts_of_strategies_import_no_strategy_but_naive_finetuning():
     """Strategies import them, so that there would be a circle."""
     package = "everlight.continual.strategies"
     folder = LAYERS["everlight"] / "everlight" / "continual"
-    below = [folder / "method.py", folder / "ema.py", *(folder / "strategies/parts").glob("*.py")]
+    below = [
+        folder / "methods/method.py",
+        folder / "ema.py",
+        *(folder / "strategies/parts").glob("*.py"),
+    ]
     found = {name for path in below for name in imported(path) if name.startswith(package)}
     others = {name for name in found if not name.startswith(f"{package}.parts")}
     assert others == {f"{package}.naive"}

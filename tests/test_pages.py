@@ -18,9 +18,9 @@ from docs.tools.measured import ROOT, Table
 from everlight import continual
 from everlight.color import ESTIMATORS
 from everlight.continual import strategies
-from everlight.continual.method import Needs
-from everlight.continual.registry import METHODS, ORDER
-from everlight.continual.replay_variants import VariantName
+from everlight.continual.methods.method import Needs
+from everlight.continual.methods.registry import METHODS, ORDER
+from everlight.continual.methods.replay_variants import VariantName
 from everlight.metrics import CRITERIA, WEIGHTINGS
 from everlight_experiments.cli import COMMANDS, options_of
 from everlight_experiments.commands.grid import runs_of
@@ -260,7 +260,7 @@ def test_the_page_of_public_names_is_that_of_the_folders():
 def test_everlight_continual_has_every_published_strategy():
     changes = {"predict_by_nearest_mean", "review_memory"}  # of any strategy, as --variants
     modules = [importlib.import_module(f"{strategies.__name__}.{name}") for name in ORDER]
-    factories = {row.factory.__name__ for module in modules for row in module.METHODS.values()}
+    factories = {row.factory.__name__ for module in modules for row in module.METHODS}
     assert set(strategies.__all__) - changes == factories
     assert set(strategies.__all__) <= set(continual.__all__)
 
@@ -325,7 +325,7 @@ def test_the_command_s_differences_from_official_code_are_generated():
 def test_published_rows_have_all_known_values_of_their_authors():
     """The benchmark sets sizes of memories; numbers of samples only estimate a statistic."""
     free = {"exemplars_per_class", "buffer_size", "replay_batch_size"}
-    free |= {"samples", "importance_samples", "fisher_samples"}
+    free |= {"samples", "importance_samples"}
     published = [method for method in METHODS.values() if method.published is not None]
     assert len(published) > 5
     for method in published:

@@ -1,6 +1,6 @@
 """Avalanche's side of `python -m benchmarks.avalanche`.
 
-    python benchmarks/avalanche/avalanche_side.py ASKED.npz ANSWERED.npz
+    python benchmarks/avalanche/avalanche_side.py REQUEST.npz ANSWER.npz
 
 It runs in an environment with avalanche-lib and imports nothing of everlight, so that the two need
 not share one. `runs.py` describes the files.
@@ -96,20 +96,20 @@ class Net(nn.Module):
 class Run:
     """A question: one method on one order of classes."""
 
-    def __init__(self, arrays: dict[str, np.ndarray], asked: dict):
-        self.asked, self.settings = asked, asked["settings"]
+    def __init__(self, arrays: dict[str, np.ndarray], request: dict):
+        self.request, self.settings = request, request["settings"]
         self.images, self.labels = (torch.from_numpy(arrays[key]) for key in ("images", "labels"))
         if self.images.ndim == 4:
             self.images = self.images.permute(0, 3, 1, 2).contiguous()
-        seed = asked["seed"]
+        seed = request["seed"]
         self.tasks, self.train = arrays[f"tasks/{seed}"], arrays[f"train/{seed}"]
         self.replay, self.held = arrays[f"replay/{seed}"], arrays[f"held/{seed}"]
         self.logits = torch.from_numpy(arrays[f"logits/{seed}"])
         self.test = arrays["test"]
-        self.batches = arrays[f"batches/{asked['batches']}"]
+        self.batches = arrays[f"batches/{request['batches']}"]
         prefix = f"start/{seed}/"
         start = {key.removeprefix(prefix): arrays[key] for key in arrays if key.startswith(prefix)}
-        self.net = Net(start, asked["masked"])
+        self.net = Net(start, request["masked"])
 
     def samples(self, index: np.ndarray) -> list[Tensor]:
         """Return inputs, labels and task labels, which are all 0."""
@@ -139,7 +139,7 @@ class Fed(SupervisedPlugin):
         """Replace the task's loaders."""
         self.epoch, self.task = 0, strategy.clock.train_exp_counter
         strategy.dataloader = self
-        if self.run.asked["stepwise"] and self.task and hasattr(strategy, "replay_loader"):
+        if self.run.request["stepwise"] and self.task and hasattr(strategy, "replay_loader"):
             strategy.replay_loader = iter(self.replayed, None)
 
     def __iter__(self) -> Iterator[list[Tensor]]:
@@ -149,8 +149,8 @@ class Fed(SupervisedPlugin):
             self.now = row[row >= 0]
             if not len(self.now):
                 continue
-            stepwise = self.run.asked["stepwise"] and self.task
-            joined = stepwise and self.run.asked["method"] == "replay"
+            stepwise = self.run.request["stepwise"] and self.task
+            joined = stepwise and self.run.request["method"] == "replay"
             index = np.concatenate([self.now, self.drawn()]) if joined else self.now
             yield self.run.samples(index)
 
@@ -161,7 +161,7 @@ class Fed(SupervisedPlugin):
     def replayed(self) -> list[Tensor]:
         """Return them as a loader does, for DER with their logits."""
         index = self.drawn()
-        logits = [self.run.logits[index]] if self.run.asked["method"] == "DER" else []
+        logits = [self.run.logits[index]] if self.run.request["method"] == "DER" else []
         return [*self.run.samples(index), *logits]
 
 
@@ -218,12 +218,12 @@ PLUGINS: dict[str, Callable] = {
 
 def make(run: Run):
     """Return the strategy of the question."""
-    asked, fed = run.asked, Fed(run)
-    method, settings, stepwise = asked["method"], run.settings, asked["stepwise"]
-    plugins: list = [] if asked["own_loader"] else [fed]
+    request, fed = run.request, Fed(run)
+    method, settings, stepwise = request["method"], run.settings, request["stepwise"]
+    plugins: list = [] if request["own_loader"] else [fed]
     common = {
-        "train_mb_size": asked["batch_size"],
-        "train_epochs": asked["epochs"],
+        "train_mb_size": request["batch_size"],
+        "train_epochs": request["epochs"],
         "eval_mb_size": 256,
         "evaluator": None,
     }
@@ -238,7 +238,7 @@ def make(run: Run):
             **common,
         )
     common["optimizer"] = torch.optim.SGD(
-        run.net.parameters(), lr=asked["rate"], momentum=asked["momentum"]
+        run.net.parameters(), lr=request["rate"], momentum=request["momentum"]
     )
     if method == "iCaRL":
         parts = {"feature_extractor": run.net.features, "classifier": run.net.head}
@@ -265,12 +265,12 @@ def make(run: Run):
 
 def answer(run: Run) -> dict[str, np.ndarray]:
     """Return weights, the test samples' scores after the last task, and seconds."""
-    torch.manual_seed(run.asked["seed"])
-    random.seed(run.asked["seed"])
-    np.random.seed(run.asked["seed"])  # noqa: NPY002, since Avalanche draws from it
+    torch.manual_seed(run.request["seed"])
+    random.seed(run.request["seed"])
+    np.random.seed(run.request["seed"])  # noqa: NPY002, since Avalanche draws from it
     strategy, out = make(run), {}
     begin = time.perf_counter()
-    counts = run.asked["method"] == "streaming LDA"
+    counts = run.request["method"] == "streaming LDA"
     for experience in run.benchmark().train_stream:
         strategy.train(experience, **({} if counts else {"reset_optimizer_state": True}))
     out["seconds"] = np.array(time.perf_counter() - begin)
@@ -279,15 +279,15 @@ def answer(run: Run) -> dict[str, np.ndarray]:
         features = strategy.model(run.samples(run.test)[0])
         out["scores"] = (strategy.predict(features) if counts else features).numpy()
     # GDumb trains copies of the net.
-    return out if counts or run.asked["method"] == "GDumb" else out | run.net.values()
+    return out if counts or run.request["method"] == "GDumb" else out | run.net.values()
 
 
-def main(asked: str, answered: str) -> None:
+def main(request: str, answered: str) -> None:
     """Do all runs of one file and write the other."""
     # Avalanche warns of its own deprecations.
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
-    arrays = dict(np.load(asked))
+    arrays = dict(np.load(request))
     runs = json.loads(str(arrays["runs"]))
     versions = {name: importlib.metadata.version(name) for name in ("avalanche-lib", "torch")}
     out = {"versions": np.array(json.dumps(versions))}

@@ -65,7 +65,7 @@ class Case(NamedTuple):
     name: str
     method: str
     """Name on Avalanche's side."""
-    ours: Make
+    local: Make
     settings: Mapping[str, object] = MappingProxyType({})
     """Avalanche's settings of the same meaning."""
     differs: str = ""
@@ -90,11 +90,11 @@ class Case(NamedTuple):
     def strategy(self, avalanche: bool, stepwise: bool) -> Make:
         """Return everlight's strategy as shipped, or with Avalanche's equations and policy."""
         policy = None if stepwise else self.policy
-        return (policy or self.equation or self.ours) if avalanche else self.ours
+        return (policy or self.equation or self.local) if avalanche else self.local
 
     def has_equation(self, stepwise: bool) -> bool:
         """Return True if Avalanche's equations make a difference."""
-        return self.strategy(True, stepwise) is not self.ours or self.adapt is not None
+        return self.strategy(True, stepwise) is not self.local or self.adapt is not None
 
 
 def drawn(fixed: FixedSamples, batch: Batch, task: Task) -> Batch:
@@ -231,7 +231,7 @@ CASES = (
         lambda setup: experience_replay(setup, CAPACITY),
         {"mem_size": CAPACITY},
         "(policy) the memory is renewed at a task's end, equally many samples of every task; "
-        "replay passes through it in random order, 16 samples a step and 4 at the end of a pass",
+        "replay passes through it in random order, 16 samples per step and 4 at the end of a pass",
         policy=lambda setup: their_replay(setup, CAPACITY, FIRST_CLASSES, EPOCH_STEPS, False),
         feed=feed_replay,
         own_loader=True,

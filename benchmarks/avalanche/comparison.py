@@ -86,11 +86,11 @@ def compare_steps(python: str, material: Material, cases: Sequence[Case]) -> lis
     plain = Question(NAIVE, seeded, plain_batches(seeded, STEP_EPOCHS), False)
     (*answers, finetuned), _ = ask(python, [*questions, plain])
     rows = []
-    for case, (shipped, equated), theirs in zip(cases, pairs, answers, strict=True):
-        trained = sorted(set(shipped) & set(theirs) - {"scores"})
-        effect = _apart(finetuned, theirs, trained) if trained else None
+    for case, (shipped, equated), official in zip(cases, pairs, answers, strict=True):
+        trained = sorted(set(shipped) & set(official) - {"scores"})
+        effect = _apart(finetuned, official, trained) if trained else None
         rows.append(
-            Steps(case, *(_apart(ours, theirs, trained) for ours in (shipped, equated)), effect)
+            Steps(case, *(_apart(local, official, trained) for local in (shipped, equated)), effect)
         )
     return rows
 
@@ -99,10 +99,10 @@ def _apart(first: Weights, second: Weights, names: Iterable[str]) -> float:
     if names:
         return max(float(np.abs(first[name] - second[name]).max()) for name in names)
     # Streaming LDA's scores have no meaning but their differences between classes.
-    ours, theirs = (
+    local, official = (
         side["scores"] - side["scores"].max(axis=1, keepdims=True) for side in (first, second)
     )
-    return float(np.abs(ours - theirs).max() / np.abs(theirs).max())
+    return float(np.abs(local - official).max() / np.abs(official).max())
 
 
 def compare_means(
@@ -120,21 +120,21 @@ def compare_means(
     ]
     with ThreadPoolExecutor(1) as beside:
         waiting = beside.submit(ask, python, questions)
-        ours = [_both_sides(case, all_seeds) for case in cases]
+        local = [_both_sides(case, all_seeds) for case in cases]
         answers, versions = waiting.result()
     out = []
-    for number, (case, (shipped, equated, seconds)) in enumerate(zip(cases, ours, strict=True)):
-        theirs = answers[number * seeds : (number + 1) * seeds]
+    for number, (case, (shipped, equated, seconds)) in enumerate(zip(cases, local, strict=True)):
+        official = answers[number * seeds : (number + 1) * seeds]
         rows = np.array(
             [
                 [
                     accuracies(run["scores"], seeded)
                     for run, seeded in zip(side, all_seeds, strict=True)
                 ]
-                for side in (shipped, equated, theirs)
+                for side in (shipped, equated, official)
             ]
         )
-        their_seconds = float(np.median([run["seconds"] for run in theirs]))
+        their_seconds = float(np.median([run["seconds"] for run in official]))
         pairs = [pair(rows[..., column]) for column in range(2)]
         out.append(Means(case, *pairs, (seconds, their_seconds)))
     return out, versions

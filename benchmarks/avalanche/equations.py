@@ -5,13 +5,13 @@ nothing else: with them the weights are the same, step by step (`cases.py`). B a
 batches of a task's samples in their stored order, g the gradient of the task's loss.
 
     EWC   F = mean over B of (mean of g over B)², not the mean of g²; λ where everlight has λ/2
-    SI    ω = −Σ (g + ∂penalty)·Δθ, not −Σ g·Δθ;  Ω = min(Σ_t ω_t / (Δθ_t² + ξ), .001), of either
+    SI    ω = −Σ (g + ∂penalty)·Δθ, not −Σ g·Δθ;  Ω = min(Σ_t ω_t / (Δθ_t² + ξ), 0.001), of either
           sign, not Σ_t max(ω_t, 0) / (Δθ_t² + ξ)
     MAS   Ω of a task = mean over B of |∂ mean over B of ‖F‖²|;  Ω ← α Ω + (1 − α) Ω of the task,
           not their sum
-    GEM   GGᵀ + .001 I in the program, not GGᵀ
+    GEM   GGᵀ + 0.001 I in the program, not GGᵀ
 
-Avalanche's memories are no reservoirs of the stream: of n seen classes each has capacity / n random
+Avalanche's memories are not reservoirs: of n seen classes each has capacity / n random
 samples, renewed at a task's end (replay by task instead of class, DER with the logits of that
 moment) or at its beginning, with the new task's own (ER-ACE). Replay and ER-ACE draw from them in
 passes in random order, A-GEM in passes of one order, a part of every earlier task.
@@ -78,7 +78,7 @@ def mean_over_batches(
       setup: network and objective.
       learner: at the parameters in question.
       samples: of the task, padding last.
-      size: samples a batch; the last may have fewer, and weighs as much.
+      size: samples per batch; the last may have fewer, and weighs as much.
       measure: of each sample.
       of_gradient: of each parameter.
     """

@@ -14,7 +14,7 @@ from everlight.models import MLP, PlainCNN
 from everlight.scenarios import class_incremental, same_shapes
 from everlight_data.images.digits import load_digits
 from everlight_data.images.tiny_imagenet import load_tiny_imagenet_32
-from everlight_data.sets.image_set import ImageSet, first_per_class, shrink_images
+from everlight_data.sets.image_set import ImageSet, PerClass, first_per_class, shrink_images
 
 CLASSES = 10
 TASKS = 5
@@ -64,14 +64,14 @@ class Seeded(NamedTuple):
 
 def digits() -> Material:
     """Return handwritten digits and the network of the split-digits benchmark."""
-    images = first_per_class(load_digits(), PER_CLASS, 36)
+    images = first_per_class(load_digits(), PerClass(PER_CLASS, 36))
     grey = images.images[..., 0].reshape(len(images.images), -1)
     return _material(images, grey, MLP(CLASSES, (100, 100)))
 
 
 def tiny_imagenet() -> Material:
     """Return ten classes of Tiny-ImageNet and a small convolutional network."""
-    images = first_per_class(load_tiny_imagenet_32(range(CLASSES)), PER_CLASS, 50)
+    images = first_per_class(load_tiny_imagenet_32(range(CLASSES)), PerClass(PER_CLASS, 50))
     images = shrink_images(images, 16)
     return _material(images, images.images, PlainCNN(CLASSES, (16, 32), 64))
 

@@ -120,8 +120,9 @@ def plain_batches(seeded: Seeded, epochs: int) -> Int[np.ndarray, "t e s b"]:
         train = jax.tree.map(lambda leaf: leaf[task], seeded.sequence.tasks.train)
         samples = Epoch(train, jnp.zeros_like(train.mask))
         keys = epoch_keys(task_keys(seeded.key, task).epochs, epoch)
-        slots, count = shuffle(samples, keys.order)
-        return jnp.where(jnp.arange(slots.shape[0]) < count, train.index[slots], -1)
+        shuffled = shuffle(samples, keys.order)
+        place = jnp.arange(train.mask.shape[0])
+        return jnp.where(place < shuffled.count, train.index[shuffled.slots], -1)
 
     order_of_epochs = jax.vmap(jax.vmap(order, (None, 0)), (0, None))
     orders = np.asarray(order_of_epochs(jnp.arange(TASKS), jnp.arange(epochs)))

@@ -16,8 +16,8 @@ from benchmarks.iirc.comparison import rows_of, table
 from benchmarks.iirc.equations import EQUATIONS
 from benchmarks.iirc.material import Plan
 from benchmarks.iirc.runs import (
-    OURS,
-    THEIRS,
+    AUTHORS_SCORES,
+    EVERLIGHT_SCORES,
     VARIABLE,
     Authors,
     authors_python,
@@ -69,7 +69,7 @@ def main(arguments: list[str] | None = None) -> None:
         equal = "the same" if same else "DIFFERENT"
         print(f"{equal} samples, labels and layers; {count:,} parameters\n", flush=True)
         train_both(authors, Plan(), folder, cases, options.seeds)
-        sides = (scores_in(folder / name) for name in (THEIRS, OURS))
+        sides = (scores_in(folder / name) for name in (AUTHORS_SCORES, EVERLIGHT_SCORES))
         print(table(rows_of(*sides, [case.name for case in cases])))
 
 

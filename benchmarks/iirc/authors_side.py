@@ -191,22 +191,22 @@ def describe(folder: Path, layers: int, classes: int) -> dict:
 def main() -> None:
     """Answer a request."""
     authors, folder, request, answer = map(Path, sys.argv[1:])
-    asked = json.loads(request.read_text("utf-8"))
+    job = json.loads(request.read_text("utf-8"))
     torch.set_num_threads(1)
     install_stand_ins()
     sys.path[:0] = [str(authors / "experiments"), str(authors)]
     import iirc.datasets_loader
 
     iirc.datasets_loader.metadata_root = str(folder / "metadata")
-    RandomCrop.augment = asked["augment"]
+    RandomCrop.augment = job["augment"]
     with answer.open("a", encoding="utf-8") as file:
-        if "describe" in asked:
-            print(json.dumps(describe(folder, **asked["describe"])), file=file, flush=True)
-        for run in asked["runs"]:
+        if "describe" in job:
+            print(json.dumps(describe(folder, **job["describe"])), file=file, flush=True)
+        for run in job["runs"]:
             steps = None
-            if "steps" in asked:
+            if "steps" in job:
                 # One run per process, since the choices are patched in.
-                steps = given_steps.Steps(answer.parent, asked["steps"])
+                steps = given_steps.Steps(answer.parent, job["steps"])
                 steps.install()
             outcome = run_command(authors, folder, run["options"])
             if steps is not None:

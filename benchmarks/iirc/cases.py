@@ -10,7 +10,7 @@ class Case(NamedTuple):
 
     name: str
     """Name in this project, by `everlight_experiments.iirc.config.FORMS`."""
-    theirs: str
+    official: str
     """Value of the authors' option `--method`."""
     replays: bool = True
     keeps_best: bool = False
@@ -20,7 +20,7 @@ class Case(NamedTuple):
         """Return the options of the authors' command."""
         values = {
             "dataset": DATA,
-            "method": self.theirs,
+            "method": self.official,
             "n_layers": plan.layers,
             "epochs_per_task": plan.epochs,
             "batch_size": plan.batch_size,

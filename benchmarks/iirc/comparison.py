@@ -41,11 +41,11 @@ class Row(NamedTuple):
         return float(np.sign(self.difference) * np.inf) if self.difference else 0.0
 
 
-def rows_of(theirs: Scores, ours: Scores, methods: Sequence[str]) -> list[Row]:
+def rows_of(official: Scores, local: Scores, methods: Sequence[str]) -> list[Row]:
     """Return every method after every task, for methods that both sides have."""
     rows = []
     for method in methods:
-        sides = [_of(side, method) for side in (theirs, ours)]
+        sides = [_of(side, method) for side in (official, local)]
         if any(len(side) < 2 for side in sides):
             continue
         for task in range(sides[0].shape[1]):

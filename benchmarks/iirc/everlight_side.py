@@ -21,7 +21,7 @@ from everlight.continual import (
     TaskSequence,
     drive_runs,
 )
-from everlight.continual.method import Method, Needs
+from everlight.continual.methods.method import Method, Needs
 from everlight.metrics.multilabel import TaskMeans
 from everlight_data.iirc.sets import IIRCData
 from everlight_experiments.continual.benchmark import Benchmark, RunData, SequenceId

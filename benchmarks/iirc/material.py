@@ -20,7 +20,7 @@ from everlight_data.iirc.metadata import Metadata, official_metadata
 from everlight_data.iirc.sets import IIRCData
 from everlight_data.images.cifar100 import FOLDER, MEMBERS, _assemble
 from everlight_data.images.tiny_imagenet import load_tiny_imagenet_32
-from everlight_data.sets.image_set import ImageSet, first_per_class
+from everlight_data.sets.image_set import ImageSet, PerClass, first_per_class
 
 DATA = "iirc_cifar100"
 CLASSES = 100
@@ -61,7 +61,9 @@ class Plan:
 def write_material(plan: Plan, folder: Path) -> None:
     """Write the archive and the metadata files that both sides read."""
     images = load_tiny_imagenet_32(range(CLASSES))
-    write_archive(first_per_class(images, plan.train_images, plan.test_images), folder / FOLDER)
+    write_archive(
+        first_per_class(images, PerClass(plan.train_images, plan.test_images)), folder / FOLDER
+    )
     metadata = folder / METADATA
     metadata.mkdir(parents=True, exist_ok=True)
     shipped = resources.files("iirc") / METADATA

@@ -21,7 +21,7 @@ from everlight_data.errors import DataError
 SIDE = Path(__file__).with_name("authors_side.py")
 VARIABLE = "EVERLIGHT_IIRC"
 """Environment variable with the Python of an environment that has torch and Pillow."""
-THEIRS, OURS = "authors.jsonl", "everlight.jsonl"
+AUTHORS_SCORES, EVERLIGHT_SCORES = "authors.jsonl", "everlight.jsonl"
 
 
 class Authors(NamedTuple):
@@ -85,10 +85,10 @@ def same_material(authors: Authors, plan: Plan, folder: Path) -> tuple[bool, int
     )
     # JSON turns tuples into lists.
     samples = json.loads(json.dumps(labelled_samples(data))) == description["samples"]
-    ours = everlight_side.parameter_shapes(data, plan, folder)
-    theirs = [tuple(shape) for shape in description["shapes"]]
-    layers = sorted(map(sorted, ours)) == sorted(map(sorted, theirs))
-    return samples and layers, sum(int(np.prod(shape)) for shape in theirs)
+    local = everlight_side.parameter_shapes(data, plan, folder)
+    official = [tuple(shape) for shape in description["shapes"]]
+    layers = sorted(map(sorted, local)) == sorted(map(sorted, official))
+    return samples and layers, sum(int(np.prod(shape)) for shape in official)
 
 
 def train_both(
@@ -97,7 +97,7 @@ def train_both(
     """Train what is missing on both sides, each in a process of its own."""
     write_material(plan, folder)
     data = read_material(folder)
-    done = scores_in(folder / THEIRS)
+    done = scores_in(folder / AUTHORS_SCORES)
     runs = [
         {"method": case.name, "seed": seed, "options": case.options(plan, seed)}
         for seed in range(seeds)
@@ -105,8 +105,8 @@ def train_both(
         if (case.name, seed) not in done
     ]
     request = {"augment": plan.augment, "runs": runs}
-    process = authors.start(folder, request, THEIRS) if runs else None
-    done = scores_in(folder / OURS)
+    process = authors.start(folder, request, AUTHORS_SCORES) if runs else None
+    done = scores_in(folder / EVERLIGHT_SCORES)
     for case in cases:
         left = [seed for seed in range(seeds) if (case.name, seed) not in done]
         if not left:
@@ -115,7 +115,7 @@ def train_both(
         for seed, curve in zip(left, curves, strict=True):
             row = {"method": case.name, "seed": seed, "scores": curve.scores.tolist()}
             row |= {"by_task": curve.by_task.tolist(), "seconds": curve.seconds}
-            with (folder / OURS).open("a", encoding="utf-8") as file:
+            with (folder / EVERLIGHT_SCORES).open("a", encoding="utf-8") as file:
                 print(json.dumps(row), file=file)
     if process is not None:
         authors.wait(process)
@@ -135,19 +135,19 @@ def compare_steps(
     plan = steps.plan_of(case)
     write_material(plan, folder)
     with EQUATIONS[case.name]() if equation else nullcontext():
-        ours = steps.trace(read_material(folder), plan, folder, case)
-    np.savez(folder / "weights.npz", **ours.start)
-    choices = {"orders": ours.orders, "exemplars": ours.exemplars}
+        local = steps.trace(read_material(folder), plan, folder, case)
+    np.savez(folder / "weights.npz", **local.start)
+    choices = {"orders": local.orders, "exemplars": local.exemplars}
     run = {"method": case.name, "options": case.options(plan, 0)}
     request = {"augment": plan.augment, "steps": choices, "runs": [run]}
     answer = authors.run(folder, request, "steps.jsonl")
     with np.load(folder / "after.npz") as stored:
         arrays = dict(stored)
-    theirs: list[steps.Weights] = [{} for _ in range(plan.tasks)]
+    official: list[steps.Weights] = [{} for _ in range(plan.tasks)]
     for name, value in arrays.items():
         task, _, parameter = name.partition("/")
-        theirs[int(task)][parameter] = value
-    return steps.compare(ours, theirs, answer["chosen"])
+        official[int(task)][parameter] = value
+    return steps.compare(local, official, answer["chosen"])
 
 
 def scores_in(path: Path) -> dict[tuple[str, int], list[float]]:

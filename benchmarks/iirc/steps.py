@@ -127,20 +127,23 @@ def named(state: SequenceState, blocks: int) -> Weights:
     add(params[first], stats[first], "conv1", "bn1")
     for number in range(3 * blocks):
         block = f"BasicBlock_{number}"
-        theirs = f"layer{number // blocks + 1}.{number % blocks}"
+        official = f"layer{number // blocks + 1}.{number % blocks}"
         block_params, of_batch = params[block], stats[block]
         for part in range(2):
             layer = f"NormalizedConvolution_{part}"
             place = part + 1
             add(
-                block_params[layer], of_batch[layer], f"{theirs}.conv{place}", f"{theirs}.bn{place}"
+                block_params[layer],
+                of_batch[layer],
+                f"{official}.conv{place}",
+                f"{official}.bn{place}",
             )
         if "shortcut" in block_params:
             add(
                 block_params["shortcut"],
                 of_batch["shortcut"],
-                f"{theirs}.shortcut.0",
-                f"{theirs}.shortcut.1",
+                f"{official}.shortcut.0",
+                f"{official}.shortcut.1",
             )
     head = params["head"]
     weights["output_layer.weight"] = head["kernel"].T
@@ -162,21 +165,21 @@ class Apart(NamedTuple):
     """New exemplars that both sides choose by themselves, and everlight's new ones."""
 
 
-def compare(ours: Traced, theirs: list[Weights], chosen: list[list]) -> list[Apart]:
+def compare(local: Traced, official: list[Weights], chosen: list[list]) -> list[Apart]:
     """Compare both sides after every task."""
     rows = []
-    for number, (ours_after, theirs_after) in enumerate(zip(ours.tasks, theirs, strict=True)):
-        theirs_after = _whole_head(theirs_after)
+    for number, (local_after, official_after) in enumerate(zip(local.tasks, official, strict=True)):
+        official_after = _whole_head(official_after)
         parts = {"weights": 0.0, "moved": 0.0, "statistics": 0.0}
-        for name, value in ours_after.items():
-            known = value[: len(theirs_after[name])]
-            apart = float(np.abs(known - theirs_after[name]).max())
+        for name, value in local_after.items():
+            known = value[: len(official_after[name])]
+            apart = float(np.abs(known - official_after[name]).max())
             part = "statistics" if "running" in name else "weights"
             parts[part] = max(parts[part], apart)
             if part == "weights":
-                moved = float(np.abs(known - ours.start[name][: len(known)]).max())
+                moved = float(np.abs(known - local.start[name][: len(known)]).max())
                 parts["moved"] = max(parts["moved"], moved)
-        new = set(ours.exemplars[number]) - set(ours.exemplars[number - 1] if number else [])
+        new = set(local.exemplars[number]) - set(local.exemplars[number - 1] if number else [])
         both = {tuple(key) for key in chosen[number]} & new
         rows.append(Apart(**parts, exemplars=(len(both), len(new))))
     return rows

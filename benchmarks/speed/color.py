@@ -12,8 +12,8 @@ import numpy as np
 
 from benchmarks.speed.timing import HAS_TORCH, Case, Machine
 from everlight.color.transforms import fit_color_transform
-from everlight.models.illuminant_net import IlluminantNet
-from everlight.models.illuminant_training import Problem, TrainingSettings, make_trainer
+from everlight.illuminant.illuminant_net import IlluminantNet
+from everlight.illuminant.illuminant_training import Problem, TrainingSettings, make_trainer
 
 FLOPS_PER_PIXEL = 2 * (15 + 14)
 """Products with the pivot (6 + 5 + 4 columns) and removal of earlier pivots (5, then 5 + 4)."""

@@ -68,7 +68,7 @@ def run_of(tasks: int = TASKS[0], classes: int = CLASSES[0], buffer: int = BUFFE
 
 
 def compiled(tasks: int) -> jax.stages.Compiled:
-    """Return the compiled program of a whole sequence, made anew."""
+    """Return the compiled program of a whole sequence, made again."""
     return jax.jit(run_sequence).lower(run_of(tasks)).compile()
 
 

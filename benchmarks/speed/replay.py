@@ -3,7 +3,7 @@
 Five tasks of two classes, an MLP of two hidden layers, SGD, batches of 10 and 128 replayed samples:
 the protocol of `everlight paper rethinking-er`, on noise. The plain PyTorch loops do the same work
 with one call per batch. Avalanche has its own strategies, which log and evaluate nothing here.
-Compilation is counted: every call compiles anew, as the first one of a process does.
+Compilation is counted: every call compiles again, as the first one of a process does.
 """
 
 from collections.abc import Callable
@@ -121,7 +121,7 @@ def _build(method: str, buffer_size: int) -> Callable[[StoredImages], tuple[Setu
         if method == "SGD":
             return setup, naive(setup)
         if method == "EWC":
-            return setup, ewc(setup, PENALTY, fisher_samples=FISHER_SAMPLES)
+            return setup, ewc(setup, PENALTY, importance_samples=FISHER_SAMPLES)
         if method == "DER++":
             strategy = der_plus_plus(setup, buffer_size, ALPHA, BETA, replay_batch_size=REPLAYED)
             return setup, strategy

@@ -90,7 +90,7 @@ class Training(NamedTuple):
         else:
             setup = flax_setup(self.net, stored, softmax_objective(), optax.adam(ADAM_RATE))
         if self.strategy == "EWC":
-            return setup, ewc(setup, REGULARIZATION, fisher_samples=FISHER_SAMPLES)
+            return setup, ewc(setup, REGULARIZATION, importance_samples=FISHER_SAMPLES)
         if self.strategy == "naive":
             return setup, naive(setup)
         labels = self.sequence.tasks.train.labels.shape[-1]

@@ -10,4 +10,4 @@ class MissingDataError(DataError, FileNotFoundError):
 
 
 class MissingPackageError(DataError):
-    """Error about a package that is not installed, which no file of a list can be read without."""
+    """Error about a missing package that every file of a list needs."""

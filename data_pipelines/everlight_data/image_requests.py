@@ -56,7 +56,7 @@ def _check_request(request: ImageRequest) -> None:
     if request.side is not None and request.side < 1:
         raise DataError(f"--side {request.side}; give 1 or more")
     if request.per_class is not None and min(request.per_class) < 1:
-        raise DataError(f"per_class={request.per_class}; give 1 or more of each")
+        raise DataError(f"per_class={tuple(request.per_class)}; give 1 or more of each")
 
 
 def _check_source(data: str) -> None:
@@ -87,7 +87,7 @@ def _chosen(images: ImageSet, request: ImageRequest) -> ImageSet:
         )
     if first or count is not None:
         images = some_classes(images, first, first + (count or available))
-    return images if request.per_class is None else first_per_class(images, *request.per_class)
+    return images if request.per_class is None else first_per_class(images, request.per_class)
 
 
 def _note_of_named(images: ImageSet) -> str:
@@ -105,6 +105,7 @@ def _note_of_choice(request: ImageRequest) -> str:
         chosen.append(f"all {classes}")
     if request.per_class is not None:
         chosen.append(
-            "at most {:,} training and {:,} test images per class".format(*request.per_class)
+            f"at most {request.per_class.train:,} training and {request.per_class.test:,} test "
+            "images per class"
         )
     return f"; used: {', '.join(chosen)}" if chosen else ""

@@ -13,12 +13,14 @@ from types import ModuleType
 from everlight_data.errors import DataError
 from everlight_data.sets.data_set import DataSet
 
+# fmt: off
 ORDER = (
-    *("cameras", "illuminants", "munsell", "psychtoolbox", "s20", "nus-thumbnails"),
-    *("cube-plus-thumbnails", "nus8", "digits", "fashion-mnist", "mnist", "procedural"),
-    *("tiny-imagenet", "cifar100", "imagenet", "core50", "vrd", "vrd-vectors", "glove", "raw"),
+    "cameras", "illuminants", "munsell", "psychtoolbox", "s20", "nus-thumbnails",
+    "cube-plus-thumbnails", "nus8", "digits", "fashion-mnist", "mnist", "procedural",
+    "tiny-imagenet", "cifar100", "imagenet", "core50", "vrd", "vrd-vectors", "glove", "raw",
 )
 """Data sets in the order of tables; others follow by name."""
+# fmt: on
 _PACKAGE = Path(__file__).parent
 _HAS_ROWS = re.compile(r"^DATA_SETS\b", re.MULTILINE)
 
@@ -28,9 +30,10 @@ def data_set_modules() -> list[ModuleType]:
 
     Others are not imported, since many need JAX, which takes seconds.
     """
-    files = sorted(_PACKAGE.glob("*/*.py"))
+    files = sorted(_PACKAGE.glob("*/**/*.py"))
     rows = [file for file in files if _HAS_ROWS.search(file.read_text(encoding="utf-8"))]
-    return [importlib.import_module(f"everlight_data.{x.parent.name}.{x.stem}") for x in rows]
+    inner = (file.relative_to(_PACKAGE).with_suffix("").parts for file in rows)
+    return [importlib.import_module(".".join(("everlight_data", *parts))) for parts in inner]
 
 
 def collect_data_sets(modules: Iterable[ModuleType]) -> dict[str, DataSet]:
@@ -56,3 +59,7 @@ STORED_SETS = {name: data for name, data in DATA_SETS.items() if data.files}
 """Those with files below EVERLIGHT_DATA, which `everlight data` lists."""
 IMAGE_SETS = {name: data.load for name, data in DATA_SETS.items() if data.load}
 """Loaders of those with labelled images, which `everlight run --data` takes."""
+PHOTOGRAPH_SETS = {
+    name: data.read_photographs for name, data in DATA_SETS.items() if data.read_photographs
+}
+"""Readers of releases of photographs with measured illuminants, which `--release` takes."""

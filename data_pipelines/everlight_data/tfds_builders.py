@@ -25,6 +25,7 @@ from everlight_data.images.core50 import CATEGORIES, OBJECTS, SIDE, category_of,
 from everlight_data.optional_packages import import_package
 from everlight_data.procedural.render import World
 from everlight_data.procedural.world import class_names, load_procedural, superclass_of
+from everlight_data.sets.image_set import PerClass
 
 Samples = Iterator[tuple[int | str, dict[str, Any]]]
 
@@ -101,7 +102,7 @@ class ProceduralWorld(tfds.core.GeneratorBasedBuilder):
     VERSION = tfds.core.Version("1.0.0")
     RELEASE_NOTES: ClassVar = {"1.0.0": "The world of seed 0."}
     WORLD: ClassVar = World(superclasses=4, subclasses=5)
-    PER_CLASS: ClassVar = (500, 100)
+    PER_CLASS: ClassVar = PerClass(train=500, test=100)
 
     def _info(self) -> tfds.core.DatasetInfo:
         shape = (self.WORLD.size, self.WORLD.size, 3)
@@ -113,7 +114,7 @@ class ProceduralWorld(tfds.core.GeneratorBasedBuilder):
         return _info_of(self, features, None)
 
     def _split_generators(self, download_manager: Any) -> dict[str, Samples]:
-        data = load_procedural(self.WORLD, *self.PER_CLASS)
+        data = load_procedural(self.WORLD, self.PER_CLASS)
         train = len(data.train_labels)
         return {
             "train": self._generate_examples(data.images[:train], data.train_labels),
@@ -139,5 +140,5 @@ def _info_of(
 
 
 def _png(image: UInt8[np.ndarray, "h w 3"]) -> bytes:
-    # As bytes, because TFDS encodes arrays with TensorFlow.
+    # The images are bytes, because TFDS encodes arrays with TensorFlow.
     return import_package("imagecodecs").png_encode(image)

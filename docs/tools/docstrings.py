@@ -39,5 +39,5 @@ class AsWritten(griffe.Extension):
             attr.annotation = _as_written(node.annotation, attr)
 
 
-def _as_written(annotation: ast.expr | None, of: griffe.Object) -> griffe.Expr | None:
-    return griffe.safe_get_expression(annotation, of.parent, parse_strings=False)
+def _as_written(annotation: ast.expr | None, owner: griffe.Object) -> griffe.Expr | None:
+    return griffe.safe_get_expression(annotation, owner.parent, parse_strings=False)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import flax.linen as nn
 
-ROOMS = ("color", "continual", "metrics", "models", "plots", "scenarios")
+ROOMS = ("color", "continual", "illuminant", "metrics", "models", "plots", "scenarios")
 PARTS = (
     "naive",
     "parts.memory",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import jax
 
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.registry import METHODS
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmark_registry import load_benchmarks
 from everlight_experiments.continual.train_methods import jobs_of, runners_of

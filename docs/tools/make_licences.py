@@ -52,8 +52,8 @@ def render() -> str:
             missing.append(name)
             continue
         rows.append(f"| {name} | {package.version} | {licence(package)} |")
-    said = f"Not installed where this was written: {', '.join(missing)}."
-    left = f"\n{textwrap.fill(said, 100)}\n" if missing else ""
+    sentence = f"Not installed where this was written: {', '.join(missing)}."
+    left = f"\n{textwrap.fill(sentence, 100)}\n" if missing else ""
     return HEAD + "\n".join(rows) + "\n" + left
 
 

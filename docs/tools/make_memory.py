@@ -18,8 +18,9 @@ import imagecodecs
 import numpy as np
 import scipy.io
 
-from everlight_data.color.photographs import read_picture, read_thumbnails
-from everlight_data.color.raw import read_raw
+from everlight_data.color.linear_pictures import read_picture
+from everlight_data.color.raw_files.raw import read_raw
+from everlight_data.color.thumbnails import read_thumbnails
 from everlight_data.formats.arrays import read_npz
 from everlight_data.formats.files import read_csv, read_json
 from everlight_data.formats.matlab import read_mat
@@ -135,7 +136,7 @@ def measure(name: str, small: Path, large: Path) -> tuple[int, int]:
     return _bytes(content), _peak() - before
 
 
-def _alone(function: Callable[..., Any], *arguments: Any) -> Any:
+def _in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
     """Call a function in a new process."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(function, arguments)
@@ -166,9 +167,9 @@ def render() -> str:
         with tempfile.TemporaryDirectory() as folder:
             suffix = (re.findall(r"\.\w+", name) or [".png"])[0]
             small, large = (Path(folder) / f"{word}{suffix}" for word in ("small", "large"))
-            _alone(save, name, small, SMALL)
-            _alone(save, name, large, LARGE)
-            size, (read, peak) = large.stat().st_size, _alone(measure, name, small, large)
+            _in_own_process(save, name, small, SMALL)
+            _in_own_process(save, name, large, LARGE)
+            size, (read, peak) = large.stat().st_size, _in_own_process(measure, name, small, large)
         rows.append(f"| {name} | {size / 1e6:.1f} | {read / 1e6:.1f} | {peak / 1e6:.0f} |")
         print(rows[-1], flush=True)
     date = datetime.date.today().strftime("%-d %B %Y")

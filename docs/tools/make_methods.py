@@ -5,7 +5,7 @@ python -m docs.tools.make_methods
 
 from pathlib import Path
 
-from everlight.continual.method_list import method_rows
+from everlight.continual.methods.method_list import method_rows
 from everlight.models import networks
 
 PAGE = Path(__file__).parents[1] / "pages" / "methods.md"

@@ -9,8 +9,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from everlight.continual.method import Method, Needs
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.method import Method, Needs
+from everlight.continual.methods.registry import METHODS
 from everlight_experiments.commands.benchmark_registry import default_config
 from everlight_experiments.continual.config import config_of
 from everlight_experiments.continual.parts import optimizer
@@ -57,11 +57,13 @@ def differences(method: Method) -> str:
     if unknown := sorted({*method.authors} - {*here}):
         raise ValueError(f"{method.name} has no {', '.join(unknown)} of the authors' values")
     parts = []
-    for name, theirs in method.authors.items():
-        ours = here[name]
-        if ours != theirs and not (isinstance(ours, tuple) and theirs in ours):
+    for name, authors_value in method.authors.items():
+        default = here[name]
+        if default != authors_value and not (
+            isinstance(default, tuple) and authors_value in default
+        ):
             word = f"`{name}`" if name in inspect.signature(method.factory).parameters else name
-            parts.append(f"{word} {_text(ours)}, there {_text(theirs)}")
+            parts.append(f"{word} {_text(default)}, there {_text(authors_value)}")
     return "; ".join(parts) or NONE
 
 

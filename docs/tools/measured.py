@@ -13,7 +13,7 @@ from datetime import date
 from pathlib import Path
 from typing import NamedTuple
 
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.registry import METHODS
 
 ROOT = Path(__file__).parents[2]
 MANIFEST = Path(__file__).with_name("measured.toml")

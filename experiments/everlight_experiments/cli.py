@@ -178,7 +178,7 @@ def main(
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
-        # Names of files may hold bytes that are no text.
+        # Names of files may hold bytes that are not valid text.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     with stopping_on_signals():
@@ -239,10 +239,10 @@ def options_of(name: str, arguments: Sequence[str]) -> Any:
         reason = in_options(str(error), options_by_name(kind()))
         raise UsageError(f"{reason}. {program} --help lists all options.") from error
     if unknown:
-        asked = unknown[0].partition("=")[0].replace("_", "-")
-        near = nearest_names(asked, [f"--{option}" for option in options_by_name(options)])
+        option = unknown[0].partition("=")[0].replace("_", "-")
+        near = nearest_names(option, [f"--{name}" for name in options_by_name(options)])
         meant = f"; did you mean {' or '.join(near)}?" if near else "."
-        raise UsageError(f"no option {shortened(ascii(asked))}{meant} {program} --help lists all.")
+        raise UsageError(f"no option {shortened(ascii(option))}{meant} {program} --help lists all.")
     if option_value(arguments, "--runs") == "":
         raise UsageError("--runs has no name of a folder; give . for the one that you are in.")
     return options

@@ -21,10 +21,10 @@ def parse_call(text: str, words: bool = False) -> NamedCall:
 
     Args:
       text: NAME, or NAME:VALUE,OPTION=VALUE,...; values are literals of Python.
-      words: take the value of an option that is no literal as text, as in classifier=nearest mean.
+      words: take an option's value as text if it is not a literal, as in classifier=nearest mean.
 
     Raises:
-      ValueError: an argument is no literal and no OPTION=LITERAL.
+      ValueError: an argument is neither a literal nor OPTION=LITERAL.
     """
     name, _, after = text.partition(":")
     values, options = [], {}
@@ -37,11 +37,11 @@ def parse_call(text: str, words: bool = False) -> NamedCall:
             if words and equals and option.isidentifier() and value:
                 options[option] = value
                 continue
-            raise ArgumentError(f"{argument!a} is no number and no NAME=NUMBER") from None
+            raise ArgumentError(f"{argument!a} is neither a number nor NAME=NUMBER") from None
         if not equals:
             values.append(parsed)
         elif option.isidentifier():
             options[option] = parsed
         else:
-            raise ArgumentError(f"{argument!a} is no number and no NAME=NUMBER")
+            raise ArgumentError(f"{argument!a} is neither a number nor NAME=NUMBER")
     return NamedCall(name, tuple(values), options)

@@ -38,7 +38,7 @@ def is_missing(label: Hashable) -> bool:
     # Neither equal to itself nor not, as pandas' NA.
     except (TypeError, ArithmeticError):
         return True
-    # An array, which is no label.
+    # An array, which is not a label.
     except ValueError:
         return False
 

@@ -9,20 +9,25 @@ from typing import Any
 from everlight.errors import ArgumentError
 
 
-def declared_rows(packages: Sequence[ModuleType], constant: str) -> dict[str, Any]:
+def declared_rows(
+    packages: Sequence[ModuleType], constant: str, first: Sequence[str] = ()
+) -> dict[str, Any]:
     """Return the rows of all files of packages by the rows' field `name`.
 
     Args:
-      packages: packages whose files are imported, in their order and then by name.
+      packages: packages whose files are imported, in their order.
       constant: name of the tuple of rows; a file without it has none.
+      first: names of files in the order of their rows; other files follow by name.
 
     Raises:
       ValueError: two rows have one name; the message has the files of both.
     """
     rows, files = {}, {}
     for package in packages:
-        for entry in pkgutil.iter_modules(package.__path__):
-            file = f"{package.__name__}.{entry.name}"
+        names = {entry.name for entry in pkgutil.iter_modules(package.__path__)}
+        ordered = [name for name in first if name in names] + sorted(names - {*first})
+        for name in ordered:
+            file = f"{package.__name__}.{name}"
             for row in getattr(importlib.import_module(file), constant, ()):
                 if row.name in rows:
                     raise ArgumentError(f"{files[row.name]} and {file} both declare {row.name!r}")

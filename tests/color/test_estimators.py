@@ -13,7 +13,7 @@ from scipy.spatial import ConvexHull
 from everlight import color
 from everlight.color.learned import gamut
 from everlight.color.learned.gamut import DIRECTIONS, GROWTH, PROBES, fit_gamut
-from everlight.color.learned.observed_image import ObservedImage, observe_image
+from everlight.color.learned.parts.observed_image import ObservedImage, observe_image
 from everlight.metrics.angular import angular_error
 
 # Compiled, since one by one the shifted differences of a filter take seconds to dispatch.

@@ -5,7 +5,7 @@ import pytest
 from flax import nnx
 
 from everlight.continual import Outputs
-from everlight.continual.adapted_net import NamedLayers, check_outputs
+from everlight.continual.training.adapted_net import NamedLayers, check_outputs
 from everlight.models import MLP, CosineHead, PlainCNN
 
 WIDTHS = {"zeta": 6, "alpha": 6, "hidden10": 6, "hidden2": 6}

@@ -1,48 +1,80 @@
 """The registry finds the rows of every file of strategies."""
 
-from types import ModuleType
+from pathlib import Path
 
+import jax.numpy as jnp
 import pytest
 
-from everlight.continual import registry, strategies
-from everlight.continual.method import Method, Source
-from everlight.continual.strategies.naive import naive
+from everlight.continual import strategies
+from everlight.continual.methods import registry
+from everlight.continual.methods.method import Method, Needs, Source
+from everlight.continual.methods.registry import METHODS
+from everlight.declared_rows import declared_rows
 
-ROW = Method(naive, lambda needs: {}, Source(""))
+NEEDS = Needs(tasks=5, classes=10, exemplars_per_class=20)
 FILE = """
-from everlight.continual.method import Method, Source
+from everlight.continual.methods.method import Method, Source
 from everlight.continual.strategies.naive import naive
 
-METHODS = {"NAME": Method(naive, lambda needs: {}, Source(""))}
+METHODS = (Method("NAME", naive, Source(), "the plain gradient"),)
 """
 
 
-def module_with(name, **rows):
-    module = ModuleType(name)
-    module.METHODS = rows
-    return module
-
-
 def test_the_order_of_tables_names_files_that_exist_once():
-    modules = [module.__name__.rpartition(".")[2] for module in registry.strategy_modules()]
     assert len({*registry.ORDER}) == len(registry.ORDER)
-    assert tuple(modules[: len(registry.ORDER)]) == registry.ORDER
+    path = strategies.__path__[0]
+    assert all((Path(path) / f"{name}.py").exists() for name in registry.ORDER)
 
 
 def test_new_files_come_last_by_name_and_need_no_other_change(tmp_path, monkeypatch):
-    before = list(registry.METHODS)
     for name in ("zebra", "aardvark"):
         (tmp_path / f"{name}.py").write_text(FILE.replace("NAME", f"the {name}"))
     monkeypatch.setattr(strategies, "__path__", [*strategies.__path__, str(tmp_path)])
-    modules = registry.strategy_modules()
-    later = [module.__name__ for module in modules[len(registry.ORDER) :]]
-    assert later == sorted(later)
-    methods = registry.collect_methods(modules)
-    assert [name for name in methods if name not in before] == ["the aardvark", "the zebra"]
-    assert methods["the zebra"].name == "the zebra"
+    methods = declared_rows((strategies,), "METHODS", registry.ORDER)
+    assert list(methods) == [*METHODS, "the aardvark", "the zebra"]
 
 
-def test_a_name_that_two_files_declare_is_refused_with_both():
-    modules = [module_with("a.first", one=ROW, two=ROW), module_with("a.second", two=ROW)]
-    with pytest.raises(ValueError, match=r"^a\.first and a\.second both declare 'two'$"):
-        registry.collect_methods(modules)
+def _factory(setup, buffer_size=7, replay_batch_size=5, rate=0.1, groups=1, hyperparameter=2):
+    """Return nothing; its arguments are looked at."""
+
+
+def _per_class(setup, exemplars_per_class, buffer_size=None, replay_batch_size=None):
+    """Return nothing; its arguments are looked at."""
+
+
+ROW = Method("row", _factory, Source(), "a row", tunes="rate", fixed={"replay_batch_size": 3})
+
+
+@pytest.mark.parametrize(
+    ("row", "changes", "expected"),
+    [
+        (ROW, {}, {"buffer_size": 200, "replay_batch_size": 3, "rate": 0.0, "groups": 1}),
+        (
+            ROW,
+            {"buffer_size": 60, "hyperparameter": 0.5, "class_group": jnp.zeros(10, int)},
+            {"buffer_size": 60, "replay_batch_size": 3, "rate": 0.5, "groups": 5},
+        ),
+        (
+            ROW._replace(fixed={}, tunes="", derived=lambda needs: {"rate": 1 / needs.tasks}),
+            {},
+            {"buffer_size": 200, "rate": 0.2, "groups": 1},
+        ),
+        # Beside a number per class, the total is that which a benchmark sets.
+        (ROW._replace(factory=_per_class, tunes="", fixed={}), {}, {"exemplars_per_class": 20}),
+        (
+            ROW._replace(factory=_per_class, tunes="", fixed={}),
+            {"buffer_size": 60, "replay_batch_size": 9},
+            {"exemplars_per_class": 20, "buffer_size": 60, "replay_batch_size": 9},
+        ),
+    ],
+)
+def test_arguments_are_filled_by_name_and_the_row_states_exceptions(row, changes, expected):
+    assert row.row_arguments(NEEDS._replace(**changes)) == expected
+
+
+def test_a_row_tunes_an_argument_if_it_has_values():
+    for name, row in METHODS.items():
+        assert bool(row.tunes) == bool(row.hyperparameters), name
+        assert row.row_arguments(NEEDS._replace(hyperparameter=0.125)).get(row.tunes) in (
+            (0.125,) if row.tunes else (None,)
+        )

@@ -3,9 +3,9 @@
 import jax
 import pytest
 
-from everlight.continual.method import Needs
-from everlight.continual.registry import METHODS
-from everlight.continual.replay_variants import VARIANTS, with_variants
+from everlight.continual.methods.method import Needs
+from everlight.continual.methods.registry import METHODS
+from everlight.continual.methods.replay_variants import VARIANTS, with_variants
 from tests.continual.small_net import CLASSES, small_learner, small_setup
 
 SETUP = small_setup()
@@ -20,7 +20,7 @@ def test_every_method_that_stores_samples_has_a_row_per_variant():
     assert [row.name for row in rows] == ["EWC", "A-GEM", "A-GEM, nearest-mean", "A-GEM, review"]
     assert rows[2].demands == ("class scores", "one label")
     assert rows[3].demands == METHODS["A-GEM"].demands
-    assert rows[3].meaning.startswith(METHODS["A-GEM"].meaning)
+    assert rows[3].summary.startswith(METHODS["A-GEM"].summary)
     # Compiled programs are found again by equal rows.
     assert rows == with_variants([METHODS["EWC"], METHODS["A-GEM"]], list(VARIANTS))
     needs = Needs(2, CLASSES, exemplars_per_class=4)

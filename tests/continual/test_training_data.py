@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from everlight.continual import naive, train
-from everlight.continual.labelled_images import store_normalized
+from everlight.continual.training.labelled_images import store_normalized
 from everlight.models import MLP
 
 CLASSES = 4

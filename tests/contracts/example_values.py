@@ -12,16 +12,17 @@ import pytest
 
 import everlight.color as color
 import everlight.continual as continual
+import everlight.illuminant as illuminant
 import everlight.metrics as metrics
 import everlight.models as models
 import everlight.scenarios as scenarios
 from everlight.base import TaskSequence
 from everlight.color.learned.capture_aware import CaptureNet
 from everlight.color.learned.confidence_pooling import ConfidencePoolingHead
-from everlight.color.learned.generator_net import GeneratorNet
+from everlight.color.learned.parts.generator_net import GeneratorNet
 from everlight.color.learned.sensor_independent import SensorIndependentNet
+from everlight.illuminant.illuminant_training import IlluminantModel
 from everlight.metrics.cl_score import CRITERIA
-from everlight.models.illuminant_training import IlluminantModel
 from tests.continual import small_net
 from tests.contracts.small_arrays import floats, host
 from tests.models.released_vit import released_arrays
@@ -55,8 +56,8 @@ def observed(*shape):
 
 def trained_networks():
     models_of_all = jax.tree.map(lambda leaf: leaf[None], RECORDS[IlluminantModel]())
-    return models.TrainedNetworks(
-        {2: models_of_all}, {2: models.Losses(floats(3, 1), floats(3, 1))}
+    return illuminant.TrainedNetworks(
+        {2: models_of_all}, {2: illuminant.Losses(floats(3, 1), floats(3, 1))}
     )
 
 
@@ -111,7 +112,7 @@ SETUP = small_net.small_setup()
 LEARNER = small_net.small_learner(SETUP, range(6))
 SAMPLES = small_net.samples_of(range(4))
 DISTRIBUTION = color.FeatureDistribution(floats(9), jnp.eye(9))
-NET = models.IlluminantNet()
+NET = illuminant.IlluminantNet()
 EXAMPLES = scenarios.Examples(host([0, 1]), host([0, 1]))
 SHARES = dict.fromkeys(CRITERIA, 0.5)
 WEIGHTS = dict(metrics.WEIGHTINGS["W1"])
@@ -140,7 +141,7 @@ RECORDS = {
     color.CameraCalibration: lambda: color.CameraCalibration(
         jnp.stack([jnp.eye(3), 2 * jnp.eye(3)]), jnp.array([2856.0, 6504.0])
     ),
-    models.IlluminantNet: lambda: NET,
+    illuminant.IlluminantNet: lambda: NET,
     IlluminantModel: lambda: IlluminantModel(NET.init(KEY, floats(9)), floats(9), floats(9)),
     metrics.Facts: lambda: metrics.Facts(jnp.asarray(PIECES), floats(3, 2)),
     metrics.Costs: lambda: metrics.Costs(*[floats(3)] * 2, jnp.float32(1), *[floats(3)] * 2),

@@ -9,6 +9,7 @@ from flax import nnx
 
 import everlight.color as color
 import everlight.continual as continual
+import everlight.illuminant as illuminant
 import everlight.metrics as metrics
 import everlight.models as models
 import everlight.scenarios as scenarios
@@ -159,11 +160,11 @@ ROWS: dict[str, Any] = {
     },
     "metrics.weight_norm": {"params": {"a": floats(2)}},
     "metrics.top_k": {"ranks": metrics.Ranks(integers(4), integers(4))},
-    "models.chromaticity_interval": {"scale": models.IntervalScale(floats(2), floats())},
+    "illuminant.chromaticity_interval": {"scale": illuminant.IntervalScale(floats(2), floats())},
     "models.efficientnet_variables": lambda: {"arrays": drawn_arrays(np.random.default_rng(0))},
-    "models.make_trainer": {"settings": models.TrainingSettings()},
-    "models.out_of_distribution_score": {
-        "calibration": models.DistanceCalibration(DISTRIBUTION, floats(101))
+    "illuminant.make_trainer": {"settings": illuminant.TrainingSettings()},
+    "illuminant.out_of_distribution_score": {
+        "calibration": illuminant.DistanceCalibration(DISTRIBUTION, floats(101))
     },
     "models.unit": {"vectors": floats(4, 5)},
     "continual.with_ema": {"decay": 0.9},
@@ -215,28 +216,28 @@ ROWS: dict[str, Any] = {
     "metrics.standard_errors_apart": lambda: {"values": host([0.1, 0.3], float), "mean": 0.2},
     "metrics.student_interval": lambda: {"values": host([0.1, 0.3], float), "level": 0.9},
     "metrics.tied_with": lambda: {"best": 0, "scores": host([[0.1, 0.3]], float)},
-    "models.best_of_rates": lambda: {"by_rate": {0.1: trained_networks()}, "group": 1},
-    "models.best_of_restarts": lambda: {"trained": trained_networks(), "restarts": 1},
-    "models.cross_calibrate_distances": lambda: {
+    "illuminant.best_of_rates": lambda: {"by_rate": {0.1: trained_networks()}, "group": 1},
+    "illuminant.best_of_restarts": lambda: {"trained": trained_networks(), "restarts": 1},
+    "illuminant.cross_calibrate_distances": lambda: {
         "features": jnp.asarray(np.random.default_rng(0).normal(size=(12, 9)), jnp.float32),
         "folds": [np.arange(6), np.arange(6, 12)],
     },
-    "models.cross_coverage": lambda: {
+    "illuminant.cross_coverage": lambda: {
         "estimates": [host(floats(2, 12, 2), np.float32)] * 2,
         "truth": host(floats(12, 2), np.float32),
         "folds": [np.arange(6), np.arange(6, 12)],
     },
-    "models.index_of_lowest": lambda: {"losses": host(floats(3, 4), np.float32)},
-    "models.interval_coverage": lambda: {
-        "scale": models.IntervalScale(floats(2), floats()),
+    "illuminant.index_of_lowest": lambda: {"losses": host(floats(3, 4), np.float32)},
+    "illuminant.interval_coverage": lambda: {
+        "scale": illuminant.IntervalScale(floats(2), floats()),
         "estimates": floats(2, 12, 2),
         "truth": floats(12, 2),
         "uninformative": floats(),
     },
-    "models.make_batch_trainer": lambda: {
+    "illuminant.make_batch_trainer": lambda: {
         "key": KEY,
         "depths": (2,),
-        "settings": models.TrainingSettings(),
+        "settings": illuminant.TrainingSettings(),
         "problems": 2,
         "validations": 1,
     },
@@ -244,13 +245,13 @@ ROWS: dict[str, Any] = {
         "text": "mlp:8",
         "request": models.NetworkRequest(4, 8),
     },
-    "models.predict_batch": lambda: {
+    "illuminant.predict_batch": lambda: {
         "depth": 2,
         "models": trained_networks().models[2],
         "features": floats(1, 4, 9),
     },
-    "models.stack_problems": lambda: {
-        "problems": [models.Problem(floats(4, 9), floats(4, 2), floats(3, 9), floats(3, 2))]
+    "illuminant.stack_problems": lambda: {
+        "problems": [illuminant.Problem(floats(4, 9), floats(4, 2), floats(3, 9), floats(3, 2))]
     },
     "plots.line_style": {"index": 1},
     "plots.plot_accuracy_over_time": {"curves": {"EWC": floats(2, 3)}},

@@ -22,7 +22,7 @@ PASSES = {
     *("mlp.MLP", "heads.cosines", "heads.local_similarities", "lora.lora_products"),
     *("vit.VisionTransformer", "vit._Block", "vit.attention"),
     *("prompts.prompt_pool", "prompts.prompt_components"),
-    *("scr.projected", "onpro.projected", "expert_gate._decoded", "polytope.with_polytope"),
+    *("projection.projected", "expert_gate._decoded", "polytope.with_polytope"),
     # Networks of the tests.
     *("strategies.build_with", "small_net.small_setup"),
 }

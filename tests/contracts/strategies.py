@@ -17,14 +17,14 @@ import pytest
 from everlight.base import Outputs, Setup, Strategy
 from everlight.continual.ema import with_ema
 from everlight.continual.engine.protocol import Protocol
-from everlight.continual.method import Method, Needs
+from everlight.continual.methods.method import Method, Needs
+from everlight.continual.methods.registry import METHODS
 from everlight.continual.objectives.many_labels import binary_objective
 from everlight.continual.objectives.softmax import (
     accuracy_per_sample,
     accuracy_row,
     softmax_objective,
 )
-from everlight.continual.registry import METHODS
 from everlight.continual.strategies.parts.replay_tricks import (
     predict_by_nearest_mean,
     review_memory,
@@ -52,7 +52,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "SI": {"regularization": 0.01},
     "MAS": {"regularization": 0.002},
     "IMM mean": {"regularization": 0.01},
-    "IMM mode": {"regularization": 0.5, "fisher_samples": 64},
+    "IMM mode": {"regularization": 0.5, "importance_samples": 64},
     "CoFiMA": _GAUSSIANS,
     "GPM": {"threshold": 0.9, "samples": 16},
     "TRGP": {"threshold": 0.9, "samples": 16},
@@ -155,7 +155,7 @@ def _rows() -> dict[str, Case]:
     """Return a case for every row but those that differ from another one in their data alone."""
     parts = {}
     for name, row in METHODS.items():
-        parts.setdefault((row.factory, row.row_arguments, row.adapt), name)
+        parts.setdefault(row._replace(label_setting="incomplete").made, name)
     return {name: _case(name) for name in parts.values()}
 
 

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 import everlight.color as color
 import everlight.continual as continual
+import everlight.illuminant as illuminant
 import everlight.metrics as metrics
 import everlight.models as models
 import everlight.plots as plots
@@ -258,8 +259,11 @@ SILENT = {
         lambda: continual.ewc(continual.Setup(*[None] * 5), regularization=jnp.nan),
         "regularization=nan; give 0 or more",
     ),
-    "a rate of -1": (lambda: models.TrainingSettings(learning_rate=-1.0), "learning_rate=-1.0"),
-    "a rate of NaN": (lambda: models.TrainingSettings(learning_rate=jnp.nan), "learning_rate=nan"),
+    "a rate of -1": (lambda: illuminant.TrainingSettings(learning_rate=-1.0), "learning_rate=-1.0"),
+    "a rate of NaN": (
+        lambda: illuminant.TrainingSettings(learning_rate=jnp.nan),
+        "learning_rate=nan",
+    ),
 }
 
 

@@ -24,9 +24,9 @@ from tests.contracts.examples import ROWS
 from tests.contracts.small_arrays import floats
 
 OUTSIDE_OF_JIT = (
-    "models.calibrate_distances",
-    "models.cross_",
-    "models.interval_coverage",
+    "illuminant.calibrate_distances",
+    "illuminant.cross_",
+    "illuminant.interval_coverage",
     "continual.diverged",
     "plots.",
     "scenarios.",

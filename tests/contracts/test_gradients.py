@@ -20,7 +20,7 @@ from everlight.color.learned.bias_correction import (
 from everlight.color.learned.chromagenic import chromagenic_estimate, fit_chromagenic
 from everlight.color.learned.gamut import fit_gamut, gamut_estimate
 from everlight.color.learned.linear_regression import fit_linear_regression, linear_estimate
-from everlight.color.learned.observed_image import ObservedImage, observe_image
+from everlight.color.learned.parts.observed_image import ObservedImage, observe_image
 from everlight.color.moments import color_moments, edge_moments, extreme_chromaticities
 from everlight.color.radiometry import patch_thumbnail
 from everlight.color.transforms import fit_color_transform

@@ -1,6 +1,6 @@
 """What every method that estimates one illuminant per image promises, for all rows alike."""
 
-from functools import cache, partial
+from functools import cache
 
 import jax
 import jax.numpy as jnp
@@ -20,13 +20,28 @@ from everlight.color import (
     methods_for,
 )
 from everlight.color.estimators import minkowski
+from everlight.color.learned.capture_aware import IMAGE_ALONE, TIME_AWARE
 from everlight.color.learned.confidence_pooling import TrunkViews
+from everlight.color.learned.fourier_constancy import TUNED_HERE
 from everlight.declared_rows import declared_rows
 
 HEIGHT, WIDTH = 24, 32
 TRAINING_SCENES = 64
 ROWS = {name: row for name, row in ILLUMINANT_METHODS.items() if not row.costly}
 """The costly ones are the same functions with larger networks."""
+STEPS, ROUNDS = {"steps": 100}, {"crossentropy_steps": 2, "likelihood_steps": 2}
+FEW_STEPS = {
+    "C5, small form": STEPS,
+    "CCMNet, small form": STEPS,
+    "DMCC": STEPS,
+    "FC4-style": STEPS,
+    "FFCC": ROUNDS,
+    TUNED_HERE: ROUNDS,
+    "SIIE": STEPS,
+    TIME_AWARE: STEPS,
+    IMAGE_ALONE: STEPS,
+}
+"""Training arguments of rows that take steps."""
 
 
 def scenes(seed, count=4):
@@ -80,13 +95,6 @@ def reads_pixels_alone(row):
     return row.features is not None and not row.reads_others
 
 
-def with_few_steps(row):
-    """Return a fit of few steps, where it has some."""
-    steps = getattr(row.fit, "keywords", {}).get("steps")
-    few = {int: 100, tuple: (2, 2)}.get(type(steps))
-    return row.fit if few is None else partial(row.fit, steps=few)
-
-
 def labelled(row, images, lights):
     features = row.describe(images, jnp.ones(images.shape[:3]), side_of(len(images)))
     return LabelledImages(features, lights, jnp.zeros(len(images), int))
@@ -97,7 +105,7 @@ def compiled(name):
     """Return the compiled function of an image and its mask, fitted to scenes."""
     row, (images, lights) = ROWS[name], scenes(100, TRAINING_SCENES)
     train = labelled(row, images, lights)
-    parameters = with_few_steps(row)(train, side_of(TRAINING_SCENES))
+    parameters = row.fit(train, side_of(TRAINING_SCENES), **FEW_STEPS.get(name, {}))
     others = jax.tree.map(lambda leaf: leaf[:6], train.features)
     more = (others,) if row.reads_others else ()
     return jax.jit(lambda image, mask: row.predict(parameters, described(row, image, mask), *more))

@@ -25,7 +25,7 @@ TRACED = [
     name for name in functions() if name not in COMPILING and not name.startswith(OUTSIDE_OF_JIT)
 ]
 ONLY_BACKWARD = ("capture_aware", "calibrated_camera", "calibrated_estimate", "cross_camera")
-"""Parts of the names of what has a network with `everlight.convolution`, without a forward mode."""
+"""Parts of the names of what has a network with `layers.convolution`, without a forward mode."""
 
 
 @pytest.fixture(autouse=True)

@@ -7,6 +7,7 @@ import numpy as np
 import optax
 import pytest
 
+import everlight.illuminant as illuminant
 import everlight.models as models
 from everlight.continual import (
     Protocol,
@@ -23,7 +24,7 @@ from tests.contracts.networks import NAMED, OTHERS, Case
 from tests.contracts.strategies import some_now
 
 PARTS = {
-    "IlluminantNet": Case(models.IlluminantNet(), (9,), 0),
+    "IlluminantNet": Case(illuminant.IlluminantNet(), (9,), 0),
     "BasicBlock": Case(models.BasicBlock(8, 2), (8, 8, 4), 0),
     "BottleneckBlock": Case(models.BottleneckBlock(4, 2), (8, 8, 4), 0),
     "NormalizedConvolution": Case(models.NormalizedConvolution(4), (8, 8, 3), 0),
@@ -43,7 +44,7 @@ BATCH = 6
 
 def call(net, variables, inputs):
     """Outputs and new statistics in training."""
-    if isinstance(net, models.IlluminantNet):
+    if isinstance(net, illuminant.IlluminantNet):
         return net.apply(variables, inputs), {}
     random = {"dropout": jax.random.key(2)}
     return net.apply(variables, inputs, True, mutable=["batch_stats"], rngs=random)
@@ -51,7 +52,7 @@ def call(net, variables, inputs):
 
 def start(net, shape):
     inputs = jax.random.uniform(jax.random.key(1), (BATCH, *shape))
-    train = () if isinstance(net, models.IlluminantNet) else (False,)
+    train = () if isinstance(net, illuminant.IlluminantNet) else (False,)
     return net.init(jax.random.key(0), inputs, *train), inputs
 
 
@@ -77,7 +78,7 @@ def products(jaxpr):
 
 
 def test_the_table_has_every_net():
-    named = {getattr(models, name) for name in models.__all__}
+    named = {getattr(room, name) for room in (illuminant, models) for name in room.__all__}
     nets = {each for each in named if isinstance(each, type) and issubclass(each, nn.Module)}
     assert nets - WITHOUT == {type(net) for net, *_ in NETS.values()}
 

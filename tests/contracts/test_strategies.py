@@ -12,12 +12,12 @@ import numpy as np
 import optax
 import pytest
 
+from everlight.continual.engine.cost.targets import chips_of_a_v5e
 from everlight.continual.engine.driver import Runs, _program, initial_runs_state
 from everlight.continual.engine.epochs import count_steps, end_epoch, epoch_step, open_epoch
 from everlight.continual.engine.protocol import Protocol
 from everlight.continual.engine.run import Run, with_learned
 from everlight.continual.engine.sequence import run_sequence
-from everlight.continual.engine.targets import chips_of_a_v5e
 from everlight.continual.engine.tasks import (
     begin_state,
     begin_task,
@@ -222,7 +222,7 @@ def test_what_steps_accumulate_goes_back_with_the_best_epoch(name):
         def step(number, learned):
             return epoch_step(setup, strategy, PROTOCOL, *learned, opened, task, number, KEY)[:2]
 
-        steps = count_steps(opened[1], PROTOCOL)
+        steps = count_steps(opened, PROTOCOL)
         learned = jax.lax.fori_loop(0, steps, step, (learned.memory, learned.learner))
         return end_epoch(strategy, PROTOCOL, with_learned(state, *learned), score)
 

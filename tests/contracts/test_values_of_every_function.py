@@ -48,9 +48,17 @@ STAYS_NAN = {
     *("color.patch_thumbnail", "color.reilluminate_moments", "color.reilluminate_transform"),
     *("color.fit_linear_regression", "color.linear_estimate"),
     *("metrics.distances_to_facts", "metrics.student_interval"),
-    *("metrics.maximum_softmax_probability", "models.chromaticity_loss", "models.cosines"),
-    *("models.crop_and_flip", "models.ensemble_chromaticity", "models.ensemble_disagreement"),
-    *("models.predict_batch", "models.predict_chromaticity", "models.predict_illuminant"),
+    *("metrics.maximum_softmax_probability", "illuminant.chromaticity_loss", "models.cosines"),
+    *(
+        "models.crop_and_flip",
+        "illuminant.ensemble_chromaticity",
+        "illuminant.ensemble_disagreement",
+    ),
+    *(
+        "illuminant.predict_batch",
+        "illuminant.predict_chromaticity",
+        "illuminant.predict_illuminant",
+    ),
     *("models.local_similarities", "models.unit"),
 }
 """Functions of every number of their input: a NaN in it is one in the result."""

@@ -12,14 +12,14 @@ import numpy as np
 import scipy.io
 
 from everlight.models import VisionTransformer
-from everlight_data.color.chart_pairs import read_chart_corners
-from everlight_data.color.constancy_sets import thumbnail_set
-from everlight_data.color.image_sets import read_folds
+from everlight_data.color.charts.chart_pairs import read_chart_corners
+from everlight_data.color.illuminant_folds import read_folds
 from everlight_data.color.nus import load_official, load_same_scene_pairs
-from everlight_data.color.raw import read_raw
+from everlight_data.color.pairs.view_pairs import read_homography
+from everlight_data.color.raw_files.raw import read_raw
+from everlight_data.color.rendered.spectra import measured_library
 from everlight_data.color.s20 import ARCHIVE, FOLDS, load_s20
-from everlight_data.color.spectra import measured_library
-from everlight_data.color.view_pairs import read_homography
+from everlight_data.color.thumbnails import thumbnail_set
 from everlight_data.facts.splits import (
     Fact,
     FactSamples,

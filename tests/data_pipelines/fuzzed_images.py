@@ -9,7 +9,10 @@ import imagecodecs
 import numpy as np
 import scipy.io
 
-from everlight_data.color.constancy_sets import cube_plus, gehler_shi, intel_tau, thumbnail_set
+from everlight_data.color.cube_plus import cube_plus
+from everlight_data.color.gehler_shi import gehler_shi
+from everlight_data.color.intel_tau import intel_tau
+from everlight_data.color.thumbnails import thumbnail_set
 from everlight_data.facts.splits import (
     read_images,
 )

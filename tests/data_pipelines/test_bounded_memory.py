@@ -10,8 +10,8 @@ import zipfile
 import numpy as np
 import pytest
 
-from everlight_data.color.photographs import read_thumbnails
 from everlight_data.color.s20 import ARCHIVE, MAX_PAIR_BYTES, MAX_PAIRS, load_s20
+from everlight_data.color.thumbnails import read_thumbnails
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.arrays import read_npz
 from everlight_data.formats.files import one_line
@@ -82,7 +82,7 @@ def test_numbers_as_keys_are_counted():
     for content in (pickle.dumps(many), pickle.dumps(halves), HEADER + items + twice + b"\x86."):
         with pytest.raises(DataError, match="numbers as keys"):
             load_restricted(content, "crafted")
-    with pytest.raises(DataError, match="key that is no number and no text"):
+    with pytest.raises(DataError, match="key that is neither a number nor text"):
         load_restricted(pickle.dumps({complex(3, -3): 0}), "crafted")
 
 

@@ -6,6 +6,7 @@ import io
 import json
 import shutil
 import tarfile
+import zipfile
 from pathlib import Path
 
 import imagecodecs
@@ -67,6 +68,24 @@ def test_psychtoolbox_s_files_give_rows_and_their_wavelengths(root, tmp_path, rn
     for name, values in spectra.items():
         np.testing.assert_array_equal(found[f"sur_{name}"], values)
         np.testing.assert_array_equal(found[f"sur_{name}_wl"], [390, 394, 398, 402, 406])
+
+
+@pytest.mark.parametrize(
+    ("sampling", "message"),
+    [
+        ([[390, 2.5, 5]], r"S_krinov is \[390\.0, 2\.5, 5\.0\], not three whole numbers"),
+        ([[390, 4, 4]], "S_krinov states 4 wavelengths, sur_krinov 5"),
+        ([[390, 4]], "S_krinov is .*, not three whole numbers"),
+    ],
+)
+def test_wavelengths_that_are_not_whole_are_refused(root, tmp_path, sampling, message):
+    """A step of 2.5 nm was read as 2."""
+    for name in ("vrhel", "nickerson", "krinov", "macbeth"):
+        stated = sampling if name == "krinov" else [[390, 4, 5]]
+        arrays = {f"S_{name}": stated, f"sur_{name}": np.ones((5, 2))}
+        scipy.io.savemat(tmp_path / f"sur_{name}.mat", arrays)
+    with pytest.raises(DataError, match=message):
+        prepare(root, "psychtoolbox", tmp_path)
 
 
 def test_the_published_texts_at_hand_give_what_is_at_hand(root, at_hand):
@@ -150,6 +169,24 @@ def test_tiny_imagenet_is_shrunk_by_blocks_in_the_order_of_numbers(root, tiny_zi
         expected = pattern(place).astype(float).reshape(32, 2, 32, 2, -1).mean((1, 3))
         np.testing.assert_allclose(image, np.broadcast_to(expected, (32, 32, 3)), atol=8)
         assert np.abs(image - expected).mean() < 2
+
+
+@pytest.mark.parametrize(
+    ("name", "added", "message"),
+    [
+        ("words.txt", "\nn01\tcarp", r"words\.txt lists n01 twice"),
+        ("val/val_annotations.txt", "val_9.JPEG\tn02\t0\n", "lists val_9.JPEG twice"),
+        ("val/val_annotations.txt", "val_8.JPEG\tn02\t0\n", "lists from 1 to 2 images per class"),
+    ],
+)
+def test_lists_with_repeated_or_missing_lines_are_refused(
+    root, tmp_path, tiny_zip, name, added, message
+):
+    with zipfile.ZipFile(tiny_zip) as archive:
+        files = {entry: archive.read(entry) for entry in archive.namelist()}
+    files[f"tiny-imagenet-200/{name}"] += added.encode()
+    with pytest.raises(DataError, match=message):
+        prepare(root, "tiny-imagenet", zipped(tmp_path / "other.zip", files))
 
 
 def test_a_training_class_with_too_few_images_is_told(root, tiny_zip, monkeypatch):

@@ -1,5 +1,6 @@
 """Files that were made to do harm: refused in one line, in little time and memory, nothing run."""
 
+import io
 import os
 import struct
 import tracemalloc
@@ -95,6 +96,27 @@ def zipped(path, *members, method=zipfile.ZIP_DEFLATED):
         for name, content in members:
             archive.writestr(name, content)
     return path
+
+
+def test_two_members_of_one_array_are_refused(tmp_path):
+    """The last one was returned."""
+    path = tmp_path / "some.npz"
+    stream = io.BytesIO()
+    np.save(stream, np.ones(3))
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in ("a.npy", "a"):
+            archive.writestr(name, stream.getvalue())
+    with pytest.raises(DataError, match=r"some\.npz holds a and a\.npy, two arrays a\. Again"):
+        read_npz(path, "Again.")
+
+
+@pytest.mark.parametrize("text", ['{"a": 1, "a": 2}', '[{"b": {"a": 1, "c": 0, "a": 1}}]'])
+def test_a_name_twice_in_an_object_of_json_is_refused(tmp_path, text):
+    """The last value was returned."""
+    path = tmp_path / "some.json"
+    path.write_text(text)
+    with pytest.raises(DataError, match=r"some\.json .*it has the name 'a' twice in an object"):
+        read_json(path, "Again.")
 
 
 def test_an_npz_with_a_member_that_unpacks_to_gigabytes_is_refused_at_once(tmp_path):

@@ -74,7 +74,7 @@ ATTACKS = {
     "state of a function": short("numpy") + short("dtype") + b"\x93}\x8c\x01aK\x01sb",
     "a type never built": call("numpy", "dtype", short("f8"), b"\x89", b"\x88"),
     "the array type itself": short("numpy") + short("ndarray") + b"\x93",
-    "a shape that is no tuple": array(
+    "a shape that is not a tuple": array(
         dtype("f8", (3, "<", None, None, None, -1, -1, 0)), EIGHT
     ).replace(b"K\x01\x85", b"K\x01", 1),
     "billion laughs in lists": b"]"

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 from everlight_data.iirc.sets import IIRCRequest, load_iirc
+from everlight_data.sets.image_set import PerClass
 
 
 @pytest.fixture(scope="module")
 def data():
-    return load_iirc(IIRCRequest("procedural", 8, (20, 4), 2))
+    return load_iirc(IIRCRequest("procedural", 8, PerClass(20, 4), 2))
 
 
 def test_sequences_of_every_configuration_have_one_shape(data):

@@ -14,7 +14,7 @@ from everlight_data.images.tiny_imagenet import load_tiny_imagenet_32
 from everlight_data.procedural.world import World, load_procedural
 from everlight_data.registry import IMAGE_SETS
 from everlight_data.sets.data_set import ImageRequest
-from everlight_data.sets.image_set import ImageSet, first_per_class, shrink_images
+from everlight_data.sets.image_set import ImageSet, PerClass, first_per_class, shrink_images
 
 
 def assert_same(found, expected):
@@ -38,7 +38,7 @@ def test_a_set_is_whole_at_its_own_side_by_default():
 
 
 def test_classes_images_and_side_are_chosen():
-    images, note = load_images(ImageRequest("digits", 4, 3, (5, 2)))
+    images, note = load_images(ImageRequest("digits", 4, 3, PerClass(5, 2)))
     assert images.images.shape == (21, 4, 4, 1)
     np.testing.assert_array_equal(np.bincount(images.train_labels), [5] * 3)
     np.testing.assert_array_equal(np.bincount(images.test_labels), [2] * 3)
@@ -64,13 +64,13 @@ def test_classes_before_the_first_one_are_left_out():
 
 @pytest.mark.parametrize(("classes", "world"), [(20, (10, 2)), (6, (6, 1))])
 def test_the_procedural_world_has_as_many_classes_as_requested(classes, world):
-    found, note = load_images(ImageRequest("procedural", 16, classes, (3, 2), seed=5))
-    assert_same(found, shrink_images(load_procedural(World(*world, seed=5), 3, 2), 16))
+    found, note = load_images(ImageRequest("procedural", 16, classes, PerClass(3, 2), seed=5))
+    assert_same(found, shrink_images(load_procedural(World(*world, seed=5), PerClass(3, 2)), 16))
     assert note == f"procedural world: {classes} classes at 16×16 pixels"
 
 
 def test_a_number_of_classes_that_no_world_has_exactly():
-    found, _ = load_images(ImageRequest("procedural", 16, 23, (1, 1)))
+    found, _ = load_images(ImageRequest("procedural", 16, 23, PerClass(1, 1)))
     assert len(found.class_names) == 23
     np.testing.assert_array_equal(np.bincount(found.train_labels), [1] * 23)
 
@@ -80,8 +80,8 @@ def test_tiny_imagenet_in_part():
         every = load_tiny_imagenet_32(range(4))
     except MissingDataError as error:
         pytest.skip(str(error))
-    found, _ = load_images(ImageRequest("tiny-imagenet", 16, 4, (20, 10)))
-    assert_same(found, shrink_images(first_per_class(every, 20, 10), 16))
+    found, _ = load_images(ImageRequest("tiny-imagenet", 16, 4, PerClass(20, 10)))
+    assert_same(found, shrink_images(first_per_class(every, PerClass(20, 10)), 16))
 
 
 def test_the_first_classes_of_cifar100_are_taken(monkeypatch, rng):
@@ -89,7 +89,7 @@ def test_the_first_classes_of_cifar100_are_taken(monkeypatch, rng):
     pixels = rng.integers(0, 256, (24, 32, 32, 3), dtype=np.uint8)
     every = ImageSet("CIFAR-100", pixels, labels, labels, tuple("abcd"))
     monkeypatch.setattr(cifar100, "load_cifar100", lambda: every)
-    found, _ = load_images(ImageRequest("cifar100", 16, 2, (2, 1)))
+    found, _ = load_images(ImageRequest("cifar100", 16, 2, PerClass(2, 1)))
     expected = every._replace(
         images=pixels[[0, 1, 4, 5, 12, 13]],
         train_labels=labels[[0, 1, 4, 5]],
@@ -108,7 +108,9 @@ def own(tmp_path, rng):
 
 
 def test_a_path_is_a_users_own(own):
-    images, note = load_images(ImageRequest(str(own), classes=3, per_class=(4, 1), test_every=4))
+    images, note = load_images(
+        ImageRequest(str(own), classes=3, per_class=PerClass(4, 1), test_every=4)
+    )
     assert images.images.shape == (15, 32, 32, 3)
     np.testing.assert_array_equal(np.bincount(images.train_labels), [4] * 3)
     assert note == (
@@ -148,8 +150,14 @@ def test_training_images_in_another_order_are_no_test_set(own, tmp_path):
         ({"data": "digits", "side": 0}, "--side 0; give 1 or more"),
         ({"data": "digits", "classes": 11}, "digits has 10 classes, not 11; give 2 to 10"),
         ({"data": "digits", "classes": 1}, "digits has 10 classes, not 1; give 2 to 10"),
-        ({"data": "procedural", "classes": 101, "per_class": (1, 1)}, "has 100 classes, not 101"),
-        ({"data": "digits", "per_class": (5, 0)}, "per_class=(5, 0); give 1 or more of each"),
+        (
+            {"data": "procedural", "classes": 101, "per_class": PerClass(1, 1)},
+            "has 100 classes, not 101",
+        ),
+        (
+            {"data": "digits", "per_class": PerClass(5, 0)},
+            "per_class=(5, 0); give 1 or more of each",
+        ),
         ({"data": "digits", "test_data": Path("x")}, "digits has its own test images; give --test"),
         ({"data": "tfds:x", "test_data": Path("x")}, "tfds:x has its own test images"),
         ({"data": "x", "test_every": 1}, "--test-every 1; give 2 or more"),

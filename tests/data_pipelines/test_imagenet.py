@@ -11,6 +11,7 @@ from everlight_data.errors import DataError, MissingDataError
 from everlight_data.iirc.imagenet import leave_out, list_imagenet
 from everlight_data.iirc.metadata import imagenet_listing
 from everlight_data.iirc.sets import IIRCRequest, load_iirc
+from everlight_data.sets.image_set import PerClass
 from tests.scenarios.test_iirc import Theirs, compare
 
 SIZES = ("full", "lite")
@@ -62,7 +63,7 @@ QUICK |= {("incremental_imagenet_full", 0), ("incremental_imagenet_lite", 3)}
 def test_splits_are_the_package_s_sample_by_sample(package, whole, monkeypatch, benchmark, number):
     monkeypatch.setenv("EVERLIGHT_DATA", str(whole))
     # More images per class than any class has.
-    request = IIRCRequest(benchmark, 224, (100, 100), number + 1)
+    request = IIRCRequest(benchmark, 224, PerClass(100, 100), number + 1)
     files, (hierarchy, configurations, fraction) = load_iirc(request)
     assert files.remarks == ()
     place = {os.fsdecode(name): index for index, name in enumerate(files.images)}

@@ -20,8 +20,14 @@ def test_a_file_with_rows_is_a_data_set_and_others_are_not_imported(tmp_path, mo
     (tmp_path / "images").mkdir()
     (tmp_path / "images/digits.py").write_text("DATA_SETS = {}")
     (tmp_path / "images/helper.py").write_text("'DATA_SETS = {} stands in other files.'")
+    (tmp_path / "registry.py").write_text("DATA_SETS = {}")
+    (tmp_path / "color/rendered").mkdir(parents=True)
+    (tmp_path / "color/rendered/spectra.py").write_text("DATA_SETS = {}")
     monkeypatch.setattr(registry, "_PACKAGE", tmp_path)
-    assert [module.__name__ for module in data_set_modules()] == ["everlight_data.images.digits"]
+    assert [module.__name__ for module in data_set_modules()] == [
+        "everlight_data.color.rendered.spectra",
+        "everlight_data.images.digits",
+    ]
 
 
 def test_a_name_that_two_files_declare_is_refused():

@@ -10,6 +10,7 @@ from everlight_data.color.s20 import load_s20
 from everlight_data.images.core50 import prepare_core50
 from everlight_data.procedural.render import World
 from everlight_data.procedural.world import load_procedural
+from everlight_data.sets.image_set import PerClass
 
 
 def prepared(name, folder):
@@ -55,9 +56,9 @@ def test_s20_s_pairs_are_those_of_the_loader(tmp_path, real_data):
 
 @pytest.mark.slow
 def test_the_procedural_world_is_that_of_the_loader(tmp_path, monkeypatch):
-    monkeypatch.setattr(tfds_builders.ProceduralWorld, "PER_CLASS", (2, 1))
+    monkeypatch.setattr(tfds_builders.ProceduralWorld, "PER_CLASS", PerClass(2, 1))
     world = World(superclasses=4, subclasses=5)
-    expected = load_procedural(world, 2, 1)
+    expected = load_procedural(world, PerClass(2, 1))
     train = prepared("procedural_world", tmp_path).as_data_source("train")
     images = {sample["image"].tobytes(): sample for sample in train}
     assert len(images) == len(expected.train_labels) == 40

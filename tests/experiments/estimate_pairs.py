@@ -8,12 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from everlight.color.alignment import warp_image
-from everlight.models.illuminant_interval import (
-    Interval,
-)
-from everlight.models.out_of_distribution import OutOfDistributionScore
-from everlight.models.pair_model import Estimate, Estimates, PairModel
-from everlight_data.color.raw import RawImage
+from everlight.illuminant.illuminant_interval import ChromaticityInterval
+from everlight.illuminant.out_of_distribution import OutOfDistributionScore
+from everlight.illuminant.pair_model import Estimate, Estimates, PairModel
+from everlight_data.color.raw_files.raw import RawImage
 from tests.dng_writer import write_dng
 
 # What the second camera makes of the main camera's channels (rows) under a white light.
@@ -42,7 +40,7 @@ ORDINARY = OutOfDistributionScore(np.float32(0.5), np.float32(0.4))
 def told_lights(light, second=None, score=ORDINARY):
     """Lights whose R/G and B/G are known to a tenth."""
     light = np.array(light, np.float32)
-    interval = Interval(light[::2] * 0.9, light[::2] * 1.1, np.float32(3.25))
+    interval = ChromaticityInterval(light[::2] * 0.9, light[::2] * 1.1, np.float32(3.25))
     told = Estimate(light, interval, score, uninformative=False)
     return Estimates(told, None if second is None else told._replace(illuminant=np.array(second)))
 

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 from everlight.continual import Protocol
-from everlight.models.illuminant_training import TrainingSettings
+from everlight.illuminant.illuminant_training import TrainingSettings
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.cl_metrics.config import PaperConfig
 from everlight_experiments.cl_metrics.paper import PAPER as CL_METRICS

@@ -18,11 +18,11 @@ import numpy as np
 import optax
 
 from everlight.base import Outputs
-from everlight.continual.engine.flax_setup import flax_setup
 from everlight.continual.engine.protocol import Protocol
+from everlight.continual.engine.setups.flax_setup import flax_setup
 from everlight.continual.objectives.softmax import softmax_objective
 from everlight.continual.strategies.balanced_replay import balanced_replay
-from everlight.convolution import Convolution
+from everlight.models.layers.convolution import Convolution
 from everlight.scenarios.class_incremental import class_incremental
 from everlight.scenarios.shapes import same_shapes
 from everlight_data.iirc.imagenet import list_imagenet

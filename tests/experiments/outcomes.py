@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from everlight.continual import RunCost, fixed_hyperparameter
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.registry import METHODS
 from everlight_experiments.continual.outcome import BY_TASK, Outcome
 
 TASKS, RUNS = 3, 2

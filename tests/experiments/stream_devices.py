@@ -2,7 +2,7 @@
 
 Of each what is left in the end, on one device and on two; of the first from images in memory too.
 Then what is announced and read first, and what is said of a file of the second device's run that
-is no whole image.
+is not a whole image.
 """
 
 import json

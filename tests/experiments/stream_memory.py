@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from everlight.continual.engine.flax_setup import StreamedImages
 from everlight.continual.engine.protocol import Protocol
+from everlight.continual.engine.sources import StreamedImages
 from everlight_data.iirc.imagenet import list_imagenet
 from everlight_data.images.as_inputs import channels
 from everlight_data.images.jpeg_store import JpegStore

@@ -6,15 +6,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.continual.method import WHY_NOT, why_not, with_published
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.method import WHY_NOT, why_not, with_published
+from everlight.continual.methods.registry import METHODS
 from everlight.models import MLP, NetworkRequest
 from everlight_data.errors import DataError
 from everlight_data.images.core50 import CATEGORIES, OBJECTS, Core50
 from everlight_experiments.cl_metrics.config import PRESETS as ICIFAR
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmark_registry import BENCHMARKS, load_benchmarks
-from everlight_experiments.commands.load_and_train import load_asked
+from everlight_experiments.commands.load_and_train import load_requested
 from everlight_experiments.continual.benchmark import SequenceId, Trained
 from everlight_experiments.continual.metrics import mean_so_far
 from everlight_experiments.continual.parts import network
@@ -127,7 +127,7 @@ def test_a_published_hyperparameter_is_a_row_of_its_own():
 
 def test_variants_are_rows_after_their_methods():
     words = ["digits", "--methods", "EWC", "ER", "--no-published", "--variants", "review"]
-    loaded = load_asked(options_of("run", words))
+    loaded = load_requested(options_of("run", words))
     assert [row.name for row in loaded.rows] == ["naive", "EWC", "ER", "ER, review"]
 
 

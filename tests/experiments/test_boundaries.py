@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from everlight.continual.method import WHY_NOT, why_not
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.method import WHY_NOT, why_not
+from everlight.continual.methods.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_experiments.cli import options_of
-from everlight_experiments.commands.load_and_train import load_asked
+from everlight_experiments.commands.load_and_train import load_requested
 from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.continual.method_runner import Runner, row_on
 
@@ -17,7 +17,7 @@ NOT_ACTING = ("naive", "ER", "DER++", "MIR", "nearest mean", "streaming LDA")
 
 
 def loaded(*words):
-    return load_asked(options_of("run", [*ONLINE, "--methods", "all", *words]))
+    return load_requested(options_of("run", [*ONLINE, "--methods", "all", *words]))
 
 
 def test_without_boundaries_methods_that_act_at_them_are_left_out():

@@ -13,9 +13,9 @@ import pytest
 import tyro
 from jax.errors import JaxRuntimeError
 
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.registry import METHODS
 from everlight.errors import ArgumentError
-from everlight.models.image_model import UnsuitableImageError
+from everlight.illuminant.image_model import UnsuitableImageError
 from everlight_data.errors import DataError
 from everlight_experiments import cli
 from everlight_experiments.commands.load_and_train import given_hyperparameters
@@ -106,8 +106,8 @@ def test_settings_of_all_runs_are_checked_first(capsys, somewhere, run, options,
         ("data prepare imagenet x", "imagenet needs no preparation: put tasks 1 and 2"),
         ("paper two-camera --preset s20-small", "EVERLIGHT_DATA is not set"),
         ("paper two-camera --preset nus-small", "EVERLIGHT_DATA is not set"),
-        ("illuminant calibrate nowhere", "nowhere/main is no folder"),
-        ("illuminant thumbnails nowhere --out a.npz", "nowhere is no folder; give the one that"),
+        ("illuminant calibrate nowhere", "nowhere/main is not a folder"),
+        ("illuminant thumbnails nowhere --out a.npz", "nowhere is not a folder; give the one that"),
         ("paper core50 --preset paper", "EVERLIGHT_DATA is not set"),
         ("grid --benchmarks digits tiny-imagenet", "EVERLIGHT_DATA is not set"),
         ("illuminant estimate a.dng b.dng --model c", "needs no training: GW, SoG, GE-1"),
@@ -248,7 +248,7 @@ def test_errors_of_the_system_are_one_short_line(capsys, monkeypatch, error, mes
 def test_values_too_deep_for_the_parser_are_refused(capsys):
     deep = "-" * 3_000 + "1"
     said = refusal(capsys, "run", "digits", f"--optimizer=adam:b1={deep}")
-    assert "is no number and no NAME=NUMBER" in said
+    assert "is neither a number nor NAME=NUMBER" in said
     said = refusal(capsys, "tune", "digits", "--vary", f"epochs={deep}", "--methods", "naive")
     assert "epochs" in said
 

@@ -10,15 +10,15 @@ import pytest
 from everlight.continual import Batch
 from everlight.continual.ema import Averaged
 from everlight.continual.engine.tasks import init_learner
-from everlight.continual.method import Needs, why_not
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.method import Needs, why_not
+from everlight.continual.methods.registry import METHODS
 from everlight.models import MLP, Network
 from everlight_data.errors import DataError
 from everlight_data.images.digits import load_digits
 from everlight_experiments.cl_metrics import config as cl_metrics
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmark_registry import load_benchmarks
-from everlight_experiments.commands.load_and_train import load_asked
+from everlight_experiments.commands.load_and_train import load_requested
 from everlight_experiments.continual.benchmark import RunData, SequenceId
 from everlight_experiments.continual.config import DIGITS
 from everlight_experiments.continual.image_benchmarks import image_benchmarks
@@ -173,7 +173,7 @@ def test_the_replay_batch_size_of_iirc_reaches_its_methods(digits):
 def test_hyperparameters_asked_for_stand_in_the_place_of_the_tables():
     words = ["digits", "--methods", "EWC", "MAS", "LwF"]
     options = options_of("run", [*words, "--hyperparameters", "LwF=2", "EWC=1e6,1e2,1e2"])
-    rows = {row.name: row.hyperparameters for row in load_asked(options).rows}
+    rows = {row.name: row.hyperparameters for row in load_requested(options).rows}
     assert rows["EWC"] == (100, 1e6)
     assert rows["LwF"] == (2,)
     assert rows["MAS"] == METHODS["MAS"].hyperparameters

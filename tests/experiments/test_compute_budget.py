@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_experiments.continual.config import DIGITS
 from everlight_experiments.continual.image_benchmarks import image_benchmarks

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from everlight.continual import choose_hyperparameter, fixed_hyperparameter
-from everlight.continual.method import Needs
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.method import Needs
+from everlight.continual.methods.registry import METHODS
 from everlight_experiments.continual.benchmark import Metric
 from everlight_experiments.continual.report import (
     ReportInput,
@@ -24,9 +24,9 @@ from everlight_experiments.continual.report_tables import (
     choices_of,
     hyperparameters_table,
     left_out_table,
-    own_table,
     selection_rule,
     settings_table,
+    user_strategy_table,
 )
 from everlight_experiments.report.cells import deviation, percent, spread
 from tests.experiments.outcomes import (
@@ -55,7 +55,7 @@ def method():
 
 
 def test_the_rule_says_where_nothing_was_selected():
-    """Given and published values are no selection."""
+    """Given and published values are not a selection."""
     given = fixed_hyperparameter(3.0)
     tried = choose_hyperparameter((1.0, 2.0), np.array([[0.1], [0.2]]))
     for choices, rule in (((given, given), NOTHING_SELECTED), ((given, tried), 2)):
@@ -149,9 +149,9 @@ def test_ones_own_strategy_is_compared_with_every_other(naive):
         "task-incremental": {"naive": naive, "mine": best},
         "class-incremental": {"naive": naive},
     }
-    table = own_table(outcomes, [NAIVE, own])
+    table = user_strategy_table(outcomes, [NAIVE, own])
     assert table.rows == [["mine above naive, task-incremental", "+0.100 ± 0.000", "2 of 2"]]
-    assert not own_table(outcomes, [NAIVE]).rows
+    assert not user_strategy_table(outcomes, [NAIVE]).rows
 
 
 def test_metrics_by_name_are_a_table_with_dashes_where_there_is_no_value(method, tmp_path):

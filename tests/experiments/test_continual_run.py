@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_experiments.cli import options_of
-from everlight_experiments.commands.load_and_train import OTHER_NAMES, asked_methods
+from everlight_experiments.commands.load_and_train import OTHER_NAMES, selected_methods
 from everlight_experiments.commands.run import run_benchmark
 
 # What its module prepares is prepared once.
@@ -162,7 +162,7 @@ def test_a_folder_of_ones_own_images_with_strange_names(tmp_path, rng):
     for shown in ("a &amp; b $x$", "c\\nd", "\\udcffé 猫"):
         assert shown in text
     assert "images: 24 images of 4 classes, of which 4 test" in text
-    # Others at the same place are no part of that run.
+    # Others at the same place are not part of that run.
     Image.new("RGB", (8, 8)).save(tmp_path / "images" / "c\nd" / "0.png")
     with pytest.raises(DataError, match=r"of another configuration \(data: "):
         ask("")
@@ -171,8 +171,8 @@ def test_a_folder_of_ones_own_images_with_strange_names(tmp_path, rng):
 
 
 def test_all_stands_for_every_method_also_beside_names():
-    assert asked_methods(("all",)) == asked_methods(("ER", "all")) == list(METHODS)
-    assert asked_methods(("ER", "EWC")) == ["EWC", "ER"]
+    assert selected_methods(("all",)) == selected_methods(("ER", "all")) == list(METHODS)
+    assert selected_methods(("ER", "EWC")) == ["EWC", "ER"]
 
 
 def test_other_libraries_names_lead_to_methods_that_there_are():

@@ -15,7 +15,6 @@ from everlight.continual import StoredImages
 from everlight_data.errors import DataError
 from everlight_data.images import core50_frames
 from everlight_data.images.core50 import CATEGORIES, OBJECTS, Core50
-from everlight_data.images.core50_published import CURVES
 from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.commands.options import RunOptions
 from everlight_experiments.commands.run import run_benchmark
@@ -30,6 +29,7 @@ from everlight_experiments.core50.config import (
     PaperConfig,
     Pretraining,
 )
+from everlight_experiments.core50.published_curves import CURVES
 from everlight_experiments.core50.start import (
     InitialWeights,
     begin_with,
@@ -98,9 +98,9 @@ def colored_frames(frames, side=8):
     )
 
 
-def other_objects(world, train, test):
+def other_objects(world, counts):
     """Grey levels where the procedural world would draw other objects."""
-    labels = [np.arange(12 * count) % 12 for count in (train, test)]
+    labels = [np.arange(12 * count) % 12 for count in counts]
     every = np.concatenate(labels)
     images = np.broadcast_to(20 * every[:, None, None, None], (len(every), 8, 8, 3))
     return ImageSet("others", images.astype(np.uint8), *labels, tuple(map(str, range(12))))

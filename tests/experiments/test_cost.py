@@ -6,11 +6,11 @@ import jax
 import numpy as np
 import pytest
 
-from everlight.continual.engine.estimate import Estimate, count_steps, estimate_run
+from everlight.continual.engine.cost.estimate import Estimate, count_sequence_steps, estimate_run
+from everlight.continual.engine.cost.targets import chips_of_a_v5e
 from everlight.continual.engine.sequence import initial_state
-from everlight.continual.engine.targets import chips_of_a_v5e
-from everlight.continual.method import Needs
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.method import Needs
+from everlight.continual.methods.registry import METHODS
 from everlight_data.errors import DataError, MissingDataError
 from everlight_experiments.commands import cost
 from everlight_experiments.run_folder.compilation import describe_tpu
@@ -36,7 +36,7 @@ def work():
 )
 def test_the_papers_steps_by_hand(made, steps):
     found = made()
-    assert count_steps(found.protocol, found.sequence, found.replayed) == steps
+    assert count_sequence_steps(found.protocol, found.sequence, found.replayed) == steps
 
 
 @pytest.mark.parametrize("make", cost.WORKS)

@@ -24,8 +24,6 @@ from everlight_data.facts.divided import (
 )
 from everlight_data.facts.pictured import FactSource
 from everlight_data.facts.published import open_photographs, read_published
-from everlight_data.facts.published_claims import CLAIMS
-from everlight_data.facts.published_tables import PRINTED
 from everlight_data.facts.splits import read_images
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.run import run_benchmark
@@ -38,6 +36,8 @@ from everlight_experiments.facts.config import (
     Scale,
 )
 from everlight_experiments.facts.paper import PAPER, findings
+from everlight_experiments.facts.published_claims import CLAIMS
+from everlight_experiments.facts.published_tables import PRINTED
 from everlight_experiments.run_folder.config_options import with_config
 from tests.data_pipelines.facts.split_files import write_split
 

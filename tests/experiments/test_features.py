@@ -4,8 +4,8 @@ import jax
 import numpy as np
 import pytest
 
-from everlight.continual.method import why_not
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.method import why_not
+from everlight.continual.methods.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_data.images import trunk_features
 from everlight_data.images.trunk_features import LITE0
@@ -183,10 +183,12 @@ def test_a_file_alone_is_a_benchmark(tmp_path, rng):
     assert found.sections(tmp_path) == []
 
 
-def test_options_of_images_are_refused_with_a_file_alone(tmp_path, rng):
+def test_options_of_images_are_refused_with_only_a_file(tmp_path, rng):
     path = save(tmp_path / "mine.npz", rng.normal(size=(40, 3)), np.arange(40) % 4)
     options = ("--test-data", path, "--per-class", "4", "1")
-    with pytest.raises(DataError, match=r"^--test-data, --per-class with the features .*; leave"):
+    with pytest.raises(
+        DataError, match=r"^--test-data, --per-class with only the features .*; leave"
+    ):
         loaded(asked(tmp_path, *options, benchmark="images", features=path))
 
 

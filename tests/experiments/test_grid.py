@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.continual.method import WHY_NOT
+from everlight.continual.methods.method import WHY_NOT
 from everlight.metrics import forgetting
 from everlight_data.errors import DataError
 from everlight_data.images.digits import load_digits

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from everlight.base import Outputs
-from everlight.continual.engine.flax_setup import StoredImages
 from everlight.continual.engine.protocol import Protocol
 from everlight.continual.engine.run import Run
 from everlight.continual.engine.sequence import initial_state
+from everlight.continual.engine.sources import StoredImages
 from everlight.models import Network
 from everlight.models.heads import make_head
-from everlight.models.normalization import BatchNorm
+from everlight.models.layers.normalization import BatchNorm
 from everlight.scenarios.iirc import TaskConfiguration, iirc
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.continual.benchmark import PerRunData, RunData

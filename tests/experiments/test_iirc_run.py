@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from everlight.continual import Protocol
-from everlight.continual.method import why_not
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.method import why_not
+from everlight.continual.methods.registry import METHODS
 from everlight.models import ResNet50
 from everlight.scenarios.iirc import TaskConfiguration
 from everlight_data.errors import DataError

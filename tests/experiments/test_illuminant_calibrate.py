@@ -12,26 +12,26 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.models.illuminant_training import TrainingSettings
-from everlight_data.color import chart_pairs
-from everlight_data.color.chart import CENTRES, CORNERS, chart_mask, map_points
-from everlight_data.color.chart_measurements import (
+from everlight.illuminant.illuminant_training import TrainingSettings
+from everlight_data.color.charts import chart_pairs
+from everlight_data.color.charts.chart import CENTRES, CORNERS, chart_mask, map_points
+from everlight_data.color.charts.chart_measurements import (
     draw_scene_folds,
     group_scenes,
     measure_pairs,
     read_charts,
     sensor_differences,
 )
-from everlight_data.color.chart_pairs import (
+from everlight_data.color.charts.chart_pairs import (
     VIEWS,
     align_cameras,
     find_pairs,
     in_blocks,
 )
-from everlight_data.color.chart_scenes import write_chart_pairs
-from everlight_data.color.pair_augmentations import relit_inputs
-from everlight_data.color.raw import read_raw
-from everlight_data.color.view_pairs import align_thumbnails
+from everlight_data.color.charts.chart_scenes import write_chart_pairs
+from everlight_data.color.pairs.pair_augmentations import relit_inputs
+from everlight_data.color.pairs.view_pairs import align_thumbnails
+from everlight_data.color.raw_files.raw import read_raw
 from everlight_data.errors import DataError
 from everlight_data.formats.files import read_bytes
 from everlight_experiments.cli import options_of
@@ -255,7 +255,7 @@ def refused(folder, tmp_path, message):
 
 def test_a_folder_without_pairs_is_refused(folder, tmp_path):
     refused(None, tmp_path, "give the folder of raw pairs, or --preset demo")
-    refused(tmp_path / "none", tmp_path / "b", r"none/main is no folder; put the main camera's")
+    refused(tmp_path / "none", tmp_path / "b", r"none/main is not a folder; put the main camera's")
 
 
 def test_every_file_is_summed_once(folder, tmp_path, monkeypatch):

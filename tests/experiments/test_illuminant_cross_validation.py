@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.models.illuminant_training import TrainingSettings
-from everlight_data.color.camera_pairs import (
+from everlight.illuminant.illuminant_training import TrainingSettings
+from everlight_data.color.pairs.camera_pairs import (
     TRANSFORM,
     WHITE_BALANCE,
     CameraPairs,
@@ -14,7 +14,7 @@ from everlight_data.color.camera_pairs import (
     alone_and_joined,
     problem_of,
 )
-from everlight_data.color.pair_augmentations import PHONE_AUGMENTATIONS, repeat_samples
+from everlight_data.color.pairs.pair_augmentations import PHONE_AUGMENTATIONS, repeat_samples
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.illuminant import cross_validation
 from everlight_experiments.illuminant.comparison import angular_errors

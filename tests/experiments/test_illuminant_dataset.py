@@ -14,12 +14,11 @@ from everlight.color.learned.capture_aware import (
     WITHOUT_CAPTURES,
 )
 from everlight.color.learned.fourier_constancy import TUNED_HERE
-from everlight.models.illuminant_training import TrainingSettings
+from everlight.illuminant.illuminant_training import TrainingSettings
 from everlight_data.color import trunk_views
-from everlight_data.color.camera_pairs import MOMENTS, CameraPairs
 from everlight_data.color.nus import CAMERAS
-from everlight_data.color.pair_augmentations import IMAGE_AUGMENTATIONS
-from everlight_data.color.published_tables import CROSS_CAMERA, STATISTICS
+from everlight_data.color.pairs.camera_pairs import MOMENTS, CameraPairs
+from everlight_data.color.pairs.pair_augmentations import IMAGE_AUGMENTATIONS
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.illuminant import (
@@ -48,6 +47,7 @@ from everlight_experiments.illuminant.photographs import (
     pooled,
     published_rows,
 )
+from everlight_experiments.illuminant.published_tables import CROSS_CAMERA, STATISTICS
 
 DUAL_MAPPING, POOLED = "DMCC", "FC4-style"
 SHORT = TrainingSettings(20, batch_size=4, validate_every=2)

@@ -14,27 +14,27 @@ from PIL import Image
 from everlight.color.chromaticity import from_chromaticity, to_chromaticity
 from everlight.color.feature_distribution import FeatureDistribution
 from everlight.color.transform_prior import fit_probable_transform, learn_transform_prior
-from everlight.metrics.angular import angular_error
-from everlight.models.illuminant_interval import (
+from everlight.illuminant.illuminant_interval import (
     calibrate_interval,
     chromaticity_interval,
     ensemble_chromaticity,
     uninformative_interval,
 )
-from everlight.models.illuminant_net import IlluminantNet
-from everlight.models.illuminant_training import (
+from everlight.illuminant.illuminant_net import IlluminantNet
+from everlight.illuminant.illuminant_training import (
     Problem,
     TrainingSettings,
     make_trainer,
     predict_chromaticity,
 )
-from everlight.models.out_of_distribution import calibrate_distances
-from everlight.models.pair_model import PairModel, ViewModel
-from everlight_data.color.pair_model_files import load_pair_model, save_pair_model
-from everlight_data.color.radiometric import RadiometricSettings, draw_scenes, photograph
-from everlight_data.color.raw import read_raw
-from everlight_data.color.spectra import EMBEDDED_CAMERAS, embedded_library
-from everlight_data.color.view_pairs import read_homography
+from everlight.illuminant.out_of_distribution import calibrate_distances
+from everlight.illuminant.pair_model import PairModel, ViewModel
+from everlight.metrics.angular import angular_error
+from everlight_data.color.models.pair_model_files import load_pair_model, save_pair_model
+from everlight_data.color.pairs.view_pairs import read_homography
+from everlight_data.color.raw_files.raw import read_raw
+from everlight_data.color.rendered.radiometric import RadiometricSettings, draw_scenes, photograph
+from everlight_data.color.rendered.spectra import EMBEDDED_CAMERAS, embedded_library
 from everlight_data.errors import DataError
 from everlight_experiments.illuminant import estimate as estimate_module
 from everlight_experiments.illuminant.estimate import EstimateSettings, estimate
@@ -109,7 +109,7 @@ def test_a_real_photo_all_the_way(tmp_path, chart, use_net, capsys):
     expected = np.clip(balanced @ np.linalg.inv(to_camera).T, 0, 1)
     np.testing.assert_allclose(linear / 65535, expected, atol=2e-3)
 
-    (line,) = csv.DictReader((output / "lights.csv").open())
+    (line,) = csv.DictReader((output / "illuminants.csv").open())
     assert line["main"] == str(pair.main)
     np.testing.assert_allclose(float(line["main r/g"]), told[0], rtol=1e-4)
     np.testing.assert_allclose(float(line["main b/g high"]), 1.1 * told[2], rtol=1e-4)
@@ -240,7 +240,7 @@ def test_a_trained_net_tells_the_light_of_a_real_photo(tmp_path, chart, trained_
     # The files are of made-up cameras.
     told = ("main file taken by Main Eye", "second file taken by Second Eye")
     assert [each.split(",")[0] for each in result.warnings] == [*told]
-    assert {each.name for each in (tmp_path / "out").iterdir()} == {"main.png", "lights.csv"}
+    assert {each.name for each in (tmp_path / "out").iterdir()} == {"main.png", "illuminants.csv"}
 
 
 @pytest.mark.parametrize("ratio", [0.5, 1.2])

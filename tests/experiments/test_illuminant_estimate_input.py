@@ -10,15 +10,17 @@ import numpy as np
 import pytest
 import tyro
 
-from everlight.models.illuminant_interval import (
-    Interval,
+from everlight.illuminant.illuminant_interval import ChromaticityInterval
+from everlight.illuminant.out_of_distribution import OutOfDistributionScore
+from everlight.illuminant.pair_estimate import estimate_pair
+from everlight.illuminant.pair_model import Estimates
+from everlight_data.color.pairs.view_pairs import (
+    align_thumbnails,
+    choose_homography,
+    described_view,
 )
-from everlight.models.out_of_distribution import OutOfDistributionScore
-from everlight.models.pair_estimate import estimate_pair
-from everlight.models.pair_model import Estimates
-from everlight_data.color.corrections import draw_correction
-from everlight_data.color.raw import read_raw
-from everlight_data.color.view_pairs import align_thumbnails, choose_homography, described_view
+from everlight_data.color.raw_files.corrections import draw_correction
+from everlight_data.color.raw_files.raw import read_raw
 from everlight_data.errors import DataError, MissingDataError, MissingPackageError
 from everlight_experiments.illuminant import estimate as estimate_module
 from everlight_experiments.illuminant.estimate import EstimateSettings, estimate
@@ -80,7 +82,7 @@ def test_a_given_photo_is_never_replaced(tmp_path, small_pair, use_net):
         estimate(settings)
     assert main.read_bytes() == before
     assert not (tmp_path / "main.png").exists()
-    # The same folder without its own format is no danger.
+    # The same folder without its own format is not a danger.
     estimate(settings_for((main, second), tmp_path, output=tmp_path))
     assert (tmp_path / "main.png").exists()
 
@@ -121,7 +123,7 @@ def test_an_unfamiliar_pair_is_told_loudly(tmp_path, small_pair, use_net, capsys
     assert "out-of-distribution score 1.70, where 1 is" in printed.out
     assert "WARNING" in printed.err
     assert "0% of them are as far" in printed.err
-    (line,) = csv.DictReader((tmp_path / "out" / "lights.csv").open())
+    (line,) = csv.DictReader((tmp_path / "out" / "illuminants.csv").open())
     assert line["main out-of-distribution score"] == "1.700"
     assert line["warnings"] == " ".join(result.warnings)
     assert "may be far from the truth" in line["warnings"]
@@ -137,7 +139,7 @@ def test_a_pair_by_other_cameras_is_told(tmp_path, use_net, capsys):
         "second file taken by Third Eye, and the model was trained for Second"
     )
     assert f"WARNING: {main}: {warning}" in capsys.readouterr().err
-    (line,) = csv.DictReader((tmp_path / "out" / "lights.csv").open())
+    (line,) = csv.DictReader((tmp_path / "out" / "illuminants.csv").open())
     assert line["warnings"] == warning
 
 
@@ -153,7 +155,7 @@ def test_an_unfamiliar_second_view_costs_its_own_light_only(tmp_path, small_pair
     (result,) = estimate(settings_for(small_pair(), tmp_path))
     assert result.estimates.second is None
     assert "second illuminant: out-of-distribution score 9.00" in capsys.readouterr().err
-    (line,) = csv.DictReader((tmp_path / "out" / "lights.csv").open())
+    (line,) = csv.DictReader((tmp_path / "out" / "illuminants.csv").open())
     assert line["second r/g"] == line["second out-of-distribution score"] == ""
     assert "is left out" in line["warnings"]
 
@@ -225,7 +227,7 @@ def test_of_several_pairs_one_that_fails_is_told_and_the_others_are_estimated(
     with pytest.raises(DataError, match=r"1 of 3 pairs have no estimate.*dark\.dng is all black"):
         estimate(settings_for(files, tmp_path))
     assert "NO ESTIMATE: " in capsys.readouterr().err
-    lines = list(csv.DictReader((tmp_path / "out" / "lights.csv").open()))
+    lines = list(csv.DictReader((tmp_path / "out" / "illuminants.csv").open()))
     assert [Path(line["main"]).name for line in lines] == ["main.dng", "again.dng"]
     assert lines[0]["main r/g"] == lines[1]["main r/g"]
     assert (tmp_path / "out" / "again.png").exists()
@@ -254,7 +256,7 @@ def test_the_second_light_is_told_where_a_net_knows_it(tmp_path, small_pair, use
     use_net(Both())
     estimate(settings_for(small_pair(), tmp_path))
     assert "illuminant of the second view: r 0.8000  g 1.0000  b 0.4000" in capsys.readouterr().out
-    (line,) = csv.DictReader((tmp_path / "out" / "lights.csv").open())
+    (line,) = csv.DictReader((tmp_path / "out" / "illuminants.csv").open())
     assert (line["second r/g"], line["second b/g"]) == ("0.800000", "0.400000")
 
 
@@ -275,7 +277,7 @@ def test_an_unknown_interval_is_said(tmp_path, small_pair, use_net, capsys):
     class Few(ClosedFormNet):
         def estimate(self, inputs):
             told = told_lights([0.5, 1, 0.6])
-            unknown = Interval(np.zeros(2), np.full(2, np.inf), np.inf)
+            unknown = ChromaticityInterval(np.zeros(2), np.full(2, np.inf), np.inf)
             return Estimates(told.main._replace(interval=unknown), None)
 
     use_net(Few())

@@ -3,12 +3,12 @@
 import numpy as np
 
 from everlight.color import ILLUMINANT_METHODS
-from everlight_data.color.camera_matrices import (
+from everlight_data.color.illuminant_folds import IlluminantImages
+from everlight_data.color.raw_files.camera_matrices import (
     matrix_for,
     read_camera_matrices,
     single_matrix,
 )
-from everlight_data.color.image_sets import ImageSet
 from everlight_data.color.side_information import side_information
 from everlight_experiments.illuminant import methods
 
@@ -25,7 +25,6 @@ def test_costly_methods_run_only_where_they_are_named():
     paper = ILLUMINANT_METHODS["SIIE at the paper's size"]
     assert not methods._is_wanted(paper, None)
     assert paper.fit.keywords["settings"].bins == 61
-    assert ILLUMINANT_METHODS["SIIE"].fit.keywords["settings"].bins == 33
 
 
 def test_the_cameras_matrices_reach_the_methods(real_data):
@@ -46,7 +45,7 @@ def test_matrices_given_for_the_cameras_take_the_lists_place():
     """They are in the order of the cameras' names, in which images are numbered."""
     ones = np.ones((2, 3, 3), np.float32)
     first, second = (single_matrix(scale * np.eye(3)) for scale in (2.0, 3.0))
-    data = ImageSet(
+    data = IlluminantImages(
         *(ones, ones[..., 0], ones[0], [np.array([0])], "", "B2", ["A1", "B2"]),
         calibrations={"B2": second, "A1": first},
     )

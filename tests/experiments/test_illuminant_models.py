@@ -10,12 +10,12 @@ from everlight.color.feature_distribution import FeatureDistribution
 from everlight.color.learned.linear_regression import LinearRegression
 from everlight.color.transform_prior import TransformPrior, fit_probable_transform
 from everlight.color.transforms import fit_color_transform
-from everlight.models.illuminant_interval import IntervalScale
-from everlight.models.illuminant_net import IlluminantNet
-from everlight.models.illuminant_training import IlluminantModel
-from everlight.models.out_of_distribution import calibrate_distances
-from everlight.models.pair_model import PairModel, ViewModel
-from everlight_data.color.pair_model_files import load_pair_model, save_pair_model
+from everlight.illuminant.illuminant_interval import IntervalScale
+from everlight.illuminant.illuminant_net import IlluminantNet
+from everlight.illuminant.illuminant_training import IlluminantModel
+from everlight.illuminant.out_of_distribution import calibrate_distances
+from everlight.illuminant.pair_model import PairModel, ViewModel
+from everlight_data.color.models.pair_model_files import load_pair_model, save_pair_model
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_data.runs.descriptions import json_checksum
@@ -167,7 +167,7 @@ def test_a_model_is_not_written_where_other_files_lie(tmp_path, name):
     other = tmp_path / name
     other.parent.mkdir(exist_ok=True)
     other.write_text("kept")
-    with pytest.raises(DataError, match=r"which is no model; give a new or empty folder"):
+    with pytest.raises(DataError, match=r"which is not a model; give a new or empty folder"):
         save_pair_model(tmp_path, model_of(1))
     assert other.read_text() == "kept"
 

@@ -15,12 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.models.illuminant_batches import predict_batch, stack_problems
-from everlight.models.illuminant_training import (
-    Problem,
-    TrainingSettings,
-    chromaticity_loss,
-)
+from everlight.illuminant.illuminant_batches import predict_batch, stack_problems
+from everlight.illuminant.illuminant_training import Problem, TrainingSettings, chromaticity_loss
 from everlight_data.errors import DataError
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.illuminant.networks import BLOCKS, train_networks

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.models.illuminant_training import TrainingSettings
-from everlight_data.color.pair_model_files import load_pair_model
-from everlight_data.color.rendered_pairs import Variant
+from everlight.illuminant.illuminant_training import TrainingSettings
+from everlight_data.color.models.pair_model_files import load_pair_model
+from everlight_data.color.rendered.rendered_pairs import Variant
 from everlight_experiments.illuminant.config import PRESETS, RENDERED_NETWORKS
 from everlight_experiments.illuminant.two_camera import TwoCameraRun, run_two_camera
 

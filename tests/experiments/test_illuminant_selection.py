@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from everlight.color.learned.linear_regression import LinearRegression
-from everlight.models.illuminant_batches import TrainedNetworks
-from everlight.models.illuminant_training import IlluminantModel, TrainingSettings
-from everlight_data.color.camera_pairs import CameraPairs
+from everlight.illuminant.illuminant_batches import TrainedNetworks
+from everlight.illuminant.illuminant_training import IlluminantModel, TrainingSettings
+from everlight_data.color.pairs.camera_pairs import CameraPairs
 from everlight_experiments.illuminant import selection
 from everlight_experiments.illuminant.cross_validation import CHOSEN, CrossValidation
 from everlight_experiments.illuminant.selection import CANDIDATES, NESTED, Choice, choose

@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 
 from everlight.color import ESTIMATORS, ILLUMINANT_METHODS, methods_for
-from everlight.models.illuminant_training import TrainingSettings
-from everlight_data.color.camera_pairs import problem_of, quasi_real_pairs
-from everlight_data.color.image_sets import (
-    ImageSet,
+from everlight.illuminant.illuminant_training import TrainingSettings
+from everlight_data.color.illuminant_folds import (
+    IlluminantImages,
     draw_folds,
     official_pairs,
     read_images,
     thumbnail_cameras,
 )
 from everlight_data.color.nus import thumbnail_files
-from everlight_data.color.pair_augmentations import chart_augmentations
+from everlight_data.color.pairs.camera_pairs import problem_of, quasi_real_pairs
+from everlight_data.color.pairs.pair_augmentations import chart_augmentations
 from everlight_data.errors import MissingDataError
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.cli import main
@@ -195,7 +195,7 @@ def small():
     images = (tiles * lights[:, None, None]).astype(np.float32)
     masks = np.ones(images.shape[:3], np.float32)
     masks[:, :4, :4] = 0
-    return ImageSet(images, masks, lights, draw_folds(12, 0), "", "one")
+    return IlluminantImages(images, masks, lights, draw_folds(12, 0), "", "one")
 
 
 @pytest.fixture

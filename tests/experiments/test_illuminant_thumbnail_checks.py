@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from everlight_data.color.image_sets import read_images, thumbnail_cameras
+from everlight_data.color.illuminant_folds import read_images, thumbnail_cameras
 from everlight_data.color.nus import CAMERAS
 from everlight_data.errors import DataError
 from everlight_experiments.illuminant import image_source
@@ -128,7 +128,9 @@ def test_other_orders_of_channels_are_warned_of(real_data, tmp_path, capsys, cam
 def test_images_of_8_bits_are_refused_plainly(tmp_path, rng):
     images, lights = dull_thumbnails(rng)
     file = written(tmp_path / "eight.npz", np.uint8(255 * images), lights)
-    with pytest.raises(DataError, match=r"eight\.npz: 8-bit images are no linear raw values") as no:
+    with pytest.raises(
+        DataError, match=r"eight\.npz: 8-bit images are not linear raw values"
+    ) as no:
         load_cameras(DatasetRun(thumbnails=(file,)))
     assert "damaged" not in str(no.value)
     assert "give uint16 (images_u16, white at 65535) or floats" in str(no.value)

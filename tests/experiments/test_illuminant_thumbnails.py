@@ -3,21 +3,29 @@
 import contextlib
 import io
 import shutil
+from typing import get_args
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from everlight_data.color.chart import CENTRES, CORNERS, map_points, reference_colors
-from everlight_data.color.chart_scenes import write_chart_pairs
-from everlight_data.color.chart_thumbnails import measure_thumbnail
-from everlight_data.color.constancy_sets import thumbnail_set
-from everlight_data.color.raw import read_raw
+from everlight_data.color.charts.chart import CENTRES, CORNERS, map_points, reference_colors
+from everlight_data.color.charts.chart_scenes import write_chart_pairs
+from everlight_data.color.charts.chart_thumbnails import measure_thumbnail
+from everlight_data.color.raw_files.raw import read_raw
+from everlight_data.color.thumbnails import thumbnail_set
 from everlight_data.errors import DataError
+from everlight_data.registry import PHOTOGRAPH_SETS
 from everlight_experiments.illuminant import thumbnails
+from everlight_experiments.illuminant.image_source import Release
 from everlight_experiments.illuminant.thumbnails import ThumbnailsRun, make_thumbnails
 
 COUNT, HIDDEN = 4, 2
+
+
+def test_every_release_has_a_reader():
+    """The radiometric set is rendered, not read."""
+    assert {*get_args(Release)} == {*PHOTOGRAPH_SETS, "radiometric"}
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +111,7 @@ def test_too_few_charts_are_refused(written, tmp_path, capsys):
     assert not (tmp_path / "mine.npz").exists()
     with pytest.raises(DataError, match=r"mine\.txt: give the name of a file that ends in \.npz"):
         make_thumbnails(ThumbnailsRun(folder, tmp_path / "mine.txt"))
-    with pytest.raises(DataError, match="none is no folder"):
+    with pytest.raises(DataError, match="none is not a folder"):
         make_thumbnails(ThumbnailsRun(tmp_path / "none", tmp_path / "mine.npz"))
 
 

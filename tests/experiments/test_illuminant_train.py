@@ -18,24 +18,24 @@ import pytest
 import tifffile
 
 from everlight.color import ILLUMINANT_METHODS, SideInformation
-from everlight.models.illuminant_interval import Interval
-from everlight.models.image_model import (
+from everlight.illuminant.illuminant_interval import ChromaticityInterval
+from everlight.illuminant.image_model import (
     ErrorCalibration,
     ImageModel,
     UnsuitableImageError,
     described_features,
 )
-from everlight.models.out_of_distribution import OutOfDistributionScore
-from everlight.models.pair_model import Estimate
-from everlight_data.color import image_model_files
+from everlight.illuminant.out_of_distribution import OutOfDistributionScore
+from everlight.illuminant.pair_model import Estimate
 from everlight_data.color.camera_names import is_same_camera
-from everlight_data.color.image_model_files import (
+from everlight_data.color.models import image_model_files
+from everlight_data.color.models.image_model_files import (
     errors_like,
     load_estimator,
     save_image_model,
 )
-from everlight_data.color.pair_model_files import load_pair_model
-from everlight_data.color.raw import read_raw
+from everlight_data.color.models.pair_model_files import load_pair_model
+from everlight_data.color.raw_files.raw import read_raw
 from everlight_data.errors import DataError
 from everlight_experiments.illuminant import estimate_photos, image_source
 from everlight_experiments.illuminant.estimate import estimate
@@ -138,11 +138,11 @@ def test_photos_of_every_kind_have_gray_worlds_illuminant(gray, tmp_path, capsys
         low, high = result.estimate.interval.low, result.estimate.interval.high
         np.testing.assert_allclose(low, expected[::2] * np.exp(-width), rtol=1e-3)
         np.testing.assert_allclose(high, expected[::2] * np.exp(width), rtol=1e-3)
-    lines = list(csv.DictReader((tmp_path / "out" / "lights.csv").open()))
+    lines = list(csv.DictReader((tmp_path / "out" / "illuminants.csv").open()))
     assert [Path(line["photo"]).name for line in lines] == ["a.png", "b.tif"]
     np.testing.assert_allclose(float(lines[0]["r/g"]), expected[0], rtol=1e-4)
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
-        *("a.tiff", "b.tiff", "lights.csv"),
+        *("a.tiff", "b.tiff", "illuminants.csv"),
     }
     corrected = tifffile.imread(tmp_path / "out" / "a.tiff") / 65535
     # A pixel of middle exposure is divided by the illuminant, with one factor for all channels.
@@ -164,7 +164,7 @@ def test_raw_photos_have_the_cameras_of_their_files(gray, tmp_path, capsys):
     settings = EstimateSettings(files, model, output=tmp_path / "out", formats=())
     with pytest.raises(DataError, match=r"1 of 3 photos have no estimate.*dark\.dng"):
         estimate(settings)
-    own, other = csv.DictReader((tmp_path / "out" / "lights.csv").open())
+    own, other = csv.DictReader((tmp_path / "out" / "illuminants.csv").open())
     assert (own["camera"], other["camera"]) == ("Maker EYE-ONE", "Eye Two")
     assert "trained for" not in own["warnings"] + other["warnings"]
     # Demosaicing mixes tiles at their edges.
@@ -176,7 +176,7 @@ def test_what_cannot_be_estimated_is_refused_in_one_line(gray, tmp_path):
     estimator = load_estimator(model)
     with pytest.raises(UnsuitableImageError, match="no block of the image"):
         estimator(np.zeros((40, 50, 3)))
-    with pytest.raises(UnsuitableImageError, match="is no illuminant"):
+    with pytest.raises(UnsuitableImageError, match="is not an illuminant"):
         estimator(scene(np.random.default_rng(0), np.array([0.02, 1, 0.9])))
     with pytest.raises(DataError, match="is for pairs"):
         estimate(EstimateSettings((tmp_path / "a.png",), model, second_black_level=3))
@@ -281,7 +281,9 @@ def test_c5_reads_other_photos_of_the_folder_by_the_same_camera(tmp_path, monkey
 )
 def test_methods_for_unseen_cameras_do_not_warn_of_one(monkeypatch, fitted, needs, warned):
     """C5 and CCMNet of several cameras, and what learns nothing."""
-    found = Estimate(np.ones(3), Interval(0, 0, 1.0), OutOfDistributionScore(0.0, 1.0), False)
+    found = Estimate(
+        np.ones(3), ChromaticityInterval(0, 0, 1.0), OutOfDistributionScore(0.0, 1.0), False
+    )
     model = SimpleNamespace(
         fitted=fitted,
         needs_others=needs == "others",
@@ -380,7 +382,7 @@ def test_an_estimator_without_training_needs_no_model(tmp_path, capsys, monkeypa
     assert "; no interval: this method was not compared with known illuminants\n" in printed
     assert "SoG without training" in printed
     assert "out-of-distribution" not in printed
-    (line,) = csv.DictReader((tmp_path / "corrected" / "lights.csv").open())
+    (line,) = csv.DictReader((tmp_path / "corrected" / "illuminants.csv").open())
     assert float(line["r/g"]) == pytest.approx(expected[0] / expected[1], rel=1e-4)
     empty = [name for name, cell in line.items() if not cell]
     assert {"r/g low", "b/g high", "interval radius, degrees", "warnings"} <= {*empty}

@@ -12,15 +12,15 @@ from everlight.color import ILLUMINANT_METHODS
 from everlight.color.camera_calibration import CameraCalibration, camera_fingerprint
 from everlight.color.chroma_histogram import chroma_histograms
 from everlight.color.learned.calibrated_camera import calibrated_estimate
-from everlight.models.image_model import UnsuitableImageError
-from everlight_data.color import dng
-from everlight_data.color.camera_matrices import (
+from everlight.illuminant.image_model import UnsuitableImageError
+from everlight_data.color.models.image_model_files import load_estimator
+from everlight_data.color.raw_files import dng
+from everlight_data.color.raw_files.camera_matrices import (
     calibrations_from,
     read_dng_calibration,
     single_matrix,
 )
-from everlight_data.color.image_model_files import load_estimator
-from everlight_data.color.raw import read_raw
+from everlight_data.color.raw_files.raw import read_raw
 from everlight_data.errors import DataError
 from everlight_experiments.illuminant import image_source
 from everlight_experiments.illuminant.estimate import estimate

@@ -7,8 +7,8 @@ import jax
 import numpy as np
 import pytest
 
-from everlight.continual.method import Demand
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.method import Demand
+from everlight.continual.methods.registry import METHODS
 from everlight.models import MLP, NetworkRequest
 from everlight_data.errors import DataError
 from everlight_data.images import cifar100
@@ -93,7 +93,7 @@ def test_methods_of_heads_learn_on_the_inputs_or_on_features_of_a_pretrained_net
 
 
 def test_facts_of_a_run_are_those_of_its_seed_too(pictures):
-    """The order of classes in the configuration is no seed."""
+    """The order of classes in the configuration is not a seed."""
     assert "order" not in loaded(*TINY).fingerprint(METHODS["naive"])
 
 

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from everlight.continual.method import WHY_NOT
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.method import WHY_NOT
+from everlight.continual.methods.registry import METHODS
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmark_registry import BENCHMARKS
-from everlight_experiments.commands.load_and_train import load_asked, of_use
+from everlight_experiments.commands.load_and_train import load_requested, of_use
 from everlight_experiments.continual import image_benchmarks
 from everlight_experiments.continual.config import DIGITS
 from everlight_experiments.continual.parts import feature_head
@@ -84,13 +84,13 @@ def test_one_setting_with_pretrained_layers_is_enough():
 
 
 def test_the_command_leaves_them_out_of_split_digits():
-    loaded = load_asked(options_of("run", ["digits", "--methods", "all", "--no-published"]))
+    loaded = load_requested(options_of("run", ["digits", "--methods", "all", "--no-published"]))
     names = {row.name for row in loaded.rows}
     assert not names & (FOR_PRETRAINED | {*REPRODUCTIONS})
     assert {"ER", "SLCA", "CoFiMA", "CWR*", "nearest mean"} <= names
     assert len(loaded.lines) == 3
     asked = ["digits", "--methods", "TIES", "--no-published"]
-    assert [row.name for row in load_asked(options_of("run", asked)).rows] == ["naive", "TIES"]
+    assert [row.name for row in load_requested(options_of("run", asked)).rows] == ["naive", "TIES"]
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from everlight.continual.registry import METHODS
-from everlight.continual.replay_variants import with_variants
+from everlight.continual.methods.registry import METHODS
+from everlight.continual.methods.replay_variants import with_variants
 from everlight_data.errors import DataError
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.run import run_benchmark
@@ -46,14 +46,17 @@ def test_arguments_that_take_words_have_those_of_the_method_s_function():
         ("DER++", r"'DER\+\+'; give NAME:ARGUMENT=VALUE"),
         ("DER++:0.2", r"'DER\+\+:0.2'; give NAME:ARGUMENT=VALUE"),
         ("DER++:alpha=x", r"alpha of DER\+\+ is a number, not 'x'"),
-        ("DER++:alpha=", r"'alpha=' is no number and no NAME=NUMBER"),
+        ("DER++:alpha=", r"'alpha=' is neither a number nor NAME=NUMBER"),
         ("ER-ACE:loss_over=al", r"no loss_over of ER-ACE 'al'; did you mean 'all'"),
         ("ER-ACE:loss_over=1", r"no loss_over of ER-ACE '1'. There are 'seen', 'all'"),
         ("DER:alpha=1", r"no method among those that are run: 'DER'; did you mean 'DER\+\+'"),
         ("DER++:alfa=1", r"no argument of DER\+\+ 'alfa'; did you mean 'alpha'.* 'alpha', 'beta'"),
         ("DER++:alpha=True", r"alpha of DER\+\+ is a number, not True"),
-        ("EWC:fisher_samples=0.5", r"fisher_samples of EWC is a whole number, not 0.5"),
-        ("EWC:fisher_samples=0", r"--method-arguments EWC: fisher_samples=0; give 1 or more"),
+        ("EWC:importance_samples=0.5", r"importance_samples of EWC is a whole number, not 0.5"),
+        (
+            "EWC:importance_samples=0",
+            r"arguments EWC: importance_samples=0; give 1 or more",
+        ),
         ("DER++:alpha=-1", r"--method-arguments DER\+\+: alpha=-1.0; give 0 or more"),
         ("EWC:online=1", r"online of EWC is True or False, not 1"),
         ("EWC:regularization=1", r"is its hyper-parameter; give --hyperparameters 'EWC=1'"),

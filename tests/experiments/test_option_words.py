@@ -17,7 +17,7 @@ from everlight_experiments.usage import UsageError, in_options
         ("boundaries=True;", "--boundaries;"),
         ("Protocol: first=0; give 1", "--nc.first 0; give 1"),
         ("give later=2 steps", "give later=2 steps"),
-        ("ewc: fisher_samples=0; give 1", "ewc: fisher_samples=0; give 1"),
+        ("ewc: importance_samples=0; give 1", "ewc: importance_samples=0; give 1"),
     ],
 )
 def test_arguments_that_one_option_sets_are_named_by_it(message, words):

@@ -78,7 +78,7 @@ def test_a_run_is_repeated_from_its_config_json(tmp_path):
     content = json.loads(stored.read_text())
     content["settings"]["config"]["protocol"]["epochs"] = "one"
     stored.write_text(json.dumps(content))
-    with pytest.raises(DataError, match=r"protocol: epochs: 'one' is no int") as error:
+    with pytest.raises(DataError, match=r"protocol: epochs: 'one' is not of type int") as error:
         options_of("run", ["--config", str(stored)])
     assert "\n" not in str(error.value)
 

@@ -9,8 +9,8 @@ import pytest
 
 from everlight.continual.engine.tasks import init_learner
 from everlight.continual.engine.updates import trainable_part
-from everlight.continual.method import WHY_NOT, why_not
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.method import WHY_NOT, why_not
+from everlight.continual.methods.registry import METHODS
 from everlight.models import VisionTransformer, vit_layers
 from everlight_data.errors import DataError, MissingDataError
 from everlight_experiments import load_net

@@ -8,16 +8,16 @@ from dataclasses import replace
 import pytest
 
 from everlight.continual import Protocol
-from everlight.continual.method import Needs
-from everlight.continual.registry import METHODS
-from everlight.continual.replay_variants import with_variants
+from everlight.continual.methods.method import Needs
+from everlight.continual.methods.registry import METHODS
+from everlight.continual.methods.replay_variants import with_variants
 from everlight_data.errors import DataError
-from everlight_data.images.published_settings import PUBLISHED
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.load_and_train import given_hyperparameters
 from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.continual.config import CONFIGS, config_of
 from everlight_experiments.continual.published import with_published_settings
+from everlight_experiments.continual.published_settings import PUBLISHED
 
 FASHION = replace(CONFIGS["fashion-mnist"]["demo"], pixels="unit", buffer_size=500)
 SGD = Protocol(epochs=1, batch_size=128, select="last")

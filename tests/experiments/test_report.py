@@ -16,8 +16,8 @@ from everlight_experiments.report.writer import (
     PAPER,
     Column,
     Figure,
-    FirstScreen,
     Section,
+    Summary,
     Table,
     write_report,
 )
@@ -179,7 +179,7 @@ def test_a_caption_defines_only_what_its_table_shows(folder):
 
 
 def test_what_came_out_stands_before_all_the_rest(folder):
-    first = FirstScreen(
+    first = Summary(
         ("Which is best?", f"Best is {HOSTILE}."),
         Figure("the first figure", folder / "plot.png"),
         Table("the first table", [Column("a")], [["1"]]),

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from everlight.metrics.cl_score import CRITERIA, WEIGHTINGS, cl_score, cl_stability
-from everlight_data.images.icifar_published import COLUMNS as THEIRS
-from everlight_data.images.icifar_published import CRITERIA as PAPER_CRITERIA
-from everlight_data.images.icifar_published import PRINTED
+from everlight_experiments.cl_metrics.published_tables import COLUMNS as THEIRS
+from everlight_experiments.cl_metrics.published_tables import CRITERIA as PAPER_CRITERIA
+from everlight_experiments.cl_metrics.published_tables import PRINTED
 from everlight_experiments.continual.report_criteria import (
     NOTHING_PUBLISHED,
     Published,

@@ -55,4 +55,4 @@ def test_only_methods_that_were_run_are_compared():
     references = [Comparison("buffer of 200", name) for name in ("ER", "GEM")]
     (found,) = compare([*references, Comparison("no memory", "ER")], outcomes)
     assert found.method == "ER"
-    np.testing.assert_array_equal(found.ours, OURS)
+    np.testing.assert_array_equal(found.measured, OURS)

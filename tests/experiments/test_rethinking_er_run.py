@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from everlight.continual import Protocol
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.registry import METHODS
 from everlight_experiments.cli import options_of
 from everlight_experiments.continual.config import MethodSettings, config_of
 from everlight_experiments.continual.reproduction import Comparison, Known, compare

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from everlight_data.color.camera_pairs import TRANSFORM_AND_WHITE_BALANCE, WHITE_BALANCE
+from everlight_data.color.pairs.camera_pairs import TRANSFORM_AND_WHITE_BALANCE, WHITE_BALANCE
 from everlight_experiments.illuminant.comparison import Comparison
 from everlight_experiments.illuminant.cross_validation import CHOSEN
 from everlight_experiments.illuminant.phone import gain_table

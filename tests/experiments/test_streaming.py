@@ -19,6 +19,7 @@ from everlight_data.iirc.metadata import Metadata
 from everlight_data.iirc.sets import IIRCRequest, load_iirc
 from everlight_data.images.as_inputs import channels, naming_files, stream
 from everlight_data.images.jpeg_store import JpegStore
+from everlight_data.sets.image_set import PerClass
 from everlight_experiments.continual.paper import PaperOptions
 from everlight_experiments.iirc.config import Config, PaperConfig
 from everlight_experiments.iirc.paper import PAPER
@@ -190,7 +191,7 @@ def test_the_run_leaves_out_what_cannot_be_decoded_and_says_so(tree):
 
 
 def test_a_file_that_fails_within_a_program_is_named(tree):
-    files, metadata = load_iirc(IIRCRequest("iirc_imagenet_lite", 8, (12, 3), 1))
+    files, metadata = load_iirc(IIRCRequest("iirc_imagenet_lite", 8, PerClass(12, 3), 1))
     assert metadata.configurations == (CONFIGURATION,)
     store = JpegStore(files.folder, files.images, 8, 10**7)
     gather = jax.jit(stream(store, channels()).take)

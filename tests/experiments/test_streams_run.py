@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.registry import METHODS
 from everlight.metrics import backward_transfer, forgetting
 from everlight_data.errors import DataError
 from everlight_data.images.digits import load_digits

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from everlight.continual import fixed_hyperparameter
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_data.images.digits import load_digits
 from everlight_data.registry import IMAGE_SETS

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmark_registry import load_benchmarks
@@ -85,7 +85,7 @@ def test_the_report_states_which_tasks_the_choice_sees(tmp_path):
         run_benchmark(options_of("run", limited))
     page = run_benchmark(options_of("run", [*limited, "--tag", "two"])).read_text()
     assert "highest accuracy after task 2 on validation samples" in page
-    assert "sees the first tasks of the validation seeds alone (number of tasks: 2)" in page
+    assert "sees only the first tasks of the validation seeds (number of tasks: 2)" in page
     assert "so it is optimistic" not in page
 
 

@@ -16,10 +16,10 @@ from everlight.metrics.cl_score import (
     model_size_efficiency,
     samples_storage_efficiency,
 )
-from everlight_data.images.icifar_published import COLUMNS as PAPER_COLUMNS
-from everlight_data.images.icifar_published import CRITERIA as PAPER_CRITERIA
-from everlight_data.images.icifar_published import SCORES as PAPER_SCORES
-from everlight_data.images.icifar_published import STABILITIES as PAPER_STABILITIES
+from everlight_experiments.cl_metrics.published_tables import COLUMNS as PAPER_COLUMNS
+from everlight_experiments.cl_metrics.published_tables import CRITERIA as PAPER_CRITERIA
+from everlight_experiments.cl_metrics.published_tables import SCORES as PAPER_SCORES
+from everlight_experiments.cl_metrics.published_tables import STABILITIES as PAPER_STABILITIES
 
 PRINTED_W2 = {"A": 0.4, "MS": 0.1, "SSS": 0.1, "CE": 0.1, "BWT+": 0.2, "REM": 0.05, "FWT": 0.05}
 SAMPLES = jnp.full(10, 5000.0)  # CIFAR-100 in ten tasks of ten classes

@@ -8,14 +8,14 @@ import numpy as np
 import optax
 import pytest
 
-from everlight.convolution import (
+from everlight.models import ReducedResNet
+from everlight.models.layers.convolution import (
     _Geometry,
     _image_gradient_in_groups,
     _kernel_gradient_in_groups,
     convolve,
 )
-from everlight.models import ReducedResNet
-from everlight.models.normalization import _moments_in_one_pass, normalize
+from everlight.models.layers.normalization import _moments_in_one_pass, normalize
 
 SIDES = 9, 8
 RUNS = 8

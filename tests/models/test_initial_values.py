@@ -6,7 +6,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.convolution import Convolution
 from everlight.models.caffe_nets import (
     CAFFE_HEAD,
     VGG_HEAD,
@@ -14,6 +13,7 @@ from everlight.models.caffe_nets import (
     MidCaffeNet,
     MidVGG,
 )
+from everlight.models.layers.convolution import Convolution
 from everlight.models.resnet import HE_NORMAL_OUT, BasicBlock, BottleneckBlock, ResNet50
 
 NETS = {"caffe": (MidCaffeNet, CAFFE_HEAD), "vgg": (MidVGG, VGG_HEAD)}

@@ -5,7 +5,7 @@ from typing import get_args
 import pytest
 
 from everlight import models
-from everlight.continual.adapted_net import check_outputs
+from everlight.continual.training.adapted_net import check_outputs
 from everlight.declared_rows import declared_rows
 from everlight.models import NetworkRequest, named_network, networks
 from everlight.models.heads import HeadKind

@@ -130,7 +130,7 @@ def test_layers_of_another_grid_stand_in_a_setup(arrays, rng):
         (
             "Transformer/posembed_input/pos_embedding",
             np.zeros((1, 4, 12)),
-            "^3 position embeddings are no square grid",
+            "^3 position embeddings do not form a square grid",
         ),
         (
             "Transformer/posembed_input/pos_embedding",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import everlight.scenarios as scenarios
-from everlight.continual.labelled_images import channel_statistics
+from everlight.continual.training.labelled_images import channel_statistics
 from everlight.scenarios import (
     class_incremental,
     class_incremental_by_seed,

@@ -80,7 +80,7 @@ def test_a_head_of_another_meaning_is_set_to_0():
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: class_pair_tasks(np.array([0, 0]), np.array([0])), "has one alone"),
+        (lambda: class_pair_tasks(np.array([0, 0]), np.array([0])), "has only one"),
         (lambda: class_pair_tasks(np.array([0, 2]), np.array([0, 2])), "train_labels leaves out"),
         (lambda: class_pair_tasks(np.array([0, 1]), np.array([0])), "test_labels has other"),
         (lambda: permuted_tasks(TRAIN, 4, 16), "labels"),

@@ -196,7 +196,10 @@ def test_noise_changes_the_given_share_to_other_labels_evenly(rate):
         (lambda: domain_incremental(TRAIN - 1, TEST, 2, 4), "train_labels holds -1; give 0 to 3"),
         (lambda: domain_incremental(TRAIN, TEST, 2, 3), "train_labels holds 3; give 0 to 2"),
         (lambda: domain_incremental(TRAIN, TEST, 2, 4, label_maps=np.eye(4, dtype=int)), r"\[2, 4"),
-        (lambda: named_stream("mirrored", 2, 4, 30, 0), "'mirrored' is no stream; give permuted"),
+        (
+            lambda: named_stream("mirrored", 2, 4, 30, 0),
+            "'mirrored' is not a stream; give permuted",
+        ),
         (lambda: recurring(TRAIN, TEST[:3], [[0], [3]], 4), "class 3 is in 1 tasks"),
     ],
 )

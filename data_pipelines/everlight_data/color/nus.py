@@ -6,12 +6,14 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from everlight_data.color.photographs import checked_illuminants, linear, read_picture
+from everlight_data.color.linear_pictures import checked_illuminants, linear, read_picture
 from everlight_data.color.thumbnails_release import NUS_FOLDERS, PAIRS
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.formats.files import leads_outside, read_csv, read_text, refusing
+from everlight_data.formats.files import leads_outside, read_columns, read_text, refusing
 from everlight_data.formats.matlab import read_mat
 from everlight_data.locations import locate
+from everlight_data.sets.constancy_set import ConstancySet
+from everlight_data.sets.data_set import DataSet
 
 THUMBNAILS_SOURCE = "the repository shuwei666/DMCC-Cross-sensor-color-constancy on GitHub"
 RELEASE_SOURCE = "the dataset page of Cheng, Prasad and Brown 2014 (illuminant estimation, NUS)"
@@ -38,20 +40,14 @@ def load_same_scene_pairs(path: Path | None = None) -> SameScenePairs:
 
     Raises:
       MissingDataError: the list does not exist.
-      DataError: the list has other columns, or an image twice.
+      DataError: the list has other columns, a row of another length, or an image twice.
     """
     file = (_thumbnail_folder() if path is None else path) / PAIRS
-    (_, header), *lines = read_csv(file, f"Download it from {THUMBNAILS_SOURCE}.") or [(0, [])]
-    rows = [dict(zip(header, line, strict=False)) for _, line in lines]
-    try:
-        main = tuple(row["nikon"] for row in rows)
-        second = tuple(row["canon"] for row in rows)
-        similarity = np.array([row["structure_similarity"] for row in rows], np.float32)
-    except (KeyError, ValueError, TypeError) as error:
-        raise DataError(
-            f"{file} lacks the columns nikon, canon, structure_similarity ({error}). "
-            "Download it again."
-        ) from error
+    remedy = f"Download it from {THUMBNAILS_SOURCE}."
+    rows = read_columns(file, ("nikon", "canon", "structure_similarity"), remedy)
+    main, second, numbers = zip(*rows, strict=True) if rows else ((), (), ())
+    with refusing(file, remedy):
+        similarity = np.array(numbers, np.float32)
     if not len(set(main)) == len(set(second)) == len(rows):
         raise DataError(
             f"{file} has an image in two pairs; each may be in one only. Download it again."
@@ -175,3 +171,32 @@ def load_official(folder: Path, camera: str) -> OfficialNus:
         float(darkness.item()),
         float(saturation.item()),
     )
+
+
+def nus8(folder: Path) -> dict[str, ConstancySet]:
+    """Return the cameras of the NUS-8 release present in a folder (`load_official`).
+
+    Raises:
+      MissingDataError: no camera is present.
+      DataError: a ground truth file is damaged.
+    """
+    there = [name for name in CAMERAS if (folder / name / f"{name}_gt.mat").exists()]
+    if not there:
+        # Raises an error that names the files and their source.
+        load_official(folder, CAMERAS[0])
+    official = {name: load_official(folder, name) for name in there}
+    return {
+        name: ConstancySet(release.names, release.illuminants, release.read_image)
+        for name, release in official.items()
+    }
+
+
+DATA_SETS = {
+    "nus8": DataSet(
+        "NUS-8: the official release, 16-bit PNG, for paper two-camera --preset nus-paper",
+        files=("nus8/NikonD5200", "nus8/Canon1DsMkIII"),
+        owner="Cheng, Prasad and Brown 2014",
+        source="PNG, ground truth and CHECKER archives of both cameras, unpacked",
+        read_photographs=nus8,
+    )
+}

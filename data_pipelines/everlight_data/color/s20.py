@@ -127,10 +127,10 @@ def load_augmented_s20(pairs: int, path: Path | None = None) -> AugmentedS20 | N
         )
     folds = _read_folds(folder / AUGMENTED_FOLDS, len(read), "idx_parts")
     return AugmentedS20(
-        np.stack([pair["transform_image"] for pair in read]),
-        np.stack([pair["illuminant_main"] for pair in read]),
-        copies,
-        np.stack(folds),
+        transforms=np.stack([pair["transform_image"] for pair in read]),
+        illuminants=np.stack([pair["illuminant_main"] for pair in read]),
+        copies=copies,
+        folds=np.stack(folds),
     )
 
 

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 
 from everlight.color import SideInformation
 from everlight.color.camera_calibration import CameraCalibration
-from everlight_data.color.camera_matrices import camera_calibrations
+from everlight_data.color.raw_files.camera_matrices import camera_calibrations
 from everlight_data.color.trunk_views import missing_trunk, trunk_views
 
 

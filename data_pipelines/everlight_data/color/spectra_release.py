@@ -12,10 +12,9 @@ import io
 
 import numpy as np
 
-from everlight_data.formats.files import MAX_TEXT_BYTES, inflate
 from everlight_data.formats.matlab import MAX_BYTES, decode_mat
 from everlight_data.sets.data_set import DataSet, file_by_file
-from everlight_data.sets.preparing import Files, Original, Source, find, npz
+from everlight_data.sets.preparing import Files, Original, Source, find, npz, read_text_of
 
 CAMERAS = "camspec_database.txt"
 CAMERAS_ORIGINAL = Original(
@@ -33,7 +32,7 @@ def cameras(source: Source) -> Files:
     """Return the recipe of the cameras' sensitivities, `[c, 3, 33]`, in their published scale."""
 
     def make() -> bytes:
-        text = source.read(find(source, CAMERAS), MAX_TEXT_BYTES).decode("utf-8")
+        text = read_text_of(source, CAMERAS)
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         # A line of dashes ends the description of the source.
         rule = next((n for n, line in enumerate(lines) if set(line) == {"-"}), -1)
@@ -54,7 +53,7 @@ def illuminants(source: Source) -> Files:
     """Return the recipe of the illuminants' spectra, `[102, 101]`."""
 
     def make() -> bytes:
-        spectra = _numbers(_text(source, ILLUMINANTS)).reshape(ILLUMINANTS_SHAPE)
+        spectra = _numbers(read_text_of(source, ILLUMINANTS)).reshape(ILLUMINANTS_SHAPE)
         stream = io.BytesIO()
         np.save(stream, spectra)
         return stream.getvalue()
@@ -71,7 +70,7 @@ def munsell(source: Source) -> Files:
             (columns,) = decode_mat(source.read(path, MAX_BYTES), path, ["munsell"])
             spectra = columns.T
         else:
-            spectra = _numbers(_text(source, f"{MUNSELL}.asc"))
+            spectra = _numbers(read_text_of(source, f"{MUNSELL}.asc"))
         return npz(
             wavelengths_nm=MUNSELL_WAVELENGTHS,
             reflectance=spectra.reshape(-1, len(MUNSELL_WAVELENGTHS)).astype(np.float32),
@@ -89,21 +88,18 @@ def psychtoolbox(source: Source) -> Files:
             path = find(source, f"sur_{name}.mat")
             content = source.read(path, MAX_BYTES)
             sampling, columns = decode_mat(content, path, [f"S_{name}", f"sur_{name}"])
+            if sampling.size != 3 or not np.array_equal(sampling, np.rint(sampling)):
+                raise ValueError(
+                    f"S_{name} is {sampling.ravel().tolist()}, not three whole numbers"
+                )
             first, step, count = sampling.astype(int).ravel()
+            if count != len(columns):
+                raise ValueError(f"S_{name} states {count} wavelengths, sur_{name} {len(columns)}")
             arrays[f"sur_{name}"] = columns.T
             arrays[f"sur_{name}_wl"] = first + step * np.arange(count)
         return npz(**arrays)
 
     return {"psychtoolbox_spectra.npz": make}
-
-
-def _text(source: Source, name: str) -> str:
-    """Return a text file's content, decompressed if it is a gzip file."""
-    packed = any(path.endswith(".gz") for path, _ in source.files())
-    content = source.read(find(source, name + ".gz" * packed), MAX_TEXT_BYTES)
-    if packed:
-        content = inflate(content, MAX_TEXT_BYTES, gzip=True)
-    return content.decode("ascii")
 
 
 def _numbers(text: str) -> np.ndarray:

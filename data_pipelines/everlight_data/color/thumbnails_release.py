@@ -5,6 +5,7 @@
 1.
 """
 
+from itertools import pairwise
 from pathlib import PurePosixPath
 
 import numpy as np
@@ -123,7 +124,12 @@ def _published(
     if not paths:
         raise ValueError(f"it has no {folder}/numpy_data")
     names = sorted(PurePosixPath(path).stem for path in paths)
-    start = paths[0].rpartition("numpy_data/")[0]
+    starts = sorted({path.rpartition("numpy_data/")[0] for path in paths})
+    if len(starts) > 1:
+        raise ValueError(f"it has two folders {folder}, {starts[0]} and {starts[1]}; keep one")
+    if repeated := [first for first, second in pairwise(names) if first == second]:
+        raise ValueError(f"{folder}/numpy_data has two files {repeated[0]}; keep one")
+    start = starts[0]
     images = np.empty((len(names), *_SHAPE), np.float32)
     illuminants = np.empty((len(names), 3))
     for place, name in enumerate(names):

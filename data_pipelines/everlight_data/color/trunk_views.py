@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Float
 
 from everlight.color.learned.confidence_pooling import TrunkViews
+from everlight.illuminant.trunk_views import VIEWS, draw_views, view_maps
 from everlight.models import efficientnet_variables
-from everlight.models.trunk_views import VIEWS, draw_views, view_maps
 from everlight_data.errors import MissingDataError
 from everlight_data.images.efficientnet import efficientnet_lite0_folder, load_efficientnet_lite0
 from everlight_data.progress import progress

@@ -13,9 +13,9 @@ from jaxtyping import Bool, Float, Int, UInt8
 
 from everlight.continual import TaskSequence
 from everlight.metrics.ranking import Facts
-from everlight.models.random_hidden_units import regress_on_random_units
 from everlight.scenarios.facts import Examples, fact_sequence
 from everlight.scenarios.facts_splits import SemanticSplit, random_split, semantic_split
+from everlight_data.facts.random_hidden_units import regress_on_random_units
 from everlight_data.facts.render import procedural_facts, render_facts
 from everlight_data.facts.splits import Fact, read_images
 from everlight_data.facts.vrd import BoxedFacts, BoxedSamples, box_features, load_vrd, squares

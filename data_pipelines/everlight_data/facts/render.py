@@ -20,10 +20,10 @@ from jaxtyping import Array, Bool, Float, Int, UInt8
 from everlight.color.rendering import encode_srgb
 from everlight_data.errors import DataError
 from everlight_data.facts.vrd import (
+    AnnotatedScenes,
     BoxedFacts,
     BoxedSamples,
     Relations,
-    Scenes,
     boxed_facts,
     squares,
     within_squares,
@@ -122,7 +122,7 @@ def _visible(
 
 
 def _placed(
-    scenes: Scenes,
+    scenes: AnnotatedScenes,
     scene: Int[np.ndarray, "i"],
     rows: Int[np.ndarray, "n k"],
     square: Float[np.ndarray, "n 4"],
@@ -281,7 +281,7 @@ def _procedural_scenes(
     halves = np.stack([subject_half, half], axis=1)
     box = np.stack([centers - halves, centers + halves], axis=-1).reshape(-1, 4)
     rows = 2 * np.arange(count)
-    scenes = Scenes(
+    scenes = AnnotatedScenes(
         tuple(f"{name} {i}" for i in range(count)),
         np.repeat(np.arange(count), 2),
         np.stack([subject, other], axis=1).reshape(-1),

@@ -18,9 +18,11 @@ from jaxtyping import Float, Int, UInt8
 from PIL import Image
 
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.formats.files import leads_outside, one_line, read_csv
+from everlight_data.formats.files import leads_outside, one_line, read_columns
 from everlight_data.formats.pictures import opaque, opened_image
 from everlight_data.names import name_first
+
+_AGAIN = "Download the split's folder again."
 
 
 class Fact(NamedTuple):
@@ -149,23 +151,6 @@ def _central_square(width: int, height: int) -> tuple[float, float, float, float
     return top, top + size, left, left + size
 
 
-def _rows(path: Path, columns: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return the selected columns of a CSV file."""
-    (_, header), *lines = read_csv(path, "Download the split's folder again.") or [(0, [])]
-    absent = [name for name in columns if name not in header]
-    if absent:
-        raise DataError(f"{path} has the columns {one_line(header)}; it lacks {', '.join(absent)}")
-    where = [header.index(name) for name in columns]
-    rows = []
-    for number, line in lines:
-        if len(line) != len(header):
-            raise DataError(
-                f"{path}, line {number} has {len(line)} cells, the header {len(header)}"
-            )
-        rows.append(tuple(line[i].strip() for i in where))
-    return rows
-
-
 def _count_tasks(folder: Path) -> int:
     if not folder.is_dir():
         raise MissingDataError(
@@ -191,7 +176,7 @@ def _number(text: str, path: Path) -> int:
 
 def _read_facts(path: Path) -> dict[int, Fact]:
     table: dict[int, Fact] = {}
-    for text, *pieces in _rows(path, ("id", "S", "P", "O")):
+    for text, *pieces in read_columns(path, ("id", "S", "P", "O"), _AGAIN):
         number = _number(text, path)
         if number in table:
             raise DataError(f"{path} has the id {number} twice; give each fact a different id")
@@ -229,7 +214,7 @@ def _read_samples(
     replaced = folder / f"B{task}_BD_complete_{part}.csv"
     if replaced.exists() and not path.exists():
         path = replaced
-    rows = _rows(path, ("image_links", "id"))
+    rows = read_columns(path, ("image_links", "id"), _AGAIN)
     numbers = [_number(text, path) for _, text in rows]
     strange = [number for number in dict.fromkeys(numbers) if number not in table]
     if strange:

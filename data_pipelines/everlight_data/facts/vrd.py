@@ -6,7 +6,6 @@ object categories. They come from 4,000 and 1,000 photographs. All are full trip
 """
 
 import io
-import json
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 
 from everlight_data.facts.splits import Fact, FactSamples, FactSet
 from everlight_data.facts.word_vectors import load_word_vectors
-from everlight_data.formats.files import Archive, opened_archive, refusing
+from everlight_data.formats.files import Archive, opened_archive, parse_json, refusing
 from everlight_data.locations import locate
 from everlight_data.sets.data_set import DataSet, file_by_file
 from everlight_data.sets.preparing import Files, Source, find, npz
@@ -28,23 +27,25 @@ VECTORS = "vrd_word_embeddings.npz"
 PARTS = ("train", "test")
 # The release's order, in which annotations count. The archive's own `all/predicates.json` has these
 # names in another order: with it, "below" would be what is above, and balls would be walked beside.
+# fmt: off
 PREDICATES = (
-    *("on", "wear", "has", "next to", "sleep next to", "sit next to", "stand next to", "park next"),
-    *("walk next to", "above", "behind", "stand behind", "sit behind", "park behind"),
-    *("in the front of", "under", "stand under", "sit under", "near", "walk to", "walk"),
-    *("walk past", "in", "below", "beside", "walk beside", "over", "hold", "by", "beneath", "with"),
-    *("on the top of", "on the left of", "on the right of", "sit on", "ride", "carry", "look"),
-    *("stand on", "use", "at", "attach to", "cover", "touch", "watch", "against", "inside"),
-    *("adjacent to", "across", "contain", "drive", "drive on", "taller than", "eat", "park on"),
-    *("lying on", "pull", "talk", "lean on", "fly", "face", "play with", "sleep on", "outside of"),
-    *("rest on", "follow", "hit", "feed", "kick", "skate on"),
+    "on", "wear", "has", "next to", "sleep next to", "sit next to", "stand next to", "park next",
+    "walk next to", "above", "behind", "stand behind", "sit behind", "park behind",
+    "in the front of", "under", "stand under", "sit under", "near", "walk to", "walk",
+    "walk past", "in", "below", "beside", "walk beside", "over", "hold", "by", "beneath", "with",
+    "on the top of", "on the left of", "on the right of", "sit on", "ride", "carry", "look",
+    "stand on", "use", "at", "attach to", "cover", "touch", "watch", "against", "inside",
+    "adjacent to", "across", "contain", "drive", "drive on", "taller than", "eat", "park on",
+    "lying on", "pull", "talk", "lean on", "fly", "face", "play with", "sleep on", "outside of",
+    "rest on", "follow", "hit", "feed", "kick", "skate on",
 )
 ACTIONS = (
-    *("sit on", "park on", "walk", "walk to", "skate on", "lean on", "lying on", "rest on"),
-    *("play with", "wear", "hold", "ride", "carry", "look", "use", "cover", "touch", "watch"),
-    *("drive", "eat", "pull", "talk", "fly", "face", "follow", "hit", "feed", "kick"),
+    "sit on", "park on", "walk", "walk to", "skate on", "lean on", "lying on", "rest on",
+    "play with", "wear", "hold", "ride", "carry", "look", "use", "cover", "touch", "watch",
+    "drive", "eat", "pull", "talk", "fly", "face", "follow", "hit", "feed", "kick",
 )
 """Predicates that describe an action of the subject and also give an <S,P,*>."""
+# fmt: on
 OBJECTS = "all/objects.json"
 MAX_BYTES = 100_000_000
 """Limit on the size of a table in the archive; the largest has 4 MB."""
@@ -54,7 +55,7 @@ MARGIN = 0.1
 """Margin on every side of a sample's square, as a fraction of its boxes' longer side."""
 
 
-class Scenes(NamedTuple):
+class AnnotatedScenes(NamedTuple):
     """All annotated objects of a set of images, sorted by image."""
 
     images: tuple[str, ...]
@@ -69,7 +70,7 @@ class Scenes(NamedTuple):
 class BoxedSamples(NamedTuple):
     """Subject and object of each sample, as rows of `scenes`."""
 
-    scenes: Scenes
+    scenes: AnnotatedScenes
     subject: Int[np.ndarray, "n"]
     other: Int[np.ndarray, "n"]
     """Row of the object, also if the fact leaves it undefined, as in <S,P,*>; -1 for <S,*,*>."""
@@ -93,7 +94,7 @@ class Relations(NamedTuple):
     """Annotated scenes and their relations: subject, predicate, object; the outer two are rows of
     `scenes`."""
 
-    scenes: Scenes
+    scenes: AnnotatedScenes
     rows: Int[np.ndarray, "r 3"]
 
 
@@ -248,7 +249,7 @@ def _samples(
 
 
 def _read(archive: Archive, name: str) -> Any:
-    return json.loads(archive.read(name, MAX_BYTES).decode("utf-8"))
+    return parse_json(archive.read(name, MAX_BYTES).decode("utf-8"))
 
 
 def _relations(part: str, annotations: dict[str, Any], categories: int) -> Relations:
@@ -263,7 +264,7 @@ def _relations(part: str, annotations: dict[str, Any], categories: int) -> Relat
             )
             relations.append((subject, _place(one["predicate"], len(PREDICATES)), other))
     table = np.array(list(rows), np.int32)
-    scenes = Scenes(
+    scenes = AnnotatedScenes(
         tuple(f"sg_{part}_images/{name}" for name in annotations),
         image=table[:, 0],
         category=table[:, 1],
@@ -296,7 +297,7 @@ def vrd_annotations(source: Source) -> Files:
     """
 
     def make() -> bytes:
-        predicates = json.loads(source.read(find(source, "predicates.json"), MAX_BYTES))
+        predicates = parse_json(source.read(find(source, "predicates.json"), MAX_BYTES))
         if sorted(predicates) != sorted(PREDICATES):
             raise ValueError("predicates.json does not list the 70 predicates of VRD")
         members = {OBJECTS: "objects.json"}
@@ -304,7 +305,7 @@ def vrd_annotations(source: Source) -> Files:
         stream = io.BytesIO()
         with zipfile.ZipFile(stream, "w") as archive:
             for name, published in members.items():
-                # With a date of its own every call would make other bytes.
+                # If every call had its own date, the bytes would differ.
                 info = zipfile.ZipInfo(name)
                 info.compress_type = zipfile.ZIP_DEFLATED
                 archive.writestr(info, source.read(find(source, published), MAX_BYTES))

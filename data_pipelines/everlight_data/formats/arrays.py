@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from everlight_data.errors import DataError
-from everlight_data.formats.files import opened, opened_archive, read_bytes
+from everlight_data.formats.files import MAX_RELEASE_BYTES, opened, opened_archive, read_bytes
 
 MAX_BYTES = 4_000_000_000
 """Default limit on the size of an array file."""
@@ -155,6 +155,8 @@ def read_npz(path: Path, remedy: str, limit: int = MAX_BYTES) -> dict[str, np.nd
             content = archive.read(name, limit)
             limit -= size
             key = name.removesuffix(".npy")
+            if key in arrays:
+                raise DataError(f"{path} holds {key} and {key}.npy, two arrays {key}. {remedy}")
             arrays[key] = decode_npy(content, f"{path}: {key}", remedy)
     return arrays
 
@@ -178,7 +180,7 @@ def map_npy(path: Path, remedy: str) -> np.ndarray:
       MissingDataError: the file does not exist.
       DataError: the file is damaged, or holds anything but numbers and text.
     """
-    with opened(path, 1 << 45, remedy) as stream:
+    with opened(path, MAX_RELEASE_BYTES, remedy) as stream:
         try:
             header = parse_header(stream.read(MAX_HEADER_BYTES + 12))
             if header.dtype is None or not math.prod(header.shape) * header.dtype.itemsize:

@@ -15,8 +15,9 @@ import shutil
 import stat
 import zipfile
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
@@ -28,6 +29,8 @@ MAX_TEXT_BYTES = 256_000_000
 """Limit on the size of a text file: CSV, JSON or a list of numbers."""
 MAX_ROWS = 2_000_000
 """Limit on the rows of a CSV; ImageNet has 1.3 million images."""
+MAX_RELEASE_BYTES = 1 << 45
+"""Limit on the size of a file that is read in parts, such as a release's archive."""
 MAX_MEMBERS = 1_000_000
 """Limit on the files in an archive; CORe50's has 330,000 with the depth images."""
 MAX_INFLATION = 1_100
@@ -55,10 +58,21 @@ def leads_outside(name: str) -> bool:
 
 
 @contextmanager
-def refusing(name: object, remedy: str) -> Iterator[None]:
-    """Convert any exception of a decoder into a one-line DataError that names the file.
+def converting(convert: Callable[[Exception], DataError]) -> Iterator[None]:
+    """Raise what a function makes of an exception; a DataError passes unchanged.
 
     Decoders of damaged files raise almost any exception, including MemoryError and RecursionError.
+    """
+    try:
+        yield
+    except DataError:
+        raise
+    except Exception as error:
+        raise convert(error) from error
+
+
+def refusing(name: object, remedy: str) -> AbstractContextManager[None]:
+    """Convert any exception of a decoder into a one-line DataError that names the file.
 
     Args:
       name: name of the file, with which the message begins.
@@ -67,14 +81,13 @@ def refusing(name: object, remedy: str) -> Iterator[None]:
     Raises:
       DataError: any other exception was raised inside; a DataError passes unchanged.
     """
-    try:
-        yield
-    except DataError:
-        raise
-    except Exception as error:
+
+    def convert(error: Exception) -> DataError:
         text = one_line(error)
         reason = f"{type(error).__name__}: {text}" if text else type(error).__name__
-        raise DataError(f"{name} is damaged or another file ({reason}). {remedy}") from error
+        return DataError(f"{name} is damaged or another file ({reason}). {remedy}")
+
+    return converting(convert)
 
 
 @contextmanager
@@ -116,7 +129,7 @@ def opened(path: Path, limit: int, remedy: str) -> Iterator[BinaryIO]:
 def read_bytes(path: Path, limit: int, remedy: str) -> bytes:
     """Return all bytes of a regular file; raises the same errors as `opened`."""
     with opened(path, limit, remedy) as stream:
-        # As many bytes as are asked for are allocated at once.
+        # All requested bytes are allocated at once.
         return stream.read(os.fstat(stream.fileno()).st_size)
 
 
@@ -131,7 +144,25 @@ def read_json(path: Path, remedy: str, limit: int = MAX_TEXT_BYTES) -> Any:
     """Parse a JSON file; raises as `read_text` does, and DataError for invalid JSON."""
     text = read_text(path, remedy, limit)
     with refusing(path, remedy):
-        return json.loads(text)
+        return parse_json(text)
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Parse JSON whose objects have every name once.
+
+    Raises:
+      ValueError: the text is not JSON, or an object has a name twice.
+    """
+    return json.loads(text, object_pairs_hook=_distinct)
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON; the parser itself would take the last of two equal names."""
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        ((repeated, _),) = Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"it has the name {repeated!a} twice in an object")
+    return values
 
 
 def read_csv(path: Path, remedy: str) -> list[tuple[int, list[str]]]:
@@ -149,6 +180,31 @@ def read_csv(path: Path, remedy: str) -> list[tuple[int, list[str]]]:
     if len(table) > MAX_ROWS:
         raise DataError(f"{path} has more than {MAX_ROWS:,} rows. {remedy}")
     return table
+
+
+def read_columns(path: Path, columns: Sequence[str], remedy: str) -> list[tuple[str, ...]]:
+    """Return the named columns of a CSV file with a header, without spaces around the cells.
+
+    Raises:
+      MissingDataError, DataError: as for `read_csv`, or a column is missing or occurs twice, or a
+        row has another number of cells than the header.
+    """
+    (_, header), *lines = read_csv(path, remedy) or [(0, [])]
+    absent = [name for name in columns if name not in header]
+    if absent:
+        raise DataError(
+            f"{path} lacks the columns {', '.join(absent)}; it has {one_line(header)}. {remedy}"
+        )
+    repeated = [name for name in columns if header.count(name) > 1]
+    if repeated:
+        raise DataError(f"{path} has the column {repeated[0]} twice; remove one. {remedy}")
+    for number, line in lines:
+        if len(line) != len(header):
+            raise DataError(
+                f"{path}, line {number} has {len(line)} cells, the header {len(header)}. {remedy}"
+            )
+    places = [header.index(name) for name in columns]
+    return [tuple(line[place].strip() for place in places) for _, line in lines]
 
 
 class Archive:
@@ -252,7 +308,7 @@ def opened_source(path: Path, remedy: str) -> Iterator[Archive | Folder]:
         with opened_archive(path, remedy) as archive:
             yield archive
     else:
-        with opened(path, 1 << 45, remedy):
+        with opened(path, MAX_RELEASE_BYTES, remedy):
             yield Folder(path, remedy)
 
 

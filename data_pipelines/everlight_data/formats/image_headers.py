@@ -1,11 +1,12 @@
-"""Sizes and colours that the headers of PNG, TIFF and JPEG files state; no pixel is decoded."""
+"""Sizes, colours and orientations in the headers of PNG, TIFF and JPEG; no pixel is decoded."""
 
 import struct
 from typing import NamedTuple
 
 PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
 # Tags and types of numbers of TIFF 6.0.
-_WIDTH, _HEIGHT, _PHOTOMETRIC, _PLANAR, _SHORT, _LONG = 256, 257, 262, 284, 3, 4
+_WIDTH, _HEIGHT, _PHOTOMETRIC, _ORIENTATION, _PLANAR = 256, 257, 262, 274, 284
+_SHORT, _LONG = 3, 4
 
 
 class TiffHeader(NamedTuple):
@@ -17,6 +18,8 @@ class TiffHeader(NamedTuple):
     """True if every channel has a plane of its own."""
     photometric: int | None
     """The tag PhotometricInterpretation; None where there is none."""
+    orientation: int
+    """The tag Orientation, from 1 to 8; 1 (upright) where there is none."""
 
 
 def png_size(content: bytes) -> tuple[int, int]:
@@ -35,8 +38,48 @@ def tiff_header(content: bytes) -> TiffHeader:
     """Return the statements of a TIFF's first directory.
 
     Raises:
-      ValueError: the content is not a TIFF, is truncated, or states no size.
+      ValueError: the content is not a TIFF, is truncated, states no size, or has an unknown
+        PlanarConfiguration or Orientation.
     """
+    numbers = _tiff_numbers(content)
+    if _HEIGHT not in numbers or _WIDTH not in numbers:
+        raise ValueError("the TIFF states no size")
+    planar = numbers.get(_PLANAR, 1)
+    if planar not in (1, 2):
+        raise ValueError(f"PlanarConfiguration is {planar}, not 1 (chunky) or 2 (planar)")
+    return TiffHeader(
+        numbers[_HEIGHT],
+        numbers[_WIDTH],
+        planar == 2,
+        numbers.get(_PHOTOMETRIC),
+        _orientation(numbers),
+    )
+
+
+def png_orientation(content: bytes) -> int:
+    """Return the orientation in a PNG's chunk eXIf, from 1 to 8 as in TIFF; 1 where there is none.
+
+    Raises:
+      ValueError: the chunk is damaged or states an unknown orientation.
+    """
+    place = len(PNG_MAGIC)
+    while place + 8 <= len(content):
+        length, kind = int.from_bytes(content[place : place + 4]), content[place + 4 : place + 8]
+        if kind == b"eXIf":
+            return _orientation(_tiff_numbers(content[place + 8 : place + 8 + length]))
+        place += 12 + length
+    return 1
+
+
+def _orientation(numbers: dict[int, int]) -> int:
+    orientation = numbers.get(_ORIENTATION, 1)
+    if not 1 <= orientation <= 8:
+        raise ValueError(f"Orientation is {orientation}, not 1 to 8")
+    return orientation
+
+
+def _tiff_numbers(content: bytes) -> dict[int, int]:
+    """Return the first number of each tag of whole numbers in a TIFF's first directory."""
     order = {b"II*\0": "<", b"MM\0*": ">"}.get(content[:4])
     if content[:4] in (b"II+\0", b"MM\0+"):
         raise ValueError("it is a BigTIFF; save it as a classic TIFF")
@@ -51,10 +94,9 @@ def tiff_header(content: bytes) -> TiffHeader:
             if kind in (_SHORT, _LONG):
                 code = "H" if kind == _SHORT else "I"
                 (numbers[tag],) = struct.unpack_from(f"{order}{code}", content, start + 8)
-        height, width = numbers[_HEIGHT], numbers[_WIDTH]
-    except (struct.error, KeyError):
-        raise ValueError("the TIFF states no size") from None
-    return TiffHeader(height, width, numbers.get(_PLANAR, 1) == 2, numbers.get(_PHOTOMETRIC))
+    except struct.error:
+        raise ValueError("the TIFF's first directory is truncated") from None
+    return numbers
 
 
 # The markers of a frame (ITU T.81, table B.1) but those of tables among them.

@@ -113,6 +113,8 @@ class _Reader:
             if element.kind != _MATRIX:
                 raise ValueError(f"an element of type {element.kind} where a variable belongs")
             variable = self.variable(element)
+            if variable.name in arrays:
+                raise ValueError(f"it holds the variable {variable.name} twice")
             if variable.name in wanted:
                 arrays[variable.name] = self.array(variable, 0)
         return arrays

@@ -170,7 +170,7 @@ class _Machine:
     def reduce(self) -> None:
         arguments, call = self.pop(), self.pop()
         if not isinstance(arguments, tuple) or not isinstance(call, Call):
-            raise Refused("a call of something that is no function")
+            raise Refused("a call of something that is not a function")
         self.stack.append(call.make(self.budget, *arguments))
 
     def refer(self) -> None:

@@ -17,7 +17,7 @@ from everlight_data.formats.files import one_line
 KEYS = (type(None), bool, int, float, str, bytes)
 SCALARS = (*KEYS, complex)
 MAX_NUMERIC_KEYS = 1_000
-"""Limit on the numbers that a pickle has as keys; the data sets' pickles have text alone."""
+"""Limit on the numbers that a pickle has as keys; the data sets' pickles have only text."""
 
 
 OBJECT_BYTES = 400
@@ -104,7 +104,7 @@ def array_from_state(
         raise Refused("an array's state of another version")
     if dtype is _OBJECTS:
         if not isinstance(content, list):
-            raise Refused("objects that are no list")
+            raise Refused("objects that are not a list")
         budget.charge(len(content))
         return _object_array(content, _checked_shape(shape), bool(columns_first))
     return _filled(budget, dtype, shape, bool(columns_first), content)
@@ -121,7 +121,7 @@ def _filled(
     if isinstance(content, str):
         content = content.encode("latin1")
     if not isinstance(content, (bytes, bytearray)) or not isinstance(dtype, np.dtype):
-        raise Refused("an array of something that is no bytes")
+        raise Refused("an array of something other than bytes")
     sizes = _checked_shape(shape)
     budget.charge_objects(DIMENSION_BYTES * len(sizes))
     array = shaped(bytes(content), dtype, sizes, columns_first)
@@ -146,7 +146,7 @@ def dtype_from_state(unbuilt: Unbuilt, version: Any, order: Any, *state: Any) ->
 def _checked_shape(shape: Any) -> tuple[int, ...]:
     sizes = shape if isinstance(shape, tuple) else ()
     if shape != sizes or not all(type(size) is int and size >= 0 for size in sizes):
-        raise Refused("a shape that is none")
+        raise Refused("an invalid shape")
     if len(sizes) > MAX_DIMENSIONS:
         raise Refused(f"{len(sizes)} dimensions")
     return sizes
@@ -164,7 +164,7 @@ def _object_array(content: list[Any], shape: tuple[int, ...], columns_first: boo
 def as_keys(budget: Budget, items: Any) -> list[Any]:
     """Return the keys if all are scalars; nested tuples could be hashed repeatedly."""
     if not isinstance(items, (list, tuple)) or not all(type(item) in KEYS for item in items):
-        raise Refused("a key that is no number and no text")
+        raise Refused("a key that is neither a number nor text")
     budget.charge_keys(items)
     return list(items)
 

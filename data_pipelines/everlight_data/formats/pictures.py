@@ -29,7 +29,7 @@ _PNG_DEPTH, _PNG_COLOR, _PNG_GREY = 24, 25, 0
 
 
 class DeepImageError(DataError):
-    """An image of more than 8 bits per channel, of which Pillow keeps the high byte alone."""
+    """An image of more than 8 bits per channel, of which Pillow keeps only the high byte."""
 
 
 @contextmanager

@@ -68,7 +68,7 @@ def read_torch_state(path: Path, remedy: str) -> dict[str, np.ndarray]:
         if following()["little_endian"] is not True:
             raise ValueError("it was written on a big-endian machine")
         state, keys = following(), following()
-        known = _sizes(state)
+        known = _referenced(state)
         copied = sum(math.prod(t.shape) * t.storage.dtype.itemsize for t in state.values())
         # Weights that two layers share are written twice.
         if copied > 2 * len(content):
@@ -77,12 +77,20 @@ def read_torch_state(path: Path, remedy: str) -> dict[str, np.ndarray]:
         return {name: _array(tensor, numbers) for name, tensor in state.items()}
 
 
-def _sizes(state: Any) -> dict[str, _Storage]:
+def _referenced(state: Any) -> dict[str, _Storage]:
     if not isinstance(state, dict) or not all(
         isinstance(name, str) and isinstance(value, _Tensor) for name, value in state.items()
     ):
         raise ValueError("it does not map names to tensors")
-    return {tensor.storage.key: tensor.storage for tensor in state.values()}
+    storages: dict[str, _Storage] = {}
+    for tensor in state.values():
+        first = storages.setdefault(tensor.storage.key, tensor.storage)
+        if first != tensor.storage:
+            raise ValueError(
+                f"the storage {first.key} is {first.count:,} {first.dtype} in one tensor and "
+                f"{tensor.storage.count:,} {tensor.storage.dtype} in another"
+            )
+    return storages
 
 
 def _storages(

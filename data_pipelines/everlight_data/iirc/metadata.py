@@ -3,7 +3,6 @@
 The official ones are read from the authors' package `iirc`, their only place of publication.
 """
 
-import json
 from collections.abc import Sequence
 from importlib import resources
 from itertools import chain
@@ -13,7 +12,7 @@ import numpy as np
 
 from everlight.scenarios.iirc import Hierarchy, TaskConfiguration
 from everlight_data.errors import DataError
-from everlight_data.formats.files import read_json, refusing
+from everlight_data.formats.files import parse_json, read_json, refusing
 from everlight_data.images.tiny_imagenet import CLASSES_FILE, FOLDER, SOURCE
 from everlight_data.locations import locate
 from everlight_data.optional_packages import import_package
@@ -208,4 +207,4 @@ def _configuration(tasks: list[list[str]], classes: list[str]) -> TaskConfigurat
 def _read(file: str) -> Any:
     # The authors' package has the hierarchies and the task configurations.
     path = resources.files(import_package("iirc")) / "metadata" / file
-    return json.loads(path.read_text("utf-8"))
+    return parse_json(path.read_text("utf-8"))

@@ -25,7 +25,13 @@ from everlight_data.iirc.metadata import (
 from everlight_data.images.cifar100 import IIRC_CHANNELS, load_cifar100
 from everlight_data.images.tiny_imagenet import load_tiny_imagenet_32, tiny_imagenet_names
 from everlight_data.procedural.world import World, load_procedural
-from everlight_data.sets.image_set import Channels, ImageSet, first_per_class, shrink_images
+from everlight_data.sets.image_set import (
+    Channels,
+    ImageSet,
+    PerClass,
+    first_per_class,
+    shrink_images,
+)
 from everlight_data.sets.loading import loaded_once
 
 IIRCName = Literal["procedural", "tiny-imagenet"] | OfficialName
@@ -100,7 +106,7 @@ class IIRCRequest:
     name: IIRCName
     side: int
     """Side to which images in memory are shrunk, in pixels."""
-    per_class: tuple[int, int]
+    per_class: PerClass
     """Largest number of training and test images per class."""
     configurations: int
     """Largest number of task configurations."""
@@ -125,17 +131,17 @@ def load_iirc(request: IIRCRequest) -> IIRCData:
     name, count = request.name, request.configurations
     if is_imagenet(name):
         images, metadata = _imagenet(name, count)
-        return IIRCData(first_per_class(images, *request.per_class), metadata)
+        return IIRCData(first_per_class(images, request.per_class), metadata)
     if name == "procedural":
         world = World(4, 3, seed=request.seed)
-        images = load_procedural(world, *request.per_class)
+        images = load_procedural(world, request.per_class)
         metadata = procedural_metadata(world, count)
     elif name == "tiny-imagenet":
         images, metadata = _tiny_imagenet(request.superclasses, count)
     else:
         images, metadata = load_cifar100(), official_metadata(name)
         metadata = metadata._replace(configurations=metadata.configurations[:count])
-    images = shrink_images(first_per_class(images, *request.per_class), request.side)
+    images = shrink_images(first_per_class(images, request.per_class), request.side)
     return IIRCData(images, metadata)
 
 

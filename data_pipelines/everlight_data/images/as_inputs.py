@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, UInt8
 
 from everlight.continual import StoredImages
-from everlight.continual.engine.flax_setup import StreamedImages
-from everlight.continual.labelled_images import channel_statistics, store_with_statistics
+from everlight.continual.engine.sources import StreamedImages
+from everlight.continual.training.labelled_images import channel_statistics, store_with_statistics
 from everlight_data.errors import DataError
 from everlight_data.images.feature_files import Features
 from everlight_data.images.jpeg_store import JpegStore
@@ -62,21 +62,21 @@ def store_features(features: Features, train: slice | Bool[np.ndarray, "n"]) -> 
     Features of a file have a mean and deviation for each column; those of one network share one.
 
     Raises:
-      DataError: they are all the same number, or too near it for 32 bits.
+      DataError: the features are all one number, or too near it for 32 bits.
     """
     mean, deviation = feature_statistics(features, train)
     return store_with_statistics(features.values, mean, deviation)
 
 
 def feature_statistics(
-    features: Features, rows: slice | Bool[np.ndarray, "n"] | Int[np.ndarray, "m"], of: str = ""
+    features: Features, rows: slice | Bool[np.ndarray, "n"] | Int[np.ndarray, "m"], part: str = ""
 ) -> tuple[Float[np.ndarray, "*f"], Float[np.ndarray, "*f"]]:
     """Return mean and standard deviation of features, per column or in all, in float64.
 
     Args:
       features: all features.
       rows: the rows that count.
-      of: what these rows are, for the message.
+      part: description of these rows, for the message.
 
     Raises:
       DataError: the rows are all the same, or too near it for 32 bits.
@@ -85,11 +85,11 @@ def feature_statistics(
     # One column more makes it an array without columns of its own.
     mean, deviation = channel_statistics(values if features.per_column else values[..., None])
     if np.all(values == values[:1]):
-        raise DataError(f"--features: all {features.note}{of} are the same number in every row.")
+        raise DataError(f"--features: all {features.note}{part} are the same number in every row.")
     if deviation.min() < np.finfo(np.float32).tiny:
         raise DataError(
-            f"--features: {features.note}{of} have a standard deviation of {deviation.min():.1g}; "
-            "scale them."
+            f"--features: {features.note}{part} have a standard deviation of "
+            f"{deviation.min():.1g}; scale them."
         )
     return mean, deviation
 
@@ -124,7 +124,7 @@ def naming_files(store: JpegStore) -> Iterator[None]:
     """
     try:
         yield
-    # Of one type where a program is called, of another where its result is awaited.
+    # Calling a program raises one type, awaiting its result another.
     except Exception as error:
         if store.failure is None:
             raise

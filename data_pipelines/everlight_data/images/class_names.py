@@ -68,7 +68,7 @@ def _check_labels(source: Path, labels: Sequence[str]) -> None:
     alike: dict[str, list[str]] = {}
     for label in labels:
         if not label.strip():
-            raise DataError(f"{source}: an empty label. Give every image a class.")
+            raise DataError(f"{source}: an empty label. Every image needs a class.")
         alike.setdefault(_key(label), []).append(label)
     for twins in alike.values():
         if len(twins) > 1:
@@ -81,7 +81,7 @@ def _check_labels(source: Path, labels: Sequence[str]) -> None:
     if twins:
         raise DataError(
             f"{source}: the classes {' and '.join(f'{name!a}' for name in twins)} are one number. "
-            "Write it in one way, or give the classes names that are no numbers."
+            "Write it in one way, or give the classes names that are not numbers."
         )
 
 

@@ -19,13 +19,13 @@ from jaxtyping import Int, UInt8
 
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.arrays import map_npy, take
-from everlight_data.formats.files import opened, read_json
+from everlight_data.formats.files import MAX_RELEASE_BYTES, opened, parse_json, read_json
 from everlight_data.images.core50_release import (
     FRAME_COUNTS,
     SIDE,
     SIZE,
     SOURCE,
-    Manifest,
+    FrameTable,
     check_counts,
     decode_frame,
     list_frames,
@@ -49,16 +49,18 @@ from everlight_data.writing import (
 )
 
 FOLDER = "core50"
-MANIFEST = "manifest.npz"
+FRAME_TABLE = "manifest.npz"
 BLOCK = 512
 """Frames per checksum."""
 _AGAIN = "Prepare CORe50 again; only damaged parts are read again."
 _BUSY = "Wait until it has prepared CORe50."
 
+# fmt: off
 CATEGORIES = (
-    *("plug_adapter", "mobile_phone", "scissor", "light_bulb", "can"),
-    *("glass", "ball", "marker", "cup", "remote_control"),
+    "plug_adapter", "mobile_phone", "scissor", "light_bulb", "can",
+    "glass", "ball", "marker", "cup", "remote_control",
 )
+# fmt: on
 OBJECTS = tuple(f"{category}{number}" for category in CATEGORIES for number in range(1, 6))
 
 
@@ -87,8 +89,10 @@ def category_of(objects: Int[np.ndarray, "*n"]) -> Int[np.ndarray, "*n"]:
     return objects // 5
 
 
-def prepare_core50(source: Path | str, destination: Path | str, partial: bool = False) -> Manifest:
-    """Convert the release to `images_128.npy`, uint8 `[n, 128, 128, 3]`, and a manifest.
+def prepare_core50(
+    source: Path | str, destination: Path | str, partial: bool = False
+) -> FrameTable:
+    """Convert the release to `images_128.npy`, uint8 `[n, 128, 128, 3]`, and a table.
 
     A call after a complete one only compares the release's file list and the prepared files. A call
     after an interrupted one continues to the same bytes. If the source has other frames,
@@ -102,7 +106,7 @@ def prepare_core50(source: Path | str, destination: Path | str, partial: bool = 
       partial: accept an incomplete release.
 
     Returns:
-      Manifest of the frames found, which the destination holds as `manifest.npz`.
+      Table of the frames found, which the destination holds as `manifest.npz`.
 
     Raises:
       MissingDataError: the source does not exist, or holds no frame.
@@ -113,8 +117,8 @@ def prepare_core50(source: Path | str, destination: Path | str, partial: bool = 
     """
     source, destination = Path(source), Path(destination)
     with opened_release(source) as (files, read):
-        names, manifest = list_frames(files, source)
-        check_counts(manifest.counts(), source, partial)
+        names, table = list_frames(files, source)
+        check_counts(table.counts(), source, partial)
         make_folder(destination)
         with (
             locked_folder(destination, _BUSY),
@@ -124,23 +128,23 @@ def prepare_core50(source: Path | str, destination: Path | str, partial: bool = 
             def block(start: int, stop: int) -> list[np.ndarray]:
                 return list(threads.map(bind(decode_frame, read, source), names[start:stop]))
 
-            _prepare_in(destination, manifest, block)
-    return manifest
+            _prepare_in(destination, table, block)
+    return table
 
 
-def _prepare_in(folder: Path, manifest: Manifest, block: Block) -> None:
+def _prepare_in(folder: Path, table: FrameTable, block: Block) -> None:
     remove_unfinished(folder)
     images = folder / f"images_{SIDE}.npy"
-    if not _is_prepared_from(folder, manifest):
+    if not _is_prepared_from(folder, table):
         for stale in folder.glob("images_*"):
             remove(stale)
-    _write_manifest(folder, manifest)
+    _write_frame_table(folder, table)
     try:
-        _fill(images, len(manifest.frame), SIDE, block)
+        _fill(images, len(table.frame), SIDE, block)
     except DataError:
         # Blocks with a checksum can be continued; anything less is useless.
         if not _sums_path(images).exists():
-            for path in (images.with_suffix(".part"), folder / MANIFEST):
+            for path in (images.with_suffix(".part"), folder / FRAME_TABLE):
                 remove(path)
         raise
 
@@ -152,8 +156,8 @@ def load_core50(
     """Load CORe50 as prepared by `prepare_core50`; images are mapped into memory, not read.
 
     Args:
-      side: side of the images in pixels. Below 128, an image consists of block means, computed once
-        and stored in a file.
+      side: side of the images in pixels. If it is below 128, images are block means, which are
+        computed once and stored in a file.
       folder: folder of the prepared set; None is `core50` below EVERLIGHT_DATA.
       partial: accept missing frames; the result's name states their number.
 
@@ -164,18 +168,18 @@ def load_core50(
     """
     if side < 1 or SIDE % side:
         raise DataError(f"side={side}; give a divisor of {SIDE}, the side of the release's frames.")
-    how = f"{SOURCE}, by `everlight data prepare core50 RELEASE` or prepare_core50"
-    folder = locate(FOLDER, how, SIZE) if folder is None else Path(folder)
+    preparation = f"{SOURCE}, by `everlight data prepare core50 RELEASE` or prepare_core50"
+    folder = locate(FOLDER, preparation, SIZE) if folder is None else Path(folder)
     whole = folder / f"images_{SIDE}.npy"
-    for path in (folder / MANIFEST, whole):
+    for path in (folder / FRAME_TABLE, whole):
         if not path.exists():
             raise MissingDataError(
                 f"{path} does not exist: CORe50 ({SIZE}) is not prepared there, or incompletely. "
-                f"Prepare it from {how}; an interrupted preparation continues."
+                f"Prepare it from {preparation}; an interrupted preparation continues."
             )
-    manifest = _read_manifest(folder / MANIFEST)
-    check_counts(manifest.counts(), folder, partial)
-    count, official = len(manifest.frame), FRAME_COUNTS.sum()
+    table = _read_frame_table(folder / FRAME_TABLE)
+    check_counts(table.counts(), folder, partial)
+    count, official = len(table.frame), FRAME_COUNTS.sum()
     original = images = _map(whole, count, SIDE)
     if side < SIDE:
         smaller = folder / f"images_{side}.npy"
@@ -188,36 +192,38 @@ def load_core50(
     return Core50(
         "CORe50" if count == official else f"CORe50, {count:,} of {official:,} frames",
         images,
-        manifest.session,
-        manifest.object,
-        manifest.frame,
+        table.session,
+        table.object,
+        table.frame,
         OBJECTS,
         CATEGORIES,
     )
 
 
-def _write_manifest(folder: Path, manifest: Manifest) -> None:
-    fields = manifest._replace(aside=json.dumps(manifest.aside))._asdict()
-    save_sealed(folder / MANIFEST, **fields)
+def _write_frame_table(folder: Path, table: FrameTable) -> None:
+    fields = table._replace(aside=json.dumps(table.aside))._asdict()
+    save_sealed(folder / FRAME_TABLE, **fields)
 
 
-def _read_manifest(path: Path) -> Manifest:
+def _read_frame_table(path: Path) -> FrameTable:
     arrays = read_sealed(path, "Delete it and prepare CORe50 again.")
-    fields = dict(zip(Manifest._fields, take(arrays, path, Manifest._fields, _AGAIN), strict=True))
-    fields |= {"source": str(fields["source"]), "aside": json.loads(str(fields["aside"]))}
-    return Manifest(**fields)
+    fields = dict(
+        zip(FrameTable._fields, take(arrays, path, FrameTable._fields, _AGAIN), strict=True)
+    )
+    fields |= {"source": str(fields["source"]), "aside": parse_json(str(fields["aside"]))}
+    return FrameTable(**fields)
 
 
-def _is_prepared_from(folder: Path, manifest: Manifest) -> bool:
+def _is_prepared_from(folder: Path, table: FrameTable) -> bool:
     """Return True if the folder was prepared, even incompletely, from the same frames."""
     try:
-        earlier = _read_manifest(folder / MANIFEST)
+        earlier = _read_frame_table(folder / FRAME_TABLE)
     except MissingDataError:
         return False
     except DataError as error:
         print(f"{error} It is being prepared again.", flush=True)
         return False
-    return all(map(np.array_equal, earlier[1:-1], manifest[1:-1]))
+    return all(map(np.array_equal, earlier[1:-1], table[1:-1]))
 
 
 def _fill(path: Path, count: int, side: int, block: Block) -> None:
@@ -298,7 +304,7 @@ def _right_blocks(path: Path, count: int, side: int) -> list[bool]:
     try:
         sums = _read_sums(_sums_path(path), len(starts))
         right = []
-        with opened(path, 1 << 45, _AGAIN) as stream:
+        with opened(path, MAX_RELEASE_BYTES, _AGAIN) as stream:
             if stream.read(len(header)) != header:
                 return [False] * len(starts)
             for start, expected in zip(starts, sums, strict=True):
@@ -333,11 +339,11 @@ def _map(path: Path, count: int, side: int) -> UInt8[np.ndarray, "n side side 3"
 
 
 def _prepare(source: Path, folder: Path, _: DataSet, partial: bool) -> str:
-    manifest = prepare_core50(source, folder, partial)
-    aside = ", ".join(f"{count:,} {name}" for name, count in manifest.aside.items())
+    table = prepare_core50(source, folder, partial)
+    aside = ", ".join(f"{count:,} {name}" for name, count in table.aside.items())
     return (
-        f"{len(manifest.frame):,} of {FRAME_COUNTS.sum():,} frames, "
-        f"{len(np.unique(manifest.object))} objects in {len(np.unique(manifest.session))} "
+        f"{len(table.frame):,} of {FRAME_COUNTS.sum():,} frames, "
+        f"{len(np.unique(table.object))} objects in {len(np.unique(table.session))} "
         f"sessions; ignored files: {aside}"
     )
 
@@ -345,7 +351,7 @@ def _prepare(source: Path, folder: Path, _: DataSet, partial: bool) -> str:
 DATA_SETS = {
     "core50": DataSet(
         "CORe50: 164,866 frames (128x128) of 50 objects in 11 sessions",
-        files=(f"{FOLDER}/{MANIFEST}", f"{FOLDER}/images_{SIDE}.npy"),
+        files=(f"{FOLDER}/{FRAME_TABLE}", f"{FOLDER}/images_{SIDE}.npy"),
         owner="vlomonaco.github.io/core50",
         source="core50_128x128.zip, or the folder with its files",
         bytes=8_104_000_000,

@@ -51,7 +51,7 @@ MAX_SHOWN_PARTS, MAX_SHOWN_SESSIONS, MAX_SHOWN_RANGES = 11, 3, 6
 Read = Callable[[str], bytes]
 
 
-class Manifest(NamedTuple):
+class FrameTable(NamedTuple):
     """Frames found, sorted by session, object and time, one entry per frame."""
 
     source: str
@@ -96,8 +96,8 @@ def opened_release(source: Path) -> Iterator[tuple[list[tuple[str, int]], Read]]
 _FRAME = re.compile(r"(?:.*/)?s(\d+)/o(\d+)/C_(\d\d)_(\d\d)_(\d{3})\.png")
 
 
-def list_frames(files: list[tuple[str, int]], source: Path) -> tuple[list[str], Manifest]:
-    """Return the frames' sorted names and their manifest.
+def list_frames(files: list[tuple[str, int]], source: Path) -> tuple[list[str], FrameTable]:
+    """Return the frames' sorted names and their table.
 
     Raises:
       MissingDataError: no file is a frame.
@@ -124,17 +124,17 @@ def list_frames(files: list[tuple[str, int]], source: Path) -> tuple[list[str], 
         raise MissingDataError(
             f"{source} holds no 128x128 frame s*/o*/C_*.png, but {aside['depth']} depth images, "
             f"{aside['350x350']} of 350x350 and {aside['other']} other files. "
-            + _way_out(files, source)
+            + _remedy(files, source)
         )
     ordered = sorted(frames)
     session, objects, frame = np.array(ordered, np.int32).T
     names, sizes = zip(*(frames[ids] for ids in ordered), strict=True)
-    return list(names), Manifest(
+    return list(names), FrameTable(
         source.name, session, objects, frame, np.array(sizes, np.int32), dict(aside)
     )
 
 
-def _way_out(files: list[tuple[str, int]], source: Path) -> str:
+def _remedy(files: list[tuple[str, int]], source: Path) -> str:
     zips = [name for name, _ in files if name.lower().endswith(".zip")]
     return f"Give the zip itself: {source / min(zips)}." if zips else f"Download {SOURCE} ({SIZE})."
 

@@ -26,10 +26,12 @@ MAX_BYTES = 2_000_000_000
 """Limit on the bytes of one file, as it is stored and uncompressed."""
 PARTS = ("train", "t10k")
 IMAGES_FILE, LABELS_FILE = "{}-images-idx3-ubyte", "{}-labels-idx1-ubyte"
+# fmt: off
 FASHION_CLASSES = (
-    *("T-shirt or top", "trouser", "pullover", "dress", "coat"),
-    *("sandal", "shirt", "sneaker", "bag", "ankle boot"),
+    "T-shirt or top", "trouser", "pullover", "dress", "coat",
+    "sandal", "shirt", "sneaker", "bag", "ankle boot",
 )
+# fmt: on
 FILES = [name.format(part) for part in PARTS for name in (IMAGES_FILE, LABELS_FILE)]
 """Names of the four files, without .gz."""
 FASHION_SHA256 = {

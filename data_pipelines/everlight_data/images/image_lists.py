@@ -32,7 +32,7 @@ def list_folder(folder: Path) -> ListedImages:
 
     Raises:
       MissingDataError: the folder does not exist.
-      DataError: it is no such folder, or a class's folder is empty or holds a folder.
+      DataError: the path is not such a folder, or a class's folder is empty or holds a folder.
     """
     remedy = f"For --data give {FORMS}."
     if not os.path.lexists(folder):
@@ -52,7 +52,7 @@ def list_folder(folder: Path) -> ListedImages:
                 elif path.is_dir():
                     raise DataError(
                         f"{printable(str(path))} is a folder in a class's folder. Give --data "
-                        "the folder whose sub-folders are the classes, with images alone in each."
+                        "the folder whose sub-folders are the classes, with only images in each."
                     )
                 else:
                     paths.append(path)
@@ -76,8 +76,8 @@ def list_csv(path: Path) -> ListedImages:
 
     Raises:
       MissingDataError: the file does not exist.
-      DataError: it has another header, a row without file or label, a file that leads out of its
-        folder, or one that is named twice.
+      DataError: the csv has another header, a row without file or label, a file that leads out of
+        its folder, or one that is named twice.
     """
     remedy = f"Give it the header {','.join(HEADER)} and a row for every image."
     rows = read_csv(path, remedy)
@@ -87,10 +87,10 @@ def list_csv(path: Path) -> ListedImages:
     labels = []
     wrong = [line for line, cells in rows[1:] if not _is_row(cells)]
     if wrong:
-        alone = "the only such row" if len(wrong) == 1 else f"the first of {len(wrong):,} such rows"
+        which = "the only such row" if len(wrong) == 1 else f"the first of {len(wrong):,} such rows"
         raise DataError(
-            f"{path}, line {wrong[0]}, is no file and label, {alone}. {remedy} A label such as NA "
-            "is a missing value; give a class of that name another one."
+            f"{path}, line {wrong[0]}, does not have a file and a label, {which}. {remedy} A "
+            "label such as NA is a missing value; give a class of that name another one."
         )
     for line, cells in rows[1:]:
         if leads_outside(cells[0]):

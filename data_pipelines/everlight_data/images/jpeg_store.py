@@ -4,7 +4,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -14,7 +14,7 @@ from jaxtyping import Int, Shaped, UInt8, UInt32
 from PIL import Image
 
 from everlight_data.errors import DataError
-from everlight_data.formats.files import one_line
+from everlight_data.formats.files import converting, one_line
 from everlight_data.formats.pictures import in_mode, opaque, open_image
 
 CROP_AREA = (0.08, 1.0)
@@ -232,20 +232,17 @@ class JpegStore:
         return self._folder / os.fsdecode(self._files[index])
 
 
-@contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except DataError:
-        raise
-    # A broken file makes Pillow raise anything; only the system's own errors have a number.
-    except Exception as error:
+def _naming(path: Path) -> AbstractContextManager[None]:
+    """Convert an error of a decoder; a file that cannot be read differs from a broken one."""
+
+    def convert(error: Exception) -> DataError:
+        # A broken file makes Pillow raise anything; only the system's own errors have a number.
         if isinstance(error, MemoryError) or getattr(error, "errno", None) is not None:
-            raise DataError(f"{path} cannot be read ({one_line(error)})") from error
+            return DataError(f"{path} cannot be read ({one_line(error)})")
         reason = one_line(error)
-        raise UndecodableError(
-            f"{path} is not an intact image ({reason}); download it again"
-        ) from error
+        return UndecodableError(f"{path} is not an intact image ({reason}); download it again")
+
+    return converting(convert)
 
 
 def _decoded_bytes(image: Image.Image) -> int:

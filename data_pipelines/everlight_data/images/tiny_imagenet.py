@@ -18,13 +18,13 @@ from PIL import Image
 
 from everlight_data.errors import DataError
 from everlight_data.formats.arrays import read_npz, take
-from everlight_data.formats.files import MAX_TEXT_BYTES, read_json, refusing
+from everlight_data.formats.files import read_json, refusing
 from everlight_data.formats.image_headers import jpeg_size
 from everlight_data.locations import locate
 from everlight_data.optional_packages import import_package
 from everlight_data.sets.data_set import DataSet, ImageRequest, file_by_file
 from everlight_data.sets.image_set import ImageSet
-from everlight_data.sets.preparing import Files, Original, Source, find, matching, npz
+from everlight_data.sets.preparing import Files, Original, Source, find, matching, npz, read_text_of
 
 SOURCE = "Tiny-ImageNet of Stanford's CS231n, by `everlight data prepare tiny-imagenet ZIP`"
 FOLDER = "tiny_imagenet_32x32"
@@ -149,13 +149,13 @@ def tiny_imagenet_files(source: Source) -> Files:
 
     Images have 64x64 pixels; some are grey.
     """
-    wnids = sorted(_text(source, "wnids.txt").split())
+    wnids = sorted(read_text_of(source, "wnids.txt").split())
     base = find(source, "wnids.txt").removesuffix("wnids.txt")
     if len(set(wnids)) != len(wnids) or not 0 < len(wnids) <= 256:
         raise ValueError(f"wnids.txt has {len(wnids)} lines, too many or with duplicates")
 
     def names() -> bytes:
-        words = dict(_pairs(_text(source, "words.txt")))
+        words = _unique("words.txt", _pairs(read_text_of(source, "words.txt")))
         return json.dumps({"wnids": wnids, "names": [words[wnid] for wnid in wnids]}).encode()
 
     by_folder = collections.defaultdict(list)
@@ -173,11 +173,19 @@ def tiny_imagenet_files(source: Source) -> Files:
         return _packed(source, paths, labels)
 
     def test() -> bytes:
-        pairs = _pairs(_text(source, "val_annotations.txt"))
-        # A box follows the WordNet id.
-        listed = sorted(pairs, key=lambda pair: _number(pair[0]))
+        pairs = _pairs(read_text_of(source, "val_annotations.txt"))
+        listed = sorted(
+            _unique("val_annotations.txt", pairs).items(), key=lambda pair: _number(pair[0])
+        )
         paths = [f"{base}val/images/{file}" for file, _ in listed]
-        return _packed(source, paths, [wnids.index(rest.split("\t")[0]) for _, rest in listed])
+        # A box follows the WordNet id.
+        labels = [wnids.index(rest.split("\t")[0]) for _, rest in listed]
+        counts = np.bincount(labels, minlength=len(wnids))
+        if counts.min() != counts.max():
+            raise ValueError(
+                f"val_annotations.txt lists from {counts.min()} to {counts.max()} images per class"
+            )
+        return _packed(source, paths, labels)
 
     trains = {
         file: lambda cut=cut: train(*CUTS[cut : cut + 2]) for cut, file in enumerate(TRAIN_FILES)
@@ -185,15 +193,20 @@ def tiny_imagenet_files(source: Source) -> Files:
     return {CLASSES_FILE: names, **trains, TEST_FILE: test}
 
 
-def _text(source: Source, name: str) -> str:
-    return source.read(find(source, name), MAX_TEXT_BYTES).decode("utf-8")
-
-
 def _pairs(text: str) -> list[tuple[str, str]]:
     """Return the text before and after the first tab of each line."""
     return [
         (first, rest) for first, _, rest in (line.partition("\t") for line in text.splitlines())
     ]
+
+
+def _unique(file: str, pairs: list[tuple[str, str]]) -> dict[str, str]:
+    """Return the pairs as a table, which lists every key once."""
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        (repeated, _), *_ = collections.Counter(key for key, _ in pairs).most_common(1)
+        raise ValueError(f"{file} lists {repeated} twice")
+    return table
 
 
 def _number(path: str) -> int:

@@ -40,7 +40,7 @@ def trunk_features(
         progress bar.
 
     Raises:
-      MissingDataError: its weights are not installed.
+      MissingDataError: the trunk's weights are not installed.
     """
     mesh = runs_mesh()
     weights = efficientnet_variables(load_efficientnet_lite0())

@@ -62,7 +62,7 @@ _ONE_LARGE = threading.Lock()
 _GREY = "grey"
 _ANIMATED, _TRANSPARENT, _DEEP, _PROFILED = "animated", "transparent", "deep", "profiled"
 _KINDS = {"L": _GREY, "1": _GREY, "LA": _GREY, "P": "palette", "PA": "palette", "CMYK": "CMYK"}
-"""Name in the note of each of Pillow's modes that is no RGB."""
+"""Name in the note of each of Pillow's modes that is not RGB."""
 
 
 class _Part(NamedTuple):
@@ -119,11 +119,11 @@ def load_user_images(
             )
         images, tests = _with_tests(part.images, str(test_data), images.images.shape[1])
         notes += tests
-        how = f" (all from {printable(test_data.name)})"
+        chosen_by = f" (all from {printable(test_data.name)})"
     elif len(images.test_labels):
-        how = ""
+        chosen_by = ""
     else:
-        labels, how = images.train_labels, f" (every {_ordinal(test_every)} of a class)"
+        labels, chosen_by = images.train_labels, f" (every {_ordinal(test_every)} of a class)"
         test = every_nth(labels, test_every)
         images = split_off(images.name, images.images, labels, test, images.class_names)
     _check_counts(source, images)
@@ -133,7 +133,7 @@ def load_user_images(
         notes.append(f"{repeated:,} test images equal training images")
     note = (
         f"{images.name}: {len(images.images):,} images of {len(images.class_names)} classes, of "
-        f"which {len(images.test_labels):,} test{how}; {part.size}"
+        f"which {len(images.test_labels):,} test{chosen_by}; {part.size}"
     )
     return LoadedImages(images, "; ".join([note, *notes]))
 

@@ -1,9 +1,9 @@
 """Row of the procedural world as labelled images; rendering needs JAX."""
 
 from everlight_data.sets.data_set import DataSet, ImageRequest
-from everlight_data.sets.image_set import ImageSet
+from everlight_data.sets.image_set import ImageSet, PerClass
 
-CLASSES, PER_CLASS = 20, (100, 50)
+CLASSES, PER_CLASS = 20, PerClass(train=100, test=50)
 """Default size: classes, and training and test images per class."""
 MOST_CLASSES = 100
 """Largest number of classes without repeated textures or palettes."""
@@ -17,7 +17,7 @@ def _requested(request: ImageRequest) -> ImageSet:
     subclasses = -(-classes // 10)
     # A number of classes that `subclasses` does not divide leaves the last ones over.
     world = World(-(-classes // subclasses), subclasses, seed=request.seed)
-    return load_procedural(world, *(request.per_class or PER_CLASS))
+    return load_procedural(world, request.per_class or PER_CLASS)
 
 
 DATA_SETS = {"procedural": DataSet("rendered shapes with textures, by a seed", load=_requested)}

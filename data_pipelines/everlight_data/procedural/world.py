@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, UInt8
 
 from everlight.color.radiometry import illuminant_response
-from everlight_data.color.spectra import embedded_library
+from everlight_data.color.rendered.spectra import embedded_library
 from everlight_data.errors import DataError
 from everlight_data.procedural.render import (
     Ids,
@@ -29,7 +29,7 @@ from everlight_data.procedural.render import (
     texture_and_palette,
 )
 from everlight_data.procedural.shapes import PALETTES, SHAPES, TEXTURES
-from everlight_data.sets.image_set import ImageSet
+from everlight_data.sets.image_set import ImageSet, PerClass
 
 BLOCK_PIXELS = 1 << 18
 """Pixels rendered at once, even for smaller images or numbers.
@@ -97,7 +97,7 @@ def render_frames(
     return images
 
 
-def load_procedural(world: World, train_per_class: int, test_per_class: int) -> ImageSet:
+def load_procedural(world: World, counts: PerClass) -> ImageSet:
     """Render a classification set of the world's subclasses, with the classes in turn.
 
     Every image shows a different object in a different session. Training images have even instances
@@ -107,10 +107,10 @@ def load_procedural(world: World, train_per_class: int, test_per_class: int) -> 
       DataError: a setting is out of range, or a number of images is below 1; the message names it.
     """
     _check_world(world)
-    _check_range("train_per_class", train_per_class, 1, _LARGEST_ID // 2)
-    _check_range("test_per_class", test_per_class, 1, _LARGEST_ID // 2)
+    for name, count in counts._asdict().items():
+        _check_range(f"PerClass.{name}", count, 1, _LARGEST_ID // 2)
     classes = world.superclasses * world.subclasses
-    parts = [np.arange(train_per_class * classes), np.arange(test_per_class * classes)]
+    parts = [np.arange(count * classes) for count in counts]
     labels = [part % classes for part in parts]
     instance = np.concatenate([2 * (part // classes) + odd for odd, part in enumerate(parts)])
     subclass = np.concatenate(labels)

@@ -1,8 +1,9 @@
 """Checkpoints: pytrees of arrays with a JSON description, written whole or not at all (orbax).
 
 Beside the arrays lies a record: the checkpoint's number, what it was saved with, and every array's
-shape, type and checksum. Nothing is believed that differs from it. Of arrays that lie on several
-processes' devices each process writes its own part, and checks it; the folder is one that all see.
+shape, type and checksum. Anything that differs from the record is rejected. If arrays lie on the
+devices of several processes, each process writes and checks its own part in a shared folder. On
+disk the fingerprint's key is "facts", as in checkpoints of earlier versions.
 """
 
 import contextlib
@@ -18,7 +19,6 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
-from everlight.processes import from_all, is_first, meet
 from everlight.trees import (
     array_checksum,
     describe_array,
@@ -31,6 +31,7 @@ from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.files import one_line
 from everlight_data.runs.descriptions import as_json, json_checksum, name_differences
 from everlight_data.runs.orbax_messages import silence_orbax
+from everlight_data.runs.processes import from_all, is_first, meet
 from everlight_data.writing import check_room
 
 SECONDS_AT_STAKE = 10.0
@@ -39,7 +40,7 @@ second, more than many an epoch."""
 LATE_WRITES = 50
 """Times that a half-written checkpoint is removed; what returns later goes at the next start."""
 DAMAGED = ".damaged"
-"""Added to the name of a checkpoint that is not believed."""
+"""Added to the name of a checkpoint that is rejected as damaged."""
 
 
 class DamagedCheckpointError(DataError):
@@ -47,10 +48,10 @@ class DamagedCheckpointError(DataError):
 
 
 class Checkpoint(NamedTuple):
-    """A pytree and the plain facts stored beside it."""
+    """A pytree and the fingerprint stored beside it: what it was computed from, in JSON."""
 
     state: Any
-    facts: dict
+    fingerprint: dict
 
 
 class Checkpoints:
@@ -86,7 +87,7 @@ class Checkpoints:
         # Processes that train together write together.
         return bool(from_all(np.array(late)).any())
 
-    def save(self, step: int, state: Any, facts: dict | None = None) -> None:
+    def save(self, step: int, state: Any, fingerprint: dict | None = None) -> None:
         """Write a checkpoint; return when it is on disk.
 
         Raises:
@@ -97,7 +98,7 @@ class Checkpoints:
         copies = 1 if self.newest() is not None else self._keep + 1
         check_room(self.folder, tree_bytes(state) * copies, "a run's checkpoints")
         checksums = _of_all_processes(_checksums(state))
-        record = {"step": step, "facts": as_json(facts or {}), "arrays": checksums}
+        record = {"step": step, "facts": as_json(fingerprint or {}), "arrays": checksums}
         args = ocp.args.Composite(
             state=ocp.args.StandardSave(state),
             facts=ocp.args.JsonSave({"record": record, "crc32": json_checksum(record)}),
@@ -121,11 +122,11 @@ class Checkpoints:
             )
         self._since = time.monotonic()
 
-    def renew(self, step: int, state: Any, facts: dict) -> None:
+    def renew(self, step: int, state: Any, fingerprint: dict) -> None:
         """Save as `save` does, in place of checkpoints of this number or later; an equal one stays.
 
         Raises:
-          DataError: as for `save`, except that later numbers are no error.
+          DataError: as for `save`, except that later numbers are not errors.
         """
         there = [number for number in self.numbers() if number >= step]
         if step in there:
@@ -134,7 +135,7 @@ class Checkpoints:
                     return
         for number in there:
             self._manager.delete(number)
-        self.save(step, state, facts)
+        self.save(step, state, fingerprint)
 
     def _remove_when_written(self) -> None:
         """Remove the folder until it stays removed; other threads may still write to it."""
@@ -155,23 +156,23 @@ class Checkpoints:
         """Return the number of the newest whole checkpoint, or None."""
         return self._manager.latest_step()
 
-    def resume(self, facts: dict, like: Callable[[], Any]) -> tuple[int, Any] | None:
+    def resume(self, fingerprint: dict, like: Callable[[], Any]) -> tuple[int, Any] | None:
         """Return the number and state of the newest intact checkpoint, or None.
 
         A damaged checkpoint is set aside with a message, and the one before it is taken.
 
         Args:
-          facts: facts with which it must have been saved.
+          fingerprint: fingerprint with which it must have been saved.
           like: function that returns the structure, shapes and dtypes of the state.
 
         Raises:
-          DataError: it was saved with other facts or holds another structure; the differences are
-            named.
+          DataError: the checkpoint was saved with another fingerprint or holds another structure;
+            the message has the differences.
         """
         while (step := self.newest()) is not None:
             state, damage = None, None
             try:
-                changed = name_differences(self.facts(step), facts)
+                changed = name_differences(self.fingerprint(step), fingerprint)
                 if changed:
                     raise DataError(
                         f"{self.folder} holds checkpoints of another configuration ({changed}). "
@@ -201,11 +202,12 @@ class Checkpoints:
         """Return the numbers of the whole checkpoints, ascending."""
         return sorted(self._manager.all_steps())
 
-    def facts(self, step: int) -> dict:
-        """Return the description stored with a checkpoint, without reading its arrays.
+    def fingerprint(self, step: int) -> dict:
+        """Return the fingerprint stored with a checkpoint, without reading its arrays.
 
         Raises:
-          DamagedCheckpointError: it is not what was written, or was written under another number.
+          DamagedCheckpointError: the checkpoint is not what was written, or was written under
+            another number.
         """
         return self._record(step)["facts"]
 
@@ -234,7 +236,7 @@ class Checkpoints:
         many they were written.
 
         Raises:
-          DamagedCheckpointError: it is not what was written, to the bit.
+          DamagedCheckpointError: the checkpoint is not what was written, to the bit.
           DataError: the checkpoint holds another structure; the first differences are named.
         """
         abstract = jax.tree.map(_on_a_device_of_here, like)
@@ -248,7 +250,7 @@ class Checkpoints:
         Random keys are returned as integers.
 
         Raises:
-          DamagedCheckpointError: it is not what was written, to the bit.
+          DamagedCheckpointError: the checkpoint is not what was written, to the bit.
         """
         state = self._state(step, self._record(step), None)
         return {name: np.asarray(words_of_keys(leaf)) for name, leaf in named_leaves(state).items()}
@@ -292,7 +294,7 @@ def open_existing(folder: Path) -> Checkpoints:
       MissingDataError: the folder is missing or holds no whole checkpoint.
     """
     if not Path(folder).is_dir():
-        raise MissingDataError(f"{folder} is no checkpoint folder; train a net first")
+        raise MissingDataError(f"{folder} is not a checkpoint folder; train a net first")
     checkpoints = Checkpoints(folder, read_only=True)
     if checkpoints.newest() is None:
         raise MissingDataError(f"{folder} holds no whole checkpoint; train a net first")
@@ -304,7 +306,7 @@ def _check_record(record: dict[str, Any]) -> None:
     if not (isinstance(record["facts"], dict) and isinstance(record["step"], int)):
         raise ValueError("its record has another form")
     if any(not isinstance(shape, str) for shape, _ in record["arrays"].values()):
-        raise ValueError("its arrays are described otherwise")
+        raise ValueError("its arrays have other descriptions")
 
 
 def _refuse_other_structure(path: Path, stored: dict[str, list], wanted: Any) -> None:

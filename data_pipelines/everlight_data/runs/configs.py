@@ -52,7 +52,7 @@ def read_any_config(config: Path, remedy: str) -> dict[str, Any]:
 
     Raises:
       MissingDataError: the file does not exist.
-      DataError: it is damaged, or its settings were edited.
+      DataError: the file is damaged, or its settings were edited.
     """
     content = read_json(config, remedy)
     with refusing(config, remedy):
@@ -60,9 +60,9 @@ def read_any_config(config: Path, remedy: str) -> dict[str, Any]:
         if content["crc32"] != json_checksum(stored):
             raise ValueError("its checksum differs")
         if not isinstance(stored, dict) or type(stored.get("seed", 0)) is not int:
-            raise ValueError("its settings are no mapping with a whole seed")
+            raise ValueError("its settings are not a mapping with an integer seed")
         if not isinstance(content.get("methods", {}), dict):
-            raise ValueError("its methods are no mapping")
+            raise ValueError("its methods are not a mapping")
     return content
 
 
@@ -80,7 +80,7 @@ def read_config(
 
     Raises:
       MissingDataError: the file does not exist.
-      DataError: it is damaged, or of a run with other settings, which the message names.
+      DataError: the file is damaged, or of a run with other settings, which the message names.
     """
     remedy = (
         "Only this file has the settings of the run in this folder: restore it, give this run a "

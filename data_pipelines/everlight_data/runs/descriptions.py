@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Union
 
 import numpy as np
 
-from everlight_data.formats.files import refusing
+from everlight_data.formats.files import parse_json, refusing
 from everlight_data.names import check_name
 from everlight_data.writing import make_folder, read_sealed, save_sealed
 
@@ -105,11 +105,11 @@ def read_described(path: Path, name: str, remedy: str) -> tuple[dict, dict[str, 
 
     Raises:
       MissingDataError: the file does not exist.
-      DataError: it is not what was written, or is a copy of another file.
+      DataError: the file is not what was written, or is a copy of another file.
     """
     arrays = read_sealed(path, remedy)
     with refusing(path, remedy):
-        described = json.loads(arrays.pop("facts").item())
+        described = parse_json(arrays.pop("facts").item())
         if described["unit"] != name:
             raise ValueError(f"a copy of {described['unit']}")
         return described["facts"], arrays
@@ -117,7 +117,7 @@ def read_described(path: Path, name: str, remedy: str) -> tuple[dict, dict[str, 
 
 def _of_type(kind: type, value: Any) -> Any:
     if type(value) is not kind:
-        raise TypeError(f"{value!r} is no {kind.__name__}")
+        raise TypeError(f"{value!r} is not of type {kind.__name__}")
     return value
 
 

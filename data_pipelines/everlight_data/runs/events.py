@@ -47,19 +47,19 @@ def whole_events(text: str) -> list[Any]:
 def read_scalars(path: Path, remedy: str) -> Iterator[tuple[str, int, float]]:
     """Yield tag, step and value of every number of a file of events, a list's one by one.
 
-    A tag is the event's texts and the number's name. What is no number, such as an infinite loss,
-    is left out and takes a step all the same.
+    A tag is the event's texts and the number's name. Other values, such as an infinite loss,
+    are left out but take a step.
 
     Raises:
       MissingDataError: the file does not exist.
-      DataError: it holds no events, or numbers or nesting that are too large; the message ends with
-        `remedy`.
+      DataError: the file has no events, or numbers or nesting that are too large; the message ends
+        with `remedy`.
     """
     text, steps = read_text(path, remedy), collections.Counter()
     with refusing(path, remedy):
         events = whole_events(text)
         if not all(isinstance(event, dict) for event in events):
-            raise ValueError("a line is no event")
+            raise ValueError("a line is not an event")
         if text and not events:
             raise ValueError("no line is an event")
         for event in events:

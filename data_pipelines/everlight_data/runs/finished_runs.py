@@ -68,7 +68,7 @@ def read_results(path: Path, remedy: str) -> dict[str, np.ndarray]:
 
     Raises:
       MissingDataError: the file does not exist.
-      DataError: it has changed since it was written, or an array has another type or shape.
+      DataError: the file has changed since it was written, or an array has another type or shape.
     """
     arrays = read_sealed(path, remedy)
     with refusing(path, remedy):
@@ -106,7 +106,7 @@ def check_comparable(runs: Sequence[FinishedRun]) -> None:
     """
     first = runs[0]
     for other in runs[1:]:
-        # Images of another size are others, and those that a seed makes.
+        # Images of another size, or generated from another seed, have other checksums.
         seeds = {run.options.get("seed") for run in (first, other)}
         made = other.data[0] != first.data[0] and len(seeds) > 1
         if other.data[1:] != first.data[1:] or other.score != first.score or made:
@@ -119,26 +119,26 @@ def differences(
     first: FinishedRun, other: FinishedRun, setting: str
 ) -> dict[str, Float[np.ndarray, "seeds"]]:
     """Return final scores minus those of the first run on the seeds that both have, by method."""
-    ours, theirs = (run.finals.get(setting, {}) for run in (first, other))
+    base, compared = (run.finals.get(setting, {}) for run in (first, other))
     by_method = {}
-    for name in ours.keys() & theirs.keys():
+    for name in base.keys() & compared.keys():
         # A method of a paper's run may have fewer seeds than the others.
-        draws = first.draws[: len(ours[name])], other.draws[: len(theirs[name])]
+        draws = first.draws[: len(base[name])], other.draws[: len(compared[name])]
         _, here, there = np.intersect1d(*draws, return_indices=True)
         if len(here):
-            by_method[name] = theirs[name][there] - ours[name][here]
+            by_method[name] = compared[name][there] - base[name][here]
     return by_method
 
 
 def name_other_options(runs: Sequence[FinishedRun], ignored: Collection[str] = ()) -> str:
     """Return each option that differs between runs, with its values in their order, as text."""
     names = sorted({name for run in runs for name in run.options}.difference(ignored))
-    said = []
+    differing = []
     for name in names:
         values = [run.options.get(name) for run in runs]
         if any(value != values[0] for value in values):
-            said.append(f"{name}: {' | '.join(printable(str(value)) for value in values)}")
-    return "; ".join(said) or "none"
+            differing.append(f"{name}: {' | '.join(printable(str(value)) for value in values)}")
+    return "; ".join(differing) or "none"
 
 
 def numbers_of(arrays: Mapping[str, np.ndarray], first_seed: int) -> Iterator[tuple]:

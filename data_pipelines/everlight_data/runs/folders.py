@@ -42,7 +42,7 @@ def _entry(folder: Path) -> RunEntry:
             preset = str(content["settings"].get("preset", "–"))
         page = read_text(report, _REMEDY) if finished else "<h1>not finished</h1>"
         headline = _text_of("h1", page) or "no heading"
-        first_sentence = _text_of('p class="came-out"', page)
+        first_sentence = _text_of('p class="summary"', page)
     except DataError as error:
         preset, headline, first_sentence = "?", str(error), ""
     return RunEntry(when, folder.name, preset, headline, first_sentence, finished)

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from everlight_data.errors import DataError
-from everlight_data.sets.image_set import ImageSet
+from everlight_data.sets.constancy_set import ConstancySet
+from everlight_data.sets.image_set import ImageSet, PerClass
 from everlight_data.sets.preparing import Original, Recipe, prepare_files, read_manifest
 
 
@@ -22,7 +23,7 @@ class ImageRequest(NamedTuple):
     """Side in pixels; None is the set's own, or 32 for a user's photographs and TFDS sets."""
     classes: int | None = None
     """Number of classes, the first ones; None is all, or 20 of the procedural world."""
-    per_class: tuple[int, int] | None = None
+    per_class: PerClass | None = None
     """Largest numbers of training and test images per class; None is all, or 100 and 50 of the
     procedural world."""
     test_every: int = 5
@@ -65,6 +66,9 @@ class DataSet(NamedTuple):
     load: Callable[[ImageRequest], ImageSet] | None = None
     """Function from a request to labelled images, which may be more than the request needs; None
     for a set without classes, or one that only a paper reads."""
+    read_photographs: Callable[[Path], dict[str, ConstancySet]] | None = None
+    """Function from the folder of a release of photographs with measured illuminants to its
+    cameras; None for other sets."""
 
     @property
     def folder(self) -> str:

@@ -23,6 +23,13 @@ class ImageSet(NamedTuple):
     class_names: tuple[str, ...]
 
 
+class PerClass(NamedTuple):
+    """Largest numbers of training and test images per class."""
+
+    train: int
+    test: int
+
+
 class LoadedImages(NamedTuple):
     """An image set and a note of what was read, for the report."""
 
@@ -62,7 +69,7 @@ def some_classes(images: ImageSet, first: int, end: int) -> ImageSet:
     )
 
 
-def first_per_class(images: ImageSet, train: int, test: int) -> ImageSet:
+def first_per_class(images: ImageSet, counts: PerClass) -> ImageSet:
     """Return the first images of every class, in their order, or all if there are fewer."""
 
     def first(labels: Int[np.ndarray, "n"], count: int) -> Bool[np.ndarray, "n"]:
@@ -72,7 +79,7 @@ def first_per_class(images: ImageSet, train: int, test: int) -> ImageSet:
         return chosen
 
     return select_samples(
-        images, first(images.train_labels, train), first(images.test_labels, test)
+        images, first(images.train_labels, counts.train), first(images.test_labels, counts.test)
     )
 
 

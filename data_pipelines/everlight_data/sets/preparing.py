@@ -14,7 +14,17 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from everlight_data.errors import DataError
-from everlight_data.formats.files import Archive, Folder, opened, opened_source, read_json, refusing
+from everlight_data.formats.files import (
+    MAX_RELEASE_BYTES,
+    MAX_TEXT_BYTES,
+    Archive,
+    Folder,
+    inflate,
+    opened,
+    opened_source,
+    read_json,
+    refusing,
+)
 from everlight_data.writing import (
     check_room,
     locked_folder,
@@ -69,7 +79,7 @@ def prepare_files(
         another process prepares the same folder.
     """
     if original is not None and not source.is_dir():
-        with opened(source, 1 << 45, remedy) as stream:
+        with opened(source, MAX_RELEASE_BYTES, remedy) as stream:
             check_original(stream, source, original, remedy)
     with opened_source(source, remedy) as published, refusing(source, remedy):
         files = recipe(published)
@@ -123,7 +133,11 @@ def read_manifest(folder: Path) -> dict[str, dict[str, Any]]:
     remedy = "Delete it and prepare again."
     table = read_json(path, remedy)
     with refusing(path, remedy):
-        return {str(name): dict(entry) for name, entry in table["files"].items()}
+        entries = {str(name): dict(entry) for name, entry in table["files"].items()}
+        for name, entry in entries.items():
+            if not isinstance(entry.get("bytes"), int) or not isinstance(entry.get("sha256"), str):
+                raise ValueError(f"{name} lacks its size or its hash")
+        return entries
 
 
 def find(source: Source, name: str) -> str:
@@ -147,6 +161,21 @@ def matching(source: Source, wanted: Callable[[str], object]) -> list[str]:
     """Return the sorted names of a source's files that satisfy a condition."""
     # Archives made on a Mac hold a copy of every name.
     return sorted(name for name, _ in source.files() if "__MACOSX/" not in name and wanted(name))
+
+
+def read_text_of(source: Source, name: str) -> str:
+    """Return the text of a source's file, which may be compressed as `name.gz`.
+
+    Raises:
+      DataError: there is no such file, or several.
+      ValueError: it is not UTF-8, or its compressed content is damaged or too large.
+    """
+    packed = matching(source, lambda path: f"/{path}".endswith(f"/{name}.gz"))
+    path = find(source, f"{name}.gz" if packed else name)
+    content = source.read(path, MAX_TEXT_BYTES)
+    if path.endswith(".gz"):
+        content = inflate(content, MAX_TEXT_BYTES, gzip=True)
+    return content.decode("utf-8")
 
 
 def copies(limit: int, known: Mapping[str, Original], optional: Iterable[str] = ()) -> Recipe:

@@ -55,7 +55,7 @@ def _imported(content: bytes, package: str) -> Iterator[str]:
     """Yield names of modules that a text may import; some may be names within modules."""
     try:
         tree = ast.parse(content)
-    # The file is run too, and the error is told there.
+    # The file is run too, and the error is reported there.
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return
     for node in ast.walk(tree):

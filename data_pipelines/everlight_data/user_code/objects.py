@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import flax.linen as nn
 
-from everlight.continual.adapted_net import check_outputs
-from everlight.continual.engine.network_setup import Net, arguments_of
+from everlight.continual.engine.setups.network_setup import Net, arguments_of
+from everlight.continual.training.adapted_net import check_outputs
 from everlight.models import Network
 from everlight_data.errors import DataError
 from everlight_data.formats.files import one_line, read_bytes
@@ -31,25 +31,25 @@ class Loaded(NamedTuple):
     """Checksum of the file and of the user's own modules that it imports."""
 
 
-def load_object(asked: str, option: str, form: str) -> Loaded:
+def load_object(reference: str, option: str, form: str) -> Loaded:
     """Run a file and return an object of it.
 
     Args:
-      asked: FILE.py:NAME.
+      reference: FILE.py:NAME.
       option: of the command line, for messages.
       form: sentence on what to give, for messages.
 
     Raises:
       MissingDataError: there is no such file.
-      DataError: it fails, or has no such name.
+      DataError: the file cannot be run, or lacks the name.
     """
-    path, colon, name = asked.rpartition(":")
+    path, colon, name = reference.rpartition(":")
     if not colon or not path or not name.isidentifier():
-        raise DataError(f"{option} {asked!a}; {form}")
+        raise DataError(f"{option} {reference!a}; {form}")
     content = read_bytes(Path(path), _MOST_BYTES, f"For {option} {form}.")
     spec = importlib.util.spec_from_file_location(f"own_file_{zlib.crc32(content):08x}", path)
     if spec is None:
-        raise DataError(f"{path} is no Python file; {form}")
+        raise DataError(f"{path} is not a Python file; {form}")
     module = importlib.util.module_from_spec(spec)
     # Dataclasses look there for the names in their annotations.
     sys.modules[spec.name] = module
@@ -83,45 +83,50 @@ def place_in(module: ModuleType, error: BaseException) -> str | None:
     if last is None:
         return None
     place = f"{Path(module.__file__).name}, line {frames[last][1]}"
-    ours = [frame for frame in frames[last:] if frame[0].partition(".")[0] in PACKAGES]
-    return f"{place}; raised in {ours[-1][0]}, line {ours[-1][1]}" if ours else place
+    library_frames = [frame for frame in frames[last:] if frame[0].partition(".")[0] in PACKAGES]
+    return (
+        f"{place}; raised in {library_frames[-1][0]}, line {library_frames[-1][1]}"
+        if library_frames
+        else place
+    )
 
 
-def load_network(asked: str, option: str, classes: int, shape: tuple[int, ...]) -> Network:
+def load_network(reference: str, option: str, classes: int, shape: tuple[int, ...]) -> Network:
     """Return the network of a user's file, which is run.
 
     One trace checks its outputs and finds the layers that methods read by name.
 
     Args:
-      asked: FILE.py:NAME, a function from the number of classes to a linen module; or from it and
-        an argument `rngs` to an NNX module, or `key` to an Equinox module, as `network_setup` has.
+      reference: FILE.py:NAME, a function from the number of classes to a linen module; or from it
+        and an argument `rngs` to an NNX module, or `key` to an Equinox module, as `network_setup`
+        has.
       option: of the command line, for messages.
       classes: number of outputs.
       shape: shape of one input.
 
     Raises:
       MissingDataError: there is no such file.
-      DataError: it fails, has no such function, the function gives no network, or one that takes
-        other inputs or returns other outputs; or Equinox is not installed.
+      DataError: the file cannot be run or lacks the function, the function returns no network or
+        one with other inputs or outputs, or Equinox is not installed.
     """
     form = (
         "give FILE.py:NAME, a function from the number of classes to a linen module, from it and "
         "rngs to an NNX module, or from it and key to an Equinox module"
     )
-    make, _, version = load_object(asked, option, form)
+    make, _, version = load_object(reference, option, form)
     # Anything may fail in a user's code, which may also leave.
     try:
         net = _network_of(make, classes)
     except (Exception, SystemExit) as error:
         message = f"{type(error).__name__}: {one_line(error)}"
-        raise DataError(f"{option} {asked} cannot be built ({message}); {form}") from error
+        raise DataError(f"{option} {reference} cannot be built ({message}); {form}") from error
     try:
         layers = check_outputs(net, shape, classes)
     except SystemExit as error:
-        raise DataError(f"{option} {asked} ends the process ({error.code}); {form}") from error
+        raise DataError(f"{option} {reference} ends the process ({error.code}); {form}") from error
     except Exception as error:
-        raise DataError(f"{option} {asked}: {error}") from error
-    path, _, name = asked.rpartition(":")
+        raise DataError(f"{option} {reference}: {error}") from error
+    path, _, name = reference.rpartition(":")
     note = f"{name} of {Path(path).name}"
     return Network(net, note, layers.hidden, layers.head, classes, version)
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 from everlight.continual import Protocol
-from everlight.continual.method import Method
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.method import Method
+from everlight.continual.methods.registry import METHODS
 from everlight_experiments.continual.config import UNNAMED, Config
 from everlight_experiments.run_folder.settings import Count, Preset
 

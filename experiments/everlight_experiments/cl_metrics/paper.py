@@ -4,8 +4,8 @@ Task-incremental is the paper's protocol, as its FWT of 0.1 shows: a head of ten
 task identity is right by chance on later tasks.
 """
 
-from everlight_data.images.icifar_published import PRINTED
 from everlight_experiments.cl_metrics.config import PAPER_METHODS, PAPER_PRESETS, PaperConfig
+from everlight_experiments.cl_metrics.published_tables import PRINTED
 from everlight_experiments.continual.image_benchmarks import image_benchmarks
 from everlight_experiments.continual.paper import Experiment, Paper, PaperOptions, Results
 from everlight_experiments.continual.report_criteria import Published
@@ -23,19 +23,19 @@ SETTINGS = ("task-incremental", "class-incremental")
 def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) -> Experiment:
     """Return both settings with the paper's methods."""
     check_methods(config.methods, PAPER_METHODS)
-    of = config.benchmark, SETTINGS, options.seed, options.runs
-    benchmarks = image_benchmarks("icifar", *of)
+    arguments = config.benchmark, SETTINGS, options.seed, options.runs
+    benchmarks = image_benchmarks("icifar", *arguments)
     rows = [PAPER_METHODS[name] for name in config.methods]
     return Experiment(benchmarks, jobs_of(benchmarks, rows, config.seeds))
 
 
 def published(results: Results) -> Published:
     """Return the printed criteria and scores."""
-    ours = "" if results.config.benchmark.data == "cifar100" else ", not ours"
+    difference = "" if results.config.benchmark.data == "cifar100" else ", not ours"
     note = (
-        f"The paper's data are CIFAR-100{ours}, learned task-incrementally. It does not print the "
-        "deviations behind its stabilities; no deviations give those of EWC, LwF and SI under all "
-        "three weightings."
+        f"The paper's data are CIFAR-100{difference}, learned task-incrementally. It does not "
+        "print the deviations behind its stabilities; no deviations give those of EWC, LwF and SI "
+        "under all three weightings."
     )
     return Published(note, criteria={"task-incremental": PRINTED})
 

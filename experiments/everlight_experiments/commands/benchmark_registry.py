@@ -80,13 +80,13 @@ def load_benchmarks(options: RunOptions | TuneOptions, config: Any = None) -> Be
     entry = BENCHMARKS[name]
     if entry.own_settings and options.setting is not None:
         raise DataError(f"--setting is not for {name}, which has its own")
-    asked = ("class-incremental",) if options.setting is None else options.setting
+    selected = ("class-incremental",) if options.setting is None else options.setting
     config = options.config if config is None else config
     benchmarks = entry.make(
         Request(
             name,
             config,
-            tuple(setting for setting in SETTINGS if setting in asked),
+            tuple(setting for setting in SETTINGS if setting in selected),
             options.seed,
             getattr(options, "seeds", RunOptions.seeds),
             options.validation_seeds,

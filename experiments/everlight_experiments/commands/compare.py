@@ -30,7 +30,7 @@ from everlight_experiments.commands.columns import DIVERGED, column, plot_column
 from everlight_experiments.continual.report import sentence
 from everlight_experiments.continual.report_tables import table_of
 from everlight_experiments.report.cells import LEVEL, interval_cell
-from everlight_experiments.report.writer import Figure, FirstScreen, Section, Table, write_report
+from everlight_experiments.report.writer import Figure, Section, Summary, Table, write_report
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import FolderSettings
 
@@ -55,13 +55,13 @@ def run_compare(options: CompareOptions) -> Path:
       DataError: fewer than two runs, a folder without results, runs on other data, or runs without
         a common order of classes.
     """
-    # `Path.resolve` refuses a loop of links, which is told below as what cannot be read.
+    # `Path.resolve` fails at a loop of links, which the reader below refuses in one line.
     folders = tuple(Path(os.path.realpath(folder)) for folder in options.folders)
     if len(set(folders)) < max(2, len(folders)):
         raise DataError("give the folders of two runs or more, each once")
     runs = [
         read_finished_run(folder)._replace(name=name)
-        for folder, name in zip(folders, _told_apart(folders), strict=True)
+        for folder, name in zip(folders, _distinct_names(folders), strict=True)
     ]
     first = runs[0]
     check_comparable(runs)
@@ -80,7 +80,7 @@ def run_compare(options: CompareOptions) -> Path:
     ]
     settings = list(dict.fromkeys(setting for run in runs for setting in run.finals))
     table, figure = _compared(folder.path, settings[0], runs)
-    screen = FirstScreen(_headline(settings[0], runs), figure, table)
+    screen = Summary(_headline(settings[0], runs), figure, table)
     sections = [
         Section(sentence(setting), items=_compared(folder.path, setting, runs))
         for setting in settings[1:]
@@ -88,7 +88,7 @@ def run_compare(options: CompareOptions) -> Path:
     return write_report(folder.path, f"{len(runs)} runs side by side", summary, sections, screen)
 
 
-def _told_apart(folders: Sequence[Path]) -> list[str]:
+def _distinct_names(folders: Sequence[Path]) -> list[str]:
     """Return the folders' names, with as many parent folders as make them distinct."""
     length = next(
         length
@@ -107,10 +107,10 @@ def _headline(setting: str, runs: Sequence[FinishedRun]) -> tuple[str, ...]:
         if not np.isnan(values).any()
     }
     best = max(finals, key=lambda name: finals[name].mean(), default=None)
-    said = "none, all diverged" if best is None else f"{best}, {interval_cell(finals[best])}"
+    highest = "none, all diverged" if best is None else f"{best}, {interval_cell(finals[best])}"
     return (
         f"How do the runs differ in final {runs[0].score} ({setting})?",
-        f"Best, with {LEVEL:.0%} interval: {said}.",
+        f"Best, with {LEVEL:.0%} interval: {highest}.",
         f"Baseline of all differences: {runs[0].name}.",
     )
 

@@ -18,10 +18,10 @@ import numpy as np
 from jaxtyping import PyTree
 
 from everlight.continual import Protocol, Run, Setup, StoredImages, TaskSequence
-from everlight.continual.engine.estimate import Estimate, count_steps, estimate_run
-from everlight.continual.engine.targets import chip_of_an_h100, chips_of_a_v5e, memory_of
-from everlight.continual.method import Method, Needs
-from everlight.continual.registry import METHODS
+from everlight.continual.engine.cost.estimate import Estimate, count_sequence_steps, estimate_run
+from everlight.continual.engine.cost.targets import chip_of_an_h100, chips_of_a_v5e, memory_of
+from everlight.continual.methods.method import Method, Needs
+from everlight.continual.methods.registry import METHODS
 from everlight.metrics.ranking import Facts
 from everlight.models import NetworkRequest
 from everlight.scenarios import class_incremental, core50, divide_classes, fact_sequence, iirc
@@ -112,7 +112,7 @@ def _device(name: Device) -> jax.Device:
     """Return the device to compile for.
 
     Raises:
-      MissingDataError: its compiler is not installed.
+      MissingDataError: the device's compiler is not installed.
     """
     if name == "here":
         return jax.devices()[0]
@@ -214,7 +214,10 @@ def _images(count: int, side: int) -> StoredImages:
 
 def _cells(work: Work, estimate: Estimate, memory: int) -> dict[str, str]:
     """Return the cells of a row by column."""
-    steps, seconds = count_steps(work.protocol, work.sequence, work.replayed), estimate.step_seconds
+    steps, seconds = (
+        count_sequence_steps(work.protocol, work.sequence, work.replayed),
+        estimate.step_seconds,
+    )
     return {
         "run": f"{work.benchmark}: {work.method.name}",
         "parameters": f"{estimate.parameters:,}",

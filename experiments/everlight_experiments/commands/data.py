@@ -77,11 +77,13 @@ def list_data(settings: ListSettings) -> None:
     states = {name: data.state(root) for name, data in STORED_SETS.items()}
     for name, data in STORED_SETS.items():
         size = "size unknown" if data.bytes is None else amount(data.bytes)
-        how = f"everlight data prepare {name} SOURCE" if data.prepare else "no preparation needed"
+        preparation = (
+            f"everlight data prepare {name} SOURCE" if data.prepare else "no preparation needed"
+        )
         print(f"\n{name}: {states[name]}")
         print(f"  content: {data.description}")
         print(f"  location: {data.folder}/, {size}")
         print(f"  source: {data.source}, from {data.owner}")
-        print(f"  preparation: {how}")
+        print(f"  preparation: {preparation}")
     missing = [name for name, state in states.items() if state != "present"]
     print(f"\nnot present: {', '.join(missing) or 'none'}")

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import rankdata
 
-from everlight.continual.method import Method
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.method import Method
+from everlight.continual.methods.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
 from everlight_experiments.commands.benchmark_registry import (
@@ -28,7 +28,7 @@ from everlight_experiments.commands.columns import column, plot_columns, score_c
 from everlight_experiments.commands.load_and_train import (
     NETS_KEPT,
     Loaded,
-    load_asked,
+    load_requested,
     train_loaded,
 )
 from everlight_experiments.commands.options import GridOptions, RunOptions, TrainOptions
@@ -45,7 +45,7 @@ from everlight_experiments.continual.report_tables import (
     table_of,
 )
 from everlight_experiments.report.cells import dash, interval_cell
-from everlight_experiments.report.writer import Figure, FirstScreen, Section, Table, write_report
+from everlight_experiments.report.writer import Figure, Section, Summary, Table, write_report
 from everlight_experiments.run_folder.config_options import (
     changed,
     full_name,
@@ -65,11 +65,11 @@ def run_grid(options: GridOptions) -> Path:
     Raises:
       DataError: a benchmark, preset or method that does not exist, or data that cannot be used.
     """
-    asked = runs_of(options)
-    if not asked:
+    requested = runs_of(options)
+    if not requested:
         raise DataError(f"--benchmarks without a name; there are {', '.join(BENCHMARKS)}")
     # All before the first is trained: one whose data are missing is then known.
-    loaded = {name: load_asked(run) for name, run in asked.items()}
+    loaded = {name: load_requested(run) for name, run in requested.items()}
     for name, suite in loaded.items():
         for line in suite.lines:
             print(f"{name}: {line}", flush=True)
@@ -184,7 +184,7 @@ def _sections(
     outcomes: Outcomes,
     rows: Sequence[Method],
     left_out: Table,
-) -> tuple[FirstScreen, list[Section]]:
+) -> tuple[Summary, list[Section]]:
     """Return the report's result before all details, and its sections."""
     scores = {
         place: {name: outcome.final for name, outcome in by_name.items()}
@@ -227,7 +227,7 @@ def _sections(
         ("Methods not applicable", left_out),
         ("Selection of hyper-parameters", tuned),
     )
-    first = FirstScreen(_headline(placings, rows), figure, table)
+    first = Summary(_headline(placings, rows), figure, table)
     return first, [Section(title, items=[details]) for title, details in more if details.rows]
 
 
@@ -261,12 +261,12 @@ def _headline(ranks: Mapping[str, Sequence[float]], rows: Sequence[Method]) -> t
     ranked = [name for name in full if name not in references] or full
     best = min(ranked, key=lambda name: np.mean(ranks[name]))
     among = f"{most} benchmark{'s' * (most > 1)}"
-    said = f"{best}, {np.mean(ranks[best]):.2f}"
+    leader = f"{best}, {np.mean(ranks[best]):.2f}"
     if most > 1:
         highest = float(max(max(places, default=1) for places in ranks.values()))
-        said = f"{best}, {interval_cell(np.array(ranks[best]), 1.0, highest, 2)}"
+        leader = f"{best}, {interval_cell(np.array(ranks[best]), 1.0, highest, 2)}"
     return (
         f"Which continual-learning method has the best mean rank over {among}?",
-        f"Best mean rank{', with 95% interval' * (most > 1)}: {said}.",
+        f"Best mean rank{', with 95% interval' * (most > 1)}: {leader}.",
         f"Baseline, naive: {np.mean(ranks['naive']):.2f}.",
     )

@@ -8,14 +8,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from everlight.continual.method import WHY_NOT, Method, why_left_out, why_not, with_published
-from everlight.continual.registry import METHODS
-from everlight.continual.replay_variants import with_variants
+from everlight.continual.methods.method import (
+    WHY_NOT,
+    Method,
+    why_left_out,
+    why_not,
+    with_published,
+)
+from everlight.continual.methods.registry import METHODS
+from everlight.continual.methods.replay_variants import with_variants
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
 from everlight_experiments.commands.benchmark_registry import load_benchmarks, split_preset
 from everlight_experiments.commands.options import ALL, MethodOptions, RunOptions, TrainOptions
-from everlight_experiments.commands.own_strategy import load_strategy
+from everlight_experiments.commands.user_strategy import load_strategy
 from everlight_experiments.continual.benchmark import Benchmark, Benchmarks
 from everlight_experiments.continual.method_arguments import (
     refuse_unfit_argument,
@@ -68,7 +74,7 @@ class Loaded(NamedTuple):
     """Lines for the user on methods that are left out or of little use (`of_use`)."""
 
 
-def load_asked(options: RunOptions) -> Loaded:
+def load_requested(options: RunOptions) -> Loaded:
     """Return the benchmarks and methods that the options select, in the table's order.
 
     The baseline naive is among them; the user's own come last.
@@ -77,7 +83,7 @@ def load_asked(options: RunOptions) -> Loaded:
       DataError: a benchmark or method that does not exist; data, values or a strategy that cannot
         be used; networks to be kept where several processes train them together.
     """
-    names = asked_methods(options.methods)
+    names = selected_methods(options.methods)
     if options.keep_nets and options.distributed is not None:
         raise DataError("--keep-nets is for runs of one process; leave out --distributed")
     strategies = [load_strategy(spec) for spec in options.strategy]
@@ -100,22 +106,22 @@ def load_asked(options: RunOptions) -> Loaded:
     first = next(iter(benchmarks.values()))
     rows = with_variants([row_on(first, row) for row in rows], options.variants or ())
     ready = {name: benchmark for name, benchmark in benchmarks.items() if benchmark.prepare is None}
-    trace_own(ready, rows, options.seed)
+    trace_user_strategies(ready, rows, options.seed)
     return Loaded(benchmarks, with_published(rows) if options.published else rows, lines)
 
 
-def asked_methods(asked: Sequence[str]) -> list[str]:
+def selected_methods(names: Sequence[str]) -> list[str]:
     """Return the names of the methods that `--methods` selects, in the table's order.
 
     Raises:
       DataError: no method has the name, or no name is given.
     """
-    for name in asked or ():
+    for name in names or ():
         here = OTHER_NAMES.get(name.casefold())
         if here is not None and name not in METHODS:
             raise DataError(f"no method {name!a}; it is {here!r} here")
-    check_methods(asked, [*METHODS, ALL])
-    return [name for name in METHODS if name in asked or ALL in asked]
+    check_methods(names, [*METHODS, ALL])
+    return [name for name in METHODS if name in names or ALL in names]
 
 
 def of_use(
@@ -152,7 +158,7 @@ def _listed(names: Sequence[str], reason: str) -> str:
     return f"{', '.join(names)}, which {reason}{f'; give {remedy}' if remedy else ''}"
 
 
-def trace_own(benchmarks: Benchmarks, rows: Sequence[Method], seed: int) -> None:
+def trace_user_strategies(benchmarks: Benchmarks, rows: Sequence[Method], seed: int) -> None:
     """Trace runs of the user's own strategies.
 
     Raises:
@@ -179,18 +185,18 @@ def train_loaded(
         # The others were traced before the folder was made.
         pairs = zip(columns, by_setting.values(), strict=True)
         prepared = {key: columns[key] for key, benchmark in pairs if benchmark.prepare is not None}
-        trace_own(prepared, rows, options.seed)
+        trace_user_strategies(prepared, rows, options.seed)
         benchmarks |= columns
         jobs += jobs_of(columns, rows, options.seeds)
-    how = options.seed, options.validation_seeds, options.keep_nets
-    runners = runners_of(folder, benchmarks, *how)
+    settings = options.seed, options.validation_seeds, options.keep_nets
+    runners = runners_of(folder, benchmarks, *settings)
     if options.keep_nets:
         print_size_of_nets(runners, jobs, str(folder.path))
     return benchmarks, train_jobs(runners, jobs)
 
 
 def given_hyperparameters(
-    asked: Sequence[str], rows: Sequence[Method]
+    texts: Sequence[str], rows: Sequence[Method]
 ) -> dict[str, tuple[float, ...]]:
     """Return the grids of the command line by method, ascending.
 
@@ -199,7 +205,7 @@ def given_hyperparameters(
         occurs twice; or a value is negative, not a number, or infinite in 32 bits.
     """
     known, grids = {row.name: row for row in rows if row.hyperparameters}, {}
-    for text in asked:
+    for text in texts:
         name, equals, values = text.partition("=")
         if not equals:
             raise DataError(
@@ -219,7 +225,7 @@ def given_hyperparameters(
             raise DataError(f"--hyperparameters {text!a}; give finite numbers of 0 or more")
         option = f"--hyperparameters {text!a}: "
         for value in hyperparameters:
-            refuse_unfit_argument(known[name], known[name].hyperparameter_name, value, option)
+            refuse_unfit_argument(known[name], known[name].tunes, value, option)
         if name in grids:
             raise DataError(f"--hyperparameters has {name!r} twice; give all its values in one")
         grids[name] = tuple(sorted(hyperparameters))
@@ -227,7 +233,7 @@ def given_hyperparameters(
 
 
 def refuse_inapplicable(
-    benchmarks: Benchmarks, asked: Sequence[str], rows: Sequence[Method]
+    benchmarks: Benchmarks, names: Sequence[str], rows: Sequence[Method]
 ) -> None:
     """Refuse requested methods, and strategies of the user, that apply in no setting.
 
@@ -236,7 +242,7 @@ def refuse_inapplicable(
     """
     for method in rows:
         reasons = [why_not(method, in_setting.capabilities) for in_setting in benchmarks.values()]
-        if (method.name in asked or method.version) and all(reasons):
+        if (method.name in names or method.version) and all(reasons):
             benchmark = next(iter(benchmarks.values()))
             fits_multi_head = why_not(method, benchmark.capabilities | {"task-incremental"}) is None
             remedy = "--setting task-incremental" if fits_multi_head else _REMEDIES.get(reasons[0])

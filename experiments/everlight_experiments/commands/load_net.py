@@ -9,8 +9,8 @@ import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
-from everlight.continual.registry import METHODS
-from everlight.continual.saved_net import SavedNet, classes_of_tasks
+from everlight.continual.methods.registry import METHODS
+from everlight.continual.training.saved_net import SavedNet, classes_of_tasks
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.names import check_name
 from everlight_data.runs.checkpoints import open_existing
@@ -18,7 +18,7 @@ from everlight_data.runs.configs import read_any_config
 from everlight_data.runs.descriptions import name_differences
 from everlight_experiments.commands.grid import RUN_SELECTORS as OF_GRIDS
 from everlight_experiments.commands.grid import runs_of
-from everlight_experiments.commands.load_and_train import load_asked
+from everlight_experiments.commands.load_and_train import load_requested
 from everlight_experiments.commands.option_defaults import read_options
 from everlight_experiments.commands.options import RUN_SELECTORS, GridOptions, RunOptions
 from everlight_experiments.continual.benchmark import RunData, SequenceId
@@ -69,9 +69,11 @@ def load_net(
     labels = _names(nets / setting)
     check_name("net of method", method, [label.partition("@")[0] for label in labels])
     # Settings of earlier starts are there too.
-    asked = None if options.setting is None else (setting,)
-    all_rows = dataclasses.replace(options, setting=asked, methods=tuple(METHODS), published=True)
-    benchmarks, rows, _ = load_asked(all_rows)
+    selected = None if options.setting is None else (setting,)
+    all_rows = dataclasses.replace(
+        options, setting=selected, methods=tuple(METHODS), published=True
+    )
+    benchmarks, rows, _ = load_requested(all_rows)
     loaded = benchmarks[setting]
     if loaded.prepare is not None:
         loaded = loaded.opened(opened())
@@ -84,7 +86,7 @@ def load_net(
     check_name("task", str(task), [str(number) for number in checkpoints.numbers()])
     runner = Runner(None, loaded, options.seed)
     seq_id = SequenceId("evaluation", options.seed, seed - options.seed)
-    sequence, stored = loaded.sequence(row, seq_id), checkpoints.facts(task)
+    sequence, stored = loaded.sequence(row, seq_id), checkpoints.fingerprint(task)
     hyperparameter = stored["hyperparameter"]
     ids = {"setting": setting, "method": row.name, "order": seq_id.order}
     fingerprint = ids | {"hyperparameter": hyperparameter} | loaded.fingerprint(row)

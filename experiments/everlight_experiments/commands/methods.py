@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from everlight.continual.method_list import MethodRow, method_rows
+from everlight.continual.methods.method_list import MethodRow, method_rows
 
 HEADER = MethodRow("method", "year", "paper", "keeps", "applies to")
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from everlight.checks import check_fields
-from everlight.continual.method import Method
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.method import Method
+from everlight.continual.methods.registry import METHODS
 from everlight.errors import ArgumentError
 from everlight_data.errors import DataError
 from everlight_data.formats.files import read_json, refusing
@@ -144,10 +144,10 @@ def _python_files(options: Any, arguments: list[str]) -> list[str]:
 
 def _methods_help() -> str:
     """Return all methods with a line each, and their candidates in the form that options take."""
-    rows = [f"  {shlex.quote(name):<21}{row.meaning}" for name, row in METHODS.items()]
+    rows = [f"  {shlex.quote(name):<21}{row.summary}" for name, row in METHODS.items()]
     tuned = {_candidates(row): row for row in METHODS.values() if row.hyperparameters}
     width = max(map(len, tuned))
-    values = [f"  {text:<{width}}  {row.hyperparameter_name}" for text, row in tuned.items()]
+    values = [f"  {text:<{width}}  {row.tunes}" for text, row in tuned.items()]
     title = "Values tried for each hyper-parameter, as --hyperparameters takes them:"
     return "\n".join(["Methods, by name:", *rows, "", title, *values])
 

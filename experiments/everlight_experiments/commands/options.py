@@ -6,7 +6,7 @@ from typing import Annotated, Literal, get_args
 import tyro
 
 from everlight.checks import Between
-from everlight.continual.replay_variants import VariantName
+from everlight.continual.methods.replay_variants import VariantName
 from everlight_experiments.continual.benchmark import VALIDATION_SEED
 from everlight_experiments.run_folder.settings import Count, Preset, RunSettings
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from everlight_experiments.commands.benchmark_registry import split_preset
 from everlight_experiments.commands.load_and_train import (
     NETS_KEPT,
-    load_asked,
+    load_requested,
     refuse_inapplicable,
     train_loaded,
 )
@@ -30,7 +30,7 @@ def run_benchmark(options: RunOptions) -> Path:
       DataError: a benchmark or method that does not exist; data, settings or a strategy that cannot
         be used.
     """
-    loaded = load_asked(options)
+    loaded = load_requested(options)
     refuse_inapplicable(loaded.benchmarks, options.methods, loaded.rows)
     print(*loaded.lines, sep="\n", end="\n" * bool(loaded.lines), flush=True)
     folder = RunFolder("run", split_preset(options.benchmark)[0], options, True, RUN_SELECTORS)

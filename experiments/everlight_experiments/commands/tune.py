@@ -18,11 +18,10 @@ import numpy as np
 from jaxtyping import Float
 
 from everlight.continual import Choice, choose_hyperparameter, fixed_hyperparameter
-from everlight.continual.method import Method
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.method import Method
+from everlight.continual.methods.registry import METHODS
 from everlight.errors import ArgumentError
 from everlight.metrics import tied_with
-from everlight.value_grids import combinations, edges_of, label_of, read_grid
 from everlight_data.errors import DataError
 from everlight_data.sets.loading import loading_once
 from everlight_experiments.commands.benchmark_registry import (
@@ -32,11 +31,12 @@ from everlight_experiments.commands.benchmark_registry import (
 )
 from everlight_experiments.commands.columns import DIVERGED, column, plot_columns, score_cell
 from everlight_experiments.commands.load_and_train import (
-    asked_methods,
     of_use,
     refuse_inapplicable,
+    selected_methods,
 )
 from everlight_experiments.commands.options import RunOptions, TuneOptions
+from everlight_experiments.commands.value_grids import combinations, edges_of, label_of, read_grid
 from everlight_experiments.continual.benchmark import Benchmarks
 from everlight_experiments.continual.method_runner import row_on
 from everlight_experiments.continual.report_tables import (
@@ -46,7 +46,7 @@ from everlight_experiments.continual.report_tables import (
 )
 from everlight_experiments.continual.train_methods import jobs_of, runners_of
 from everlight_experiments.report.cells import interval_cell, spread
-from everlight_experiments.report.writer import Figure, FirstScreen, Section, write_report
+from everlight_experiments.report.writer import Figure, Section, Summary, write_report
 from everlight_experiments.run_folder.compilation import release_programs
 from everlight_experiments.run_folder.config_options import changed, changed_options, with_config
 from everlight_experiments.run_folder.folder import RunFolder
@@ -93,22 +93,22 @@ def run_tune(options: TuneOptions) -> Path:
       DataError: a benchmark, method, option or value that does not exist, or nothing to vary;
         values that change the data, which methods apply, or nothing.
     """
-    names = asked_methods(options.methods)
-    asked = configs_of(options)
+    names = selected_methods(options.methods)
+    candidates = configs_of(options)
     rows = [METHODS[name] for name in names]
     tried: list[Tried] = []
     with loading_once():
-        first = load_benchmarks(options, asked[0][1])
+        first = load_benchmarks(options, candidates[0][1])
         rows = [row_on(next(iter(first.values())), row) for row in rows]
         refuse_inapplicable(first, options.methods, rows)
         rows, lines = of_use(options, first, rows)
         print(*lines, sep="\n", end="\n" * bool(lines), flush=True)
-        _refuse_unlike(options, first, rows, asked)
+        _refuse_unlike(options, first, rows, candidates)
         folder = RunFolder("tune", split_preset(options.benchmark)[0], options, True, RUN_SELECTORS)
         grids = [job.method.hyperparameters for job in jobs_of(first, rows, 1)]
         runs = options.validation_seeds * sum(max(len(grid), 1) for grid in grids)
-        print(f"{len(asked)} × {runs} runs", flush=True)
-        for changes, config in asked:
+        print(f"{len(candidates)} × {runs} runs", flush=True)
+        for changes, config in candidates:
             benchmarks = load_benchmarks(options, config)
             tried.append(_try_all(folder, options, benchmarks, rows, changes, config))
             print(f"{label_of(changes)}: {tried[-1].by_draw.mean():.3f}", flush=True)
@@ -129,7 +129,7 @@ def run_tune(options: TuneOptions) -> Path:
         ("Duration", folder.duration()),
     ]
     title = f"Grid search of {benchmark.name} on validation seeds"
-    screen = _first_screen(folder.path, criterion, tried, best, near)
+    screen = _results_summary(folder.path, criterion, tried, best, near)
     return write_report(folder.path, title, summary, _hyperparameters(criterion, tried), screen)
 
 
@@ -150,9 +150,9 @@ def configs_of(options: TuneOptions) -> list[tuple[dict[str, Any], Any]]:
     count = math.prod(map(len, grids.values()))
     if count > MAX_COMBINATIONS:
         raise DataError(f"{VARY}{count:,} combinations; {MAX_COMBINATIONS:,} are the most")
-    asked = list(combinations(grids))
+    candidates = list(combinations(grids))
     # All before the first is trained: a value that cannot be is known then.
-    return [(changes, changed(options.config, changes, VARY)) for changes in asked]
+    return [(changes, changed(options.config, changes, VARY)) for changes in candidates]
 
 
 def ranked(tried: Sequence[Tried]) -> tuple[int, list[int]]:
@@ -173,8 +173,10 @@ def run_command(options: TuneOptions, config: Any) -> str:
     name, preset = split_preset(options.benchmark, options.preset)
     shared = ("methods", "setting", "seed", "validation_seeds", "validation_tasks")
     default = with_config(RunOptions, default_config(name, preset))()
-    asked = with_config(RunOptions, config)(**{field: getattr(options, field) for field in shared})
-    words = itertools.chain(*changed_options(default, asked).values())
+    options_with_config = with_config(RunOptions, config)(
+        **{field: getattr(options, field) for field in shared}
+    )
+    words = itertools.chain(*changed_options(default, options_with_config).values())
     return shlex.join(["everlight", "run", name, "--preset", preset, *words])
 
 
@@ -182,7 +184,7 @@ def _refuse_unlike(
     options: TuneOptions,
     first: Benchmarks,
     rows: Sequence[Method],
-    asked: Sequence[tuple[dict[str, Any], Any]],
+    candidates: Sequence[tuple[dict[str, Any], Any]],
 ) -> None:
     """Refuse combinations that cannot be compared with the first, before any is trained.
 
@@ -190,7 +192,7 @@ def _refuse_unlike(
       DataError: a value that changes the data, which methods apply, or nothing.
     """
     seen: dict[str, str] = {}
-    for changes, config in asked:
+    for changes, config in candidates:
         benchmarks, label = load_benchmarks(options, config), label_of(changes)
         _refuse_others(first, benchmarks, label)
         identity = repr([bench.fingerprint(row) for bench in benchmarks.values() for row in rows])
@@ -242,9 +244,9 @@ def _try_all(
     return Tried(changes, config, training, scores, choices)
 
 
-def _first_screen(
+def _results_summary(
     folder: Path, criterion: str, tried: Sequence[Tried], best: int, near: Sequence[int]
-) -> FirstScreen:
+) -> Summary:
     """Return the best configuration, its distance from the others, and ties and edges."""
     labels, measure = [trial.label for trial in tried], f"{criterion} on validation samples"
     scores = {
@@ -265,19 +267,19 @@ def _first_screen(
     shown = {f"{name[2]}, {name[0]}": by_label for name, by_label in scores.items()}
     path = plot_columns(folder / "tried.png", labels, shown, f"{criterion}, on validation samples")
     caption = f"{measure}; bars are one standard deviation over validation seeds."
-    said = [
+    sentences = [
         f"Which configuration has the highest {criterion} on validation seeds?",
         f"Best, with 95% interval: {labels[best]}, {interval_cell(tried[best].by_draw)}.",
     ]
     if best:
-        said.append(f"Baseline, the first: {labels[0]}, {means[labels[0]]}.")
+        sentences.append(f"Baseline, the first: {labels[0]}, {means[labels[0]]}.")
     remarks = []
     if near:
         tied = "; ".join(labels[number] for number in near)
         remarks.append(f"Settings statistically tied with the best: {tied}.")
     if edges := edges_of([trial.changes for trial in tried], best):
         remarks.append(f"At the edge of the grid: {', '.join(edges)}.")
-    return FirstScreen(tuple(said), Figure(caption, path), table, tuple(remarks))
+    return Summary(tuple(sentences), Figure(caption, path), table, tuple(remarks))
 
 
 def _hyperparameters(criterion: str, tried: Sequence[Tried]) -> list[Section]:

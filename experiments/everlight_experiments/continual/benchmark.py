@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from everlight.continual import Protocol, SequenceResult, Setup, TaskSequence
-from everlight.continual.method import Demand, Method, Needs
+from everlight.continual.methods.method import Demand, Method, Needs
 from everlight_data.errors import DataError
 from everlight_data.images.jpeg_store import JpegStore
 from everlight_data.sets.image_set import ImageSet
@@ -197,7 +197,7 @@ class Benchmark(NamedTuple):
                 "learner has later tasks beforehand (--validation-tasks limits it)."
             )
         return (
-            f"The choice sees the first tasks of the validation seeds alone (number of tasks: "
+            f"The choice sees only the first tasks of the validation seeds (number of tasks: "
             f"{self.validation_tasks}); the evaluation includes their classes."
         )
 

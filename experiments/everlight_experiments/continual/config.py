@@ -15,7 +15,7 @@ import tyro
 
 from everlight.checks import Between
 from everlight.continual import Protocol
-from everlight.continual.method import Method
+from everlight.continual.methods.method import Method
 from everlight.models import networks
 from everlight_experiments.run_folder.settings import Count, Rate, Share
 

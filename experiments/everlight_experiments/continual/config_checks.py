@@ -39,10 +39,10 @@ def check_parts(config: Config, settings: tuple[str, ...], images: Int[np.ndarra
     # The online setting has one pass and validates nothing.
     if config.protocol.validates and not fraction and {*settings} != {"online"}:
         best = config.protocol.select == "best"
-        asked, instead = ("--select best", "last") if best else ("--plateau-factor", "1")
+        option, instead = ("--select best", "last") if best else ("--plateau-factor", "1")
         raise DataError(
-            f"{asked} needs validation images, and --validation-fraction 0 leaves none; give a "
-            f"fraction, or {asked.split()[0]} {instead}"
+            f"{option} needs validation images, and --validation-fraction 0 leaves none; give a "
+            f"fraction, or {option.split()[0]} {instead}"
         )
     if not tasks:
         raise DataError("--tasks without a number; give how many tasks there are")
@@ -51,7 +51,7 @@ def check_parts(config: Config, settings: tuple[str, ...], images: Int[np.ndarra
     if len(tasks) > 1 and sum(tasks) != classes:
         raise DataError(
             f"--tasks {' '.join(map(str, tasks))} are {sum(tasks)} classes of {classes}; give "
-            "sizes that sum to the number of classes, or the number of tasks alone"
+            "sizes that sum to the number of classes, or only the number of tasks"
         )
     size = config.buffer_size
     if size is not None and size < classes:

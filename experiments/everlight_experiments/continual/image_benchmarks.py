@@ -21,7 +21,7 @@ from everlight.continual import (
     softmax_objective,
     with_predictions,
 )
-from everlight.continual.method import Demand, Method, Needs
+from everlight.continual.methods.method import Demand, Method, Needs
 from everlight.metrics import diagnose_plasticity
 from everlight.models import (
     Network,
@@ -45,7 +45,7 @@ from everlight_data.images.feature_files import Features, features_alone
 from everlight_data.images.trunk_features import LITE0
 from everlight_data.registry import IMAGE_SETS
 from everlight_data.sets.data_set import ImageRequest
-from everlight_data.sets.image_set import ImageSet
+from everlight_data.sets.image_set import ImageSet, PerClass
 from everlight_experiments.continual.benchmark import (
     STEPS_WITHIN,
     Benchmark,
@@ -190,7 +190,7 @@ def _refuse_options_of_images(config: Config) -> None:
     if values:
         names = ", ".join("--" + name.replace("_", "-") for name in values)
         raise DataError(
-            f"{names} with the features of {config.features} alone; leave out {names}, and put the "
+            f"{names} with only the features of {config.features}; leave out {names}, and put the "
             "rows that are meant into the file, of which --test-every sets the test rows"
         )
 
@@ -210,8 +210,10 @@ def _load(config: Config, seed: int, runs: Path) -> tuple[ImageSet, str, Feature
     if config.features is not None:
         # A pretrained network has its own size, to which it enlarges small images.
         side = None if config.data in IMAGE_SETS else side or TRUNK_SIDE
-    limits = config.classes, config.per_class, config.test_every, config.test_data
-    images, note = load_images(ImageRequest(config.data, side, *limits, seed, config.first_class))
+    per_class = None if config.per_class is None else PerClass(*config.per_class)
+    limits = config.classes, per_class, config.test_every, config.test_data
+    request = ImageRequest(config.data, side, *limits, seed, config.first_class)
+    images, note = load_images(request)
     features = None if config.features is None else load_features(config.features, images, runs)
     return images, note, features
 

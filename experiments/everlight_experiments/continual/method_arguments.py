@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from everlight.calls import parse_call
 from everlight.checks import check_arguments
-from everlight.continual.method import Method
+from everlight.continual.methods.method import Method
 from everlight.errors import ArgumentError
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
@@ -16,24 +16,24 @@ from everlight_experiments.continual.config import Config, MethodSettings
 OPTION = "--method-arguments"
 
 
-def with_method_arguments(config: Any, asked: Sequence[str], methods: Sequence[Method]) -> Any:
+def with_method_arguments(config: Any, texts: Sequence[str], methods: Sequence[Method]) -> Any:
     """Return a configuration in which methods' functions have the given arguments.
 
     Args:
       config: configuration of a benchmark.
-      asked: one entry per method, as in `DER++:alpha=0.2,beta=0.5`.
+      texts: one entry per method, as in `DER++:alpha=0.2,beta=0.5`.
       methods: methods that are run.
 
     Raises:
       DataError: a benchmark of another kind, a method that is not run or comes twice, or an
         argument that the method does not have, of another type, or that another option sets.
     """
-    if not asked:
+    if not texts:
         return config
     if not isinstance(config, Config):
         raise DataError(f"{OPTION}: methods have the arguments of the paper here; leave it out")
     rows, settings = {method.name: method for method in methods}, {}
-    for text in asked:
+    for text in texts:
         try:
             name, values, arguments = parse_call(text, words=True)
         except ArgumentError as error:
@@ -51,7 +51,7 @@ def with_method_arguments(config: Any, asked: Sequence[str], methods: Sequence[M
 
 def argument_defaults(method: Method) -> dict[str, float | str]:
     """Return the numbers, switches and words of a method's function that no other option sets."""
-    tuned = method.hyperparameter_name if method.hyperparameters else None
+    tuned = method.tunes if method.hyperparameters else None
     choices = _choices(method)
     return {
         parameter.name: parameter.default
@@ -86,7 +86,7 @@ def _choices(method: Method) -> dict[str, tuple[str, ...]]:
 
 
 def _checked(method: Method, argument: str, value: Any) -> float | str:
-    if method.hyperparameters and argument == method.hyperparameter_name:
+    if method.hyperparameters and argument == method.tunes:
         raise DataError(
             f"{OPTION}: {argument} of {method.name} is its hyper-parameter; give "
             f"--hyperparameters '{method.name}={value}'"
@@ -110,7 +110,7 @@ def _checked(method: Method, argument: str, value: Any) -> float | str:
 def refuse_unfit_argument(method: Method, argument: str, value: float, option: str) -> None:
     """Refuse a number outside the bounds that a method's function states for an argument.
 
-    A user's own function is traced instead (`trace_own`).
+    A user's own function is traced instead (`trace_user_strategies`).
 
     Raises:
       DataError: the option, the value and the bounds.

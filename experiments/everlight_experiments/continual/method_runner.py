@@ -33,8 +33,8 @@ from everlight.continual import (
     run_sequence,
 )
 from everlight.continual.engine.updates import StrategyError
-from everlight.continual.method import Method, why_not
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.method import Method, why_not
+from everlight.continual.methods.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_data.formats.files import one_line
 from everlight_data.images.as_inputs import naming_files
@@ -333,8 +333,10 @@ class Runner:
             if learned is not None:
                 fingerprint["validation_tasks"] = learned
             sequence = benchmark.sequence(method, seq_id)
-            of = f"selecting {hyperparameter:g}" if use == "validation" else f"seed {seq_id.order}"
-            shown = f"{benchmark.setting}, {method.name}, {of}"
+            purpose = (
+                f"selecting {hyperparameter:g}" if use == "validation" else f"seed {seq_id.order}"
+            )
+            shown = f"{benchmark.setting}, {method.name}, {purpose}"
             data = benchmark.per_run_data(sequence, hyperparameter)
             units.append(Unit(name, fingerprint, sequence, seq_id.key, data, shown))
             seq_ids.append(seq_id)
@@ -352,8 +354,8 @@ class Runner:
         shared = benchmark.shared(method)
         parts = (self.folder, units, self.build(method), self.protocol(method), shared, keep)
         if benchmark.store is None:
-            alone = {"one_by_one": benchmark.one_by_one}
-            results = train_units(*parts, RunData, after_task, tasks=learned, **alone)
+            options = {"one_by_one": benchmark.one_by_one}
+            results = train_units(*parts, RunData, after_task, tasks=learned, **options)
         else:
             with naming_files(benchmark.store):
                 announce = benchmark.store.announce

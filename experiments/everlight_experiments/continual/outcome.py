@@ -139,7 +139,10 @@ def measured(metrics: Sequence[Metric], runs: Sequence[Trained]) -> dict[str, np
         for run in runs
         for diverged in [has_diverged(run.arrays)]
     ]
-    return {m.name: np.stack(of) for m, of in zip(metrics, zip(*by_run, strict=True), strict=True)}
+    return {
+        m.name: np.stack(values)
+        for m, values in zip(metrics, zip(*by_run, strict=True), strict=True)
+    }
 
 
 def arrays_of(outcomes: Outcomes) -> dict[str, np.ndarray]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool
 
-from everlight.continual.method import Method
+from everlight.continual.methods.method import Method
 from everlight_data.errors import DataError
 from everlight_experiments.continual.benchmark import Benchmarks
 from everlight_experiments.continual.outcome import Outcome, Outcomes
@@ -22,8 +22,8 @@ from everlight_experiments.continual.report_criteria import NOTHING_PUBLISHED, P
 from everlight_experiments.continual.train_methods import Job, runners_of, save_outcomes, train_jobs
 from everlight_experiments.report.writer import (
     Column,
-    FirstScreen,
     Section,
+    Summary,
     Table,
     write_report,
 )
@@ -112,7 +112,7 @@ class Paper(NamedTuple):
     published: Callable[[Results], Published] = lambda results: NOTHING_PUBLISHED
     rule: str | None = None
     """Selection rule; None is the common one, on one validation seed."""
-    first: Callable[[Results], FirstScreen] | None = None
+    first: Callable[[Results], Summary] | None = None
     """Opening of a report that has only the paper's own sections; None makes the general report."""
     arrays: Callable[[Results], Mapping[str, np.ndarray]] = lambda results: {}
     """Arrays of results.npz beside those of the outcomes."""
@@ -151,7 +151,7 @@ class Paper(NamedTuple):
 
 def paper_parts(
     paper: Paper, folder: RunFolder, options: PaperOptions
-) -> tuple[Results, list[tuple[str, str]], FirstScreen, list[Section]]:
+) -> tuple[Results, list[tuple[str, str]], Summary, list[Section]]:
     """Train everything; return the results and the report's summary, opening and sections."""
     experiment = paper.experiment(options.config, folder, options)
     opened = {name: bench.opened(folder) for name, bench in experiment.benchmarks.items()}

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import flax.linen as nn
 
 from everlight.continual import Optimizer, StoredImages, named_optimizer
-from everlight.continual.engine.network_setup import Net
-from everlight.continual.method import Demand, Method
+from everlight.continual.engine.setups.network_setup import Net
+from everlight.continual.methods.method import Demand, Method
 from everlight.errors import ArgumentError
 from everlight.models import MLP, Network, NetworkRequest, named_network, networks
 from everlight_data.errors import DataError
@@ -29,7 +29,7 @@ from everlight_data.progress import progress
 from everlight_data.sets.image_set import Channels as ChannelValues
 from everlight_data.sets.image_set import ImageSet
 from everlight_data.user_code.objects import load_network
-from everlight_experiments.run_folder.interruption import stop_if_asked
+from everlight_experiments.run_folder.interruption import stop_if_requested
 
 AS_THEY_COME = 32
 """Side up to which images of a data set reach the trunk unchanged."""
@@ -97,15 +97,15 @@ def optimizer(text: str, learning_rate: float, weight_decay: float = 0.0) -> Opt
         raise DataError(f"--optimizer {text}: {error}; {form}") from error
 
 
-def load_features(asked: str, images: ImageSet, runs: Path) -> Features:
+def load_features(reference: str, images: ImageSet, runs: Path) -> Features:
     """Return the features of a benchmark's images: computed and kept in `runs`, or read.
 
     Raises:
       MissingDataError: the trunk's package, or the file, is not there.
       DataError: the file cannot be used, or is not of these images.
     """
-    if asked != LITE0:
-        return features_of_images(asked, images)
+    if reference != LITE0:
+        return features_of_images(reference, images)
     return stored_features(images, runs / "features", _steps)
 
 
@@ -113,7 +113,7 @@ def _steps(starts: range) -> Iterator[int]:
     """Yield the steps of the trunk under a progress bar, until a signal asks to stop."""
     with progress(LITE0, len(starts)) as bar:
         for start in starts:
-            stop_if_asked()
+            stop_if_requested()
             yield start
             bar.update()
 
@@ -129,7 +129,7 @@ class Inputs(NamedTuple):
 
 
 def inputs_of(
-    asked: str | None,
+    reference: str | None,
     images: ImageSet | JpegStore,
     runs: Path,
     normalization: ChannelValues | None = None,
@@ -141,12 +141,12 @@ def inputs_of(
     Raises:
       DataError: features of streamed images, or features that cannot be used.
     """
-    if asked is None:
+    if reference is None:
         streamed = isinstance(images, JpegStore)
         stored = channels() if streamed else store_images(images, normalization)
         return Inputs(stored, images if streamed else None)
     if isinstance(images, JpegStore):
         raise DataError("--features is not for images that are streamed from files; leave it out")
-    features = load_features(asked, images, runs)
+    features = load_features(reference, images, runs)
     stored = store_features(features, slice(len(images.train_labels)))
     return Inputs(stored, features=features)

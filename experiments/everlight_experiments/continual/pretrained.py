@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from everlight.continual import Setup, StoredImages
-from everlight.continual.method import Method, Needs
+from everlight.continual.methods.method import Method, Needs
 from everlight.models import Network, VisionTransformer, with_layers
 from everlight.trees import named_leaves
 from everlight_data.errors import DataError, MissingDataError

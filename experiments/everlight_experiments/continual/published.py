@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from everlight.continual.method import Method
+from everlight.continual.methods.method import Method
 from everlight_data.errors import DataError
-from everlight_data.images.published_settings import (
+from everlight_experiments.continual.config import Config, MethodSettings
+from everlight_experiments.continual.published_settings import (
     PUBLISHED,
     PublishedProtocol,
     PublishedSettings,
 )
-from everlight_experiments.continual.config import Config, MethodSettings
 
 WORD = "published"
 """Word that stands for published settings in `--hyperparameters`."""

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from everlight.continual.method import Method
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.method import Method
+from everlight.continual.methods.registry import METHODS
 from everlight.metrics import confusion_shares
 from everlight.plots import plot_confusion
 from everlight_experiments.continual.benchmark import Benchmark, Benchmarks, Metric
@@ -29,15 +29,15 @@ from everlight_experiments.continual.report_tables import (
     forgetting_cell,
     hyperparameters_table,
     left_out_table,
-    own_table,
     rule_of,
     scores_table,
     settings_table,
     table_of,
+    user_strategy_table,
 )
 from everlight_experiments.report.cells import counted, dash, interval_cell, spread
 from everlight_experiments.report.plots import curves_left_out, plot_curves, plot_matrices
-from everlight_experiments.report.writer import Figure, FirstScreen, Section, Table
+from everlight_experiments.report.writer import Figure, Section, Summary, Table
 
 MOST_COLUMNS = 50
 """Names of an axis that a table shows as columns."""
@@ -111,7 +111,7 @@ class ReportInput(NamedTuple):
         return sorted(sequential, key=lambda name: -np.nan_to_num(finals[name], nan=-np.inf))
 
 
-def report_sections(folder: Path, report: ReportInput) -> tuple[FirstScreen, list[Section]]:
+def report_sections(folder: Path, report: ReportInput) -> tuple[Summary, list[Section]]:
     """Return the opening and the sections of the report; pictures go into the folder."""
     benchmarks, outcomes, rows, _ = report
     benchmark = report.benchmark
@@ -122,19 +122,19 @@ def report_sections(folder: Path, report: ReportInput) -> tuple[FirstScreen, lis
             argument_meanings(outcomes, rows),
             settings_table(outcomes),
         ),
-        "Your own strategy against the others": ((), own_table(outcomes, rows)),
+        "Your own strategy against the others": ((), user_strategy_table(outcomes, rows)),
         "Selection of hyper-parameters": ((), selection),
         "Methods not applicable here": ((), left_out_table(rows, offers)),
     }
     sections = [
         *(_column(folder, column, report) for column in outcomes),
-        *(Section(name, said, [table]) for name, (said, table) in details.items() if table.rows),
+        *(Section(name, texts, [table]) for name, (texts, table) in details.items() if table.rows),
         *benchmark.sections(folder),
     ]
-    return _first_screen(folder, report), sections
+    return _results_summary(folder, report), sections
 
 
-def _first_screen(folder: Path, report: ReportInput) -> FirstScreen:
+def _results_summary(folder: Path, report: ReportInput) -> Summary:
     benchmark, (_, outcomes, rows, published) = report.benchmark, report
     at_once = {row.name for row in rows if row.made == METHODS["joint"].made}
     curves = {
@@ -161,8 +161,8 @@ def _first_screen(folder: Path, report: ReportInput) -> FirstScreen:
         f"{sentence(what)}, mean over seeds; bands are one standard deviation.{level}{dashed}"
         f"{curves_left_out(curves, report.naive)}"
     )
-    below = tuple(said for column in outcomes if (said := _runner_up(column, report)))
-    return FirstScreen(_headline(report), Figure(caption, picture), _finals(report), below)
+    below = tuple(remark for column in outcomes if (remark := _runner_up(column, report)))
+    return Summary(_headline(report), Figure(caption, picture), _finals(report), below)
 
 
 def _headline(report: ReportInput) -> tuple[str, ...]:
@@ -173,20 +173,20 @@ def _headline(report: ReportInput) -> tuple[str, ...]:
             best.append(f"{ranked[0]} {interval_cell(by_name[ranked[0]].final)} ({column})")
         if report.naive in by_name:
             baseline.append(f"{spread(by_name[report.naive].final)} ({column})")
-    said = [
+    sentences = [
         f"Which method has the highest {report.score} after the last task?",
         f"Best, with Student's 95% interval over seeds: {'; '.join(best) or 'none, all diverged'}.",
     ]
     if baseline:
-        said.append(f"Baseline, {report.naive}: {'; '.join(baseline)}.")
-    return tuple(said)
+        sentences.append(f"Baseline, {report.naive}: {'; '.join(baseline)}.")
+    return tuple(sentences)
 
 
 def _runner_up(column: str, report: ReportInput) -> str:
     """Return the second sequential method and its distance from the best; empty without one."""
     by_name, ranked = report.outcomes[column], report.ranked(column)
     made = {row.name: row.made for row in report.rows}
-    # A method's other hyper-parameter is no other method.
+    # A method's other hyper-parameter does not make another method.
     second = next((name for name in ranked[1:] if made[name] != made[ranked[0]]), None)
     if second is None:
         return ""
@@ -221,7 +221,7 @@ def _finals(report: ReportInput) -> Table:
         naive: f"Method {naive} trains on one task after the other and does no more.{alias}",
         "joint": "Method joint trains once, on all tasks together, at the last task.",
     }
-    marks = {name: said for name, said in methods.items() if name in names}
+    marks = {name: meaning for name, meaning in methods.items() if name in names}
     marks["diverged"] = "A lower learning rate may help where runs diverged."
     values = {name: name for name in names}
     return table_of(caption, values, measures, marks | PUBLISHED_ROW)
@@ -286,13 +286,15 @@ def _item(
         values = {name: value[:, -1] for name, value in values.items()}
         axes = axes[1:]
     if not axes:
-        return table_of(caption, values, [Measure(metric.name, lambda of: dash(spread(of)))])
+        return table_of(
+            caption, values, [Measure(metric.name, lambda values: dash(spread(values)))]
+        )
     (names,) = axes
     if len(names) > MOST_COLUMNS:
         caption += f" The first {MOST_COLUMNS} of {len(names):,}; results.npz has all."
 
     def cell(place: int) -> Callable[[np.ndarray], str]:
-        return lambda of: dash(spread(of[:, place]))
+        return lambda values: dash(spread(values[:, place]))
 
     shown = enumerate(names[:MOST_COLUMNS])
     measures = [Measure(name, cell(place), metric.name) for place, name in shown]

@@ -62,8 +62,8 @@ def weightings() -> str:
         else ", ".join(f"{criterion} by {weights[criterion]:g}" for criterion in CRITERIA)
         for name, weights in WEIGHTINGS.items()
     }
-    said = "; ".join(f"{name} weighs {words}" for name, words in by_name.items())
-    return f"{said} (the paper's weights; W2 as in its numbers, not as printed)."
+    sentence = "; ".join(f"{name} weighs {words}" for name, words in by_name.items())
+    return f"{sentence} (the paper's weights; W2 as in its numbers, not as printed)."
 
 
 def summarize(outcome: Outcome, naive: Outcome) -> RunSummary:
@@ -108,16 +108,20 @@ def criteria_tables(
             continue
         # Runs that diverged have NaN, and so has the deviation of one seed.
         with jax.debug_nans(False):
-            mean, of = summarize(outcome, by_name[naive])
+            mean, deviations = summarize(outcome, by_name[naive])
             scores = [float(cl_score(mean, weights)) for weights in WEIGHTINGS.values()]
-            stabilities = [float(cl_stability(of, weights)) for weights in WEIGHTINGS.values()]
-        row = [name, *(dash(plus_minus(float(mean[c]), float(of[c]))) for c in CRITERIA)]
+            stabilities = [
+                float(cl_stability(deviations, weights)) for weights in WEIGHTINGS.values()
+            ]
+        row = [name, *(dash(plus_minus(float(mean[c]), float(deviations[c]))) for c in CRITERIA)]
         if not outcome.names_ahead:
             row[1 + CRITERIA.index("FWT")] = "–"
         row += [dash(f"{number:.3f}") for number in (*scores, *stabilities)]
         if printed is not None:
-            theirs = printed.get(name)
-            row += ["–"] * len(columns) if theirs is None else [f"{x:.4f}" for x in theirs]
+            paper_values = printed.get(name)
+            row += (
+                ["–"] * len(columns) if paper_values is None else [f"{x:.4f}" for x in paper_values]
+            )
         rows.append(row)
     if printed is not None:
         names = [f"{column.group} {column.name}".removeprefix("criteria ") for column in columns]

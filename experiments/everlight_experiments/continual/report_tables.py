@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from everlight.continual import Choice
-from everlight.continual.method import Demand, Method, why_not
+from everlight.continual.methods.method import Demand, Method, why_not
 from everlight.metrics import backward_transfer, forgetting, forward_transfer
 from everlight_experiments.continual.benchmark import Benchmark
 from everlight_experiments.continual.outcome import Outcome, Outcomes
@@ -100,8 +100,8 @@ def scores_table(benchmark: Benchmark, by_name: Mapping[str, Outcome], naive: st
             return ("–", "–") if outcome is base else paired(outcome, base)
 
         measures += [
-            Measure(f"final {measure} minus {naive}'s", lambda of: pair(of)[0], BY_SEED),
-            Measure(f"seeds above {naive}", lambda of: pair(of)[1], BY_SEED),
+            Measure(f"final {measure} minus {naive}'s", lambda outcome: pair(outcome)[0], BY_SEED),
+            Measure(f"seeds above {naive}", lambda outcome: pair(outcome)[1], BY_SEED),
         ]
     return table_of("Mean ± standard deviation over seeds.", by_name, measures, UNDEFINED)
 
@@ -130,31 +130,31 @@ def _stored_bytes(outcome: Outcome) -> str:
 
 
 COSTS = (
-    Measure("parameters", lambda of: f"{of.cost.parameters:,}", "model"),
+    Measure("parameters", lambda outcome: f"{outcome.cost.parameters:,}", "model"),
     Measure(
         "strategy's memory, MB",
-        lambda of: f"{of.cost.memory_bytes / 1e6:.2f}",
+        lambda outcome: f"{outcome.cost.memory_bytes / 1e6:.2f}",
         "model",
         "The strategy's memory counts allocated bytes: importances, older parameters, statistics, "
         "and the numbers of stored samples. The samples themselves are counted under “samples”.",
     ),
     Measure(
         "held in the last task",
-        lambda of: dash(f"{_last(of, of.stored_samples):,.0f}"),
+        lambda outcome: dash(f"{_last(outcome, outcome.stored_samples):,.0f}"),
         "samples",
         "Stored samples and steps of the optimizer are means over runs.",
     ),
     Measure("MB", _stored_bytes, "samples"),
     Measure(
         "MFLOP per step",
-        lambda of: f"{of.cost.operations / 1e6:,.1f}",
+        lambda outcome: f"{outcome.cost.operations / 1e6:,.1f}",
         "computation",
         "MFLOP per step: operations of one step's program, without importances.",
     ),
-    Measure("steps", lambda of: dash(f"{_last(of, of.steps):,.0f}"), "computation"),
+    Measure("steps", lambda outcome: dash(f"{_last(outcome, outcome.steps):,.0f}"), "computation"),
     Measure(
         "seconds per run",
-        lambda of: dash(f"{of.median_seconds:.1f}"),
+        lambda outcome: dash(f"{outcome.median_seconds:.1f}"),
         "computation",
         "Seconds per run: median over runs on a machine that may be shared. They include "
         "compilation, which dominates short runs and is absent where selection or another setting "
@@ -168,7 +168,7 @@ def costs_table(by_name: Mapping[str, Outcome]) -> Table:
     return table_of("Costs.", by_name, COSTS, {"–": "–: not known."})
 
 
-def own_table(outcomes: Outcomes, rows: Sequence[Method]) -> Table:
+def user_strategy_table(outcomes: Outcomes, rows: Sequence[Method]) -> Table:
     """Return differences of a user's strategies from all others."""
     strategies = [row.name for row in rows if row.version]
     pairs = {

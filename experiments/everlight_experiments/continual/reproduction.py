@@ -39,7 +39,7 @@ class Comparison(NamedTuple):
     published: Known | None = None
     code: Known | None = None
     """Score of the authors' code, run for this project on the same data."""
-    ours: Float[np.ndarray, "seeds"] = np.zeros(0)
+    measured: Float[np.ndarray, "seeds"] = np.zeros(0)
 
     @property
     def name(self) -> str:
@@ -58,7 +58,7 @@ class Comparison(NamedTuple):
         if known is None:
             return float("nan")
         mean, deviation, runs = known
-        return standard_errors_apart(self.ours, mean, deviation or 0.0, runs)
+        return standard_errors_apart(self.measured, mean, deviation or 0.0, runs)
 
     def cause(self, causes: Mapping[str, str]) -> str:
         """Return the known cause of a difference, or that there is none."""
@@ -68,7 +68,7 @@ class Comparison(NamedTuple):
 def compare(known: Sequence[Comparison], outcomes: Outcomes) -> list[Comparison]:
     """Return known numbers with our final scores, for the methods that the run has."""
     return [
-        row._replace(ours=np.asarray(outcomes[row.column][row.method].final, np.float64))
+        row._replace(measured=np.asarray(outcomes[row.column][row.method].final, np.float64))
         for row in known
         if row.method in outcomes.get(row.column, {})
     ]
@@ -83,15 +83,19 @@ def reproduction_section(
     names their source.
     """
     measures = [
-        Measure("published", lambda of: "–" if of.published is None else of.published.cell, PAPER),
-        Measure("authors' code", lambda of: "–" if of.code is None else of.code.cell, PAPER),
-        Measure("ours", lambda of: percent(of.ours)),
-        Measure("from published", lambda of: _errors(of.errors(of.published)), "standard errors"),
-        Measure("from the code", lambda of: _errors(of.errors(of.code)), "standard errors"),
-        Measure("verified", lambda of: of.verified),
+        Measure(
+            "published", lambda row: "–" if row.published is None else row.published.cell, PAPER
+        ),
+        Measure("authors' code", lambda row: "–" if row.code is None else row.code.cell, PAPER),
+        Measure("ours", lambda row: percent(row.measured)),
+        Measure(
+            "from published", lambda row: _errors(row.errors(row.published)), "standard errors"
+        ),
+        Measure("from the code", lambda row: _errors(row.errors(row.code)), "standard errors"),
+        Measure("verified", lambda row: row.verified),
         Measure(
             "cause of a difference",
-            lambda of: "–" if of.verified in ("both", "table") else of.cause(causes),
+            lambda row: "–" if row.verified in ("both", "table") else row.cause(causes),
         ),
     ]
     caption = (
@@ -106,7 +110,7 @@ def reproduction_section(
 def unexplained(compared: Sequence[Comparison], causes: Mapping[str, str]) -> list[str]:
     """Return a line for every number that agrees with neither and has no known cause."""
     return [
-        f"{row.name}: {percent(row.ours)}, {_errors(row.errors(row.published))} standard "
+        f"{row.name}: {percent(row.measured)}, {_errors(row.errors(row.published))} standard "
         f"errors from the published number and {_errors(row.errors(row.code))} from the "
         "authors' code"
         for row in compared

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from everlight.continual.method import Method, why_not
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.method import Method, why_not
+from everlight.continual.methods.registry import METHODS
 from everlight.trees import checksums_of, tree_bytes
 from everlight_data.writing import amount
 from everlight_experiments.continual.benchmark import Benchmarks, SequenceId

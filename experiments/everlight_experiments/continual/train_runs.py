@@ -39,17 +39,17 @@ from everlight.continual.engine.run_states import (
     shapes_on_mesh,
 )
 from everlight.meshes import RUNS_AXIS
-from everlight.processes import is_first
 from everlight.trees import stacked
 from everlight_data.errors import DataError
 from everlight_data.progress import progress
 from everlight_data.runs.checkpoints import Checkpoints
+from everlight_data.runs.processes import is_first
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.interruption import saving_when_stopped, uninterrupted
 from everlight_experiments.run_folder.memory import refuse_large
 
 DIVERGED_AT = "diverged_at"
-"""Task and epoch of the first loss that is no finite number, or `NOT_DIVERGED`."""
+"""Task and epoch of the first loss that is not a finite number, or `NOT_DIVERGED`."""
 POLL = 0.5
 """Seconds between checks for runs that other processes have finished."""
 
@@ -133,8 +133,8 @@ def train_units(
             refuse_large(initial_runs_state(runs), "--net", "--buffer-size")
             fits = True
         continued, began = checkpoints.exists(), time.monotonic()
-        how = after_task, announce, tasks
-        state = _train_group(Checkpoints(checkpoints), group, runs, mesh, *how)
+        options = after_task, announce, tasks
+        state = _train_group(Checkpoints(checkpoints), group, runs, mesh, *options)
         places = diverged_at(protocol, state)
         for number, unit in enumerate(group):
             outputs = keep(result_of_run(state, number, mesh))

@@ -1,6 +1,6 @@
 """Selection of hyper-parameters on the first tasks of validation seeds (`--validation-tasks`)."""
 
-from everlight.continual.method import Method
+from everlight.continual.methods.method import Method
 from everlight_data.errors import DataError
 from everlight_experiments.continual.benchmark import Benchmark
 from everlight_experiments.continual.metrics import OVER_ALL_TIMES
@@ -19,23 +19,23 @@ def refuse_unscored(benchmark: Benchmark, method: Method, evaluate_every: int, t
       DataError: there are not so many tasks; they end without an evaluation; or the benchmark or
         the method has a score after the last task alone.
     """
-    asked = benchmark.validation_tasks
-    if asked is None:
+    count = benchmark.validation_tasks
+    if count is None:
         return
-    option = f"--validation-tasks {asked}"
-    if asked > tasks:
+    option = f"--validation-tasks {count}"
+    if count > tasks:
         raise DataError(f"{option}; {benchmark.name} has {tasks} tasks, give {tasks} or less")
     if benchmark.criterion not in (None, OVER_ALL_TIMES):
         raise DataError(
             f"{option}: {benchmark.name} selects by the {benchmark.criterion.name} after the last "
             "task; leave it out"
         )
-    if asked < tasks and asked % evaluate_every:
+    if count < tasks and count % evaluate_every:
         raise DataError(
             f"{option} ends without an evaluation; give a multiple of --evaluate-every "
             f"{evaluate_every}"
         )
-    if asked < tasks and method.label_setting == "joint":
+    if count < tasks and method.label_setting == "joint":
         raise DataError(
             f"{option}: {method.name} learns all tasks at the last one; leave one of them out"
         )

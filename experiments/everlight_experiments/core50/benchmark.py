@@ -21,7 +21,7 @@ from everlight.continual import (
     fixed_test_objective,
     flax_setup,
 )
-from everlight.continual.method import Method, Needs
+from everlight.continual.methods.method import Method, Needs
 from everlight.metrics.open_set import OpenSet, open_set_scores_over_time
 from everlight.models import with_layers
 from everlight.models.caffe_nets import scale_layers

@@ -18,8 +18,8 @@ from typing import Annotated, Literal
 
 from everlight.checks import Between
 from everlight.continual import Protocol, fixed_steps_protocol
-from everlight.continual.method import Method
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.method import Method
+from everlight.continual.methods.registry import METHODS
 from everlight.scenarios.core50 import Level
 from everlight_experiments.continual.config import UNNAMED, Chosen, Dtype, Features, Replay, Side
 from everlight_experiments.run_folder.settings import Count, Preset, Rate

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from jaxtyping import Bool, Float
 
-from everlight_data.images.core50_published import published_curves, published_name, published_net
 from everlight_experiments.continual.outcome import Outcome
 from everlight_experiments.continual.paper import Experiment, Finding, Paper, PaperOptions, Results
 from everlight_experiments.continual.report_criteria import Published
@@ -19,6 +18,11 @@ from everlight_experiments.core50.config import (
     PAPER_PRESETS,
     SCENARIOS,
     PaperConfig,
+)
+from everlight_experiments.core50.published_curves import (
+    published_curves,
+    published_name,
+    published_net,
 )
 from everlight_experiments.report.cells import percent
 from everlight_experiments.report.writer import PAPER as PUBLISHED_GROUP
@@ -42,8 +46,8 @@ def published(results: Results) -> Published:
 def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) -> Experiment:
     """Return the scenarios, each with the paper's methods or those that are named."""
     check_methods(config.methods, FIXED)
-    of = config.benchmark, config.level, config.scenarios, options.seed, options.runs
-    benchmarks = batch_benchmarks(*of)
+    arguments = config.benchmark, config.level, config.scenarios, options.seed, options.runs
+    benchmarks = batch_benchmarks(*arguments)
     fewer = dict(zip(SCENARIOS, config.cumulative_orders, strict=True))
     jobs = [
         Job(
@@ -134,19 +138,21 @@ FINDINGS = (
 
 def sections(results: Results) -> list[Section]:
     """Return what the paper's report shows beside the general one."""
-    theirs, outcomes = published(results), results.outcomes
+    paper_scores, outcomes = published(results), results.outcomes
     costs = (
         "The paper compares accuracy relative to cumulative training, extra storage and "
         "computation. Extra storage is the method's memory and the maximum of stored samples "
         "(frames, or features of a frozen trunk). Operations are those of one step's program "
         "times the steps, plus the frozen trunk's once per training frame."
     )
-    tables = [_scores_table(scenario, by_name, theirs) for scenario, by_name in outcomes.items()]
+    tables = [
+        _scores_table(scenario, by_name, paper_scores) for scenario, by_name in outcomes.items()
+    ]
     return [Section("Accuracy relative to cumulative training, and costs", [costs], tables)]
 
 
-def _scores_table(scenario: str, by_name: Mapping[str, Outcome], theirs: Published) -> Table:
-    curves, best = theirs.curves.get(scenario, {}), by_name.get("cumulative")
+def _scores_table(scenario: str, by_name: Mapping[str, Outcome], paper_scores: Published) -> Table:
+    curves, best = paper_scores.curves.get(scenario, {}), by_name.get("cumulative")
     printed = {name: curve[-1] for name, curve in curves.items()}
 
     def relative(name: str) -> str:
@@ -172,7 +178,7 @@ def _scores_table(scenario: str, by_name: Mapping[str, Outcome], theirs: Publish
         Measure("bytes", lambda name: f"{extra_storage(by_name[name]):,}", "extra storage"),
         Measure("operations", lambda name: f"{training_operations(by_name[name]):.2e}", "training"),
     )
-    beside = f" Paper: {theirs.name}." if curves else ""
+    beside = f" Paper: {paper_scores.name}." if curves else ""
     caption = f"{scenario}: mean ± standard deviation over the runs.{beside}"
     return table_of(caption, {name: name for name in by_name}, measures)
 

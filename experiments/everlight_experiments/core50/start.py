@@ -37,6 +37,7 @@ from everlight_data.images.core50 import Core50
 from everlight_data.images.core50_frames import LabelledFrames, load_release, thin_test
 from everlight_data.procedural.core50 import WORLD, load_procedural_core50
 from everlight_data.procedural.world import load_procedural
+from everlight_data.sets.image_set import PerClass
 from everlight_experiments.continual.train_runs import DIVERGED_AT, Unit, has_diverged, train_units
 from everlight_experiments.core50.config import Base
 from everlight_experiments.run_folder.folder import RunFolder
@@ -87,13 +88,13 @@ def load_material(config: Base, level: Level, seed: int) -> LabelledFrames:
     return LabelledFrames(thin_test(frames, config.test_frames), level, config.test_frames)
 
 
-def _refuse_more_test_frames(frames: Core50, asked: int | None) -> None:
+def _refuse_more_test_frames(frames: Core50, limit: int | None) -> None:
     tested = np.isin(frames.session, TEST_SESSIONS)
     recording = frames.session[tested] * len(frames.object_names) + frames.object[tested]
     longest = int(np.bincount(recording).max())
-    if asked is not None and asked > longest:
+    if limit is not None and limit > longest:
         raise DataError(
-            f"--test-frames {asked}; the longest recording of a test session has {longest} frames: "
+            f"--test-frames {limit}; the longest recording of a test session has {longest} frames: "
             f"give {longest} or fewer, or None for all"
         )
 
@@ -189,7 +190,7 @@ def _pretrained(folder: RunFolder, config: Base, frames: Core50, seed: int) -> I
         "hidden": config.hidden,
         "dtype": config.dtype,
     }
-    images = load_procedural(world, training.images, 10)
+    images = load_procedural(world, PerClass(training.images, test=10))
     classes, stored = len(images.class_names), store_images(images)
     net = make_net(config, classes)
 

@@ -11,10 +11,9 @@ from sklearn.svm import LinearSVC
 
 from everlight.continual import SequenceResult
 from everlight.continual.engine.evaluation import score_test_set
-from everlight.continual.method import Method
+from everlight.continual.methods.method import Method
 from everlight.metrics.frame_fusion import fused_accuracies
 from everlight_data.images.core50_frames import LabelledFrames
-from everlight_data.images.core50_published import STATIC, published_name, published_net
 from everlight_experiments.continual.benchmark import Benchmark, Metric, Trained
 from everlight_experiments.continual.method_runner import Runner
 from everlight_experiments.continual.paper import Experiment, Paper, PaperOptions, Results
@@ -22,10 +21,11 @@ from everlight_experiments.continual.train_methods import Job
 from everlight_experiments.core50 import start
 from everlight_experiments.core50.benchmark import ACCURACY, TrainingSchedule, core50_benchmark
 from everlight_experiments.core50.config import CITATION, FIXED
+from everlight_experiments.core50.published_curves import STATIC, published_name, published_net
 from everlight_experiments.core50_static.config import STATIC_PRESETS, StaticConfig
 from everlight_experiments.report.plots import plot_curves
 from everlight_experiments.report.writer import PAPER as PUBLISHED_GROUP
-from everlight_experiments.report.writer import Column, Figure, FirstScreen, Section, Table
+from everlight_experiments.report.writer import Column, Figure, Section, Summary, Table
 from everlight_experiments.run_folder.folder import RunFolder
 
 WINDOWS = (1, 2, 4, 8, 16, 32)
@@ -157,7 +157,7 @@ def svm_confidence(
     return machine.decision_function(features[tested] / scale)
 
 
-def first_screen(results: Results) -> FirstScreen:
+def results_summary(results: Results) -> Summary:
     """Return the best strategy of each level, the accuracy by fused frames, and table 2."""
     accuracies = accuracies_of(results)
     best, baseline, panels = [], [], {}
@@ -178,7 +178,7 @@ def first_screen(results: Results) -> FirstScreen:
         "its recording (softmax of the networks, distances from the SVM's boundaries).",
         plot_curves(path, panels, ACCURACY, "frames fused", top=1, ticks=ticks),
     )
-    return FirstScreen(sentences, fusion, _table(results.config, accuracies))
+    return Summary(sentences, fusion, _table(results.config, accuracies))
 
 
 def reach(accuracies: Accuracies) -> int:
@@ -230,6 +230,6 @@ PAPER = Paper(
     experiment,
     sections,
     rule="The networks after the last step are evaluated. The C of the SVM was not tuned.",
-    first=first_screen,
+    first=results_summary,
     arrays=arrays,
 )

@@ -21,10 +21,11 @@ from jaxtyping import Array, Int
 from everlight.continual import SequenceResult, Setup, StoredImages, embedding_objective, flax_setup
 from everlight.continual.engine.run import Run
 from everlight.continual.engine.tasks import initial_evaluation
-from everlight.continual.method import Method, Needs
+from everlight.continual.methods.method import Method, Needs
+from everlight.continual.methods.registry import METHODS
 from everlight.continual.objectives.embedding import RanksAndNearest, with_nearest_facts
-from everlight.continual.registry import METHODS
-from everlight.continual.strategies.expert_gate import block_means, expert_gate
+from everlight.continual.strategies.expert_gate import expert_gate
+from everlight.continual.strategies.parts.gate_features import block_means
 from everlight.metrics.fact_scores import (
     BACKWARD,
     DROP,
@@ -113,16 +114,18 @@ def fact_metrics(
         return metric._replace(compute=lambda run: np.asarray(read(scores(run))))
 
     of_scores = (
-        *means(GENERALISED, lambda of: of.top_k.generalised, "time"),
-        *means(STANDARD, lambda of: of.top_k.standard, "time"),
-        *means(DROP, lambda of: of.top_k.drop, "time"),
-        Metric(BACKWARD, lambda of: of.backward),
-        Metric(FORWARD, lambda of: of.forward),
-        Metric("hits", lambda of: of.hits, (size,)),
-        *means(FEW_SHOT, lambda of: of.few_shot),
-        Metric(BY_COUNT.format(STANDARD), lambda of: of.standard_by_count, (bins,), TAIL),
-        Metric(BY_COUNT.format(GENERALISED), lambda of: of.generalised_by_count, (bins,), TAIL),
-        Metric(SPO, lambda of: of.spo, (len(LEAST), len(SPO_CASES))),
+        *means(GENERALISED, lambda scores: scores.top_k.generalised, "time"),
+        *means(STANDARD, lambda scores: scores.top_k.standard, "time"),
+        *means(DROP, lambda scores: scores.top_k.drop, "time"),
+        Metric(BACKWARD, lambda scores: scores.backward),
+        Metric(FORWARD, lambda scores: scores.forward),
+        Metric("hits", lambda scores: scores.hits, (size,)),
+        *means(FEW_SHOT, lambda scores: scores.few_shot),
+        Metric(BY_COUNT.format(STANDARD), lambda scores: scores.standard_by_count, (bins,), TAIL),
+        Metric(
+            BY_COUNT.format(GENERALISED), lambda scores: scores.generalised_by_count, (bins,), TAIL
+        ),
+        Metric(SPO, lambda scores: scores.spo, (len(LEAST), len(SPO_CASES))),
     )
     nearest = Metric(NEAREST, lambda run: run.arrays["found"][-1], (shown, TOP))
     return (*map(of_run, of_scores), nearest)
@@ -131,9 +134,9 @@ def fact_metrics(
 def means(name: str, read: Callable[[FactScores], Means], *time: Axis) -> list[Metric]:
     """Return a score's means over examples, by task and over tasks, which read `FactScores`."""
     return [
-        Metric(name, lambda of: read(of).over_examples, time),
-        Metric(BY_TASK.format(name), lambda of: read(of).by_task, (*time, "task")),
-        Metric(OVER_TASKS.format(name), lambda of: read(of).over_tasks, time),
+        Metric(name, lambda scores: read(scores).over_examples, time),
+        Metric(BY_TASK.format(name), lambda scores: read(scores).by_task, (*time, "task")),
+        Metric(OVER_TASKS.format(name), lambda scores: read(scores).over_tasks, time),
     ]
 
 
@@ -250,13 +253,13 @@ def initial_ranking(benchmarks: Benchmarks) -> Callable[[Split, SequenceId], Ran
     ranks = jax.jit(lambda *inputs: initial_evaluation(Run(build, protocol, *inputs)).ranks)
 
     @functools.cache
-    def of(split: Split, seq_id: SequenceId) -> Ranks:
+    def ranks_of(split: Split, seq_id: SequenceId) -> Ranks:
         sequence, store = benchmarks[split].sequence(naive, seq_id), first.store
         data = RunData(first.shared(naive), first.per_run_data(sequence, 0.0))
         with nullcontext() if store is None else naming_files(store):
             return jax.block_until_ready(ranks(data, sequence, seq_id.key))
 
-    return of
+    return ranks_of
 
 
 def training_words(net: Network, features: Features | None) -> str:

@@ -15,20 +15,20 @@ from typing import Annotated
 
 from everlight.checks import Between
 from everlight.continual import Protocol
-from everlight.continual.method import Method, with_published
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.method import Method, with_published
+from everlight.continual.methods.registry import METHODS
 from everlight_data.facts.divided import Size
 from everlight_data.facts.pictured import FactSource
-from everlight_data.facts.published_tables import TABLES
 from everlight_experiments.continual.benchmark import VALIDATION_SEED
 from everlight_experiments.continual.config import UNNAMED, Chosen, Dtype, Features, Replay, Side
+from everlight_experiments.facts.published_tables import TABLES
 from everlight_experiments.run_folder.settings import Count, Preset, Rate
 
 GRIDS: Mapping[str, tuple[float, ...]] = {
     "IMM mode": (1e-4, 1e-3, 1e-2, 1e-1),
     "MAS": (0.1, 1, 10, 100, 1000),
 }
-# With EWC and IMM's mean beside the paper's, and the values that SI's and MAS's papers recommend.
+# The paper's methods, EWC, IMM's mean, and the values that SI's and MAS's papers recommend.
 PAPER_METHODS: dict[str, Method] = {
     row.name: row
     for row in with_published(

@@ -3,12 +3,11 @@
 import numpy as np
 from jaxtyping import Float
 
-from everlight.continual.method import Method
+from everlight.continual.methods.method import Method
 from everlight.metrics.fact_scores import BACKWARD, GENERALISED
 from everlight_data.facts.divided import SPLITS
 from everlight_data.facts.pictured import pictured_facts
 from everlight_data.facts.published import published_scales
-from everlight_data.facts.published_claims import CLAIMS, GAIN, Claim, Quantity
 from everlight_data.facts.word_vectors import vectors_note
 from everlight_experiments.continual.benchmark import Benchmark, SequenceId
 from everlight_experiments.continual.paper import Experiment, Finding, Paper, PaperOptions, Results
@@ -21,6 +20,7 @@ from everlight_experiments.facts.config import (
     PaperConfig,
     scale_config,
 )
+from everlight_experiments.facts.published_claims import CLAIMS, GAIN, Claim, Quantity
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import check_methods
 
@@ -52,7 +52,7 @@ def finding(claim: Claim, values: report.Values) -> Finding:
     sides, cells = (claim.first, claim.second), (*claim.first, *claim.second)
     known = {cell: value_of(cell, values) for cell in cells if cell.method in values[cell.column]}
     first, second = ([cell for cell in side if cell in known] for side in sides)
-    if claim.how == "each":
+    if claim.rule == "each":
         pairs = [pair for pair in zip(*sides, strict=True) if known.keys() >= set(pair)]
         first, second = ([pair[place] for pair in pairs] for place in (0, 1))
     text = f"{claim.text} (paper: {claim.in_paper})"
@@ -64,10 +64,10 @@ def finding(claim: Claim, values: report.Values) -> Finding:
         return Finding(text, frozenset(["test examples of such facts"]), lambda _: None)
     means = [[f"{cell} {known[cell].mean():.2f}" for cell in side] for side in (first, second)]
     numbers = "; ".join((*means[0], *means[1]))
-    if claim.how == "each":
+    if claim.rule == "each":
         holds = np.all(upper > lower, axis=0)
         numbers = "; ".join(map(", ".join, zip(*means, strict=True)))
-    elif claim.how == "mean":
+    elif claim.rule == "mean":
         holds = upper.mean(axis=0) > lower.mean(axis=0)
         numbers = f"{upper.mean():.2f} against {lower.mean():.2f}"
     else:

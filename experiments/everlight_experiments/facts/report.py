@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.registry import METHODS
 from everlight.metrics.fact_scores import (
     BACKWARD,
     DROP,
@@ -22,12 +22,12 @@ from everlight.metrics.ranking_groups import SPO_CASES, embedding_similarity, sp
 from everlight.scenarios.facts import split_statistics
 from everlight_data.facts.divided import SPLITS, DividedFacts, division_notes
 from everlight_data.facts.pictured import PicturedFacts
-from everlight_data.facts.published_tables import OTHER_DATA, PRINTED, SIMILARITY, SPO_TOP5
 from everlight_experiments.continual.benchmark import Benchmarks, SequenceId, Trained
 from everlight_experiments.continual.outcome import BY_TASK, measured
 from everlight_experiments.continual.paper import Results
 from everlight_experiments.continual.train_runs import DIVERGED_AT, NOT_DIVERGED
 from everlight_experiments.facts.benchmark import LEAST, SPO, TOP, group_tests
+from everlight_experiments.facts.published_tables import OTHER_DATA, PRINTED, SIMILARITY, SPO_TOP5
 from everlight_experiments.report.cells import dash, percent, spread
 from everlight_experiments.report.writer import PAPER, Column, Section, Table
 

@@ -23,7 +23,7 @@ from everlight.continual import (
     binary_objective,
     network_setup,
 )
-from everlight.continual.method import Demand, Method, Needs
+from everlight.continual.methods.method import Demand, Method, Needs
 from everlight.continual.objectives.many_labels import label_scores
 from everlight.metrics.multilabel import LabelScores
 from everlight.models import Network, NetworkRequest
@@ -33,6 +33,7 @@ from everlight_data.iirc.imagenet import ImageFiles
 from everlight_data.iirc.sets import CHANNELS, IIRCData, IIRCRequest, load_iirc
 from everlight_data.images.as_inputs import stream
 from everlight_data.images.jpeg_store import JpegStore
+from everlight_data.sets.image_set import PerClass
 from everlight_experiments.continual.benchmark import (
     Axis,
     Benchmark,
@@ -108,8 +109,15 @@ def iirc_benchmarks(request: Request) -> Benchmarks:
 def load_data(config: Config, configurations: int, seed: int) -> IIRCData:
     """Return a configuration's data; features are computed from images of the set's own size."""
     side = config.side if config.features is None else AS_THEY_COME
-    limits = side, config.per_class, configurations, config.superclasses, seed
-    return load_iirc(IIRCRequest(config.data, *limits))
+    request = IIRCRequest(
+        config.data,
+        side,
+        PerClass(*config.per_class),
+        configurations,
+        superclasses=config.superclasses,
+        seed=seed,
+    )
+    return load_iirc(request)
 
 
 def decodable(config: Config, data: IIRCData, folder: RunFolder) -> IIRCData:
@@ -246,39 +254,39 @@ def keep(method: Method, result: SequenceResult) -> dict[str, Array]:
 
 _AFTER_LAST = "Mean over the test samples of all tasks, after the last task."
 OF_SCORES = (
-    Metric(SCORE, lambda of: of.means.union.precision_weighted_jaccard, ("time",)),
+    Metric(SCORE, lambda scores: scores.means.union.precision_weighted_jaccard, ("time",)),
     Metric(
         BY_TASK.format(SCORE),
-        lambda of: of.means.by_task.precision_weighted_jaccard,
+        lambda scores: scores.means.by_task.precision_weighted_jaccard,
         ("time", "task"),
     ),
     Metric(
         SCORES,
-        lambda of: jnp.stack(of.means.union, axis=-1),
+        lambda scores: jnp.stack(scores.means.union, axis=-1),
         ("time", SCORE_NAMES),
         meaning=_AFTER_LAST,
     ),
     Metric(
         "recall by batches",
-        lambda of: of.batch_recall,
+        lambda scores: scores.batch_recall,
         meaning="Recall after the last task as the authors average it: labels found over true "
         "labels of each 128 samples.",
     ),
     Metric(
         "labels per sample",
-        lambda of: of.counts,
+        lambda scores: scores.counts,
         ("time", ("predicted", "true")),
         _AFTER_LAST,
     ),
     Metric(
         NEWEST,
-        lambda of: of.means.current.precision_weighted_jaccard,
+        lambda scores: scores.means.current.precision_weighted_jaccard,
         ("time",),
         meaning="Mean over the test samples of the newest task, R_jj (figure 5).",
     ),
     Metric(
         "pw-JS by class type",
-        lambda of: of.by_class_type.precision_weighted_jaccard,
+        lambda scores: scores.by_class_type.precision_weighted_jaccard,
         (CLASS_TYPES,),
         meaning="Mean after the last task over the test samples with a label of the type; "
         "only labels of the type count.",
@@ -300,7 +308,7 @@ def metrics_of(data: IIRCData) -> tuple[Metric, ...]:
         read, axes = metric.compute, metric.axes
         return metric._replace(compute=lambda run: at_the_end(run, read(scores(run)), axes))
 
-    confusion = Metric(CONFUSION, lambda of: of.confusion, (data.classes, data.classes))
+    confusion = Metric(CONFUSION, lambda scores: scores.confusion, (data.classes, data.classes))
     return tuple(map(of_run, (*OF_SCORES, confusion)))
 
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
 from everlight.continual import Protocol
-from everlight.continual.method import Method, Needs
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.method import Method
+from everlight.continual.methods.registry import METHODS
 from everlight_data.iirc.sets import IIRCName
 from everlight_experiments.continual.config import UNNAMED, Chosen, Dtype, Features, Replay, Side
 from everlight_experiments.run_folder.settings import Bytes, Count, Preset, Rate, Share
@@ -35,11 +35,7 @@ FORMS: dict[str, Method] = PAPER_METHODS | {
     "BiC-whole-pwJS": METHODS["BiC-whole-pwJS"],
 }
 """The paper's methods, LUCIR with weaker distillation, and BiC with other stages 1 and 2."""
-WITH_EXEMPLARS = tuple(
-    name
-    for name, row in FORMS.items()
-    if "exemplars_per_class" in row.row_arguments(Needs(1, 1, 1))
-)
+WITH_EXEMPLARS = tuple(name for name, row in FORMS.items() if row.stores_samples)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from everlight.continual import multi_hot
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.registry import METHODS
 from everlight.metrics import confusion_matrix
 from everlight_data.errors import DataError
 from everlight_data.iirc.sets import is_imagenet

@@ -2,10 +2,10 @@
 
     everlight illuminant calibrate FOLDER
 
-FOLDER holds `main/` and `second/` with one raw file per pair in each, of the same name but for the
-ending. Both must show a classic chart of 24 patches under the illuminant of the scene. It is found
-automatically; otherwise FOLDER/charts.json places it: by file, such as "main/IMG_1.dng", the [x, y]
-of the centres of dark skin, bluish green, black and white.
+FOLDER holds `main/` and `second/` with one raw file per pair in each. The names of a pair differ
+only in the extension. Both must show a classic chart of 24 patches under the illuminant of the
+scene. It is found automatically; otherwise FOLDER/charts.json places it: by file, such as
+"main/IMG_1.dng", the [x, y] of the centres of dark skin, bluish green, black and white.
 
 Linear regressions and networks, on the transform between the cameras, on colour moments of the
 camera's own image, and on both, are cross-validated over scenes. Each training pair is
@@ -26,22 +26,26 @@ from jaxtyping import Int
 
 from everlight.checks import Between
 from everlight.color.illuminant_registry import ESTIMATORS
-from everlight.models.illuminant_training import TrainingSettings
-from everlight.models.out_of_distribution import cross_calibrate_distances
-from everlight.models.pair_model import VIEWS, PairModel
-from everlight_data.color.camera_pairs import quasi_real_pairs
-from everlight_data.color.chart_measurements import (
+from everlight.illuminant.illuminant_training import TrainingSettings
+from everlight.illuminant.out_of_distribution import cross_calibrate_distances
+from everlight.illuminant.pair_model import VIEWS, PairModel
+from everlight_data.color.charts.chart_measurements import (
     draw_scene_folds,
     group_scenes,
     measure_pairs,
     read_charts,
 )
-from everlight_data.color.chart_pairs import align_cameras, find_pairs
-from everlight_data.color.chart_scenes import write_chart_pairs
-from everlight_data.color.image_sets import ImageSet
-from everlight_data.color.pair_augmentations import chart_augmentations, relit_inputs, resampled
-from everlight_data.color.pair_model_files import save_pair_model
-from everlight_data.color.view_pairs import read_homography, write_homography
+from everlight_data.color.charts.chart_pairs import align_cameras, find_pairs
+from everlight_data.color.charts.chart_scenes import write_chart_pairs
+from everlight_data.color.illuminant_folds import IlluminantImages
+from everlight_data.color.models.pair_model_files import save_pair_model
+from everlight_data.color.pairs.camera_pairs import quasi_real_pairs
+from everlight_data.color.pairs.pair_augmentations import (
+    chart_augmentations,
+    relit_inputs,
+    resampled,
+)
+from everlight_data.color.pairs.view_pairs import read_homography, write_homography
 from everlight_data.errors import DataError
 from everlight_experiments.illuminant import CITATION
 from everlight_experiments.illuminant.calibrate_report import Calibration, calibration_sections
@@ -180,7 +184,7 @@ def _source(settings: CalibrateRun, folder: RunFolder) -> tuple[Path, str]:
     return settings.folder, f"raw pairs in {settings.folder}"
 
 
-def compare(choice: Choice, images: ImageSet, scenes: Int[np.ndarray, "n"]) -> Comparison:
+def compare(choice: Choice, images: IlluminantImages, scenes: Int[np.ndarray, "n"]) -> Comparison:
     """Return every method's estimates, by trainings without the pair's scene, in one fold."""
     data = choice.data
     estimates = {

@@ -9,16 +9,16 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from everlight.models.pair_model import PairModel, View
-from everlight_data.color.chart_measurements import sensor_differences
-from everlight_data.color.chart_pairs import PairCharts
-from everlight_data.color.quasi_real import QuasiReal
+from everlight.illuminant.pair_model import PairModel, View
+from everlight_data.color.charts.chart_measurements import sensor_differences
+from everlight_data.color.charts.chart_pairs import PairCharts
+from everlight_data.color.pairs.quasi_real import QuasiReal
 from everlight_experiments.illuminant.comparison import Comparison, mean_interval
 from everlight_experiments.illuminant.ensembles import coverage_table
 from everlight_experiments.illuminant.report import compared_sections
 from everlight_experiments.illuminant.selection import NESTED, Choice
 from everlight_experiments.illuminant.tables import error_table
-from everlight_experiments.report.writer import Column, FirstScreen, Section, Table
+from everlight_experiments.report.writer import Column, Section, Summary, Table
 
 RIVALS = (
     "SoG",
@@ -53,7 +53,7 @@ class Calibration(NamedTuple):
 
 def calibration_sections(
     folder: Path, results: Calibration, note: str
-) -> tuple[FirstScreen, list[Section]]:
+) -> tuple[Summary, list[Section]]:
     """Return the summary and body of the report."""
     main, second = results.model.cameras
     illuminants = {

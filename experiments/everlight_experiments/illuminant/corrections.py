@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from everlight.color.rendering import encode_srgb, full_scale_balance, render
-from everlight_data.color.image_sets import ImageSet
+from everlight_data.color.illuminant_folds import IlluminantImages
 from everlight_experiments.illuminant.comparison import angular_errors
 from everlight_experiments.report.plots import new_canvas, save
 from everlight_experiments.report.writer import Figure
@@ -30,7 +30,9 @@ Columns = dict[str, list[tuple[Float[np.ndarray, "h w 3"], str]]]
 
 
 def corrections_figure(
-    folder: Path, data: ImageSet, estimates: Mapping[str, Float[np.ndarray, "runs folds k 3"]]
+    folder: Path,
+    data: IlluminantImages,
+    estimates: Mapping[str, Float[np.ndarray, "runs folds k 3"]],
 ) -> Figure:
     """Return the figure of test images corrected by several methods, written into `folder`."""
     quantiles = ", ".join(map(str, SCENES.values()))
@@ -44,7 +46,7 @@ def corrections_figure(
 
 
 def correction_columns(
-    data: ImageSet, estimates: Mapping[str, Float[np.ndarray, "runs folds k 3"]]
+    data: IlluminantImages, estimates: Mapping[str, Float[np.ndarray, "runs folds k 3"]]
 ) -> Columns:
     """Return an easy, a median and a hard test image, corrected by each method's first run."""
     tested = np.concatenate(list(data.folds))

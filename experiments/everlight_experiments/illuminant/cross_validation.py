@@ -15,20 +15,26 @@ from everlight.color.learned.linear_regression import (
     fit_linear_regression,
     linear_estimate,
 )
-from everlight.models.illuminant_batches import (
+from everlight.illuminant.illuminant_batches import (
     TrainedNetworks,
     best_of_rates,
     index_of_lowest,
     predict_batch,
 )
-from everlight.models.illuminant_interval import ensemble_chromaticity
-from everlight.models.illuminant_training import (
+from everlight.illuminant.illuminant_interval import ensemble_chromaticity
+from everlight.illuminant.illuminant_training import (
     IlluminantModel,
     TrainingSettings,
     chromaticity_loss,
 )
 from everlight.trees import rows_of, stacked
-from everlight_data.color.camera_pairs import TRANSFORM, Augment, CameraPairs, Samples, problem_of
+from everlight_data.color.pairs.camera_pairs import (
+    TRANSFORM,
+    Augment,
+    CameraPairs,
+    Samples,
+    problem_of,
+)
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.illuminant.comparison import Comparison
 from everlight_experiments.illuminant.networks import PARAMETERS, train_networks

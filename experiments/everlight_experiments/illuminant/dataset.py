@@ -17,17 +17,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from everlight.models.illuminant_training import TrainingSettings
-from everlight_data.color.camera_matrices import calibrations_from
-from everlight_data.color.image_sets import (
+from everlight.illuminant.illuminant_training import TrainingSettings
+from everlight_data.color.illuminant_folds import (
     CameraImages,
-    ImageSet,
+    IlluminantImages,
     draw_folds,
     read_folds,
     split_across,
     split_within,
 )
-from everlight_data.color.quasi_real import FOLDS
+from everlight_data.color.pairs.quasi_real import FOLDS
+from everlight_data.color.raw_files.camera_matrices import calibrations_from
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
 from everlight_experiments.illuminant import CITATION
@@ -133,7 +133,9 @@ def compare_photographs(
     return summary, first, sections
 
 
-def split_cameras(cameras: Mapping[str, CameraImages], settings: DatasetRun) -> dict[str, ImageSet]:
+def split_cameras(
+    cameras: Mapping[str, CameraImages], settings: DatasetRun
+) -> dict[str, IlluminantImages]:
     """Return each camera's images in folds, or all cameras' images with one camera as the test."""
     if settings.split == "cross-camera":
         all_sets = split_across(cameras)

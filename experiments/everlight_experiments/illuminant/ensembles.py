@@ -8,10 +8,10 @@ import jax
 import numpy as np
 
 from everlight.color.feature_distribution import FeatureDistribution
-from everlight.models.illuminant_interval import COVERAGE, IntervalCoverage, interval_coverage
-from everlight.models.illuminant_training import TrainingSettings
-from everlight.models.out_of_distribution import calibrate_distances
-from everlight.models.pair_model import (
+from everlight.illuminant.illuminant_interval import COVERAGE, IntervalCoverage, interval_coverage
+from everlight.illuminant.illuminant_training import TrainingSettings
+from everlight.illuminant.out_of_distribution import calibrate_distances
+from everlight.illuminant.pair_model import (
     VIEWS,
     PairModel,
     View,
@@ -20,7 +20,7 @@ from everlight.models.pair_model import (
     members_estimates,
 )
 from everlight.trees import rows_of
-from everlight_data.color.rendered_pairs import RenderedPair
+from everlight_data.color.rendered.rendered_pairs import RenderedPair
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.illuminant.networks import train_networks
 from everlight_experiments.report.writer import Column, Table
@@ -116,6 +116,6 @@ def coverage_table(
     caption = (
         f"Coverage of the intervals of `estimate`, nominally {COVERAGE:.0%}: {caption} Degrees: "
         "mean radius. Uninformative: share of intervals no smaller than the interval of the "
-        "calibration's illuminants alone; `estimate` warns of these."
+        "calibration's illuminants only; `estimate` warns of these."
     )
     return Table(caption, columns, rows)

@@ -9,7 +9,7 @@ A model of pairs states its inputs: the colour transform between the views, colo
 An estimator that needs no training, such as SoG (Shades-of-Gray), gives no interval.
 The command prints the illuminant with its interval. It writes the photo before and after as a
 picture, corrected as a linear TIFF, and as a DNG with the illuminant as AsShotNeutral. The
-estimates of all photos or pairs are in lights.csv, with warnings.
+estimates of all photos or pairs are in illuminants.csv, with warnings.
 """
 
 import sys
@@ -19,19 +19,19 @@ from pathlib import Path
 import numpy as np
 
 from everlight.color.illuminant_registry import ESTIMATORS
-from everlight.models.image_model import ImageModel, untrained_model
-from everlight.models.pair_estimate import (
+from everlight.illuminant.image_model import ImageModel, untrained_model
+from everlight.illuminant.pair_estimate import (
     PairEstimate,
     UnsuitablePairError,
     describe_score,
     estimate_pair,
 )
-from everlight.models.pair_model import VIEWS, PairModel
-from everlight_data.color.camera_matrices import other_camera
-from everlight_data.color.corrections import pair_row, write_correction, write_illuminants
-from everlight_data.color.image_model_files import load_any_model
-from everlight_data.color.raw import black_text, read_raw
-from everlight_data.color.view_pairs import align_thumbnails, choose_homography
+from everlight.illuminant.pair_model import VIEWS, PairModel
+from everlight_data.color.models.image_model_files import load_any_model
+from everlight_data.color.pairs.view_pairs import align_thumbnails, choose_homography
+from everlight_data.color.raw_files.camera_matrices import other_camera
+from everlight_data.color.raw_files.corrections import pair_row, write_correction, write_illuminants
+from everlight_data.color.raw_files.raw import black_text, read_raw
 from everlight_data.errors import DataError, MissingDataError, MissingPackageError
 from everlight_data.writing import make_folder
 from everlight_experiments.illuminant.estimate_photos import (
@@ -84,8 +84,8 @@ def _estimate_pairs(settings: EstimateSettings, model: PairModel) -> list[PairEs
                 print(f"NO ESTIMATE: {error}", file=sys.stderr)
     if results:
         rows = [pair_row(*files, result) for files, result in results.items()]
-        write_illuminants(settings.output / "lights.csv", rows)
-        print(f"illuminants: {settings.output / 'lights.csv'}")
+        write_illuminants(settings.output / "illuminants.csv", rows)
+        print(f"illuminants: {settings.output / 'illuminants.csv'}")
     if failures and len(pairs) == 1:
         raise failures[0]
     if failures:

@@ -12,14 +12,18 @@ from tqdm import tqdm
 from everlight.color.camera_calibration import CameraCalibration
 from everlight.color.illuminant_method import ADDITIONAL_IMAGES
 from everlight.color.thumbnails import below_saturation
-from everlight.models.illuminant_interval import COVERAGE
-from everlight.models.image_model import DescribedImage, ImageModel, UnsuitableImageError
-from everlight.models.pair_estimate import describe_score, reasons_to_distrust
-from everlight.models.pair_model import Estimate
-from everlight_data.color.camera_matrices import other_camera, photo_calibration
-from everlight_data.color.corrections import photo_row, write_correction, write_illuminants
-from everlight_data.color.photos import is_picture, read_photo
-from everlight_data.color.raw import RawImage, black_text, camera_name
+from everlight.illuminant.illuminant_interval import COVERAGE
+from everlight.illuminant.image_model import DescribedImage, ImageModel, UnsuitableImageError
+from everlight.illuminant.pair_estimate import describe_score, reasons_to_distrust
+from everlight.illuminant.pair_model import Estimate
+from everlight_data.color.raw_files.camera_matrices import other_camera, photo_calibration
+from everlight_data.color.raw_files.corrections import (
+    photo_row,
+    write_correction,
+    write_illuminants,
+)
+from everlight_data.color.raw_files.photos import is_picture, read_photo
+from everlight_data.color.raw_files.raw import RawImage, black_text, camera_name
 from everlight_data.errors import DataError, MissingPackageError
 from everlight_data.progress import progress
 from everlight_data.writing import make_folder
@@ -75,8 +79,8 @@ def estimate_photos(settings: EstimateSettings, model: ImageModel) -> list[Photo
     finally:
         # What was estimated before a signal is kept.
         if rows:
-            write_illuminants(settings.output / "lights.csv", rows)
-            print(f"illuminants: {settings.output / 'lights.csv'}")
+            write_illuminants(settings.output / "illuminants.csv", rows)
+            print(f"illuminants: {settings.output / 'illuminants.csv'}")
     if failures and one:
         raise failures[0]
     if failures:

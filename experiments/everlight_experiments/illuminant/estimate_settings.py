@@ -7,8 +7,8 @@ from typing import get_args
 
 import tyro
 
-from everlight_data.color.corrections import Format
-from everlight_data.color.photos import list_photos
+from everlight_data.color.raw_files.corrections import Format
+from everlight_data.color.raw_files.photos import list_photos
 from everlight_data.errors import DataError
 from everlight_data.formats.files import one_line
 from everlight_experiments.report.cells import counted
@@ -72,8 +72,8 @@ class EstimateSettings:
         """Return main and second files.
 
         Raises:
-          DataError: files are no complete pairs, two main files have the same name, or a written
-            file would replace one of them.
+          DataError: the files do not form complete pairs, two main files have the same name, or a
+            written file would replace one of them.
         """
         if not self.files or len(self.files) % 2:
             raise DataError(

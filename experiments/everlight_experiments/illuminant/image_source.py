@@ -7,18 +7,19 @@ from typing import Annotated, Literal
 
 from everlight.checks import Between
 from everlight.color.thumbnails import SATURATION
-from everlight_data.color.constancy_sets import RELEASES, ConstancySet
-from everlight_data.color.image_sets import (
+from everlight_data.color.illuminant_folds import (
     CameraImages,
     check_edges,
     read_images,
     thumbnail_cameras,
 )
 from everlight_data.color.nus import CAMERAS, thumbnail_files
-from everlight_data.color.rendered_views import render_thumbnails
-from everlight_data.color.spectra import embedded_library, measured_library
+from everlight_data.color.rendered.rendered_views import render_thumbnails
+from everlight_data.color.rendered.spectra import embedded_library, measured_library
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
+from everlight_data.registry import PHOTOGRAPH_SETS
+from everlight_data.sets.constancy_set import ConstancySet
 from everlight_experiments.illuminant.thumbnail_checks import check_thumbnails
 from everlight_experiments.report.cells import counted
 from everlight_experiments.run_folder.settings import RunSettings
@@ -117,7 +118,7 @@ def _chosen(settings: ImageSource, known: Sequence[str]) -> Sequence[str]:
 
 def _read_sets(settings: ImageSource) -> tuple[dict[str, ConstancySet], str]:
     if settings.release and settings.folder:
-        sets = RELEASES[settings.release](settings.folder)
+        sets = PHOTOGRAPH_SETS[settings.release](settings.folder)
         return sets, f"{settings.release} as released, averaged down to {settings.side} pixels"
     files, names = settings.thumbnails, ", ".join(file.name for file in settings.thumbnails)
     sets = thumbnail_cameras(files or thumbnail_files(), settings.camera)

@@ -16,8 +16,8 @@ from everlight.color import (
     methods_for,
     pixel_moments,
 )
-from everlight_data.color.camera_matrices import stack_calibrations
-from everlight_data.color.image_sets import ImageSet
+from everlight_data.color.illuminant_folds import IlluminantImages
+from everlight_data.color.raw_files.camera_matrices import stack_calibrations
 from everlight_data.color.side_information import side_information
 from everlight_data.names import check_name
 from everlight_data.progress import progress
@@ -26,13 +26,13 @@ Keep = Callable[..., dict[str, np.ndarray]]
 """Takes a name and a function `compute` of arrays by name; returns these, perhaps read."""
 
 
-def camera_numbers(data: ImageSet) -> tuple[list[str], Int[np.ndarray, "n"]]:
+def camera_numbers(data: IlluminantImages) -> tuple[list[str], Int[np.ndarray, "n"]]:
     """Return the cameras' names, and the number of each image's camera."""
     names = sorted({*data.cameras(), data.camera})
     return names, np.array([names.index(camera) for camera in data.cameras()])
 
 
-def side_of(data: ImageSet, camera: str | None = None) -> SideInformation:
+def side_of(data: IlluminantImages, camera: str | None = None) -> SideInformation:
     """Return side information on the images, by default for the test images' camera."""
     names, _ = camera_numbers(data)
     known = None
@@ -41,12 +41,12 @@ def side_of(data: ImageSet, camera: str | None = None) -> SideInformation:
     return side_information(names, data.camera if camera is None else camera, known, data.captures)
 
 
-def learned_methods(data: ImageSet) -> list[str]:
+def learned_methods(data: IlluminantImages) -> list[str]:
     """Return the names that `--methods` accepts."""
     return [name for name, row in methods_for(side_of(data)).items() if row.is_selectable]
 
 
-def left_out(data: ImageSet) -> dict[str, str]:
+def left_out(data: IlluminantImages) -> dict[str, str]:
     """Return the methods that cannot run on these images, with the reason."""
     side = side_of(data)
     reasons = {name: row.incompatibility(side) for name, row in methods_for(side).items()}
@@ -67,24 +67,24 @@ def full_name(name: str, known: Sequence[str]) -> str:
     return matches[0]
 
 
-def labelled(features: PyTree, data: ImageSet) -> LabelledImages:
+def labelled(features: PyTree, data: IlluminantImages) -> LabelledImages:
     """Return all images of a set with a method's features of them."""
     _, numbers = camera_numbers(data)
     return LabelledImages(features, jnp.asarray(data.illuminants), jnp.asarray(numbers))
 
 
-def features_of(features: Callable[..., PyTree], data: ImageSet) -> PyTree:
+def features_of(features: Callable[..., PyTree], data: IlluminantImages) -> PyTree:
     """Return the features of every image by a function of one image and its mask."""
     return map_images(features, jnp.asarray(data.images), jnp.asarray(data.masks))
 
 
-def moments_of(data: ImageSet) -> Float[np.ndarray, "n 9"]:
+def moments_of(data: IlluminantImages) -> Float[np.ndarray, "n 9"]:
     """Return nine colour moments of each image's unmasked pixels."""
     return np.asarray(features_of(pixel_moments, data))
 
 
 def cross_validate_methods(
-    data: ImageSet, keep: Keep | None = None, names: Sequence[str] | None = None
+    data: IlluminantImages, keep: Keep | None = None, names: Sequence[str] | None = None
 ) -> dict[str, Float[np.ndarray, "1 folds k 3"]]:
     """Return every method's estimates for each fold, trained on the images outside of it.
 

@@ -7,9 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from everlight.illuminant.illuminant_batches import (
+    TrainedNetworks,
+    make_batch_trainer,
+    stack_problems,
+)
+from everlight.illuminant.illuminant_training import Losses, Problem, TrainingSettings
 from everlight.meshes import REPLICATED, put_on_mesh, runs_mesh
-from everlight.models.illuminant_batches import TrainedNetworks, make_batch_trainer, stack_problems
-from everlight.models.illuminant_training import Losses, Problem, TrainingSettings
 from everlight.trees import checksums_of
 from everlight_data.errors import DataError
 from everlight_data.progress import progress

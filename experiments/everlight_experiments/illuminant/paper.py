@@ -1,6 +1,6 @@
 """Notes on methods, and the phone's published rows under our names."""
 
-from everlight_data.color.published_tables import TABLE_3_S20
+from everlight_experiments.illuminant.published_tables import TABLE_3_S20
 
 METHOD_NOTES = (
     "Corrected moments, homography and APAP are fitted by alternating least squares, as "

@@ -7,11 +7,12 @@ import numpy as np
 from jaxtyping import Float
 
 from everlight.color.chromaticity import from_chromaticity
-from everlight.models.illuminant_interval import cross_coverage
-from everlight.models.illuminant_training import TrainingSettings
-from everlight.models.out_of_distribution import cross_calibrate_distances
-from everlight.models.pair_model import PairModel, View, calibrated_view
-from everlight_data.color.camera_pairs import (
+from everlight.illuminant.illuminant_interval import cross_coverage
+from everlight.illuminant.illuminant_training import TrainingSettings
+from everlight.illuminant.out_of_distribution import cross_calibrate_distances
+from everlight.illuminant.pair_model import PairModel, View, calibrated_view
+from everlight_data.color.models.pair_model_files import save_pair_model
+from everlight_data.color.pairs.camera_pairs import (
     MOMENTS,
     TRANSFORM,
     TRANSFORM_AND_MOMENTS,
@@ -21,9 +22,8 @@ from everlight_data.color.camera_pairs import (
     released_pairs,
     rendered_pairs,
 )
-from everlight_data.color.pair_augmentations import PHONE_AUGMENTATIONS
-from everlight_data.color.pair_model_files import save_pair_model
-from everlight_data.color.quasi_real import FOLDS
+from everlight_data.color.pairs.pair_augmentations import PHONE_AUGMENTATIONS
+from everlight_data.color.pairs.quasi_real import FOLDS
 from everlight_data.color.s20 import AugmentedS20, load_augmented_s20
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.illuminant.comparison import Comparison, record_errors
@@ -42,14 +42,14 @@ from everlight_experiments.illuminant.paper import PHONE_NOTES, phone_rows
 from everlight_experiments.illuminant.report import compared_sections
 from everlight_experiments.illuminant.tables import error_table
 from everlight_experiments.report.cells import spread
-from everlight_experiments.report.writer import Column, FirstScreen, Section, Table
+from everlight_experiments.report.writer import Column, Section, Summary, Table
 from everlight_experiments.run_folder.folder import RunFolder
 
 SECOND_VIEW = "second illuminant"
 ONE_AND_BOTH = WHITE_BALANCE, TRANSFORM_AND_WHITE_BALANCE
 """Inputs of one camera, and of both."""
 
-Compared = tuple[str, tuple[FirstScreen, list[Section]]]
+Compared = tuple[str, tuple[Summary, list[Section]]]
 """Note on the data, and the report's summary and body."""
 
 

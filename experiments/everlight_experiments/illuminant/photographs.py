@@ -10,18 +10,11 @@ import numpy as np
 from jaxtyping import Float
 
 from everlight.color.learned.fourier_constancy import TUNED_HERE
-from everlight.models.illuminant_training import TrainingSettings
+from everlight.illuminant.illuminant_training import TrainingSettings
 from everlight.trees import checksums_of
-from everlight_data.color.camera_pairs import MOMENTS, CameraPairs
-from everlight_data.color.image_sets import ImageSet
-from everlight_data.color.pair_augmentations import IMAGE_AUGMENTATIONS
-from everlight_data.color.published_tables import (
-    CROSS_CAMERA,
-    CROSS_CAMERA_PROTOCOL,
-    CROSS_CAMERA_SETS,
-    FFCC_THUMBNAILS,
-    TABLE_2_NUS,
-)
+from everlight_data.color.illuminant_folds import IlluminantImages
+from everlight_data.color.pairs.camera_pairs import MOMENTS, CameraPairs
+from everlight_data.color.pairs.pair_augmentations import IMAGE_AUGMENTATIONS
 from everlight_data.progress import progress
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.illuminant.comparison import Comparison
@@ -35,9 +28,16 @@ from everlight_experiments.illuminant.methods import (
     moments_of,
 )
 from everlight_experiments.illuminant.paper import METHOD_NOTES
+from everlight_experiments.illuminant.published_tables import (
+    CROSS_CAMERA,
+    CROSS_CAMERA_PROTOCOL,
+    CROSS_CAMERA_SETS,
+    FFCC_THUMBNAILS,
+    TABLE_2_NUS,
+)
 from everlight_experiments.illuminant.report import compared_sections
 from everlight_experiments.illuminant.tables import error_table
-from everlight_experiments.report.writer import FirstScreen, Section
+from everlight_experiments.report.writer import Section, Summary
 from everlight_experiments.run_folder.folder import RunFolder
 
 Split = Literal["folds", "cross-camera"]
@@ -49,7 +49,7 @@ CURVES = ("Net on moments, chosen in the fold", "FFCC", "APAP (PCA)", "GW", "SoG
 
 def compare_cameras(
     folder: RunFolder,
-    sets: Mapping[str, ImageSet],
+    sets: Mapping[str, IlluminantImages],
     split: Split,
     seeds: Sequence[int],
     training: TrainingSettings,
@@ -84,7 +84,7 @@ def compare_cameras(
 
 
 def compare_images(
-    data: ImageSet,
+    data: IlluminantImages,
     seeds: Sequence[int],
     training: TrainingSettings,
     checkpoints: Checkpoints,
@@ -111,12 +111,12 @@ def published_rows(camera: str, split: Split) -> dict[str, tuple[float, ...]]:
 
 def photograph_sections(
     folder: Path,
-    sets: Mapping[str, ImageSet],
+    sets: Mapping[str, IlluminantImages],
     comparisons: Mapping[str, Comparison],
     split: Split,
     note: str,
     illuminants: Mapping[str, Float[np.ndarray, "n 3"]],
-) -> tuple[FirstScreen, list[Section]]:
+) -> tuple[Summary, list[Section]]:
     """Return the summary and body of a report on photographs."""
     shown = {}
     for camera, compared in comparisons.items():
@@ -141,7 +141,9 @@ def photograph_sections(
     )
 
 
-def absent(sets: Mapping[str, ImageSet], comparisons: Mapping[str, Comparison]) -> list[str]:
+def absent(
+    sets: Mapping[str, IlluminantImages], comparisons: Mapping[str, Comparison]
+) -> list[str]:
     """Return a sentence for each method without a row, with the reason and the cameras."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for camera, data in sets.items():

@@ -13,13 +13,12 @@ import numpy as np
 from jaxtyping import Float
 
 from everlight.color.chromaticity import from_chromaticity
-from everlight.models.illuminant_batches import best_of_restarts, predict_batch
-from everlight.models.illuminant_training import IlluminantModel, TrainingSettings
+from everlight.illuminant.illuminant_batches import best_of_restarts, predict_batch
+from everlight.illuminant.illuminant_training import IlluminantModel, TrainingSettings
 from everlight.trees import rows_of
-from everlight_data.color.pair_model_files import save_pair_model
-from everlight_data.color.published_tables import TABLE_1_RADIOMETRIC
-from everlight_data.color.radiometric import SAME_ILLUMINANT_COSINE, Split
-from everlight_data.color.rendered_pairs import (
+from everlight_data.color.models.pair_model_files import save_pair_model
+from everlight_data.color.rendered.radiometric import SAME_ILLUMINANT_COSINE, Split
+from everlight_data.color.rendered.rendered_pairs import (
     REPORTED,
     REPORTED_NOISE,
     SPLITS,
@@ -32,7 +31,7 @@ from everlight_data.color.rendered_pairs import (
     render_conditions,
     render_variants,
 )
-from everlight_data.color.spectra import embedded_library, measured_library
+from everlight_data.color.rendered.spectra import embedded_library, measured_library
 from everlight_data.progress import progress
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.illuminant import CITATION
@@ -45,6 +44,7 @@ from everlight_experiments.illuminant.comparison import (
 from everlight_experiments.illuminant.config import RENDERED_NETWORKS, RESTARTS, Plan
 from everlight_experiments.illuminant.ensembles import measure_coverage, train_models
 from everlight_experiments.illuminant.networks import train_networks
+from everlight_experiments.illuminant.published_tables import TABLE_1_RADIOMETRIC
 from everlight_experiments.illuminant.rendered_methods import compare_methods
 from everlight_experiments.illuminant.report import Report, compared_sections
 from everlight_experiments.illuminant.tables import spread

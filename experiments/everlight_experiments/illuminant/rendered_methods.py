@@ -18,8 +18,8 @@ from everlight.color import (
 from everlight.color.chromaticity import from_chromaticity
 from everlight.color.learned.chromagenic import chromagenic_estimate, fit_chromagenic
 from everlight.color.learned.linear_regression import fit_linear_regression, linear_estimate
-from everlight.color.learned.observed_image import ObservedImage
-from everlight_data.color.rendered_pairs import Input, RenderedPair
+from everlight.color.learned.parts.observed_image import ObservedImage
+from everlight_data.color.rendered.rendered_pairs import Input, RenderedPair
 from everlight_experiments.illuminant.cross_validation import method_name
 
 REGRESSED: tuple[Input, ...] = (

@@ -16,11 +16,11 @@ from everlight_experiments.illuminant.tables import (
     summary,
 )
 from everlight_experiments.report.plots import new_canvas, save
-from everlight_experiments.report.writer import Figure, FirstScreen, Section, Table
+from everlight_experiments.report.writer import Figure, Section, Summary, Table
 
 LEAST_LIMIT = 12.0
 """Least end of the axis of angular errors, in degrees."""
-Report = tuple[list[tuple[str, str]], FirstScreen, list[Section]]
+Report = tuple[list[tuple[str, str]], Summary, list[Section]]
 """A report's facts, summary and body."""
 
 
@@ -36,7 +36,7 @@ def compared_sections(
     figures: Sequence[Figure] = (),
     headline: str = "",
     baselines: Sequence[str] = BASELINES,
-) -> tuple[FirstScreen, list[Section]]:
+) -> tuple[Summary, list[Section]]:
     """Return the summary and body of a report; figures are written into `folder`.
 
     The summary is of the comparisons by condition. Error curves are those of the methods `curves`
@@ -79,7 +79,7 @@ def _plot_error_curves(path: Path, panels: Mapping[str, Mapping[str, Errors]]) -
     legend = 3.2
     canvas, axes = new_canvas(columns, 5.0 + legend / columns, 4.0, rows)
     halves = [np.nanmedian(curve) for errors in panels.values() for curve in errors.values()]
-    # Of every method half of the images are in the picture.
+    # The picture shows half of every method's images.
     limit = max(LEAST_LIMIT, 1.2 * float(np.nanmax(halves)))
     for axis, (title, errors) in zip(axes, panels.items(), strict=False):
         plots.plot_error_curves(errors, axis, limit).set_title(title)

@@ -16,15 +16,15 @@ import numpy as np
 from jaxtyping import Float
 
 from everlight.color.chromaticity import from_chromaticity
-from everlight.models.illuminant_interval import (
+from everlight.illuminant.illuminant_interval import (
     IntervalCoverage,
     cross_coverage,
     ensemble_chromaticity,
 )
-from everlight.models.illuminant_training import TrainingSettings
-from everlight.models.out_of_distribution import DistanceCalibration
-from everlight.models.pair_model import WIDTHS, InputNames, ViewModel, calibrated_view
-from everlight_data.color.camera_pairs import TRANSFORM, Augment, CameraPairs
+from everlight.illuminant.illuminant_training import TrainingSettings
+from everlight.illuminant.out_of_distribution import DistanceCalibration
+from everlight.illuminant.pair_model import WIDTHS, InputNames, ViewModel, calibrated_view
+from everlight_data.color.pairs.camera_pairs import TRANSFORM, Augment, CameraPairs
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.illuminant.comparison import angular_errors
 from everlight_experiments.illuminant.cross_validation import (
@@ -139,9 +139,11 @@ def choose(
     # Errors in each tested fold, summed over its pairs, of trainings without it and another fold.
     sums = np.zeros((len(CANDIDATES), len(data.folds), len(data.folds)))
     for errors, candidate in zip(sums, CANDIDATES, strict=True):
-        alone, pairwise = (runs.estimates[f"{candidate.name}, {CHOSEN}"] for runs in (outer, inner))
+        single, pairwise = (
+            runs.estimates[f"{candidate.name}, {CHOSEN}"] for runs in (outer, inner)
+        )
         for fold in range(len(data.folds)):
-            errors[fold, fold] = _summed_error(alone[:, fold], data, fold)
+            errors[fold, fold] = _summed_error(single[:, fold], data, fold)
         for index, (first, second) in enumerate(couples):
             halves = np.split(pairwise[:, index], 2, axis=1)
             errors[first, second] = _summed_error(halves[0], data, first)

@@ -7,15 +7,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from everlight_data.color.published_tables import STATISTICS
 from everlight_experiments.illuminant.comparison import (
     Comparison,
     Errors,
     reproduction_errors,
     summarize_all,
 )
+from everlight_experiments.illuminant.published_tables import STATISTICS
 from everlight_experiments.report import cells
-from everlight_experiments.report.writer import PAPER, Column, Figure, FirstScreen, Table
+from everlight_experiments.report.writer import PAPER, Column, Figure, Summary, Table
 
 RECOVERY = {
     "median": "Med",
@@ -51,13 +51,13 @@ def error_table(compared: Comparison) -> Table:
     Methods that only the paper has follow as "not run".
     """
     errors, reproduction = compared.errors(), compared.errors(reproduction_errors)
-    ours = ("Mean", "95% interval", *RECOVERY.values(), "Invalid")
-    columns = [Column("Method"), *(Column(name, "ours, degrees") for name in ours)]
+    statistics = ("Mean", "95% interval", *RECOVERY.values(), "Invalid")
+    columns = [Column("Method"), *(Column(name, "ours, degrees") for name in statistics)]
     columns += [Column(name, "reproduction, degrees") for name in REPRODUCTION.values()]
     columns += [Column(name, PAPER) for name in STATISTICS]
     rows = []
     for name in dict.fromkeys((*errors, *compared.published)):
-        row = ["not run", *["–"] * (len(ours) + len(REPRODUCTION) - 1)]
+        row = ["not run", *["–"] * (len(statistics) + len(REPRODUCTION) - 1)]
         if name in errors:
             recovered, reproduced = (
                 fold_statistics(errors[name]),
@@ -90,7 +90,7 @@ def summary(
     comparisons: Sequence[Comparison],
     headline: str = "",
     baselines: Sequence[str] = BASELINES,
-) -> FirstScreen:
+) -> Summary:
     """Return the best method with its interval, and the baseline, in sentences and a table.
 
     The best of several methods is optimistic; `headline` is reported in its place. Of the baselines
@@ -98,7 +98,9 @@ def summary(
     """
     errors = [compared.errors() for compared in comparisons]
     means = [_means(by_name) for by_name in errors]
-    ranked = [sorted(by_name, key=lambda name, of=by_name: np.mean(of[name])) for by_name in means]
+    ranked = [
+        sorted(by_name, key=lambda name, errors=by_name: np.mean(errors[name])) for by_name in means
+    ]
     baseline = next((name for name in baselines if name in means[0]), "")
     names = {headline, baseline, *(name for order in ranked for name in order[:LEADERS])} - {""}
     best, simple = [], []
@@ -131,7 +133,7 @@ def summary(
     if simple:
         sentences.append(f"Baseline, {SPELLED.get(baseline, baseline)}: {'; '.join(simple)}.")
     table = Table(caption, [Column("Method"), *titles, Column("Mean", PAPER)], rows)
-    return FirstScreen(tuple(sentences), figure, table)
+    return Summary(tuple(sentences), figure, table)
 
 
 def shown_curves(
@@ -145,7 +147,9 @@ def shown_curves(
     errors = {compared.title: compared.errors() for compared in comparisons}
     means = [_means(by_name) for by_name in errors.values()]
     common = [name for name in means[0] if all(name in by_name for by_name in means)]
-    best = {min(common, key=lambda name, of=by_name: np.mean(of[name])) for by_name in means}
+    best = {
+        min(common, key=lambda name, errors=by_name: np.mean(errors[name])) for by_name in means
+    }
     names = [*dict.fromkeys((*names, *always))]
     named = [name for name in names if name in common and name not in best]
     named.sort(key=lambda name: name not in always)

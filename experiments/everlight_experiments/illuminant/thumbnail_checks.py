@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from everlight.color import ESTIMATORS, map_images
 from everlight.metrics.angular import angular_error
-from everlight_data.color.image_sets import CameraImages
+from everlight_data.color.illuminant_folds import CameraImages
 from everlight_data.errors import DataError
 
 GAINS_MEDIAN = 15.0
@@ -63,7 +63,7 @@ def check_thumbnails(file: Path, camera: str, data: CameraImages) -> None:
     angle = _median(shades, data.illuminants)
     if angle <= EXCHANGED_MEDIAN:
         return
-    # Of a greatest channel of 1, so that no reciprocal overflows.
+    # The greatest channel becomes 1, so that no reciprocal overflows.
     inverse = data.illuminants.min(axis=1, keepdims=True) / data.illuminants
     reciprocal = _median(shades, inverse)
     decoded = _shades_of_gray(data.images**GAMMA, data)

@@ -17,14 +17,14 @@ import tyro
 from tqdm import tqdm
 
 from everlight.checks import Between
-from everlight_data.color.chart import reference_colors
-from everlight_data.color.chart_pairs import read_chart_corners
-from everlight_data.color.chart_thumbnails import (
+from everlight_data.color.charts.chart import reference_colors
+from everlight_data.color.charts.chart_pairs import read_chart_corners
+from everlight_data.color.charts.chart_thumbnails import (
     measure_thumbnail,
     write_contact_sheet,
     write_thumbnails,
 )
-from everlight_data.color.photos import is_picture, list_photos
+from everlight_data.color.raw_files.photos import is_picture, list_photos
 from everlight_data.errors import DataError
 from everlight_data.progress import progress
 from everlight_data.writing import make_folder
@@ -59,7 +59,7 @@ def make_thumbnails(settings: ThumbnailsRun) -> Path:
     if out.suffix != ".npz":
         raise DataError(f"--out {out}: give the name of a file that ends in .npz")
     if not folder.is_dir():
-        raise DataError(f"{folder} is no folder; give the one that holds the raw files")
+        raise DataError(f"{folder} is not a folder; give the one that holds the raw files")
     charts, reference = read_chart_corners(folder), reference_colors()
     paths = [path for path in list_photos([folder]) if not is_picture(path)]
     photos = []

@@ -22,18 +22,18 @@ from everlight.color import (
     methods_for,
 )
 from everlight.color.illuminant_method import ADDITIONAL_IMAGES
-from everlight.models.image_model import ErrorCalibration, ImageModel, calibrate_errors
+from everlight.illuminant.image_model import ErrorCalibration, ImageModel, calibrate_errors
 from everlight.trees import checksums_of, rows_of
-from everlight_data.color.camera_matrices import calibrations_from
-from everlight_data.color.image_model_files import save_image_model
-from everlight_data.color.image_sets import (
+from everlight_data.color.illuminant_folds import (
     CameraImages,
-    ImageSet,
+    IlluminantImages,
     draw_folds,
     split_across,
     split_within,
 )
-from everlight_data.color.model_files import refuse_other_contents
+from everlight_data.color.models.image_model_files import save_image_model
+from everlight_data.color.models.model_files import refuse_other_contents
+from everlight_data.color.raw_files.camera_matrices import calibrations_from
 from everlight_data.errors import DataError
 from everlight_data.progress import progress
 from everlight_experiments.illuminant import CITATION
@@ -135,7 +135,7 @@ def run_train(settings: TrainRun) -> Path:
     return report
 
 
-def on_canvas(data: ImageSet, side: int) -> ImageSet:
+def on_canvas(data: IlluminantImages, side: int) -> IlluminantImages:
     """Return the images at the upper left of squares, as a kept model reads photos."""
     height, width = data.masks.shape[1:]
     rest = (0, 0), (0, side - height), (0, side - width)
@@ -144,7 +144,7 @@ def on_canvas(data: ImageSet, side: int) -> ImageSet:
     )
 
 
-def _split(cameras: Mapping[str, CameraImages], seed: int) -> dict[str, ImageSet]:
+def _split(cameras: Mapping[str, CameraImages], seed: int) -> dict[str, IlluminantImages]:
     """Return one camera's images in folds, or those of several with each as the test in turn."""
     if len(cameras) > 1:
         return split_across(cameras)
@@ -152,7 +152,9 @@ def _split(cameras: Mapping[str, CameraImages], seed: int) -> dict[str, ImageSet
     return {camera: split_within(camera, data, draw_folds(len(data.names), seed))}
 
 
-def _method_for(name: str, data: ImageSet, sets: Mapping[str, ImageSet]) -> IlluminantMethod:
+def _method_for(
+    name: str, data: IlluminantImages, sets: Mapping[str, IlluminantImages]
+) -> IlluminantMethod:
     """Return the method of that name, which may be its first word.
 
     Raises:
@@ -177,7 +179,7 @@ def _method_for(name: str, data: ImageSet, sets: Mapping[str, ImageSet]) -> Illu
 
 
 def _refuse_empty(
-    cameras: Mapping[str, CameraImages], data: ImageSet, moments: Float[np.ndarray, "n 9"]
+    cameras: Mapping[str, CameraImages], data: IlluminantImages, moments: Float[np.ndarray, "n 9"]
 ) -> None:
     """Refuse images without usable pixels, whose moments are not finite."""
     empty = np.flatnonzero(~np.isfinite(moments).all(axis=1))
@@ -204,7 +206,7 @@ def _held_out(
     folder: RunFolder,
     method: IlluminantMethod,
     features: PyTree,
-    sets: Mapping[str, ImageSet],
+    sets: Mapping[str, IlluminantImages],
     side: int,
 ) -> Float[np.ndarray, "n 3"]:
     """Return the estimates of all folds in turn, each by a training without it."""
@@ -231,7 +233,7 @@ def _held_out(
 def _fit(
     method: IlluminantMethod,
     features: PyTree,
-    data: ImageSet,
+    data: IlluminantImages,
     errors: ErrorCalibration,
     cameras: tuple[str, ...],
     side: int,
@@ -252,8 +254,8 @@ def spread_rows(count: int, wanted: int) -> Int[np.ndarray, "k"]:
 
 def _compared(
     estimates: Mapping[str, Float[np.ndarray, "n 3"]],
-    data: ImageSet,
-    sets: Mapping[str, ImageSet],
+    data: IlluminantImages,
+    sets: Mapping[str, IlluminantImages],
 ) -> Comparison:
     """Return the comparison within folds of one camera, or over all images of several."""
     if len(sets) > 1:

@@ -20,12 +20,11 @@ from pathlib import Path
 from typing import Annotated
 
 from everlight.checks import Between
-from everlight_data.color.camera_pairs import quasi_real_pairs
-from everlight_data.color.image_sets import THUMBNAIL_SIDE, official_pairs
-from everlight_data.color.pair_augmentations import chart_augmentations
-from everlight_data.color.published_tables import TABLE_2_NUS
-from everlight_data.color.quasi_real import FOLDS
-from everlight_data.color.spectra import EMBEDDED_CAMERAS
+from everlight_data.color.illuminant_folds import THUMBNAIL_SIDE, official_pairs
+from everlight_data.color.pairs.camera_pairs import quasi_real_pairs
+from everlight_data.color.pairs.pair_augmentations import chart_augmentations
+from everlight_data.color.pairs.quasi_real import FOLDS
+from everlight_data.color.rendered.spectra import EMBEDDED_CAMERAS
 from everlight_experiments.illuminant import CITATION
 from everlight_experiments.illuminant.comparison import record_errors
 from everlight_experiments.illuminant.config import MAIN, PRESETS, SECOND, PairPreset, Plan
@@ -36,6 +35,7 @@ from everlight_experiments.illuminant.methods import cross_validate_methods, mom
 from everlight_experiments.illuminant.paper import METHOD_NOTES, QUASI_REAL_NOTES
 from everlight_experiments.illuminant.phone import Compared, run_phone
 from everlight_experiments.illuminant.photographs import CURVES, absent
+from everlight_experiments.illuminant.published_tables import TABLE_2_NUS
 from everlight_experiments.illuminant.rendered import run_rendered
 from everlight_experiments.illuminant.report import Report, compared_sections
 from everlight_experiments.report.writer import write_report

@@ -22,8 +22,8 @@ import tyro
 from jaxtyping import Array
 
 from everlight.checks import Between
-from everlight.continual.method import Method
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.method import Method
+from everlight.continual.methods.registry import METHODS
 from everlight.trees import checksums_of
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
@@ -122,7 +122,11 @@ def run_plasticity(options: Any) -> Path:
                 flush=True,
             )
     folder.save_results(
-        **{f"{name}/{key}": of for name, scores in table.items() for key, of in scores.items()}
+        **{
+            f"{name}/{key}": values
+            for name, scores in table.items()
+            for key, values in scores.items()
+        }
     )
     return write_plasticity_report(folder.path, options, problem, table)
 
@@ -147,4 +151,4 @@ def row_name(method: Method, value: float) -> str:
     """Return a row's name, with the hyper-parameter and its value where there is one."""
     if not method.hyperparameters:
         return method.name
-    return f"{method.name}, {method.hyperparameter_name.replace('_', ' ')} {value:g}"
+    return f"{method.name}, {method.tunes.replace('_', ' ')} {value:g}"

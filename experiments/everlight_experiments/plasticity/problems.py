@@ -21,7 +21,7 @@ from everlight.continual import (
     regression_objective,
     softmax_objective,
 )
-from everlight.continual.method import NETWORK_DEMANDS, WHY_NOT, Method, Needs
+from everlight.continual.methods.method import NETWORK_DEMANDS, WHY_NOT, Method, Needs
 from everlight.metrics import diagnose_plasticity
 from everlight.models import Network, NetworkRequest, with_kaiming
 from everlight.scenarios import (

@@ -14,8 +14,8 @@ from everlight_experiments.report.cells import spread
 from everlight_experiments.report.plots import plot_curves
 from everlight_experiments.report.writer import (
     Figure,
-    FirstScreen,
     Section,
+    Summary,
     Table,
     write_report,
 )
@@ -39,14 +39,14 @@ def write_plasticity_report(folder: Path, options: Any, problem: Problem, rows: 
     """Write the report; returns its path."""
     score, sign = problem.score, -1 if problem.score == ERROR else 1
     part = max(1, next(iter(rows.values()))[score].shape[1] // 10)
-    early = {name: of[score][:, :part].mean(axis=1) for name, of in rows.items()}
-    late = {name: of[score][:, -part:].mean(axis=1) for name, of in rows.items()}
+    early = {name: scores[score][:, :part].mean(axis=1) for name, scores in rows.items()}
+    late = {name: scores[score][:, -part:].mean(axis=1) for name, scores in rows.items()}
     ordered = sorted(late, key=lambda name: -sign * late[name].mean())
     drawn = ordered[:ROWS]
     if "naive" in ordered[ROWS:]:
         drawn = [*drawn[:-1], "naive"]
     caption = f"{MEANINGS[score]}: mean over seeds, with one standard deviation"
-    first = FirstScreen(
+    first = Summary(
         answer(score, sign, early, late),
         _figure(folder, "score", score, caption, rows, drawn),
         _table(score, rows, part),
@@ -102,11 +102,17 @@ def _listed(names: Sequence[str], most: int = 4) -> str:
 
 def _table(score: str, rows: Rows, part: int) -> Table:
     def last(name: str) -> Measure:
-        return Measure(name, lambda of: spread(of[name][:, -part:].mean(axis=1)), "last tenth")
+        return Measure(
+            name, lambda scores: spread(scores[name][:, -part:].mean(axis=1)), "last tenth"
+        )
 
-    first = Measure(score, lambda of: spread(of[score][:, :part].mean(axis=1)), "first tenth")
+    first = Measure(
+        score, lambda scores: spread(scores[score][:, :part].mean(axis=1)), "first tenth"
+    )
     # On samples of the task, where `run` takes test samples.
-    short = {name: of.meaning.partition(", on ")[0] for name, of in DIAGNOSTICS.items()}
+    short = {
+        name: diagnostic.meaning.partition(", on ")[0] for name, diagnostic in DIAGNOSTICS.items()
+    }
     meanings = " ".join(f"{name.capitalize()}: {meaning}." for name, meaning in short.items())
     caption = (
         f"{MEANINGS[score]}, and diagnostics, in the first and in the last tenth of the tasks: "

@@ -21,9 +21,9 @@ def spread(values: Float[np.ndarray, "runs"], sign: str = "", digits: int = 3) -
     return plus_minus(values.mean(), deviation(values), sign, digits)
 
 
-def plus_minus(mean: float, of: float, sign: str = "", digits: int = 3) -> str:
+def plus_minus(mean: float, deviation: float, sign: str = "", digits: int = 3) -> str:
     """Return a mean and its deviation, where that is known; a rounded zero has no minus."""
-    after = "" if np.isnan(of) else f" ± {of:.{digits}f}"
+    after = "" if np.isnan(deviation) else f" ± {deviation:.{digits}f}"
     return f"{mean:{sign}z.{digits}f}{after}"
 
 

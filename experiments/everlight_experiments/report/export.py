@@ -71,7 +71,7 @@ def _criteria(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     criteria = {}
     for name, values in arrays.items():
         before, _, metric = name.rpartition("/")
-        matrices, steps = (arrays.get(f"{before}/{of}") for of in (f"{score} by task", "steps"))
+        matrices, steps = (arrays.get(f"{before}/{key}") for key in (f"{score} by task", "steps"))
         if metric != score or matrices is None or not before:
             continue
         learned = matrices, steps, np.isnan(values[:, -1])

@@ -30,7 +30,7 @@ def write_index(settings: ReportsSettings) -> Path:
     if not entries:
         raise DataError(f"--runs {settings.runs} holds no run, which would have a config.json")
     path = settings.runs / "index.html"
-    # A folder's name may hold bytes that are no text.
+    # A folder's name may hold bytes that are not valid text.
     links = {entry.name: quote(os.fsencode(entry.name)) for entry in entries}
     write_page(path, title="Runs", entries=entries, links=links)
     print(f"{len(entries)} runs: {path}")

@@ -32,7 +32,7 @@ def of_learned(
     """
     if learns_at_once(steps):
         return np.full(len(matrices), np.nan)
-    # Of tasks to come they want nothing but a maximum, which those do not raise.
+    # They only need a maximum, which later tasks do not raise.
     ahead = np.triu(np.ones(matrices.shape[1:], bool), 1)
     values = jax.vmap(metric)(jnp.asarray(np.where(ahead & np.isnan(matrices), 0, matrices)))
     # A maximum or a minimum may pass over NaN.

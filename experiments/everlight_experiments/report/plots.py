@@ -125,8 +125,8 @@ def plot_curves(
             axis.fill_between(places, mean - spread, mean + spread, color=color, alpha=0.12, lw=0)
             step = -(-len(places) // 10)
             axis.set_xticks(places[::step], ticks[::step] or None)
-            if theirs := published.get(title, {}).get(name):
-                axis.plot(places, theirs, "--", color=color, lw=1)
+            if paper_curve := published.get(title, {}).get(name):
+                axis.plot(places, paper_curve, "--", color=color, lw=1)
                 drawn[paper] = axis.plot([], [], "--", color="black", lw=1)[0]
         axis.set(title=title, xlabel=xlabel, ylabel=ylabel, ylim=(0, top))
     highest = max(axis.get_ylim()[1] for axis in axes)

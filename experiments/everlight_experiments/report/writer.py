@@ -99,7 +99,7 @@ class Section:
 
 
 @dataclass(frozen=True)
-class FirstScreen:
+class Summary:
     """The result before all details: at most three sentences, one figure and one table.
 
     The sentences are computed from the results, so that they agree with them.
@@ -118,7 +118,7 @@ def write_report(
     title: str,
     summary: Sequence[tuple[str, str]],
     sections: Sequence[Section],
-    first: FirstScreen | None = None,
+    first: Summary | None = None,
 ) -> Path:
     """Write report.html into a run's folder, whose config.json is shown at the end.
 
@@ -154,5 +154,5 @@ def write_page(path: Path, **values: Any) -> None:
     )
     page = environment.get_template(path.name).render(values)
     with written_whole(path) as unfinished:
-        # A folder's name may hold bytes that are no text.
+        # A folder's name may hold bytes that are not valid text.
         unfinished.write_text(page, encoding="utf-8", errors="backslashreplace")

@@ -10,12 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
+from flax.core import FrozenDict
+
 from everlight.continual import Protocol
-from everlight.continual.method import Method
-from everlight.continual.registry import METHODS
-from everlight_data.images.published_settings import PUBLISHED
+from everlight.continual.methods.method import Method
+from everlight.continual.methods.registry import METHODS
 from everlight_experiments.continual.config import UNNAMED, Config, MethodSettings
 from everlight_experiments.continual.published import settings_of
+from everlight_experiments.continual.published_settings import PUBLISHED
 from everlight_experiments.run_folder.settings import Count, Preset
 
 NO_MEMORY = ("SGD", "joint", "online EWC", "SI")
@@ -25,7 +27,7 @@ NO_MEMORY = ("SGD", "joint", "online EWC", "SI")
 def _with(name: str, **arguments: Any) -> Method:
     """Return a method with arguments that replace the registry's."""
     row = METHODS[name]
-    return row._replace(row_arguments=lambda needs: row.row_arguments(needs) | arguments)
+    return row._replace(fixed=FrozenDict({**row.fixed, **arguments}))
 
 
 _FASHION = PUBLISHED["fashion-mnist", "classes"]

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from everlight_data.images.rethinking_er_published import CODE, PRINTED
 from everlight_experiments.continual import reproduction
 from everlight_experiments.continual.config import config_of
 from everlight_experiments.continual.image_benchmarks import image_benchmarks
@@ -15,6 +14,7 @@ from everlight_experiments.rethinking_er.config import (
     PAPER_PRESETS,
     PaperConfig,
 )
+from everlight_experiments.rethinking_er.published_tables import CODE, PRINTED
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import check_methods
 
@@ -33,7 +33,7 @@ CAUSES: dict[str, str] = {
 """Causes of differences that an experiment showed, by method and column."""
 SOURCE = (
     "Published are the means of the paper's table, without deviations; standard errors from them "
-    "are of our seeds alone. The authors' code was run for this project on the same images with "
+    "are only of our seeds. The authors' code was run for this project on the same images with "
     "the settings that it ships."
 )
 
@@ -67,8 +67,8 @@ def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) ->
         names = [name for name in config.methods if (name in NO_MEMORY) == (size is None)]
         if names:
             column, base = column_of(size), config.benchmark_of(size or config.buffer_sizes[0])
-            of = base, ("class-incremental",), options.seed, options.runs
-            (benchmark,) = image_benchmarks("rethinking-er", *of).values()
+            arguments = base, ("class-incremental",), options.seed, options.runs
+            (benchmark,) = image_benchmarks("rethinking-er", *arguments).values()
             benchmarks[column] = benchmark._replace(part=column)
             jobs += [Job(column, PAPER_METHODS[name], config.seeds) for name in names]
     return Experiment(benchmarks, jobs)

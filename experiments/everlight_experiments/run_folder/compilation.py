@@ -28,7 +28,7 @@ def enough_threads() -> None:
     """Give XLA four threads per CPU core, unless `PJRT_NPROC` or `NPROC` is set.
 
     A batched factorization blocks its thread until others have done parts of it. With one thread
-    per device, programs of all devices that factorize at once can wait for ever, as with SLCA on
+    per device, programs of all devices that factorize at once can deadlock, as with SLCA on
     two cores. Four are enough for a few independent factorizations per program; 24 on two devices
     need more.
     """

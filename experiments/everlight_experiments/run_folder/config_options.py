@@ -19,7 +19,7 @@ from everlight_experiments.usage import UsageError, usage_error
 
 C = TypeVar("C")
 _SUPPRESSED = tyro.conf.Suppress[int].__metadata__[0]
-"""Mark of fields that are no options."""
+"""Mark of fields that are not options."""
 
 
 def with_config(options: type, config: Any) -> type:
@@ -64,8 +64,8 @@ def changed(config: C, changes: Mapping[str, Any], option: str = "--") -> C:
         except SystemExit as error:
             now = options_by_name(config)[name]
             like = repr(now) if now is not None else _form_in(refusal.getvalue())
-            said = f"{option}{name} {' '.join(texts)}; give something like {like}"
-            raise DataError(said) from error
+            message = f"{option}{name} {' '.join(texts)}; give something like {like}"
+            raise DataError(message) from error
         # A part's own checks.
         except ArgumentError as error:
             remedy = str(error).partition("; ")[2]

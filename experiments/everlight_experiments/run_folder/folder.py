@@ -13,7 +13,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from everlight.processes import is_first
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.files import read_json, read_text, refusing
 from everlight_data.runs.claims import Claims
@@ -25,6 +24,7 @@ from everlight_data.runs.descriptions import (
     save_described,
 )
 from everlight_data.runs.events import append_event, whole_events
+from everlight_data.runs.processes import is_first
 from everlight_data.writing import (
     FOLDER_GONE,
     LOCK,
@@ -37,7 +37,7 @@ from everlight_data.writing import (
     try_lock,
     written_whole,
 )
-from everlight_experiments.run_folder.interruption import stop_if_asked
+from everlight_experiments.run_folder.interruption import stop_if_requested
 from everlight_experiments.run_folder.processes import broadcast_from_first
 from everlight_experiments.run_folder.settings import FolderSettings
 
@@ -231,7 +231,7 @@ class RunFolder:
 
     def save_unit(self, name: str, fingerprint: dict, **arrays: np.ndarray) -> None:
         """Keep the results of a finished part of the run, whole or not at all; end its claim."""
-        stop_if_asked()
+        stop_if_requested()
         if not is_first():
             return
         self._refuse_gone()
@@ -280,7 +280,7 @@ class RunFolder:
 
     def save_results(self, **arrays: np.ndarray) -> Path:
         """Write the arrays that every number of the report is computed from."""
-        stop_if_asked()
+        stop_if_requested()
         self._refuse_gone()
         if self._shared:
             # From here to the report's end one process after another writes the same.

@@ -49,13 +49,13 @@ def stopping_on_signals() -> Iterator[None]:
 @contextmanager
 def signals_as_before() -> Iterator[None]:
     """Let a signal end the process at once, while no Python code runs that could raise."""
-    ours = [number for number in SIGNALS if signal.getsignal(number) is _receive]
-    for number in ours:
+    handled = [number for number in SIGNALS if signal.getsignal(number) is _receive]
+    for number in handled:
         signal.signal(number, signal.SIG_DFL)
     try:
         yield
     finally:
-        for number in ours:
+        for number in handled:
             signal.signal(number, _receive)
 
 
@@ -72,7 +72,7 @@ def signal_received() -> int | None:
     return _Signals.received
 
 
-def stop_if_asked() -> None:
+def stop_if_requested() -> None:
     """Raise StoppedError if a signal arrived earlier, whose own error may have been swallowed."""
     if _Signals.received is not None and not _Signals.stopping:
         raise StoppedError(_Signals.received)
@@ -81,14 +81,14 @@ def stop_if_asked() -> None:
 @contextmanager
 def uninterrupted() -> Iterator[None]:
     """Delay signals until the block ends, for example while a checkpoint is written."""
-    stop_if_asked()
+    stop_if_requested()
     _Signals.holders += 1
     try:
         yield
     finally:
         _Signals.holders -= 1
     if not _Signals.holders:
-        stop_if_asked()
+        stop_if_requested()
 
 
 @contextmanager

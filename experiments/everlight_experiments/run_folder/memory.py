@@ -25,7 +25,7 @@ def free_memory() -> int | None:
 def refuse_large(state: PyTree, *options: str) -> None:
     """Refuse runs whose state alone is larger than the memory that is free.
 
-    JAX on CPU waits for ever for an array that it cannot allocate; other devices raise an error.
+    JAX on CPU waits without end for an array that it cannot allocate; other devices raise an error.
 
     Args:
       state: shapes and dtypes of the runs that are trained at once, by all processes.

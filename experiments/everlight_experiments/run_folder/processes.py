@@ -11,9 +11,9 @@ from functools import partial
 
 import jax
 
-from everlight import processes
-from everlight.processes import is_first
 from everlight_data.errors import DataError
+from everlight_data.runs import processes
+from everlight_data.runs.processes import is_first
 from everlight_experiments.run_folder.interruption import signals_as_before
 
 CLUSTER = "cluster"

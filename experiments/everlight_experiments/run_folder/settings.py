@@ -75,7 +75,7 @@ def check_settings(settings: Any, before: str = "--") -> None:
             _check_value(f"{before}{field.name.replace('_', '-')}", hints[field.name], value)
     runs = str(getattr(settings, "runs", ""))
     if "\0" in runs:
-        raise DataError(f"--runs {runs!a} is no name of a folder; give one without NUL")
+        raise DataError(f"--runs {runs!a} is not the name of a folder; give one without NUL")
     tag = getattr(settings, "tag", "")
     if Path(tag).name != tag or not tag.isprintable():
         raise DataError(
@@ -148,14 +148,14 @@ def _shown(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def check_methods(asked: Sequence[str] | None, known: Iterable[str]) -> None:
+def check_methods(selected: Sequence[str] | None, known: Iterable[str]) -> None:
     """Refuse unknown names of methods, and an option without names; None is allowed."""
-    if asked is None:
+    if selected is None:
         return
     names = list(known)
-    if not asked:
+    if not selected:
         raise DataError(f"--methods without a name; there are {', '.join(map(repr, names))}")
-    for name in asked:
+    for name in selected:
         parts = name.split(",")
         if name not in names and set(parts) <= {*names}:
             raise DataError(f"--methods {name}: separate names by spaces, as in {' '.join(parts)}")

@@ -18,15 +18,19 @@ from everlight.base import (
 from everlight.continual.ema import with_ema
 from everlight.continual.engine import *  # noqa: F403
 from everlight.continual.engine import __all__ as _engine
+from everlight.continual.methods.selection import (
+    Choice,
+    choose_hyperparameter,
+    fixed_hyperparameter,
+)
 from everlight.continual.named_optimizer import Optimizer, named_optimizer
 from everlight.continual.objectives import *  # noqa: F403
 from everlight.continual.objectives import __all__ as _objectives
-from everlight.continual.selection import Choice, choose_hyperparameter, fixed_hyperparameter
 from everlight.continual.strategies import *  # noqa: F403
 from everlight.continual.strategies import __all__ as _strategies
 from everlight.continual.strategies.hat import UnitsUsed, units_used
-from everlight.continual.trained import Trained, TrainedScores
-from everlight.continual.training import train
+from everlight.continual.training.train import train
+from everlight.continual.training.trained import Trained, TrainedScores
 
 __all__ = [
     "Batch",

@@ -137,7 +137,7 @@ def counted_model_memory(
             "parameters and regulariser_copies make more than a float32 holds; give fewer"
         )
     later = jnp.arange(tasks) > 0
-    # As a float, since a JAX integer has 32 bits.
+    # The number is a float, since a JAX integer has 32 bits.
     return float(parameters) * jnp.where(later, 1.0 + regulariser_copies, 1.0)
 
 

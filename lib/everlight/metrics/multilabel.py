@@ -223,7 +223,7 @@ def class_types(superclass: Annotated[Int[Array, "c"], NotEmpty]) -> Bool[Array,
       superclass: superclass of each class, `[c]`; -1 for none.
 
     Raises:
-      ValueError: a superclass is no class, or a class is above itself.
+      ValueError: a superclass is not a class, or a class is above itself.
     """
     check_range("superclass", superclass, -1, superclass.shape[0] - 1)
     _check_no_cycle(superclass)
@@ -324,15 +324,17 @@ def sequence_label_scores(
       batch_size: samples per batch of `batch_recall`.
     """
     seen, tested = (jnp.cumsum(mask, axis=0) > 0 for mask in (task_classes, test_member))
-    last, task = (predicted[-1], labels), jnp.asarray(len(predicted) - 1)
+    last, task = predicted[-1], jnp.asarray(len(predicted) - 1)
 
     def per_sample(mask: Bool[Array, "t m c"]) -> Float[Array, "t"]:
         return jnp.sum(jnp.sum(mask, axis=2) * tested, axis=1) / jnp.sum(tested, axis=1)
 
+    recall = batch_recall(last, labels, test_member, seen[-1], task, batch_size)
+    counts = jnp.stack([per_sample(predicted), per_sample(labels & seen[:, None])], axis=-1)
     return LabelScores(
-        task_score_matrix(predicted, labels, test_member, seen),
-        batch_recall(*last, test_member, seen[-1], task, batch_size).union,
-        jnp.stack([per_sample(predicted), per_sample(labels & seen[:, None])], axis=-1),
-        class_type_scores(*last, seen[-1], class_types(superclass)),
-        confusion_matrix(*last, jnp.arange(labels.shape[1])),
+        means=task_score_matrix(predicted, labels, test_member, seen),
+        batch_recall=recall.union,
+        counts=counts,
+        by_class_type=class_type_scores(last, labels, seen[-1], class_types(superclass)),
+        confusion=confusion_matrix(last, labels, jnp.arange(labels.shape[1])),
     )

@@ -22,7 +22,7 @@ from jaxtyping import Array, Float, PyTree
 from everlight.base import Outputs
 from everlight.checks import checked
 from everlight.errors import ArgumentError
-from everlight.models.caffe_layers import (
+from everlight.models.layers.caffe_layers import (
     CaffeConvolution,
     ceil_max_pool,
     local_response_normalization,

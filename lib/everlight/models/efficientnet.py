@@ -22,9 +22,9 @@ from jaxtyping import Array, Float, PyTree
 
 from everlight.base import Outputs
 from everlight.checks import checked
-from everlight.convolution import Convolution, Padding, convolve
 from everlight.errors import ArgumentError
 from everlight.models.heads import make_head
+from everlight.models.layers.convolution import Convolution, Padding, convolve
 from everlight.models.resnet import HE_NORMAL_OUT
 
 MEAN, DEVIATION = 127.0, 128.0

@@ -9,8 +9,8 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
 from everlight.base import Outputs
-from everlight.convolution import Convolution
-from everlight.models.pooling import max_pool_even
+from everlight.models.layers.convolution import Convolution
+from everlight.models.layers.pooling import max_pool_even
 
 
 class JointEmbedding(nn.Module):
@@ -45,8 +45,8 @@ class JointEmbedding(nn.Module):
         # them leave the preceding ReLUs dead, and every image gets the mean embedding.
         small = nn.initializers.variance_scaling(1e-4, "fan_in", "truncated_normal")
         pieces = [
-            nn.Dense(self.size, kernel_init=small, name=name)(of)
-            for name, of in (("S", subject), ("P", relation), ("O", relation))
+            nn.Dense(self.size, kernel_init=small, name=name)(branch)
+            for name, branch in (("S", subject), ("P", relation), ("O", relation))
         ]
         return Outputs(
             jnp.concatenate(pieces, axis=1), jnp.concatenate([subject, relation], axis=1)

@@ -8,11 +8,11 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
 from everlight.base import Outputs
-from everlight.convolution import Convolution
 from everlight.errors import ArgumentError
 from everlight.models.heads import HeadKind, make_head
+from everlight.models.layers.convolution import Convolution
+from everlight.models.layers.pooling import max_pool_even
 from everlight.models.network import NamedNetwork, Network, NetworkRequest, Numbers
-from everlight.models.pooling import max_pool_even
 
 
 class PlainCNN(nn.Module):

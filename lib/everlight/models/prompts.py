@@ -209,8 +209,8 @@ def prompt_components(
     def choose(params: PyTree, query: Float[Array, "b w"]) -> tuple[Prompts, Float[Array, "b"]]:
         prefixes, total = {}, jnp.float32(0)
         for name, block in params.items():
-            asked = unit(query[:, None] * block["attention"], -1)
-            share = jnp.einsum("bmw,mw->bm", asked, unit(block["key"], -1))
+            attended = unit(query[:, None] * block["attention"], -1)
+            share = jnp.einsum("bmw,mw->bm", attended, unit(block["key"], -1))
             prompt = jnp.einsum("bm,mlw->blw", share, block["prompt"])
             prefixes[name] = prompt.reshape(query.shape[0], 2, length // 2, width)
             total += sum(map(away_from_orthonormal, block.values()))

@@ -9,11 +9,11 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
 from everlight.base import Outputs
-from everlight.convolution import HE_NORMAL, Convolution
 from everlight.models.heads import HeadKind, make_head
+from everlight.models.layers.convolution import HE_NORMAL, Convolution
+from everlight.models.layers.normalization import BatchNorm, relu
+from everlight.models.layers.pooling import max_pool
 from everlight.models.network import NamedNetwork, Network, NetworkRequest, Numbers
-from everlight.models.normalization import BatchNorm, relu
-from everlight.models.pooling import max_pool
 
 HE_NORMAL_OUT = nn.initializers.variance_scaling(2.0, "fan_out", "normal")
 """Variance 2 / (size² · output channels): He et al. 2015, equation 14."""
@@ -174,9 +174,15 @@ class NormalizedConvolution(nn.Module):
     @nn.compact
     def __call__(self, inputs: Float[Array, "b h w c"], train: bool) -> Float[Array, "b h2 w2 f"]:
         """Return the normalised images, `[b, ceil(h / stride), ceil(w / stride), features]`."""
-        shape = (self.features, self.size, self.stride)
-        hidden = Convolution(*shape, False, self.kernel_init, self.dtype)(inputs)
-        return BatchNorm()(hidden, train)
+        convolution = Convolution(
+            self.features,
+            self.size,
+            self.stride,
+            use_bias=False,
+            kernel_init=self.kernel_init,
+            dtype=self.dtype,
+        )
+        return BatchNorm()(convolution(inputs), train)
 
 
 def _reduced_resnet(numbers: Numbers, request: NetworkRequest) -> Network:

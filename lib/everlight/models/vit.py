@@ -224,13 +224,14 @@ def interpolate_positions(
       class_token: true if the first embedding is that of a class token, which stays.
 
     Raises:
-      ValueError: the patches are no square grid, or embeddings are not finite.
+      ValueError: the patches do not form a square grid, or embeddings are not finite.
     """
     first, patches = np.split(embeddings, [int(class_token)])
     old = round(len(patches) ** 0.5)
     if old**2 != len(patches) or not old:
         raise ArgumentError(
-            f"{len(patches)} position embeddings are no square grid of patches; give all of one"
+            f"{len(patches)} position embeddings do not form a square grid of patches; "
+            "give all of one"
         )
     places = np.linspace(0, old - 1, side)[:, None]
     weights = np.maximum(0, 1 - np.abs(places - np.arange(old)))

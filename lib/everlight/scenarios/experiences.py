@@ -49,7 +49,7 @@ def from_experiences(
         differ.
       test_labels: classes of the test samples.
       classes: number of outputs of the head.
-      valid: indices of each experience's validation samples; None is no validation.
+      valid: indices of each experience's validation samples; None means no validation.
       valid_labels: classes of the validation samples.
 
     Raises:
@@ -125,7 +125,7 @@ def _refuse_overlap(name: str, places: Places, other: str, others: Places) -> No
         raise ArgumentError(
             f"{name}[{first}] holds sample {sample}, which {other} holds too, as {count} of "
             f"{sum(map(len, places))} in {name}; all indices count in one data set: add the number "
-            f"of samples before the {name} set to indices that count in it alone"
+            f"of samples before the {name} set to indices that count only in it"
         )
 
 

@@ -100,7 +100,7 @@ def class_pair_tasks(train_labels: Labels, test_labels: TestLabels) -> TaskGener
     trained_classes, tested_classes = np.unique(train_labels), np.unique(test_labels)
     classes = len(trained_classes)
     if trained_classes[-1] != classes - 1 or classes < 2:
-        raise ArgumentError("train_labels leaves out a class or has one alone; number them from 0")
+        raise ArgumentError("train_labels leaves out a class or has only one; number them from 0")
     if not np.array_equal(trained_classes, tested_classes):
         raise ArgumentError("test_labels has other classes than train_labels; give the same ones")
     train, train_sizes = _rows_by_class(train_labels, 0)

@@ -14,7 +14,7 @@ An input is stored as its number, whose binary digits are the bits, the lowest o
 
 Equal to the official code (shibhansh/loss-of-plasticity, `slowly_changing_regression.py` with
 `flip_one`, `fix_ltu_net.py`) at targets and inputs. Without `flip_one`, its default, that code
-draws all slow bits anew for every task (`flips="all"`).
+redraws all slow bits for every task (`flips="all"`).
 """
 
 from typing import Annotated, Literal, NamedTuple

@@ -61,8 +61,8 @@ def domain_incremental(
       test_labels: class of each test sample, `[m]`.
       tasks: number of tasks.
       classes: number of outputs of the head.
-      train_samples: training samples of each task, drawn anew without replacement; None is all.
-      test_samples: test samples of each task, drawn anew; None is all.
+      train_samples: training samples of each task, redrawn without replacement; None is all.
+      test_samples: test samples of each task, redrawn; None is all.
       label_maps: new label of each class in each task (`permuted_labels`); None keeps the labels.
       seed: random seed of the draws.
       valid_fraction: validation fraction of the training samples, the first ones of each class.
@@ -90,8 +90,15 @@ def domain_incremental(
         drawn = [places[_draw(len(places), wanted, rng)] for _ in range(tasks)]
         index[name] = [task * count + rows for task, rows in enumerate(drawn)]
         labels[name] = [maps[task][all_labels[rows]] for task, rows in enumerate(drawn)]
-    parts = [field[name] for name in ("train", "test") for field in (index, labels)]
-    return from_experiences(*parts, classes, index["valid"], labels["valid"])
+    return from_experiences(
+        train=index["train"],
+        train_labels=labels["train"],
+        test=index["test"],
+        test_labels=labels["test"],
+        classes=classes,
+        valid=index["valid"],
+        valid_labels=labels["valid"],
+    )
 
 
 @checked
@@ -201,7 +208,7 @@ def named_stream(
         return Stream(rotated(np.linspace(0, 180, tasks, endpoint=False)))
     if name == "permuted-labels":
         return Stream(lambda image, task: image, permuted_labels(tasks, classes, seed))
-    raise ArgumentError(f"{name!r} is no stream; give permuted, rotated or permuted-labels")
+    raise ArgumentError(f"{name!r} is not a stream; give permuted, rotated or permuted-labels")
 
 
 @checked

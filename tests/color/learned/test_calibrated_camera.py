@@ -12,8 +12,8 @@ from everlight.color.camera_calibration import (
 )
 from everlight.color.chroma_histogram import ChromaWindow, chroma_histograms
 from everlight.color.learned.calibrated_camera import calibrated_estimate, fit_calibrated_camera
-from everlight.color.learned.generator_net import GeneratorSettings
-from everlight.color.learned.observed_image import ObservedImage
+from everlight.color.learned.parts.generator_net import GeneratorSettings
+from everlight.color.learned.parts.observed_image import ObservedImage
 from everlight.metrics.angular import angular_error
 
 TINY = GeneratorSettings(
@@ -54,8 +54,10 @@ def test_the_calibration_tells_an_unseen_cameras_gains():
     parts = [images(rng, of_camera(cameras, number), 24) for number in range(13)]
     seen, lights = (jnp.concatenate(each) for each in zip(*parts[:12], strict=True))
     observed = ObservedImage(seen, jnp.ones(seen.shape[:3]))
-    train = jax.jit(lambda *given: fit_calibrated_camera(*given, settings=TINY, steps=300))
-    model = train(jax.random.key(0), observed, lights, jnp.arange(12).repeat(24), cameras)
+    numbers, key = jnp.arange(12).repeat(24), jax.random.key(0)
+    model = fit_calibrated_camera(
+        observed, lights, numbers, cameras, key=key, settings=TINY, steps=300
+    )
     asked = jax.vmap(lambda image: chroma_histograms(image, None, TINY.window))(parts[12][0])
     every = jax.jit(jax.vmap(calibrated_estimate, (None, 0, None)))
 
@@ -71,8 +73,10 @@ def test_spoilt_images_spoil_no_training(rng):
     cameras = calibrations(rng, 2)
     seen, lights = images(rng, of_camera(cameras, 0), 4)
     observed = ObservedImage(seen.at[3, 0, 0].set(jnp.nan), jnp.ones(seen.shape[:3]).at[1].set(0))
-    train = jax.jit(lambda *given: fit_calibrated_camera(*given, settings=TINY, steps=2))
-    model = train(jax.random.key(0), observed, lights, jnp.array([0, 0, 1, 1]), cameras)
+    numbers, key = jnp.array([0, 0, 1, 1]), jax.random.key(0)
+    model = fit_calibrated_camera(
+        observed, lights, numbers, cameras, key=key, settings=TINY, steps=2
+    )
     for leaf in jax.tree.leaves(model.variables):
         assert np.isfinite(leaf).all()
     blank = jnp.zeros((16, 16, 2))

@@ -96,10 +96,10 @@ def test_the_time_tells_what_the_colours_leave_open():
     vectors = jax.vmap(capture_features)(
         jnp.float32(times), events, one, one, jnp.zeros(count, bool)
     )
-    fit = jax.jit(lambda *given: fit_capture_aware(*given, steps=400))
     errors = []
     for given in (vectors, 0 * vectors):
-        model = fit(jax.random.key(0), histograms[:200], given[:200], lights[:200])
+        taught = histograms[:200], given[:200], lights[:200]
+        model = fit_capture_aware(*taught, key=jax.random.key(0), steps=400)
         found = jax.vmap(capture_aware_estimate, (None, 0, 0))(model, histograms[200:], given[200:])
         errors.append(np.mean(jax.vmap(angular_error)(found, lights[200:])))
     assert errors[0] < 0.6 * errors[1]

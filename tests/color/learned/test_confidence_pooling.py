@@ -75,8 +75,8 @@ def test_it_learns_which_places_show_the_light(rng):
     noise = rng.normal(size=(count, 4, 4, 2))
     maps = jnp.float32(np.concatenate([kind[..., None], noise], axis=-1))
     truth = jnp.float32(lights)
-    fit = jax.jit(fit_confidence_pooling, static_argnums=4)
-    model = fit(jax.random.key(0), maps[:60, None], colors[:60, None], truth[:60, None], 300)
+    taught = maps[:60, None], colors[:60, None], truth[:60, None]
+    model = fit_confidence_pooling(*taught, key=jax.random.key(0), steps=300)
     told = jax.vmap(estimate, (None, 0, 0))(model, maps[60:], colors[60:])
     errors = jax.vmap(angular_error)(told, truth[60:])
     gray = jax.vmap(angular_error)(colors[60:].mean((1, 2)), truth[60:])
@@ -88,6 +88,6 @@ def test_a_view_of_nothing_spoils_no_training(rng):
     maps = jnp.float32(rng.normal(size=(2, 2, 3, 3, 4)))
     colors = jnp.float32(rng.uniform(0.1, 1, (2, 2, 3, 3, 3))).at[:, 1].set(0)
     lights = jnp.float32(rng.uniform(0.4, 1, (2, 2, 3)))
-    fit = jax.jit(fit_confidence_pooling, static_argnums=4)
-    for leaf in jax.tree.leaves(fit(jax.random.key(0), maps, colors, lights, 3)):
+    model = fit_confidence_pooling(maps, colors, lights, key=jax.random.key(0), steps=3)
+    for leaf in jax.tree.leaves(model):
         assert np.isfinite(leaf).all()

@@ -11,9 +11,9 @@ from everlight.color.learned.cross_camera import (
     cross_camera_estimate,
     fit_cross_camera,
 )
-from everlight.color.learned.generator_net import GeneratorNet, GeneratorSettings
-from everlight.color.learned.generator_training import GeneratorModel, initial_variables
-from everlight.color.learned.observed_image import ObservedImage
+from everlight.color.learned.parts.generator_net import GeneratorNet, GeneratorSettings
+from everlight.color.learned.parts.generator_training import GeneratorModel, initial_variables
+from everlight.color.learned.parts.observed_image import ObservedImage
 from everlight.metrics.angular import angular_error
 
 TINY = GeneratorSettings(ChromaWindow(16, -1.4, 1.4), (4, 8), separate=False)
@@ -60,9 +60,8 @@ def test_spoilt_images_beside_one_count_as_empty(rng):
 
 @jax.jit
 def fit(observations, lights, cameras):
-    return fit_cross_camera(
-        jax.random.key(0), observations, lights, cameras, settings=TINY, steps=2
-    )
+    key = jax.random.key(0)
+    return fit_cross_camera(observations, lights, cameras, key=key, settings=TINY, steps=2)
 
 
 def test_spoilt_images_spoil_no_training(rng):
@@ -83,8 +82,10 @@ def test_it_learns_to_ask_the_camera_by_its_other_images():
     parts = [images(rng, 24, own) for own in gains]
     seen, lights = (jnp.concatenate(each) for each in zip(*parts[:8], strict=True))
     observed = ObservedImage(seen, jnp.ones(seen.shape[:3]))
-    train = jax.jit(lambda *given: fit_cross_camera(*given, settings=TINY, steps=200))
-    model = train(jax.random.key(0), observed, lights, jnp.arange(8).repeat(24))
+    cameras = jnp.arange(8).repeat(24)
+    model = fit_cross_camera(
+        observed, lights, cameras, key=jax.random.key(0), settings=TINY, steps=200
+    )
     asked, truth = histograms_of(parts[8][0]), parts[8][1]
     every = jax.jit(jax.vmap(cross_camera_estimate, (None, 0, 0)))
 

@@ -9,7 +9,7 @@ import numpy as np
 from everlight.color import ILLUMINANT_METHODS, LabelledImages, SideInformation
 from everlight.color.learned import dual_mapping
 from everlight.color.learned.dual_mapping import (
-    DAYLIGHT,
+    DAYLIGHT_WHITES,
     RADIUS,
     DualMappingModel,
     DualMappingNet,
@@ -18,7 +18,7 @@ from everlight.color.learned.dual_mapping import (
     fit_dual_mapping,
     four_colors,
 )
-from everlight.color.learned.observed_image import ObservedImage
+from everlight.color.learned.parts.observed_image import ObservedImage
 from everlight.metrics.angular import angular_error
 
 
@@ -96,12 +96,11 @@ def test_it_learns_lights_of_a_camera_that_took_no_image(rng):
     images = surfaces * lights[:, None, None]
     masks = jnp.ones(images.shape[:3])
     own, theirs = jnp.float32(lights), jnp.float32(lights * ratio)
-    fit = jax.jit(fit_dual_mapping, static_argnums=4)
     tested = ObservedImage(jnp.float32(images * ratio), masks)
     means = {}
     for name, mapped in (("mapped", theirs), ("own", own)):
         seen = ObservedImage(jnp.float32(images), masks)
-        model = fit(seen, own, jax.random.key(0), mapped, 400)
+        model = fit_dual_mapping(seen, own, mapped, key=jax.random.key(0), steps=400)
         told = jax.vmap(dual_mapping_estimate, (None, 0))(model, tested)
         means[name] = np.nanmean(jax.vmap(angular_error)(told, theirs))
     gray = np.mean(jax.vmap(angular_error)(jnp.float32(images * ratio).mean((1, 2)), theirs))
@@ -114,22 +113,23 @@ def test_it_learns_lights_of_a_camera_that_took_no_image(rng):
 def test_an_image_without_a_usable_pixel_spoils_no_training(rng):
     images = jnp.float32(rng.uniform(0.1, 0.9, (3, 4, 4, 3))).at[1].set(0)
     lights = jnp.float32(rng.uniform(0.4, 1, (3, 3)))
-    fit = jax.jit(fit_dual_mapping, static_argnums=4)
     seen = ObservedImage(images, jnp.ones((3, 4, 4)))
-    model = fit(seen, lights, jax.random.key(0), lights, 3)
+    model = fit_dual_mapping(seen, lights, lights, key=jax.random.key(0), steps=3)
     for leaf in jax.tree.leaves(model):
         assert np.isfinite(leaf).all()
 
 
 def test_the_tested_cameras_lights_are_learnt(monkeypatch, rng):
     """Von Kries factors of both cameras' white bring them there."""
-    monkeypatch.setattr(dual_mapping, "fit_dual_mapping", lambda *arguments: arguments[3])
+    monkeypatch.setattr(
+        dual_mapping, "fit_dual_mapping", lambda *arguments, **training: arguments[2]
+    )
     lights = jnp.float32(rng.uniform(0.4, 1, (4, 3)))
     train = LabelledImages(jnp.ones((4, 2, 2, 4)), lights, jnp.array([1, 1, 1, 0]))
     fit = partial(ILLUMINANT_METHODS["DMCC"].fit, steps=1)
     cameras = "SonyA57", "NikonD5200"
     mapped = fit(train, SideInformation(cameras, "NikonD5200"))[3]
-    expected = lights[3] * np.array(DAYLIGHT["NikonD5200"]) / np.array([0.16, 0.49, 0.35])
+    expected = lights[3] * np.array(DAYLIGHT_WHITES["NikonD5200"]) / np.array([0.16, 0.49, 0.35])
     np.testing.assert_allclose(mapped, expected, rtol=1e-6)
     same = fit(train, SideInformation(cameras, "SonyA57"))[3]
     np.testing.assert_allclose(same, lights[3], rtol=1e-6)

@@ -8,7 +8,6 @@ import pytest
 from everlight.color.learned.fourier_constancy import (
     BIN_WIDTH,
     BINS,
-    FOURIER_SETTINGS,
     FourierModel,
     first_bin,
     fit_fourier_constancy,
@@ -116,9 +115,7 @@ def test_learns_a_world_of_one_palette(rng):
     scenes = palette[rng.integers(0, 12, (60, 16, 16))] * lights[:, None, None] / 2
     seen = jax.jit(jax.vmap(log_chroma_histograms, (0, None)))(jnp.float32(scenes), None)
     lights = jnp.float32(lights)
-    model = jax.jit(fit_fourier_constancy, static_argnums=(4, 5))(
-        seen[:40], lights[:40], None, FOURIER_SETTINGS["NikonD5200"], 8, 40
-    )
+    model = fit_fourier_constancy(seen[:40], lights[:40], crossentropy_steps=8, likelihood_steps=40)
     estimates = jax.vmap(estimate_of, (None, 0))(model, seen[40:])
     errors = jax.vmap(angular_error)(estimates, lights[40:])
     gray = jax.vmap(angular_error)(jnp.float32(scenes[40:].mean(axis=(1, 2))), lights[40:])

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.color.learned.observed_image import ObservedImage
+from everlight.color.learned.parts.observed_image import ObservedImage
 from everlight.color.learned.sensor_independent import (
     SENSOR_PAPER_SIZE,
     SPAN,
@@ -108,8 +108,8 @@ def test_it_learns_a_world_whose_greys_mislead(rng):
     masks = jnp.ones(images.shape[:3])
     taught = ObservedImage(images[:90], masks[:90])
     tested = ObservedImage(images[90:], masks[90:])
-    fit = jax.jit(fit_sensor_independent, static_argnums=3)
-    model = fit(taught, jnp.asarray(lights[:90]), jax.random.key(0), 200)
+    known, key = jnp.asarray(lights[:90]), jax.random.key(0)
+    model = fit_sensor_independent(taught, known, key=key, steps=200)
     told = jax.jit(jax.vmap(sensor_independent_estimate, (None, 0)))(model, tested)
     errors = jax.vmap(angular_error)(told, jnp.asarray(lights[90:]))
     gray = jax.vmap(angular_error)(images[90:].mean((1, 2)), jnp.asarray(lights[90:]))

@@ -143,9 +143,9 @@ def test_padding_changes_no_order_wherever_it_stands():
     key = jax.random.key(3)
     orders = []
     for samples in (plain, padded):
-        slots, count = shuffle(Epoch(samples, samples.mask), key)
-        assert int(count) == 20
-        orders.append(samples.index[slots[:20]].tolist())
+        epoch = shuffle(Epoch(samples, samples.mask), key)
+        assert int(epoch.count) == 20
+        orders.append(samples.index[epoch.slots[:20]].tolist())
     assert orders[0] == orders[1]
 
 

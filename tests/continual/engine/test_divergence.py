@@ -1,4 +1,4 @@
-"""What is no finite number is found in the epoch in which it comes about, wherever it arises."""
+"""What is not a finite number is found in the epoch in which it comes about, wherever it arises."""
 
 import jax
 import jax.numpy as jnp

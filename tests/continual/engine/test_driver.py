@@ -33,7 +33,7 @@ PROTOCOL = Protocol(epochs=4, first_epochs=5, batch_size=8)
 def build(data):
     images, strength = data
     setup = linear_setup(images)
-    return setup, ewc(setup, strength, fisher_samples=16)
+    return setup, ewc(setup, strength, importance_samples=16)
 
 
 def join(shared, own):

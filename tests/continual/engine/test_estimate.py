@@ -4,9 +4,9 @@ import jax
 import pytest
 
 from everlight.continual import Protocol
-from everlight.continual.engine.estimate import Estimate, count_steps, estimate_run
+from everlight.continual.engine.cost.estimate import Estimate, count_sequence_steps, estimate_run
+from everlight.continual.engine.cost.targets import PEAKS
 from everlight.continual.engine.run import Run
-from everlight.continual.engine.targets import PEAKS
 from tests.contracts.test_strategies import DATA, KEY, PROTOCOL, SEQUENCE, build_with
 from tests.driving import drive_run
 
@@ -33,9 +33,9 @@ def test_steps_are_counted_as_they_are_taken():
     """By the driver's own count; exemplars of earlier classes are passed over too."""
     for name, replayed in (("naive", 0), ("ER-balanced", 3)):
         *_, last = drive_run(run(name))
-        assert count_steps(PROTOCOL, SEQUENCE, replayed) == last.result.usage.steps[-1]
+        assert count_sequence_steps(PROTOCOL, SEQUENCE, replayed) == last.result.usage.steps[-1]
     of_steps = Protocol(epochs=2, first_epochs=5, batch_size=8, epoch_steps=7, select="last")
-    assert count_steps(of_steps, SEQUENCE) == 5 * 7 + 9 * 2 * 7
+    assert count_sequence_steps(of_steps, SEQUENCE) == 5 * 7 + 9 * 2 * 7
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,11 @@ import optax
 import pytest
 
 from everlight.base import Outputs
-from everlight.continual.engine.flax_setup import StoredImages, StreamedImages, flax_setup
 from everlight.continual.engine.protocol import Protocol
 from everlight.continual.engine.run import Run
 from everlight.continual.engine.sequence import run_sequence
+from everlight.continual.engine.setups.flax_setup import flax_setup
+from everlight.continual.engine.sources import StoredImages, StreamedImages
 from everlight.continual.engine.tasks import init_learner
 from everlight.continual.objectives.many_labels import binary_objective
 from everlight.continual.objectives.softmax import (
@@ -25,7 +26,7 @@ from everlight.continual.strategies.balanced_replay import balanced_replay
 from everlight.continual.strategies.ewc import ewc
 from everlight.continual.strategies.icarl import icarl
 from everlight.continual.strategies.parts.importance import fisher_diagonal
-from everlight.convolution import convolve, patches
+from everlight.models.layers.convolution import convolve, patches
 from everlight.models.plain_cnn import PlainCNN
 from everlight.scenarios.class_incremental import class_incremental
 from tests.driving import drive_run
@@ -176,7 +177,7 @@ BINARY = binary_objective()._replace(
 STRATEGIES = {
     "experience replay": (softmax_objective(), lambda setup: balanced_replay(setup, 2)),
     "icarl": (BINARY, lambda setup: icarl(setup, 2)),
-    "ewc": (softmax_objective(), lambda setup: ewc(setup, 1.0, fisher_samples=8)),
+    "ewc": (softmax_objective(), lambda setup: ewc(setup, 1.0, importance_samples=8)),
 }
 
 

@@ -11,9 +11,9 @@ import jax
 import pytest
 
 from everlight.continual import Run
-from everlight.continual.engine.kernels import kernel_bytes
+from everlight.continual.engine.cost.kernels import kernel_bytes
+from everlight.continual.engine.cost.targets import chip_of_an_h100
 from everlight.continual.engine.sequence import _one_step, initial_state, lower_step
-from everlight.continual.engine.targets import chip_of_an_h100
 from everlight.continual.engine.tasks import next_epoch
 from everlight_experiments.commands.cost import iirc_cifar
 

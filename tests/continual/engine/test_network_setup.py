@@ -26,7 +26,7 @@ from everlight.continual import (
     train,
 )
 from everlight.continual.engine import Protocol, Run, run_sequence
-from everlight.continual.engine.equinox_setup import import_equinox
+from everlight.continual.engine.setups.equinox_setup import import_equinox
 from everlight.continual.engine.tasks import init_learner
 from everlight.metrics import diagnose_plasticity
 from everlight.models import with_xavier
@@ -41,7 +41,7 @@ from tests.continual.engine import network_kinds as kinds
 KINDS = ("linen", "nnx", "equinox")
 STRATEGIES = {
     "naive": naive,
-    "EWC": lambda setup: ewc(setup, 2.0, fisher_samples=8),
+    "EWC": lambda setup: ewc(setup, 2.0, importance_samples=8),
     "ER": lambda setup: experience_replay(setup, 8),
 }
 LABELS = np.arange(kinds.NUMBER) % kinds.CLASSES

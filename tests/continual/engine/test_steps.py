@@ -64,10 +64,10 @@ def ordered(epoch, key):
 
 
 def test_a_shuffle_is_a_permutation_of_the_samples():
-    order = shuffle_compiled(EPOCH, KEY)
-    assert order.count == 8
-    assert sorted(order.slots.tolist()) == list(range(12))
-    assert sorted(order.slots[:8].tolist()) == np.flatnonzero(INDEX < 90).tolist()
+    epoch = shuffle_compiled(EPOCH, KEY)
+    assert epoch.count == 8
+    assert sorted(epoch.slots.tolist()) == list(range(12))
+    assert sorted(epoch.slots[:8].tolist()) == np.flatnonzero(INDEX < 90).tolist()
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -91,9 +91,9 @@ def test_every_order_is_as_likely():
 
 @pytest.mark.parametrize("size", [3, 8, 30])
 def test_batches_hold_every_sample_once_at_weight_1(size):
-    order = shuffle_compiled(EPOCH, KEY)
+    epoch = shuffle_compiled(EPOCH, KEY)
     steps = -(-8 // size)
-    take = jax.jit(lambda step: take_batch(EPOCH, order, step, size))
+    take = jax.jit(lambda step: take_batch(epoch, step, size))
     batches = [take(jnp.array(step)) for step in range(steps)]
     index, label, weight, memory = map(np.concatenate, zip(*(b[:4] for b in batches), strict=True))
     assert len(index) == steps * size
@@ -108,16 +108,16 @@ def test_batches_hold_every_sample_once_at_weight_1(size):
 def test_epochs_of_a_fixed_number_of_steps_go_round_and_round():
     """Three steps of 6 from 8 samples: the order once, again, and its first two."""
     protocol = Protocol(epoch_steps=3, batch_size=6)
-    order = shuffle_compiled(EPOCH, KEY)
-    assert count_steps(order, protocol) == 3
-    take = jax.jit(lambda step: take_batch(EPOCH, order, step, 6, rounds=True))
+    epoch = shuffle_compiled(EPOCH, KEY)
+    assert count_steps(epoch, protocol) == 3
+    take = jax.jit(lambda step: take_batch(epoch, step, 6, rounds=True))
     batches = [take(jnp.array(step)) for step in range(3)]
     index, label, weight = map(np.concatenate, zip(*(b[:3] for b in batches), strict=True))
     once = ordered(EPOCH, KEY)
     assert list(zip(index.tolist(), label[:, 0].tolist(), strict=True)) == [*once, *once, *once[:2]]
     assert np.all(weight == 1)
     # Of a task that has nothing to learn from there is no step.
-    assert count_steps(order._replace(count=jnp.array(0)), protocol) == 0
+    assert count_steps(epoch._replace(count=jnp.array(0)), protocol) == 0
 
 
 def test_a_step_is_the_optimizer_s_times_the_schedule_s_factor():

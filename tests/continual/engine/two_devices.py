@@ -9,9 +9,10 @@ import optax
 
 from everlight.continual.engine import driver as engine
 from everlight.continual.engine.driver import Runs, drive_runs
-from everlight.continual.engine.flax_setup import StoredImages, flax_setup
 from everlight.continual.engine.protocol import Protocol
 from everlight.continual.engine.run import Run
+from everlight.continual.engine.setups.flax_setup import flax_setup
+from everlight.continual.engine.sources import StoredImages
 from everlight.continual.objectives.softmax import softmax_objective
 from everlight.continual.strategies.streaming_lda import streaming_lda
 from everlight.meshes import runs_mesh, shard_batch
@@ -34,10 +35,10 @@ def losses():
 def collectives():
     """Those in the program of four runs."""
     mesh, many = runs_mesh(), some_runs()
-    rows = many.sequence, many.key, many.run_data
-    four = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf[:1]]), rows)
+    inputs = engine.RunInputs(many.sequence, many.key, many.run_data)
+    four = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf[:1]]), inputs)
     begin, learn = (
-        engine._program(build, PROTOCOL, join, mesh, part)
+        engine._program(engine.Programs(build, PROTOCOL, join, mesh), part)
         for part in (engine.begin_state, engine.learn_epochs)
     )
     text = learn.lower(DATA, four, begin(DATA, four), jnp.int32(2)).compile().as_text()

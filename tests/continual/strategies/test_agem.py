@@ -13,8 +13,8 @@ from scipy.stats import chi2
 
 from everlight.base import Samples
 from everlight.continual.engine.updates import complete_batch
-from everlight.continual.method import Needs
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.method import Needs
+from everlight.continual.methods.registry import METHODS
 from everlight.continual.strategies.agem import agem, project
 from everlight.continual.strategies.balanced_replay import Exemplars
 from tests.continual.many_labels import (

@@ -73,7 +73,7 @@ def test_five_steps_are_the_loop_in_float64(loss_over, active):
     assert_trees_close(learner.params, params, rtol=2e-4, atol=2e-5)
     assert_trees_close(memory.plastic.params, plastic, rtol=2e-4, atol=2e-5)
     assert_trees_close(memory.stable.params, stable, rtol=2e-4, atol=2e-5)
-    np.testing.assert_array_equal(memory.samples.index[:10], np.concatenate(STREAM))
+    np.testing.assert_array_equal(memory.held.samples.index[:10], np.concatenate(STREAM))
     # Replay begins with the second step; the network passes twice from then on.
     assert memory.stable.batch_stats["passes"] == 4
     assert learner.batch_stats["passes"] == 9

@@ -10,7 +10,6 @@ import pytest
 from everlight.continual.strategies.expert_gate import (
     CHOSEN,
     Autoencoder,
-    block_means,
     expert_gate,
     most_related,
     reconstruction_error,
@@ -18,6 +17,7 @@ from everlight.continual.strategies.expert_gate import (
     squared_error,
 )
 from everlight.continual.strategies.naive import naive
+from everlight.continual.strategies.parts.gate_features import block_means
 from tests.continual.small_net import (
     CLASSES,
     DATA,

@@ -12,10 +12,11 @@ import optax
 import pytest
 
 from everlight.base import Outputs
-from everlight.continual.engine.flax_setup import StoredImages, flax_setup
 from everlight.continual.engine.protocol import online_protocol
 from everlight.continual.engine.run import Run
 from everlight.continual.engine.sequence import run_sequence
+from everlight.continual.engine.setups.flax_setup import flax_setup
+from everlight.continual.engine.sources import StoredImages
 from everlight.continual.objectives.softmax import softmax_objective
 from everlight.continual.strategies.nearest_mean import nearest_mean
 from everlight.continual.strategies.parts.frozen import ridge_solve

@@ -9,14 +9,11 @@ import optax
 import pytest
 
 from everlight.base import Outputs
-from everlight.continual.engine.flax_setup import StoredImages, flax_setup
+from everlight.continual.engine.setups.flax_setup import flax_setup
+from everlight.continual.engine.sources import StoredImages
 from everlight.continual.objectives.softmax import softmax_objective
-from everlight.continual.strategies.gpm import (
-    ProjectionMemory,
-    gpm,
-    projected,
-    with_inputs_of,
-)
+from everlight.continual.strategies.gpm import ProjectionMemory, gpm, projected
+from everlight.continual.strategies.parts.layer_inputs import with_inputs_of
 from everlight.models.plain_cnn import PlainCNN
 from tests.continual.small_net import (
     FEATURES,

@@ -243,7 +243,7 @@ def test_the_mode_takes_the_model_s_own_labels_by_default():
             exact[name] += np.mean(weight * leaf**2, axis=0)
     error = {}
     for kind, settings in (("true", {}), ("empirical", {"fisher": "empirical"})):
-        strategy = compiled(imm(setup, "mode", fisher_samples=1200, **settings))
+        strategy = compiled(imm(setup, "mode", importance_samples=1200, **settings))
         memory = strategy.init(jax.random.key(0), learner)
         memory, _ = strategy.end_task(memory, learner, many, jax.random.key(1))
         found, expected = (

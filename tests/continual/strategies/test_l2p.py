@@ -10,7 +10,7 @@ import pytest
 
 from everlight.continual import l2p
 from everlight.continual.engine.tasks import init_learner
-from everlight.continual.method import Needs
+from everlight.continual.methods.method import Needs
 from everlight.continual.strategies.l2p import with_pool
 from everlight.models import prompt_pool
 from tests.continual.strategies.prompted_vit import (

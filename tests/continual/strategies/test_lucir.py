@@ -232,7 +232,7 @@ def test_margins_by_hand():
     for rivals, expected in (
         (1, [0.3, 1.1, 0.7, 0]),
         (2, [0.15, 0.9, 0.525, 0]),
-        # The third is .2: .5 - .1 + .2 = .6. Classes that are not new are no rivals.
+        # The third is .2: .5 - .1 + .2 = .6. Classes that are not new are not rivals.
         (3, [0.1, 0.8, 0.45, 0]),
         (9, [0.1, 0.8, 0.45, 0]),
     ):

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.registry import METHODS
 from everlight.continual.strategies.lwf import distillation, lwf
 from everlight.continual.strategies.parts.teacher import Teacher
 from tests.continual.small_net import (

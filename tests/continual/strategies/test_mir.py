@@ -6,8 +6,8 @@ import numpy as np
 import optax
 import pytest
 
-from everlight.continual.method import Needs
-from everlight.continual.registry import METHODS
+from everlight.continual.methods.method import Needs
+from everlight.continual.methods.registry import METHODS
 from everlight.continual.strategies.experience_replay import Reservoir
 from everlight.continual.strategies.mir import mir, most_interfered
 from tests.continual.small_net import (

@@ -8,15 +8,15 @@ import pytest
 
 from everlight.continual.engine.keys import batch_keys, update_keys
 from everlight.continual.engine.updates import train_step
+from everlight.continual.strategies.experience_replay import Reservoir
 from everlight.continual.strategies.onpro import (
-    mixed_ids,
-    new_projection,
     onpro,
     random_view,
     turned_forms,
 )
+from everlight.continual.strategies.parts.projection import new_projection
 from everlight.continual.strategies.parts.prototype_losses import instance_losses, prototype_loss
-from everlight.continual.strategies.parts.prototype_mixing import Mixed
+from everlight.continual.strategies.parts.prototype_mixing import Mixed, mixed_ids
 from tests.continual.small_net import (
     CLASSES,
     DATA,
@@ -172,8 +172,7 @@ def test_a_step_is_the_official_one_given_its_draws(later, stored, loss_over):
     held = samples_of(np.resize(stored, 12) if len(stored) else np.zeros(12, int))
     held = held._replace(mask=jnp.arange(12) < len(stored))
     memory = start._replace(
-        samples=held,
-        arrived=jnp.int32(len(stored)),
+        held=Reservoir(held, jnp.int32(len(stored))),
         later=jnp.array(later),
         prototypes=jnp.float32(rng.normal(size=(CLASSES, WIDTH))),
     )
@@ -202,9 +201,10 @@ def test_a_step_is_the_official_one_given_its_draws(later, stored, loss_over):
         assert draws["share"][6:].any()
     seen = range(CLASSES) if loss_over == "all" else np.flatnonzero(learner.seen)
     seen = [int(label) for label in seen]
+    (layer,) = start.projection.layers
     projection = {
-        "p kernel": np.asarray(start.projection.kernel, float),
-        "p bias": np.asarray(start.projection.bias, float),
+        "p kernel": np.asarray(layer.kernel, float),
+        "p bias": np.asarray(layer.bias, float),
     }
     params = START | projection
     slope = finite_differences(lambda p: official_loss(p, index, draws, later, seen), params)
@@ -214,7 +214,8 @@ def test_a_step_is_the_official_one_given_its_draws(later, stored, loss_over):
     np.testing.assert_allclose(loss, official_loss(params, index, draws, later, seen), rtol=1e-5)
     expected = {name: params[name] - RATE * slope[name] for name in params}
     found = dict(learned.params)
-    found |= {"p kernel": after.projection.kernel, "p bias": after.projection.bias}
+    (layer,) = after.projection.layers
+    found |= {"p kernel": layer.kernel, "p bias": layer.bias}
     assert_trees_close(found, expected, rtol=1e-4, atol=2e-5)
     # Both batches of samples, the cross-entropy and the replayed samples have a pass each.
     assert learned.batch_stats["passes"] == 2 + (len(stored) > 0)
@@ -224,7 +225,7 @@ def test_a_step_is_the_official_one_given_its_draws(later, stored, loss_over):
         views = [projections_of(params, each)[1] for each in (inputs, -0.5 * inputs)]
         kept = ope(*views, LABELS[draws["replayed"]])[1]
     np.testing.assert_allclose(after.prototypes, kept, rtol=1e-4, atol=1e-5)
-    assert int(after.arrived) == len(stored) + 4
+    assert int(after.held.arrived) == len(stored) + 4
 
 
 def test_later_tasks_begin_with_the_second_one_and_momentum_goes_on():
@@ -236,7 +237,7 @@ def test_later_tasks_begin_with_the_second_one_and_momentum_goes_on():
     (first, _), (second, learner) = run_tasks(SETUP, strategy, tasks)
     assert not first.later
     assert second.later
-    trace = jax.tree.leaves(second.opt_state)
+    trace = jax.tree.leaves(second.projection.opt_state)
     assert all(np.any(np.asarray(leaf) != 0) for leaf in trace)
     np.testing.assert_array_equal(learner.seen, classes_mask([0, 1, 2, 3]))
 
@@ -313,8 +314,8 @@ def test_second_views_and_projections():
     image = jnp.float32(np.random.default_rng(0).normal(size=(8, 8, 1)))
     assert np.any(random_view(image, KEY) != image)
     np.testing.assert_array_equal(random_view(image[0], KEY), image[0])
-    projection = new_projection(HIDDEN, 2000, KEY)
+    (layer,) = new_projection(SETUP, (HIDDEN, 2000), KEY).layers
     bound = HIDDEN**-0.5
-    assert jnp.abs(projection.kernel).max() <= bound
-    np.testing.assert_allclose(projection.kernel.std(), bound / 3**0.5, rtol=0.03)
-    np.testing.assert_allclose(projection.bias.std(), bound / 3**0.5, rtol=0.1)
+    assert jnp.abs(layer.kernel).max() <= bound
+    np.testing.assert_allclose(layer.kernel.std(), bound / 3**0.5, rtol=0.03)
+    np.testing.assert_allclose(layer.bias.std(), bound / 3**0.5, rtol=0.1)

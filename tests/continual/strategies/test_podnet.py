@@ -68,7 +68,7 @@ def flat(params):
 
 
 def mapped_setup(optimizer=None):
-    """A net of maps. Training lifts features and maps; the layer that is no map has no part."""
+    """A net of maps. Training lifts features and maps; the layer that is not a map has no part."""
 
     def apply(params, batch_stats, inputs, train, key):
         lift = LIFT if train else 0.0

@@ -136,11 +136,11 @@ def keep_last(decay):
 # kept, and whether steps are implicit.
 CASES = {
     "ewc": (
-        lambda s: ewc(s, regularization=20.0, fisher_samples=LIMIT),
+        lambda s: ewc(s, regularization=20.0, importance_samples=LIMIT),
         (10.0, fisher_of, keep_all),
     ),
     "online ewc": (
-        lambda s: ewc(s, regularization=20.0, online=True, decay=0.6, fisher_samples=LIMIT),
+        lambda s: ewc(s, regularization=20.0, online=True, decay=0.6, importance_samples=LIMIT),
         (10.0, fisher_of, keep_last(0.6)),
     ),
     "mas": (
@@ -148,7 +148,7 @@ CASES = {
         (0.6, output_sensitivity_of, keep_last(1.0)),
     ),
     "implicit ewc": (
-        lambda s: ewc(s, regularization=20.0, fisher_samples=LIMIT, implicit_rate=RATE),
+        lambda s: ewc(s, regularization=20.0, importance_samples=LIMIT, implicit_rate=RATE),
         (10.0, fisher_of, keep_all, True),
     ),
     "implicit mas": (

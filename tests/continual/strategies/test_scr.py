@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from everlight.continual.strategies.parts.projection import new_projection
 from everlight.continual.strategies.parts.replay_tricks import WithMeans
-from everlight.continual.strategies.scr import new_projection, scr
+from everlight.continual.strategies.scr import scr
 from tests.continual.small_net import (
     DATA,
     GAIN,
@@ -31,6 +32,17 @@ SETUP = small_setup()._replace(optimizer=optax.sgd(RATE, MOMENTUM))
 STREAM = [[0, 6, 1], [12, 7, 2], [8, 13, 3]]
 WEIGHTS = [[1, 1, 1], [1, 1, 1], [1, 1, 0]]
 """The last batch is a partial one."""
+
+
+def by_name(projection):
+    """Parameters by the names of the float64 loop."""
+    hidden, output = projection.layers
+    return {
+        "p hidden": hidden.kernel,
+        "p hidden_bias": hidden.bias,
+        "p output": output.kernel,
+        "p output_bias": output.bias,
+    }
 
 
 def contrastive_loss(params, index):
@@ -58,8 +70,8 @@ def contrastive_loss(params, index):
 
 def test_three_steps_are_the_loop_in_float64():
     strategy = scr(SETUP, 20, 20, TEMPERATURE, WIDTH, augment=lambda inputs, key: -0.5 * inputs)
-    start = untrained(SETUP, strategy)[0].inner.projection._asdict()
-    params = START | {f"p {name}": np.asarray(leaf, float) for name, leaf in start.items()}
+    start = by_name(untrained(SETUP, strategy)[0].inner.projection)
+    params = START | {name: np.asarray(leaf, float) for name, leaf in start.items()}
     task = task_of(0, [0, 1, 2], samples_of(np.concatenate(STREAM)))
     batches = [batch_of(*each) for each in zip(STREAM, WEIGHTS, strict=True)]
     ((memory, learner),) = run_tasks(SETUP, strategy, [(task, batches)])
@@ -79,19 +91,19 @@ def test_three_steps_are_the_loop_in_float64():
 
     found = dict(learner.params)
     assert isinstance(memory, WithMeans)
-    found |= {f"p {name}": leaf for name, leaf in memory.inner.projection._asdict().items()}
+    found |= by_name(memory.inner.projection)
     assert_trees_close(found, params, rtol=1e-3, atol=2e-5)
     # The output layer of the network learns nothing.
     np.testing.assert_array_equal(found["head"], np.float32(START["head"]))
-    np.testing.assert_array_equal(memory.inner.samples.index[:8], np.concatenate(STREAM)[:8])
+    np.testing.assert_array_equal(memory.inner.held.samples.index[:8], np.concatenate(STREAM)[:8])
     # Both views have a pass of their own.
     assert learner.batch_stats["passes"] == 6
 
 
 def test_a_projection_starts_uniform():
-    projection = new_projection(HIDDEN, 2000, jax.random.key(0))
+    hidden, output = new_projection(SETUP, (HIDDEN, HIDDEN, 2000), jax.random.key(0)).layers
     bound = HIDDEN**-0.5
-    assert jnp.abs(projection.output).max() <= bound
-    np.testing.assert_allclose(projection.output.std(), bound / 3**0.5, rtol=0.03)
-    np.testing.assert_allclose(projection.output_bias.std(), bound / 3**0.5, rtol=0.1)
-    assert projection.hidden.shape == (HIDDEN, HIDDEN)
+    assert jnp.abs(output.kernel).max() <= bound
+    np.testing.assert_allclose(output.kernel.std(), bound / 3**0.5, rtol=0.03)
+    np.testing.assert_allclose(output.bias.std(), bound / 3**0.5, rtol=0.1)
+    assert hidden.kernel.shape == (HIDDEN, HIDDEN)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import scipy.io
 
-from everlight_data.color.constancy_sets import thumbnail_set
 from everlight_data.color.nus import load_official, load_same_scene_pairs
+from everlight_data.color.thumbnails import thumbnail_set
 from everlight_data.errors import DataError, MissingDataError
 
 DARKNESS, SATURATION = 1024, 15000
@@ -222,7 +222,11 @@ def test_same_scene_pairs_share_their_light(real_data):
     ("text", "message"),
     [
         ("nikon,second\na,b\n", "lacks the columns"),
-        ("nikon,canon,structure_similarity\na,b,c\n", "lacks the columns"),
+        ("nikon,canon,structure_similarity\na,b,c\n", "could not convert string to float"),
+        # Of two columns the last was read, and of a long row the end was lost.
+        ("nikon,canon,canon,structure_similarity\na,b,c,1\n", "the column canon twice"),
+        ("nikon,canon,structure_similarity\na,b,1,2\n", "line 2 has 4 cells, the header 3"),
+        ("nikon,canon,structure_similarity\na,b\n", "line 2 has 2 cells, the header 3"),
         ("nikon,canon,structure_similarity\na,b,1\na,c,1\n", "has an image in two pairs"),
     ],
 )

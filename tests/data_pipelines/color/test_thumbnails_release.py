@@ -1,5 +1,7 @@
 """Thumbnails of colour constancy sets, prepared from their repository, and pairs of one scene."""
 
+import shutil
+
 import numpy as np
 import pytest
 from scipy.ndimage import gaussian_filter
@@ -81,6 +83,20 @@ def test_a_thumbnail_without_its_light_is_named(root, thumbnails):
     (thumbnails / "dataset/NUS-Fuji/numpy_labels/FujifilmXM1_0002.npy").unlink()
     with pytest.raises(DataError, match=r"NUS-Fuji/numpy_labels/FujifilmXM1_0002\.npy"):
         prepare(root, "nus-thumbnails", thumbnails)
+
+
+def test_a_camera_s_folder_that_occurs_twice_is_refused(root, thumbnails):
+    """Names came from both folders, and images from the first."""
+    shutil.copytree(thumbnails / "dataset/NUS-Fuji", thumbnails / "old/NUS-Fuji")
+    message = "it has two folders NUS-Fuji, dataset/NUS-Fuji/ and old/NUS-Fuji/; keep one"
+    with pytest.raises(DataError, match=message):
+        prepare(root, "nus-thumbnails", thumbnails)
+
+
+def test_two_files_of_one_name_are_refused(root, thumbnails):
+    (thumbnails / "dataset/Cube+/numpy_data/b_0001.NPY").write_bytes(b"")
+    with pytest.raises(DataError, match=r"Cube\+/numpy_data has two files b_0001; keep one"):
+        prepare(root, "cube-plus-thumbnails", thumbnails)
 
 
 def test_s20_is_what_its_owners_published(root, at_hand):

@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from everlight.illuminant.trunk_views import FACTORS, VIEWS
 from everlight.models import EfficientNetLite0
 from everlight.models.efficientnet import DEVIATION, MEAN, efficientnet_variables
-from everlight.models.trunk_views import FACTORS, VIEWS
 from everlight_data.color import trunk_views as module
 from everlight_data.color.trunk_views import trunk_views
 from everlight_data.errors import MissingDataError

@@ -8,7 +8,7 @@ import pytest
 from everlight_data.errors import DataError
 from everlight_data.facts import render as fact_render
 from everlight_data.facts.render import PREDICATES, procedural_facts, render_facts
-from everlight_data.facts.vrd import BoxedSamples, Scenes
+from everlight_data.facts.vrd import AnnotatedScenes, BoxedSamples
 
 SIDE = 32
 
@@ -20,11 +20,11 @@ def small_blocks(monkeypatch):
 
 
 def scenes_of(*scenes, names=None):
-    """Scenes from lists of (category, box)."""
+    """AnnotatedScenes from lists of (category, box)."""
     flat = [(i, *thing) for i, things in enumerate(scenes) for thing in things]
     image, category, box = zip(*flat, strict=True)
     names = names or tuple(f"scene {i}" for i in range(len(scenes)))
-    return Scenes(names, np.array(image), np.array(category), np.array(box))
+    return AnnotatedScenes(names, np.array(image), np.array(category), np.array(box))
 
 
 def first_alone(scenes):
@@ -61,7 +61,7 @@ def test_an_image_does_not_depend_on_the_other_scenes(world):
     """The last scene as the only one of a set: its name and its objects make the picture."""
     scenes = world.train.scenes
     last = scenes.image == 399
-    only = Scenes(
+    only = AnnotatedScenes(
         scenes.images[-1:], scenes.image[last] * 0, scenes.category[last], scenes.box[last]
     )
     found = render_facts(BoxedSamples(only, np.array([0]), np.array([1])), SIDE)

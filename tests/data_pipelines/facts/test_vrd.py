@@ -10,9 +10,9 @@ from everlight_data.facts.splits import Fact
 from everlight_data.facts.vrd import (
     ACTIONS,
     PREDICATES,
+    AnnotatedScenes,
     BoxedSamples,
     Relations,
-    Scenes,
     box_features,
     boxed_facts,
     load_vrd,
@@ -122,7 +122,7 @@ def test_the_archive_has_the_same_predicates(real_data):
 
 
 DOG, TREE = 0, 1
-SCENES = Scenes(
+SCENES = AnnotatedScenes(
     ("one", "none", "two"),
     np.array([0, 0, 2, 2]),
     np.array([DOG, TREE, TREE, DOG]),

@@ -104,6 +104,9 @@ def test_the_smallest_file_is_read(folder):
         (element(15, zlib.compress(variable())[:-6]), "zlib|truncated"),
         (element(15, b"no zlib"), "error"),
         (element(9, b"12345678"), "type 9"),
+        # The last one was returned.
+        (variable() * 2, "it holds the variable x twice"),
+        (variable() + element(15, zlib.compress(variable(flags=0x0100))), "variable x twice"),
     ],
 )
 def test_what_is_crafted_is_refused(folder, content, reason):

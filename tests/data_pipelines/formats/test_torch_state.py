@@ -119,6 +119,26 @@ def test_what_reaches_out_or_calls_is_refused(tmp_path, wrong):
 
 
 @pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        (tensor("1", 12, (12,), (1,), kind="DoubleStorage"), "12 float32 in one .* 12 float64 in"),
+        (tensor("1", 6, (6,), (1,)), "12 float32 in one tensor and 6 float32 in another"),
+        (tensor("1", 6, (6,), (1,), kind="DoubleStorage"), "12 float32 in .* 6 float64 in"),
+    ],
+)
+@pytest.mark.parametrize("last", [False, True])
+def test_a_storage_of_two_kinds_is_refused(tmp_path, second, message, last):
+    """The last reference set the kind of all."""
+    first = tensor("1", 12, (12,), (1,))
+    tensors = {"a": first, "b": second} if last else {"b": second, "a": first}
+    path = write(tmp_path / "state.pth", state(**tensors), {"1": FLOATS})
+    if not last:
+        message = "in one tensor and 12 float32 in another"
+    with pytest.raises(DataError, match=message):
+        read_torch_state(path, "Again.")
+
+
+@pytest.mark.parametrize(
     "changed", [{"magic": 5}, {"system": {"little_endian": False}}, {"system": 3}]
 )
 def test_another_format_is_refused(tmp_path, changed):

@@ -5,7 +5,7 @@ import pytest
 
 from everlight_data.errors import DataError
 from everlight_data.images.as_inputs import store_images
-from everlight_data.sets.image_set import ImageSet, first_per_class, shrink_images
+from everlight_data.sets.image_set import ImageSet, PerClass, first_per_class, shrink_images
 
 
 def small_set():
@@ -44,7 +44,7 @@ def test_images_shrink_to_means_of_blocks_and_only_by_whole_factors():
 
 
 def test_the_first_of_each_class_keep_their_order_and_their_place():
-    few = first_per_class(small_set(), 2, 1)
+    few = first_per_class(small_set(), PerClass(2, 1))
     np.testing.assert_array_equal(few.train_labels, np.tile(np.arange(5), 2))
     np.testing.assert_array_equal(few.test_labels, np.arange(5))
     expected = small_set().images[[*range(10), *range(20, 25)]]

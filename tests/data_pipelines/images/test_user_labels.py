@@ -101,7 +101,9 @@ def test_a_label_of_several_lines_is_refused_with_its_line(tmp_path):
 
 def test_a_class_with_the_name_of_a_missing_value_has_a_way_out(tmp_path, rng):
     (tmp_path / "list.csv").write_text("file,label\na.png,NA\nb.png,US\n")
-    with pytest.raises(DataError, match=r"line 2, is no .* give a class of that name another"):
+    with pytest.raises(
+        DataError, match=r"line 2, does not have .* give a class of that name another"
+    ):
         load(tmp_path / "list.csv")
     np.savez(tmp_path / "own.npz", images=pictures(rng, 6), labels=np.array(["NA", "US"] * 3))
     with pytest.raises(DataError, match=r"row 0 has 'NA'.* if it is a class, give it another name"):

@@ -38,7 +38,7 @@ from everlight_data.procedural.world import (
     render_frames,
     superclass_of,
 )
-from everlight_data.sets.image_set import shrink_images
+from everlight_data.sets.image_set import PerClass, shrink_images
 
 WORLD = World(superclasses=5, subclasses=4)
 SMOOTH = WORLD._replace(noise=0.0)
@@ -164,7 +164,7 @@ def test_subclasses_of_a_superclass_share_no_texture_with_a_palette():
 
 
 def test_loaded_images_are_those_of_disjoint_instances_and_sessions():
-    loaded = load_procedural(WORLD, 6, 2)
+    loaded = load_procedural(WORLD, PerClass(6, 2))
     assert loaded.images.shape == (160, 32, 32, 3)
     np.testing.assert_array_equal(loaded.train_labels, np.tile(np.arange(20), 6))
     np.testing.assert_array_equal(loaded.test_labels, np.tile(np.arange(20), 2))
@@ -179,7 +179,7 @@ def test_loaded_images_are_those_of_disjoint_instances_and_sessions():
 
 
 def test_more_images_leave_the_earlier_ones_as_they_are():
-    few, many = load_procedural(WORLD, 2, 1), load_procedural(WORLD, 3, 2)
+    few, many = load_procedural(WORLD, PerClass(2, 1)), load_procedural(WORLD, PerClass(3, 2))
     np.testing.assert_array_equal(few.images[:40], many.images[:40])
     np.testing.assert_array_equal(few.images[40:], many.images[60:80])
 
@@ -296,14 +296,13 @@ def test_lights_run_from_incandescent_to_blue_sky():
 )
 def test_a_setting_out_of_range_is_named(name, value):
     with pytest.raises(DataError, match=rf"World\.{name}={value}"):
-        load_procedural(WORLD._replace(**{name: value}), 1, 1)
+        load_procedural(WORLD._replace(**{name: value}), PerClass(1, 1))
 
 
-@pytest.mark.parametrize("name", ["train_per_class", "test_per_class"])
+@pytest.mark.parametrize("name", ["train", "test"])
 def test_no_image_is_refused(name):
-    counts = {"train_per_class": 1, "test_per_class": 1} | {name: 0}
-    with pytest.raises(DataError, match=f"{name}=0"):
-        load_procedural(WORLD, **counts)
+    with pytest.raises(DataError, match=rf"PerClass\.{name}=0"):
+        load_procedural(WORLD, PerClass(1, 1)._replace(**{name: 0}))
 
 
 @pytest.mark.parametrize(
@@ -330,7 +329,7 @@ TRAIN, TEST = 100, 40
 @functools.cache
 def loaded():
     """The default difficulty, shrunk so that the test is short."""
-    return shrink_images(load_procedural(WORLD, TRAIN, TEST), 16)
+    return shrink_images(load_procedural(WORLD, PerClass(TRAIN, TEST)), 16)
 
 
 def learn(train_labels, test_labels, tasks, classes, epochs):

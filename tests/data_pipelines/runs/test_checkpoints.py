@@ -45,11 +45,11 @@ def test_what_is_written_is_read_by_another_reader(tmp_path):
     Checkpoints(tmp_path / "a" / "b").save(3, state_of(1.5), {"name": "ä", "sizes": [1, 2]})
     reader = Checkpoints(tmp_path / "a" / "b")
     assert reader.newest() == 3
-    assert reader.facts(3) == {"name": "ä", "sizes": [1, 2]}
-    state, facts = reader.restore(3, like=state_of(0))
+    assert reader.fingerprint(3) == {"name": "ä", "sizes": [1, 2]}
+    state, fingerprint = reader.restore(3, like=state_of(0))
     assert isinstance(state, State)
     assert_same(state, state_of(1.5))
-    assert facts == reader.facts(3)
+    assert fingerprint == reader.fingerprint(3)
 
 
 def test_arrays_are_read_without_knowing_the_structure(tmp_path):
@@ -178,8 +178,8 @@ def test_a_folder_without_a_checkpoint_is_missing_data(tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("")
     for name, reason in (
-        ("none", "no checkpoint"),
-        ("file", "no checkpoint"),
+        ("none", "not a checkpoint"),
+        ("file", "not a checkpoint"),
         ("empty", "no whole"),
     ):
         with pytest.raises(MissingDataError, match=rf"{name} .*{reason}|{name} holds {reason}"):

@@ -50,7 +50,7 @@ def test_only_settings_that_decide_are_compared(config, change, free, texts, ref
 def test_methods_of_another_form_are_damage(config):
     """A run adds its methods to them."""
     config.write_text(json.dumps(json.loads(config.read_text()) | {"methods": 5}))
-    with pytest.raises(DataError, match=r"config\.json is damaged .*methods are no mapping"):
+    with pytest.raises(DataError, match=r"config\.json is damaged .*methods are not a mapping"):
         read_config(config, SETTINGS)
 
 
@@ -75,7 +75,10 @@ def test_a_config_that_is_damaged_or_missing_is_named(config):
         ({"settings": {"seed": 0}}, "KeyError: 'crc32'"),
         ({"settings": {"seed": 1}, "crc32": json_checksum({"seed": 0})}, "its checksum differs"),
         *(
-            ({"settings": stored, "crc32": json_checksum(stored)}, "no mapping with a whole seed")
+            (
+                {"settings": stored, "crc32": json_checksum(stored)},
+                "not a mapping with an integer seed",
+            )
             for stored in (None, [1], {"seed": "0"}, {"seed": None}, {"seed": True})
         ),
     ],

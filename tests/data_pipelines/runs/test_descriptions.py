@@ -51,13 +51,13 @@ def test_settings_are_read_back_from_their_description():
     ("stored", "error", "message"),
     [
         ({"chanels": [1]}, DataError, r"no option 'chanels'; did you mean 'channels'"),
-        ({"channels": [1, "2"]}, ValueError, r"channels: '2' is no int"),
-        ({"channels": 3}, ValueError, r"channels: 3 is no list"),
+        ({"channels": [1, "2"]}, ValueError, r"channels: '2' is not of type int"),
+        ({"channels": 3}, ValueError, r"channels: 3 is not of type list"),
         ({"pair": [1]}, ValueError, r"pair: "),
         ({"kind": "cap"}, ValueError, r"kind: 'cap' is none of 'hat', 'coat'"),
-        ({"most": 2.5}, ValueError, r"most: 2\.5 is no int"),
-        ({"augment": 1}, ValueError, r"augment: 1 is no bool"),
-        ({"parts": {"x": {"steps": None}}}, ValueError, r"parts: steps: None is no int"),
+        ({"most": 2.5}, ValueError, r"most: 2\.5 is not of type int"),
+        ({"augment": 1}, ValueError, r"augment: 1 is not of type bool"),
+        ({"parts": {"x": {"steps": None}}}, ValueError, r"parts: steps: None is not of type int"),
     ],
 )
 def test_what_is_no_description_of_a_type_is_refused(stored, error, message):

@@ -74,10 +74,11 @@ def test_a_disk_that_is_too_small_is_told_before_anything_is_made(two_files, mon
     assert made == []
 
 
-def test_a_damaged_manifest_is_named(two_files):
+@pytest.mark.parametrize("content", ["{", '{"files": {"a": {"bytes": 7}}}'])
+def test_a_damaged_manifest_is_named(two_files, content):
     run, _, folder = two_files
     run()
-    (folder / MANIFEST).write_text("{")
+    (folder / MANIFEST).write_text(content)
     with pytest.raises(DataError, match=r"manifest\.json is damaged.*Delete it and prepare again"):
         run()
 

@@ -1,7 +1,7 @@
-"""Gray World, Shades of Gray, White Patch and Gray Edge: Minkowski norms of derivatives.
+"""Gray World, Shades-of-Gray, White Patch and Gray Edge: Minkowski norms of derivatives.
 
 van de Weijer, Gevers and Gijsenij 2007, "Edge-based color constancy" (IEEE TIP 16, 9). The norms
-are 6 for Shades of Gray (two-camera paper) and 5 for edges (common default of implementations).
+are 6 for Shades-of-Gray (two-camera paper) and 5 for edges (common default of implementations).
 """
 
 import math
@@ -28,7 +28,7 @@ def minkowski_framework(
     """Estimate the illuminant e(n, p, sigma): each channel's Minkowski norm of its derivatives.
 
     (integral |d^n f_sigma / dx^n|^p dx)^(1/p) of van de Weijer, Gevers and Gijsenij 2007. Order 0
-    and sigma 0 give Gray World (norm 1), Shades of Gray (norm p) and White Patch (norm infinity).
+    and sigma 0 give Gray World (norm 1), Shades-of-Gray (norm p) and White Patch (norm infinity).
     Orders 1 and 2 give Gray Edge. Negative values count by their magnitude. The estimate is NaN
     where the image is black, fully masked or not finite.
 

@@ -59,14 +59,14 @@ from everlight.color.learned.fourier_constancy import (
     log_chroma_histograms,
 )
 from everlight.color.learned.gamut import Gamut, fit_gamut, gamut_estimate
-from everlight.color.learned.generator_net import GeneratorSettings
-from everlight.color.learned.generator_training import GeneratorModel
 from everlight.color.learned.linear_regression import (
     LinearRegression,
     fit_linear_regression,
     linear_estimate,
 )
-from everlight.color.learned.observed_image import ObservedImage, observe_image
+from everlight.color.learned.parts.generator_net import GeneratorSettings
+from everlight.color.learned.parts.generator_training import GeneratorModel
+from everlight.color.learned.parts.observed_image import ObservedImage, observe_image
 from everlight.color.learned.sensor_independent import (
     SENSOR_PAPER_SIZE,
     SENSOR_SMALL_FORM,

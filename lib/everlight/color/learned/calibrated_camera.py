@@ -21,7 +21,7 @@ state, and for:
 """
 
 from functools import partial
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -33,20 +33,19 @@ from everlight.color.camera_calibration import (
     camera_fingerprint,
     imaginary_camera,
 )
-from everlight.color.chroma_histogram import ChromaWindow, chroma_histograms
+from everlight.color.chroma_histogram import CHROMA_WINDOW, ChromaWindow, chroma_histograms
 from everlight.color.illuminant_method import IlluminantMethod, LabelledImages, SideInformation
 from everlight.color.illuminants import Illuminant
-from everlight.color.learned.camera_mapping import TakenImages, draw_imaginary_view
-from everlight.color.learned.cross_camera import CHROMA_WINDOW
-from everlight.color.learned.generator_net import GeneratorSettings
-from everlight.color.learned.generator_training import (
+from everlight.color.learned.parts.camera_mapping import TakenImages, draw_imaginary_view
+from everlight.color.learned.parts.generator_net import GeneratorSettings
+from everlight.color.learned.parts.generator_training import (
     GeneratorModel,
     Sample,
     fit_generator,
     generated_illuminant,
     training_pool,
 )
-from everlight.color.learned.observed_image import ObservedImage, observed, thumbnail
+from everlight.color.learned.parts.observed_image import ObservedImage, observed, thumbnail
 from everlight.trees import rows_of
 
 CALIBRATED_AUTHORS_SIZE = GeneratorSettings(channels=(24, 32, 32, 32), fingerprint=(16, 32, 64, 64))
@@ -61,14 +60,16 @@ VIEWS = 2
 
 
 @checked
+@partial(jax.jit, static_argnames=("steps", "settings"))
 def fit_calibrated_camera(
-    key: PRNGKeyArray,
     observations: Annotated[ObservedImage, Stacked],
     illuminants: Annotated[Float[Array, "n 3"], POSITIVE, NotEmpty],
     cameras: Annotated[Int[Array, "n"], Between(0)],
     calibrations: Annotated[CameraCalibration, Stacked],
-    settings: GeneratorSettings = CALIBRATED_SMALL_FORM,
+    *,
+    key: PRNGKeyArray,
     steps: PositiveInt = 600,
+    settings: GeneratorSettings = CALIBRATED_SMALL_FORM,
 ) -> GeneratorModel:
     """Train the network with Adam on batches of 16 images and their cameras' fingerprints.
 
@@ -76,20 +77,27 @@ def fit_calibrated_camera(
     images are the given ones and two views of each by imaginary cameras.
 
     Args:
-      key: key of initial parameters, views and batches.
       observations: images and masks from `observe_image`, `[n, h, w, 3]` and `[n, h, w]`; an image
         without usable pixels, or with one that is not finite, does not train.
       illuminants: true illuminants, any scale, `[n, 3]`.
       cameras: camera index of each image, from 0, `[n]`.
       calibrations: calibration of each camera; the second matrix, of daylight, maps images.
+      key: key of initial parameters, views and batches.
+      steps: number of optimizer steps, static; the last parameters are returned.
       settings: size of the network, static.
-      steps: number of optimizer steps; the last parameters are returned.
     """
     first, viewed, drawn = jax.random.split(key, 3)
     calibrations = jax.tree.map(jnp.asarray, calibrations)
     taken = TakenImages(jnp.asarray(illuminants), jnp.asarray(cameras))
-    views = draw_imaginary_view, VIEWS, settings.window
-    pool = training_pool(viewed, observations, taken, calibrations.matrices[:, 1], *views)
+    pool = training_pool(
+        viewed,
+        observations,
+        taken,
+        calibrations.matrices[:, 1],
+        draw_imaginary_view,
+        VIEWS,
+        settings.window,
+    )
 
     def fingerprint(one: tuple[Array, Array, Array]) -> Float[Array, "f f 2"]:
         camera, source, share = one
@@ -138,35 +146,27 @@ class CalibratedFit(NamedTuple):
     by_temperature: Bool[Array, ""]
 
 
-@partial(jax.jit, static_argnames=("settings", "steps"))
-def _fitted(
-    images: LabelledImages,
-    calibrations: CameraCalibration,
-    camera: Int[Array, ""],
-    settings: GeneratorSettings,
-    steps: int,
-) -> CalibratedFit:
-    pixels = observed(images.features)
-    model = fit_calibrated_camera(
-        jax.random.key(0), pixels, images.illuminants, images.cameras, calibrations, settings, steps
-    )
+def _fit(images: LabelledImages, side: SideInformation, **training: Any) -> CalibratedFit:
+    taken = observed(images.features), images.illuminants, images.cameras
+    calibrations = jax.tree.map(jnp.asarray, side.calibrations)
+    model = fit_calibrated_camera(*taken, calibrations, key=jax.random.key(0), **training)
     by_temperature = jnp.any(calibrations.matrices[:, 0] != calibrations.matrices[:, 1])
-    fingerprint = camera_fingerprint(rows_of(calibrations, camera), settings.fingerprint_window)
-    return CalibratedFit(model, fingerprint, by_temperature)
-
-
-def _fit(
-    images: LabelledImages, side: SideInformation, settings: GeneratorSettings, steps: int
-) -> CalibratedFit:
-    return _fitted(images, side.calibrations, side.camera_number, settings, steps)
+    return _applied(model, by_temperature, rows_of(calibrations, side.camera_number))
 
 
 @jax.jit
-def _for_camera(fitted: CalibratedFit, calibration: CameraCalibration) -> CalibratedFit:
+def _applied(
+    model: GeneratorModel, by_temperature: Bool[Array, ""], calibration: CameraCalibration
+) -> CalibratedFit:
+    """Return the model with the fingerprint of a camera."""
     both = jnp.asarray(calibration.matrices)
-    read = calibration._replace(matrices=jnp.where(fitted.by_temperature, both, both[1]))
-    window = fitted.model.settings.fingerprint_window
-    return fitted._replace(fingerprint=camera_fingerprint(read, window))
+    read = calibration._replace(matrices=jnp.where(by_temperature, both, both[1]))
+    fingerprint = camera_fingerprint(read, model.settings.fingerprint_window)
+    return CalibratedFit(model, fingerprint, by_temperature)
+
+
+def _for_camera(fitted: CalibratedFit, calibration: CameraCalibration) -> CalibratedFit:
+    return _applied(fitted.model, fitted.by_temperature, calibration)
 
 
 def _predict(fitted: CalibratedFit, thumbnail: Float[Array, "h w 4"]) -> Illuminant:
@@ -183,7 +183,7 @@ METHODS = (
     IlluminantMethod(
         "CCMNet, small form",
         thumbnail,
-        partial(_fit, settings=CALIBRATED_SMALL_FORM, steps=600),
+        _fit,
         _predict,
         for_camera=_for_camera,
         incompatibility=_uncalibrated,
@@ -191,7 +191,7 @@ METHODS = (
     IlluminantMethod(
         "CCMNet at the authors' size",
         thumbnail,
-        partial(_fit, settings=CALIBRATED_AUTHORS_SIZE, steps=3_000),
+        partial(_fit, steps=3_000, settings=CALIBRATED_AUTHORS_SIZE),
         _predict,
         for_camera=_for_camera,
         costly=True,

@@ -22,7 +22,7 @@ The layers equal those of the authors' inference code (SamsungLabs/modular_neura
 """
 
 from functools import partial
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -41,7 +41,12 @@ from everlight.checks import (
     check_sizes,
     checked,
 )
-from everlight.color.chroma_histogram import chroma_histograms
+from everlight.color.chroma_histogram import (
+    CHROMA_WINDOW,
+    chroma_histograms,
+    has_pixels,
+    without_spoilt,
+)
 from everlight.color.chromaticity import from_chromaticity
 from everlight.color.illuminant_method import (
     IlluminantMethod,
@@ -51,12 +56,11 @@ from everlight.color.illuminant_method import (
     map_images,
 )
 from everlight.color.illuminants import Illuminant, Image, Mask, unit_illuminant
-from everlight.color.learned.cross_camera import CHROMA_WINDOW
-from everlight.color.learned.descent import descend_with_stats
-from everlight.color.learned.generator_net import append_coordinates
-from everlight.color.learned.generator_training import BATCH_SIZE, has_pixels, without_spoilt
-from everlight.convolution import Convolution
+from everlight.color.learned.parts.descent import descend_with_stats
+from everlight.color.learned.parts.generator_net import append_coordinates
+from everlight.color.learned.parts.generator_training import BATCH_SIZE
 from everlight.metrics.angular import angular_error
+from everlight.models.layers.convolution import Convolution
 
 DAY = 86_400.0
 """Seconds of a day."""
@@ -123,23 +127,25 @@ class CaptureNet(nn.Module):
 
 
 @checked
+@partial(jax.jit, static_argnames="steps")
 def fit_capture_aware(
-    key: PRNGKeyArray,
     histograms: Annotated[Float[Array, "n b b 2"], FRACTION],
     features: Annotated[Float[Array, "n f"], FINITE],
     illuminants: Annotated[Float[Array, "n 3"], POSITIVE, NotEmpty],
+    *,
+    key: PRNGKeyArray,
     steps: PositiveInt = 1_000,
 ) -> CaptureModel:
     """Train the network with Adam on the angular error of batches of 16 images.
 
     Args:
-      key: key of initial parameters and batches.
       histograms: histograms from `chroma_histograms`, `[n, b, b, 2]`; an image whose histograms are
         0 or NaN does not train.
       features: vector of each image, such as `capture_features`, `[n, f]`; equal columns give the
         estimator without a vector.
       illuminants: true illuminants, any scale, `[n, 3]`.
-      steps: number of optimizer steps; the last parameters are returned.
+      key: key of initial parameters and batches.
+      steps: number of optimizer steps, static; the last parameters are returned.
     """
     check_sizes(histograms=(histograms, 0), features=(features, 0), illuminants=(illuminants, 0))
     first, drawn = jax.random.split(key)
@@ -220,11 +226,10 @@ def _without_capture(images: ArrayLike, masks: ArrayLike, side: SideInformation)
 
 
 @images_alone
-@partial(jax.jit, static_argnames="steps")
-def _fit(images: LabelledImages, steps: int) -> CaptureModel:
+def _fit(images: LabelledImages, **training: Any) -> CaptureModel:
     captured: CapturedImage = images.features
     key = jax.random.key(0)
-    return fit_capture_aware(key, captured.histograms, captured.capture, images.illuminants, steps)
+    return fit_capture_aware(*captured, images.illuminants, key=key, **training)
 
 
 def _predict(model: CaptureModel, image: CapturedImage) -> Illuminant:
@@ -235,7 +240,7 @@ METHODS = (
     IlluminantMethod(
         TIME_AWARE,
         None,
-        partial(_fit, steps=1_000),
+        _fit,
         _predict,
         set_features=_captured,
         incompatibility=lambda side: "" if side.captures is not None else WITHOUT_CAPTURES,
@@ -243,7 +248,7 @@ METHODS = (
     IlluminantMethod(
         IMAGE_ALONE,
         None,
-        partial(_fit, steps=1_000),
+        _fit,
         _predict,
         set_features=_without_capture,
         applies=lambda side: side.captures is not None,

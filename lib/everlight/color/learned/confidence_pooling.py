@@ -16,7 +16,7 @@ Differences from the paper:
 """
 
 from functools import partial
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -32,7 +32,7 @@ from everlight.color.illuminant_method import (
     images_alone,
 )
 from everlight.color.illuminants import Illuminant, unit_illuminant
-from everlight.color.learned.descent import descend
+from everlight.color.learned.parts.descent import descend
 from everlight.metrics.angular import angular_error
 
 HIDDEN_UNITS = 64
@@ -84,22 +84,24 @@ class ConfidencePoolingHead(nn.Module):
 
 
 @checked
+@partial(jax.jit, static_argnames="steps")
 def fit_confidence_pooling(
-    key: PRNGKeyArray,
     maps: Annotated[Float[Array, "n k h w c"], FINITE, NotEmpty],
     colors: Annotated[Float[Array, "n k h w 3"], FINITE],
     illuminants: Annotated[Float[Array, "n k 3"], POSITIVE],
+    *,
+    key: PRNGKeyArray,
     steps: PositiveInt = 500,
 ) -> ConfidencePoolingModel:
     """Train the head with Adam on the angular error of batches of 16 views.
 
     Args:
-      key: key of initial parameters, batches and dropout.
       maps: feature maps of each image in `k` views (original, cropped, mirrored or re-illuminated),
         `[n, k, h, w, c]`.
       colors: mean linear colours of the pixels at each location, 0 where all are masked.
       illuminants: true illuminants of the views, any scale, `[n, k, 3]`.
-      steps: number of optimizer steps; the last parameters are returned.
+      key: key of initial parameters, batches and dropout.
+      steps: number of optimizer steps, static; the last parameters are returned.
     """
     maps, colors, illuminants = map(jnp.asarray, (maps, colors, illuminants))
     initial, drawn = jax.random.split(key)
@@ -158,11 +160,10 @@ class TrunkViews(NamedTuple):
 
 
 @images_alone
-@partial(jax.jit, static_argnames="steps")
-def _fit(images: LabelledImages, steps: int) -> ConfidencePoolingModel:
+def _fit(images: LabelledImages, **training: Any) -> ConfidencePoolingModel:
     views: TrunkViews = images.features
-    illuminants = images.illuminants[:, None] * views.factors
-    return fit_confidence_pooling(jax.random.key(0), views.maps, views.colors, illuminants, steps)
+    illuminants, key = images.illuminants[:, None] * views.factors, jax.random.key(0)
+    return fit_confidence_pooling(views.maps, views.colors, illuminants, key=key, **training)
 
 
 def _predict(model: ConfidencePoolingModel, views: TrunkViews) -> Illuminant:
@@ -173,7 +174,7 @@ METHODS = (
     IlluminantMethod(
         "FC4-style",
         None,
-        partial(_fit, steps=500),
+        _fit,
         _predict,
         set_features=lambda images, masks, side: side.trunk_views(images, masks),
         incompatibility=lambda side: side.missing_trunk(),

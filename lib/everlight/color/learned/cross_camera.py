@@ -21,14 +21,18 @@ what `chroma_histogram`, `generator_net`, `generator_training` and `camera_mappi
 """
 
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from everlight.checks import FRACTION, POSITIVE, Between, NotEmpty, PositiveInt, Stacked, checked
-from everlight.color.chroma_histogram import ChromaWindow, chroma_histograms
+from everlight.color.chroma_histogram import (
+    CHROMA_WINDOW,
+    chroma_histograms,
+    without_spoilt,
+)
 from everlight.color.illuminant_method import (
     ADDITIONAL_IMAGES,
     IlluminantMethod,
@@ -36,36 +40,34 @@ from everlight.color.illuminant_method import (
     SideInformation,
 )
 from everlight.color.illuminants import Illuminant
-from everlight.color.learned.camera_mapping import TakenImages, draw_view
-from everlight.color.learned.generator_net import GeneratorSettings
-from everlight.color.learned.generator_training import (
+from everlight.color.learned.parts.camera_mapping import TakenImages, draw_view
+from everlight.color.learned.parts.generator_net import GeneratorSettings
+from everlight.color.learned.parts.generator_training import (
     GeneratorModel,
     Sample,
     fit_generator,
     generated_illuminant,
     training_pool,
-    without_spoilt,
 )
-from everlight.color.learned.observed_image import ObservedImage, observed, thumbnail
+from everlight.color.learned.parts.observed_image import ObservedImage, observed, thumbnail
 
 AUTHORS_SIZE = GeneratorSettings()
-CHROMA_WINDOW = ChromaWindow(32, -0.65, 2.25)
-"""Window about the illuminants of real cameras, with bins as wide as the authors'. About 1% of the
-brightness of NUS-8's and Cube+'s images lies outside."""
 SMALL_FORM = GeneratorSettings(CHROMA_WINDOW, (8, 16, 32), separate=False)
 VIEWS = 2
 """Number of views by other cameras of each training image."""
 
 
 @checked
+@partial(jax.jit, static_argnames=("steps", "settings"))
 def fit_cross_camera(
-    key: PRNGKeyArray,
     observations: Annotated[ObservedImage, Stacked],
     illuminants: Annotated[Float[Array, "n 3"], POSITIVE, NotEmpty],
     cameras: Annotated[Int[Array, "n"], Between(0)],
     matrices: Annotated[Float[Array, "cameras 3 3"], NotEmpty] | None = None,
-    settings: GeneratorSettings = SMALL_FORM,
+    *,
+    key: PRNGKeyArray,
     steps: PositiveInt = 600,
+    settings: GeneratorSettings = SMALL_FORM,
 ) -> GeneratorModel:
     """Train the network with Adam on batches of 16 images, each with six additional images.
 
@@ -73,15 +75,15 @@ def fit_cross_camera(
     images are the given ones and two views of each by other cameras.
 
     Args:
-      key: key of initial parameters, views and batches.
       observations: images and masks from `observe_image`, `[n, h, w, 3]` and `[n, h, w]`; an image
         without usable pixels, or with one that is not finite, does not train.
       illuminants: true illuminants, any scale, `[n, 3]`.
       cameras: camera index of each image, from 0, `[n]`.
       matrices: each camera's matrix from XYZ under daylight to its colours, `[cameras, 3, 3]`. With
         None, views by other cameras differ only by von Kries factors.
+      key: key of initial parameters, views and batches.
+      steps: number of optimizer steps, static; the last parameters are returned.
       settings: size of the network, static.
-      steps: number of optimizer steps; the last parameters are returned.
     """
     first, viewed, drawn = jax.random.split(key, 3)
     matrices = jnp.eye(3)[None] if matrices is None else matrices
@@ -116,25 +118,11 @@ def cross_camera_estimate(
     return generated_illuminant(model, histograms, without_spoilt(others)[None])
 
 
-@partial(jax.jit, static_argnames=("settings", "steps"))
-def _fitted(
-    images: LabelledImages,
-    matrices: Float[Array, "cameras 3 3"] | None,
-    settings: GeneratorSettings,
-    steps: int,
-) -> GeneratorModel:
-    key, _ = jax.random.split(jax.random.key(0))
-    pixels = observed(images.features)
-    return fit_cross_camera(
-        key, pixels, images.illuminants, images.cameras, matrices, settings, steps
-    )
-
-
-def _fit(
-    images: LabelledImages, side: SideInformation, settings: GeneratorSettings, steps: int
-) -> GeneratorModel:
+def _fit(images: LabelledImages, side: SideInformation, **training: Any) -> GeneratorModel:
     matrices = None if side.calibrations is None else side.calibrations.matrices[:, 1]
-    return _fitted(images, matrices, settings, steps)
+    taken = observed(images.features), images.illuminants, images.cameras
+    key, _ = jax.random.split(jax.random.key(0))
+    return fit_cross_camera(*taken, matrices, key=key, **training)
 
 
 def _predict(
@@ -152,14 +140,14 @@ METHODS = (
     IlluminantMethod(
         "C5, small form",
         thumbnail,
-        partial(_fit, settings=SMALL_FORM, steps=600),
+        _fit,
         _predict,
         reads_others=True,
     ),
     IlluminantMethod(
         "C5 at the authors' size",
         thumbnail,
-        partial(_fit, settings=AUTHORS_SIZE, steps=3_000),
+        partial(_fit, steps=3_000, settings=AUTHORS_SIZE),
         _predict,
         reads_others=True,
         costly=True,

@@ -19,7 +19,7 @@ of the code. Differences:
 
 import math
 from functools import partial
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -30,8 +30,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from everlight.checks import POSITIVE, NotEmpty, PositiveInt, Stacked, check_sizes, checked
 from everlight.color.illuminant_method import IlluminantMethod, LabelledImages, SideInformation
 from everlight.color.illuminants import Illuminant, Image, Mask, keep_observed, unit_illuminant
-from everlight.color.learned.descent import descend
-from everlight.color.learned.observed_image import ObservedImage, observed, thumbnail
+from everlight.color.learned.parts.descent import descend
+from everlight.color.learned.parts.observed_image import ObservedImage, observed, thumbnail
 from everlight.color.moments import extreme_chromaticities
 from everlight.metrics.angular import angular_error
 
@@ -46,7 +46,7 @@ SPARSITY = 1e-5
 """Weight of the L1 norm of all kernels, relative to the error in degrees."""
 TRAINING_IMAGES = 20_000
 """Approximate number of re-illuminated images in training."""
-DAYLIGHT = {
+DAYLIGHT_WHITES = {
     "Canon1DsMkIII": (0.19, 0.45, 0.36),
     "Canon550D": (0.204, 0.471, 0.325),
     "Canon600D": (0.20, 0.46, 0.34),
@@ -134,12 +134,14 @@ def draw_illuminants(
 
 
 @checked
+@partial(jax.jit, static_argnames="steps")
 def fit_dual_mapping(
     observations: Annotated[ObservedImage, Stacked],
     illuminants: Annotated[Float[Array, "n 3"], POSITIVE, NotEmpty],
-    key: PRNGKeyArray,
     target_illuminants: Annotated[Float[Array, "m 3"], POSITIVE, NotEmpty] | None = None,
-    steps: PositiveInt = 20_000,
+    *,
+    key: PRNGKeyArray,
+    steps: PositiveInt = 5_000,
 ) -> DualMappingModel:
     """Train the network with Adam on the angular error of batches of 32 re-illuminated images.
 
@@ -147,10 +149,10 @@ def fit_dual_mapping(
       observations: images of any cameras and masks from `observe_image`, `[n, h, w, 3]` and
         `[n, h, w]`; 64 pixels per side in the paper.
       illuminants: true illuminants in each image's own camera, any scale, `[n, 3]`.
-      key: key of re-illumination, initial parameters and batches.
       target_illuminants: illuminants mapped to the target camera, any scale, `[m, 3]`; None is
         `illuminants`, for the camera that took the images.
-      steps: number of optimizer steps; the last parameters are returned.
+      key: key of re-illumination, initial parameters and batches.
+      steps: number of optimizer steps, static; the last parameters are returned.
     """
     check_sizes(observations=(observations.image, 0), illuminants=(illuminants, 0))
     images, masks = map(jnp.asarray, observations)
@@ -201,19 +203,12 @@ def dual_mapping_estimate(model: DualMappingModel, observation: ObservedImage) -
     return unit_illuminant(jnp.where(jnp.all(illuminant > 0), illuminant, jnp.nan))
 
 
-@partial(jax.jit, static_argnames="steps")
-def _fitted(
-    images: LabelledImages, whites: Float[Array, "cameras 3"], camera: Int[Array, ""], steps: int
-) -> DualMappingModel:
-    mapped = images.illuminants * whites[camera] / whites[images.cameras]
-    key = jax.random.key(0)
-    return fit_dual_mapping(observed(images.features), images.illuminants, key, mapped, steps)
-
-
-def _fit(images: LabelledImages, side: SideInformation, steps: int) -> DualMappingModel:
+def _fit(images: LabelledImages, side: SideInformation, **training: Any) -> DualMappingModel:
     # Within one camera the whites cancel.
-    whites = jnp.array([DAYLIGHT.get(name, (1.0, 1.0, 1.0)) for name in side.cameras])
-    return _fitted(images, whites, side.camera_number, steps)
+    whites = jnp.array([DAYLIGHT_WHITES.get(name, (1.0, 1.0, 1.0)) for name in side.cameras])
+    mapped = images.illuminants * whites[side.camera_number] / whites[images.cameras]
+    pixels, key = observed(images.features), jax.random.key(0)
+    return fit_dual_mapping(pixels, images.illuminants, mapped, key=key, **training)
 
 
 def _predict(model: DualMappingModel, thumbnail: Float[Array, "h w 4"]) -> Illuminant:
@@ -221,7 +216,7 @@ def _predict(model: DualMappingModel, thumbnail: Float[Array, "h w 4"]) -> Illum
 
 
 def _without_daylight(side: SideInformation) -> str:
-    unknown = [name for name in side.cameras if name not in DAYLIGHT]
+    unknown = [name for name in side.cameras if name not in DAYLIGHT_WHITES]
     if len(side.cameras) < 2 or not unknown:
         return ""
     return (
@@ -234,7 +229,7 @@ METHODS = (
     IlluminantMethod(
         "DMCC",
         thumbnail,
-        partial(_fit, steps=5_000),
+        _fit,
         _predict,
         for_one_camera=True,
         incompatibility=_without_daylight,

@@ -12,7 +12,7 @@ search of L-BFGS is optax's.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -58,30 +58,23 @@ class FourierSettings(NamedTuple):
     spread: float
 
 
-def _powers(*exponents: float | int) -> FourierSettings:
-    crossentropy, likelihood, first, second, bias, one, two, size, spread = (
-        2.0**exponent for exponent in exponents
-    )
-    return FourierSettings(
-        crossentropy, likelihood, (first, second), bias, (one, two), size, spread
-    )
-
-
+_EXPONENTS = {
+    "Canon1DsMkIII": FourierSettings(-5.25, 2.5, (-23.5, -22.5), -16, (-40.25, -38), -37.75, 0.5),
+    "Canon600D": FourierSettings(-25.25, -1.5, (-27.5, -24.5), -21.75, (-39.25, -38.75), -44.75, 0),
+    "FujifilmXM1": FourierSettings(-11, -1.5, (-23.75, -26.75), -21.5, (-73.5, -33), -45, 0),
+    "NikonD5200": FourierSettings(-12.25, -2.25, (-23, -29.5), -26, (-59.25, -35.5), -51.5, 0),
+    "OlympusEPL6": FourierSettings(-14.25, -0.75, (-24.75, -26.25), -20.75, (-38, -38), -49.25, 0),
+    "PanasonicGX1": FourierSettings(-3.25, -2.25, (-21.75, -26.5), -26.25, (-43.5, -36), -46.75, 0),
+    "SamsungNX2000": FourierSettings(-7, -2, (-25.25, -25), -22.5, (-36.75, -32), -37.5, 0),
+    "SonyA57": FourierSettings(-13, -3, (-27.75, -28), -23.5, (-41.75, -42.25), -39.75, 0),
+}
+"""Base-2 logarithms of the settings, in the order of their fields."""
 FOURIER_SETTINGS: dict[str, FourierSettings] = {
-    "Canon1DsMkIII": _powers(-5.25, 2.5, -23.5, -22.5, -16, -40.25, -38, -37.75, 0.5),
-    "Canon600D": _powers(-25.25, -1.5, -27.5, -24.5, -21.75, -39.25, -38.75, -44.75, 0),
-    "FujifilmXM1": _powers(-11, -1.5, -23.75, -26.75, -21.5, -73.5, -33, -45, 0),
-    "NikonD5200": _powers(-12.25, -2.25, -23, -29.5, -26, -59.25, -35.5, -51.5, 0),
-    "OlympusEPL6": _powers(-14.25, -0.75, -24.75, -26.25, -20.75, -38, -38, -49.25, 0),
-    "PanasonicGX1": _powers(-3.25, -2.25, -21.75, -26.5, -26.25, -43.5, -36, -46.75, 0),
-    "SamsungNX2000": _powers(-7, -2, -25.25, -25, -22.5, -36.75, -32, -37.5, 0),
-    "SonyA57": _powers(-13, -3, -27.75, -28, -23.5, -41.75, -42.25, -39.75, 0),
+    camera: jax.tree.map(lambda exponent: 2.0**exponent, exponents)
+    for camera, exponents in _EXPONENTS.items()
 }
 """The authors' settings for thumbnails of each camera of NUS-8. They were tuned on that camera's
 folds, so on the same camera they have seen the test images."""
-
-ROUNDS = (16, 64)
-"""L-BFGS steps on the convex loss, and on the likelihood."""
 
 
 class FourierModel(NamedTuple):
@@ -126,12 +119,14 @@ def _histogram(colors: Image, observed: Bool[Array, "h w"]) -> Float[Array, "64 
 
 
 @checked
+@partial(jax.jit, static_argnames=("crossentropy_steps", "likelihood_steps"))
 def fit_fourier_constancy(
     histograms: Annotated[Float[Array, "n 2 64 64"], Between(0, 1), NotEmpty],
     illuminants: Annotated[Float[Array, "n 3"], POSITIVE],
+    *,
+    crossentropy_steps: PositiveInt = 16,
+    likelihood_steps: PositiveInt = 64,
     settings: FourierSettings = FOURIER_SETTINGS["NikonD5200"],
-    crossentropy_steps: PositiveInt = ROUNDS[0],
-    likelihood_steps: PositiveInt = ROUNDS[1],
 ) -> FourierModel:
     """Fit filters and bias map to training images, in the authors' two rounds.
 
@@ -144,9 +139,9 @@ def fit_fourier_constancy(
     Args:
       histograms: histograms from `log_chroma_histograms`, `[n, 2, 64, 64]`.
       illuminants: true illuminants, any scale, `[n, 3]`.
+      crossentropy_steps: L-BFGS steps of the first round, static.
+      likelihood_steps: L-BFGS steps of the second round, static.
       settings: weights of the losses and penalties.
-      crossentropy_steps: L-BFGS steps of the first round.
-      likelihood_steps: L-BFGS steps of the second round.
     """
     places = illuminant_bins(illuminants)
     origin = first_bin(places)
@@ -272,20 +267,14 @@ def _histograms(image: Image, mask: Mask) -> Histograms:
     return log_chroma_histograms(image / jnp.where(peak > 0, peak, 1), mask)
 
 
-@partial(jax.jit, static_argnames="steps")
-def _fitted(
-    images: LabelledImages, settings: FourierSettings, steps: tuple[int, int]
-) -> FourierModel:
-    return fit_fourier_constancy(images.features, images.illuminants, settings, *steps)
-
-
 def _fit(
     images: LabelledImages,
     side: SideInformation,
     settings: Callable[[str], FourierSettings],
-    steps: tuple[int, int],
+    **training: Any,
 ) -> FourierModel:
-    return _fitted(images, settings(side.camera), steps)
+    tuned = settings(side.camera)
+    return fit_fourier_constancy(images.features, images.illuminants, settings=tuned, **training)
 
 
 def _tuned_elsewhere(camera: str) -> FourierSettings:
@@ -297,13 +286,13 @@ METHODS = (
     IlluminantMethod(
         "FFCC",
         _histograms,
-        partial(_fit, settings=_tuned_elsewhere, steps=ROUNDS),
+        partial(_fit, settings=_tuned_elsewhere),
         fourier_estimate,
     ),
     IlluminantMethod(
         TUNED_HERE,
         _histograms,
-        partial(_fit, settings=FOURIER_SETTINGS.__getitem__, steps=ROUNDS),
+        partial(_fit, settings=FOURIER_SETTINGS.__getitem__),
         fourier_estimate,
         for_one_camera=True,
         applies=lambda side: side.camera in FOURIER_SETTINGS,

@@ -37,7 +37,7 @@ from everlight.checks import POSITIVE, Stacked, check_range, check_sizes, checke
 from everlight.color.derivatives import EDGE_SIGMA, response
 from everlight.color.illuminant_method import IlluminantMethod, LabelledImages, images_alone
 from everlight.color.illuminants import Illuminant, Image, Mask, unit_illuminant
-from everlight.color.learned.observed_image import ObservedImage, observe_image
+from everlight.color.learned.parts.observed_image import ObservedImage, observe_image
 from everlight.color.transforms import inverse_transform
 from everlight.precision import matrix_product
 

@@ -19,7 +19,7 @@ As in the paper, the kernel widths are learned; they start at one bin.
 
 import math
 from functools import partial
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -40,16 +40,16 @@ from everlight.checks import (
 )
 from everlight.color.illuminant_method import IlluminantMethod, LabelledImages, images_alone
 from everlight.color.illuminants import Illuminant, keep_observed, unit_illuminant
-from everlight.color.learned.descent import descend
-from everlight.color.learned.observed_image import (
+from everlight.color.learned.parts.descent import descend
+from everlight.color.learned.parts.observed_image import (
     ObservedImage,
     masked_thumbnail,
     observed,
     thumbnail,
 )
 from everlight.color.transforms import apply_color_transform
-from everlight.convolution import NO_PADDING, Convolution
 from everlight.metrics.angular import angular_error
+from everlight.models.layers.convolution import NO_PADDING, Convolution
 from everlight.precision import full_precision, matrix_product
 
 SPAN = 3.2
@@ -218,9 +218,11 @@ def _unmapped(
 
 
 @checked
+@partial(jax.jit, static_argnames=("steps", "settings"))
 def fit_sensor_independent(
     observations: Annotated[ObservedImage, Stacked],
     illuminants: Annotated[Float[Array, "n 3"], POSITIVE, NotEmpty],
+    *,
     key: PRNGKeyArray,
     steps: PositiveInt = 500,
     settings: SensorSettings = SENSOR_SMALL_FORM,
@@ -232,7 +234,7 @@ def fit_sensor_independent(
         `[n, h, w]`; 32 pixels per side suffice.
       illuminants: true illuminants, any scale, `[n, 3]`.
       key: key of initial parameters and batches.
-      steps: number of optimizer steps; the last parameters are returned.
+      steps: number of optimizer steps, static; the last parameters are returned.
       settings: size of the networks, static.
     """
     check_sizes(observations=(observations.image, 0), illuminants=(illuminants, 0))
@@ -278,12 +280,9 @@ def sensor_independent_estimate(
 
 
 @images_alone
-@partial(jax.jit, static_argnames=("settings", "steps"))
-def _fit(images: LabelledImages, settings: SensorSettings, steps: int) -> SensorIndependentModel:
-    key = jax.random.key(0)
-    return fit_sensor_independent(
-        observed(images.features), images.illuminants, key, steps, settings
-    )
+def _fit(images: LabelledImages, **training: Any) -> SensorIndependentModel:
+    pixels, key = observed(images.features), jax.random.key(0)
+    return fit_sensor_independent(pixels, images.illuminants, key=key, **training)
 
 
 def _predict(model: SensorIndependentModel, thumbnail: Float[Array, "h w 4"]) -> Illuminant:
@@ -295,13 +294,13 @@ METHODS = (
     IlluminantMethod(
         "SIIE",
         partial(masked_thumbnail, side=32),
-        partial(_fit, settings=SENSOR_SMALL_FORM, steps=500),
+        _fit,
         _predict,
     ),
     IlluminantMethod(
         "SIIE at the paper's size",
         thumbnail,
-        partial(_fit, settings=SENSOR_PAPER_SIZE, steps=1_000),
+        partial(_fit, steps=1_000, settings=SENSOR_PAPER_SIZE),
         _predict,
         costly=True,
     ),

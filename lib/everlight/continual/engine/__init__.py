@@ -5,9 +5,8 @@ calls `epochs`, which calls `updates` for a step; `evaluation` follows each task
 tasks inside the program.
 """
 
-from everlight.continual.engine.costs import RunCost, count_cost, replayed_per_step
+from everlight.continual.engine.cost.costs import RunCost, count_cost, replayed_per_step
 from everlight.continual.engine.driver import Runs, diverged, drive_runs, initial_runs_state
-from everlight.continual.engine.equinox_setup import equinox_setup
 from everlight.continual.engine.evaluation import (
     Measured,
     evaluate,
@@ -15,15 +14,7 @@ from everlight.continual.engine.evaluation import (
     sample_features,
     validate,
 )
-from everlight.continual.engine.flax_setup import (
-    ComputedInputs,
-    StoredImages,
-    StreamedImages,
-    flax_setup,
-)
 from everlight.continual.engine.generated import GeneratedResult, learn_generated
-from everlight.continual.engine.network_setup import network_setup
-from everlight.continual.engine.nnx_setup import nnx_setup
 from everlight.continual.engine.protocol import (
     Protocol,
     fixed_steps_protocol,
@@ -43,6 +34,11 @@ from everlight.continual.engine.sequence import (
     operations_per_step,
     run_sequence,
 )
+from everlight.continual.engine.setups.equinox_setup import equinox_setup
+from everlight.continual.engine.setups.flax_setup import flax_setup
+from everlight.continual.engine.setups.network_setup import network_setup
+from everlight.continual.engine.setups.nnx_setup import nnx_setup
+from everlight.continual.engine.sources import ComputedInputs, StoredImages, StreamedImages
 from everlight.continual.engine.updates import train_step
 from everlight.meshes import runs_mesh
 

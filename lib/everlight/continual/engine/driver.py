@@ -11,7 +11,7 @@ that their state can be saved between chunks. A killed process loses one chunk.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import numpy as np
@@ -117,7 +117,7 @@ def drive_runs(
         processes make the same call.
       state: state to continue from, whose arrays are donated; None starts from the beginning.
       announce: function called before every epoch with the samples that this process's devices will
-        read, batch by batch; None is no call.
+        read, batch by batch; None means no call.
 
     Raises:
       ValueError: `chunk` is below 1; the runs do not fill a mesh over several processes; or an
@@ -137,17 +137,18 @@ def drive_runs(
         raise ArgumentError(
             f"{count} runs on {mesh.shape[RUNS_AXIS]} devices; give a multiple of these"
         )
-    program = partial(_program, runs.build, protocol, runs.join, mesh)
-    rows = (runs.sequence, runs.key, runs.run_data)
+    programs = Programs(runs.build, protocol, runs.join, mesh)
+    program = partial(_program, programs)
+    inputs = RunInputs(runs.sequence, runs.key, runs.run_data)
     if state is not None and missing:
-        # Where they are, such as on one device: a restored state is on none of the mesh yet.
+        # They stay where they are, such as on one device: a restored state is not on the mesh yet.
         state = _on_runs(state, partial(pad_runs, missing=missing))
     # Programs run in their own mesh, independent of the caller's.
     with jax.set_mesh(mesh):
         data = put_on_mesh(mesh, REPLICATED, runs.data)
-        rows = put_on_mesh(mesh, RUNS_SPEC, pad_runs(rows, missing) if missing else rows)
+        inputs = put_on_mesh(mesh, RUNS_SPEC, pad_runs(inputs, missing) if missing else inputs)
         if state is None:
-            state = program(begin_state)(data, rows)
+            state = program(begin_state)(data, inputs)
         else:
             state = _on_runs(state, partial(put_on_mesh, mesh, RUNS_SPEC))
             of_all = put_on_mesh(mesh, REPLICATED, (state.task, state.epoch))
@@ -155,15 +156,15 @@ def drive_runs(
     while (task := int(state.task)) < tasks:
         with jax.set_mesh(mesh):
             if int(state.epoch) == 0:
-                state = program(begin_task)(data, rows, state)
+                state = program(begin_task)(data, inputs, state)
             if announce is not None:
-                orders = _orders(runs.build, protocol, runs.join, mesh)(data, rows, state)
+                orders = _orders(programs)(data, inputs, state)
                 announce(_coming(_in_turn(mesh), protocol.batch_size, *orders))
             left = protocol.epochs_of(task) - int(state.epoch)
             epochs = put_on_mesh(mesh, REPLICATED, np.int32(min(chunk, left)))
-            state = program(learn_epochs)(data, rows, state, epochs)
+            state = program(learn_epochs)(data, inputs, state, epochs)
             if left <= chunk:
-                state = program(end_task)(data, rows, state)
+                state = program(end_task)(data, inputs, state)
             yielded = _on_runs(state, partial(_take_first(mesh), count)) if missing else state
             yielded = unmeasured_to_nan(protocol, yielded)
         yield yielded
@@ -172,9 +173,12 @@ def drive_runs(
 @checked
 def initial_runs_state(runs: Runs) -> SequenceState:
     """Return shapes and dtypes of the state before the first task, to read a stored state."""
-    rows = (runs.sequence, runs.key, runs.run_data)
-    begin = partial(_of_run, begin_state, runs.build, runs.protocol, runs.join, runs.data)
-    return jax.eval_shape(jax.vmap(begin, out_axes=_OVER_RUNS), rows)
+    inputs = RunInputs(runs.sequence, runs.key, runs.run_data)
+
+    def begin(one: RunInputs) -> SequenceState:
+        return begin_state(_run(runs, runs.data, one))
+
+    return jax.eval_shape(jax.vmap(begin, out_axes=_OVER_RUNS), inputs)
 
 
 @checked
@@ -183,57 +187,68 @@ def diverged(protocol: Protocol, state: SequenceState) -> Bool[np.ndarray, "runs
     return diverged_at(protocol, state)[:, 0] >= 0
 
 
-Rows = tuple[TaskSequence, Shaped[PRNGKeyArray, "*runs"], PyTree]
-"""Sequence, key and own data of one run or, with a leading axis, of many."""
+class RunInputs(NamedTuple):
+    """Inputs that differ between runs: of one run or, with a leading axis, of many."""
+
+    sequence: TaskSequence
+    key: Shaped[PRNGKeyArray, "*runs"]
+    run_data: PyTree
 
 
-def _of_run(
-    part: Callable, build: Build, protocol: Protocol, join: Join, data: Any, row: Rows, *rest: Any
-) -> Any:
-    """Return what a function of a run, its state and others returns for one of many runs."""
-    sequence, key, run_data = row
-    return part(Run(build, protocol, join(data, run_data), sequence, key), *rest)
+class Programs(NamedTuple):
+    """Static part of runs on a mesh, by which their compiled programs are cached."""
+
+    build: Build
+    protocol: Protocol
+    join: Join
+    mesh: Mesh
+
+
+def _run(static: Runs | Programs, data: Any, inputs: RunInputs) -> Run:
+    """Return one of many runs, with its own data joined to that of all."""
+    joined = static.join(data, inputs.run_data)
+    return Run(static.build, static.protocol, joined, inputs.sequence, inputs.key)
 
 
 @lru_cache(PROGRAMS)
-def _program(
-    build: Build, protocol: Protocol, join: Join, mesh: Mesh, part: Callable[..., SequenceState]
-) -> Callable[..., SequenceState]:
+def _program(static: Programs, part: Callable[..., SequenceState]) -> Callable[..., SequenceState]:
     """Return a function of a run and its state, compiled for the runs of a mesh.
 
-    All but `begin_state` take a state, which is donated.
+    All but `begin_state` take a state, which is donated; `learn_epochs` takes their number too.
     """
 
-    def on_device(data: Any, rows: Rows, *rest: Any) -> SequenceState:
-        of_run = partial(_of_run, part, build, protocol, join, data)
-        # A vmapped `cond` would take both of its branches.
-        if _in_turn(mesh) or rows[1].shape[0] == 1:
-            return _one_by_one(of_run, rows, *rest)
-        axes = (0, _OVER_RUNS, None)[: 1 + len(rest)]
-        return jax.vmap(of_run, in_axes=axes, out_axes=_OVER_RUNS)(rows, *rest)
+    def on_device(data: Any, inputs: RunInputs, *state_and_epochs: Any) -> SequenceState:
+        def of_run(one: RunInputs, *state_and_epochs: Any) -> SequenceState:
+            return part(_run(static, data, one), *state_and_epochs)
 
-    def on_mesh(data: Any, rows: Rows, *rest: Any) -> SequenceState:
-        specs = (_STATE_SPECS, REPLICATED)[: len(rest)]
-        return _over_mesh(mesh, on_device, *specs, out_specs=_STATE_SPECS)(data, rows, *rest)
+        # A vmapped `cond` would take both of its branches.
+        if _in_turn(static.mesh) or inputs.key.shape[0] == 1:
+            return _one_by_one(of_run, inputs, *state_and_epochs)
+        axes = (0, _OVER_RUNS, None)[: 1 + len(state_and_epochs)]
+        return jax.vmap(of_run, in_axes=axes, out_axes=_OVER_RUNS)(inputs, *state_and_epochs)
+
+    def on_mesh(data: Any, inputs: RunInputs, *state_and_epochs: Any) -> SequenceState:
+        specs = (_STATE_SPECS, REPLICATED)[: len(state_and_epochs)]
+        mapped = _over_mesh(static.mesh, on_device, *specs, out_specs=_STATE_SPECS)
+        return mapped(data, inputs, *state_and_epochs)
 
     return jax.jit(on_mesh, donate_argnums=() if part is begin_state else 2)
 
 
 @lru_cache(PROGRAMS)
 def _orders(
-    build: Build, protocol: Protocol, join: Join, mesh: Mesh
+    static: Programs,
 ) -> Callable[..., tuple[Int[Array, "runs n"], Int[Array, "runs"]]]:
     """Return the compiled function to every run's samples of the next epoch, and their number."""
 
-    def of_run(run: Run, state: SequenceState) -> tuple[Int[Array, "n"], Int[Array, ""]]:
-        epoch, order = next_epoch(run, state)
-        return epoch.samples.index[order.slots], order.count
+    def on_device(data: Any, inputs: RunInputs, state: SequenceState) -> tuple:
+        def of_run(one: RunInputs, state: SequenceState) -> tuple:
+            epoch = next_epoch(_run(static, data, one), state)
+            return epoch.samples.index[epoch.slots], epoch.count
 
-    def on_device(data: Any, rows: Rows, state: SequenceState) -> tuple:
-        of_row = partial(_of_run, of_run, build, protocol, join, data)
-        return jax.vmap(of_row, in_axes=(0, _OVER_RUNS))(rows, state)
+        return jax.vmap(of_run, in_axes=(0, _OVER_RUNS))(inputs, state)
 
-    return jax.jit(_over_mesh(mesh, on_device, _STATE_SPECS, out_specs=RUNS_SPEC))
+    return jax.jit(_over_mesh(static.mesh, on_device, _STATE_SPECS, out_specs=RUNS_SPEC))
 
 
 def _over_mesh(mesh: Mesh, on_device: Callable, *other_specs: Any, out_specs: Any) -> Callable:
@@ -252,18 +267,22 @@ def _in_turn(mesh: Mesh) -> bool:
     return all(device.platform == "cpu" for device in mesh.devices.flat)
 
 
-def _one_by_one(of_run: Callable[..., SequenceState], rows: Rows, *rest: Any) -> SequenceState:
+def _one_by_one(
+    of_run: Callable[..., SequenceState],
+    inputs: RunInputs,
+    state: SequenceState | None = None,
+    *epochs: Int[Array, ""],
+) -> SequenceState:
     """Advance a device's runs one after another; task and epoch are the same for all."""
-    if not rest:
-        states = jax.lax.map(of_run, rows)
+    if state is None:
+        states = jax.lax.map(of_run, inputs)
     else:
-        state, *others = rest
 
         def advance(part: tuple) -> SequenceState:
-            row, result, best = part
-            return of_run(row, state._replace(result=result, best=best), *others)
+            one, result, best = part
+            return of_run(one, state._replace(result=result, best=best), *epochs)
 
-        states = jax.lax.map(advance, (rows, state.result, state.best))
+        states = jax.lax.map(advance, (inputs, state.result, state.best))
     return states._replace(task=states.task[0], epoch=states.epoch[0])
 
 

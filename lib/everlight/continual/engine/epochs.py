@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import (
     Batch,
@@ -14,6 +14,7 @@ from everlight.base import (
     Learner,
     Memory,
     Plateau,
+    Samples,
     Setup,
     Strategy,
     Task,
@@ -37,15 +38,19 @@ class StepScores(NamedTuple):
     samples. None unless `Protocol.prequential`."""
 
 
-class Order(NamedTuple):
-    """Slots of an epoch in shuffled order, those with samples first, and the number of samples."""
+class ShuffledEpoch(NamedTuple):
+    """Samples of an epoch with a random order."""
 
+    samples: Samples
+    from_memory: Bool[Array, "n"]
     slots: Int[Array, "n"]
+    """Positions of the samples in their order; those of padding come last."""
     count: Int[Array, ""]
+    """Number of samples."""
 
 
-def shuffle(epoch: Epoch, key: PRNGKeyArray) -> Order:
-    """Return a random order of the samples; the positions of padding have no effect on it.
+def shuffle(epoch: Epoch, key: PRNGKeyArray) -> ShuffledEpoch:
+    """Return the epoch in a random order; the positions of padding have no effect on it.
 
     A slot's random number depends on its position among the samples alone, so a repeated sample has
     two numbers.
@@ -53,33 +58,36 @@ def shuffle(epoch: Epoch, key: PRNGKeyArray) -> Order:
     mask = epoch.samples.mask
     place = jnp.maximum(jnp.cumsum(mask) - 1, 0)
     drawn = jax.random.bits(key, mask.shape, jnp.uint32)[place]
-    return Order(jnp.lexsort((drawn, ~mask)), jnp.sum(mask, dtype=jnp.int32))
+    slots, count = jnp.lexsort((drawn, ~mask)), jnp.sum(mask, dtype=jnp.int32)
+    return ShuffledEpoch(epoch.samples, epoch.from_memory, slots, count)
 
 
 def take_batch(
-    epoch: Epoch, order: Order, step: Int[Array, ""], size: int, rounds: bool = False
+    epoch: ShuffledEpoch, step: Int[Array, ""], size: int, rounds: bool = False
 ) -> Batch:
     """Return the step's batch; samples after the first pass have weight 0, unless `rounds`."""
     position = step * size + jnp.arange(size)
-    slot = order.slots[position % order.count]
+    slot = epoch.slots[position % epoch.count]
     return Batch(
         epoch.samples.index[slot],
         epoch.samples.labels[slot],
-        ((position < order.count) | rounds).astype(jnp.float32),
+        ((position < epoch.count) | rounds).astype(jnp.float32),
         epoch.from_memory[slot],
     )
 
 
-def count_steps(order: Order, protocol: Protocol) -> Int[Array, ""]:
+def count_steps(epoch: ShuffledEpoch, protocol: Protocol) -> Int[Array, ""]:
     """Return the number of steps of an epoch; 0 if it has no samples."""
     if protocol.epoch_steps is None:
-        return -(-order.count // protocol.batch_size)
-    return jnp.where(order.count > 0, protocol.epoch_steps, 0)
+        return -(-epoch.count // protocol.batch_size)
+    return jnp.where(epoch.count > 0, protocol.epoch_steps, 0)
 
 
-def count_pass_steps(order: Order, protocol: Protocol, task: Int[Array, ""]) -> Int[Array, ""]:
+def count_pass_steps(
+    epoch: ShuffledEpoch, protocol: Protocol, task: Int[Array, ""]
+) -> Int[Array, ""]:
     """Return the number of steps of a single pass, at most those of the task's whole training."""
-    steps = -(-order.count // protocol.batch_size)
+    steps = -(-epoch.count // protocol.batch_size)
     if protocol.epoch_steps is None:
         return steps
     epochs = jnp.where(task == 0, protocol.epochs_of(0), protocol.epochs)
@@ -118,18 +126,18 @@ def learn_epoch(
       evaluate: function to the result on all test samples, for `Protocol.evaluate_steps`.
     """
     keys, result = epoch_keys(key, state.epoch), state.result
-    opened = open_epoch(strategy, result.memory, task, keys.order, state.epoch)
+    epoch = open_epoch(strategy, result.memory, task, keys.order, state.epoch)
     if strategy.single_pass:
-        steps = count_pass_steps(opened[1], protocol, state.task)
+        steps = count_pass_steps(epoch, protocol, state.task)
     else:
-        steps = count_steps(opened[1], protocol)
+        steps = count_steps(epoch, protocol)
     protocol = protocol_of(strategy, protocol)
     at = state.task, state.epoch
 
     def one_step(step: Int[Array, ""], carry: tuple) -> tuple:
         memory, learner, sums = carry
         memory, learner, scores = epoch_step(
-            setup, strategy, protocol, memory, learner, opened, task, step, keys.steps
+            setup, strategy, protocol, memory, learner, epoch, task, step, keys.steps
         )
         return memory, learner, jax.tree.map(jnp.add, sums, scores)
 
@@ -165,16 +173,15 @@ def learn_epoch(
 
 def open_epoch(
     strategy: Strategy, memory: Memory, task: Task, key: PRNGKeyArray, number: Int[Array, ""]
-) -> tuple[Epoch, Order]:
-    """Return the samples of an epoch, counted from 0, and their order.
+) -> ShuffledEpoch:
+    """Return the samples of an epoch, counted from 0, in their order.
 
-    After the single pass of a strategy that takes no more, the order has no samples.
+    After the single pass of a strategy that takes no more, the number of samples is 0.
     """
-    epoch = strategy.epoch_data(memory, task)
-    order = shuffle(epoch, key)
+    epoch = shuffle(strategy.epoch_data(memory, task), key)
     if strategy.single_pass:
-        order = order._replace(count=jnp.where(number == 0, order.count, 0))
-    return epoch, order
+        return epoch._replace(count=jnp.where(number == 0, epoch.count, 0))
+    return epoch
 
 
 def epoch_step(
@@ -183,14 +190,14 @@ def epoch_step(
     protocol: Protocol,
     memory: Memory,
     learner: Learner,
-    opened: tuple[Epoch, Order],
+    epoch: ShuffledEpoch,
     task: Task,
     step: Int[Array, ""] | int,
     key: PRNGKeyArray,
 ) -> tuple[Memory, Learner, StepScores]:
     """Train on a step's batch of its epoch; `key` is the `steps` of the epoch's keys."""
     rounds = protocol.epoch_steps is not None
-    batch = take_batch(*opened, step, protocol.batch_size, rounds)
+    batch = take_batch(epoch, step, protocol.batch_size, rounds)
     key = step_key(key, step)
 
     def update(number: Int[Array, ""] | int, carry: tuple) -> tuple:
@@ -309,7 +316,7 @@ def train_on(
       memory: memory of the strategy, which these steps do not change.
       learner: learner before the first epoch; its schedule is unchanged after the last.
       task: task of the samples.
-      samples: samples of every epoch, shuffled anew in each.
+      samples: samples of every epoch, shuffled again in each.
       epochs: number of epochs.
       batch_size: samples per step.
       key: random key, folded with the number of an epoch by `keys.epoch_keys`.
@@ -320,17 +327,17 @@ def train_on(
 
     def one_epoch(number: Int[Array, ""], learner: Learner) -> Learner:
         keys = epoch_keys(key, number)
-        order = shuffle(samples, keys.order)
+        epoch = shuffle(samples, keys.order)
         if learning_rate_factor is not None:
             factor = learning_rate_factor(number)
             learner = learner._replace(schedule=schedule._replace(factor=factor))
 
         def one_step(step: Int[Array, ""], learner: Learner) -> Learner:
-            batch = take_batch(samples, order, step, batch_size)
+            batch = take_batch(epoch, step, batch_size)
             key_step = step_key(keys.steps, step)
             return train_step(setup, strategy, memory, learner, batch, task, key_step)[1]
 
-        return jax.lax.fori_loop(0, -(-order.count // batch_size), one_step, learner)
+        return jax.lax.fori_loop(0, -(-epoch.count // batch_size), one_step, learner)
 
     learner = learner._replace(opt_state=setup.optimizer.init(learner.params))
     return jax.lax.fori_loop(0, epochs, one_epoch, learner)._replace(schedule=schedule)

@@ -86,10 +86,12 @@ def evaluate(
     else:
 
         def evaluate_task(task: Int[Array, ""], rows: PyTree) -> PyTree:
-            return over_blocks(partial(of_block, task), alone & (sample_task == task), size, rows)
+            return over_blocks(
+                partial(of_block, task), unshared & (sample_task == task), size, rows
+            )
 
         shared = jnp.sum(sequence.test_member, axis=0) > 1
-        alone = evaluated & ~shared
+        unshared = evaluated & ~shared
         rows = over_blocks(partial(of_block, None), evaluated & shared, size, rows)
         rows = jax.lax.fori_loop(0, sets, evaluate_task, rows)
     return setup.objective.evaluate(sequence, rows, learner.seen)

@@ -11,7 +11,8 @@ from jaxtyping import Array, Float, PyTree
 from everlight.base import Samples
 from everlight.checks import PositiveInt, checked
 from everlight.continual.engine.evaluation import sample_features
-from everlight.continual.engine.flax_setup import StoredImages, flax_setup
+from everlight.continual.engine.setups.flax_setup import flax_setup
+from everlight.continual.engine.sources import StoredImages
 from everlight.continual.engine.tasks import init_learner
 from everlight.continual.objectives import fixed_test_objective
 

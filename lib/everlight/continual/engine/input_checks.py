@@ -8,8 +8,8 @@ import numpy as np
 
 from everlight.base import Samples, TaskSequence
 from everlight.checks import POSITIVE, check_finite, check_range, check_sizes
-from everlight.continual.engine.flax_setup import stored_images
 from everlight.continual.engine.protocol import Protocol
+from everlight.continual.engine.sources import stored_images
 from everlight.errors import ArgumentError
 
 
@@ -87,7 +87,7 @@ def _is_traced(*arrays: Any) -> bool:
 
 
 def _refuse_validation_by_nothing(protocol: Protocol, sequence: TaskSequence) -> None:
-    asked = {
+    requests = {
         "select='best'": (protocol.select == "best", "select='last'"),
         f"plateau_factor={protocol.plateau_factor:g}": (
             protocol.plateau_factor != 1,
@@ -98,9 +98,9 @@ def _refuse_validation_by_nothing(protocol: Protocol, sequence: TaskSequence) ->
     if _is_traced(mask):
         return
     validated = np.asarray(mask).any(axis=-1)
-    for setting, (is_asked, instead) in asked.items():
-        if is_asked and not validated.all():
-            # Of several runs a task is the last axis.
+    for setting, (is_set, instead) in requests.items():
+        if is_set and not validated.all():
+            # With several runs, tasks are the last axis.
             raise ArgumentError(
                 f"{setting}, and task {np.argwhere(~validated)[0][-1]} has no validation samples; "
                 f"give the sequence some, or {instead}"

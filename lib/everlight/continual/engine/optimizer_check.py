@@ -26,9 +26,9 @@ def check_optimizer(optimizer: optax.GradientTransformation, params: PyTree) -> 
       params: parameters, or their shapes and dtypes.
 
     Raises:
-      ValueError: its functions fail without a value of the loss or other arguments, as those of
-        line searches do; an update is unlike the parameters, or a state unlike the first one; or
-        it predicts by other parameters than it trains (schedule-free optimizers, SAM).
+      ValueError: the optimizer's functions fail without a value of the loss or other arguments, as
+        those of line searches do; an update is unlike the parameters, or a state unlike the first
+        one; or it predicts by other parameters than it trains (schedule-free optimizers, SAM).
     """
     state = _traced(optimizer.init, params)
     for part in jax.tree.leaves(state, is_leaf=_predicts_by_others):
@@ -66,6 +66,6 @@ def _traced(function: Callable[..., Any], *arguments: Any) -> Any:
     # An optimizer may raise any exception about what it lacks.
     except Exception as error:
         raise ArgumentError(
-            "optimizer cannot make an update from gradient, state and parameters alone "
+            "optimizer cannot make an update from only gradient, state and parameters "
             f"({reason_of(error)}); {_REMEDY}"
         ) from error

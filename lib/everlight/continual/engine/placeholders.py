@@ -1,6 +1,7 @@
 """Values that were not measured: 0 inside programs, NaN in public states and results."""
 
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -40,8 +41,7 @@ def unmeasured_to_nan(protocol: Protocol, state: SequenceState) -> SequenceState
     """Return the state in its public form, with NaN where nothing was measured.
 
     Inside programs these entries are 0, or -inf for validation and prequential metric of an epoch
-    without samples. `jax_debug_nans`
-    therefore finds only the NaN that training produces.
+    without samples. `jax_debug_nans` therefore finds only the NaN that training produces.
     """
     return _with_placeholders(protocol, state, jnp.nan)
 
@@ -53,23 +53,24 @@ def nan_to_unmeasured(protocol: Protocol, state: SequenceState) -> SequenceState
 
 def _with_placeholders(protocol: Protocol, state: SequenceState, value: float) -> SequenceState:
     result = state.result
-    curves = (result.losses, result.validation, result.prequential)
+    # Memory and learner hold no placeholders, and need not go through a program.
+    measured = Measurements(
+        result.evaluation, result.losses, result.validation, result.prequential, result.within_tasks
+    )
     # The check is for what training makes.
     with jax.debug_nans(False):
-        evaluation, curves = _filled(
-            protocol, state.task, state.epoch, result.evaluation, curves, value
-        )
-        within_tasks = _filled_within(result.within_tasks, value)
-    losses, validation, prequential = curves
-    return state._replace(
-        result=result._replace(
-            evaluation=evaluation,
-            losses=losses,
-            validation=validation,
-            prequential=prequential,
-            within_tasks=within_tasks,
-        )
-    )
+        filled = _filled(protocol, state.task, state.epoch, measured, value)
+    return state._replace(result=result._replace(**filled._asdict()))
+
+
+class Measurements(NamedTuple):
+    """Fields of `SequenceResult` that may hold placeholders."""
+
+    evaluation: PyTree
+    losses: Float[Array, "*runs t e"]
+    validation: Float[Array, "*runs t e"]
+    prequential: Float[Array, "*runs t e"] | None
+    within_tasks: StepEvaluations | None
 
 
 @partial(jax.jit, static_argnums=0)
@@ -77,38 +78,34 @@ def _filled(
     protocol: Protocol,
     task: Int[Array, ""],
     epoch: Int[Array, ""],
-    evaluation: PyTree,
-    curves: PyTree,
+    result: Measurements,
     value: Float[Array, ""],
-) -> tuple[PyTree, PyTree]:
-    """Return evaluation and curves with a value where nothing was measured; runs may lead."""
-    tasks, most = curves[0].shape[-2:]
+) -> Measurements:
+    """Return the measurements with a value where nothing was measured; runs may lead."""
+    tasks, most = result.losses.shape[-2:]
     number = jnp.arange(tasks)
     reached = number < task
     epochs = jnp.where(reached[:, None], most, jnp.where(number[:, None] == task, epoch, 0))
     measured = planned_epochs(protocol, tasks) & (jnp.arange(most) < epochs)
     evaluated = reached & evaluated_tasks(protocol, tasks)
-    evaluated = evaluated.reshape(*[1] * (curves[0].ndim - 2), tasks)
-    curves = jax.tree.map(lambda leaf: jnp.where(measured, leaf, value), curves)
+    evaluated = evaluated.reshape(*[1] * (result.losses.ndim - 2), tasks)
     without = jnp.where(jnp.isnan(value), jnp.nan, -jnp.inf)
 
-    def of_samples(leaf: Array) -> Array:
-        missing = jnp.isneginf(leaf) | jnp.isnan(leaf)
-        return jnp.where(measured & missing, without, leaf)
+    def of_samples(curve: Array) -> Array:
+        missing = jnp.isneginf(curve) | jnp.isnan(curve)
+        return jnp.where(measured, jnp.where(missing, without, curve), value)
 
-    losses, *of_epochs = curves
-    curves = losses, *jax.tree.map(of_samples, of_epochs)
-    return _filled_floats(evaluated, evaluation, value), curves
-
-
-@jax.jit
-def _filled_within(
-    within: StepEvaluations | None, value: Float[Array, ""]
-) -> StepEvaluations | None:
-    """Return evaluations within tasks with a value where none took place; runs may lead."""
-    if within is None:
-        return None
-    return within._replace(evaluation=_filled_floats(within.steps > 0, within.evaluation, value))
+    within = result.within_tasks
+    if within is not None:
+        filled = _filled_floats(within.steps > 0, within.evaluation, value)
+        within = within._replace(evaluation=filled)
+    return Measurements(
+        evaluation=_filled_floats(evaluated, result.evaluation, value),
+        losses=jnp.where(measured, result.losses, value),
+        validation=of_samples(result.validation),
+        prequential=None if result.prequential is None else of_samples(result.prequential),
+        within_tasks=within,
+    )
 
 
 def _filled_floats(measured: Bool[Array, "*lead"], tree: PyTree, value: Float[Array, ""]) -> PyTree:

@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-from everlight.base import Epoch, Learner, Memory, Setup, Strategy
+from everlight.base import Learner, Memory, Setup, Strategy
 from everlight.checks import checked
-from everlight.continual.engine.epochs import Order, StepScores, epoch_step, protocol_of
+from everlight.continual.engine.epochs import ShuffledEpoch, StepScores, epoch_step, protocol_of
 from everlight.continual.engine.input_checks import refuse_unfit
 from everlight.continual.engine.keys import epoch_keys, task_keys
 from everlight.continual.engine.placeholders import unmeasured_to_nan
@@ -74,13 +74,13 @@ def lower_step(run: Run) -> jax.stages.Lowered:
     """
     state = initial_state(run)
     learned = state.result.memory, state.result.learner
-    opened = jax.eval_shape(_once(next_epoch), run, state)
+    epoch = jax.eval_shape(_once(next_epoch), run, state)
     leaves = jax.tree.leaves(run.data)
     placed = {leaf.sharding for leaf in leaves if getattr(leaf, "sharding", None)}
     if len(placed) == 1:
         (sharding,) = placed
-        learned, opened = shapes_with(sharding, (learned, opened))
-    return jax.jit(_once(_one_step), donate_argnums=4).lower(run, 0, 0, 0, learned, opened)
+        learned, epoch = shapes_with(sharding, (learned, epoch))
+    return jax.jit(_once(_one_step), donate_argnums=4).lower(run, 0, 0, 0, learned, epoch)
 
 
 @checked
@@ -113,14 +113,14 @@ def _one_step(
     epoch: Int[Array, ""] | int,
     step: Int[Array, ""] | int,
     learned: tuple[Memory, Learner],
-    opened: tuple[Epoch, Order],
+    epoch_samples: ShuffledEpoch,
 ) -> tuple[tuple[Memory, Learner], StepScores]:
     setup, strategy = run.build(run.data)
     task = take_task(strategy, run.protocol, run.sequence, jnp.int32(number))
     key = epoch_keys(task_keys(run.key, number).epochs, epoch).steps
     protocol = protocol_of(strategy, run.protocol)
     memory, learner, scores = epoch_step(
-        setup, strategy, protocol, *learned, opened, task, step, key
+        setup, strategy, protocol, *learned, epoch_samples, task, step, key
     )
     return (memory, learner), scores
 

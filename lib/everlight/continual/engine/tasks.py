@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree
 
 from everlight.base import (
-    Epoch,
     Learner,
     Memory,
     Plateau,
@@ -21,7 +20,7 @@ from everlight.base import (
     TaskSequence,
 )
 from everlight.continual.engine.epochs import (
-    Order,
+    ShuffledEpoch,
     as_best,
     learn_epoch,
     most_evaluations,
@@ -153,8 +152,8 @@ def begin_task(run: Run, state: SequenceState) -> SequenceState:
     return with_learned(state, memory, learner)._replace(best=best)
 
 
-def next_epoch(run: Run, state: SequenceState) -> tuple[Epoch, Order]:
-    """Return the samples of the state's next epoch, and their order."""
+def next_epoch(run: Run, state: SequenceState) -> ShuffledEpoch:
+    """Return the state's next epoch in its order."""
     _, strategy = run.build(run.data)
     task = take_task(strategy, run.protocol, run.sequence, state.task)
     keys = epoch_keys(task_keys(run.key, state.task).epochs, state.epoch)

@@ -1,4 +1,8 @@
-"""Continual-learning strategies, one per file, and their common parts."""
+"""Continual-learning strategies, one per file, and their common parts.
+
+A public function has two lines here, its import and its name, which editors and linters read
+without running the package.
+"""
 
 from everlight.continual.strategies.acil import acil
 from everlight.continual.strategies.agem import agem

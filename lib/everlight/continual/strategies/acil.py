@@ -27,7 +27,7 @@ Equal to the official code (ZHUANGHP/Analytic-continual-learning, `ACIL.py` and
 
 from everlight.base import Coefficient, Setup, Strategy
 from everlight.checks import PositiveInt, checked
-from everlight.continual.method import OTHER_WEIGHTS, Method, Source
+from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
 from everlight.continual.strategies.parts.random_ridge import random_ridge
 from everlight.models.heads import uniform_weights
 
@@ -50,12 +50,15 @@ def acil(setup: Setup, width: PositiveInt = 8192, ridge: Coefficient = 0.1) -> S
 
 # The paper's width is 8 times as large, with 67 times the memory. A published value would be
 # one at another width, so there is none.
-METHODS = {
-    "ACIL": Method(
+METHODS = (
+    Method(
+        "ACIL",
         acil,
-        lambda needs: {"width": 1000, "ridge": needs.hyperparameter},
-        Source("Zhuang et al. 2022, NeurIPS", ("statistics",)),
-        (0.1, 1, 10, 100, 1e3),
+        Source("Zhuang et al.", 2022, "NeurIPS", ("statistics",)),
+        "analytic class-incremental learning (ACIL)",
+        tunes="ridge",
+        hyperparameters=(0.1, 1, 10, 100, 1e3),
+        fixed={"width": 1000},
         trains="head",
         demands=OTHER_WEIGHTS,
         authors={
@@ -64,4 +67,4 @@ METHODS = {
             "features": "those of the first task's network",
         },
     ),
-}
+)

@@ -4,7 +4,7 @@ g is the gradient of the task's batch and g_ref that of a batch from the memory.
 
     g̃ = g − (g·g_ref / g_ref·g_ref) g_ref,
 
-so that the step does not raise the memory's average loss. The reference batch is drawn anew at
+so that the step does not raise the memory's average loss. The reference batch is redrawn at
 every step without replacement. It has `replay_batch_size` samples: 128 or 256 in the authors' code,
 with batches of 10 to 16, and 256 in the registry. Without this argument it is as large as the
 task's, as in IIRC's code. A memory of fewer samples is drawn as a whole: its samples fill the batch
@@ -27,10 +27,9 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
-from everlight.continual.method import Method, Needs, Source
+from everlight.continual.methods.method import Method, Needs, Source
 from everlight.continual.strategies.balanced_replay import Exemplars, balanced_replay
 from everlight.continual.strategies.naive import naive, task_gradient
-from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.memory import draw_batch
 from everlight.continual.strategies.parts.replayed import replayed_loss
 
@@ -96,25 +95,23 @@ def _dot(first: PyTree, second: PyTree) -> Float[Array, ""]:
 
 
 def _reference(needs: Needs) -> dict[str, Any]:
-    """Return the memory and the reference batch: the authors' 256 samples, or IIRC's form.
+    """Return the form of the reference batch: the authors' 256 samples, or IIRC's.
 
     With several labels, as in IIRC, the batch is as large as the task's, and classes are separate.
     """
     several_labels = needs.labels > 1
     size = needs.replay_batch_size or (None if several_labels else 256)
-    return {
-        **arguments.exemplars(needs),
-        "replay_batch_size": size,
-        "separate_classes": several_labels,
-    }
+    return {"replay_batch_size": size, "separate_classes": several_labels}
 
 
-METHODS = {
-    "A-GEM": Method(
+METHODS = (
+    Method(
+        "A-GEM",
         agem,
-        _reference,
-        Source("Chaudhry et al. 2019, ICLR", ("samples",)),
+        Source("Chaudhry et al.", 2019, "ICLR", ("samples",)),
+        "averaged gradient episodic memory (A-GEM)",
+        derived=_reference,
         select="last",
         authors={"replay_batch_size": 256, "batch size": 10, "epochs per task": 1},
     ),
-}
+)

@@ -28,16 +28,15 @@ from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import checked
 from everlight.conditional import where_under_vmap
 from everlight.continual.engine.evaluation import sample_features
-from everlight.continual.method import OTHER_WEIGHTS, Method, Source
+from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
 from everlight.continual.strategies.naive import evaluation_outputs, naive
-from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.class_statistics import (
     ClassMeans,
     add_first_labels,
     no_means,
+    prototype_scores,
 )
 from everlight.continual.strategies.parts.frozen import feature_width
-from everlight.continual.strategies.simple_cil import prototype_scores
 
 
 class Adaptation(NamedTuple):
@@ -125,13 +124,14 @@ def aper(setup: Setup) -> Strategy:
     )
 
 
-METHODS = {
-    "APER": Method(
+METHODS = (
+    Method(
+        "APER",
         aper,
-        arguments.no_arguments,
-        Source("Zhou et al. 2024, IJCV", ("old net", "statistics")),
+        Source("Zhou et al.", 2024, "IJCV", ("old net", "statistics")),
+        "APER (adaptation at the first task, then prototypes)",
         demands=OTHER_WEIGHTS,
         advised=("pretrained layers",),
         authors={"network": "pretrained"},
     ),
-}
+)

@@ -34,6 +34,7 @@ objective of stage 2 and the corrected logits; differs in:
 - Stage 2 has the network in evaluation mode and Newton's method. There batches normalise it.
 """
 
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import jax.numpy as jnp
@@ -42,10 +43,8 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from everlight.base import Batch, Epoch, Learner, Outputs, Samples, Setup, StepInfo, Strategy, Task
 from everlight.checks import NonNegativeFloat, PositiveFloat, PositiveInt, checked
 from everlight.continual.engine.evaluation import predict_samples
-from everlight.continual.method import Method, Source
-from everlight.continual.strategies.icarl import Loss
+from everlight.continual.methods.method import Method, Source
 from everlight.continual.strategies.naive import evaluation_outputs, naive, weighted_mean
-from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.bias_correction import (
     Correction,
     best_threshold,
@@ -54,6 +53,7 @@ from everlight.continual.strategies.parts.bias_correction import (
     no_correction,
 )
 from everlight.continual.strategies.parts.distillation import (
+    Loss,
     label_entropy,
     label_softmax,
     soft_entropy,
@@ -79,6 +79,10 @@ Corrections = Literal["last", "all"]
 """Corrected classes: those of the last task, or those of every task."""
 RIDGE: dict[Corrections, float] = {"last": 0.05, "all": 1e-3}
 """Default weight of the penalty on α and β."""
+
+
+LabelLoss = Callable[[Float[Array, "n c"], Int[Array, "n k"], Bool[Array, "c"]], Float[Array, "n"]]
+"""Function from logits, labels and classes to the cross-entropy of each sample."""
 
 
 class BiasMemory(NamedTuple):
@@ -140,26 +144,6 @@ def bic(
     entropy_of_labels = label_softmax if loss == "softmax" else label_entropy
     entropy_of_teacher = soft_softmax if loss == "softmax" else soft_entropy
 
-    def fitted_pair(
-        logits: Float[Array, "n c"],
-        memory: BiasMemory,
-        new: Bool[Array, "c"],
-        seen: Bool[Array, "c"],
-    ) -> Float[Array, "2"]:
-        samples = memory.held_out
-        if fit == "metric":
-            metric = setup.objective.metric
-            return best_threshold(logits, samples, memory.correction, new, seen, metric)
-
-        def cross_entropy(pair: Float[Array, "2"]) -> Float[Array, ""]:
-            corrected = correct_classes(memory.correction, pair, new)(logits)
-            # Of binary cross-entropy only the new classes' part depends on the pair.
-            among = seen if loss == "softmax" else new
-            losses = entropy_of_labels(corrected, samples.labels, among)
-            return weighted_mean(losses, samples.mask.astype(logits.dtype))
-
-        return fit_pair(cross_entropy, penalty)
-
     def init(key: PRNGKeyArray, learner: Learner) -> BiasMemory:
         classes = learner.seen.shape[0]
         slots = exemplar_slots(exemplars_per_class, buffer_size, classes)
@@ -214,7 +198,17 @@ def bic(
         memory: BiasMemory, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[BiasMemory, Learner]:
         logits = predict_samples(setup, plain, (), learner, memory.held_out, 256)
-        fitted = fitted_pair(logits, memory, task.classes, learner.seen)
+        new = task.classes
+        if fit == "metric":
+            metric, held_out = setup.objective.metric, memory.held_out
+            old = memory.correction
+            fitted = best_threshold(logits, held_out, old, new, learner.seen, metric)
+        else:
+            # Of binary cross-entropy only the new classes' part depends on the pair.
+            among = learner.seen if loss == "softmax" else new
+            fitted = entropy_pair(
+                memory, logits, new, among, entropy=entropy_of_labels, penalty=penalty
+            )
         correction = correct_classes(memory.correction, fitted, task.classes)
         among = None if buffer_size is None else learner.seen
         buffer = herd_task(setup, memory.buffer, learner, task, among)
@@ -236,6 +230,35 @@ def bic(
         predict=predict,
         stored_samples=lambda memory, task: jnp.sum(memory.buffer.samples.mask),
     )
+
+
+def entropy_pair(
+    memory: BiasMemory,
+    logits: Float[Array, "n c"],
+    new: Bool[Array, "c"],
+    among: Bool[Array, "c"],
+    *,
+    entropy: LabelLoss,
+    penalty: Float[Array, "2"],
+) -> Float[Array, "2"]:
+    """Return α and β with the least cross-entropy of the held-out samples.
+
+    Args:
+      memory: held-out samples, and the correction of earlier classes.
+      logits: logits of the held-out samples.
+      new: classes that are corrected.
+      among: classes of the cross-entropy.
+      entropy: function from logits, labels and classes to cross-entropies.
+      penalty: weights of (α − 1)² and β².
+    """
+    samples = memory.held_out
+
+    def cross_entropy(pair: Float[Array, "2"]) -> Float[Array, ""]:
+        corrected = correct_classes(memory.correction, pair, new)(logits)
+        losses = entropy(corrected, samples.labels, among)
+        return weighted_mean(losses, samples.mask.astype(logits.dtype))
+
+    return fit_pair(cross_entropy, penalty)
 
 
 def held_out_slots(exemplars_per_class: int, buffer_size: int | None, classes: int) -> int:
@@ -289,25 +312,27 @@ def _among(samples: Samples, others: Samples) -> Bool[Array, "n"]:
     return jnp.any(same & others.mask, axis=1)
 
 
-_PAPER = Source("Wu et al. 2019, CVPR", ("samples", "old net"))
-METHODS = {
-    "BiC": Method(
+_PAPER = Source("Wu et al.", 2019, "CVPR", ("samples", "old net"))
+METHODS = (
+    Method(
+        "BiC",
         bic,
-        arguments.exemplars,
         _PAPER,
+        "bias correction (BiC)",
         demands=("class scores", "own classes", "last weights"),
         select="last",
-        # Of ImageNet, which alone is in their code.
+        # The value for ImageNet, the only data set in their code.
         authors={"temperature": 2, "batch size": 256, "epochs per task": 100},
     ),
     # Other stages 1 and 2, which are not the paper's.
-    "BiC-whole-pwJS": Method(
+    Method(
+        "BiC-whole-pwJS",
         bic,
-        lambda needs: {**arguments.exemplars(needs), "weigh_labels": False, "fit": "metric"},
         _PAPER,
+        "BiC for several labels, fitted to pw-JS (IIRC)",
+        fixed={"weigh_labels": False, "fit": "metric"},
         demands=("several labels", "last weights"),
         select="last",
-        summary="BiC for several labels, fitted to pw-JS (IIRC)",
         benchmarks=("iirc",),
     ),
-}
+)

@@ -22,20 +22,19 @@ classes, and in batch norm, which also sees the padding of a batch (`memory.fill
 reports the accuracy of all three networks; the paper and `predict` take θ_S.
 """
 
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.base import Batch, Coefficient, Learner, Samples, Setup, StepInfo, Strategy, Task
+from everlight.base import Batch, Coefficient, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, UnitInterval, checked
 from everlight.continual.ema import moved_average
-from everlight.continual.method import OTHER_WEIGHTS, Method, Needs, Source
+from everlight.continual.inner_memory import with_outer_memory
+from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
 from everlight.continual.strategies.naive import batch_loss, weighted_mean
-from everlight.continual.strategies.parts import arguments
-from everlight.continual.strategies.parts.memory import empty_buffer
 from everlight.continual.strategies.parts.replayed import joined, replayed_outputs, with_all_seen
 
 
@@ -47,10 +46,9 @@ class Average(NamedTuple):
 
 
 class TwoAverages(NamedTuple):
-    """Memory of CLS-ER; `samples` and `arrived` are those of `Reservoir`."""
+    """Memory of CLS-ER."""
 
-    samples: Samples
-    arrived: Int[Array, ""]
+    held: Reservoir
     steps: Int[Array, ""]
     """Number of optimizer steps so far, whether or not an average moved."""
     plastic: Average
@@ -90,12 +88,7 @@ def cls_er(
 
     def init(key: PRNGKeyArray, learner: Learner) -> TwoAverages:
         start = Average(learner.params, learner.batch_stats)
-        return TwoAverages(
-            empty_buffer(buffer_size, labels), jnp.int32(0), jnp.int32(0), start, start
-        )
-
-    def draw(memory: TwoAverages, batch: Batch, task: Task, key: PRNGKeyArray) -> Batch:
-        return replay.draw(Reservoir(memory.samples, memory.arrived), batch, task, key)
+        return TwoAverages(replay.init(key, learner), jnp.int32(0), start, start)
 
     def grads(
         memory: TwoAverages, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
@@ -128,8 +121,7 @@ def cls_er(
         memory: TwoAverages, learner: Learner, info: StepInfo, key: PRNGKeyArray
     ) -> tuple[TwoAverages, Learner]:
         key_store, key_plastic, key_stable = jax.random.split(key, 3)
-        held = Reservoir(memory.samples, memory.arrived)
-        held, learner = replay.after_step(held, learner, info, key_store)
+        held, learner = replay.after_step(memory.held, learner, info, key_store)
         steps = memory.steps + 1
         plastic_stats, stable_stats = info.aux
 
@@ -142,7 +134,7 @@ def cls_er(
 
         plastic = moved(memory.plastic, plastic_stats, plastic_decay, plastic_rate, key_plastic)
         stable = moved(memory.stable, stable_stats, stable_decay, stable_rate, key_stable)
-        return TwoAverages(held.samples, held.arrived, steps, plastic, stable), learner
+        return TwoAverages(held, steps, plastic, stable), learner
 
     def predict(
         memory: TwoAverages, learner: Learner, inputs: Float[Array, "b *shape"]
@@ -150,9 +142,8 @@ def cls_er(
         params, batch_stats = memory.stable
         return replay.predict((), learner._replace(params=params, batch_stats=batch_stats), inputs)
 
-    return replay._replace(
+    return with_outer_memory(replay, "held")._replace(
         init=init,
-        draw=draw,
         grads=grads,
         after_step=after_step,
         predict=predict,
@@ -177,23 +168,21 @@ def surer_logits(
     return jnp.where(sure[:, None], stable, plastic)
 
 
-def _two_averages(needs: Needs) -> dict[str, Any]:
-    """Return the arguments, with the authors' decays and probabilities on split MNIST."""
-    return {
-        **arguments.drawn_reservoir(needs),
-        "regularization": needs.hyperparameter,
-        **dict.fromkeys(("plastic_decay", "stable_decay"), 0.99),
-        "plastic_rate": 1.0,
-        "stable_rate": 0.9,
-    }
-
-
-METHODS = {
-    "CLS-ER": Method(
+_ON_MNIST = {
+    **dict.fromkeys(("plastic_decay", "stable_decay"), 0.99),
+    "plastic_rate": 1.0,
+    "stable_rate": 0.9,
+}
+"""The authors' decays and probabilities on split MNIST."""
+METHODS = (
+    Method(
+        "CLS-ER",
         cls_er,
-        _two_averages,
-        Source("Arani et al. 2022, ICLR", ("samples", "old net")),
-        (0.1, 0.5, 2),
+        Source("Arani et al.", 2022, "ICLR", ("samples", "old net")),
+        "replay taught by two averages (CLS-ER)",
+        tunes="regularization",
+        hyperparameters=(0.1, 0.5, 2),
+        fixed=_ON_MNIST,
         demands=OTHER_WEIGHTS,
         authors={
             "regularization": 2,
@@ -207,4 +196,4 @@ METHODS = {
             "epochs per task": 1,
         },
     ),
-}
+)

@@ -24,7 +24,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
-from everlight.continual.method import COUNTING, Method, Needs, Source
+from everlight.continual.methods.method import COUNTING, Method, Needs, Source
 from everlight.continual.strategies.l2p import refuse_without_prompts
 from everlight.continual.strategies.naive import naive_on_task_classes
 from everlight.errors import ArgumentError
@@ -107,11 +107,12 @@ def with_components(
     )
 
 
-METHODS = {
-    "CODA-Prompt": Method(
+METHODS = (
+    Method(
+        "CODA-Prompt",
         coda_prompt,
-        lambda needs: {"tasks": needs.tasks},
-        Source("Smith et al. 2023, CVPR"),
+        Source("Smith et al.", 2023, "CVPR"),
+        "CODA-Prompt (attended prompt components)",
         adapt=with_components,
         demands=("pretrained transformer", *COUNTING, "own classes"),
         authors={
@@ -121,4 +122,4 @@ METHODS = {
             "learning rate": 0.001,
         },
     ),
-}
+)

@@ -42,13 +42,13 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from everlight.base import Coefficient, Fisher, Learner, Proportion, Setup, Strategy, Task
 from everlight.checks import NonNegativeInt, PositiveFloat, PositiveInt, checked
 from everlight.continual.inner_memory import with_outer_memory
-from everlight.continual.method import OTHER_WEIGHTS, Method, Source
+from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
 from everlight.continual.strategies.parts.importance import chosen_fisher, fisher_diagonal
 from everlight.continual.strategies.parts.merging import merged_learner
 from everlight.continual.strategies.slca import ClassGaussians, slca
 
 
-class Averaged(NamedTuple):
+class MergedNetwork(NamedTuple):
     """Memory of CoFiMA."""
 
     gaussians: ClassGaussians
@@ -68,10 +68,10 @@ def cofima(
     epochs: NonNegativeInt = 5,
     samples: PositiveInt = 256,
     temperature: PositiveFloat = 0.1,
-    fisher_samples: PositiveInt = 1024,
+    importance_samples: PositiveInt = 1024,
     fisher: Fisher | None = None,
 ) -> Strategy:
-    """Return continual Fisher-weighted model averaging (CoFiMA), whose memory is `Averaged`.
+    """Return continual Fisher-weighted model averaging (CoFiMA), whose memory is `MergedNetwork`.
 
     The first label of a sample is its class. The linear head is `params["head"]`.
 
@@ -82,8 +82,8 @@ def cofima(
       epochs: epochs of alignment, after every task but the first.
       samples: samples drawn per class and epoch of alignment, and samples per step.
       temperature: temperature τ of the normalised logits.
-      fisher_samples: maximal number of a task's samples, evenly spaced, that estimate the Fisher
-        information.
+      importance_samples: maximal number of a task's samples, evenly spaced, that estimate the
+        Fisher information.
       fisher: "empirical" takes the data's labels, "true" draws them from the model. None is the
         objective's default: empirical, except for embeddings.
 
@@ -96,15 +96,17 @@ def cofima(
 
     def information(learner: Learner, task: Task, key: PRNGKeyArray) -> PyTree:
         task_learner = learner._replace(seen=task.classes)
-        return fisher_diagonal(setup, task_learner, task.train, fisher_samples, key, fisher=kind)
+        return fisher_diagonal(
+            setup, task_learner, task.train, importance_samples, key, fisher=kind
+        )
 
-    def init(key: PRNGKeyArray, learner: Learner) -> Averaged:
+    def init(key: PRNGKeyArray, learner: Learner) -> MergedNetwork:
         nothing = jax.tree.map(jnp.zeros_like, learner.params)
-        return Averaged(unmerged.init(key, learner), learner.params, nothing)
+        return MergedNetwork(unmerged.init(key, learner), learner.params, nothing)
 
     def end_task(
-        memory: Averaged, learner: Learner, task: Task, key: PRNGKeyArray
-    ) -> tuple[Averaged, Learner]:
+        memory: MergedNetwork, learner: Learner, task: Task, key: PRNGKeyArray
+    ) -> tuple[MergedNetwork, Learner]:
         key_current, key_merged, key_statistics, key_align = jax.random.split(key, 4)
         current = information(learner, task, key_current)
         params = jax.tree.map(
@@ -114,7 +116,7 @@ def cofima(
         learner = merged_learner(setup, learner, params, task, key_statistics)
         merged = information(learner, task, key_merged)
         gaussians, learner = unmerged.end_task(memory.gaussians, learner, task, key_align)
-        return Averaged(gaussians, params, merged), learner
+        return MergedNetwork(gaussians, params, merged), learner
 
     return with_outer_memory(unmerged, "gaussians")._replace(
         init=init, end_task=end_task, parameter_copies=2
@@ -142,19 +144,18 @@ def weighted_average(
     new, old = weight * information, (1 - weight) * information_before
     known = new + old > 0
     share = jnp.where(known, new / jnp.where(known, new + old, 1), weight)
-    # As a step from one network, so that equal parameters stay as they are.
+    # It is a step from one network, so that equal parameters stay as they are.
     return before + share * (current - before)
 
 
-METHODS = {
-    "CoFiMA": Method(
+METHODS = (
+    Method(
+        "CoFiMA",
         cofima,
-        lambda needs: {
-            "weight": needs.hyperparameter,
-            "fisher_samples": needs.importance_samples,
-        },
-        Source("Marouf et al. 2024, ECCV", ("old net", "statistics")),
-        (0.2, 0.4, 0.6, 0.8),
+        Source("Marouf et al.", 2024, "ECCV", ("old net", "statistics")),
+        "continual Fisher-weighted model averaging (CoFiMA)",
+        tunes="weight",
+        hyperparameters=(0.2, 0.4, 0.6, 0.8),
         demands=(*OTHER_WEIGHTS, "own classes", "named head"),
         authors={
             "weight": 0.4,
@@ -162,10 +163,10 @@ METHODS = {
             "epochs": 5,
             "samples": 256,
             "temperature": 0.1,
-            "fisher_samples": "all",
+            "importance_samples": "all",
             "batch size": 128,
             "epochs per task": 20,
             "network": "pretrained",
         },
     ),
-}
+)

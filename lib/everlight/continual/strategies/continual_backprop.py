@@ -29,7 +29,7 @@ become 0; differs in:
   width as the initial one. New biases are the initial ones, 0 there and in `models`.
 - That code adds a replaced unit's mean contribution to the next bias, but has set the mean to 0
   before, so that nothing is added; here nothing is.
-- Its Adam counts steps per weight and begins anew at replaced ones; optax has one count.
+- Its Adam counts steps per weight and restarts at replaced ones; optax has one count.
 - Moments of every optimizer become 0; there Adam's alone, and the momentum of SGD stays.
 - The code of continual ImageNet (`convGnT.py`) and of incremental CIFAR-100 (`res_gnt.py`) adds ρ
   times all units of a layer to c once one is mature. The former multiplies |h| and |w| of a
@@ -47,7 +47,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from everlight.base import Learner, Proportion, Setup, StepInfo, Strategy
 from everlight.checks import NonNegativeInt, UnitInterval, checked
 from everlight.conditional import where_under_vmap
-from everlight.continual.method import Method, Source
+from everlight.continual.methods.method import Method, Source
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.hidden_units import (
     ByLayer,
@@ -162,12 +162,14 @@ def least_useful(
     return mature & (rank < count)
 
 
-METHODS = {
-    "CBP": Method(
+METHODS = (
+    Method(
+        "CBP",
         continual_backprop,
-        lambda needs: {"layers": needs.layers, "replacement_rate": needs.hyperparameter},
-        Source("Dohare et al. 2024, Nature", ("statistics",)),
-        (1e-5, 1e-4, 1e-3),
+        Source("Dohare et al.", 2024, "Nature", ("statistics",)),
+        "continual backpropagation (CBP)",
+        tunes="replacement_rate",
+        hyperparameters=(1e-5, 1e-4, 1e-3),
         demands=("named head", "hidden layers"),
         authors={
             "replacement_rate": 0.0003,
@@ -176,4 +178,4 @@ METHODS = {
             "utility": "adaptable contribution",
         },
     ),
-}
+)

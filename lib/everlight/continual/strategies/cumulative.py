@@ -13,9 +13,8 @@ from jaxtyping import PRNGKeyArray
 
 from everlight.base import Epoch, Learner, Memory, Samples, Setup, Strategy, Task
 from everlight.checks import PositiveInt, checked
-from everlight.continual.method import Method, Source
+from everlight.continual.methods.method import Method, Source
 from everlight.continual.strategies.naive import naive
-from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.unlimited_replay import all_so_far, unlimited_replay
 
 
@@ -62,23 +61,28 @@ def _all_validation(memory: Memory, task: Task) -> Samples:
     return task.past_valid
 
 
-METHODS = {
-    "cumulative": Method(
-        cumulative, arguments.no_arguments, Source("", ("all samples",)), retrains_from_scratch=True
+METHODS = (
+    Method(
+        "cumulative",
+        cumulative,
+        Source(keeps=("all samples",)),
+        "cumulative training: all data so far, from new parameters at every task",
+        retrains_from_scratch=True,
     ),
-    "joint": Method(
+    Method(
+        "joint",
         joint,
-        lambda needs: {"tasks": needs.tasks},
-        Source("", ("all samples",)),
+        Source(keeps=("all samples",)),
+        "joint training: all tasks' data at the last task, none before it",
         retrains_from_scratch=True,
         label_setting="joint",
     ),
-    "incremental joint": Method(
+    Method(
+        "incremental joint",
         naive,
-        arguments.no_arguments,
-        Source("Abdelsalam et al. 2021, CVPR", ("all samples",)),
+        Source("Abdelsalam et al.", 2021, "CVPR", ("all samples",)),
+        "naive finetuning on all samples so far, with all their labels (IIRC)",
         demands=("several labels",),
         label_setting="incremental joint",
-        summary="naive finetuning on all samples so far, with all their labels (IIRC)",
     ),
-}
+)

@@ -12,7 +12,7 @@ task has twice as many classes as the others and as many steps. The text does no
 That code (`inc_finetuning.py`) produced the published curves and differs from the text twice;
 `form="code"` follows it. First, unseen classes keep the rows that the latest task trained for them
 as wrong answers, so their scores are low. Rows of 0 win wherever all others are negative. Second,
-tw is not drawn anew: the first weights are views of the memory in which the first task trains. All
+tw is not redrawn: the first weights are views of the memory in which the first task trains. All
 later tasks therefore start from the weights that the first task left; the biases are copies and
 start from their initial values.
 
@@ -41,7 +41,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Learner, Setup, Strategy, Task
 from everlight.checks import PositiveFloat, checked
-from everlight.continual.method import OTHER_WEIGHTS, Method, Source
+from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
 from everlight.continual.objectives.many_labels import multi_hot
 from everlight.continual.strategies.naive import naive
 from everlight.errors import ArgumentError
@@ -161,31 +161,35 @@ def _mean_of_classes(leaf: Float[Array, "*f c"], held: Bool[Array, "c"]) -> Floa
 
 
 _CWR = Method(
+    "CWR",
     cwr,
-    lambda needs: {"first_task_gain": 1.0},
-    Source("Lomonaco and Maltoni 2017, CoRL", ("old net",)),
+    Source("Lomonaco and Maltoni", 2017, "CoRL", ("old net",)),
+    "CopyWeights with Re-init: one consolidated head over a frozen network",
+    fixed={"first_task_gain": 1.0},
     trains="head",
     demands=OTHER_WEIGHTS,
-    summary="CopyWeights with Re-init: one consolidated head over a frozen network",
     authors={"first_task_gain": 3, "features": "a pretrained network's"},
 )
-METHODS = {
-    "CWR": _CWR,
-    "CWR as coded": _CWR._replace(
-        row_arguments=lambda needs: {"first_task_gain": 1.0, "form": "code"},
+METHODS = (
+    _CWR,
+    _CWR._replace(
+        name="CWR as coded",
+        fixed={"first_task_gain": 1.0, "form": "code"},
         summary="CWR as the code of its authors differs from their text",
         benchmarks=("core50-ni", "core50-nc", "core50-nic"),
     ),
-    "CWR+": _CWR._replace(
-        row_arguments=lambda needs: {"form": "plus"},
-        source=Source("Maltoni and Lomonaco 2019, Neural Networks", ("old net",)),
+    _CWR._replace(
+        name="CWR+",
+        fixed={"form": "plus"},
+        source=Source("Maltoni and Lomonaco", 2019, "Neural Networks", ("old net",)),
         summary="CWR with a zero start and a mean shift (Maltoni and Lomonaco 2019)",
         authors={"features": "a pretrained network's"},
     ),
-    "CWR*": _CWR._replace(
-        row_arguments=lambda needs: {"form": "star"},
-        source=Source("Lomonaco et al. 2020, CVPRW", ("old net",)),
+    _CWR._replace(
+        name="CWR*",
+        fixed={"form": "star"},
+        source=Source("Lomonaco et al.", 2020, "CVPRW", ("old net",)),
         summary="CWR+ weighted by numbers of samples (Lomonaco et al. 2020)",
         authors={"features": "a pretrained network's"},
     ),
-}
+)

@@ -5,7 +5,7 @@
 x' is a draw without replacement from a reservoir. z are the logits of all c outputs, z' those
 stored with x' when it arrived. The labels of replayed samples are not used. As in the authors'
 code, both passes run in training mode, one after another. At every step of every epoch the batch
-enters the reservoir: its samples, augmented anew when replayed, and the logits of the augmented
+enters the reservoir: its samples, augmented again when replayed, and the logits of the augmented
 inputs before the step. A sample may therefore be held more than once, with logits of different
 times. The method needs no task boundaries.
 
@@ -28,9 +28,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Coefficient, Learner, Samples, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
-from everlight.continual.method import Method, Source
+from everlight.continual.methods.method import Method, Source
 from everlight.continual.strategies.naive import batch_loss, naive, weighted_mean
-from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.memory import (
     add_to_reservoir,
     arrived,
@@ -132,11 +131,12 @@ def logit_distance(
     return weighted_mean(squares, drawn.matched.weight), stats
 
 
-METHODS = {
-    "DER": Method(
+METHODS = (
+    Method(
+        "DER",
         der,
-        arguments.drawn_reservoir,
-        Source("Buzzega et al. 2020, NeurIPS", ("samples",)),
+        Source("Buzzega et al.", 2020, "NeurIPS", ("samples",)),
+        "dark experience replay (DER)",
         demands=("class scores",),
         authors={
             "alpha": 0.3,
@@ -146,4 +146,4 @@ METHODS = {
             "epochs per task": 50,
         },
     ),
-}
+)

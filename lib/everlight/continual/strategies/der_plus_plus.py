@@ -21,10 +21,9 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Coefficient, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
-from everlight.continual.method import Method, Source
+from everlight.continual.methods.method import Method, Source
 from everlight.continual.strategies.der import DarkDraw, DarkReservoir, der, logit_distance
 from everlight.continual.strategies.naive import batch_loss
-from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.replayed import replayed_loss, with_all_seen
 
 
@@ -91,11 +90,12 @@ def der_plus_plus(
     return dark._replace(draw=draw, grads=grads)
 
 
-METHODS = {
-    "DER++": Method(
+METHODS = (
+    Method(
+        "DER++",
         der_plus_plus,
-        arguments.drawn_reservoir,
-        Source("Buzzega et al. 2020, NeurIPS", ("samples",)),
+        Source("Buzzega et al.", 2020, "NeurIPS", ("samples",)),
+        "dark experience replay with labels (DER++)",
         demands=("class scores",),
         authors={
             "alpha": 0.1,
@@ -106,4 +106,4 @@ METHODS = {
             "epochs per task": 50,
         },
     ),
-}
+)

@@ -29,7 +29,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from everlight.base import Batch, Coefficient, Learner, Setup, Strategy, Task
 from everlight.checks import PositiveInt, checked
-from everlight.continual.method import OTHER_WEIGHTS, Method, Source
+from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
 from everlight.continual.strategies.parts.frozen import feature_width, over_features
 from everlight.continual.strategies.parts.random_ridge import (
     Regression,
@@ -159,12 +159,15 @@ def with_residuals(memory: TwoStreams) -> TwoStreams:
 
 # The paper's width is 8 times as large, with 67 times the memory. A published value would be
 # one at another width, so there is none.
-METHODS = {
-    "DS-AL": Method(
+METHODS = (
+    Method(
+        "DS-AL",
         ds_al,
-        lambda needs: {"width": 1000, "compensation": needs.hyperparameter},
-        Source("Zhuang et al. 2024, AAAI", ("statistics",)),
-        (0.3, 0.6, 1, 1.5),
+        Source("Zhuang et al.", 2024, "AAAI", ("statistics",)),
+        "dual-stream analytic learning (DS-AL)",
+        tunes="compensation",
+        hyperparameters=(0.3, 0.6, 1, 1.5),
+        fixed={"width": 1000},
         trains="head",
         demands=OTHER_WEIGHTS,
         authors={
@@ -175,4 +178,4 @@ METHODS = {
             "features": "those of the first task's network",
         },
     ),
-}
+)

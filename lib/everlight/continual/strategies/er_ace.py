@@ -29,10 +29,9 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
-from everlight.continual.method import Method, Source
+from everlight.continual.methods.method import Method, Source
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
 from everlight.continual.strategies.naive import batch_loss
-from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.memory import arrivals, carried_classes
 from everlight.continual.strategies.parts.replayed import replayed_loss, with_all_seen
 
@@ -80,11 +79,12 @@ def er_ace(
     return replay._replace(grads=grads)
 
 
-METHODS = {
-    "ER-ACE": Method(
+METHODS = (
+    Method(
+        "ER-ACE",
         er_ace,
-        arguments.drawn_reservoir,
-        Source("Caccia et al. 2022, ICLR", ("samples",)),
+        Source("Caccia et al.", 2022, "ICLR", ("samples",)),
+        "experience replay with asymmetric cross-entropy (ER-ACE)",
         demands=("class scores", "chosen classes"),
         authors={
             "replay_batch_size": 10,
@@ -93,4 +93,4 @@ METHODS = {
             "epochs per task": 1,
         },
     ),
-}
+)

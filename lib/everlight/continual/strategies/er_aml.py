@@ -34,10 +34,9 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, PositiveInt, checked
-from everlight.continual.method import COUNTING, Method, Source
+from everlight.continual.methods.method import COUNTING, Method, Source
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
 from everlight.continual.strategies.naive import batch_loss, weighted_mean
-from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.memory import arrivals, batch_at, fill_up, merge_buffer
 from everlight.continual.strategies.parts.replayed import (
     joined,
@@ -170,11 +169,12 @@ def metric_losses(
     return -temperature / BASE_TEMPERATURE * mean
 
 
-METHODS = {
-    "ER-AML": Method(
+METHODS = (
+    Method(
+        "ER-AML",
         er_aml,
-        arguments.single_label_reservoir,
-        Source("Caccia et al. 2022, ICLR", ("samples",)),
+        Source("Caccia et al.", 2022, "ICLR", ("samples",)),
+        "experience replay with an asymmetric metric loss (ER-AML)",
         demands=COUNTING,
         authors={
             "temperature": 0.2,
@@ -184,4 +184,4 @@ METHODS = {
             "epochs per task": 1,
         },
     ),
-}
+)

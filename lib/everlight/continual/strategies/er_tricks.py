@@ -38,14 +38,13 @@ from everlight.base import Batch, Learner, Outputs, Samples, Setup, StepInfo, St
 from everlight.checks import NonNegativeInt, PositiveInt, UnitInterval, checked
 from everlight.conditional import where_under_vmap
 from everlight.continual.engine.evaluation import predict_samples
-from everlight.continual.method import OTHER_WEIGHTS, Method, Source
+from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
 from everlight.continual.strategies.naive import (
     batch_outputs,
     evaluation_outputs,
     naive,
     weighted_mean,
 )
-from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.bias_correction import correct_classes, no_correction
 from everlight.continual.strategies.parts.memory import (
     ReservoirDraw,
@@ -277,11 +276,13 @@ def _descend(
     return jax.lax.scan(epoch, start, jax.random.split(key, epochs))[0]
 
 
-METHODS = {
-    "ER-tricks": Method(
+METHODS = (
+    Method(
+        "ER-tricks",
         er_tricks,
-        arguments.single_label_reservoir,
-        Source("Buzzega et al. 2020, ICPR", ("samples",)),
+        Source("Buzzega et al.", 2020, "ICPR", ("samples",)),
+        "experience replay with tricks",  # As large as the batch where a benchmark sets no number.
+        derived=lambda needs: {"replay_batch_size": needs.replay_batch_size},
         demands=OTHER_WEIGHTS,
     ),
-}
+)

@@ -23,16 +23,13 @@ mean of squared gradients of single samples in evaluation mode. That code square
 of its first samples of the task, in training mode.
 """
 
-from typing import Any
-
 import jax
 from jaxtyping import PRNGKeyArray
 
 from everlight.base import Coefficient, Fisher, Learner, Setup, Strategy, Task
 from everlight.checks import PositiveInt, UnitInterval, checked
-from everlight.continual.method import Method, Needs, Source
+from everlight.continual.methods.method import Method, Source
 from everlight.continual.strategies.naive import naive
-from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.importance import chosen_fisher, fisher_diagonal
 from everlight.continual.strategies.parts.quadratic import (
     QuadraticSums,
@@ -49,7 +46,7 @@ def ewc(
     regularization: Coefficient,
     online: bool = False,
     decay: UnitInterval = 1.0,
-    fisher_samples: PositiveInt = 1024,
+    importance_samples: PositiveInt = 1024,
     implicit_rate: Coefficient | None = None,
     fisher: Fisher | None = None,
 ) -> Strategy:
@@ -60,8 +57,8 @@ def ewc(
       regularization: coefficient λ of the penalty.
       online: keep one decaying Fisher information with the last solution as its anchor.
       decay: factor γ of the online Fisher information; not used without `online`.
-      fisher_samples: maximal number of a task's samples, evenly spaced, that estimate the Fisher
-        information.
+      importance_samples: maximal number of a task's samples, evenly spaced, that estimate the
+        Fisher information.
       implicit_rate: learning rate of the optimizer, for implicit steps on the penalty. They are
         stable at any regularization (`quadratic.penalised`). None adds the gradient, as the paper
         does.
@@ -76,7 +73,9 @@ def ewc(
     def end_task(
         memory: QuadraticSums, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[QuadraticSums, Learner]:
-        information = fisher_diagonal(setup, learner, task.train, fisher_samples, key, fisher=kind)
+        information = fisher_diagonal(
+            setup, learner, task.train, importance_samples, key, fisher=kind
+        )
         if not online:
             return add_anchor(memory, information, learner.params), learner
         running = jax.tree.map(lambda old, new: decay * old + new, memory.importance, information)
@@ -88,25 +87,24 @@ def ewc(
     return penalised(setup, free, regularization / 2, lambda memory: memory, implicit_rate)
 
 
-def _fisher(needs: Needs) -> dict[str, Any]:
-    """Return the arguments of a penalty weighted by the Fisher information."""
-    return {**arguments.penalty(needs), "fisher_samples": needs.importance_samples}
-
-
-METHODS = {
-    "EWC": Method(
+METHODS = (
+    Method(
+        "EWC",
         ewc,
-        _fisher,
-        Source("Kirkpatrick et al. 2017, PNAS", ("old net", "statistics")),
-        (100, 1e3, 1e4, 1e5, 1e6),
+        Source("Kirkpatrick et al.", 2017, "PNAS", ("old net", "statistics")),
+        "elastic weight consolidation (EWC)",
+        tunes="regularization",
+        hyperparameters=(100, 1e3, 1e4, 1e5, 1e6),
         authors={"penalty's step": "explicit"},
     ),
-    "online EWC": Method(
+    Method(
+        "online EWC",
         ewc,
-        lambda needs: {**_fisher(needs), "online": True},
-        Source("Schwarz et al. 2018, ICML", ("old net", "statistics")),
-        (100, 1e3, 1e4, 1e5, 1e6),
-        summary="EWC with one decaying Fisher information instead of one per task",
+        Source("Schwarz et al.", 2018, "ICML", ("old net", "statistics")),
+        "EWC with one decaying Fisher information instead of one per task",
+        tunes="regularization",
+        hyperparameters=(100, 1e3, 1e4, 1e5, 1e6),
+        fixed={"online": True},
         authors={"penalty's step": "explicit"},
     ),
-}
+)

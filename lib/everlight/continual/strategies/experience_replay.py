@@ -23,9 +23,8 @@ from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Samples, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
-from everlight.continual.method import Method, Source
+from everlight.continual.methods.method import Method, Source
 from everlight.continual.strategies.naive import naive
-from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.memory import (
     add_to_reservoir,
     arrived,
@@ -91,12 +90,12 @@ def experience_replay(
     )
 
 
-METHODS = {
-    "ER": Method(
+METHODS = (
+    Method(
+        "ER",
         experience_replay,
-        arguments.drawn_reservoir,
-        Source("Chaudhry et al. 2019, arXiv 1902.10486", ("samples",)),
-        summary="experience replay: a replay batch from a reservoir at every step",
+        Source("Chaudhry et al.", 2019, "arXiv 1902.10486", ("samples",)),
+        "experience replay: a replay batch from a reservoir at every step",
         authors={"replay_batch_size": 10, "batch size": 10, "epochs per task": 1},
     ),
-}
+)

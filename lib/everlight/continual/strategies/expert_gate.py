@@ -31,7 +31,7 @@ differs in:
 
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -43,12 +43,11 @@ from everlight.checks import Between, NonNegativeInt, PositiveFloat, PositiveInt
 from everlight.conditional import cond_under_vmap
 from everlight.continual.engine.epochs import shuffle, take_batch
 from everlight.continual.engine.evaluation import nothing_over, over_blocks, over_samples
-from everlight.continual.method import OTHER_WEIGHTS, Method, Needs, Source
-from everlight.continual.objectives.many_labels import multi_hot
+from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
 from everlight.continual.strategies.lwf import lwf
 from everlight.continual.strategies.naive import naive, weighted_mean
-from everlight.continual.strategies.parts import arguments
-from everlight.continual.strategies.parts.memory import merge_buffer
+from everlight.continual.strategies.parts.gate_features import flattened
+from everlight.continual.strategies.parts.memory import carried_classes, merge_buffer
 from everlight.continual.strategies.parts.teacher import Teacher
 from everlight.errors import ArgumentError
 
@@ -154,20 +153,19 @@ def expert_gate(
         memory: Experts, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[Experts, Learner]:
         width = memory.autoencoders.encode.shape[1]
-        new = _train(setup, features, task, width, hidden, epochs, rate, key)
+        new = _train(
+            setup, features, task, key, width=width, hidden=hidden, epochs=epochs, rate=rate
+        )
         autoencoders = jax.tree.map(
             lambda stacked, leaf: stacked.at[task.id].set(leaf), memory.autoencoders, new
         )
         memory = memory._replace(autoencoders=autoencoders, gated=jnp.array(False))
-        samples = _validation_or_training(task)
-        errors = over_samples(setup, partial(all_errors, squared_error, memory), samples, 256)
-        mean = jnp.sum(errors, axis=0, where=samples.mask[:, None])
-        mean = mean / jnp.maximum(jnp.sum(samples.mask), 1)
+        mean = mean_errors(setup, partial(all_errors, squared_error, memory), task)
         row = jnp.where(memory.trained, relatedness(mean, mean[task.id]), 0).astype(jnp.float32)
-        labels = multi_hot(task.train.labels, learner.seen.shape[0]) & task.train.mask[:, None]
+        classes = carried_classes(task.train, learner.seen.shape[0])
         memory = memory._replace(
             relatedness=memory.relatedness.at[task.id].set(row),
-            classes=memory.classes.at[task.id].set(jnp.any(labels, axis=0)),
+            classes=memory.classes.at[task.id].set(classes),
         )
         related, _ = most_related(memory, task.id)
         params, batch_stats = jax.tree.map(
@@ -203,27 +201,12 @@ def expert_gate(
     def predict(
         memory: Experts, learner: Learner, inputs: Float[Array, "b *shape"]
     ) -> Float[Array, "b c"]:
-        def scores(
-            params: PyTree, batch_stats: PyTree, slots: Int[Array, "s"]
-        ) -> Float[Array, "s c"]:
-            outputs, _ = setup.apply(params, batch_stats, inputs[slots], False, None)
-            return setup.objective.scores(outputs)
-
-        wanted = jnp.ones(inputs.shape[0], bool)
-        by_learner = partial(scores, learner.params, learner.batch_stats)
-
         def gated() -> Float[Array, "b c"]:
             errors = all_errors(reconstruction_error, memory, inputs)
             expert = jnp.argmin(jnp.where(memory.trained, errors, jnp.inf), axis=1)
+            return scores_by_experts(setup, memory, expert, inputs)
 
-            def of_expert(number: Int[Array, ""], rows: Float[Array, "b c"]) -> Float[Array, "b c"]:
-                stacked = memory.params, memory.batch_stats
-                one = jax.tree.map(lambda leaf: leaf[number], stacked)
-                return over_blocks(partial(scores, *one), expert == number, CHOSEN, rows)
-
-            return jax.lax.fori_loop(0, tasks, of_expert, nothing_over(by_learner, wanted))
-
-        return cond_under_vmap(memory.gated, gated, lambda: by_learner(jnp.arange(inputs.shape[0])))
+        return cond_under_vmap(memory.gated, gated, lambda: plain.predict((), learner, inputs))
 
     def predict_task(
         memory: Experts, learner: Learner, inputs: Float[Array, "b *shape"], task: Int[Array, ""]
@@ -246,6 +229,38 @@ def expert_gate(
         tasks=tasks,
         parameter_copies=tasks,
     )
+
+
+def mean_errors(
+    setup: Setup, errors: Callable[[Float[Array, "b *shape"]], Float[Array, "b t"]], task: Task
+) -> Float[Array, "t"]:
+    """Return mean errors on a task's validation samples, or on its training samples without any."""
+    samples = _validation_or_training(task)
+    total = jnp.sum(over_samples(setup, errors, samples, 256), 0, where=samples.mask[:, None])
+    return total / jnp.maximum(jnp.sum(samples.mask), 1)
+
+
+def scores_by_experts(
+    setup: Setup, memory: Experts, expert: Int[Array, "b"], inputs: Float[Array, "b *shape"]
+) -> Float[Array, "b c"]:
+    """Return the scores of inputs by the network of the expert that is chosen for each.
+
+    An expert passes the inputs that chose it alone, in blocks.
+    """
+
+    def scores(params: PyTree, batch_stats: PyTree, slots: Int[Array, "s"]) -> Float[Array, "s c"]:
+        outputs, _ = setup.apply(params, batch_stats, inputs[slots], False, None)
+        return setup.objective.scores(outputs)
+
+    def network_at(number: Int[Array, ""] | int) -> Callable:
+        stacked = memory.params, memory.batch_stats
+        return partial(scores, *jax.tree.map(lambda leaf: leaf[number], stacked))
+
+    def of_expert(number: Int[Array, ""], rows: Float[Array, "b c"]) -> Float[Array, "b c"]:
+        return over_blocks(network_at(number), expert == number, CHOSEN, rows)
+
+    nothing = nothing_over(network_at(0), jnp.ones(inputs.shape[0], bool))
+    return jax.lax.fori_loop(0, memory.trained.shape[0], of_expert, nothing)
 
 
 def relatedness(
@@ -297,11 +312,12 @@ def _train(
     setup: Setup,
     features: Callable[[Float[Array, "b *shape"]], Float[Array, "b f"]],
     task: Task,
+    key: PRNGKeyArray,
+    *,
     width: int,
     hidden: int,
     epochs: int,
     rate: float,
-    key: PRNGKeyArray,
 ) -> Autoencoder:
     """Return an autoencoder trained on a task; `width` is the number of features."""
     key_start, key_epochs = jax.random.split(key)
@@ -313,15 +329,15 @@ def _train(
         return weighted_mean(reconstruction_error(params, features(inputs)), batch.weight)
 
     def one_epoch(number: Int[Array, ""], carry: tuple) -> tuple:
-        order = shuffle(data, jax.random.fold_in(key_epochs, number))
+        epoch = shuffle(data, jax.random.fold_in(key_epochs, number))
 
         def one_step(step: Int[Array, ""], carry: tuple) -> tuple:
             params, state = carry
-            gradient = jax.grad(loss)(params, take_batch(data, order, step, BATCH))
+            gradient = jax.grad(loss)(params, take_batch(epoch, step, BATCH))
             update, state = optimizer.update(gradient, state, params)
             return optax.apply_updates(params, update), state
 
-        return jax.lax.fori_loop(0, -(-order.count // BATCH), one_step, carry)
+        return jax.lax.fori_loop(0, -(-epoch.count // BATCH), one_step, carry)
 
     start = _new_autoencoder(width, hidden, key_start)
     return jax.lax.fori_loop(0, epochs, one_epoch, (start, optimizer.init(start)))[0]
@@ -338,53 +354,27 @@ def _new_autoencoder(width: int, hidden: int, key: PRNGKeyArray) -> Autoencoder:
     )
 
 
-def flattened(inputs: Float[Array, "b *shape"]) -> Float[Array, "b f"]:
-    """Return flattened inputs."""
-    return inputs.reshape(inputs.shape[0], -1)
-
-
-def block_means(inputs: Float[Array, "b *shape"], side: int) -> Float[Array, "b f"]:
-    """Return images as means of `side` blocks per side, for the gate; features are unchanged.
-
-    Args:
-      inputs: square images, `[b, h, w, c]`, whose height is a multiple of `side`; or features,
-        `[b, f]`.
-      side: number of blocks per side.
-    """
-    if inputs.ndim == 2:
-        return inputs
-    batch, height, _, channels = inputs.shape
-    block = height // side
-    blocks = inputs.reshape(batch, side, block, side, block, channels)
-    return jnp.mean(blocks, axis=(2, 4)).reshape(batch, -1)
-
-
-def _gate(needs: Needs) -> dict[str, Any]:
-    """Return the arguments; a benchmark may set another gate."""
-    return {"tasks": needs.tasks, "features": flattened, "hidden": 16}
-
-
-_PAPER = Source("Aljundi et al. 2017, CVPR", ("old net",))
-METHODS = {
-    "ExpertGate": Method(
+_GATE = {"features": flattened, "hidden": 16}
+"""Gate of the rows; a benchmark may set another one."""
+_PAPER = Source("Aljundi et al.", 2017, "CVPR", ("old net",))
+METHODS = (
+    Method(
+        "ExpertGate",
         expert_gate,
-        _gate,
         _PAPER,
+        "one network per task, chosen by autoencoders",
+        fixed={**_GATE, "class_group": None, "groups": 1},
         demands=("last weights",),
-        summary="one network per task, chosen by autoencoders",
         authors={"hidden": 500, "epochs": 100},
     ),
-    # With the paper's relatedness threshold.
-    "ExpertGate-LwF": Method(
+    # This row has the paper's relatedness threshold.
+    Method(
+        "ExpertGate-LwF",
         expert_gate,
-        lambda needs: {
-            **_gate(needs),
-            "relatedness_threshold": 0.85,
-            **arguments.heads(needs),
-        },
         _PAPER,
+        "ExpertGate; networks of related tasks are trained with LwF",
+        fixed={**_GATE, "relatedness_threshold": 0.85},
         demands=OTHER_WEIGHTS,
-        summary="ExpertGate; networks of related tasks are trained with LwF",
         authors={"hidden": 500, "epochs": 100, "relatedness_threshold": 0.85},
     ),
-}
+)

@@ -37,7 +37,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from everlight.base import Batch, Coefficient, Learner, Setup, Strategy
 from everlight.checks import PositiveFloat, checked
-from everlight.continual.method import OTHER_WEIGHTS, Method, Source
+from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
 from everlight.continual.strategies.parts.class_statistics import (
     ClassMeans,
     add_squares,
@@ -159,14 +159,15 @@ def correlation(covariance: Float[Array, "f f"]) -> Float[Array, "f f"]:
     return jnp.where(jnp.eye(variance.shape[0], dtype=bool), 1, scaled)
 
 
-METHODS = {
-    "FeCAM": Method(
+METHODS = (
+    Method(
+        "FeCAM",
         fecam,
-        lambda needs: dict.fromkeys(
-            ("variance_shrinkage", "covariance_shrinkage"), needs.hyperparameter
-        ),
-        Source("Goswami et al. 2023, NeurIPS", ("statistics",)),
-        (0.1, 1, 10),
+        Source("Goswami et al.", 2023, "NeurIPS", ("statistics",)),
+        "the feature covariance-aware metric (FeCAM)",
+        tunes="variance_shrinkage",
+        hyperparameters=(0.1, 1, 10),
+        derived=lambda needs: {"covariance_shrinkage": needs.hyperparameter},
         trains="head",
         demands=OTHER_WEIGHTS,
         published=1,
@@ -177,4 +178,4 @@ METHODS = {
             "features": "those of the first task's network",
         },
     ),
-}
+)

@@ -31,9 +31,8 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from everlight.base import Batch, Learner, Samples, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
 from everlight.continual.engine.epochs import train_on
-from everlight.continual.method import Method, Source
+from everlight.continual.methods.method import Method, Source
 from everlight.continual.strategies.naive import naive
-from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.memory import arrived, empty_buffer
 
 
@@ -151,13 +150,14 @@ def gdumb(
     )
 
 
-METHODS = {
-    "GDumb": Method(
+METHODS = (
+    Method(
+        "GDumb",
         gdumb,
-        lambda needs: {**arguments.reservoir(needs), "epochs": 64},
-        Source("Prabhu et al. 2020, ECCV", ("samples",)),
+        Source("Prabhu et al.", 2020, "ECCV", ("samples",)),
+        "a new network, trained on a class-balanced memory before every evaluation",
+        fixed={"epochs": 64},
         demands=("last weights",),
-        summary="a new network, trained on a class-balanced memory before every evaluation",
         authors={"epochs": "64 to 256", "batch_size": 16, "learning rate": 0.05},
     ),
-}
+)

@@ -42,7 +42,7 @@ from everlight.base import (
 from everlight.checks import PositiveInt, checked
 from everlight.conditional import where_under_vmap
 from everlight.continual.engine.epochs import shuffle
-from everlight.continual.method import Method, Source
+from everlight.continual.methods.method import Method, Source
 from everlight.continual.strategies.naive import naive, task_gradient
 from everlight.continual.strategies.parts.memory import empty_buffer
 from everlight.continual.strategies.parts.replayed import replayed_loss
@@ -179,11 +179,11 @@ def gem(
     def end_task(
         memory: Samples, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[Samples, Learner]:
-        order = shuffle(Epoch(task.train, jnp.zeros_like(task.train.mask)), key)
+        epoch = shuffle(Epoch(task.train, jnp.zeros_like(task.train.mask)), key)
         place = jnp.arange(per_task)
         # What fills up is a held sample, for what normalises over the batch.
-        slots = order.slots[place % jnp.maximum(order.count, 1)]
-        stored = Samples(task.train.index[slots], task.train.labels[slots], place < order.count)
+        slots = epoch.slots[place % jnp.maximum(epoch.count, 1)]
+        stored = Samples(task.train.index[slots], task.train.labels[slots], place < epoch.count)
         memory = jax.tree.map(lambda leaf, new: leaf.at[task.id].set(new), memory, stored)
         return memory, learner
 
@@ -197,15 +197,13 @@ def gem(
     )
 
 
-METHODS = {
-    "GEM": Method(
+METHODS = (
+    Method(
+        "GEM",
         gem,
-        lambda needs: {
-            "tasks": needs.tasks,
-            "per_task": max(1, needs.total_buffer_size // needs.tasks),
-            "labels": needs.labels,
-        },
-        Source("Lopez-Paz and Ranzato 2017, NeurIPS", ("samples",)),
+        Source("Lopez-Paz and Ranzato", 2017, "NeurIPS", ("samples",)),
+        "gradient episodic memory (GEM)",
+        derived=lambda needs: {"per_task": max(1, needs.total_buffer_size // needs.tasks)},
         authors={"per_task": 256, "margin": 0.5, "batch size": 10, "epochs per task": 1},
     ),
-}
+)

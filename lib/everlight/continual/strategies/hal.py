@@ -23,11 +23,13 @@ change the batch statistics; without batch statistics and dropout all is the sam
 steps once on the sum; theirs first steps to θ̃ and keeps that step's momentum, if it has any. The
 losses run over the classes that the objective counts, theirs over all outputs. Only a task's new
 classes have anchors; there all of its classes have new ones, also those that come again. Theirs
-replays samples as they were augmented when they arrived, unless `--iba` augments them anew, as
+replays samples as they were augmented when they arrived, unless `--iba` augments them again, as
 here.
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -37,7 +39,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from everlight.base import Batch, Coefficient, Learner, Samples, Setup, StepInfo, Strategy, Task
 from everlight.checks import NonNegativeInt, PositiveFloat, PositiveInt, UnitInterval, checked
 from everlight.continual.engine.updates import optimizer_update
-from everlight.continual.method import COUNTING, Method, Needs, Source
+from everlight.continual.methods.method import COUNTING, Method, Source
 from everlight.continual.strategies.naive import (
     batch_outputs,
     evaluation_outputs,
@@ -45,7 +47,6 @@ from everlight.continual.strategies.naive import (
     task_gradient,
     weighted_mean,
 )
-from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.frozen import feature_width
 from everlight.continual.strategies.parts.memory import arrived, draw_batch, empty_buffer, fill_up
 from everlight.continual.strategies.parts.replayed import joint_gradient
@@ -95,7 +96,7 @@ def hal(
       feature_weight: coefficient γ of the distance to that mean.
       anchor_steps: number k of steps that find an anchor.
       anchor_rate: learning rate of these steps; the authors take the network's.
-      finetuning_steps: steps on the memory that lead to θ_M; the optimizer starts anew.
+      finetuning_steps: steps on the memory that lead to θ_M; the optimizer restarts.
       finetuning_batch_size: samples of such a step; the authors take the incoming batch's number.
       labels: labels per sample in the sequence; an anchor has one.
 
@@ -137,14 +138,7 @@ def hal(
         gradient, info = joint_gradient(setup, learner, batch, key)
         update, _ = optimizer_update(setup, learner, gradient)
         ahead = learner._replace(params=optax.apply_updates(learner.params, update))
-        reached = evaluation_outputs(setup, ahead, memory.anchors).logits
-
-        def change(params: PyTree) -> Float[Array, ""]:
-            now = evaluation_outputs(setup, learner._replace(params=params), memory.anchors).logits
-            away = jnp.mean((reached - now) ** 2, axis=1)
-            return regularization * weighted_mean(away, memory.has_anchor.astype(now.dtype))
-
-        anchored = jax.grad(change)(learner.params)
+        anchored = anchor_gradient(setup, memory, learner, ahead, regularization)
         return jax.tree.map(jnp.add, gradient, anchored), info
 
     def after_step(
@@ -155,17 +149,8 @@ def hal(
         weight = incoming.weight[:, None]
         mean = jnp.sum(weight * outputs.features, axis=0) / jnp.maximum(jnp.sum(weight), 1)
         features = mean_decay * memory.features + (1 - mean_decay) * mean
-        new = arrived(info)
-        number = memory.arrived + jnp.cumsum(new.mask) - 1
-        # Of a batch larger than a task's part, the last samples stay.
-        count = jnp.sum(new.mask, dtype=memory.arrived.dtype)
-        stays = new.mask & (number >= memory.arrived + count - part)
-        slot = jnp.where(stays, memory.task * part + number % part, part * tasks)
-        samples = jax.tree.map(
-            lambda old, row: old.at[slot].set(row, mode="drop"), memory.samples, new
-        )
-        after = memory._replace(samples=samples, arrived=memory.arrived + count, features=features)
-        return after, learner
+        after = add_to_part(memory, arrived(info), part)
+        return after._replace(features=features), learner
 
     def end_task(
         memory: AnchorMemory, learner: Learner, task: Task, key: PRNGKeyArray
@@ -174,53 +159,24 @@ def hal(
         noise = jax.random.uniform(key_noise, memory.anchors.shape, memory.anchors.dtype)
         finetuned = learner._replace(opt_state=setup.optimizer.init(learner.params))
         for number in range(finetuning_steps):
-            key_draw, key_step = jax.random.split(jax.random.fold_in(key_finetuning, number))
-            finetuned = finetune(memory, finetuned, key_draw, key_step)
-        new_anchors = find_anchors(memory, learner, finetuned, task, noise)
+            key_step = jax.random.fold_in(key_finetuning, number)
+            finetuned = finetune(setup, finetuned, memory.samples, finetuning_batch_size, key_step)
+        label = jnp.full((noise.shape[0], labels), -1).at[:, 0].set(anchor_classes(task))
+        objective = partial(
+            anchor_objective,
+            setup,
+            learner,
+            finetuned,
+            mean_features=memory.features,
+            labels=label,
+            feature_weight=feature_weight,
+        )
+        new_anchors = descend(objective, noise, steps=anchor_steps, rate=anchor_rate)
         new = task.classes.reshape(-1, *[1] * (noise.ndim - 1))
         anchors = jnp.where(new, new_anchors, memory.anchors)
         return memory._replace(
             anchors=anchors, has_anchor=memory.has_anchor | task.classes
         ), learner
-
-    def finetune(
-        memory: AnchorMemory, learner: Learner, key_draw: PRNGKeyArray, key_step: PRNGKeyArray
-    ) -> Learner:
-        batch = draw_batch(memory.samples, finetuning_batch_size, key_draw)
-        key_inputs, key_pass = jax.random.split(key_step)
-        batch = batch._replace(inputs=setup.gather(batch.index, key_inputs))
-
-        gradient, _ = task_gradient(setup, learner, batch, key_pass)
-        update, opt_state = optimizer_update(setup, learner, gradient)
-        params = optax.apply_updates(learner.params, update)
-        return learner._replace(params=params, opt_state=opt_state)
-
-    def find_anchors(
-        memory: AnchorMemory,
-        learner: Learner,
-        finetuned: Learner,
-        task: Task,
-        noise: Float[Array, "c *shape"],
-    ) -> Float[Array, "c *shape"]:
-        # Other classes' anchors are dropped; a seen label keeps their losses finite.
-        number = jnp.arange(noise.shape[0])
-        label = jnp.where(task.classes, number, jnp.argmax(task.classes))
-        anchor_labels = jnp.full((noise.shape[0], labels), -1).at[:, 0].set(label)
-
-        def loss(net: Learner, anchors: Float[Array, "c *shape"]) -> Float[Array, "c"]:
-            outputs = evaluation_outputs(setup, net, anchors)
-            return setup.objective.loss(outputs, anchor_labels, learner.seen)
-
-        def total(anchors: Float[Array, "c *shape"]) -> Float[Array, ""]:
-            features = evaluation_outputs(setup, learner, anchors).features
-            away = jnp.sum((features - memory.features) ** 2, axis=1)
-            forgotten = loss(finetuned, anchors) - loss(learner, anchors)
-            return jnp.sum(feature_weight * away - forgotten)
-
-        def step(anchors: Float[Array, "c *shape"], _: None) -> tuple:
-            return anchors - anchor_rate * jax.grad(total)(anchors), None
-
-        return jax.lax.scan(step, noise, None, length=anchor_steps)[0]
 
     return naive(setup)._replace(
         init=init,
@@ -234,18 +190,109 @@ def hal(
     )
 
 
-def _anchors(needs: Needs) -> dict[str, Any]:
-    """Return the memory, at least one sample per task."""
-    buffer_size = max(needs.total_buffer_size, needs.tasks)
-    drawn = arguments.drawn_reservoir(needs)
-    return {**drawn, "tasks": needs.tasks, "buffer_size": buffer_size}
+def anchor_gradient(
+    setup: Setup,
+    memory: AnchorMemory,
+    learner: Learner,
+    ahead: Learner,
+    regularization: float,
+) -> PyTree:
+    """Return the gradient of λ · mean over anchors of the squared change of their outputs.
+
+    Args:
+      setup: network, objective, optimizer and data access.
+      memory: the anchors.
+      learner: learner before the step.
+      ahead: learner after a step on the samples alone, which is not differentiated.
+      regularization: coefficient λ.
+    """
+    reached = evaluation_outputs(setup, ahead, memory.anchors).logits
+
+    def change(params: PyTree) -> Float[Array, ""]:
+        now = evaluation_outputs(setup, learner._replace(params=params), memory.anchors).logits
+        away = jnp.mean((reached - now) ** 2, axis=1)
+        return regularization * weighted_mean(away, memory.has_anchor.astype(now.dtype))
+
+    return jax.grad(change)(learner.params)
 
 
-METHODS = {
-    "HAL": Method(
+def add_to_part(memory: AnchorMemory, new: Samples, part: int) -> AnchorMemory:
+    """Return the memory with new samples in the task's part, a ring of `part` slots."""
+    number = memory.arrived + jnp.cumsum(new.mask) - 1
+    # Of a batch larger than a task's part, the last samples stay.
+    count = jnp.sum(new.mask, dtype=memory.arrived.dtype)
+    stays = new.mask & (number >= memory.arrived + count - part)
+    slot = jnp.where(stays, memory.task * part + number % part, memory.samples.mask.shape[0])
+    samples = jax.tree.map(lambda old, row: old.at[slot].set(row, mode="drop"), memory.samples, new)
+    return memory._replace(samples=samples, arrived=memory.arrived + count)
+
+
+def finetune(
+    setup: Setup, learner: Learner, samples: Samples, batch_size: int, key: PRNGKeyArray
+) -> Learner:
+    """Return the learner after a step on a batch that is drawn from the samples."""
+    key_draw, key_step = jax.random.split(key)
+    batch = draw_batch(samples, batch_size, key_draw)
+    key_inputs, key_pass = jax.random.split(key_step)
+    batch = batch._replace(inputs=setup.gather(batch.index, key_inputs))
+    gradient, _ = task_gradient(setup, learner, batch, key_pass)
+    update, opt_state = optimizer_update(setup, learner, gradient)
+    params = optax.apply_updates(learner.params, update)
+    return learner._replace(params=params, opt_state=opt_state)
+
+
+def anchor_classes(task: Task) -> Int[Array, "c"]:
+    """Return the class that each anchor is sought for, the first one of the task for other classes.
+
+    Anchors of other classes are dropped; a seen label keeps their losses finite.
+    """
+    number = jnp.arange(task.classes.shape[0])
+    return jnp.where(task.classes, number, jnp.argmax(task.classes))
+
+
+def anchor_objective(
+    setup: Setup,
+    learner: Learner,
+    finetuned: Learner,
+    anchors: Float[Array, "c *shape"],
+    *,
+    mean_features: Float[Array, "f"],
+    labels: Int[Array, "c k"],
+    feature_weight: float,
+) -> Float[Array, ""]:
+    """Return γ times the distances to the mean features, less what finetuning forgets, summed."""
+
+    def loss(net: Learner) -> Float[Array, "c"]:
+        outputs = evaluation_outputs(setup, net, anchors)
+        return setup.objective.loss(outputs, labels, learner.seen)
+
+    features = evaluation_outputs(setup, learner, anchors).features
+    away = jnp.sum((features - mean_features) ** 2, axis=1)
+    return jnp.sum(feature_weight * away - (loss(finetuned) - loss(learner)))
+
+
+def descend(
+    objective: Callable[[Float[Array, "c *shape"]], Float[Array, ""]],
+    start: Float[Array, "c *shape"],
+    *,
+    steps: int,
+    rate: float,
+) -> Float[Array, "c *shape"]:
+    """Return inputs after steps of gradient descent on an objective."""
+
+    def step(inputs: Float[Array, "c *shape"], _: None) -> tuple:
+        return inputs - rate * jax.grad(objective)(inputs), None
+
+    return jax.lax.scan(step, start, None, length=steps)[0]
+
+
+METHODS = (
+    Method(
+        "HAL",
         hal,
-        _anchors,
-        Source("Chaudhry et al. 2021, AAAI", ("samples", "statistics")),
+        Source("Chaudhry et al.", 2021, "AAAI", ("samples", "statistics")),
+        "hindsight anchor learning (HAL)",
+        derived=lambda needs: {"buffer_size": max(needs.total_buffer_size, needs.tasks)},
         demands=COUNTING,
     ),
-}
+)

@@ -17,7 +17,8 @@ steepness of the gate, and is 0 where the gate is saturated:
 r is 1 while the gate is not saturated. A closed gate freezes below −50, where the clip starts. An
 open gate freezes at 24 ln 2 ≈ 16.6 already. From there on 1 + e^−x is 1 in float32, so automatic
 differentiation, which computes σ' as a (1 − a), gives 0. The authors' code trains with both limits,
-and they determine how many units a task keeps. After each step embeddings are clipped to ±6.
+and they determine the number of units that a task keeps. After each step embeddings are
+clipped to ±6.
 
 The paper has s_max = 400, c = 0.75 and plain gradient descent at 0.05 for everything.
 
@@ -49,7 +50,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import NonNegativeFloat, PositiveFloat, PositiveInt, checked
-from everlight.continual.method import PER_TASK_WEIGHTS, Method, Source
+from everlight.continual.methods.method import PER_TASK_WEIGHTS, Method, Source
 from everlight.continual.strategies.naive import batch_loss, naive
 from everlight.errors import ArgumentError
 
@@ -351,7 +352,7 @@ def _factor(
                 f"{name} reads {leaf.shape[-2]} units, and the layer before has {read.shape[0]}; "
                 "HAT needs each layer to read all of the one before (no groups)"
             )
-        # Of maps that were flattened a unit is there once a pixel.
+        # In flattened maps, a unit occurs once per pixel.
         read = jnp.repeat(read, pixels) if channels_first else jnp.tile(read, pixels)
         used = jnp.minimum(used, read[:, None])
     return _like(1 - used, leaf)
@@ -361,11 +362,12 @@ def _like(factor: Array, leaf: Array) -> Float[Array, "..."]:
     return jnp.broadcast_to(factor.astype(leaf.dtype), leaf.shape)
 
 
-METHODS = {
-    "HAT": Method(
+METHODS = (
+    Method(
+        "HAT",
         hat,
-        lambda needs: {"tasks": needs.tasks, "layers": needs.layers},
-        Source("Serrà et al. 2018, ICML", ("statistics",)),
+        Source("Serrà et al.", 2018, "ICML", ("statistics",)),
+        "hard attention to the task (HAT)",
         demands=PER_TASK_WEIGHTS,
         authors={
             "sparsity": 0.75,
@@ -377,4 +379,4 @@ METHODS = {
             "learning rate": 0.05,
         },
     ),
-}
+)

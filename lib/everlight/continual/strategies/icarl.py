@@ -32,7 +32,6 @@ the reduction to each class's first m exemplars and the nearest mean; differs in
 """
 
 from collections.abc import Callable
-from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -40,11 +39,10 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
-from everlight.continual.method import Method, Source
+from everlight.continual.methods.method import Method, Source
 from everlight.continual.objectives.many_labels import binary_cross_entropy, multi_hot
 from everlight.continual.strategies.naive import batch_loss, evaluation_outputs, weighted_mean
-from everlight.continual.strategies.parts import arguments
-from everlight.continual.strategies.parts.distillation import distillation, taught_gradient
+from everlight.continual.strategies.parts.distillation import Loss, distillation, taught_gradient
 from everlight.continual.strategies.parts.rehearsal import (
     Classifier,
     Rehearsal,
@@ -53,8 +51,6 @@ from everlight.continual.strategies.parts.rehearsal import (
 )
 from everlight.continual.strategies.parts.teacher import freeze_teacher
 
-Loss = Literal["binary", "softmax"]
-"""Loss for many labels per sample (binary), or for one (softmax)."""
 TEMPERATURE = 2.0
 """Temperature T of the distillation."""
 
@@ -130,34 +126,37 @@ def _restart_scale(params: PyTree) -> PyTree:
     return {**params, "head": {**params["head"], "scale": jnp.ones(())}}
 
 
-_IIRC = Source("Abdelsalam et al. 2021, CVPR", ("samples", "old net"))
-METHODS = {
-    "iCaRL": Method(
+_IIRC = Source("Abdelsalam et al.", 2021, "CVPR", ("samples", "old net"))
+METHODS = (
+    Method(
+        "iCaRL",
         icarl,
-        lambda needs: {**arguments.exemplars(needs), "classifier": "nearest mean"},
-        Source("Rebuffi et al. 2017, CVPR", ("samples", "old net")),
+        Source("Rebuffi et al.", 2017, "CVPR", ("samples", "old net")),
+        "incremental classifier and representation learning (iCaRL)",
+        fixed={"classifier": "nearest mean"},
         demands=("class scores", "one label", "own classes"),
         select="last",
         nearest_mean=True,
         authors={"batch size": 128, "epochs per task": 70},
     ),
-    "iCaRL-CNN": Method(
+    Method(
+        "iCaRL-CNN",
         icarl,
-        arguments.exemplars,
         _IIRC,
+        "iCaRL predicting by its output layer, for several labels (IIRC)",
         demands=("several labels",),
         select="last",
-        summary="iCaRL predicting by its output layer, for several labels (IIRC)",
         benchmarks=("iirc",),
     ),
-    "iCaRL-norm": Method(
+    Method(
+        "iCaRL-norm",
         icarl,
-        lambda needs: {**arguments.exemplars(needs), "restart": _restart_scale},
         _IIRC,
+        "iCaRL with a cosine head, for several labels (IIRC)",
+        fixed={"restart": _restart_scale},
         head="cosine",
         demands=("several labels", "head kinds"),
         select="last",
-        summary="iCaRL with a cosine head, for several labels (IIRC)",
         benchmarks=("iirc",),
     ),
-}
+)

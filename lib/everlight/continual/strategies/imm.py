@@ -34,9 +34,8 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Coefficient, Fisher, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, PositiveInt, UnitInterval, checked
-from everlight.continual.method import Method, Source
+from everlight.continual.methods.method import Method, Source
 from everlight.continual.strategies.naive import naive, task_gradient
-from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.importance import chosen_fisher, fisher_diagonal
 from everlight.continual.strategies.parts.merging import merged_statistics
 from everlight.continual.strategies.parts.quadratic import (
@@ -79,7 +78,7 @@ def imm(
     setup: Setup,
     merge: Merge,
     regularization: Coefficient = 0.0,
-    fisher_samples: PositiveInt = 1024,
+    importance_samples: PositiveInt = 1024,
     implicit_rate: Coefficient | None = None,
     alpha: Ratio = None,
     drop: UnitInterval = 0.0,
@@ -95,8 +94,8 @@ def imm(
       setup: network, objective, optimizer and data access.
       merge: "mean" or "mode".
       regularization: coefficient λ of the L2 transfer; 0 is weight transfer alone.
-      fisher_samples: maximal number of a task's samples, evenly spaced, that estimate the Fisher
-        information.
+      importance_samples: maximal number of a task's samples, evenly spaced, that estimate the
+        Fisher information.
       implicit_rate: learning rate of the optimizer, for implicit steps on the L2 transfer. They are
         stable at any regularization (`quadratic.penalised`). None adds the gradient, as the paper
         does.
@@ -138,7 +137,7 @@ def imm(
         key_fisher, key_statistics = jax.random.split(key)
         if merge == "mode":
             information = fisher_diagonal(
-                setup, learner, task.train, fisher_samples, key_fisher, fisher=fisher
+                setup, learner, task.train, importance_samples, key_fisher, fisher=fisher
             )
             weight = jax.tree.map(lambda leaf: leaf + FLOOR, information)
         memory = _with_task(memory, weight, learner.params, alpha)
@@ -247,18 +246,22 @@ def drop_transfer(params: PyTree, anchor: PyTree, scale: PyTree) -> PyTree:
 
 
 _MEAN = Method(
+    "IMM mean",
     imm,
-    lambda needs: {**arguments.penalty(needs), "merge": "mean"},
-    Source("Lee et al. 2017, NeurIPS", ("old net", "statistics")),
-    (1e-3, 1e-2, 1e-1, 1),
+    Source("Lee et al.", 2017, "NeurIPS", ("old net", "statistics")),
+    "incremental moment matching (IMM): the mean of the networks",
+    tunes="regularization",
+    hyperparameters=(1e-3, 1e-2, 1e-1, 1),
+    # The number of samples is the same on every benchmark.
+    fixed={"merge": "mean", "importance_samples": 1024},
     demands=("last weights",),
-    summary="incremental moment matching (IMM): the mean of the networks",
     authors={"penalty's step": "explicit"},
 )
-METHODS = {
-    "IMM mean": _MEAN,
-    "IMM mode": _MEAN._replace(
-        row_arguments=lambda needs: {**arguments.penalty(needs), "merge": "mode"},
+METHODS = (
+    _MEAN,
+    _MEAN._replace(
+        name="IMM mode",
+        fixed={**_MEAN.fixed, "merge": "mode"},
         summary="IMM: the mode, networks weighted by their Fisher information",
     ),
-}
+)

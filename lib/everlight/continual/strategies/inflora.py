@@ -3,7 +3,7 @@
     C = Σ x xᵀ over inputs x of a kernel for the task's samples, by the network before the task
     A = first r left singular vectors of (I − P) C, divided by √3;   B = 0
     minimise over B and the head   CE over the task's own classes;   then W ← W + s A B
-    after the task   C anew,   (I − P) C = U S Vᵀ,   P ← P + Σ_{j ≤ k} u_j u_jᵀ
+    after the task   C again,  (I − P) C = U S Vᵀ,   P ← P + Σ_{j ≤ k} u_j u_jᵀ
     k = least number with ‖P C‖² + Σ_{j ≤ k} s_j² ≥ ε_t ‖C‖²,   ε_t = ε + (1 − ε) t / T
 
 The columns of A are the largest part of the task's inputs that is orthogonal to the inputs P of
@@ -37,15 +37,15 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Proportion, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
-from everlight.continual.method import COUNTING, Method, Needs, Source
-from everlight.continual.strategies.gpm import (
+from everlight.continual.engine.setups.named_arrays import Path
+from everlight.continual.methods.method import COUNTING, Method, Needs, Source
+from everlight.continual.strategies.naive import naive_on_task_classes
+from everlight.continual.strategies.parts.layer_inputs import (
     NEGLIGIBLE,
-    Path,
     drawn_samples,
     input_rows,
     with_inputs_of,
 )
-from everlight.continual.strategies.naive import naive_on_task_classes
 from everlight.errors import ArgumentError
 from everlight.models.heads import head_layer
 from everlight.models.lora import lora_products, with_merged_lora
@@ -207,11 +207,12 @@ def with_low_rank(
     return with_merged_lora(setup, layers, ("key", "value"), rank=10)
 
 
-METHODS = {
-    "InfLoRA": Method(
+METHODS = (
+    Method(
+        "InfLoRA",
         inflora,
-        lambda needs: {"tasks": needs.tasks},
-        Source("Liang and Li 2024, CVPR", ("statistics",)),
+        Source("Liang and Li", 2024, "CVPR", ("statistics",)),
+        "interference-free low-rank adaptation (InfLoRA)",
         adapt=with_low_rank,
         demands=("pretrained transformer", *COUNTING, "own classes"),
         authors={
@@ -223,4 +224,4 @@ METHODS = {
             "learning rate": 0.0005,
         },
     ),
-}
+)

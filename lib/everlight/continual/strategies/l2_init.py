@@ -12,7 +12,7 @@ Differs in:
 
 - Scales and biases of layer normalisation are pulled back too; there they are free.
 - Steps on the penalty may be implicit.
-- Initial values that are drawn anew at every step (`sample_init_values`) are left out.
+- Initial values that are redrawn at every step (`sample_init_values`) are left out.
 """
 
 import jax
@@ -21,9 +21,8 @@ from jaxtyping import PRNGKeyArray
 
 from everlight.base import Coefficient, Learner, Setup, Strategy
 from everlight.checks import checked
-from everlight.continual.method import Method, Source
+from everlight.continual.methods.method import Method, Source
 from everlight.continual.strategies.naive import naive
-from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.quadratic import QuadraticSums, penalised, single_anchor
 
 
@@ -47,12 +46,14 @@ def l2_init(
     return penalised(setup, plain, regularization, lambda memory: memory, implicit_rate)
 
 
-METHODS = {
-    "L2 Init": Method(
+METHODS = (
+    Method(
+        "L2 Init",
         l2_init,
-        arguments.penalty,
-        Source("Kumar et al. 2023, arXiv 2308.11958", ("old net",)),
-        (1e-5, 1e-4, 1e-3, 1e-2),
+        Source("Kumar et al.", 2023, "arXiv 2308.11958", ("old net",)),
+        "regenerative regularization (L2 Init)",
+        tunes="regularization",
+        hyperparameters=(1e-5, 1e-4, 1e-3, 1e-2),
         authors={"regularization": (5e-06, 5e-05, 0.0005, 0.005), "penalty's step": "explicit"},
     ),
-}
+)

@@ -27,9 +27,8 @@ from jaxtyping import PRNGKeyArray, PyTree
 
 from everlight.base import Learner, Setup, Strategy
 from everlight.checks import checked
-from everlight.continual.method import COUNTING, Method, Needs, Source
+from everlight.continual.methods.method import COUNTING, Method, Needs, Source
 from everlight.continual.strategies.naive import naive_on_task_classes
-from everlight.continual.strategies.parts import arguments
 from everlight.errors import ArgumentError
 from everlight.models.prompts import prompt_pool, with_prompts
 from everlight.models.vit import VisionTransformer
@@ -76,11 +75,12 @@ def with_pool(
     return with_prompts(setup, net, layers, prompt_pool(net.width))
 
 
-METHODS = {
-    "L2P": Method(
+METHODS = (
+    Method(
+        "L2P",
         l2p,
-        arguments.no_arguments,
-        Source("Wang et al. 2022, CVPR"),
+        Source("Wang et al.", 2022, "CVPR"),
+        "learning to prompt (L2P): prompts of a frozen network, trained on own classes",
         adapt=with_pool,
         demands=("pretrained transformer", *COUNTING, "own classes"),
         authors={
@@ -91,4 +91,4 @@ METHODS = {
             "learning rate": 0.015,
         },
     ),
-}
+)

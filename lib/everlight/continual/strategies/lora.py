@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from jaxtyping import PyTree
 
 from everlight.base import Setup
-from everlight.continual.method import COUNTING, Method, Needs, Source
+from everlight.continual.methods.method import COUNTING, Method, Needs, Source
 from everlight.continual.strategies.naive import naive
-from everlight.continual.strategies.parts import arguments
 from everlight.models.lora import with_lora
 from everlight.models.vit import VisionTransformer
 
@@ -23,13 +22,13 @@ def with_low_rank(
     return with_lora(setup, layers, ("query", "value"), rank=4)
 
 
-METHODS = {
-    "LoRA": Method(
+METHODS = (
+    Method(
+        "LoRA",
         naive,
-        arguments.no_arguments,
-        Source("Hu et al. 2022, ICLR"),
+        Source("Hu et al.", 2022, "ICLR"),
+        "naive finetuning of low-rank additions to queries and values (LoRA)",
         adapt=with_low_rank,
         demands=("pretrained transformer", *COUNTING),
-        summary="naive finetuning of low-rank additions to queries and values (LoRA)",
     ),
-}
+)

@@ -25,17 +25,19 @@ scale too; here, as in the official code, the ranked scores have no scale.
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from everlight.base import Batch, Coefficient, Outputs, Samples, Setup, Strategy, Task
+from everlight.base import Coefficient, Samples, Setup, Strategy, Task
 from everlight.checks import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, checked
-from everlight.continual.method import Method, Source
+from everlight.continual.methods.method import Method, Source
 from everlight.continual.objectives.many_labels import multi_hot
 from everlight.continual.strategies.naive import evaluation_outputs, weighted_mean
-from everlight.continual.strategies.parts import arguments
-from everlight.continual.strategies.parts.imprinted_head import Finetuning, imprinted_rehearsal
+from everlight.continual.strategies.parts.imprinted_head import (
+    Finetuning,
+    LossInputs,
+    imprinted_rehearsal,
+)
 from everlight.continual.strategies.parts.rehearsal import Classifier, by_nearest_mean, rehearsal
-from everlight.continual.strategies.parts.teacher import Teacher
 from everlight.models.heads import cosines, head_kernel, unit
 from everlight.precision import matrix_product
 
@@ -75,22 +77,21 @@ def lucir(
       ValueError: `classifier` is unknown.
     """
 
-    def rebalanced(
-        params: PyTree,
-        outputs: Outputs,
-        teacher: Teacher,
-        seen: Bool[Array, "c"],
-        batch: Batch,
-        new: Bool[Array, "c"],
-    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    def rebalanced(inputs: LossInputs) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Return the batch's loss L and its first term."""
-        weight = distillation * jnp.sqrt(jnp.sum(teacher.known) / jnp.maximum(jnp.sum(new), 1))
-        old = evaluation_outputs(setup, teacher, batch.inputs)
-        task_loss = weighted_mean(setup.objective.loss(outputs, batch.labels, seen), batch.weight)
+        outputs, batch = inputs.outputs, inputs.batch
+        weight = distillation * jnp.sqrt(
+            jnp.sum(inputs.teacher.known) / jnp.maximum(jnp.sum(inputs.new), 1)
+        )
+        old = evaluation_outputs(setup, inputs.teacher, batch.inputs)
+        task_loss = weighted_mean(
+            setup.objective.loss(outputs, batch.labels, inputs.seen),
+            batch.weight,
+        )
         moved = 1 - jnp.sum(unit(outputs.features, -1) * unit(old.features, -1), axis=-1)
-        true = multi_hot(batch.labels, new.shape[0]) & teacher.known
-        scores = cosines(outputs.features, head_kernel(params))
-        ranking = margin_ranking(scores, true, new, margin, rivals)
+        true = multi_hot(batch.labels, inputs.new.shape[0]) & inputs.teacher.known
+        scores = cosines(outputs.features, head_kernel(inputs.params))
+        ranking = margin_ranking(scores, true, inputs.new, margin, rivals)
         replayed = batch.weight * batch.from_memory
         total = task_loss + weight * weighted_mean(moved, batch.weight)
         return total + weighted_mean(ranking, replayed), task_loss
@@ -163,12 +164,14 @@ def imprint(
     return jnp.where(imprinted, length * unit(sums, 0), kernel)
 
 
-METHODS = {
-    "LUCIR": Method(
+METHODS = (
+    Method(
+        "LUCIR",
         lucir,
-        lambda needs: {**arguments.exemplars(needs), "distillation": needs.hyperparameter},
-        Source("Hou et al. 2019, CVPR", ("samples", "old net")),
-        (0.5, 1, 2, 5),
+        Source("Hou et al.", 2019, "CVPR", ("samples", "old net")),
+        "learning a unified classifier by rebalancing (LUCIR)",
+        tunes="distillation",
+        hyperparameters=(0.5, 1, 2, 5),
         published=5,
         head="cosine",
         demands=("class scores", "own classes", "named head", "head kinds"),
@@ -182,4 +185,4 @@ METHODS = {
             "epochs per task": 160,
         },
     ),
-}
+)

@@ -25,14 +25,13 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Coefficient, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import Between, PositiveFloat, PositiveInt, checked
-from everlight.continual.method import COUNTING, Method, Source
+from everlight.continual.methods.method import COUNTING, Method, Source
 from everlight.continual.strategies.naive import (
     batch_loss,
     evaluation_outputs,
     naive,
     weighted_mean,
 )
-from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.distillation import distillation
 from everlight.continual.strategies.parts.teacher import Teacher, freeze_teacher, no_teacher
 
@@ -87,18 +86,17 @@ def lwf(
     )
 
 
-METHODS = {
-    "LwF": Method(
+METHODS = (
+    Method(
+        "LwF",
         lwf,
-        lambda needs: {
-            "regularization": needs.hyperparameter,
-            **arguments.heads(needs),
-        },
-        Source("Li and Hoiem 2016, ECCV", ("old net",)),
-        (0.25, 1, 3, 10),
+        Source("Li and Hoiem", 2016, "ECCV", ("old net",)),
+        "learning without forgetting (LwF)",
+        tunes="regularization",
+        hyperparameters=(0.25, 1, 3, 10),
         # The paper's 1 without the factor T² = 4 of the module's equation.
         published=0.25,
         demands=COUNTING,
         authors={"temperature": 2, "regularization": 0.25},
     ),
-}
+)

@@ -20,9 +20,8 @@ from jaxtyping import PRNGKeyArray
 
 from everlight.base import Coefficient, Learner, Setup, Strategy, Task
 from everlight.checks import PositiveInt, checked
-from everlight.continual.method import Method, Source
+from everlight.continual.methods.method import Method, Source
 from everlight.continual.strategies.naive import naive
-from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.importance import memory_aware_importance
 from everlight.continual.strategies.parts.quadratic import (
     QuadraticSums,
@@ -62,16 +61,15 @@ def mas(
     return penalised(setup, free, regularization, lambda memory: memory, implicit_rate)
 
 
-METHODS = {
-    "MAS": Method(
+METHODS = (
+    Method(
+        "MAS",
         mas,
-        lambda needs: {
-            **arguments.penalty(needs),
-            "importance_samples": needs.importance_samples,
-        },
-        Source("Aljundi et al. 2018, ECCV", ("old net", "statistics")),
-        (0.01, 0.1, 1, 10, 100),
+        Source("Aljundi et al.", 2018, "ECCV", ("old net", "statistics")),
+        "memory aware synapses (MAS)",
+        tunes="regularization",
+        hyperparameters=(0.01, 0.1, 1, 10, 100),
         published=1,
         authors={"regularization": 1, "importance_samples": "all", "penalty's step": "explicit"},
     ),
-}
+)

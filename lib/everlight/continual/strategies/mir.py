@@ -38,10 +38,9 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
 from everlight.continual.engine.updates import optimizer_update
-from everlight.continual.method import Method, Source
+from everlight.continual.methods.method import Method, Source
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
 from everlight.continual.strategies.naive import task_gradient
-from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.memory import draw_from_reservoir
 from everlight.continual.strategies.parts.replayed import (
     replayed_loss,
@@ -128,11 +127,12 @@ def most_interfered(drawn: Batch, rise: Float[Array, "n"], size: int) -> Batch:
     return jax.tree.map(lambda leaf: leaf[rows], drawn)
 
 
-METHODS = {
-    "MIR": Method(
+METHODS = (
+    Method(
+        "MIR",
         mir,
-        arguments.drawn_reservoir,
-        Source("Aljundi et al. 2019, NeurIPS", ("samples",)),
+        Source("Aljundi et al.", 2019, "NeurIPS", ("samples",)),
+        "maximally interfered retrieval (MIR)",
         authors={
             "candidate_ratio": 5,
             "replay_batch_size": 10,
@@ -141,4 +141,4 @@ METHODS = {
             "epochs per task": 1,
         },
     ),
-}
+)

@@ -39,7 +39,7 @@ from everlight.base import Batch, Coefficient, Learner, Memory, Setup, StepInfo,
 from everlight.checks import PositiveFloat, PositiveInt, UnitInterval, checked
 from everlight.continual.engine.evaluation import gathered
 from everlight.continual.inner_memory import with_outer_memory
-from everlight.continual.method import OTHER_WEIGHTS, Method, Source
+from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
 from everlight.continual.strategies.der_plus_plus import TwoDraws, der_plus_plus
 from everlight.continual.strategies.er_ace import er_ace
 from everlight.continual.strategies.experience_replay import experience_replay
@@ -49,7 +49,6 @@ from everlight.continual.strategies.naive import (
     evaluation_outputs,
     weighted_mean,
 )
-from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.replayed import joined, with_all_seen
 from everlight.errors import ArgumentError
 
@@ -191,11 +190,11 @@ def divergence(
 
 
 _ER_MKD = Method(
+    "ER-MKD",
     mkd,
-    arguments.drawn_reservoir,
-    Source("Michel et al. 2024, ICML", ("samples", "old net")),
+    Source("Michel et al.", 2024, "ICML", ("samples", "old net")),
+    "ER taught by a moving average (momentum knowledge distillation, MKD)",
     demands=OTHER_WEIGHTS,
-    summary="ER taught by a moving average (momentum knowledge distillation, MKD)",
     authors={
         "regularization": 5.5,
         "temperature": 4,
@@ -206,19 +205,17 @@ _ER_MKD = Method(
         "optimizer at a new task": "continues",
     },
 )
-METHODS = {
-    "ER-MKD": _ER_MKD,
-    "ER-ACE-MKD": _ER_MKD._replace(
-        row_arguments=lambda needs: {**arguments.drawn_reservoir(needs), "method": "ER-ACE"},
+METHODS = (
+    _ER_MKD,
+    _ER_MKD._replace(
+        name="ER-ACE-MKD",
+        fixed={"method": "ER-ACE"},
         demands=(*OTHER_WEIGHTS, "chosen classes"),
         summary="ER-ACE taught by a moving average of the network (MKD)",
     ),
-    "DER++-MKD": _ER_MKD._replace(
-        row_arguments=lambda needs: {
-            **arguments.drawn_reservoir(needs),
-            "method": "DER++",
-            "loss_over": "all",
-        },
+    _ER_MKD._replace(
+        name="DER++-MKD",
+        fixed={"method": "DER++", "loss_over": "all"},
         summary="DER++ taught by a moving average of the network (MKD)",
     ),
-}
+)

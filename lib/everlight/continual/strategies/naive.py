@@ -14,8 +14,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Epoch, Learner, Memory, Outputs, Setup, StepInfo, Strategy, Task
 from everlight.checks import checked
-from everlight.continual.method import Method, Source
-from everlight.continual.strategies.parts import arguments
+from everlight.continual.methods.method import Method, Source
 from everlight.continual.strategies.parts.teacher import Teacher
 
 
@@ -69,6 +68,17 @@ def task_gradient(
     return gradient, StepInfo(gradient, batch_stats, loss, outputs)
 
 
+def evaluation_gradient(setup: Setup, learner: Learner, batch: Batch) -> PyTree:
+    """Return the gradient of the weighted mean loss of a batch, in evaluation mode."""
+
+    def loss(params: PyTree) -> Float[Array, ""]:
+        outputs = evaluation_outputs(setup, learner._replace(params=params), batch.inputs)
+        losses = setup.objective.loss(outputs, batch.labels, learner.seen)
+        return weighted_mean(losses, batch.weight)
+
+    return jax.grad(loss)(learner.params)
+
+
 @checked
 def naive(setup: Setup) -> Strategy:
     """Return naive finetuning: the plain gradient on the task's own samples."""
@@ -111,6 +121,11 @@ def naive_on_task_classes(setup: Setup) -> Strategy:
     return naive(setup)._replace(grads=grads)
 
 
-METHODS = {
-    "naive": Method(naive, arguments.no_arguments, Source("")),
-}
+METHODS = (
+    Method(
+        "naive",
+        naive,
+        Source(),
+        "naive finetuning: the plain gradient on the task's own samples",
+    ),
+)

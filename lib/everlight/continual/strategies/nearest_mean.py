@@ -15,9 +15,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from everlight.base import Batch, Learner, Setup, Strategy
 from everlight.checks import checked
-from everlight.continual.method import OTHER_WEIGHTS, Method, Source
+from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
 from everlight.continual.objectives.many_labels import multi_hot
-from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.class_statistics import (
     ClassMeans,
     add_to_means,
@@ -63,13 +62,14 @@ def nearest_mean(setup: Setup, directions: bool = False) -> Strategy:
     return over_features(setup, init, accumulate, scores)
 
 
-METHODS = {
-    "nearest mean": Method(
+METHODS = (
+    Method(
+        "nearest mean",
         nearest_mean,
-        arguments.no_arguments,
-        Source("Mensink et al. 2013, PAMI", ("statistics",)),
+        Source("Mensink et al.", 2013, "PAMI", ("statistics",)),
+        "the nearest-class-mean classifier",
         trains="head",
         demands=OTHER_WEIGHTS,
         authors={"directions": True, "features": "those that iCaRL trains"},
     ),
-}
+)

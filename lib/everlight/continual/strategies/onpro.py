@@ -51,15 +51,13 @@ from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
 from everlight.base import (
     Batch,
     Coefficient,
     Learner,
     Outputs,
-    Samples,
     Setup,
     StepInfo,
     Strategy,
@@ -67,46 +65,47 @@ from everlight.base import (
 )
 from everlight.checks import PositiveFloat, PositiveInt, UnitInterval, checked
 from everlight.conditional import cond_under_vmap
-from everlight.continual.engine.updates import optimizer_update
-from everlight.continual.method import COUNTING, Method, Source
+from everlight.continual.inner_memory import with_outer_memory
+from everlight.continual.methods.method import COUNTING, Method, Source
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
 from everlight.continual.strategies.naive import weighted_mean
-from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.frozen import feature_width
-from everlight.continual.strategies.parts.memory import empty_buffer, fill_up
+from everlight.continual.strategies.parts.memory import fill_up
+from everlight.continual.strategies.parts.projection import (
+    Linear,
+    Projection,
+    new_projection,
+    projected,
+    updated_projection,
+)
 from everlight.continual.strategies.parts.prototype_losses import (
     instance_losses,
     prototype_loss,
     similarities,
 )
-from everlight.continual.strategies.parts.prototype_mixing import Mixed, Mixing, mix_replayed
+from everlight.continual.strategies.parts.prototype_mixing import (
+    Mixed,
+    Mixing,
+    between,
+    mix_replayed,
+    mixed_ids,
+)
 from everlight.continual.strategies.parts.replayed import with_all_seen
 from everlight.models.augmentation import resized_crop_and_flip
-from everlight.models.heads import unit
 
 LEAST_AREA = 0.3
 """Smallest part of an image in a second view."""
 
 
-class Linear(NamedTuple):
-    """Parameters of the projection."""
-
-    kernel: Float[Array, "f w"]
-    bias: Float[Array, "w"]
-
-
 class PrototypeMemory(NamedTuple):
-    """Memory of OnPro; `samples` and `arrived` are those of `Reservoir`."""
+    """Memory of OnPro."""
 
-    samples: Samples
-    arrived: Int[Array, ""]
+    held: Reservoir
     prototypes: Float[Array, "c w"]
     """Mean projection of each class of the last replayed batch; 0 for the other classes."""
     later: Bool[Array, ""]
     """True after the first task."""
-    projection: Linear
-    opt_state: optax.OptState
-    """State of the optimizer for the projection."""
+    projection: Projection
 
 
 class LossSettings(NamedTuple):
@@ -195,15 +194,10 @@ def onpro(
 
     def init(key: PRNGKeyArray, learner: Learner) -> PrototypeMemory:
         features, _ = feature_width(setup, learner)
-        projection = new_projection(features, min(width, features), key)
-        return PrototypeMemory(
-            empty_buffer(buffer_size, 1),
-            jnp.int32(0),
-            jnp.zeros((learner.seen.shape[0], projection.bias.shape[0])),
-            jnp.array(False),
-            projection,
-            setup.optimizer.init(projection),
-        )
+        outputs = min(width, features)
+        prototypes = jnp.zeros((learner.seen.shape[0], outputs))
+        projection = new_projection(setup, (features, outputs), key)
+        return PrototypeMemory(replay.init(key, learner), prototypes, jnp.array(False), projection)
 
     def begin_task(
         memory: PrototypeMemory, learner: Learner, task: Task, key: PRNGKeyArray
@@ -212,10 +206,9 @@ def onpro(
 
     def draw(memory: PrototypeMemory, batch: Batch, task: Task, key: PRNGKeyArray) -> Draws:
         key_replay, key_mix, key_start = jax.random.split(key, 3)
-        held = Reservoir(memory.samples, memory.arrived)
-        replayed = replay.draw(held, batch, task, key_replay)
-        mixed = mix_replayed(replayed, memory.samples, memory.prototypes, mixing, key_mix)
-        features, outputs = memory.projection.kernel.shape
+        replayed = replay.draw(memory.held, batch, task, key_replay)
+        mixed = mix_replayed(replayed, memory.held.samples, memory.prototypes, mixing, key_mix)
+        features, outputs = memory.projection.layers[0].kernel.shape
         starts = jax.random.randint(key_start, (2,), 0, max(1, features - outputs))
         first, second = (fill_up(drawn, batch) for drawn in (mixed.first, mixed.second))
         return Draws(replayed, Mixed(first, second, mixed.share), starts)
@@ -225,14 +218,13 @@ def onpro(
     ) -> tuple[PyTree, StepInfo]:
         learner = learner if loss_over == "seen" else with_all_seen(learner)
 
-        def differentiate(later: bool) -> tuple:
-            def loss(params: PyTree, projection: Linear) -> tuple[Float[Array, ""], tuple]:
-                return _step_loss(setup, settings, params, projection, learner, batch, later, key)
-
-            return jax.grad(loss, (0, 1), has_aux=True)(learner.params, memory.projection)
+        def gradients(later: bool) -> tuple:
+            step = Step(setup, settings, learner, batch, later)
+            differentiate = jax.grad(partial(step_loss, step), (0, 1), has_aux=True)
+            return differentiate(learner.params, memory.projection.layers, key)
 
         (gradient, for_projection), (value, batch_stats, prototypes) = cond_under_vmap(
-            memory.later, partial(differentiate, True), partial(differentiate, False)
+            memory.later, partial(gradients, True), partial(gradients, False)
         )
         return gradient, StepInfo(gradient, batch_stats, value, (for_projection, prototypes))
 
@@ -240,137 +232,147 @@ def onpro(
         memory: PrototypeMemory, learner: Learner, info: StepInfo, key: PRNGKeyArray
     ) -> tuple[PrototypeMemory, Learner]:
         gradient, prototypes = info.aux
-        held = Reservoir(memory.samples, memory.arrived)
-        held, learner = replay.after_step(held, learner, info, key)
-        old = learner._replace(params=memory.projection, opt_state=memory.opt_state)
-        update, state = optimizer_update(setup._replace(trainable=None), old, gradient)
-        projection = optax.apply_updates(memory.projection, update)
-        return PrototypeMemory(*held, prototypes, memory.later, projection, state), learner
+        held, learner = replay.after_step(memory.held, learner, info, key)
+        projection = updated_projection(setup, learner, memory.projection, gradient)
+        return PrototypeMemory(held, prototypes, memory.later, projection), learner
 
-    return replay._replace(
+    return with_outer_memory(replay, "held")._replace(
         init=init, begin_task=begin_task, draw=draw, grads=grads, after_step=after_step
     )
 
 
-def _step_loss(
-    setup: Setup,
-    settings: LossSettings,
-    params: PyTree,
-    projection: Linear,
-    learner: Learner,
-    batch: Batch,
-    later: bool,
-    key: PRNGKeyArray,
+class Step(NamedTuple):
+    """Values of a step beside the parameters that it changes."""
+
+    setup: Setup
+    settings: LossSettings
+    learner: Learner
+    batch: Batch
+    """Incoming batch with its inputs, and in `replay` with its `Draws`."""
+    later: bool
+    """True after the first task."""
+
+    @property
+    def network_inputs(self) -> Float[Array, "r *shape"]:
+        """Return the inputs with cross-entropies: mixed ones after the first task."""
+        return between(self.batch.replay.mixed) if self.later else self.batch.inputs
+
+    def second_view(self, inputs: Float[Array, "n *shape"], key: PRNGKeyArray) -> Array:
+        """Return a random change of every input."""
+        return jax.vmap(self.settings.augment)(inputs, jax.random.split(key, inputs.shape[0]))
+
+    def two_views(self, inputs: Float[Array, "n *shape"], key: PRNGKeyArray) -> Array:
+        """Return all forms of the inputs, and then their second views."""
+        stacked = jnp.moveaxis(jax.vmap(self.settings.forms)(inputs), 1, 0)
+        stacked = stacked.reshape(-1, *inputs.shape[1:])
+        return jnp.concatenate([stacked, self.second_view(stacked, key)])
+
+    def prototype_loss(
+        self, first: Float[Array, "n w"], second: Float[Array, "n w"], samples: Batch
+    ) -> tuple[Float[Array, ""], Float[Array, "c w"]]:
+        """Return L_proto and the prototypes of samples, from projections of their two views."""
+        classes, temperature = self.learner.seen.shape[0], self.settings.prototype_temperature
+        labels = samples.labels[:, 0]
+        return prototype_loss(first, second, labels, samples.weight, classes, temperature)
+
+
+RunNetwork = Callable[[PyTree, Array, PRNGKeyArray], tuple[Outputs, Array, PyTree]]
+"""Function from batch statistics, inputs and a key to outputs, projections and new statistics."""
+
+
+def step_loss(
+    step: Step, params: PyTree, layers: tuple[Linear, ...], key: PRNGKeyArray
 ) -> tuple[Float[Array, ""], tuple]:
-    """Return L, and beside it L, batch statistics and prototypes of the replayed samples.
-
-    `later` is True after the first task.
-    """
-    augment, forms = settings.augment, settings.forms
-    similarity = settings.similarity if later else 1.0
-    replayed, mixed, starts = batch.replay
+    """Return L, and beside it L, batch statistics and prototypes of the replayed samples."""
     keys = jax.random.split(key, 7)
-    labels, classes = batch.labels[:, 0], learner.seen.shape[0]
-    of_prototypes = partial(
-        prototype_loss, classes=classes, temperature=settings.prototype_temperature
-    )
-
-    def second_view(inputs: Float[Array, "n *shape"], key: PRNGKeyArray) -> Array:
-        return jax.vmap(augment)(inputs, jax.random.split(key, inputs.shape[0]))
-
-    def two_views(inputs: Float[Array, "n *shape"], key: PRNGKeyArray) -> Array:
-        stacked = jnp.moveaxis(jax.vmap(forms)(inputs), 1, 0).reshape(-1, *inputs.shape[1:])
-        return jnp.concatenate([stacked, second_view(stacked, key)])
 
     def run(batch_stats: PyTree, inputs: Array, key: PRNGKeyArray) -> tuple[Outputs, Array, PyTree]:
-        outputs, batch_stats = setup.apply(params, batch_stats, inputs, True, key)
-        return outputs, projected(projection, outputs.features), batch_stats
+        outputs, batch_stats = step.setup.apply(params, batch_stats, inputs, True, key)
+        return outputs, projected(layers, outputs.features), batch_stats
+
+    value, batch_stats = _incoming_loss(step, run, keys[:3])
+    entropy, batch_stats = _cross_entropy(step, run, batch_stats, keys[3:5])
+    replay_loss, prototypes, batch_stats = _replay_loss(step, run, batch_stats, keys[5:])
+    value = value + entropy + replay_loss
+    return value, (value, batch_stats, prototypes)
+
+
+def _incoming_loss(
+    step: Step, run: RunNetwork, keys: Shaped[PRNGKeyArray, "3"]
+) -> tuple[Float[Array, ""], PyTree]:
+    """Return the instance losses and L_proto of incoming samples, and batch statistics.
+
+    After the first task the instance loss of mixed samples is added.
+    """
+    batch, classes = step.batch, step.learner.seen.shape[0]
+    _, mixed, starts = batch.replay
+    labels, size = batch.labels[:, 0], batch.labels.shape[0]
 
     def instance(
-        z: Array, features: Array, ids: Array, weight: Array, start: Array, replayed: bool
+        part: slice, ids: Array, weight: Array, start: Array, replayed: bool
     ) -> Float[Array, ""]:
-        near = similarities(z, features, start) * similarity
+        near = similarities(z[part], outputs.features[part], start)
+        near = near * (step.settings.similarity if step.later else 1.0)
         count = near.shape[0] // (2 * ids.shape[0])
         form_ids = ids + (classes + ids.shape[0]) * jnp.arange(count)[:, None]
         weights = jnp.tile(weight, count)
         losses = instance_losses(
-            near, form_ids.reshape(-1), weights, settings.temperature, replayed
+            near, form_ids.reshape(-1), weights, step.settings.temperature, replayed
         )
         return weighted_mean(losses, jnp.tile(weights, 2))
 
-    # Incoming samples, and with them mixed ones after the first task.
-    views = two_views(batch.inputs, keys[0])
-    cut, inputs = views.shape[0], between(mixed) if later else batch.inputs
-    if later:
-        views = jnp.concatenate([views, two_views(inputs, keys[1])])
-    outputs, z, batch_stats = run(learner.batch_stats, views, keys[2])
-    value = instance(z[:cut], outputs.features[:cut], labels, batch.weight, starts[0], False)
-    if later:
-        ids = mixed_ids(mixed, classes)
-        weight = mixed.first.weight
-        value += instance(z[cut:], outputs.features[cut:], ids, weight, starts[1], True)
-    size = labels.shape[0]
+    views = step.two_views(batch.inputs, keys[0])
+    cut = views.shape[0]
+    if step.later:
+        views = jnp.concatenate([views, step.two_views(step.network_inputs, keys[1])])
+    outputs, z, batch_stats = run(step.learner.batch_stats, views, keys[2])
+    value = instance(slice(cut), labels, batch.weight, starts[0], replayed=False)
+    if step.later:
+        ids, weight = mixed_ids(mixed, classes), mixed.first.weight
+        value += instance(slice(cut, None), ids, weight, starts[1], replayed=True)
     first, second = z[:size], z[cut // 2 : cut // 2 + size]
-    value += of_prototypes(first, second, labels, batch.weight)[0]
+    return value + step.prototype_loss(first, second, batch)[0], batch_stats
 
-    # Cross-entropies of second views.
-    outputs, _, batch_stats = run(batch_stats, second_view(inputs, keys[3]), keys[4])
-    losses = partial(setup.objective.loss, outputs)
-    if later:
-        one, two = (losses(drawn.labels, learner.seen) for drawn in (mixed.first, mixed.second))
-        losses = (1 - mixed.share) * one + mixed.share * two
-        value += weighted_mean(losses, mixed.first.weight)
-    else:
-        value += weighted_mean(losses(batch.labels, learner.seen), batch.weight)
 
-    # Prototypes of replayed samples; without any the batch statistics stay.
-    views = jnp.concatenate([replayed.inputs, second_view(replayed.inputs, keys[5])])
-    _, z, after = run(batch_stats, views, keys[6])
+def _cross_entropy(
+    step: Step, run: RunNetwork, batch_stats: PyTree, keys: Shaped[PRNGKeyArray, "2"]
+) -> tuple[Float[Array, ""], PyTree]:
+    """Return the cross-entropy of second views, and batch statistics."""
+    views = step.second_view(step.network_inputs, keys[0])
+    outputs, _, batch_stats = run(batch_stats, views, keys[1])
+
+    def losses(samples: Batch) -> Float[Array, "n"]:
+        return step.setup.objective.loss(outputs, samples.labels, step.learner.seen)
+
+    if not step.later:
+        return weighted_mean(losses(step.batch), step.batch.weight), batch_stats
+    first, second, share = step.batch.replay.mixed
+    mixed_losses = (1 - share) * losses(first) + share * losses(second)
+    return weighted_mean(mixed_losses, first.weight), batch_stats
+
+
+def _replay_loss(
+    step: Step, run: RunNetwork, batch_stats: PyTree, keys: Shaped[PRNGKeyArray, "2"]
+) -> tuple[Float[Array, ""], Float[Array, "c w"], PyTree]:
+    """Return L_proto of replayed samples, their prototypes and batch statistics.
+
+    Without any replayed sample the batch statistics stay.
+    """
+    replayed = step.batch.replay.replayed
+    views = jnp.concatenate([replayed.inputs, step.second_view(replayed.inputs, keys[0])])
+    _, z, after = run(batch_stats, views, keys[1])
     held = jnp.any(replayed.weight > 0)
     batch_stats = jax.tree.map(lambda new, old: jnp.where(held, new, old), after, batch_stats)
-    labels, (first, second) = replayed.labels[:, 0], jnp.split(z, 2)
-    replay_loss, prototypes = of_prototypes(first, second, labels, replayed.weight)
-    value += replay_loss
-    return value, (value, batch_stats, prototypes)
+    value, prototypes = step.prototype_loss(*jnp.split(z, 2), replayed)
+    return value, prototypes, batch_stats
 
 
-def new_projection(features: int, width: int, key: PRNGKeyArray) -> Linear:
-    """Return a projection with uniform parameters within ± features^(-1/2), PyTorch's default."""
-    key_kernel, key_bias = jax.random.split(key)
-    bound = features**-0.5
-    return Linear(
-        jax.random.uniform(key_kernel, (features, width), minval=-bound, maxval=bound),
-        jax.random.uniform(key_bias, (width,), minval=-bound, maxval=bound),
-    )
-
-
-def projected(projection: Linear, features: Float[Array, "n f"]) -> Float[Array, "n w"]:
-    """Return projections of length 1 of the features."""
-    return unit(features @ projection.kernel + projection.bias, -1)
-
-
-def between(mixed: Mixed) -> Float[Array, "r *shape"]:
-    """Return the mixed inputs (1 − λ) x + λ x′."""
-    first, second = mixed.first.inputs, mixed.second.inputs
-    share = mixed.share.reshape(-1, *[1] * (first.ndim - 1))
-    return (1 - share) * first + share * second
-
-
-def mixed_ids(mixed: Mixed, classes: int) -> Int[Array, "r"]:
-    """Return the class of each mixed sample in the instance loss.
-
-    It is the first sample's without mixing, or if both have one class; otherwise the sample is a
-    class of its own, numbered from the number of classes on.
-    """
-    one, two = mixed.first.labels[:, 0], mixed.second.labels[:, 0]
-    return jnp.where((mixed.share == 0) | (one == two), one, classes + jnp.arange(one.shape[0]))
-
-
-METHODS = {
-    "OnPro": Method(
+METHODS = (
+    Method(
+        "OnPro",
         onpro,
-        arguments.single_label_reservoir,
-        Source("Wei et al. 2023, ICCV", ("samples",)),
+        Source("Wei et al.", 2023, "ICCV", ("samples",)),
+        "online prototype learning (OnPro)",
         demands=COUNTING,
         authors={
             "temperature": 0.07,
@@ -387,4 +389,4 @@ METHODS = {
             "optimizer at a new task": "continues",
         },
     ),
-}
+)

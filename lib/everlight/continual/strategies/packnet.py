@@ -26,9 +26,8 @@ from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import NonNegativeInt, PositiveInt, UnitInterval, checked
 from everlight.conditional import cond_under_vmap
 from everlight.continual.engine.epochs import train_on
-from everlight.continual.method import PER_TASK_WEIGHTS, Method, Source
+from everlight.continual.methods.method import PER_TASK_WEIGHTS, Method, Source
 from everlight.continual.strategies.naive import naive, task_gradient
-from everlight.continual.strategies.parts import arguments
 from everlight.errors import ArgumentError
 
 FREE, PRUNED = -1, -2
@@ -218,13 +217,13 @@ def _gradient(
     return cond_under_vmap(first, moving, lambda: task_gradient(keeping, learner, batch, key))
 
 
-METHODS = {
-    "PackNet": Method(
+METHODS = (
+    Method(
+        "PackNet",
         packnet,
-        arguments.no_arguments,
-        Source("Mallya and Lazebnik 2018, CVPR", ("statistics",)),
+        Source("Mallya and Lazebnik", 2018, "CVPR", ("statistics",)),
+        "weights pruned and frozen, task by task",
         demands=PER_TASK_WEIGHTS,
-        summary="weights pruned and frozen, task by task",
         authors={
             "prune": "0.5, then 0.75",
             "retrain_epochs": 10,
@@ -234,4 +233,4 @@ METHODS = {
             "network": "pretrained",
         },
     ),
-}
+)

@@ -36,7 +36,7 @@ clusters; differs in:
 - With `form="paper"` NCA has a margin, which that code subtracts from all similarities, so that it
   has no effect; and a maximum with 0, which that code leaves out.
 - The paper's equations of POD-spatial sum squared distances of x. Both here and there x is squared
-  and p normalised, and distances are no squares.
+  and p normalised, and distances are not squared.
 - No ReLU follows a block there, and the maps include those of the last block apart from its stage.
 - Proxies of the first task are initially uniform in ±1 / √f, there normal with variance 1 / f.
 - Clusters are those of one start, there the best of ten by scikit-learn.
@@ -48,24 +48,26 @@ clusters; differs in:
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from everlight.base import Batch, Coefficient, Learner, Outputs, Samples, Setup, Strategy, Task
+from everlight.base import Coefficient, Learner, Outputs, Samples, Setup, Strategy, Task
 from everlight.checks import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, checked
 from everlight.conditional import where_under_vmap
-from everlight.continual.method import COUNTING, Method, Source
+from everlight.continual.methods.method import COUNTING, Method, Source
 from everlight.continual.objectives.many_labels import multi_hot
 from everlight.continual.strategies.naive import evaluation_outputs, weighted_mean
-from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.clustering import k_means
-from everlight.continual.strategies.parts.imprinted_head import Finetuning, imprinted_rehearsal
+from everlight.continual.strategies.parts.imprinted_head import (
+    Finetuning,
+    LossInputs,
+    imprinted_rehearsal,
+)
 from everlight.continual.strategies.parts.rehearsal import (
     Classifier,
     Rehearsal,
     by_nearest_mean,
     rehearsal,
 )
-from everlight.continual.strategies.parts.teacher import Teacher
 from everlight.models.heads import SimilarityForm, head_kernel, local_similarities, unit
 
 
@@ -107,34 +109,30 @@ def podnet(
       ValueError: `classifier` or `form` is unknown.
     """
 
-    def distilled(
-        params: PyTree,
-        outputs: Outputs,
-        teacher: Teacher,
-        seen: Bool[Array, "c"],
-        batch: Batch,
-        new: Bool[Array, "c"],
-    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    def distilled(inputs: LossInputs) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Return the batch's loss L and its first term."""
-        scores = local_similarities(outputs.features, head_kernel(params), form)
-        scale = params["head"]["scale"]
+        outputs, batch = inputs.outputs, inputs.batch
+        scores = local_similarities(outputs.features, head_kernel(inputs.params), form)
+        scale = inputs.params["head"]["scale"]
 
         def sample_loss(scores: Float[Array, "c"], label: Int[Array, ""]) -> Float[Array, ""]:
             if form == "code":
-                return nca_as_coded(scores, label, seen, scale)
-            return nca(scores, label, seen, scale, margin)
+                return nca_as_coded(scores, label, inputs.seen, scale)
+            return nca(scores, label, inputs.seen, scale, margin)
 
         task_loss = weighted_mean(jax.vmap(sample_loss)(scores, batch.labels[:, 0]), batch.weight)
-        old = evaluation_outputs(setup, teacher, batch.inputs)
-        moved = jax.vmap(feature_distance)(outputs.features, old.features)
+        old = evaluation_outputs(setup, inputs.teacher, batch.inputs)
+        moved = jax.vmap(cosine_distance)(outputs.features, old.features)
         distances = [
             jax.vmap(pooled_distance)(maps, before)
             for maps, before in zip(maps_of(outputs), maps_of(old), strict=True)
         ]
         pooled = sum(distances) / max(1, len(distances))
         distillation = weighted_mean(spatial * pooled + flat * moved, batch.weight)
-        weight = jnp.sqrt(jnp.sum(seen) / jnp.maximum(jnp.sum(new), 1))
-        return task_loss + jnp.where(jnp.any(teacher.known), weight * distillation, 0), task_loss
+        weight = jnp.sqrt(jnp.sum(inputs.seen) / jnp.maximum(jnp.sum(inputs.new), 1))
+        return task_loss + jnp.where(
+            jnp.any(inputs.teacher.known), weight * distillation, 0
+        ), task_loss
 
     def imprinted(
         kernel: Float[Array, "f p c"],
@@ -204,7 +202,7 @@ def maps_of(outputs: Outputs) -> list[Float[Array, "b h w c"]]:
     return [leaf for leaf in (outputs.hidden or {}).values() if leaf.ndim == 4]
 
 
-def feature_distance(features: Float[Array, "f"], old: Float[Array, "f"]) -> Float[Array, ""]:
+def cosine_distance(features: Float[Array, "f"], old: Float[Array, "f"]) -> Float[Array, ""]:
     """Return a sample's POD-flat: one minus the cosine of its features and the old ones."""
     return 1 - jnp.sum(unit(features, -1) * unit(old, -1))
 
@@ -263,12 +261,14 @@ def imprint_proxies(
     return jax.lax.map(proxies_of, class_rows).transpose(2, 1, 0)
 
 
-METHODS = {
-    "PODNet": Method(
+METHODS = (
+    Method(
+        "PODNet",
         podnet,
-        lambda needs: {**arguments.exemplars(needs), "flat": needs.hyperparameter},
-        Source("Douillard et al. 2020, ECCV", ("samples", "old net")),
-        (0.3, 1, 3, 10),
+        Source("Douillard et al.", 2020, "ECCV", ("samples", "old net")),
+        "pooled outputs distillation (PODNet)",
+        tunes="flat",
+        hyperparameters=(0.3, 1, 3, 10),
         published=1,
         head="local similarity",
         demands=(*COUNTING, "own classes", "named head", "head kinds"),
@@ -285,4 +285,4 @@ METHODS = {
             "epochs per task": 160,
         },
     ),
-}
+)

@@ -33,7 +33,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from everlight.base import Batch, Learner, Proportion, Setup, Strategy
 from everlight.checks import PositiveFloat, PositiveInt, checked
-from everlight.continual.method import OTHER_WEIGHTS, Method, Source
+from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
 from everlight.continual.strategies.parts.class_statistics import (
     ClassMeans,
     add_to_means,
@@ -42,7 +42,7 @@ from everlight.continual.strategies.parts.class_statistics import (
     scatter_rows,
 )
 from everlight.continual.strategies.parts.frozen import feature_width, over_features
-from everlight.continual.strategies.streaming_lda import oas_covariance, shrunk_solve
+from everlight.continual.strategies.parts.gaussians import oas_covariance, shrunk_solve
 from everlight.precision import matrix_product
 
 
@@ -161,14 +161,17 @@ def scale_of(features: Float[Array, "b f"], here: Bool[Array, "b"]) -> Float[Arr
 
 # The paper's width is 25 times as large, with 625 times the memory. A published value would be
 # one at another width, so there is none.
-METHODS = {
-    "RanDumb": Method(
+METHODS = (
+    Method(
+        "RanDumb",
         randumb,
-        lambda needs: {"width": 1000, "shrinkage": needs.hyperparameter},
-        Source("Prabhu et al. 2024, NeurIPS", ("statistics",)),
-        (1e-5, 1e-4, 1e-3, 1e-2),
+        Source("Prabhu et al.", 2024, "NeurIPS", ("statistics",)),
+        "RanDumb (discriminant of random features)",
+        tunes="shrinkage",
+        hyperparameters=(1e-5, 1e-4, 1e-3, 1e-2),
+        fixed={"width": 1000},
         trains="head",
         demands=OTHER_WEIGHTS,
         authors={"width": 25_000, "shrinkage": 1e-4},
     ),
-}
+)

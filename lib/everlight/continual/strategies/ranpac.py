@@ -28,7 +28,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from everlight.base import Coefficient, Learner, Setup, Strategy, Task
 from everlight.checks import NonNegativeInt, checked
 from everlight.continual.engine.evaluation import sample_features
-from everlight.continual.method import OTHER_WEIGHTS, Method, Source
+from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
 from everlight.continual.objectives.many_labels import multi_hot
 from everlight.continual.strategies.parts.random_ridge import RandomRidge, expand, random_ridge
 from everlight.precision import matrix_product
@@ -54,7 +54,7 @@ def ranpac(
       width: number m of random features; memory holds m² numbers. 0 leaves out the projection and
         its ReLU.
       ridge: coefficient λ > 0, in units of squared features summed over samples. "validated"
-        chooses it by the paper's rule at the start of a task and needs boundaries between tasks.
+        chooses it by validation at the start of a task, as in the paper, and needs task boundaries.
 
     Raises:
       ValueError: `ridge` is neither a number nor "validated".
@@ -120,12 +120,15 @@ def validated_ridge(
 
 # The paper's width is 10 times as large, with 100 times the memory. A published value would be
 # one at another width, so there is none.
-METHODS = {
-    "RanPAC": Method(
+METHODS = (
+    Method(
+        "RanPAC",
         ranpac,
-        lambda needs: {"width": 1000, "ridge": needs.hyperparameter},
-        Source("McDonnell et al. 2023, NeurIPS", ("statistics",)),
-        (1e2, 1e3, 1e4, 1e5, 1e6),
+        Source("McDonnell et al.", 2023, "NeurIPS", ("statistics",)),
+        "RanPAC (random projections, pretrained features)",
+        tunes="ridge",
+        hyperparameters=(1e2, 1e3, 1e4, 1e5, 1e6),
+        fixed={"width": 1000},
         trains="head",
         demands=OTHER_WEIGHTS,
         authors={
@@ -134,4 +137,4 @@ METHODS = {
             "features": "a pretrained network's",
         },
     ),
-}
+)

@@ -15,7 +15,7 @@ scores, dormant units, their new weights, given the same draws, and Adam's momen
 differs in:
 
 - Activations are those of the training batches of the last F steps; there those of 256 samples that
-  are drawn anew from the replay buffer.
+  are redrawn from the replay buffer.
 - New incoming weights and biases come from the setup's `init`, there from Xavier's distribution and
   0. Moments of biases become 0 too.
 - Outgoing weights of a channel whose maps are flattened are its own; there a mask for maps with
@@ -34,7 +34,7 @@ from jaxtyping import Array, Int, PRNGKeyArray
 from everlight.base import Coefficient, Learner, Setup, StepInfo, Strategy
 from everlight.checks import PositiveInt, checked
 from everlight.conditional import where_under_vmap
-from everlight.continual.method import Method, Source
+from everlight.continual.methods.method import Method, Source
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.hidden_units import (
     ByLayer,
@@ -104,13 +104,15 @@ def redo(
     return naive(setup)._replace(init=init, after_step=after_step)
 
 
-METHODS = {
-    "ReDo": Method(
+METHODS = (
+    Method(
+        "ReDo",
         redo,
-        lambda needs: {"layers": needs.layers, "threshold": needs.hyperparameter},
-        Source("Sokar et al. 2023, ICML", ("statistics",)),
-        (0.0, 0.025, 0.1),
+        Source("Sokar et al.", 2023, "ICML", ("statistics",)),
+        "the recycling of dormant units (ReDo)",
+        tunes="threshold",
+        hyperparameters=(0.0, 0.025, 0.1),
         demands=("named head", "hidden layers"),
         authors={"threshold": 0, "period": 200000},
     ),
-}
+)

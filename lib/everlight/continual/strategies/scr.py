@@ -31,42 +31,34 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.base import Batch, Learner, Samples, Setup, StepInfo, Strategy, Task
+from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, PositiveInt, checked
 from everlight.continual.engine.updates import with_inputs
-from everlight.continual.method import COUNTING, Method, Source
+from everlight.continual.inner_memory import with_outer_memory
+from everlight.continual.methods.method import COUNTING, Method, Source
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
 from everlight.continual.strategies.naive import batch_outputs, weighted_mean
-from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.frozen import feature_width
-from everlight.continual.strategies.parts.memory import empty_buffer
+from everlight.continual.strategies.parts.projection import (
+    Linear,
+    Projection,
+    new_projection,
+    projected,
+    updated_projection,
+)
 from everlight.continual.strategies.parts.replay_tricks import predict_by_nearest_mean
 from everlight.continual.strategies.parts.replayed import joined
 from everlight.models.augmentation import resized_crop_and_flip
-from everlight.models.heads import unit
 from everlight.precision import matrix_product
 
 
-class Projection(NamedTuple):
-    """Parameters of the projection."""
-
-    hidden: Float[Array, "f f"]
-    hidden_bias: Float[Array, "f"]
-    output: Float[Array, "f w"]
-    output_bias: Float[Array, "w"]
-
-
 class ContrastMemory(NamedTuple):
-    """Memory of SCR; `samples` and `arrived` are those of `Reservoir`."""
+    """Memory of SCR."""
 
-    samples: Samples
-    arrived: Int[Array, ""]
+    held: Reservoir
     projection: Projection
-    opt_state: optax.OptState
-    """State of the optimizer for the projection."""
 
 
 def random_view(inputs: Float[Array, "*shape"], key: PRNGKeyArray) -> Float[Array, "*shape"]:
@@ -101,12 +93,8 @@ def scr(
 
     def init(key: PRNGKeyArray, learner: Learner) -> ContrastMemory:
         features, _ = feature_width(setup, learner)
-        projection = new_projection(features, width, key)
-        state = setup.optimizer.init(projection)
-        return ContrastMemory(empty_buffer(buffer_size, 1), jnp.int32(0), projection, state)
-
-    def draw(memory: ContrastMemory, batch: Batch, task: Task, key: PRNGKeyArray) -> Batch:
-        return replay.draw(Reservoir(memory.samples, memory.arrived), batch, task, key)
+        projection = new_projection(setup, (features, features, width), key)
+        return ContrastMemory(replay.init(key, learner), projection)
 
     def grads(
         memory: ContrastMemory, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
@@ -117,13 +105,13 @@ def scr(
         keys = jax.random.split(key_view, second.index.shape[0])
         second = second._replace(inputs=jax.vmap(augment)(second.inputs, keys))
 
-        def loss(params: PyTree, projection: Projection) -> tuple[Float[Array, ""], tuple]:
+        def loss(params: PyTree, layers: tuple[Linear, ...]) -> tuple[Float[Array, ""], tuple]:
             first_outputs, batch_stats = batch_outputs(setup, params, learner, first, key_first)
             after = learner._replace(batch_stats=batch_stats)
             second_outputs, batch_stats = batch_outputs(setup, params, after, second, key_second)
             views = jnp.concatenate([first_outputs.features, second_outputs.features])
             losses = contrastive_losses(
-                projected(projection, views),
+                projected(layers, views),
                 jnp.tile(first.labels[:, 0], 2),
                 jnp.tile(first.weight, 2),
                 temperature,
@@ -133,41 +121,21 @@ def scr(
 
         differentiate = jax.grad(loss, argnums=(0, 1), has_aux=True)
         (gradient, for_projection), (value, batch_stats) = differentiate(
-            learner.params, memory.projection
+            learner.params, memory.projection.layers
         )
         return gradient, StepInfo(gradient, batch_stats, value, for_projection)
 
     def after_step(
         memory: ContrastMemory, learner: Learner, info: StepInfo, key: PRNGKeyArray
     ) -> tuple[ContrastMemory, Learner]:
-        held = Reservoir(memory.samples, memory.arrived)
-        held, learner = replay.after_step(held, learner, info, key)
-        old = memory.projection
-        update, state = setup.optimizer.update(info.aux, memory.opt_state, old)
-        update = jax.tree.map(lambda leaf: leaf * learner.schedule.factor, update)
-        return ContrastMemory(*held, optax.apply_updates(old, update), state), learner
+        held, learner = replay.after_step(memory.held, learner, info, key)
+        projection = updated_projection(setup, learner, memory.projection, info.aux)
+        return ContrastMemory(held, projection), learner
 
-    strategy = replay._replace(init=init, draw=draw, grads=grads, after_step=after_step)
-    return predict_by_nearest_mean(setup, strategy)
-
-
-def new_projection(features: int, width: int, key: PRNGKeyArray) -> Projection:
-    """Return a projection with uniform parameters within ± features^(-1/2), PyTorch's default."""
-    shapes = Projection((features, features), (features,), (features, width), (width,))
-    keys = Projection(*jax.random.split(key, 4))
-    bound = features**-0.5
-    return Projection(
-        *(
-            jax.random.uniform(layer_key, shape, minval=-bound, maxval=bound)
-            for layer_key, shape in zip(keys, shapes, strict=True)
-        )
+    strategy = with_outer_memory(replay, "held")._replace(
+        init=init, grads=grads, after_step=after_step
     )
-
-
-def projected(projection: Projection, features: Float[Array, "n f"]) -> Float[Array, "n w"]:
-    """Return projections of length 1 of the features."""
-    hidden = jax.nn.relu(features @ projection.hidden + projection.hidden_bias)
-    return unit(hidden @ projection.output + projection.output_bias, -1)
+    return predict_by_nearest_mean(setup, strategy)
 
 
 def contrastive_losses(
@@ -193,11 +161,12 @@ def contrastive_losses(
     return -jnp.sum(positive * (near - total), axis=1) / count
 
 
-METHODS = {
-    "SCR": Method(
+METHODS = (
+    Method(
+        "SCR",
         scr,
-        arguments.single_label_reservoir,
-        Source("Mai et al. 2021, CVPRW", ("samples",)),
+        Source("Mai et al.", 2021, "CVPRW", ("samples",)),
+        "supervised contrastive replay (SCR)",
         demands=COUNTING,
         nearest_mean=True,
         authors={
@@ -208,4 +177,4 @@ METHODS = {
             "epochs per task": 1,
         },
     ),
-}
+)

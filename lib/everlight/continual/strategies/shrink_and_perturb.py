@@ -13,7 +13,7 @@ parameters, biases and scales of normalisation included; differs in:
 - The noise is normal with one deviation, as in the paper. There it is σ times the parameters of a
   newly drawn network, with λ = 0.4 and σ = 0.1 by default.
 - The first task begins at the initial parameters. There these are shrunk and perturbed too.
-- Batch statistics are kept. There they begin anew.
+- Batch statistics are kept. There they restart.
 
 Common code (shibhansh/loss-of-plasticity, `bp.py` with `to_perturb`) adds the same normal noise to
 all parameters, but at every step, and weight decay shrinks.
@@ -26,7 +26,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from everlight.base import Learner, Memory, Proportion, Setup, Strategy, Task
 from everlight.checks import NonNegativeFloat, checked
 from everlight.continual.engine.updates import trainable_part
-from everlight.continual.method import Method, Source
+from everlight.continual.methods.method import Method, Source
 from everlight.continual.strategies.naive import naive
 
 
@@ -63,12 +63,14 @@ def shrink_and_perturb(
     return naive(setup)._replace(begin_task=begin_task)
 
 
-METHODS = {
-    "shrink and perturb": Method(
+METHODS = (
+    Method(
+        "shrink and perturb",
         shrink_and_perturb,
-        lambda needs: {"shrinkage": needs.hyperparameter},
-        Source("Ash and Adams 2020, NeurIPS"),
-        (0.2, 0.4, 0.6, 0.8),
+        Source("Ash and Adams", 2020, "NeurIPS"),
+        "shrink and perturb: parameters shrink and get noise before later tasks",
+        tunes="shrinkage",
+        hyperparameters=(0.2, 0.4, 0.6, 0.8),
         authors={"shrinkage": 0.4, "noise": 0.1},
     ),
-}
+)

@@ -18,9 +18,8 @@ from jaxtyping import PRNGKeyArray, PyTree
 
 from everlight.base import Coefficient, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, checked
-from everlight.continual.method import Method, Source
+from everlight.continual.methods.method import Method, Source
 from everlight.continual.strategies.naive import naive
-from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.quadratic import (
     QuadraticSums,
     no_anchors,
@@ -102,13 +101,15 @@ def si(
     return penalised(setup, free, regularization, lambda memory: memory.sums, implicit_rate)
 
 
-METHODS = {
-    "SI": Method(
+METHODS = (
+    Method(
+        "SI",
         si,
-        arguments.penalty,
-        Source("Zenke et al. 2017, ICML", ("old net", "statistics")),
-        (0.01, 0.1, 1, 10, 100),
+        Source("Zenke et al.", 2017, "ICML", ("old net", "statistics")),
+        "synaptic intelligence (SI)",
+        tunes="regularization",
+        hyperparameters=(0.01, 0.1, 1, 10, 100),
         published=0.1,
         authors={"regularization": 0.1, "damping": 0.001, "penalty's step": "explicit"},
     ),
-}
+)

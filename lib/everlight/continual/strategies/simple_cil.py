@@ -16,17 +16,14 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from everlight.base import Batch, Learner, Setup, Strategy
 from everlight.checks import checked
-from everlight.continual.method import OTHER_WEIGHTS, Method, Source
-from everlight.continual.strategies.parts import arguments
+from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
 from everlight.continual.strategies.parts.class_statistics import (
     ClassMeans,
     add_first_labels,
     no_means,
-    of_met,
+    prototype_scores,
 )
 from everlight.continual.strategies.parts.frozen import feature_width, over_features
-from everlight.models.heads import unit
-from everlight.precision import matrix_product
 
 
 @checked
@@ -49,18 +46,14 @@ def simple_cil(setup: Setup) -> Strategy:
     return over_features(setup, init, accumulate, prototype_scores)
 
 
-def prototype_scores(means: ClassMeans, features: Float[Array, "b f"]) -> Float[Array, "b c"]:
-    """Return the cosines between features and class means, −∞ for classes without samples."""
-    return of_met(means.count, matrix_product(unit(features, -1), unit(means.mean, -1).T))
-
-
-METHODS = {
-    "SimpleCIL": Method(
+METHODS = (
+    Method(
+        "SimpleCIL",
         simple_cil,
-        arguments.no_arguments,
-        Source("Zhou et al. 2024, IJCV", ("statistics",)),
+        Source("Zhou et al.", 2024, "IJCV", ("statistics",)),
+        "SimpleCIL, prototypes over a frozen network",
         trains="head",
         demands=OTHER_WEIGHTS,
         authors={"features": "a pretrained network's"},
     ),
-}
+)

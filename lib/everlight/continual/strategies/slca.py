@@ -45,7 +45,7 @@ from everlight.continual.engine.epochs import shuffle, take_batch
 from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.engine.keys import epoch_keys, step_key
 from everlight.continual.engine.updates import train_step
-from everlight.continual.method import OTHER_WEIGHTS, Method, Source
+from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
 from everlight.continual.strategies.naive import evaluation_outputs, naive, naive_on_task_classes
 from everlight.continual.strategies.parts.class_statistics import add_squares
 from everlight.continual.strategies.parts.frozen import feature_width
@@ -137,60 +137,17 @@ def slca(
             learning=jnp.zeros_like(task.classes),
         )
         later = jnp.any(learner.seen & ~task.classes)
-        aligned = align(new, learner, task, jnp.where(later, epochs, 0), key)
+        aligned = align(
+            setup,
+            new,
+            learner,
+            task,
+            key,
+            epochs=jnp.where(later, epochs, 0),
+            samples=samples,
+            temperature=temperature,
+        )
         return new._replace(head=aligned), learner
-
-    def align(
-        memory: ClassGaussians,
-        learner: Learner,
-        task: Task,
-        epochs: Int[Array, ""],
-        key: PRNGKeyArray,
-    ) -> PyTree:
-        classes = memory.class_task.shape[0]
-        label = jnp.repeat(jnp.arange(classes), samples)
-        drawn = Samples(jnp.arange(classes * samples), label[:, None], learner.seen[label])
-        of_all = Epoch(drawn, jnp.zeros_like(drawn.mask))
-        roots = jnp.linalg.cholesky(memory.covariance)
-        means = _shortened(memory, task)[:, None] * memory.mean
-
-        def apply(
-            params: PyTree,
-            batch_stats: PyTree,
-            features: Float[Array, "b f"],
-            train: bool,
-            key: PRNGKeyArray | None,
-        ) -> tuple[Outputs, PyTree]:
-            logits = _logits(params["head"], features)
-            scaled = normalised_logits(logits, memory.class_task, learner.seen) / temperature
-            return Outputs(scaled, features), batch_stats
-
-        def one_epoch(number: Int[Array, ""], learner: Learner) -> Learner:
-            keys = epoch_keys(key, number)
-            features = gaussian_samples(means, roots, samples, keys.evaluations)
-            head_setup = setup._replace(
-                apply=apply,
-                gather=lambda index, key: features[index],
-                trainable=None,
-                measure=None,
-            )
-            order = shuffle(of_all, keys.order)
-            rate = 0.5 * (1 + jnp.cos(jnp.pi * number / jnp.maximum(epochs, 1)))
-            schedule = learner.schedule._replace(factor=rate.astype(jnp.float32))
-
-            def one_step(step: Int[Array, ""], learner: Learner) -> Learner:
-                batch = take_batch(of_all, order, step, samples)
-                plain, key_update = naive(head_setup), step_key(keys.steps, step)
-                return train_step(head_setup, plain, (), learner, batch, task, key_update)[1]
-
-            learner = learner._replace(schedule=schedule)
-            return jax.lax.fori_loop(0, -(-order.count // samples), one_step, learner)
-
-        head = head_layer(learner.params)
-        head_learner = learner._replace(params={"head": head})
-        head_learner = head_learner._replace(opt_state=setup.optimizer.init(head_learner.params))
-        trained = jax.lax.fori_loop(0, epochs, one_epoch, head_learner).params["head"]
-        return jax.tree.map(lambda new, old: jnp.where(learner.seen, new, old), trained, head)
 
     def predict(
         memory: ClassGaussians, learner: Learner, inputs: Float[Array, "b *shape"]
@@ -210,6 +167,75 @@ def slca(
         end_task=end_task,
         predict=predict,
     )
+
+
+def align(
+    setup: Setup,
+    memory: ClassGaussians,
+    learner: Learner,
+    task: Task,
+    key: PRNGKeyArray,
+    *,
+    epochs: Int[Array, ""],
+    samples: int,
+    temperature: float,
+) -> PyTree:
+    """Return the head after training on samples of the Gaussians of all seen classes.
+
+    Args:
+      setup: network, objective, optimizer and data access.
+      memory: Gaussians of the classes.
+      learner: learner at the end of the task.
+      task: task that ends.
+      key: random key of the samples and their order.
+      epochs: number of epochs.
+      samples: samples drawn per class and epoch, and samples per step.
+      temperature: temperature τ of the normalised logits.
+    """
+    classes = memory.class_task.shape[0]
+    label = jnp.repeat(jnp.arange(classes), samples)
+    drawn = Samples(jnp.arange(classes * samples), label[:, None], learner.seen[label])
+    of_all = Epoch(drawn, jnp.zeros_like(drawn.mask))
+    roots = jnp.linalg.cholesky(memory.covariance)
+    means = _shortened(memory, task)[:, None] * memory.mean
+
+    def apply(
+        params: PyTree,
+        batch_stats: PyTree,
+        features: Float[Array, "b f"],
+        train: bool,
+        key: PRNGKeyArray | None,
+    ) -> tuple[Outputs, PyTree]:
+        logits = _logits(params["head"], features)
+        scaled = normalised_logits(logits, memory.class_task, learner.seen) / temperature
+        return Outputs(scaled, features), batch_stats
+
+    def one_epoch(number: Int[Array, ""], learner: Learner) -> Learner:
+        keys = epoch_keys(key, number)
+        features = gaussian_samples(means, roots, samples, keys.evaluations)
+        head_setup = setup._replace(
+            apply=apply,
+            gather=lambda index, key: features[index],
+            trainable=None,
+            measure=None,
+        )
+        epoch = shuffle(of_all, keys.order)
+        rate = 0.5 * (1 + jnp.cos(jnp.pi * number / jnp.maximum(epochs, 1)))
+        schedule = learner.schedule._replace(factor=rate.astype(jnp.float32))
+
+        def one_step(step: Int[Array, ""], learner: Learner) -> Learner:
+            batch = take_batch(epoch, step, samples)
+            plain, key_update = naive(head_setup), step_key(keys.steps, step)
+            return train_step(head_setup, plain, (), learner, batch, task, key_update)[1]
+
+        learner = learner._replace(schedule=schedule)
+        return jax.lax.fori_loop(0, -(-epoch.count // samples), one_step, learner)
+
+    head = head_layer(learner.params)
+    head_learner = learner._replace(params={"head": head})
+    head_learner = head_learner._replace(opt_state=setup.optimizer.init(head_learner.params))
+    trained = jax.lax.fori_loop(0, epochs, one_epoch, head_learner).params["head"]
+    return jax.tree.map(lambda new, old: jnp.where(learner.seen, new, old), trained, head)
 
 
 def class_gaussians(
@@ -289,12 +315,14 @@ def _logits(head: PyTree, features: Float[Array, "b f"]) -> Float[Array, "b c"]:
     return matrix_product(features, head["kernel"]) + head.get("bias", 0.0)
 
 
-METHODS = {
-    "SLCA": Method(
+METHODS = (
+    Method(
+        "SLCA",
         slca,
-        lambda needs: {"slow": needs.hyperparameter},
-        Source("Zhang et al. 2023, ICCV", ("statistics",)),
-        (1e-3, 1e-2, 1e-1, 1),
+        Source("Zhang et al.", 2023, "ICCV", ("statistics",)),
+        "the slow learner with classifier alignment (SLCA)",
+        tunes="slow",
+        hyperparameters=(1e-3, 1e-2, 1e-1, 1),
         published=1e-2,
         demands=(*OTHER_WEIGHTS, "own classes", "named head"),
         authors={
@@ -307,4 +335,4 @@ METHODS = {
             "network": "pretrained",
         },
     ),
-}
+)

@@ -32,10 +32,9 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, PositiveInt, checked
 from everlight.continual.inner_memory import with_outer_memory
-from everlight.continual.method import COUNTING, Method, Source
+from everlight.continual.methods.method import COUNTING, Method, Source
 from everlight.continual.strategies.balanced_replay import Exemplars, balanced_replay
 from everlight.continual.strategies.naive import naive
-from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.distillation import label_softmax, taught_gradient
 from everlight.continual.strategies.parts.memory import draw_batch, fill_up
 from everlight.continual.strategies.parts.replayed import joined
@@ -157,14 +156,12 @@ def _log_softmax_by_task(
     return (rows - top - jnp.log(total)).T
 
 
-METHODS = {
-    "SS-IL": Method(
+METHODS = (
+    Method(
+        "SS-IL",
         ss_il,
-        lambda needs: {
-            **arguments.exemplars(needs),
-            "replay_batch_size": needs.replay_batch_size,
-        },
-        Source("Ahn et al. 2021, ICCV", ("samples", "old net")),
+        Source("Ahn et al.", 2021, "ICCV", ("samples", "old net")),
+        "separated softmax (SS-IL)",
         demands=(*COUNTING, "own classes"),
         select="last",
         authors={
@@ -174,4 +171,4 @@ METHODS = {
             "optimizer at a new task": "continues",
         },
     ),
-}
+)

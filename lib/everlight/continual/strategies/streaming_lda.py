@@ -5,7 +5,7 @@ Samples arrive one by one. The t-th sample z, of class k with current mean μ_k,
     Σ ← ((t − 1) Σ + Δ) / t,   Δ = (t − 1) / t · (z − μ_k)(z − μ_k)ᵀ,   then z joins μ_k
     score_k(z) = w_kᵀ z − ½ w_kᵀ μ_k,   w_k = Λ μ_k,   Λ = ((1 − ε) Σ + ε I)⁻¹,   ε = 1e-4
 
-A batch gives the same result as its samples one by one. The mean of a class without samples is 0,
+The result of a batch is that of its samples one by one. The mean of a class without samples is 0,
 so its first sample z adds its own square to Σ, as in the authors' code. Σ therefore depends on the
 position of 0: features far from 0 add large squares in their direction, which Λ then suppresses.
 
@@ -36,7 +36,7 @@ from everlight.base import Batch, Learner, Proportion, Setup, Strategy, Task
 from everlight.checks import checked
 from everlight.conditional import where_under_vmap
 from everlight.continual.engine.evaluation import sample_features
-from everlight.continual.method import OTHER_WEIGHTS, Method, Source
+from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
 from everlight.continual.strategies.parts.class_statistics import (
     ClassMeans,
     add_first_labels,
@@ -44,7 +44,8 @@ from everlight.continual.strategies.parts.class_statistics import (
     no_means,
     of_met,
 )
-from everlight.continual.strategies.parts.frozen import feature_width, over_features, ridge_solve
+from everlight.continual.strategies.parts.frozen import feature_width, over_features
+from everlight.continual.strategies.parts.gaussians import oas_covariance, shrunk_solve
 from everlight.errors import ArgumentError
 from everlight.models.heads import unit
 from everlight.precision import matrix_product
@@ -184,19 +185,6 @@ def discriminant_kernel(
     return plain - jnp.outer(pull, along)
 
 
-def shrunk_solve(
-    covariance: Float[Array, "f f"], right: Float[Array, "f c"], shrinkage: Proportion
-) -> Float[Array, "f c"]:
-    """Return ((1 − ε) Σ + ε I)⁻¹ B; it is finite for linearly dependent features.
-
-    Args:
-      covariance: the covariance Σ.
-      right: the right-hand side B.
-      shrinkage: the weight ε of the identity matrix.
-    """
-    return ridge_solve((1 - shrinkage) * covariance, right, shrinkage)
-
-
 def base_of(
     means: ClassMeans,
     features: Float[Array, "n f"],
@@ -218,22 +206,6 @@ def base_of(
     empirical = matrix_product(away.T, away) / jnp.maximum(count, 1)
     start = no_scatter(features.shape[1], features.dtype)
     return means, start._replace(central=count * oas_covariance(empirical, count), count=count)
-
-
-def oas_covariance(empirical: Float[Array, "f f"], count: Int[Array, ""]) -> Float[Array, "f f"]:
-    """Return the oracle approximating shrinkage (OAS) of a covariance, as scikit-learn's `OAS`.
-
-    Args:
-      empirical: the samples' scatter divided by their number.
-      count: number n of samples.
-    """
-    width = empirical.shape[0]
-    level = jnp.trace(empirical) / width
-    spread = jnp.mean(empirical**2)
-    noise = (count + 1) * (spread - level**2 / width)
-    share = jnp.where(noise > 0, (spread + level**2) / jnp.where(noise > 0, noise, 1), 1)
-    share = jnp.minimum(share, 1)
-    return (1 - share) * empirical + share * level * jnp.eye(width, dtype=empirical.dtype)
 
 
 def add_one_by_one(
@@ -263,15 +235,17 @@ def add_one_by_one(
     )
 
 
-METHODS = {
-    "streaming LDA": Method(
+METHODS = (
+    Method(
+        "streaming LDA",
         streaming_lda,
-        lambda needs: {"shrinkage": needs.hyperparameter},
-        Source("Hayes and Kanan 2020, CVPRW", ("statistics",)),
-        (1e-4, 1e-3, 1e-2, 1e-1, 0.5),
+        Source("Hayes and Kanan", 2020, "CVPRW", ("statistics",)),
+        "streaming linear discriminant analysis (LDA)",
+        tunes="shrinkage",
+        hyperparameters=(1e-4, 1e-3, 1e-2, 1e-1, 0.5),
         trains="head",
         demands=OTHER_WEIGHTS,
         published=1e-4,
         authors={"shrinkage": 1e-4, "features": "a pretrained network's"},
     ),
-}
+)

@@ -29,7 +29,7 @@ import jax.numpy as jnp
 
 from everlight.base import Coefficient, Setup, Strategy
 from everlight.checks import checked
-from everlight.continual.method import Method, Source
+from everlight.continual.methods.method import Method, Source
 from everlight.continual.strategies.parts.merging import from_common_start
 
 
@@ -49,15 +49,17 @@ def task_arithmetic(setup: Setup, scale: Coefficient = 0.4) -> Strategy:
     )._replace(parameter_copies=2)
 
 
-METHODS = {
-    "task arithmetic": Method(
+METHODS = (
+    Method(
+        "task arithmetic",
         task_arithmetic,
-        lambda needs: {"scale": needs.hyperparameter},
-        Source("Ilharco et al. 2023, ICLR", ("old net",)),
-        (0.1, 0.2, 0.4, 1),
+        Source("Ilharco et al.", 2023, "ICLR", ("old net",)),
+        "task arithmetic: the sum of task vectors",
+        tunes="scale",
+        hyperparameters=(0.1, 0.2, 0.4, 1),
         published=0.4,
         demands=("last weights",),
         advised=("pretrained layers",),
         authors={"scale": "0 to 1 in steps of 0.05", "network": "pretrained"},
     ),
-}
+)

@@ -33,7 +33,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from everlight.base import Coefficient, Setup, Strategy
 from everlight.checks import UnitInterval, checked
-from everlight.continual.method import Method, Source
+from everlight.continual.methods.method import Method, Source
 from everlight.continual.strategies.parts.merging import from_common_start
 
 
@@ -111,15 +111,17 @@ def disjoint_mean(sums: SignedSums) -> PyTree:
     return jax.tree.map(mean, *sums)
 
 
-METHODS = {
-    "TIES": Method(
+METHODS = (
+    Method(
+        "TIES",
         ties,
-        lambda needs: {"scale": needs.hyperparameter},
-        Source("Yadav et al. 2023, NeurIPS", ("old net",)),
-        (0.5, 1, 1.5, 2),
+        Source("Yadav et al.", 2023, "NeurIPS", ("old net",)),
+        "TIES-merging (trim, elect sign, merge)",
+        tunes="scale",
+        hyperparameters=(0.5, 1, 1.5, 2),
         published=1,
         demands=("last weights",),
         advised=("pretrained layers",),
         authors={"scale": 1, "density": 0.2, "network": "pretrained"},
     ),
-}
+)

@@ -17,7 +17,7 @@ u_iᵀ R Rᵀ u_i, and left singular vectors of (I − U Uᵀ) R, with the energ
 order of their energies until these add up to ε ‖R‖². The singular vectors taken enter U.
 
 The loss runs over the task's own classes. The head has no S: outputs of the task's classes are free
-in it, as in the authors' heads of single tasks. Biases and other parameters that are no kernel stay
+in it, as in the authors' heads of single tasks. Biases and others that are not kernels stay
 as they are after the first task. The authors have ε₁ = 0.5, and on split CIFAR-100 ε = 0.97 + 0.003
 per task and 125 samples.
 
@@ -46,25 +46,22 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from everlight.base import Batch, Learner, Proportion, Setup, StepInfo, Strategy, Task
 from everlight.checks import NonNegativeFloat, PositiveInt, UnitInterval, checked
 from everlight.continual.engine.evaluation import gathered
+from everlight.continual.engine.setups.named_arrays import Path, names_of
 from everlight.continual.engine.updates import optimizer_update
-from everlight.continual.method import PER_TASK_WEIGHTS, Method, Source
-from everlight.continual.strategies.gpm import (
+from everlight.continual.methods.method import PER_TASK_WEIGHTS, Method, Source
+from everlight.continual.strategies.gpm import ProjectionMemory, projected
+from everlight.continual.strategies.naive import (
+    batch_loss,
+    evaluation_gradient,
+    naive,
+)
+from everlight.continual.strategies.parts.layer_inputs import (
     NEGLIGIBLE,
-    Path,
-    ProjectionMemory,
     Projections,
     copies_of,
     drawn_samples,
     input_rows,
     input_widths,
-    names_of,
-    projected,
-)
-from everlight.continual.strategies.naive import (
-    batch_loss,
-    evaluation_outputs,
-    naive,
-    weighted_mean,
 )
 from everlight.errors import ArgumentError
 from everlight.precision import matrix_product
@@ -152,22 +149,13 @@ def trgp(
         memory: TrustMemory, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[TrustMemory, Learner]:
         batch = drawn_samples(plain, task, key, samples)
-        inputs = gathered(setup, batch.index, None)
-
-        def loss(params: PyTree) -> Float[Array, ""]:
-            outputs = evaluation_outputs(setup, learner._replace(params=params), inputs)
-            losses = setup.objective.loss(outputs, batch.labels, task.classes)
-            return weighted_mean(losses, batch.weight)
-
-        gradient = flatten_dict(jax.grad(loss)(learner.params))
-        regions = {
-            path: region._replace(
-                chosen=region.chosen.at[task.id].set(
-                    chosen_tasks(region, _matrix(gradient[path]), memory.tasks, trust)
-                )
-            )
-            for path, region in memory.regions.items()
-        }
+        batch = batch._replace(inputs=gathered(setup, batch.index, None))
+        task_learner = learner._replace(seen=task.classes)
+        gradient = flatten_dict(evaluation_gradient(setup, task_learner, batch))
+        regions = {}
+        for path, region in memory.regions.items():
+            chosen = chosen_tasks(region, _matrix(gradient[path]), memory.tasks, trust)
+            regions[path] = region._replace(chosen=region.chosen.at[task.id].set(chosen))
         return memory._replace(
             regions=regions,
             current=task.id.astype(jnp.int32),
@@ -197,18 +185,8 @@ def trgp(
         before, gradient = info.aux
         held = ProjectionMemory(memory.projections, memory.tasks, memory.known)
         change = projected(info.update, held)
-        scales = _scales(memory.regions, memory.current)
-        scale_learner = learner._replace(params=scales, opt_state=memory.opt_state)
-        update, state = optimizer_update(setup._replace(trainable=None), scale_learner, gradient)
-        moved = optax.apply_updates(scales, update)
-        regions = {
-            path: region._replace(scale=region.scale.at[memory.current].set(moved[path]))
-            if path in moved
-            else region
-            for path, region in memory.regions.items()
-        }
-        learner = learner._replace(params=jax.tree.map(jnp.add, before, change))
-        return memory._replace(regions=regions, opt_state=state), learner
+        memory = with_moved_scales(setup, memory, learner, gradient)
+        return memory, learner._replace(params=jax.tree.map(jnp.add, before, change))
 
     def params_of(memory: TrustMemory, learner: Learner, task: Int[Array, ""]) -> PyTree:
         regions = memory.regions
@@ -265,6 +243,20 @@ def trgp(
         tasks=tasks,
         parameter_copies=copies_of(jax.eval_shape(setup.init, jax.random.key(0))[0], matrices),
     )
+
+
+def with_moved_scales(
+    setup: Setup, memory: TrustMemory, learner: Learner, gradient: Mapping
+) -> TrustMemory:
+    """Return the memory after a step of the optimizer on the current task's matrices S."""
+    scales = _scales(memory.regions, memory.current)
+    scale_learner = learner._replace(params=scales, opt_state=memory.opt_state)
+    update, state = optimizer_update(setup._replace(trainable=None), scale_learner, gradient)
+    regions = {**memory.regions}
+    for path, scale in optax.apply_updates(scales, update).items():
+        region = regions[path]
+        regions[path] = region._replace(scale=region.scale.at[memory.current].set(scale))
+    return memory._replace(regions=regions, opt_state=state)
 
 
 def empty_region(width: int, tasks: int, scaled: bool = True) -> Region:
@@ -379,14 +371,16 @@ def _scales(regions: Mapping[Path, Region], task: Int[Array, ""]) -> dict[Path, 
     }
 
 
-METHODS = {
-    "TRGP": Method(
+METHODS = (
+    Method(
+        "TRGP",
         trgp,
-        lambda needs: {"tasks": needs.tasks, "threshold": needs.hyperparameter},
-        Source("Lin et al. 2022, ICLR", ("statistics",)),
-        (0.9, 0.95, 0.97, 0.99),
+        Source("Lin et al.", 2022, "ICLR", ("statistics",)),
+        "trust region gradient projection (TRGP)",
+        tunes="threshold",
+        hyperparameters=(0.9, 0.95, 0.97, 0.99),
         published=0.97,
         demands=(*PER_TASK_WEIGHTS, "layer inputs"),
         authors={"threshold": 0.97, "growth": 0.003, "samples": 125, "trust": 0.5},
     ),
-}
+)

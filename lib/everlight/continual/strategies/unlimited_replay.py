@@ -12,9 +12,8 @@ from jaxtyping import Array, Int
 
 from everlight.base import Epoch, Memory, Setup, Strategy, Task
 from everlight.checks import checked
-from everlight.continual.method import Method, Source
+from everlight.continual.methods.method import Method, Source
 from everlight.continual.strategies.naive import naive
-from everlight.continual.strategies.parts import arguments
 
 
 @checked
@@ -38,10 +37,11 @@ def _samples_of_earlier_tasks(memory: Memory, task: Task) -> Int[Array, ""]:
     return jnp.sum(task.past.mask) - jnp.sum(task.train.mask)
 
 
-METHODS = {
-    "ER-infinite": Method(
+METHODS = (
+    Method(
+        "ER-infinite",
         unlimited_replay,
-        arguments.no_arguments,
-        Source("Abdelsalam et al. 2021, CVPR", ("all samples",)),
+        Source("Abdelsalam et al.", 2021, "CVPR", ("all samples",)),
+        "unlimited replay: all data so far, from the last task's parameters",
     ),
-}
+)

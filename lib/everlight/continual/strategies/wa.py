@@ -34,8 +34,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, PositiveInt, checked
-from everlight.continual.method import COUNTING, Method, Source
-from everlight.continual.strategies.parts import arguments
+from everlight.continual.methods.method import COUNTING, Method, Source
 from everlight.continual.strategies.parts.distillation import (
     label_softmax,
     soft_softmax,
@@ -114,13 +113,14 @@ def aligned(
     return jnp.where(scaled, kernel * of_old / jnp.where(of_new > 0, of_new, 1), kernel)
 
 
-METHODS = {
-    "WA": Method(
+METHODS = (
+    Method(
+        "WA",
         wa,
-        arguments.exemplars,
-        Source("Zhao et al. 2020, CVPR", ("samples", "old net")),
+        Source("Zhao et al.", 2020, "CVPR", ("samples", "old net")),
+        "weight aligning (WA)",
         demands=(*COUNTING, "own classes", "named head"),
         select="last",
         authors={"temperature": 2},
     ),
-}
+)

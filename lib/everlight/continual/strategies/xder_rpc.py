@@ -47,9 +47,8 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from everlight.base import Batch, Coefficient, Learner, Samples, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, UnitInterval, checked
 from everlight.continual.engine.evaluation import over_blocks
-from everlight.continual.method import COUNTING, Method, Source
+from everlight.continual.methods.method import COUNTING, Method, Source
 from everlight.continual.strategies.naive import batch_loss, batch_outputs, naive, weighted_mean
-from everlight.continual.strategies.parts import arguments
 from everlight.continual.strategies.parts.exemplars import random_ranks
 from everlight.continual.strategies.parts.memory import (
     batch_at,
@@ -154,14 +153,6 @@ def xder_rpc(
         among = jnp.where(jnp.any(past), past, learner.seen)
         drawn_first, drawn_again = once(matched, labelled)
 
-        def behind(logits: Float[Array, "b c"]) -> Float[Array, "b"]:
-            probability = jax.nn.softmax(jnp.where(learner.seen, logits, -jnp.inf))
-            above, below = (
-                jnp.max(jnp.where(part, probability, -jnp.inf), axis=1)
-                for part in (past, task.classes)
-            )
-            return jax.lax.stop_gradient(above) + margin - below
-
         def loss(params: PyTree) -> tuple[Float[Array, ""], tuple]:
             present = learner._replace(seen=task.classes)
             task_loss, (outputs, stats) = batch_loss(setup, params, present, batch, key_batch)
@@ -170,6 +161,7 @@ def xder_rpc(
             away = jnp.mean((now.logits - matched.logits) ** 2, axis=1)
             again, _ = batch_outputs(setup, params, learner, labelled.batch, key_labelled)
             replay_losses = setup.objective.loss(again, labelled.batch.labels, among)
+            behind = past_excess(outputs.logits, learner.seen, past, task.classes, margin)
             excess = [
                 future_excess(logits, drawn.labels[:, 0], memory.class_task, future, margin)
                 for logits, drawn in (
@@ -183,7 +175,7 @@ def xder_rpc(
             )
             total = (
                 task_loss
-                + eta * past_constraint * mean_positive(behind(outputs.logits), batch.weight)
+                + eta * past_constraint * mean_positive(behind, batch.weight)
                 + alpha * weighted_mean(away, matched.batch.weight)
                 + beta * weighted_mean(replay_losses, labelled.batch.weight)
                 + eta * mean_positive(excess, counts)
@@ -218,20 +210,9 @@ def xder_rpc(
         stored = jnp.pad(memory.logits, ((task.train.index.shape[0], 0), (0, 0)))
         past = learner.seen & ~task.classes
         chosen = balanced_choice(candidates, memory.samples, past, task.classes, key_choice)
-        rows = jnp.argsort(~chosen, stable=True)[:buffer_size]
-        # A pass then holds samples of all classes.
-        order = jax.random.uniform(key_order, (buffer_size,)) + ~chosen[rows]
-        rows = rows[jnp.argsort(order)]
+        rows = shuffled_rows(chosen, buffer_size, key_order)
         samples = jax.tree.map(lambda leaf: leaf[rows], candidates)._replace(mask=chosen[rows])
-
-        def outputs_of(slots: Int[Array, "s"]) -> Float[Array, "s c"]:
-            # The first slot of a block is that of no other block.
-            key_inputs, key_net = jax.random.split(jax.random.fold_in(key_pass, slots[0]))
-            inputs = setup.gather(samples.index[slots], key_inputs)
-            out, _ = setup.apply(learner.params, learner.batch_stats, inputs, True, key_net)
-            return out.logits
-
-        new = over_blocks(outputs_of, samples.mask, BLOCK, jnp.zeros_like(memory.logits))
+        new = training_logits(setup, learner, samples, key_pass)
         label = jnp.maximum(samples.labels[:, 0], 0)
         old = past[label][:, None]
         logits = jnp.where(
@@ -252,6 +233,58 @@ def xder_rpc(
         end_task=end_task,
         stored_samples=lambda memory, task: jnp.sum(memory.samples.mask),
     )
+
+
+def shuffled_rows(chosen: Bool[Array, "n"], size: int, key: PRNGKeyArray) -> Int[Array, "m"]:
+    """Return rows of chosen samples in random order, then others, so that passes mix classes.
+
+    Args:
+      chosen: True for at most `size` samples.
+      size: number of rows m.
+      key: random key of the order.
+    """
+    rows = jnp.argsort(~chosen, stable=True)[:size]
+    order = jax.random.uniform(key, (size,)) + ~chosen[rows]
+    return rows[jnp.argsort(order)]
+
+
+def training_logits(
+    setup: Setup, learner: Learner, samples: Samples, key: PRNGKeyArray
+) -> Float[Array, "m c"]:
+    """Return logits of samples, augmented and in training mode; 0 where there is no sample."""
+
+    def outputs_of(slots: Int[Array, "s"]) -> Float[Array, "s c"]:
+        # The first slot of a block is that of no other block.
+        key_inputs, key_net = jax.random.split(jax.random.fold_in(key, slots[0]))
+        inputs = setup.gather(samples.index[slots], key_inputs)
+        outputs, _ = setup.apply(learner.params, learner.batch_stats, inputs, True, key_net)
+        return outputs.logits
+
+    nothing = jnp.zeros((samples.mask.shape[0], learner.seen.shape[0]))
+    return over_blocks(outputs_of, samples.mask, BLOCK, nothing)
+
+
+def past_excess(
+    logits: Float[Array, "b c"],
+    seen: Bool[Array, "c"],
+    past: Bool[Array, "c"],
+    present: Bool[Array, "c"],
+    margin: float,
+) -> Float[Array, "b"]:
+    """Return how far the largest past probability plus the margin exceeds the largest present one.
+
+    Args:
+      logits: logits of the task's samples.
+      seen: classes of the softmax.
+      past: classes of earlier tasks; their probability has no gradient.
+      present: classes of the task.
+      margin: margin m.
+    """
+    probability = jax.nn.softmax(jnp.where(seen, logits, -jnp.inf))
+    above, below = (
+        jnp.max(jnp.where(part, probability, -jnp.inf), axis=1) for part in (past, present)
+    )
+    return jax.lax.stop_gradient(above) + margin - below
 
 
 def mean_positive(values: Float[Array, "n"], weight: Float[Array, "n"]) -> Float[Array, ""]:
@@ -343,11 +376,12 @@ def balanced_choice(
     return (rank >= 0) & (rank < quota[jnp.maximum(candidates.labels[:, 0], 0)])
 
 
-METHODS = {
-    "X-DER-RPC": Method(
+METHODS = (
+    Method(
+        "X-DER-RPC",
         xder_rpc,
-        arguments.drawn_reservoir,
-        Source("Boschini et al. 2022, TPAMI", ("samples",)),
+        Source("Boschini et al.", 2022, "TPAMI", ("samples",)),
+        "X-DER with a fixed polytope head (RPC)",
         demands=(*COUNTING, "own classes", "chosen classes"),
         authors={
             "alpha": 0.1,
@@ -361,4 +395,4 @@ METHODS = {
             "epochs per task": 50,
         },
     ),
-}
+)

@@ -93,7 +93,7 @@ def best_threshold(
     counted = samples.mask[:, None] & new
     holds = (multi_hot(samples.labels, new.shape[0]) & counted).ravel()
     values, others = logits.ravel(), jnp.where(counted, logits, -jnp.inf).ravel()
-    # As many as there are labels: a slot of the flat logits for each.
+    # There is one slot of the flat logits per label.
     tried = jnp.argsort(~holds, stable=True)[: samples.labels.size]
 
     def mean_metric(place: Int[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""]]:

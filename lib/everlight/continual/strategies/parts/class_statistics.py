@@ -8,6 +8,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int
 
 from everlight.base import Batch
+from everlight.models.heads import unit
 from everlight.precision import matrix_product
 
 
@@ -146,3 +147,8 @@ def add_squares(
         return scatter.at[order[place]].add(matrix_product(class_rows.T, class_rows))
 
     return jax.lax.fori_loop(0, jnp.sum(present), add, scatter)
+
+
+def prototype_scores(means: ClassMeans, features: Float[Array, "b f"]) -> Float[Array, "b c"]:
+    """Return the cosines between features and class means, −∞ for classes without samples."""
+    return of_met(means.count, matrix_product(unit(features, -1), unit(means.mean, -1).T))

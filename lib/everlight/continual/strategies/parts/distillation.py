@@ -1,6 +1,7 @@
 """Losses over some of the classes, with labels or with a teacher's outputs, and their gradient."""
 
 from collections.abc import Callable
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -8,8 +9,15 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Setup, StepInfo
 from everlight.continual.objectives.many_labels import binary_cross_entropy, multi_hot
-from everlight.continual.strategies.naive import batch_outputs, evaluation_outputs, weighted_mean
+from everlight.continual.strategies.naive import (
+    batch_outputs,
+    evaluation_outputs,
+    weighted_mean,
+)
 from everlight.continual.strategies.parts.teacher import Teacher
+
+Loss = Literal["binary", "softmax"]
+"""Loss for many labels per sample (binary), or for one (softmax)."""
 
 
 def taught_gradient(

@@ -192,7 +192,7 @@ def add_herded_exemplars(
     Args:
       buffer: buffer with any number of slots, which begins as `empty_exemplars`.
       samples: samples of the task, `[n]`.
-      classes: classes whose exemplars are chosen anew, `[c]`.
+      classes: classes whose exemplars are chosen again, `[c]`.
       features: features of the samples, `[n, f]`.
       among: the classes that share the slots; with a fixed total, the seen ones. None divides the
         slots among all classes.

@@ -23,12 +23,23 @@ from everlight.continual.strategies.parts.rehearsal import Rehearsal
 from everlight.continual.strategies.parts.teacher import Teacher, freeze_teacher
 from everlight.models.heads import head_kernel, with_head_kernel
 
-BatchLoss = Callable[
-    [PyTree, Outputs, Teacher, Bool[Array, "c"], Batch, Bool[Array, "c"]],
-    tuple[Float[Array, ""], Float[Array, ""]],
-]
-"""Function from parameters, their outputs, teacher, seen classes, batch and the task's classes to
-the batch's whole loss and to the task's share of it."""
+
+class LossInputs(NamedTuple):
+    """Values of a pass from which the loss of a batch is computed."""
+
+    params: PyTree
+    outputs: Outputs
+    """Outputs of the network with the parameters."""
+    teacher: Teacher
+    """Network before the task."""
+    batch: Batch
+    seen: Bool[Array, "c"]
+    new: Bool[Array, "c"]
+    """Classes of the task."""
+
+
+BatchLoss = Callable[[LossInputs], tuple[Float[Array, ""], Float[Array, ""]]]
+"""Function to the batch's whole loss and to the task's share of it."""
 Imprint = Callable[
     [Float[Array, "f *p c"], Float[Array, "n f"], Task, Bool[Array, "c"], PRNGKeyArray],
     Float[Array, "f *p c"],
@@ -115,7 +126,9 @@ def batch_gradient(
 
     def loss(params: PyTree) -> tuple[Float[Array, ""], tuple]:
         outputs, batch_stats = batch_outputs(setup, params, learner, batch, key)
-        total, task_loss = batch_loss(params, outputs, teacher, learner.seen, batch, task.classes)
+        total, task_loss = batch_loss(
+            LossInputs(params, outputs, teacher, batch, seen=learner.seen, new=task.classes)
+        )
         return total, (task_loss, batch_stats)
 
     gradient, (task_loss, batch_stats) = jax.grad(loss, has_aux=True)(learner.params)
@@ -166,7 +179,9 @@ def finetune_head(
         def loss(kernel: Float[Array, "f *p c"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
             params = with_head_kernel(learner.params, kernel)
             outputs = evaluation_outputs(setup, learner._replace(params=params), batch.inputs)
-            return batch_loss(params, outputs, memory.teacher, learner.seen, batch, task.classes)
+            return batch_loss(
+                LossInputs(params, outputs, memory.teacher, batch, learner.seen, new=task.classes)
+            )
 
         of_kernel, task_loss = jax.grad(loss, has_aux=True)(head_kernel(learner.params))
         gradient = with_head_kernel(jax.tree.map(jnp.zeros_like, learner.params), of_kernel)

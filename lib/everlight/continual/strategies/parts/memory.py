@@ -217,8 +217,9 @@ def add_to_reservoir(
     )
     slot = jnp.where(number < capacity, number, drawn)
     slot = jnp.where(here & (slot < capacity), slot, capacity)
-    # Of several arrivals for one slot the last stays; slots past the end are dropped. Each slot is
-    # then written at most once, in place, so that the cost does not grow with the capacity.
+    # If several samples arrive for one slot, the last one stays; slots past the end are
+    # dropped. Each slot is then written at most once, in place, so that the cost does not grow with
+    # the capacity.
     replaced = jnp.any(jnp.triu(slot[:, None] == slot, 1), axis=1)
     slot = jnp.where(replaced, capacity, slot)
     rows = jax.tree.map(lambda old, row: old.at[slot].set(row, mode="drop"), rows, new)

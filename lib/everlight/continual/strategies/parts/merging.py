@@ -105,12 +105,11 @@ def merged_statistics(setup: Setup, learner: Learner, task: Task, key: PRNGKeyAr
     if not jax.tree.leaves(learner.batch_stats):
         return learner.batch_stats
     key_order, key_passes = jax.random.split(key)
-    epoch = naive(setup).epoch_data((), task)
-    order = shuffle(epoch, key_order)
+    epoch = shuffle(naive(setup).epoch_data((), task), key_order)
 
     def pass_forward(step: Int[Array, ""], batch_stats: PyTree) -> PyTree:
         key_inputs, key_pass = jax.random.split(jax.random.fold_in(key_passes, step))
-        batch = with_inputs(setup, take_batch(epoch, order, step, STATISTICS_BATCH), key_inputs)
+        batch = with_inputs(setup, take_batch(epoch, step, STATISTICS_BATCH), key_inputs)
 
         def updated(batch_stats: PyTree) -> PyTree:
             now = learner._replace(batch_stats=batch_stats)
@@ -131,7 +130,7 @@ def merged_statistics(setup: Setup, learner: Learner, task: Task, key: PRNGKeyAr
         left = passed[1] - passed[0]
         return jnp.where(left < 1, passed[0] / (1 - left), leaf)
 
-    passes = -(-order.count // STATISTICS_BATCH)
+    passes = -(-epoch.count // STATISTICS_BATCH)
     begun = jax.tree.map(from_0_and_1, learner.batch_stats)
     passed = jax.lax.fori_loop(0, passes, pass_forward, begun)
     return jax.tree.map(without_beginning, passed, learner.batch_stats)

@@ -153,3 +153,20 @@ def sample_per_label(
     possible = (samples.labels[:, 0] == label[:, None]) & samples.mask
     drawn = jnp.where(possible, jax.random.uniform(key, possible.shape), -1.0)
     return batch_at(samples, jnp.argmax(drawn, axis=1), weight)
+
+
+def between(mixed: Mixed) -> Float[Array, "r *shape"]:
+    """Return the mixed inputs (1 − λ) x + λ x′."""
+    first, second = mixed.first.inputs, mixed.second.inputs
+    share = mixed.share.reshape(-1, *[1] * (first.ndim - 1))
+    return (1 - share) * first + share * second
+
+
+def mixed_ids(mixed: Mixed, classes: int) -> Int[Array, "r"]:
+    """Return the class of each mixed sample in the instance loss.
+
+    It is the first sample's without mixing, or if both have one class; otherwise the sample is a
+    class of its own, numbered from the number of classes on.
+    """
+    one, two = mixed.first.labels[:, 0], mixed.second.labels[:, 0]
+    return jnp.where((mixed.share == 0) | (one == two), one, classes + jnp.arange(one.shape[0]))

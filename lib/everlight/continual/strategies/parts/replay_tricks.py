@@ -101,8 +101,8 @@ def review_memory(
     """Return the strategy with an epoch on its memory before every evaluation.
 
     Args:
-      setup: network, objective, optimizer and data access of the strategy. The optimizer starts
-        anew for the review.
+      setup: network, objective, optimizer and data access of the strategy. The optimizer
+        restarts for the review.
       strategy: strategy whose memory holds `Samples`.
       batch_size: samples per step of the review.
       rate_factor: factor on the optimizer's updates.

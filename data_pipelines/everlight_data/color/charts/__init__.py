@@ -1,0 +1,1 @@
+"""Colour charts in photographs: detection, measured colours, and pairs aligned by them."""

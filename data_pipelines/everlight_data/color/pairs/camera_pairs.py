@@ -1,0 +1,167 @@
+"""Image pairs of two cameras as inputs of estimators: their features, illuminants and folds."""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from everlight.color.chromaticity import to_chromaticity
+from everlight.color.transforms import fit_color_transform, scale_free
+from everlight.illuminant.illuminant_training import Problem
+from everlight.illuminant.pair_model import View
+from everlight_data.color.pairs.quasi_real import QuasiReal
+from everlight_data.color.rendered.radiometric import RadiometricSettings, draw_scenes, photograph
+from everlight_data.color.rendered.spectra import EMBEDDED_CAMERAS, embedded_library
+from everlight_data.color.s20 import load_s20
+
+TRANSFORM = "T"
+MOMENTS = "moments"
+WHITE_BALANCE = "the phone's white balance"
+TRANSFORM_AND_MOMENTS = f"{TRANSFORM} and {MOMENTS}"
+TRANSFORM_AND_WHITE_BALANCE = f"{TRANSFORM} and {WHITE_BALANCE}"
+
+
+class CameraPairs(NamedTuple):
+    """Inputs and illuminants of image pairs, one scene each.
+
+    Attributes:
+      inputs: features by name: `TRANSFORM` row by row, numbers of one image alone, or both.
+      main: illuminants in the main camera.
+      second: illuminants in the second camera.
+      folds: test rows of each fold.
+      cameras: names of the two cameras.
+      note: description of the data for reports.
+      view: camera whose illuminant is estimated.
+    """
+
+    inputs: Mapping[str, Float[np.ndarray, "n f"]]
+    main: Float[np.ndarray, "n 3"]
+    second: Float[np.ndarray, "n 3"]
+    folds: Int[np.ndarray, "folds k"]
+    cameras: tuple[str, str]
+    note: str
+    view: View = "main"
+
+    @property
+    def illuminants(self) -> Float[np.ndarray, "n 3"]:
+        """Illuminants to be estimated."""
+        return self.main if self.view == "main" else self.second
+
+    def targets(self, rows: np.ndarray) -> Float[np.ndarray, "*k 2"]:
+        """Return the chromaticities of the illuminants."""
+        return np.asarray(to_chromaticity(jnp.asarray(self.illuminants[rows])))
+
+    def samples(self, rows: np.ndarray) -> "Samples":
+        """Return the inputs and chromaticities of some pairs."""
+        inputs = {name: values[rows] for name, values in self.inputs.items()}
+        return Samples(inputs, self.targets(rows))
+
+
+class Samples(NamedTuple):
+    """Inputs by name, and chromaticities, of training or validation."""
+
+    inputs: Mapping[str, Float[Array, "n f"]]
+    targets: Float[Array, "n 2"]
+
+
+Augment = Callable[[CameraPairs, Int[np.ndarray, "k"], PRNGKeyArray], Samples]
+"""Makes training samples of training rows.
+
+All augmentations of one table give equally many, so that their trainings share a program.
+"""
+
+
+def problem_of(input_name: str, train: Samples, valid: Samples) -> Problem:
+    """Return the problem of a network with one input, by the name of the input."""
+    return Problem(train.inputs[input_name], train.targets, valid.inputs[input_name], valid.targets)
+
+
+def finite_rows(inputs: Float[np.ndarray, "n f"]) -> Int[np.ndarray, "n"]:
+    """Return rows with finite inputs, repeated in place of the others, so that sizes agree.
+
+    Without any finite row there are none.
+    """
+    finite = np.flatnonzero(np.isfinite(inputs).all(axis=1))
+    return np.resize(finite, len(inputs)) if len(finite) else finite
+
+
+def quasi_real_pairs(
+    quasi: QuasiReal,
+    moments: Float[np.ndarray, "n 9"],
+    cameras: tuple[str, str],
+    note: str,
+    view: View = "main",
+) -> CameraPairs:
+    """Return pairs with a chart as inputs for one camera's illuminant.
+
+    Args:
+      quasi: transforms, illuminants and folds.
+      moments: nine colour moments of the images of `view`.
+      cameras: names of the two cameras.
+      note: description of the data for reports.
+      view: camera whose illuminant is estimated.
+    """
+    return CameraPairs(
+        alone_and_joined({TRANSFORM: flat_transforms(quasi.transforms), MOMENTS: moments}),
+        quasi.illuminants_main,
+        quasi.illuminants_second,
+        np.stack(quasi.folds),
+        cameras,
+        note,
+        view,
+    )
+
+
+def alone_and_joined(inputs: Mapping[str, Float[Array, "*n _"]]) -> dict[str, Float[Array, "*n _"]]:
+    """Return inputs by name, and all of them joined as the input "FIRST and SECOND"."""
+    joined = np.concatenate([*inputs.values()], axis=-1)
+    return {**inputs, " and ".join(inputs): joined}
+
+
+def flat_transforms(transforms: Float[Array, "*n 3 3"]) -> Float[np.ndarray, "*n 9"]:
+    """Return transforms of a mean row sum of 1, row by row."""
+    flat = np.asarray(scale_free(jnp.asarray(transforms)))
+    return flat.reshape(*flat.shape[:-2], 9)
+
+
+def released_pairs(view: View = "main") -> CameraPairs:
+    """Return S20's transforms of the whole image, its illuminants, white balance and folds.
+
+    Raises:
+      MissingDataError: the release is not there.
+      DataError: a file is damaged.
+    """
+    data = load_s20()
+    neutral = data.as_shot_neutral_1 if view == "main" else data.as_shot_neutral_2
+    transforms = data.transform_image.reshape(-1, 9).astype(np.float32)
+    white_balance = np.asarray(to_chromaticity(jnp.asarray(neutral)))
+    return CameraPairs(
+        alone_and_joined({TRANSFORM: transforms, WHITE_BALANCE: white_balance}),
+        data.illuminant_main.astype(np.float32),
+        data.illuminant_second.astype(np.float32),
+        np.stack(data.folds),
+        ("S20 Ultra main", "S20 Ultra wide-angle"),
+        f"S20 release: {len(data.names)} real pairs (the paper counts 156), transforms of "
+        "sum-normalised images",
+        view,
+    )
+
+
+def rendered_pairs(seed: int, view: View = "main") -> CameraPairs:
+    """Render as many pairs as S20 has, for a rehearsal without data."""
+    library, count = embedded_library(), 162
+    scenes = draw_scenes(library, RadiometricSettings(count, "random", seed))
+    main, second = (photograph(library, camera, scenes) for camera in EMBEDDED_CAMERAS)
+    fit = jax.vmap(lambda a, b: fit_color_transform(a, b, normalize="sum"))
+    return CameraPairs(
+        {TRANSFORM: np.asarray(fit(main.colors, second.colors).transform).reshape(-1, 9)},
+        main.illuminants,
+        second.illuminants,
+        np.random.default_rng(seed).permutation(count).reshape(3, -1),
+        EMBEDDED_CAMERAS,
+        f"NOT S20: {count} pairs rendered from the spectra of colour-science",
+        view,
+    )

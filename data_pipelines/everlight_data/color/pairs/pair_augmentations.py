@@ -1,0 +1,170 @@
+"""Augmentations of image pairs of two cameras: re-illumination with and without charts, mixing."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int, PRNGKeyArray
+
+from everlight.color.chromaticity import to_chromaticity
+from everlight.color.mixing import mix_neighbors
+from everlight.color.moments import reilluminate_moments
+from everlight.color.reillumination import augment_transforms, von_kries
+from everlight.color.transforms import scale_free
+from everlight.illuminant.pair_model import View
+from everlight_data.color.pairs.camera_pairs import (
+    MOMENTS,
+    TRANSFORM,
+    WHITE_BALANCE,
+    Augment,
+    CameraPairs,
+    Samples,
+    alone_and_joined,
+    flat_transforms,
+)
+from everlight_data.color.pairs.quasi_real import (
+    QuasiReal,
+    reilluminate_training,
+    relight_by_charts,
+)
+
+COPIES = 99
+"""Re-illuminations of each pair or image, the paper's number."""
+SAMPLES = 19_500
+"""Maximum number of samples with re-illuminations of images, as in the paper's NUS set."""
+NEIGHBORS = (5, 20)
+"""Numbers of neighbours to mix a pair with; each fold's validation pairs select one."""
+
+
+def repeat_samples(data: CameraPairs, train: Int[np.ndarray, "k"], times: int) -> Samples:
+    """Return the training rows repeated, as many samples as an augmentation gives."""
+    inputs = {name: np.tile(values[train], (times, 1)) for name, values in data.inputs.items()}
+    return Samples(inputs, np.tile(data.targets(train), (times, 1)))
+
+
+def chart_augmentations(quasi: QuasiReal) -> dict[str, Augment]:
+    """Return the training pairs as they are, and the paper's re-illumination by their charts."""
+    return {
+        "none": lambda data, train, _: repeat_samples(data, train, 1 + _copies(train)),
+        "re-illuminated": partial(_relit_by_charts, quasi),
+    }
+
+
+def resampled(augment: Augment, count: int) -> Augment:
+    """Return an augmentation with `count` samples, drawn or repeated, whatever the fold's size."""
+
+    def augmented(data: CameraPairs, train: Int[np.ndarray, "k"], key: PRNGKeyArray) -> Samples:
+        samples = augment(data, train, key)
+        drawn = np.random.default_rng(len(train)).permutation(len(samples.targets))
+        rows = np.resize(drawn, count)
+        inputs = {name: np.asarray(values)[rows] for name, values in samples.inputs.items()}
+        return Samples(inputs, np.asarray(samples.targets)[rows])
+
+    return augmented
+
+
+def _copies(train: Int[np.ndarray, "k"]) -> int:
+    # Without the validation pairs some folds have fewer than 99 others.
+    return min(COPIES, len(train) - 1)
+
+
+def _relit_by_charts(
+    quasi: QuasiReal, data: CameraPairs, train: Int[np.ndarray, "k"], key: PRNGKeyArray
+) -> Samples:
+    others = np.setdiff1d(np.arange(len(quasi.names)), train)
+    augmented = reilluminate_training(
+        quasi._replace(folds=(others,)), 0, int(jax.random.bits(key)), _copies(train)
+    )
+    relights = {"main": augmented.relights_main, "second": augmented.relights_second}
+    truth = {"main": augmented.illuminants_main, "second": augmented.illuminants_second}
+    moments = jax.vmap(reilluminate_moments)(
+        jnp.asarray(data.inputs[MOMENTS][augmented.sources]), jnp.asarray(relights[data.view])
+    )
+    inputs = {TRANSFORM: flat_transforms(augmented.transforms), MOMENTS: moments}
+    return Samples(alone_and_joined(inputs), to_chromaticity(jnp.asarray(truth[data.view])))
+
+
+def relit_inputs(
+    quasi: QuasiReal, moments: Float[np.ndarray, "n 9"], view: View
+) -> dict[str, Float[np.ndarray, "n n f"]]:
+    """Return inputs by name of every pair under every pair's illuminant.
+
+    Args:
+      quasi: transforms and charts.
+      moments: nine colour moments of the images of `view`.
+      view: camera whose moments are inputs.
+    """
+    relit = relight_by_charts(quasi, np.arange(len(quasi.names)))
+    relight_all = jax.vmap(jax.vmap(reilluminate_moments, (None, 0)))
+    relit_moments = relight_all(jnp.asarray(moments), getattr(relit, view))
+    inputs = {TRANSFORM: flat_transforms(relit.transforms), MOMENTS: np.asarray(relit_moments)}
+    return alone_and_joined(inputs)
+
+
+def _relit_by_von_kries(
+    data: CameraPairs, train: Int[np.ndarray, "k"], key: PRNGKeyArray
+) -> Samples:
+    """Return each pair under its own and `COPIES` other training illuminants."""
+    green = [truth[train] / truth[train][:, 1:2] for truth in (data.main, data.second)]
+    factors = [von_kries(jnp.asarray(illuminants)) for illuminants in green]
+    transforms = jnp.asarray(data.inputs[TRANSFORM][train]).reshape(-1, 3, 3)
+    # Rows of sum-normalised transforms add up to about 1, which the factors change.
+    everything = np.asarray(scale_free(augment_transforms(transforms, *factors)))
+    target = _draw_targets(key, len(train), COPIES)
+    inputs = {TRANSFORM: everything[np.arange(len(train))[:, None], target].reshape(-1, 9)}
+    targets = data.targets(train)
+    if WHITE_BALANCE in data.inputs:
+        # The phone's estimate changes with the illuminant.
+        balance = data.inputs[WHITE_BALANCE][train][:, None] * targets[target] / targets[:, None]
+        inputs = alone_and_joined({**inputs, WHITE_BALANCE: balance.reshape(-1, 2)})
+    return Samples(inputs, targets[target.ravel()])
+
+
+def _draw_targets(key: PRNGKeyArray, count: int, copies: int) -> Int[np.ndarray, "count t"]:
+    """Return each row's own number and those of `copies` others; too few others occur twice."""
+    rows = np.arange(count)[:, None]
+    others = jax.vmap(lambda row_key: jax.random.permutation(row_key, count - 1))
+    shift = np.resize(np.asarray(others(jax.random.split(key, count))).T, (copies, count))
+    return np.concatenate([rows, (rows + 1 + shift.T) % count], axis=1)
+
+
+def _image_copies(train: Int[np.ndarray, "k"]) -> int:
+    return min(SAMPLES // len(train), _copies(train))
+
+
+def _relit_moments_by_von_kries(
+    data: CameraPairs, train: Int[np.ndarray, "k"], key: PRNGKeyArray
+) -> Samples:
+    """Return each image's moments under its own and other training illuminants."""
+    target = _draw_targets(key, len(train), _image_copies(train))
+    relights = np.asarray(von_kries(jnp.asarray(data.main[train])))
+    relights = relights[np.arange(len(train))[:, None], target].reshape(-1, 3, 3)
+    moments = jnp.asarray(data.inputs[MOMENTS][np.repeat(train, target.shape[1])])
+    relit = {MOMENTS: jax.vmap(reilluminate_moments)(moments, relights)}
+    return Samples(relit, data.targets(train)[target.ravel()])
+
+
+def _mixed(
+    neighbors: int, data: CameraPairs, train: Int[np.ndarray, "k"], key: PRNGKeyArray
+) -> Samples:
+    targets = jnp.asarray(data.targets(train))
+    inputs = {}
+    for name, values in data.inputs.items():
+        # One key mixes every input with the same partner in the same proportion.
+        mixed = mix_neighbors(key, jnp.asarray(values[train]), targets, neighbors, COPIES)
+        inputs[name] = mixed.features
+    return Samples(inputs, mixed.targets)
+
+
+PHONE_AUGMENTATIONS: dict[str, Augment] = {
+    "none": lambda data, train, _: repeat_samples(data, train, 1 + COPIES),
+    "von Kries": _relit_by_von_kries,
+    **{f"mixed with {count}": partial(_mixed, count) for count in NEIGHBORS},
+}
+"""Augmentations without charts; mixing pairs under similar illuminants is ours."""
+IMAGE_AUGMENTATIONS: dict[str, Augment] = {
+    "none": lambda data, train, _: repeat_samples(data, train, 1 + _image_copies(train)),
+    "re-illuminated": _relit_moments_by_von_kries,
+}
+"""Augmentations of colour moments of single images."""

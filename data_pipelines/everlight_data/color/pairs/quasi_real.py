@@ -1,0 +1,228 @@
+"""The two-camera paper's quasi-real set (section 4.2), from the NUS 8-camera release.
+
+Two cameras' photographs of one scene are not aligned. The chart, which both show, therefore gives
+the colour transform T_M between them, and T_M applied to the main image gives the second one. In
+the thumbnails the charts are masked: this set needs the release's full images. It is tested on
+small files in the release's format.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from everlight.color.alignment import MaskedImage, area_downsample
+from everlight.color.reillumination import augment_transforms, chart_transforms
+from everlight.color.transforms import Normalization, apply_color_transform, fit_color_transform
+from everlight_data.color.nus import OfficialNus
+from everlight_data.errors import DataError
+
+FOLDS = 3
+
+
+class QuasiReal(NamedTuple):
+    """Image pairs of a main and a second camera; colours are rows, `second ≈ main @ transform`.
+
+    `charts_*` are the chart's 24 colours in each image. `usable` marks patches that both cameras
+    measured below saturation. `folds` are three sets of test indices.
+    """
+
+    names: tuple[tuple[str, str], ...]
+    transforms: Float[np.ndarray, "n 3 3"]
+    illuminants_main: Float[np.ndarray, "n 3"]
+    illuminants_second: Float[np.ndarray, "n 3"]
+    charts_main: Float[np.ndarray, "n 24 3"]
+    charts_second: Float[np.ndarray, "n 24 3"]
+    usable: Bool[np.ndarray, "n 24"]
+    folds: tuple[Int[np.ndarray, "k"], ...]
+
+
+class Augmented(NamedTuple):
+    """Re-illuminated training pairs.
+
+    Attributes:
+      transforms: colour transforms between the two cameras.
+      illuminants_main: illuminants of the main camera.
+      illuminants_second: illuminants of the second camera.
+      relights_main: matrices that re-illuminate the main image's colours, as rows.
+      relights_second: matrices that re-illuminate the second image's colours, as rows.
+      sources: original pair of each, a row of `QuasiReal`.
+    """
+
+    transforms: Float[np.ndarray, "n 3 3"]
+    illuminants_main: Float[np.ndarray, "n 3"]
+    illuminants_second: Float[np.ndarray, "n 3"]
+    relights_main: Float[np.ndarray, "n 3 3"]
+    relights_second: Float[np.ndarray, "n 3 3"]
+    sources: Int[np.ndarray, "n"]
+
+
+def build_quasi_real(
+    main: OfficialNus,
+    second: OfficialNus,
+    pairs: Sequence[tuple[str, str]],
+    seed: int,
+    normalize: Normalization = None,
+) -> QuasiReal:
+    """Build the quasi-real pairs, with the colour transform T from each main to its second image.
+
+    T is fitted to the image shrunk six times, without blocks that touch the chart or saturation.
+    The second image is a linear function of the main one. So without normalisation T equals T_M up
+    to rounding, whatever the scene, and carries the ratio of the two exposures. With
+    `normalize="sum"` it depends on the scene's content.
+
+    Args:
+      main: camera whose illuminant is to be estimated; the paper's is NikonD5200.
+      second: the other camera; the paper's is Canon1DsMkIII.
+      pairs: names of the two cameras' images of one scene, each in at most one pair.
+      seed: random seed of the folds.
+      normalize: normalisation as for `fit_color_transform`.
+
+    Raises:
+      MissingDataError: an image's files do not exist.
+      DataError: a name is unknown or repeated, there are too few pairs, or a file is damaged. Or
+        the colours of a chart or image do not determine a transform.
+    """
+    indices_main = _indices(main, [pair[0] for pair in pairs])
+    indices_second = _indices(second, [pair[1] for pair in pairs])
+    if len(pairs) < FOLDS:
+        raise DataError(f"{len(pairs)} pairs do not suffice for {FOLDS} folds; give more pairs.")
+    transforms, charts_main, charts_second, usable = [], [], [], []
+    for i, j in zip(indices_main, indices_second, strict=True):
+        chart_main, below_main = main.read_chart(i)
+        chart_second, below_second = second.read_chart(j)
+        both = below_main & below_second
+        image, mask = main.read_image(i)
+        transform = _pair_transform(
+            jnp.asarray(chart_main, jnp.float32),
+            jnp.asarray(chart_second, jnp.float32),
+            jnp.asarray(both, jnp.float32),
+            area_downsample(jnp.asarray(image), mask=jnp.asarray(mask)),
+            normalize,
+            f"{main.names[i]} with {second.names[j]}",
+        )
+        transforms.append(transform)
+        charts_main.append(chart_main)
+        charts_second.append(chart_second)
+        usable.append(both)
+    order = np.random.default_rng(seed).permutation(len(pairs))
+    return QuasiReal(
+        names=tuple(pairs),
+        transforms=np.stack(transforms),
+        illuminants_main=main.illuminants[indices_main],
+        illuminants_second=second.illuminants[indices_second],
+        charts_main=np.stack(charts_main),
+        charts_second=np.stack(charts_second),
+        usable=np.stack(usable),
+        folds=tuple(np.sort(order[fold::FOLDS]) for fold in range(FOLDS)),
+    )
+
+
+def reilluminate_training(
+    data: QuasiReal, fold: int, seed: int, reilluminations: int = 99
+) -> Augmented:
+    """Return a fold's training pairs, each unchanged and re-illuminated as randomly chosen others.
+
+    The closed form is `T' = A⁻¹ T B` with A and B from the charts. It equals re-illuminating the
+    pixels if T was fitted without normalisation, and is approximate with "sum". The others are
+    distinct training pairs of the same fold, so no test illuminant is seen.
+
+    Args:
+      data: pairs from `build_quasi_real`.
+      fold: index of the fold that is left out, 0 to 2.
+      seed: random seed of the choice.
+      reilluminations: number per pair; the paper's is 99.
+
+    Returns:
+      `1 + reilluminations` rows per training pair, the pair itself first.
+
+    Raises:
+      DataError: the fold has too few training pairs, or a chart determines no transform.
+    """
+    train = np.setdiff1d(np.arange(len(data.names)), data.folds[fold])
+    if reilluminations > len(train) - 1:
+        raise DataError(
+            f"reilluminations={reilluminations}, but fold {fold} has {len(train)} training pairs; "
+            f"give at most {len(train) - 1}, the number of other pairs."
+        )
+    relit = relight_by_charts(data, train)
+    rng = np.random.default_rng(seed)
+    rows = np.arange(len(train))
+    targets = np.stack(
+        [[i, *rng.choice(np.delete(rows, i), reilluminations, replace=False)] for i in rows]
+    )
+    chosen = np.asarray(relit.transforms)[rows[:, None], targets]
+    faulty = ~np.isfinite(chosen).all(axis=(1, 2, 3))
+    if faulty.any():
+        names = ", ".join(data.names[i][0] for i in train[faulty])
+        raise DataError(
+            f"Too few unsaturated patches to re-illuminate {names}; remove these pairs."
+        )
+    return Augmented(
+        transforms=chosen.reshape(-1, 3, 3),
+        illuminants_main=data.illuminants_main[train][targets].reshape(-1, 3),
+        illuminants_second=data.illuminants_second[train][targets].reshape(-1, 3),
+        relights_main=np.asarray(relit.main)[rows[:, None], targets].reshape(-1, 3, 3),
+        relights_second=np.asarray(relit.second)[rows[:, None], targets].reshape(-1, 3, 3),
+        sources=np.repeat(train, targets.shape[1]),
+    )
+
+
+class Relit(NamedTuple):
+    """Every pair i under every pair j's illuminant.
+
+    Attributes:
+      transforms: colour transforms between the two cameras.
+      main: matrices that re-illuminate the main image's colours, as rows.
+      second: matrices that re-illuminate the second image's colours, as rows.
+    """
+
+    transforms: Float[Array, "n n 3 3"]
+    main: Float[Array, "n n 3 3"]
+    second: Float[Array, "n n 3 3"]
+
+
+def relight_by_charts(data: QuasiReal, rows: Int[np.ndarray, "n"]) -> Relit:
+    """Return some pairs under each other's illuminants; NaN where charts have too few patches."""
+    weights = jnp.asarray(data.usable[rows], jnp.float32)
+    main, second = (
+        chart_transforms(jnp.asarray(charts[rows]), weights)
+        for charts in (data.charts_main, data.charts_second)
+    )
+    return Relit(augment_transforms(jnp.asarray(data.transforms[rows]), main, second), main, second)
+
+
+def _indices(camera: OfficialNus, names: Sequence[str]) -> list[int]:
+    positions = {name: i for i, name in enumerate(camera.names)}
+    unknown = [name for name in names if name not in positions]
+    if unknown:
+        raise DataError(f"pairs: {camera.folder} has no image {', '.join(unknown)}.")
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise DataError(f"pairs: {', '.join(twice)} is in more than one pair.")
+    return [positions[name] for name in names]
+
+
+def _pair_transform(
+    chart_main: Float[Array, "24 3"],
+    chart_second: Float[Array, "24 3"],
+    usable: Float[Array, "24"],
+    thumbnail: MaskedImage,
+    normalize: Normalization,
+    pair: str,
+) -> Float[np.ndarray, "3 3"]:
+    """Return T between the main pixels and those that the charts' transform makes of them."""
+    colors = thumbnail.image.reshape(-1, 3)
+    between_charts = fit_color_transform(chart_main, chart_second, usable)
+    synthetic = apply_color_transform(colors, between_charts.transform)
+    weights = thumbnail.mask.ravel().astype(jnp.float32)
+    fit = fit_color_transform(colors, synthetic, weights, normalize)
+    for valid, what in ((between_charts.valid, "unsaturated patches"), (fit.valid, "pixels")):
+        if not valid:
+            raise DataError(
+                f"{pair}: too few {what} of different colours for a transform; "
+                "remove this pair from the list."
+            )
+    return np.asarray(fit.transform)

@@ -1,0 +1,1 @@
+"""Raw files and photographs: their tags, mosaics and levels, and corrected copies of them."""

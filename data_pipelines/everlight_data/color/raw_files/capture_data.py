@@ -1,0 +1,84 @@
+"""Reader of a photograph's time and settings of capture, from the EXIF tags of a DNG or TIFF."""
+
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from everlight_data.color.raw_files.raw import MAX_BYTES
+from everlight_data.formats.files import opened, refusing
+from everlight_data.optional_packages import import_package
+
+EXIF = 34665
+EXPOSURE_TIME, ISO, DATE, FLASH = 33434, 34855, 36867, 37385
+"""Numbers of the tags ExposureTime, ISOSpeedRatings, DateTimeOriginal and Flash."""
+NAMES = {
+    EXPOSURE_TIME: "ExposureTime",
+    ISO: "ISOSpeedRatings",
+    DATE: "DateTimeOriginal",
+    FLASH: "Flash",
+}
+REMEDY = "Give a photograph with the EXIF tags ExposureTime, ISOSpeedRatings, DateTimeOriginal."
+
+
+class Capture(NamedTuple):
+    """Time and settings of a capture, as `everlight.color.capture_features` takes them.
+
+    Attributes:
+      time: local time of day in seconds from midnight.
+      day: date as (year, month, day).
+      iso: sensitivity.
+      exposure: exposure time in seconds.
+      flash: whether the flash fired; False where the file does not say.
+    """
+
+    time: float
+    day: tuple[int, int, int]
+    iso: float
+    exposure: float
+    flash: bool
+
+
+def read_capture(path: Path) -> Capture:
+    """Read the tags from the first image's directory or its EXIF directory; no pixel is read.
+
+    Raises:
+      MissingDataError: the file does not exist.
+      MissingPackageError: tifffile is not installed.
+      DataError: the file is damaged or no TIFF, or a tag is missing or damaged.
+    """
+    with opened(path, MAX_BYTES, REMEDY):
+        pass
+    with refusing(path, REMEDY):
+        with import_package("tifffile").TiffFile(path) as file:
+            tags = file.pages[0].tags
+            nested = tags.valueof(EXIF)
+            known = nested if isinstance(nested, dict) else {}
+            values = {code: tags.valueof(code, known.get(name)) for code, name in NAMES.items()}
+        date = re.fullmatch(r"(\d{4}):(\d\d):(\d\d) (\d\d):(\d\d):(\d\d)", _text(values[DATE]))
+        if date is None:
+            raise ValueError(f"its DateTimeOriginal is {values[DATE]!a}")
+        year, month, day, hours, minutes, seconds = map(int, date.groups())
+        if not (hours < 24 and minutes < 60 and seconds < 60):
+            raise ValueError(f"its DateTimeOriginal is {values[DATE]!a}")
+        return Capture(
+            3600.0 * hours + 60.0 * minutes + seconds,
+            (year, month, day),
+            _positive("ISOSpeedRatings", values[ISO]),
+            _positive("ExposureTime", values[EXPOSURE_TIME]),
+            # The lowest bit says whether the flash fired.
+            bool(int(values[FLASH] or 0) & 1),
+        )
+
+
+def _text(value: Any) -> str:
+    text = value.decode("ascii", "replace") if isinstance(value, bytes) else str(value)
+    return text.rstrip("\0").strip()
+
+
+def _positive(name: str, value: Any) -> float:
+    """Return a number or the quotient of a rational one."""
+    if isinstance(value, tuple) and len(value) == 2 and value[1]:
+        value = value[0] / value[1]
+    if isinstance(value, tuple | list) or value is None or not 0 < float(value) < 1e9:
+        raise ValueError(f"its {name} is {value!a}")
+    return float(value)

@@ -1,0 +1,90 @@
+"""Single photos as linear camera colours: raw files, and pictures of three channels of 16 bits."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+
+from everlight.color.thumbnails import below_saturation
+from everlight_data.color.linear_pictures import decode_oriented, linear
+from everlight_data.color.raw_files.dng_mosaic import FLIPS
+from everlight_data.color.raw_files.raw import RawImage, read_raw, upright
+from everlight_data.errors import DataError, MissingDataError
+
+PICTURES = (".png", ".tif", ".tiff")
+"""Endings of pictures; every other file is read as a raw file."""
+# fmt: off
+RAW = (
+    ".dng", ".arw", ".cr2", ".cr3", ".crw", ".erf", ".iiq", ".kdc", ".mef", ".mos", ".mrw",
+    ".nef", ".nrw", ".orf", ".pef", ".raf", ".raw", ".rw2", ".rwl", ".sr2", ".srf", ".srw",
+)
+"""Endings of the raw files that are taken from a folder."""
+# fmt: on
+REMEDY = "Give a DNG or camera raw file, or a linear PNG or TIFF of 3 channels of 16 bits."
+
+
+def list_photos(paths: Sequence[Path]) -> list[Path]:
+    """Return files as they are given, and the photos of folders by name; others are left out there.
+
+    Raises:
+      MissingDataError: a file or folder does not exist, or a folder holds no photo.
+    """
+    photos = []
+    for path in paths:
+        if not path.is_dir():
+            photos.append(path)
+            continue
+        files = [p for p in sorted(path.iterdir()) if p.suffix.lower() in (*RAW, *PICTURES)]
+        if not files:
+            raise MissingDataError(f"{path} holds no photo. {REMEDY}")
+        photos += files
+    return photos
+
+
+def is_picture(path: Path) -> bool:
+    """Return whether a file is read as a PNG or TIFF and not as a raw file."""
+    return path.suffix.lower() in PICTURES
+
+
+def read_photo(
+    path: Path, black_level: int | None = None, white_level: int | None = None
+) -> RawImage:
+    """Read a raw file as `read_raw` does, or a linear picture without white balance.
+
+    Both are turned upright by the orientation that the file states.
+
+    Args:
+      path: path of the file.
+      black_level: value that replaces a raw file's; 0 by default for a picture.
+      white_level: value that replaces a raw file's; by default a picture's maximum.
+
+    Raises:
+      MissingDataError: the file does not exist.
+      DataError: the file is damaged or of another kind, or the black level is not below the white
+        level.
+    """
+    if not is_picture(path):
+        return read_raw(path, black_level, white_level)
+    stored, orientation = decode_oriented(path, REMEDY)
+    flip = FLIPS[orientation]
+    pixels = upright(stored, flip)
+    black = black_level or 0
+    white = int(pixels.max()) if white_level is None else white_level
+    if not 0 <= black < white:
+        raise DataError(
+            f"{path}: black level {black} does not lie between 0 and the white level {white}; give "
+            "both levels of the sensor."
+        )
+    image = np.minimum(linear(pixels, black, white), 1)
+    return RawImage(
+        image=image,
+        saturated=~np.asarray(below_saturation(jnp.asarray(image))),
+        black_level=np.full(4, black),
+        white_level=white,
+        xyz_to_camera=None,
+        as_shot_neutral=None,
+        camera=None,
+        flip=flip,
+        path=path,
+    )

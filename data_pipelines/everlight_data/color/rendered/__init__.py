@@ -1,0 +1,1 @@
+"""Measured spectra, and scenes, views and sensors rendered from them."""

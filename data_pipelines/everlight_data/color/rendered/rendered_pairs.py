@@ -1,0 +1,312 @@
+"""Rendered scenes seen by pairs of cameras: transforms, moments and true illuminants."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from everlight.color.chromaticity import to_chromaticity
+from everlight.color.moments import color_moments
+from everlight.color.transform_prior import (
+    TransformPrior,
+    fit_probable_transform,
+    learn_transform_prior,
+)
+from everlight.color.transforms import fit_color_transform
+from everlight.illuminant.illuminant_training import Problem
+from everlight.illuminant.pair_model import View
+from everlight_data.color.pairs.camera_pairs import Samples, finite_rows, problem_of
+from everlight_data.color.rendered.ambient_sensor import read_ambient
+from everlight_data.color.rendered.radiometric import (
+    PATCHES,
+    RadiometricSettings,
+    Scenes,
+    Split,
+    draw_color_counts,
+    draw_scenes,
+    show_colors,
+)
+from everlight_data.color.rendered.rendered_views import (
+    BATCH,
+    RenderedView,
+    exposure_features,
+    in_pieces,
+    views_of,
+)
+from everlight_data.color.rendered.spectra import SpectralLibrary
+from everlight_data.errors import DataError
+
+Condition = Literal["exact", "noisy"]
+Place = tuple[Condition, Split]
+Input = Literal[
+    "T",
+    "T with exposure",
+    "T of sum-normalised",
+    "moments",
+    "T and moments",
+    "exposures",
+    "exposures and moments",
+    "ambient sensor",
+    "ambient sensor and moments",
+]
+
+MISFIT = 0.05
+"""Misfit of noisy scenes' transforms (`TransformPrior`).
+
+Of 0.015, 0.05 and 0.15 it is the best on validation camera pairs and scenes.
+"""
+REPORTED_NOISE = 0.01
+"""Read noise of the noisy test scenes as a share of white."""
+TRAINING_NOISE = (0.002, 0.05)
+"""Range of the noisy training scenes' read noise, log-uniform, as a share of white."""
+SWEEP_SCENES = 1_200
+"""Number of test scenes rendered under each of `VARIANTS`."""
+LEAST_COLORS = 3
+"""Minimum number of colours of calibration scenes; `estimate` refuses fewer."""
+SPLITS: dict[Split, str] = {"random": "seen illuminants", "illuminant": "unseen illuminants"}
+"""Kinds of test scenes, and what their illuminants are to the training."""
+
+
+class Variant(NamedTuple):
+    """A condition of test scenes; `dominant` is the number of patches in one colour."""
+
+    read_noise: float = REPORTED_NOISE
+    colors: int = PATCHES
+    dominant: int = 0
+
+    @property
+    def name(self) -> str:
+        """Name in words."""
+        seen = f"{self.colors} colours" if self.colors > 1 else "1 colour"
+        if self.dominant:
+            seen = f"{self.dominant} of {PATCHES} patches in one colour"
+        return f"{seen}, {100 * self.read_noise:g}% noise"
+
+
+VARIANTS: dict[str, Variant] = {
+    variant.name: variant
+    for variant in (
+        *(Variant(read_noise=level) for level in (REPORTED_NOISE, 0.001, 0.003, 0.03, 0.1)),
+        *(Variant(colors=count) for count in (1, 2, 3, 4, 8)),
+        Variant(dominant=20),
+    )
+}
+REPORTED = Variant().name
+
+all_moments = jax.jit(jax.vmap(color_moments))
+
+
+class RenderedPair(NamedTuple):
+    """One ordered camera pair's views and inputs.
+
+    Attributes:
+      main: view of the camera whose illuminant is estimated.
+      second: view of the other camera.
+      scenes: illuminants and surfaces.
+      inputs: inputs of networks by name; NaN where a scene has no transform.
+      prior: prior of noisy scenes' transforms; None for exact ones.
+      distances: distance of each noisy scene's transform from the prior.
+    """
+
+    main: RenderedView
+    second: RenderedView
+    scenes: Scenes
+    inputs: Mapping[Input, Float[Array, "n f"]]
+    prior: TransformPrior | None
+    distances: Float[Array, "n"] | None
+
+    def targets(self, rows: slice, view: View = "main") -> Float[Array, "k 2"]:
+        """Return one camera's true chromaticities."""
+        return to_chromaticity(getattr(self, view).illuminants[rows])
+
+    def problem(self, input_name: Input, view: View = "main") -> Problem:
+        """Return training and validation samples; scenes without a transform are left out."""
+        parts = self.scenes.train, self.scenes.valid
+        return problem_of(input_name, *(self.samples(input_name, rows, view) for rows in parts))
+
+    def samples(self, input_name: Input, rows: slice, view: View = "main") -> Samples:
+        """Return an input and targets; samples without the input are replaced, as sizes must agree.
+
+        Raises:
+          DataError: no scene has the input.
+        """
+        inputs = np.asarray(self.inputs[input_name][rows])
+        chosen = finite_rows(inputs)
+        if not len(chosen):
+            raise DataError(f"no scene determines the input {input_name!r}")
+        return Samples({input_name: inputs[chosen]}, np.asarray(self.targets(rows, view))[chosen])
+
+    def determined(self, rows: slice) -> Bool[np.ndarray, "k"]:
+        """Return which noisy scenes have enough colours to determine more than the prior."""
+        colors = np.array([len(set(row)) for row in self.scenes.surfaces[rows].tolist()])
+        return np.isfinite(np.asarray(self.distances[rows])) & (colors >= LEAST_COLORS)
+
+
+def draw_camera_pairs(cameras: Sequence[str], count: int, seed: int) -> list[tuple[str, str]]:
+    """Draw `count` different pairs of cameras, the main camera first.
+
+    Raises:
+      DataError: fewer than one pair, or more than there are.
+    """
+    pairs = list(itertools.combinations(cameras, 2))
+    if not 1 <= count <= len(pairs):
+        raise DataError(
+            f"camera_pairs={count}; {len(cameras)} cameras make 1 to {len(pairs)} pairs"
+        )
+    drawn = np.random.default_rng(seed).choice(len(pairs), count, replace=False)
+    return [pairs[index] for index in drawn]
+
+
+def render_conditions(
+    library: SpectralLibrary, pairs: Sequence[tuple[str, str]], count: int, seed: int
+) -> dict[Place, list[RenderedPair]]:
+    """Render the scenes for every pair under both conditions and splits.
+
+    Exact responses have one exposure and 24 colours. Noisy scenes have 1 to 24 colours, exposures
+    of each camera, and read noise in `TRAINING_NOISE`.
+
+    Args:
+      library: spectra and cameras.
+      pairs: names of main and second camera.
+      count: number of scenes.
+      seed: random seed of scenes, colours, exposures and noise.
+
+    Raises:
+      DataError: there are too few scenes, surfaces or illuminants, or a camera is unknown.
+    """
+    data: dict[Place, list[RenderedPair]] = {}
+    for split in SPLITS:
+        scenes = draw_scenes(library, RadiometricSettings(count, split, seed))
+        views = views_of(library, pairs, scenes, seed)
+        exact = [pair_inputs(views[main], views[second], scenes) for main, second in pairs]
+        generator = np.random.default_rng((seed, 2))
+        fewer = show_colors(scenes, draw_color_counts(generator, count))
+        low, high = TRAINING_NOISE
+        noise = low * (high / low) ** generator.random(count)
+        views = views_of(library, pairs, fewer, seed, noise)
+        data["exact", split] = exact
+        ambient = read_ambient(library, fewer, seed)
+        data["noisy", split] = [
+            noisy_inputs(views[main], views[second], fewer, prior_of(whole), ambient)
+            for (main, second), whole in zip(pairs, exact, strict=True)
+        ]
+    return data
+
+
+def render_variants(
+    library: SpectralLibrary,
+    pairs: Sequence[tuple[str, str]],
+    data: Mapping[Place, Sequence[RenderedPair]],
+    split: Split,
+    seed: int,
+) -> dict[str, list[RenderedPair]]:
+    """Render the first test scenes under every variant for every pair."""
+    scenes = data["exact", split][0].scenes
+    rows = slice(scenes.test.start, min(scenes.test.start + SWEEP_SCENES, scenes.test.stop))
+    count = rows.stop - rows.start
+    some = Scenes(
+        scenes.illuminant[rows],
+        scenes.surfaces[rows],
+        scenes.clusters[rows],
+        train=slice(0, 0),
+        valid=slice(0, 0),
+        test=slice(0, count),
+    )
+    rendered = {}
+    for number, (name, variant) in enumerate(VARIANTS.items(), start=1):
+        shown = show_colors(some, np.full(count, variant.colors), variant.dominant)
+        noise = np.full(count, variant.read_noise)
+        views = views_of(library, pairs, shown, seed + 1_000 * number, noise)
+        ambient = read_ambient(library, shown, seed + 1_000 * number)
+        rendered[name] = [
+            noisy_inputs(views[main], views[second], shown, trained.prior, ambient)
+            for (main, second), trained in zip(pairs, data["noisy", split], strict=True)
+        ]
+    return rendered
+
+
+def pair_inputs(
+    main: RenderedView, second: RenderedView, scenes: Scenes, prior: TransformPrior | None = None
+) -> RenderedPair:
+    """Return the inputs of networks from two views.
+
+    Args:
+      main: view of the camera whose illuminant is estimated.
+      second: view of the other camera.
+      scenes: illuminants and surfaces of both.
+      prior: prior of the transforms of noisy scenes, which are the most probable ones; without it
+        transforms are least-squares fits, as in the paper.
+    """
+    moments, distances = all_moments(main.colors), None
+    inputs = {"T of sum-normalised": _least_squares(main, second, "sum"), "moments": moments}
+    if prior is None:
+        inputs["T"] = _least_squares(main, second, "scale")
+        inputs["T with exposure"] = _least_squares(main, second, None)
+    else:
+        fit = in_pieces(
+            lambda rows: _probable(main.colors[rows], second.colors[rows], prior), len(main.colors)
+        )
+        inputs["T"], distances = _flat_or_nan(fit), fit.distance
+    inputs["T and moments"] = jnp.concatenate([inputs["T"], moments], axis=1)
+    return RenderedPair(main, second, scenes, inputs, prior, distances)
+
+
+def noisy_inputs(
+    main: RenderedView,
+    second: RenderedView,
+    scenes: Scenes,
+    prior: TransformPrior,
+    ambient: Float[np.ndarray, "n 8"],
+) -> RenderedPair:
+    """Return the inputs of noisy scenes, also those of one camera and another second sensor.
+
+    "exposures" is the dual-exposure feature of the main camera; arguments as of `pair_inputs`.
+    """
+    pair = pair_inputs(main, second, scenes, prior)
+    moments, single = pair.inputs["moments"], {"ambient sensor": jnp.asarray(ambient)}
+    single["exposures"] = exposure_features(main)
+    both = {
+        f"{name} and moments": jnp.concatenate([features, moments], axis=1)
+        for name, features in single.items()
+    }
+    return pair._replace(inputs={**pair.inputs, **single, **both})
+
+
+def prior_of(exact: RenderedPair) -> TransformPrior:
+    """Return the distribution of the training scenes' exact transforms."""
+    train = exact.scenes.train
+    return _learn_prior(exact.main.exact[train], exact.second.exact[train], MISFIT)
+
+
+_learn_prior = jax.jit(learn_transform_prior)
+
+
+@jax.jit
+def _probable(main: Array, second: Array, prior: TransformPrior) -> Any:
+    return jax.lax.map(
+        lambda one: fit_probable_transform(*one, prior), (main, second), batch_size=BATCH
+    )
+
+
+def _least_squares(
+    main: RenderedView, second: RenderedView, normalize: str | None
+) -> Float[Array, "n 9"]:
+    return _flat_or_nan(_fit_all(main.colors, second.colors, normalize))
+
+
+def _flat_or_nan(fit: Any) -> Float[Array, "n 9"]:
+    """Return fitted transforms row by row, NaN where a scene has none."""
+    return jnp.where(fit.valid[:, None, None], fit.transform, jnp.nan).reshape(-1, 9)
+
+
+@partial(jax.jit, static_argnums=2)
+def _fit_all(
+    main: Float[Array, "n k 3"], second: Float[Array, "n k 3"], normalize: str | None
+) -> Any:
+    """Fit the least-squares transform of every scene (`TransformFit`, with a leading axis)."""
+    return jax.vmap(partial(fit_color_transform, normalize=normalize))(main, second)

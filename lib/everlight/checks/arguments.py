@@ -1,0 +1,340 @@
+"""Checks of public functions' arguments against their annotations: kind, dtype, shape, range.
+
+Kinds, dtypes and shapes are static, so under `jit` they cost only tracing time. Values are checked
+outside `jit` only; traced values are not checked. Arrays of NumPy and JAX are equivalent, and so
+are Python numbers and arrays without axes.
+"""
+
+import dataclasses
+import inspect
+import math
+import numbers
+import operator
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, reduce, wraps
+from typing import Annotated, Any, Literal, NamedTuple, ParamSpec, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import jaxtyped
+
+from everlight.checks.annotation_fit import fits, is_mapping_type, is_record_type
+from everlight.checks.array_kinds import (
+    array_types,
+    axes_of,
+    is_array,
+    is_array_type,
+    is_masked,
+    of_stubs,
+    widened,
+)
+from everlight.checks.messages import form, shown, wanted
+from everlight.errors import ArgumentError
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+class Between(NamedTuple):
+    """Smallest and greatest allowed value, for use in an Annotated type."""
+
+    least: float = -math.inf
+    most: float = math.inf
+    or_nan: bool = False
+    """True if NaN is also allowed."""
+
+    def __str__(self) -> str:
+        if self == Between():
+            return "no NaN"
+        if self == FINITE:
+            return "finite values"
+        finite = ", but not infinite" if self.most == LARGEST else ""
+        if self.least == SMALLEST:
+            return f"more than 0{finite}"
+        if finite or self.most == math.inf:
+            return f"{self.least:g} or more{finite}"
+        return f"{self.least:g} to {self.most:g}"
+
+
+class Stacked:
+    """Marker in an Annotated type: every array of the record has one additional, leading axis."""
+
+
+class NotEmpty:
+    """Marker in an Annotated type: no axis of the array has size 0."""
+
+
+PositiveInt = Annotated[int, Between(1)]
+NonNegativeInt = Annotated[int, Between(0)]
+UnitInterval = Annotated[float, Between(0, 1)]
+SMALLEST, LARGEST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
+FINITE = Between(-LARGEST, LARGEST)
+NOT_NEGATIVE = Between(0, LARGEST)
+"""Physical quantities and counts: finite, and 0 or more."""
+POSITIVE = Between(SMALLEST, LARGEST)
+NonNegativeFloat = Annotated[float, NOT_NEGATIVE]
+PositiveFloat = Annotated[float, POSITIVE]
+FRACTION = Between(0, 1, or_nan=True)
+"""Accuracies and other fractions, NaN where there is none."""
+
+
+def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Wrap a function so that its arguments are checked against its annotations.
+
+    Raises:
+      ValueError: an argument does not match; the message gives its name, value and requirement.
+    """
+    signature = inspect.signature(function)
+    hints = {
+        name: Any if parameter.annotation is parameter.empty else parameter.annotation
+        for name, parameter in signature.parameters.items()
+    }
+
+    @wraps(function)
+    def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError:
+            # Too many or too few, which Python tells with the function's name.
+            return function(*args, **kwargs)
+        arguments = bound.arguments
+        wide = {name: widened(value, hints[name]) for name, value in arguments.items()}
+        _check_all(f"{function.__name__}: ", wide, hints)
+        if all(wide[name] is value for name, value in arguments.items()):
+            return function(*args, **kwargs)
+        arguments.update(wide)
+        return function(*bound.args, **bound.kwargs)
+
+    return call
+
+
+def check_fields(settings: Any) -> None:
+    """Check the fields of a data class against their types; call it in `__post_init__`.
+
+    Raises:
+      ValueError: a field does not match; the message gives its name, value and requirement.
+    """
+    kinds = reversed(type(settings).__mro__)
+    hints = {name: hint for kind in kinds for name, hint in inspect.get_annotations(kind).items()}
+    values = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
+    _check_all(f"{type(settings).__name__}: ", values, hints)
+
+
+def check_arguments(function: Callable[..., Any], values: Mapping[str, Any]) -> None:
+    """Check values of some of a function's arguments against their annotations, without a call.
+
+    Raises:
+      ValueError: a value does not match; the message gives its name, value and requirement.
+    """
+    parameters = inspect.signature(function).parameters
+    _check_all("", values, {name: parameters[name].annotation for name in values})
+
+
+def check_range(
+    name: str, values: Any, least: float | int, most: float | int = math.inf, or_nan: bool = False
+) -> None:
+    """Check that all concrete values lie within bounds that depend on another argument.
+
+    Raises:
+      ValueError: a value is out of bounds; the message gives the first one and the bounds.
+    """
+    _check_bounds(name, values, Between(least, most, or_nan))
+
+
+def check_finite(name: str, values: Any, shape: tuple[int, ...] | None = None) -> None:
+    """Check that all concrete values are finite.
+
+    Args:
+      name: name of the argument.
+      values: array to check.
+      shape: original shape of each entry along the first axis, if it differs from the stored one.
+
+    Raises:
+      ValueError: some values are not finite; the message gives their number and the first position.
+    """
+    # On the device that holds them, and at once where the caller is being traced.
+    with jax.ensure_compile_time_eval():
+        if not _has_values(values) or bool(jnp.isfinite(values).all()):
+            return
+    wrong = ~np.isfinite(np.asarray(values))
+    if wrong.any():
+        wrong = wrong if shape is None else wrong.reshape(-1, *shape)
+        place = ", ".join(map(str, np.argwhere(wrong)[0]))
+        raise ArgumentError(
+            f"{name} holds {wrong.sum()} values that are not finite, the first at [{place}]; "
+            "leave them out"
+        )
+
+
+def check_increasing(name: str, values: Any, or_equal: bool = False) -> None:
+    """Check that all concrete values of an array `[n]` are in ascending order.
+
+    Raises:
+      ValueError: a value is less than the one before it, or equal to it without `or_equal`.
+    """
+    if not _has_values(values):
+        return
+    steps = np.diff(np.asarray(values))
+    wrong = np.flatnonzero(~((steps >= 0) if or_equal else (steps > 0)))
+    if len(wrong):
+        first, second = np.asarray(values)[wrong[0] :][:2]
+        raise ArgumentError(f"{name} holds {first} before {second}; give them in ascending order")
+
+
+def check_sizes(**arrays: tuple[Any, int]) -> None:
+    """Check that axes of several arguments, given as `name=(array, axis)`, have equal length.
+
+    Raises:
+      ValueError: the lengths differ; the message gives all arguments with their shapes.
+    """
+    sizes = {array.shape[axis] for array, axis in arrays.values()}
+    if len(sizes) > 1:
+        shapes = ", ".join(
+            f"{name} is {shown(array)} (axis {axis})" for name, (array, axis) in arrays.items()
+        )
+        raise ArgumentError(f"{shapes}; give equal sizes along these axes")
+
+
+def _check_all(where: str, values: Mapping[str, Any], hints: Mapping[str, Any]) -> None:
+    """Check values against hints; sizes of the same name must agree among them."""
+    with jaxtyped("context"):
+        for name, value in values.items():
+            try:
+                _check(where + name, value, hints[name])
+            except _MisfitError as misfit:
+                tied = _tied(value, name, values, hints)
+                raise ArgumentError(f"{misfit}{tied}") from None
+
+
+class _MisfitError(ArgumentError):
+    """Mismatch of kind, dtype or shape."""
+
+    def __init__(self, name: str, value: Any, hint: Any):
+        plain = value is None or isinstance(value, numbers.Real | str)
+        description = f"{name}={shown(value)}" if plain else f"{name} is {shown(value)}"
+        verb = "choose" if typing.get_origin(hint) is Literal else "give"
+        mask = " without a mask" if is_masked(value) else ""
+        super().__init__(f"{description}; {verb} {form(value, hint)}{wanted(hint)}{mask}")
+
+
+# Sizes are bound in the context of `_check_all`: a hook that instruments functions would give this
+# one a context of its own.
+@typing.no_type_check
+def _check(name: str, value: Any, hint: Any) -> None:
+    origin = typing.get_origin(hint)
+    if origin is Annotated:
+        base, *notes = typing.get_args(hint)
+        if Stacked in notes:
+            _check_record(name, value, base, "_ ")
+            return
+        _check(name, value, base)
+        if NotEmpty in notes and is_array(value) and 0 in value.shape:
+            raise ArgumentError(f"{name} is {shown(value)}; give one or more along every axis")
+        for bounds in notes:
+            if isinstance(bounds, Between):
+                _check_bounds(name, value, bounds)
+    elif origin in (typing.Union, types.UnionType):
+        chosen = [member for member in typing.get_args(hint) if fits(value, member)]
+        if not chosen:
+            raise _MisfitError(name, value, hint)
+        _check(name, value, chosen[0])
+    elif is_record_type(hint):
+        _check_record(name, value, hint, "")
+    elif isinstance(value, Mapping) and is_mapping_type(hint):
+        of_keys, of_values = typing.get_args(hint)
+        if not all(fits(key, of_keys) for key in value):
+            raise _MisfitError(name, value, hint)
+        _check_items({f"{name}[{key!a}]": element for key, element in value.items()}, of_values)
+    elif not fits(value, hint):
+        _refuse_item(name, value, hint)
+        raise _MisfitError(name, value, hint)
+    elif origin is Sequence and Annotated is typing.get_origin(typing.get_args(hint)[0]):
+        items = {f"{name}[{place}]": element for place, element in enumerate(value)}
+        _check_items(items, typing.get_args(hint)[0])
+    elif origin is tuple and ... not in typing.get_args(hint):
+        for place, (element, element_hint) in enumerate(
+            zip(value, typing.get_args(hint), strict=True)
+        ):
+            _check(f"{name}[{place}]", element, element_hint)
+
+
+def _refuse_item(name: str, value: Any, hint: Any) -> None:
+    """Raise the error of the first item that does not fit, if a value is a sequence of arrays."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Sequence and isinstance(value, list | tuple) and is_array_type(arguments[0]):
+        wrong = (place for place, item in enumerate(value) if not fits(item, arguments[0]))
+        for place in wrong:
+            raise _MisfitError(f"{name}[{place}]", value[place], arguments[0])
+
+
+def _check_items(items: Mapping[str, Any], hint: Any) -> None:
+    """Check the values of a mapping or sequence, whose sizes need not agree among each other."""
+    for name, value in items.items():
+        with jaxtyped("context"):
+            _check(name, value, hint)
+
+
+def _check_record(name: str, value: Any, kind: type, axes: str) -> None:
+    """Check a record's arrays; sizes of the same name must agree within the record only."""
+    if not isinstance(value, kind):
+        raise _MisfitError(name, value, kind)
+    hints = {field: _with_axes(hint, axes) for field, hint in _array_fields(kind).items()}
+    _check_all(f"{name}.", {field: getattr(value, field) for field in hints}, hints)
+
+
+def _check_bounds(name: str, value: Any, bounds: Between) -> None:
+    if not _has_values(value):
+        return
+    values = np.asarray(value)
+    # Written so that NaN is refused.
+    wrong = ~((values >= bounds.least) & (values <= bounds.most))
+    if bounds.or_nan:
+        wrong &= ~np.isnan(values)
+    if wrong.any():
+        first = values[wrong][0]
+        description = f"{name} holds {first}" if values.ndim else f"{name}={first}"
+        raise ArgumentError(f"{description}; give {bounds}")
+
+
+def _has_values(value: Any) -> bool:
+    """Return False for traced values and for shapes without values."""
+    known = isinstance(value, numbers.Real | np.ndarray | np.generic | jax.Array)
+    return known and not isinstance(value, jax.core.Tracer)
+
+
+@cache
+def _array_fields(kind: type) -> dict[str, Any]:
+    """Return a record's fields whose type contains arrays or a range."""
+    hints = inspect.get_annotations(kind)
+    return {
+        name: hint for name, hint in hints.items() if any(array_types(hint)) or _has_range(hint)
+    }
+
+
+def _has_range(hint: Any) -> bool:
+    parts = typing.get_args(hint)
+    return any(isinstance(part, Between) or _has_range(part) for part in parts)
+
+
+def _with_axes(hint: Any, axes: str) -> Any:
+    if axes and typing.get_origin(hint) in (typing.Union, types.UnionType):
+        parts = (_with_axes(member, axes) for member in typing.get_args(hint))
+        return reduce(operator.or_, parts)
+    return of_stubs(hint, axes) if axes and is_array_type(hint) else hint
+
+
+def _tied(value: Any, name: str, values: Mapping[str, Any], hints: Mapping[str, Any]) -> str:
+    """Describe the arguments that share sizes with a value that would fit alone."""
+    with jaxtyped("context"):
+        if not fits(value, hints[name]):
+            return ""
+    axes = axes_of(hints[name])
+    others = [
+        f"{other} {shown(values[other])} as {wanted(hints[other])}"
+        for other in values
+        if other != name and axes & axes_of(hints[other]) and is_array(values[other])
+    ]
+    return f", with {', '.join(others)}"

@@ -1,0 +1,1 @@
+"""Setups from networks of Flax linen, Flax NNX and Equinox."""

@@ -1,0 +1,78 @@
+"""A `Setup` from a linen module."""
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import flax.linen as nn
+import jax.numpy as jnp
+import optax
+from flax.linen.module import InterceptorContext
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from everlight.base import Objective, Outputs, Setup
+from everlight.checks import checked
+from everlight.continual.engine.setups.named_arrays import as_outputs
+from everlight.continual.engine.sources import Augment, Source, setup_from
+from everlight.models.layers.convolution import Convolution, patches
+
+
+@checked
+def flax_setup(
+    net: nn.Module,
+    source: Source,
+    objective: Objective,
+    optimizer: optax.GradientTransformation,
+    augment: Augment | None = None,
+) -> Setup:
+    """Return the setup of a Flax linen module that is called as `net(images, train)`.
+
+    Args:
+      net: module that returns logits or `Outputs`; it may have dropout and batch statistics.
+      source: stored or streamed images or computed inputs, which the step normalises.
+      objective: loss, scores and metrics of the outputs.
+      optimizer: optimizer, reset at every task.
+      augment: random function of one training image, applied before normalisation.
+    """
+
+    def init(key: PRNGKeyArray) -> tuple[PyTree, PyTree]:
+        variables = net.init(key, jnp.zeros((1, *source.shape)), False)
+        return variables["params"], variables.get("batch_stats", {})
+
+    def apply(
+        params: PyTree,
+        batch_stats: PyTree,
+        inputs: Float[Array, "b *shape"],
+        train: bool,
+        key: PRNGKeyArray | None,
+    ) -> tuple[Outputs, PyTree]:
+        variables = {"params": params, "batch_stats": batch_stats}
+        if not train:
+            return as_outputs(net.apply(variables, inputs, False)), batch_stats
+        outputs, changed = net.apply(
+            variables, inputs, True, rngs={"dropout": key}, mutable=["batch_stats"]
+        )
+        return as_outputs(outputs), changed.get("batch_stats", {})
+
+    def layer_inputs(
+        params: PyTree, batch_stats: PyTree, inputs: Float[Array, "b *shape"]
+    ) -> dict[tuple[str, ...], Float[Array, "b p i"]]:
+        layer_rows = defaultdict(list)
+
+        def keep(call: Callable, args: tuple, kwargs: dict, context: InterceptorContext) -> Any:
+            layer = context.module
+            if context.method_name == "__call__" and isinstance(layer, nn.Dense | Convolution):
+                rows = args[0]
+                if isinstance(layer, Convolution):
+                    rows = patches(rows, layer.size, layer.stride, layer.padding)
+                rows = rows.reshape(rows.shape[0], -1, rows.shape[-1])
+                layer_rows[*layer.path, "kernel"].append(rows)
+            return call(*args, **kwargs)
+
+        with nn.intercept_methods(keep):
+            net.apply({"params": params, "batch_stats": batch_stats}, inputs, False)
+        # A layer that is called several times multiplies all of its inputs.
+        return {path: jnp.concatenate(rows, axis=1) for path, rows in layer_rows.items()}
+
+    made = setup_from(init, apply, source, objective, optimizer, augment)
+    return made._replace(layer_inputs=layer_inputs)

@@ -1,0 +1,49 @@
+"""A list of all methods, a line each: paper, what is kept of earlier tasks, where it applies."""
+
+from typing import NamedTuple
+
+from everlight.continual.methods.method import Demand, Method
+from everlight.continual.methods.registry import METHODS
+
+
+class MethodRow(NamedTuple):
+    """A row of the list."""
+
+    name: str
+    year: str
+    """Year of the paper; empty without one."""
+    paper: str
+    """Authors and venue."""
+    keeps: str
+    """Kinds of what is kept of earlier tasks, or nothing."""
+    applies: str
+    """Requirements of a benchmark, or all benchmarks; then where `--methods all` has it."""
+
+
+_WORDS: dict[Demand, str] = {
+    "task-incremental": "task identity at test",
+    "several labels": "several labels",
+    "own classes": "own classes",
+    "one label": "one label",
+    "hidden layers": "named hidden layers",
+    "pretrained transformer": "a pretrained vision transformer",
+}
+"""Requirements that decide on which benchmarks a method runs, and networks of which kind."""
+
+
+def method_rows() -> list[MethodRow]:
+    """Return a row per method, in the order of the registry."""
+    return [_row(method) for method in METHODS.values()]
+
+
+def _row(method: Method) -> MethodRow:
+    source = method.source
+    paper = f"{source.authors}, {source.venue}" if source.authors else ""
+    year = str(source.year or "")
+    features = ["pretrained features"] if method.trains == "head" else []
+    needed = features + [word for demand, word in _WORDS.items() if demand in method.demands]
+    stored = ", ".join(source.keeps) or "nothing"
+    applies = ", ".join(needed) or "all benchmarks"
+    conditions = [*method.benchmarks, *method.advised]
+    within = f"; in --methods all only with {', '.join(conditions)}" if conditions else ""
+    return MethodRow(method.name, year, paper, stored, applies + within)

@@ -1,0 +1,64 @@
+"""Variants of methods that store samples: further rows beside those of the registry."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple, get_args
+
+from everlight.base import Setup, Strategy
+from everlight.continual.methods.method import Demand, Method
+from everlight.continual.strategies.parts.replay_tricks import (
+    predict_by_nearest_mean,
+    review_memory,
+)
+
+VariantName = Literal["nearest-mean", "review"]
+
+
+class Variant(NamedTuple):
+    """A change of any strategy that stores samples."""
+
+    change: Callable[[Setup, Strategy], Strategy]
+    meaning: str
+    demands: tuple[Demand, ...] = ()
+
+
+VARIANTS: dict[VariantName, Variant] = {
+    "nearest-mean": Variant(
+        predict_by_nearest_mean,
+        "predicting by the nearest mean of stored samples",
+        ("class scores", "one label"),
+    ),
+    "review": Variant(review_memory, "trained on its memory before every evaluation"),
+}
+assert tuple(VARIANTS) == get_args(VariantName)
+
+
+def with_variants(methods: Sequence[Method], names: Sequence[VariantName]) -> list[Method]:
+    """Return the methods, each that stores samples and predicts by a head before its variants."""
+    rows = []
+    for method in methods:
+        rows.append(method)
+        if method.stores_samples and not method.nearest_mean:
+            rows += [_variant(method, name) for name in names]
+    return rows
+
+
+def _variant(method: Method, name: VariantName) -> Method:
+    variant = VARIANTS[name]
+    return method._replace(
+        name=f"{method.name}, {name}",
+        factory=_changed(method.factory, name),
+        demands=tuple(dict.fromkeys((*method.demands, *variant.demands))),
+        summary=f"{method.summary}; {variant.meaning}",
+    )
+
+
+@functools.cache
+def _changed(factory: Callable[..., Strategy], name: VariantName) -> Callable[..., Strategy]:
+    """Return the factory of a variant, one object per factory, so that equal rows stay equal."""
+
+    @functools.wraps(factory)
+    def make(setup: Setup, **arguments: Any) -> Strategy:
+        return VARIANTS[name].change(setup, factory(setup, **arguments))
+
+    return make

@@ -1,0 +1,116 @@
+"""Inputs of a network's kernels, and projections onto the space that they span."""
+
+import math
+from collections.abc import Callable, Mapping
+
+import jax
+import jax.numpy as jnp
+from flax.traverse_util import flatten_dict
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from everlight.base import Batch, Learner, Setup, Strategy, Task
+from everlight.continual.engine.epochs import shuffle, take_batch
+from everlight.continual.engine.evaluation import gathered
+from everlight.continual.engine.setups.named_arrays import Path
+from everlight.errors import ArgumentError
+from everlight.precision import matrix_product
+
+NEGLIGIBLE = 1e-10
+"""Share of ‖R‖² below which a direction is rounding, which is not added at any threshold."""
+Projections = Mapping[Path, Float[Array, "i i"]]
+
+
+def input_widths(setup: Setup, learner: Learner, strategy: str) -> dict[Path, int]:
+    """Return the number of inputs of every kernel by its path.
+
+    Raises:
+      ValueError: the inputs of a kernel are unknown, or no layer is named head.
+    """
+    inputs = jax.eval_shape(
+        lambda: setup.layer_inputs(
+            learner.params, learner.batch_stats, gathered(setup, jnp.zeros(1, int), None)
+        )
+    )
+    refuse_other_kernels(learner.params, set(inputs), strategy)
+    return {path: rows.shape[-1] for path, rows in inputs.items()}
+
+
+def drawn_samples(strategy: Strategy, task: Task, key: PRNGKeyArray, count: int) -> Batch:
+    """Return at most `count` random samples of a task."""
+    return take_batch(shuffle(strategy.epoch_data((), task), key), jnp.int32(0), count)
+
+
+def input_rows(setup: Setup, learner: Learner, batch: Batch) -> dict[Path, Float[Array, "n i"]]:
+    """Return what every kernel multiplies for a batch, by its path; 0 for samples of weight 0."""
+    inputs = gathered(setup, batch.index, None)
+    layer_rows = setup.layer_inputs(learner.params, learner.batch_stats, inputs)
+    return {
+        path: (rows * batch.weight[:, None, None]).reshape(-1, rows.shape[-1])
+        for path, rows in layer_rows.items()
+    }
+
+
+def copies_of(params: PyTree, per_kernel: Callable[[Path], int] = lambda path: 1) -> int:
+    """Return the size of square matrices of the kernels' inputs in copies of the parameters.
+
+    Args:
+      params: parameters of the network, or their shapes.
+      per_kernel: function from a kernel's path to its number of matrices `[i, i]`.
+
+    Returns:
+      The number of copies, rounded up.
+    """
+    leaves = flatten_dict(params)
+    entries = sum(
+        per_kernel(path) * math.prod(leaf.shape[:-1]) ** 2
+        for path, leaf in leaves.items()
+        if len(leaf.shape) > 1
+    )
+    return -(-entries // max(1, sum(leaf.size for leaf in leaves.values())))
+
+
+def with_inputs_of(
+    projection: Float[Array, "i i"],
+    rows: Float[Array, "n i"],
+    share: Float[Array, ""] | float,
+) -> Float[Array, "i i"]:
+    """Return the projection with the fewest new directions that span a share of the inputs.
+
+    Args:
+      projection: projection P onto the inputs so far.
+      rows: inputs of the new task; a row of zeros has no effect.
+      share: least share ε of the inputs' squared length within the new projection.
+    """
+    total = jnp.sum(rows**2)
+    rest = rows - matrix_product(rows, projection)
+    if rest.shape[0] > rest.shape[1]:
+        # The triangular factor has the same singular values and right singular vectors.
+        rest = jnp.linalg.qr(rest, mode="r")
+    _, lengths, directions = jnp.linalg.svd(rest, full_matrices=False)
+    squares = lengths**2
+    before = total - jnp.sum(squares) + jnp.cumsum(squares) - squares
+    new = (before < share * total) & (squares > NEGLIGIBLE * total)
+    basis = directions * new[:, None]
+    return projection + matrix_product(basis.T, basis)
+
+
+def refuse_other_kernels(params: PyTree, known: set[Path], strategy: str) -> None:
+    """Refuse networks with a kernel whose inputs are unknown.
+
+    Args:
+      params: parameters of the network.
+      known: paths of the kernels whose inputs are known.
+      strategy: name of the strategy that needs them.
+
+    Raises:
+      ValueError: there is such a kernel, or no layer is named head.
+    """
+    leaves = flatten_dict(params)
+    others = [".".join(path) for path in leaves if leaves[path].ndim > 1 and path not in known]
+    if others:
+        raise ArgumentError(
+            f"the inputs of {', '.join(others)} are unknown; {strategy} needs networks of nn.Dense "
+            "and everlight.models.layers.convolution.Convolution"
+        )
+    if "head" not in params:
+        raise ArgumentError(f"the layers are {', '.join(params)}; {strategy} needs one named head")

@@ -1,0 +1,1 @@
+"""Training on labelled images by one call."""

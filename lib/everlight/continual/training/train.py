@@ -1,0 +1,196 @@
+"""One call that trains a network on a sequence of tasks, with all seeds in one program."""
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float
+
+from everlight.base import Learner, Memory, Setup, Strategy, TaskSequence
+from everlight.checks import Between, NonNegativeInt, PositiveInt, UnitInterval, checked
+from everlight.continual.engine import (
+    Build,
+    Protocol,
+    Run,
+    Runs,
+    StoredImages,
+    diverged,
+    drive_runs,
+    network_setup,
+    operations_per_step,
+)
+from everlight.continual.engine.sequence import SequenceState
+from everlight.continual.engine.setups.network_setup import Net
+from everlight.continual.objectives import softmax_objective
+from everlight.continual.strategies import naive
+from everlight.continual.training.adapted_net import adapt_net
+from everlight.continual.training.labelled_images import (
+    LabelledSplit,
+    split_labelled,
+    store_normalized,
+)
+from everlight.continual.training.saved_net import predict_images
+from everlight.continual.training.trained import Trained
+from everlight.data_checks import scale_of
+from everlight.errors import ArgumentError
+from everlight.metrics import Costs, sequence_costs
+from everlight.scenarios import same_shapes, seeded_class_incremental
+from everlight.trees import stacked
+
+RATE = 1e-3
+"""Learning rate of Adam, the default optimizer."""
+
+
+@checked
+def train(
+    net: Net,
+    images: Any,
+    labels: Any,
+    strategy: Callable[[Setup], Strategy],
+    tasks: Annotated[int, Between(2)] = 5,
+    seeds: PositiveInt = 5,
+    test: UnitInterval | tuple = 0.2,
+    epochs: PositiveInt = 5,
+    batch_size: PositiveInt = 32,
+    optimizer: optax.GradientTransformation | None = None,
+    seed: NonNegativeInt = 0,
+) -> Trained:
+    """Train a network class-incrementally on labelled images, once per seed.
+
+    Each seed has a different class order, initialization and sample order. All seeds are one
+    compiled program, distributed over all devices. One head has all classes, and training does not
+    use task identity. Channels of images `[n, h, w, c]` and columns of features `[n, f]` are
+    normalised by the training samples; arrays of other ranks have one mean and deviation.
+
+    Args:
+      net: network with one output per class: a Flax linen module, whose first argument is the
+        images and whose second one may be `train`, `training`, `deterministic` or similar; a
+        function of `rngs` that returns a Flax NNX module (`nnx_setup`); or a function of `key` that
+        returns an Equinox module of one image (`equinox_setup`). If it returns logits alone,
+        strategies that compare features use the logits.
+      images: images, `[n, h, w, c]`, or features of any shape, `[n, ...]`; a NumPy or JAX array or
+        a list.
+      labels: label of each image, of any comparable type such as numbers or text; none is missing.
+      strategy: function from a setup to a strategy, such as `naive` or
+        `lambda setup: ewc(setup, regularization=100.0)`.
+      tasks: number of tasks among which the classes are divided as equally as possible.
+      seeds: number of seeds.
+      test: share of every class's images, drawn at random, for the test set; or separate test
+        images and labels, of the type and scale of the training images.
+      epochs: epochs per task; the last one is kept.
+      batch_size: samples per step.
+      optimizer: optimizer, reset at every task; None is Adam at `RATE`.
+      seed: first random seed; the others follow consecutively.
+
+    Raises:
+      ImportError: `net` makes an Equinox module, and Equinox is not installed.
+      ValueError: images and labels differ in number; a label is missing or equal to another one in
+        number alone; test images have another scale; a class has one image; there are more tasks
+        than classes; the network cannot be called or its outputs do not fit; or `strategy` does not
+        return a strategy.
+    """
+    split = split_labelled(images, labels, test, np.random.default_rng(seed))
+    classes, trained = len(split.class_names), len(split.train_labels)
+    if tasks > classes:
+        raise ArgumentError(f"tasks={tasks} of {classes} classes; give {classes} or fewer")
+    called = adapt_net(net, split.images.shape[1:], classes)
+    rule = optax.adam(RATE) if optimizer is None else optimizer
+    stored = store_normalized(split.images, trained)
+    protocol = Protocol(epochs=epochs, batch_size=batch_size, select="last")
+
+    def build_with(strategy: Callable[[Setup], Strategy]) -> Build:
+        def build(stored: StoredImages) -> tuple[Setup, Strategy]:
+            setup = network_setup(called, stored, softmax_objective(), rule)
+            return setup, _made(strategy, setup)
+
+        return build
+
+    build = build_with(strategy)
+    copies = build(stored)[1].parameter_copies
+    sequences = _sequences(split, tasks, range(seed, seed + seeds))
+    keys = [jax.random.key(number) for number in range(seed, seed + seeds)]
+    runs = Runs(build, protocol, stored, stacked(sequences), jnp.stack(keys))
+    last = _final_state(runs, epochs)
+    operations, of_naive = (
+        operations_per_step(Run(builder, protocol, stored, sequences[0], keys[0]))
+        for builder in (build, build if strategy is naive else build_with(naive))
+    )
+    costs = _costs(last, sequences, batch_size, operations, of_naive, copies)
+
+    def scores(learner: Learner, memory: Memory, images: Array) -> Float[Array, "n c"]:
+        return predict_images(build, protocol.evaluation_batch, stored, images, learner, memory)
+
+    is_diverged = diverged(protocol, last)
+
+    def reached(matrices: Float[Array, "seeds t t"]) -> Float[np.ndarray, "seeds t t"]:
+        return np.where(is_diverged[:, None, None], np.nan, np.asarray(matrices))
+
+    return Trained(
+        class_names=split.class_names,
+        class_task=np.stack([np.asarray(sequence.class_task) for sequence in sequences]),
+        class_incremental_matrices=reached(last.result.evaluation.class_incremental),
+        task_masked_matrices=reached(last.result.evaluation.task_masked),
+        costs=costs,
+        diverged=is_diverged,
+        learner=last.result.learner,
+        memory=last.result.memory,
+        scores=scores,
+        image_shape=stored.shape,
+        image_dtype=np.dtype(stored.pieces.dtype),
+        image_offset=stored.offset,
+        image_scale=scale_of(split.images[:trained]),
+    )
+
+
+def _made(strategy: Callable[[Setup], Strategy], setup: Setup) -> Strategy:
+    made = strategy(setup)
+    if not isinstance(made, Strategy):
+        raise ArgumentError(
+            f"strategy returned {type(made).__name__}; give a function from a Setup to a Strategy, "
+            "such as naive, or lambda setup: ewc(setup, regularization=100.0)"
+        )
+    return made
+
+
+def _sequences(split: LabelledSplit, tasks: int, seeds: range) -> list[TaskSequence]:
+    classes = len(split.class_names)
+    return same_shapes(
+        [
+            seeded_class_incremental(split.train_labels, split.test_labels, tasks, classes, seed)
+            for seed in seeds
+        ]
+    )
+
+
+def _final_state(runs: Runs, epochs: int) -> SequenceState:
+    """Return the state after the last task, off the runs' mesh."""
+    for state in drive_runs(runs, chunk=epochs):
+        last = state
+    # A mesh of the caller has no effect then; NaN are missing validations.
+    with jax.debug_nans(False):
+        return jax.tree.map(jnp.asarray, jax.device_get(last))
+
+
+def _costs(
+    state: SequenceState,
+    sequences: list[TaskSequence],
+    batch_size: int,
+    operations: float,
+    of_naive: float,
+    copies: int,
+) -> Costs:
+    usage, params = state.result.usage, state.result.learner.params
+    runs = len(sequences)
+    samples = jnp.stack([jnp.sum(sequence.tasks.train.mask, axis=1) for sequence in sequences])
+    steps = jnp.diff(usage.steps, axis=1, prepend=0).astype(jnp.float32)
+    return sequence_costs(
+        sum(leaf.size // runs for leaf in jax.tree.leaves(params)),
+        copies,
+        usage.stored_samples.astype(jnp.float32),
+        samples.astype(jnp.float32),
+        operations * steps,
+        of_naive * jnp.ceil(samples / batch_size),
+    )

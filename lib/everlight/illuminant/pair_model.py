@@ -1,0 +1,234 @@
+"""Estimators for a pair of cameras: estimates with intervals and out-of-distribution scores.
+
+An estimator states the inputs for each camera's illuminant: the transform between the cameras (T),
+colour moments of the camera's own image, or both.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from jaxtyping import Array, Bool, Float
+
+from everlight.color.chromaticity import from_chromaticity
+from everlight.color.feature_distribution import feature_distance
+from everlight.color.learned.linear_regression import LinearRegression, linear_estimate
+from everlight.color.moments import color_moments
+from everlight.color.transform_prior import TransformPrior, fit_probable_transform
+from everlight.color.transforms import Normalization, fit_color_transform
+from everlight.illuminant.illuminant_interval import (
+    ChromaticityInterval,
+    IntervalScale,
+    calibrate_interval,
+    chromaticity_interval,
+    ensemble_chromaticity,
+    uninformative_interval,
+)
+from everlight.illuminant.illuminant_net import IlluminantNet
+from everlight.illuminant.illuminant_training import IlluminantModel, predict_chromaticity
+from everlight.illuminant.out_of_distribution import (
+    DistanceCalibration,
+    OutOfDistributionScore,
+    out_of_distribution_score,
+)
+
+View = Literal["main", "second"]
+"""Camera of a pair; the transform maps main colours to second colours."""
+VIEWS: tuple[View, ...] = ("main", "second")
+Fit = Normalization | Literal["probable"]
+"""Fit of transforms: least squares, normalised, or the most probable under a prior."""
+
+InputNames = Literal["T", "moments", "T and moments"]
+"""Inputs of an estimate; moments are those of the camera's own image."""
+INPUTS: dict[InputNames, tuple[Literal["T", "moments"], ...]] = {
+    "T": ("T",),
+    "moments": ("moments",),
+    "T and moments": ("T", "moments"),
+}
+"""Features that each input consists of, nine numbers each."""
+WIDTHS: dict[InputNames, int] = {name: 9 * len(parts) for name, parts in INPUTS.items()}
+
+
+@struct.dataclass
+class ViewModel:
+    """Estimator of the illuminant in one camera.
+
+    Attributes:
+      inputs: inputs, a key of `INPUTS`.
+      depth: hidden layers of the networks; None for linear regressions.
+      members: networks or regressions, arrays with a leading axis over the ensemble.
+      interval: scale from their disagreement to an interval, calibrated on pairs outside their
+        training.
+      distances: distribution of the training inputs, and distances of validation inputs from it.
+      uninformative: radius in degrees of the interval of the training illuminants alone; infinite
+        where they are too few for one.
+    """
+
+    inputs: InputNames = struct.field(pytree_node=False)
+    depth: int | None = struct.field(pytree_node=False)
+    members: IlluminantModel | LinearRegression
+    interval: IntervalScale
+    distances: DistanceCalibration
+    uninformative: Float[Array, ""]
+
+
+def calibrated_view(
+    inputs: InputNames,
+    depth: int | None,
+    members: IlluminantModel | LinearRegression,
+    held_out: Float[Array, "m n 2"],
+    truth: Float[Array, "n 2"],
+    distances: DistanceCalibration,
+) -> ViewModel:
+    """Return an estimator whose intervals are calibrated on pairs outside its training.
+
+    Args:
+      inputs: inputs of the estimator, a key of `INPUTS`.
+      depth: hidden layers of the networks; None for linear regressions.
+      members: networks or regressions.
+      held_out: estimates of pairs by members that were trained without them.
+      truth: true chromaticities of these pairs.
+      distances: distribution of the training inputs, and distances from it.
+    """
+    scale, uninformative = (
+        calibrate_interval(held_out, truth),
+        uninformative_interval(truth).degrees,
+    )
+    return ViewModel(inputs, depth, members, scale, distances, uninformative)
+
+
+class PairInputs(NamedTuple):
+    """Inputs of a pair's estimates.
+
+    Attributes:
+      transform: transform of main colours to second colours, in the model's scale.
+      valid: whether the colours determine the transform.
+      distance: distance of a most probable transform with its colours' misfit; otherwise NaN.
+      moments: nine colour moments of each image.
+    """
+
+    transform: Float[Array, "3 3"]
+    valid: Bool[Array, ""]
+    distance: Float[Array, ""]
+    moments: Mapping[View, Float[Array, "9"]]
+
+    def features(self, inputs: InputNames, view: View) -> Float[Array, "f"]:
+        """Return the features for one camera's illuminant."""
+        by_name = {"T": self.transform.reshape(9), "moments": self.moments[view]}
+        return jnp.concatenate([by_name[name] for name in INPUTS[inputs]])
+
+
+class Estimate(NamedTuple):
+    """An estimated illuminant (R/G, 1, B/G), the geometric mean of the members.
+
+    Attributes:
+      illuminant: the estimate.
+      interval: interval of R/G and B/G.
+      score: out-of-distribution score of the inputs.
+      uninformative: whether the interval is no smaller than that of the training illuminants alone.
+    """
+
+    illuminant: Float[np.ndarray, "3"]
+    interval: ChromaticityInterval
+    score: OutOfDistributionScore
+    uninformative: bool
+
+
+class Estimates(NamedTuple):
+    """Estimates for both cameras; the second is None without a model for it."""
+
+    main: Estimate
+    second: Estimate | None
+
+
+@dataclass(frozen=True)
+class PairModel:
+    """Estimators for a pair of cameras, and the fit of their transforms.
+
+    Attributes:
+      main: estimator for the main camera.
+      second: estimator for the second camera, or None.
+      prior: prior of the most probable transforms, where the fit is "probable".
+      fit: fit of the training transforms: "probable" (`fit_probable_transform`), or the
+        `normalize` of `fit_color_transform`.
+      cameras: names of the main and the second camera.
+      trained_on: data set and selection rule in words.
+    """
+
+    main: ViewModel
+    second: ViewModel | None
+    prior: TransformPrior | None
+    fit: Fit
+    cameras: tuple[str, str]
+    trained_on: str
+
+    @property
+    def needs_transform(self) -> bool:
+        """True if an estimate depends on T."""
+        views = (self.main, self.second)
+        return any(view is not None and "T" in INPUTS[view.inputs] for view in views)
+
+    def inputs(
+        self,
+        main: Float[Array, "n 3"],
+        second: Float[Array, "n 3"],
+        weights: Float[Array, "n"],
+    ) -> PairInputs:
+        """Return the inputs from both images' colours at the same places."""
+        moments = {"main": nine_moments(main, weights), "second": nine_moments(second, weights)}
+        if self.fit == "probable":
+            fit = _fit_probable(main, second, self.prior, weights)
+            return PairInputs(fit.transform, fit.valid, fit.distance, moments)
+        fit = fit_color_transform(main, second, weights, self.fit)
+        return PairInputs(fit.transform, fit.valid, jnp.array(jnp.nan), moments)
+
+    def estimate(self, inputs: PairInputs) -> Estimates:
+        """Return the estimates of a pair."""
+        second = None if self.second is None else self._estimate("second", inputs)
+        return Estimates(self._estimate("main", inputs), second)
+
+    def _estimate(self, view: View, inputs: PairInputs) -> Estimate:
+        model: ViewModel = getattr(self, view)
+        from_prior = self.fit == "probable" and model.inputs == "T"
+        distance = inputs.distance if from_prior else None
+        parts = _estimated(model, inputs.features(model.inputs, view), distance)
+        illuminant, interval, score = jax.tree.map(np.asarray, parts)
+        finite = np.isfinite(interval.degrees)
+        wide = bool(finite and interval.degrees >= model.uninformative)
+        return Estimate(illuminant, interval, score, wide)
+
+
+nine_moments = jax.jit(partial(color_moments, degree=2))
+_fit_probable = jax.jit(fit_probable_transform)
+
+
+@jax.jit
+def _estimated(
+    model: ViewModel, features: Float[Array, "f"], distance: Float[Array, ""] | None
+) -> tuple[Float[Array, "3"], ChromaticityInterval, OutOfDistributionScore]:
+    """Return an estimate, its interval and score; without a distance that of `features`."""
+    estimates = members_estimates(model.depth, model.members, features)
+    if distance is None:
+        distance = feature_distance(model.distances.distribution, features)
+    return (
+        from_chromaticity(ensemble_chromaticity(estimates)),
+        chromaticity_interval(model.interval, estimates),
+        out_of_distribution_score(model.distances, distance),
+    )
+
+
+def members_estimates(
+    depth: int | None,
+    members: IlluminantModel | LinearRegression,
+    features: Float[Array, "*n f"],
+) -> Float[Array, "m *n 2"]:
+    """Return [R/G, B/G] of every network, or of every regression if there is no depth."""
+    predict = (
+        linear_estimate if depth is None else partial(predict_chromaticity, IlluminantNet(depth))
+    )
+    return jax.vmap(predict, (0, None))(members, features)

@@ -1,0 +1,1 @@
+"""Layers of networks: convolution, pooling and normalisation."""

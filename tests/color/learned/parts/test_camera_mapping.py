@@ -1,0 +1,123 @@
+"""Images by other cameras, against float64 NumPy and what white and linear cameras imply."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from everlight.color.learned.parts.camera_mapping import (
+    WHITE,
+    TakenImages,
+    balanced_transform,
+    draw_camera,
+    draw_imaginary_view,
+    draw_view,
+    mapped_illuminant,
+    neighboring_illuminant,
+)
+from everlight.color.transforms import inverse_transform
+
+
+def cameras(rng, count=3):
+    return np.eye(3) + 0.2 * rng.uniform(-1, 1, (count, 3, 3))
+
+
+def taken_by(rng, count=60):
+    light = rng.uniform(0.4, 1, (count, 3)) * [0.6, 1, 0.8]
+    return TakenImages(jnp.float32(light), jnp.arange(count) % 3)
+
+
+def test_a_mapped_image_is_that_of_the_other_linear_camera(rng):
+    """Both are compared for surfaces under D65, and for white under any light."""
+    first, second = cameras(rng, 2)
+    xyz = rng.uniform(0.1, 1, (20, 3))
+    taken = [xyz @ each.T / (each @ WHITE) for each in (first, second)]
+    transform = balanced_transform(jnp.float32(first), jnp.float32(second))
+    np.testing.assert_allclose(taken[0] @ np.asarray(transform, float), taken[1], rtol=1e-4)
+    np.testing.assert_allclose(jnp.sum(transform, axis=0), 1, atol=1e-5)
+    inverse = inverse_transform(jnp.float32(first))
+    np.testing.assert_allclose(inverse, np.linalg.inv(first), rtol=1e-4)
+    light = rng.uniform(0.5, 1, 3)
+    found = mapped_illuminant(jnp.float32(first @ light), jnp.float32(first), jnp.float32(second))
+    expected = second @ light
+    np.testing.assert_allclose(found, expected / expected.sum(), rtol=1e-4)
+
+
+def test_an_illuminant_is_like_those_beside_it(rng):
+    """Its mean and spread are those of the neighbours, with C5's factors; one is itself."""
+    taken = taken_by(rng, 90)
+    place = jnp.float32([0.25, 0.42, 0.33])
+    keys = jax.random.split(jax.random.key(0), 4_000)
+    draw = jax.jit(jax.vmap(neighboring_illuminant, (0, None, None, None)))
+    drawn = np.asarray(draw(keys, place, taken, jnp.array(1)), float)
+    own = np.asarray(taken.illuminants[1::3], float)
+    shares = own / own.sum(axis=1, keepdims=True)
+    away = np.linalg.norm((shares - np.asarray(place))[:, :2], axis=1)
+    nearest = np.argsort(away)[:15]
+    weights = np.exp(1 - away[nearest] / away[nearest].sum())
+    red, green = shares[nearest, 0], shares[nearest, 1]
+    slope, at = np.polyfit(red, green, 1)
+    expected = (weights * red).sum() / weights.sum()
+    np.testing.assert_allclose(drawn.sum(axis=1), 1, atol=1e-5)
+    np.testing.assert_allclose(drawn[:, 0].mean(), expected, atol=1e-3)
+    np.testing.assert_allclose(drawn[:, 0].std(), 0.7 * red.std(), rtol=0.05)
+    off = drawn[:, 1] - (slope * drawn[:, 0] + at)
+    np.testing.assert_allclose(off.std(), 1.2 * green.std(), rtol=0.05)
+    np.testing.assert_allclose(off.mean(), 0, atol=2e-3)
+    alone = TakenImages(taken.illuminants[:1], jnp.array([4]))
+    found = neighboring_illuminant(keys[0], place, alone, jnp.array(4))
+    light = taken.illuminants[0]
+    np.testing.assert_allclose(found, light / light.sum(), rtol=1e-5)
+
+
+def test_other_cameras_are_equally_likely():
+    numbers = jnp.array([0] * 10 + [1] * 40 + [2] * 2)
+    keys = jax.random.split(jax.random.key(1), 3_000)
+    drawn = jax.vmap(draw_camera, (0, None, None))(keys, numbers, jnp.array(0))
+    assert set(np.unique(drawn).tolist()) == {1, 2}
+    np.testing.assert_allclose(np.mean(drawn == 1), 0.5, atol=0.03)
+    alone = jax.vmap(draw_camera, (0, None, None))(keys[:9], numbers[:10], jnp.array(0))
+    assert not np.asarray(alone).any()
+
+
+def test_views_show_grey_in_their_illuminant(rng):
+    """A grey surface has the illuminant's colour in every view, of real and imaginary cameras."""
+    taken, matrices = taken_by(rng), jnp.float32(cameras(rng))
+    for draw in (draw_view, draw_imaginary_view):
+        for number in range(6):
+            view = draw(jax.random.key(number), jnp.array(number), taken, matrices)
+            grey = np.asarray(taken.illuminants[number] @ view.transform, float)
+            light = np.asarray(view.illuminant, float)
+            np.testing.assert_allclose(
+                grey / np.linalg.norm(grey), light / np.linalg.norm(light), rtol=1e-4
+            )
+            assert view.camera != number % 3
+
+
+def test_an_imaginary_view_lies_between_both_cameras(rng):
+    """Its colours are those of the mixed matrices, white-balanced apart."""
+    taken, matrices = taken_by(rng), cameras(rng)
+    view = draw_imaginary_view(jax.random.key(5), jnp.array(4), taken, jnp.float32(matrices))
+    share, camera = float(view.share), int(view.camera)
+    light = np.asarray(view.illuminant, float)
+    own = np.asarray(taken.illuminants[1::3], float)
+    own = own / own[:, 1:2]
+    mapped = own @ np.linalg.inv(matrices[1]).T @ matrices[camera].T
+    mixed = share * own + (1 - share) * mapped / mapped[:, 1:2]
+    nearest = np.abs(mixed - light).max(axis=1)
+    assert nearest.min() < 1e-4
+    row = nearest.argmin()
+    colors = rng.uniform(0.1, 1, (5, 3))
+    white = np.asarray(taken.illuminants[4], float)
+    other = mapped[row] / mapped[row, 1]
+    xyz = colors * (matrices[1] @ WHITE) @ np.linalg.inv(matrices[1]).T
+    balanced = xyz @ matrices[camera].T / (matrices[camera] @ WHITE)
+    expected = share * colors * own[row] + (1 - share) * balanced * other
+    np.testing.assert_allclose(
+        (colors * white) @ np.asarray(view.transform, float), expected, rtol=1e-3
+    )
+
+
+def test_one_matrix_for_all_cameras_leaves_von_kries_factors(rng):
+    view = draw_view(jax.random.key(0), jnp.array(2), taken_by(rng), jnp.eye(3)[None])
+    off = np.asarray(view.transform) - np.diag(np.diag(view.transform))
+    np.testing.assert_allclose(off, 0, atol=1e-6)

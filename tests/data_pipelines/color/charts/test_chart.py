@@ -1,0 +1,142 @@
+"""The chart of 24 patches: found on a real photo and on made-up ones, and read."""
+
+import colour
+import numpy as np
+import pytest
+
+from everlight_data.color.charts.chart import (
+    CENTRES,
+    CORNERS,
+    chart_homography,
+    chart_mask,
+    find_charts,
+    fit_residual,
+    map_points,
+    read_chart,
+    reference_colors,
+)
+from everlight_data.color.charts.chart_pairs import measure_chart
+from everlight_data.color.charts.chart_scenes import write_chart_pairs
+from everlight_data.color.raw_files.raw import RawImage, read_raw
+from everlight_data.errors import DataError
+
+# Scale, turn, shift and tilt: from places on the chart to pixels.
+TILTED = np.array([[21.0, -4.0, 90.0], [5.0, 20.0, 40.0], [4e-3, -3e-3, 1.0]])
+
+
+def drawn(homography, shape=(200, 300), light=(0.5, 1.0, 0.7), turns=0):
+    """The chart on grey, in linear sRGB under a light."""
+    patches = np.clip(colour.XYZ_to_sRGB(reference_colors(), apply_cctf_encoding=False), 0.01, 1)
+    y, x = np.mgrid[: shape[0], : shape[1]]
+    lifted = np.stack([x, y, np.ones_like(x)], axis=-1) @ np.linalg.inv(homography).T
+    across, down = lifted[..., 0] / lifted[..., 2], lifted[..., 1] / lifted[..., 2]
+    image = np.full((*shape, 3), 0.2)
+    image[(across > -1) & (across < 6) & (down > -1) & (down < 4)] = 0.02
+    column, row = np.round(across).astype(int), np.round(down).astype(int)
+    on_patch = (abs(across - column) < 0.42) & (abs(down - row) < 0.42)
+    on_patch &= (column >= 0) & (column < 6) & (row >= 0) & (row < 4)
+    image[on_patch] = patches[(6 * row + column)[on_patch]]
+    return np.float32(np.rot90(image * light, turns)), patches * light
+
+
+def pixels(homography, points):
+    lifted = np.column_stack([points, np.ones(len(points))]) @ homography.T
+    return lifted[:, :2] / lifted[:, 2:]
+
+
+def test_the_chart_is_found_on_a_real_photo(real_data):
+    """Centres of the corner patches as a person points at them."""
+    photo = read_raw(real_data("raw_samples/colorchart.dng"))
+    (corners,) = find_charts(photo.image, reference_colors())
+    expected = [[716, 626], [1251, 615], [1257, 922], [704, 930]]
+    np.testing.assert_allclose(corners, expected, atol=6)
+    seen = read_chart(photo.image, photo.saturated, chart_homography(corners))
+    assert seen.usable.all()
+    assert fit_residual(seen.colors, reference_colors()) < 0.04
+
+
+@pytest.mark.parametrize("turns", range(4))
+def test_a_tilted_chart_is_found_however_the_picture_is_turned(turns):
+    image, colors = drawn(TILTED, turns=turns)
+    (corners,) = find_charts(image, reference_colors())
+    x, y = pixels(TILTED, CORNERS).T
+    # What np.rot90 makes of columns and rows of a picture of 300 x 200.
+    x, y = [(x, y), (y, 299 - x), (299 - x, 199 - y), (199 - y, x)][turns]
+    np.testing.assert_allclose(corners, np.stack([x, y], axis=1), atol=1)
+    read = read_chart(image, np.zeros(image.shape[:2], bool), chart_homography(corners))
+    np.testing.assert_allclose(read.colors, colors, atol=0.01)
+
+
+def test_no_chart_is_found_where_there_is_none(rng):
+    noise = np.float32(rng.uniform(0, 1, (120, 160, 3)))
+    assert find_charts(noise, reference_colors()) == []
+    # A grid of patches, but of other colours.
+    image, _ = drawn(TILTED)
+    wrong = rng.permutation(reference_colors())
+    assert find_charts(image, wrong) == []
+
+
+SECOND = np.array([[14.0, 2.0, 30.0], [-2.0, 15.0, 40.0], [0.0, 0.0, 1.0]])
+
+
+@pytest.mark.parametrize("light", [(0.5, 1.0, 0.7), (0.9, 1.0, 0.3)])
+def test_two_charts_are_both_found(light):
+    """The second one may be smaller and in another light."""
+    first, _ = drawn(np.array([[1, 0, 120], [0, 1, 90], [0, 0, 1]]) @ TILTED, (320, 460))
+    second, _ = drawn(SECOND, (320, 460), light)
+    x, y = pixels(SECOND, CENTRES).T
+    window = np.s_[: round(y.max()) + 16, : round(x.max()) + 16]
+    first[window] = second[window]
+    found = find_charts(first, reference_colors())
+    assert len(found) == 2
+    centres = np.array(sorted(each.mean(axis=0).tolist() for each in found))
+    np.testing.assert_allclose(centres[0], pixels(SECOND, CORNERS).mean(axis=0), atol=1)
+    none = np.zeros(first.shape[:2], bool)
+    photo = RawImage(first, none, np.zeros(4, int), 1, None, None, "A", 0, "two.dng")
+    with pytest.raises(
+        DataError, match=r"^two\.dng: 2 charts found, around \[\d+, \d+\], \["
+    ) as no:
+        measure_chart(photo, None, reference_colors())
+    assert "Write it into charts.json" in str(no.value)
+    chosen = measure_chart(photo, found[0], reference_colors())
+    np.testing.assert_allclose(map_points(chosen["charts"], CORNERS), found[0], atol=1e-2)
+
+
+def test_made_up_charts_are_found_and_their_greys_have_the_lights_colour(tmp_path):
+    true = write_chart_pairs(tmp_path, 2, seed=5)
+    for index, name in enumerate(true.names):
+        for view, moved in (("main", np.eye(3)), ("second", true.homography)):
+            photo = read_raw(tmp_path / view / f"{name}.dng")
+            (corners,) = find_charts(photo.image, reference_colors())
+            expected = pixels(moved @ true.charts[index], CORNERS)
+            np.testing.assert_allclose(corners, expected, atol=1)
+            read = read_chart(photo.image, photo.saturated, chart_homography(corners))
+            grey, light = read.colors[18:23].sum(0), getattr(true, view)[index]
+            sine = np.linalg.norm(np.cross(grey, light))
+            sine /= np.linalg.norm(grey) * np.linalg.norm(light)
+            assert np.degrees(np.arcsin(sine)) < 0.3
+
+
+def test_saturated_patches_are_told():
+    image, _ = drawn(TILTED)
+    saturated = np.zeros(image.shape[:2], bool)
+    x, y = pixels(TILTED, CENTRES[[18]])[0].round().astype(int)
+    saturated[y, x] = True
+    assert np.flatnonzero(~read_chart(image, saturated, TILTED).usable).tolist() == [18]
+
+
+def test_the_mask_covers_the_chart_and_a_patch_around_it():
+    square = np.array([[10.0, 0, 40], [0, 10, 30], [0, 0, 1]])
+    mask = chart_mask((100, 150), square)
+    # From a patch and a half before the first centre to as much behind the last.
+    assert not mask[16:74, 26:104].any()
+    assert mask[:15].all()
+    assert mask[76:].all()
+    assert mask[:, :25].all()
+    assert mask[:, 106:].all()
+
+
+def test_corners_on_a_line_are_no_chart():
+    assert chart_homography(np.array([[0, 0], [1, 1], [2, 2], [3, 3]])) is None
+    homography = chart_homography(pixels(TILTED, CORNERS))
+    np.testing.assert_allclose(map_points(homography, CENTRES), pixels(TILTED, CENTRES), atol=0.01)

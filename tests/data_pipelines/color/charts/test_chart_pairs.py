@@ -1,0 +1,61 @@
+"""Folders of raw pairs and places of charts that cannot be used; nothing is decoded."""
+
+import pytest
+
+from everlight_data.color.charts.chart_pairs import LEAST_PAIRS, find_pairs, read_chart_corners
+from everlight_data.errors import DataError
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for view in ("main", "second"):
+        (tmp_path / "in" / view).mkdir(parents=True)
+        for index in range(LEAST_PAIRS):
+            (tmp_path / "in" / view / f"IMG_{index}.dng").write_bytes(b"no raw file")
+    return tmp_path / "in"
+
+
+def refused(folder, message):
+    with pytest.raises(DataError, match=message):
+        find_pairs(folder)
+
+
+def test_pairs_are_found_by_their_common_names(folder):
+    assert [pair.name for pair in find_pairs(folder)] == [f"IMG_{i}" for i in range(LEAST_PAIRS)]
+
+
+def test_files_without_partners_are_named(folder):
+    (folder / "main" / "IMG_1.dng").unlink()
+    refused(folder, r"IMG_1 in only one of main and second")
+
+
+def test_too_few_pairs_are_refused(folder):
+    for view in ("main", "second"):
+        (folder / view / "IMG_1.dng").unlink()
+    refused(folder, r"in has 5 pairs; 6 under different illuminants are the least")
+    for index in (0, 2, 3, 4):
+        for view in ("main", "second"):
+            (folder / view / f"IMG_{index}.dng").unlink()
+    refused(folder, r"in has 1 pair; 6 under")
+
+
+def test_two_files_of_one_name_are_refused(folder):
+    (folder / "main" / "IMG_1.cr2").write_bytes(b"")
+    refused(folder, r"main has two files whose names differ only in the extension")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", r"charts\.json is damaged"),
+        ("[]", r"charts\.json holds no charts"),
+        ('{"main/IMG_0.dng": "here"}', r"main/IMG_0\.dng has no corners"),
+        ('{"main/IMG_0.dng": [[0, 0], [1, 0]]}', r"main/IMG_0\.dng has no four corners"),
+        ('{"main/IMG_0.dng": [[0, 0], [1, 1], [2, 2], [3, 3]]}', r"no four corners"),
+        ('{"main/x.dng": [[0, 0], [9, 0], [9, 9], [0, 9]]}', r"there is no .*x\.dng"),
+    ],
+)
+def test_charts_that_are_none_are_refused(folder, content, message):
+    (folder / "charts.json").write_text(content)
+    with pytest.raises(DataError, match=message):
+        read_chart_corners(folder)

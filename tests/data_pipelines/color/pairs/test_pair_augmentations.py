@@ -1,0 +1,58 @@
+"""Augmented pairs: equally many, and inputs that belong together."""
+
+import jax
+import numpy as np
+import pytest
+
+from everlight_data.color.pairs.camera_pairs import (
+    TRANSFORM,
+    TRANSFORM_AND_WHITE_BALANCE,
+    WHITE_BALANCE,
+    CameraPairs,
+    alone_and_joined,
+    finite_rows,
+)
+from everlight_data.color.pairs.pair_augmentations import PHONE_AUGMENTATIONS
+
+
+@pytest.fixture
+def pairs(rng):
+    """Sixty pairs whose transforms are drawn, and whose white balance is off by up to a tenth."""
+    lights = np.stack([rng.uniform(0.4, 1.2, 60), np.ones(60), rng.uniform(0.4, 1.2, 60)], 1)
+    features = np.float32(lights[:, [0, 2]] @ rng.normal(size=(2, 9)) + 1)
+    told = np.float32(lights[:, [0, 2]] * rng.uniform(0.9, 1.1, (60, 2)))
+    inputs, folds = (
+        alone_and_joined({TRANSFORM: features, WHITE_BALANCE: told}),
+        rng.permutation(60).reshape(3, 20),
+    )
+    return CameraPairs(inputs, np.float32(lights), np.float32(lights), folds, ("a", "b"), "")
+
+
+@pytest.mark.parametrize("name", list(PHONE_AUGMENTATIONS))
+def test_augmentations_give_equally_many_and_inputs_that_belong_together(pairs, name):
+    train = np.setdiff1d(np.arange(60), pairs.folds[0])
+    samples = PHONE_AUGMENTATIONS[name](pairs, train, jax.random.key(0))
+    assert len(samples.targets) == 100 * len(train)
+    joined = np.hstack([samples.inputs["T"], samples.inputs[WHITE_BALANCE]])
+    np.testing.assert_allclose(samples.inputs[TRANSFORM_AND_WHITE_BALANCE], joined, rtol=1e-6)
+    # What the camera told is off by the same factor as before, whatever the light became.
+    if name != "none" and "mixed" not in name:
+        ratios = np.asarray(samples.inputs[WHITE_BALANCE] / samples.targets).reshape(
+            len(train), 100, 2
+        )
+        np.testing.assert_allclose(ratios, np.repeat(ratios[:, :1], 100, axis=1), rtol=1e-4)
+
+
+def test_rows_that_are_not_finite_are_replaced_by_others_in_turn():
+    inputs = np.arange(12.0).reshape(6, 2)
+    inputs[[1, 4]] = np.nan, np.inf
+    assert finite_rows(inputs).tolist() == [0, 2, 3, 5, 0, 2]
+    assert finite_rows(inputs * np.nan).tolist() == []
+
+
+def test_the_second_views_targets_are_the_second_cameras(pairs):
+    other = pairs._replace(second=pairs.main[:, ::-1] ** 2, view="second")
+    np.testing.assert_array_equal(other.targets(np.arange(3)), other.second[:3, ::2])
+    samples = other.samples(np.array([7, 5]))
+    np.testing.assert_array_equal(samples.targets, other.second[[7, 5], ::2])
+    np.testing.assert_array_equal(samples.inputs["T"], other.inputs["T"][[7, 5]])

@@ -1,0 +1,157 @@
+import numpy as np
+import pytest
+
+from everlight_data.color.nus import load_official
+from everlight_data.color.pairs.quasi_real import build_quasi_real, reilluminate_training
+from everlight_data.errors import DataError
+from tests.nus_files import BLACK, MAIN, SECOND, WHITE, render, write_camera
+
+N = 6
+
+
+@pytest.fixture
+def world(tmp_path, rng):
+    """Both cameras on disk; the second one's images in reversed order, so pairs are by name."""
+    responses, images, charts, lights = render(rng, N)
+    write_camera(tmp_path, MAIN, images[0], charts[0], lights[0])
+    write_camera(tmp_path, SECOND, images[1, ::-1], charts[1, ::-1], lights[1, ::-1])
+    cameras = [load_official(tmp_path, camera) for camera in (MAIN, SECOND)]
+    pairs = list(zip(cameras[0].names, cameras[1].names[::-1], strict=True))
+    truth = np.linalg.inv(responses[0]) @ responses[1]
+    return cameras, pairs, truth, images, charts, lights
+
+
+def relative(estimate, truth):
+    return np.linalg.norm(estimate - truth) / np.linalg.norm(truth)
+
+
+def test_transforms_illuminants_and_charts_come_back(world):
+    cameras, pairs, truth, _, charts, lights = world
+    data = build_quasi_real(*cameras, pairs, seed=0)
+    for transform, expected in zip(data.transforms, truth, strict=True):
+        assert relative(transform, expected) < 1e-4
+    assert max(relative(one, truth[0]) for one in truth[1:]) > 0.1, "the lights must matter"
+    np.testing.assert_allclose(data.illuminants_main, lights[0], rtol=1e-6)
+    np.testing.assert_allclose(data.illuminants_second, lights[1], rtol=1e-6)
+    np.testing.assert_allclose(data.charts_main, charts[0], atol=1e-6)
+    np.testing.assert_allclose(data.charts_second, charts[1], atol=1e-6)
+    assert data.names == tuple(pairs)
+
+
+def test_under_sum_normalization_the_transform_is_that_of_the_normalized_pixels(world):
+    """Block means, masking and least squares again in float64, without the library."""
+    cameras, pairs, truth, images, _, _ = world
+    data = build_quasi_real(*cameras, pairs, seed=0, normalize="sum")
+    for i in range(N):
+        image = np.round(images[0, i] * (WHITE - BLACK)) / (WHITE - BLACK)
+        blocks = [
+            image[top : top + 6, left : left + 6].mean(axis=(0, 1))
+            for top in range(0, 24, 6)
+            for left in range(0, 36, 6)
+            if top + 6 <= 7 or top >= 15 or left + 6 <= 10 or left >= 22
+        ]
+        first = np.array(blocks)
+        second = first @ truth[i]
+        expected = np.linalg.lstsq(
+            first / first.sum(1, keepdims=True), second / second.sum(1, keepdims=True), rcond=None
+        )[0]
+        assert relative(data.transforms[i], expected) < 5e-4
+        assert relative(data.transforms[i], truth[i]) > 0.02
+
+
+def test_saturated_patches_do_not_count(tmp_path, rng):
+    responses, images, charts, lights = render(rng, N)
+    charts[0, 1, 3] = charts[1, 2, 4] = 2
+    for camera, own, chart, light in zip((MAIN, SECOND), images, charts, lights, strict=True):
+        write_camera(tmp_path, camera, own, chart, light)
+    cameras = [load_official(tmp_path, camera) for camera in (MAIN, SECOND)]
+    data = build_quasi_real(*cameras, list(zip(*(c.names for c in cameras), strict=True)), seed=0)
+    assert np.argwhere(~data.usable).tolist() == [[1, 3], [2, 4]]
+    for i in (1, 2):
+        truth = np.linalg.inv(responses[0, i]) @ responses[1, i]
+        assert relative(data.transforms[i], truth) < 1e-4
+
+
+def test_folds_part_the_pairs_and_follow_the_seed(world):
+    cameras, pairs, *_ = world
+    folds = [build_quasi_real(*cameras, pairs, seed=seed).folds for seed in (0, 0, 1)]
+    np.testing.assert_array_equal(np.sort(np.concatenate(folds[0])), np.arange(N))
+    assert [len(fold) for fold in folds[0]] == [2, 2, 2]
+    np.testing.assert_array_equal(folds[0], folds[1])
+    assert not np.array_equal(folds[0], folds[2])
+
+
+def test_reillumination_gives_the_transform_of_the_target_light(world):
+    """In this world a pair under another pair's light has exactly that pair's transform."""
+    cameras, pairs, truth, _, _, lights = world
+    data = build_quasi_real(*cameras, pairs, seed=0)
+    for fold in range(3):
+        augmented = reilluminate_training(data, fold, seed=5, reilluminations=3)
+        train = np.setdiff1d(np.arange(N), data.folds[fold])
+        assert len(augmented.transforms) == len(augmented.illuminants_main) == 4 * 4
+        distances = np.abs(augmented.illuminants_main[:, None] - lights[0]).max(axis=-1)
+        targets = distances.argmin(axis=1).reshape(4, 4)
+        assert distances.min(axis=1).max() < 1e-6
+        for own, row in zip(train, targets, strict=True):
+            assert row[0] == own
+            np.testing.assert_array_equal(np.sort(row), train)
+        for transform, target in zip(augmented.transforms, targets.ravel(), strict=True):
+            assert relative(transform, truth[target]) < 1e-3
+        second = augmented.illuminants_second / augmented.illuminants_second[:, 1:2]
+        expected = lights[1][targets.ravel()]
+        np.testing.assert_allclose(second, expected / expected[:, 1:2], rtol=1e-4)
+        # The same images as A⁻¹ T B of the pair that each was made of.
+        again = np.linalg.solve(
+            augmented.relights_main, data.transforms[augmented.sources] @ augmented.relights_second
+        )
+        for transform, made in zip(augmented.transforms, again, strict=True):
+            assert relative(transform, made) < 1e-3
+
+
+def test_the_choice_of_lights_follows_its_seed(world):
+    cameras, pairs, *_ = world
+    data = build_quasi_real(*cameras, pairs, seed=0)
+    chosen = [
+        reilluminate_training(data, 0, seed=seed, reilluminations=2).illuminants_main
+        for seed in (5, 5, 6)
+    ]
+    np.testing.assert_array_equal(chosen[0], chosen[1])
+    assert not np.array_equal(chosen[0], chosen[2])
+
+
+def test_more_reilluminations_than_other_pairs_are_refused(world):
+    cameras, pairs, *_ = world
+    data = build_quasi_real(*cameras, pairs, seed=0)
+    with pytest.raises(DataError, match=r"reilluminations=99, but fold 0 has 4 training pairs"):
+        reilluminate_training(data, 0, seed=0)
+
+
+def test_a_chart_that_cannot_be_reilluminated_is_named(world):
+    cameras, pairs, *_ = world
+    data = build_quasi_real(*cameras, pairs, seed=0)
+    index = int(data.folds[1][0])
+    data.usable[index, 2:] = False
+    with pytest.raises(DataError, match=rf"re-illuminate .*{pairs[index][0]}"):
+        reilluminate_training(data, 0, seed=0, reilluminations=3)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda pairs: [*pairs, ("NikonD5200_0099", pairs[0][1])], r"no image NikonD5200_0099"),
+        (lambda pairs: [*pairs, pairs[2]], r"NikonD5200_0003 is in more than one pair"),
+        (lambda pairs: pairs[:2], r"2 pairs do not suffice for 3 folds"),
+    ],
+)
+def test_faulty_pairs_are_named(world, change, message):
+    cameras, pairs, *_ = world
+    with pytest.raises(DataError, match=message):
+        build_quasi_real(*cameras, change(pairs), seed=0)
+
+
+def test_a_pair_whose_chart_has_one_color_is_named(world):
+    cameras, pairs, *_ = world
+    chart = cameras[0].folder / "CHECKER" / "NikonD5200_0002_color.txt"
+    chart.write_text("2000,3000,4000\n" * 24)
+    with pytest.raises(DataError, match=r"NikonD5200_0002 with Canon1DsMkIII_0005: too few unsat"):
+        build_quasi_real(*cameras, pairs, seed=0)

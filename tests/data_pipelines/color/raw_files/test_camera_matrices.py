@@ -1,0 +1,378 @@
+"""Readers of calibration matrices: small files of the form, the real list, damaged ones."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from everlight.color.camera_calibration import calibrated_matrix
+from everlight_data.color.nus import CAMERAS
+from everlight_data.color.raw_files import camera_matrices
+from everlight_data.color.raw_files.camera_matrices import (
+    calibrations_from,
+    matrix_for,
+    other_camera,
+    read_camera_matrices,
+    read_dng_calibration,
+    single_matrix,
+)
+from everlight_data.color.raw_files.dng import (
+    ASCII,
+    BYTE,
+    RATIONAL,
+    SHORT,
+    SIGNED_RATIONAL,
+    rationals,
+    write_dng,
+)
+from everlight_data.color.raw_files.raw import read_raw
+from everlight_data.errors import DataError, MissingDataError
+
+CANON = np.array([[0.6941, -0.1164, -0.0857], [-0.3825, 1.1597, 0.2534], [-0.0416, 0.154, 0.6039]])
+LIST = """<?xml version="1.0"?>
+<!DOCTYPE Cameras [ <!ELEMENT Cameras ( Camera+ ) > ]>
+<Cameras>
+  <Camera make="Canon" model="Canon EOS 550D"><ID make="Canon" model="EOS 550D">Canon EOS 550D</ID>
+    <Aliases><Alias id="T2i">Canon EOS REBEL T2i</Alias></Aliases>
+    <ColorMatrices><ColorMatrix planes="3">
+      <ColorMatrixRow plane="0">6941 -1164 -857</ColorMatrixRow>
+      <ColorMatrixRow plane="1">-3825 11597 2534</ColorMatrixRow>
+      <ColorMatrixRow plane="2">-416 1540 6039</ColorMatrixRow>
+    </ColorMatrix></ColorMatrices></Camera>
+  <Camera make="Sony" model="F828"><ID make="Sony" model="F828">Sony F828</ID>
+    <ColorMatrices><ColorMatrix planes="4"/></ColorMatrices></Camera>
+</Cameras>
+"""
+
+
+def test_the_list_gives_a_matrix_by_name_and_alias(tmp_path):
+    path = tmp_path / "cameras.xml"
+    path.write_text(LIST)
+    cameras = read_camera_matrices(path)
+    assert set(cameras) == {"Canon EOS 550D", "Canon EOS REBEL T2i"}
+    np.testing.assert_allclose(matrix_for(cameras, "Canon550D"), CANON)
+    with pytest.raises(DataError, match=r"no calibration matrix of 'Canon 50D'; the nearest"):
+        matrix_for(cameras, "Canon 50D")
+    one = single_matrix(CANON)
+    np.testing.assert_allclose(calibrated_matrix(one, jnp.float32(4000)), CANON, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "ParseError"),
+        (LIST[:300], "ParseError"),
+        (LIST.replace("Cameras>", "Lenses>"), "ParseError|its root"),
+        (LIST.replace("6941", "x"), "ValueError"),
+        (LIST.replace("6941", "1e9"), "not within 20"),
+        (LIST.replace("6941", "nan"), "not within 20"),
+        (LIST.replace("6941", ""), "ValueError"),
+        (LIST.replace('planes="3"', 'planes="4"'), "no camera with a matrix"),
+        (LIST.replace("<!ELEMENT", '<!ENTITY a "&b;&b;"><!ELEMENT'), "declares entities"),
+    ],
+)
+def test_a_damaged_list_is_refused_by_name(tmp_path, text, message):
+    path = tmp_path / "cameras.xml"
+    path.write_text(text)
+    with pytest.raises(DataError, match=rf"cameras\.xml is damaged .*({message})"):
+        read_camera_matrices(path)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-32"])
+def test_entities_do_not_hide_in_another_encoding(tmp_path, encoding):
+    path = tmp_path / "cameras.xml"
+    head = LIST.partition("?>")[2] if LIST.startswith("<?xml") else LIST
+    hidden = head.replace("<!ELEMENT", '<!ENTITY a "aaaa"><!ELEMENT')
+    path.write_bytes(hidden.encode(encoding))
+    with pytest.raises(DataError, match=r"cameras\.xml is damaged"):
+        read_camera_matrices(path)
+
+
+def test_matrices_that_give_daylight_no_colour_are_refused_for_training_too(tmp_path):
+    path = tmp_path / "cameras.xml"
+    path.write_text(LIST)
+    found = calibrations_from([path], ["Canon EOS 550D"])
+    np.testing.assert_allclose(found["Canon EOS 550D"].matrices[0], CANON, rtol=1e-6)
+    path.write_text(LIST.replace("6941 -1164 -857", "0 0 0"))
+    with pytest.raises(DataError, match=r"cameras\.xml for Canon EOS 550D give daylight a colour"):
+        calibrations_from([path], ["Canon EOS 550D"])
+
+
+def test_a_list_without_end_is_refused_before_it_is_read(tmp_path, monkeypatch):
+    path = tmp_path / "cameras.xml"
+    path.write_text(LIST)
+    monkeypatch.setattr(camera_matrices, "MAX_XML_BYTES", 100)
+    with pytest.raises(DataError, match=r"cameras\.xml"):
+        read_camera_matrices(path)
+    with pytest.raises(MissingDataError):
+        read_camera_matrices(tmp_path / "none.xml")
+
+
+def test_the_real_list_has_every_camera_of_the_sets(real_data):
+    cameras = read_camera_matrices(real_data("camera_matrices/cameras.xml"))
+    assert len(cameras) > 500
+    found = {name: matrix_for(cameras, name) for name in (*CAMERAS, "Canon550D")}
+    np.testing.assert_allclose(found["Canon550D"], CANON)
+    # White of D65 has all channels above 0 in a real camera.
+    for matrix in found.values():
+        assert (matrix @ [0.95047, 1, 1.08883] > 0.2).all()
+
+
+def written(path, **changed):
+    matrices = {
+        "color_a": CANON + 0.05,
+        "color_d65": CANON,
+        "forward_a": np.eye(3),
+        "forward_d65": 2 * np.eye(3),
+    }
+    codes = {"color_d65": 50722, "forward_d65": 50964, "forward_a": 50965}
+    tags = [
+        (code, SIGNED_RATIONAL, 9, rationals(matrices[name]))
+        for name, code in codes.items()
+        if changed.get(name, True)
+    ]
+    # Illuminants in descending order of temperature: D65 is written first.
+    if changed.get("color_d65", True):
+        tags += [
+            (50721, SIGNED_RATIONAL, 9, rationals(matrices["color_d65"])),
+            (50722, SIGNED_RATIONAL, 9, rationals(matrices["color_a"])),
+            (50779, SHORT, 1, changed.get("light", 17)),
+        ]
+        tags = list({tag[0]: tag for tag in tags}.values())
+    mosaic = np.full((32, 32), 500, np.uint16)
+    write_dng(path, mosaic, [0] * 4, 1000, color_matrix=CANON, extra_tags=tags)
+    return path
+
+
+def test_a_dngs_matrices_are_in_the_order_of_temperatures(tmp_path):
+    calibration, forward = read_dng_calibration(written(tmp_path / "two.dng"))
+    np.testing.assert_allclose(calibration.temperatures, [2856, 6504])
+    np.testing.assert_allclose(calibration.matrices, [CANON + 0.05, CANON], atol=1e-4)
+    np.testing.assert_allclose(forward, [np.eye(3), 2 * np.eye(3)], atol=1e-4)
+    one = read_dng_calibration(written(tmp_path / "one.dng", color_d65=False, forward_a=False))
+    np.testing.assert_allclose(one.calibration.matrices, [CANON, CANON], atol=1e-4)
+    assert (one.forward == 2 * np.eye(3)).all()
+    none = read_dng_calibration(written(tmp_path / "none.dng", forward_d65=False))
+    assert none.forward is None
+
+
+def calibrated_dng(path, rng, **changed):
+    """Write a DNG with all calibration tags; returns the parts in float64, as they are written."""
+    parts = {
+        "color_1": rng.uniform(-0.3, 0.9, (3, 3)).round(4),
+        "color_2": rng.uniform(-0.3, 0.9, (3, 3)).round(4),
+        "calibration_1": (np.eye(3) + rng.uniform(-0.1, 0.1, (3, 3))).round(4),
+        "calibration_2": np.diag(rng.uniform(0.8, 1.2, 3).round(4)),
+        "balance": np.array([0.625, 1.0, 0.8]),
+        "signatures": ("com.adobe", "com.adobe"),
+        "planes": (0, 1, 2),
+        "lights": (17, 21),
+    } | changed
+    codes = {50721: "color_1", 50722: "color_2", 50723: "calibration_1", 50724: "calibration_2"}
+    tags = [
+        (code, SIGNED_RATIONAL, 9, rationals(parts[name]))
+        for code, name in codes.items()
+        if parts[name] is not None
+    ]
+    lights = zip((50778, 50779), parts["lights"], strict=True)
+    tags += [(code, SHORT, 1, light) for code, light in lights]
+    tags += [(50727, RATIONAL, 3, rationals(parts["balance"]))]
+    tags += [(50710, BYTE, 3, bytes(parts["planes"]))]
+    texts = zip((50931, 50932), parts["signatures"], strict=True)
+    tags += [(code, ASCII, 0, text) for code, text in texts if text]
+    write_dng(path, np.full((32, 32), 500, np.uint16), [0] * 4, 1000, extra_tags=tags)
+    return parts
+
+
+@pytest.mark.parametrize(
+    ("signatures", "applies"),
+    [
+        (("com.adobe", "com.adobe"), True),
+        (("", ""), True),
+        (("com.adobe", ""), False),
+        (("", "com.adobe"), False),
+        (("com.adobe", "com.Adobe"), False),
+    ],
+)
+def test_the_cameras_calibration_and_balance_are_in_the_matrix(tmp_path, rng, signatures, applies):
+    """DNG specification, chapter 6: XYZtoCamera = AB · CC · CM; CC is for profiles of its name."""
+    path = tmp_path / "a.dng"
+    parts = calibrated_dng(path, rng, signatures=signatures)
+    expected = []
+    for number in (1, 2):
+        calibration = parts[f"calibration_{number}"] if applies else np.eye(3)
+        expected.append(np.diag(parts["balance"]) @ calibration @ parts[f"color_{number}"])
+    calibration, _ = read_dng_calibration(path)
+    np.testing.assert_allclose(calibration.matrices, expected, rtol=1e-5)
+    # Of both matrices read_raw has that of D65.
+    np.testing.assert_allclose(read_raw(path).xyz_to_camera, expected[1], rtol=1e-5)
+    white = np.array([0.95047, 1, 1.08883])
+    seen = np.asarray(calibrated_matrix(calibration, jnp.float32(6504))) @ white
+    np.testing.assert_allclose(seen, expected[1] @ white, rtol=1e-4)
+
+
+def test_one_matrix_with_calibration_serves_both_readers(tmp_path, rng):
+    path = tmp_path / "a.dng"
+    parts = calibrated_dng(path, rng, color_2=None, lights=(0, 0))
+    expected = np.diag(parts["balance"]) @ parts["calibration_1"] @ parts["color_1"]
+    calibration = read_dng_calibration(path).calibration
+    np.testing.assert_allclose(calibration.matrices, [expected] * 2, rtol=1e-5)
+    np.testing.assert_allclose(read_raw(path).xyz_to_camera, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("planes", [(2, 1, 0), (1, 2, 0)])
+def test_calibrations_of_planes_in_another_order(tmp_path, rng, planes):
+    path = tmp_path / "a.dng"
+    parts = calibrated_dng(path, rng, planes=planes)
+    for number in (1, 2):
+        stored = np.diag(parts["balance"]) @ parts[f"calibration_{number}"]
+        stored = stored @ parts[f"color_{number}"]
+        expected = np.stack([stored[planes.index(color)] for color in range(3)])
+        matrix = read_dng_calibration(path).calibration.matrices[number - 1]
+        np.testing.assert_allclose(matrix, expected, rtol=1e-5)
+    np.testing.assert_allclose(read_raw(path).xyz_to_camera, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("lights", "kelvin"),
+    [
+        ((17, 21), (2856, 6504)),
+        ((3, 1), (2850, 5500)),
+        ((24, 20), (3200, 5503)),
+        ((21, 24), (3200, 6504)),
+        ((11, 14), (4150, 7500)),
+    ],
+)
+def test_light_sources_have_their_temperatures(tmp_path, rng, lights, kelvin):
+    parts = calibrated_dng(tmp_path / "a.dng", rng, lights=lights)
+    calibration = read_dng_calibration(tmp_path / "a.dng").calibration
+    np.testing.assert_allclose(calibration.temperatures, kelvin)
+    first = 2 if lights == (21, 24) or lights == (11, 14) else 1
+    expected = np.diag(parts["balance"]) @ parts[f"calibration_{first}"] @ parts[f"color_{first}"]
+    np.testing.assert_allclose(calibration.matrices[0], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("lights", "message"),
+    [
+        ((0, 21), "CalibrationIlluminant1 0 has no known temperature"),
+        ((17, 255), "CalibrationIlluminant2 255 has no known temperature"),
+        ((17, 99), "CalibrationIlluminant2 99 has no known temperature"),
+        ((21, 21), "CalibrationIlluminant1 and 2 are both of 6504 K"),
+    ],
+)
+def test_two_matrices_need_two_known_illuminants(tmp_path, rng, lights, message):
+    path = tmp_path / "a.dng"
+    calibrated_dng(path, rng, lights=lights)
+    with pytest.raises(DataError, match=rf"a\.dng: {message}.*; give a DNG with one or two"):
+        read_dng_calibration(path)
+    # The photograph itself does not need them.
+    matrix = read_raw(path).xyz_to_camera
+    assert (matrix is None) == (lights != (21, 21))
+
+
+@pytest.mark.parametrize(
+    ("asked", "listed"),
+    [
+        ("Canon EOS R7", ["Canon EOS REBEL T7"]),
+        ("Canon EOS R6 Mark II", ["Canon EOS M", "Canon EOS R6"]),
+        ("camera", ["Olympus TG-6 dive camera"]),
+        ("Canon EOS 5D Mark II", ["Canon EOS 5D"]),
+        ("Sony A7", ["Sony A7 IV"]),
+        ("D5200", ["Nikon D5200"]),
+        ("Nikon D5200", ["Nikon D520", "Nikon D52000"]),
+        ("Canon-EOS-5D", ["Canon EOS 5D"]),
+        ("", ["Canon EOS 5D"]),
+    ],
+)
+def test_a_cameras_matrix_is_by_its_whole_name(asked, listed):
+    with pytest.raises(DataError, match="no calibration matrix of") as caught:
+        matrix_for(dict.fromkeys(listed, CANON), asked)
+    assert "; give a DNG by the camera, a cameras.xml" in str(caught.value)
+
+
+def test_the_names_of_dngs_are_among_the_nearest(tmp_path):
+    mosaic, path = np.full((32, 32), 500, np.uint16), tmp_path / "a.dng"
+    write_dng(path, mosaic, [0] * 4, 1000, color_matrix=CANON, model="Maker B2")
+    with pytest.raises(DataError, match=r"matrix of 'Maker B'; the nearest names: Maker B2;"):
+        calibrations_from([path], ["Maker B"])
+    found = calibrations_from([path], ["maker b2 "])
+    np.testing.assert_allclose(found["maker b2 "].matrices[0], CANON, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        *("canon eos 5d", " Canon EOS 5D ", "Canon Canon EOS 5D", "CANON EOS 5D", "Canon5D"),
+        *("Canon Inc. Canon EOS 5D",),
+    ],
+)
+def test_case_spaces_and_a_repeated_maker_do_not_count(asked):
+    cameras = {"Canon EOS 5D": CANON, "Canon EOS 5D Mark II": 2 * CANON}
+    np.testing.assert_array_equal(matrix_for(cameras, asked), CANON)
+
+
+def test_published_names_of_the_real_list(real_data):
+    cameras = read_camera_matrices(real_data("camera_matrices/cameras.xml"))
+    same = {
+        "Canon EOS 550D": ["Canon EOS Kiss X4", "Canon EOS Rebel T2i", "canon canon eos 550d"],
+        "Nikon D5200": ["NIKON CORPORATION NIKON D5200"],
+        "Olympus E-PL6": ["OLYMPUS IMAGING CORP. E-PL6"],
+        "Panasonic DMC-G7": ["Panasonic DMC-G70"],
+    }
+    for name, others in same.items():
+        for other in others:
+            np.testing.assert_array_equal(matrix_for(cameras, other), matrix_for(cameras, name))
+    # A list of before these cameras, and names of several cameras.
+    for name in ("Canon EOS R7", "Canon EOS R6 Mark II", "camera", "Panasonic", "Sony"):
+        with pytest.raises(DataError, match="nearest names"):
+            matrix_for(cameras, name)
+
+
+def test_photos_of_one_camera_do_not_pass_for_another(monkeypatch, real_data):
+    root = real_data("camera_matrices/cameras.xml").parent.parent
+    monkeypatch.setenv("EVERLIGHT_DATA", str(root))
+    for camera, trained in (
+        ("Canon EOS 5D Mark II", "Canon EOS 5D"),
+        ("Sony ILCE-7M4", "Sony ILCE-7"),
+        ("Canon EOS 5D", "Canon EOS 5D Mark II"),
+    ):
+        (warning,) = other_camera(camera, [trained])
+        assert warning.startswith(f"taken by {camera}, and the model was trained for {trained}:")
+    assert other_camera("Canon EOS Kiss X4", ["Canon550D"]) == []
+    assert other_camera("NIKON CORPORATION NIKON D5200", ["NikonD5200"]) == []
+    assert other_camera(None, ["Canon EOS 5D"]) == []
+    monkeypatch.setenv("EVERLIGHT_DATA", str(root / "nowhere"))
+    assert len(other_camera("Canon EOS Kiss X4", ["Canon550D"])) == 1
+
+
+def test_what_is_no_calibration_is_refused(tmp_path):
+    with pytest.raises(
+        DataError, match=r"odd\.dng: CalibrationIlluminant2 255 has no known temperature"
+    ):
+        read_dng_calibration(written(tmp_path / "odd.dng", light=255))
+    (tmp_path / "short.dng").write_bytes((tmp_path / "odd.dng").read_bytes()[:200])
+    with pytest.raises(DataError, match=r"short\.dng"):
+        read_dng_calibration(tmp_path / "short.dng")
+    mosaic = np.full((32, 32), 500, np.uint16)
+    write_dng(tmp_path / "plain.dng", mosaic, [0] * 4, 1000)
+    with pytest.raises(DataError, match=r"plain\.dng: ColorMatrix1 is missing; give"):
+        read_dng_calibration(tmp_path / "plain.dng")
+
+
+@pytest.mark.parametrize(
+    ("tag", "message"),
+    [
+        ((50721, 10, 9, (1, 1) * 9), "ColorMatrix1 with its CameraCalibration has no inverse"),
+        ((50723, 10, 9, (1, 1) * 9), "ColorMatrix1 with its CameraCalibration has no inverse"),
+        ((50721, 10, 9, (99, 1, *(0, 1) * 8)), "ColorMatrix1 has an entry that is not within 20"),
+        ((50727, 5, 3, (0, 1, 1, 1, 1, 1)), "AnalogBalance is .0.0, 1.0, 1.0., not positive"),
+        ((50727, 10, 3, (-1, 1, 1, 1, 1, 1)), "AnalogBalance is .-1.0, 1.0, 1.0., not positive"),
+    ],
+)
+def test_matrices_without_inverse_are_refused_by_both_readers(tmp_path, tag, message):
+    path = tmp_path / "a.dng"
+    mosaic = np.full((32, 32), 500, np.uint16)
+    write_dng(path, mosaic, [0] * 4, 1000, color_matrix=np.eye(3), extra_tags=[tag])
+    for read in (read_raw, read_dng_calibration):
+        with pytest.raises(DataError, match=rf"a\.dng: {message}; the tag is damaged"):
+            read(path)

@@ -1,0 +1,38 @@
+"""The ambient spectral sensor's readings of rendered scenes."""
+
+import numpy as np
+
+from everlight_data.color.rendered.ambient_sensor import (
+    CHANNELS,
+    channel_sensitivities,
+    read_ambient,
+)
+from everlight_data.color.rendered.radiometric import Scenes
+from everlight_data.color.rendered.spectra import WAVELENGTHS, SpectralLibrary
+
+
+def test_channels_have_half_their_maximum_at_half_their_width():
+    curves = channel_sensitivities()
+    for curve, (centre, width) in zip(curves, CHANNELS.items(), strict=True):
+        at = np.interp([centre, centre - width / 2, centre + width / 2], WAVELENGTHS, curve)
+        # The grid has 5 nm, and begins at 400.
+        np.testing.assert_allclose(at, [1, 0.5, 0.5], atol=0.06)
+
+
+def test_a_reading_is_the_mean_over_surfaces_as_shares(rng):
+    illuminants = rng.uniform(0.1, 1, (3, len(WAVELENGTHS)))
+    reflectances = rng.uniform(0, 1, (30, len(WAVELENGTHS)))
+    library = SpectralLibrary(illuminants, ("a", "b", "c"), reflectances, None, (), "")
+    light = np.array([2, 0])
+    surfaces = np.stack([rng.permutation(30)[:24] for _ in light])
+    none = slice(0, 0)
+    scenes = Scenes(light, surfaces, light, none, none, slice(0, 2))
+    found = read_ambient(library, scenes, 0, read_noise=0.0)
+    for row, (i, own) in enumerate(zip(light, surfaces, strict=True)):
+        reflected = illuminants[i] * reflectances[own].mean(axis=0)
+        expected = channel_sensitivities() @ reflected
+        np.testing.assert_allclose(found[row], expected / expected.sum(), rtol=1e-5)
+    noisy = np.stack([read_ambient(library, scenes, seed)[0] for seed in range(300)])
+    strongest = found[0].max()
+    # Shares: the noise of one channel, and a little of the sum's.
+    assert 0.7 < noisy[:, 0].std() / (0.01 * strongest) < 1.3

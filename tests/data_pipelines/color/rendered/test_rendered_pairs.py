@@ -1,0 +1,102 @@
+"""Rendered pairs: what networks are given, under exact and noisy conditions."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from everlight_data.color.rendered.rendered_pairs import (
+    TRAINING_NOISE,
+    Variant,
+    draw_camera_pairs,
+    render_conditions,
+    render_variants,
+)
+from everlight_data.color.rendered.spectra import embedded_library
+from everlight_data.errors import DataError
+
+# Everywhere as many, so that each program is compiled once.
+SCENES = 100
+ONE_COLOR = Variant(colors=1).name
+
+
+def test_pairs_are_different_and_drawn_by_the_seed():
+    cameras = ["A", "B", "C", "D"]
+    pairs = draw_camera_pairs(cameras, 6, seed=0)
+    assert len({frozenset(pair) for pair in pairs}) == 6
+    assert (
+        draw_camera_pairs(cameras, 2, 0)
+        == draw_camera_pairs(cameras, 2, 0)
+        != draw_camera_pairs(cameras, 2, 1)
+    )
+
+
+@pytest.mark.parametrize("count", [0, 7])
+def test_more_pairs_than_there_are_is_refused(count):
+    with pytest.raises(DataError, match=f"camera_pairs={count}; 4 cameras make 1 to 6 pairs"):
+        draw_camera_pairs(["A", "B", "C", "D"], count, seed=0)
+
+
+@pytest.fixture(scope="module")
+def prepared():
+    """One pair, exact and noisy, of few scenes."""
+    library = embedded_library()
+    return library, render_conditions(library, [library.camera_names], SCENES, 0)
+
+
+def test_both_conditions_show_the_same_lights_and_noisy_ones_fewer_colours(prepared):
+    _, data = prepared
+    for split in ("random", "illuminant"):
+        (exact,), (noisy,) = data["exact", split], data["noisy", split]
+        np.testing.assert_array_equal(exact.scenes.illuminant, noisy.scenes.illuminant)
+        counts = [len(set(row)) for row in noisy.scenes.surfaces.tolist()]
+        assert min(counts) == 1 < max(counts) <= 24
+        low, high = TRAINING_NOISE
+        assert low <= noisy.main.read_noise.min() < noisy.main.read_noise.max() <= high
+
+
+def test_what_a_net_is_given(prepared):
+    """Each input against float64 from the colours that the cameras measured."""
+    _, data = prepared
+    (exact,) = data["exact", "random"]
+    row = 7
+    main, second = (np.float64(view.colors[row]) for view in (exact.main, exact.second))
+    plain = np.linalg.lstsq(main, second)[0]
+    shares = [view / view.sum(1, keepdims=True) for view in (main, second)]
+    expected = {
+        "T with exposure": plain,
+        "T": plain * 3 / plain.sum(),
+        "T of sum-normalised": np.linalg.lstsq(*shares)[0],
+    }
+    for given, transform in expected.items():
+        np.testing.assert_allclose(exact.inputs[given][row], transform.ravel(), atol=2e-3)
+    moments = np.asarray(exact.inputs["moments"][row])
+    np.testing.assert_allclose(
+        moments[2] / moments[0], main[:, 0].mean() / main[:, 2].mean(), rtol=1e-5
+    )
+    both = np.concatenate([exact.inputs["T"][row], moments])
+    np.testing.assert_array_equal(exact.inputs["T and moments"][row], both)
+
+
+def test_a_noisy_image_is_what_its_patch_means_are_of(prepared):
+    _, data = prepared
+    (noisy,) = data["noisy", "random"]
+    images = np.asarray(noisy.main.images(slice(3, 6)))
+    means = images.reshape(3, 4, 8, 6, 8, 3).mean((2, 4)).reshape(3, 24, 3)
+    np.testing.assert_allclose(means, noisy.main.colors[3:6], atol=1e-5)
+    assert np.abs(images[:, 0, 0] - means[:, 0]).max() > 1e-3
+
+
+def test_without_a_transform_a_scene_is_counted_as_invalid_and_not_trained_on(prepared):
+    """Of one colour: sum-normalised least squares has none, the most probable one exists."""
+    library, data = prepared
+    photographed = render_variants(library, [library.camera_names], data, "random", 0)
+    (one_colour,) = photographed[ONE_COLOR]
+    assert np.isfinite(one_colour.inputs["T"]).all()
+    (noisy,) = data["noisy", "random"]
+    lost = ~np.isfinite(noisy.inputs["T of sum-normalised"]).all(axis=1)
+    spoiled = {**noisy.inputs, "T": noisy.inputs["T"].at[:10].set(jnp.nan)}
+    problem = noisy._replace(inputs=spoiled).problem("T")
+    assert problem.features.shape == (60, 9)
+    np.testing.assert_array_equal(problem.features[:50], noisy.inputs["T"][10:60])
+    np.testing.assert_array_equal(problem.features[50:], noisy.inputs["T"][10:20])
+    assert lost.sum() < 60

@@ -1,0 +1,154 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from everlight.illuminant.illuminant_interval import (
+    IntervalScale,
+    calibrate_interval,
+    chromaticity_interval,
+    cross_coverage,
+    ensemble_chromaticity,
+    ensemble_disagreement,
+    interval_coverage,
+    uninformative_interval,
+)
+
+
+def ensembles(rng, count, members=5, off=2.0):
+    """Members and lights whose logarithms differ by multiples of a scale of each pair's own."""
+    scale = rng.gamma(2, 0.02, (count, 1))
+    truth = rng.normal(0, 0.3, (count, 2))
+    common = truth + off * scale * rng.normal(size=(count, 2))
+    estimates = np.exp(common + scale * rng.normal(size=(members, count, 2)))
+    return jnp.asarray(estimates, jnp.float32), jnp.asarray(np.exp(truth), jnp.float32)
+
+
+def covered(scale, estimates, truth):
+    told = jax.vmap(chromaticity_interval, (None, 1))(scale, estimates)
+    inside = (told.low <= truth) & (truth <= told.high)
+    return np.asarray(inside.all(axis=1)), np.asarray(told.degrees)
+
+
+def test_mean_and_disagreement_by_hand():
+    estimates = jnp.array([[[1.0, 8.0]], [[4.0, 0.5]]])
+    np.testing.assert_allclose(ensemble_chromaticity(estimates), [[2, 2]], rtol=1e-6)
+    expected = [[np.log(2), np.log(4)]]
+    np.testing.assert_allclose(ensemble_disagreement(estimates), expected, rtol=1e-6)
+    np.testing.assert_array_equal(ensemble_disagreement(estimates[:1]), [[0, 0]])
+
+
+@pytest.mark.parametrize("coverage", [0.5, 0.9])
+def test_new_pairs_are_covered_as_often_as_asked(rng, coverage):
+    scale = calibrate_interval(*ensembles(rng, 1_000), coverage)
+    inside, degrees = covered(scale, *ensembles(rng, 300))
+    # Three binomial deviations of 300 and of 1,000.
+    assert inside.mean() == pytest.approx(coverage, abs=0.09 if coverage < 0.9 else 0.06)
+    assert np.isfinite(degrees).all()
+
+
+def test_where_members_disagree_the_interval_is_wider_and_needed(rng):
+    scale = calibrate_interval(*ensembles(rng, 1_000))
+    estimates, truth = ensembles(rng, 200)
+    _, degrees = covered(scale, estimates, truth)
+    apart = np.asarray(ensemble_disagreement(estimates)).mean(axis=1)
+    assert np.corrcoef(apart, degrees)[0, 1] > 0.8
+
+
+def test_the_factor_is_the_rank_that_the_theorem_asks_for():
+    """One member, R/G off by i/100, B/G by none: needed are i / mean(i)."""
+    for count in (9, 30, 69):
+        off = np.arange(1, count + 1) / 100
+        truth = np.ones((count, 2), np.float32)
+        estimates = np.exp(np.column_stack([off, 0 * off]))[None].astype(np.float32)
+        scale = calibrate_interval(jnp.asarray(estimates), jnp.asarray(truth))
+        rank = -(-9 * (count + 1) // 10)
+        np.testing.assert_allclose(scale.floor, [off.mean(), 0], rtol=1e-4)
+        np.testing.assert_allclose(scale.factor, off[rank - 1] / off.mean(), rtol=1e-4)
+
+
+def test_too_few_pairs_give_no_bound_and_one_that_failed_counts_against(rng):
+    estimates, truth = ensembles(rng, 9)
+    assert np.isfinite(calibrate_interval(estimates, truth).factor)
+    assert np.isinf(calibrate_interval(estimates[:, :8], truth[:8]).factor)
+    assert np.isinf(calibrate_interval(estimates.at[0, 3].set(jnp.nan), truth).factor)
+    unknown = chromaticity_interval(
+        IntervalScale(jnp.ones(2), jnp.float32(jnp.inf)), estimates[:, 0]
+    )
+    np.testing.assert_array_equal(unknown.low, [0, 0])
+    assert np.isinf(unknown.high).all()
+    assert np.isinf(unknown.degrees)
+
+
+def test_no_light_of_the_interval_is_farther_than_its_degrees(rng):
+    scale = IntervalScale(jnp.array([0.05, 0.2]), jnp.float32(1.5))
+    estimates = jnp.array([[0.5, 0.7], [0.6, 0.8]])
+    told = chromaticity_interval(scale, estimates)
+    centre = np.array([np.sqrt(0.3), 1, np.sqrt(0.56)])
+    lights = np.ones((20_000, 3))
+    lights[:, ::2] = rng.uniform(told.low, told.high, (20_000, 2))
+    cosine = lights @ centre / np.linalg.norm(lights, axis=1) / np.linalg.norm(centre)
+    farthest = np.degrees(np.arccos(cosine)).max()
+    assert farthest <= told.degrees
+    np.testing.assert_allclose(told.degrees, farthest, rtol=0.02)
+
+
+def test_lights_alone_give_the_interval_around_their_mean_that_nine_of_ten_are_in():
+    """R/G at equal steps of the logarithm, B/G always .5; the 27th farthest of 29 is needed."""
+    away = np.arange(-14, 15) * 0.05
+    lights = np.column_stack([0.8 * np.exp(away), np.full(29, 0.5)])
+    told = uninformative_interval(jnp.asarray(lights, jnp.float32))
+    np.testing.assert_allclose(told.low, [0.8 * np.exp(-0.65), 0.5], rtol=1e-4)
+    np.testing.assert_allclose(told.high, [0.8 * np.exp(0.65), 0.5], rtol=1e-4)
+    ends = np.array([[0.8 * np.exp(sign * 0.65), 1, 0.5] for sign in (-1, 1)])
+    cosine = ends @ [0.8, 1, 0.5] / np.linalg.norm(ends, axis=1) / np.linalg.norm([0.8, 1, 0.5])
+    np.testing.assert_allclose(told.degrees, np.degrees(np.arccos(cosine)).max(), rtol=1e-4)
+
+
+THIRDS = np.split(np.arange(600), 3)
+
+
+def test_each_fold_is_counted_with_a_calibration_that_it_has_no_part_in(rng):
+    """Two folds that are off by little and one that is off by much."""
+    truth = np.exp(rng.normal(0, 0.2, (600, 2)))
+    off = np.repeat([0.01, 0.01, 1.0], 200)[:, None]
+    estimates = truth * np.exp(off * rng.normal(size=truth.shape))
+    found = cross_coverage([np.float32(estimates)[None]] * 3, np.float32(truth), THIRDS)
+    # The third fold by the others' width covers almost none; they, by its, all.
+    assert found.share == pytest.approx(2 / 3, abs=0.02)
+
+
+def test_folds_of_one_kind_are_covered_as_promised(rng):
+    truth = np.exp(rng.normal(0, 0.2, (600, 2)))
+    estimates = truth * np.exp(0.05 * rng.normal(size=(4, *truth.shape)))
+    found = cross_coverage([np.float32(estimates)] * 3, np.float32(truth), THIRDS)
+    assert found.share == pytest.approx(0.9, abs=0.05)
+    assert 1 < found.degrees < 6
+    assert found.uninformative == 0
+
+
+def test_intervals_of_estimates_that_know_nothing_say_nothing(rng):
+    """Estimates drawn as the lights are, without regard to them: wider than the lights' own."""
+    truth, told = np.float32(np.exp(rng.normal(0, 0.2, (2, 600, 2))))
+    found = cross_coverage([told[None]] * 3, truth, THIRDS)
+    assert found.share == pytest.approx(0.9, abs=0.05)
+    assert found.uninformative > 0.9
+
+
+def test_each_fold_is_told_by_what_is_its_own(rng):
+    """Three estimators, each good on one fold only, which the other two's calibration shows."""
+    truth = np.exp(rng.normal(0, 0.2, (600, 2)))
+    own = []
+    for fold in THIRDS:
+        off = np.full((600, 1), 0.5)
+        off[fold] = 0.01
+        own.append(np.float32(truth * np.exp(off * rng.normal(size=truth.shape)))[None])
+    assert cross_coverage(own, np.float32(truth), THIRDS).share == 1
+
+
+def test_the_coverage_of_new_pairs_is_that_of_their_intervals(rng):
+    scale = calibrate_interval(*ensembles(rng, 1_000))
+    estimates, truth = ensembles(rng, 300)
+    inside, degrees = covered(scale, estimates, truth)
+    found = interval_coverage(scale, estimates, truth, jnp.float32(np.median(degrees)))
+    np.testing.assert_allclose(found, [inside.mean(), degrees.mean(), 0.5], rtol=1e-3)

@@ -1,0 +1,98 @@
+"""Estimates of a pair of colour arrays, and the reasons to distrust or refuse them."""
+
+import numpy as np
+import pytest
+
+from everlight.illuminant.out_of_distribution import OutOfDistributionScore
+from everlight.illuminant.pair_estimate import UnsuitablePairError, estimate_pair
+from tests.experiments.estimate_pairs import LIGHT, ClosedFormNet, pair_transform, told_lights
+
+
+class Planted(ClosedFormNet):
+    """A model whose estimates are given."""
+
+    def __init__(self, estimates):
+        self.estimate = lambda inputs: estimates
+
+
+@pytest.fixture
+def colors(rng):
+    return np.float32(rng.uniform(0.05, 0.6, (5, 7, 3)))
+
+
+def estimated(model, main, second=None):
+    second = main @ np.float32(pair_transform(LIGHT)) if second is None else second
+    return estimate_pair(model, main, second, np.ones(main.shape[:2], bool))
+
+
+def test_the_closed_form_answer_is_returned_with_its_transform(colors):
+    found = estimated(ClosedFormNet(), colors)
+    np.testing.assert_allclose(found.transform, pair_transform(LIGHT), atol=1e-4)
+    np.testing.assert_allclose(found.estimates.main.illuminant, LIGHT, rtol=1e-3)
+    np.testing.assert_allclose(found.condition, np.linalg.cond(colors.reshape(-1, 3)), rtol=1e-4)
+    assert found.warnings == ()
+
+
+def test_unusable_places_take_no_part(colors):
+    second = colors @ np.float32(pair_transform(LIGHT))
+    usable = np.ones(colors.shape[:2], bool)
+    usable[2, 3] = False
+    second[2, 3] = 100
+    found = estimate_pair(ClosedFormNet(), colors, second, usable)
+    np.testing.assert_allclose(found.transform, pair_transform(LIGHT), atol=1e-4)
+
+
+def test_an_uninformative_interval_is_warned_of(colors):
+    told = told_lights([0.5, 1, 0.6])
+    wide = told._replace(main=told.main._replace(uninformative=True))
+    (warning,) = estimated(Planted(wide), colors).warnings
+    assert "its interval has a radius of 3.2 degrees, no less than that of the training" in warning
+    assert "THE ESTIMATE IS UNINFORMATIVE" in warning
+
+
+def test_a_second_camera_too_far_from_training_is_left_out(colors):
+    told = told_lights([0.5, 1, 0.6], [0.8, 1, 0.4])
+    far = told.second._replace(score=OutOfDistributionScore(9.0, 0.0))
+    found = estimated(Planted(told._replace(second=far)), colors)
+    assert found.estimates.second is None
+    assert "second illuminant: out-of-distribution score 9.00" in found.warnings[0]
+
+
+def test_a_model_on_moments_needs_no_colourful_scene():
+    class Moments(ClosedFormNet):
+        needs_transform = False
+
+        def estimate(self, inputs):
+            return told_lights([inputs.moments["main"][2], 1, inputs.moments["main"][0]])
+
+    grey = np.full((5, 7, 3), [0.2, 0.4, 0.3], np.float32)
+    found = estimated(Moments(), grey, grey)
+    assert found.transform is None
+    # All moments of one colour are that colour; their mean is one.
+    mean = np.mean([0.3, 0.4, 0.2, 0.3, 0.12**0.5, 0.4, 0.06**0.5, 0.08**0.5, 0.2])
+    expected = np.array([0.2, 0.3]) / mean
+    np.testing.assert_allclose(found.estimates.main.illuminant[::2], expected, rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "scene",
+    [
+        lambda colors, rng: np.full_like(colors, [0.2, 0.4, 0.3]),
+        lambda colors, rng: colors[..., :1] * np.float32([1.0, 0.0, 0.5]),
+        # Rank 1 but for a noise of 0.2%.
+        lambda colors, rng: np.float32(
+            np.linspace(0.1, 0.2, 7)[:, None] * [0.5, 1, 0.7] + rng.normal(0, 2e-4, colors.shape)
+        ),
+    ],
+    ids=["one colour", "one hue", "a grey wall"],
+)
+def test_too_few_colours_are_refused(colors, rng, scene):
+    with pytest.raises(UnsuitablePairError, match=r"three independent colours.*colourful"):
+        estimated(ClosedFormNet(), scene(colors, rng), colors)
+
+
+def test_an_estimate_that_is_no_illuminant_is_refused(colors):
+    with pytest.raises(
+        UnsuitablePairError, match=r"is not an illuminant; .*Main Eye and Second Eye"
+    ):
+        estimated(Planted(told_lights([np.inf, 1, 0.5])), colors)
