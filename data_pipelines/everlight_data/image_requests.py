@@ -64,9 +64,9 @@ def _check_source(data: str) -> None:
     path = Path(data)
     if data.startswith(TFDS) or os.path.lexists(path) or path.suffix or len(path.parts) > 1:
         return
-    meant = did_you_mean(data, list(IMAGE_SETS)) or "."
+    hint = did_you_mean(data, list(IMAGE_SETS)) or "."
     raise DataError(
-        f"no data {data!a}{meant} There are {', '.join(map(repr, IMAGE_SETS))}; "
+        f"no data {data!a}{hint} There are {', '.join(map(repr, IMAGE_SETS))}; "
         f"for your own images give --data {FORMS}"
     )
 

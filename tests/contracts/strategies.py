@@ -155,7 +155,7 @@ def _rows() -> dict[str, Case]:
     """Return a case for every row but those that differ from another one in their data alone."""
     parts = {}
     for name, row in METHODS.items():
-        parts.setdefault(row._replace(label_setting="incomplete").made, name)
+        parts.setdefault(row._replace(label_setting="incomplete").strategy_key, name)
     return {name: _case(name) for name in parts.values()}
 
 

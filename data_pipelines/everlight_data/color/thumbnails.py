@@ -73,9 +73,9 @@ def read_thumbnails(path: Path, remedy: str) -> Thumbnails:
         )
     with refusing(path, remedy):
         illuminants = checked_illuminants(arrays["illuminant_rgb"])
-        whole = images.dtype == np.uint16
+        is_integer = images.dtype == np.uint16
         shaped = images.ndim == 4 and images.shape[3] == 3 and images.size
-        if not shaped or not (whole or images.dtype.kind == "f"):
+        if not shaped or not (is_integer or images.dtype.kind == "f"):
             raise ValueError(f"images are {images.dtype} of {images.shape}")
         if len(images) != len(illuminants):
             raise ValueError(f"{len(images)} images, {len(illuminants)} illuminants")
@@ -85,7 +85,7 @@ def read_thumbnails(path: Path, remedy: str) -> Thumbnails:
             raise ValueError(f"{len(images)} images, names are {names.dtype} of {names.shape}")
         names = names.astype(str)
         with np.errstate(over="ignore"):
-            scaled = images.astype(np.float32) / (65535 if whole else 1)
+            scaled = images.astype(np.float32) / (65535 if is_integer else 1)
         if not (np.isfinite(scaled) & (scaled >= 0)).all():
             raise ValueError("a pixel is below 0 or not finite")
         if scaled.max() > GREATEST:

@@ -65,19 +65,21 @@ def read_published(splits: Path, size: Size, words: WordFile) -> DividedFacts:
     if words.path is None:
         raise MissingDataError("--splits needs --words, a file of word vectors (word2vec, GloVe)")
     folders = split_folders(splits, size.tasks)
-    whole, random_task = read_split(folders["random"])
-    other, other_task = read_split(folders["semantic"])
+    random, random_task = read_split(folders["random"])
+    semantic, semantic_task = read_split(folders["semantic"])
     fact_task = {
         "random": random_task,
-        "semantic": _same_order(whole.facts, dict(zip(other.facts, other_task, strict=True))),
+        "semantic": _same_order(
+            random.facts, dict(zip(semantic.facts, semantic_task, strict=True))
+        ),
     }
-    pieces, vocabulary = number_pieces(whole.facts)
+    pieces, vocabulary = number_pieces(random.facts)
     parts = [
-        _part(samples, len(whole.facts), most)
-        for samples, most in zip((whole.train, whole.test), size.per_fact, strict=True)
+        _part(samples, len(random.facts), most)
+        for samples, most in zip((random.train, random.test), size.per_fact, strict=True)
     ]
     vectors = load_word_vectors(words.path, vocabulary, words.unknown)
-    return DividedFacts(whole.facts, pieces, vectors, *parts, fact_task, None)
+    return DividedFacts(random.facts, pieces, vectors, *parts, fact_task, None)
 
 
 def open_photographs(facts: DividedFacts, folder: Path, side: int, memory_limit: int) -> JpegStore:

@@ -45,15 +45,15 @@ def features_of_images(file: str, images: ImageSet) -> Features:
     """
     path, values, labels, _ = _read(file)
     numbers = np.concatenate([images.train_labels, images.test_labels])
-    wanted = np.array(images.class_names)[numbers] if labels.dtype.kind == "U" else numbers
-    needed = f"the benchmark's {len(wanted):,} images, in its order"
-    if len(labels) != len(wanted):
+    expected = np.array(images.class_names)[numbers] if labels.dtype.kind == "U" else numbers
+    needed = f"the benchmark's {len(expected):,} images, in its order"
+    if len(labels) != len(expected):
         raise DataError(f"{path} has {len(labels):,} rows; give a row for each of {needed}.")
-    wrong = np.flatnonzero(labels != wanted)
+    wrong = np.flatnonzero(labels != expected)
     if len(wrong):
         raise DataError(
             f"{path}: row {wrong[0]} is labelled {printable(str(labels[wrong[0]]))!r}, the image "
-            f"is {printable(str(wanted[wrong[0]]))!r}; give {needed}."
+            f"is {printable(str(expected[wrong[0]]))!r}; give {needed}."
         )
     return _named(path, values)
 

@@ -62,11 +62,13 @@ def find_prepared(name: str) -> Path:
         (path.parent.relative_to(root).as_posix(), path.name): path
         for path in _prepared_folders(root)
     }
-    wanted, version = match.groups()
-    fit = [key for key in prepared if key[0] == wanted and version in (None, key[1])]
+    config, version = match.groups()
+    fit = [key for key in prepared if key[0] == config and version in (None, key[1])]
     if not fit:
-        there = ", ".join(sorted(f"{set_name}:{number}" for set_name, number in prepared)) or "none"
-        raise MissingDataError(f"{name} is not prepared in {root}, which has {there}. {_PREPARE}")
+        listed = (
+            ", ".join(sorted(f"{set_name}:{number}" for set_name, number in prepared)) or "none"
+        )
+        raise MissingDataError(f"{name} is not prepared in {root}, which has {listed}. {_PREPARE}")
     return prepared[max(fit, key=lambda key: tuple(map(int, key[1].split("."))))]
 
 

@@ -128,12 +128,12 @@ class Checkpoints:
         Raises:
           DataError: as for `save`, except that later numbers are not errors.
         """
-        there = [number for number in self.numbers() if number >= step]
-        if step in there:
+        numbers = [number for number in self.numbers() if number >= step]
+        if step in numbers:
             with contextlib.suppress(DataError):
                 if _checksums(self.restore(step, state).state) == _checksums(state):
                     return
-        for number in there:
+        for number in numbers:
             self._manager.delete(number)
         self.save(step, state, fingerprint)
 
@@ -283,8 +283,8 @@ def _on_a_device_of_here(leaf: Any) -> Any:
         struct = ocp.utils.to_shape_dtype_struct(leaf)
     if not isinstance(struct, jax.ShapeDtypeStruct) or struct.sharding is not None:
         return struct
-    here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-    return jax.ShapeDtypeStruct(struct.shape, struct.dtype, sharding=here)
+    sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    return jax.ShapeDtypeStruct(struct.shape, struct.dtype, sharding=sharding)
 
 
 def open_existing(folder: Path) -> Checkpoints:
@@ -309,13 +309,13 @@ def _check_record(record: dict[str, Any]) -> None:
         raise ValueError("its arrays have other descriptions")
 
 
-def _refuse_other_structure(path: Path, stored: dict[str, list], wanted: Any) -> None:
-    there = {name: shape for name, (shape, _) in stored.items()}
-    here = {name: describe_array(leaf) for name, leaf in named_leaves(wanted).items()}
+def _refuse_other_structure(path: Path, stored: dict[str, list], state: Any) -> None:
+    stored_shapes = {name: shape for name, (shape, _) in stored.items()}
+    expected = {name: describe_array(leaf) for name, leaf in named_leaves(state).items()}
     differences = [
-        f"{name}: {there.get(name, 'absent')} there, {here.get(name, 'absent')} wanted"
-        for name in sorted(set(there) | set(here))
-        if there.get(name) != here.get(name)
+        f"{name}: {stored_shapes.get(name, 'absent')} there, {expected.get(name, 'absent')} wanted"
+        for name in sorted(set(stored_shapes) | set(expected))
+        if stored_shapes.get(name) != expected.get(name)
     ]
     if differences:
         raise DataError(

@@ -108,8 +108,8 @@ def check_comparable(runs: Sequence[FinishedRun]) -> None:
     for other in runs[1:]:
         # Images of another size, or generated from another seed, have other checksums.
         seeds = {run.options.get("seed") for run in (first, other)}
-        made = other.data[0] != first.data[0] and len(seeds) > 1
-        if other.data[1:] != first.data[1:] or other.score != first.score or made:
+        differs = other.data[0] != first.data[0] and len(seeds) > 1
+        if other.data[1:] != first.data[1:] or other.score != first.score or differs:
             raise DataError(f"{other.name} is on other data than {first.name}; nothing is paired")
         if not len(np.intersect1d(other.draws, first.draws)):
             raise DataError(f"{other.name} shares no order of classes with {first.name}")
@@ -124,9 +124,9 @@ def differences(
     for name in base.keys() & compared.keys():
         # A method of a paper's run may have fewer seeds than the others.
         draws = first.draws[: len(base[name])], other.draws[: len(compared[name])]
-        _, here, there = np.intersect1d(*draws, return_indices=True)
-        if len(here):
-            by_method[name] = compared[name][there] - base[name][here]
+        _, rows, other_rows = np.intersect1d(*draws, return_indices=True)
+        if len(rows):
+            by_method[name] = compared[name][other_rows] - base[name][rows]
     return by_method
 
 

@@ -87,16 +87,16 @@ def prepare_files(
         with locked_folder(folder, _BUSY):
             remove_unfinished(folder)
             noted = read_manifest(folder)
-            made = [name for name in files if not _is_whole(folder / name, noted.get(name))]
-            if made:
+            created = [name for name in files if not _is_whole(folder / name, noted.get(name))]
+            if created:
                 check_room(folder, room, folder.name)
-            for name in made:
+            for name in created:
                 content = files[name]()
                 with written_whole(folder / name) as unfinished:
                     unfinished.write_bytes(content)
                 noted[name] = _entry(content, source)
                 _write_manifest(folder, noted)
-    return made
+    return created
 
 
 def check_original(stream: BinaryIO, name: object, original: Original, remedy: str) -> None:
@@ -157,10 +157,10 @@ def find(source: Source, name: str) -> str:
     return paths[0]
 
 
-def matching(source: Source, wanted: Callable[[str], object]) -> list[str]:
+def matching(source: Source, condition: Callable[[str], object]) -> list[str]:
     """Return the sorted names of a source's files that satisfy a condition."""
     # Archives made on a Mac hold a copy of every name.
-    return sorted(name for name, _ in source.files() if "__MACOSX/" not in name and wanted(name))
+    return sorted(name for name, _ in source.files() if "__MACOSX/" not in name and condition(name))
 
 
 def read_text_of(source: Source, name: str) -> str:

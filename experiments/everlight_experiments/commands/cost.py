@@ -131,8 +131,8 @@ def icifar() -> Work:
     """Return EWC on iCIFAR-100."""
     config = ICIFAR["paper"]
     (train, test), classes, side = config.per_class, config.classes, config.side
-    wanted = NetworkRequest(classes, side, config.dtype, config.dropout)
-    net = network(config.net, wanted, (side, side, 3))
+    request = NetworkRequest(classes, side, config.dtype, config.dropout)
+    net = network(config.net, request, (side, side, 3))
     sequence = class_incremental(
         np.repeat(np.arange(classes), train),
         np.repeat(np.arange(classes), test),

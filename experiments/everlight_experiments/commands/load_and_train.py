@@ -117,9 +117,9 @@ def selected_methods(names: Sequence[str]) -> list[str]:
       DataError: no method has the name, or no name is given.
     """
     for name in names or ():
-        here = OTHER_NAMES.get(name.casefold())
-        if here is not None and name not in METHODS:
-            raise DataError(f"no method {name!a}; it is {here!r} here")
+        current_name = OTHER_NAMES.get(name.casefold())
+        if current_name is not None and name not in METHODS:
+            raise DataError(f"no method {name!a}; it is {current_name!r} here")
     check_methods(names, [*METHODS, ALL])
     return [name for name in METHODS if name in names or ALL in names]
 

@@ -54,8 +54,8 @@ def widened(value: Any, hint: Any) -> Any:
         return widened(value, arguments[0])
     if origin in (typing.Union, types.UnionType):
         kinds = {member.dtype for member in arguments if is_array_type(member)}
-        wanted = next((member for member in arguments if is_array_type(member)), None)
-        return widened(value, wanted) if kinds == {Int} else value
+        array_hint = next((member for member in arguments if is_array_type(member)), None)
+        return widened(value, array_hint) if kinds == {Int} else value
     if origin is Sequence and isinstance(value, np.ndarray):
         return widened(value, arguments[0])
     if origin is Sequence and isinstance(value, list | tuple):

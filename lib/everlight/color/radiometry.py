@@ -68,9 +68,9 @@ def blackbody_power(
       temperature: kelvin, at least 500; below that, float32 underflows at short wavelengths.
       wavelengths: wavelengths in nm, `[w]`.
     """
-    here = jnp.expm1(SECOND_RADIATION_CONSTANT / (wavelengths * temperature))
+    exponentials = jnp.expm1(SECOND_RADIATION_CONSTANT / (wavelengths * temperature))
     at_560 = jnp.expm1(SECOND_RADIATION_CONSTANT / (560.0 * temperature))
-    return (560.0 / wavelengths) ** 5 * (at_560 / here)
+    return (560.0 / wavelengths) ** 5 * (at_560 / exponentials)
 
 
 class ResponseTable(NamedTuple):

@@ -159,10 +159,10 @@ def spo_overlap(
     """
     check_range("fact_task", fact_task, 0, tasks - 1)
     ratios = np.stack([_overlap(pieces[:, kind], fact_task, tasks) for kind in range(3)])
-    there = np.isfinite(ratios)
+    is_finite = np.isfinite(ratios)
     with np.errstate(divide="ignore"):
-        logs = np.where(there, np.log(np.where(there, ratios, 1)), 0)
-    return np.exp(np.sum(logs, axis=0) / np.maximum(np.sum(there, axis=0), 1))
+        logs = np.where(is_finite, np.log(np.where(is_finite, ratios, 1)), 0)
+    return np.exp(np.sum(logs, axis=0) / np.maximum(np.sum(is_finite, axis=0), 1))
 
 
 def _overlap(

@@ -170,9 +170,9 @@ def _from_caffe(name: str, arrays: Mapping[str, np.ndarray], old: Array) -> Arra
     if name not in arrays:
         raise ArgumentError(f"{name} is missing; give both the weight and the bias of a layer")
     axes = CAFFE_AXES[old.ndim]
-    wanted = tuple(old.shape[axis] for axis in axes)
-    if arrays[name].shape != wanted:
-        raise ArgumentError(f"{name} has the shape {arrays[name].shape}; the network's is {wanted}")
+    shape = tuple(old.shape[axis] for axis in axes)
+    if arrays[name].shape != shape:
+        raise ArgumentError(f"{name} has the shape {arrays[name].shape}; the network's is {shape}")
     return jnp.asarray(arrays[name].transpose(np.argsort(axes)), old.dtype)
 
 

@@ -302,9 +302,9 @@ def _placements() -> Iterator[Float[np.ndarray, "3 3"]]:
         turned = np.linalg.matrix_power(turn, quarters)
         least = np.min(CENTRES @ turned.T, axis=0)
         for moved in itertools.product(range(COLUMNS), repeat=2):
-            whole = np.eye(3)
-            whole[:2, :2], whole[:2, 2] = turned, -least - moved
-            yield whole
+            placement = np.eye(3)
+            placement[:2, :2], placement[:2, 2] = turned, -least - moved
+            yield placement
 
 
 _PLACEMENTS = tuple(_placements())

@@ -166,8 +166,8 @@ def read_chart_corners(folder: Path) -> dict[str, Float[np.ndarray, "4 2"]]:
             corners[name] = np.array(points, np.float32)
         except (ValueError, TypeError) as error:
             raise DataError(f"{path}: {one_line(name)} has no corners. {LAYOUT}") from error
-        right = corners[name].shape == (4, 2) and np.all(np.isfinite(corners[name]))
-        if not right or chart_homography(corners[name]) is None:
+        is_valid = corners[name].shape == (4, 2) and np.all(np.isfinite(corners[name]))
+        if not is_valid or chart_homography(corners[name]) is None:
             raise DataError(f"{path}: {one_line(name)} has no four corners of a chart. {LAYOUT}")
         if not (folder / name).is_file():
             raise DataError(f"{path}: there is no {folder / one_line(name)}. {LAYOUT}")

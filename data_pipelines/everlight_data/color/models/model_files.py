@@ -72,14 +72,14 @@ def refuse_other_contents(folder: Path) -> None:
         raise DataError(f"{folder} is a file; give a folder for the model")
     names = sorted(path.name for path in folder.iterdir())
     other = [name for name in names if not _MODEL_NAME.fullmatch(name)]
-    whole = [name for name in names if name.isdecimal()]
-    strange = [name for name in whole if not (folder / name / "facts").is_dir()]
+    versions = [name for name in names if name.isdecimal()]
+    strange = [name for name in versions if not (folder / name / "facts").is_dir()]
     if foreign := (*other, *strange):
         raise DataError(
             f"{folder} holds {one_line(foreign[0])}, which is not a model; give a new or empty "
             "folder for the model"
         )
-    if whole:
+    if versions:
         open_model(folder)
 
 

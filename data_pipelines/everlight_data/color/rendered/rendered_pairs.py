@@ -192,8 +192,8 @@ def render_conditions(
         data["exact", split] = exact
         ambient = read_ambient(library, fewer, seed)
         data["noisy", split] = [
-            noisy_inputs(views[main], views[second], fewer, prior_of(whole), ambient)
-            for (main, second), whole in zip(pairs, exact, strict=True)
+            noisy_inputs(views[main], views[second], fewer, prior_of(inputs), ambient)
+            for (main, second), inputs in zip(pairs, exact, strict=True)
         ]
     return data
 

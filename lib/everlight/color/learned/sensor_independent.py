@@ -135,8 +135,8 @@ def chroma_kernels(
         away = [jnp.abs((logs[:, channel] - logs[:, other])[:, None] - places) for other in others]
         across, down = (jnp.exp(-distance / width[channel]) for distance in away)
         total = matrix_product((brightness[:, None] * across).T, down)
-        whole = jnp.sum(total)
-        share = total / jnp.where(whole > 0, whole, 1)
+        mass = jnp.sum(total)
+        share = total / jnp.where(mass > 0, mass, 1)
         root = jnp.sqrt(jnp.where(share > 0, share, 1))
         histograms.append(gain[channel] * jnp.where(share > 0, root, 0))
     return jnp.stack(histograms, axis=-1)

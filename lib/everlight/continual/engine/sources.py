@@ -157,8 +157,8 @@ class StreamedImages(NamedTuple):
             return read(*map(np.asarray, places_and_keys))
 
         words = [] if keys is None else [jax.random.key_data(keys)]
-        wanted = jax.ShapeDtypeStruct((*index.shape, *self.shape), jnp.uint8)
-        return jax.pure_callback(on_host, wanted, index, *words, vmap_method="broadcast_all")
+        result_shape = jax.ShapeDtypeStruct((*index.shape, *self.shape), jnp.uint8)
+        return jax.pure_callback(on_host, result_shape, index, *words, vmap_method="broadcast_all")
 
 
 class ComputedInputs(NamedTuple):

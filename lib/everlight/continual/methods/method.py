@@ -181,7 +181,7 @@ class Method(NamedTuple):
         return self.name.partition(", ")[0]
 
     @property
-    def made(self) -> tuple[Any, ...]:
+    def strategy_key(self) -> tuple[Any, ...]:
         """Value that is equal for rows of one strategy with other names or hyper-parameters."""
         return self.factory, self.tunes, self.fixed, self.derived, self.adapt, self.label_setting
 

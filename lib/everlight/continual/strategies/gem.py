@@ -165,8 +165,8 @@ def gem(
                 return differentiate(learner.params)
 
             left_out = jax.tree.map(jnp.zeros_like, learner.params), batch_stats
-            there = jnp.any(held.weight > 0)
-            reference, batch_stats = where_under_vmap(there, passed, left_out)
+            has_samples = jnp.any(held.weight > 0)
+            reference, batch_stats = where_under_vmap(has_samples, passed, left_out)
             return batch_stats, ravel_pytree(reference)[0]
 
         parts = (batch.replay, jax.random.split(key_memories, tasks))

@@ -143,8 +143,8 @@ def turned_forms(inputs: Float[Array, "*shape"]) -> Float[Array, "r *shape"]:
     left, right = jnp.split(inputs, 2, axis=1)
     turned = jnp.rot90(left, 2), jnp.rot90(right, 2)
     halves = (left, right), (turned[0], right), turned, (left, turned[1])
-    wholes = [jnp.concatenate(pair, axis=1) for pair in halves]
-    return jnp.stack([jnp.rot90(whole, turns) for turns in (0, 2, 1, 3) for whole in wholes])
+    images = [jnp.concatenate(pair, axis=1) for pair in halves]
+    return jnp.stack([jnp.rot90(image, turns) for turns in (0, 2, 1, 3) for image in images])
 
 
 @checked

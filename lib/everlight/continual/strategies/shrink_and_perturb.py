@@ -53,8 +53,8 @@ def shrink_and_perturb(
             moved = noise * jax.random.normal(leaf_key, leaf.shape, leaf.dtype)
             return jnp.where(learner.step > 0, (shrinkage - 1) * leaf + moved, 0)
 
-        wanted = jax.tree.map(change, learner.params, keys)
-        update = trainable_part(setup, learner.params, wanted)
+        perturbed = jax.tree.map(change, learner.params, keys)
+        update = trainable_part(setup, learner.params, perturbed)
         params = jax.tree.map(
             lambda leaf, delta: (leaf + delta).astype(leaf.dtype), learner.params, update
         )

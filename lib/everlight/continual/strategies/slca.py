@@ -292,8 +292,8 @@ def normalised_logits(
     member = (class_task[:, None] == jnp.arange(seen.shape[0])) & seen[:, None]
     squares = matrix_product(logits**2, member.astype(logits.dtype))
     # The gradient of a root at 0 is infinite.
-    there = squares > 0
-    lengths = jnp.where(there, jnp.sqrt(jnp.where(there, squares, 1)), 0) + SMALLEST_NORM
+    nonzero = squares > 0
+    lengths = jnp.where(nonzero, jnp.sqrt(jnp.where(nonzero, squares, 1)), 0) + SMALLEST_NORM
     tasks = jnp.any(member, axis=0)
     mean = jnp.sum(lengths, axis=1, where=tasks) / jnp.maximum(jnp.sum(tasks), 1)
     return logits / mean[:, None]

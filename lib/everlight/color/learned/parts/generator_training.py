@@ -156,13 +156,13 @@ def initial_variables(
     sizes = [leaf.size for name, (_, leaf) in zip(names, flat, strict=True) if name == "kernel"]
     parts = iter(jnp.split(jax.random.normal(key, (sum(sizes),)), np.cumsum(sizes)[:-1]))
 
-    def made(name: str, leaf: jax.ShapeDtypeStruct) -> Array:
+    def initial_leaf(name: str, leaf: jax.ShapeDtypeStruct) -> Array:
         if name == "kernel":
             inputs = math.prod(leaf.shape[:-1])
             return next(parts).reshape(leaf.shape) * math.sqrt(2 / inputs)
         return jnp.full(leaf.shape, float(name in ("scale", "var")))
 
-    leaves = [made(name, leaf) for name, (_, leaf) in zip(names, flat, strict=True)]
+    leaves = [initial_leaf(name, leaf) for name, (_, leaf) in zip(names, flat, strict=True)]
     return jax.tree_util.tree_unflatten(form, leaves)
 
 

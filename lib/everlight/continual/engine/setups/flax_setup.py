@@ -74,5 +74,5 @@ def flax_setup(
         # A layer that is called several times multiplies all of its inputs.
         return {path: jnp.concatenate(rows, axis=1) for path, rows in layer_rows.items()}
 
-    made = setup_from(init, apply, source, objective, optimizer, augment)
-    return made._replace(layer_inputs=layer_inputs)
+    setup = setup_from(init, apply, source, objective, optimizer, augment)
+    return setup._replace(layer_inputs=layer_inputs)
