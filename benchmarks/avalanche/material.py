@@ -26,7 +26,7 @@ HELD = 20
 
 
 class Material(NamedTuple):
-    """Normalised images, training images first, and the network."""
+    """Normalized images, training images first, and the network."""
 
     images: Float[np.ndarray, "n *shape"]
     labels: Int[np.ndarray, "n"]

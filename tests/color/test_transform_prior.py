@@ -42,12 +42,12 @@ def test_the_prior_is_the_moments_of_the_training_transforms(rng):
     main, second, transforms = scenes(rng, 300)
     main[5] = main[5, :1]  # one colour: it determines no transform
     second[5] = second[5, :1]
-    learnt = learn_transform_prior(*(jnp.asarray(v, jnp.float32) for v in (main, second)), 0.05)
+    learned = learn_transform_prior(*(jnp.asarray(v, jnp.float32) for v in (main, second)), 0.05)
     kept = np.arange(300) != 5
     ratio = main.mean((1, 2)) / second.mean((1, 2))
     entries = (transforms * ratio[:, None, None]).reshape(-1, 9)[kept]
-    np.testing.assert_allclose(learnt.mean, entries.mean(0), rtol=1e-4)
-    root = np.float64(learnt.root)
+    np.testing.assert_allclose(learned.mean, entries.mean(0), rtol=1e-4)
+    root = np.float64(learned.root)
     np.testing.assert_allclose(
         np.linalg.inv(root.T @ root), np.cov(entries.T, bias=True), atol=2e-5
     )

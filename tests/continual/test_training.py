@@ -101,14 +101,14 @@ def test_it_is_what_the_engine_gives(points, trained):
 
 
 def test_it_predicts_and_says_what_it_is(points, trained):
-    """One layer in NumPy, normalised by the images that trained; what is greatest is scored."""
+    """One layer in NumPy, normalized by the images that trained; what is greatest is scored."""
     images, number = points
     found = trained.predict(images[32:].tolist())
-    learnt, tests = images[:32].astype(np.float64), images[32:].astype(np.float64)
+    learned, tests = images[:32].astype(np.float64), images[32:].astype(np.float64)
     (layer,) = trained.learner.params.values()
     for seed in (0, 1):
         kernel, bias = (np.float64(layer[name][seed]) for name in ("kernel", "bias"))
-        expected = (tests - learnt.mean(0)) / learnt.std(0) @ kernel + bias
+        expected = (tests - learned.mean(0)) / learned.std(0) @ kernel + bias
         np.testing.assert_allclose(found[seed], expected, rtol=1e-4, atol=1e-5)
     told = np.array(trained.class_names)[found.argmax(axis=-1)]
     right = np.mean(told == NAMES[number[32:]], axis=1)
@@ -361,7 +361,7 @@ def test_nets_that_do_not_fit_are_refused(points, net, message):
         ),
     ],
 )
-def test_what_cannot_be_learnt_is_refused_in_one_line(points, change, message):
+def test_what_cannot_be_learned_is_refused_in_one_line(points, change, message):
     with np.errstate(divide="ignore", invalid="ignore"):
         changed = change(*points)
     assert message in refused(points, **changed)

@@ -28,7 +28,7 @@ def finished(runs, tag, first, finals, labels=LABELS, images=7, seed=0, **featur
         draws=first + np.arange(count),
         data=np.array([images, *labels, *features.values()]),
         measure=np.array("accuracy"),
-        tested=np.array("what was learnt so far"),
+        tested=np.array("what was learned so far"),
         **curves,
     )
     return folder.path

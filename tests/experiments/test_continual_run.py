@@ -107,7 +107,7 @@ def test_what_changes_results_is_refused(narrow):
 
 
 @pytest.mark.slow
-def test_every_setting_of_the_digits_is_learnt_as_well_as_it_can_be(tmp_path):
+def test_every_setting_of_the_digits_is_learned_as_well_as_it_can_be(tmp_path):
     words = "--tasks 5 --epochs 2 --batch-size 16 --seeds 2 --validation-seeds 1 --setting"
     settings = "task-incremental", "class-incremental", "online"
     report = run(tmp_path, words, *settings, "--methods", "streaming LDA")

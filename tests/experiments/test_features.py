@@ -91,7 +91,7 @@ ON_THEM = {
 
 
 @pytest.mark.parametrize("name", ON_THEM)
-def test_the_papers_benchmarks_are_learnt_from_features(name, tmp_path, monkeypatch):
+def test_the_papers_benchmarks_are_learned_from_features(name, tmp_path, monkeypatch):
     """Every row of the table of methods that learns them has inputs of features alone."""
     monkeypatch.setattr(
         trunk_features,
@@ -120,7 +120,7 @@ def test_the_papers_benchmarks_are_learnt_from_features(name, tmp_path, monkeypa
 
 
 @pytest.mark.slow
-def test_features_are_learnt_and_the_report_says_what_they_are(tmp_path, trunk):
+def test_features_are_learned_and_the_report_says_what_they_are(tmp_path, trunk):
     words = *SMALL, "--methods", "nearest mean", "--seeds", "1", "--epochs", "1"
     report = run_benchmark(asked(tmp_path, *words))
     with np.load(report.parent / "results.npz") as results:

@@ -103,7 +103,7 @@ def test_the_chart_has_no_part_in_the_small_images(written, measured):
         assert 0.4 < mask.mean() < 0.95
 
 
-def test_what_is_learnt_from_is_what_estimate_will_see(written, measured):
+def test_what_is_learned_from_is_what_estimate_will_see(written, measured):
     """Transform and moments, but for the chart, which estimate does not know of."""
     source, true = written
     pairs = measured[4]

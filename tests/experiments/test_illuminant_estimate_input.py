@@ -87,7 +87,7 @@ def test_a_given_photo_is_never_replaced(tmp_path, small_pair, use_net):
     assert (tmp_path / "main.png").exists()
 
 
-def test_the_fit_normalises_as_the_net_was_trained(tmp_path, small_pair, use_net):
+def test_the_fit_normalizes_as_the_net_was_trained(tmp_path, small_pair, use_net):
     class SumNet(ClosedFormNet):
         fit = "sum"
 

@@ -208,7 +208,7 @@ def one_learner(monkeypatch):
 
 
 def test_nothing_that_learns_sees_its_test_images(small, one_learner):
-    """Other lights of one fold change what is learnt for the other two folds only."""
+    """Other lights of one fold change what is learned for the other two folds only."""
     before = cross_validate_methods(small)
     lights = small.illuminants.copy()
     lights[small.folds[1]] = lights[small.folds[1]][:, ::-1] * [1, 0.3, 1]

@@ -233,7 +233,7 @@ def test_processes_share_a_folder_and_one_that_is_killed_is_replaced(tmp_path):
     for child in others:
         end_child(child)
     assert sorted(units_of(tmp_path, "shared")) == [f"EWC-{number}.npz" for number in range(3)]
-    # Three runs of 13 epochs, and what the killed one had learnt since its checkpoint.
+    # Three runs of 13 epochs, and what the killed one had learned since its checkpoint.
     assert epochs_in(tmp_path, "shared") in (39, 40)
     for unit, arrays in zip(units(), train(run_folder(tmp_path / "shared")), strict=True):
         alone = train(run_folder(tmp_path / "alone"), [unit])[0]
@@ -268,7 +268,7 @@ def test_two_joined_processes_give_the_bits_of_one_that_has_as_many_devices(tmp_
     whole = units_of(tmp_path, "one")
     assert sorted(whole) == [f"EWC-{number}.npz" for number in range(3)]
     assert units_of(tmp_path, "two") == units_of(tmp_path, "killed") == whole
-    # Two waves of two runs, the second filled up. Four epochs were saved; the fifth was learnt
+    # Two waves of two runs, the second filled up. Four epochs were saved; the fifth was learned
     # twice, and perhaps the sixth.
     assert epochs_in(tmp_path, "two") == 52
     assert epochs_in(tmp_path, "killed") in (54, 56)

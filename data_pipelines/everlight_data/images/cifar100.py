@@ -29,7 +29,7 @@ MD5 = {
 }
 ORIGINAL = Original(169_001_437, MD5[ARCHIVE])
 IIRC_CHANNELS: Channels = (0.5071, 0.4866, 0.4409), (0.2009, 0.1984, 0.2023)
-"""Mean and deviation by which IIRC's authors normalise.
+"""Mean and deviation by which IIRC's authors normalize.
 
 Over all training pixels the deviations are greater, 0.267 for red.
 """

@@ -81,8 +81,8 @@ TAIL = (
     "the last task; in brackets the number of test examples."
 )
 LEAST = (15, 50)
-"""Training examples that a part must have in the cases of SPO generalisation."""
-BY_COUNT, NEAREST, SPO = "{} by training examples", "nearest facts", "SPO generalisation"
+"""Training examples that a part must have in the cases of SPO generalization."""
+BY_COUNT, NEAREST, SPO = "{} by training examples", "nearest facts", "SPO generalization"
 
 
 def group_tests(divided: DividedFacts) -> FactGroups:

@@ -1,4 +1,4 @@
-"""Groups of facts or samples for ranking metrics: head to tail, few-shot, SPO generalisation.
+"""Groups of facts or samples for ranking metrics: head to tail, few-shot, SPO generalization.
 
 Elhoseiny et al. 2018, section 5.3, supplement 7.3, and the similarity of tasks of section 5.1.
 """
@@ -103,7 +103,7 @@ def part_counts(
 
 
 @checked
-def spo_generalisation(
+def spo_generalization(
     pieces: Annotated[Int[np.ndarray, "f 3"], Between(-1)],
     counts: Annotated[Int[np.ndarray, "f"], Between(0)],
     min_count: NonNegativeInt,

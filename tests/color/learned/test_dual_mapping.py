@@ -86,7 +86,7 @@ def test_what_is_no_light_is_nan():
 
 
 def test_it_learns_lights_of_a_camera_that_took_no_image(rng):
-    """Four surfaces of any colour say little: what is learnt is where the camera's lights lie.
+    """Four surfaces of any colour say little: what is learned is where the camera's lights lie.
 
     That is right where the lights are mapped, and some degrees off where they are not.
     """
@@ -119,7 +119,7 @@ def test_an_image_without_a_usable_pixel_spoils_no_training(rng):
         assert np.isfinite(leaf).all()
 
 
-def test_the_tested_cameras_lights_are_learnt(monkeypatch, rng):
+def test_the_tested_cameras_lights_are_learned(monkeypatch, rng):
     """Von Kries factors of both cameras' white bring them there."""
     monkeypatch.setattr(
         dual_mapping, "fit_dual_mapping", lambda *arguments, **training: arguments[2]

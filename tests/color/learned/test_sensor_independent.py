@@ -101,7 +101,7 @@ def test_gradients_are_finite_where_colours_are_flat_black_or_masked():
 
 @pytest.mark.slow
 def test_it_learns_a_world_whose_greys_mislead(rng):
-    """Surfaces are reddish on average: gray world is off by that, and what is learnt is not."""
+    """Surfaces are reddish on average: gray world is off by that, and what is learned is not."""
     lights = rng.uniform(0.4, 1, (120, 3)).astype(np.float32)
     surfaces = rng.uniform(0.05, 1, (120, 6, 6, 3)) * [1.0, 0.6, 0.5]
     images = jnp.asarray(surfaces * lights[:, None, None], jnp.float32)

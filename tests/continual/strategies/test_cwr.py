@@ -202,7 +202,7 @@ def test_predictions_are_the_consolidated_heads(after):
     np.testing.assert_array_equal(scores[:, 5], 0)
 
 
-def test_while_a_task_is_learnt_predictions_are_those_it_would_leave(after):
+def test_while_a_task_is_learned_predictions_are_those_it_would_leave(after):
     task, (batch, *_) = made_task(1)
     memory, learner = begin(SETUP, STRATEGY, *after[0], task)
     memory, learner, _ = train_step(

@@ -74,7 +74,7 @@ def test_sessions_differ_in_background_and_light_and_objects_share_them(world):
     assert np.all(between > 2 * within)
 
 
-def test_a_linear_fit_generalises_to_the_test_sessions_far_above_chance_and_not_wholly(world):
+def test_a_linear_fit_generalizes_to_the_test_sessions_far_above_chance_and_not_wholly(world):
     """Ridge regression: measured 48% of the objects (chance 2%), 41% of the categories (10%)."""
     held_out = np.isin(world.session, TEST_SESSIONS)
     means = world.images.reshape(-1, 16, 2, 16, 2, 3).mean(axis=(2, 4), dtype=np.float32)

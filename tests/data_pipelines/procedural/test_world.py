@@ -373,8 +373,8 @@ def test_naive_training_forgets():
     data = loaded()
     tasks = equal_tasks(np.arange(20).reshape(5, 4).T.ravel().tolist(), 5)
     accuracy = learn(data.train_labels, data.test_labels, tasks, 20, 6)
-    learnt, left = np.diag(accuracy.class_incremental)[:4], accuracy.class_incremental[-1][:4]
-    assert learnt.min() > 0.6
+    learned, left = np.diag(accuracy.class_incremental)[:4], accuracy.class_incremental[-1][:4]
+    assert learned.min() > 0.6
     assert left.max() < 0.2
     own, kept = np.diag(accuracy.task_masked)[:4], accuracy.task_masked[-1][:4]
     assert kept.mean() < own.mean() - 0.1, "it is forgotten even where the task is told"

@@ -109,7 +109,7 @@ def _relit_by_von_kries(
     green = [truth[train] / truth[train][:, 1:2] for truth in (data.main, data.second)]
     factors = [von_kries(jnp.asarray(illuminants)) for illuminants in green]
     transforms = jnp.asarray(data.inputs[TRANSFORM][train]).reshape(-1, 3, 3)
-    # Rows of sum-normalised transforms add up to about 1, which the factors change.
+    # Rows of sum-normalized transforms add up to about 1, which the factors change.
     everything = np.asarray(scale_free(augment_transforms(transforms, *factors)))
     target = _draw_targets(key, len(train), COPIES)
     inputs = {TRANSFORM: everything[np.arange(len(train))[:, None], target].reshape(-1, 9)}

@@ -109,7 +109,7 @@ def chroma_kernels(
 
     For each channel c, its log-ratios to the other two are spread over the bins by exp(-|d| /
     width) and weighted by the pixel's brightness. The histogram is the square root of the
-    normalised sum, times the gain.
+    normalized sum, times the gain.
 
     Args:
       pixels: linear colours, `[n, 3]`; pixels with a channel of at most 0 are excluded.

@@ -305,7 +305,7 @@ def _coming(
 def _take_first(mesh: Mesh) -> Callable[[int, PyTree], PyTree]:
     """Return a function to the first runs of every leaf, replicated on every device.
 
-    It is one program. One program per leaf would synchronise the devices many times; on CPU this
+    It is one program. One program per leaf would synchronize the devices many times; on CPU this
     was seen to deadlock.
     """
     return jax.jit(_first, static_argnums=0, out_shardings=NamedSharding(mesh, REPLICATED))

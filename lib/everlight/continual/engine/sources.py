@@ -23,7 +23,7 @@ _PIECES = 8
 @jax.tree_util.register_pytree_node_class
 @dataclass(frozen=True)
 class StoredImages:
-    """Images or precomputed features, stored once on the device, with their normalisation.
+    """Images or precomputed features, stored once on the device, with their normalization.
 
     Create them with `StoredImages.of`. Each image is stored in pieces: a TPU lays small images out
     with their number as the last axis, and would copy all of them to take a few.
@@ -85,7 +85,7 @@ class StoredImages:
         return self._shaped(self.pieces[index % len(self.pieces) if self.copies > 1 else index])
 
     def with_images(self, images: Shaped[Array | np.ndarray, "k *shape"]) -> "StoredImages":
-        """Return other images with the same normalisation, of which the offset is subtracted."""
+        """Return other images with the same normalization, of which the offset is subtracted."""
         stored = StoredImages.of(images, self.mean, self.deviation)
         return dataclasses.replace(stored, offset=self.offset)
 

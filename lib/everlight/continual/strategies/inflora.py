@@ -2,7 +2,7 @@
 
     C = Σ x xᵀ over inputs x of a kernel for the task's samples, by the network before the task
     A = first r left singular vectors of (I − P) C, divided by √3;   B = 0
-    minimise over B and the head   CE over the task's own classes;   then W ← W + s A B
+    minimize over B and the head   CE over the task's own classes;   then W ← W + s A B
     after the task   C again,  (I − P) C = U S Vᵀ,   P ← P + Σ_{j ≤ k} u_j u_jᵀ
     k = least number with ‖P C‖² + Σ_{j ≤ k} s_j² ≥ ε_t ‖C‖²,   ε_t = ε + (1 − ε) t / T
 

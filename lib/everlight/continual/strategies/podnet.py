@@ -36,7 +36,7 @@ clusters; differs in:
 - With `form="paper"` NCA has a margin, which that code subtracts from all similarities, so that it
   has no effect; and a maximum with 0, which that code leaves out.
 - The paper's equations of POD-spatial sum squared distances of x. Both here and there x is squared
-  and p normalised, and distances are not squared.
+  and p normalized, and distances are not squared.
 - No ReLU follows a block there, and the maps include those of the last block apart from its stage.
 - Proxies of the first task are initially uniform in ±1 / √f, there normal with variance 1 / f.
 - Clusters are those of one start, there the best of ten by scikit-learn.

@@ -63,7 +63,7 @@ def train(
     Each seed has a different class order, initialization and sample order. All seeds are one
     compiled program, distributed over all devices. One head has all classes, and training does not
     use task identity. Channels of images `[n, h, w, c]` and columns of features `[n, f]` are
-    normalised by the training samples; arrays of other ranks have one mean and deviation.
+    normalized by the training samples; arrays of other ranks have one mean and deviation.
 
     Args:
       net: network with one output per class: a Flax linen module, whose first argument is the

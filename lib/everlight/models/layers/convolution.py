@@ -38,7 +38,7 @@ class Convolution(nn.Module):
       size: side of the kernel, odd if the padding is None.
       stride: stride in both directions.
       use_bias: true adds a bias per channel.
-      kernel_init: initialiser of the kernel; by default normal with variance 2 / (size² · input
+      kernel_init: initializer of the kernel; by default normal with variance 2 / (size² · input
         channels) (He et al. 2015, equation 10).
       dtype: dtype of the computation and output; parameters are float32.
       padding: zeros around the images; None is half the kernel on all sides.

@@ -87,7 +87,7 @@ def test_a_noisy_image_is_what_its_patch_means_are_of(prepared):
 
 
 def test_without_a_transform_a_scene_is_counted_as_invalid_and_not_trained_on(prepared):
-    """Of one colour: sum-normalised least squares has none, the most probable one exists."""
+    """Of one colour: sum-normalized least squares has none, the most probable one exists."""
     library, data = prepared
     photographed = render_variants(library, [library.camera_names], data, "random", 0)
     (one_colour,) = photographed[ONE_COLOR]

@@ -48,7 +48,7 @@ class GeneratorModel:
     """Trained network of C5 or CCMNet.
 
     Attributes:
-      variables: parameters, and statistics of batch normalisation.
+      variables: parameters, and statistics of batch normalization.
       settings: size of the network.
     """
 
@@ -147,7 +147,7 @@ def initial_variables(
 
     Args:
       key: key of the numbers.
-      net: the network, whose initialisers are those of He et al. and zeros.
+      net: the network, whose initializers are those of He et al. and zeros.
       inputs: arguments of the network, or their shapes.
     """
     shapes = jax.eval_shape(net.init, key, *inputs)
@@ -216,7 +216,7 @@ def generator_loss(
 
     Args:
       net: the network.
-      variables: parameters, and statistics of batch normalisation.
+      variables: parameters, and statistics of batch normalization.
       samples: batch of samples.
       others: histograms of additional images; None for none.
       fingerprint: fingerprints of the cameras; None for none.

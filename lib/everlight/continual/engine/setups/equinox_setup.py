@@ -60,10 +60,10 @@ def equinox_setup(
       make: function from a random key to the module, which returns logits or `Outputs` of one
         image, or to module and state, as `equinox.nn.make_with_state` returns them. It is called
         for every new network, such as once per seed. One with given weights ignores its argument.
-      source: stored or streamed images or computed inputs, which the step normalises.
+      source: stored or streamed images or computed inputs, which the step normalizes.
       objective: loss, scores and metrics of the outputs.
       optimizer: optimizer, reset at every task.
-      augment: random function of one training image, applied before normalisation.
+      augment: random function of one training image, applied before normalization.
 
     Raises:
       ImportError: Equinox is not installed.

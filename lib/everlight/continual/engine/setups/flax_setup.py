@@ -29,10 +29,10 @@ def flax_setup(
 
     Args:
       net: module that returns logits or `Outputs`; it may have dropout and batch statistics.
-      source: stored or streamed images or computed inputs, which the step normalises.
+      source: stored or streamed images or computed inputs, which the step normalizes.
       objective: loss, scores and metrics of the outputs.
       optimizer: optimizer, reset at every task.
-      augment: random function of one training image, applied before normalisation.
+      augment: random function of one training image, applied before normalization.
     """
 
     def init(key: PRNGKeyArray) -> tuple[PyTree, PyTree]:

@@ -219,7 +219,7 @@ def herd_ranks(
     """Return each sample's herding rank for each of its labels; -1 for samples not chosen.
 
     Each exemplar is the sample that brings the mean of the chosen features nearest to the class's
-    mean (iCaRL, algorithm 4). Features are L2-normalised.
+    mean (iCaRL, algorithm 4). Features are L2-normalized.
 
     Args:
       samples: candidate samples, `[n]`.

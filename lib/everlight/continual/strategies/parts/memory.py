@@ -163,7 +163,7 @@ def batch_at(buffer: Samples, slots: Int[Array, "n"], weight: Float[Array, "n"])
 def fill_up(drawn: Batch, batch: Batch) -> Batch:
     """Return a drawn batch in which the step's own samples replace the padding.
 
-    They keep weight 0. Layers that normalise over the batch then see current samples instead of an
+    They keep weight 0. Layers that normalize over the batch then see current samples instead of an
     empty slot's.
 
     Args:
