@@ -92,8 +92,8 @@ def _chosen(images: ImageSet, request: ImageRequest) -> ImageSet:
 
 def _note_of_named(images: ImageSet) -> str:
     _, height, width, channels = images.images.shape
-    grey = ", grey" if channels == 1 else ""
-    return f"{images.name}: {len(images.class_names)} classes at {height}×{width} pixels{grey}"
+    gray = ", grey" if channels == 1 else ""
+    return f"{images.name}: {len(images.class_names)} classes at {height}×{width} pixels{gray}"
 
 
 def _note_of_choice(request: ImageRequest) -> str:

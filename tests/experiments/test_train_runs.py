@@ -94,7 +94,7 @@ def test_a_stopped_wave_does_not_stand_in_the_way_of_others_that_begin_alike(tmp
     assert done.stdout.split()[-3:] == ["1", "3", "0"], done.stderr
 
 
-def test_one_that_diverges_is_told_and_its_neighbours_are_kept(tmp_path, capsys):
+def test_one_that_diverges_is_told_and_its_neighbors_are_kept(tmp_path, capsys):
     asked = units((1.0, 1e30, 0.3))
     kept = train(run_folder(tmp_path), asked)
     assert [has_diverged(arrays) for arrays in kept] == [False, True, False]

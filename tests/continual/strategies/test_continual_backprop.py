@@ -33,8 +33,8 @@ def official_steps(fresh, adaptable):
             own["f"] = ETA * own["f"] + (1 - ETA) * values.mean(axis=0)
             outgoing = np.abs(params[net.ABOVE[name]]["kernel"]).mean(axis=1)
             if adaptable:
-                centred = np.abs(values - own["f"] / corrected).mean(axis=0)
-                new = outgoing * centred / np.abs(params[name]["kernel"]).mean(axis=0)
+                centered = np.abs(values - own["f"] / corrected).mean(axis=0)
+                new = outgoing * centered / np.abs(params[name]["kernel"]).mean(axis=0)
             else:
                 new = outgoing * np.abs(values).mean(axis=0)
             own["u"] = ETA * own["u"] + (1 - ETA) * new

@@ -58,9 +58,9 @@ class Noisy(nn.Module):
 
 def clusters(seed=0, classes=3, per_class=40):
     rng = np.random.default_rng(seed)
-    centres = rng.normal(size=(classes, 5)) * 3 + 2
+    centers = rng.normal(size=(classes, 5)) * 3 + 2
     labels = np.repeat(np.arange(classes), per_class)
-    return centres[labels] + rng.normal(size=(len(labels), 5)), labels
+    return centers[labels] + rng.normal(size=(len(labels), 5)), labels
 
 
 @functools.cache

@@ -206,7 +206,7 @@ def test_without_squares_the_middle_is_shown_whatever_the_format(images):
     np.testing.assert_allclose(second, expected, atol=8)
 
 
-def test_hidden_colours_of_a_photograph_are_white(images):
+def test_hidden_colors_of_a_photograph_are_white(images):
     Image.new("RGBA", (8, 8), (200, 0, 0, 0)).save(images / "clear.PNG")
     (found,) = read_images(images, ["clear.jpg"], 4)
     np.testing.assert_array_equal(found, np.full((4, 4, 3), 255))

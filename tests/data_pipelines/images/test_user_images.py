@@ -46,8 +46,8 @@ def test_the_middle_square_is_taken_upright(tmp_path):
 
 def test_what_is_no_rgb_photograph_is_brought_there_and_counted(tmp_path):
     folder_of(tmp_path, {"a": 3, "b": 8})
-    grey, cmyk = Image.new("L", (9, 9), 77), Image.new("CMYK", (9, 9), (0, 0, 0, 255))
-    grey.save(tmp_path / "a" / "00.png")
+    gray, cmyk = Image.new("L", (9, 9), 77), Image.new("CMYK", (9, 9), (0, 0, 0, 255))
+    gray.save(tmp_path / "a" / "00.png")
     cmyk.save(tmp_path / "a" / "01.jpg")
     (tmp_path / "a" / "01.png").unlink()
     Image.new("RGBA", (9, 9), (9, 9, 9, 51)).save(tmp_path / "a" / "02.png")
@@ -186,14 +186,14 @@ def test_an_npz_holds_images_and_labels(tmp_path, rng, labels):
 
 
 @pytest.mark.parametrize("channels", [(), (1,)])
-def test_grey_arrays_keep_one_channel(tmp_path, rng, channels):
+def test_gray_arrays_keep_one_channel(tmp_path, rng, channels):
     values = rng.integers(0, 256, (6, SIDE, SIDE, *channels), dtype=np.uint8)
     images, note = load(npz(tmp_path, images=values, labels=np.arange(6) % 2))
     np.testing.assert_array_equal(images.images[0], values[0].reshape(SIDE, SIDE, 1))
     assert note.endswith("; grey, in one channel")
 
 
-def test_a_folder_of_grey_images_keeps_one_channel(tmp_path):
+def test_a_folder_of_gray_images_keeps_one_channel(tmp_path):
     folder_of(tmp_path, {"a": 3, "b": 3})
     colored = load(tmp_path).images.images
     for path in tmp_path.glob("*/*.png"):
@@ -367,7 +367,7 @@ def test_another_source_gives_the_test_images(tmp_path):
     )
 
 
-def test_grey_test_images_are_brought_to_the_channels_of_the_others(tmp_path, rng):
+def test_gray_test_images_are_brought_to_the_channels_of_the_others(tmp_path, rng):
     train = folder_of(tmp_path / "train", {"a": 3, "b": 3})
     values = rng.integers(0, 256, (4, SIDE, SIDE), dtype=np.uint8)
     test = npz(tmp_path, images=values, labels=np.array(list("abab")))

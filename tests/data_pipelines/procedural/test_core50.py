@@ -52,7 +52,7 @@ def test_any_number_of_frames_shows_the_same_recordings(world):
     np.testing.assert_array_equal(recordings(few), recordings(world)[:, :, ::2])
 
 
-def test_neighbouring_frames_differ_little_and_sessions_much():
+def test_neighboring_frames_differ_little_and_sessions_much():
     """At the default of 30 frames in 15 seconds; of one object in each session."""
     time = np.arange(0, 300, 10)
     session = np.repeat(np.arange(11), len(time))

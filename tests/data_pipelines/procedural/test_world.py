@@ -242,7 +242,7 @@ def test_wave_is_a_sine_within_six_hundredths():
     assert np.abs(approximate - np.sin(2 * np.pi * phase)).max() < 0.06
 
 
-def test_textures_mix_two_colours_and_differ_from_each_other():
+def test_textures_mix_two_colors_and_differ_from_each_other():
     axis = jnp.linspace(-1, 1, 64)
     u, v = jnp.meshgrid(axis, axis)
     depth = 0.9 - jnp.hypot(u, v)

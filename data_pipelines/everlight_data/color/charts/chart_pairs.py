@@ -23,7 +23,7 @@ from everlight.illuminant.pair_model import VIEWS
 from everlight.metrics.angular import angular_error
 from everlight_data.color.camera_names import UNNAMED
 from everlight_data.color.charts.chart import (
-    CENTRES,
+    CENTERS,
     MAX_RESIDUAL,
     NEUTRALS,
     chart_homography,
@@ -76,35 +76,35 @@ class PairCharts(NamedTuple):
 
     def points(self, view: int) -> Float[np.ndarray, "24 2"]:
         """Return the centres of the patches in pixels."""
-        return map_points(self.charts[view], CENTRES)
+        return map_points(self.charts[view], CENTERS)
 
     def illuminant(self, view: int) -> Float[np.ndarray, "3"]:
         """Return (R/G, 1, B/G) of the sum of the grey patches except black."""
         return chart_illuminant(self.colors[view], self.usable[view])
 
-    def grey_spread(self, view: int) -> float:
+    def gray_spread(self, view: int) -> float:
         """Return the largest angle between a grey patch and the illuminant, in degrees.
 
         Shade, glare and a second illuminant make it large.
         """
-        greys = jnp.asarray(_greys(self.colors[view], self.usable[view]), jnp.float32)
+        grays = jnp.asarray(_grays(self.colors[view], self.usable[view]), jnp.float32)
         illuminant = jnp.asarray(self.illuminant(view), jnp.float32)
-        return float(jnp.max(jax.vmap(angular_error, (0, None))(greys, illuminant)))
+        return float(jnp.max(jax.vmap(angular_error, (0, None))(grays, illuminant)))
 
 
 def chart_illuminant(
     colors: Float[np.ndarray, "24 3"], usable: Bool[np.ndarray, "24"]
 ) -> Float[np.ndarray, "3"]:
     """Return (R/G, 1, B/G) of the sum of a chart's usable grey patches except black."""
-    total = _greys(colors, usable).sum(axis=0)
+    total = _grays(colors, usable).sum(axis=0)
     return total / total[1]
 
 
-def _greys(
+def _grays(
     colors: Float[np.ndarray, "24 3"], usable: Bool[np.ndarray, "24"]
 ) -> Float[np.ndarray, "k 3"]:
-    greys = slice(NEUTRALS.start, NEUTRALS.stop - 1)
-    return colors[greys][usable[greys]].astype(float)
+    grays = slice(NEUTRALS.start, NEUTRALS.stop - 1)
+    return colors[grays][usable[grays]].astype(float)
 
 
 def find_pairs(folder: Path) -> list[PairFiles]:
@@ -228,9 +228,9 @@ def measure_chart(
         if not outlines:
             raise DataError(f"{path}: no chart found. {LAYOUT}")
         if len(outlines) > 1:
-            centres = (outline.mean(axis=0).round().astype(int).tolist() for outline in outlines)
+            centers = (outline.mean(axis=0).round().astype(int).tolist() for outline in outlines)
             raise DataError(
-                f"{path}: {len(outlines)} charts found, around {', '.join(map(str, centres))}; "
+                f"{path}: {len(outlines)} charts found, around {', '.join(map(str, centers))}; "
                 f"choose the one in the light to be measured. {LAYOUT}"
             )
         (corners,) = outlines

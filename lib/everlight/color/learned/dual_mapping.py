@@ -123,14 +123,14 @@ def draw_illuminants(
       Illuminants with sum 1, `[count, 3]`.
     """
     chosen, far, turned = jax.random.split(key, 3)
-    centres = illuminants / jnp.sum(illuminants, axis=1, keepdims=True)
-    centre = centres[jax.random.randint(chosen, (count,), 0, len(illuminants))]
+    centers = illuminants / jnp.sum(illuminants, axis=1, keepdims=True)
+    center = centers[jax.random.randint(chosen, (count,), 0, len(illuminants))]
     # The square root of a uniform number is the distance of a uniform point of the disk.
     distance = RADIUS * jnp.sqrt(jax.random.uniform(far, (count, 1)))
     angle = 2 * math.pi * jax.random.uniform(turned, (count, 1))
     away = distance * jnp.concatenate([jnp.cos(angle), jnp.sin(angle)], axis=1)
-    drawn = _with_blue(centre[:, :2] + away)
-    return jnp.where(jnp.all(drawn > 1e-4, axis=1, keepdims=True), drawn, centre)
+    drawn = _with_blue(center[:, :2] + away)
+    return jnp.where(jnp.all(drawn > 1e-4, axis=1, keepdims=True), drawn, center)
 
 
 @checked

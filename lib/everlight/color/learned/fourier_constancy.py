@@ -232,9 +232,9 @@ def _moments(
     # Signed distance from the mean's bin, the shorter way round. Rounding has no gradient.
     nearest = jnp.round(jax.lax.stop_gradient(mean))[:, None]
     away = (bins - nearest + BINS // 2) % BINS - BINS // 2
-    centre = jnp.sum(margins * away, axis=1)
-    squares = jnp.sum(margins * away**2, axis=1) - centre**2
-    product = jnp.sum(shares * away[0][:, None] * away[1][None, :]) - centre[0] * centre[1]
+    center = jnp.sum(margins * away, axis=1)
+    squares = jnp.sum(margins * away**2, axis=1) - center**2
+    product = jnp.sum(shares * away[0][:, None] * away[1][None, :]) - center[0] * center[1]
     return mean, jnp.array([[squares[0], product], [product, squares[1]]])
 
 

@@ -127,8 +127,8 @@ def randumb(
         return memory._replace(kernel=kernel, bias=bias), learner
 
     def scores(memory: FourierDiscriminant, features: Float[Array, "b f"]) -> Float[Array, "b c"]:
-        centred = fourier_features(memory, features) - memory.means.origin
-        return of_met(memory.means.count, matrix_product(centred, memory.kernel) + memory.bias)
+        centered = fourier_features(memory, features) - memory.means.origin
+        return of_met(memory.means.count, matrix_product(centered, memory.kernel) + memory.bias)
 
     return over_features(setup, init, accumulate, scores)._replace(
         before_evaluation=before_evaluation

@@ -146,8 +146,8 @@ def streaming_lda(
         return memory._replace(kernel=kernel, bias=bias), learner
 
     def scores(memory: Discriminant, features: Float[Array, "b f"]) -> Float[Array, "b c"]:
-        centred = features - memory.means.origin
-        return of_met(memory.means.count, matrix_product(centred, memory.kernel) + memory.bias)
+        centered = features - memory.means.origin
+        return of_met(memory.means.count, matrix_product(centered, memory.kernel) + memory.bias)
 
     return over_features(setup, init, accumulate, scores)._replace(
         begin_task=begin_task if base_task else None, before_evaluation=before_evaluation
