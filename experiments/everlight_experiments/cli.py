@@ -117,7 +117,7 @@ COMMANDS: dict[str, Command] = {
         "illuminant.dataset:run_dataset",
     ),
     "illuminant thumbnails": Command(
-        "Make thumbnails with known illuminants from raw photos of a color chart.",
+        "Make thumbnails with known illuminants from raw photos of a colour chart.",
         "illuminant.thumbnails:make_thumbnails",
     ),
     "illuminant train": Command(
@@ -125,7 +125,7 @@ COMMANDS: dict[str, Command] = {
         "illuminant.train:run_train",
     ),
     "illuminant calibrate": Command(
-        "Choose and train a model for a phone from raw pairs with a color chart.",
+        "Choose and train a model for a phone from raw pairs with a colour chart.",
         "illuminant.calibrate:run_calibrate",
     ),
     "illuminant estimate": Command(

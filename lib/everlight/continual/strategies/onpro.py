@@ -32,7 +32,7 @@ Equal to the official code (weilllllls/OnPro, `train.py`, `modules/OPE.py`, `mod
 `losses/loss.py`) at the gradient of a step by network and projection, given the draws, with
 `loss_over="all"`; differs in:
 
-- The second view there also makes some images gray, and draws again crops that exceed the image.
+- The second view there also makes some images grey, and draws again crops that exceed the image.
 - After the first task at most seven samples per class seen so far are replayed there, and the first
   batch of a task is not mixed.
 - The reservoir there counts the arrivals before a batch for all of the batch.
