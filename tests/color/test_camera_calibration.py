@@ -21,7 +21,7 @@ WARM = np.array([[0.75, -0.15, -0.05], [-0.42, 1.25, 0.18], [-0.06, 0.2, 0.5]])
 TWO = CameraCalibration(jnp.float32([WARM, CANON]), jnp.float32([2856, 6504]))
 
 
-def test_both_loci_are_color_sciences():
+def test_both_loci_are_colour_sciences():
     kelvin = np.array([1700, 2200, 2300, 3000, 3999, 4001, 5500, 7000, 7400, 15000.0])
     found = jax.vmap(planckian_chromaticity)(jnp.float32(kelvin))
     expected = colour.temperature.CCT_to_xy_Kang2002(kelvin)

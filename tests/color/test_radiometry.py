@@ -55,7 +55,7 @@ def test_a_line_of_light_hand_computed():
 
 
 @pytest.mark.parametrize("name", ["A", "D65", "FL2"])
-def test_daylight_and_lamps_have_the_chromaticity_that_color_science_integrates(name):
+def test_daylight_and_lamps_have_the_chromaticity_that_colour_science_integrates(name):
     shape = colour.SpectralShape(400, 720, 5)
     camera = colour.MSDS_CAMERA_SENSITIVITIES["Nikon 5100 (NPL)"].copy().align(shape)
     light = colour.SDS_ILLUMINANTS[name].copy().align(shape)

@@ -49,7 +49,7 @@ def colors_of_condition(rng, pixels, condition):
 
 @settings(max_examples=20)
 @given(seed=seeds, pixels=st.sampled_from([3, 4, 24, 300]))
-def test_fit_is_that_of_color_science(seed, pixels):
+def test_fit_is_that_of_colour_science(seed, pixels):
     source, target = views(np.random.default_rng(seed), pixels)
     fit = fit_compiled(source, target)
     # colour-science multiplies columns, M @ colour; colours are rows here.

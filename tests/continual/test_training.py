@@ -121,7 +121,7 @@ def test_it_predicts_and_says_what_it_is(points, trained):
     gone = trained._replace(diverged=np.array([False, True]))
     np.testing.assert_array_equal(np.isnan(gone.predict(tests)).all(axis=(1, 2)), [False, True])
     for wrong in (images[:, :1], images[:0], images.astype(np.uint8), images.astype(str)):
-        with pytest.raises(ValueError, match=r"give numbers of \(n, 2\), as in training"):
+        with pytest.raises(ValueError, match=r"give numbers of shape \(n, 2\), as in training"):
             trained.predict(wrong)
     with pytest.raises(ValueError, match="images holds 1 values that are not finite"):
         trained.predict([[1.0, np.nan]])

@@ -152,7 +152,7 @@ def test_batches_are_learned_scored_and_reported(tmp_path, colors):
     # A head of 2 x 2 x 4 features, or two, and two counts for each of 50 classes.
     for heads in (1, 2):
         assert f"{heads * 4 * 17 * 50 + 2 * 4 * 50:,}" in page
-    with pytest.raises(DataError, match=r"batch_size: 16 there, 17 now"):
+    with pytest.raises(DataError, match=r"batch_size: stored 16, now 17"):
         run_paper(tmp_path, replace(TINY, batch_size=17), methods=methods)
 
 

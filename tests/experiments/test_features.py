@@ -236,8 +236,8 @@ def test_labels_that_are_missing_or_one_number_are_refused(tmp_path, labels, mes
         (np.eye(48, 2) * 3e38, np.arange(48) % 4, r"row 0 are not all numbers of at most 1e\+30"),
         (np.eye(48, 2) * 1e-39, np.arange(48) % 4, r"deviation of \de-40; scale them"),
         (np.eye(48, 2) * 1e-310, np.arange(48) % 4, r"deviation of 1e-310; scale them"),
-        (np.zeros(48), np.arange(48) % 4, r"features are float64 of \(48,\)"),
-        (np.zeros((48, 2)), np.zeros(48), r"labels are float64 of \(48,\)"),
+        (np.zeros(48), np.arange(48) % 4, r"features have dtype float64 and shape \(48,\)"),
+        (np.zeros((48, 2)), np.zeros(48), r"labels have dtype float64 and shape \(48,\)"),
     ],
 )
 def test_files_that_do_not_fit_are_refused(tmp_path, pictures, values, labels, message):

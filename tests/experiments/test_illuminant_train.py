@@ -388,5 +388,5 @@ def test_an_estimator_without_training_needs_no_model(tmp_path, capsys, monkeypa
     assert {"r/g low", "b/g high", "interval radius, degrees", "warnings"} <= {*empty}
     # A folder of that name counts first.
     (tmp_path / given).mkdir()
-    with pytest.raises(DataError, match=r"no whole checkpoint.*needs no training: GW, SoG"):
+    with pytest.raises(DataError, match=r"no complete checkpoint.*needs no training: GW, SoG"):
         estimate(settings)

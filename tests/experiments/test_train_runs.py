@@ -69,7 +69,7 @@ def test_what_is_there_is_read_back_and_the_rest_comes_to_the_same_bits(tmp_path
     for name in first[0]:
         np.testing.assert_array_equal(first[0][name], both[1][name])
     assert not list(folder.checkpoints.iterdir())
-    with pytest.raises(DataError, match=r"hyperparameter: 0.3 there, 0.5 now"):
+    with pytest.raises(DataError, match=r"hyperparameter: stored 0.3, now 0.5"):
         train(folder, units((1.0, 3.0, 0.5)))
 
 
@@ -306,7 +306,7 @@ def test_checkpoints_of_another_configuration_are_refused_by_name(tmp_path):
     folder_in(tmp_path)
     other = {"strategy": "ewc", "hyperparameter": 10.0}
     Checkpoints(checkpoints_of(tmp_path)).save(4, {"a": jnp.zeros(2)}, {"runs": [other]})
-    with pytest.raises(DataError, match=r"runs: .*'hyperparameter': 10.0.* there, .* now"):
+    with pytest.raises(DataError, match=r"runs: stored .*'hyperparameter': 10.0.*, now .*"):
         train_unit(tmp_path, tmp_path / "result.npz")
 
 

@@ -63,8 +63,8 @@ def read_thumbnails(path: Path, remedy: str) -> Thumbnails:
     images = arrays.get("images_u16", arrays.get("images"))
     if images is None or "illuminant_rgb" not in arrays:
         raise DataError(
-            f"{path} is damaged or another file: of images_u16 or images, and illuminant_rgb, it "
-            f"has {', '.join(arrays) or 'nothing'}. {remedy}"
+            f"{path} is damaged or not the expected file: it needs images_u16 or images, and "
+            f"illuminant_rgb; it has {', '.join(arrays) or 'no array'}. {remedy}"
         )
     if images.dtype == np.uint8:
         raise DataError(
@@ -76,13 +76,15 @@ def read_thumbnails(path: Path, remedy: str) -> Thumbnails:
         is_integer = images.dtype == np.uint16
         shaped = images.ndim == 4 and images.shape[3] == 3 and images.size
         if not shaped or not (is_integer or images.dtype.kind == "f"):
-            raise ValueError(f"images are {images.dtype} of {images.shape}")
+            raise ValueError(f"images have dtype {images.dtype} and shape {images.shape}")
         if len(images) != len(illuminants):
             raise ValueError(f"{len(images)} images, {len(illuminants)} illuminants")
         names = arrays.get("names", np.arange(1, len(images) + 1))
         # A number takes 128 bytes as text.
         if names.shape != (len(images),) or names.dtype.kind not in "USiuf":
-            raise ValueError(f"{len(images)} images, names are {names.dtype} of {names.shape}")
+            raise ValueError(
+                f"{len(images)} images, names have dtype {names.dtype} and shape {names.shape}"
+            )
         names = names.astype(str)
         with np.errstate(over="ignore"):
             scaled = images.astype(np.float32) / (65535 if is_integer else 1)
@@ -95,7 +97,7 @@ def read_thumbnails(path: Path, remedy: str) -> Thumbnails:
             raise ValueError(f"an image's brightest pixel is {dark[0]:g}; 1 is white, scale it")
         masks = arrays.get("masks", np.ones(images.shape[:3], bool))
         if masks.shape != images.shape[:3] or masks.dtype.kind not in "biuf":
-            raise ValueError(f"masks are {masks.dtype} of {masks.shape}")
+            raise ValueError(f"masks have dtype {masks.dtype} and shape {masks.shape}")
         captures = _captures(arrays, len(images))
     return Thumbnails(scaled, illuminants, tuple(names.tolist()), masks != 0, captures)
 
@@ -116,7 +118,9 @@ def _captures(arrays: Mapping[str, np.ndarray], count: int) -> Float[np.ndarray,
         array = arrays[name]
         shape = (count, width) if width else (count,)
         if array.shape != shape or array.dtype.kind not in "biuf":
-            raise ValueError(f"{name} is {array.dtype} of {array.shape}, not numbers of {shape}")
+            raise ValueError(
+                f"{name} has dtype {array.dtype} and shape {array.shape}, not numbers of {shape}"
+            )
         if not ((array >= low) & (array <= high)).all():
             raise ValueError(f"a value of {name} is not between {low:g} and {high:g}")
         values.append(array.astype(bool if name == "flash" else np.float32))

@@ -143,7 +143,9 @@ def _published(
 def _read(source: Source, path: str, shape: tuple[int, ...]) -> Float[np.ndarray, "..."]:
     array = decode_npy(source.read(path, _MAX_BYTES), f"{source.path}: {path}", source.remedy)
     if array.size != np.prod(shape) or array.dtype.kind != "f" or not np.isfinite(array).all():
-        raise ValueError(f"{path} is {array.dtype} of {array.shape}, not {shape} finite numbers")
+        raise ValueError(
+            f"{path} has dtype {array.dtype} and shape {array.shape}, not {shape} finite numbers"
+        )
     return array.reshape(shape)
 
 

@@ -156,7 +156,9 @@ def _npz_entries(path: Path, vocabulary: set[str]) -> Iterator[tuple[str, np.nda
     for pair in pairs:
         names, table = take(arrays, path, pair, _AGAIN)
         if table.ndim != 2 or table.dtype.kind not in "fiu" or names.dtype.kind != "U":
-            raise ValueError(f"{pair[1]} is {table.dtype} of {table.shape}, not a vector per word")
+            raise ValueError(
+                f"{pair[1]} has dtype {table.dtype} and shape {table.shape}, not a vector per word"
+            )
         for word, vector in zip(names.tolist(), table, strict=True):
             if word in vocabulary:
                 yield word, vector.astype(np.float32)

@@ -100,7 +100,9 @@ def shaped(
         raise ValueError("it is an array of Python objects")
     needed = math.prod(shape) * dtype.itemsize
     if len(content) != needed:
-        raise ValueError(f"{len(content):,} bytes for {dtype} of {shape}, which needs {needed:,}")
+        raise ValueError(
+            f"{len(content):,} bytes for dtype {dtype} and shape {shape}, which need {needed:,}"
+        )
     if not dtype.itemsize and math.prod(shape) > 1:
         # NumPy makes it one character wide, for which the file holds no bytes.
         raise ValueError(f"text without a width of {shape}")
@@ -169,7 +171,7 @@ def take(arrays: dict[str, np.ndarray], path: Path, names: tuple[str, ...], reme
     """
     missing = [name for name in names if name not in arrays]
     if missing:
-        raise DataError(f"{path} is damaged or another file: it lacks {missing}. {remedy}")
+        raise DataError(f"{path} is damaged or not the expected file: it lacks {missing}. {remedy}")
     return [arrays[name] for name in names]
 
 

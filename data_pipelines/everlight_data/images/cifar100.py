@@ -109,7 +109,7 @@ def _read_checked(path: Path, remedy: str) -> bytes:
     if digest != MD5[path.name]:
         raise DataError(
             f"{path} has md5 {digest}, expected {MD5[path.name]}: it is truncated, damaged or "
-            f"another file. Download it again from {SOURCE}."
+            f"not the expected file. Download it again from {SOURCE}."
         )
     return content
 

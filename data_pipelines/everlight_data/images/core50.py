@@ -332,8 +332,8 @@ def _map(path: Path, count: int, side: int) -> UInt8[np.ndarray, "n side side 3"
     images = map_npy(path, _AGAIN)
     if images.shape != (count, side, side, 3) or images.dtype != np.uint8:
         raise DataError(
-            f"{path} is {images.dtype} of {images.shape}, but its manifest lists {count} "
-            f"frames. {_AGAIN}"
+            f"{path} has dtype {images.dtype} and shape {images.shape}, but its manifest "
+            f"lists {count} frames. {_AGAIN}"
         )
     return images
 

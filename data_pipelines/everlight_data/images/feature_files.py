@@ -101,11 +101,13 @@ def _read(file: str) -> tuple[Path, Shaped[np.ndarray, "n f"], np.ndarray, str]:
     arrays = read_npz(path, _REMEDY)
     values, labels = take(arrays, path, ("features", "labels"), _REMEDY)
     if values.ndim != 2 or values.dtype.kind not in "fiu" or not values.size:
-        raise DataError(f"{path}: features are {values.dtype} of {values.shape}. {_REMEDY}")
+        raise DataError(
+            f"{path}: features have dtype {values.dtype} and shape {values.shape}. {_REMEDY}"
+        )
     if labels.shape != values.shape[:1] or labels.dtype.kind not in "iuU":
         raise DataError(
-            f"{path}: labels are {labels.dtype} of {labels.shape}, features {values.shape}. "
-            f"{_REMEDY}"
+            f"{path}: labels have dtype {labels.dtype} and shape {labels.shape}, features "
+            f"shape {values.shape}. {_REMEDY}"
         )
     # Written so that NaN is refused.
     wrong = ~((values <= LARGEST) & (values >= -LARGEST))

@@ -175,7 +175,10 @@ def _read(
     for place, sample in enumerate(source):
         image, labels[place] = sample["image"], sample["label"]
         if image.dtype != np.uint8 or image.ndim != 3 or image.shape[-1] not in (1, 3):
-            raise DataError(f"image {place} is {image.dtype} of {image.shape}, not of 8 bits")
+            raise DataError(
+                f"image {place} has dtype {image.dtype} and shape {image.shape}, not uint8 and "
+                "(h, w, 1 or 3)"
+            )
         image = np.broadcast_to(image, (*image.shape[:2], channels))
         if side is not None:
             image = square(Image.fromarray(image[..., 0] if channels == 1 else image), side)

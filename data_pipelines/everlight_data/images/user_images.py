@@ -282,10 +282,13 @@ def _from_npz(path: Path, side: int) -> _Squares:
     if images.ndim == 3:
         images = images[..., None]
     if images.ndim != 4 or images.dtype != np.uint8 or images.shape[-1] not in (1, 3):
-        raise DataError(f"{path}: images are {images.dtype} of {images.shape}. {remedy}")
+        raise DataError(
+            f"{path}: images have dtype {images.dtype} and shape {images.shape}. {remedy}"
+        )
     if labels.shape != images.shape[:1] or labels.dtype.kind not in "iuU":
         raise DataError(
-            f"{path}: labels are {labels.dtype} of {labels.shape}, images {images.shape}. {remedy}"
+            f"{path}: labels have dtype {labels.dtype} and shape {labels.shape}, images "
+            f"shape {images.shape}. {remedy}"
         )
     if not images.size:
         raise DataError(f"{path} holds no image. {remedy}")

@@ -117,7 +117,7 @@ class Checkpoints:
             ) from error
         if not written:
             raise DataError(
-                f"{self.folder} holds checkpoint {self.newest()}; {step} would not follow it. "
+                f"{self.folder} holds checkpoint {self.newest()}; checkpoint {step} is not newer. "
                 "Save under a later number, or delete that folder."
             )
         self._since = time.monotonic()
@@ -297,25 +297,25 @@ def open_existing(folder: Path) -> Checkpoints:
         raise MissingDataError(f"{folder} is not a checkpoint folder; train a net first")
     checkpoints = Checkpoints(folder, read_only=True)
     if checkpoints.newest() is None:
-        raise MissingDataError(f"{folder} holds no whole checkpoint; train a net first")
+        raise MissingDataError(f"{folder} holds no complete checkpoint; train a net first")
     return checkpoints
 
 
 def _check_record(record: dict[str, Any]) -> None:
-    """Check the form of a record that was read."""
+    """Check the types of the values of a record that was read."""
     if not (isinstance(record["facts"], dict) and isinstance(record["step"], int)):
-        raise ValueError("its record has another form")
+        raise ValueError("its record does not match the expected format")
     if any(not isinstance(shape, str) for shape, _ in record["arrays"].values()):
-        raise ValueError("its arrays have other descriptions")
+        raise ValueError("its arrays do not match the expected format")
 
 
 def _refuse_other_structure(path: Path, stored: dict[str, list], state: Any) -> None:
-    stored_shapes = {name: shape for name, (shape, _) in stored.items()}
+    shapes = {name: shape for name, (shape, _) in stored.items()}
     expected = {name: describe_array(leaf) for name, leaf in named_leaves(state).items()}
     differences = [
-        f"{name}: {stored_shapes.get(name, 'absent')} there, {expected.get(name, 'absent')} wanted"
-        for name in sorted(set(stored_shapes) | set(expected))
-        if stored_shapes.get(name) != expected.get(name)
+        f"{name}: stored {shapes.get(name, 'absent')}, expected {expected.get(name, 'absent')}"
+        for name in sorted(set(shapes) | set(expected))
+        if shapes.get(name) != expected.get(name)
     ]
     if differences:
         raise DataError(

@@ -81,7 +81,7 @@ def _differences(stored: dict, chosen: dict, before: str = "") -> Iterator[str]:
         if isinstance(old, dict) and isinstance(now, dict):
             yield from _differences(old, now, f"{before}{name}.")
         elif old != now:
-            yield f"{before}{name}: {old!r} there, {now!r} now"
+            yield f"{before}{name}: stored {old!r}, now {now!r}"
 
 
 def save_described(path: Path, name: str, fingerprint: dict, **arrays: np.ndarray) -> None:

@@ -95,7 +95,7 @@ def read_results(path: Path, remedy: str) -> dict[str, np.ndarray]:
 
 def _check(name: str, array: np.ndarray, kinds: str, fits: bool) -> None:
     if array.dtype.kind not in kinds or not fits:
-        raise ValueError(f"{name} is {array.dtype} of {array.shape}")
+        raise ValueError(f"{name} has dtype {array.dtype} and shape {array.shape}")
 
 
 def check_comparable(runs: Sequence[FinishedRun]) -> None:

@@ -108,16 +108,16 @@ def check_original(stream: BinaryIO, name: object, original: Original, remedy: s
     size = stream.seek(0, io.SEEK_END)
     if size != original.size:
         raise DataError(
-            f"{name} has {size:,} bytes, expected {original.size:,}: it is truncated or another "
-            f"file. {remedy}"
+            f"{name} has {size:,} bytes, expected {original.size:,}: it is truncated or not "
+            f"the expected file. {remedy}"
         )
     kind = {32: "md5", 64: "sha256"}[len(original.digest)]
     stream.seek(0)
     digest = hashlib.file_digest(stream, kind).hexdigest()
     if digest != original.digest:
         raise DataError(
-            f"{name} has {kind} {digest}, expected {original.digest}: it is damaged or another "
-            f"file. {remedy}"
+            f"{name} has {kind} {digest}, expected {original.digest}: it is damaged or not the "
+            f"expected file. {remedy}"
         )
 
 

@@ -225,7 +225,7 @@ def test_a_file_that_is_no_image_is_named(images):
     whole = (images / "a.png").read_bytes()
     (images / "cut.png").write_bytes(whole[: len(whole) // 2])
     for name in ("text.jpg", "cut.png"):
-        with pytest.raises(DataError, match=f"{name} is damaged or another file"):
+        with pytest.raises(DataError, match=f"{name} is damaged or not the expected file"):
             read_images(images, [name], 4)
 
 

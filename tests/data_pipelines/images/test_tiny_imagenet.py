@@ -126,7 +126,7 @@ def test_a_missing_file_is_named(folder, file):
 def test_a_truncated_file_is_named(folder, file, keep):
     path = folder / file
     path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(DataError, match=rf"{file} is damaged or another file"):
+    with pytest.raises(DataError, match=rf"{file} is damaged or not the expected file"):
         load_tiny_imagenet_32()
 
 

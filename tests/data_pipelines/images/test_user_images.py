@@ -214,8 +214,11 @@ IMAGES = np.zeros((6, SIDE, SIDE, 3), np.uint8)
     [
         ({"images": IMAGES}, r"lacks \['labels'\]"),
         ({"images": IMAGES / 255, "labels": np.arange(6)}, r"images are float64 of"),
-        ({"images": IMAGES[..., :2], "labels": np.arange(6)}, r"images are uint8 of \(6, 8, 8, 2"),
-        ({"images": IMAGES, "labels": np.arange(5)}, r"labels are int64 of \(5,\)"),
+        (
+            {"images": IMAGES[..., :2], "labels": np.arange(6)},
+            r"images have dtype uint8 and shape \(6, 8, 8, 2",
+        ),
+        ({"images": IMAGES, "labels": np.arange(5)}, r"labels have dtype int64 and shape \(5,\)"),
         ({"images": IMAGES, "labels": np.arange(6.0)}, r"labels are float64"),
         ({"images": IMAGES[:0], "labels": np.arange(0)}, r"holds no image"),
         ({"images": IMAGES, "labels": np.array(["a"] * 3 + [" "] * 3)}, r"an empty label"),

@@ -111,7 +111,7 @@ def read_description(stored: StoredModel, kind: Kind, form: type[Form]) -> Form:
     """Return the fingerprint of an opened model as a data class, whose types they must have.
 
     Raises:
-      DataError: the folder has a model of the other kind, or its fingerprint has another form.
+      DataError: the folder has a model of the other kind, or its fingerprint does not fit `form`.
     """
     if stored.kind != kind:
         raise DataError(f"{stored.folder} is a model for {stored.kind}s; give one for {kind}s")
@@ -119,7 +119,8 @@ def read_description(stored: StoredModel, kind: Kind, form: type[Form]) -> Form:
         return form(**stored.fingerprint)
     except (TypeError, ValueError) as error:
         raise DataError(
-            f"{stored.folder} is damaged: its description has another form ({one_line(error)})"
+            f"{stored.folder} is damaged: its description does not match the expected format "
+            f"({one_line(error)})"
         ) from error
 
 

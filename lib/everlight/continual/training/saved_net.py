@@ -60,8 +60,8 @@ class SavedNet:
         if wrong or images.dtype.kind != dtype.kind:
             taken = ", ".join(map(str, stored.shape))
             raise ArgumentError(
-                f"images are {images.dtype} of {images.shape}; this network takes {dtype} of "
-                f"(n, {taken})"
+                f"images have dtype {images.dtype} and shape {images.shape}; this network takes "
+                f"{dtype} and (n, {taken})"
             )
         tasks = len(self.task_classes)
         if task is not None and not 0 <= task < tasks:

@@ -73,7 +73,7 @@ def test_every_embedded_light_is_there_or_named_as_left_out(embedded):
 
 @pytest.mark.parametrize("light", ["A", "D65", "FL11", "Kinoton 75P"])
 @pytest.mark.parametrize("camera", ["Nikon 5100 (NPL)", "Sigma SDMerill (NPL)"])
-def test_camera_responses_are_those_that_color_science_integrates(embedded, light, camera):
+def test_camera_responses_are_those_that_colour_science_integrates(embedded, light, camera):
     shape = colour.SpectralShape(400, 720, 5)
 
     def align(spectra):
