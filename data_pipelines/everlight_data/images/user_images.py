@@ -182,7 +182,7 @@ def _with_tests(images: ImageSet, source: str, side: int) -> tuple[ImageSet, lis
     notes = [f"test: {note}" for note in part.notes]
     if pair[0].shape[-1] != pair[1].shape[-1]:
         pair = [as_rgb(part) for part in pair]
-        notes.append("all brought to RGB")
+        notes.append("all converted to RGB")
     if len(images.test_labels):
         notes.append(f"{len(images.test_labels):,} test images of {images.name} not used")
     if start:
@@ -223,8 +223,8 @@ def _decode(source: Path, files: ListedImages, side: int) -> _Squares:
         remedy = f" {deep:,} of them {'has' if deep == 1 else 'have'} 16 bits: {DEPTH_REMEDY}"
         raise DataError(
             f"{source}: {len(wrong)} of {len(files.paths):,} files "
-            f"{'is' if len(wrong) == 1 else 'are'} missing, above {MAX_PIXELS:,} pixels or no "
-            f"whole {', '.join(FORMATS[:-1])} or {FORMATS[-1]} of 8 bits: "
+            f"cannot be used (missing, above {MAX_PIXELS:,} pixels, or not a complete 8-bit "
+            f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]} file): "
             f"{name_first(wrong, SHOWN)}. Repair, convert or remove them.{remedy if deep else ''}"
         )
     gray = kinds[_GRAY] == len(squares)
@@ -324,13 +324,13 @@ def _notes_of_kinds(kinds: Counter, gray: bool) -> list[str]:
         notes.append("grey, in one channel")
     elif kinds:
         counts = ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items()))
-        notes.append(f"brought to RGB: {counts}")
+        notes.append(f"converted to RGB: {counts}")
     if transparent:
         notes.append(f"{transparent:,} with transparency, laid over white")
     if profiled:
         notes.append(f"{profiled:,} with a colour profile or gamma not named sRGB, not applied")
     if animated:
-        notes.append(f"of {animated:,} with several frames the first")
+        notes.append(f"{animated:,} with several frames, of which the first is used")
     return notes
 
 

@@ -59,8 +59,8 @@ def test_what_is_no_rgb_photograph_is_brought_there_and_counted(tmp_path):
     (tmp_path / "readme.txt").write_text("x")
     images, note = load(tmp_path)
     assert note.endswith(
-        "; brought to RGB: 1 CMYK, 1 grey, 2 palette; 1 with transparency, laid over white; of 1 "
-        "with several frames the first; files not read: 2 hidden, 1 beside the classes' folders"
+        "; converted to RGB: 1 CMYK, 1 grey, 2 palette; 1 with transparency, laid over white; 1 "
+        "with several frames, of which the first is used; files not read: 2 hidden, 1 beside the classes' folders"
     )
     np.testing.assert_array_equal(images.images[0], np.full((8, 8, 3), 77))
     assert np.all(images.images[1] < 30), "black ink"
@@ -74,7 +74,7 @@ def test_what_is_no_rgb_photograph_is_brought_there_and_counted(tmp_path):
 def test_other_formats_are_refused_with_the_formats_that_are_read(tmp_path, ending):
     folder_of(tmp_path, {"a": 3, "b": 3})
     Image.new("RGB", (8, 8)).save(tmp_path / "a" / f"00.{ending}")
-    assert "no whole JPEG, PNG or GIF of 8 bits: a/00." in refused(tmp_path)
+    assert "not a complete 8-bit JPEG, PNG or GIF file): a/00." in refused(tmp_path)
 
 
 def test_paths_of_a_csv_may_go_up_within_its_folder(tmp_path):
@@ -156,7 +156,7 @@ def test_a_csv_names_files_and_labels(tmp_path):
         (("file,label", "/etc/passwd,1"), r"leads out of the csv's folder"),
         (
             ("file,label", "none.png,1"),
-            r"1 of 1 files is missing, .* or no whole .*: none.png\. Repair",
+            r"1 of 1 files cannot be used \(missing, .*: none.png\. Repair",
         ),
     ],
 )
@@ -293,7 +293,8 @@ def test_files_that_are_no_whole_images_are_named_together(tmp_path):
     Image.new("I;16", (8, 8), 40_000).save(tmp_path / "b" / "deep.png")
     message = refused(tmp_path)
     assert (
-        "4 of 11 files are missing, above 100,000,000 pixels or no whole JPEG, PNG or GIF of 8 bits"
+        "4 of 11 files cannot be used (missing, above 100,000,000 pixels, or not a complete 8-bit "
+        "JPEG, PNG or GIF file)"
     ) in message
     assert (
         "a/00.png, a/empty.jpg, a/notes.txt and 1 more. Repair, convert or remove them. 1 of them "
@@ -376,7 +377,7 @@ def test_gray_test_images_are_brought_to_the_channels_of_the_others(tmp_path, rn
     test = npz(tmp_path, images=values, labels=np.array(list("abab")))
     images, note = load(train, test_data=test)
     np.testing.assert_array_equal(images.images[-1], np.repeat(values[3][..., None], 3, -1))
-    assert note.endswith("; test: grey, in one channel; all brought to RGB")
+    assert note.endswith("; test: grey, in one channel; all converted to RGB")
 
 
 def test_a_test_set_of_other_classes_is_refused(tmp_path):

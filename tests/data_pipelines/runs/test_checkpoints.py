@@ -180,7 +180,7 @@ def test_a_folder_without_a_checkpoint_is_missing_data(tmp_path):
     for name, reason in (
         ("none", "not a checkpoint"),
         ("file", "not a checkpoint"),
-        ("empty", "no whole"),
+        ("empty", "no complete"),
     ):
         with pytest.raises(MissingDataError, match=rf"{name} .*{reason}|{name} holds {reason}"):
             open_existing(tmp_path / name)
