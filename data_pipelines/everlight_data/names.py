@@ -1,4 +1,4 @@
-"""Names that a user gives, checked against those that there are."""
+"""Checks of the names that a user gives."""
 
 import difflib
 from collections.abc import Sequence

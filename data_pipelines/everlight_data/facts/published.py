@@ -46,12 +46,12 @@ def published_scales(splits: Path, tasks: Mapping[str, int]) -> list[str]:
     if not complete:
         name, both = next(iter(folders.items()))
         needed = " and ".join(map(str, both))
-        raise MissingDataError(f"{needed}: {name} needs both, and the others' are missing too")
+        raise MissingDataError(f"{needed}: {name} needs both folders, and at least one is missing")
     return complete
 
 
 def read_published(splits: Path, size: Size, words: WordFile) -> DividedFacts:
-    """Return the facts of both divisions; images are those that the random one lists.
+    """Return the facts of both divisions; the random one lists the images.
 
     Args:
       splits: the authors' folder.

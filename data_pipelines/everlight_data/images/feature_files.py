@@ -32,7 +32,7 @@ class Features(NamedTuple):
     Features of one network have one scale, and share one mean and deviation."""
 
     def marks(self) -> tuple[np.ndarray, ...]:
-        """Return what identifies the features beside their values, for checksums."""
+        """Return properties that identify the features beside their values, for checksums."""
         return (np.array("per column"),) if self.per_column else ()
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints: pytrees of arrays with a JSON description, written whole or not at all (orbax).
+"""Checkpoints: pytrees of arrays with a JSON description, written atomically (orbax).
 
 Beside the arrays lies a record: the checkpoint's number, what it was saved with, and every array's
 shape, type and checksum. Anything that differs from the record is rejected. If arrays lie on the
@@ -35,16 +35,16 @@ from everlight_data.runs.processes import from_all, is_first, meet
 from everlight_data.writing import check_room
 
 SECONDS_AT_STAKE = 10.0
-"""Work that a kill may cost, beside what was under way: writing a checkpoint takes a fifth of a
-second, more than many an epoch."""
+"""Seconds of work that a kill may lose besides the current step. Writing a checkpoint takes a fifth
+of a second, longer than many epochs."""
 LATE_WRITES = 50
-"""Times that a half-written checkpoint is removed; what returns later goes at the next start."""
+"""Attempts to remove a half-written checkpoint; the next start removes what remains."""
 DAMAGED = ".damaged"
 """Added to the name of a checkpoint that is rejected as damaged."""
 
 
 class DamagedCheckpointError(DataError):
-    """A checkpoint that is not what was written."""
+    """Error about a checkpoint whose content differs from what was saved."""
 
 
 class Checkpoint(NamedTuple):
@@ -153,7 +153,7 @@ class Checkpoints:
         return list(self.folder.glob("*.orbax-checkpoint-tmp*"))
 
     def newest(self) -> int | None:
-        """Return the number of the newest whole checkpoint, or None."""
+        """Return the number of the newest complete checkpoint, or None."""
         return self._manager.latest_step()
 
     def resume(self, fingerprint: dict, like: Callable[[], Any]) -> tuple[int, Any] | None:
@@ -199,7 +199,7 @@ class Checkpoints:
         self._manager.reload()
 
     def numbers(self) -> list[int]:
-        """Return the numbers of the whole checkpoints, ascending."""
+        """Return the numbers of the complete checkpoints, ascending."""
         return sorted(self._manager.all_steps())
 
     def fingerprint(self, step: int) -> dict:
@@ -239,7 +239,7 @@ class Checkpoints:
           DamagedCheckpointError: the checkpoint is not what was written, to the bit.
           DataError: the checkpoint holds another structure; the first differences are named.
         """
-        abstract = jax.tree.map(_on_a_device_of_here, like)
+        abstract = jax.tree.map(_on_local_device, like)
         path, record = self.folder / str(step), self._record(step)
         _refuse_other_structure(path, record["arrays"], abstract)
         return Checkpoint(self._state(step, record, abstract), record["facts"])
@@ -274,8 +274,8 @@ class Checkpoints:
         return state
 
 
-def _on_a_device_of_here(leaf: Any) -> Any:
-    """Return the shape and dtype of a leaf, for arrays that are read."""
+def _on_local_device(leaf: Any) -> Any:
+    """Return the shape and dtype of a leaf, on a device of this process for arrays."""
     if is_random_key(leaf):
         # Orbax would give the shape of its words.
         struct = jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding)
@@ -291,7 +291,7 @@ def open_existing(folder: Path) -> Checkpoints:
     """Return the checkpoints of a folder that must hold one, for reading only.
 
     Raises:
-      MissingDataError: the folder is missing or holds no whole checkpoint.
+      MissingDataError: the folder is missing or holds no complete checkpoint.
     """
     if not Path(folder).is_dir():
         raise MissingDataError(f"{folder} is not a checkpoint folder; train a net first")

@@ -85,7 +85,7 @@ def _differences(stored: dict, chosen: dict, before: str = "") -> Iterator[str]:
 
 
 def save_described(path: Path, name: str, fingerprint: dict, **arrays: np.ndarray) -> None:
-    """Write arrays with their name and description, whole or not at all.
+    """Write arrays with their name and description, completely or not at all.
 
     Args:
       path: file to write; its folder is created.

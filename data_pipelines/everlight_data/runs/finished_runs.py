@@ -99,7 +99,7 @@ def _check(name: str, array: np.ndarray, kinds: str, fits: bool) -> None:
 
 
 def check_comparable(runs: Sequence[FinishedRun]) -> None:
-    """Refuse runs that share nothing with the first one that could be paired.
+    """Refuse runs that cannot be paired with the first one.
 
     Raises:
       DataError: a run is on other data, has another score, or has no order of classes of the first.

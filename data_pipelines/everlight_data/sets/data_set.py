@@ -45,7 +45,7 @@ is allowed.
 
 
 class DataSet(NamedTuple):
-    """A data set: what `everlight data` lists and prepares, and `everlight run --data` loads."""
+    """A data set that `everlight data` lists and prepares, and `everlight run --data` loads."""
 
     description: str
     files: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Words of messages about arguments: what was given, and what an annotation wants."""
+"""Texts of messages about arguments: the given value, and what an annotation requires."""
 
 import numbers
 import types

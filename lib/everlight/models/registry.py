@@ -13,7 +13,7 @@ from everlight.errors import ArgumentError
 from everlight.models.network import NamedNetwork, Network, NetworkRequest
 
 MOST = 100_000
-"""Largest number of units, channels or blocks; compilers do not take any."""
+"""Largest number of units, channels or blocks; compilers fail on larger ones."""
 
 
 @functools.cache

@@ -220,7 +220,7 @@ def recurring(
     seed: NonNegativeInt = 0,
     valid_fraction: UnitInterval | Float[np.ndarray, "c"] = 0.0,
 ) -> TaskSequence:
-    """Build a sequence in which classes may come again, each time with other samples.
+    """Build a sequence in which classes may recur, each time with other samples.
 
     A class's training samples are divided in random order, as equally as possible, among the tasks
     that have it. A task is tested, and validated, on all test or validation samples of its classes.

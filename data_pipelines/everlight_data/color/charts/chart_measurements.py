@@ -59,7 +59,7 @@ class Measured(NamedTuple):
 
 
 def read_charts(folder: Path, files: Sequence[PairFiles], store: Store) -> list[PairCharts]:
-    """Read every pair's charts, each pair once in the life of the store.
+    """Read every pair's charts; pairs that the store holds are not measured again.
 
     Raises:
       DataError: charts are not found or not usable; the message names all files.

@@ -1,4 +1,4 @@
-"""The common form of kept illuminant estimators: a checkpoint that states kind and version.
+"""Common format of saved illuminant estimators: a checkpoint with kind and version.
 
 A checkpoint is a folder of arrays and JSON: nothing in it is code. Every array has a checksum.
 """
@@ -25,7 +25,7 @@ VERSION = 2
 """Version of the files; a reader refuses any other."""
 
 _MODEL_NAME = re.compile(r"\d+(\.damaged|\.orbax-checkpoint-tmp.*)?")
-"""Names of models and of what a killed process leaves of them."""
+"""Names of models, and of incomplete ones that a killed process leaves."""
 
 
 class StoredModel(NamedTuple):
@@ -49,7 +49,7 @@ class StoredModel(NamedTuple):
 def save_model(
     folder: Path, kind: Kind, fingerprint: Mapping[str, Any], arrays: Mapping[str, Any]
 ) -> None:
-    """Write a model in place of one in the folder, whole or not at all.
+    """Write a model in place of one in the folder, completely or not at all.
 
     Raises:
       DataError: the folder is a file or holds anything but a model, or cannot be written.
@@ -61,7 +61,7 @@ def save_model(
 
 
 def refuse_other_contents(folder: Path) -> None:
-    """Refuse to write a model where anything else lies, which it would replace.
+    """Refuse to write a model over other files, which it would replace.
 
     Raises:
       DataError: the folder is a file or holds anything but models of this version.
@@ -84,7 +84,7 @@ def refuse_other_contents(folder: Path) -> None:
 
 
 def open_model(folder: Path) -> StoredModel:
-    """Open a kept model of either kind.
+    """Open a saved model of either kind.
 
     Raises:
       MissingDataError: the folder is missing or holds no complete checkpoint.

@@ -162,7 +162,7 @@ PHONE_AUGMENTATIONS: dict[str, Augment] = {
     "von Kries": _relit_by_von_kries,
     **{f"mixed with {count}": partial(_mixed, count) for count in NEIGHBORS},
 }
-"""Augmentations without charts; mixing pairs under similar illuminants is ours."""
+"""Augmentations without charts; mixing pairs under similar illuminants is new here."""
 IMAGE_AUGMENTATIONS: dict[str, Augment] = {
     "none": lambda data, train, _: repeat_samples(data, train, 1 + _image_copies(train)),
     "re-illuminated": _relit_moments_by_von_kries,

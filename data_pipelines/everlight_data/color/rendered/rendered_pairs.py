@@ -69,7 +69,7 @@ SWEEP_SCENES = 1_200
 LEAST_COLORS = 3
 """Minimum number of colours of calibration scenes; `estimate` refuses fewer."""
 SPLITS: dict[Split, str] = {"random": "seen illuminants", "illuminant": "unseen illuminants"}
-"""Kinds of test scenes, and what their illuminants are to the training."""
+"""Kinds of test scenes, and whether their illuminants occur in training."""
 
 
 class Variant(NamedTuple):

@@ -165,7 +165,7 @@ def predict_samples(
 
 
 def score_test_set(run: Run, memory: Memory, learner: Learner) -> Float[Array, "m c"]:
-    """Return the scores of a run's test samples by a network that it left, as after every task."""
+    """Return the scores of a run's test samples by one of its stored networks."""
     size = run.protocol.evaluation_batch
     return _scores(run.build, size, run.data, run.sequence.test, memory, learner)
 

@@ -36,7 +36,7 @@ from everlight.models.vit import VisionTransformer
 
 @checked
 def l2p(setup: Setup) -> Strategy:
-    """Return learning to prompt (L2P): prompts of a frozen network, trained on own classes.
+    """Return learning to prompt (L2P): prompts of a frozen network, trained on a task's classes.
 
     Args:
       setup: setup of `models.with_prompts` with a `models.prompt_pool`.

@@ -119,7 +119,7 @@ class LossSettings(NamedTuple):
 
 
 class Draws(NamedTuple):
-    """Random choices of a step, beside views."""
+    """Random choices of a step, except views."""
 
     replayed: Batch
     mixed: Mixed

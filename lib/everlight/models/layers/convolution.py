@@ -246,7 +246,7 @@ def _products(images: Array, kernel: Array, geometry: _Geometry) -> Array:
 
 
 def _wide_products(images: Array, kernel: Array, geometry: _Geometry) -> Array:
-    """Return the same, summed in float32 at least."""
+    """Return `_products`, summed in float32 at least."""
     wide = jnp.promote_types(images.dtype, jnp.float32)
     return _products(images.astype(wide), kernel.astype(wide), geometry).astype(images.dtype)
 
