@@ -164,7 +164,7 @@ def test_a_folder_of_ones_own_images_with_strange_names(tmp_path, rng):
     assert "images: 24 images of 4 classes, of which 4 test" in text
     # Others at the same place are not part of that run.
     Image.new("RGB", (8, 8)).save(tmp_path / "images" / "c\nd" / "0.png")
-    with pytest.raises(DataError, match=r"of another configuration \(data: "):
+    with pytest.raises(DataError, match=r"another configuration \(data: "):
         ask("")
     with pytest.raises(DataError, match=r"--tasks 5 of 4 classes; give 4 or fewer"):
         ask("--tasks 5")

@@ -118,7 +118,7 @@ def _present(folder: Path, names: Sequence[str]) -> set[str]:
     if missing:
         raise MissingDataError(
             f"{folder} lacks {name_first(missing)}: {len(names) - len(missing)} of {len(names)} "
-            f"folders of classes are there; download the others from {SOURCE}"
+            f"folders of classes are present; download the others from {SOURCE}"
         )
     return folders
 

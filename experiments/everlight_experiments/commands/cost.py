@@ -83,7 +83,7 @@ def run_cost(options: CostOptions) -> None:
     """Compile every experiment's step and print the costs of its sequence.
 
     Raises:
-      DataError: steps are to be timed on a device that is not there.
+      DataError: steps are to be timed on a device that is missing.
       MissingDataError: the device's compiler is not installed.
     """
     if options.timed and options.device != "here":

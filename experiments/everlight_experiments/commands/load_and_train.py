@@ -88,7 +88,7 @@ def load_requested(options: RunOptions) -> Loaded:
         raise DataError("--keep-nets is for runs of one process; leave out --distributed")
     strategies = [load_strategy(spec) for spec in options.strategy]
     if len({row.name for row in strategies}) < len(strategies):
-        raise DataError("two --strategy of one name; rename one")
+        raise DataError("two strategies have the same name; rename one")
     rows = [row for name, row in METHODS.items() if name in names or name == "naive"] + strategies
     config, grid_texts = options.config, list(options.hyperparameters)
     if WORD in grid_texts:

@@ -101,7 +101,7 @@ def load_features(reference: str, images: ImageSet, runs: Path) -> Features:
     """Return the features of a benchmark's images: computed and kept in `runs`, or read.
 
     Raises:
-      MissingDataError: the trunk's package, or the file, is not there.
+      MissingDataError: the trunk's package, or the file, is missing.
       DataError: the file cannot be used, or is not of these images.
     """
     if reference != LITE0:

@@ -126,7 +126,7 @@ def options_by_name(config: Any, before: str = "") -> dict[str, Any]:
 
 
 def option_value(arguments: Sequence[str], option: str) -> str | None:
-    """Return the value of an option among arguments; None if it is not there."""
+    """Return the value of an option among arguments; None if it is missing."""
     return _parsed(list(arguments), option)[0].value
 
 

@@ -263,7 +263,7 @@ class RunFolder:
         changed = name_differences(stored, fingerprint)
         if changed:
             raise DataError(
-                f"{path} is of another configuration ({changed}). Delete {self.path}, or give "
+                f"{path} belongs to another configuration ({changed}). Delete {self.path}, or give "
                 "this run a --tag of its own."
             )
         if not self._reuse_announced:

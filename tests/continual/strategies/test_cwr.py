@@ -51,7 +51,7 @@ CARRIED = [[0, 1, 2], [0, 3], [0, 4]]
 
 
 def made_task(number, index=None):
-    # The slot of mask 0 holds a sample of class 5, which is not there.
+    # The slot of mask 0 holds a sample of class 5, which is missing.
     index = INDEX[number] if index is None else index
     train = samples_of([*index, 5], [True] * len(index) + [False])
     return task_of(number, CARRIED[number], train), [batch_of(index)] * 3

@@ -60,7 +60,8 @@ def test_what_is_no_rgb_photograph_is_brought_there_and_counted(tmp_path):
     images, note = load(tmp_path)
     assert note.endswith(
         "; converted to RGB: 1 CMYK, 1 grey, 2 palette; 1 with transparency, laid over white; "
-        "1 with several frames, of which the first is used; files not read: 2 hidden, 1 beside the classes' folders"
+        "1 with several frames, of which the first is used; files not read: 2 hidden, 1 beside the "
+        "classes' folders"
     )
     np.testing.assert_array_equal(images.images[0], np.full((8, 8, 3), 77))
     assert np.all(images.images[1] < 30), "black ink"

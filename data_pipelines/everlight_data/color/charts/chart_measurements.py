@@ -190,7 +190,7 @@ def group_scenes(quasi: QuasiReal) -> Int[np.ndarray, "n"]:
     if (count := int(scenes.max()) + 1) < LEAST_PAIRS:
         raise DataError(
             f"{len(scenes)} pairs show {count} illuminant{'s' * (count != 1)} that differ by "
-            f"{SAME_SCENE} degrees; {LEAST_PAIRS} are the least. Add pairs under other illuminants."
+            f"{SAME_SCENE} degrees; {LEAST_PAIRS} are the minimum. Add pairs under others."
         )
     return scenes
 

@@ -136,7 +136,7 @@ def find_pairs(folder: Path) -> list[PairFiles]:
     if (count := len(files["main"])) < LEAST_PAIRS:
         raise DataError(
             f"{folder} has {count} pair{'s' * (count != 1)}; {LEAST_PAIRS} under different "
-            "illuminants are the least to learn from, and thirty are better"
+            "illuminants are the minimum, and thirty are better"
         )
     return [
         PairFiles(name, *paths, dict(zip(VIEWS, map(_checksum, paths), strict=True)))
@@ -231,7 +231,7 @@ def measure_chart(
             centers = (outline.mean(axis=0).round().astype(int).tolist() for outline in outlines)
             raise DataError(
                 f"{path}: {len(outlines)} charts found, around {', '.join(map(str, centers))}; "
-                f"choose the one in the light to be measured. {LAYOUT}"
+                f"choose the one under the illuminant to be measured. {LAYOUT}"
             )
         (corners,) = outlines
     chart = chart_homography(corners)
