@@ -110,7 +110,7 @@ def test_its_buffer_size_is_the_whole_memory_s(own_file, size, expected):
         ("own.py:nothing", r"returned NoneType; it must return a Strategy"),
         (
             "own.py:pulled",
-            r"the parameter 'hyperparameter', which .*a default, or the file a tuple HYPERPARAMETERS",
+            r"parameter 'hyperparameter', which .*a default, or the file a tuple HYPERPARAMETERS",
         ),
         (
             "own.py:wanting",
