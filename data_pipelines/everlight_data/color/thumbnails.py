@@ -14,7 +14,7 @@ from everlight.color.learned.capture_aware import DAY, EVENTS, capture_features
 from everlight.color.thumbnails import SATURATION
 from everlight_data.color.linear_pictures import GREATEST, LEAST, checked_illuminants
 from everlight_data.errors import DataError
-from everlight_data.formats.arrays import read_npz
+from everlight_data.formats.arrays import dtype_and_shape, read_npz
 from everlight_data.formats.files import refusing
 from everlight_data.sets.constancy_set import ConstancySet, Photograph
 
@@ -76,15 +76,13 @@ def read_thumbnails(path: Path, remedy: str) -> Thumbnails:
         is_integer = images.dtype == np.uint16
         shaped = images.ndim == 4 and images.shape[3] == 3 and images.size
         if not shaped or not (is_integer or images.dtype.kind == "f"):
-            raise ValueError(f"images have dtype {images.dtype} and shape {images.shape}")
+            raise ValueError(f"images have {dtype_and_shape(images)}")
         if len(images) != len(illuminants):
             raise ValueError(f"{len(images)} images, {len(illuminants)} illuminants")
         names = arrays.get("names", np.arange(1, len(images) + 1))
         # A number takes 128 bytes as text.
         if names.shape != (len(images),) or names.dtype.kind not in "USiuf":
-            raise ValueError(
-                f"{len(images)} images, names have dtype {names.dtype} and shape {names.shape}"
-            )
+            raise ValueError(f"{len(images)} images, names have {dtype_and_shape(names)}")
         names = names.astype(str)
         with np.errstate(over="ignore"):
             scaled = images.astype(np.float32) / (65535 if is_integer else 1)
@@ -97,7 +95,7 @@ def read_thumbnails(path: Path, remedy: str) -> Thumbnails:
             raise ValueError(f"an image's brightest pixel is {dark[0]:g}; 1 is white, scale it")
         masks = arrays.get("masks", np.ones(images.shape[:3], bool))
         if masks.shape != images.shape[:3] or masks.dtype.kind not in "biuf":
-            raise ValueError(f"masks have dtype {masks.dtype} and shape {masks.shape}")
+            raise ValueError(f"masks have {dtype_and_shape(masks)}")
         captures = _captures(arrays, len(images))
     return Thumbnails(scaled, illuminants, tuple(names.tolist()), masks != 0, captures)
 
@@ -118,9 +116,7 @@ def _captures(arrays: Mapping[str, np.ndarray], count: int) -> Float[np.ndarray,
         array = arrays[name]
         shape = (count, width) if width else (count,)
         if array.shape != shape or array.dtype.kind not in "biuf":
-            raise ValueError(
-                f"{name} has dtype {array.dtype} and shape {array.shape}, not numbers of {shape}"
-            )
+            raise ValueError(f"{name} has {dtype_and_shape(array)}, not numbers of {shape}")
         if not ((array >= low) & (array <= high)).all():
             raise ValueError(f"a value of {name} is not between {low:g} and {high:g}")
         values.append(array.astype(bool if name == "flash" else np.float32))

@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 import numpy as np
 from jaxtyping import Float, Int
 
-from everlight_data.formats.arrays import decode_npy
+from everlight_data.formats.arrays import decode_npy, dtype_and_shape
 from everlight_data.sets.data_set import DataSet, file_by_file
 from everlight_data.sets.preparing import Files, Source, matching, npz
 
@@ -143,9 +143,7 @@ def _published(
 def _read(source: Source, path: str, shape: tuple[int, ...]) -> Float[np.ndarray, "..."]:
     array = decode_npy(source.read(path, _MAX_BYTES), f"{source.path}: {path}", source.remedy)
     if array.size != np.prod(shape) or array.dtype.kind != "f" or not np.isfinite(array).all():
-        raise ValueError(
-            f"{path} has dtype {array.dtype} and shape {array.shape}, not {shape} finite numbers"
-        )
+        raise ValueError(f"{path} has {dtype_and_shape(array)}, not {shape} finite numbers")
     return array.reshape(shape)
 
 

@@ -66,12 +66,10 @@ def read_published(splits: Path, size: Size, words: WordFile) -> DividedFacts:
         raise MissingDataError("--splits needs --words, a file of word vectors (word2vec, GloVe)")
     folders = split_folders(splits, size.tasks)
     random, random_task = read_split(folders["random"])
-    semantic, semantic_task = read_split(folders["semantic"])
+    semantic, tasks = read_split(folders["semantic"])
     fact_task = {
         "random": random_task,
-        "semantic": _same_order(
-            random.facts, dict(zip(semantic.facts, semantic_task, strict=True))
-        ),
+        "semantic": _same_order(random.facts, dict(zip(semantic.facts, tasks, strict=True))),
     }
     pieces, vocabulary = number_pieces(random.facts)
     parts = [

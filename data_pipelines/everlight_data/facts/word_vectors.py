@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Float
 
 from everlight_data.errors import DataError
-from everlight_data.formats.arrays import read_npz, take
+from everlight_data.formats.arrays import dtype_and_shape, read_npz, take
 from everlight_data.formats.files import opened, refusing
 from everlight_data.locations import data_root
 from everlight_data.names import name_first
@@ -156,9 +156,7 @@ def _npz_entries(path: Path, vocabulary: set[str]) -> Iterator[tuple[str, np.nda
     for pair in pairs:
         names, table = take(arrays, path, pair, _AGAIN)
         if table.ndim != 2 or table.dtype.kind not in "fiu" or names.dtype.kind != "U":
-            raise ValueError(
-                f"{pair[1]} has dtype {table.dtype} and shape {table.shape}, not a vector per word"
-            )
+            raise ValueError(f"{pair[1]} has {dtype_and_shape(table)}, not a vector per word")
         for word, vector in zip(names.tolist(), table, strict=True):
             if word in vocabulary:
                 yield word, vector.astype(np.float32)

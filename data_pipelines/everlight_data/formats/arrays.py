@@ -100,9 +100,7 @@ def shaped(
         raise ValueError("it is an array of Python objects")
     needed = math.prod(shape) * dtype.itemsize
     if len(content) != needed:
-        raise ValueError(
-            f"{len(content):,} bytes for dtype {dtype} and shape {shape}, which need {needed:,}"
-        )
+        raise ValueError(f"{len(content):,} bytes; {dtype} of shape {shape} needs {needed:,}")
     if not dtype.itemsize and math.prod(shape) > 1:
         # NumPy makes it one character wide, for which the file holds no bytes.
         raise ValueError(f"text without a width of {shape}")
@@ -113,6 +111,11 @@ def shaped(
         if np.any((codes > sys.maxunicode) | ((codes >= 0xD800) & (codes < 0xE000))):
             raise ValueError("its text has an invalid character code")
     return np.frombuffer(content, dtype).reshape(shape, order="F" if columns_first else "C")
+
+
+def dtype_and_shape(array: np.ndarray) -> str:
+    """Return dtype and shape of an array in words, for messages."""
+    return f"dtype {array.dtype} and shape {array.shape}"
 
 
 def read_npy(path: Path, remedy: str) -> np.ndarray:

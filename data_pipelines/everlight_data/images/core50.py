@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Int, UInt8
 
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.formats.arrays import map_npy, take
+from everlight_data.formats.arrays import dtype_and_shape, map_npy, take
 from everlight_data.formats.files import MAX_RELEASE_BYTES, opened, parse_json, read_json
 from everlight_data.images.core50_release import (
     FRAME_COUNTS,
@@ -332,8 +332,7 @@ def _map(path: Path, count: int, side: int) -> UInt8[np.ndarray, "n side side 3"
     images = map_npy(path, _AGAIN)
     if images.shape != (count, side, side, 3) or images.dtype != np.uint8:
         raise DataError(
-            f"{path} has dtype {images.dtype} and shape {images.shape}, but its manifest "
-            f"lists {count} frames. {_AGAIN}"
+            f"{path} has {dtype_and_shape(images)}, but its manifest lists {count} frames. {_AGAIN}"
         )
     return images
 

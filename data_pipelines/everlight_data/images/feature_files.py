@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Shaped
 
 from everlight_data.errors import DataError
-from everlight_data.formats.arrays import read_npz, take
+from everlight_data.formats.arrays import dtype_and_shape, read_npz, take
 from everlight_data.images.class_names import check_present, class_numbers, printable
 from everlight_data.sets.image_set import ImageSet, every_nth, split_off
 
@@ -101,13 +101,10 @@ def _read(file: str) -> tuple[Path, Shaped[np.ndarray, "n f"], np.ndarray, str]:
     arrays = read_npz(path, _REMEDY)
     values, labels = take(arrays, path, ("features", "labels"), _REMEDY)
     if values.ndim != 2 or values.dtype.kind not in "fiu" or not values.size:
-        raise DataError(
-            f"{path}: features have dtype {values.dtype} and shape {values.shape}. {_REMEDY}"
-        )
+        raise DataError(f"{path}: features have {dtype_and_shape(values)}. {_REMEDY}")
     if labels.shape != values.shape[:1] or labels.dtype.kind not in "iuU":
         raise DataError(
-            f"{path}: labels have dtype {labels.dtype} and shape {labels.shape}, features "
-            f"shape {values.shape}. {_REMEDY}"
+            f"{path}: labels have {dtype_and_shape(labels)}, features {values.shape}. {_REMEDY}"
         )
     # Written so that NaN is refused.
     wrong = ~((values <= LARGEST) & (values >= -LARGEST))

@@ -16,6 +16,7 @@ from jaxtyping import Int, UInt8
 from PIL import Image
 
 from everlight_data.errors import DataError, MissingDataError
+from everlight_data.formats.arrays import dtype_and_shape
 from everlight_data.formats.files import one_line
 from everlight_data.formats.pictures import square
 from everlight_data.locations import locate
@@ -65,9 +66,7 @@ def find_prepared(name: str) -> Path:
     config, version = match.groups()
     fit = [key for key in prepared if key[0] == config and version in (None, key[1])]
     if not fit:
-        listed = (
-            ", ".join(sorted(f"{set_name}:{number}" for set_name, number in prepared)) or "none"
-        )
+        listed = ", ".join(sorted(f"{key}:{number}" for key, number in prepared)) or "none"
         raise MissingDataError(f"{name} is not prepared in {root}, which has {listed}. {_PREPARE}")
     return prepared[max(fit, key=lambda key: tuple(map(int, key[1].split("."))))]
 
@@ -175,10 +174,7 @@ def _read(
     for place, sample in enumerate(source):
         image, labels[place] = sample["image"], sample["label"]
         if image.dtype != np.uint8 or image.ndim != 3 or image.shape[-1] not in (1, 3):
-            raise DataError(
-                f"image {place} has dtype {image.dtype} and shape {image.shape}, not uint8 and "
-                "(h, w, 1 or 3)"
-            )
+            raise DataError(f"image {place} has {dtype_and_shape(image)}, not 8-bit grey or RGB")
         image = np.broadcast_to(image, (*image.shape[:2], channels))
         if side is not None:
             image = square(Image.fromarray(image[..., 0] if channels == 1 else image), side)

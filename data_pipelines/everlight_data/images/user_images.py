@@ -21,7 +21,7 @@ from PIL import Image, ImageOps
 
 from everlight.data_checks import check_tests, repeated_samples
 from everlight_data.errors import DataError
-from everlight_data.formats.arrays import read_npz, take
+from everlight_data.formats.arrays import dtype_and_shape, read_npz, take
 from everlight_data.formats.pictures import (
     DEPTH_REMEDY,
     FORMATS,
@@ -282,13 +282,10 @@ def _from_npz(path: Path, side: int) -> _Squares:
     if images.ndim == 3:
         images = images[..., None]
     if images.ndim != 4 or images.dtype != np.uint8 or images.shape[-1] not in (1, 3):
-        raise DataError(
-            f"{path}: images have dtype {images.dtype} and shape {images.shape}. {remedy}"
-        )
+        raise DataError(f"{path}: images have {dtype_and_shape(images)}. {remedy}")
     if labels.shape != images.shape[:1] or labels.dtype.kind not in "iuU":
         raise DataError(
-            f"{path}: labels have dtype {labels.dtype} and shape {labels.shape}, images "
-            f"shape {images.shape}. {remedy}"
+            f"{path}: labels have {dtype_and_shape(labels)}, images shape {images.shape}. {remedy}"
         )
     if not images.size:
         raise DataError(f"{path} holds no image. {remedy}")

@@ -35,8 +35,7 @@ from everlight_data.runs.processes import from_all, is_first, meet
 from everlight_data.writing import check_room
 
 SECONDS_AT_STAKE = 10.0
-"""Seconds of work that a kill may lose besides the current step. Writing a checkpoint takes a fifth
-of a second, longer than many epochs."""
+"""Seconds of work that a kill may lose besides the current step; writing takes 0.2 seconds."""
 LATE_WRITES = 50
 """Attempts to remove a half-written checkpoint; the next start removes what remains."""
 DAMAGED = ".damaged"

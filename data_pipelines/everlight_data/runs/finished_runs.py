@@ -110,9 +110,7 @@ def check_comparable(runs: Sequence[FinishedRun]) -> None:
         seeds = {run.options.get("seed") for run in (first, other)}
         differs = other.data[0] != first.data[0] and len(seeds) > 1
         if other.data[1:] != first.data[1:] or other.score != first.score or differs:
-            raise DataError(
-                f"{other.name} has other data than {first.name}; these cannot be compared"
-            )
+            raise DataError(f"{other.name} has other data than {first.name}; they cannot be paired")
         if not len(np.intersect1d(other.draws, first.draws)):
             raise DataError(f"{other.name} shares no order of classes with {first.name}")
 

@@ -60,8 +60,7 @@ def ewc(
       importance_samples: maximal number of a task's samples, evenly spaced, that estimate the
         Fisher information.
       implicit_rate: learning rate of the optimizer, for implicit steps on the penalty. They are
-        stable at any regularization (`quadratic.penalized`). None adds the gradient, as the paper
-        does.
+        stable at any regularization (`quadratic.penalized`). None is the paper's explicit step.
       fisher: "empirical" takes the data's labels, "true" draws them from the model. None is the
         objective's default: empirical, except for embeddings.
 

@@ -97,8 +97,7 @@ def imm(
       importance_samples: maximal number of a task's samples, evenly spaced, that estimate the
         Fisher information.
       implicit_rate: learning rate of the optimizer, for implicit steps on the L2 transfer. They are
-        stable at any regularization (`quadratic.penalized`). None adds the gradient, as the paper
-        does.
+        stable at any regularization (`quadratic.penalized`). None is the paper's explicit step.
       alpha: mixing ratio of the last task; the earlier tasks share 1 − α equally, as in the
         official code. Or one ratio per task, normalized over the tasks so far. None is 1/T for
         every task, as the official code's default is for its three tasks.

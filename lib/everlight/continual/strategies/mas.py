@@ -45,8 +45,7 @@ def mas(
       regularization: coefficient λ of the penalty.
       importance_samples: maximal number of a task's samples, evenly spaced, that estimate Ω.
       implicit_rate: learning rate of the optimizer, for implicit steps on the penalty. They are
-        stable at any regularization (`quadratic.penalized`). None adds the gradient, as the paper
-        does.
+        stable at any regularization (`quadratic.penalized`). None is the paper's explicit step.
     """
 
     def end_task(

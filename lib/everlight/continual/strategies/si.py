@@ -52,8 +52,7 @@ def si(
       regularization: coefficient c of the penalty.
       damping: damping ξ in the denominator of Ω.
       implicit_rate: learning rate of the optimizer, for implicit steps on the penalty. They are
-        stable at any regularization (`quadratic.penalized`). None adds the gradient, as the paper
-        does.
+        stable at any regularization (`quadratic.penalized`). None is the paper's explicit step.
     """
 
     def init(key: PRNGKeyArray, learner: Learner) -> PathIntegral:
