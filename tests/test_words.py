@@ -93,7 +93,8 @@ SPELLING = {
 """What to write in the place of other spellings in prose; identifiers have color, center, gray."""
 SPELLINGS = [(re.compile(rf"(?<![\w./-]){word}"), instead) for word, instead in SPELLING.items()]
 FOREIGN_NAMES = re.compile(
-    r'[Gg]eneralised|GENERALISED|sum-normalised|spectral color research group|"[^"]{20,300}"'
+    r"[Gg]eneralised|GENERALISED|SPO generalisation|and layer normalisation|sum-normalised|"
+    r'spectral color research group|"[^"]{20,300}"'
 )
 """Names in files of runs, of a group, and titles, which are spelled as they are."""
 NO_LEADING_ZERO = re.compile(r"(?<![^\s(|±=,+<>~−–/-])\.\d+")

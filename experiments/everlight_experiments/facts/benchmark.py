@@ -82,7 +82,7 @@ TAIL = (
 )
 LEAST = (15, 50)
 """Training examples that a part must have in the cases of SPO generalization."""
-BY_COUNT, NEAREST, SPO = "{} by training examples", "nearest facts", "SPO generalization"
+BY_COUNT, NEAREST, SPO = "{} by training examples", "nearest facts", "SPO generalisation"
 
 
 def group_tests(divided: DividedFacts) -> FactGroups:
