@@ -64,7 +64,6 @@ def _mlp(
 ) -> Network:
     units = ", ".join(map(str, numbers))
     note = f"MLP with hidden layers of {units} units" if numbers else "a linear head"
-    # Runs store the note, which therefore keeps its spelling.
     note += " and layer normalisation" * layer_norm + " and concatenated ReLUs" * crelu
     # Normalization mixes the units of a layer, so none can be masked or replaced on its own.
     layers = () if layer_norm else tuple(f"hidden{n}" for n in range(1, len(numbers) + 1))
