@@ -33,9 +33,11 @@ OPTIONS = [
 ]
 """Every command, and `run` with the configuration of every benchmark."""
 BANNED = {
-    *("alone", "asked", "each", "every", "found", "given", "gone", "how", "kept", "ours", "own"),
-    *("said", "theirs", "told"),
+    *("alone", "asked", "each", "every", "found", "given", "gone", "here", "how", "kept", "made"),
+    *("meant", "ours", "own", "said", "theirs", "there", "told", "wanted", "whole"),
 }
+OTHER_SPELLING = re.compile(r"(?!colour$).*(?:colour|grey|centre|neighbour|learnt)", re.IGNORECASE)
+"""Spellings of prose, which names do not have; `colour` is a package."""
 FRAGMENT = re.compile(r"(?:Of|By|What|Whether|Who|Which|From|With|That|Where|As)\b")
 LEAST_WORDS = 4
 COUNTED = (
@@ -81,6 +83,20 @@ PATTERNS = [
     (re.compile(pattern.replace(" ", r"\s+"), re.IGNORECASE), instead)
     for pattern, instead in WORDS.items()
 ]
+SPELLING = {
+    r"\w*(?:[ai]l|ar|er|im|ad|or|nt|min|ron)is(?:e[drs]?|ers?|ing|ations?)\b": "-ize, -ization",
+    r"[Ll]earnt\b": "learned",
+    r"(?:[Cc]olor|[Nn]eighbor)(?:s|ed|ing|ful)?\b(?![:=(\]])": "colour, neighbour",
+    r"(?<!right )[Cc]enter(?:s|ed)?\b(?![:=(\]]| left)": "centre",
+    r"gray\b(?![:=(])": "grey (Gray World, Gray-Edge and Shades-of-Gray are names)",
+}
+"""What to write in the place of other spellings in prose; identifiers have color, center, gray."""
+SPELLINGS = [(re.compile(rf"(?<![\w./-]){word}"), instead) for word, instead in SPELLING.items()]
+FOREIGN_NAMES = re.compile(
+    r"[Gg]eneralised|GENERALISED|SPO generalisation|and layer normalisation|sum-normalised|"
+    r'spectral color research group|"[^"]{20,300}"'
+)
+"""Names in files of runs, of a group, and titles, which are spelled as they are."""
 NO_LEADING_ZERO = re.compile(r"(?<![^\s(|±=,+<>~−–/-])\.\d+")
 CODE = re.compile(r"```.*?```|`(?:[^`\n]|\n(?!\n))*`|<style>.*?</style>", re.DOTALL)
 
@@ -88,11 +104,11 @@ CODE = re.compile(r"```.*?```|`(?:[^`\n]|\n(?!\n))*`|<style>.*?</style>", re.DOT
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_names_are_nouns_of_the_field(folder):
     _refuse(
-        f"{path}:{line}: {name}; use a noun that says what it is, such as path"
+        f"{path}:{line}: {name}; use a noun such as path, in American spelling"
         for path, tree in TREES.items()
         if path.startswith(f"{folder}/")
         for line, name in _names(tree)
-        if name.strip("_").lower() in BANNED
+        if name.strip("_").lower() in BANNED or OTHER_SPELLING.match(name)
     )
 
 
@@ -153,6 +169,9 @@ def _problems(text):
         for match in pattern.finditer(text):
             words = " ".join(match[0].split())
             yield text.count("\n", 0, match.start()) + 1, f"{words!r}: write {instead}"
+    for pattern, instead in SPELLINGS:
+        for match in pattern.finditer(FOREIGN_NAMES.sub(lambda name: "_" * len(name[0]), prose)):
+            yield text.count("\n", 0, match.start()) + 1, f"{match[0]!r}: write {instead}"
     for match in NO_LEADING_ZERO.finditer(prose):
         yield text.count("\n", 0, match.start()) + 1, f"{match[0]!r}: write '0{match[0]}'"
 

@@ -100,8 +100,8 @@ class Case(NamedTuple):
 def drawn(fixed: FixedSamples, batch: Batch, task: Task) -> Batch:
     """Return the samples that a step replays; none in the first task."""
     index = fixed.replay[task.id, batch.index[0]]
-    there = jnp.broadcast_to(task.id > 0, index.shape)
-    return Batch(index, fixed.labels[index, None], there.astype(jnp.float32), there)
+    mask = jnp.broadcast_to(task.id > 0, index.shape)
+    return Batch(index, fixed.labels[index, None], mask.astype(jnp.float32), mask)
 
 
 def feed_replay(strategy: Strategy, fixed: FixedSamples) -> Strategy:

@@ -164,9 +164,9 @@ def accuracies(scores: Float[np.ndarray, "m c"], seeded: Seeded) -> tuple[float,
     task = np.argmax((labels[:, None, None] == order).any(axis=2), axis=1)
     in_task = (np.arange(CLASSES) == order[task][..., None]).any(axis=1)
     of_task = np.where(in_task, scores, -np.inf)
-    right = [values.argmax(axis=1) == labels for values in (of_task, scores)]
+    correct = [values.argmax(axis=1) == labels for values in (of_task, scores)]
     masked, unmasked = (
-        float(np.mean([hits[task == number].mean() for number in range(TASKS)])) for hits in right
+        float(np.mean([hits[task == number].mean() for number in range(TASKS)])) for hits in correct
     )
     return masked, unmasked
 

@@ -52,7 +52,7 @@ from everlight.continual.strategies.parts.quadratic import (
     QuadraticSums,
     add_anchor,
     no_anchors,
-    penalised,
+    penalized,
     penalty_gradient,
     single_anchor,
 )
@@ -194,7 +194,7 @@ def their_si(setup: Setup, strength: float, damping: float) -> Strategy:
     free = si(setup, 0.0, damping)._replace(
         init=init, begin_task=begin_task, after_step=after_step, end_task=end_task
     )
-    return penalised(setup, free, strength, lambda memory: memory.sums, None)
+    return penalized(setup, free, strength, lambda memory: memory.sums, None)
 
 
 def their_gem(setup: Setup, tasks: int, per_task: int, margin: float) -> Strategy:

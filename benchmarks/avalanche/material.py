@@ -26,7 +26,7 @@ HELD = 20
 
 
 class Material(NamedTuple):
-    """Normalised images, training images first, and the network."""
+    """Normalized images, training images first, and the network."""
 
     images: Float[np.ndarray, "n *shape"]
     labels: Int[np.ndarray, "n"]
@@ -65,8 +65,8 @@ class Seeded(NamedTuple):
 def digits() -> Material:
     """Return handwritten digits and the network of the split-digits benchmark."""
     images = first_per_class(load_digits(), PerClass(PER_CLASS, 36))
-    grey = images.images[..., 0].reshape(len(images.images), -1)
-    return _material(images, grey, MLP(CLASSES, (100, 100)))
+    gray = images.images[..., 0].reshape(len(images.images), -1)
+    return _material(images, gray, MLP(CLASSES, (100, 100)))
 
 
 def tiny_imagenet() -> Material:

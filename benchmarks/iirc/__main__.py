@@ -50,8 +50,8 @@ def main(arguments: list[str] | None = None) -> None:
         parser.error(f"torch or Pillow is missing: name a Python that has them in {VARIABLE}")
     authors = Authors(python, options.authors)
     cases = [case for case in CASES if case.name in (options.method or names)]
-    with tempfile.TemporaryDirectory() as made:
-        folder = options.keep or Path(made)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.keep or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         if options.steps:
             print("| method | task | weights | change | batch statistics | same exemplars |")

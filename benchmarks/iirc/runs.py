@@ -79,9 +79,9 @@ def same_material(authors: Authors, plan: Plan, folder: Path) -> tuple[bool, int
     """Return whether both sides have the same labelled samples and layers, and the parameters."""
     write_material(plan, folder)
     data = read_material(folder)
-    wanted = {"layers": plan.layers, "classes": data.classes}
+    request = {"layers": plan.layers, "classes": data.classes}
     description = authors.run(
-        folder, {"augment": True, "runs": [], "describe": wanted}, "same.jsonl"
+        folder, {"augment": True, "runs": [], "describe": request}, "same.jsonl"
     )
     # JSON turns tuples into lists.
     samples = json.loads(json.dumps(labelled_samples(data))) == description["samples"]

@@ -45,8 +45,8 @@ def locate(relative: str, source: str, size: str) -> Path:
         )
     path = root / relative
     with refusing(path, f"Download it ({size}) from {source}."):
-        there = path.exists()
-    if not there:
+        exists = path.exists()
+    if not exists:
         absent = path if root.exists() else f"EVERLIGHT_DATA={root}, and so {relative} in it,"
         raise MissingDataError(
             f"{absent} does not exist. Download it ({size}) from {source} and put it there, "

@@ -53,12 +53,12 @@ def differences(method: Method) -> str:
     """
     if not method.authors:
         return UNKNOWN
-    here = command_values(method)
-    if unknown := sorted({*method.authors} - {*here}):
+    defaults = command_values(method)
+    if unknown := sorted({*method.authors} - {*defaults}):
         raise ValueError(f"{method.name} has no {', '.join(unknown)} of the authors' values")
     parts = []
     for name, authors_value in method.authors.items():
-        default = here[name]
+        default = defaults[name]
         if default != authors_value and not (
             isinstance(default, tuple) and authors_value in default
         ):

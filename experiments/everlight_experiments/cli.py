@@ -117,7 +117,7 @@ COMMANDS: dict[str, Command] = {
         "illuminant.dataset:run_dataset",
     ),
     "illuminant thumbnails": Command(
-        "Make thumbnails with known illuminants from raw photos of a color chart.",
+        "Make thumbnails with known illuminants from raw photos of a colour chart.",
         "illuminant.thumbnails:make_thumbnails",
     ),
     "illuminant train": Command(
@@ -125,7 +125,7 @@ COMMANDS: dict[str, Command] = {
         "illuminant.train:run_train",
     ),
     "illuminant calibrate": Command(
-        "Choose and train a model for a phone from raw pairs with a color chart.",
+        "Choose and train a model for a phone from raw pairs with a colour chart.",
         "illuminant.calibrate:run_calibrate",
     ),
     "illuminant estimate": Command(
@@ -241,8 +241,8 @@ def options_of(name: str, arguments: Sequence[str]) -> Any:
     if unknown:
         option = unknown[0].partition("=")[0].replace("_", "-")
         near = nearest_names(option, [f"--{name}" for name in options_by_name(options)])
-        meant = f"; did you mean {' or '.join(near)}?" if near else "."
-        raise UsageError(f"no option {shortened(ascii(option))}{meant} {program} --help lists all.")
+        hint = f"; did you mean {' or '.join(near)}?" if near else "."
+        raise UsageError(f"no option {shortened(ascii(option))}{hint} {program} --help lists all.")
     if option_value(arguments, "--runs") == "":
         raise UsageError("--runs has no name of a folder; give . for the one that you are in.")
     return options
@@ -276,8 +276,8 @@ def _split(arguments: Sequence[str]) -> tuple[str, list[str]]:
     name = " ".join(arguments[:words])
     if name not in COMMANDS:
         near = nearest_names(name, list(COMMANDS))
-        meant = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
-        raise UsageError(f"There is no command {name!a}.{meant} everlight --help lists all.")
+        hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+        raise UsageError(f"There is no command {name!a}.{hint} everlight --help lists all.")
     return name, list(arguments[words:])
 
 

@@ -75,8 +75,8 @@ def _sentence(body: str, details: list[str]) -> str:
         word, option, listed = choice.groups()
         names = [str(name) for name in ast.literal_eval(listed)]
         near = nearest_names(word.strip("'\""), names)
-        meant = f"; did you mean {' or '.join(near)}?" if near else "."
-        return f"no {option} {shortened(word)}{meant} There are {', '.join(names)}."
+        hint = f"; did you mean {' or '.join(near)}?" if near else "."
+        return f"no {option} {shortened(word)}{hint} There are {', '.join(names)}."
     value = re.match(r"Error parsing (\S+): (.+)", body)
     if value:
         option, reason = value.groups()

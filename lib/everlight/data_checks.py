@@ -1,4 +1,4 @@
-"""Checks of labelled samples that need no JAX: labels, scales, and test samples that train."""
+"""Checks of labelled samples that need no JAX: labels, scales, and repeated test samples."""
 
 import re
 import warnings
@@ -16,9 +16,9 @@ MISSING_TEXTS = ("nan", "NaN", "NaT", "<NA>", "NA", "N/A", "None", "NULL", "null
 MOST_RATIO = 10
 """Ratio between the values of training and test images above which their scales differ."""
 MOST_NEGATIVE = 0.05
-"""Share of negative values that is refused in one of both where the other has none."""
+"""Share of negative values from which a set is refused if the other set has none."""
 RATIO_OF_FEW = 50
-"""The same ratio for images of which few are given, since these may be dark or bright."""
+"""The same ratio for small sets of images, which may be dark or bright."""
 MOST_MEASURED = 1_000_000
 """Number of values of which a median is taken."""
 MOST_COMPARED = 256
@@ -64,7 +64,7 @@ def check_tests(
     name_of_tests: str,
     tests: Shaped[np.ndarray, "m *shape"],
 ) -> None:
-    """Refuse test images that are the training images, or of another type or scale.
+    """Refuse test images that equal the training images, or have another type or scale.
 
     Scales differ where both the largest value and the median of the values that are not 0 differ
     by a factor above `MOST_RATIO`, or where negative values occur in one of both alone, unless they
@@ -118,7 +118,7 @@ def _members(rows: list[Shaped[np.ndarray, "_ f"]], kind: np.dtype) -> Bool[np.n
 
 
 def warn_of_scale(name: str, images: Shaped[np.ndarray, "n *shape"], trained: "Scale") -> None:
-    """Warn of images that a network predicts whose scale is not that of the training images.
+    """Warn of images whose scale differs from that of the network's training images.
 
     Both their largest value and the median of those that are not 0 differ by a factor above
     `RATIO_OF_FEW`, or negative values occur in images `[n, h, w, c]` where training had none.

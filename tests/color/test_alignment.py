@@ -26,7 +26,7 @@ def mapped(homography, points):
 
 
 def dlt_float64(source, target, weights):
-    """The normalised DLT by an eigenvector of A'WA, in float64 with explicit loops."""
+    """The normalized DLT by an eigenvector of A'WA, in float64 with explicit loops."""
 
     def conditioner(points):
         mean = np.average(points, axis=0, weights=weights)

@@ -19,10 +19,10 @@ WINDOWS = [ChromaWindow(), ChromaWindow(16, -0.6, 2.2)]
 def by_hand(colors, window):
     """Distances of every colour from every bin, as the authors' `compute_histogram` has them."""
     width = (window.high - window.low) / (window.bins - 1)
-    centres = window.low + width * np.arange(window.bins)
+    centers = window.low + width * np.arange(window.bins)
     u, v = np.log(colors[:, 1] / colors[:, 0]), np.log(colors[:, 1] / colors[:, 2])
-    across = np.abs(u[:, None] - centres) <= width
-    down = np.abs(v[:, None] - centres[::-1]) <= width
+    across = np.abs(u[:, None] - centers) <= width
+    down = np.abs(v[:, None] - centers[::-1]) <= width
     total = (down * np.linalg.norm(colors, axis=1)[:, None]).T @ across
     return np.sqrt(total / (total.sum() + 1e-9))
 

@@ -208,7 +208,7 @@ class TestWeightedGrayEdge:
             weighted_gray_edge(image, None, 5, 1.0, 10, iterations), light, rtol=1e-4
         )
 
-    def test_grey_edges_outweigh_coloured_ones(self):
+    def test_gray_edges_outweigh_colored_ones(self):
         reflectance = np.full((40, 40, 3), 0.2)
         reflectance[:20, 10:30] = 0.5
         reflectance[20:, 10:30] = [1.0, 0.2, 0.1]
@@ -321,7 +321,7 @@ class TestGamut:
             gamut_estimate(canonical, image * gain), unit(estimate * gain), rtol=1e-3
         )
 
-    def test_a_colour_outside_of_the_gamut_still_gives_an_estimate(self, trained):
+    def test_a_color_outside_of_the_gamut_still_gives_an_estimate(self, trained):
         canonical, _, _ = trained
         red = photograph(np.random.default_rng(5)) * jnp.asarray([1, 1e-4, 0])
         assert jnp.isfinite(gamut_estimate(canonical, red)).all()

@@ -49,7 +49,7 @@ def test_camera_to_srgb_undoes_a_camera_that_is_srgb():
     np.testing.assert_allclose(camera_to_srgb(as_jax(xyz_to_srgb)), np.eye(3), atol=2e-3)
 
 
-def test_camera_to_srgb_shows_a_cameras_colours_as_they_are(rng):
+def test_camera_to_srgb_shows_a_cameras_colors_as_they_are(rng):
     """A camera sees known sRGB colours; balanced by its white, the matrix brings them back."""
     linear = rng.uniform(0.05, 1, (20, 3))
     srgb_to_xyz = colour.RGB_COLOURSPACES["sRGB"].matrix_RGB_to_XYZ

@@ -42,12 +42,12 @@ def test_the_prior_is_the_moments_of_the_training_transforms(rng):
     main, second, transforms = scenes(rng, 300)
     main[5] = main[5, :1]  # one colour: it determines no transform
     second[5] = second[5, :1]
-    learnt = learn_transform_prior(*(jnp.asarray(v, jnp.float32) for v in (main, second)), 0.05)
+    learned = learn_transform_prior(*(jnp.asarray(v, jnp.float32) for v in (main, second)), 0.05)
     kept = np.arange(300) != 5
     ratio = main.mean((1, 2)) / second.mean((1, 2))
     entries = (transforms * ratio[:, None, None]).reshape(-1, 9)[kept]
-    np.testing.assert_allclose(learnt.mean, entries.mean(0), rtol=1e-4)
-    root = np.float64(learnt.root)
+    np.testing.assert_allclose(learned.mean, entries.mean(0), rtol=1e-4)
+    root = np.float64(learned.root)
     np.testing.assert_allclose(
         np.linalg.inv(root.T @ root), np.cov(entries.T, bias=True), atol=2e-5
     )
@@ -70,7 +70,7 @@ def test_against_float64_normal_equations(rng, prior):
     np.testing.assert_allclose(actual.transform, expected, atol=2e-4)
 
 
-def test_many_clean_colours_outvote_a_weak_prior(rng, prior):
+def test_many_clean_colors_outvote_a_weak_prior(rng, prior):
     main, second, _ = (jnp.asarray(v[0], jnp.float32) for v in scenes(rng, 1))
     trusted = prior._replace(misfit=jnp.float32(1e-4))
     np.testing.assert_allclose(
@@ -80,7 +80,7 @@ def test_many_clean_colours_outvote_a_weak_prior(rng, prior):
     )
 
 
-def test_few_or_noisy_colours_come_out_nearer_to_the_truth_than_by_least_squares(rng, prior):
+def test_few_or_noisy_colors_come_out_nearer_to_the_truth_than_by_least_squares(rng, prior):
     main, second, truth = scenes(rng, 200)
     truth = row_sum_one(truth)
     noisy = [jnp.asarray(v + rng.normal(0, 0.05, v.shape), jnp.float32) for v in (main, second)]
@@ -90,11 +90,9 @@ def test_few_or_noisy_colours_come_out_nearer_to_the_truth_than_by_least_squares
     distance = [np.abs(f.transform - truth).mean() for f in (ours, plain)]
     assert distance[0] < 0.6 * distance[1]
 
-    one_colour = [jnp.asarray(np.repeat(v[:, :1], 24, axis=1), jnp.float32) for v in (main, second)]
-    ours = jax.jit(jax.vmap(lambda a, b: fit_probable_transform(a, b, prior)))(*one_colour)
-    plain = jax.jit(jax.vmap(lambda a, b: fit_color_transform(a, b, normalize="scale")))(
-        *one_colour
-    )
+    one_color = [jnp.asarray(np.repeat(v[:, :1], 24, axis=1), jnp.float32) for v in (main, second)]
+    ours = jax.jit(jax.vmap(lambda a, b: fit_probable_transform(a, b, prior)))(*one_color)
+    plain = jax.jit(jax.vmap(lambda a, b: fit_color_transform(a, b, normalize="scale")))(*one_color)
     assert ours.valid.all()
     assert not plain.valid.any()
     mean = row_sum_one(np.float64(prior.mean).reshape(3, 3))

@@ -53,7 +53,7 @@ def test_fit_is_that_of_colour_science(seed, pixels):
     source, target = views(np.random.default_rng(seed), pixels)
     fit = fit_compiled(source, target)
     # colour-science multiplies columns, M @ colour; colours are rows here.
-    expected = colour.characterisation.matrix_colour_correction_Cheung2004(
+    expected = colour.characterization.matrix_colour_correction_Cheung2004(
         np.float64(source), np.float64(target), terms=3
     ).T
     bound = 3e-7 * np.linalg.cond(np.float64(source))
@@ -252,7 +252,7 @@ def test_without_scale_the_exposures_have_no_part(seed, ratio):
     np.testing.assert_allclose(fit.transform, expected, atol=2e-5)
 
 
-def test_noise_around_black_is_no_colour(rng):
+def test_noise_around_black_is_no_color(rng):
     """Of 500 colours T is exact; a block whose noise adds up to less than 0 leaves it so."""
     source = rng.uniform(0.05, 0.9, (500, 3))
     expected = fit_color_transform(*map(jnp.float32, (source, source @ CAMERA_CHANGE)), None, "sum")

@@ -101,14 +101,14 @@ def test_it_is_what_the_engine_gives(points, trained):
 
 
 def test_it_predicts_and_says_what_it_is(points, trained):
-    """One layer in NumPy, normalised by the images that trained; what is greatest is scored."""
+    """One layer in NumPy, normalized by the images that trained; what is greatest is scored."""
     images, number = points
     found = trained.predict(images[32:].tolist())
-    learnt, tests = images[:32].astype(np.float64), images[32:].astype(np.float64)
+    learned, tests = images[:32].astype(np.float64), images[32:].astype(np.float64)
     (layer,) = trained.learner.params.values()
     for seed in (0, 1):
         kernel, bias = (np.float64(layer[name][seed]) for name in ("kernel", "bias"))
-        expected = (tests - learnt.mean(0)) / learnt.std(0) @ kernel + bias
+        expected = (tests - learned.mean(0)) / learned.std(0) @ kernel + bias
         np.testing.assert_allclose(found[seed], expected, rtol=1e-4, atol=1e-5)
     told = np.array(trained.class_names)[found.argmax(axis=-1)]
     right = np.mean(told == NAMES[number[32:]], axis=1)
@@ -121,7 +121,7 @@ def test_it_predicts_and_says_what_it_is(points, trained):
     gone = trained._replace(diverged=np.array([False, True]))
     np.testing.assert_array_equal(np.isnan(gone.predict(tests)).all(axis=(1, 2)), [False, True])
     for wrong in (images[:, :1], images[:0], images.astype(np.uint8), images.astype(str)):
-        with pytest.raises(ValueError, match=r"give numbers of \(n, 2\), as in training"):
+        with pytest.raises(ValueError, match=r"give numbers of shape \(n, 2\), as in training"):
             trained.predict(wrong)
     with pytest.raises(ValueError, match="images holds 1 values that are not finite"):
         trained.predict([[1.0, np.nan]])
@@ -361,7 +361,7 @@ def test_nets_that_do_not_fit_are_refused(points, net, message):
         ),
     ],
 )
-def test_what_cannot_be_learnt_is_refused_in_one_line(points, change, message):
+def test_what_cannot_be_learned_is_refused_in_one_line(points, change, message):
     with np.errstate(divide="ignore", invalid="ignore"):
         changed = change(*points)
     assert message in refused(points, **changed)

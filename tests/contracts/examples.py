@@ -149,7 +149,7 @@ ROWS: dict[str, Any] = {
     "metrics.class_types": {"superclass": jnp.array([-1, 0, 0])},
     "metrics.part_counts": {"counts": host([1, 2])},
     "metrics.roc_area": {"curve": metrics.RejectionCurve(*[floats(5)] * 4)},
-    "metrics.spo_generalisation": {"counts": host([1, 2])},
+    "metrics.spo_generalization": {"counts": host([1, 2])},
     "metrics.summarize_runs": lambda: {
         "accuracies": floats(2, 3, 3),
         "costs": jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), RECORDS[metrics.Costs]()),

@@ -155,14 +155,14 @@ def _rows() -> dict[str, Case]:
     """Return a case for every row but those that differ from another one in their data alone."""
     parts = {}
     for name, row in METHODS.items():
-        parts.setdefault(row._replace(label_setting="incomplete").made, name)
+        parts.setdefault(row._replace(label_setting="incomplete").strategy_key, name)
     return {name: _case(name) for name in parts.values()}
 
 
 STRATEGIES: dict[str, Case] = _rows() | FORMS
 # They begin from new parameters at every task or evaluation.
 FROM_SCRATCH = {"cumulative", "GDumb"}
-# Their steps take no gradient, so that every loss is 0 and what is learnt is the memory.
+# Their steps take no gradient, so that every loss is 0 and what is learned is the memory.
 COUNTING = {
     name
     for name, case in STRATEGIES.items()
@@ -289,7 +289,7 @@ def build_with(counter, name=None, optimizer=None, trainable=None):
         if case.network == "transformer":
             adapt = case.row.adapt or METHODS["L2P"].adapt
             setup = adapt(of_images(setup, data), VIT, FROZEN, NEEDS)
-            # As in the authors' code: the layer normalisation of small prompts has large slopes.
+            # As in the authors' code: the layer normalization of small prompts has large slopes.
             setup = setup._replace(optimizer=optimizer or optax.adam(0.03))
         setup = setup._replace(trainable=trainable or setup.trainable)
         return setup, case.make(setup)

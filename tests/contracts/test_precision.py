@@ -141,7 +141,7 @@ def digits_accuracy(net):
 
 
 @pytest.mark.slow
-def test_digits_are_learnt_as_well():
+def test_digits_are_learned_as_well():
     """Three seeds; a seed's own accuracy varies by more than the precision makes."""
     whole, half = (
         digits_accuracy(models.MLP(10, (100,), dtype=t)) for t in ("float32", "bfloat16")

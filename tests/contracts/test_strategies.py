@@ -97,10 +97,10 @@ def test_ten_tasks_are_one_program_and_another_seed_is_no_new_one(name):
     assert program(name)._cache_size() == 1
     assert first.evaluation.task_masked.shape == (TASKS, TASKS)
 
-    def learnt(result):
+    def learned(result):
         return jax.tree.leaves(result.memory)[0] if name in WITHOUT_GRADIENT else result.losses
 
-    assert np.any(learnt(first) != learnt(other))
+    assert np.any(learned(first) != learned(other))
 
 
 @each_strategy
@@ -312,7 +312,7 @@ def test_a_loss_that_is_not_finite_shows_in_its_task():
 
         def loss(outputs, labels, seen):
             usual = setup.objective.loss(outputs, labels, seen)
-            # Class 5 is learnt in some later task; its first batch makes the loss infinite.
+            # Class 5 is learned in some later task; its first batch makes the loss infinite.
             return jnp.where(labels[:, 0] == 5, jnp.inf, usual)
 
         bad = setup._replace(objective=setup.objective._replace(loss=loss))

@@ -112,7 +112,7 @@ def test_cifar100_is_unpacked_as_it_is(root, tmp_path, monkeypatch):
             archive.addfile(entry, io.BytesIO(content))
     for place in (source, source.parent):
         with pytest.raises(
-            DataError, match="expected 169,001,437: it is truncated or another file"
+            DataError, match="expected 169,001,437: it is truncated or not the expected file"
         ):
             prepare(root, "cifar100", place)
     packed = source.read_bytes()

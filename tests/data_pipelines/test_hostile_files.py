@@ -245,7 +245,9 @@ def test_a_deep_json_a_large_number_and_another_encoding_are_refused(tmp_path):
     path = tmp_path / "some.json"
     for content in (b"[" * 100_000, b'{"a":' * 100_000, b"9" * 10_000, b'"\xff"', b"{", b""):
         path.write_bytes(content)
-        with pytest.raises(DataError, match=r"some\.json is damaged or another file \(.*Again\."):
+        with pytest.raises(
+            DataError, match=r"some\.json is damaged or not the expected file \(.*Again\."
+        ):
             read_json(path, "Again.")
     path.write_bytes(b'\xef\xbb\xbf{"a": [1]}')
     assert read_json(path, "Again.") == {"a": [1]}
@@ -273,7 +275,7 @@ def test_a_csv_is_bounded_and_its_lines_counted(tmp_path):
     assert read_csv(path, "Again.") == [(1, ["a", "b"]), (4, ["1\n2", "3"])]
     for content in (b"a,b\n\xff\xfe,1\n", b'"' + b"x" * 200_000, b"a\x00b\n\xff"):
         path.write_bytes(content)
-        with pytest.raises(DataError, match=r"some\.csv is damaged or another file"):
+        with pytest.raises(DataError, match=r"some\.csv is damaged or not the expected file"):
             read_csv(path, "Again.")
 
 

@@ -56,7 +56,7 @@ def core50(frames):
 
 @pytest.mark.parametrize(("scenario", "batches"), [("NI", 6), ("NC", 9), ("NIC", 59)])
 def test_orders_that_choose_hyperparameters_see_no_test_frame(core50, frames, scenario, batches):
-    """Two training sessions test them, thinned as the test set is, and are not learnt."""
+    """Two training sessions test them, thinned as the test set is, and are not learned."""
     sequence = core50[scenario].sequence(NAIVE, SequenceId("validation", 0, 0))
     assert sequence.tasks.id.shape[0] == batches
     train = np.asarray(sequence.tasks.train.index)[np.asarray(sequence.tasks.train.mask)]

@@ -28,7 +28,7 @@ def finished(runs, tag, first, finals, labels=LABELS, images=7, seed=0, **featur
         draws=first + np.arange(count),
         data=np.array([images, *labels, *features.values()]),
         measure=np.array("accuracy"),
-        tested=np.array("what was learnt so far"),
+        tested=np.array("what was learned so far"),
         **curves,
     )
     return folder.path
@@ -110,8 +110,8 @@ def test_what_cannot_be_compared_is_refused(tmp_path):
         ((), "give the folders of two runs or more, each once"),
         ((first,), "give the folders of two"),
         ((first, first), "each once"),
-        ((first, elsewhere), "demo-b is on other data than run-digits-demo-a"),
-        ((first, drawn), "demo-d is on other data than run-digits-demo-a"),
+        ((first, elsewhere), "demo-b has other data than run-digits-demo-a"),
+        ((first, drawn), "demo-d has other data than run-digits-demo-a"),
         ((first, later), "demo-c shares no order of classes with"),
         ((first, tmp_path / "loop"), r"results.npz cannot be read .*Name the folder"),
         ((first, tmp_path / "nothing"), r"results.npz does not exist. Name the folder"),

@@ -62,7 +62,7 @@ def test_the_user_s_own_choice_of_folder_stands(tmp_path):
         ({"JAX_PLATFORMS": "cpu"}, ("cuda",), "--xla_backend_optimization_level=2"),
     ],
 )
-def test_less_is_optimised_where_the_cpu_computes(monkeypatch, given, plugins, expected):
+def test_less_is_optimized_where_the_cpu_computes(monkeypatch, given, plugins, expected):
     monkeypatch.setattr(os, "environ", dict(given))
     monkeypatch.setattr(compilation, "entry_points", lambda group: plugins)
     monkeypatch.setattr(compilation, "find_spec", lambda name: None)

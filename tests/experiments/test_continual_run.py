@@ -107,7 +107,7 @@ def test_what_changes_results_is_refused(narrow):
 
 
 @pytest.mark.slow
-def test_every_setting_of_the_digits_is_learnt_as_well_as_it_can_be(tmp_path):
+def test_every_setting_of_the_digits_is_learned_as_well_as_it_can_be(tmp_path):
     words = "--tasks 5 --epochs 2 --batch-size 16 --seeds 2 --validation-seeds 1 --setting"
     settings = "task-incremental", "class-incremental", "online"
     report = run(tmp_path, words, *settings, "--methods", "streaming LDA")
@@ -164,7 +164,7 @@ def test_a_folder_of_ones_own_images_with_strange_names(tmp_path, rng):
     assert "images: 24 images of 4 classes, of which 4 test" in text
     # Others at the same place are not part of that run.
     Image.new("RGB", (8, 8)).save(tmp_path / "images" / "c\nd" / "0.png")
-    with pytest.raises(DataError, match=r"of another configuration \(data: "):
+    with pytest.raises(DataError, match=r"another configuration \(data: "):
         ask("")
     with pytest.raises(DataError, match=r"--tasks 5 of 4 classes; give 4 or fewer"):
         ask("--tasks 5")

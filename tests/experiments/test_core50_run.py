@@ -116,7 +116,7 @@ def colors(monkeypatch):
     monkeypatch.setattr(start, "load_procedural", other_objects)
 
 
-def test_batches_are_learnt_scored_and_reported(tmp_path, colors):
+def test_batches_are_learned_scored_and_reported(tmp_path, colors):
     methods = ("naive", "CWR", "CWR as coded")
     report = run_paper(tmp_path, methods=methods)
     page = report.read_text()
@@ -152,7 +152,7 @@ def test_batches_are_learnt_scored_and_reported(tmp_path, colors):
     # A head of 2 x 2 x 4 features, or two, and two counts for each of 50 classes.
     for heads in (1, 2):
         assert f"{heads * 4 * 17 * 50 + 2 * 4 * 50:,}" in page
-    with pytest.raises(DataError, match=r"batch_size: 16 there, 17 now"):
+    with pytest.raises(DataError, match=r"batch_size: stored 16, now 17"):
         run_paper(tmp_path, replace(TINY, batch_size=17), methods=methods)
 
 
@@ -306,7 +306,7 @@ def test_the_trunk_is_the_convolutions_of_the_whole_net():
     outputs = net.apply({"params": {**begun.layers, "Dense_1": head}}, inputs, False)
     np.testing.assert_allclose(outputs.features, hidden, rtol=1e-4, atol=1e-3)
     # Two for each weight of the four convolutions at each of its places inside the image, of which
-    # a side of n has 3n - 2; the rest is normalisation, biases and maxima.
+    # a side of n has 3n - 2; the rest is normalization, biases and maxima.
     products = 2 * (22**2 * (3 * 2 + 2 * 2) + 10**2 * (2 * 4 + 4 * 4))
     assert products < features.operations < 1.2 * products
 

@@ -91,7 +91,7 @@ ON_THEM = {
 
 
 @pytest.mark.parametrize("name", ON_THEM)
-def test_the_papers_benchmarks_are_learnt_from_features(name, tmp_path, monkeypatch):
+def test_the_papers_benchmarks_are_learned_from_features(name, tmp_path, monkeypatch):
     """Every row of the table of methods that learns them has inputs of features alone."""
     monkeypatch.setattr(
         trunk_features,
@@ -120,7 +120,7 @@ def test_the_papers_benchmarks_are_learnt_from_features(name, tmp_path, monkeypa
 
 
 @pytest.mark.slow
-def test_features_are_learnt_and_the_report_says_what_they_are(tmp_path, trunk):
+def test_features_are_learned_and_the_report_says_what_they_are(tmp_path, trunk):
     words = *SMALL, "--methods", "nearest mean", "--seeds", "1", "--epochs", "1"
     report = run_benchmark(asked(tmp_path, *words))
     with np.load(report.parent / "results.npz") as results:
@@ -238,8 +238,8 @@ def test_labels_that_are_missing_or_one_number_are_refused(tmp_path, labels, mes
         (np.eye(48, 2) * 3e38, np.arange(48) % 4, r"row 0 are not all numbers of at most 1e\+30"),
         (np.eye(48, 2) * 1e-39, np.arange(48) % 4, r"deviation of \de-40; scale them"),
         (np.eye(48, 2) * 1e-310, np.arange(48) % 4, r"deviation of 1e-310; scale them"),
-        (np.zeros(48), np.arange(48) % 4, r"features are float64 of \(48,\)"),
-        (np.zeros((48, 2)), np.zeros(48), r"labels are float64 of \(48,\)"),
+        (np.zeros(48), np.arange(48) % 4, r"features have dtype float64 and shape \(48,\)"),
+        (np.zeros((48, 2)), np.zeros(48), r"labels have dtype float64 and shape \(48,\)"),
     ],
 )
 def test_files_that_do_not_fit_are_refused(tmp_path, pictures, values, labels, message):

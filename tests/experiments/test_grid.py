@@ -88,10 +88,10 @@ def test_a_grid_has_forgetting_and_seconds_beside_the_scores(finished):
     [
         (("--benchmarks", "digit"), "did you mean 'digits'"),
         (("--benchmarks", "digits:big"), "no preset 'big'"),
-        (("--benchmarks", "images"), "the benchmark images is for everlight run"),
+        (("--benchmarks", "images"), "the benchmark 'images' needs everlight run"),
         ((*ASKED, "--set", "facts.tasks=2"), "facts"),
         ((*ASKED, "--set", "digits.task=2"), "did you mean 'tasks'"),
-        ((*ASKED, "--set", "epochs=2", "epochs=3"), "'epochs' comes twice"),
+        ((*ASKED, "--set", "epochs=2", "epochs=3"), "'epochs' is given twice"),
         ((*ASKED, "--set", "net='mlp:5"), "No closing quotation; close the quotation"),
         ((*ASKED, "--set", "net=mlp:5\\"), "No escaped character; close the quotation"),
         ((*ASKED, "--set", "epochs"), "--set 'epochs'; give NAME=VALUE"),

@@ -55,6 +55,6 @@ def test_it_reports_both_settings_and_continues_from_finished_parts(tmp_path):
             if not name.endswith("seconds"):
                 np.testing.assert_array_equal(array, first[name])
     changed = replace(TINY, benchmark=replace(TINY.benchmark, learning_rate=0.01))
-    differs = r"\(config\.benchmark\.learning_rate: 0\.003 there, 0\.01 now\)"
+    differs = r"\(config\.benchmark\.learning_rate: stored 0\.003, now 0\.01\)"
     with pytest.raises(DataError, match=differs):
         PAPER.run(replace(options, config=changed))

@@ -14,7 +14,7 @@ import pytest
 
 from everlight.illuminant.illuminant_training import TrainingSettings
 from everlight_data.color.charts import chart_pairs
-from everlight_data.color.charts.chart import CENTRES, CORNERS, chart_mask, map_points
+from everlight_data.color.charts.chart import CENTERS, CORNERS, chart_mask, map_points
 from everlight_data.color.charts.chart_measurements import (
     draw_scene_folds,
     group_scenes,
@@ -72,7 +72,7 @@ def test_lights_are_those_that_the_scenes_were_under(written, measured):
     quasi = measured[3]
     assert angles(quasi.illuminants_main, true.main).max() < 0.3
     assert angles(quasi.illuminants_second, true.second).max() < 0.3
-    assert max(chart.grey_spread(view) for chart in measured[0] for view in (0, 1)) < 2
+    assert max(chart.gray_spread(view) for chart in measured[0] for view in (0, 1)) < 2
 
 
 def test_the_homography_is_that_between_the_views(written, measured):
@@ -98,12 +98,12 @@ def test_the_chart_has_no_part_in_the_small_images(written, measured):
     masks = measured[4].images["main"].masks
     factor = 480 // masks.shape[2]
     for mask, chart in zip(masks, true.charts, strict=True):
-        column, row = (map_points(chart, CENTRES) / factor).astype(int).T
+        column, row = (map_points(chart, CENTERS) / factor).astype(int).T
         assert not mask[row, column].any()
         assert 0.4 < mask.mean() < 0.95
 
 
-def test_what_is_learnt_from_is_what_estimate_will_see(written, measured):
+def test_what_is_learned_from_is_what_estimate_will_see(written, measured):
     """Transform and moments, but for the chart, which estimate does not know of."""
     source, true = written
     pairs = measured[4]

@@ -87,7 +87,7 @@ def test_a_given_photo_is_never_replaced(tmp_path, small_pair, use_net):
     assert (tmp_path / "main.png").exists()
 
 
-def test_the_fit_normalises_as_the_net_was_trained(tmp_path, small_pair, use_net):
+def test_the_fit_normalizes_as_the_net_was_trained(tmp_path, small_pair, use_net):
     class SumNet(ClosedFormNet):
         fit = "sum"
 
@@ -304,9 +304,9 @@ def test_a_black_view_is_named(tmp_path, small_pair, use_net, view):
     fails(tmp_path, paths, rf"{view}\.dng is all black .*--{view}-black-level")
 
 
-def test_a_scene_of_too_few_colours_is_named(tmp_path, small_pair, use_net):
-    grey = np.full((60, 84, 3), [0.2, 0.4, 0.3])
-    fails(tmp_path, small_pair(grey, tiles()), r"main\.dng: .*three independent colours.*colourful")
+def test_a_scene_of_too_few_colors_is_named(tmp_path, small_pair, use_net):
+    gray = np.full((60, 84, 3), [0.2, 0.4, 0.3])
+    fails(tmp_path, small_pair(gray, tiles()), r"main\.dng: .*three independent colours.*colourful")
 
 
 def test_a_wholly_saturated_view_is_named(tmp_path, small_pair, use_net):

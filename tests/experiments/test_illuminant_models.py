@@ -120,11 +120,11 @@ def test_each_illuminant_is_estimated_from_its_own_inputs(rng, given, depth):
     cases.append((model.second, estimates.second, moments_in_numpy(np.float64(second))))
     for own, told, features in cases:
         answers = np.array([member_light(own.members, own.depth, i, features) for i in range(3)])
-        red, blue = centre = np.prod(answers, axis=0) ** (1 / 3)
+        red, blue = center = np.prod(answers, axis=0) ** (1 / 3)
         np.testing.assert_allclose(told.illuminant, [red, 1, blue], rtol=2e-4)
         width = 1.5 * (np.log(answers).std(axis=0) + np.array([0.02, 0.03]))
-        np.testing.assert_allclose(told.interval.low, centre * np.exp(-width), rtol=1e-3)
-        np.testing.assert_allclose(told.interval.high, centre * np.exp(width), rtol=1e-3)
+        np.testing.assert_allclose(told.interval.low, center * np.exp(-width), rtol=1e-3)
+        np.testing.assert_allclose(told.interval.high, center * np.exp(width), rtol=1e-3)
         known = own.distances.distribution
         away = np.float64(known.root) @ (features - np.float64(known.mean))
         unit = np.float64(own.distances.distances[99])
@@ -246,7 +246,7 @@ def test_transforms_are_fitted_as_the_model_says(rng, fit):
     np.testing.assert_allclose(seen.transform, expected, atol=1e-6)
 
 
-def test_a_probable_transforms_distance_counts_its_colours_too(rng):
+def test_a_probable_transforms_distance_counts_its_colors_too(rng):
     model = model_of(3, fit="probable")
     main, second = pair_of(rng)
     inputs = model.inputs(main, second, jnp.ones(20))
@@ -263,7 +263,7 @@ def test_a_probable_transforms_distance_counts_its_colours_too(rng):
 def test_a_model_on_moments_alone_needs_no_transform(rng, given, second, needed):
     model = model_of(1, second=second, given=given)
     assert model.needs_transform is needed
-    grey = jnp.full((20, 3), 0.5)
-    inputs = model.inputs(grey, grey, jnp.ones(20))
+    gray = jnp.full((20, 3), 0.5)
+    inputs = model.inputs(gray, gray, jnp.ones(20))
     assert not inputs.valid
     assert np.isfinite(model.estimate(inputs).main.illuminant).all() or needed

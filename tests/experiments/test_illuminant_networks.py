@@ -162,13 +162,16 @@ def test_problems_depths_and_seeds_start_apart(uninterrupted, tmp_path):
 @pytest.mark.parametrize(
     ("change", "difference"),
     [
-        ({"seed": 2}, "seed: 1 there, 2 now"),
+        ({"seed": 2}, "seed: stored 1, now 2"),
         (
             {"settings": dataclasses.replace(SETTINGS, learning_rate=0.02)},
             "learning_rate: 0.01 there",
         ),
-        ({"settings": dataclasses.replace(SETTINGS, steps=400)}, "steps: 200 there, 400 now"),
-        ({"depths": (3,)}, r"losses/2/train: .* there, absent wanted.* losses/3/train: absent"),
+        ({"settings": dataclasses.replace(SETTINGS, steps=400)}, "steps: stored 200, now 400"),
+        (
+            {"depths": (3,)},
+            r"losses/2/train: stored .*, expected absent.* losses/3/train: stored absent",
+        ),
         ({"data": jax.tree.map(lambda a: a[::-1], problems())}, r"problems: \["),
     ],
 )

@@ -208,7 +208,7 @@ def one_learner(monkeypatch):
 
 
 def test_nothing_that_learns_sees_its_test_images(small, one_learner):
-    """Other lights of one fold change what is learnt for the other two folds only."""
+    """Other lights of one fold change what is learned for the other two folds only."""
     before = cross_validate_methods(small)
     lights = small.illuminants.copy()
     lights[small.folds[1]] = lights[small.folds[1]][:, ::-1] * [1, 0.3, 1]
@@ -220,7 +220,7 @@ def test_nothing_that_learns_sees_its_test_images(small, one_learner):
 
 
 @pytest.mark.slow
-def test_figure_9_shows_scenes_by_difficulty_and_greys_them(small, tmp_path, one_learner):
+def test_figure_9_shows_scenes_by_difficulty_and_grays_them(small, tmp_path, one_learner):
     training = TrainingSettings(20, batch_size=4, validate_every=2)
     columns = correction_columns(
         small, compare_images(small, (0,), training, Checkpoints(tmp_path))

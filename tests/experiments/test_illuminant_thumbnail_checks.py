@@ -20,8 +20,8 @@ COUNT = 12
 def dull_thumbnails(rng):
     """Tiles that are nearly grey, under illuminants far from white; also their illuminants."""
     lights = np.array([0.5, 1, 0.6]) * rng.uniform(0.8, 1, (COUNT, 3))
-    greys, tints = rng.uniform(0.1, 0.9, (COUNT, 4, 4, 1)), rng.uniform(0.7, 1, (COUNT, 4, 4, 3))
-    tiles = (greys * tints).repeat(4, axis=1).repeat(4, axis=2)
+    grays, tints = rng.uniform(0.1, 0.9, (COUNT, 4, 4, 1)), rng.uniform(0.7, 1, (COUNT, 4, 4, 3))
+    tiles = (grays * tints).repeat(4, axis=1).repeat(4, axis=2)
     return tiles * lights[:, None, None], lights
 
 

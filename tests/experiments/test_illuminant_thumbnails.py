@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from everlight_data.color.charts.chart import CENTRES, CORNERS, map_points, reference_colors
+from everlight_data.color.charts.chart import CENTERS, CORNERS, map_points, reference_colors
 from everlight_data.color.charts.chart_scenes import write_chart_pairs
 from everlight_data.color.charts.chart_thumbnails import measure_thumbnail
 from everlight_data.color.raw_files.raw import read_raw
@@ -78,7 +78,7 @@ def test_thumbnails_have_the_illuminants_of_the_scenes_and_no_chart(written, mad
         image, usable = found.read_image(place)
         # Blocks of eight pixels of 360 x 480.
         assert image.shape == (45, 60, 3)
-        column, line = (map_points(true.charts[row], CENTRES) / 8).astype(int).T
+        column, line = (map_points(true.charts[row], CENTERS) / 8).astype(int).T
         assert not image[line, column].any()
         assert 0.4 < usable.mean() < 0.95
         whole = read_raw(source / f"{true.names[row]}.dng").image
@@ -116,7 +116,7 @@ def test_too_few_charts_are_refused(written, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("given", [False, True])
-def test_a_real_photo_has_the_colour_of_its_grey_patches(real_data, given):
+def test_a_real_photo_has_the_color_of_its_gray_patches(real_data, given):
     """The five patches from white on, at places that a person points at."""
     path = real_data("raw_samples/colorchart.dng")
     corners = np.array([[716, 626], [1251, 615], [1257, 922], [704, 930]], np.float32)

@@ -223,7 +223,7 @@ def drawn_model(name, others, rng):
     mask = jax.ShapeDtypeStruct((SIDE, SIDE), jnp.bool_)
     described = jax.eval_shape(partial(described_features, method.features), image, mask)
     fitted = drawn(image_model_files._fitted_like(method, described, 7, SideInformation()))
-    # A variance of batch normalisation is not negative.
+    # A variance of batch normalization is not negative.
     fitted = jax.tree_util.tree_map_with_path(
         lambda path, leaf: jnp.abs(leaf) if "'var'" in jax.tree_util.keystr(path) else leaf, fitted
     )
@@ -388,5 +388,5 @@ def test_an_estimator_without_training_needs_no_model(tmp_path, capsys, monkeypa
     assert {"r/g low", "b/g high", "interval radius, degrees", "warnings"} <= {*empty}
     # A folder of that name counts first.
     (tmp_path / given).mkdir()
-    with pytest.raises(DataError, match=r"no whole checkpoint.*needs no training: GW, SoG"):
+    with pytest.raises(DataError, match=r"no complete checkpoint.*needs no training: GW, SoG"):
         estimate(settings)

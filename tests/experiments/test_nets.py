@@ -84,9 +84,12 @@ def test_images_of_another_kind_are_refused(finished, tests):
     net = load_net(finished[0], "naive", 3, 1, "task-incremental")
     images = tests[0]
     for wrong, message in (
-        (images[..., 0], r"images are uint8 of \(\d+, 8, 8\); this network takes uint8 of \(n, 8"),
+        (
+            images[..., 0],
+            r"images have dtype uint8 and shape \(\d+, 8, 8\); this network takes uint8 and \(n, 8",
+        ),
         (images / 16, r"images are float64 of"),
-        (images[:0], r"images are uint8 of \(0, 8, 8, 1\)"),
+        (images[:0], r"images have dtype uint8 and shape \(0, 8, 8, 1\)"),
     ):
         with pytest.raises(ValueError, match=message):
             net.predict(wrong)

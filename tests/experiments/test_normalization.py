@@ -120,7 +120,7 @@ def test_runs_of_the_other_normalization_are_not_read_back(tmp_path):
     words = ["--methods", "naive", "--seeds", "1", "--runs", str(tmp_path)]
     page = run_benchmark(options_of("run", [*SMALL, *words])).read_text()
     assert "inputs normalized by the training images of all tasks, which is optimistic" in page
-    with pytest.raises(DataError, match=r"normalization: None there, 'first-task' now"):
+    with pytest.raises(DataError, match=r"normalization: stored None, now 'first-task'"):
         run_benchmark(options_of("run", [*FIRST, *words]))
 
 

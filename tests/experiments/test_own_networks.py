@@ -107,7 +107,7 @@ def test_results_of_a_changed_file_are_refused(tmp_path):
     # The same file goes on.
     assert run_benchmark(options_of(words[0], words[1:])) == report
     path.write_text(LINEN.replace("/ 4", "* 0"))
-    with pytest.raises(DataError, match=r"net_version: '\w+' there, '\w+' now.*--tag"):
+    with pytest.raises(DataError, match=r"net_version: stored '\w+', now '\w+'.*--tag"):
         run_benchmark(options_of(words[0], words[1:]))
 
 

@@ -130,9 +130,12 @@ def test_a_folder_may_be_moved_and_named_from_elsewhere(settings, tmp_path, monk
 @pytest.mark.parametrize(
     ("change", "difference"),
     [
-        ({"rate": 0.2}, r"\(rate: 0\.1 there, 0\.2 now\)"),
-        ({"seeds": (0, 1, 2)}, r"\(seeds: \[0, 1\] there, \[0, 1, 2\] now\)"),
-        ({"rate": 1.0, "seeds": (5,)}, r"rate: 0\.1 there, 1\.0 now; seeds: .* now\)"),
+        ({"rate": 0.2}, r"\(rate: stored 0\.1, now 0\.2\)"),
+        ({"seeds": (0, 1, 2)}, r"\(seeds: stored \[0, 1\], now \[0, 1, 2\]\)"),
+        (
+            {"rate": 1.0, "seeds": (5,)},
+            r"rate: stored 0\.1, now 1\.0; seeds: stored .*, now \[5\]\)",
+        ),
     ],
 )
 def test_other_settings_are_refused_by_their_difference(settings, change, difference):
@@ -156,10 +159,10 @@ def test_settings_that_only_widen_a_run_may_differ_and_the_newest_are_told(setti
     wider = replace(settings, seeds=(0, 1, 2))
     folder = RunFolder("paper", "run", wider, run_selectors=("seeds",))
     assert config_of(folder)["settings"]["seeds"] == [0, 1, 2]
-    with pytest.raises(DataError, match=r"other settings \(rate: 0\.1 there, 0\.2 now\)"):
+    with pytest.raises(DataError, match=r"other settings \(rate: stored 0\.1, now 0\.2\)"):
         RunFolder("paper", "run", replace(wider, rate=0.2), run_selectors=("seeds",))
     # A start that does not say so compares them.
-    with pytest.raises(DataError, match=r"\(seeds: \[0, 1, 2\] there, \[0, 1\] now\)"):
+    with pytest.raises(DataError, match=r"\(seeds: stored \[0, 1, 2\], now \[0, 1\]\)"):
         RunFolder("paper", "run", settings)
 
 
@@ -169,7 +172,7 @@ def test_a_setting_that_came_or_went_is_named(settings):
         width: int = 9
 
     RunFolder("paper", "run", settings).log(step=0)
-    with pytest.raises(DataError, match="width: None there, 9 now"):
+    with pytest.raises(DataError, match="width: stored None, now 9"):
         RunFolder("paper", "run", Newer(runs=settings.runs))
 
 
@@ -267,7 +270,7 @@ def test_a_unit_is_read_back_by_name_and_facts(settings):
     assert found.keys() == ARRAYS.keys()
     for name, array in ARRAYS.items():
         np.testing.assert_array_equal(found[name], array)
-    with pytest.raises(DataError, match=r"hyperparameter: 10\.0 there, 20\.0 now"):
+    with pytest.raises(DataError, match=r"hyperparameter: stored 10\.0, now 20\.0"):
         folder.read_unit("EWC-0", FACTS | {"hyperparameter": 20.0})
 
 

@@ -69,7 +69,7 @@ def test_what_is_there_is_read_back_and_the_rest_comes_to_the_same_bits(tmp_path
     for name in first[0]:
         np.testing.assert_array_equal(first[0][name], both[1][name])
     assert not list(folder.checkpoints.iterdir())
-    with pytest.raises(DataError, match=r"hyperparameter: 0.3 there, 0.5 now"):
+    with pytest.raises(DataError, match=r"hyperparameter: stored 0.3, now 0.5"):
         train(folder, units((1.0, 3.0, 0.5)))
 
 
@@ -94,7 +94,7 @@ def test_a_stopped_wave_does_not_stand_in_the_way_of_others_that_begin_alike(tmp
     assert done.stdout.split()[-3:] == ["1", "3", "0"], done.stderr
 
 
-def test_one_that_diverges_is_told_and_its_neighbours_are_kept(tmp_path, capsys):
+def test_one_that_diverges_is_told_and_its_neighbors_are_kept(tmp_path, capsys):
     asked = units((1.0, 1e30, 0.3))
     kept = train(run_folder(tmp_path), asked)
     assert [has_diverged(arrays) for arrays in kept] == [False, True, False]
@@ -233,7 +233,7 @@ def test_processes_share_a_folder_and_one_that_is_killed_is_replaced(tmp_path):
     for child in others:
         end_child(child)
     assert sorted(units_of(tmp_path, "shared")) == [f"EWC-{number}.npz" for number in range(3)]
-    # Three runs of 13 epochs, and what the killed one had learnt since its checkpoint.
+    # Three runs of 13 epochs, and what the killed one had learned since its checkpoint.
     assert epochs_in(tmp_path, "shared") in (39, 40)
     for unit, arrays in zip(units(), train(run_folder(tmp_path / "shared")), strict=True):
         alone = train(run_folder(tmp_path / "alone"), [unit])[0]
@@ -268,7 +268,7 @@ def test_two_joined_processes_give_the_bits_of_one_that_has_as_many_devices(tmp_
     whole = units_of(tmp_path, "one")
     assert sorted(whole) == [f"EWC-{number}.npz" for number in range(3)]
     assert units_of(tmp_path, "two") == units_of(tmp_path, "killed") == whole
-    # Two waves of two runs, the second filled up. Four epochs were saved; the fifth was learnt
+    # Two waves of two runs, the second filled up. Four epochs were saved; the fifth was learned
     # twice, and perhaps the sixth.
     assert epochs_in(tmp_path, "two") == 52
     assert epochs_in(tmp_path, "killed") in (54, 56)
@@ -306,7 +306,7 @@ def test_checkpoints_of_another_configuration_are_refused_by_name(tmp_path):
     folder_in(tmp_path)
     other = {"strategy": "ewc", "hyperparameter": 10.0}
     Checkpoints(checkpoints_of(tmp_path)).save(4, {"a": jnp.zeros(2)}, {"runs": [other]})
-    with pytest.raises(DataError, match=r"runs: .*'hyperparameter': 10.0.* there, .* now"):
+    with pytest.raises(DataError, match=r"runs: stored .*'hyperparameter': 10.0.*, now .*"):
         train_unit(tmp_path, tmp_path / "result.npz")
 
 

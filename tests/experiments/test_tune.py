@@ -171,7 +171,7 @@ def test_the_command_has_all_that_was_given():
         (("speed=.1",), "speed"),
         (
             [f"{name}={','.join(map(str, range(1, 102)))}" for name in ("epochs", "batch-size")],
-            "10,201 combinations; 10,000 are the most",
+            "10,201 combinations; give at most 10,000",
         ),
         (("exemplars-per-class=.5",), "--vary exemplars-per-class 0.5; give something like 10"),
         (("net='resnt:1'",), "did you mean 'resnet'"),

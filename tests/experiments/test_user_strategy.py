@@ -110,9 +110,12 @@ def test_its_buffer_size_is_the_whole_memory_s(own_file, size, expected):
         ("own.py:nothing", r"returned NoneType; it must return a Strategy"),
         (
             "own.py:pulled",
-            r"wants 'hyperparameter', which .*a default, or the file a tuple HYPERPARAMETERS",
+            r"parameter 'hyperparameter', which .*a default, or the file a tuple HYPERPARAMETERS",
         ),
-        ("own.py:wanting", r"wants 'courage', which nothing fills; give it a default$"),
+        (
+            "own.py:wanting",
+            r"has the parameter 'courage', which no value fills; give it a default$",
+        ),
         ("own.py:naive", r"the table has a method 'naive'; rename yours"),
         ("broken.py:mine", r"broken.py cannot be run \(SyntaxError"),
         ("own.txt:mine", r"own.txt is not a Python file"),
@@ -127,7 +130,7 @@ def test_what_cannot_be_used_is_refused(tmp_path, own_file, monkeypatch, asked, 
 
 
 def test_two_of_one_name_are_refused(tmp_path, own_file):
-    with pytest.raises(DataError, match="two --strategy of one name; rename one"):
+    with pytest.raises(DataError, match="two strategies have the same name; rename one"):
         run(tmp_path / "runs", "--strategy", f"{own_file}:mine", f"{own_file}:mine")
 
 

@@ -81,7 +81,7 @@ def test_the_report_states_which_tasks_the_choice_sees(tmp_path):
         by_all.read_text()
     )
     limited = [*SMALL, *words, "--validation-tasks", "2"]
-    with pytest.raises(DataError, match=r"validation_tasks: None there, 2 now"):
+    with pytest.raises(DataError, match=r"validation_tasks: stored None, now 2"):
         run_benchmark(options_of("run", limited))
     page = run_benchmark(options_of("run", [*limited, "--tag", "two"])).read_text()
     assert "highest accuracy after task 2 on validation samples" in page

@@ -28,7 +28,7 @@ LAYERS = ("hidden_0", "hidden_1", "chromaticity")
 
 
 def problem_of(seed, samples=30, valid=12):
-    """Smooth targets, and features far from standardised."""
+    """Smooth targets, and features far from standardized."""
     rng = np.random.default_rng(seed)
     features = rng.normal(size=(samples + valid, 9)) * rng.uniform(0.1, 3, 9) + rng.normal(size=9)
     targets = np.exp(0.3 * np.tanh(features @ rng.normal(size=(9, 2))))
@@ -173,7 +173,7 @@ def test_overflow_never_becomes_best():
     chex.assert_trees_all_equal(states[-1].best, states[0].model)
 
 
-def test_inputs_are_standardised_by_training_statistics_that_stay():
+def test_inputs_are_standardized_by_training_statistics_that_stay():
     problem = problem_of(3)
     features = problem.features.copy()
     features[:, 4] = 0.25

@@ -132,7 +132,7 @@ def test_counted_memory_by_hand():
     ("arguments", "message"),
     [
         ((0, 2, 10), "parameters=0; give 1 or more"),
-        ((100, -1, 10), "regulariser_copies=-1; give 0 or more"),
+        ((100, -1, 10), "regularizer_copies=-1; give 0 or more"),
         ((100, 2, 0), "tasks=0; give 1 or more"),
     ],
 )

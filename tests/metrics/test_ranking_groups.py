@@ -12,7 +12,7 @@ from everlight.metrics.ranking_groups import (
     embedding_similarity,
     few_shot,
     part_counts,
-    spo_generalisation,
+    spo_generalization,
     spo_overlap,
 )
 
@@ -47,7 +47,7 @@ def test_examples_of_every_part(part, expected):
 
 
 def rare_facts(least):
-    cases = spo_generalisation(PIECES, COUNTS, least)
+    cases = spo_generalization(PIECES, COUNTS, least)
     names = ["+".join(case) for case in SPO_CASES]
     return {n: np.flatnonzero(case).tolist() for n, case in zip(names, cases, strict=True)}
 

@@ -76,7 +76,7 @@ def test_the_head_is_what_a_method_requires():
     proxies = net.make("local similarity")
     assert (proxies.head, proxies.last_relu) == ("local similarity", False)
     assert net.layers == ("hidden1",)
-    # Units of a normalised layer cannot be masked one by one.
+    # Units of a normalized layer cannot be masked one by one.
     assert named_network("mlp-layer-norm:5", REQUEST).layers == ()
     assert named_network("mlp-crelu:5", REQUEST).layers == ("hidden1",)
     unnamed = named_network("small-cnn", REQUEST)

@@ -60,7 +60,7 @@ def test_without_a_class_token_the_features_are_a_mean(arrays, rng):
     np.testing.assert_allclose(outputs.features, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_oblong_and_grey_images_have_patches_in_rows(arrays, rng):
+def test_oblong_and_gray_images_have_patches_in_rows(arrays, rng):
     """A grid of 2 x 3 patches, whose positions stand in the network and not in a checkpoint."""
     arrays = released_arrays(NET, 1, rng, channels=1)
     images = jnp.float32(rng.normal(size=(2, 8, 12, 1)))

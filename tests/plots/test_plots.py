@@ -152,7 +152,7 @@ def test_the_locus_of_the_standard_observer_is_that_of_other_code():
     ]
 
 
-def test_curves_beyond_the_colours_have_other_lines_and_too_many_are_refused():
+def test_curves_beyond_the_colors_have_other_lines_and_too_many_are_refused():
     looks = {plots.line_style(place) for place in range(32)}
     assert len(looks) == 32
     assert plots.line_style(8) == (plots.COLORS[0], "--")
@@ -160,7 +160,7 @@ def test_curves_beyond_the_colours_have_other_lines_and_too_many_are_refused():
         plots.line_style(32)
 
 
-def test_answers_are_beside_their_picture_in_the_colour_of_right_and_wrong():
+def test_answers_are_beside_their_picture_in_the_color_of_right_and_wrong():
     pictures = np.zeros((2, 3, 3, 3), np.uint8)
     answers = {"EWC": ["a dog", "a cat"], "SI": ["a fox", "a bird"]}
     right = {"EWC": np.array([True, False]), "SI": np.array([False, True])}

@@ -24,7 +24,7 @@ def checked_illuminants(illuminants: np.ndarray) -> Float[np.ndarray, "n 3"]:
     """
     if illuminants.ndim != 2 or illuminants.shape[1] != 3 or illuminants.dtype.kind not in "fiu":
         raise ValueError(
-            f"illuminants are {illuminants.dtype} of {illuminants.shape}, not three numbers each"
+            f"illuminants have dtype {illuminants.dtype} and shape {illuminants.shape}, not (n, 3)"
         )
     with np.errstate(over="ignore"):
         illuminants = illuminants.astype(np.float32)

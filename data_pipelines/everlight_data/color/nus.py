@@ -180,11 +180,11 @@ def nus8(folder: Path) -> dict[str, ConstancySet]:
       MissingDataError: no camera is present.
       DataError: a ground truth file is damaged.
     """
-    there = [name for name in CAMERAS if (folder / name / f"{name}_gt.mat").exists()]
-    if not there:
+    present = [name for name in CAMERAS if (folder / name / f"{name}_gt.mat").exists()]
+    if not present:
         # Raises an error that names the files and their source.
         load_official(folder, CAMERAS[0])
-    official = {name: load_official(folder, name) for name in there}
+    official = {name: load_official(folder, name) for name in present}
     return {
         name: ConstancySet(release.names, release.illuminants, release.read_image)
         for name, release in official.items()

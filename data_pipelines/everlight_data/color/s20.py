@@ -117,8 +117,8 @@ def load_augmented_s20(pairs: int, path: Path | None = None) -> AugmentedS20 | N
     folder = locate("s20_two_camera", SOURCE, "0.2 MB") if path is None else path
     if not ((folder / AUGMENTED_ARCHIVE).exists() or (folder / AUGMENTED_ARCHIVE[:-4]).is_dir()):
         return None
-    wanted = [value for value in _VALUES if value[0] in ("illuminant_main", "transform_image")]
-    read = [_read_pair(c, file, wanted) for file, c in _pair_files(folder, AUGMENTED_ARCHIVE)]
+    fields = [value for value in _VALUES if value[0] in ("illuminant_main", "transform_image")]
+    read = [_read_pair(c, file, fields) for file, c in _pair_files(folder, AUGMENTED_ARCHIVE)]
     copies, rest = divmod(len(read), pairs)
     if rest:
         raise DataError(
@@ -163,14 +163,14 @@ def _check_count(source: Path, count: int) -> None:
 
 
 def _read_pair(
-    content: bytes, file: str, wanted: Sequence[tuple[str, str, tuple[int, ...]]] = _VALUES
+    content: bytes, file: str, fields: Sequence[tuple[str, str, tuple[int, ...]]] = _VALUES
 ) -> dict[str, np.ndarray]:
     array = load_npy_restricted(content, file)
     pair = array.item() if array.dtype == object and array.size == 1 else None
     if not isinstance(pair, dict):
         raise DataError(f"{file} does not hold one dictionary; download it again from {SOURCE}.")
     values = {}
-    for field, key, shape in wanted:
+    for field, key, shape in fields:
         if key not in pair:
             raise DataError(f"{file} has no {key!r}; download it again from {SOURCE}.")
         value = np.asarray(pair[key])

@@ -14,7 +14,7 @@ from everlight.color.learned.capture_aware import DAY, EVENTS, capture_features
 from everlight.color.thumbnails import SATURATION
 from everlight_data.color.linear_pictures import GREATEST, LEAST, checked_illuminants
 from everlight_data.errors import DataError
-from everlight_data.formats.arrays import read_npz
+from everlight_data.formats.arrays import dtype_and_shape, read_npz
 from everlight_data.formats.files import refusing
 from everlight_data.sets.constancy_set import ConstancySet, Photograph
 
@@ -63,8 +63,8 @@ def read_thumbnails(path: Path, remedy: str) -> Thumbnails:
     images = arrays.get("images_u16", arrays.get("images"))
     if images is None or "illuminant_rgb" not in arrays:
         raise DataError(
-            f"{path} is damaged or another file: of images_u16 or images, and illuminant_rgb, it "
-            f"has {', '.join(arrays) or 'nothing'}. {remedy}"
+            f"{path} is damaged or not the expected file: it needs images_u16 or images, and "
+            f"illuminant_rgb; it has {', '.join(arrays) or 'no array'}. {remedy}"
         )
     if images.dtype == np.uint8:
         raise DataError(
@@ -73,19 +73,19 @@ def read_thumbnails(path: Path, remedy: str) -> Thumbnails:
         )
     with refusing(path, remedy):
         illuminants = checked_illuminants(arrays["illuminant_rgb"])
-        whole = images.dtype == np.uint16
+        is_integer = images.dtype == np.uint16
         shaped = images.ndim == 4 and images.shape[3] == 3 and images.size
-        if not shaped or not (whole or images.dtype.kind == "f"):
-            raise ValueError(f"images are {images.dtype} of {images.shape}")
+        if not shaped or not (is_integer or images.dtype.kind == "f"):
+            raise ValueError(f"images have {dtype_and_shape(images)}")
         if len(images) != len(illuminants):
             raise ValueError(f"{len(images)} images, {len(illuminants)} illuminants")
         names = arrays.get("names", np.arange(1, len(images) + 1))
         # A number takes 128 bytes as text.
         if names.shape != (len(images),) or names.dtype.kind not in "USiuf":
-            raise ValueError(f"{len(images)} images, names are {names.dtype} of {names.shape}")
+            raise ValueError(f"{len(images)} images, names have {dtype_and_shape(names)}")
         names = names.astype(str)
         with np.errstate(over="ignore"):
-            scaled = images.astype(np.float32) / (65535 if whole else 1)
+            scaled = images.astype(np.float32) / (65535 if is_integer else 1)
         if not (np.isfinite(scaled) & (scaled >= 0)).all():
             raise ValueError("a pixel is below 0 or not finite")
         if scaled.max() > GREATEST:
@@ -95,7 +95,7 @@ def read_thumbnails(path: Path, remedy: str) -> Thumbnails:
             raise ValueError(f"an image's brightest pixel is {dark[0]:g}; 1 is white, scale it")
         masks = arrays.get("masks", np.ones(images.shape[:3], bool))
         if masks.shape != images.shape[:3] or masks.dtype.kind not in "biuf":
-            raise ValueError(f"masks are {masks.dtype} of {masks.shape}")
+            raise ValueError(f"masks have {dtype_and_shape(masks)}")
         captures = _captures(arrays, len(images))
     return Thumbnails(scaled, illuminants, tuple(names.tolist()), masks != 0, captures)
 
@@ -116,7 +116,7 @@ def _captures(arrays: Mapping[str, np.ndarray], count: int) -> Float[np.ndarray,
         array = arrays[name]
         shape = (count, width) if width else (count,)
         if array.shape != shape or array.dtype.kind not in "biuf":
-            raise ValueError(f"{name} is {array.dtype} of {array.shape}, not numbers of {shape}")
+            raise ValueError(f"{name} has {dtype_and_shape(array)}, not numbers of {shape}")
         if not ((array >= low) & (array <= high)).all():
             raise ValueError(f"a value of {name} is not between {low:g} and {high:g}")
         values.append(array.astype(bool if name == "flash" else np.float32))

@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 import numpy as np
 from jaxtyping import Float, Int
 
-from everlight_data.formats.arrays import decode_npy
+from everlight_data.formats.arrays import decode_npy, dtype_and_shape
 from everlight_data.sets.data_set import DataSet, file_by_file
 from everlight_data.sets.preparing import Files, Source, matching, npz
 
@@ -35,7 +35,7 @@ MAIN, SECOND = "NikonD5200", "Canon1DsMkIII"
 PAIRS = f"pairs_{MAIN}_{SECOND}.csv"
 MIN_CORRELATION = 0.4
 """Minimum correlation of two photographs of the same scene."""
-NEIGHBOURS = 5
+NEIGHBORS = 5
 BLUR_SIGMA = 1.2
 """Standard deviation of the blur in pixels, which absorbs the cameras' different positions."""
 LOG_OFFSET = 1e-4
@@ -62,8 +62,8 @@ def same_scenes(
     correlation is at least 0.4. Masked pixels are 0.
     """
     alike = _structure(main) @ _structure(second).T
-    padded = np.pad(alike, NEIGHBOURS)
-    (rows, columns), steps = alike.shape, range(2 * NEIGHBOURS + 1)
+    padded = np.pad(alike, NEIGHBORS)
+    (rows, columns), steps = alike.shape, range(2 * NEIGHBORS + 1)
     along = sum(padded[step : step + rows, step : step + columns] for step in steps)
     best = along.argmax(axis=1)
     main_rows = np.arange(rows)
@@ -143,7 +143,7 @@ def _published(
 def _read(source: Source, path: str, shape: tuple[int, ...]) -> Float[np.ndarray, "..."]:
     array = decode_npy(source.read(path, _MAX_BYTES), f"{source.path}: {path}", source.remedy)
     if array.size != np.prod(shape) or array.dtype.kind != "f" or not np.isfinite(array).all():
-        raise ValueError(f"{path} is {array.dtype} of {array.shape}, not {shape} finite numbers")
+        raise ValueError(f"{path} has {dtype_and_shape(array)}, not {shape} finite numbers")
     return array.reshape(shape)
 
 

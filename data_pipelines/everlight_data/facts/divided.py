@@ -35,7 +35,7 @@ SPLITS: tuple[Split, ...] = ("random", "semantic")
 VRD_VECTORS = "vrd_spo_facts/vrd_word_embeddings.npz"
 VRD_SOURCE = "word2vec's GoogleNews vectors of Visual Relationship Detection's words"
 HELD_OUT = 10
-"""One training scene of this many selects hyper-parameters, with all its facts."""
+"""One in this many training scenes selects hyper-parameters, with all its facts."""
 
 
 SINGLE_LINKAGE = 1_000

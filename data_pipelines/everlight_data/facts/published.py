@@ -46,12 +46,12 @@ def published_scales(splits: Path, tasks: Mapping[str, int]) -> list[str]:
     if not complete:
         name, both = next(iter(folders.items()))
         needed = " and ".join(map(str, both))
-        raise MissingDataError(f"{needed}: {name} needs both, and the others' are missing too")
+        raise MissingDataError(f"{needed}: {name} needs both folders, and at least one is missing")
     return complete
 
 
 def read_published(splits: Path, size: Size, words: WordFile) -> DividedFacts:
-    """Return the facts of both divisions; images are those that the random one lists.
+    """Return the facts of both divisions; the random one lists the images.
 
     Args:
       splits: the authors' folder.
@@ -65,19 +65,19 @@ def read_published(splits: Path, size: Size, words: WordFile) -> DividedFacts:
     if words.path is None:
         raise MissingDataError("--splits needs --words, a file of word vectors (word2vec, GloVe)")
     folders = split_folders(splits, size.tasks)
-    whole, random_task = read_split(folders["random"])
-    other, other_task = read_split(folders["semantic"])
+    random, random_task = read_split(folders["random"])
+    semantic, tasks = read_split(folders["semantic"])
     fact_task = {
         "random": random_task,
-        "semantic": _same_order(whole.facts, dict(zip(other.facts, other_task, strict=True))),
+        "semantic": _same_order(random.facts, dict(zip(semantic.facts, tasks, strict=True))),
     }
-    pieces, vocabulary = number_pieces(whole.facts)
+    pieces, vocabulary = number_pieces(random.facts)
     parts = [
-        _part(samples, len(whole.facts), most)
-        for samples, most in zip((whole.train, whole.test), size.per_fact, strict=True)
+        _part(samples, len(random.facts), most)
+        for samples, most in zip((random.train, random.test), size.per_fact, strict=True)
     ]
     vectors = load_word_vectors(words.path, vocabulary, words.unknown)
-    return DividedFacts(whole.facts, pieces, vectors, *parts, fact_task, None)
+    return DividedFacts(random.facts, pieces, vectors, *parts, fact_task, None)
 
 
 def open_photographs(facts: DividedFacts, folder: Path, side: int, memory_limit: int) -> JpegStore:

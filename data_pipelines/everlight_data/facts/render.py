@@ -90,10 +90,10 @@ def render_facts(samples: BoxedSamples, side: int) -> UInt8[np.ndarray, "n side 
         chosen = order[start : start + block]
         # The last block is filled up, so that one program serves any number of images.
         filled = np.pad(chosen, (0, block - len(chosen)), mode="edge")
-        there = places < count[filled][:, None]
-        rows = row[np.where(there, first[filled][:, None] + places, 0)]
+        mask = places < count[filled][:, None]
+        rows = row[np.where(mask, first[filled][:, None] + places, 0)]
         drawn = _rendered(
-            _placed(scenes, scene, rows, square[filled], there),
+            _placed(scenes, scene, rows, square[filled], mask),
             scene[scenes.image[samples.subject[filled]]],
             (square[filled] / 256).astype(np.float32),
             count[chosen].max(),
@@ -126,7 +126,7 @@ def _placed(
     scene: Int[np.ndarray, "i"],
     rows: Int[np.ndarray, "n k"],
     square: Float[np.ndarray, "n 4"],
-    there: Bool[np.ndarray, "n k"],
+    mask: Bool[np.ndarray, "n k"],
 ) -> Placed:
     center, half = within_squares(scenes.box[rows], square[:, None])
     image = scenes.image[rows]
@@ -134,7 +134,7 @@ def _placed(
     number = rows - np.searchsorted(scenes.image, image)
     return Placed(
         center.astype(np.float32),
-        (half * there[..., None]).astype(np.float32),
+        (half * mask[..., None]).astype(np.float32),
         scenes.category[rows].astype(np.int32),
         (scene[image] // 64 + number).astype(np.int32),
     )

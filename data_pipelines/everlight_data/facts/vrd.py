@@ -165,9 +165,9 @@ def box_features(samples: BoxedSamples) -> Float[np.ndarray, "n 13"]:
     centers, halves = within_squares(_pair(samples), square)
     offset = (centers[1] - centers[0]) / (2 * halves[0])
     ratio = np.log(halves[1] / halves[0])
-    there = (samples.other >= 0)[:, None]
-    other = np.concatenate([centers[1], halves[1], offset, ratio, there], axis=1)
-    features = np.concatenate([centers[0], halves[0], other * there], axis=1)
+    has_other = (samples.other >= 0)[:, None]
+    other = np.concatenate([centers[1], halves[1], offset, ratio, has_other], axis=1)
+    features = np.concatenate([centers[0], halves[0], other * has_other], axis=1)
     return features.astype(np.float32)
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Float
 
 from everlight_data.errors import DataError
-from everlight_data.formats.arrays import read_npz, take
+from everlight_data.formats.arrays import dtype_and_shape, read_npz, take
 from everlight_data.formats.files import opened, refusing
 from everlight_data.locations import data_root
 from everlight_data.names import name_first
@@ -135,10 +135,10 @@ def _random_vector(word: str) -> Float[np.ndarray, "d"]:
     return drawn / np.linalg.norm(drawn)
 
 
-def _read(path: Path, wanted: set[str]) -> dict[str, np.ndarray]:
+def _read(path: Path, vocabulary: set[str]) -> dict[str, np.ndarray]:
     readers = {".npz": _npz_entries, ".bin": _binary_entries}
     vectors: dict[str, np.ndarray] = {}
-    for word, vector in readers.get(path.suffix, _text_entries)(path, wanted):
+    for word, vector in readers.get(path.suffix, _text_entries)(path, vocabulary):
         # A zero vector carries no meaning and has no direction.
         if vector.any():
             vectors.setdefault(word, vector)
@@ -148,7 +148,7 @@ def _read(path: Path, wanted: set[str]) -> dict[str, np.ndarray]:
     return vectors
 
 
-def _npz_entries(path: Path, wanted: set[str]) -> Iterator[tuple[str, np.ndarray]]:
+def _npz_entries(path: Path, vocabulary: set[str]) -> Iterator[tuple[str, np.ndarray]]:
     arrays = read_npz(path, _AGAIN)
     pairs = [("words", "vectors")]
     if "objects" in arrays:
@@ -156,14 +156,14 @@ def _npz_entries(path: Path, wanted: set[str]) -> Iterator[tuple[str, np.ndarray
     for pair in pairs:
         names, table = take(arrays, path, pair, _AGAIN)
         if table.ndim != 2 or table.dtype.kind not in "fiu" or names.dtype.kind != "U":
-            raise ValueError(f"{pair[1]} is {table.dtype} of {table.shape}, not a vector per word")
+            raise ValueError(f"{pair[1]} has {dtype_and_shape(table)}, not a vector per word")
         for word, vector in zip(names.tolist(), table, strict=True):
-            if word in wanted:
+            if word in vocabulary:
                 yield word, vector.astype(np.float32)
 
 
-def _binary_entries(path: Path, wanted: set[str]) -> Iterator[tuple[str, np.ndarray]]:
-    encoded = {word.encode(): word for word in wanted}
+def _binary_entries(path: Path, vocabulary: set[str]) -> Iterator[tuple[str, np.ndarray]]:
+    encoded = {word.encode(): word for word in vocabulary}
     with (
         opened(path, MAX_BYTES, _AGAIN) as file,
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
@@ -188,8 +188,8 @@ def _binary_entries(path: Path, wanted: set[str]) -> Iterator[tuple[str, np.ndar
             place = end
 
 
-def _text_entries(path: Path, wanted: set[str]) -> Iterator[tuple[str, np.ndarray]]:
-    encoded = {word.encode(): word for word in wanted}
+def _text_entries(path: Path, vocabulary: set[str]) -> Iterator[tuple[str, np.ndarray]]:
+    encoded = {word.encode(): word for word in vocabulary}
     with opened(path, MAX_BYTES, _AGAIN) as lines:
         first = lines.readline(MAX_LINE_BYTES).split()
         # word2vec's first line counts words and numbers; GloVe has none.

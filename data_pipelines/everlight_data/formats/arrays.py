@@ -100,7 +100,7 @@ def shaped(
         raise ValueError("it is an array of Python objects")
     needed = math.prod(shape) * dtype.itemsize
     if len(content) != needed:
-        raise ValueError(f"{len(content):,} bytes for {dtype} of {shape}, which needs {needed:,}")
+        raise ValueError(f"{len(content):,} bytes; {dtype} of shape {shape} needs {needed:,}")
     if not dtype.itemsize and math.prod(shape) > 1:
         # NumPy makes it one character wide, for which the file holds no bytes.
         raise ValueError(f"text without a width of {shape}")
@@ -111,6 +111,11 @@ def shaped(
         if np.any((codes > sys.maxunicode) | ((codes >= 0xD800) & (codes < 0xE000))):
             raise ValueError("its text has an invalid character code")
     return np.frombuffer(content, dtype).reshape(shape, order="F" if columns_first else "C")
+
+
+def dtype_and_shape(array: np.ndarray) -> str:
+    """Return dtype and shape of an array in words, for messages."""
+    return f"dtype {array.dtype} and shape {array.shape}"
 
 
 def read_npy(path: Path, remedy: str) -> np.ndarray:
@@ -169,7 +174,7 @@ def take(arrays: dict[str, np.ndarray], path: Path, names: tuple[str, ...], reme
     """
     missing = [name for name in names if name not in arrays]
     if missing:
-        raise DataError(f"{path} is damaged or another file: it lacks {missing}. {remedy}")
+        raise DataError(f"{path} is damaged or not the expected file: it lacks {missing}. {remedy}")
     return [arrays[name] for name in names]
 
 

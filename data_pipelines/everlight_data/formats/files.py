@@ -85,7 +85,7 @@ def refusing(name: object, remedy: str) -> AbstractContextManager[None]:
     def convert(error: Exception) -> DataError:
         text = one_line(error)
         reason = f"{type(error).__name__}: {text}" if text else type(error).__name__
-        return DataError(f"{name} is damaged or another file ({reason}). {remedy}")
+        return DataError(f"{name} is damaged or not the expected file ({reason}). {remedy}")
 
     return converting(convert)
 

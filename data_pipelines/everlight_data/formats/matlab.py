@@ -103,7 +103,7 @@ class _Reader:
         self.order = order
         self.bytes, self.cells = MAX_BYTES, MAX_CELLS
 
-    def variables(self, content: bytes, wanted: frozenset[str]) -> dict[str, np.ndarray]:
+    def variables(self, content: bytes, names: frozenset[str]) -> dict[str, np.ndarray]:
         arrays = {}
         for element in self.elements(memoryview(content), packs=True):
             if element.kind == _PACKED:
@@ -115,7 +115,7 @@ class _Reader:
             variable = self.variable(element)
             if variable.name in arrays:
                 raise ValueError(f"it holds the variable {variable.name} twice")
-            if variable.name in wanted:
+            if variable.name in names:
                 arrays[variable.name] = self.array(variable, 0)
         return arrays
 

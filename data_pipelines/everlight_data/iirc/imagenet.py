@@ -48,20 +48,20 @@ def list_imagenet(
     sorting them, applies the inverse of the sorting permutation. With classes of unequal size, this
     swaps runs of files within a class. The swaps depend on the other classes' sizes and order. So
     all 998 or 1,000 classes of the benchmark are listed if all are present. Otherwise only the
-    wanted ones are, and `remarks` states this.
+    requested ones are, and `remarks` states this.
 
     Args:
-      classes: WordNet ids wanted; None is all classes of the listing.
+      classes: requested WordNet ids; None is all classes of the listing.
       benchmark: benchmark whose listing is followed.
 
     Raises:
       MissingDataError: `imagenet/train` or `imagenet/val` below EVERLIGHT_DATA is missing, or lacks
-        folders of wanted classes; the message names and counts them.
-      DataError: a wanted class is not in the listing, or a folder is empty or holds a file other
+        folders of requested classes; the message names and counts them.
+      DataError: a requested class is not in the listing, or a folder is empty or holds a file other
         than `.JPEG`; the message names it.
     """
     order = imagenet_listing(benchmark)
-    wanted = order if classes is None else tuple(name for name in order if name in set(classes))
+    names = order if classes is None else tuple(name for name in order if name in set(classes))
     unknown = set(classes or ()) - set(order)
     if unknown:
         raise DataError(
@@ -69,31 +69,31 @@ def list_imagenet(
             f"its {len(order)} classes"
         )
     folder = locate("imagenet", SOURCE, "144 GB")
-    present = {split: _present(folder / split, wanted) for split in ("train", "val")}
-    whole = all(set(order) <= there for there in present.values())
-    listed = order if whole else wanted
+    present = {split: _present(folder / split, names) for split in ("train", "val")}
+    is_complete = all(set(order) <= folders for folders in present.values())
+    listed = order if is_complete else names
     number = np.full(len(listed), -1, np.int32)
-    for place, name in enumerate(wanted):
+    for place, name in enumerate(names):
         number[listed.index(name)] = place
-    names, labels = [], []
+    paths, labels = [], []
     for split in present:
         files, ids = _list_split(folder, split, listed)
-        is_wanted = number[ids] >= 0
-        names.append(files[is_wanted])
-        labels.append(number[ids[is_wanted]])
+        is_used = number[ids] >= 0
+        paths.append(files[is_used])
+        labels.append(number[ids[is_used]])
     remark = (
-        f"{len(wanted)} classes are listed without the other {len(order) - len(wanted)}, so some "
+        f"{len(names)} classes are listed without the other {len(order) - len(names)}, so some "
         "files are in other splits than with the authors' package, which needs all classes"
     )
     train_labels, test_labels = labels
     return ImageFiles(
         "ImageNet",
-        np.concatenate(names),
+        np.concatenate(paths),
         train_labels,
         test_labels,
-        wanted,
+        names,
         folder,
-        remarks=() if whole else (remark,),
+        remarks=() if is_complete else (remark,),
     )
 
 
@@ -110,17 +110,17 @@ def leave_out(listed: ImageFiles, places: Sequence[int]) -> ImageFiles:
     return selected._replace(remarks=(*listed.remarks, remark))
 
 
-def _present(folder: Path, wanted: Sequence[str]) -> set[str]:
+def _present(folder: Path, names: Sequence[str]) -> set[str]:
     if not folder.is_dir():
         raise MissingDataError(f"{folder} does not exist; download ImageNet from {SOURCE}")
-    there = {place.name for place in folder.iterdir()}
-    missing = [name for name in wanted if name not in there]
+    folders = {place.name for place in folder.iterdir()}
+    missing = [name for name in names if name not in folders]
     if missing:
         raise MissingDataError(
-            f"{folder} lacks {name_first(missing)}: {len(wanted) - len(missing)} of {len(wanted)} "
-            f"folders of classes are there; download the others from {SOURCE}"
+            f"{folder} lacks {name_first(missing)}: {len(names) - len(missing)} of {len(names)} "
+            f"folders of classes are present; download the others from {SOURCE}"
         )
-    return there
+    return folders
 
 
 def _list_split(

@@ -153,8 +153,8 @@ def _tiny_imagenet(superclasses: int | None, count: int) -> tuple[ImageSet, Meta
     grouped = set(chain.from_iterable(metadata.hierarchy.values()))
     names = tiny_imagenet_names()
     single = [name for name in names if name not in grouped][:superclasses]
-    wanted = [*chain.from_iterable(hierarchy.values()), *single]
-    images = load_tiny_imagenet_32([names.index(name) for name in wanted])
+    class_names = [*chain.from_iterable(hierarchy.values()), *single]
+    images = load_tiny_imagenet_32([names.index(name) for name in class_names])
     first = superclasses_first(superclasses)
     return images, drawn_metadata(images.class_names, hierarchy, first, count)
 
@@ -167,8 +167,8 @@ def _imagenet(name: OfficialName, count: int) -> tuple[ImageFiles, Metadata]:
     hierarchy = {
         name: members for name, members in official.hierarchy.items() if name in introduced
     }
-    wanted = {member for name in introduced for member in hierarchy.get(name, (name,))}
-    files = list_imagenet(wanted, name)
+    class_names = {member for name in introduced for member in hierarchy.get(name, (name,))}
+    files = list_imagenet(class_names, name)
     names = (*hierarchy, *files.class_names)
     configurations = []
     for tasks in orders:

@@ -29,7 +29,7 @@ MD5 = {
 }
 ORIGINAL = Original(169_001_437, MD5[ARCHIVE])
 IIRC_CHANNELS: Channels = (0.5071, 0.4866, 0.4409), (0.2009, 0.1984, 0.2023)
-"""Mean and deviation by which IIRC's authors normalise.
+"""Mean and deviation by which IIRC's authors normalize.
 
 Over all training pixels the deviations are greater, 0.267 for red.
 """
@@ -109,7 +109,7 @@ def _read_checked(path: Path, remedy: str) -> bytes:
     if digest != MD5[path.name]:
         raise DataError(
             f"{path} has md5 {digest}, expected {MD5[path.name]}: it is truncated, damaged or "
-            f"another file. Download it again from {SOURCE}."
+            f"not the expected file. Download it again from {SOURCE}."
         )
     return content
 

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Int, UInt8
 
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.formats.arrays import map_npy, take
+from everlight_data.formats.arrays import dtype_and_shape, map_npy, take
 from everlight_data.formats.files import MAX_RELEASE_BYTES, opened, parse_json, read_json
 from everlight_data.images.core50_release import (
     FRAME_COUNTS,
@@ -170,8 +170,8 @@ def load_core50(
         raise DataError(f"side={side}; give a divisor of {SIDE}, the side of the release's frames.")
     preparation = f"{SOURCE}, by `everlight data prepare core50 RELEASE` or prepare_core50"
     folder = locate(FOLDER, preparation, SIZE) if folder is None else Path(folder)
-    whole = folder / f"images_{SIDE}.npy"
-    for path in (folder / FRAME_TABLE, whole):
+    original_path = folder / f"images_{SIDE}.npy"
+    for path in (folder / FRAME_TABLE, original_path):
         if not path.exists():
             raise MissingDataError(
                 f"{path} does not exist: CORe50 ({SIZE}) is not prepared there, or incompletely. "
@@ -180,15 +180,15 @@ def load_core50(
     table = _read_frame_table(folder / FRAME_TABLE)
     check_counts(table.counts(), folder, partial)
     count, official = len(table.frame), FRAME_COUNTS.sum()
-    original = images = _map(whole, count, SIDE)
+    original = images = _map(original_path, count, SIDE)
     if side < SIDE:
         smaller = folder / f"images_{side}.npy"
-        if not all(_right_blocks(smaller, count, side)):
-            _check_sums(whole, count)
+        if not all(_valid_blocks(smaller, count, side)):
+            _check_sums(original_path, count)
             _fill(smaller, count, side, lambda first, end: block_means(original[first:end], side))
         images = _map(smaller, count, side)
     else:
-        _check_sums(whole, count)
+        _check_sums(original_path, count)
     return Core50(
         "CORe50" if count == official else f"CORe50, {count:,} of {official:,} frames",
         images,
@@ -234,14 +234,14 @@ def _fill(path: Path, count: int, side: int, block: Block) -> None:
     part, sums_path = path.with_suffix(".part"), _sums_path(path)
     with locked_folder(path.parent, _BUSY):
         if path.exists() and not part.exists():
-            if all(_right_blocks(path, count, side)):
+            if all(_valid_blocks(path, count, side)):
                 return
             path.replace(part)
-        right = _right_blocks(part, count, side)
-        sums = _read_sums(sums_path, len(right)) if any(right) else [None] * len(right)
-        check_room(path.parent, right.count(False) * BLOCK * side * side * 3, path.name)
+        valid = _valid_blocks(part, count, side)
+        sums = _read_sums(sums_path, len(valid)) if any(valid) else [None] * len(valid)
+        check_room(path.parent, valid.count(False) * BLOCK * side * side * 3, path.name)
         try:
-            _write_blocks(part, count, side, right, sums, block)
+            _write_blocks(part, count, side, valid, sums, block)
             part.replace(path)
         except OSError as error:
             if isinstance(error, DataError):
@@ -253,19 +253,19 @@ def _write_blocks(
     part: Path,
     count: int,
     side: int,
-    right: Sequence[bool],
+    valid: Sequence[bool],
     sums: list[int | None],
     block: Block,
 ) -> None:
     """Write the invalid blocks, each with its checksum."""
     header = _header(count, side)
-    done = min(BLOCK * right.count(True), count)
+    done = min(BLOCK * valid.count(True), count)
     bar = progress(part.stem, count, done, "frame")
     # Not mapped: writing to a mapped file on a full disk ends the process.
     with bar, part.open("r+b" if part.exists() else "w+b") as stream:
         stream.write(header)
         stream.truncate(len(header) + count * side * side * 3)
-        for number in np.flatnonzero(~np.array(right)).tolist():
+        for number in np.flatnonzero(~np.array(valid)).tolist():
             first, last = number * BLOCK, min((number + 1) * BLOCK, count)
             content = np.asarray(block(first, last)).tobytes()
             stream.seek(len(header) + first * side * side * 3)
@@ -297,34 +297,34 @@ def _read_sums(path: Path, blocks: int) -> list[int | None]:
     return sums
 
 
-def _right_blocks(path: Path, count: int, side: int) -> list[bool]:
+def _valid_blocks(path: Path, count: int, side: int) -> list[bool]:
     """Return True for each block of a file that matches its checksum; all False without a file."""
     starts = range(0, count, BLOCK)
     header = _header(count, side)
     try:
         sums = _read_sums(_sums_path(path), len(starts))
-        right = []
+        valid = []
         with opened(path, MAX_RELEASE_BYTES, _AGAIN) as stream:
             if stream.read(len(header)) != header:
                 return [False] * len(starts)
             for start, expected in zip(starts, sums, strict=True):
                 length = (min(start + BLOCK, count) - start) * side * side * 3
-                right.append(zlib.crc32(stream.read(length)) == expected)
+                valid.append(zlib.crc32(stream.read(length)) == expected)
             if stream.read(1):
-                right[-1] = False
-        return right
+                valid[-1] = False
+        return valid
     except DataError:
         return [False] * len(starts)
 
 
 def _check_sums(path: Path, count: int) -> None:
     _read_sums(_sums_path(path), len(range(0, count, BLOCK)))
-    right = _right_blocks(path, count, SIDE)
-    if not all(right):
-        first = BLOCK * right.index(False)
+    valid = _valid_blocks(path, count, SIDE)
+    if not all(valid):
+        first = BLOCK * valid.index(False)
         raise DataError(
             f"{path} is damaged: frames {first} to {min(first + BLOCK, count) - 1} differ from "
-            f"their checksum ({right.count(False)} of {len(right)} blocks do). {_AGAIN}"
+            f"their checksum ({valid.count(False)} of {len(valid)} blocks do). {_AGAIN}"
         )
 
 
@@ -332,8 +332,7 @@ def _map(path: Path, count: int, side: int) -> UInt8[np.ndarray, "n side side 3"
     images = map_npy(path, _AGAIN)
     if images.shape != (count, side, side, 3) or images.dtype != np.uint8:
         raise DataError(
-            f"{path} is {images.dtype} of {images.shape}, but its manifest lists {count} "
-            f"frames. {_AGAIN}"
+            f"{path} has {dtype_and_shape(images)}, but its manifest lists {count} frames. {_AGAIN}"
         )
     return images
 

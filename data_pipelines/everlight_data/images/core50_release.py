@@ -227,7 +227,7 @@ def decode_frame(read: Read, source: Path, name: str) -> UInt8[np.ndarray, "128 
         pixels = import_package("imagecodecs").png_decode(content)
     if pixels.shape != (SIDE, SIDE, 3) or pixels.dtype != np.uint8:
         raise DataError(
-            f"{source}: {name} is {pixels.dtype} of {pixels.shape}, not uint8 of (128, 128, 3). "
-            f"Download the 128x128 frames: {SOURCE}."
+            f"{source}: {name} has dtype {pixels.dtype} and shape {pixels.shape}, not uint8 "
+            f"and (128, 128, 3). Download the 128x128 frames: {SOURCE}."
         )
     return pixels

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Shaped
 
 from everlight_data.errors import DataError
-from everlight_data.formats.arrays import read_npz, take
+from everlight_data.formats.arrays import dtype_and_shape, read_npz, take
 from everlight_data.images.class_names import check_present, class_numbers, printable
 from everlight_data.sets.image_set import ImageSet, every_nth, split_off
 
@@ -32,7 +32,7 @@ class Features(NamedTuple):
     Features of one network have one scale, and share one mean and deviation."""
 
     def marks(self) -> tuple[np.ndarray, ...]:
-        """Return what identifies the features beside their values, for checksums."""
+        """Return properties that identify the features beside their values, for checksums."""
         return (np.array("per column"),) if self.per_column else ()
 
 
@@ -45,15 +45,15 @@ def features_of_images(file: str, images: ImageSet) -> Features:
     """
     path, values, labels, _ = _read(file)
     numbers = np.concatenate([images.train_labels, images.test_labels])
-    wanted = np.array(images.class_names)[numbers] if labels.dtype.kind == "U" else numbers
-    needed = f"the benchmark's {len(wanted):,} images, in its order"
-    if len(labels) != len(wanted):
+    expected = np.array(images.class_names)[numbers] if labels.dtype.kind == "U" else numbers
+    needed = f"the benchmark's {len(expected):,} images, in its order"
+    if len(labels) != len(expected):
         raise DataError(f"{path} has {len(labels):,} rows; give a row for each of {needed}.")
-    wrong = np.flatnonzero(labels != wanted)
+    wrong = np.flatnonzero(labels != expected)
     if len(wrong):
         raise DataError(
             f"{path}: row {wrong[0]} is labelled {printable(str(labels[wrong[0]]))!r}, the image "
-            f"is {printable(str(wanted[wrong[0]]))!r}; give {needed}."
+            f"is {printable(str(expected[wrong[0]]))!r}; give {needed}."
         )
     return _named(path, values)
 
@@ -101,11 +101,10 @@ def _read(file: str) -> tuple[Path, Shaped[np.ndarray, "n f"], np.ndarray, str]:
     arrays = read_npz(path, _REMEDY)
     values, labels = take(arrays, path, ("features", "labels"), _REMEDY)
     if values.ndim != 2 or values.dtype.kind not in "fiu" or not values.size:
-        raise DataError(f"{path}: features are {values.dtype} of {values.shape}. {_REMEDY}")
+        raise DataError(f"{path}: features have {dtype_and_shape(values)}. {_REMEDY}")
     if labels.shape != values.shape[:1] or labels.dtype.kind not in "iuU":
         raise DataError(
-            f"{path}: labels are {labels.dtype} of {labels.shape}, features {values.shape}. "
-            f"{_REMEDY}"
+            f"{path}: labels have {dtype_and_shape(labels)}, features {values.shape}. {_REMEDY}"
         )
     # Written so that NaN is refused.
     wrong = ~((values <= LARGEST) & (values >= -LARGEST))

@@ -51,7 +51,7 @@ def load_fashion_mnist() -> ImageSet:
     """Load Fashion-MNIST: 60,000 training and 10,000 test images of 28x28 in one channel.
 
     Raises:
-      MissingDataError: `fashion_mnist` below EVERLIGHT_DATA is not there, or lacks a file.
+      MissingDataError: `fashion_mnist` below EVERLIGHT_DATA is missing, or lacks a file.
       DataError: as for `load_idx`, or a file is another one than the published.
     """
     source = "github.com/zalandoresearch/fashion-mnist, its four .gz files"
@@ -63,7 +63,7 @@ def load_mnist() -> ImageSet:
     """Load MNIST: 60,000 training and 10,000 test images of 28x28 in one channel.
 
     Raises:
-      MissingDataError: `mnist` below EVERLIGHT_DATA is not there, or lacks a file.
+      MissingDataError: `mnist` below EVERLIGHT_DATA is missing, or lacks a file.
       DataError: as for `load_idx`.
     """
     source = "yann.lecun.com/exdb/mnist or a mirror, its four .gz files"

@@ -77,7 +77,7 @@ class JpegStore:
         self._memory_limit = memory_limit
         self._room, self._room_ahead = memory_limit // 2, memory_limit // 2
         self._ahead: dict[int, list[tuple[int, Future]]] = {}
-        self._wanted = np.zeros(len(files), int)
+        self._readings = np.zeros(len(files), int)
         self._coming: Iterator[int] = iter(())
 
     @property
@@ -96,7 +96,7 @@ class JpegStore:
             for size, future in chain.from_iterable(self._ahead.values()):
                 future.add_done_callback(partial(self._give_back_ahead, size))
             self._ahead.clear()
-            self._wanted[:] = np.bincount(order, minlength=len(self._wanted))
+            self._readings[:] = np.bincount(order, minlength=len(self._readings))
             self._coming = coming
             self._changed.notify_all()
         for _ in range(self._workers):
@@ -148,7 +148,7 @@ class JpegStore:
         self, index: int, key: UInt32[np.ndarray, "words"] | None, crop: UInt8[np.ndarray, "..."]
     ) -> None:
         with self._changed:
-            self._wanted[index] = max(self._wanted[index] - 1, 0)
+            self._readings[index] = max(self._readings[index] - 1, 0)
             held = self._ahead.get(index)
             size, future = held.pop(0) if held else (0, None)
             self._changed.notify_all()
@@ -184,7 +184,7 @@ class JpegStore:
         """Decode from a shared order until it ends or is replaced."""
 
         def enough(index: int) -> bool:
-            return len(self._ahead.get(index, ())) >= self._wanted[index]
+            return len(self._ahead.get(index, ())) >= self._readings[index]
 
         def needless() -> bool:
             return coming is not self._coming or enough(index)

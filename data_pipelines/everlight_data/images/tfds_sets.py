@@ -16,6 +16,7 @@ from jaxtyping import Int, UInt8
 from PIL import Image
 
 from everlight_data.errors import DataError, MissingDataError
+from everlight_data.formats.arrays import dtype_and_shape
 from everlight_data.formats.files import one_line
 from everlight_data.formats.pictures import square
 from everlight_data.locations import locate
@@ -62,11 +63,11 @@ def find_prepared(name: str) -> Path:
         (path.parent.relative_to(root).as_posix(), path.name): path
         for path in _prepared_folders(root)
     }
-    wanted, version = match.groups()
-    fit = [key for key in prepared if key[0] == wanted and version in (None, key[1])]
+    config, version = match.groups()
+    fit = [key for key in prepared if key[0] == config and version in (None, key[1])]
     if not fit:
-        there = ", ".join(sorted(f"{set_name}:{number}" for set_name, number in prepared)) or "none"
-        raise MissingDataError(f"{name} is not prepared in {root}, which has {there}. {_PREPARE}")
+        listed = ", ".join(sorted(f"{key}:{number}" for key, number in prepared)) or "none"
+        raise MissingDataError(f"{name} is not prepared in {root}, which has {listed}. {_PREPARE}")
     return prepared[max(fit, key=lambda key: tuple(map(int, key[1].split("."))))]
 
 
@@ -173,7 +174,7 @@ def _read(
     for place, sample in enumerate(source):
         image, labels[place] = sample["image"], sample["label"]
         if image.dtype != np.uint8 or image.ndim != 3 or image.shape[-1] not in (1, 3):
-            raise DataError(f"image {place} is {image.dtype} of {image.shape}, not of 8 bits")
+            raise DataError(f"image {place} has {dtype_and_shape(image)}, not 8-bit grey or RGB")
         image = np.broadcast_to(image, (*image.shape[:2], channels))
         if side is not None:
             image = square(Image.fromarray(image[..., 0] if channels == 1 else image), side)

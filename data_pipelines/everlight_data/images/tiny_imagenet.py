@@ -100,12 +100,12 @@ def _read_part(path: Path, renumbered: np.ndarray) -> tuple[np.ndarray, np.ndarr
     content, offsets, labels = take(read_npz(path, _AGAIN), path, keys, _AGAIN)
     if problem := _contradiction(content, offsets, labels, len(renumbered)):
         raise DataError(f"{path}: {problem}. Download it again: {SOURCE}.")
-    wanted = np.flatnonzero(renumbered[labels] >= 0)
-    images = np.empty((len(wanted), 32, 32, 3), np.uint8)
+    selected = np.flatnonzero(renumbered[labels] >= 0)
+    images = np.empty((len(selected), 32, 32, 3), np.uint8)
     # One thread: an image takes 16 microseconds, and handing it to another thread takes longer.
-    for image, sample in zip(images, wanted, strict=True):
+    for image, sample in zip(images, selected, strict=True):
         image[...] = _decode(content[offsets[sample] : offsets[sample + 1]], f"{path}[{sample}]")
-    return images, renumbered[labels[wanted]]
+    return images, renumbered[labels[selected]]
 
 
 def _contradiction(

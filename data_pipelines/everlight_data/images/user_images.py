@@ -21,7 +21,7 @@ from PIL import Image, ImageOps
 
 from everlight.data_checks import check_tests, repeated_samples
 from everlight_data.errors import DataError
-from everlight_data.formats.arrays import read_npz, take
+from everlight_data.formats.arrays import dtype_and_shape, read_npz, take
 from everlight_data.formats.pictures import (
     DEPTH_REMEDY,
     FORMATS,
@@ -59,9 +59,9 @@ SHOWN = 3
 LEAST_TRAINING = 2
 """Smallest number of training images of a class, to train and to select hyper-parameters."""
 _ONE_LARGE = threading.Lock()
-_GREY = "grey"
+_GRAY = "grey"
 _ANIMATED, _TRANSPARENT, _DEEP, _PROFILED = "animated", "transparent", "deep", "profiled"
-_KINDS = {"L": _GREY, "1": _GREY, "LA": _GREY, "P": "palette", "PA": "palette", "CMYK": "CMYK"}
+_KINDS = {"L": _GRAY, "1": _GRAY, "LA": _GRAY, "P": "palette", "PA": "palette", "CMYK": "CMYK"}
 """Name in the note of each of Pillow's modes that is not RGB."""
 
 
@@ -160,8 +160,8 @@ def _read_source(source: str, side: int | None, fewest: int) -> _Part:
 
 
 def _whole_set(images: ImageSet, size: str) -> _Part:
-    grey = images.images.shape[-1] == 1
-    return _Part(images, size, ["grey, in one channel"] if grey else [])
+    gray = images.images.shape[-1] == 1
+    return _Part(images, size, ["grey, in one channel"] if gray else [])
 
 
 def _with_tests(images: ImageSet, source: str, side: int) -> tuple[ImageSet, list[str]]:
@@ -182,7 +182,7 @@ def _with_tests(images: ImageSet, source: str, side: int) -> tuple[ImageSet, lis
     notes = [f"test: {note}" for note in part.notes]
     if pair[0].shape[-1] != pair[1].shape[-1]:
         pair = [as_rgb(part) for part in pair]
-        notes.append("all brought to RGB")
+        notes.append("all converted to RGB")
     if len(images.test_labels):
         notes.append(f"{len(images.test_labels):,} test images of {images.name} not used")
     if start:
@@ -223,17 +223,17 @@ def _decode(source: Path, files: ListedImages, side: int) -> _Squares:
         remedy = f" {deep:,} of them {'has' if deep == 1 else 'have'} 16 bits: {DEPTH_REMEDY}"
         raise DataError(
             f"{source}: {len(wrong)} of {len(files.paths):,} files "
-            f"{'is' if len(wrong) == 1 else 'are'} missing, above {MAX_PIXELS:,} pixels or no "
-            f"whole {', '.join(FORMATS[:-1])} or {FORMATS[-1]} of 8 bits: "
+            f"cannot be used (missing, above {MAX_PIXELS:,} pixels, or not a complete 8-bit "
+            f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]} file): "
             f"{name_first(wrong, SHOWN)}. Repair, convert or remove them.{remedy if deep else ''}"
         )
-    grey = kinds[_GREY] == len(squares)
-    notes = _notes_of_kinds(kinds, grey)
+    gray = kinds[_GRAY] == len(squares)
+    notes = _notes_of_kinds(kinds, gray)
     if files.skipped:
         counts = ", ".join(f"{count} {place}" for place, count in files.skipped.items())
         notes.append(f"files not read: {counts}")
     # The copy frees the two other channels.
-    return _Squares(squares[..., :1].copy() if grey else squares, files.labels, notes)
+    return _Squares(squares[..., :1].copy() if gray else squares, files.labels, notes)
 
 
 def _base(source: Path) -> Path:
@@ -282,20 +282,20 @@ def _from_npz(path: Path, side: int) -> _Squares:
     if images.ndim == 3:
         images = images[..., None]
     if images.ndim != 4 or images.dtype != np.uint8 or images.shape[-1] not in (1, 3):
-        raise DataError(f"{path}: images are {images.dtype} of {images.shape}. {remedy}")
+        raise DataError(f"{path}: images have {dtype_and_shape(images)}. {remedy}")
     if labels.shape != images.shape[:1] or labels.dtype.kind not in "iuU":
         raise DataError(
-            f"{path}: labels are {labels.dtype} of {labels.shape}, images {images.shape}. {remedy}"
+            f"{path}: labels have {dtype_and_shape(labels)}, images shape {images.shape}. {remedy}"
         )
     if not images.size:
         raise DataError(f"{path} holds no image. {remedy}")
-    grey = images.shape[-1] == 1
+    gray = images.shape[-1] == 1
     texts = [str(label) for label in labels.tolist()]
     check_present(path, texts)
     squares = _room(len(images), side, images.shape[-1])
     for place, image in zip(squares, images, strict=True):
-        place[...] = square(Image.fromarray(image[..., 0] if grey else image), side)
-    notes = _notes_of_kinds(Counter(), grey)
+        place[...] = square(Image.fromarray(image[..., 0] if gray else image), side)
+    notes = _notes_of_kinds(Counter(), gray)
     others = [printable(name) for name in arrays if name not in ("images", "labels")]
     if others:
         notes.append(f"arrays not read: {name_first(others, SHOWN)}")
@@ -312,22 +312,22 @@ def _room(count: int, side: int, channels: int = 3) -> UInt8[np.ndarray, "n side
     return np.empty(shape, np.uint8)
 
 
-def _notes_of_kinds(kinds: Counter, grey: bool) -> list[str]:
-    """Return the sentences on converted images; `grey` images are all kept in one channel."""
+def _notes_of_kinds(kinds: Counter, gray: bool) -> list[str]:
+    """Return the sentences on converted images; `gray` images are all kept in one channel."""
     animated, transparent = kinds.pop(_ANIMATED, 0), kinds.pop(_TRANSPARENT, 0)
     profiled = kinds.pop(_PROFILED, 0)
     notes = []
-    if grey:
+    if gray:
         notes.append("grey, in one channel")
     elif kinds:
         counts = ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items()))
-        notes.append(f"brought to RGB: {counts}")
+        notes.append(f"converted to RGB: {counts}")
     if transparent:
         notes.append(f"{transparent:,} with transparency, laid over white")
     if profiled:
         notes.append(f"{profiled:,} with a colour profile or gamma not named sRGB, not applied")
     if animated:
-        notes.append(f"of {animated:,} with several frames the first")
+        notes.append(f"{animated:,} with several frames, of which the first is used")
     return notes
 
 

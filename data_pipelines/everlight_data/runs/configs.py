@@ -28,7 +28,7 @@ def state_of(config: Path) -> tuple[int, int]:
 
 
 def write_config(config: Path, chosen: dict, previous: dict) -> None:
-    """Write config.json: the settings and what made the run.
+    """Write config.json: settings, arguments, versions and devices.
 
     Args:
       config: the file.

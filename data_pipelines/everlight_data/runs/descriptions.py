@@ -77,15 +77,15 @@ def name_differences(stored: dict, chosen: dict) -> str:
 def _differences(stored: dict, chosen: dict, before: str = "") -> Iterator[str]:
     """Yield a text for every value that differs."""
     for name in sorted(set(stored) | set(chosen)):
-        there, now = stored.get(name), chosen.get(name)
-        if isinstance(there, dict) and isinstance(now, dict):
-            yield from _differences(there, now, f"{before}{name}.")
-        elif there != now:
-            yield f"{before}{name}: {there!r} there, {now!r} now"
+        old, now = stored.get(name), chosen.get(name)
+        if isinstance(old, dict) and isinstance(now, dict):
+            yield from _differences(old, now, f"{before}{name}.")
+        elif old != now:
+            yield f"{before}{name}: stored {old!r}, now {now!r}"
 
 
 def save_described(path: Path, name: str, fingerprint: dict, **arrays: np.ndarray) -> None:
-    """Write arrays with their name and description, whole or not at all.
+    """Write arrays with their name and description, completely or not at all.
 
     Args:
       path: file to write; its folder is created.

@@ -95,11 +95,11 @@ def read_results(path: Path, remedy: str) -> dict[str, np.ndarray]:
 
 def _check(name: str, array: np.ndarray, kinds: str, fits: bool) -> None:
     if array.dtype.kind not in kinds or not fits:
-        raise ValueError(f"{name} is {array.dtype} of {array.shape}")
+        raise ValueError(f"{name} has dtype {array.dtype} and shape {array.shape}")
 
 
 def check_comparable(runs: Sequence[FinishedRun]) -> None:
-    """Refuse runs that share nothing with the first one that could be paired.
+    """Refuse runs that cannot be paired with the first one.
 
     Raises:
       DataError: a run is on other data, has another score, or has no order of classes of the first.
@@ -108,9 +108,9 @@ def check_comparable(runs: Sequence[FinishedRun]) -> None:
     for other in runs[1:]:
         # Images of another size, or generated from another seed, have other checksums.
         seeds = {run.options.get("seed") for run in (first, other)}
-        made = other.data[0] != first.data[0] and len(seeds) > 1
-        if other.data[1:] != first.data[1:] or other.score != first.score or made:
-            raise DataError(f"{other.name} is on other data than {first.name}; nothing is paired")
+        differs = other.data[0] != first.data[0] and len(seeds) > 1
+        if other.data[1:] != first.data[1:] or other.score != first.score or differs:
+            raise DataError(f"{other.name} has other data than {first.name}; they cannot be paired")
         if not len(np.intersect1d(other.draws, first.draws)):
             raise DataError(f"{other.name} shares no order of classes with {first.name}")
 
@@ -124,9 +124,9 @@ def differences(
     for name in base.keys() & compared.keys():
         # A method of a paper's run may have fewer seeds than the others.
         draws = first.draws[: len(base[name])], other.draws[: len(compared[name])]
-        _, here, there = np.intersect1d(*draws, return_indices=True)
-        if len(here):
-            by_method[name] = compared[name][there] - base[name][here]
+        _, rows, other_rows = np.intersect1d(*draws, return_indices=True)
+        if len(rows):
+            by_method[name] = compared[name][other_rows] - base[name][rows]
     return by_method
 
 

@@ -45,7 +45,7 @@ is allowed.
 
 
 class DataSet(NamedTuple):
-    """A data set: what `everlight data` lists and prepares, and `everlight run --data` loads."""
+    """A data set that `everlight data` lists and prepares, and `everlight run --data` loads."""
 
     description: str
     files: tuple[str, ...] = ()
@@ -112,7 +112,7 @@ def file_by_file(recipe: Recipe) -> Prepare:
                 "--partial works for core50 only; every other data set must be complete"
             )
         remedy = f"Download {data.source} again: {data.owner}."
-        made = prepare_files(source, folder, recipe, remedy, data.bytes or 0, data.original)
-        return f"created {', '.join(made)}" if made else "already prepared, nothing to do"
+        created = prepare_files(source, folder, recipe, remedy, data.bytes or 0, data.original)
+        return f"created {', '.join(created)}" if created else "already prepared, nothing to do"
 
     return prepare

@@ -87,16 +87,16 @@ def prepare_files(
         with locked_folder(folder, _BUSY):
             remove_unfinished(folder)
             noted = read_manifest(folder)
-            made = [name for name in files if not _is_whole(folder / name, noted.get(name))]
-            if made:
+            created = [name for name in files if not _is_whole(folder / name, noted.get(name))]
+            if created:
                 check_room(folder, room, folder.name)
-            for name in made:
+            for name in created:
                 content = files[name]()
                 with written_whole(folder / name) as unfinished:
                     unfinished.write_bytes(content)
                 noted[name] = _entry(content, source)
                 _write_manifest(folder, noted)
-    return made
+    return created
 
 
 def check_original(stream: BinaryIO, name: object, original: Original, remedy: str) -> None:
@@ -108,16 +108,16 @@ def check_original(stream: BinaryIO, name: object, original: Original, remedy: s
     size = stream.seek(0, io.SEEK_END)
     if size != original.size:
         raise DataError(
-            f"{name} has {size:,} bytes, expected {original.size:,}: it is truncated or another "
-            f"file. {remedy}"
+            f"{name} has {size:,} bytes, expected {original.size:,}: it is truncated or not "
+            f"the expected file. {remedy}"
         )
     kind = {32: "md5", 64: "sha256"}[len(original.digest)]
     stream.seek(0)
     digest = hashlib.file_digest(stream, kind).hexdigest()
     if digest != original.digest:
         raise DataError(
-            f"{name} has {kind} {digest}, expected {original.digest}: it is damaged or another "
-            f"file. {remedy}"
+            f"{name} has {kind} {digest}, expected {original.digest}: it is damaged or not the "
+            f"expected file. {remedy}"
         )
 
 
@@ -157,10 +157,10 @@ def find(source: Source, name: str) -> str:
     return paths[0]
 
 
-def matching(source: Source, wanted: Callable[[str], object]) -> list[str]:
+def matching(source: Source, condition: Callable[[str], object]) -> list[str]:
     """Return the sorted names of a source's files that satisfy a condition."""
     # Archives made on a Mac hold a copy of every name.
-    return sorted(name for name, _ in source.files() if "__MACOSX/" not in name and wanted(name))
+    return sorted(name for name, _ in source.files() if "__MACOSX/" not in name and condition(name))
 
 
 def read_text_of(source: Source, name: str) -> str:

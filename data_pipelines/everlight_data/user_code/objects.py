@@ -64,8 +64,8 @@ def load_object(reference: str, option: str, form: str) -> Loaded:
         ) from error
     if not is_there:
         near = nearest_names(name, list(vars(module)))
-        meant = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
-        raise DataError(f"{path} has no {name!r}.{meant} For {option} {form}.")
+        hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+        raise DataError(f"{path} has no {name!r}.{hint} For {option} {form}.")
     return Loaded(value, module, sources_checksum(content, _MOST_BYTES))
 
 
@@ -138,7 +138,7 @@ def _network_of(make: Callable[..., Any], classes: int) -> Net:
         return lambda rngs: make(classes, rngs=rngs)
     if "key" in arguments:
         return lambda key: make(classes, key=key)
-    made = make(classes)
-    if not isinstance(made, nn.Module):
-        raise TypeError(f"it returned {type(made).__name__}")
-    return made
+    net = make(classes)
+    if not isinstance(net, nn.Module):
+        raise TypeError(f"it returned {type(net).__name__}")
+    return net

@@ -83,7 +83,7 @@ def run_cost(options: CostOptions) -> None:
     """Compile every experiment's step and print the costs of its sequence.
 
     Raises:
-      DataError: steps are to be timed on a device that is not there.
+      DataError: steps are to be timed on a device that is missing.
       MissingDataError: the device's compiler is not installed.
     """
     if options.timed and options.device != "here":
@@ -131,8 +131,8 @@ def icifar() -> Work:
     """Return EWC on iCIFAR-100."""
     config = ICIFAR["paper"]
     (train, test), classes, side = config.per_class, config.classes, config.side
-    wanted = NetworkRequest(classes, side, config.dtype, config.dropout)
-    net = network(config.net, wanted, (side, side, 3))
+    request = NetworkRequest(classes, side, config.dtype, config.dropout)
+    net = network(config.net, request, (side, side, 3))
     sequence = class_incremental(
         np.repeat(np.arange(classes), train),
         np.repeat(np.arange(classes), test),

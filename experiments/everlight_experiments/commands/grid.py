@@ -118,12 +118,12 @@ def runs_of(options: GridOptions) -> dict[str, RunOptions]:
         raise DataError(f"--benchmarks has {' and '.join(twice[:2])}; give each once")
     presets = dict(zip(options.benchmarks, pairs, strict=True))
     if "images" in [benchmark for benchmark, _ in presets.values()]:
-        raise DataError("the benchmark images is for everlight run")
+        raise DataError("the benchmark 'images' needs everlight run")
     configs = {name: default_config(*presets[name]) for name in presets}
     keys = [assignment.partition("=")[0] for assignment in options.set]
     for key in keys:
         if keys.count(key) > 1:
-            raise DataError(f"{SET}{key!a} comes twice; give each setting once")
+            raise DataError(f"{SET}{key!a} is given twice; give each setting once")
     for assignment in options.set:
         key, equals, text = assignment.partition("=")
         if not (key and equals and text):

@@ -88,7 +88,7 @@ def load_requested(options: RunOptions) -> Loaded:
         raise DataError("--keep-nets is for runs of one process; leave out --distributed")
     strategies = [load_strategy(spec) for spec in options.strategy]
     if len({row.name for row in strategies}) < len(strategies):
-        raise DataError("two --strategy of one name; rename one")
+        raise DataError("two strategies have the same name; rename one")
     rows = [row for name, row in METHODS.items() if name in names or name == "naive"] + strategies
     config, grid_texts = options.config, list(options.hyperparameters)
     if WORD in grid_texts:
@@ -117,9 +117,9 @@ def selected_methods(names: Sequence[str]) -> list[str]:
       DataError: no method has the name, or no name is given.
     """
     for name in names or ():
-        here = OTHER_NAMES.get(name.casefold())
-        if here is not None and name not in METHODS:
-            raise DataError(f"no method {name!a}; it is {here!r} here")
+        current_name = OTHER_NAMES.get(name.casefold())
+        if current_name is not None and name not in METHODS:
+            raise DataError(f"no method {name!a}; it is {current_name!r} here")
     check_methods(names, [*METHODS, ALL])
     return [name for name in METHODS if name in names or ALL in names]
 

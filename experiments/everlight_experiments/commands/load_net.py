@@ -79,7 +79,7 @@ def load_net(
         loaded = loaded.opened(opened())
     row = next((row for row in rows if row.name == method), None)
     if row is None or row.label not in labels:
-        raise DataError(f"{run}: its {method} is of another version of your file")
+        raise DataError(f"{run}: its {method} was trained with another version of your file")
     seeds = _names(nets / setting / row.label)
     check_name("seed", str(seed), seeds)
     checkpoints = open_existing(nets_folder(run, part, setting, row, seed))
@@ -91,7 +91,7 @@ def load_net(
     ids = {"setting": setting, "method": row.name, "order": seq_id.order}
     fingerprint = ids | {"hyperparameter": hyperparameter} | loaded.fingerprint(row)
     if changed := name_differences(stored, fingerprint):
-        raise DataError(f"{checkpoints.folder} is of other data or settings ({changed})")
+        raise DataError(f"{checkpoints.folder} belongs to other data or settings ({changed})")
     net = checkpoints.restore(task, runner.net(row)).state
     return SavedNet(
         () if loaded.images is None else tuple(loaded.images.class_names),

@@ -149,7 +149,7 @@ def configs_of(options: TuneOptions) -> list[tuple[dict[str, Any], Any]]:
         raise DataError(f"{VARY}{error}") from error
     count = math.prod(map(len, grids.values()))
     if count > MAX_COMBINATIONS:
-        raise DataError(f"{VARY}{count:,} combinations; {MAX_COMBINATIONS:,} are the most")
+        raise DataError(f"{VARY}{count:,} combinations; give at most {MAX_COMBINATIONS:,}")
     candidates = list(combinations(grids))
     # All before the first is trained: a value that cannot be is known then.
     return [(changes, changed(options.config, changes, VARY)) for changes in candidates]

@@ -84,7 +84,8 @@ def _refuse_unfilled(
         if not optional and name not in BENCHMARK_ARGUMENTS | {tunes}:
             values = f", or the file a tuple {HYPERPARAMETERS}" * (name == "hyperparameter")
             raise DataError(
-                f"{reference} wants {name!r}, which nothing fills; give it a default{values}"
+                f"{reference} has the parameter {name!r}, which no value fills; give "
+                f"it a default{values}"
             )
 
 

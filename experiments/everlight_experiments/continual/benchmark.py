@@ -272,15 +272,15 @@ class Request(NamedTuple):
     runs: Path
     """Folder of run folders; computed features are kept there."""
 
-    def refuse_more_seeds_than(self, there: int, what: str) -> None:
+    def refuse_more_seeds_than(self, available: int, what: str) -> None:
         """Refuse more seeds than a benchmark has beside those for validation, its last ones.
 
         Raises:
           DataError: there are too many; the message has the largest number.
         """
-        left = there - self.validation_seeds
+        left = available - self.validation_seeds
         if self.seeds > left:
             raise DataError(
-                f"--seeds {self.seeds}; {self.name} has {there} {what}, of which "
+                f"--seeds {self.seeds}; {self.name} has {available} {what}, of which "
                 f"--validation-seeds {self.validation_seeds} take some: give {left} or less"
             )

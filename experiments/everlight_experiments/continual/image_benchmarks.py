@@ -151,8 +151,8 @@ def image_benchmarks(
     layers = None
     if features is None:
         shape = images.images.shape[1:]
-        wanted = NetworkRequest(classes, shape[0], config.dtype, config.dropout)
-        net = network(config.net, wanted, shape)
+        network_request = NetworkRequest(classes, shape[0], config.dtype, config.dropout)
+        net = network(config.net, network_request, shape)
         stored, layers = _pretrained(config, images, net)
         content += map(np.asarray, jax.tree.leaves(layers))
     else:
@@ -191,7 +191,7 @@ def _refuse_options_of_images(config: Config) -> None:
         names = ", ".join("--" + name.replace("_", "-") for name in values)
         raise DataError(
             f"{names} with only the features of {config.features}; leave out {names}, and put the "
-            "rows that are meant into the file, of which --test-every sets the test rows"
+            "selected rows into the file, of which --test-every sets the test rows"
         )
 
 
@@ -365,7 +365,7 @@ def capabilities_of(net: Network, setting: str, config: Config) -> frozenset[Dem
         "pretrained transformer": config.pretrained is not None
         and isinstance(net.shape, VisionTransformer),
     }
-    met = {name for name, there in has.items() if there}
+    met = {name for name, is_met in has.items() if is_met}
     return network_capabilities(net) | {"class scores", "one label", *met}
 
 

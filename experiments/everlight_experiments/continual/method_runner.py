@@ -216,7 +216,7 @@ class Runner:
 
     def build(self, method: Method) -> Build:
         """Return the method's build function; drop the programs of other methods to free memory."""
-        if any(other.made != method.made for *_, other in self.builds):
+        if any(other.strategy_key != method.strategy_key for *_, other in self.builds):
             release_programs()
             self.builds.clear()
         # A row with the published hyper-parameter has the programs of its method.

@@ -37,12 +37,12 @@ TRUNK_SIDE = 224
 """Side of a user's images for the trunk, at which it was trained."""
 
 
-def network(text: str, wanted: NetworkRequest, shape: tuple[int, ...]) -> Network:
+def network(text: str, request: NetworkRequest, shape: tuple[int, ...]) -> Network:
     """Return the network that `--net` names, as `named_network` does, or one of a user's file.
 
     Args:
       text: value of `--net`.
-      wanted: sizes and dtype of the network.
+      request: sizes and dtype of the network.
       shape: shape of one input.
 
     Raises:
@@ -51,12 +51,12 @@ def network(text: str, wanted: NetworkRequest, shape: tuple[int, ...]) -> Networ
     """
     name, *_ = text.split(":")
     if name.endswith(".py"):
-        if wanted.dropout or wanted.remat:
+        if request.dropout or request.remat:
             raise DataError(f"--dropout and --remat are for networks with a name, not {text}")
-        return load_network(text, "--net", wanted.classes, shape)
+        return load_network(text, "--net", request.classes, shape)
     check_name("network --net", name, list(networks()))
     try:
-        return named_network(text, wanted)
+        return named_network(text, request)
     except ArgumentError as error:
         raise DataError(f"--net {text}: {error}") from error
 
@@ -76,7 +76,7 @@ def network_capabilities(net: Network) -> frozenset[Demand]:
         "hidden layers": net.layers,
         "layer inputs": isinstance(net.shape, nn.Module),
     }
-    return frozenset(name for name, there in has.items() if there)
+    return frozenset(name for name, is_met in has.items() if is_met)
 
 
 def feature_head(note: str, classes: int) -> Network:
@@ -101,7 +101,7 @@ def load_features(reference: str, images: ImageSet, runs: Path) -> Features:
     """Return the features of a benchmark's images: computed and kept in `runs`, or read.
 
     Raises:
-      MissingDataError: the trunk's package, or the file, is not there.
+      MissingDataError: the trunk's package, or the file, is missing.
       DataError: the file cannot be used, or is not of these images.
     """
     if reference != LITE0:

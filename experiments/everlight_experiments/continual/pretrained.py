@@ -80,9 +80,9 @@ def load_layers(path: Path, net: Network, shape: tuple[int, int, int]) -> dict[s
     def stored_array(name: str, leaf: jax.ShapeDtypeStruct) -> jax.Array:
         array = arrays.get(f"learner/params/{name}")
         if array is None or array.shape != leaf.shape:
-            there = "absent" if array is None else f"of shape {array.shape}"
+            state = "absent" if array is None else f"of shape {array.shape}"
             raise DataError(
-                f"--pretrained {path}: {name} is {there}, not {leaf.shape}; give the network of "
+                f"--pretrained {path}: {name} is {state}, not {leaf.shape}; give the network of "
                 "that run as --net"
             )
         return jnp.asarray(array)

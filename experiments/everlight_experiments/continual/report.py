@@ -91,7 +91,9 @@ class ReportInput(NamedTuple):
     @property
     def naive(self) -> str:
         """Name of plain finetuning in this report; empty without it."""
-        return next((row.name for row in self.rows if row.made == METHODS["naive"].made), "")
+        return next(
+            (row.name for row in self.rows if row.strategy_key == METHODS["naive"].strategy_key), ""
+        )
 
     @property
     def score(self) -> str:
@@ -136,7 +138,7 @@ def report_sections(folder: Path, report: ReportInput) -> tuple[Summary, list[Se
 
 def _results_summary(folder: Path, report: ReportInput) -> Summary:
     benchmark, (_, outcomes, rows, published) = report.benchmark, report
-    at_once = {row.name for row in rows if row.made == METHODS["joint"].made}
+    at_once = {row.name for row in rows if row.strategy_key == METHODS["joint"].strategy_key}
     curves = {
         column: {
             name: outcome.over_time[:, -1:] if name in at_once else outcome.over_time
@@ -185,9 +187,9 @@ def _headline(report: ReportInput) -> tuple[str, ...]:
 def _runner_up(column: str, report: ReportInput) -> str:
     """Return the second sequential method and its distance from the best; empty without one."""
     by_name, ranked = report.outcomes[column], report.ranked(column)
-    made = {row.name: row.made for row in report.rows}
+    strategies = {row.name: row.strategy_key for row in report.rows}
     # A method's other hyper-parameter does not make another method.
-    second = next((name for name in ranked[1:] if made[name] != made[ranked[0]]), None)
+    second = next((name for name in ranked[1:] if strategies[name] != strategies[ranked[0]]), None)
     if second is None:
         return ""
     behind = final_difference(by_name[ranked[0]], by_name[second])

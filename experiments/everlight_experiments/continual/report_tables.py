@@ -286,7 +286,7 @@ def argument_meanings(outcomes: Outcomes, rows: Sequence[Method]) -> list[str]:
     A method's row with another hyper-parameter is not listed again.
     """
     by_meaning: dict[tuple[str, str], list[str]] = {}
-    first = {row.made: row for row in reversed(rows)}
+    first = {row.strategy_key: row for row in reversed(rows)}
     for row in reversed(first.values()):
         trained = [by_name[row.name] for by_name in outcomes.values() if row.name in by_name]
         shown = {name for outcome in trained for name in outcome.settings}

@@ -162,8 +162,8 @@ def _scores_table(scenario: str, by_name: Mapping[str, Outcome], paper_scores: P
         runs = min(len(final), len(best.final))
         return percent(final[:runs] / best.final[:runs])
 
-    def published_percent(name: str, whole: float = 1.0) -> str:
-        return f"{100 * printed[name] / whole:.1f}" if name in printed else "–"
+    def published_percent(name: str, maximum: float = 1.0) -> str:
+        return f"{100 * printed[name] / maximum:.1f}" if name in printed else "–"
 
     measures = (
         Measure("runs", lambda name: str(len(by_name[name].final))),

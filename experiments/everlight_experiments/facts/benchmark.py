@@ -81,7 +81,7 @@ TAIL = (
     "the last task; in brackets the number of test examples."
 )
 LEAST = (15, 50)
-"""Training examples that a part must have in the cases of SPO generalisation."""
+"""Training examples that a part must have in the cases of SPO generalization."""
 BY_COUNT, NEAREST, SPO = "{} by training examples", "nearest facts", "SPO generalisation"
 
 
@@ -178,8 +178,8 @@ def fact_benchmarks(config: Config, learned: PicturedFacts, runs: Path) -> Bench
         content += [features.values, *features.marks()]
         identity["features"] = checksums_of(features.values, *features.marks())
     uses = [(split, use) for split in SPLITS for use in get_args(Use)]
-    made = [divided.sequence(split, use == "validation") for split, use in uses]
-    sequences = dict(zip(uses, same_shapes(made), strict=True))
+    unpadded = [divided.sequence(split, use == "validation") for split, use in uses]
+    sequences = dict(zip(uses, same_shapes(unpadded), strict=True))
     groups, shown = group_tests(divided), len(learned.shown)
 
     def bound(split: Split) -> Benchmark:

@@ -152,7 +152,7 @@ def _printed(column: str, method: str) -> tuple[float, ...]:
 
 
 def _tail_section(part: str, divided: DividedFacts, values: Values) -> Section:
-    """Return the accuracies on rare facts: few-shot and SPO generalisation."""
+    """Return the accuracies on rare facts: few-shot and SPO generalization."""
     groups, paragraphs, items = group_tests(divided), [], []
     if groups.few.any():
         names = [*(f"T{1 + task}" for task in range(divided.tasks)), "mean over tasks"]

@@ -96,13 +96,13 @@ def iirc_benchmarks(request: Request) -> Benchmarks:
     data = load_data(config, MOST_CONFIGURATIONS, seed)
     request.refuse_more_seeds_than(len(data.metadata.configurations), "configurations")
 
-    def made(data: IIRCData) -> Benchmark:
+    def benchmark_of(data: IIRCData) -> Benchmark:
         return iirc_benchmark(config, load_inputs(config, data, request.runs, True), seed)
 
     def prepare(folder: RunFolder) -> Benchmark:
-        return made(decodable(config, data, folder))
+        return benchmark_of(decodable(config, data, folder))
 
-    bench = made(data)
+    bench = benchmark_of(data)
     return {SETTING: bench._replace(prepare=prepare) if config.undecodable == "skip" else bench}
 
 
@@ -153,16 +153,16 @@ def load_inputs(config: Config, data: IIRCData, runs: Path, validation: bool = F
 
 def network_of(config: Config, classes: int) -> Network:
     """Return the network that a configuration names."""
-    wanted = NetworkRequest(classes, config.side, config.dtype, remat=config.remat)
-    return network(config.net, wanted, (config.side, config.side, 3))
+    request = NetworkRequest(classes, config.side, config.dtype, remat=config.remat)
+    return network(config.net, request, (config.side, config.side, 3))
 
 
 def sequences_of(data: IIRCData, validation: bool) -> Sequences:
     """Return the sequence of every method and `SequenceId`, all of one shape per method."""
-    made = functools.cache(data.sequences)
+    cached_sequences = functools.cache(data.sequences)
 
     def sequence(method: Method, seq_id: SequenceId) -> TaskSequence:
-        tests, held = made(method.label_setting, validation)
+        tests, held = cached_sequences(method.label_setting, validation)
         return held[-1 - seq_id.number] if seq_id.use == "validation" else tests[seq_id.number]
 
     return sequence

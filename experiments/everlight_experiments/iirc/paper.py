@@ -49,9 +49,9 @@ def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) ->
         check_name("method with exemplars --ablated", name, WITH_EXEMPLARS)
     base, runs = config.benchmark, config.configurations
     data = iirc.load_data(base, runs, options.seed)
-    there = len(data.metadata.configurations)
-    if runs > there:
-        raise DataError(f"--configurations {runs}; {base.data} has {there}")
+    available = len(data.metadata.configurations)
+    if runs > available:
+        raise DataError(f"--configurations {runs}; {base.data} has {available}")
     loaded = iirc.load_inputs(base, iirc.decodable(base, data, folder), options.runs)
     benchmarks = {iirc.SETTING: iirc.iirc_benchmark(base, loaded, options.seed)}
     rows = [FORMS[name] for name in config.methods]

@@ -1,7 +1,7 @@
 """The two-camera paper's radiometric experiment (section 4.1, table 1, figure 5).
 
 Methods are compared twice: on exact responses of 24 surfaces at one exposure, as in the paper, and
-on noisy sensors with quantisation, unknown exposures and 1 to 24 colours.
+on noisy sensors with quantization, unknown exposures and 1 to 24 colours.
 """
 
 import itertools

@@ -36,7 +36,7 @@ LEAST_PHOTOS = 6
 
 @dataclass(frozen=True)
 class ThumbnailsRun:
-    """Make thumbnails with known illuminants from raw photographs that show a color chart."""
+    """Make thumbnails with known illuminants from raw photographs that show a colour chart."""
 
     folder: tyro.conf.Positional[Path]
     """Folder with raw files of one or more cameras, and an optional charts.json of chart

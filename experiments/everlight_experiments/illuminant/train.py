@@ -247,9 +247,9 @@ def _fit(
     return ImageModel(method.name, method, fitted, others, side, errors, cameras, note)
 
 
-def spread_rows(count: int, wanted: int) -> Int[np.ndarray, "k"]:
-    """Return at most `wanted` rows, evenly spaced from the first to the last."""
-    return np.unique(np.linspace(0, count - 1, min(count, wanted)).round().astype(int))
+def spread_rows(count: int, limit: int) -> Int[np.ndarray, "k"]:
+    """Return at most `limit` rows, evenly spaced from the first to the last."""
+    return np.unique(np.linspace(0, count - 1, min(count, limit)).round().astype(int))
 
 
 def _compared(

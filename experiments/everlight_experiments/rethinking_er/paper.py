@@ -27,7 +27,7 @@ CAUSES: dict[str, str] = {
     "online EWC": _OWN_SETTINGS,
     "SI": _OWN_SETTINGS,
     "iCaRL, buffer of 1,000": "the authors' code joins exemplars as black images (it casts [0, 1] "
-    "to whole numbers) and does not normalise features; with both, this strategy has 63.3 ± 0.9 "
+    "to whole numbers) and does not normalize features; with both, this strategy has 63.3 ± 0.9 "
     "in four seeds, like the code",
 }
 """Causes of differences that an experiment showed, by method and column."""

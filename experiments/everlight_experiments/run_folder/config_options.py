@@ -83,8 +83,8 @@ def _form_in(box: str) -> str:
 def full_name(names: Sequence[str], key: str) -> str:
     """Return the option that a name means, which may be the part after its last dot."""
     key = key.replace("_", "-")
-    meant = [name for name in names if name.split(".")[-1] == key]
-    return meant[0] if len(meant) == 1 and key not in names else key
+    matches = [name for name in names if name.split(".")[-1] == key]
+    return matches[0] if len(matches) == 1 and key not in names else key
 
 
 def changed_options(default: Any, config: Any) -> dict[str, list[str]]:
@@ -126,7 +126,7 @@ def options_by_name(config: Any, before: str = "") -> dict[str, Any]:
 
 
 def option_value(arguments: Sequence[str], option: str) -> str | None:
-    """Return the value of an option among arguments; None if it is not there."""
+    """Return the value of an option among arguments; None if it is missing."""
     return _parsed(list(arguments), option)[0].value
 
 

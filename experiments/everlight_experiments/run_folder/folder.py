@@ -87,7 +87,7 @@ class RunFolder:
         self.checkpoints = self.path / "checkpoints"
         self._shared, self._claims = shared, Claims()
         self._reuse_announced, self._opened = False, time.monotonic()
-        self._made, self._written = False, None
+        self._is_new, self._written = False, None
         broadcast_from_first(lambda: self._open(settings, run_selectors))
         if not is_first():
             # What this process writes nobody reads.
@@ -99,7 +99,7 @@ class RunFolder:
         make_folder(self.path)
         # Where it is shared, another process may just be opening it, or write its report.
         self._lock = lock_folder(self.path, REMEDY, PATIENCE if self._shared else 0)
-        self._made = not (self.path / "config.json").exists()
+        self._is_new = not (self.path / "config.json").exists()
         remove_unfinished(self.path)
         for path in (self.path / "units").glob(f"*{UNFINISHED}"):
             unit = path.with_name(path.name.removesuffix(UNFINISHED))
@@ -156,7 +156,7 @@ class RunFolder:
             lock.release(force=unused)
 
     def _is_as_opened(self) -> bool:
-        unchanged = self._made and state_of(self.path / "config.json") == self._written
+        unchanged = self._is_new and state_of(self.path / "config.json") == self._written
         return unchanged and not self._holds_work()
 
     def duration(self) -> str:
@@ -263,7 +263,7 @@ class RunFolder:
         changed = name_differences(stored, fingerprint)
         if changed:
             raise DataError(
-                f"{path} is of another configuration ({changed}). Delete {self.path}, or give "
+                f"{path} belongs to another configuration ({changed}). Delete {self.path}, or give "
                 "this run a --tag of its own."
             )
         if not self._reuse_announced:

@@ -31,7 +31,7 @@ from everlight.checks.array_kinds import (
     of_stubs,
     widened,
 )
-from everlight.checks.messages import form, shown, wanted
+from everlight.checks.messages import form, requirement, shown
 from everlight.errors import ArgumentError
 
 Parameters = ParamSpec("Parameters")
@@ -217,7 +217,7 @@ class _MisfitError(ArgumentError):
         description = f"{name}={shown(value)}" if plain else f"{name} is {shown(value)}"
         verb = "choose" if typing.get_origin(hint) is Literal else "give"
         mask = " without a mask" if is_masked(value) else ""
-        super().__init__(f"{description}; {verb} {form(value, hint)}{wanted(hint)}{mask}")
+        super().__init__(f"{description}; {verb} {form(value, hint)}{requirement(hint)}{mask}")
 
 
 # Sizes are bound in the context of `_check_all`: a hook that instruments functions would give this
@@ -333,7 +333,7 @@ def _tied(value: Any, name: str, values: Mapping[str, Any], hints: Mapping[str, 
             return ""
     axes = axes_of(hints[name])
     others = [
-        f"{other} {shown(values[other])} as {wanted(hints[other])}"
+        f"{other} {shown(values[other])} as {requirement(hints[other])}"
         for other in values
         if other != name and axes & axes_of(hints[other]) and is_array(values[other])
     ]

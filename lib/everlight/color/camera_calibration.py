@@ -155,7 +155,7 @@ def imaginary_camera(
     second: CameraCalibration,
     share: UnitInterval | Annotated[Float[Array, ""], Between(0, 1)],
 ) -> CameraCalibration:
-    """Return a camera between two: `share` of the second's matrices, the rest of the first's.
+    """Return a camera between two, whose matrices have the weight `share` for the second.
 
     Args:
       first: matrices of one camera.

@@ -41,7 +41,7 @@ View = Literal["main", "second"]
 """Camera of a pair; the transform maps main colours to second colours."""
 VIEWS: tuple[View, ...] = ("main", "second")
 Fit = Normalization | Literal["probable"]
-"""Fit of transforms: least squares, normalised, or the most probable under a prior."""
+"""Fit of transforms: least squares, normalized, or the most probable under a prior."""
 
 InputNames = Literal["T", "moments", "T and moments"]
 """Inputs of an estimate; moments are those of the camera's own image."""

@@ -2,9 +2,9 @@
 
 Lomonaco and Maltoni 2017, section 4; layers by the authors' published definitions. Inputs are NHWC
 in the channel order BGR, 0 to 255 minus `BGR_MEAN`. Weights pretrained on ILSVRC-2012 are supplied
-by the user, through `with_weights`. Other dense layers are initialised as in the authors'
+by the user, through `with_weights`. Other dense layers are initialized as in the authors'
 definitions: fc6 and fc7 normally with standard deviation 0.005 and bias 1, the heads by
-`CAFFE_HEAD` and `VGG_HEAD`. Convolutions are initialised normally with variance 2 / inputs and bias
+`CAFFE_HEAD` and `VGG_HEAD`. Convolutions are initialized normally with variance 2 / inputs and bias
 0.
 """
 
@@ -37,7 +37,7 @@ CAFFE_AXES = {1: (0,), 2: (1, 0), 4: (3, 2, 0, 1)}
 
 
 class HeadInit(NamedTuple):
-    """Initialisation of a head."""
+    """Initialization of a head."""
 
     deviation: float
     """Standard deviation of the weights, normal around 0."""
@@ -119,7 +119,7 @@ class LinearClassifier(nn.Module):
 
     Attributes:
       classes: number of outputs.
-      head_init: initialisation; the default is Mid-CaffeNet's, also in CWR's paper (section 5.2).
+      head_init: initialization; the default is Mid-CaffeNet's, also in CWR's paper (section 5.2).
     """
 
     classes: int
@@ -170,9 +170,9 @@ def _from_caffe(name: str, arrays: Mapping[str, np.ndarray], old: Array) -> Arra
     if name not in arrays:
         raise ArgumentError(f"{name} is missing; give both the weight and the bias of a layer")
     axes = CAFFE_AXES[old.ndim]
-    wanted = tuple(old.shape[axis] for axis in axes)
-    if arrays[name].shape != wanted:
-        raise ArgumentError(f"{name} has the shape {arrays[name].shape}; the network's is {wanted}")
+    shape = tuple(old.shape[axis] for axis in axes)
+    if arrays[name].shape != shape:
+        raise ArgumentError(f"{name} has the shape {arrays[name].shape}; the network's is {shape}")
     return jnp.asarray(arrays[name].transpose(np.argsort(axes)), old.dtype)
 
 

@@ -2,10 +2,10 @@
 
 It is EfficientNet-B0 with ReLU6 instead of swish and without squeeze and excitation. It has
 4,652,008 parameters with 1,000 classes, of which 3,371,008 up to its 1,280 features. Inputs are
-NHWC in RGB, 0 to 255, standardised by `MEAN` and `DEVIATION`. The published size is 224x224 (top-1
+NHWC in RGB, 0 to 255, standardized by `MEAN` and `DEVIATION`. The published size is 224x224 (top-1
 of 75.1% on ImageNet's validation images); any other size works. Convolutions of stride 2 pad as
 TensorFlow does, with the odd row at the bottom and right, as for the published weights. Kernels are
-initialised with variance 2 / (size² · output channels), where a depthwise one has 1 output channel.
+initialized with variance 2 / (size² · output channels), where a depthwise one has 1 output channel.
 There is neither dropout nor stochastic depth.
 """
 
@@ -70,7 +70,7 @@ class EfficientNetLite0(nn.Module):
 
     @nn.compact
     def __call__(self, images: Float[Array, "b h w 3"], train: bool) -> Outputs:
-        """Return logits and the 1,280 features; training normalises by batch statistics."""
+        """Return logits and the 1,280 features; training normalizes by batch statistics."""
         norm, pointwise = partial(_norm, train, self.dtype), partial(_pointwise, self.dtype)
         padding = _same_padding(images, 3, 2)
         stem = Convolution(STEM, 3, 2, False, HE_NORMAL_OUT, self.dtype, padding, name="stem")

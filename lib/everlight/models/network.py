@@ -41,7 +41,7 @@ class Network(NamedTuple):
     """Checksum of a user's file, so that results of an earlier version are not reused."""
 
     def fingerprint(self) -> dict[str, str]:
-        """Return what identifies the network's results beside its name, which may be nothing."""
+        """Return values that identify the network's results beside its name; may be empty."""
         return {"net_version": self.version} if self.version else {}
 
     @property

@@ -90,7 +90,7 @@ def with_prompts(
         trained = {name: layer for name, layer in params.items() if name not in layers}
         return {**trained, "prompts": prompting.init(key_prompts)}, batch_stats
 
-    def whole(params: PyTree) -> PyTree:
+    def network_params(params: PyTree) -> PyTree:
         return {**{name: layer for name, layer in params.items() if name != "prompts"}, **layers}
 
     def apply(
@@ -100,7 +100,7 @@ def with_prompts(
         train: bool,
         key: PRNGKeyArray | None,
     ) -> tuple[Outputs, PyTree]:
-        variables = {"params": whole(params)}
+        variables = {"params": network_params(params)}
         query = jax.lax.stop_gradient(net.apply(variables, inputs, False).features)
         prompts, penalty = prompting.choose(params["prompts"], query)
         outputs = net.apply(variables, inputs, train, prompts)
@@ -112,7 +112,7 @@ def with_prompts(
         return task_loss(outputs, labels, seen) + outputs.penalty
 
     def measure(params: PyTree, outputs: Outputs) -> PyTree:
-        return setup.measure(whole(params), outputs)
+        return setup.measure(network_params(params), outputs)
 
     return setup._replace(
         init=init,

@@ -3,7 +3,7 @@
 The defaults are ViT-B/16: 85,798,656 parameters below the head at 224 pixels. Images are NHWC; the
 published weights take RGB from -1 to 1, (value - 127.5) / 127.5. Layers are those of Google's
 release (github.com/google-research/vision_transformer, `vit_jax/models_vit.py`): layer
-normalisation before attention and MLP (pre-norm, epsilon 1e-6), GELU by its tanh approximation, and
+normalization before attention and MLP (pre-norm, epsilon 1e-6), GELU by its tanh approximation, and
 no dropout, as in its configuration of ViT-B/16. The head is drawn normally, not 0 as there. Linear
 maps of patches, queries, keys and values are dense layers, so that their kernels are matrices.
 Prompts are tokens, or keys and values of blocks, that are given with the images (`Prompts`).
@@ -26,7 +26,7 @@ from everlight.models.heads import HeadKind, make_head
 from everlight.models.network import NamedNetwork, Network, NetworkRequest, Numbers
 
 EPSILON = 1e-6
-"""Epsilon of layer normalisation."""
+"""Epsilon of layer normalization."""
 _XAVIER, _SMALL = nn.initializers.xavier_uniform(), nn.initializers.normal(1e-6)
 
 
@@ -110,7 +110,7 @@ class VisionTransformer(nn.Module):
 
 
 class _Block(nn.Module):
-    """Self-attention and MLP, each after a layer normalisation and beside a shortcut."""
+    """Self-attention and MLP, each after a layer normalization and beside a shortcut."""
 
     heads: int
     mlp_width: int

@@ -188,9 +188,9 @@ def _check_frames(
 ) -> None:
     for name, values, count in (("objects", objects, OBJECTS), ("sessions", sessions, SESSIONS)):
         check_range(name, values, 0, count - 1)
-    there = np.zeros((OBJECTS, SESSIONS), bool)
-    there[objects, sessions] = True
-    missing = [(place, session) for session in used for place in np.flatnonzero(~there[:, session])]
+    shown = np.zeros((OBJECTS, SESSIONS), bool)
+    shown[objects, sessions] = True
+    missing = [(place, session) for session in used for place in np.flatnonzero(~shown[:, session])]
     if missing:
         raise ArgumentError(
             f"object {missing[0][0]} has no frames in session {missing[0][1]}, and "

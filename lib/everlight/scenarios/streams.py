@@ -80,14 +80,14 @@ def domain_incremental(
     validates = first_of_each_class(train_labels, np.full(classes, valid_fraction))
     all_labels = np.concatenate([train_labels, test_labels])
     index, labels = {}, {}
-    for name, places, wanted in (
+    for name, places, limit in (
         ("train", np.flatnonzero(~validates), train_samples),
         ("test", np.arange(len(train_labels), count), test_samples),
         ("valid", np.flatnonzero(validates), None),
     ):
-        if wanted is not None and wanted > len(places):
-            raise ArgumentError(f"{name}_samples={wanted}; there are {len(places)} of them")
-        drawn = [places[_draw(len(places), wanted, rng)] for _ in range(tasks)]
+        if limit is not None and limit > len(places):
+            raise ArgumentError(f"{name}_samples={limit}; there are {len(places)} of them")
+        drawn = [places[_draw(len(places), limit, rng)] for _ in range(tasks)]
         index[name] = [task * count + rows for task, rows in enumerate(drawn)]
         labels[name] = [maps[task][all_labels[rows]] for task, rows in enumerate(drawn)]
     return from_experiences(
@@ -220,7 +220,7 @@ def recurring(
     seed: NonNegativeInt = 0,
     valid_fraction: UnitInterval | Float[np.ndarray, "c"] = 0.0,
 ) -> TaskSequence:
-    """Build a sequence in which classes may come again, each time with other samples.
+    """Build a sequence in which classes may recur, each time with other samples.
 
     A class's training samples are divided in random order, as equally as possible, among the tasks
     that have it. A task is tested, and validated, on all test or validation samples of its classes.
@@ -320,8 +320,8 @@ def _check_labels(
         check_range(name, labels, 0, classes - 1)
 
 
-def _draw(count: int, wanted: int | None, rng: np.random.Generator) -> Int[np.ndarray, "k"]:
-    return np.arange(count) if wanted is None else rng.permutation(count)[:wanted]
+def _draw(count: int, limit: int | None, rng: np.random.Generator) -> Int[np.ndarray, "k"]:
+    return np.arange(count) if limit is None else rng.permutation(count)[:limit]
 
 
 def _tested_by_class(

@@ -85,7 +85,7 @@ def test_the_light_comes_back_through_the_matrix(rng):
     assert (ratio > 0).all()
 
 
-def test_gradients_are_finite_where_colours_are_flat_black_or_masked():
+def test_gradients_are_finite_where_colors_are_flat_black_or_masked():
     net = SensorIndependentNet()
     images = jnp.stack([jnp.full((16, 3), 0.3), jnp.zeros((16, 3)), jnp.ones((16, 3))])
     weights = jnp.ones((3, 16)).at[2].set(0)
@@ -100,8 +100,8 @@ def test_gradients_are_finite_where_colours_are_flat_black_or_masked():
 
 
 @pytest.mark.slow
-def test_it_learns_a_world_whose_greys_mislead(rng):
-    """Surfaces are reddish on average: gray world is off by that, and what is learnt is not."""
+def test_it_learns_a_world_whose_grays_mislead(rng):
+    """Surfaces are reddish on average: gray world is off by that, and what is learned is not."""
     lights = rng.uniform(0.4, 1, (120, 3)).astype(np.float32)
     surfaces = rng.uniform(0.05, 1, (120, 6, 6, 3)) * [1.0, 0.6, 0.5]
     images = jnp.asarray(surfaces * lights[:, None, None], jnp.float32)

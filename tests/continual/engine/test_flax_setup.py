@@ -51,7 +51,7 @@ def setup_with(augment=None):
     return flax_setup(Net(), STORED, softmax_objective(), optax.sgd(0.1), augment)
 
 
-def test_images_are_normalised_by_channel():
+def test_images_are_normalized_by_channel():
     found = setup_with().gather(jnp.array([4, 1]), jax.random.key(0))
     expected = (IMAGES[[4, 1]].astype(np.float64) - MEAN) / DEVIATION
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)

@@ -100,7 +100,7 @@ def test_batches_hold_every_sample_once_at_weight_1(size):
     np.testing.assert_array_equal(weight, np.arange(steps * size) < 8)
     pairs = list(zip(index.tolist(), label[:, 0].tolist(), strict=True))
     assert pairs[:8] == ordered(EPOCH, KEY)
-    # The filling is samples of the epoch, for what normalises over the batch.
+    # The filling is samples of the epoch, for what normalizes over the batch.
     assert set(pairs) == set(pairs[:8])
     np.testing.assert_array_equal(memory, label[:, 0] == 3)
 

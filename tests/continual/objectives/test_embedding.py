@@ -163,7 +163,7 @@ def test_every_strategy_learns_facts(strategy):
     found = top_k(result.evaluation, SEQUENCE.test_member, 1)
     assert np.all(np.isfinite(result.losses))
     assert result.evaluation.generalised.shape == (2, len(TEST.fact))
-    # Of the task just learnt, among its three facts.
+    # Of the task just learned, among its three facts.
     assert found.standard.by_task[1, 1] > 0.6
     assert np.all(np.asarray(found.drop.by_task) >= 0)
 

@@ -71,7 +71,7 @@ def own_gaussians(params, task):
 
 
 def loss_gradient(logits, label, classes):
-    """Gradient by the logits of the mean cross-entropy of normalised logits."""
+    """Gradient by the logits of the mean cross-entropy of normalized logits."""
     groups = [[c for c in classes if TASK_OF[c] == task] for task in sorted(set(TASK_OF[classes]))]
     gradient = np.zeros_like(logits)
     for row, (z, y) in enumerate(zip(logits, label, strict=True)):

@@ -1,4 +1,4 @@
-"""BiC with many labels: stage 1 against float64 NumPy, stage 2 against SciPy's minimiser."""
+"""BiC with many labels: stage 1 against float64 NumPy, stage 2 against SciPy's minimizer."""
 
 from functools import partial
 
@@ -135,7 +135,7 @@ def held_out_samples(rng, count=40):
         (0.1, 0.5, 3.0),
     ],
 )
-def test_scale_and_shift_minimise_the_objective(spread, bias, signal):
+def test_scale_and_shift_minimize_the_objective(spread, bias, signal):
     rng = np.random.default_rng(3)
     samples = held_out_samples(rng)
     targets = targets_of(samples.labels)

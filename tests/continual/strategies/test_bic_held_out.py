@@ -16,7 +16,7 @@ from tests.continual.strategies.bic_second_task import KEY, SETUP
 
 TWENTY = compiled(bic(SETUP, exemplars_per_class=20, labels=2))
 NINETY = compiled(bic(SETUP, buffer_size=90, labels=2))
-# Classes 0 and 1 have been learnt. Class 0 holds one image and class 1 five and a second label.
+# Classes 0 and 1 have been learned. Class 0 holds one image and class 1 five and a second label.
 HELD = {0: [6], 1: [1, 7, 13, 19, 25]}
 # Image 6 comes again as class 2, and image 1 as classes 1 and 3: other samples.
 TRAIN = labelled([*range(20), 3, 9, 15, 21, 1, 39], [2] * 20 + [3] * 4 + [1, 0])

@@ -1,4 +1,4 @@
-"""BiC with softmax, as Wu et al. coded it, against float64 NumPy and SciPy's minimiser."""
+"""BiC with softmax, as Wu et al. coded it, against float64 NumPy and SciPy's minimizer."""
 
 import jax
 import jax.numpy as jnp

@@ -51,7 +51,7 @@ CARRIED = [[0, 1, 2], [0, 3], [0, 4]]
 
 
 def made_task(number, index=None):
-    # The slot of mask 0 holds a sample of class 5, which is not there.
+    # The slot of mask 0 holds a sample of class 5, which is missing.
     index = INDEX[number] if index is None else index
     train = samples_of([*index, 5], [True] * len(index) + [False])
     return task_of(number, CARRIED[number], train), [batch_of(index)] * 3
@@ -202,7 +202,7 @@ def test_predictions_are_the_consolidated_heads(after):
     np.testing.assert_array_equal(scores[:, 5], 0)
 
 
-def test_while_a_task_is_learnt_predictions_are_those_it_would_leave(after):
+def test_while_a_task_is_learned_predictions_are_those_it_would_leave(after):
     task, (batch, *_) = made_task(1)
     memory, learner = begin(SETUP, STRATEGY, *after[0], task)
     memory, learner, _ = train_step(

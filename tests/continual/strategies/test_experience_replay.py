@@ -74,7 +74,7 @@ def test_a_draw_is_as_large_as_the_batch_and_holds_nothing_twice():
 
 
 def test_with_an_empty_memory_the_batch_itself_fills_up_at_weight_0():
-    """What lies in empty slots enters neither the loss nor what normalises over the batch."""
+    """What lies in empty slots enters neither the loss nor what normalizes over the batch."""
     batch, gradient, _ = step(
         Reservoir(
             Samples(jnp.full(8, STORED + 3), jnp.asarray(LABELS[:8, None]), jnp.zeros(8, bool)),

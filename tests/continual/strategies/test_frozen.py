@@ -47,7 +47,7 @@ def test_weight_decay_moves_no_parameter_and_statistics_stay(make):
 
 
 class Noisy(nn.Module):
-    """Its features are stored ones with dropout before them and normalised by batch statistics."""
+    """Its features are stored ones with dropout before them and normalized by batch statistics."""
 
     @nn.compact
     def __call__(self, features, train):
@@ -58,9 +58,9 @@ class Noisy(nn.Module):
 
 def clusters(seed=0, classes=3, per_class=40):
     rng = np.random.default_rng(seed)
-    centres = rng.normal(size=(classes, 5)) * 3 + 2
+    centers = rng.normal(size=(classes, 5)) * 3 + 2
     labels = np.repeat(np.arange(classes), per_class)
-    return centres[labels] + rng.normal(size=(len(labels), 5)), labels
+    return centers[labels] + rng.normal(size=(len(labels), 5)), labels
 
 
 @functools.cache
@@ -83,7 +83,7 @@ def streamed(make, net, updates):
 
 
 @each_strategy
-def test_a_stream_without_boundaries_is_learnt_in_one_pass(make):
+def test_a_stream_without_boundaries_is_learned_in_one_pass(make):
     _, result = streamed(make, LinearClassifier(3), 1)
     final = result.evaluation.class_incremental[-1]
     assert final.min() > 0.95

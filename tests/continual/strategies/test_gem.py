@@ -26,7 +26,7 @@ from tests.continual.small_net import (
 
 
 def projected_by_scipy(gradient, references, margin):
-    """In float64: v = γ + u, where u ≥ 0 minimises ‖Gᵀu + (g + γ Gᵀ1)‖."""
+    """In float64: v = γ + u, where u ≥ 0 minimizes ‖Gᵀu + (g + γ Gᵀ1)‖."""
     gradient, references = np.float64(gradient), np.float64(references)
     if np.all(references @ gradient >= 0):
         return gradient

@@ -160,8 +160,8 @@ def test_a_linear_network_keeps_its_outputs_on_earlier_inputs(optimizer):
 def test_a_projected_change_of_a_convolutional_network_keeps_its_outputs():
     """Grey images in three channels leave directions of the first kernel free."""
     rng = np.random.default_rng(1)
-    grey = np.repeat(rng.normal(size=(3, 4, 4, 1)), 3, axis=-1)
-    images = jnp.asarray(grey, jnp.float32)
+    gray = np.repeat(rng.normal(size=(3, 4, 4, 1)), 3, axis=-1)
+    images = jnp.asarray(gray, jnp.float32)
     stored = StoredImages.of(images, jnp.zeros(3), jnp.ones(3))
     setup = flax_setup(PlainCNN(5, (4,), 7), stored, softmax_objective(), optax.sgd(0.1))
 

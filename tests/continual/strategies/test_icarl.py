@@ -245,7 +245,7 @@ def test_the_class_is_that_of_the_nearest_mean_of_its_exemplars():
     assert np.any(heads != away.argmin(axis=1)), "the head must say otherwise somewhere"
 
 
-def test_while_a_task_is_learnt_the_head_predicts():
+def test_while_a_task_is_learned_the_head_predicts():
     during, memory, learner = trained_on(np.arange(30))
     inputs = SINGLE.gather(jnp.arange(40), None)
     expected = forward(OLD, np.arange(40))[2]
@@ -276,7 +276,7 @@ def test_the_means_are_computed_once_an_evaluation():
     assert len(passes) == 1
 
 
-def test_while_a_task_is_learnt_runs_together_pass_over_no_exemplar():
+def test_while_a_task_is_learned_runs_together_pass_over_no_exemplar():
     """A conditional became a choice under vmap: every validation passed over all exemplars."""
     passes = []
 

@@ -127,7 +127,7 @@ def test_the_two_merges_differ_by_far_more_than_they_are_off():
     assert np.abs(mean - mode).max() > 0.1
 
 
-def test_while_a_task_is_learnt_its_own_network_predicts():
+def test_while_a_task_is_learned_its_own_network_predicts():
     setup = small_setup()
     strategy, (memory, learner) = imm(setup, "mean"), after_tasks("mean")[1]
     between = strategy.predict(memory, learner, INPUTS)

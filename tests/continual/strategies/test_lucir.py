@@ -271,7 +271,7 @@ def test_imprinted_weights_by_hand():
 
 
 def test_a_task_begins_with_imprinted_weights_from_features_of_evaluation():
-    """Each the normalised mean of unit features; the teacher is as the network was."""
+    """Each the normalized mean of unit features; the teacher is as the network was."""
     index = np.array([2, 8, 14, 3, 9, 15, 21, 26])
     train = labelled(index, mask=index != 21)
     strategy = compiled(lucir(SETUP, exemplars_per_class=2, labels=2))

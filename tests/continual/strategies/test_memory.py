@@ -82,7 +82,7 @@ def test_a_step_s_own_samples_fill_up_its_draw():
     np.testing.assert_array_equal(filled.weight, drawn.weight)
 
 
-# 20 arrivals in five batches of 6, of which every third sample is not there.
+# 20 arrivals in five batches of 6, of which every third sample is missing.
 ARRIVALS, BATCH = 30, 6
 REAL = [number for number in range(ARRIVALS) if number % 3 != 2]
 

@@ -119,7 +119,7 @@ def test_told_a_task_the_weights_up_to_it_answer():
     np.testing.assert_allclose(strategy.predict(memory, learner, inputs), expected, atol=1e-5)
 
 
-def test_while_a_task_is_learnt_only_its_classes_are_predicted():
+def test_while_a_task_is_learned_only_its_classes_are_predicted():
     setup, strategy, _ = after_tasks()
     learner = small_learner(setup, range(4))
     memory = strategy.init(jax.random.key(0), learner)

@@ -1,7 +1,7 @@
 """EWC, online EWC and MAS: the penalty, and whole trainings done again in float64 NumPy.
 
 The NumPy side stores every task's importance and anchor and adds the penalties up. Implicit steps
-are also tried where explicit ones diverge, on a quadratic loss whose minimiser is known.
+are also tried where explicit ones diverge, on a quadratic loss whose minimizer is known.
 """
 
 import functools
@@ -24,7 +24,7 @@ from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.quadratic import (
     add_anchor,
     no_anchors,
-    penalised,
+    penalized,
     penalty_gradient,
     proximal_change,
     single_anchor,
@@ -291,7 +291,7 @@ def stiff_anchors():
     return sums
 
 
-def minimiser(regularization):
+def minimizer(regularization):
     """Of the task's loss and regularization Σ ω (θ − θ*)², in float64."""
     pull = 2 * regularization * np.sum(IMPORTANCES * ANCHORS, axis=0)
     weight = 2 * regularization * np.sum(IMPORTANCES, axis=0)
@@ -307,7 +307,7 @@ def stiff_program(momentum, implicit_rate, rate=STEP, factor=1.0):
     task, batch, key = task_of(1, [0], samples_of([0])), batch_of([0]), jax.random.key(1)
 
     def run(regularization, steps):
-        strategy = penalised(
+        strategy = penalized(
             setup, naive(setup), regularization, lambda memory: memory, implicit_rate
         )
 
@@ -321,16 +321,16 @@ def stiff_program(momentum, implicit_rate, rate=STEP, factor=1.0):
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("regularization", [1e-3, 1.0, 100.0, 1e6])
-def test_implicit_steps_lead_to_the_minimiser_at_any_strength(regularization, momentum):
+def test_implicit_steps_lead_to_the_minimizer_at_any_strength(regularization, momentum):
     """Momentum carries a constant gradient 1 / (1 − m) as far, which the rate of the penalty is."""
     found = stiff_program(momentum, STEP / (1 - momentum))(regularization, 600)
-    np.testing.assert_allclose(found, minimiser(regularization), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found, minimizer(regularization), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_explicit_steps_lead_there_too_until_the_penalty_is_stiff(momentum):
     program = stiff_program(momentum, None)
-    np.testing.assert_allclose(program(1e-3, 600), minimiser(1e-3), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(program(1e-3, 600), minimizer(1e-3), rtol=1e-4, atol=1e-5)
     # .1 · 2 · 100 Ω is above 2 where Ω is above .1.
     finite = np.isfinite(program(100.0, 600))
     np.testing.assert_array_equal(finite, [False, False, True, False, True])
@@ -386,7 +386,7 @@ def test_implicit_steps_leave_frozen_parameters_bit_for_bit():
         ),
         init=lambda key: (start, {}),
     )
-    strategy = penalised(setup, naive(setup), 5.0, lambda memory: memory, STEP)
+    strategy = penalized(setup, naive(setup), 5.0, lambda memory: memory, STEP)
     importance, anchor = ({name: jnp.full(2, value) for name in start} for value in (2.0, 4.0))
     sums = single_anchor(importance, anchor)
     learner = init_learner(setup, CLASSES, jax.random.key(0))

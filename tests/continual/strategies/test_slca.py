@@ -8,7 +8,7 @@ import pytest
 from everlight.continual.strategies.slca import (
     class_gaussians,
     gaussian_samples,
-    normalised_logits,
+    normalized_logits,
     slca,
 )
 from tests.continual.small_net import (
@@ -99,13 +99,13 @@ def test_drawn_samples_have_the_moments_of_their_class():
         np.testing.assert_allclose(np.cov(rows.T), covariance[c], atol=0.03)
 
 
-def test_normalised_logits_do_not_depend_on_their_scale_and_have_a_finite_gradient_at_0():
+def test_normalized_logits_do_not_depend_on_their_scale_and_have_a_finite_gradient_at_0():
     logits = jnp.array([[3.0, 4.0, 0.0, 7.0]])
     tasks, seen = jnp.array([0, 0, 1, 2]), jnp.array([True, True, True, False])
-    found = normalised_logits(logits, tasks, seen)
+    found = normalized_logits(logits, tasks, seen)
     np.testing.assert_allclose(found, logits / 2.5, rtol=1e-6)
-    np.testing.assert_allclose(normalised_logits(10 * logits, tasks, seen), found, rtol=1e-6)
-    slope = jax.grad(lambda given: jnp.sum(normalised_logits(given, tasks, seen)))(logits)
+    np.testing.assert_allclose(normalized_logits(10 * logits, tasks, seen), found, rtol=1e-6)
+    slope = jax.grad(lambda given: jnp.sum(normalized_logits(given, tasks, seen)))(logits)
     assert np.all(np.isfinite(slope))
 
 

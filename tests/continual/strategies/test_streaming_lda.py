@@ -77,7 +77,7 @@ def discriminant(means, covariance, shrinkage, features):
     return features @ precision @ means.T + bias
 
 
-def centred(scores):
+def centered(scores):
     """Scores less what all classes share."""
     return scores - scores.mean(axis=1, keepdims=True)
 
@@ -95,7 +95,7 @@ def test_three_batches_are_the_paper_s_recursion():
     found = np.asarray(LDA.predict(memory, learner, jnp.asarray(DATA[test], jnp.float32)))
     expected = discriminant(means, covariance, SHRINKAGE, forward(START, test)[1])
     np.testing.assert_allclose(
-        centred(found[:, MET]), centred(expected[:, MET]), rtol=1e-4, atol=1e-4
+        centered(found[:, MET]), centered(expected[:, MET]), rtol=1e-4, atol=1e-4
     )
     assert np.all(found[:, [3, 4]] == -np.inf)
 
@@ -158,8 +158,8 @@ def test_many_samples_give_scikit_learn_s_discriminant():
     reference.fit(features, labels)
     found = (features - origin) @ kernel - np.sum(offset * kernel.T, axis=1) / 2
     expected = reference.decision_function(features)
-    error = np.linalg.norm(centred(found) - centred(expected))
-    assert error < 0.03 * np.linalg.norm(centred(expected))
+    error = np.linalg.norm(centered(found) - centered(expected))
+    assert error < 0.03 * np.linalg.norm(centered(expected))
     same = np.argmax(found, axis=1) == reference.predict(features)
     assert same.mean() > 0.995
 
@@ -172,8 +172,8 @@ def test_digits_far_from_0_keep_the_digits_of_the_official_scores(shift):
     _, labels, _, truth = digits()
     means, _, covariance = recursion(train, labels, CLASSES)
     assert np.abs(covariance_of(memory) - covariance).max() < 1e-6 * np.abs(covariance).max()
-    expected = centred(discriminant(means, covariance, 1e-3, test))
-    error = np.linalg.norm(centred(found) - expected) / np.linalg.norm(expected)
+    expected = centered(discriminant(means, covariance, 1e-3, test))
+    error = np.linalg.norm(centered(found) - expected) / np.linalg.norm(expected)
     assert error < 2e-6
     np.testing.assert_array_equal(found.argmax(axis=1), expected.argmax(axis=1))
     assert (found.argmax(axis=1) == truth).mean() > 0.97
@@ -227,8 +227,8 @@ def test_a_base_task_gives_means_and_shrunk_covariance_once(update, shift):
     assert np.abs(covariance_of(memory) - covariance).max() < 1e-6 * np.abs(covariance).max()
     memory = solved(strategy, memory, learner)
     found = strategy.predict(memory, learner, jnp.asarray(test, jnp.float32))
-    expected = centred(discriminant(means, covariance, 1e-3, test))
-    error = np.linalg.norm(centred(np.asarray(found, float)) - expected)
+    expected = centered(discriminant(means, covariance, 1e-3, test))
+    error = np.linalg.norm(centered(np.asarray(found, float)) - expected)
     assert error < 1e-5 * np.linalg.norm(expected)
     assert (np.argmax(found, axis=1) == truth).mean() > 0.9
 

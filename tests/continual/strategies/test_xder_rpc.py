@@ -56,7 +56,7 @@ def vertices(classes):
 HEAD = vertices(CLASSES)
 
 
-def test_the_polytope_is_the_authors_centred_regular_simplex():
+def test_the_polytope_is_the_authors_centered_regular_simplex():
     for classes in (2, 3, CLASSES):
         head = simplex(classes)
         np.testing.assert_allclose(head, vertices(classes), rtol=0, atol=1e-12)

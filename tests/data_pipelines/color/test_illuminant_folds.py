@@ -82,7 +82,7 @@ def test_a_camera_that_no_name_says_and_masks_are_given(tmp_path, rng):
     expected[:, 3, 3] = False
     np.testing.assert_array_equal(seen, expected)
     np.savez(tmp_path / "y.npz", **(arrays | {"masks": masks[:2]}))
-    with pytest.raises(DataError, match=r"masks are float64 of \(2, 4, 4\)"):
+    with pytest.raises(DataError, match=r"masks have dtype float64 and shape \(2, 4, 4\)"):
         thumbnail_cameras([tmp_path / "y.npz"])
 
 

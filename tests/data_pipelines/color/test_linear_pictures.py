@@ -46,7 +46,7 @@ def test_other_numbers_are_named(tmp_path, dtype, message, layout):
         read_photo(path)
 
 
-def test_a_tiff_of_other_colours_is_refused(tmp_path):
+def test_a_tiff_of_other_colors_is_refused(tmp_path):
     """Lab of 16 bits was read as red, green and blue."""
     path = tmp_path / "a.tif"
     tifffile.imwrite(path, np.ones((24, 96, 3), np.uint16), photometric="cielab")

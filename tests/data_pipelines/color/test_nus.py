@@ -134,7 +134,7 @@ def test_truncated_images_are_named(release, keep):
     camera = load_official(release, "SonyA57")
     path = camera.folder / "PNG" / "SonyA57_0001.PNG"
     path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(DataError, match=r"SonyA57_0001\.PNG is damaged or another file"):
+    with pytest.raises(DataError, match=r"SonyA57_0001\.PNG is damaged or not the expected file"):
         camera.read_image(0)
 
 
@@ -188,7 +188,9 @@ def test_missing_and_damaged_thumbnails_are_named(tmp_path):
     with pytest.raises(MissingDataError, match=r"SonyA57\.npz does not exist"):
         thumbnail_set(tmp_path / "SonyA57.npz")
     np.savez(tmp_path / "SonyA57.npz", names=np.array(["SonyA57_0001"]))
-    with pytest.raises(DataError, match=r"SonyA57\.npz is damaged or another file.*images_u16"):
+    with pytest.raises(
+        DataError, match=r"SonyA57\.npz is damaged or not the expected file.*images_u16"
+    ):
         thumbnail_set(tmp_path / "SonyA57.npz")
 
 

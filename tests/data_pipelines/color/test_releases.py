@@ -81,8 +81,8 @@ def test_thumbnails_have_their_captures(tmp_path, rng):
         ({"exposure": np.zeros(3)}, "a value of exposure is not between 1e-09"),
         ({"iso": np.full(3, np.nan)}, "a value of iso is not between"),
         ({"flash": np.array(["no"] * 3)}, "flash is <U2"),
-        ({"sun_events": np.zeros((3, 5))}, r"sun_events is float64 of \(3, 5\)"),
-        ({"time": np.zeros(2)}, r"time is float64 of \(2,\)"),
+        ({"sun_events": np.zeros((3, 5))}, r"sun_events has dtype float64 and shape \(3, 5\)"),
+        ({"time": np.zeros(2)}, r"time has dtype float64 and shape \(2,\)"),
     ],
 )
 def test_captures_that_do_not_fit_are_refused(tmp_path, change, message):
@@ -117,16 +117,16 @@ def test_thumbnails_of_floats_need_no_names(tmp_path, rng):
         ({"images": np.full((3, 4, 5, 3), 1e-38)}, "brightest pixel is 1e-38; 1 is white, scale"),
         ({"images": np.ones((3, 4, 5))}, "images are float64"),
         # Without pixels their number costs no bytes.
-        ({"images": np.ones((3, 0, 5, 3))}, r"images are float64 of \(3, 0, 5, 3\)"),
+        ({"images": np.ones((3, 0, 5, 3))}, r"images have dtype float64 and shape \(3, 0, 5, 3\)"),
         ({"images": np.full((3, 4, 5, 3), np.nan)}, "below 0 or not finite"),
-        ({"names": np.array(["a"])}, r"names are <U1 of \(1,\)"),
+        ({"names": np.array(["a"])}, r"names have dtype <U1 and shape \(1,\)"),
     ],
 )
 def test_thumbnails_that_do_not_go_together_are_refused(tmp_path, change, message):
     arrays = {"images": np.ones((3, 4, 5, 3)), "illuminant_rgb": LIGHTS, "names": np.arange(3)}
     kept = {name: value for name, value in (arrays | change).items() if value is not None}
     np.savez(tmp_path / "a.npz", **kept)
-    with pytest.raises(DataError, match=rf"a\.npz is damaged or another file.*{message}"):
+    with pytest.raises(DataError, match=rf"a\.npz is damaged or not the expected file.*{message}"):
         thumbnail_set(tmp_path / "a.npz")
 
 
@@ -338,5 +338,5 @@ def test_cut_pictures_are_named(tmp_path, rng, keep):
     assert tiff_header(content)[:2] == (8, 10)
     (folder / "a_1.tiff").write_bytes(content[:keep])
     (folder / "a_001.wp").write_text("1 2 3")
-    with pytest.raises(DataError, match=r"a_1\.tiff is damaged or another file"):
+    with pytest.raises(DataError, match=r"a_1\.tiff is damaged or not the expected file"):
         intel_tau(tmp_path)["Sony"].read_image(0)

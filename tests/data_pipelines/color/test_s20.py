@@ -75,7 +75,9 @@ def test_archive_and_unpacked_folder_give_the_same(release, unpacked):
 def test_a_truncated_archive_is_named(release):
     archive = release / ARCHIVE
     archive.write_bytes(archive.read_bytes()[:-100])
-    with pytest.raises(DataError, match=r"Metadata_Image_Pairs\.zip is damaged or another file"):
+    with pytest.raises(
+        DataError, match=r"Metadata_Image_Pairs\.zip is damaged or not the expected file"
+    ):
         load_s20(release)
 
 

@@ -43,7 +43,7 @@ def test_thumbnails_keep_their_numbers_to_16_bits_and_their_lights(root, thumbna
     np.testing.assert_array_equal(cube["illuminant_rgb"], [[0.3, 0.5, 0.2]] * 2)
 
 
-def test_pairs_of_one_scene_are_found_by_their_neighbours_too(rng):
+def test_pairs_of_one_scene_are_found_by_their_neighbors_too(rng):
     """Two stretches of twelve scenes in another order, by a camera of other exposure and noise."""
 
     def draw(count):

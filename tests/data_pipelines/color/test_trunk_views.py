@@ -29,7 +29,7 @@ def views():
         pytest.skip(str(error))
 
 
-def test_places_have_the_colours_that_are_not_masked(views):
+def test_places_have_the_colors_that_are_not_masked(views):
     (maps, colors, factors), _, _ = views
     assert maps.shape == (2, VIEWS, 8, 8, 152)
     assert (factors[:, 0] == 1).all()

@@ -133,5 +133,5 @@ def test_the_scales_of_the_authors_files_have_both_divisions(tmp_path):
     tasks = {"mid-scale": 4, "large-scale": 8}
     assert published_scales(tmp_path, tasks) == ["mid-scale"]
     (tmp_path / "4tasks_random").rmdir()
-    with pytest.raises(MissingDataError, match="4tasks_semantic: mid-scale needs both"):
+    with pytest.raises(MissingDataError, match="4tasks_semantic: mid-scale needs both folders"):
         published_scales(tmp_path, tasks)

@@ -24,7 +24,7 @@ def test_without_features_every_image_gets_the_mean_of_the_facts_that_define_a_p
     np.testing.assert_allclose(found, [wanted, wanted], rtol=1e-5)
 
 
-def test_what_the_layout_tells_is_learnt_from_it(rng):
+def test_what_the_layout_tells_is_learned_from_it(rng):
     vectors = np.eye(3)
     above = rng.random((300, 2)) > 0.5
     features = above + 0.05 * rng.standard_normal((300, 2))

@@ -15,7 +15,7 @@ SIDE = 32
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    """Blocks of 64 images: the programs without optimisation of the tests take long for more."""
+    """Blocks of 64 images: the programs without optimization of the tests take long for more."""
     monkeypatch.setattr(fact_render, "BLOCK_PIXELS", 64 * SIDE**2)
 
 

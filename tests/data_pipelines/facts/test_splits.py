@@ -206,7 +206,7 @@ def test_without_squares_the_middle_is_shown_whatever_the_format(images):
     np.testing.assert_allclose(second, expected, atol=8)
 
 
-def test_hidden_colours_of_a_photograph_are_white(images):
+def test_hidden_colors_of_a_photograph_are_white(images):
     Image.new("RGBA", (8, 8), (200, 0, 0, 0)).save(images / "clear.PNG")
     (found,) = read_images(images, ["clear.jpg"], 4)
     np.testing.assert_array_equal(found, np.full((4, 4, 3), 255))
@@ -225,7 +225,7 @@ def test_a_file_that_is_no_image_is_named(images):
     whole = (images / "a.png").read_bytes()
     (images / "cut.png").write_bytes(whole[: len(whole) // 2])
     for name in ("text.jpg", "cut.png"):
-        with pytest.raises(DataError, match=f"{name} is damaged or another file"):
+        with pytest.raises(DataError, match=f"{name} is damaged or not the expected file"):
             read_images(images, [name], 4)
 
 

@@ -227,7 +227,8 @@ def test_a_small_archive_is_read(archive):
 def test_a_missing_or_faulty_file_inside_is_named(archive, file, content):
     archive(**{file: content})
     with pytest.raises(
-        DataError, match=r"vrd_annotations\.zip (is damaged or another file|does not contain )"
+        DataError,
+        match=r"vrd_annotations\.zip (is damaged or not the expected file|does not contain )",
     ):
         load_vrd()
 
@@ -254,14 +255,14 @@ def test_a_missing_or_faulty_file_inside_is_named(archive, file, content):
 def test_annotations_that_make_no_sense_are_refused(archive, role, change):
     faulty = RELATION | {role: change if role == "predicate" else RELATION[role] | change}
     archive(**{PARTS[1]: json.dumps({"a.jpg": [RELATION, faulty]})})
-    with pytest.raises(DataError, match="is damaged or another file"):
+    with pytest.raises(DataError, match="is damaged or not the expected file"):
         load_vrd()
 
 
 def test_a_missing_or_cut_archive_is_named(archive):
     path = archive()
     path.write_bytes(path.read_bytes()[:-30])
-    with pytest.raises(DataError, match="is damaged or another file"):
+    with pytest.raises(DataError, match="is damaged or not the expected file"):
         load_vrd()
     path.unlink()
     with pytest.raises(MissingDataError, match=r"vrd_annotations\.zip does not exist.*Lu et al"):

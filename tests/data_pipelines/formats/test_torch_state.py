@@ -143,7 +143,7 @@ def test_a_storage_of_two_kinds_is_refused(tmp_path, second, message, last):
 )
 def test_another_format_is_refused(tmp_path, changed):
     path = write(tmp_path / "state.pth", state(), {}, **changed)
-    with pytest.raises(DataError, match=r"state\.pth is damaged or another file"):
+    with pytest.raises(DataError, match=r"state\.pth is damaged or not the expected file"):
         read_torch_state(path, "Again.")
 
 

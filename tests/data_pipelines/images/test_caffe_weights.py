@@ -25,10 +25,10 @@ def test_what_is_no_such_file_is_named(tmp_path):
     with pytest.raises(MissingDataError, match=r"net\.npz does not exist.*LAYER/weight"):
         load_caffe_weights(tmp_path / "net.npz")
     (tmp_path / "net.npz").write_bytes(b"PK\x03\x04 no zip")
-    with pytest.raises(DataError, match=r"net\.npz is damaged or another file"):
+    with pytest.raises(DataError, match=r"net\.npz is damaged or not the expected file"):
         load_caffe_weights(tmp_path / "net.npz")
     np.save(tmp_path / "one.npy", np.zeros(3))
-    with pytest.raises(DataError, match=r"one\.npy is damaged or another file"):
+    with pytest.raises(DataError, match=r"one\.npy is damaged or not the expected file"):
         load_caffe_weights(tmp_path / "one.npy")
     np.savez(tmp_path / "empty.npz")
     with pytest.raises(DataError, match="holds no array"):

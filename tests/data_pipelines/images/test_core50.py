@@ -247,7 +247,9 @@ def test_damaged_prepared_files_are_named(release, tmp_path):
     with pytest.raises(DataError, match=r"images_128\.npy is damaged .*only damaged parts"):
         load_core50(folder=folder)
     np.save(images, np.zeros((11, 128, 128, 3), np.uint8))
-    with pytest.raises(DataError, match=r"images_128\.npy is uint8 of \(11, .* lists 12 frames"):
+    with pytest.raises(
+        DataError, match=r"images_128\.npy has dtype uint8 and shape \(11, .* lists 12 frames"
+    ):
         load_core50(folder=folder)
     images.write_bytes(whole)
     manifest.write_bytes(manifest.read_bytes()[:-1])
@@ -310,7 +312,7 @@ def test_what_a_half_written_file_says_of_itself_is_not_believed(release, tmp_pa
 
 def test_a_refusal_before_the_first_block_leaves_nothing(release, tmp_path):
     (release / name_of(*sorted(IDS)[0])).write_bytes(b"no PNG")
-    with pytest.raises(DataError, match="is damaged or another file"):
+    with pytest.raises(DataError, match="is damaged or not the expected file"):
         prepare_core50(release, tmp_path / "prepared")
     assert [path.name for path in (tmp_path / "prepared").iterdir()] == [".lock"]
 

@@ -142,13 +142,16 @@ def picture(shape=(128, 128, 3), dtype=np.uint8):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "is damaged or another file"),
-        (picture()[:-30], "is damaged or another file"),
-        (b"JFIF", "is damaged or another file"),
-        (picture((350, 350, 3)), r"is uint8 of \(350, 350, 3\), not uint8 of \(128, 128, 3\)"),
-        (picture((128, 128)), r"is uint8 of \(128, 128\)"),
-        (picture((128, 128, 4)), r"is uint8 of \(128, 128, 4\)"),
-        (picture(dtype=np.uint16), r"is uint16 of \(128, 128, 3\)"),
+        (b"", "is damaged or not the expected file"),
+        (picture()[:-30], "is damaged or not the expected file"),
+        (b"JFIF", "is damaged or not the expected file"),
+        (
+            picture((350, 350, 3)),
+            r"has dtype uint8 and shape \(350, 350, 3\), not uint8 and \(128, 128, 3\)",
+        ),
+        (picture((128, 128)), r"has dtype uint8 and shape \(128, 128\)"),
+        (picture((128, 128, 4)), r"has dtype uint8 and shape \(128, 128, 4\)"),
+        (picture(dtype=np.uint16), r"has dtype uint16 and shape \(128, 128, 3\)"),
     ],
 )
 def test_a_damaged_frame_or_one_of_another_kind_is_named(content, message):
@@ -180,7 +183,7 @@ def test_a_damaged_frame_in_a_zip_is_named(archive):
     archive.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
     with (
         opened_release(archive) as (_, read),
-        pytest.raises(DataError, match=f"{FIRST} is damaged or another file.*CRC"),
+        pytest.raises(DataError, match=f"{FIRST} is damaged or not the expected file.*CRC"),
     ):
         decode_frame(read, archive, FIRST)
 
@@ -189,7 +192,7 @@ def test_a_truncated_zip_and_a_missing_one_are_named(archive, tmp_path):
     archive.write_bytes(archive.read_bytes()[:-40])
     with (
         pytest.raises(
-            DataError, match=r"core50_128x128\.zip is damaged or another file.*completely"
+            DataError, match=r"core50_128x128\.zip is damaged or not the expected file.*completely"
         ),
         opened_release(archive),
     ):

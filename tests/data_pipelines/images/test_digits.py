@@ -11,8 +11,8 @@ def test_every_image_is_there_once_with_its_label():
     own = datasets.load_digits()
     assert images.images.shape == (1797, 8, 8, 1)
     labels = np.concatenate([images.train_labels, images.test_labels])
-    grey = np.rint(images.images[..., 0].astype(float) * 16 / 255).reshape(1797, 64)
-    found = {(*row, label) for row, label in zip(grey.tolist(), labels.tolist(), strict=True)}
+    gray = np.rint(images.images[..., 0].astype(float) * 16 / 255).reshape(1797, 64)
+    found = {(*row, label) for row, label in zip(gray.tolist(), labels.tolist(), strict=True)}
     assert found == {
         (*row, label) for row, label in zip(own.data.tolist(), own.target.tolist(), strict=True)
     }

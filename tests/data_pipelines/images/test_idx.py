@@ -111,7 +111,9 @@ def test_damaged_files_are_refused_by_name(folder, name, content, message, packe
 def test_damaged_compression_is_refused(folder, damage):
     path = folder / "t10k-images-idx3-ubyte.gz"
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(DataError, match=r"t10k-images-idx3-ubyte\.gz is damaged or another file"):
+    with pytest.raises(
+        DataError, match=r"t10k-images-idx3-ubyte\.gz is damaged or not the expected file"
+    ):
         load_idx(folder)
 
 

@@ -10,7 +10,7 @@ from PIL import Image
 
 from tests.data_pipelines.images.user_folders import folder_of, load, refused
 
-GREY_LEVELS = np.array([[40, 40], [200, 200]], np.uint8)
+GRAY_LEVELS = np.array([[40, 40], [200, 200]], np.uint8)
 
 
 def chunk(kind, content):
@@ -84,7 +84,7 @@ def test_partial_alpha_is_blended_with_white(tmp_path, ending):
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
 @pytest.mark.parametrize("white", [255, 4095, 65535])
-def test_pngs_of_16_bits_are_refused_in_every_kind_of_colour(tmp_path, channels, white):
+def test_pngs_of_16_bits_are_refused_in_every_kind_of_color(tmp_path, channels, white):
     """Pillow would keep the high byte of colour, and 12 bits would be almost black."""
     folder_of(tmp_path, {"a": 3, "b": 3})
     pixels = np.full((8, 8, channels), white, np.uint16)

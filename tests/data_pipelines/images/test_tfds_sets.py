@@ -57,7 +57,7 @@ def root(prepared, tmp_path, monkeypatch):
     return tmp_path / "tensorflow_datasets" / "small_pictures" / "1.10.0"
 
 
-def test_grey_images_come_in_square_with_their_labels(root):
+def test_gray_images_come_in_square_with_their_labels(root):
     found = load_tfds("small_pictures", 4)
     assert found.name == "small_pictures"
     assert found.class_names == NAMES
@@ -69,7 +69,7 @@ def test_grey_images_come_in_square_with_their_labels(root):
     ):
         assert sorted(labels.tolist()) == sorted(expected)
         # An image's grey is 40 times its label and its place, in whatever order they are stored.
-        numbers = {(int(grey) // 40, int(grey) % 40) for grey in pixels[:, 0]}
+        numbers = {(int(gray) // 40, int(gray) % 40) for gray in pixels[:, 0]}
         assert numbers == {(label, place) for place, label in enumerate(expected)}
         np.testing.assert_array_equal(pixels[:, 0] // 40, labels)
 

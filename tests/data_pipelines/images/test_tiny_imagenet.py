@@ -28,7 +28,7 @@ def test_the_set_has_the_sizes_of_cifar_100(whole):
     assert whole.class_names[0] == "goldfish, Carassius auratus"
 
 
-def test_the_colours_are_those_of_imagenet_in_their_order(whole):
+def test_the_colors_are_those_of_imagenet_in_their_order(whole):
     """Tiny-ImageNet is a part of ImageNet, whose published channel means lie 8 levels apart."""
     for part in (whole.images[:50_000], whole.images[50_000:]):
         np.testing.assert_allclose(part.mean(axis=(0, 1, 2)), IMAGENET_MEAN, atol=2.5)
@@ -126,7 +126,7 @@ def test_a_missing_file_is_named(folder, file):
 def test_a_truncated_file_is_named(folder, file, keep):
     path = folder / file
     path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(DataError, match=rf"{file} is damaged or another file"):
+    with pytest.raises(DataError, match=rf"{file} is damaged or not the expected file"):
         load_tiny_imagenet_32()
 
 

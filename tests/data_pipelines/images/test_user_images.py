@@ -46,8 +46,8 @@ def test_the_middle_square_is_taken_upright(tmp_path):
 
 def test_what_is_no_rgb_photograph_is_brought_there_and_counted(tmp_path):
     folder_of(tmp_path, {"a": 3, "b": 8})
-    grey, cmyk = Image.new("L", (9, 9), 77), Image.new("CMYK", (9, 9), (0, 0, 0, 255))
-    grey.save(tmp_path / "a" / "00.png")
+    gray, cmyk = Image.new("L", (9, 9), 77), Image.new("CMYK", (9, 9), (0, 0, 0, 255))
+    gray.save(tmp_path / "a" / "00.png")
     cmyk.save(tmp_path / "a" / "01.jpg")
     (tmp_path / "a" / "01.png").unlink()
     Image.new("RGBA", (9, 9), (9, 9, 9, 51)).save(tmp_path / "a" / "02.png")
@@ -59,8 +59,9 @@ def test_what_is_no_rgb_photograph_is_brought_there_and_counted(tmp_path):
     (tmp_path / "readme.txt").write_text("x")
     images, note = load(tmp_path)
     assert note.endswith(
-        "; brought to RGB: 1 CMYK, 1 grey, 2 palette; 1 with transparency, laid over white; of 1 "
-        "with several frames the first; files not read: 2 hidden, 1 beside the classes' folders"
+        "; converted to RGB: 1 CMYK, 1 grey, 2 palette; 1 with transparency, laid over white; "
+        "1 with several frames, of which the first is used; files not read: 2 hidden, 1 beside the "
+        "classes' folders"
     )
     np.testing.assert_array_equal(images.images[0], np.full((8, 8, 3), 77))
     assert np.all(images.images[1] < 30), "black ink"
@@ -74,7 +75,7 @@ def test_what_is_no_rgb_photograph_is_brought_there_and_counted(tmp_path):
 def test_other_formats_are_refused_with_the_formats_that_are_read(tmp_path, ending):
     folder_of(tmp_path, {"a": 3, "b": 3})
     Image.new("RGB", (8, 8)).save(tmp_path / "a" / f"00.{ending}")
-    assert "no whole JPEG, PNG or GIF of 8 bits: a/00." in refused(tmp_path)
+    assert "not a complete 8-bit JPEG, PNG or GIF file): a/00." in refused(tmp_path)
 
 
 def test_paths_of_a_csv_may_go_up_within_its_folder(tmp_path):
@@ -156,7 +157,7 @@ def test_a_csv_names_files_and_labels(tmp_path):
         (("file,label", "/etc/passwd,1"), r"leads out of the csv's folder"),
         (
             ("file,label", "none.png,1"),
-            r"1 of 1 files is missing, .* or no whole .*: none.png\. Repair",
+            r"1 of 1 files cannot be used \(missing, .*: none.png\. Repair",
         ),
     ],
 )
@@ -186,14 +187,14 @@ def test_an_npz_holds_images_and_labels(tmp_path, rng, labels):
 
 
 @pytest.mark.parametrize("channels", [(), (1,)])
-def test_grey_arrays_keep_one_channel(tmp_path, rng, channels):
+def test_gray_arrays_keep_one_channel(tmp_path, rng, channels):
     values = rng.integers(0, 256, (6, SIDE, SIDE, *channels), dtype=np.uint8)
     images, note = load(npz(tmp_path, images=values, labels=np.arange(6) % 2))
     np.testing.assert_array_equal(images.images[0], values[0].reshape(SIDE, SIDE, 1))
     assert note.endswith("; grey, in one channel")
 
 
-def test_a_folder_of_grey_images_keeps_one_channel(tmp_path):
+def test_a_folder_of_gray_images_keeps_one_channel(tmp_path):
     folder_of(tmp_path, {"a": 3, "b": 3})
     colored = load(tmp_path).images.images
     for path in tmp_path.glob("*/*.png"):
@@ -214,8 +215,11 @@ IMAGES = np.zeros((6, SIDE, SIDE, 3), np.uint8)
     [
         ({"images": IMAGES}, r"lacks \['labels'\]"),
         ({"images": IMAGES / 255, "labels": np.arange(6)}, r"images are float64 of"),
-        ({"images": IMAGES[..., :2], "labels": np.arange(6)}, r"images are uint8 of \(6, 8, 8, 2"),
-        ({"images": IMAGES, "labels": np.arange(5)}, r"labels are int64 of \(5,\)"),
+        (
+            {"images": IMAGES[..., :2], "labels": np.arange(6)},
+            r"images have dtype uint8 and shape \(6, 8, 8, 2",
+        ),
+        ({"images": IMAGES, "labels": np.arange(5)}, r"labels have dtype int64 and shape \(5,\)"),
         ({"images": IMAGES, "labels": np.arange(6.0)}, r"labels are float64"),
         ({"images": IMAGES[:0], "labels": np.arange(0)}, r"holds no image"),
         ({"images": IMAGES, "labels": np.array(["a"] * 3 + [" "] * 3)}, r"an empty label"),
@@ -290,7 +294,8 @@ def test_files_that_are_no_whole_images_are_named_together(tmp_path):
     Image.new("I;16", (8, 8), 40_000).save(tmp_path / "b" / "deep.png")
     message = refused(tmp_path)
     assert (
-        "4 of 11 files are missing, above 100,000,000 pixels or no whole JPEG, PNG or GIF of 8 bits"
+        "4 of 11 files cannot be used (missing, above 100,000,000 pixels, or not a complete 8-bit "
+        "JPEG, PNG or GIF file)"
     ) in message
     assert (
         "a/00.png, a/empty.jpg, a/notes.txt and 1 more. Repair, convert or remove them. 1 of them "
@@ -367,13 +372,13 @@ def test_another_source_gives_the_test_images(tmp_path):
     )
 
 
-def test_grey_test_images_are_brought_to_the_channels_of_the_others(tmp_path, rng):
+def test_gray_test_images_are_brought_to_the_channels_of_the_others(tmp_path, rng):
     train = folder_of(tmp_path / "train", {"a": 3, "b": 3})
     values = rng.integers(0, 256, (4, SIDE, SIDE), dtype=np.uint8)
     test = npz(tmp_path, images=values, labels=np.array(list("abab")))
     images, note = load(train, test_data=test)
     np.testing.assert_array_equal(images.images[-1], np.repeat(values[3][..., None], 3, -1))
-    assert note.endswith("; test: grey, in one channel; all brought to RGB")
+    assert note.endswith("; test: grey, in one channel; all converted to RGB")
 
 
 def test_a_test_set_of_other_classes_is_refused(tmp_path):

@@ -76,7 +76,7 @@ def chunk(name, content):
 @pytest.mark.parametrize(
     ("kind", "count"), [("sRGB", 0), ("LAB", 6), ("gAMA 1/2.2", 0), ("gAMA 1", 6)]
 )
-def test_colour_profiles_other_than_srgb_are_counted(tmp_path, rng, kind, count):
+def test_color_profiles_other_than_srgb_are_counted(tmp_path, rng, kind, count):
     for number, picture in enumerate(pictures(rng, 6)):
         path = tmp_path / "ab"[number % 2] / f"{number}.png"
         path.parent.mkdir(exist_ok=True)

@@ -56,7 +56,7 @@ def test_missing_and_wrong_arrays_are_named_with_the_file(tmp_path, arrays, monk
     monkeypatch.setattr(vit_weights, "MAX_BYTES", 1_000)
     assert "more than the limit of 1,000" in refused(path, arrays)
     path.write_bytes(b"PK\x03\x04 no zip")
-    with pytest.raises(DataError, match=r"vit\.npz is damaged or another file"):
+    with pytest.raises(DataError, match=r"vit\.npz is damaged or not the expected file"):
         load_vit_checkpoint(path)
     with pytest.raises(MissingDataError, match=r"none\.npz does not exist\. Give a checkpoint of"):
         load_vit_checkpoint(tmp_path / "none.npz")

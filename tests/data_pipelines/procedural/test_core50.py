@@ -52,7 +52,7 @@ def test_any_number_of_frames_shows_the_same_recordings(world):
     np.testing.assert_array_equal(recordings(few), recordings(world)[:, :, ::2])
 
 
-def test_neighbouring_frames_differ_little_and_sessions_much():
+def test_neighboring_frames_differ_little_and_sessions_much():
     """At the default of 30 frames in 15 seconds; of one object in each session."""
     time = np.arange(0, 300, 10)
     session = np.repeat(np.arange(11), len(time))
@@ -74,7 +74,7 @@ def test_sessions_differ_in_background_and_light_and_objects_share_them(world):
     assert np.all(between > 2 * within)
 
 
-def test_a_linear_fit_generalises_to_the_test_sessions_far_above_chance_and_not_wholly(world):
+def test_a_linear_fit_generalizes_to_the_test_sessions_far_above_chance_and_not_wholly(world):
     """Ridge regression: measured 48% of the objects (chance 2%), 41% of the categories (10%)."""
     held_out = np.isin(world.session, TEST_SESSIONS)
     means = world.images.reshape(-1, 16, 2, 16, 2, 3).mean(axis=(2, 4), dtype=np.float32)

@@ -242,7 +242,7 @@ def test_wave_is_a_sine_within_six_hundredths():
     assert np.abs(approximate - np.sin(2 * np.pi * phase)).max() < 0.06
 
 
-def test_textures_mix_two_colours_and_differ_from_each_other():
+def test_textures_mix_two_colors_and_differ_from_each_other():
     axis = jnp.linspace(-1, 1, 64)
     u, v = jnp.meshgrid(axis, axis)
     depth = 0.9 - jnp.hypot(u, v)
@@ -373,8 +373,8 @@ def test_naive_training_forgets():
     data = loaded()
     tasks = equal_tasks(np.arange(20).reshape(5, 4).T.ravel().tolist(), 5)
     accuracy = learn(data.train_labels, data.test_labels, tasks, 20, 6)
-    learnt, left = np.diag(accuracy.class_incremental)[:4], accuracy.class_incremental[-1][:4]
-    assert learnt.min() > 0.6
+    learned, left = np.diag(accuracy.class_incremental)[:4], accuracy.class_incremental[-1][:4]
+    assert learned.min() > 0.6
     assert left.max() < 0.2
     own, kept = np.diag(accuracy.task_masked)[:4], accuracy.task_masked[-1][:4]
     assert kept.mean() < own.mean() - 0.1, "it is forgotten even where the task is told"

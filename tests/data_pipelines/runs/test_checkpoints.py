@@ -92,7 +92,7 @@ def test_random_keys_survive_and_are_held_to_their_words(tmp_path, impl):
     shutil.copytree(tmp_path / "b" / "1" / "state", tmp_path / "a" / "1" / "state")
     with pytest.raises(DamagedCheckpointError, match="1 is damaged: key and 0 other arrays"):
         Checkpoints(tmp_path / "a").restore(1, keys)
-    with pytest.raises(DataError, match=r"key: \[\]key<.*> there, \[2\]uint32 wanted"):
+    with pytest.raises(DataError, match=r"key: stored \[\]key<.*>, expected \[2\]uint32"):
         Checkpoints(tmp_path / "a").restore(2, {**keys, "key": jnp.zeros(2, jnp.uint32)})
 
 
@@ -126,7 +126,7 @@ def test_the_newest_few_are_kept(tmp_path):
 def test_a_number_that_does_not_follow_is_refused_not_dropped(tmp_path, step):
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(2, state_of(2))
-    with pytest.raises(DataError, match=rf"holds checkpoint 2; {step} would not follow"):
+    with pytest.raises(DataError, match=rf"holds checkpoint 2; checkpoint {step} is not newer"):
         checkpoints.save(step, state_of(7))
     assert_same(checkpoints.restore(2, state_of(0)).state, state_of(2))
 
@@ -157,14 +157,14 @@ def test_a_checkpoint_that_lost_a_part_is_never_loaded(tmp_path, lost):
 @pytest.mark.parametrize(
     ("like", "difference"),
     [
-        (state_of(0, (2, 4)), r"params/2: \[2, 3\]float32 there, \[2, 4\]float32 wanted"),
+        (state_of(0, (2, 4)), r"params/2: stored \[2, 3\]float32, expected \[2, 4\]float32"),
         (
             state_of(0)._replace(half=jnp.zeros(4)),
-            r"half: \[4\]bfloat16 there, \[4\]float32 wanted",
+            r"half: stored \[4\]bfloat16, expected \[4\]float32",
         ),
         (
             state_of(0)._replace(params={5: jnp.zeros((2, 3))}),
-            r"params/2: \[2, 3\]float32 there, absent wanted; params/5: absent there",
+            r"params/2: stored \[2, 3\]float32, expected absent; params/5: stored absent",
         ),
     ],
 )
@@ -180,7 +180,7 @@ def test_a_folder_without_a_checkpoint_is_missing_data(tmp_path):
     for name, reason in (
         ("none", "not a checkpoint"),
         ("file", "not a checkpoint"),
-        ("empty", "no whole"),
+        ("empty", "no complete"),
     ):
         with pytest.raises(MissingDataError, match=rf"{name} .*{reason}|{name} holds {reason}"):
             open_existing(tmp_path / name)
@@ -324,7 +324,7 @@ def test_a_folder_that_is_only_read_is_read_without_a_remark(tmp_path, rng, capl
 def test_other_facts_and_shapes_are_no_damage(tmp_path, rng):
     two_checkpoints(tmp_path, rng)
     like = {"x": jnp.zeros(200)}
-    with pytest.raises(DataError, match=r"another configuration \(seed: 0 there, 1 now\)"):
+    with pytest.raises(DataError, match=r"another configuration \(seed: stored 0, now 1\)"):
         Checkpoints(tmp_path).resume({"seed": 1}, lambda: like)
     with pytest.raises(DataError, match="was written with another configuration: x"):
         Checkpoints(tmp_path).resume({"seed": 0}, lambda: {"x": jnp.zeros(3)})

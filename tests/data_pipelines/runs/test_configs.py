@@ -32,11 +32,11 @@ def test_settings_replace_those_before_and_all_else_is_kept(config):
     ("change", "free", "texts", "refusal"),
     [
         ({"seeds": 4}, ("seeds",), (), None),
-        ({"seeds": 4}, (), (), r"seeds: 3 there, 4 now"),
+        ({"seeds": 4}, (), (), r"seeds: stored 3, now 4"),
         ({"config": {"rate": 0.1, "chosen": "Otherwise."}}, (), ("chosen",), None),
         ({"config": {"rate": 0.1}}, (), ("chosen",), None),
-        ({"config": {"rate": 0.1}}, (), (), r"config\.chosen: 'On validation\.' there, None now"),
-        ({"config": {"rate": 0.2}}, (), ("chosen",), r"\(config\.rate: 0\.1 there, 0\.2 now\)"),
+        ({"config": {"rate": 0.1}}, (), (), r"config\.chosen: stored 'On validation\.', now None"),
+        ({"config": {"rate": 0.2}}, (), ("chosen",), r"\(config\.rate: stored 0\.1, now 0\.2\)"),
     ],
 )
 def test_only_settings_that_decide_are_compared(config, change, free, texts, refusal):

@@ -58,15 +58,24 @@ def test_settings_that_are_too_deep_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("change", "found"),
     [
-        ({"data": np.array([], int)}, r"data is int64 of \(0,\)"),
-        ({"data": np.array(["a"] * 3)}, r"data is <U1 of \(3,\)"),
-        ({"draws": np.array(5)}, r"draws is int64 of \(\)"),
-        ({"measure": np.array(["accuracy"])}, r"measure is <U8 of \(1,\)"),
-        ({"online/ER/accuracy": np.ones(2)}, r"online/ER/accuracy is float64 of \(2,\)"),
-        ({"online/ER/accuracy": np.ones((2, 3))}, r"accuracy is float64 of \(2, 3\)"),
-        ({"online/ER/accuracy": np.array([["a", "b"]] * 2)}, r"accuracy is <U1 of \(2, 2\)"),
-        ({"online/ER/accuracy by task": np.ones((2, 2))}, r"task is float64 of \(2, 2\)"),
-        ({"online/ER/steps": np.ones(2, int)}, r"steps is int64 of \(2,\)"),
+        ({"data": np.array([], int)}, r"data has dtype int64 and shape \(0,\)"),
+        ({"data": np.array(["a"] * 3)}, r"data has dtype <U1 and shape \(3,\)"),
+        ({"draws": np.array(5)}, r"draws has dtype int64 and shape \(\)"),
+        ({"measure": np.array(["accuracy"])}, r"measure has dtype <U8 and shape \(1,\)"),
+        (
+            {"online/ER/accuracy": np.ones(2)},
+            r"online/ER/accuracy has dtype float64 and shape \(2,\)",
+        ),
+        ({"online/ER/accuracy": np.ones((2, 3))}, r"accuracy has dtype float64 and shape \(2, 3\)"),
+        (
+            {"online/ER/accuracy": np.array([["a", "b"]] * 2)},
+            r"accuracy has dtype <U1 and shape \(2, 2\)",
+        ),
+        (
+            {"online/ER/accuracy by task": np.ones((2, 2))},
+            r"task has dtype float64 and shape \(2, 2\)",
+        ),
+        ({"online/ER/steps": np.ones(2, int)}, r"steps has dtype int64 and shape \(2,\)"),
     ],
 )
 def test_results_of_another_form_are_refused(tmp_path, change, found):

@@ -86,7 +86,10 @@ def test_a_damaged_manifest_is_named(two_files, content):
 @pytest.mark.parametrize(
     ("original", "message"),
     [
-        (Original(8, "0" * 64), "has 7 bytes, expected 8: it is truncated or another file"),
+        (
+            Original(8, "0" * 64),
+            "has 7 bytes, expected 8: it is truncated or not the expected file",
+        ),
         (Original(7, "0" * 64), "has sha256 ed7002b4.*, expected 0000.*: it is damaged"),
         (Original(7, "0" * 32), "has md5 9a0364b9.*, expected 0000.*: it is damaged"),
     ],

@@ -59,7 +59,7 @@ class Measured(NamedTuple):
 
 
 def read_charts(folder: Path, files: Sequence[PairFiles], store: Store) -> list[PairCharts]:
-    """Read every pair's charts, each pair once in the life of the store.
+    """Read every pair's charts; pairs that the store holds are not measured again.
 
     Raises:
       DataError: charts are not found or not usable; the message names all files.
@@ -190,7 +190,7 @@ def group_scenes(quasi: QuasiReal) -> Int[np.ndarray, "n"]:
     if (count := int(scenes.max()) + 1) < LEAST_PAIRS:
         raise DataError(
             f"{len(scenes)} pairs show {count} illuminant{'s' * (count != 1)} that differ by "
-            f"{SAME_SCENE} degrees; {LEAST_PAIRS} are the least. Add pairs under other illuminants."
+            f"{SAME_SCENE} degrees; {LEAST_PAIRS} are the minimum. Add pairs under others."
         )
     return scenes
 

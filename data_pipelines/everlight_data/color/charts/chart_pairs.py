@@ -23,7 +23,7 @@ from everlight.illuminant.pair_model import VIEWS
 from everlight.metrics.angular import angular_error
 from everlight_data.color.camera_names import UNNAMED
 from everlight_data.color.charts.chart import (
-    CENTRES,
+    CENTERS,
     MAX_RESIDUAL,
     NEUTRALS,
     chart_homography,
@@ -76,35 +76,35 @@ class PairCharts(NamedTuple):
 
     def points(self, view: int) -> Float[np.ndarray, "24 2"]:
         """Return the centres of the patches in pixels."""
-        return map_points(self.charts[view], CENTRES)
+        return map_points(self.charts[view], CENTERS)
 
     def illuminant(self, view: int) -> Float[np.ndarray, "3"]:
         """Return (R/G, 1, B/G) of the sum of the grey patches except black."""
         return chart_illuminant(self.colors[view], self.usable[view])
 
-    def grey_spread(self, view: int) -> float:
+    def gray_spread(self, view: int) -> float:
         """Return the largest angle between a grey patch and the illuminant, in degrees.
 
         Shade, glare and a second illuminant make it large.
         """
-        greys = jnp.asarray(_greys(self.colors[view], self.usable[view]), jnp.float32)
+        grays = jnp.asarray(_grays(self.colors[view], self.usable[view]), jnp.float32)
         illuminant = jnp.asarray(self.illuminant(view), jnp.float32)
-        return float(jnp.max(jax.vmap(angular_error, (0, None))(greys, illuminant)))
+        return float(jnp.max(jax.vmap(angular_error, (0, None))(grays, illuminant)))
 
 
 def chart_illuminant(
     colors: Float[np.ndarray, "24 3"], usable: Bool[np.ndarray, "24"]
 ) -> Float[np.ndarray, "3"]:
     """Return (R/G, 1, B/G) of the sum of a chart's usable grey patches except black."""
-    total = _greys(colors, usable).sum(axis=0)
+    total = _grays(colors, usable).sum(axis=0)
     return total / total[1]
 
 
-def _greys(
+def _grays(
     colors: Float[np.ndarray, "24 3"], usable: Bool[np.ndarray, "24"]
 ) -> Float[np.ndarray, "k 3"]:
-    greys = slice(NEUTRALS.start, NEUTRALS.stop - 1)
-    return colors[greys][usable[greys]].astype(float)
+    grays = slice(NEUTRALS.start, NEUTRALS.stop - 1)
+    return colors[grays][usable[grays]].astype(float)
 
 
 def find_pairs(folder: Path) -> list[PairFiles]:
@@ -136,7 +136,7 @@ def find_pairs(folder: Path) -> list[PairFiles]:
     if (count := len(files["main"])) < LEAST_PAIRS:
         raise DataError(
             f"{folder} has {count} pair{'s' * (count != 1)}; {LEAST_PAIRS} under different "
-            "illuminants are the least to learn from, and thirty are better"
+            "illuminants are the minimum, and thirty are better"
         )
     return [
         PairFiles(name, *paths, dict(zip(VIEWS, map(_checksum, paths), strict=True)))
@@ -166,8 +166,8 @@ def read_chart_corners(folder: Path) -> dict[str, Float[np.ndarray, "4 2"]]:
             corners[name] = np.array(points, np.float32)
         except (ValueError, TypeError) as error:
             raise DataError(f"{path}: {one_line(name)} has no corners. {LAYOUT}") from error
-        right = corners[name].shape == (4, 2) and np.all(np.isfinite(corners[name]))
-        if not right or chart_homography(corners[name]) is None:
+        is_valid = corners[name].shape == (4, 2) and np.all(np.isfinite(corners[name]))
+        if not is_valid or chart_homography(corners[name]) is None:
             raise DataError(f"{path}: {one_line(name)} has no four corners of a chart. {LAYOUT}")
         if not (folder / name).is_file():
             raise DataError(f"{path}: there is no {folder / one_line(name)}. {LAYOUT}")
@@ -228,10 +228,10 @@ def measure_chart(
         if not outlines:
             raise DataError(f"{path}: no chart found. {LAYOUT}")
         if len(outlines) > 1:
-            centres = (outline.mean(axis=0).round().astype(int).tolist() for outline in outlines)
+            centers = (outline.mean(axis=0).round().astype(int).tolist() for outline in outlines)
             raise DataError(
-                f"{path}: {len(outlines)} charts found, around {', '.join(map(str, centres))}; "
-                f"choose the one in the light to be measured. {LAYOUT}"
+                f"{path}: {len(outlines)} charts found, around {', '.join(map(str, centers))}; "
+                f"choose the one under the illuminant to be measured. {LAYOUT}"
             )
         (corners,) = outlines
     chart = chart_homography(corners)

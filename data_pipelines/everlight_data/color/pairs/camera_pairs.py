@@ -131,7 +131,7 @@ def released_pairs(view: View = "main") -> CameraPairs:
     """Return S20's transforms of the whole image, its illuminants, white balance and folds.
 
     Raises:
-      MissingDataError: the release is not there.
+      MissingDataError: the release is missing.
       DataError: a file is damaged.
     """
     data = load_s20()

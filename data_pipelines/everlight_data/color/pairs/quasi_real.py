@@ -69,7 +69,7 @@ def build_quasi_real(
     """Build the quasi-real pairs, with the colour transform T from each main to its second image.
 
     T is fitted to the image shrunk six times, without blocks that touch the chart or saturation.
-    The second image is a linear function of the main one. So without normalisation T equals T_M up
+    The second image is a linear function of the main one. So without normalization T equals T_M up
     to rounding, whatever the scene, and carries the ratio of the two exposures. With
     `normalize="sum"` it depends on the scene's content.
 
@@ -78,7 +78,7 @@ def build_quasi_real(
       second: the other camera; the paper's is Canon1DsMkIII.
       pairs: names of the two cameras' images of one scene, each in at most one pair.
       seed: random seed of the folds.
-      normalize: normalisation as for `fit_color_transform`.
+      normalize: normalization as for `fit_color_transform`.
 
     Raises:
       MissingDataError: an image's files do not exist.
@@ -126,7 +126,7 @@ def reilluminate_training(
     """Return a fold's training pairs, each unchanged and re-illuminated as randomly chosen others.
 
     The closed form is `T' = A⁻¹ T B` with A and B from the charts. It equals re-illuminating the
-    pixels if T was fitted without normalisation, and is approximate with "sum". The others are
+    pixels if T was fitted without normalization, and is approximate with "sum". The others are
     distinct training pairs of the same fold, so no test illuminant is seen.
 
     Args:

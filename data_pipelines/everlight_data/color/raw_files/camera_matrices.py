@@ -140,10 +140,10 @@ def matrix_for(
       DataError: no name is the camera's; the message gives the nearest ones.
     """
     named = {plain_name(name): matrix for name, matrix in cameras.items()}
-    wanted = plain_name(camera)
-    if not wanted or wanted not in named:
+    key = plain_name(camera)
+    if not key or key not in named:
         raise _unknown_camera(camera, list(cameras))
-    return named[wanted]
+    return named[key]
 
 
 def _unknown_camera(camera: str, names: Sequence[str]) -> DataError:
@@ -182,9 +182,9 @@ def _is_alias(one: str, other: str) -> bool:
         path = _default_list()
     except MissingDataError:
         return False
-    wanted = {plain_name(one), plain_name(other)}
+    names = {plain_name(one), plain_name(other)}
     cameras = _listed_once(path, path.stat().st_mtime_ns)
-    return any(wanted <= set(map(plain_name, camera.names)) for camera in cameras)
+    return any(names <= set(map(plain_name, camera.names)) for camera in cameras)
 
 
 def single_matrix(matrix: Float[np.ndarray, "3 3"]) -> CameraCalibration:
@@ -244,14 +244,14 @@ def read_dng_calibration(path: Path) -> DngCalibration:
             if not colors.matrices:
                 raise tags.refusal("ColorMatrix1", "is missing", "give a DNG that has it")
             kelvin = two_temperatures(tags, colors) if len(colors.matrices) > 1 else None
-    whole = all(matrix is not None for matrix in colors.forward)
+    has_forward = all(matrix is not None for matrix in colors.forward)
     if kelvin is None:
-        ahead = np.stack([colors.forward[0]] * 2) if whole else None
+        ahead = np.stack([colors.forward[0]] * 2) if has_forward else None
         return DngCalibration(single_matrix(colors.matrices[0]), ahead)
     order = np.argsort(kelvin)
     matrices = jnp.asarray(np.stack(colors.matrices)[order], jnp.float32)
     calibration = CameraCalibration(matrices, jnp.asarray(kelvin[order], jnp.float32))
-    return DngCalibration(calibration, np.stack(colors.forward)[order] if whole else None)
+    return DngCalibration(calibration, np.stack(colors.forward)[order] if has_forward else None)
 
 
 def calibrations_from(
@@ -283,7 +283,7 @@ def calibrations_from(
         taken[name] = calibration
     profiles = {}
     for camera in cameras:
-        by_dng = [made for name, made in taken.items() if is_same_camera(name, camera)]
+        by_dng = [entry for name, entry in taken.items() if is_same_camera(name, camera)]
         if not by_dng and plain_name(camera) not in map(plain_name, listed):
             raise _unknown_camera(camera, [*taken, *listed])
         profiles[camera] = by_dng[0] if by_dng else single_matrix(matrix_for(listed, camera))

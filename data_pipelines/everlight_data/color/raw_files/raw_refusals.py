@@ -54,7 +54,7 @@ def refusing_raw(path: Path) -> AbstractContextManager[None]:
 def check_levels(
     path: Path, black_level: float | Sequence[float] | None, white_level: int | None
 ) -> None:
-    """Refuse levels of the user that are not numbers, or whose number is another."""
+    """Refuse a user's levels that are not numbers, or of which there are too few or too many."""
     for name, level, sizes in (
         ("black_level", black_level, (1, 4)),
         ("white_level", white_level, (1,)),

@@ -19,8 +19,8 @@ READ_NOISE = 0.01
 
 def channel_sensitivities() -> Float[np.ndarray, "8 w"]:
     """Return the sensitivities of the channels on `WAVELENGTHS`, each with a maximum of 1."""
-    centres, widths = (np.array([*numbers])[:, None] for numbers in (CHANNELS, CHANNELS.values()))
-    return 0.5 ** ((2 * (WAVELENGTHS - centres) / widths) ** 2)
+    centers, widths = (np.array([*numbers])[:, None] for numbers in (CHANNELS, CHANNELS.values()))
+    return 0.5 ** ((2 * (WAVELENGTHS - centers) / widths) ** 2)
 
 
 def read_ambient(

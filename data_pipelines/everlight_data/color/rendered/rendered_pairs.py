@@ -69,7 +69,7 @@ SWEEP_SCENES = 1_200
 LEAST_COLORS = 3
 """Minimum number of colours of calibration scenes; `estimate` refuses fewer."""
 SPLITS: dict[Split, str] = {"random": "seen illuminants", "illuminant": "unseen illuminants"}
-"""Kinds of test scenes, and what their illuminants are to the training."""
+"""Kinds of test scenes, and whether their illuminants occur in training."""
 
 
 class Variant(NamedTuple):
@@ -192,8 +192,8 @@ def render_conditions(
         data["exact", split] = exact
         ambient = read_ambient(library, fewer, seed)
         data["noisy", split] = [
-            noisy_inputs(views[main], views[second], fewer, prior_of(whole), ambient)
-            for (main, second), whole in zip(pairs, exact, strict=True)
+            noisy_inputs(views[main], views[second], fewer, prior_of(inputs), ambient)
+            for (main, second), inputs in zip(pairs, exact, strict=True)
         ]
     return data
 

@@ -1,4 +1,4 @@
-"""Published illuminant estimators that learn from images, a file and its rows each.
+"""Published illuminant estimators that learn from images; each file declares its rows.
 
 `METHODS` of a file holds its rows, which `everlight.color.ILLUMINANT_METHODS` collects. Two methods
 have only functions of their own, since they estimate from more than one image:

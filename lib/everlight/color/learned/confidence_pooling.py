@@ -45,7 +45,7 @@ WEIGHT_DECAY = 1e-3
 
 
 class ConfidencePoolingModel(NamedTuple):
-    """Parameters of the head, with the mean and scale that standardise its input maps."""
+    """Parameters of the head, with the mean and scale that standardize its input maps."""
 
     params: PyTree
     mean: Float[Array, "c"]

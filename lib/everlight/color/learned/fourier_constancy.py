@@ -1,7 +1,7 @@
-"""Fast Fourier colour constancy (FFCC): localisation of a filtered log-chroma histogram.
+"""Fast Fourier colour constancy (FFCC): localization of a filtered log-chroma histogram.
 
 Barron and Tsai 2017 (CVPR). An illuminant that multiplies an image's channels shifts the histogram
-of its log-chroma, so estimating it is localising the histogram. A filter and a bias map of likely
+of its log-chroma, so estimating it is localizing the histogram. A filter and a bias map of likely
 illuminants are learned. The histogram is small and wraps around (a torus). The range of the
 training illuminants resolves which of the aliased illuminants of a bin is meant.
 
@@ -132,8 +132,8 @@ def fit_fourier_constancy(
 
     The first loss is convex: the cross-entropy of the softmax of the filtered histogram and the
     true illuminant's bin. The second is the likelihood of the true illuminant under the Gaussian
-    with the softmax's moments on the torus. Both rounds penalise the total variation and size of
-    the filters and the bias map. They optimise in the parameters that make the penalty a sum of
+    with the softmax's moments on the torus. Both rounds penalize the total variation and size of
+    the filters and the bias map. They optimize in the parameters that make the penalty a sum of
     squares (the paper's section 4).
 
     Args:
@@ -232,9 +232,9 @@ def _moments(
     # Signed distance from the mean's bin, the shorter way round. Rounding has no gradient.
     nearest = jnp.round(jax.lax.stop_gradient(mean))[:, None]
     away = (bins - nearest + BINS // 2) % BINS - BINS // 2
-    centre = jnp.sum(margins * away, axis=1)
-    squares = jnp.sum(margins * away**2, axis=1) - centre**2
-    product = jnp.sum(shares * away[0][:, None] * away[1][None, :]) - centre[0] * centre[1]
+    center = jnp.sum(margins * away, axis=1)
+    squares = jnp.sum(margins * away**2, axis=1) - center**2
+    product = jnp.sum(shares * away[0][:, None] * away[1][None, :]) - center[0] * center[1]
     return mean, jnp.array([[squares[0], product], [product, squares[1]]])
 
 

@@ -90,7 +90,7 @@ def fit_gamut(
 
     Args:
       observations: images and masks from `observe_image`, `[n, h, w, 3]` and `[n, h, w]`.
-      illuminants: illuminant of each image, `[n, 3]`, any scale; normalised to unit length.
+      illuminants: illuminant of each image, `[n, 3]`, any scale; normalized to unit length.
       order: 0 for Gamut Pixel, 1 for Gamut Edge.
 
     Raises:

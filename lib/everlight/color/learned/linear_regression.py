@@ -25,7 +25,7 @@ def fit_linear_regression(
     """Fit a least-squares regression of the illuminant's chromaticity on features.
 
     The "linear regression" baseline of the two-camera paper's table 3, whose features are the
-    transform's nine entries. Rows of sum-normalised transforms add up to about 1, which leaves the
+    transform's nine entries. Rows of sum-normalized transforms add up to about 1, which leaves the
     nine nearly dependent. Features are therefore centred, and the SVD solver returns the
     minimum-norm solution.
 

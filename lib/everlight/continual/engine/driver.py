@@ -87,7 +87,7 @@ class Runs:
 
     @classmethod
     def of(cls, run: Run) -> "Runs":
-        """Return a single run as runs of one."""
+        """Return `Runs` with a single run."""
         sequence, key = jax.tree.map(lambda leaf: leaf[None], (run.sequence, run.key))
         return cls(run.build, run.protocol, run.data, sequence, key)
 
@@ -239,7 +239,7 @@ def _program(static: Programs, part: Callable[..., SequenceState]) -> Callable[.
 def _orders(
     static: Programs,
 ) -> Callable[..., tuple[Int[Array, "runs n"], Int[Array, "runs"]]]:
-    """Return the compiled function to every run's samples of the next epoch, and their number."""
+    """Return the compiled function for every run's samples of the next epoch, and their number."""
 
     def on_device(data: Any, inputs: RunInputs, state: SequenceState) -> tuple:
         def of_run(one: RunInputs, state: SequenceState) -> tuple:
@@ -303,9 +303,9 @@ def _coming(
 
 @lru_cache(PROGRAMS)
 def _take_first(mesh: Mesh) -> Callable[[int, PyTree], PyTree]:
-    """Return a function to the first runs of every leaf, replicated on every device.
+    """Return a function that takes the first runs of every leaf, replicated on every device.
 
-    It is one program. One program per leaf would synchronise the devices many times; on CPU this
+    It is one program. One program per leaf would synchronize the devices many times; on CPU this
     was seen to deadlock.
     """
     return jax.jit(_first, static_argnums=0, out_shardings=NamedSharding(mesh, REPLICATED))

@@ -238,8 +238,8 @@ def _metric_before(
         memory, learner = strategy.before_evaluation(memory, learner, key)
     scores = strategy.predict(memory, learner, gathered(setup, batch.index, None))
     values = setup.objective.metric(scores, batch.labels, learner.seen)
-    here = batch.weight > 0
-    return jnp.stack([jnp.sum(values, where=here), jnp.sum(here)]).astype(jnp.float32)
+    mask = batch.weight > 0
+    return jnp.stack([jnp.sum(values, where=mask), jnp.sum(mask)]).astype(jnp.float32)
 
 
 def no_scores(protocol: Protocol) -> StepScores:

@@ -127,15 +127,15 @@ def same_kind(name: str, returned: Any, inputs: tuple[Memory, Learner]) -> tuple
     Raises:
       StrategyError: the result is not a memory and a learner like those before the call.
     """
-    wanted = f"{name} must return (memory, learner) with the structure of its arguments"
+    rule = f"{name} must return (memory, learner) with the structure of its arguments"
     if jax.tree.structure(returned) != jax.tree.structure(inputs):
-        raise StrategyError(f"{wanted}; it returned {jax.tree.structure(returned)}")
+        raise StrategyError(f"{rule}; it returned {jax.tree.structure(returned)}")
     after, before = (jax.tree_util.tree_leaves_with_path(tree) for tree in (returned, inputs))
     for (path, new), (_, old) in zip(after, before, strict=True):
         if (jnp.shape(new), jnp.result_type(new)) != (jnp.shape(old), jnp.result_type(old)):
             part = ("memory", "learner")[path[0].idx] + jax.tree_util.keystr(path[1:])
             raise StrategyError(
-                f"{wanted}: {part} was {jnp.result_type(old)}{list(jnp.shape(old))}, is "
+                f"{rule}: {part} was {jnp.result_type(old)}{list(jnp.shape(old))}, is "
                 f"{jnp.result_type(new)}{list(jnp.shape(new))}"
             )
     return returned

@@ -143,12 +143,12 @@ class Method(NamedTuple):
     derived: Callable[[Needs], dict[str, Any]] | None = None
     """Function from `Needs` to the arguments that follow another rule than their names."""
     trains: Trains = "net"
-    """The whole network, or a head over features of a frozen one (or over the inputs)."""
+    """Trained part: the whole network, or a head over frozen features or over the inputs."""
     head: HeadKind = "linear"
     demands: tuple[Demand, ...] = ()
     """Requirements of a benchmark."""
     advised: tuple[Demand, ...] = ()
-    """Requirements without which the method runs and is of little use. `--methods all` leaves it
+    """Requirements without which the method runs but is of little use. `--methods all` leaves it
     out there; where it is named, a line warns."""
     benchmarks: tuple[str, ...] = ()
     """Benchmarks of the paper that the row reproduces; `--methods all` leaves it out elsewhere. An
@@ -172,7 +172,7 @@ class Method(NamedTuple):
 
     @property
     def label(self) -> str:
-        """Name of the method in names of units."""
+        """Name of the method in names of runs."""
         return f"{self.name}@{self.version}" if self.version else self.name
 
     @property
@@ -181,7 +181,7 @@ class Method(NamedTuple):
         return self.name.partition(", ")[0]
 
     @property
-    def made(self) -> tuple[Any, ...]:
+    def strategy_key(self) -> tuple[Any, ...]:
         """Value that is equal for rows of one strategy with other names or hyper-parameters."""
         return self.factory, self.tunes, self.fixed, self.derived, self.adapt, self.label_setting
 

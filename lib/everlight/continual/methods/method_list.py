@@ -1,4 +1,4 @@
-"""A list of all methods, a line each: paper, what is kept of earlier tasks, where it applies."""
+"""List of all methods with their paper, the data kept of earlier tasks, and requirements."""
 
 from typing import NamedTuple
 

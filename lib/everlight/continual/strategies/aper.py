@@ -1,6 +1,6 @@
 """APER: adaptation at the first task, then prototypes (Zhou et al. 2024, IJCV, arXiv 2303.07338).
 
-    first task: minimise the setup's loss; then θ stays
+    first task: minimize the setup's loss; then θ stays
     z = [f(x; θ₀), f(x; θ)],   score_k(z) = cos(z, μ_k)
 
 θ₀ are the parameters before the first task, such as a pretrained network's, θ those after it, and

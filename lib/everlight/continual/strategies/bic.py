@@ -7,7 +7,7 @@ rest,
 
 the second term over the old classes, with the network before the task as the teacher. Stage 2
 freezes the network. It fits one scale and one shift for the new classes, ẑ = α z + β. The fit
-minimises the same CE on the held-out samples, with a penalty 0.05 β². Only the new classes are
+minimizes the same CE on the held-out samples, with a penalty 0.05 β². Only the new classes are
 corrected: the last task's correction is in ẑ_old and is then dropped (`corrections="last"`). T = 2
 in the paper.
 
@@ -28,10 +28,10 @@ objective of stage 2 and the corrected logits; differs in:
 
 - Held-out samples are drawn from the exemplars before every task. There each class has its own,
   which are never trained on.
-- Features are normalised for herding, exemplars stay those of the first choice, and counts are
+- Features are normalized for herding, exemplars stay those of the first choice, and counts are
   rounded down.
 - The weight decay is the optimizer's. There it is 1e-4 times all tasks over those so far.
-- Stage 2 has the network in evaluation mode and Newton's method. There batches normalise it.
+- Stage 2 has the network in evaluation mode and Newton's method. There batches normalize it.
 """
 
 from collections.abc import Callable

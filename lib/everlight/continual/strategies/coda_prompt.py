@@ -1,7 +1,7 @@
 """CODA-Prompt (continual decomposed attention; Smith et al. 2023, CVPR, arXiv 2211.13218).
 
     at the start of task t   M / T new components, orthogonal to those before; later ones are 0
-    minimise over them and the head   CE over the task's own classes + λ penalty
+    minimize over them and the head   CE over the task's own classes + λ penalty
 
 M is the number of components and T that of tasks. The network stays as it was pretrained, and so do
 the components of earlier tasks. `models.prompt_components` has the prompts and the penalty, which

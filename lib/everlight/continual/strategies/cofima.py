@@ -81,7 +81,7 @@ def cofima(
       slow: factor on the learning rate of all layers below the head.
       epochs: epochs of alignment, after every task but the first.
       samples: samples drawn per class and epoch of alignment, and samples per step.
-      temperature: temperature τ of the normalised logits.
+      temperature: temperature τ of the normalized logits.
       importance_samples: maximal number of a task's samples, evenly spaced, that estimate the
         Fisher information.
       fisher: "empirical" takes the data's labels, "true" draws them from the model. None is the

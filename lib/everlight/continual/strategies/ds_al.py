@@ -101,8 +101,8 @@ def ds_al(
         return memory._replace(task=memory.task._replace(new=task.classes)), learner
 
     def accumulate(memory: TwoStreams, features: Float[Array, "b f"], batch: Batch) -> TwoStreams:
-        here = (batch.weight > 0)[:, None]
-        rectified, bounded = (jnp.where(here, rows, 0) for rows in streams(memory, features))
+        mask = (batch.weight > 0)[:, None]
+        rectified, bounded = (jnp.where(mask, rows, 0) for rows in streams(memory, features))
         targets = label_targets(memory.main, batch)
         return memory._replace(
             main=add_rows(memory.main, rectified, targets, batch),

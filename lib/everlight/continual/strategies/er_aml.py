@@ -159,12 +159,12 @@ def metric_losses(
       pairs: these samples; those of weight 0 do not count.
       temperature: temperature τ.
     """
-    there = pairs.weight > 0
+    mask = pairs.weight > 0
     near = matrix_product(unit(features, -1), unit(others, -1).T) / temperature
     # A sum over nothing would have no finite gradient.
-    counted = there | ~jnp.any(there)
+    counted = mask | ~jnp.any(mask)
     total = jax.scipy.special.logsumexp(near, axis=1, keepdims=True, where=counted)
-    positive = ((labels[:, None] == pairs.labels[:, 0]) & there).astype(near.dtype)
+    positive = ((labels[:, None] == pairs.labels[:, 0]) & mask).astype(near.dtype)
     mean = jnp.sum(positive * (near - total), axis=1) / jnp.maximum(jnp.sum(positive, axis=1), 1)
     return -temperature / BASE_TEMPERATURE * mean
 

@@ -156,8 +156,8 @@ def er_tricks(
             # The loss reads no features.
             outputs = Outputs(corrected, corrected[:, :0])
             losses = setup.objective.loss(outputs, memory.samples.labels[slots], learner.seen)
-            there = held.at[slots].get(mode="fill", fill_value=False)
-            return weighted_mean(losses, there.astype(logits.dtype))
+            mask = held.at[slots].get(mode="fill", fill_value=False)
+            return weighted_mean(losses, mask.astype(logits.dtype))
 
         bias = _descend(loss, memory.bias, held, bias_batch_size, bias_epochs, key)
         return memory._replace(bias=bias, last=task.classes), learner

@@ -94,9 +94,9 @@ def fecam(
     def accumulate(
         memory: ClassCovariances, features: Float[Array, "b f"], batch: Batch
     ) -> ClassCovariances:
-        here = (batch.weight > 0)[:, None]
-        features = jnp.where(here, features, 0)
-        member = here & (batch.labels[:, :1] == jnp.arange(memory.means.count.shape[0]))
+        mask = (batch.weight > 0)[:, None]
+        features = jnp.where(mask, features, 0)
+        member = mask & (batch.labels[:, :1] == jnp.arange(memory.means.count.shape[0]))
         transformed = transform(features)
         rows = scatter_rows(memory.transformed, transformed, batch)
         return memory._replace(

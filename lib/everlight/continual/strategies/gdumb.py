@@ -55,13 +55,13 @@ def add_greedily(memory: BalancedMemory, sample: Samples, key: PRNGKeyArray) -> 
     held, seen = memory
     buffer_size, label = held.mask.shape[0], sample.labels[0]
     counts = jax.ops.segment_sum(held.mask.astype(int), held.labels[:, 0], seen.shape[0])
-    wanted = ~seen[label] | (counts[label] * jnp.sum(seen) < buffer_size)
+    has_room = ~seen[label] | (counts[label] * jnp.sum(seen) < buffer_size)
     same = held.mask & (held.index == sample.index)
     same &= jnp.all(held.labels == sample.labels, axis=1)
     largest = held.mask & (held.labels[:, 0] == jnp.argmax(counts))
     free = jnp.where(jnp.all(held.mask), largest, ~held.mask)
     slot = jnp.argmax(jnp.where(free, jax.random.uniform(key, free.shape), -1))
-    slot = jnp.where(sample.mask & wanted & ~jnp.any(same), slot, buffer_size)
+    slot = jnp.where(sample.mask & has_room & ~jnp.any(same), slot, buffer_size)
     samples = jax.tree.map(lambda old, new: old.at[slot].set(new, mode="drop"), held, sample)
     return BalancedMemory(samples, seen.at[label].set(seen[label] | sample.mask))
 

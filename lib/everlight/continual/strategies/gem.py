@@ -165,8 +165,8 @@ def gem(
                 return differentiate(learner.params)
 
             left_out = jax.tree.map(jnp.zeros_like, learner.params), batch_stats
-            there = jnp.any(held.weight > 0)
-            reference, batch_stats = where_under_vmap(there, passed, left_out)
+            has_samples = jnp.any(held.weight > 0)
+            reference, batch_stats = where_under_vmap(has_samples, passed, left_out)
             return batch_stats, ravel_pytree(reference)[0]
 
         parts = (batch.replay, jax.random.split(key_memories, tasks))
@@ -181,7 +181,7 @@ def gem(
     ) -> tuple[Samples, Learner]:
         epoch = shuffle(Epoch(task.train, jnp.zeros_like(task.train.mask)), key)
         place = jnp.arange(per_task)
-        # What fills up is a held sample, for what normalises over the batch.
+        # What fills up is a held sample, for what normalizes over the batch.
         slots = epoch.slots[place % jnp.maximum(epoch.count, 1)]
         stored = Samples(task.train.index[slots], task.train.labels[slots], place < epoch.count)
         memory = jax.tree.map(lambda leaf, new: leaf.at[task.id].set(new), memory, stored)

@@ -31,7 +31,7 @@ in:
   less.
 - ε is the same for all layers, and ends at 1. A direction below 1e-10 of ‖R‖² is never added; there
   all directions are once ε exceeds 1.
-- Networks may have running batch statistics, which change. There evaluation normalises by the
+- Networks may have running batch statistics, which change. There evaluation normalizes by the
   statistics of its own batch.
 - All patches of the samples are taken, there those of fewer samples for convolutions.
 """

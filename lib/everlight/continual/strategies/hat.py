@@ -22,7 +22,7 @@ clipped to ±6.
 
 The paper has s_max = 400, c = 0.75 and plain gradient descent at 0.05 for everything.
 
-Equal to the official code (joansj/hat) at the gates, the regulariser, the compensated gradient up
+Equal to the official code (joansj/hat) at the gates, the regularizer, the compensated gradient up
 to float32 rounding (of 1 − a; it reaches half of the gradient where s e is near 16), the clipping
 of embeddings and the masks; differs in:
 
@@ -35,7 +35,7 @@ of embeddings and the masks; differs in:
   optimizer's. The learning rate and the best epoch follow the protocol; there the rate is divided
   by 3 after 5 epochs without a smaller validation loss, and the epoch with the least is kept.
 - One head whose other classes are masked replaces one head per task.
-- The regulariser is 0 if every unit is used, instead of 0 / 0.
+- The regularizer is 0 if every unit is used, instead of 0 / 0.
 - Predictions without the task, from the greatest gates of all tasks, are not in that code.
 """
 
@@ -110,7 +110,7 @@ def hat(
 
     A gate multiplies the unit's kernel and bias. This equals multiplying the unit if ReLU follows,
     and closes a unit if any function follows that maps 0 to 0. The layers are a chain that ends in
-    `params["head"]`. Other parameters, such as those of normalisation, are rejected, because no
+    `params["head"]`. Other parameters, such as those of normalization, are rejected, because no
     gate would protect them. Tasks must have disjoint classes. `predict` takes the greatest gates of
     all tasks and all seen classes. During a task it takes the task's own gates and classes, on
     which the best epoch is chosen. `units_used` computes the used share of the network.
@@ -120,7 +120,7 @@ def hat(
       tasks: the number of tasks in the sequence.
       layers: names of the parameters of each layer below the head, from the input on. The last axis
         of a kernel is the layer's units, the axis before it the units of the layer below.
-      sparsity: coefficient c of the regulariser.
+      sparsity: coefficient c of the regularizer.
       steepest: maximal steepness s_max of the gates.
       rate: learning rate of the embeddings, multiplied by the schedule's factor.
       channels_first: True if a dense layer reads flattened maps channel by channel, as in

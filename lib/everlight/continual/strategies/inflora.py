@@ -2,7 +2,7 @@
 
     C = Σ x xᵀ over inputs x of a kernel for the task's samples, by the network before the task
     A = first r left singular vectors of (I − P) C, divided by √3;   B = 0
-    minimise over B and the head   CE over the task's own classes;   then W ← W + s A B
+    minimize over B and the head   CE over the task's own classes;   then W ← W + s A B
     after the task   C again,  (I − P) C = U S Vᵀ,   P ← P + Σ_{j ≤ k} u_j u_jᵀ
     k = least number with ‖P C‖² + Σ_{j ≤ k} s_j² ≥ ε_t ‖C‖²,   ε_t = ε + (1 − ε) t / T
 
@@ -157,7 +157,7 @@ def input_products(setup: Setup, learner: Learner, batch: Batch) -> dict[Path, F
     size = min(BLOCK, count)
     order = jnp.pad(jnp.arange(count), (0, -count % size)).reshape(-1, size)
     # The padding repeats the first sample, with weight 0.
-    there = (jnp.arange(order.size) < count).reshape(order.shape)
+    mask = (jnp.arange(order.size) < count).reshape(order.shape)
 
     def of_block(block: tuple[Array, Array]) -> dict[Path, Float[Array, "i i"]]:
         slots, counts = block
@@ -170,7 +170,7 @@ def input_products(setup: Setup, learner: Learner, batch: Batch) -> dict[Path, F
         rows = input_rows(setup, learner, block_batch)
         return {path: matrix_product(inputs.T, inputs) for path, inputs in rows.items()}
 
-    return jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), jax.lax.map(of_block, (order, there)))
+    return jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), jax.lax.map(of_block, (order, mask)))
 
 
 def free_directions(
@@ -185,8 +185,8 @@ def free_directions(
     """
     rest = products - matrix_product(products, projection)
     _, lengths, directions = jnp.linalg.svd(rest, full_matrices=False)
-    there = lengths**2 > NEGLIGIBLE * jnp.sum(products**2)
-    chosen = jnp.where(there[:, None], directions, 0)[:rank].T / 3**0.5
+    mask = lengths**2 > NEGLIGIBLE * jnp.sum(products**2)
+    chosen = jnp.where(mask[:, None], directions, 0)[:rank].T / 3**0.5
     return jnp.pad(chosen, ((0, 0), (0, rank - chosen.shape[1])))
 
 

@@ -1,6 +1,6 @@
 """Learning to prompt (L2P; Wang et al. 2022, CVPR, arXiv 2112.08654).
 
-    minimise over prompts, keys and head   CE over the task's own classes − λ Σ cos(q, k_m)
+    minimize over prompts, keys and head   CE over the task's own classes − λ Σ cos(q, k_m)
 
 The network stays as it was pretrained. `models.prompt_pool` has the prompts and the second term,
 which the loss of the setup contains (`models.with_prompts`). Memory holds nothing, and nothing is
@@ -36,7 +36,7 @@ from everlight.models.vit import VisionTransformer
 
 @checked
 def l2p(setup: Setup) -> Strategy:
-    """Return learning to prompt (L2P): prompts of a frozen network, trained on own classes.
+    """Return learning to prompt (L2P): prompts of a frozen network, trained on a task's classes.
 
     Args:
       setup: setup of `models.with_prompts` with a `models.prompt_pool`.

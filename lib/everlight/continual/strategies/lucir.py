@@ -7,7 +7,7 @@
 The task loss is the setup's: softmax cross-entropy over the seen classes in the paper, binary
 cross-entropy in IIRC (Abdelsalam et al. 2021). The method needs a cosine head over signed features:
 `MLP` and `ResNet50` with `last_relu=False`, or `ReducedResNet`. Weights of known classes stay
-fixed. A new class's weights start as the normalised mean of its samples' normalised features, with
+fixed. A new class's weights start as the normalized mean of its samples' normalized features, with
 the mean length of the known classes' weights. The paper has λ₀ = 5 (10 on ImageNet), K = 2, m = 0.5
 and 20 herded exemplars per class.
 

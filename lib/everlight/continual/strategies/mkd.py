@@ -57,7 +57,7 @@ CORRECTION_STEPS = 10
 
 
 class Taught(NamedTuple):
-    """Memory of a method of replay, and the moving averages that teach it."""
+    """Memory of a replay method, and the moving averages that teach it."""
 
     memory: Memory
     teachers: PyTree

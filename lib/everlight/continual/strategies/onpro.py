@@ -32,7 +32,7 @@ Equal to the official code (weilllllls/OnPro, `train.py`, `modules/OPE.py`, `mod
 `losses/loss.py`) at the gradient of a step by network and projection, given the draws, with
 `loss_over="all"`; differs in:
 
-- The second view there also makes some images gray, and draws again crops that exceed the image.
+- The second view there also makes some images grey, and draws again crops that exceed the image.
 - After the first task at most seven samples per class seen so far are replayed there, and the first
   batch of a task is not mixed.
 - The reservoir there counts the arrivals before a batch for all of the batch.
@@ -119,7 +119,7 @@ class LossSettings(NamedTuple):
 
 
 class Draws(NamedTuple):
-    """Random choices of a step, beside views."""
+    """Random choices of a step, except views."""
 
     replayed: Batch
     mixed: Mixed
@@ -143,8 +143,8 @@ def turned_forms(inputs: Float[Array, "*shape"]) -> Float[Array, "r *shape"]:
     left, right = jnp.split(inputs, 2, axis=1)
     turned = jnp.rot90(left, 2), jnp.rot90(right, 2)
     halves = (left, right), (turned[0], right), turned, (left, turned[1])
-    wholes = [jnp.concatenate(pair, axis=1) for pair in halves]
-    return jnp.stack([jnp.rot90(whole, turns) for turns in (0, 2, 1, 3) for whole in wholes])
+    images = [jnp.concatenate(pair, axis=1) for pair in halves]
+    return jnp.stack([jnp.rot90(image, turns) for turns in (0, 2, 1, 3) for image in images])
 
 
 @checked

@@ -19,7 +19,7 @@ as the features, and replay 100 samples per batch of 10.
 Equal to the official code (RaptorMai/online-continual-learning, `scr.py` and `SupConLoss` of
 `loss.py`) at the gradient of a step by network and projection; differs in:
 
-- The second view there also changes colours at random, and makes some images gray.
+- The second view there also changes colours at random, and makes some images grey.
 - The first step, whose memory is empty, learns from its batch, there from nothing.
 - The authors' runs have the review trick with this loss; here there is none.
 - A class without stored samples is predicted last, there by a mean drawn at random.

@@ -3,7 +3,7 @@
     ΔW ← s ΔW below the head; in the head, the weights of the task's classes alone learn
     μ_k, Σ_k mean and covariance of the features of class k after its task
     after a task   ẑ_k ~ N(d_k μ_k, Σ_k + ε I),   l = Wᵀ ẑ + b
-                   minimise CE(labels, l / (τ n(l))) by W and b of the seen classes
+                   minimize CE(labels, l / (τ n(l))) by W and b of the seen classes
     n(l) = mean over tasks i of |l_i|,   d_k = 0.9 + 0.1 (i_k + 1) / t
 
 The loss of a task runs over its own classes; s scales the steps of a pretrained network, which then
@@ -92,7 +92,7 @@ def slca(
       slow: factor s on the learning rate of all layers below the head.
       epochs: epochs of alignment, after every task but the first.
       samples: samples drawn per class and epoch of alignment, and samples per step.
-      temperature: temperature τ of the normalised logits.
+      temperature: temperature τ of the normalized logits.
 
     Raises:
       ValueError: at `init`, no layer is named head, or it is not linear.
@@ -190,7 +190,7 @@ def align(
       key: random key of the samples and their order.
       epochs: number of epochs.
       samples: samples drawn per class and epoch, and samples per step.
-      temperature: temperature τ of the normalised logits.
+      temperature: temperature τ of the normalized logits.
     """
     classes = memory.class_task.shape[0]
     label = jnp.repeat(jnp.arange(classes), samples)
@@ -207,7 +207,7 @@ def align(
         key: PRNGKeyArray | None,
     ) -> tuple[Outputs, PyTree]:
         logits = _logits(params["head"], features)
-        scaled = normalised_logits(logits, memory.class_task, learner.seen) / temperature
+        scaled = normalized_logits(logits, memory.class_task, learner.seen) / temperature
         return Outputs(scaled, features), batch_stats
 
     def one_epoch(number: Int[Array, ""], learner: Learner) -> Learner:
@@ -279,7 +279,7 @@ def gaussian_samples(
     return drawn.reshape(-1, width)
 
 
-def normalised_logits(
+def normalized_logits(
     logits: Float[Array, "b c"], class_task: Int[Array, "c"], seen: Bool[Array, "c"]
 ) -> Float[Array, "b c"]:
     """Return logits divided by the mean length of each task's logits.
@@ -292,8 +292,8 @@ def normalised_logits(
     member = (class_task[:, None] == jnp.arange(seen.shape[0])) & seen[:, None]
     squares = matrix_product(logits**2, member.astype(logits.dtype))
     # The gradient of a root at 0 is infinite.
-    there = squares > 0
-    lengths = jnp.where(there, jnp.sqrt(jnp.where(there, squares, 1)), 0) + SMALLEST_NORM
+    nonzero = squares > 0
+    lengths = jnp.where(nonzero, jnp.sqrt(jnp.where(nonzero, squares, 1)), 0) + SMALLEST_NORM
     tasks = jnp.any(member, axis=0)
     mean = jnp.sum(lengths, axis=1, where=tasks) / jnp.maximum(jnp.sum(tasks), 1)
     return logits / mean[:, None]

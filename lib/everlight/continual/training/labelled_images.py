@@ -96,7 +96,7 @@ def split_labelled(
 def _warn_of_repeated(
     images: Shaped[np.ndarray, "n *shape"], tests: Shaped[np.ndarray, "m *shape"]
 ) -> None:
-    """Warn of test images that train too; rows of features may be equal by chance."""
+    """Warn of test images that are training images; rows of features may be equal by chance."""
     count = int(repeated_samples(images, tests).sum()) if images.ndim > 2 else 0
     if count:
         warnings.warn(

@@ -63,7 +63,7 @@ def train(
     Each seed has a different class order, initialization and sample order. All seeds are one
     compiled program, distributed over all devices. One head has all classes, and training does not
     use task identity. Channels of images `[n, h, w, c]` and columns of features `[n, f]` are
-    normalised by the training samples; arrays of other ranks have one mean and deviation.
+    normalized by the training samples; arrays of other ranks have one mean and deviation.
 
     Args:
       net: network with one output per class: a Flax linen module, whose first argument is the
@@ -104,7 +104,7 @@ def train(
     def build_with(strategy: Callable[[Setup], Strategy]) -> Build:
         def build(stored: StoredImages) -> tuple[Setup, Strategy]:
             setup = network_setup(called, stored, softmax_objective(), rule)
-            return setup, _made(strategy, setup)
+            return setup, _checked(strategy, setup)
 
         return build
 
@@ -145,14 +145,14 @@ def train(
     )
 
 
-def _made(strategy: Callable[[Setup], Strategy], setup: Setup) -> Strategy:
-    made = strategy(setup)
-    if not isinstance(made, Strategy):
+def _checked(strategy: Callable[[Setup], Strategy], setup: Setup) -> Strategy:
+    result = strategy(setup)
+    if not isinstance(result, Strategy):
         raise ArgumentError(
-            f"strategy returned {type(made).__name__}; give a function from a Setup to a Strategy, "
-            "such as naive, or lambda setup: ewc(setup, regularization=100.0)"
+            f"strategy returned {type(result).__name__}; give a function from a Setup to a "
+            "Strategy, such as naive, or lambda setup: ewc(setup, regularization=100.0)"
         )
-    return made
+    return result
 
 
 def _sequences(split: LabelledSplit, tasks: int, seeds: range) -> list[TaskSequence]:

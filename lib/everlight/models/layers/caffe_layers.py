@@ -1,4 +1,4 @@
-"""Caffe's layers: grouped convolution, ceil-mode pooling, local response normalisation."""
+"""Caffe's layers: grouped convolution, ceil-mode pooling, local response normalization."""
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -73,7 +73,7 @@ def local_response_normalization(
     """Return x / (k + alpha / size · Σ x'²)^beta, summed over the `size` channels around each.
 
     Krizhevsky et al. 2012, section 3.3, in Caffe's form, which divides alpha by the size. Channels
-    out of range count as 0. Low-precision images are normalised in float32, and the output has the
+    out of range count as 0. Low-precision images are normalized in float32, and the output has the
     input's dtype.
 
     Args:

@@ -38,7 +38,7 @@ class Convolution(nn.Module):
       size: side of the kernel, odd if the padding is None.
       stride: stride in both directions.
       use_bias: true adds a bias per channel.
-      kernel_init: initialiser of the kernel; by default normal with variance 2 / (size² · input
+      kernel_init: initializer of the kernel; by default normal with variance 2 / (size² · input
         channels) (He et al. 2015, equation 10).
       dtype: dtype of the computation and output; parameters are float32.
       padding: zeros around the images; None is half the kernel on all sides.
@@ -246,7 +246,7 @@ def _products(images: Array, kernel: Array, geometry: _Geometry) -> Array:
 
 
 def _wide_products(images: Array, kernel: Array, geometry: _Geometry) -> Array:
-    """Return the same, summed in float32 at least."""
+    """Return `_products`, summed in float32 at least."""
     wide = jnp.promote_types(images.dtype, jnp.float32)
     return _products(images.astype(wide), kernel.astype(wide), geometry).astype(images.dtype)
 

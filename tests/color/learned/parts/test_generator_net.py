@@ -140,7 +140,7 @@ def test_the_network_is_the_authors(rng, settings, count):
             np.testing.assert_allclose(actual, expected, rtol=1e-3, atol=1e-3 * expected.std())
 
 
-def test_in_training_the_batchs_statistics_normalise_and_are_kept(rng):
+def test_in_training_the_batchs_statistics_normalize_and_are_kept(rng):
     """PyTorch's momentum of 0.1 is the new statistics' weight."""
     maps = rng.normal(0.3, 1, (3, 6, 6, 2))
     module = Block(4, 5, "batch")

@@ -32,7 +32,7 @@ def test_files_without_partners_are_named(folder):
 def test_too_few_pairs_are_refused(folder):
     for view in ("main", "second"):
         (folder / view / "IMG_1.dng").unlink()
-    refused(folder, r"in has 5 pairs; 6 under different illuminants are the least")
+    refused(folder, r"in has 5 pairs; 6 under different illuminants are the minimum")
     for index in (0, 2, 3, 4):
         for view in ("main", "second"):
             (folder / view / f"IMG_{index}.dng").unlink()

@@ -23,7 +23,7 @@ LINE = [[0, 0], [10, 10], [20, 20], [30, 30]]
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "is damaged or another file .*matrix"),
+        ("{", "is damaged or not the expected file .*matrix"),
         ("[1, 2]", "does not hold a homography"),
         ('{"matrix": [[1, 2], [3]]}', "does not hold a homography"),
         ('{"matrix": "unit"}', "does not hold a homography"),

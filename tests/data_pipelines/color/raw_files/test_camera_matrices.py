@@ -87,7 +87,7 @@ def test_entities_do_not_hide_in_another_encoding(tmp_path, encoding):
         read_camera_matrices(path)
 
 
-def test_matrices_that_give_daylight_no_colour_are_refused_for_training_too(tmp_path):
+def test_matrices_that_give_daylight_no_color_are_refused_for_training_too(tmp_path):
     path = tmp_path / "cameras.xml"
     path.write_text(LIST)
     found = calibrations_from([path], ["Canon EOS 550D"])

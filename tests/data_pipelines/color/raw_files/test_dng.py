@@ -120,7 +120,7 @@ def test_a_camera_whose_name_is_no_ascii_is_written(tmp_path, rng):
     assert read_raw(tmp_path / "a.dng").camera == "Objektiv f?r Zwei"
 
 
-def test_a_tiff_has_linear_colours_in_16_bits(tmp_path, rng):
+def test_a_tiff_has_linear_colors_in_16_bits(tmp_path, rng):
     linear = rng.uniform(-0.1, 1.1, (5, 7, 3)).astype(np.float32)
     write_linear_tiff(tmp_path / "a.tiff", linear, "linear sRGB")
     with tifffile.TiffFile(tmp_path / "a.tiff") as file:

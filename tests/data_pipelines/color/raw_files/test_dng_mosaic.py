@@ -277,7 +277,7 @@ def test_a_bayer_block_that_is_stated_twice_is_bayer(tmp_path):
 
 
 @pytest.mark.parametrize("planes", [(0, 1, 2), (2, 1, 0), (1, 2, 0), (1, 0, 2)])
-def test_planes_in_another_order_keep_their_colours(tmp_path, rng, planes):
+def test_planes_in_another_order_keep_their_colors(tmp_path, rng, planes):
     """CFAPattern names colours, matrices and neutrals are in the order of CFAPlaneColor."""
     matrix, neutral = rng.uniform(0.1, 0.9, (3, 3)).round(3), np.array([0.5, 1.0, 0.625])
     order = list(planes)

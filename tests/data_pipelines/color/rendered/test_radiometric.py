@@ -102,7 +102,7 @@ def test_lights_that_are_all_alike_are_refused():
         draw_scenes(alike, RadiometricSettings(50, "illuminant"))
 
 
-def test_colours_are_drawn_evenly_in_the_logarithm_of_their_number(rng):
+def test_colors_are_drawn_evenly_in_the_logarithm_of_their_number(rng):
     counts = draw_color_counts(rng, 20_000)
     assert (counts.min(), counts.max()) == (1, 24)
     for least, most in ((1, 1), (2, 2), (3, 4), (5, 9), (10, 24)):
@@ -111,7 +111,7 @@ def test_colours_are_drawn_evenly_in_the_logarithm_of_their_number(rng):
         assert share == pytest.approx(expected, abs=5 * np.sqrt(expected / 20_000))
 
 
-def test_scenes_show_the_number_of_colours_that_they_are_told_to():
+def test_scenes_show_the_number_of_colors_that_they_are_told_to():
     scenes = draw_scenes(LIBRARY, RadiometricSettings(24))
     shown = show_colors(scenes, np.arange(1, 25))
     assert [len(set(row)) for row in shown.surfaces.tolist()] == list(range(1, 25))
@@ -119,14 +119,14 @@ def test_scenes_show_the_number_of_colours_that_they_are_told_to():
     np.testing.assert_array_equal(shown.illuminant, scenes.illuminant)
 
 
-def test_a_dominant_colour_takes_its_patches():
+def test_a_dominant_color_takes_its_patches():
     scenes = show_colors(draw_scenes(LIBRARY, RadiometricSettings(50)), np.full(50, 24), 20)
     assert all(np.unique(row, return_counts=True)[1].max() == 20 for row in scenes.surfaces)
     assert all(len(set(row)) == 5 for row in scenes.surfaces.tolist())
 
 
 @pytest.mark.parametrize(("colors", "dominant"), [(0, 0), (25, 0), (4, 24), (4, -1)])
-def test_more_or_fewer_colours_than_patches_are_refused(colors, dominant):
+def test_more_or_fewer_colors_than_patches_are_refused(colors, dominant):
     with pytest.raises(DataError, match="give 1 to 24 colours"):
         show_colors(draw_scenes(LIBRARY, RadiometricSettings(50)), np.full(50, colors), dominant)
 

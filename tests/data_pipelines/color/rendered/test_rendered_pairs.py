@@ -43,7 +43,7 @@ def prepared():
     return library, render_conditions(library, [library.camera_names], SCENES, 0)
 
 
-def test_both_conditions_show_the_same_lights_and_noisy_ones_fewer_colours(prepared):
+def test_both_conditions_show_the_same_lights_and_noisy_ones_fewer_colors(prepared):
     _, data = prepared
     for split in ("random", "illuminant"):
         (exact,), (noisy,) = data["exact", split], data["noisy", split]
@@ -87,11 +87,11 @@ def test_a_noisy_image_is_what_its_patch_means_are_of(prepared):
 
 
 def test_without_a_transform_a_scene_is_counted_as_invalid_and_not_trained_on(prepared):
-    """Of one colour: sum-normalised least squares has none, the most probable one exists."""
+    """Of one colour: sum-normalized least squares has none, the most probable one exists."""
     library, data = prepared
     photographed = render_variants(library, [library.camera_names], data, "random", 0)
-    (one_colour,) = photographed[ONE_COLOR]
-    assert np.isfinite(one_colour.inputs["T"]).all()
+    (one_color,) = photographed[ONE_COLOR]
+    assert np.isfinite(one_color.inputs["T"]).all()
     (noisy,) = data["noisy", "random"]
     lost = ~np.isfinite(noisy.inputs["T of sum-normalised"]).all(axis=1)
     spoiled = {**noisy.inputs, "T": noisy.inputs["T"].at[:10].set(jnp.nan)}

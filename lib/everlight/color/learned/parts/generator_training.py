@@ -48,7 +48,7 @@ class GeneratorModel:
     """Trained network of C5 or CCMNet.
 
     Attributes:
-      variables: parameters, and statistics of batch normalisation.
+      variables: parameters, and statistics of batch normalization.
       settings: size of the network.
     """
 
@@ -147,7 +147,7 @@ def initial_variables(
 
     Args:
       key: key of the numbers.
-      net: the network, whose initialisers are those of He et al. and zeros.
+      net: the network, whose initializers are those of He et al. and zeros.
       inputs: arguments of the network, or their shapes.
     """
     shapes = jax.eval_shape(net.init, key, *inputs)
@@ -156,13 +156,13 @@ def initial_variables(
     sizes = [leaf.size for name, (_, leaf) in zip(names, flat, strict=True) if name == "kernel"]
     parts = iter(jnp.split(jax.random.normal(key, (sum(sizes),)), np.cumsum(sizes)[:-1]))
 
-    def made(name: str, leaf: jax.ShapeDtypeStruct) -> Array:
+    def initial_leaf(name: str, leaf: jax.ShapeDtypeStruct) -> Array:
         if name == "kernel":
             inputs = math.prod(leaf.shape[:-1])
             return next(parts).reshape(leaf.shape) * math.sqrt(2 / inputs)
         return jnp.full(leaf.shape, float(name in ("scale", "var")))
 
-    leaves = [made(name, leaf) for name, (_, leaf) in zip(names, flat, strict=True)]
+    leaves = [initial_leaf(name, leaf) for name, (_, leaf) in zip(names, flat, strict=True)]
     return jax.tree_util.tree_unflatten(form, leaves)
 
 
@@ -216,7 +216,7 @@ def generator_loss(
 
     Args:
       net: the network.
-      variables: parameters, and statistics of batch normalisation.
+      variables: parameters, and statistics of batch normalization.
       samples: batch of samples.
       others: histograms of additional images; None for none.
       fingerprint: fingerprints of the cameras; None for none.

@@ -60,10 +60,10 @@ def equinox_setup(
       make: function from a random key to the module, which returns logits or `Outputs` of one
         image, or to module and state, as `equinox.nn.make_with_state` returns them. It is called
         for every new network, such as once per seed. One with given weights ignores its argument.
-      source: stored or streamed images or computed inputs, which the step normalises.
+      source: stored or streamed images or computed inputs, which the step normalizes.
       objective: loss, scores and metrics of the outputs.
       optimizer: optimizer, reset at every task.
-      augment: random function of one training image, applied before normalisation.
+      augment: random function of one training image, applied before normalization.
 
     Raises:
       ImportError: Equinox is not installed.
@@ -99,8 +99,8 @@ def equinox_setup(
         train: bool,
         key: PRNGKeyArray | None,
     ) -> tuple[Outputs, PyTree]:
-        made = merge(params, batch_stats)
-        net, state = made if isinstance(made, tuple) else (made, None)
+        merged = merge(params, batch_stats)
+        net, state = merged if isinstance(merged, tuple) else (merged, None)
         net = eqx.nn.inference_mode(net, not train)
         keyed = "key" in inspect.signature(type(net).__call__).parameters
         keys = jax.random.split(key, len(inputs)) if keyed and train else None
@@ -147,15 +147,15 @@ def equinox_template(make: Callable[[PRNGKeyArray], Any]) -> _Template:
       ValueError: `make` returns no Equinox module, or one with arrays that are not parameters.
     """
     eqx = import_equinox()
-    made = eqx.filter_eval_shape(make, jax.random.key(0))
-    net, state = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
+    result = eqx.filter_eval_shape(make, jax.random.key(0))
+    net, state = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
     if not isinstance(net, eqx.Module) or not isinstance(state, eqx.nn.State | None):
         raise ArgumentError(
-            f"the function of key returned {type(made).__name__}; give one that returns an "
+            f"the function of key returned {type(result).__name__}; give one that returns an "
             "equinox.Module, or module and state as of equinox.nn.make_with_state"
         )
     weights = _kernel_paths(eqx, net)
-    flat, tree = jax.tree_util.tree_flatten_with_path(made)
+    flat, tree = jax.tree_util.tree_flatten_with_path(result)
     params, stats, kernels = {}, {}, set()
     for place, (path, leaf) in enumerate(flat):
         names = names_of(path if state is None else path[1:])

@@ -29,10 +29,10 @@ def flax_setup(
 
     Args:
       net: module that returns logits or `Outputs`; it may have dropout and batch statistics.
-      source: stored or streamed images or computed inputs, which the step normalises.
+      source: stored or streamed images or computed inputs, which the step normalizes.
       objective: loss, scores and metrics of the outputs.
       optimizer: optimizer, reset at every task.
-      augment: random function of one training image, applied before normalisation.
+      augment: random function of one training image, applied before normalization.
     """
 
     def init(key: PRNGKeyArray) -> tuple[PyTree, PyTree]:
@@ -74,5 +74,5 @@ def flax_setup(
         # A layer that is called several times multiplies all of its inputs.
         return {path: jnp.concatenate(rows, axis=1) for path, rows in layer_rows.items()}
 
-    made = setup_from(init, apply, source, objective, optimizer, augment)
-    return made._replace(layer_inputs=layer_inputs)
+    setup = setup_from(init, apply, source, objective, optimizer, augment)
+    return setup._replace(layer_inputs=layer_inputs)

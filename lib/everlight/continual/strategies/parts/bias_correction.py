@@ -42,7 +42,7 @@ def fit_pair(
     ridge: float | Float[Array, "2"],
     steps: int = 30,
 ) -> Float[Array, "2"]:
-    """Return the scale and shift that minimise a convex loss, by damped Newton steps.
+    """Return the scale and shift that minimize a convex loss, by damped Newton steps.
 
     Args:
       loss: function of `[scale, shift]`.
@@ -76,7 +76,7 @@ def best_threshold(
     seen: Bool[Array, "c"],
     metric: Callable[[Float[Array, "n c"], Int[Array, "n k"], Bool[Array, "c"]], Float[Array, "n"]],
 ) -> Float[Array, "2"]:
-    """Return scale 1 and the shift of the new classes that maximises the samples' mean metric.
+    """Return scale 1 and the shift of the new classes that maximizes the samples' mean metric.
 
     Labels are predicted above 0 and a false prediction never helps. The best threshold then lies
     just below the logit of a true label, so all of these are tried, halfway to the next logit

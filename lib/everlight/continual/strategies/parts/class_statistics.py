@@ -97,14 +97,14 @@ def away_from_means(
       features: the batch's features; rows of weight 0 are arbitrary, and 0 in the result.
       batch: the batch; its first labels are the classes.
     """
-    here, label = batch.weight > 0, batch.labels[:, 0]
-    away = features - origin_after(means, features, here) - means.offset[label]
-    away = jnp.where(here[:, None], away, 0)
+    mask, label = batch.weight > 0, batch.labels[:, 0]
+    away = features - origin_after(means, features, mask) - means.offset[label]
+    away = jnp.where(mask[:, None], away, 0)
     # The mean just before a sample is the batch's earlier samples of its class beyond the old one.
-    earlier = jnp.tril(here & (label[:, None] == label), -1)
+    earlier = jnp.tril(mask & (label[:, None] == label), -1)
     known = means.count[label] + jnp.sum(earlier, axis=1)
     moved = matrix_product(earlier.astype(away.dtype), away) / jnp.maximum(known, 1)[:, None]
-    return jnp.where(here[:, None], away - moved, 0), known
+    return jnp.where(mask[:, None], away - moved, 0), known
 
 
 def scatter_rows(

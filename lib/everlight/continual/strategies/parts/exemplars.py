@@ -219,7 +219,7 @@ def herd_ranks(
     """Return each sample's herding rank for each of its labels; -1 for samples not chosen.
 
     Each exemplar is the sample that brings the mean of the chosen features nearest to the class's
-    mean (iCaRL, algorithm 4). Features are L2-normalised.
+    mean (iCaRL, algorithm 4). Features are L2-normalized.
 
     Args:
       samples: candidate samples, `[n]`.
@@ -299,10 +299,10 @@ def into_slots(
     return ExemplarBuffer(Samples(index, labels, held), put(label, 0), put(rank, 0))
 
 
-def _where_slots(here: Bool[Array, "m"], first: PyTree, second: PyTree) -> PyTree:
+def _where_slots(mask: Bool[Array, "m"], first: PyTree, second: PyTree) -> PyTree:
     """Return the slots of the first buffer where the mask is set, and of the second elsewhere."""
     return jax.tree.map(
-        lambda a, b: jnp.where(here.reshape(-1, *[1] * (a.ndim - 1)), a, b.astype(a.dtype)),
+        lambda a, b: jnp.where(mask.reshape(-1, *[1] * (a.ndim - 1)), a, b.astype(a.dtype)),
         first,
         second,
     )

@@ -39,7 +39,7 @@ class LossInputs(NamedTuple):
 
 
 BatchLoss = Callable[[LossInputs], tuple[Float[Array, ""], Float[Array, ""]]]
-"""Function to the batch's whole loss and to the task's share of it."""
+"""Function that returns the batch's whole loss and the part of the task's samples."""
 Imprint = Callable[
     [Float[Array, "f *p c"], Float[Array, "n f"], Task, Bool[Array, "c"], PRNGKeyArray],
     Float[Array, "f *p c"],

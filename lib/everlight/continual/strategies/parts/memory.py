@@ -163,7 +163,7 @@ def batch_at(buffer: Samples, slots: Int[Array, "n"], weight: Float[Array, "n"])
 def fill_up(drawn: Batch, batch: Batch) -> Batch:
     """Return a drawn batch in which the step's own samples replace the padding.
 
-    They keep weight 0. Layers that normalise over the batch then see current samples instead of an
+    They keep weight 0. Layers that normalize over the batch then see current samples instead of an
     empty slot's.
 
     Args:
@@ -193,7 +193,7 @@ def add_to_reservoir(
     rows: PyTree,
     arrived: Int[Array, ""],
     new: PyTree,
-    here: Bool[Array, "b"],
+    mask: Bool[Array, "b"],
     key: PRNGKeyArray,
 ) -> tuple[PyTree, Int[Array, ""]]:
     """Add a batch by reservoir sampling (Vitter 1985).
@@ -211,16 +211,16 @@ def add_to_reservoir(
       The stored values and the number of arrivals after the batch.
     """
     capacity = jax.tree.leaves(rows)[0].shape[0]
-    number = arrived + jnp.cumsum(here) - 1
+    number = arrived + jnp.cumsum(mask) - 1
     drawn = jax.vmap(lambda key, most: jax.random.randint(key, (), 0, most + 1))(
-        jax.random.split(key, here.shape[0]), jnp.maximum(number, 0)
+        jax.random.split(key, mask.shape[0]), jnp.maximum(number, 0)
     )
     slot = jnp.where(number < capacity, number, drawn)
-    slot = jnp.where(here & (slot < capacity), slot, capacity)
+    slot = jnp.where(mask & (slot < capacity), slot, capacity)
     # If several samples arrive for one slot, the last one stays; slots past the end are
     # dropped. Each slot is then written at most once, in place, so that the cost does not grow with
     # the capacity.
     replaced = jnp.any(jnp.triu(slot[:, None] == slot, 1), axis=1)
     slot = jnp.where(replaced, capacity, slot)
     rows = jax.tree.map(lambda old, row: old.at[slot].set(row, mode="drop"), rows, new)
-    return rows, arrived + jnp.sum(here, dtype=arrived.dtype)
+    return rows, arrived + jnp.sum(mask, dtype=arrived.dtype)

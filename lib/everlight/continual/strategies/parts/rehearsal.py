@@ -177,5 +177,5 @@ def exemplar_means(
 
 def nearness(features: Float[Array, "b f"], means: Float[Array, "c f"]) -> Float[Array, "b c"]:
     """Return −‖f̂ − μ‖² of every sample and class; −4, the least value, for classes without μ."""
-    there = jnp.any(means != 0, axis=1)
-    return jnp.where(there, 2 * matrix_product(unit(features, -1), means.T) - 2, -4.0)
+    has_mean = jnp.any(means != 0, axis=1)
+    return jnp.where(has_mean, 2 * matrix_product(unit(features, -1), means.T) - 2, -4.0)
