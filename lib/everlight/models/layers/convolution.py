@@ -33,6 +33,8 @@ NO_PADDING: Padding = ((0, 0), (0, 0))
 class Convolution(nn.Module):
     """Square convolution, NHWC, padded by default equally on all sides by half its kernel.
 
+    With g groups, the first 1/g of the outputs read the first 1/g of the input channels, and so on.
+
     Attributes:
       features: output channels.
       size: side of the kernel, odd if the padding is None.
@@ -42,6 +44,7 @@ class Convolution(nn.Module):
         channels) (He et al. 2015, equation 10).
       dtype: dtype of the computation and output; parameters are float32.
       padding: zeros around the images; None is half the kernel on all sides.
+      groups: number of groups; it divides the channels of inputs and outputs.
     """
 
     features: int
@@ -51,13 +54,15 @@ class Convolution(nn.Module):
     kernel_init: Initializer = HE_NORMAL
     dtype: DTypeLike = jnp.float32
     padding: Padding | None = None
+    groups: int = 1
 
     @nn.compact
     def __call__(self, inputs: Float[Array, "b h w c"]) -> Float[Array, "b h2 w2 f"]:
         """Return the convolved images, by default `[b, ceil(h / stride), ceil(w / stride), f]`."""
-        shape = (self.size, self.size, inputs.shape[-1], self.features)
+        shape = (self.size, self.size, inputs.shape[-1] // self.groups, self.features)
         kernel = self.param("kernel", self.kernel_init, shape).astype(self.dtype)
-        outputs = convolve(inputs.astype(self.dtype), kernel, self.stride, self.padding)
+        inputs = inputs.astype(self.dtype)
+        outputs = convolve(inputs, kernel, self.stride, self.padding, self.groups)
         if self.use_bias:
             bias = self.param("bias", nn.initializers.zeros, (self.features,))
             outputs = outputs + bias.astype(self.dtype)
