@@ -102,14 +102,8 @@ def learn_generated(
 
         def one_step(step: Int[Array, ""], now: TaskProgress) -> TaskProgress:
             drawn = generator.draw(state, batch_size, jax.random.fold_in(draws, step))
-            metric = now.metric
-            if prequential:
-                metric += mean_metric(setup, strategy, now.memory, now.learner, drawn)
             key_update = jax.random.fold_in(step_key(of_steps, step), 0)
-            memory, learner, loss = train_step(
-                setup, strategy, now.memory, now.learner, batch_of(drawn), task, key_update
-            )
-            return TaskProgress(memory, learner, now.loss + loss.astype(jnp.float32), metric)
+            return learn_samples(setup, strategy, now, task, drawn, key_update, prequential)
 
         start = TaskProgress(*learned, loss=jnp.float32(0), metric=jnp.float32(0))
         after = jax.lax.fori_loop(0, steps, one_step, start)
@@ -126,10 +120,23 @@ def learn_generated(
     return GeneratedResult(*rows, memory, learner)
 
 
-def batch_of(samples: Samples) -> Batch:
-    """Return the batch of new samples; those of mask 0 have weight 0."""
+def learn_samples(
+    setup: Setup,
+    strategy: Strategy,
+    now: TaskProgress,
+    task: Task,
+    samples: Samples,
+    key: PRNGKeyArray,
+    prequential: bool,
+) -> TaskProgress:
+    """Return the progress after a step on samples, on which the metric may be measured before."""
+    metric = now.metric
+    if prequential:
+        metric += mean_metric(setup, strategy, now.memory, now.learner, samples)
     weight = samples.mask.astype(jnp.float32)
-    return Batch(samples.index, samples.labels, weight, jnp.zeros_like(samples.mask))
+    batch = Batch(samples.index, samples.labels, weight, jnp.zeros_like(samples.mask))
+    memory, learner, loss = train_step(setup, strategy, now.memory, now.learner, batch, task, key)
+    return TaskProgress(memory, learner, now.loss + loss.astype(jnp.float32), metric)
 
 
 def mean_metric(

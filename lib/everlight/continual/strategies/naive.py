@@ -10,7 +10,7 @@ where theirs runs over all outputs.
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Epoch, Learner, Memory, Outputs, Setup, StepInfo, Strategy, Task
 from everlight.checks import checked
@@ -103,6 +103,16 @@ def naive(setup: Setup) -> Strategy:
         grads=grads,
         predict=predict,
     )
+
+
+def among_current(classes: Bool[Array, "c"], scores: Float[Array, "b c"]) -> Float[Array, "b c"]:
+    """Return scores of the current task's classes, −∞ for others; all scores between tasks.
+
+    Args:
+      classes: classes of the current task; none between tasks.
+      scores: scores of all classes.
+    """
+    return jnp.where(classes | ~jnp.any(classes), scores, -jnp.inf)
 
 
 def naive_on_task_classes(setup: Setup) -> Strategy:

@@ -20,6 +20,19 @@ NEGLIGIBLE = 1e-10
 Projections = Mapping[Path, Float[Array, "i i"]]
 
 
+def require_layer_inputs(setup: Setup, strategy: str) -> None:
+    """Refuse a setup without `layer_inputs`.
+
+    Raises:
+      ValueError: the setup has none; the message names the strategy.
+    """
+    if setup.layer_inputs is None:
+        raise ArgumentError(
+            f"{strategy} needs the inputs of every layer; give a Setup with layer_inputs, as of "
+            "flax_setup"
+        )
+
+
 def input_widths(setup: Setup, learner: Learner, strategy: str) -> dict[Path, int]:
     """Return the number of inputs of every kernel by its path.
 
@@ -82,16 +95,22 @@ def with_inputs_of(
       share: least share ε of the inputs' squared length within the new projection.
     """
     total = jnp.sum(rows**2)
-    rest = rows - matrix_product(rows, projection)
-    if rest.shape[0] > rest.shape[1]:
-        # The triangular factor has the same singular values and right singular vectors.
-        rest = jnp.linalg.qr(rest, mode="r")
-    _, lengths, directions = jnp.linalg.svd(rest, full_matrices=False)
-    squares = lengths**2
+    squares, directions = directions_of(rows - matrix_product(rows, projection))
     before = total - jnp.sum(squares) + jnp.cumsum(squares) - squares
     new = (before < share * total) & (squares > NEGLIGIBLE * total)
     basis = directions * new[:, None]
     return projection + matrix_product(basis.T, basis)
+
+
+def directions_of(
+    rows: Float[Array, "n i"],
+) -> tuple[Float[Array, "r"], Float[Array, "r i"]]:
+    """Return the squared singular values of some rows, greatest first, and their directions."""
+    if rows.shape[0] > rows.shape[1]:
+        # The triangular factor has the same singular values and right singular vectors.
+        rows = jnp.linalg.qr(rows, mode="r")
+    _, lengths, directions = jnp.linalg.svd(rows, full_matrices=False)
+    return lengths**2, directions
 
 
 def refuse_other_kernels(params: PyTree, known: set[Path], strategy: str) -> None:
