@@ -227,8 +227,7 @@ class Setup(NamedTuple):
     task_rate: Callable[[Int[Array, ""]], Float[Array, ""]] | None = None
     layer_inputs: (
         Callable[
-            [PyTree, PyTree, Float[Array, "b *shape"]],
-            dict[tuple[str, ...], Float[Array, "b p i"]],
+            [PyTree, PyTree, Float[Array, "b *shape"]], dict[tuple[str, ...], Float[Array, "b p i"]]
         ]
         | None
     ) = None

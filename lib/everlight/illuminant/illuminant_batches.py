@@ -131,9 +131,7 @@ def _keys(key: PRNGKeyArray, count: int) -> Array:
 @checked
 @partial(jax.jit, static_argnames="depth")
 def predict_batch(
-    depth: PositiveInt,
-    models: Annotated[IlluminantModel, Stacked],
-    features: Float[Array, "p n f"],
+    depth: PositiveInt, models: Annotated[IlluminantModel, Stacked], features: Float[Array, "p n f"]
 ) -> Float[Array, "p n 2"]:
     """Return each network's predictions [R/G, B/G] for its own samples.
 

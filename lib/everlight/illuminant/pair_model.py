@@ -174,10 +174,7 @@ class PairModel:
         return any(view is not None and "T" in INPUTS[view.inputs] for view in views)
 
     def inputs(
-        self,
-        main: Float[Array, "n 3"],
-        second: Float[Array, "n 3"],
-        weights: Float[Array, "n"],
+        self, main: Float[Array, "n 3"], second: Float[Array, "n 3"], weights: Float[Array, "n"]
     ) -> PairInputs:
         """Return the inputs from both images' colours at the same places."""
         moments = {"main": nine_moments(main, weights), "second": nine_moments(second, weights)}
@@ -223,9 +220,7 @@ def _estimated(
 
 
 def members_estimates(
-    depth: int | None,
-    members: IlluminantModel | LinearRegression,
-    features: Float[Array, "*n f"],
+    depth: int | None, members: IlluminantModel | LinearRegression, features: Float[Array, "*n f"]
 ) -> Float[Array, "m *n 2"]:
     """Return [R/G, B/G] of every network, or of every regression if there is no depth."""
     predict = (

@@ -207,10 +207,7 @@ def scale_layers(dense_rate: float) -> optax.GradientTransformation:
         scaled = {}
         for name, layer in updates.items():
             factor = dense_rate if layer["kernel"].ndim == 2 else 1.0
-            scaled[name] = {
-                "kernel": factor * layer["kernel"],
-                "bias": 2 * factor * layer["bias"],
-            }
+            scaled[name] = {"kernel": factor * layer["kernel"], "bias": 2 * factor * layer["bias"]}
         return scaled
 
     return optax.stateless(scale)

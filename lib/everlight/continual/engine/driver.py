@@ -33,14 +33,7 @@ from everlight.continual.engine.tasks import (
     next_epoch,
 )
 from everlight.errors import ArgumentError
-from everlight.meshes import (
-    REPLICATED,
-    RUNS_AXIS,
-    RUNS_SPEC,
-    pad_runs,
-    put_on_mesh,
-    runs_mesh,
-)
+from everlight.meshes import REPLICATED, RUNS_AXIS, RUNS_SPEC, pad_runs, put_on_mesh, runs_mesh
 
 PROGRAMS = 40
 """Number of programs that a process caches, five per build; each may take several MB."""
@@ -245,9 +238,7 @@ def _program(static: Programs, part: Callable[..., SequenceState]) -> Callable[.
 
 
 @lru_cache(PROGRAMS)
-def _orders(
-    static: Programs,
-) -> Callable[..., tuple[Int[Array, "runs n"], Int[Array, "runs"]]]:
+def _orders(static: Programs) -> Callable[..., tuple[Int[Array, "runs n"], Int[Array, "runs"]]]:
     """Return the compiled function to every run's samples of the next epoch, and their number."""
 
     def on_device(data: Any, inputs: RunInputs, state: SequenceState) -> tuple:

@@ -8,17 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.base import (
-    Batch,
-    Epoch,
-    Learner,
-    Memory,
-    Plateau,
-    Samples,
-    Setup,
-    Strategy,
-    Task,
-)
+from everlight.base import Batch, Epoch, Learner, Memory, Plateau, Samples, Setup, Strategy, Task
 from everlight.continual.engine.evaluation import gathered, validate
 from everlight.continual.engine.keys import epoch_keys, step_key, update_keys
 from everlight.continual.engine.placeholders import all_finite, nan_where

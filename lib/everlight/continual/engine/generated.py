@@ -10,16 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.base import (
-    Batch,
-    Learner,
-    Memory,
-    Samples,
-    Setup,
-    Strategy,
-    Task,
-    TaskGenerator,
-)
+from everlight.base import Batch, Learner, Memory, Samples, Setup, Strategy, Task, TaskGenerator
 from everlight.checks import PositiveInt, checked
 from everlight.continual.engine.evaluation import PROBE, gathered, measure
 from everlight.continual.engine.keys import epoch_keys, sequence_keys, step_key, task_keys

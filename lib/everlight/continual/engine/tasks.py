@@ -10,16 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
-from everlight.base import (
-    Learner,
-    Memory,
-    Plateau,
-    Samples,
-    Setup,
-    Strategy,
-    Task,
-    TaskSequence,
-)
+from everlight.base import Learner, Memory, Plateau, Samples, Setup, Strategy, Task, TaskSequence
 from everlight.continual.engine.epochs import (
     ShuffledEpoch,
     as_best,
@@ -31,11 +22,7 @@ from everlight.continual.engine.epochs import (
 from everlight.continual.engine.evaluation import Measured, evaluate, measure
 from everlight.continual.engine.keys import epoch_keys, sequence_keys, task_keys
 from everlight.continual.engine.optimizer_check import check_optimizer
-from everlight.continual.engine.placeholders import (
-    all_finite,
-    nan_where,
-    planned_epochs,
-)
+from everlight.continual.engine.placeholders import all_finite, nan_where, planned_epochs
 from everlight.continual.engine.protocol import Protocol
 from everlight.continual.engine.run import (
     Best,

@@ -7,15 +7,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
-from everlight.base import (
-    Batch,
-    Learner,
-    Memory,
-    Setup,
-    StepInfo,
-    Strategy,
-    Task,
-)
+from everlight.base import Batch, Learner, Memory, Setup, StepInfo, Strategy, Task
 from everlight.checks import checked
 from everlight.continual.engine.evaluation import gathered
 from everlight.continual.engine.keys import batch_keys, update_keys
@@ -92,12 +84,7 @@ def optimizer_step(setup: Setup, learner: Learner, gradient: PyTree) -> Learner:
 
 
 def complete_batch(
-    setup: Setup,
-    strategy: Strategy,
-    memory: Memory,
-    batch: Batch,
-    task: Task,
-    key: PRNGKeyArray,
+    setup: Setup, strategy: Strategy, memory: Memory, batch: Batch, task: Task, key: PRNGKeyArray
 ) -> Batch:
     """Return the batch with its inputs, and with the strategy's draw from memory."""
     keys = batch_keys(key)

@@ -28,16 +28,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.base import (
-    Batch,
-    Learner,
-    MemoryTraining,
-    Samples,
-    Setup,
-    StepInfo,
-    Strategy,
-    Task,
-)
+from everlight.base import Batch, Learner, MemoryTraining, Samples, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
 from everlight.continual.engine.epochs import train_on
 from everlight.continual.methods.method import Method, Source

@@ -199,11 +199,7 @@ def mean_of_features(features: Float[Array, "b f"], batch: Batch) -> Float[Array
 
 
 def anchor_gradient(
-    setup: Setup,
-    memory: AnchorMemory,
-    learner: Learner,
-    ahead: Learner,
-    regularization: float,
+    setup: Setup, memory: AnchorMemory, learner: Learner, ahead: Learner, regularization: float
 ) -> PyTree:
     """Return the gradient of λ · mean over anchors of the squared change of their outputs.
 

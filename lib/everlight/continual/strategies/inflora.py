@@ -68,10 +68,7 @@ class Interference(NamedTuple):
 
 @checked
 def inflora(
-    setup: Setup,
-    tasks: PositiveInt,
-    threshold: Proportion = 0.95,
-    samples: PositiveInt = 1024,
+    setup: Setup, tasks: PositiveInt, threshold: Proportion = 0.95, samples: PositiveInt = 1024
 ) -> Strategy:
     """Return interference-free low-rank adaptation (InfLoRA), whose memory is `Interference`.
 

@@ -133,9 +133,6 @@ def naive_on_task_classes(setup: Setup) -> Strategy:
 
 METHODS = (
     Method(
-        "naive",
-        naive,
-        Source(),
-        "naive finetuning: the plain gradient on the task's own samples",
+        "naive", naive, Source(), "naive finetuning: the plain gradient on the task's own samples"
     ),
 )

@@ -139,10 +139,7 @@ def packnet(
         return among_current(memory.classes, scores)
 
     def predict_task(
-        memory: Ownership,
-        learner: Learner,
-        inputs: Float[Array, "b *shape"],
-        task: Int[Array, ""],
+        memory: Ownership, learner: Learner, inputs: Float[Array, "b *shape"], task: Int[Array, ""]
     ) -> Float[Array, "b c"]:
         params = owned_up_to(task, memory.owner, learner.params)
         return plain.predict((), learner._replace(params=params), inputs)

@@ -162,11 +162,7 @@ def slca(
         )
 
     return naive_on_task_classes(setup)._replace(
-        init=init,
-        begin_task=begin_task,
-        after_step=after_step,
-        end_task=end_task,
-        predict=predict,
+        init=init, begin_task=begin_task, after_step=after_step, end_task=end_task, predict=predict
     )
 
 

@@ -214,12 +214,7 @@ def trgp(
 
 
 def scaled_gradient(
-    setup: Setup,
-    memory: TrustMemory,
-    learner: Learner,
-    batch: Batch,
-    task: Task,
-    key: PRNGKeyArray,
+    setup: Setup, memory: TrustMemory, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
 ) -> tuple[PyTree, StepInfo]:
     """Return the gradient of the task's loss by W, and the step.
 

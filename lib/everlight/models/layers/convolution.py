@@ -173,10 +173,7 @@ def _image_gradient(
     else:
         elsewhere = _image_gradient_in_groups(geometry, sides)
     return jax.lax.platform_dependent(
-        kernel,
-        gradient,
-        cpu=partial(_on_cpu, geometry, in_layout, of_products),
-        default=elsewhere,
+        kernel, gradient, cpu=partial(_on_cpu, geometry, in_layout, of_products), default=elsewhere
     )
 
 

@@ -61,11 +61,7 @@ class Finetuning(NamedTuple):
 
 
 def imprinted_rehearsal(
-    setup: Setup,
-    by_head: Strategy,
-    batch_loss: BatchLoss,
-    imprint: Imprint,
-    finetuning: Finetuning,
+    setup: Setup, by_head: Strategy, batch_loss: BatchLoss, imprint: Imprint, finetuning: Finetuning
 ) -> Strategy:
     """Return rehearsal whose head has imprinted, fixed and finetuned weights.
 

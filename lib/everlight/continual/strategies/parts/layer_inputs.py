@@ -83,9 +83,7 @@ def copies_of(params: PyTree, per_kernel: Callable[[Path], int] = lambda path: 1
 
 
 def with_inputs_of(
-    projection: Float[Array, "i i"],
-    rows: Float[Array, "n i"],
-    share: Float[Array, ""] | float,
+    projection: Float[Array, "i i"], rows: Float[Array, "n i"], share: Float[Array, ""] | float
 ) -> Float[Array, "i i"]:
     """Return the projection with the fewest new directions that span a share of the inputs.
 
@@ -102,9 +100,7 @@ def with_inputs_of(
     return projection + matrix_product(basis.T, basis)
 
 
-def directions_of(
-    rows: Float[Array, "n i"],
-) -> tuple[Float[Array, "r"], Float[Array, "r i"]]:
+def directions_of(rows: Float[Array, "n i"]) -> tuple[Float[Array, "r"], Float[Array, "r i"]]:
     """Return the squared singular values of some rows, greatest first, and their directions."""
     if rows.shape[0] > rows.shape[1]:
         # The triangular factor has the same singular values and right singular vectors.

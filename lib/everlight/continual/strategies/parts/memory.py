@@ -190,11 +190,7 @@ def arrived(info: StepInfo) -> Samples:
 
 
 def add_to_reservoir(
-    rows: PyTree,
-    arrived: Int[Array, ""],
-    new: PyTree,
-    here: Bool[Array, "b"],
-    key: PRNGKeyArray,
+    rows: PyTree, arrived: Int[Array, ""], new: PyTree, here: Bool[Array, "b"], key: PRNGKeyArray
 ) -> tuple[PyTree, Int[Array, ""]]:
     """Add a batch by reservoir sampling (Vitter 1985).
 

@@ -92,10 +92,7 @@ def predict_by_nearest_mean(setup: Setup, strategy: Strategy) -> Strategy:
 
 @checked
 def review_memory(
-    setup: Setup,
-    strategy: Strategy,
-    batch_size: PositiveInt = 10,
-    rate_factor: PositiveFloat = 0.1,
+    setup: Setup, strategy: Strategy, batch_size: PositiveInt = 10, rate_factor: PositiveFloat = 0.1
 ) -> Strategy:
     """Return the strategy with an epoch on its memory before every evaluation.
 
