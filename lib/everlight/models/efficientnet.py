@@ -97,13 +97,7 @@ class EfficientNetLite0(nn.Module):
 
 
 class InvertedResidual(nn.Module):
-    """Inverted residual block: 1x1 expansion, depthwise convolution, 1x1 projection, shortcut.
-
-    Attributes:
-      stage: sizes of the stage's blocks; its stride is that of the first one.
-      stride: stride of this block.
-      dtype: dtype of the computation.
-    """
+    """Inverted residual block: 1x1 expansion, depthwise convolution, 1x1 projection, shortcut."""
 
     stage: Stage
     stride: int

@@ -16,14 +16,14 @@ def variables_of_arrays(
     convert: Callable[[str, jax.ShapeDtypeStruct], Array],
     whole: str,
 ) -> PyTree:
-    """Return the variables of a network from arrays, of which each leaf has one.
+    """Return the variables of a network, each leaf converted from its array.
 
     Args:
       shapes: shapes and dtypes of the variables.
-      arrays: arrays by the other implementation's names.
-      name_of: function from a leaf's path to its name there.
-      convert: function from a name and the leaf's shape and dtype to the leaf.
-      whole: words for a complete set of arrays, for the message.
+      arrays: arrays by name.
+      name_of: function from a leaf's path to the name of its array.
+      convert: function from a name and a leaf's shape and dtype to the leaf.
+      whole: words for all arrays, for the message.
 
     Raises:
       ValueError: an array is missing or unknown; the message names it.

@@ -185,11 +185,8 @@ def vit_layers(
         lambda: net.init(jax.random.key(0), jnp.zeros((1, side, side, _channels(arrays))), False)
     )["params"]
     del shapes["head"]
-    stored = {
-        name: array
-        for name, array in arrays.items()
-        if name.split("/")[0] not in ("head", "pre_logits")
-    }
+    left_out = ("head", "pre_logits")
+    stored = {name: arrays[name] for name in arrays if name.split("/")[0] not in left_out}
 
     def convert(name: str, leaf: jax.ShapeDtypeStruct) -> Array:
         array, shape = np.asarray(stored[name], np.float32), _released_shape(net, name, leaf.shape)

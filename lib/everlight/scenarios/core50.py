@@ -189,7 +189,6 @@ def _check_frames(
     frames: Int[np.ndarray, "k"],
     used: Sequence[int],
 ) -> None:
-    """Check objects and sessions of some frames, of which every used session has every object."""
     if not len(frames):
         raise ArgumentError("frames is empty; give positions of frames, or None")
     check_range("frames", frames, 0, len(objects) - 1)

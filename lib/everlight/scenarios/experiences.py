@@ -65,7 +65,9 @@ def from_experiences(
     if valid is None or valid_labels is None:
         nothing = [np.zeros(0, int)] * len(train)
         valid, valid_labels = nothing, nothing
-    _check_sets(train, train_labels, test, test_labels, valid, valid_labels, classes)
+    _check_sets(
+        classes, train=(train, train_labels), test=(test, test_labels), valid=(valid, valid_labels)
+    )
     tasks, number = len(train), np.arange(classes)
     known = [np.isin(number, np.concatenate(train_labels[: t + 1])) for t in range(tasks)]
     introduced = np.diff(np.stack([np.zeros(classes, bool), *known]).astype(int), axis=0) > 0
@@ -111,22 +113,14 @@ def _union(
     return unpadded_samples(union[0], labels), member
 
 
-def _check_sets(
-    train: Places,
-    train_labels: Places,
-    test: Places,
-    test_labels: Places,
-    valid: Places,
-    valid_labels: Places,
-    classes: int,
-) -> None:
-    _check_all("train", train, train_labels, classes, (len(train),))
-    _check_all("test", test, test_labels, classes, (1, len(train)))
-    _check_all("valid", valid, valid_labels, classes, (len(train),))
-    _refuse_overlap("test", test, "train", train)
-    _refuse_overlap("valid", valid, "train", train)
-    _refuse_overlap("test", test, "valid", valid)
-    _refuse_two_labels(test, test_labels)
+def _check_sets(classes: int, **sets: tuple[Places, Places]) -> None:
+    """Check the sets train, test and valid, of indices and labels by name."""
+    for name, (places, labels) in sets.items():
+        one_or_each = (1, len(sets["train"][0])) if name == "test" else (len(sets["train"][0]),)
+        _check_all(name, places, labels, classes, one_or_each)
+    for name, other in (("test", "train"), ("valid", "train"), ("test", "valid")):
+        _refuse_overlap(name, sets[name][0], other, sets[other][0])
+    _refuse_two_labels(*sets["test"])
 
 
 def _refuse_overlap(name: str, places: Places, other: str, others: Places) -> None:

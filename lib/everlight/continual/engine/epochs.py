@@ -169,16 +169,7 @@ def _evaluated_steps(
     steps: Int[Array, ""],
     every: int,
 ) -> tuple[EpochProgress, SequenceState]:
-    """Return the progress after an epoch's steps, and the state with evaluations every few steps.
-
-    Args:
-      one_step: function from the number of a step and the progress to the progress after it.
-      evaluated: function from the progress and the number of an evaluation to its result.
-      start: progress before the first step.
-      state: state before the epoch.
-      steps: number of steps.
-      every: steps between two evaluations.
-    """
+    """Return the progress after an epoch's steps, and the state with evaluations `every` steps."""
     at, result = (state.task, state.epoch), state.result
 
     def one_part(number: Int[Array, ""], carry: tuple) -> tuple:

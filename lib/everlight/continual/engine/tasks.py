@@ -186,11 +186,8 @@ def end_task(run: Run, state: SequenceState) -> SequenceState:
         return ready, nan_where(diverged, row)
 
     (memory, learner), row = _if_due(run, number, evaluated, (memory, learner))
-    evaluation, steps = jax.tree.map(
-        lambda rows, new: rows.at[number].set(new),
-        (result.evaluation, result.usage.steps),
-        (row, learner.step),
-    )
+    evaluation = jax.tree.map(lambda rows, new: rows.at[number].set(new), result.evaluation, row)
+    steps = result.usage.steps.at[number].set(learner.step)
     well, last = all_finite((memory, learner.params)), (number, state.epoch - 1)
     losses = result.losses.at[last].set(jnp.where(well, result.losses[last], jnp.nan))
     result = result._replace(
@@ -224,14 +221,7 @@ def _if_due(
     evaluated: Callable[[], tuple[tuple[Memory, Learner], PyTree]],
     learned: tuple[Memory, Learner],
 ) -> tuple[tuple[Memory, Learner], PyTree]:
-    """Return the result of an evaluation after a task, of 0 and without its changes if none is due.
-
-    Args:
-      run: run, whose protocol says how many tasks lie between evaluations.
-      number: number of the task.
-      evaluated: function that returns memory and learner ready for evaluation, and its result.
-      learned: memory and learner after the task.
-    """
+    """Return the result of an evaluation after a task; 0 and what was learned if none is due."""
 
     def left_out() -> tuple[tuple[Memory, Learner], PyTree]:
         row = jax.eval_shape(evaluated)[-1]

@@ -106,12 +106,7 @@ def naive(setup: Setup) -> Strategy:
 
 
 def among_current(classes: Bool[Array, "c"], scores: Float[Array, "b c"]) -> Float[Array, "b c"]:
-    """Return scores of the current task's classes, −∞ for others; all scores between tasks.
-
-    Args:
-      classes: classes of the current task; none between tasks.
-      scores: scores of all classes.
-    """
+    """Return scores of the current task's classes, −∞ for others; all scores if there are none."""
     return jnp.where(classes | ~jnp.any(classes), scores, -jnp.inf)
 
 

@@ -219,17 +219,7 @@ def step_gradient(
     task: Task,
     key: PRNGKeyArray,
 ) -> tuple[PyTree, StepInfo]:
-    """Return the gradient of L, and the step, whose aux are the updated logits of both draws.
-
-    Args:
-      setup: network, objective, optimizer and data access.
-      settings: settings of the step.
-      memory: memory before the step.
-      learner: learner before the step.
-      batch: samples of the step, with inputs and both draws.
-      task: current task.
-      key: random key of the passes.
-    """
+    """Return the gradient of L, and the step, whose aux are the updated logits of both draws."""
     matched, labelled = batch.replay
     key_batch, key_matched, key_labelled = jax.random.split(key, 3)
     past, future = learner.seen & ~task.classes, ~learner.seen

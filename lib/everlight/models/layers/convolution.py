@@ -33,8 +33,6 @@ NO_PADDING: Padding = ((0, 0), (0, 0))
 class Convolution(nn.Module):
     """Square convolution, NHWC, padded by default equally on all sides by half its kernel.
 
-    With g groups, the first 1/g of the outputs read the first 1/g of the input channels, and so on.
-
     Attributes:
       features: output channels.
       size: side of the kernel, odd if the padding is None.
@@ -44,7 +42,7 @@ class Convolution(nn.Module):
         channels) (He et al. 2015, equation 10).
       dtype: dtype of the computation and output; parameters are float32.
       padding: zeros around the images; None is half the kernel on all sides.
-      groups: number of groups; it divides the channels of inputs and outputs.
+      groups: groups as in `convolve`; their number divides the channels of inputs and outputs.
     """
 
     features: int

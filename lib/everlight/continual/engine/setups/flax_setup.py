@@ -61,7 +61,11 @@ def flax_setup(
 
         def keep(call: Callable, args: tuple, kwargs: dict, context: InterceptorContext) -> Any:
             layer = context.module
-            if context.method_name == "__call__" and _is_matrix(layer):
+            # The groups of a convolution have a matrix each.
+            is_matrix = (
+                isinstance(layer, nn.Dense | Convolution) and getattr(layer, "groups", 1) == 1
+            )
+            if context.method_name == "__call__" and is_matrix:
                 rows = args[0]
                 if isinstance(layer, Convolution):
                     rows = patches(rows, layer.size, layer.stride, layer.padding)
@@ -76,8 +80,3 @@ def flax_setup(
 
     made = setup_from(init, apply, source, objective, optimizer, augment)
     return made._replace(layer_inputs=layer_inputs)
-
-
-def _is_matrix(layer: nn.Module) -> bool:
-    """Return True for layers that multiply all of their inputs by one matrix (no groups)."""
-    return isinstance(layer, nn.Dense) or (isinstance(layer, Convolution) and layer.groups == 1)

@@ -21,11 +21,7 @@ Projections = Mapping[Path, Float[Array, "i i"]]
 
 
 def require_layer_inputs(setup: Setup, strategy: str) -> None:
-    """Refuse a setup without `layer_inputs`.
-
-    Raises:
-      ValueError: the setup has none; the message names the strategy.
-    """
+    """Raise an error for a setup without `layer_inputs`, which a strategy of this name needs."""
     if setup.layer_inputs is None:
         raise ArgumentError(
             f"{strategy} needs the inputs of every layer; give a Setup with layer_inputs, as of "
