@@ -216,10 +216,7 @@ def trgp(
 def scaled_gradient(
     setup: Setup, memory: TrustMemory, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
 ) -> tuple[PyTree, StepInfo]:
-    """Return the gradient of the task's loss by W, and the step.
-
-    Its aux are the parameters before it and the gradient by the task's matrices S.
-    """
+    """Return the gradient of the loss by W; the aux are W before it and the gradient by S."""
     task_learner = learner._replace(seen=task.classes)
 
     def loss(params: PyTree, scales: Mapping) -> tuple[Float[Array, ""], PyTree]:
@@ -275,13 +272,7 @@ def with_finished_task(
 
 
 def empty_region(width: int, tasks: int, scaled: bool = True) -> Region:
-    """Return the subspaces of a kernel of so many inputs before the first task.
-
-    Args:
-      width: number of inputs.
-      tasks: number of tasks.
-      scaled: False for a head, which has no matrices S.
-    """
+    """Return a kernel's subspaces before the first task; without matrices S unless `scaled`."""
     return Region(
         jnp.zeros((width, width)),
         jnp.zeros((tasks, width), bool),
