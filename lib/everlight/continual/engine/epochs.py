@@ -145,9 +145,9 @@ def learn_epoch(
         def evaluated(now: EpochProgress, number: Int[Array, ""]) -> PyTree:
             return evaluate(now.memory, now.learner, jax.random.fold_in(keys.evaluations, number))
 
-        every = protocol.evaluate_steps
+        interval = protocol.evaluate_steps
         (memory, learner, sums), state = _evaluated_steps(
-            one_step, evaluated, start, state, steps=steps, every=every
+            one_step, evaluated, start, state, steps=steps, interval=interval
         )
     samples = strategy.valid_data(memory, task)
     size = protocol.evaluation_batch
@@ -167,15 +167,15 @@ def _evaluated_steps(
     state: SequenceState,
     *,
     steps: Int[Array, ""],
-    every: int,
+    interval: int,
 ) -> tuple[EpochProgress, SequenceState]:
-    """Return the progress after an epoch's steps, and the state with evaluations `every` steps."""
+    """Return the progress after an epoch's steps, and the state with evaluations in between."""
     at, result = (state.task, state.epoch), state.result
 
     def one_part(number: Int[Array, ""], carry: tuple) -> tuple:
         now, within = carry
-        first = number * every
-        last = jnp.minimum(first + every, steps)
+        first = number * interval
+        last = jnp.minimum(first + interval, steps)
         now = jax.lax.fori_loop(first, last, one_step, now)
         row = evaluated(now, number)
         well = all_finite((now.learner.params, now.sums.loss, result.losses))
@@ -183,7 +183,7 @@ def _evaluated_steps(
         within = jax.tree.map(lambda rows, new: rows.at[*at, number].set(new), within, row)
         return now, within
 
-    parts = -(-steps // every)
+    parts = -(-steps // interval)
     now, within = jax.lax.fori_loop(0, parts, one_part, (start, result.within_tasks))
     return now, state._replace(result=result._replace(within_tasks=within))
 

@@ -227,10 +227,10 @@ def _if_due(
         row = jax.eval_shape(evaluated)[-1]
         return learned, jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), row)
 
-    every = run.protocol.evaluate_every
-    if every == 1:
+    interval = run.protocol.evaluate_every
+    if interval == 1:
         return evaluated()
-    due = (number + 1) % every == 0
+    due = (number + 1) % interval == 0
     return jax.lax.cond(due | (number == run.tasks - 1), evaluated, left_out)
 
 
