@@ -11,7 +11,8 @@ from everlight.models.efficientnet import (
     DEVIATION,
     MEAN,
     EfficientNetLite0,
-    _Block,
+    InvertedResidual,
+    Stage,
     efficientnet_variables,
 )
 from everlight_data.errors import MissingDataError
@@ -117,7 +118,10 @@ def test_it_has_as_many_parameters_as_published():
 
 def test_a_block_trains(rng):
     """Its batch's statistics move, and every gradient is finite and somewhere above 0."""
-    block, maps = _Block(5, 2, 6, 4), jnp.asarray(rng.normal(size=(2, 6, 6, 2)), jnp.float32)
+    block, maps = (
+        InvertedResidual(Stage(1, 5, 2, 6, 4), 2),
+        jnp.asarray(rng.normal(size=(2, 6, 6, 2)), jnp.float32),
+    )
     variables = jax.jit(lambda key: block.init(key, maps, False))(jax.random.key(0))
 
     @jax.jit

@@ -98,9 +98,7 @@ def calibrated_matrix(
 
 @checked
 def calibrated_illuminant(
-    calibration: CameraCalibration,
-    temperature: Float[Array, ""],
-    chromaticity: Float[Array, "2"],
+    calibration: CameraCalibration, temperature: Float[Array, ""], chromaticity: Float[Array, "2"]
 ) -> Float[Array, "3"]:
     """Return the camera's colour of an illuminant of luminance 1.
 
@@ -132,8 +130,7 @@ def locus_illuminants(calibration: CameraCalibration) -> Float[Array, "126 3"]:
 
 @checked
 def camera_fingerprint(
-    calibration: CameraCalibration,
-    window: ChromaWindow = FINGERPRINT_WINDOW,
+    calibration: CameraCalibration, window: ChromaWindow = FINGERPRINT_WINDOW
 ) -> Float[Array, "b b 2"]:
     """Return the histograms of Planckian and of daylight illuminants in the camera's colours.
 

@@ -227,9 +227,7 @@ def ambient_readings(
 
 
 @checked
-def patch_means(
-    thumbnail: Annotated[Float[Array, "h w 3"], NotEmpty],
-) -> Float[Array, "24 3"]:
+def patch_means(thumbnail: Annotated[Float[Array, "h w 3"], NotEmpty]) -> Float[Array, "24 3"]:
     """Return the mean colour of each patch of a thumbnail, row by row."""
     height, width = thumbnail.shape[0] // ROWS, thumbnail.shape[1] // COLUMNS
     blocks = thumbnail.reshape(ROWS, height, COLUMNS, width, 3)

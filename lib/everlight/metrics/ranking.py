@@ -164,9 +164,7 @@ def mean_hits(hits: Bool[Array, "*time m"], member: Bool[Array, "t m"]) -> Means
     by_task = hit_counts / size
     anywhere = jnp.any(member, axis=0)
     return Means(
-        by_task,
-        jnp.mean(by_task, axis=-1, where=size > 0),
-        jnp.mean(hits, axis=-1, where=anywhere),
+        by_task, jnp.mean(by_task, axis=-1, where=size > 0), jnp.mean(hits, axis=-1, where=anywhere)
     )
 
 

@@ -23,12 +23,7 @@ from everlight.models.lora import with_lora, with_merged_lora
 from everlight.models.mlp import MLP
 from everlight.models.network import NamedNetwork, Network, NetworkRequest
 from everlight.models.plain_cnn import PlainCNN
-from everlight.models.prompts import (
-    Prompting,
-    prompt_components,
-    prompt_pool,
-    with_prompts,
-)
+from everlight.models.prompts import Prompting, prompt_components, prompt_pool, with_prompts
 from everlight.models.registry import named_network, networks
 from everlight.models.resnet import (
     BasicBlock,

@@ -22,11 +22,8 @@ from jaxtyping import Array, Float, PyTree
 from everlight.base import Outputs
 from everlight.checks import checked
 from everlight.errors import ArgumentError
-from everlight.models.layers.caffe_layers import (
-    CaffeConvolution,
-    ceil_max_pool,
-    local_response_normalization,
-)
+from everlight.models.layers.caffe_layers import ceil_max_pool, local_response_normalization
+from everlight.models.layers.convolution import NO_PADDING, Convolution
 
 BGR_MEAN = (104.0, 117.0, 123.0)
 """Mean subtracted from the channels; there is no scale."""
@@ -69,14 +66,14 @@ class MidCaffeNet(nn.Module):
     @nn.compact
     def __call__(self, images: Float[Array, "b h w c"], train: bool) -> Outputs:
         """Return logits and the head's input: the last hidden layer or pool5; dropout is random."""
-        convolution = partial(CaffeConvolution, dtype=self.dtype)
-        maps = nn.relu(convolution(96, 11, stride=4, name="conv1")(images))
+        convolution = partial(Convolution, dtype=self.dtype)
+        maps = nn.relu(convolution(96, 11, stride=4, padding=NO_PADDING, name="conv1")(images))
         maps = local_response_normalization(ceil_max_pool(maps, 3, 2))
-        maps = nn.relu(convolution(256, 5, padding=2, groups=2, name="conv2")(maps))
+        maps = nn.relu(convolution(256, 5, groups=2, name="conv2")(maps))
         maps = local_response_normalization(ceil_max_pool(maps, 3, 2))
-        maps = nn.relu(convolution(384, 3, padding=1, name="conv3")(maps))
-        maps = nn.relu(convolution(384, 3, padding=1, groups=2, name="conv4")(maps))
-        maps = nn.relu(convolution(256, 3, padding=1, groups=2, name="conv5")(maps))
+        maps = nn.relu(convolution(384, 3, name="conv3")(maps))
+        maps = nn.relu(convolution(384, 3, groups=2, name="conv4")(maps))
+        maps = nn.relu(convolution(256, 3, groups=2, name="conv5")(maps))
         return _fully_connected(ceil_max_pool(maps, 3, 2), self, train, CAFFE_HEAD)
 
 
@@ -101,13 +98,14 @@ class MidVGG(nn.Module):
     @nn.compact
     def __call__(self, images: Float[Array, "b h w c"], train: bool) -> Outputs:
         """Return logits and the head's input: the last hidden layer or pool5; dropout is random."""
-        convolution = partial(CaffeConvolution, dtype=self.dtype)
-        maps = nn.relu(convolution(96, 7, stride=2, name="conv1")(images))
+        convolution = partial(Convolution, dtype=self.dtype)
+        maps = nn.relu(convolution(96, 7, stride=2, padding=NO_PADDING, name="conv1")(images))
         maps = ceil_max_pool(local_response_normalization(maps, alpha=5e-4, k=2.0), 3, 2)
-        maps = nn.relu(convolution(256, 5, stride=2, padding=1, name="conv2")(maps))
+        margin = ((1, 1), (1, 1))
+        maps = nn.relu(convolution(256, 5, stride=2, padding=margin, name="conv2")(maps))
         maps = ceil_max_pool(local_response_normalization(maps, alpha=5e-4, k=2.0), 3, 2)
         for name in ("conv3", "conv4", "conv5"):
-            maps = nn.relu(convolution(512, 3, padding=1, name=name)(maps))
+            maps = nn.relu(convolution(512, 3, name=name)(maps))
         return _fully_connected(ceil_max_pool(maps, 3, 2), self, train, VGG_HEAD)
 
 
@@ -209,10 +207,7 @@ def scale_layers(dense_rate: float) -> optax.GradientTransformation:
         scaled = {}
         for name, layer in updates.items():
             factor = dense_rate if layer["kernel"].ndim == 2 else 1.0
-            scaled[name] = {
-                "kernel": factor * layer["kernel"],
-                "bias": 2 * factor * layer["bias"],
-            }
+            scaled[name] = {"kernel": factor * layer["kernel"], "bias": 2 * factor * layer["bias"]}
         return scaled
 
     return optax.stateless(scale)

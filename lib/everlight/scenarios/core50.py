@@ -76,19 +76,10 @@ def core50(
         object has no frames in a used session. The message names it.
     """
     batches = training_batches(scenario, run, train_sessions)
-    _check_sessions("test_sessions", test_sessions)
-    both = set(train_sessions) & set(test_sessions)
-    if both:
-        raise ArgumentError(
-            f"session {min(both)} is in train_sessions and in test_sessions; keep it in one"
-        )
-    used = np.arange(len(objects)) if frames is None else frames
-    if not len(used):
-        raise ArgumentError("frames is empty; give positions of frames, or None")
-    check_range("frames", used, 0, len(objects) - 1)
-    _check_frames(objects[used], sessions[used], [*train_sessions, *test_sessions])
-    used = np.isin(np.arange(len(objects)), used)
-
+    _check_test_sessions(train_sessions, test_sessions)
+    positions = np.arange(len(objects)) if frames is None else frames
+    _check_frames(objects, sessions, positions, [*train_sessions, *test_sessions])
+    used = np.isin(np.arange(len(objects)), positions)
     labels = objects if level == "object" else objects // OBJECTS_PER_CATEGORY
     groups = [
         np.flatnonzero(used & np.isin(objects, batch.objects) & np.isin(sessions, batch.sessions))
@@ -183,9 +174,25 @@ def _check_sessions(name: str, sessions: Sequence[int]) -> None:
         raise ArgumentError(f"{name}={tuple(sessions)}; give at least one, without duplicates")
 
 
+def _check_test_sessions(train_sessions: Sequence[int], test_sessions: Sequence[int]) -> None:
+    _check_sessions("test_sessions", test_sessions)
+    both = set(train_sessions) & set(test_sessions)
+    if both:
+        raise ArgumentError(
+            f"session {min(both)} is in train_sessions and in test_sessions; keep it in one"
+        )
+
+
 def _check_frames(
-    objects: Int[np.ndarray, "n"], sessions: Int[np.ndarray, "n"], used: Sequence[int]
+    objects: Int[np.ndarray, "n"],
+    sessions: Int[np.ndarray, "n"],
+    frames: Int[np.ndarray, "k"],
+    used: Sequence[int],
 ) -> None:
+    if not len(frames):
+        raise ArgumentError("frames is empty; give positions of frames, or None")
+    check_range("frames", frames, 0, len(objects) - 1)
+    objects, sessions = objects[frames], sessions[frames]
     for name, values, count in (("objects", objects, OBJECTS), ("sessions", sessions, SESSIONS)):
         check_range(name, values, 0, count - 1)
     shown = np.zeros((OBJECTS, SESSIONS), bool)

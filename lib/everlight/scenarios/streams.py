@@ -284,10 +284,7 @@ def with_shots(
 
 @checked
 def noisy_labels(
-    labels: Int[np.ndarray, "n"],
-    classes: PositiveInt,
-    rate: UnitInterval,
-    seed: NonNegativeInt = 0,
+    labels: Int[np.ndarray, "n"], classes: PositiveInt, rate: UnitInterval, seed: NonNegativeInt = 0
 ) -> Int[np.ndarray, "n"]:
     """Return the labels with symmetric noise: a share of them is one of the other classes.
 

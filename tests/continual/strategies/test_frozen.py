@@ -19,7 +19,7 @@ from everlight.continual.engine.setups.flax_setup import flax_setup
 from everlight.continual.engine.sources import StoredImages
 from everlight.continual.objectives.softmax import softmax_objective
 from everlight.continual.strategies.nearest_mean import nearest_mean
-from everlight.continual.strategies.parts.frozen import ridge_solve
+from everlight.continual.strategies.parts.covariances import ridge_solve
 from everlight.continual.strategies.ranpac import ranpac
 from everlight.continual.strategies.streaming_lda import streaming_lda
 from everlight.models.caffe_nets import LinearClassifier

@@ -12,7 +12,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from everlight.base import Batch
 from everlight.continual.strategies.parts.class_statistics import no_means
-from everlight.continual.strategies.parts.gaussians import oas_covariance, shrunk_solve
+from everlight.continual.strategies.parts.covariances import oas_covariance, shrunk_solve
 from everlight.continual.strategies.streaming_lda import (
     add_one_by_one,
     discriminant_kernel,

@@ -7,11 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everlight.models.layers.caffe_layers import (
-    CaffeConvolution,
-    ceil_max_pool,
-    local_response_normalization,
-)
+from everlight.models.layers.caffe_layers import ceil_max_pool, local_response_normalization
+from everlight.models.layers.convolution import Convolution
 
 # Those of both nets: size, stride, padding, groups.
 KINDS = [(11, 4, 0, 1), (7, 2, 0, 1), (5, 1, 2, 2), (5, 2, 1, 1), (3, 1, 1, 1), (3, 1, 1, 2)]
@@ -40,7 +37,8 @@ def test_convolution_is_the_loops_and_pytorchs(size, stride, padding, groups, he
     images = rng.normal(size=(2, height, 16, 4))
     kernel = rng.normal(size=(size, size, 4 // groups, 6)) / size
     bias = rng.normal(size=6)
-    layer = CaffeConvolution(6, size, stride, padding, groups)
+    margin = ((padding, padding), (padding, padding))
+    layer = Convolution(6, size, stride, padding=margin, groups=groups)
     params = {"kernel": jnp.asarray(kernel, jnp.float32), "bias": jnp.asarray(bias, jnp.float32)}
     shapes = jax.eval_shape(layer.init, jax.random.key(0), jnp.ones(images.shape))["params"]
     assert jax.tree.map(jnp.shape, params) == jax.tree.map(lambda leaf: leaf.shape, shapes)

@@ -27,11 +27,7 @@ from everlight.color.learned.capture_aware import (
     capture_features,
     fit_capture_aware,
 )
-from everlight.color.learned.chromagenic import (
-    Chromagenic,
-    chromagenic_estimate,
-    fit_chromagenic,
-)
+from everlight.color.learned.chromagenic import Chromagenic, chromagenic_estimate, fit_chromagenic
 from everlight.color.learned.confidence_pooling import (
     ConfidencePoolingModel,
     confidence_pooled_estimate,

@@ -26,11 +26,7 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from everlight.checks import FINITE, POSITIVE, NotEmpty, PositiveInt, checked
-from everlight.color.illuminant_method import (
-    IlluminantMethod,
-    LabelledImages,
-    images_alone,
-)
+from everlight.color.illuminant_method import IlluminantMethod, LabelledImages, images_alone
 from everlight.color.illuminants import Illuminant, unit_illuminant
 from everlight.color.learned.parts.descent import descend
 from everlight.metrics.angular import angular_error

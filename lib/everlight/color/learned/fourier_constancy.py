@@ -284,10 +284,7 @@ def _tuned_elsewhere(camera: str) -> FourierSettings:
 
 METHODS = (
     IlluminantMethod(
-        "FFCC",
-        _histograms,
-        partial(_fit, settings=_tuned_elsewhere),
-        fourier_estimate,
+        "FFCC", _histograms, partial(_fit, settings=_tuned_elsewhere), fourier_estimate
     ),
     IlluminantMethod(
         TUNED_HERE,

@@ -19,8 +19,7 @@ class LinearRegression(NamedTuple):
 
 @checked
 def fit_linear_regression(
-    features: Float[Array, "n f"],
-    chromaticities: Float[Array, "n 2"],
+    features: Float[Array, "n f"], chromaticities: Float[Array, "n 2"]
 ) -> LinearRegression:
     """Fit a least-squares regression of the illuminant's chromaticity on features.
 

@@ -269,9 +269,7 @@ def sensor_independent_estimate(
     weights = (observation.mask > 0).astype(image.dtype)
     finite = jnp.all(jnp.isfinite(image))
     outputs = SensorIndependentNet(model.settings).apply(
-        model.params,
-        jnp.where(finite, image, 0).reshape(1, -1, 3),
-        weights.reshape(1, -1),
+        model.params, jnp.where(finite, image, 0).reshape(1, -1, 3), weights.reshape(1, -1)
     )
     illuminant = jnp.maximum(outputs.illuminant[0], 0)
     seen = jnp.any(jnp.all(image > 0, axis=-1) & (weights > 0))
@@ -291,12 +289,7 @@ def _predict(model: SensorIndependentModel, thumbnail: Float[Array, "h w 4"]) ->
 
 # The steps at the paper's size have no measured number here.
 METHODS = (
-    IlluminantMethod(
-        "SIIE",
-        partial(masked_thumbnail, side=32),
-        _fit,
-        _predict,
-    ),
+    IlluminantMethod("SIIE", partial(masked_thumbnail, side=32), _fit, _predict),
     IlluminantMethod(
         "SIIE at the paper's size",
         thumbnail,

@@ -8,15 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.base import (
-    Learner,
-    Memory,
-    Predictions,
-    Samples,
-    Setup,
-    Strategy,
-    TaskSequence,
-)
+from everlight.base import Learner, Memory, Predictions, Samples, Setup, Strategy, TaskSequence
 from everlight.checks import PositiveInt, checked
 from everlight.continual.engine.run import Build, Run
 from everlight.meshes import shard_batch

@@ -61,10 +61,6 @@ METHODS = (
         fixed={"width": 1000},
         trains="head",
         demands=OTHER_WEIGHTS,
-        authors={
-            "width": 8192,
-            "ridge": 0.1,
-            "features": "those of the first task's network",
-        },
+        authors={"width": 8192, "ridge": 0.1, "features": "those of the first task's network"},
     ),
 )

@@ -143,11 +143,7 @@ def cls_er(
         return replay.predict((), learner._replace(params=params, batch_stats=batch_stats), inputs)
 
     return with_outer_memory(replay, "held")._replace(
-        init=init,
-        grads=grads,
-        after_step=after_step,
-        predict=predict,
-        parameter_copies=2,
+        init=init, grads=grads, after_step=after_step, predict=predict, parameter_copies=2
     )
 
 

@@ -181,10 +181,7 @@ def er_tricks(
 
 
 def replacement_weights(
-    labels: Int[Array, "m"],
-    losses: Float[Array, "m"],
-    classes: int,
-    replacement: Replacement,
+    labels: Int[Array, "m"], losses: Float[Array, "m"], classes: int, replacement: Replacement
 ) -> Float[Array, "m"]:
     """Return weights, up to a factor, with which stored samples are replaced.
 

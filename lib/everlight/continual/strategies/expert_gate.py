@@ -168,12 +168,7 @@ def expert_gate(
             classes=memory.classes.at[task.id].set(classes),
         )
         related, _ = most_related(memory, task.id)
-        params, batch_stats = jax.tree.map(
-            lambda stacked, leaf: jnp.where(jnp.any(memory.trained), stacked[related], leaf),
-            (memory.params, memory.batch_stats),
-            (learner.params, learner.batch_stats),
-        )
-        return memory, learner._replace(params=params, batch_stats=batch_stats)
+        return memory, expert_if(jnp.any(memory.trained), memory, related, learner)
 
     def grads(
         memory: Experts, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
@@ -185,18 +180,6 @@ def expert_gate(
         # LwF without a known class is fine-tuning.
         teacher = Teacher(params, batch_stats, classes & (degree > relatedness_threshold))
         return distilled.grads(teacher, learner, batch, task, key)
-
-    def end_task(
-        memory: Experts, learner: Learner, task: Task, key: PRNGKeyArray
-    ) -> tuple[Experts, Learner]:
-        params, batch_stats = jax.tree.map(
-            lambda stacked, new: stacked.at[task.id].set(new),
-            (memory.params, memory.batch_stats),
-            (learner.params, learner.batch_stats),
-        )
-        trained = memory.trained.at[task.id].set(True)
-        memory = memory._replace(params=params, batch_stats=batch_stats, trained=trained)
-        return memory._replace(gated=jnp.array(True)), learner
 
     def predict(
         memory: Experts, learner: Learner, inputs: Float[Array, "b *shape"]
@@ -211,24 +194,44 @@ def expert_gate(
     def predict_task(
         memory: Experts, learner: Learner, inputs: Float[Array, "b *shape"], task: Int[Array, ""]
     ) -> Float[Array, "b c"]:
-        params, batch_stats = jax.tree.map(
-            lambda stacked, newest: jnp.where(memory.trained[task], stacked[task], newest),
-            (memory.params, memory.batch_stats),
-            (learner.params, learner.batch_stats),
-        )
-        expert = learner._replace(params=params, batch_stats=batch_stats)
-        return plain.predict((), expert, inputs)
+        return plain.predict((), expert_if(memory.trained[task], memory, task, learner), inputs)
 
     return plain._replace(
         init=init,
         begin_task=begin_task,
         grads=plain.grads if relatedness_threshold is None else grads,
-        end_task=end_task,
+        end_task=store_expert,
         predict=predict,
         predict_task=predict_task,
         tasks=tasks,
         parameter_copies=tasks,
     )
+
+
+def expert_if(
+    condition: Bool[Array, ""], memory: Experts, number: Int[Array, ""], learner: Learner
+) -> Learner:
+    """Return the learner with the network of an expert if a condition holds."""
+    params, batch_stats = jax.tree.map(
+        lambda stacked, leaf: jnp.where(condition, stacked[number], leaf),
+        (memory.params, memory.batch_stats),
+        (learner.params, learner.batch_stats),
+    )
+    return learner._replace(params=params, batch_stats=batch_stats)
+
+
+def store_expert(
+    memory: Experts, learner: Learner, task: Task, key: PRNGKeyArray
+) -> tuple[Experts, Learner]:
+    """Return the memory with the network of a task that ends, after which the gate chooses."""
+    params, batch_stats = jax.tree.map(
+        lambda stacked, new: stacked.at[task.id].set(new),
+        (memory.params, memory.batch_stats),
+        (learner.params, learner.batch_stats),
+    )
+    trained = memory.trained.at[task.id].set(True)
+    memory = memory._replace(params=params, batch_stats=batch_stats, trained=trained)
+    return memory._replace(gated=jnp.array(True)), learner
 
 
 def mean_errors(

@@ -46,7 +46,8 @@ from everlight.continual.strategies.parts.class_statistics import (
     of_met,
     scatter_rows,
 )
-from everlight.continual.strategies.parts.frozen import feature_width, over_features, ridge_solve
+from everlight.continual.strategies.parts.covariances import ridge_solve
+from everlight.continual.strategies.parts.frozen import feature_width, over_features
 from everlight.models.heads import unit
 from everlight.precision import matrix_product
 

@@ -28,7 +28,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.base import Batch, Learner, Samples, Setup, StepInfo, Strategy, Task
+from everlight.base import Batch, Learner, MemoryTraining, Samples, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
 from everlight.continual.engine.epochs import train_on
 from everlight.continual.methods.method import Method, Source
@@ -145,7 +145,7 @@ def gdumb(
         grads=grads,
         after_step=after_step,
         before_evaluation=before_evaluation,
-        on_memory=(plain, batch_size),
+        on_memory=MemoryTraining(plain, batch_size),
         stored_samples=lambda memory, task: jnp.sum(memory.samples.mask),
     )
 

@@ -53,9 +53,9 @@ from everlight.continual.strategies.parts.layer_inputs import (
     drawn_samples,
     input_rows,
     input_widths,
+    require_layer_inputs,
     with_inputs_of,
 )
-from everlight.errors import ArgumentError
 from everlight.precision import matrix_product
 
 
@@ -89,10 +89,7 @@ def gpm(
     Raises:
       ValueError: `setup` has no `layer_inputs`; or, at `init`, these leave out a kernel.
     """
-    if setup.layer_inputs is None:
-        raise ArgumentError(
-            "GPM needs the inputs of every layer; give a Setup with layer_inputs, as of flax_setup"
-        )
+    require_layer_inputs(setup, "GPM")
     plain = naive(setup)
 
     def init(key: PRNGKeyArray, learner: Learner) -> ProjectionMemory:

@@ -51,7 +51,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import NonNegativeFloat, PositiveFloat, PositiveInt, checked
 from everlight.continual.methods.method import PER_TASK_WEIGHTS, Method, Source
-from everlight.continual.strategies.naive import batch_loss, naive
+from everlight.continual.strategies.naive import among_current, batch_loss, naive
 from everlight.errors import ArgumentError
 
 Gates = Mapping[str, Float[Array, "u"]]
@@ -138,28 +138,15 @@ def hat(
                 f"the parameters are {', '.join(learner.params)}, the layers {', '.join(layers)}; "
                 "HAT needs all layers in order, and after them one named head"
             )
-        width = {name: jax.tree.leaves(learner.params[name])[0].shape[-1] for name in layers}
-        keys = jax.random.split(key, len(layers))
-        embeddings = {
-            name: jax.random.normal(key, (tasks, width[name]), jnp.float32)
-            for name, key in zip(layers, keys, strict=True)
-        }
-        used = {name: jnp.zeros(width[name], jnp.float32) for name in layers}
-        nothing = jnp.zeros_like(learner.seen)
+        memory = new_attention(learner, tasks, layers, key)
         # Refuses layers that do not fit.
-        freedom(learner.params, used, layers, nothing, channels_first)
-        return Attention(embeddings, used, jnp.int32(0), nothing, jnp.int32(0))
-
-    def begin_task(
-        memory: Attention, learner: Learner, task: Task, key: PRNGKeyArray
-    ) -> tuple[Attention, Learner]:
-        number = task.id.astype(memory.task.dtype)
-        return memory._replace(task=number, classes=task.classes, begun=learner.step), learner
+        freedom(learner.params, memory.used, layers, memory.classes, channels_first)
+        return memory
 
     def grads(
         memory: Attention, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
     ) -> tuple[PyTree, StepInfo]:
-        task_embeddings = {name: stacked[task.id] for name, stacked in memory.embeddings.items()}
+        task_embeddings = embeddings_of(memory, task.id)
         steps = -(-jnp.sum(task.train.mask) // batch.index.shape[0])
         steepness = annealed(learner.step - memory.begun, steps, steepest)
         gates = gates_of(task_embeddings, steepness)
@@ -182,20 +169,8 @@ def hat(
         before = BeforeStep(learner.params, free, embeddings)
         return gradient, StepInfo(gradient, batch_stats, value, before)
 
-    def after_step(
-        memory: Attention, learner: Learner, info: StepInfo, key: PRNGKeyArray
-    ) -> tuple[Attention, Learner]:
-        params = jax.tree.map(
-            lambda old, free, change: old + free * change,
-            info.aux.params,
-            info.aux.freedom,
-            info.update,
-        )
-        return memory._replace(embeddings=info.aux.embeddings), learner._replace(params=params)
-
     def gates_at(memory: Attention, task: Int[Array, ""]) -> Gates:
-        task_embeddings = {name: stacked[task] for name, stacked in memory.embeddings.items()}
-        return gates_of(task_embeddings, steepest)
+        return gates_of(embeddings_of(memory, task), steepest)
 
     def end_task(
         memory: Attention, learner: Learner, task: Task, key: PRNGKeyArray
@@ -218,7 +193,7 @@ def hat(
             memory.used,
         )
         scores = predict_gated(learner, gates, inputs)
-        return jnp.where(memory.classes | ~learning, scores, -jnp.inf)
+        return among_current(memory.classes, scores)
 
     def predict_task(
         memory: Attention, learner: Learner, inputs: Float[Array, "b *shape"], task: Int[Array, ""]
@@ -227,14 +202,54 @@ def hat(
 
     return plain._replace(
         init=init,
-        begin_task=begin_task,
+        begin_task=note_task,
         grads=grads,
-        after_step=after_step,
+        after_step=keep_used_weights,
         end_task=end_task,
         predict=predict,
         predict_task=predict_task,
         tasks=tasks,
     )
+
+
+def new_attention(
+    learner: Learner, tasks: int, layers: tuple[str, ...], key: PRNGKeyArray
+) -> Attention:
+    """Return the memory before the first task, with normally drawn embeddings of every task."""
+    width = {name: jax.tree.leaves(learner.params[name])[0].shape[-1] for name in layers}
+    keys = jax.random.split(key, len(layers))
+    embeddings = {
+        name: jax.random.normal(key, (tasks, width[name]), jnp.float32)
+        for name, key in zip(layers, keys, strict=True)
+    }
+    used = {name: jnp.zeros(width[name], jnp.float32) for name in layers}
+    return Attention(embeddings, used, jnp.int32(0), jnp.zeros_like(learner.seen), jnp.int32(0))
+
+
+def note_task(
+    memory: Attention, learner: Learner, task: Task, key: PRNGKeyArray
+) -> tuple[Attention, Learner]:
+    """Return the memory with a task that begins."""
+    number = task.id.astype(memory.task.dtype)
+    return memory._replace(task=number, classes=task.classes, begun=learner.step), learner
+
+
+def keep_used_weights(
+    memory: Attention, learner: Learner, info: StepInfo, key: PRNGKeyArray
+) -> tuple[Attention, Learner]:
+    """Return the learner whose change is multiplied by its freedom, and the new embeddings."""
+    params = jax.tree.map(
+        lambda old, free, change: old + free * change,
+        info.aux.params,
+        info.aux.freedom,
+        info.update,
+    )
+    return memory._replace(embeddings=info.aux.embeddings), learner._replace(params=params)
+
+
+def embeddings_of(memory: Attention, task: Int[Array, ""]) -> Gates:
+    """Return the embeddings of a task by layer."""
+    return {name: stacked[task] for name, stacked in memory.embeddings.items()}
 
 
 @checked

@@ -44,6 +44,7 @@ from everlight.continual.strategies.parts.layer_inputs import (
     NEGLIGIBLE,
     drawn_samples,
     input_rows,
+    require_layer_inputs,
     with_inputs_of,
 )
 from everlight.errors import ArgumentError
@@ -67,10 +68,7 @@ class Interference(NamedTuple):
 
 @checked
 def inflora(
-    setup: Setup,
-    tasks: PositiveInt,
-    threshold: Proportion = 0.95,
-    samples: PositiveInt = 1024,
+    setup: Setup, tasks: PositiveInt, threshold: Proportion = 0.95, samples: PositiveInt = 1024
 ) -> Strategy:
     """Return interference-free low-rank adaptation (InfLoRA), whose memory is `Interference`.
 
@@ -84,10 +82,7 @@ def inflora(
       ValueError: `setup` has no `layer_inputs`; or, at `init`, no merged additions, or no layer
         named head.
     """
-    if setup.layer_inputs is None:
-        raise ArgumentError(
-            "InfLoRA needs the inputs of layers; give a Setup with layer_inputs, as of flax_setup"
-        )
+    require_layer_inputs(setup, "InfLoRA")
     plain = naive_on_task_classes(setup)
 
     def init(key: PRNGKeyArray, learner: Learner) -> Interference:

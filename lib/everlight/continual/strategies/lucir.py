@@ -85,8 +85,7 @@ def lucir(
         )
         old = evaluation_outputs(setup, inputs.teacher, batch.inputs)
         task_loss = weighted_mean(
-            setup.objective.loss(outputs, batch.labels, inputs.seen),
-            batch.weight,
+            setup.objective.loss(outputs, batch.labels, inputs.seen), batch.weight
         )
         moved = 1 - jnp.sum(unit(outputs.features, -1) * unit(old.features, -1), axis=-1)
         true = multi_hot(batch.labels, inputs.new.shape[0]) & inputs.teacher.known

@@ -105,9 +105,6 @@ def mkd(
         base = der_plus_plus(setup, buffer_size, loss_over=loss_over, **replay_arguments)
     replay_strategy = with_outer_memory(base, "memory")
 
-    def by_teacher(leaf: Array, values: Sequence[float]) -> Float[Array, "n ..."]:
-        return jnp.asarray(values, leaf.dtype).reshape(-1, *[1] * leaf.ndim)
-
     def init(key: PRNGKeyArray, learner: Learner) -> Taught:
         scales = [rate / (1 - rate) for rate in rates]
         teachers = jax.tree.map(lambda leaf: by_teacher(leaf, scales) * leaf, learner.params)
@@ -156,14 +153,7 @@ def mkd(
         memory: Taught, learner: Learner, info: StepInfo, key: PRNGKeyArray
     ) -> tuple[Taught, Learner]:
         memory, learner = replay_strategy.after_step(memory, learner, info, key)
-        power = jnp.maximum(learner.step // CORRECTION_STEPS, 1)
-
-        def moved(old: Array, new: Array) -> Array:
-            rate = by_teacher(new, rates)
-            return (1 - rate) * old + rate / (1 - rate**power) * new
-
-        teachers = jax.tree.map(moved, memory.teachers, learner.params)
-        return memory._replace(teachers=teachers), learner
+        return memory._replace(teachers=moved_teachers(memory.teachers, learner, rates)), learner
 
     def predict(
         memory: Taught, learner: Learner, inputs: Float[Array, "b *shape"]
@@ -179,6 +169,22 @@ def mkd(
     return replay_strategy._replace(
         init=init, grads=grads, after_step=after_step, predict=predict, parameter_copies=len(rates)
     )
+
+
+def by_teacher(leaf: Array, values: Sequence[float]) -> Float[Array, "n ..."]:
+    """Return a value of each teacher, to be multiplied by a leaf of the parameters."""
+    return jnp.asarray(values, leaf.dtype).reshape(-1, *[1] * leaf.ndim)
+
+
+def moved_teachers(teachers: PyTree, learner: Learner, rates: Sequence[float]) -> PyTree:
+    """Return the moving averages after a step of the network, each by its rate."""
+    power = jnp.maximum(learner.step // CORRECTION_STEPS, 1)
+
+    def moved(old: Array, new: Array) -> Array:
+        rate = by_teacher(new, rates)
+        return (1 - rate) * old + rate / (1 - rate**power) * new
+
+    return jax.tree.map(moved, teachers, learner.params)
 
 
 def divergence(

@@ -10,7 +10,7 @@ where theirs runs over all outputs.
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Epoch, Learner, Memory, Outputs, Setup, StepInfo, Strategy, Task
 from everlight.checks import checked
@@ -105,6 +105,11 @@ def naive(setup: Setup) -> Strategy:
     )
 
 
+def among_current(classes: Bool[Array, "c"], scores: Float[Array, "b c"]) -> Float[Array, "b c"]:
+    """Return scores of the current task's classes, −∞ for others; all scores if there are none."""
+    return jnp.where(classes | ~jnp.any(classes), scores, -jnp.inf)
+
+
 def naive_on_task_classes(setup: Setup) -> Strategy:
     """Return naive finetuning by the loss over the task's own classes.
 
@@ -123,9 +128,6 @@ def naive_on_task_classes(setup: Setup) -> Strategy:
 
 METHODS = (
     Method(
-        "naive",
-        naive,
-        Source(),
-        "naive finetuning: the plain gradient on the task's own samples",
+        "naive", naive, Source(), "naive finetuning: the plain gradient on the task's own samples"
     ),
 )

@@ -53,16 +53,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
-from everlight.base import (
-    Batch,
-    Coefficient,
-    Learner,
-    Outputs,
-    Setup,
-    StepInfo,
-    Strategy,
-    Task,
-)
+from everlight.base import Batch, Coefficient, Learner, Outputs, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, PositiveInt, UnitInterval, checked
 from everlight.conditional import cond_under_vmap
 from everlight.continual.inner_memory import with_outer_memory

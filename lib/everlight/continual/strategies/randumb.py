@@ -41,8 +41,8 @@ from everlight.continual.strategies.parts.class_statistics import (
     of_met,
     scatter_rows,
 )
+from everlight.continual.strategies.parts.covariances import oas_covariance, shrunk_solve
 from everlight.continual.strategies.parts.frozen import feature_width, over_features
-from everlight.continual.strategies.parts.gaussians import oas_covariance, shrunk_solve
 from everlight.precision import matrix_product
 
 

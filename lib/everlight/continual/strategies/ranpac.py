@@ -131,10 +131,6 @@ METHODS = (
         fixed={"width": 1000},
         trains="head",
         demands=OTHER_WEIGHTS,
-        authors={
-            "width": 10_000,
-            "ridge": "validated",
-            "features": "a pretrained network's",
-        },
+        authors={"width": 10_000, "ridge": "validated", "features": "a pretrained network's"},
     ),
 )

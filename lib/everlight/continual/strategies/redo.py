@@ -57,10 +57,7 @@ class Activity(NamedTuple):
 
 @checked
 def redo(
-    setup: Setup,
-    layers: tuple[str, ...],
-    threshold: Coefficient = 0.1,
-    period: PositiveInt = 1000,
+    setup: Setup, layers: tuple[str, ...], threshold: Coefficient = 0.1, period: PositiveInt = 1000
 ) -> Strategy:
     """Return the recycling of dormant units (ReDo), whose memory is `Activity`.
 

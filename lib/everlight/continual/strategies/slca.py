@@ -23,6 +23,7 @@ of classes, the loss of alignment, its order of steps, and the aligned head; dif
   task, which is the same for tasks of equal size.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -161,11 +162,7 @@ def slca(
         )
 
     return naive_on_task_classes(setup)._replace(
-        init=init,
-        begin_task=begin_task,
-        after_step=after_step,
-        end_task=end_task,
-        predict=predict,
+        init=init, begin_task=begin_task, after_step=after_step, end_task=end_task, predict=predict
     )
 
 
@@ -199,26 +196,13 @@ def align(
     roots = jnp.linalg.cholesky(memory.covariance)
     means = _shortened(memory, task)[:, None] * memory.mean
 
-    def apply(
-        params: PyTree,
-        batch_stats: PyTree,
-        features: Float[Array, "b f"],
-        train: bool,
-        key: PRNGKeyArray | None,
-    ) -> tuple[Outputs, PyTree]:
-        logits = _logits(params["head"], features)
-        scaled = normalized_logits(logits, memory.class_task, learner.seen) / temperature
-        return Outputs(scaled, features), batch_stats
+    def normalized(logits: Float[Array, "b c"]) -> Float[Array, "b c"]:
+        return normalized_logits(logits, memory.class_task, learner.seen) / temperature
 
     def one_epoch(number: Int[Array, ""], learner: Learner) -> Learner:
         keys = epoch_keys(key, number)
         features = gaussian_samples(means, roots, samples, keys.evaluations)
-        head_setup = setup._replace(
-            apply=apply,
-            gather=lambda index, key: features[index],
-            trainable=None,
-            measure=None,
-        )
+        head_setup = setup_of_head(setup, features, normalized)
         epoch = shuffle(of_all, keys.order)
         rate = 0.5 * (1 + jnp.cos(jnp.pi * number / jnp.maximum(epochs, 1)))
         schedule = learner.schedule._replace(factor=rate.astype(jnp.float32))
@@ -236,6 +220,27 @@ def align(
     head_learner = head_learner._replace(opt_state=setup.optimizer.init(head_learner.params))
     trained = jax.lax.fori_loop(0, epochs, one_epoch, head_learner).params["head"]
     return jax.tree.map(lambda new, old: jnp.where(learner.seen, new, old), trained, head)
+
+
+def setup_of_head(
+    setup: Setup,
+    features: Float[Array, "n f"],
+    normalized: Callable[[Float[Array, "b c"]], Float[Array, "b c"]],
+) -> Setup:
+    """Return the setup whose network is the head alone, on features and with normalized logits."""
+
+    def apply(
+        params: PyTree,
+        batch_stats: PyTree,
+        features: Float[Array, "b f"],
+        train: bool,
+        key: PRNGKeyArray | None,
+    ) -> tuple[Outputs, PyTree]:
+        return Outputs(normalized(_logits(params["head"], features)), features), batch_stats
+
+    return setup._replace(
+        apply=apply, gather=lambda index, key: features[index], trainable=None, measure=None
+    )
 
 
 def class_gaussians(

@@ -44,8 +44,8 @@ from everlight.continual.strategies.parts.class_statistics import (
     no_means,
     of_met,
 )
+from everlight.continual.strategies.parts.covariances import oas_covariance, shrunk_solve
 from everlight.continual.strategies.parts.frozen import feature_width, over_features
-from everlight.continual.strategies.parts.gaussians import oas_covariance, shrunk_solve
 from everlight.errors import ArgumentError
 from everlight.models.heads import unit
 from everlight.precision import matrix_product

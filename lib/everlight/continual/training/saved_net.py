@@ -106,13 +106,13 @@ def predict_images(
       memory: the strategy's memory.
       task: task identity for a strategy with `predict_task`; None gives none.
     """
-    strategy = build(data)[1]
+    _, strategy = build(data)
     others = jax.tree.map(
         lambda part: part.with_images(images) if are_images(part) else part,
         data,
         is_leaf=are_images,
     )
-    setup = build(others)[0]
+    setup, _ = build(others)
 
     def forward(inputs: Float[Array, "s *shape"]) -> Float[Array, "s c"]:
         if task is not None and strategy.predict_task is not None:

@@ -120,10 +120,7 @@ class Trained(NamedTuple):
         return _scores(self.task_masked_matrices, self.costs)
 
     def _settings(self) -> tuple[tuple[str, TrainedScores], ...]:
-        return (
-            ("class-incremental", self.class_incremental),
-            ("task-masked", self.task_masked),
-        )
+        return (("class-incremental", self.class_incremental), ("task-masked", self.task_masked))
 
     def table(self) -> str:
         """Return mean and sample standard deviation over seeds as text; the mean for one seed."""

@@ -1,44 +1,9 @@
-"""Caffe's layers: grouped convolution, ceil-mode pooling, local response normalization."""
+"""Caffe's layers: ceil-mode pooling and local response normalization."""
 
-import flax.linen as nn
 import jax.numpy as jnp
-from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
-from everlight.models.layers.convolution import convolve
 from everlight.models.layers.pooling import max_pool
-
-
-class CaffeConvolution(nn.Module):
-    """Square grouped convolution with bias, NHWC, with any padding.
-
-    With g groups, the first 1/g of the outputs read the first 1/g of the input channels, and so on.
-
-    Attributes:
-      features: output channels.
-      size: side of the kernel.
-      stride: stride in both directions.
-      padding: zeros on every side.
-      groups: number of groups; it divides the channels of inputs and outputs.
-      dtype: dtype of the computation and output; parameters are float32.
-    """
-
-    features: int
-    size: int
-    stride: int = 1
-    padding: int = 0
-    groups: int = 1
-    dtype: DTypeLike = jnp.float32
-
-    @nn.compact
-    def __call__(self, inputs: Float[Array, "b h w c"]) -> Float[Array, "b h2 w2 f"]:
-        """Return the convolved images, of side floor((h + 2 padding - size) / stride) + 1."""
-        shape = (self.size, self.size, inputs.shape[-1] // self.groups, self.features)
-        kernel = self.param("kernel", nn.initializers.he_normal(), shape)
-        bias = self.param("bias", nn.initializers.zeros, (self.features,))
-        inputs, kernel = inputs.astype(self.dtype), kernel.astype(self.dtype)
-        padding = ((self.padding, self.padding), (self.padding, self.padding))
-        return convolve(inputs, kernel, self.stride, padding, self.groups) + bias.astype(self.dtype)
 
 
 def ceil_max_pool(

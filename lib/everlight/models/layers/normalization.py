@@ -41,11 +41,11 @@ class BatchNorm(nn.Module):
         if not train:
             wide = (inputs - mean.value) * (scale * _inverse(variance.value)) + bias
             return wide.astype(inputs.dtype)
-        outputs, of_batch = normalize(inputs, scale, bias)
+        outputs, (batch_mean, batch_variance) = normalize(inputs, scale, bias)
         if not self.is_initializing():
             count = inputs.size // channels
-            sample_variance = of_batch[1] * (count / max(count - 1, 1))
-            mean.value = MOMENTUM * mean.value + (1 - MOMENTUM) * of_batch[0]
+            sample_variance = batch_variance * (count / max(count - 1, 1))
+            mean.value = MOMENTUM * mean.value + (1 - MOMENTUM) * batch_mean
             variance.value = MOMENTUM * variance.value + (1 - MOMENTUM) * sample_variance
         return outputs
 

@@ -110,10 +110,7 @@ def mapped_illuminant(
 
 @checked
 def neighboring_illuminant(
-    key: PRNGKeyArray,
-    place: Float[Array, "3"],
-    taken: TakenImages,
-    camera: Int[Array, ""],
+    key: PRNGKeyArray, place: Float[Array, "3"], taken: TakenImages, camera: Int[Array, ""]
 ) -> Float[Array, "3"]:
     """Draw an illuminant, of sum 1, like the camera's own ones next to `place`.
 

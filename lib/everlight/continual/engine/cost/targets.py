@@ -91,10 +91,7 @@ def chip_of_an_h100() -> Sequence[jax.Device]:
     try:
         # The compiler asks for the shape of the machine: hosts, GPUs per host and so on.
         return topologies.get_topology_desc(
-            platform="cuda",
-            topology_name="h100",
-            topology="1x1x1",
-            target_config=H100_DESCRIPTION,
+            platform="cuda", topology_name="h100", topology="1x1x1", target_config=H100_DESCRIPTION
         ).devices
     except Exception as error:
         raise ImportError(

@@ -61,7 +61,11 @@ def flax_setup(
 
         def keep(call: Callable, args: tuple, kwargs: dict, context: InterceptorContext) -> Any:
             layer = context.module
-            if context.method_name == "__call__" and isinstance(layer, nn.Dense | Convolution):
+            # The groups of a convolution have a matrix each.
+            is_matrix = (
+                isinstance(layer, nn.Dense | Convolution) and getattr(layer, "groups", 1) == 1
+            )
+            if context.method_name == "__call__" and is_matrix:
                 rows = args[0]
                 if isinstance(layer, Convolution):
                     rows = patches(rows, layer.size, layer.stride, layer.padding)

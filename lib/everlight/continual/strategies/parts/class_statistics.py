@@ -59,10 +59,7 @@ def add_to_means(
 
 
 def add_first_labels(
-    means: ClassMeans,
-    features: Float[Array, "n f"],
-    label: Int[Array, "n"],
-    mask: Bool[Array, "n"],
+    means: ClassMeans, features: Float[Array, "n f"], label: Int[Array, "n"], mask: Bool[Array, "n"]
 ) -> ClassMeans:
     """Return the class means after more samples of one class each.
 
@@ -126,9 +123,7 @@ def of_met(count: Int[Array, "c"], scores: Float[Array, "b c"]) -> Float[Array, 
 
 
 def add_squares(
-    scatter: Float[Array, "c f f"],
-    rows: Float[Array, "b f"],
-    member: Bool[Array, "b c"],
+    scatter: Float[Array, "c f f"], rows: Float[Array, "b f"], member: Bool[Array, "b c"]
 ) -> Float[Array, "c f f"]:
     """Return the scatter matrices after adding the outer products of each class's rows.
 

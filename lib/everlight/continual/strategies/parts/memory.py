@@ -204,7 +204,7 @@ def add_to_reservoir(
       rows: stored values per sample, leaves `[m, ...]`.
       arrived: number of earlier arrivals.
       new: values of a batch, leaves `[b, ...]`, which arrive in order.
-      here: True for samples of the batch that arrive; the others have no effect.
+      mask: True for samples of the batch that arrive; the others have no effect.
       key: random key of the choice.
 
     Returns:
