@@ -25,9 +25,17 @@ def test_a_file_with_rows_is_a_data_set_and_others_are_not_imported(tmp_path, mo
     (tmp_path / "color/rendered/spectra.py").write_text("DATA_SETS = {}")
     monkeypatch.setattr(registry, "_PACKAGE", tmp_path)
     assert [module.__name__ for module in data_set_modules()] == [
-        "everlight_data.color.rendered.spectra",
+        "everlight_data.color.spectra",
         "everlight_data.images.digits",
     ]
+
+
+@pytest.mark.parametrize("kind", ["color", "facts", "images"])
+def test_files_beside_data_sets_are_data_sets(kind):
+    """Helpers are in folders, so that the listing of a kind shows its sets."""
+    folder = registry._PACKAGE / kind
+    files = {f"everlight_data.{kind}.{file.stem}" for file in folder.glob("[!_]*.py")}
+    assert files <= {module.__name__ for module in data_set_modules()}
 
 
 def test_a_name_that_two_files_declare_is_refused():

@@ -24,6 +24,7 @@ from everlight.base import Outputs
 from everlight.checks import checked
 from everlight.errors import ArgumentError
 from everlight.models.heads import make_head
+from everlight.models.initialization import check_array_names
 from everlight.models.layers.convolution import Convolution, Padding, convolve
 from everlight.models.resnet import HE_NORMAL_OUT
 
@@ -164,10 +165,7 @@ def efficientnet_variables(arrays: Mapping[str, np.ndarray]) -> dict[str, PyTree
     known = {name: array for name, array in arrays.items() if not name.endswith("_tracked")}
     shapes = _shapes(known["_fc.bias"].shape[0] if "_fc.bias" in known else 1000)
     places = {_port_name(path): path for path, _ in jax.tree.leaves_with_path(shapes)}
-    wrong = sorted(set(places) ^ set(known))
-    if wrong:
-        what = "is missing" if wrong[0] in places else "is not an array of the network"
-        raise ArgumentError(f"{wrong[0]} {what}; give all of EfficientNet-Lite0's PyTorch port")
+    check_array_names(places, known, "give all of EfficientNet-Lite0's PyTorch port")
 
     def brought(path: tuple, leaf: jax.ShapeDtypeStruct) -> Array:
         name = _port_name(path)

@@ -1,6 +1,6 @@
 """Initial weights that replace a network's own."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import jax
 from flax.linen import initializers
@@ -52,6 +52,18 @@ def with_layers(setup: Setup, layers: Mapping[str, PyTree]) -> Setup:
         return {**params, **layers}, batch_stats
 
     return setup._replace(init=init)
+
+
+def check_array_names(wanted: Collection[str], stored: Collection[str], advice: str) -> None:
+    """Refuse a file of weights that lacks an array of the network, or has another one.
+
+    Raises:
+      ValueError: the names differ; the message has the first one and the advice.
+    """
+    wrong = sorted({*wanted} ^ {*stored})
+    if wrong:
+        what = "is missing" if wrong[0] in wanted else "is not an array of the network"
+        raise ArgumentError(f"{wrong[0]} {what}; {advice}")
 
 
 def _with_kernels(setup: Setup, draw_of: Callable[[str], Initializer]) -> Setup:

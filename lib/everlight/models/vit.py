@@ -23,6 +23,7 @@ from everlight.base import Outputs
 from everlight.checks import FINITE, NotEmpty, PositiveInt, checked
 from everlight.errors import ArgumentError
 from everlight.models.heads import HeadKind, make_head
+from everlight.models.initialization import check_array_names
 from everlight.models.network import NamedNetwork, Network, NetworkRequest, Numbers
 
 EPSILON = 1e-6
@@ -186,10 +187,7 @@ def vit_layers(
     del shapes["head"]
     names = {_released_name(path): path for path, _ in jax.tree.leaves_with_path(shapes)}
     stored = {name for name in arrays if name.split("/")[0] not in ("head", "pre_logits")}
-    wrong = sorted(set(names) ^ stored)
-    if wrong:
-        what = "is missing" if wrong[0] in names else "is not an array of the network"
-        raise ArgumentError(f"{wrong[0]} {what}; give all of a ViT's of this depth, and no other's")
+    check_array_names(names, stored, "give all of a ViT's of this depth, and no other's")
 
     def brought(path: tuple, leaf: jax.ShapeDtypeStruct) -> Array:
         name = _released_name(path)
