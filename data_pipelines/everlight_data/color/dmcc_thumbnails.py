@@ -94,10 +94,10 @@ def nus_thumbnails(source: Source) -> Files:
     """Return the recipe of a file per camera, with illuminants of unit length as in NUS-8, and the
     pairs."""
     files = {
-        f"{camera}.npz": lambda folder=folder: _camera(source, folder, unit_length=True)
+        f"{camera}.npz": lambda folder=folder: _camera_npz(source, folder, unit_length=True)
         for camera, folder in NUS_FOLDERS.items()
     }
-    return files | {PAIRS: lambda: _pairs(source)}
+    return files | {PAIRS: lambda: _pairs_csv(source)}
 
 
 def same_scenes(
@@ -134,9 +134,9 @@ def _structure(images: Float[np.ndarray, "n 64 64 3"]) -> Float[np.ndarray, "n 4
     return flat / np.linalg.norm(flat, axis=1, keepdims=True)
 
 
-def _pairs(source: Source) -> bytes:
+def _pairs_csv(source: Source) -> bytes:
     (main, images, _), (second, others, _) = (
-        _published(source, NUS_FOLDERS[camera]) for camera in (MAIN, SECOND)
+        _published_images(source, NUS_FOLDERS[camera]) for camera in (MAIN, SECOND)
     )
     # The older camera's images came with its successor's.
     main_rows = [place for place, name in enumerate(main) if name.startswith(MAIN)]
@@ -151,21 +151,21 @@ def _pairs(source: Source) -> bytes:
 def cube_thumbnails(source: Source) -> Files:
     """Return the recipe of the one camera, with illuminants of sum 1 as in Cube+."""
     return {
-        f"{camera}.npz": lambda folder=folder: _camera(source, folder, unit_length=False)
+        f"{camera}.npz": lambda folder=folder: _camera_npz(source, folder, unit_length=False)
         for camera, folder in CUBE_FOLDERS.items()
     }
 
 
-def _camera(source: Source, folder: str, unit_length: bool) -> bytes:
+def _camera_npz(source: Source, folder: str, unit_length: bool) -> bytes:
     """Pack images as 16-bit numbers (65535 is 1), illuminants and names."""
-    names, images, illuminants = _published(source, folder)
+    names, images, illuminants = _published_images(source, folder)
     if unit_length:
         illuminants /= np.linalg.norm(illuminants, axis=1, keepdims=True)
     quantized = np.rint(images * np.float32(65535)).astype(np.uint16)
     return npz(images_u16=quantized, illuminant_rgb=illuminants, names=np.array(names))
 
 
-def _published(
+def _published_images(
     source: Source, folder: str
 ) -> tuple[list[str], Float[np.ndarray, "n 64 64 3"], Float[np.ndarray, "n 3"]]:
     """Return names, images and illuminants of a camera, sorted by name."""

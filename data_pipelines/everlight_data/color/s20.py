@@ -122,7 +122,7 @@ def load_augmented_s20(pairs: int, path: Path | None = None) -> AugmentedS20 | N
     if rest:
         raise DataError(
             f"{folder / AUGMENTED_ARCHIVE} holds {len(read)} files, not a multiple of {pairs} "
-            f"pairs; download it again from {OWNER}."
+            f"pairs. {_REMEDY}"
         )
     folds = _read_folds(folder / AUGMENTED_FOLDS, len(read), "idx_parts")
     return AugmentedS20(
@@ -167,18 +167,16 @@ def _read_pair(
     array = load_npy_restricted(content, file)
     pair = array.item() if array.dtype == object and array.size == 1 else None
     if not isinstance(pair, dict):
-        raise DataError(f"{file} does not hold one dictionary; download it again from {OWNER}.")
+        raise DataError(f"{file} does not hold one dictionary. {_REMEDY}")
     values = {}
     for field, key, shape in wanted:
         if key not in pair:
-            raise DataError(f"{file} has no {key!r}; download it again from {OWNER}.")
+            raise DataError(f"{file} has no {key!r}. {_REMEDY}")
         value = np.asarray(pair[key])
         if value.size == np.prod(shape):
             value = value.reshape(shape)  # the authors' own loader squeezes illuminants
         if value.shape != shape or value.dtype.kind != "f" or not np.isfinite(value).all():
-            raise DataError(
-                f"{file}: {key!r} is not {shape} finite numbers; download it again from {OWNER}."
-            )
+            raise DataError(f"{file}: {key!r} is not {shape} finite numbers. {_REMEDY}")
         values[field] = value.astype(np.float32)
     return values
 

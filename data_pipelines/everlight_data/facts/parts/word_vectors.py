@@ -25,9 +25,8 @@ from everlight_data.formats.arrays import read_npz, take
 from everlight_data.formats.files import opened, refusing
 from everlight_data.names import name_first
 
-SOURCE = "code.google.com/archive/p/word2vec (GoogleNews) or nlp.stanford.edu/projects/glove"
 RANDOM_DIMENSION = 50
-REMEDY = f"Download word vectors from {SOURCE}."
+REMEDY = "Give a file of word2vec or GloVe; `everlight data list` says where they are published."
 MAX_BYTES = 20_000_000_000
 """Limit on the size of a file; the largest published one has 11 GB."""
 MAX_LINE_BYTES = 1_000_000

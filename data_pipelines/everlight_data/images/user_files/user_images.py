@@ -220,7 +220,7 @@ def _decode(source: Path, files: ListedImages, side: int) -> _Squares:
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for number, read in enumerate(pool.map(lambda path: _read_square(path, side), files.paths)):
             if read.image is None:
-                wrong.append(printable(str(files.paths[number].relative_to(_base(source)))))
+                wrong.append(printable(str(files.paths[number].relative_to(_folder_of(source)))))
             else:
                 squares[number] = read.image
             kinds.update(read.kinds)
@@ -242,7 +242,7 @@ def _decode(source: Path, files: ListedImages, side: int) -> _Squares:
     return _Squares(squares[..., :1].copy() if grey else squares, files.labels, notes)
 
 
-def _base(source: Path) -> Path:
+def _folder_of(source: Path) -> Path:
     return source if source.is_dir() else source.parent
 
 
