@@ -134,14 +134,12 @@ def test_a_truncated_file_is_named(folder, file, keep):
 @pytest.mark.parametrize(
     "text",
     [
-        *(
-            "",
-            '{"names": ',
-            "[]",
-            '{"wnids": []}',
-            '{"names": 5}',
-            '{"wnids": [1], "names": ["a"]}',
-        ),
+        "",
+        '{"names": ',
+        "[]",
+        '{"wnids": []}',
+        '{"names": 5}',
+        '{"wnids": [1], "names": ["a"]}',
         '{"wnids": ["n01", "n01"], "names": ["goldfish", "newt"]}',
     ],
 )
