@@ -21,11 +21,11 @@ def test_a_file_with_rows_is_a_data_set_and_others_are_not_imported(tmp_path, mo
     (tmp_path / "images/digits.py").write_text("DATA_SETS = {}")
     (tmp_path / "images/helper.py").write_text("'DATA_SETS = {} stands in other files.'")
     (tmp_path / "registry.py").write_text("DATA_SETS = {}")
-    (tmp_path / "color/rendered").mkdir(parents=True)
-    (tmp_path / "color/rendered/spectra.py").write_text("DATA_SETS = {}")
+    (tmp_path / "images/core50").mkdir()
+    (tmp_path / "images/core50/prepared.py").write_text("DATA_SETS = {}")
     monkeypatch.setattr(registry, "_PACKAGE", tmp_path)
     assert [module.__name__ for module in data_set_modules()] == [
-        "everlight_data.color.spectra",
+        "everlight_data.images.core50.prepared",
         "everlight_data.images.digits",
     ]
 

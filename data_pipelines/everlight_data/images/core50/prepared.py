@@ -140,7 +140,7 @@ def _prepare_in(folder: Path, table: FrameTable, block: Block) -> None:
             remove(stale)
     _write_frame_table(folder, table)
     try:
-        _write_blocks(images, len(table.frame), SIDE, block)
+        _write_frames(images, len(table.frame), SIDE, block)
     except DataError:
         # Blocks with a checksum can be continued; anything less is useless.
         if not _sums_path(images).exists():
@@ -185,7 +185,7 @@ def load_core50(
         smaller = folder / f"images_{side}.npy"
         if not all(_right_blocks(smaller, count, side)):
             _check_sums(whole, count)
-            _write_blocks(
+            _write_frames(
                 smaller, count, side, lambda first, end: block_means(original[first:end], side)
             )
         images = _map_images(smaller, count, side)
@@ -228,7 +228,7 @@ def _is_prepared_from(folder: Path, table: FrameTable) -> bool:
     return all(map(np.array_equal, earlier[1:-1], table[1:-1]))
 
 
-def _write_blocks(path: Path, count: int, side: int, block: Block) -> None:
+def _write_frames(path: Path, count: int, side: int, block: Block) -> None:
     """Write blocks of frames to an .npy file, which gets its name once it is complete.
 
     Blocks whose checksums match are kept.
