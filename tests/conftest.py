@@ -68,7 +68,7 @@ def real_data():
 
     def find(relative: str) -> Path:
         try:
-            return locate(relative, source="docs/pages/guide/data.md", size="see there")
+            return locate(relative, "docs/pages/guide/data.md has its source.")
         except MissingDataError as error:
             pytest.skip(str(error))
 

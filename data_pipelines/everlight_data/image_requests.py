@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 
 from everlight_data.errors import DataError
-from everlight_data.images.image_lists import FORMS
-from everlight_data.images.user_images import TFDS, load_user_images
+from everlight_data.images.user_files.image_lists import FORMS
+from everlight_data.images.user_files.user_images import TFDS, load_user_images
 from everlight_data.names import did_you_mean
 from everlight_data.registry import IMAGE_SETS
 from everlight_data.sets.data_set import ImageRequest

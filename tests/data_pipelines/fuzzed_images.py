@@ -12,15 +12,15 @@ import scipy.io
 from everlight_data.color.cube_plus import cube_plus
 from everlight_data.color.gehler_shi import gehler_shi
 from everlight_data.color.intel_tau import intel_tau
-from everlight_data.color.thumbnails import thumbnail_set
-from everlight_data.facts.splits import (
+from everlight_data.color.photographs.thumbnails import thumbnail_set
+from everlight_data.facts.parts.splits import (
     read_images,
 )
-from everlight_data.images.core50 import load_core50, prepare_core50
-from everlight_data.images.idx import load_idx
-from everlight_data.images.jpeg_store import JpegStore
+from everlight_data.images.core50.prepared import load_core50, prepare_core50
+from everlight_data.images.inputs.jpeg_store import JpegStore
 from everlight_data.images.tiny_imagenet import load_tiny_imagenet_32
-from everlight_data.images.user_images import load_user_images
+from everlight_data.images.user_files.idx_folders import load_idx
+from everlight_data.images.user_files.user_images import load_user_images
 
 
 def frames(folder, rng):

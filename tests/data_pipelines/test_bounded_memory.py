@@ -10,8 +10,8 @@ import zipfile
 import numpy as np
 import pytest
 
+from everlight_data.color.photographs.thumbnails import read_thumbnails
 from everlight_data.color.s20 import ARCHIVE, MAX_PAIR_BYTES, MAX_PAIRS, load_s20
-from everlight_data.color.thumbnails import read_thumbnails
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.arrays import read_npz
 from everlight_data.formats.files import one_line

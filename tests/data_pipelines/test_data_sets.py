@@ -16,7 +16,7 @@ import scipy.io
 
 from everlight_data.errors import DataError
 from everlight_data.images import cifar100, tiny_imagenet
-from everlight_data.images.core50 import load_core50
+from everlight_data.images.core50.prepared import load_core50
 from everlight_data.images.tiny_imagenet import load_tiny_imagenet_32
 from everlight_data.registry import ORDER, STORED_SETS
 from everlight_data.sets.preparing import Original

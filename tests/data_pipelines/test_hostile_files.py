@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from everlight_data.errors import DataError
-from everlight_data.facts.word_vectors import load_word_vectors
+from everlight_data.facts.parts.word_vectors import load_word_vectors
 from everlight_data.formats.arrays import decode_npy, map_npy, read_npz
 from everlight_data.formats.files import (
     inflate,

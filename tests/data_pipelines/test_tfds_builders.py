@@ -7,7 +7,7 @@ import tensorflow_datasets as tfds
 
 from everlight_data import tfds_builders
 from everlight_data.color.s20 import load_s20
-from everlight_data.images.core50 import prepare_core50
+from everlight_data.images.core50.prepared import prepare_core50
 from everlight_data.procedural.render import World
 from everlight_data.procedural.world import load_procedural
 from everlight_data.sets.image_set import PerClass

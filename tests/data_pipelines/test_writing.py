@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from everlight_data.errors import DataError
-from everlight_data.images.core50 import prepare_core50
+from everlight_data.images.core50.prepared import prepare_core50
 from everlight_data.runs.claims import Claims
 from everlight_data.writing import (
     check_room,

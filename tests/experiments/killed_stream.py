@@ -25,9 +25,10 @@ from everlight.continual.strategies.balanced_replay import balanced_replay
 from everlight.models.layers.convolution import Convolution
 from everlight.scenarios.class_incremental import class_incremental
 from everlight.scenarios.shapes import same_shapes
-from everlight_data.iirc.imagenet import list_imagenet
-from everlight_data.images.as_inputs import channels, stream
-from everlight_data.images.jpeg_store import JpegStore
+from everlight_data.iirc.metadata import imagenet_listing
+from everlight_data.images.imagenet import list_imagenet
+from everlight_data.images.inputs.as_inputs import channels, stream
+from everlight_data.images.inputs.jpeg_store import JpegStore
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.continual.train_runs import Unit, group_name, train_units
 from everlight_experiments.run_folder.folder import RunFolder
@@ -81,7 +82,7 @@ class Settings:
 
 def run(settings: Settings) -> None:
     folder, _, *moment = sys.argv[1:]
-    files = list_imagenet(WNIDS)
+    files = list_imagenet(imagenet_listing("iirc_imagenet_full"), WNIDS)
     store = JpegStore(files.folder, files.images, 32, 12_000_000, workers=3)
     read, counts = store.read, []
 

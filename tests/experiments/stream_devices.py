@@ -19,9 +19,10 @@ from everlight.continual.strategies.naive import naive
 from everlight.scenarios.class_incremental import class_incremental
 from everlight.scenarios.shapes import same_shapes
 from everlight_data.errors import DataError
-from everlight_data.iirc.imagenet import list_imagenet
-from everlight_data.images.as_inputs import channels, naming_files, stream_centers
-from everlight_data.images.jpeg_store import JpegStore
+from everlight_data.iirc.metadata import imagenet_listing
+from everlight_data.images.imagenet import list_imagenet
+from everlight_data.images.inputs.as_inputs import channels, naming_files, stream_centers
+from everlight_data.images.inputs.jpeg_store import JpegStore
 from tests.continual.engine.test_flax_setup import PROTOCOL, STRATEGIES, FourClasses, optax
 
 WNIDS = ("n01440764", "n01443537", "n01484850", "n02085620")
@@ -80,7 +81,7 @@ def noted(store):
 
 
 def main() -> None:
-    files = list_imagenet(WNIDS)
+    files = list_imagenet(imagenet_listing("iirc_imagenet_full"), WNIDS)
     runs, store = some_runs(files), JpegStore(files.folder, files.images, SIDE, 10**6)
     stored = StoredImages.of(jnp.asarray(store.read(np.arange(len(files.images)))), *channels())
     streamed = channels(), store, store.announce

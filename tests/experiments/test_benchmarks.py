@@ -10,7 +10,7 @@ from everlight.continual.methods.method import WHY_NOT, why_not, with_published
 from everlight.continual.methods.registry import METHODS
 from everlight.models import MLP, NetworkRequest
 from everlight_data.errors import DataError
-from everlight_data.images.core50 import CATEGORIES, OBJECTS, Core50
+from everlight_data.images.core50.prepared import CATEGORIES, OBJECTS, Core50
 from everlight_experiments.cl_metrics.config import PRESETS as ICIFAR
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmark_registry import BENCHMARKS, load_benchmarks

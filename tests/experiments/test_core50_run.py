@@ -13,8 +13,8 @@ import pytest
 
 from everlight.continual import StoredImages
 from everlight_data.errors import DataError
-from everlight_data.images import core50_frames
-from everlight_data.images.core50 import CATEGORIES, OBJECTS, Core50
+from everlight_data.images.core50 import frames as core50_frames
+from everlight_data.images.core50.prepared import CATEGORIES, OBJECTS, Core50
 from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.commands.options import RunOptions
 from everlight_experiments.commands.run import run_benchmark

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from everlight_data.errors import DataError
-from everlight_data.images import core50
-from everlight_data.images.core50 import load_core50, prepare_core50
+from everlight_data.images.core50 import prepared as core50
+from everlight_data.images.core50.prepared import load_core50, prepare_core50
 from everlight_data.runs import checkpoints as checkpoint
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_data.writing import read_sealed, written_whole

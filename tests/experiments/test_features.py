@@ -7,8 +7,8 @@ import pytest
 from everlight.continual.methods.method import why_not
 from everlight.continual.methods.registry import METHODS
 from everlight_data.errors import DataError
-from everlight_data.images import trunk_features
-from everlight_data.images.trunk_features import LITE0
+from everlight_data.pretrained import trunk_features
+from everlight_data.pretrained.trunk_features import LITE0
 from everlight_data.registry import IMAGE_SETS
 from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.cli import options_of

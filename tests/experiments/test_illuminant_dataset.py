@@ -15,11 +15,11 @@ from everlight.color.learned.capture_aware import (
 )
 from everlight.color.learned.fourier_constancy import TUNED_HERE
 from everlight.illuminant.illuminant_training import TrainingSettings
-from everlight_data.color import trunk_views
-from everlight_data.color.nus import CAMERAS
+from everlight_data.color.dmcc_thumbnails import CAMERAS
 from everlight_data.color.pairs.camera_pairs import MOMENTS, CameraPairs
 from everlight_data.color.pairs.pair_augmentations import IMAGE_AUGMENTATIONS
 from everlight_data.errors import DataError, MissingDataError
+from everlight_data.pretrained import trunk_views
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.illuminant import (
     cross_validation,

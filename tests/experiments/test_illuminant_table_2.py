@@ -11,16 +11,16 @@ import pytest
 
 from everlight.color import ESTIMATORS, ILLUMINANT_METHODS, methods_for
 from everlight.illuminant.illuminant_training import TrainingSettings
-from everlight_data.color.illuminant_folds import (
+from everlight_data.color.dmcc_thumbnails import thumbnail_files
+from everlight_data.color.pairs.camera_pairs import problem_of, quasi_real_pairs
+from everlight_data.color.pairs.pair_augmentations import chart_augmentations
+from everlight_data.color.photographs.illuminant_folds import (
     IlluminantImages,
     draw_folds,
     official_pairs,
     read_images,
     thumbnail_cameras,
 )
-from everlight_data.color.nus import thumbnail_files
-from everlight_data.color.pairs.camera_pairs import problem_of, quasi_real_pairs
-from everlight_data.color.pairs.pair_augmentations import chart_augmentations
 from everlight_data.errors import MissingDataError
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.cli import main

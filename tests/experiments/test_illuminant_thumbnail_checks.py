@@ -5,8 +5,8 @@ import re
 import numpy as np
 import pytest
 
-from everlight_data.color.illuminant_folds import read_images, thumbnail_cameras
-from everlight_data.color.nus import CAMERAS
+from everlight_data.color.dmcc_thumbnails import CAMERAS
+from everlight_data.color.photographs.illuminant_folds import read_images, thumbnail_cameras
 from everlight_data.errors import DataError
 from everlight_experiments.illuminant import image_source
 from everlight_experiments.illuminant.dataset import DatasetRun

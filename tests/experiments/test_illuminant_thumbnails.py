@@ -12,8 +12,8 @@ from PIL import Image
 from everlight_data.color.charts.chart import CENTERS, CORNERS, map_points, reference_colors
 from everlight_data.color.charts.chart_scenes import write_chart_pairs
 from everlight_data.color.charts.chart_thumbnails import measure_thumbnail
+from everlight_data.color.photographs.thumbnails import thumbnail_set
 from everlight_data.color.raw_files.raw import read_raw
-from everlight_data.color.thumbnails import thumbnail_set
 from everlight_data.errors import DataError
 from everlight_data.registry import PHOTOGRAPH_SETS
 from everlight_experiments.illuminant import thumbnails

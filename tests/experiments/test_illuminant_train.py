@@ -27,7 +27,6 @@ from everlight.illuminant.image_model import (
 )
 from everlight.illuminant.out_of_distribution import OutOfDistributionScore
 from everlight.illuminant.pair_model import Estimate
-from everlight_data.color.camera_names import is_same_camera
 from everlight_data.color.models import image_model_files
 from everlight_data.color.models.image_model_files import (
     errors_like,
@@ -35,6 +34,7 @@ from everlight_data.color.models.image_model_files import (
     save_image_model,
 )
 from everlight_data.color.models.pair_model_files import load_pair_model
+from everlight_data.color.photographs.camera_names import is_same_camera
 from everlight_data.color.raw_files.raw import read_raw
 from everlight_data.errors import DataError
 from everlight_experiments.illuminant import estimate_photos, image_source

@@ -15,7 +15,7 @@ from everlight.color.learned.calibrated_camera import calibrated_estimate
 from everlight.illuminant.image_model import UnsuitableImageError
 from everlight_data.color.models.image_model_files import load_estimator
 from everlight_data.color.raw_files import dng
-from everlight_data.color.raw_files.camera_matrices import (
+from everlight_data.color.raw_files.calibrations import (
     calibrations_from,
     read_dng_calibration,
     single_matrix,

@@ -17,8 +17,8 @@ from everlight_data.errors import DataError
 from everlight_data.iirc import sets
 from everlight_data.iirc.metadata import Metadata
 from everlight_data.iirc.sets import IIRCRequest, load_iirc
-from everlight_data.images.as_inputs import channels, naming_files, stream
-from everlight_data.images.jpeg_store import JpegStore
+from everlight_data.images.inputs.as_inputs import channels, naming_files, stream
+from everlight_data.images.inputs.jpeg_store import JpegStore
 from everlight_data.sets.image_set import PerClass
 from everlight_experiments.continual.paper import PaperOptions
 from everlight_experiments.iirc.config import Config, PaperConfig

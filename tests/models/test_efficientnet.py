@@ -16,7 +16,7 @@ from everlight.models.efficientnet import (
     efficientnet_variables,
 )
 from everlight_data.errors import MissingDataError
-from everlight_data.images.efficientnet import load_efficientnet_lite0
+from everlight_data.pretrained.efficientnet_weights import load_efficientnet_lite0
 from tests.models.port_arrays import STAGES, drawn_arrays
 
 PALACE, DAISY = 698, 985

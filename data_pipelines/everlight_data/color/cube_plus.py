@@ -3,8 +3,13 @@
 from functools import partial
 from pathlib import Path
 
-from everlight_data.color.linear_pictures import linear, read_picture
-from everlight_data.color.releases import by_stem, files_below, only_file, read_illuminants
+from everlight_data.color.photographs.linear_pictures import linear, read_picture
+from everlight_data.color.photographs.release_files import (
+    by_stem,
+    files_below,
+    only_file,
+    read_illuminants,
+)
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.sets.constancy_set import ConstancySet, Photograph
 from everlight_data.sets.data_set import DataSet

@@ -7,8 +7,12 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Bool, Float
 
-from everlight_data.color.linear_pictures import checked_illuminants, linear, read_picture
-from everlight_data.color.releases import by_stem, files_below, only_file
+from everlight_data.color.photographs.linear_pictures import (
+    checked_illuminants,
+    linear,
+    read_picture,
+)
+from everlight_data.color.photographs.release_files import by_stem, files_below, only_file
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.files import read_text, refusing
 from everlight_data.formats.matlab import read_mat
@@ -79,11 +83,15 @@ def _read_gehler_shi(
         if numbers.shape != (5, 2) or not np.isfinite(numbers).all() or (numbers[0] <= 0).any():
             raise ValueError("it does not hold the corners of a chart")
     corners = numbers[1:] * raw.shape[1::-1] / numbers[0]
-    usable = (raw < SATURATION * _GEHLER_WHITE).all(axis=-1) & ~_inside(corners, raw.shape[:2])
+    usable = (raw < SATURATION * _GEHLER_WHITE).all(axis=-1) & ~_within_corners(
+        corners, raw.shape[:2]
+    )
     return linear(raw, black, _GEHLER_WHITE), usable
 
 
-def _inside(corners: Float[np.ndarray, "4 2"], shape: tuple[int, int]) -> Bool[np.ndarray, "h w"]:
+def _within_corners(
+    corners: Float[np.ndarray, "4 2"], shape: tuple[int, int]
+) -> Bool[np.ndarray, "h w"]:
     """Return the pixels inside the hull of four corners (x, y), given in any order."""
     middle = corners.mean(axis=0)
     around = corners[np.argsort(np.arctan2(*(corners - middle).T[::-1]))]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from everlight_data.color.linear_pictures import linear, read_picture
-from everlight_data.color.releases import by_stem, read_illuminants
+from everlight_data.color.photographs.linear_pictures import linear, read_picture
+from everlight_data.color.photographs.release_files import by_stem, read_illuminants
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.sets.constancy_set import ConstancySet, Photograph
 from everlight_data.sets.data_set import DataSet

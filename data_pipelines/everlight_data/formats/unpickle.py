@@ -24,7 +24,7 @@ MAX_DEPTH = 50
 MAX_BYTES = 1_000_000_000
 """Limit on the size of a pickle."""
 
-_AGAIN = "Download it again."
+_REMEDY = "Download it again."
 
 
 class _Extent(NamedTuple):
@@ -90,7 +90,7 @@ def load_restricted(
       MissingDataError: the file does not exist.
       DataError: the pickle names anything else, exceeds a limit, is truncated, or is not a pickle.
     """
-    content = read_bytes(source, MAX_BYTES, _AGAIN) if isinstance(source, Path) else source
+    content = read_bytes(source, MAX_BYTES, _REMEDY) if isinstance(source, Path) else source
     try:
         value = run_pickle(content, name, encoding, foreign)
         _measure(value, 0, {})
@@ -100,7 +100,7 @@ def load_restricted(
     except Exception as error:
         raise DataError(
             f"{name} cannot be unpickled; it is truncated, damaged or not a pickle of plain data "
-            f"({type(error).__name__.strip('_')}: {one_line(error)}). {_AGAIN}"
+            f"({type(error).__name__.strip('_')}: {one_line(error)}). {_REMEDY}"
         ) from error
     return value
 
@@ -122,11 +122,11 @@ def load_npy_restricted(content: bytes, name: str) -> np.ndarray:
             return array_of(content, header)
     except ValueError as error:
         raise DataError(
-            f"{name} is not an intact .npy file ({one_line(error)}). {_AGAIN}"
+            f"{name} is not an intact .npy file ({one_line(error)}). {_REMEDY}"
         ) from error
     array = load_restricted(content[header.length :], name)
     if not isinstance(array, np.ndarray) or array.shape != header.shape:
         raise DataError(
-            f"{name} does not hold an array of shape {header.shape} as its header says. {_AGAIN}"
+            f"{name} does not hold an array of shape {header.shape} as its header says. {_REMEDY}"
         )
     return array

@@ -12,17 +12,18 @@ from jaxtyping import Int
 from everlight.continual import TaskSequence
 from everlight.scenarios.iirc import LabelSetting, TaskConfiguration, iirc
 from everlight.scenarios.shapes import same_shapes
-from everlight_data.iirc.imagenet import ImageFiles, list_imagenet
 from everlight_data.iirc.metadata import (
     Metadata,
     OfficialName,
     drawn_metadata,
+    imagenet_listing,
     official_metadata,
     procedural_metadata,
     superclasses_first,
     tiny_imagenet_metadata,
 )
 from everlight_data.images.cifar100 import IIRC_CHANNELS, load_cifar100
+from everlight_data.images.imagenet import ImageFiles, list_imagenet
 from everlight_data.images.tiny_imagenet import load_tiny_imagenet_32, tiny_imagenet_names
 from everlight_data.procedural.world import World, load_procedural
 from everlight_data.sets.image_set import (
@@ -168,7 +169,7 @@ def _imagenet(name: OfficialName, count: int) -> tuple[ImageFiles, Metadata]:
         name: members for name, members in official.hierarchy.items() if name in introduced
     }
     class_names = {member for name in introduced for member in hierarchy.get(name, (name,))}
-    files = list_imagenet(class_names, name)
+    files = list_imagenet(imagenet_listing(name), class_names)
     names = (*hierarchy, *files.class_names)
     configurations = []
     for tasks in orders:

@@ -10,13 +10,14 @@ import numpy as np
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.files import read_bytes, refusing
 from everlight_data.formats.unpickle import load_restricted
-from everlight_data.images.tfds_sets import read_prepared
+from everlight_data.images.user_files.tfds_sets import read_prepared
 from everlight_data.locations import data_root
 from everlight_data.sets.data_set import DataSet, file_by_file
 from everlight_data.sets.image_set import Channels, ImageSet
 from everlight_data.sets.preparing import Files, Original, Source, check_original, find
+from everlight_data.writing import amount
 
-SOURCE = "Alex Krizhevsky's CIFAR page (cs.toronto.edu/~kriz/cifar.html)"
+OWNER = "Krizhevsky 2009 (cs.toronto.edu/~kriz/cifar.html)"
 FOLDER = "cifar-100-python"
 ARCHIVE = "cifar-100-python.tar.gz"
 PREPARED = "tensorflow_datasets/cifar100/3.0.2"
@@ -63,21 +64,22 @@ def load_cifar100() -> ImageSet:
             return read(root / place)
     where = "EVERLIGHT_DATA is not set" if root is None else f"EVERLIGHT_DATA={root} lacks it"
     raise MissingDataError(
-        f"CIFAR-100 is needed, but {where}. Download {ARCHIVE} (161 MB) from {SOURCE}, put it at "
-        f"<folder>/{ARCHIVE}, or unpacked (186 MB) at <folder>/{FOLDER}, or prepare cifar100 with "
+        f"CIFAR-100 is needed, but {where}. Download {ARCHIVE} ({amount(ORIGINAL.size)}) from "
+        f"{OWNER}, put it at <folder>/{ARCHIVE}, or unpacked ({DATA_SETS['cifar100'].size}) at "
+        f"<folder>/{FOLDER}, or prepare cifar100 with "
         f'tensorflow-datasets, file_format="array_record", at <folder>/{PREPARED}; '
         "then set EVERLIGHT_DATA=<folder>."
     )
 
 
 def _read_folder(folder: Path) -> ImageSet:
-    remedy = f"Unpack {ARCHIVE} again, or download it from {SOURCE}."
+    remedy = f"Unpack {ARCHIVE} again, or download it from {OWNER}."
     paths = [folder / member for member in MEMBERS]
     return _assemble([_read_checked(path, remedy) for path in paths], folder)
 
 
 def _read_archive(path: Path) -> ImageSet:
-    remedy = f"Download it again from {SOURCE}."
+    remedy = f"Download it again from {OWNER}."
     content = _read_checked(path, remedy)
     with refusing(path, remedy):
         members = _unpacked(content)
@@ -109,7 +111,7 @@ def _read_checked(path: Path, remedy: str) -> bytes:
     if digest != MD5[path.name]:
         raise DataError(
             f"{path} has md5 {digest}, expected {MD5[path.name]}: it is truncated, damaged or "
-            f"not the expected file. Download it again from {SOURCE}."
+            f"not the expected file. Download it again from {OWNER}."
         )
     return content
 
@@ -145,7 +147,7 @@ DATA_SETS = {
     "cifar100": DataSet(
         "CIFAR-100: 50,000 training and 10,000 test images of 32x32",
         files=tuple(f"{FOLDER}/{member}" for member in MEMBERS),
-        owner="Krizhevsky 2009, cs.toronto.edu/~kriz/cifar.html",
+        owner=OWNER,
         source=ARCHIVE,
         bytes=187_000_000,
         prepare=file_by_file(cifar100_files),

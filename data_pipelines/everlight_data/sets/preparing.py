@@ -94,7 +94,7 @@ def prepare_files(
                 content = files[name]()
                 with written_whole(folder / name) as unfinished:
                     unfinished.write_bytes(content)
-                noted[name] = _entry(content, source)
+                noted[name] = _manifest_entry(content, source)
                 _write_manifest(folder, noted)
     return created
 
@@ -214,7 +214,7 @@ def npz(**arrays: np.ndarray) -> bytes:
     return stream.getvalue()
 
 
-def _entry(content: bytes, source: Path) -> dict[str, Any]:
+def _manifest_entry(content: bytes, source: Path) -> dict[str, Any]:
     digest = hashlib.sha256(content).hexdigest()
     return {"bytes": len(content), "sha256": digest, "source": source.name}
 

@@ -15,7 +15,7 @@ from sklearn.datasets import load_sample_images
 
 from everlight.continual import naive, nearest_mean, ranpac, streaming_lda, train
 from everlight.models import MLP, LinearClassifier
-from everlight_data.images.trunk_features import trunk_features
+from everlight_data.pretrained.trunk_features import trunk_features
 
 # %matplotlib inline
 china, flower = load_sample_images().images

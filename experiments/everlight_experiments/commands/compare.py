@@ -18,7 +18,7 @@ from jaxtyping import Float
 
 from everlight.metrics import student_interval
 from everlight_data.errors import DataError
-from everlight_data.images.class_names import printable
+from everlight_data.images.user_files.class_names import printable
 from everlight_data.runs.finished_runs import (
     FinishedRun,
     check_comparable,

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from everlight.continual import Protocol, SequenceResult, Setup, TaskSequence
 from everlight.continual.methods.method import Demand, Method, Needs
 from everlight_data.errors import DataError
-from everlight_data.images.jpeg_store import JpegStore
+from everlight_data.images.inputs.jpeg_store import JpegStore
 from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.report.writer import Section
 from everlight_experiments.run_folder.folder import RunFolder

@@ -40,9 +40,9 @@ from everlight.scenarios import (
 from everlight.trees import checksums_of
 from everlight_data.errors import DataError
 from everlight_data.image_requests import load_images
-from everlight_data.images.as_inputs import store_features, store_images
-from everlight_data.images.feature_files import Features, features_alone
-from everlight_data.images.trunk_features import LITE0
+from everlight_data.images.inputs.as_inputs import store_features, store_images
+from everlight_data.images.user_files.feature_files import Features, features_alone
+from everlight_data.pretrained.trunk_features import LITE0
 from everlight_data.registry import IMAGE_SETS
 from everlight_data.sets.data_set import ImageRequest
 from everlight_data.sets.image_set import ImageSet, PerClass

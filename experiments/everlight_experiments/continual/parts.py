@@ -20,11 +20,11 @@ from everlight.continual.methods.method import Demand, Method
 from everlight.errors import ArgumentError
 from everlight.models import MLP, Network, NetworkRequest, named_network, networks
 from everlight_data.errors import DataError
-from everlight_data.images.as_inputs import Channels, channels, store_features, store_images
-from everlight_data.images.feature_files import Features, features_of_images
-from everlight_data.images.jpeg_store import JpegStore
-from everlight_data.images.trunk_features import LITE0, stored_features
+from everlight_data.images.inputs.as_inputs import Channels, channels, store_features, store_images
+from everlight_data.images.inputs.jpeg_store import JpegStore
+from everlight_data.images.user_files.feature_files import Features, features_of_images
 from everlight_data.names import check_name
+from everlight_data.pretrained.trunk_features import LITE0, stored_features
 from everlight_data.progress import progress
 from everlight_data.sets.image_set import Channels as ChannelValues
 from everlight_data.sets.image_set import ImageSet

@@ -18,7 +18,7 @@ from everlight.continual.methods.method import Method, Needs
 from everlight.models import Network, VisionTransformer, with_layers
 from everlight.trees import named_leaves
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.images.vit_weights import pretrained_vit
+from everlight_data.pretrained.vit_weights import pretrained_vit
 from everlight_data.runs.checkpoints import open_existing
 from everlight_experiments.continual.method_runner import NETS
 

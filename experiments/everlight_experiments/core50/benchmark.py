@@ -27,8 +27,8 @@ from everlight.models import with_layers
 from everlight.models.caffe_nets import scale_layers
 from everlight.scenarios.core50 import RUNS, Level
 from everlight.trees import checksums_of
-from everlight_data.images.as_inputs import store_features
-from everlight_data.images.core50_frames import LabelledFrames
+from everlight_data.images.core50.frames import LabelledFrames
+from everlight_data.images.inputs.as_inputs import store_features
 from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.continual.benchmark import (
     Benchmark,

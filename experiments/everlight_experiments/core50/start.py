@@ -31,10 +31,10 @@ from everlight.models.small_cnn import SmallCNN
 from everlight.scenarios import class_incremental
 from everlight.scenarios.core50 import TEST_SESSIONS, Level
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.images.as_inputs import store_images
-from everlight_data.images.caffe_weights import load_caffe_layers
-from everlight_data.images.core50 import Core50
-from everlight_data.images.core50_frames import LabelledFrames, load_release, thin_test
+from everlight_data.images.core50.frames import LabelledFrames, load_release, thin_test
+from everlight_data.images.core50.prepared import Core50
+from everlight_data.images.inputs.as_inputs import store_images
+from everlight_data.pretrained.caffe_weights import load_caffe_layers
 from everlight_data.procedural.core50 import WORLD, load_procedural_core50
 from everlight_data.procedural.world import load_procedural
 from everlight_data.sets.image_set import PerClass

@@ -13,7 +13,7 @@ from everlight.continual import SequenceResult
 from everlight.continual.engine.evaluation import score_test_set
 from everlight.continual.methods.method import Method
 from everlight.metrics.frame_fusion import fused_accuracies
-from everlight_data.images.core50_frames import LabelledFrames
+from everlight_data.images.core50.frames import LabelledFrames
 from everlight_experiments.continual.benchmark import Benchmark, Metric, Trained
 from everlight_experiments.continual.method_runner import Runner
 from everlight_experiments.continual.paper import Experiment, Paper, PaperOptions, Results

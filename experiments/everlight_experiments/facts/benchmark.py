@@ -44,11 +44,11 @@ from everlight.metrics.ranking_groups import SPO_CASES
 from everlight.models.joint_embedding import JointEmbedding
 from everlight.scenarios import same_shapes
 from everlight.trees import checksums_of
-from everlight_data.facts.divided import SPLITS, DividedFacts, Split
-from everlight_data.facts.pictured import PicturedFacts, pictured_facts
-from everlight_data.images.as_inputs import Channels, naming_files, stream_centers
-from everlight_data.images.feature_files import Features
-from everlight_data.images.jpeg_store import JpegStore
+from everlight_data.facts.divisions.divided import SPLITS, DividedFacts, Split
+from everlight_data.facts.divisions.pictured import PicturedFacts, pictured_facts
+from everlight_data.images.inputs.as_inputs import Channels, naming_files, stream_centers
+from everlight_data.images.inputs.jpeg_store import JpegStore
+from everlight_data.images.user_files.feature_files import Features
 from everlight_experiments.continual.benchmark import (
     Axis,
     Benchmark,

@@ -20,8 +20,8 @@ from everlight.metrics.fact_scores import (
 from everlight.metrics.ranking import chance_hits, nearest_facts, rank_facts
 from everlight.metrics.ranking_groups import SPO_CASES, embedding_similarity, spo_overlap
 from everlight.scenarios.facts import split_statistics
-from everlight_data.facts.divided import SPLITS, DividedFacts, division_notes
-from everlight_data.facts.pictured import PicturedFacts
+from everlight_data.facts.divisions.divided import SPLITS, DividedFacts, division_notes
+from everlight_data.facts.divisions.pictured import PicturedFacts
 from everlight_experiments.continual.benchmark import Benchmarks, SequenceId, Trained
 from everlight_experiments.continual.outcome import BY_TASK, measured
 from everlight_experiments.continual.paper import Results

@@ -29,10 +29,10 @@ from everlight.metrics.multilabel import LabelScores
 from everlight.models import Network, NetworkRequest
 from everlight.models.augmentation import crop_and_flip
 from everlight.trees import checksums_of
-from everlight_data.iirc.imagenet import ImageFiles
 from everlight_data.iirc.sets import CHANNELS, IIRCData, IIRCRequest, load_iirc
-from everlight_data.images.as_inputs import stream
-from everlight_data.images.jpeg_store import JpegStore
+from everlight_data.images.imagenet import ImageFiles
+from everlight_data.images.inputs.as_inputs import stream
+from everlight_data.images.inputs.jpeg_store import JpegStore
 from everlight_data.sets.image_set import PerClass
 from everlight_experiments.continual.benchmark import (
     Axis,

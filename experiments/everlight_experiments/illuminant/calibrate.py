@@ -37,7 +37,6 @@ from everlight_data.color.charts.chart_measurements import (
 )
 from everlight_data.color.charts.chart_pairs import align_cameras, find_pairs
 from everlight_data.color.charts.chart_scenes import write_chart_pairs
-from everlight_data.color.illuminant_folds import IlluminantImages
 from everlight_data.color.models.pair_model_files import save_pair_model
 from everlight_data.color.pairs.camera_pairs import quasi_real_pairs
 from everlight_data.color.pairs.pair_augmentations import (
@@ -46,6 +45,7 @@ from everlight_data.color.pairs.pair_augmentations import (
     resampled,
 )
 from everlight_data.color.pairs.view_pairs import read_homography, write_homography
+from everlight_data.color.photographs.illuminant_folds import IlluminantImages
 from everlight_data.errors import DataError
 from everlight_experiments.illuminant import CITATION
 from everlight_experiments.illuminant.calibrate_report import Calibration, calibration_sections

@@ -5,7 +5,7 @@ Illuminant Estimation". Table 4 has networks trained without augmentation ("none
 best and worst 25%.
 """
 
-from everlight_data.color.nus import CAMERAS
+from everlight_data.color.dmcc_thumbnails import CAMERAS
 
 STATISTICS = ("Mean", "Med", "B25%", "W25%", "Q1", "Q3", "Tri")
 """Columns: mean, median, best and worst 25%, first and third quartile, trimean.

@@ -38,7 +38,7 @@ from everlight.scenarios import (
 )
 from everlight_data.errors import DataError
 from everlight_data.image_requests import load_images
-from everlight_data.images.as_inputs import store_images
+from everlight_data.images.inputs.as_inputs import store_images
 from everlight_data.sets.data_set import ImageRequest
 from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.continual.metrics import DIAGNOSTICS

@@ -14,7 +14,7 @@ def variables_of_arrays(
     arrays: Mapping[str, Any],
     name_of: Callable[[tuple], str],
     convert: Callable[[str, jax.ShapeDtypeStruct], Array],
-    whole: str,
+    complete_set: str,
 ) -> PyTree:
     """Return the variables of a network, each leaf converted from its array.
 
@@ -23,7 +23,7 @@ def variables_of_arrays(
       arrays: arrays by name.
       name_of: function from a leaf's path to the name of its array.
       convert: function from a name and a leaf's shape and dtype to the leaf.
-      whole: words for all arrays, for the message.
+      complete_set: words for all arrays, for the message.
 
     Raises:
       ValueError: an array is missing or unknown; the message names it.
@@ -32,5 +32,5 @@ def variables_of_arrays(
     wrong = sorted(names ^ set(arrays))
     if wrong:
         fault = "is missing" if wrong[0] in names else "is not an array of the network"
-        raise ArgumentError(f"{wrong[0]} {fault}; give all of {whole}")
+        raise ArgumentError(f"{wrong[0]} {fault}; give all of {complete_set}")
     return jax.tree.map_with_path(lambda path, leaf: convert(name_of(path), leaf), shapes)

@@ -200,8 +200,8 @@ def vit_layers(
             array = interpolate_positions(array[0], side // net.patch, net.class_token)
         return jnp.asarray(array.reshape(leaf.shape))
 
-    whole = "a ViT's of this depth, and no other's"
-    return variables_of_arrays(shapes, stored, _released_name, convert, whole)
+    complete_set = "a ViT's of this depth, and no other's"
+    return variables_of_arrays(shapes, stored, _released_name, convert, complete_set)
 
 
 @checked

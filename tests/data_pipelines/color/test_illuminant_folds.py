@@ -7,7 +7,7 @@ import pytest
 import scipy.io
 import scipy.sparse
 
-from everlight_data.color.illuminant_folds import (
+from everlight_data.color.photographs.illuminant_folds import (
     CameraImages,
     check_edges,
     read_folds,
@@ -15,7 +15,7 @@ from everlight_data.color.illuminant_folds import (
     shrink_photographs,
     thumbnail_cameras,
 )
-from everlight_data.color.thumbnails import read_thumbnails
+from everlight_data.color.photographs.thumbnails import read_thumbnails
 from everlight_data.errors import DataError
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tifffile
 
-from everlight_data.color.linear_pictures import decode_picture
+from everlight_data.color.photographs.linear_pictures import decode_picture
 from everlight_data.color.raw_files.photos import read_photo
 from everlight_data.errors import DataError
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import scipy.io
 
-from everlight_data.color.nus import load_official, load_same_scene_pairs
-from everlight_data.color.thumbnails import thumbnail_set
+from everlight_data.color.dmcc_thumbnails import load_same_scene_pairs
+from everlight_data.color.nus8 import load_official
+from everlight_data.color.photographs.thumbnails import thumbnail_set
 from everlight_data.errors import DataError, MissingDataError
 
 DARKNESS, SATURATION = 1024, 15000

@@ -11,8 +11,8 @@ from everlight_data.color import cube_plus as cube_plus_module
 from everlight_data.color.cube_plus import cube_plus
 from everlight_data.color.gehler_shi import gehler_shi
 from everlight_data.color.intel_tau import intel_tau
-from everlight_data.color.nus import nus8
-from everlight_data.color.thumbnails import thumbnail_set
+from everlight_data.color.nus8 import nus8
+from everlight_data.color.photographs.thumbnails import thumbnail_set
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.image_headers import tiff_header
 from tests import nus_files

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from scipy.ndimage import gaussian_filter
 
-from everlight_data.color.nus import load_same_scene_pairs
+from everlight_data.color.dmcc_thumbnails import NUS_FOLDERS, load_same_scene_pairs, same_scenes
 from everlight_data.color.s20 import load_s20
-from everlight_data.color.thumbnails_release import NUS_FOLDERS, same_scenes
 from everlight_data.errors import DataError
 from everlight_experiments import cli
 from tests.data_pipelines.prepared import arrays, prepare

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from everlight_data.errors import MissingDataError
-from everlight_data.facts.divided import (
+from everlight_data.facts.divisions.divided import (
     LAYOUT,
     NO_INPUT,
     Size,
@@ -17,9 +17,9 @@ from everlight_data.facts.divided import (
     part_images,
     spaced_examples,
 )
-from everlight_data.facts.pictured import FactSource
-from everlight_data.facts.published import published_scales
-from everlight_data.facts.word_vectors import MAX_NAMED, WordVectors, vectors_note
+from everlight_data.facts.divisions.pictured import FactSource
+from everlight_data.facts.divisions.published import published_scales
+from everlight_data.facts.parts.word_vectors import MAX_NAMED, WordVectors, vectors_note
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from everlight_data.facts.random_hidden_units import regress_on_random_units
+from everlight_data.facts.divisions.random_hidden_units import regress_on_random_units
 
 
 def embedded(train, test, pieces, vectors):

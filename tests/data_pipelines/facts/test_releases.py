@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from everlight_data.errors import DataError
-from everlight_data.facts import word_vectors
+from everlight_data.facts import glove
+from everlight_data.facts.parts.word_vectors import load_word_vectors
 from everlight_data.facts.vrd import PREDICATES
-from everlight_data.facts.word_vectors import load_word_vectors
 from tests.data_pipelines.prepared import arrays, prepare, zipped
 
 
@@ -96,7 +96,7 @@ def test_names_made_of_words_at_hand_have_the_vectors_at_hand(root, tmp_path, at
 
 
 def test_glove_keeps_the_most_frequent_words(root, tmp_path, rng, monkeypatch):
-    monkeypatch.setattr(word_vectors, "GLOVE_WORDS", 3)
+    monkeypatch.setattr(glove, "WORDS", 3)
     vectors = rng.normal(size=(4, 50)).round(5)
     lines = [
         " ".join([word, *map(str, row)])

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from everlight_data.errors import DataError
-from everlight_data.facts import render as fact_render
-from everlight_data.facts.render import PREDICATES, procedural_facts, render_facts
-from everlight_data.facts.vrd import AnnotatedScenes, BoxedSamples
+from everlight_data.facts.parts import render as fact_render
+from everlight_data.facts.parts.boxes import AnnotatedScenes, BoxedSamples
+from everlight_data.facts.parts.render import PREDICATES, procedural_facts, render_facts
 
 SIDE = 32
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.facts.splits import (
+from everlight_data.facts.parts.splits import (
     Fact,
     FactSamples,
     FactSet,

@@ -6,18 +6,16 @@ import numpy as np
 import pytest
 
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.facts.splits import Fact
-from everlight_data.facts.vrd import (
-    ACTIONS,
-    PREDICATES,
+from everlight_data.facts.parts.boxes import (
     AnnotatedScenes,
     BoxedSamples,
     Relations,
     box_features,
     boxed_facts,
-    load_vrd,
     squares,
 )
+from everlight_data.facts.parts.splits import Fact
+from everlight_data.facts.vrd import ACTIONS, PREDICATES, load_vrd
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.torch_state import read_torch_state
-from everlight_data.images import efficientnet
+from everlight_data.pretrained import efficientnet_weights as efficientnet
 
 MAGIC, VERSION = 0x1950A86A20F9469CFC6C, 1001
 SYSTEM = {"protocol_version": 1001, "little_endian": True, "type_sizes": {"int": 4}}

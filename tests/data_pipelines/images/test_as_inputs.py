@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from everlight_data.errors import DataError
-from everlight_data.images.as_inputs import store_images
+from everlight_data.images.inputs.as_inputs import store_images
 from everlight_data.sets.image_set import ImageSet, PerClass, first_per_class, shrink_images
 
 

@@ -9,8 +9,9 @@ import pytest
 from PIL import Image
 
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.images import core50, core50_release
-from everlight_data.images.core50 import (
+from everlight_data.images.core50 import prepared as core50
+from everlight_data.images.core50 import release as core50_release
+from everlight_data.images.core50.prepared import (
     CATEGORIES,
     OBJECTS,
     category_of,
@@ -199,7 +200,7 @@ def test_other_frames_in_the_source_start_anew(release, decoded, tmp_path):
 
 def test_the_default_folder_lies_below_the_data_root(release, tmp_path, monkeypatch):
     monkeypatch.setenv("EVERLIGHT_DATA", str(tmp_path))
-    with pytest.raises(MissingDataError, match=r"core50 does not exist.*6 GB.*prepare_core50"):
+    with pytest.raises(MissingDataError, match=r"core50 does not exist.*prepare.*6 GB.*8.1 GB"):
         load_core50()
     prepare_core50(release, tmp_path / "core50")
     assert len(load_core50(16).images) == 12

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.images.core50_release import (
+from everlight_data.images.core50.release import (
     FRAME_COUNTS,
     check_counts,
     decode_frame,

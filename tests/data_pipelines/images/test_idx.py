@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.images import idx
-from everlight_data.images.idx import is_idx_folder, load_fashion_mnist, load_idx
-from everlight_data.images.user_images import load_user_images
+from everlight_data.formats import idx
+from everlight_data.images.fashion_mnist import load_fashion_mnist
+from everlight_data.images.user_files.idx_folders import is_idx_folder, load_idx
+from everlight_data.images.user_files.user_images import load_user_images
 
 TRAIN_LABELS, TEST_LABELS = [1, 3, 1, 3, 4, 4], [4, 1, 3]
 IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"

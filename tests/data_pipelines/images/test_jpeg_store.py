@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.images.jpeg_store import JpegStore, UndecodableError, center_box, draw_box
+from everlight_data.images.inputs.jpeg_store import (
+    JpegStore,
+    UndecodableError,
+    center_box,
+    draw_box,
+)
 from tests.jpeg_tree import Mosaics
 
 SIDE = 56

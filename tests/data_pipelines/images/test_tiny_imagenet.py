@@ -85,7 +85,8 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("EVERLIGHT_DATA", str(tmp_path))
     folder = tmp_path / "tiny_imagenet_32x32"
     folder.mkdir()
-    (folder / "classes.json").write_text(json.dumps({"names": ["goldfish", "newt"]}))
+    classes = {"wnids": ["n01", "n02"], "names": ["goldfish", "newt"]}
+    (folder / "classes.json").write_text(json.dumps(classes))
     for file in ("train_0.npz", "train_1.npz", "val.npz"):
         np.savez(folder / file, **part([jpeg(), jpeg()], [1, 0]))
     return folder
@@ -130,10 +131,23 @@ def test_a_truncated_file_is_named(folder, file, keep):
         load_tiny_imagenet_32()
 
 
-@pytest.mark.parametrize("text", ["", '{"names": ', "[]", '{"wnids": []}', '{"names": 5}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        '{"names": ',
+        "[]",
+        '{"wnids": []}',
+        '{"names": 5}',
+        '{"wnids": [1], "names": ["a"]}',
+        '{"wnids": ["n01", "n01"], "names": ["goldfish", "newt"]}',
+    ],
+)
 def test_names_that_cannot_be_read_are_named(folder, text):
     (folder / "classes.json").write_text(text)
-    with pytest.raises(DataError, match=r"classes\.json is .* a JSON file with a list of names"):
+    with pytest.raises(
+        DataError, match=r"classes\.json is .* lists wnids and names of equal length"
+    ):
         load_tiny_imagenet_32()
 
 

@@ -9,8 +9,8 @@ import pytest
 from PIL import Image
 
 from everlight_data.errors import MissingDataError
-from everlight_data.images import user_images
-from everlight_data.images.class_names import printable
+from everlight_data.images.user_files import user_images
+from everlight_data.images.user_files.class_names import printable
 from tests.data_pipelines.images.user_folders import COLORS, SIDE, folder_of, load, picture, refused
 
 
@@ -343,7 +343,7 @@ def test_training_images_are_no_test_images(tmp_path):
 
 
 def test_more_than_fits_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("everlight_data.images.user_images.MAX_BYTES", 1000)
+    monkeypatch.setattr("everlight_data.images.user_files.user_images.MAX_BYTES", 1000)
     assert "give a smaller --side" in refused(folder_of(tmp_path, {"a": 3, "b": 3}))
 
 

@@ -8,9 +8,9 @@ import pytest
 from PIL import Image, ImageCms
 
 from everlight_data.errors import DataError
-from everlight_data.images.class_names import class_numbers
-from everlight_data.images.feature_files import features_alone
-from everlight_data.images.user_images import load_user_images
+from everlight_data.images.user_files.class_names import class_numbers
+from everlight_data.images.user_files.feature_files import features_alone
+from everlight_data.images.user_files.user_images import load_user_images
 
 SIDE = 8
 

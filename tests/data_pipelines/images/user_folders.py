@@ -5,7 +5,7 @@ from PIL import Image
 
 from everlight.errors import ArgumentError
 from everlight_data.errors import DataError
-from everlight_data.images.user_images import load_user_images
+from everlight_data.images.user_files.user_images import load_user_images
 
 SIDE = 8
 COLORS = {"blue": (0, 0, 255), "green": (0, 255, 0), "red": (255, 0, 0)}

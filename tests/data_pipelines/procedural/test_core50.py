@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from everlight_data.errors import DataError
-from everlight_data.images.core50 import category_of
+from everlight_data.images.core50.prepared import category_of
 from everlight_data.procedural.core50 import WORLD, load_procedural_core50
 from everlight_data.procedural.world import render_frames
 

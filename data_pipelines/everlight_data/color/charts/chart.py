@@ -183,7 +183,7 @@ def _fits(
     for to_pixels in _grids(*_even_areas(image, flat)):
         for on_grid in _PLACEMENTS:
             homography = to_pixels @ on_grid
-            if _inside(homography, image.shape):
+            if _lies_within_image(homography, image.shape):
                 score = fit_residual(read_chart(image, none, homography).colors, reference)
                 scored.append((score, homography))
     ranked = sorted(scored, key=lambda fit: fit[0])
@@ -310,7 +310,7 @@ def _placements() -> Iterator[Float[np.ndarray, "3 3"]]:
 _PLACEMENTS = tuple(_placements())
 
 
-def _inside(homography: Float[np.ndarray, "3 3"], shape: tuple[int, ...]) -> bool:
+def _lies_within_image(homography: Float[np.ndarray, "3 3"], shape: tuple[int, ...]) -> bool:
     edge = SAMPLED_SIDE
     low, high = CORNERS.min(axis=0) - edge, CORNERS.max(axis=0) + edge
     outer = np.array([(x, y) for x in (low[0], high[0]) for y in (low[1], high[1])])

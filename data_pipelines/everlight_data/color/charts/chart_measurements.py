@@ -23,8 +23,8 @@ from everlight_data.color.charts.chart_pairs import (
     read_chart_corners,
     read_chart_pair,
 )
-from everlight_data.color.illuminant_folds import IlluminantImages
 from everlight_data.color.pairs.quasi_real import QuasiReal
+from everlight_data.color.photographs.illuminant_folds import IlluminantImages
 from everlight_data.errors import DataError, MissingPackageError
 from everlight_data.progress import progress
 
@@ -144,17 +144,7 @@ def measure_pairs(
         view: np.stack([pair.illuminant(place) for pair in charts]).astype(np.float32)
         for place, view in enumerate(VIEWS)
     }
-    patches = np.stack([pair.colors for pair in charts], axis=1).astype(np.float32)
-    quasi = QuasiReal(
-        names=tuple((pair.name, pair.name) for pair in files),
-        transforms=arrays["transform"],
-        illuminants_main=truth["main"],
-        illuminants_second=truth["second"],
-        charts_main=patches[0],
-        charts_second=patches[1],
-        usable=np.stack([pair.usable.all(axis=0) for pair in charts]),
-        folds=(),
-    )
+    quasi = _quasi_real(files, charts, arrays["transform"], truth)
     images = {
         view: IlluminantImages(
             arrays[f"image_{view}"], arrays[f"mask_{view}"], truth[view], (), note, str(camera)
@@ -162,6 +152,26 @@ def measure_pairs(
         for view, camera in zip(VIEWS, charts[0].cameras, strict=True)
     }
     return Measured(quasi, images, {view: arrays[f"moments_{view}"] for view in VIEWS})
+
+
+def _quasi_real(
+    files: Sequence[PairFiles],
+    charts: Sequence[PairCharts],
+    transforms: Float[np.ndarray, "n 3 3"],
+    truth: Mapping[View, Float[np.ndarray, "n 3"]],
+) -> QuasiReal:
+    """Return the pairs without folds."""
+    patches = np.stack([pair.colors for pair in charts], axis=1).astype(np.float32)
+    return QuasiReal(
+        names=tuple((pair.name, pair.name) for pair in files),
+        transforms=transforms,
+        illuminants_main=truth["main"],
+        illuminants_second=truth["second"],
+        charts_main=patches[0],
+        charts_second=patches[1],
+        usable=np.stack([pair.usable.all(axis=0) for pair in charts]),
+        folds=(),
+    )
 
 
 def sensor_differences(quasi: QuasiReal) -> Float[np.ndarray, "n"]:

@@ -21,7 +21,6 @@ from everlight.color.transforms import fit_color_transform
 from everlight.illuminant.pair_estimate import MAX_CONDITION
 from everlight.illuminant.pair_model import VIEWS
 from everlight.metrics.angular import angular_error
-from everlight_data.color.camera_names import UNNAMED
 from everlight_data.color.charts.chart import (
     CENTERS,
     MAX_RESIDUAL,
@@ -35,6 +34,7 @@ from everlight_data.color.charts.chart import (
     read_chart,
 )
 from everlight_data.color.pairs.view_pairs import align_thumbnails, read_homography
+from everlight_data.color.photographs.camera_names import UNNAMED
 from everlight_data.color.raw_files.raw import MAX_BYTES, RawImage, read_raw
 from everlight_data.errors import DataError
 from everlight_data.formats.files import one_line, read_bytes, read_json

@@ -35,7 +35,7 @@ from everlight_data.color.models.model_files import (
     save_model,
 )
 from everlight_data.color.models.pair_model_files import read_pair_model
-from everlight_data.color.raw_files.camera_matrices import single_matrix, stack_calibrations
+from everlight_data.color.raw_files.calibrations import single_matrix, stack_calibrations
 from everlight_data.errors import DataError
 from everlight_data.formats.files import one_line
 

@@ -85,7 +85,11 @@ def save_pair_model(folder: Path, model: PairModel) -> None:
 
 
 def load_pair_model(folder: Path) -> PairModel:
-    """Read a model; raises as `open_model` and `read_pair_model` do."""
+    """Read a kept model for pairs, which `everlight.illuminant.pair_estimate` applies.
+
+    Raises:
+      MissingDataError, DataError: as for `open_model` and `read_pair_model`.
+    """
     return read_pair_model(open_model(folder))
 
 

@@ -14,8 +14,8 @@ from everlight.illuminant.illuminant_training import Problem
 from everlight.illuminant.pair_model import View
 from everlight_data.color.pairs.quasi_real import QuasiReal
 from everlight_data.color.rendered.radiometric import RadiometricSettings, draw_scenes, photograph
-from everlight_data.color.rendered.spectra import EMBEDDED_CAMERAS, embedded_library
 from everlight_data.color.s20 import load_s20
+from everlight_data.color.spectra import EMBEDDED_CAMERAS, embedded_library
 
 TRANSFORM = "T"
 MOMENTS = "moments"

@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int
 from everlight.color.alignment import MaskedImage, area_downsample
 from everlight.color.reillumination import augment_transforms, chart_transforms
 from everlight.color.transforms import Normalization, apply_color_transform, fit_color_transform
-from everlight_data.color.nus import OfficialNus
+from everlight_data.color.nus8 import OfficialNus
 from everlight_data.errors import DataError
 
 FOLDS = 3

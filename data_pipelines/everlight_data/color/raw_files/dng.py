@@ -84,11 +84,7 @@ def write_dng(
         (50714, RATIONAL, 4, rationals(np.asarray(black, float)[places], 256)),  # BlackLevel
         (50717, LONG, 1, white),  # WhiteLevel
     ]
-    if color_matrix is not None:
-        tags.append((50778, SHORT, 1, 21))  # CalibrationIlluminant1: D65
-        tags.append((50721, SIGNED_RATIONAL, 9, rationals(color_matrix)))
-    if as_shot_neutral is not None:
-        tags.append((50728, RATIONAL, 3, rationals(as_shot_neutral, 1_000_000)))
+    tags += _color_tags(color_matrix, as_shot_neutral)
     replaced = {tag[0] for tag in extra_tags}
     tags = [tag for tag in tags if tag[0] not in replaced] + list(extra_tags)
     with written_whole(path) as unfinished:
@@ -100,6 +96,19 @@ def write_dng(
             software=False,
             extratags=[(*tag, True) for tag in tags],
         )
+
+
+def _color_tags(
+    color_matrix: Float[np.ndarray, "3 3"] | None, as_shot_neutral: Float[np.ndarray, "3"] | None
+) -> list[tuple]:
+    """Return the tags of a matrix under D65 and of a neutral, where they are given."""
+    tags = []
+    if color_matrix is not None:
+        tags.append((50778, SHORT, 1, 21))  # CalibrationIlluminant1: D65
+        tags.append((50721, SIGNED_RATIONAL, 9, rationals(color_matrix)))
+    if as_shot_neutral is not None:
+        tags.append((50728, RATIONAL, 3, rationals(as_shot_neutral, 1_000_000)))
+    return tags
 
 
 def rewrite_with_illuminant(

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from everlight.color.thumbnails import below_saturation
-from everlight_data.color.linear_pictures import decode_oriented, linear
+from everlight_data.color.photographs.linear_pictures import decode_oriented, linear
 from everlight_data.color.raw_files.dng_mosaic import FLIPS
 from everlight_data.color.raw_files.raw import RawImage, read_raw, upright
 from everlight_data.errors import DataError, MissingDataError

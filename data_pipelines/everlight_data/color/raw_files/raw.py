@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.ndimage import maximum_filter
 
-from everlight_data.color.camera_names import make_and_model
+from everlight_data.color.photographs.camera_names import make_and_model
 from everlight_data.color.raw_files.demosaicing import demosaic, halve
 from everlight_data.color.raw_files.dng_colors import as_shot_neutral, read_dng_colors
 from everlight_data.color.raw_files.dng_mosaic import (

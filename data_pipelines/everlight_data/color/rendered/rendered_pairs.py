@@ -38,7 +38,7 @@ from everlight_data.color.rendered.rendered_views import (
     in_pieces,
     views_of,
 )
-from everlight_data.color.rendered.spectra import SpectralLibrary
+from everlight_data.color.spectra import SpectralLibrary
 from everlight_data.errors import DataError
 
 Condition = Literal["exact", "noisy"]

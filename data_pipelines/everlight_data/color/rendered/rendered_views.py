@@ -17,14 +17,14 @@ from everlight.color.radiometry import (
     take_exposures,
     take_photograph,
 )
-from everlight_data.color.illuminant_folds import CameraImages
+from everlight_data.color.photographs.illuminant_folds import CameraImages
 from everlight_data.color.rendered.radiometric import (
     RadiometricSettings,
     Scenes,
     draw_scenes,
     photograph,
 )
-from everlight_data.color.rendered.spectra import SpectralLibrary
+from everlight_data.color.spectra import SpectralLibrary
 
 PIECE = 1_200
 """Scenes rendered or fitted at once, so that each program is compiled for one number of scenes."""

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from everlight_data.color.nus import load_official
+from everlight_data.color.nus8 import load_official
 from everlight_data.color.pairs.quasi_real import build_quasi_real, reilluminate_training
 from everlight_data.errors import DataError
 from tests.nus_files import BLACK, MAIN, SECOND, WHITE, render, write_camera

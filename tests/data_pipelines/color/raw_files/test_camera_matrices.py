@@ -5,13 +5,12 @@ import numpy as np
 import pytest
 
 from everlight.color.camera_calibration import calibrated_matrix
-from everlight_data.color.nus import CAMERAS
-from everlight_data.color.raw_files import camera_matrices
-from everlight_data.color.raw_files.camera_matrices import (
+from everlight_data.color import camera_matrices
+from everlight_data.color.camera_matrices import matrix_for, read_camera_matrices
+from everlight_data.color.dmcc_thumbnails import CAMERAS
+from everlight_data.color.raw_files.calibrations import (
     calibrations_from,
-    matrix_for,
     other_camera,
-    read_camera_matrices,
     read_dng_calibration,
     single_matrix,
 )

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from everlight.color.radiometry import response_table
-from everlight_data.color.rendered.spectra import (
+from everlight_data.color.spectra import (
     WAVELENGTHS,
     embedded_library,
     measured_library,

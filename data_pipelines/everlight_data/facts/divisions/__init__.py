@@ -1,0 +1,1 @@
+"""Facts divided into tasks, with their images."""
