@@ -44,8 +44,8 @@ def list_imagenet(order: Sequence[str], classes: Collection[str] | None = None) 
     The splits depend on this order. The package lists files class by class and then, instead of
     sorting them, applies the inverse of the sorting permutation. With classes of unequal size, this
     swaps runs of files within a class. The swaps depend on the other classes' sizes and order. So
-    all classes of the order are listed if all are present. Otherwise only the requested ones are, and
-    `remarks` states this.
+    all classes of the order are listed if all are present. Otherwise only the requested ones are,
+    and `remarks` states this.
 
     Args:
       order: WordNet ids of the benchmark's classes (`iirc.metadata.imagenet_listing`).
