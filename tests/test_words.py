@@ -122,6 +122,32 @@ def test_docstrings_begin_with_a_verb_or_a_subject():
     )
 
 
+def test_docstrings_describe_every_argument_by_its_name():
+    documented = re.compile(r"^  (\S.*?):", re.MULTILINE)
+    _refuse(
+        f"{path}:{node.lineno}: {node.name} describes {', '.join(named)}; its arguments are "
+        f"{', '.join(arguments)}"
+        for path, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef)
+        if "\nArgs:\n" in (text := ast.get_docstring(node) or "")
+        if (named := ", ".join(documented.findall(_section(text, "Args"))).split(", "))
+        if set(named) != set(arguments := _arguments(node))
+    )
+
+
+def _section(docstring, name):
+    """The indented lines below a heading."""
+    return re.match(r"(?:  .*\n|\n(?=  )|  .*$)*", docstring.split(f"\n{name}:\n")[1])[0]
+
+
+def _arguments(function):
+    rest = (function.args.vararg, function.args.kwarg)
+    positional = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+    names = [argument.arg for argument in (*positional, *filter(None, rest))]
+    return [name for name in names if name not in ("self", "cls")]
+
+
 @pytest.mark.parametrize("arguments", OPTIONS, ids=" ".join)
 def test_help_texts_have_four_words_and_no_private_ones(arguments):
     command, *rest = arguments

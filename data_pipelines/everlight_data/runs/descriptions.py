@@ -91,6 +91,7 @@ def save_described(path: Path, name: str, fingerprint: dict, **arrays: np.ndarra
       path: file to write; its folder is created.
       name: name of the arrays, by which a copied file is recognized.
       fingerprint: values of JSON that the arrays were computed from.
+      arrays: arrays by name.
 
     Raises:
       DataError: the file cannot be written.

@@ -71,6 +71,7 @@ def learn_generated(
       key: random key of tasks, samples and learning.
       batch_size: samples per step.
       probe: samples per task, on whose outputs after the task `Setup.measure` is computed.
+      prequential: true computes the objective's metric of each batch before it is learned.
     """
     of_learning, of_tasks = jax.random.split(key)
     first, later = jax.random.split(of_tasks)

@@ -149,7 +149,7 @@ def scale_of(features: Float[Array, "b f"], mask: Bool[Array, "b"]) -> Float[Arr
 
     Args:
       features: the samples' features; rows that do not count are arbitrary.
-      here: True for samples that count.
+      mask: True for samples that count.
     """
     width = features.shape[1]
     numbers = jnp.maximum(jnp.sum(mask) * width, 1)
