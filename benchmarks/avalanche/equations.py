@@ -40,7 +40,6 @@ from everlight.continual import (
 )
 from everlight.continual.strategies.der_plus_plus import TwoDraws
 from everlight.continual.strategies.gem import project_to_cone
-from everlight.continual.strategies.naive import task_gradient, weighted_mean
 from everlight.continual.strategies.parts.exemplars import add_random_exemplars
 from everlight.continual.strategies.parts.memory import (
     batch_at,
@@ -48,6 +47,7 @@ from everlight.continual.strategies.parts.memory import (
     empty_buffer,
     fill_up,
 )
+from everlight.continual.strategies.parts.passes import task_gradient, weighted_mean
 from everlight.continual.strategies.parts.quadratic import (
     QuadraticSums,
     add_anchor,

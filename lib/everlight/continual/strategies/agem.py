@@ -29,8 +29,9 @@ from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
 from everlight.continual.methods.method import Method, Needs, Source
 from everlight.continual.strategies.balanced_replay import Exemplars, balanced_replay
-from everlight.continual.strategies.naive import naive, task_gradient
+from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.memory import draw_batch
+from everlight.continual.strategies.parts.passes import task_gradient
 from everlight.continual.strategies.parts.replayed import replayed_loss
 
 

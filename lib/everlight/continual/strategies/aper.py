@@ -29,7 +29,7 @@ from everlight.checks import checked
 from everlight.conditional import where_under_vmap
 from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
-from everlight.continual.strategies.naive import evaluation_outputs, naive
+from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.class_statistics import (
     ClassMeans,
     add_first_labels,
@@ -37,6 +37,7 @@ from everlight.continual.strategies.parts.class_statistics import (
     prototype_scores,
 )
 from everlight.continual.strategies.parts.frozen import feature_width
+from everlight.continual.strategies.parts.passes import evaluation_outputs
 
 
 class Adaptation(NamedTuple):

@@ -45,7 +45,7 @@ from everlight.base import Batch, Epoch, Learner, Outputs, Samples, Setup, StepI
 from everlight.checks import NonNegativeFloat, PositiveFloat, PositiveInt, checked
 from everlight.continual.engine.evaluation import predict_samples
 from everlight.continual.methods.method import Method, Source
-from everlight.continual.strategies.naive import evaluation_outputs, naive, weighted_mean
+from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.bias_correction import (
     Correction,
     best_threshold,
@@ -70,6 +70,7 @@ from everlight.continual.strategies.parts.exemplars import (
     random_ranks,
 )
 from everlight.continual.strategies.parts.memory import distinct, empty_buffer, merge_buffer
+from everlight.continual.strategies.parts.passes import evaluation_outputs, weighted_mean
 from everlight.continual.strategies.parts.rehearsal import herd_task
 from everlight.continual.strategies.parts.teacher import Teacher, freeze_teacher, no_teacher
 from everlight.errors import ArgumentError

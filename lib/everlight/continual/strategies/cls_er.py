@@ -34,7 +34,7 @@ from everlight.continual.ema import moved_average
 from everlight.continual.inner_memory import with_outer_memory
 from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
-from everlight.continual.strategies.naive import batch_loss, weighted_mean
+from everlight.continual.strategies.parts.passes import batch_loss, weighted_mean
 from everlight.continual.strategies.parts.replayed import joined, replayed_outputs, with_all_seen
 
 

@@ -36,8 +36,8 @@ from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, PositiveInt, checked
 from everlight.continual.methods.method import COUNTING, Method, Source
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
-from everlight.continual.strategies.naive import batch_loss, weighted_mean
 from everlight.continual.strategies.parts.memory import arrivals, batch_at, fill_up, merge_buffer
+from everlight.continual.strategies.parts.passes import batch_loss, weighted_mean
 from everlight.continual.strategies.parts.replayed import (
     joined,
     replayed_loss,

@@ -39,18 +39,18 @@ from everlight.checks import NonNegativeInt, PositiveInt, UnitInterval, checked
 from everlight.conditional import where_under_vmap
 from everlight.continual.engine.evaluation import predict_samples
 from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
-from everlight.continual.strategies.naive import (
-    batch_outputs,
-    evaluation_outputs,
-    naive,
-    weighted_mean,
-)
+from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.bias_correction import correct_classes, no_correction
 from everlight.continual.strategies.parts.memory import (
     ReservoirDraw,
     arrived,
     draw_from_reservoir,
     empty_buffer,
+)
+from everlight.continual.strategies.parts.passes import (
+    batch_outputs,
+    evaluation_outputs,
+    weighted_mean,
 )
 from everlight.continual.strategies.parts.replayed import joined
 

@@ -45,9 +45,10 @@ from everlight.continual.engine.epochs import shuffle, take_batch
 from everlight.continual.engine.evaluation import nothing_over, over_blocks, over_samples
 from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
 from everlight.continual.strategies.lwf import lwf
-from everlight.continual.strategies.naive import naive, weighted_mean
+from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.gate_features import flattened
 from everlight.continual.strategies.parts.memory import carried_classes, merge_buffer
+from everlight.continual.strategies.parts.passes import weighted_mean
 from everlight.continual.strategies.parts.teacher import Teacher
 from everlight.errors import ArgumentError
 

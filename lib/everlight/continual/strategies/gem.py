@@ -43,8 +43,9 @@ from everlight.checks import PositiveInt, checked
 from everlight.conditional import where_under_vmap
 from everlight.continual.engine.epochs import shuffle
 from everlight.continual.methods.method import Method, Source
-from everlight.continual.strategies.naive import naive, task_gradient
+from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.memory import empty_buffer
+from everlight.continual.strategies.parts.passes import task_gradient
 from everlight.continual.strategies.parts.replayed import replayed_loss
 from everlight.precision import matrix_product
 

@@ -39,15 +39,15 @@ from everlight.base import Batch, Coefficient, Learner, Samples, Setup, StepInfo
 from everlight.checks import NonNegativeInt, PositiveFloat, PositiveInt, UnitInterval, checked
 from everlight.continual.engine.updates import optimizer_step
 from everlight.continual.methods.method import COUNTING, Method, Source
-from everlight.continual.strategies.naive import (
+from everlight.continual.strategies.naive import naive
+from everlight.continual.strategies.parts.frozen import feature_width
+from everlight.continual.strategies.parts.memory import arrived, draw_batch, empty_buffer, fill_up
+from everlight.continual.strategies.parts.passes import (
     batch_outputs,
     evaluation_outputs,
-    naive,
     task_gradient,
     weighted_mean,
 )
-from everlight.continual.strategies.parts.frozen import feature_width
-from everlight.continual.strategies.parts.memory import arrived, draw_batch, empty_buffer, fill_up
 from everlight.continual.strategies.parts.replayed import joint_gradient
 from everlight.errors import ArgumentError
 

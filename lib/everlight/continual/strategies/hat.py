@@ -51,7 +51,8 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import NonNegativeFloat, PositiveFloat, PositiveInt, checked
 from everlight.continual.methods.method import PER_TASK_WEIGHTS, Method, Source
-from everlight.continual.strategies.naive import among_current, batch_loss, naive
+from everlight.continual.strategies.naive import naive
+from everlight.continual.strategies.parts.passes import among_current, batch_loss
 from everlight.errors import ArgumentError
 
 Gates = Mapping[str, Float[Array, "u"]]

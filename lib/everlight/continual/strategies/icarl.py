@@ -41,8 +41,12 @@ from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
 from everlight.continual.methods.method import Method, Source
 from everlight.continual.objectives.many_labels import binary_cross_entropy, multi_hot
-from everlight.continual.strategies.naive import batch_loss, evaluation_outputs, weighted_mean
 from everlight.continual.strategies.parts.distillation import Loss, distillation, taught_gradient
+from everlight.continual.strategies.parts.passes import (
+    batch_loss,
+    evaluation_outputs,
+    weighted_mean,
+)
 from everlight.continual.strategies.parts.rehearsal import (
     Classifier,
     Rehearsal,

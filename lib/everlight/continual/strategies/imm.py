@@ -35,9 +35,10 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from everlight.base import Batch, Coefficient, Fisher, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, PositiveInt, UnitInterval, checked
 from everlight.continual.methods.method import Method, Source
-from everlight.continual.strategies.naive import naive, task_gradient
+from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.importance import chosen_fisher, fisher_diagonal
 from everlight.continual.strategies.parts.merging import merged_statistics
+from everlight.continual.strategies.parts.passes import task_gradient
 from everlight.continual.strategies.parts.quadratic import (
     QuadraticSums,
     add_anchor,

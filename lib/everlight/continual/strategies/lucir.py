@@ -31,12 +31,12 @@ from everlight.base import Coefficient, Samples, Setup, Strategy, Task
 from everlight.checks import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, checked
 from everlight.continual.methods.method import Method, Source
 from everlight.continual.objectives.many_labels import multi_hot
-from everlight.continual.strategies.naive import evaluation_outputs, weighted_mean
 from everlight.continual.strategies.parts.imprinted_head import (
     Finetuning,
     LossInputs,
     imprinted_rehearsal,
 )
+from everlight.continual.strategies.parts.passes import evaluation_outputs, weighted_mean
 from everlight.continual.strategies.parts.rehearsal import Classifier, by_nearest_mean, rehearsal
 from everlight.models.heads import cosines, head_kernel, unit
 from everlight.precision import matrix_product

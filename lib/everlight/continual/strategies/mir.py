@@ -39,8 +39,8 @@ from everlight.checks import PositiveInt, checked
 from everlight.continual.engine.updates import optimizer_step
 from everlight.continual.methods.method import Method, Source
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
-from everlight.continual.strategies.naive import task_gradient
 from everlight.continual.strategies.parts.memory import draw_from_reservoir
+from everlight.continual.strategies.parts.passes import task_gradient
 from everlight.continual.strategies.parts.replayed import (
     replayed_loss,
     replayed_outputs,

@@ -43,7 +43,7 @@ from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
 from everlight.continual.strategies.der_plus_plus import TwoDraws, der_plus_plus
 from everlight.continual.strategies.er_ace import er_ace
 from everlight.continual.strategies.experience_replay import experience_replay
-from everlight.continual.strategies.naive import (
+from everlight.continual.strategies.parts.passes import (
     batch_loss,
     batch_outputs,
     evaluation_outputs,

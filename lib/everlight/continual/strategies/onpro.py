@@ -59,9 +59,9 @@ from everlight.conditional import cond_under_vmap
 from everlight.continual.inner_memory import with_outer_memory
 from everlight.continual.methods.method import COUNTING, Method, Source
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
-from everlight.continual.strategies.naive import weighted_mean
 from everlight.continual.strategies.parts.frozen import feature_width
 from everlight.continual.strategies.parts.memory import fill_up
+from everlight.continual.strategies.parts.passes import weighted_mean
 from everlight.continual.strategies.parts.projection import (
     Linear,
     Projection,

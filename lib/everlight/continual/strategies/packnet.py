@@ -28,7 +28,8 @@ from everlight.checks import NonNegativeInt, PositiveInt, UnitInterval, checked
 from everlight.conditional import cond_under_vmap
 from everlight.continual.engine.epochs import train_on
 from everlight.continual.methods.method import PER_TASK_WEIGHTS, Method, Source
-from everlight.continual.strategies.naive import among_current, naive, task_gradient
+from everlight.continual.strategies.naive import naive
+from everlight.continual.strategies.parts.passes import among_current, task_gradient
 from everlight.errors import ArgumentError
 
 FREE, PRUNED = -1, -2

@@ -55,13 +55,13 @@ from everlight.checks import NonNegativeFloat, NonNegativeInt, PositiveFloat, Po
 from everlight.conditional import where_under_vmap
 from everlight.continual.methods.method import COUNTING, Method, Source
 from everlight.continual.objectives.many_labels import multi_hot
-from everlight.continual.strategies.naive import evaluation_outputs, weighted_mean
 from everlight.continual.strategies.parts.clustering import k_means
 from everlight.continual.strategies.parts.imprinted_head import (
     Finetuning,
     LossInputs,
     imprinted_rehearsal,
 )
+from everlight.continual.strategies.parts.passes import evaluation_outputs, weighted_mean
 from everlight.continual.strategies.parts.rehearsal import (
     Classifier,
     Rehearsal,

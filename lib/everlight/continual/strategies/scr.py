@@ -39,8 +39,8 @@ from everlight.continual.engine.updates import with_inputs
 from everlight.continual.inner_memory import with_outer_memory
 from everlight.continual.methods.method import COUNTING, Method, Source
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
-from everlight.continual.strategies.naive import batch_outputs, weighted_mean
 from everlight.continual.strategies.parts.frozen import feature_width
+from everlight.continual.strategies.parts.passes import batch_outputs, weighted_mean
 from everlight.continual.strategies.parts.projection import (
     Linear,
     Projection,

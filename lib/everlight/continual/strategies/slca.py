@@ -47,9 +47,10 @@ from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.engine.keys import epoch_keys, step_key
 from everlight.continual.engine.updates import train_step
 from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
-from everlight.continual.strategies.naive import evaluation_outputs, naive, naive_on_task_classes
+from everlight.continual.strategies.naive import naive, naive_on_task_classes
 from everlight.continual.strategies.parts.class_statistics import add_squares
 from everlight.continual.strategies.parts.frozen import feature_width
+from everlight.continual.strategies.parts.passes import evaluation_outputs
 from everlight.errors import ArgumentError
 from everlight.models.heads import head_layer
 from everlight.precision import full_precision, matrix_product

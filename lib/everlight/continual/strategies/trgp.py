@@ -50,12 +50,7 @@ from everlight.continual.engine.setups.named_arrays import Path, names_of
 from everlight.continual.engine.updates import optimizer_step
 from everlight.continual.methods.method import PER_TASK_WEIGHTS, Method, Source
 from everlight.continual.strategies.gpm import ProjectionMemory, projected
-from everlight.continual.strategies.naive import (
-    among_current,
-    batch_loss,
-    evaluation_gradient,
-    naive,
-)
+from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.layer_inputs import (
     NEGLIGIBLE,
     Projections,
@@ -65,6 +60,11 @@ from everlight.continual.strategies.parts.layer_inputs import (
     input_rows,
     input_widths,
     require_layer_inputs,
+)
+from everlight.continual.strategies.parts.passes import (
+    among_current,
+    batch_loss,
+    evaluation_gradient,
 )
 from everlight.precision import matrix_product
 

@@ -48,7 +48,7 @@ from everlight.base import Batch, Coefficient, Learner, Samples, Setup, StepInfo
 from everlight.checks import PositiveInt, UnitInterval, checked
 from everlight.continual.engine.evaluation import over_blocks
 from everlight.continual.methods.method import COUNTING, Method, Source
-from everlight.continual.strategies.naive import batch_loss, batch_outputs, naive, weighted_mean
+from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.exemplars import random_ranks
 from everlight.continual.strategies.parts.margins import future_excess, mean_positive, past_excess
 from everlight.continual.strategies.parts.memory import (
@@ -58,6 +58,7 @@ from everlight.continual.strategies.parts.memory import (
     fill_up,
     merge_buffer,
 )
+from everlight.continual.strategies.parts.passes import batch_loss, batch_outputs, weighted_mean
 from everlight.continual.strategies.parts.polytope import with_polytope
 
 BLOCK = 32

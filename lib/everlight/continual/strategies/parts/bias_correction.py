@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from everlight.base import Samples
 from everlight.continual.objectives.many_labels import multi_hot
-from everlight.continual.strategies.naive import weighted_mean
+from everlight.continual.strategies.parts.passes import weighted_mean
 
 
 class Correction(NamedTuple):

@@ -17,7 +17,8 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Memory, Setup, StepInfo, Strategy, Task
-from everlight.continual.strategies.naive import evaluation_outputs, naive
+from everlight.continual.strategies.naive import naive
+from everlight.continual.strategies.parts.passes import evaluation_outputs
 
 
 class Frozen(NamedTuple):

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Fisher, Learner, Outputs, Samples, Setup
-from everlight.continual.strategies.naive import evaluation_outputs
+from everlight.continual.strategies.parts.passes import evaluation_outputs
 from everlight.errors import ArgumentError
 
 

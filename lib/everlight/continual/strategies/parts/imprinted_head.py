@@ -19,7 +19,8 @@ from everlight.base import Batch, Epoch, Learner, Outputs, Setup, StepInfo, Stra
 from everlight.continual.engine.epochs import train_on
 from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.objectives.many_labels import multi_hot
-from everlight.continual.strategies.naive import batch_outputs, evaluation_outputs, naive
+from everlight.continual.strategies.naive import naive
+from everlight.continual.strategies.parts.passes import batch_outputs, evaluation_outputs
 from everlight.continual.strategies.parts.rehearsal import Rehearsal
 from everlight.continual.strategies.parts.teacher import Teacher, freeze_teacher
 from everlight.models.heads import head_kernel, with_head_kernel

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from everlight.continual.strategies.naive import weighted_mean
+from everlight.continual.strategies.parts.passes import weighted_mean
 
 
 def past_excess(

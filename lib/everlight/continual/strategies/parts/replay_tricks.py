@@ -29,9 +29,9 @@ from everlight.checks import PositiveFloat, PositiveInt, checked
 from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.engine.updates import optimizer_step, with_inputs
 from everlight.continual.inner_memory import with_outer_memory
-from everlight.continual.strategies.naive import evaluation_outputs, task_gradient
 from everlight.continual.strategies.parts.frozen import feature_width
 from everlight.continual.strategies.parts.memory import batch_at, distinct
+from everlight.continual.strategies.parts.passes import evaluation_outputs, task_gradient
 from everlight.continual.strategies.parts.rehearsal import exemplar_means, nearness
 from everlight.errors import ArgumentError
 
