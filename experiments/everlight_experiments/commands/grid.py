@@ -76,11 +76,11 @@ def run_grid(options: GridOptions) -> Path:
     folder = RunFolder("grid", "", options, True, RUN_SELECTORS)
     firsts = {name: next(iter(suite.benchmarks.values())) for name, suite in loaded.items()}
     for name, benchmark in firsts.items():
-        print(f"{name}: {benchmark.note}{benchmark.counts}", flush=True)
+        print(f"{name}: {benchmark.data.words}", flush=True)
     benchmarks, outcomes = train_loaded(folder, options, loaded)
     folder.save_results(**arrays_of(outcomes))
     rows = _rows_of(loaded)
-    offers = {place: benchmark.capabilities for place, benchmark in benchmarks.items()}
+    offers = {place: benchmark.setting.capabilities for place, benchmark in benchmarks.items()}
     left_out = [
         left_out_table(suite.rows, {f"{name}, {place}": offers[f"{name}, {place}"]})
         for name, suite in loaded.items()

@@ -22,6 +22,7 @@ from everlight_experiments.commands.benchmark_registry import (
     split_preset,
 )
 from everlight_experiments.commands.options import GridOptions, RunOptions, TuneOptions
+from everlight_experiments.commands.user_benchmark import is_user_file
 from everlight_experiments.run_folder.config_options import (
     option_value,
     options_by_name,
@@ -48,6 +49,10 @@ def options_of_benchmark(kind: type, arguments: list[str]) -> type:
       DataError: a benchmark, preset or file that cannot be used.
     """
     source, config = take_option(arguments, CONFIG), None
+    if kind is RunOptions and arguments and is_user_file(arguments[0]):
+        if source is not None:
+            raise DataError(f"{CONFIG} is for benchmarks with a name; {arguments[0]} has its own")
+        return _with_defaults(kind, kind(benchmark=arguments[0]))
     if source is not None and source.rpartition(":")[0].endswith(".py"):
         config = load_object(source, CONFIG, _FORM).value
         if not arguments or arguments[0].startswith("-"):
@@ -135,7 +140,10 @@ def _python_files(options: Any, arguments: list[str]) -> list[str]:
     """Return the Python files that options name, except those that arguments replace."""
     paths = []
     for option, value in options_by_name(options).items():
-        if option in ("strategy", "net") and option_value(arguments, f"--{option}") is None:
+        if (
+            option in ("strategy", "net", "benchmark")
+            and option_value(arguments, f"--{option}") is None
+        ):
             for text in value if isinstance(value, tuple) else (value,):
                 path, _, _ = str(text).rpartition(":")
                 paths += [path] * (option == "strategy" or path.endswith(".py"))

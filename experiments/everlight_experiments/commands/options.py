@@ -89,7 +89,8 @@ class RunOptions(TrainOptions):
 
     benchmark: Name = ""
     """Name of the benchmark from the list above, with an optional preset as in tiny-imagenet:small;
-    images is for your own --data."""
+    images is for your own --data. Or your own benchmark, as my_file.py:my_benchmark
+    (docs/pages/guide/benchmarks.md)."""
     strategy: tuple[str, ...] = ()
     """Your own strategies, each as my_file.py:my_strategy, a function from a `Setup` to a
     `Strategy` (docs/pages/guide/strategy.md)."""

@@ -38,7 +38,7 @@ from everlight_experiments.commands.load_and_train import (
 from everlight_experiments.commands.options import RunOptions, TuneOptions
 from everlight_experiments.commands.value_grids import combinations, edges_of, label_of, read_grid
 from everlight_experiments.continual.benchmark import Benchmarks
-from everlight_experiments.continual.method_runner import row_on
+from everlight_experiments.continual.method_programs import row_on
 from everlight_experiments.continual.report_tables import (
     hyperparameters_table,
     rule_of,
@@ -119,10 +119,10 @@ def run_tune(options: TuneOptions) -> Path:
     folder.save_results(**scores)
     best, near = ranked(tried)
     benchmark = next(iter(first.values()))
-    criterion = benchmark.criterion_words
+    criterion = benchmark.criterion
     rule = rule_of(benchmark, options.validation_seeds)
     summary = [
-        ("Data", benchmark.note + benchmark.counts),
+        ("Data", benchmark.data.words),
         ("Selection rule", f"{rule} {BEST}"),
         ("Training with the best", tried[best].training),
         ("Command for the best", run_command(options, tried[best].config)),
@@ -207,13 +207,12 @@ def _refuse_others(first: Benchmarks, other: Benchmarks, label: str) -> None:
       DataError: the message names the value.
     """
     (one, *_), (two, *_) = first.values(), other.values()
-    if (one.note, one.counts) != (two.note, two.counts):
+    if one.data.words != two.data.words:
         raise DataError(
-            f"{VARY}{label} changes the data or their use ({two.note}{two.counts}), so that "
+            f"{VARY}{label} changes the data or their use ({two.data.words}), so that "
             "scores cannot be compared; give it as an option"
         )
-    capabilities = [{name: x.capabilities for name, x in side.items()} for side in (first, other)]
-    if capabilities[0] != capabilities[1]:
+    if any(first[name].setting.capabilities != x.setting.capabilities for name, x in other.items()):
         raise DataError(f"{VARY}{label} changes which methods apply; run them separately")
 
 
@@ -240,7 +239,7 @@ def _try_all(
         row = grid.index(choice.hyperparameter) if several else 0
         scores[f"{setting}/{method.name}"] = values[row]
         choices[f"{method.name}, {setting}"] = choice
-    training = next(iter(opened.values())).training
+    training = next(iter(opened.values())).training.words
     return Tried(changes, config, training, scores, choices)
 
 
