@@ -188,8 +188,8 @@ NETS = {
 def test_every_network_computes_in_the_configured_dtype(name, preset):
     configs, made = NETS[name]
     for dtype in ("float32", "bfloat16"):
-        net = made(changed(configs[preset], {"dtype": dtype}))
+        net = made(changed(configs[preset], {"dtype": dtype}, "--set"))
         assert not isinstance(net, MLP)
         assert jnp.dtype(net.dtype) == dtype
-    with pytest.raises(DataError, match=r"dtype float16; .*'float32'"):
-        changed(configs[preset], {"dtype": "float16"})
+    with pytest.raises(DataError, match=r"dtype=float16: no --.*dtype 'float16'.* float32"):
+        changed(configs[preset], {"dtype": "float16"}, "--set")

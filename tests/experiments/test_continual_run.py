@@ -200,7 +200,7 @@ def test_other_libraries_names_lead_to_methods_that_there_are():
             r"L2P needs a pretrained vision transformer, which is not given here; give --net vit "
             r"--pretrained ViT-B_16\.npz",
         ),
-        ("--seeds 1001", r"--seeds 1001; give 1,000 or less"),
+        ("--seeds 1001", r"--seeds 1001; give 1 to 1,000"),
         ("--side 16", r"side=16; images of 8x8 shrink by integer factors only"),
         ("--epochs many", r"--epochs"),
         ("--per-class 1 5", r"a class has one training image, .* --validation-fraction 0"),

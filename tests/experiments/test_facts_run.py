@@ -171,7 +171,7 @@ def test_the_authors_files_are_run_with_photographs_streamed(release):
 
 
 def test_options_that_cannot_be_used_are_named(tmp_path):
-    with pytest.raises(DataError, match="--seeds 0; give 1 or more"):
+    with pytest.raises(DataError, match="--seeds 0; give 1 to 1,000"):
         options_with(tmp_path, replace(TINY, seeds=0))
     with pytest.raises(DataError, match="procedural has none; give --data vrd"):
         PAPER.run(options_with(tmp_path, photographs=Path("photos")))
