@@ -249,6 +249,7 @@ def test_a_missing_package_is_named_with_its_extra(module, number, tmp_path, mon
 
 def test_a_command_without_its_package_ends_with_one_line(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "tyro", None)
+    monkeypatch.delitem(sys.modules, "everlight_experiments.command_help", raising=False)
     with pytest.raises(SystemExit) as end:
         main(["methods"])
     assert end.value.code == ('error: tyro is not installed: pip install "everlight[experiments]"')

@@ -65,17 +65,18 @@ def make_run(
     config = config_of(plan)
     benchmark = iirc_benchmark(config, load_inputs(config, data, folder), 0)
     if not plan.augment:
-        benchmark = benchmark._replace(begin=_without_augmentation(benchmark))
+        training = benchmark.training._replace(setup=_without_augmentation(benchmark))
+        benchmark = benchmark._replace(training=training)
     method = FORMS[case.name]
-    sequence = benchmark.sequence(method, SequenceId("evaluation", 0, 0))
+    sequence = benchmark.data.sequence(method, SequenceId("evaluation", 0, 0))
     (hyperparameter,) = method.hyperparameters or (0.0,)
 
     def build(run_data: RunData) -> tuple[Setup, Strategy]:
-        setup, needs = benchmark.begin(method, run_data)
+        setup, needs = benchmark.training.setup(method, run_data)
         return setup, method.make(setup, needs._replace(hyperparameter=hyperparameter))
 
-    run_data = RunData(benchmark.shared(method), benchmark.per_run_data(sequence, hyperparameter))
-    protocol = benchmark.protocol(method)
+    run_data = benchmark.run_data(method, sequence, hyperparameter)
+    protocol = benchmark.training.protocol(method)
     return Run(build, protocol, run_data, sequence, jax.random.key(seed)), sequence
 
 
@@ -88,7 +89,7 @@ def parameter_shapes(data: IIRCData, plan: Plan, folder: Path) -> list[tuple[int
 
 def _without_augmentation(benchmark: Benchmark) -> Callable:
     def begin(method: Method, run_data: RunData) -> tuple[Setup, Needs]:
-        setup, needs = benchmark.begin(method, run_data)
+        setup, needs = benchmark.training.setup(method, run_data)
         return setup._replace(gather=lambda index, key: setup.gather(index, None)), needs
 
     return begin

@@ -17,7 +17,8 @@ from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.continual import metrics
 from everlight_experiments.continual.benchmark import Metric, Trained
 from everlight_experiments.continual.config import DIGITS, Config
-from everlight_experiments.continual.image_benchmarks import sequences_of
+from everlight_experiments.continual.image_benchmarks import compose
+from everlight_experiments.continual.image_data import sequences_of
 from everlight_experiments.continual.metrics import accuracy_by_class, final_confusion
 from everlight_experiments.continual.parts import network
 
@@ -28,6 +29,9 @@ TINY = Config(
     protocol=Protocol(epochs=2, batch_size=8, select="last"),
     exemplars_per_class=2,
 )
+
+BEST = replace(TINY.protocol, select="best")
+PLATEAU = replace(TINY.protocol, plateau_factor=0.5)
 
 
 def stripes(request):
@@ -103,20 +107,6 @@ def test_an_npz_is_a_benchmark_without_any_python(tmp_path):
     assert "mine.npz" in report.read_text()
 
 
-def test_a_published_protocol_is_one_command_line():
-    words = (
-        "fashion-mnist --order natural --net mlp:256,256 --optimizer sgd --learning-rate 0.03 "
-        "--batch-size 10 --epochs 1 --methods ER --buffer-size 200 --replay-batch-size 128"
-    )
-    options = options_of("run", words.split())
-    config = options.config
-    assert (config.data, config.order, config.net) == ("fashion-mnist", "natural", "mlp:256,256")
-    assert (config.optimizer, config.learning_rate) == ("sgd", 0.03)
-    assert (config.protocol.batch_size, config.protocol.epochs) == (10, 1)
-    assert (config.buffer_size, config.replay_batch_size) == (200, 128)
-    assert options.methods == ("ER",)
-
-
 def test_class_accuracies_and_confusion_are_counts_of_predictions():
     images = stripes(None)
     sequence = sequences_of(images, replace(TINY, order="natural"))(0, "evaluation")
@@ -155,15 +145,16 @@ def test_natural_order_is_the_same_for_every_seed_and_seeded_orders_differ():
         ({"optimizer": "sgd:momentum"}, "NAME=NUMBER"),
         ({"metrics": ("confusio",)}, "did you mean 'confusion'"),
         ({"data": ""}, "give --data"),
+        ({"tasks": ()}, "--tasks without a number; give how many tasks there are"),
+        ({"protocol": BEST, "validation_fraction": 0.0}, "leaves none; .*, or --select last"),
+        ({"protocol": PLATEAU, "validation_fraction": 0.0}, "fraction, or --plateau-factor 1"),
     ],
 )
 def test_what_does_not_fit_together_is_refused_in_one_line(
     change, message, tmp_path, stored_stripes
 ):
-    from everlight_experiments.continual.image_benchmarks import image_benchmarks
-
     with pytest.raises(DataError, match=message) as error:
-        image_benchmarks("x", replace(TINY, **change), ("class-incremental",), 0, tmp_path)
+        compose(replace(TINY, **change), runs=tmp_path)
     assert "\n" not in str(error.value)
 
 

@@ -116,17 +116,9 @@ def test_arguments_have_the_meaning_that_their_function_states(naive):
 
 
 def test_a_single_seed_is_stated_in_the_singular():
-    benchmark = SimpleNamespace(
-        draws="order of classes",
-        note="digits",
-        counts="",
-        criterion_words="final accuracy",
-        chosen="",
-        training="",
-    )
-    one = dict(report_summary(benchmark, 3, 1, "", ""))["Seeds"]
+    one = dict(report_summary(BENCHMARK, 3, 1, "", ""))["Seeds"]
     assert one == "1 evaluation seed (3), which sets the order of classes"
-    three = dict(report_summary(benchmark, 0, 3, "", ""))["Seeds"]
+    three = dict(report_summary(BENCHMARK, 0, 3, "", ""))["Seeds"]
     assert three.startswith("3 evaluation seeds (0 to 2), each with its own order of classes; ±")
 
 
@@ -157,24 +149,23 @@ def test_ones_own_strategy_is_compared_with_every_other(naive):
 def test_metrics_by_name_are_a_table_with_dashes_where_there_is_no_value(method, tmp_path):
     types = Metric("pw-JS by type", print, (("fine", "none"),), meaning="By type of class.")
     unsaid = Metric("seconds", print)
-    benchmark = SimpleNamespace(metrics=(SCORE, MATRIX, types, unsaid))
+    setting = BENCHMARK.setting._replace(metrics=(SCORE, MATRIX, types, unsaid))
+    benchmark = BENCHMARK._replace(setting=setting)
     values = np.array([[0.1, np.nan], [0.3, np.nan]])
     typed = with_metrics(method, **{types.name: values})
     gone = with_metrics(method, **{types.name: np.full((RUNS, 2), np.nan)})
     (table,) = metric_items(tmp_path, "NI", benchmark, {"a": typed, "gone": gone})
     assert [column.name for column in table.columns] == ["method", "fine", "none"]
     assert table.rows == [["a", "0.200 ± 0.141", "–"], ["gone", "–", "–"]]
-    assert metric_items(tmp_path, "NI", SimpleNamespace(metrics=()), {"a": method}) == []
+    assert metric_items(tmp_path, "NI", BENCHMARK, {"a": method}) == []
 
 
 def test_the_first_screen_names_the_best_and_the_runner_up(naive):
-    benchmark = SimpleNamespace(score=SCORE)
-
     def sentence_of(column, by_name, rows):
-        return _runner_up(column, ReportInput({column: benchmark}, {column: by_name}, rows))
+        return _runner_up(column, ReportInput({column: BENCHMARK}, {column: by_name}, rows))
 
     def headline_of(outcomes, rows):
-        return _headline(ReportInput({"NI": benchmark}, outcomes, rows))
+        return _headline(ReportInput({"NI": BENCHMARK}, outcomes, rows))
 
     best = with_metrics(naive, over_time=naive.over_time + 0.1)
     joint = with_metrics(naive, over_time=naive.over_time + 0.2)

@@ -203,14 +203,14 @@ def test_the_static_benchmark_has_both_nets_the_svm_and_fusion(tmp_path, colors)
     [
         ({"methods": ("CRW",)}, r"no method 'CRW'; did you mean 'CWR'\? There are 'naive'"),
         ({"methods": ()}, "--methods without a name; there are 'naive', 'CWR'"),
-        ({"orders": 11}, "--orders 11; give 10 or less"),
-        ({"config": {"test_frames": 0}}, "--test-frames 0; give 1 or more"),
+        ({"orders": 11}, "--orders 11; give 1 to 10"),
+        ({"config": {"test_frames": 0}}, "--test-frames 0; give 1 to"),
         (
             {"config": {"test_frames": 3}},
             "--test-frames 3; the longest recording of a test session has 2 frames: give 2 or",
         ),
         ({"config": {"net": "Mid-VGG"}}, "--net Mid-VGG at --side 8; give --preset paper"),
-        ({"config": {"net": "VGG"}}, "value --net 'VGG'"),
+        ({"config": {"net": "VGG"}}, "--net VGG; choose 'small'"),
         ({"config": {"weights": Path("net.npz")}}, "the small net learns its own"),
     ],
 )

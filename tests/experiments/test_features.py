@@ -14,7 +14,7 @@ from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmark_registry import load_benchmarks
 from everlight_experiments.commands.run import run_benchmark
-from everlight_experiments.continual.benchmark import RunData, SequenceId
+from everlight_experiments.continual.benchmark import SequenceId
 from everlight_experiments.run_folder.folder import RunFolder
 
 NAMES = ("a <b>", "c", "d & e", "é")
@@ -27,7 +27,7 @@ def loaded(options):
 
 
 def stored(found):
-    return found.shared(METHODS["naive"])
+    return found.data.shared(METHODS["naive"])
 
 
 def some_set(rng):
@@ -79,7 +79,7 @@ def test_features_are_computed_once(tmp_path, trunk):
     damaged = bytearray(kept.read_bytes())
     damaged[100] ^= 1
     kept.write_bytes(damaged)
-    assert loaded(settings).checksums == first.checksums
+    assert loaded(settings).data.checksums == first.data.checksums
     assert len(trunk) == 2
 
 
@@ -102,17 +102,16 @@ def test_the_papers_benchmarks_are_learned_from_features(name, tmp_path, monkeyp
     words = [*words.split(), "--seeds", "1", "--validation-seeds", "1"]
     options = asked(tmp_path, *words, benchmark=name)
     benchmark = load_benchmarks(options)[setting]
-    if benchmark.prepare is not None:
-        benchmark = benchmark.opened(RunFolder("run", name, options, True, ()))
-    assert "1,280 features of EfficientNet-Lite0" in benchmark.training
+    benchmark = benchmark.opened(RunFolder("run", name, options, True, ()))
+    assert "1,280 features of EfficientNet-Lite0" in benchmark.training.words
     plain = load_benchmarks(asked(tmp_path, *words, benchmark=name, features=None))[setting]
-    assert benchmark.checksums[-1] not in plain.checksums
-    assert len(benchmark.checksums) == 4
+    assert benchmark.data.checksums[-1] not in plain.data.checksums
+    assert len(benchmark.data.checksums) == 4
     for method in (METHODS["naive"], METHODS["nearest mean"]):
-        if why_not(method, benchmark.capabilities) is None:
-            sequence = benchmark.sequence(method, SequenceId("evaluation", 0, 0))
-            data = RunData(benchmark.shared(method), benchmark.per_run_data(sequence))
-            setup, _ = benchmark.begin(method, data)
+        if why_not(method, benchmark.setting.capabilities) is None:
+            sequence = benchmark.data.sequence(method, SequenceId("evaluation", 0, 0))
+            data = benchmark.run_data(method, sequence)
+            setup, _ = benchmark.training.setup(method, data)
             inputs = setup.gather(sequence.tasks.train.index[0, :3], None)
             assert inputs.shape == (3, 4)
             outputs, _ = setup.apply(*setup.init(jax.random.key(0)), inputs, False, None)
@@ -140,23 +139,23 @@ def test_what_was_computed_is_a_file_of_features_too(tmp_path, trunk, pictures):
     theirs = loaded(asked(tmp_path, *SMALL, features=kept))
     np.testing.assert_array_equal(stored(ours).images, stored(theirs).images)
     # Columns of a file may be of any scale, those of one network are of one.
-    assert ours.checksums == theirs.checksums[:4]
-    assert (len(ours.checksums), len(theirs.checksums)) == (4, 5)
+    assert ours.data.checksums == theirs.data.checksums[:4]
+    assert (len(ours.data.checksums), len(theirs.data.checksums)) == (4, 5)
     train = np.asarray(stored(ours).images[:40], np.float64)
     np.testing.assert_allclose(stored(ours).mean, train.mean(), rtol=1e-5)
     np.testing.assert_allclose(stored(ours).deviation, train.std(), rtol=1e-5)
     np.testing.assert_allclose(stored(theirs).mean, train.mean(0), rtol=1e-5, atol=1e-7)
     deviation = np.where(train.std(0) > 0, train.std(0), 1)
     np.testing.assert_allclose(stored(theirs).deviation, deviation, rtol=1e-4)
-    assert "hidden layers" not in ours.capabilities
+    assert "hidden layers" not in ours.setting.capabilities
 
 
 def test_a_head_on_features_has_a_learning_rate_of_its_own(tmp_path, trunk):
     """Tuned for it, as the report says, and an option."""
     ours = loaded(asked(tmp_path, *SMALL))
     assert ours.fingerprint(METHODS["naive"])["learning_rate"] == 0.001
-    assert "SGD with learning rate 0.001" in ours.training
-    assert "on a validation seed of Tiny-ImageNet" in ours.chosen
+    assert "SGD with learning rate 0.001" in ours.training.words
+    assert "on a validation seed of Tiny-ImageNet" in ours.selection.chosen
     other = loaded(asked(tmp_path, *SMALL, "--features-learning-rate", "0.5"))
     assert other.fingerprint(METHODS["naive"])["learning_rate"] == 0.5
     plain = loaded(asked(tmp_path, *SMALL, features=None))
@@ -174,13 +173,15 @@ def test_a_file_alone_is_a_benchmark(tmp_path, rng):
     values = rng.normal(size=(40, 3))
     path = save(tmp_path / "mine.npz", values, labels)
     found = loaded(asked(tmp_path, "--tasks", "2", benchmark="images", features=path))
-    assert found.images.class_names == tuple(sorted(NAMES))
+    assert found.data.images.class_names == tuple(sorted(NAMES))
     of_a = np.flatnonzero(np.arange(40) % 4 == 0)
     np.testing.assert_allclose(stored(found).images[32], values[of_a[4]], rtol=1e-6)
-    assert found.note == "mine.npz: 40 rows of 4 classes, of which 8 test (of a class one in 5)"
-    assert found.training.startswith("a linear head on 3 features of mine.npz")
-    assert "32 training images (8 per class)" in found.counts
-    assert found.sections(tmp_path) == []
+    assert (
+        found.data.note == "mine.npz: 40 rows of 4 classes, of which 8 test (of a class one in 5)"
+    )
+    assert found.training.words.startswith("a linear head on 3 features of mine.npz")
+    assert "32 training images (8 per class)" in found.data.counts
+    assert found.data.sections(tmp_path) == []
 
 
 def test_options_of_images_are_refused_with_only_a_file(tmp_path, rng):

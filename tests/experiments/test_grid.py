@@ -13,8 +13,9 @@ from everlight_data.images.digits import load_digits
 from everlight_data.runs.descriptions import json_checksum
 from everlight_experiments import load_net
 from everlight_experiments.cli import options_of
-from everlight_experiments.commands.columns import score_cell
-from everlight_experiments.commands.grid import ranks_of, run_grid, runs_of
+from everlight_experiments.commands.columns import ranks_of
+from everlight_experiments.commands.grid import run_grid, runs_of
+from everlight_experiments.report.cells import final_cell
 
 # What its module prepares is prepared once.
 pytestmark = pytest.mark.xdist_group("grid")
@@ -36,13 +37,14 @@ def finished(tmp_path_factory):
 
 
 def test_a_cell_tells_how_many_runs_diverged():
-    assert score_cell(np.array([0.4, 0.6]), " (1.5)") == "0.500 ± 0.141 (1.5)"
-    assert score_cell(np.array([0.4, np.nan, np.nan]), " (7)") == "diverged in 2 of 3 (7)"
+    assert final_cell(np.array([0.4, 0.6])) == "0.500 ± 0.141"
+    assert final_cell(np.array([0.4, np.nan, np.nan])) == "diverged in 2 of 3"
 
 
 def test_ranks_begin_at_the_greatest_and_end_with_what_diverged():
-    found = ranks_of({"a": 0.5, "b": np.nan, "c": 0.9, "d": 0.5})
-    assert found == {"a": 2.5, "b": 4, "c": 1, "d": 2.5}
+    scores = {"a": [0.4, 0.6], "b": [0.9, np.nan], "c": [0.9, 0.9], "d": [0.5, 0.5]}
+    ranks = ranks_of({name: np.array(values) for name, values in scores.items()})
+    assert ranks == {"a": 2.5, "b": 4, "c": 1, "d": 2.5}
 
 
 def test_changes_are_of_one_benchmark_or_of_all_that_have_the_option():

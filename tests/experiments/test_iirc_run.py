@@ -36,8 +36,6 @@ from everlight_experiments.iirc.config import (
     FORMS,
     FULL,
     IMAGENET,
-    PAPER_PRESETS,
-    PRESETS,
     Config,
     PaperConfig,
 )
@@ -152,10 +150,10 @@ def test_the_head_has_no_outputs_for_classes_that_no_task_introduces(loaded, tmp
     assert data.classes == 3
     benchmark = iirc_benchmark(TINY.benchmark, load_inputs(TINY.benchmark, data, tmp_path), 0)
     naive = METHODS["naive"]
-    sequence = benchmark.sequence(naive, SequenceId("evaluation", 0, 0))
+    sequence = benchmark.data.sequence(naive, SequenceId("evaluation", 0, 0))
     assert sequence.class_task.shape == (3,)
-    given = RunData(benchmark.shared(naive), benchmark.per_run_data(sequence))
-    setup, needs = benchmark.begin(naive, given)
+    given = benchmark.run_data(naive, sequence)
+    setup, needs = benchmark.training.setup(naive, given)
     inputs = jax.ShapeDtypeStruct((2, 4, 4, 3), jnp.float32)
 
     def outputs(key, inputs):
@@ -166,8 +164,8 @@ def test_the_head_has_no_outputs_for_classes_that_no_task_introduces(loaded, tmp
 
 def test_the_last_configurations_choose_hyperparameters_on_post_task_validation(benchmark):
     naive = METHODS["naive"]
-    validation = benchmark.sequence(naive, SequenceId("validation", 0, 0))
-    evaluation = benchmark.sequence(naive, SequenceId("evaluation", 0, 1))
+    validation = benchmark.data.sequence(naive, SequenceId("validation", 0, 0))
+    evaluation = benchmark.data.sequence(naive, SequenceId("evaluation", 0, 1))
     np.testing.assert_array_equal(validation.tasks.train.index, evaluation.tasks.train.index)
     tests = [
         np.asarray(each.test.index)[np.asarray(each.test.mask)] for each in (validation, evaluation)
@@ -181,16 +179,16 @@ def test_the_last_configurations_choose_hyperparameters_on_post_task_validation(
 
 def test_joint_training_has_a_score_at_the_end_alone(benchmark):
     joint, seq_id = METHODS["joint"], SequenceId("evaluation", 0, 0)
-    sequence = benchmark.sequence(joint, seq_id)
+    sequence = benchmark.data.sequence(joint, seq_id)
     predicted = np.packbits(np.ones((1, len(sequence.test.mask), 5), np.uint8), axis=-1)
     trained = Trained({"predicted": predicted}, sequence, seq_id, tasks=2)
-    for metric in benchmark.metrics:
+    for metric in benchmark.setting.metrics:
         assert np.shape(metric.compute(trained)) == metric.shape(trained), metric.name
-    score = benchmark.metrics[0].compute(trained)
+    score = benchmark.setting.metrics[0].compute(trained)
     assert np.isnan(score[0])
     # All five labels for every sample: of a and b two are right, of c and d one; (2/5)², (1/5)².
     np.testing.assert_allclose(score[1], (0.4 * 0.4 + 0.2 * 0.2) / 2, rtol=1e-6)
-    assert np.isnan(benchmark.metrics[1].compute(trained)).all()
+    assert np.isnan(benchmark.setting.metrics[1].compute(trained)).all()
 
 
 def test_the_metrics_of_a_run_share_one_computation(benchmark, monkeypatch):
@@ -199,17 +197,18 @@ def test_the_metrics_of_a_run_share_one_computation(benchmark, monkeypatch):
         iirc_module, "label_scores", lambda *given: calls.append(1) or plain(*given)
     )
     naive, seq_id = METHODS["naive"], SequenceId("evaluation", 0, 1)
-    sequence = benchmark.sequence(naive, seq_id)
+    sequence = benchmark.data.sequence(naive, seq_id)
     predicted = np.zeros((2, len(sequence.test.mask), 1), np.uint8)
     runs = [Trained({"predicted": predicted}, sequence, seq_id, tasks=2) for _ in range(2)]
     for each in runs:
-        for metric in benchmark.metrics:
+        for metric in benchmark.setting.metrics:
             metric.compute(each)
     assert len(calls) == 2
 
 
 def test_methods_that_make_no_sense_are_refused(benchmark):
-    refused = {name for name, row in METHODS.items() if why_not(row, benchmark.capabilities)}
+    offers = benchmark.setting.capabilities
+    refused = {name for name, row in METHODS.items() if why_not(row, offers)}
     # These methods need one label per sample, named hidden layers or the task at test.
     assert {"LwF", "iCaRL", "CWR+", "streaming LDA", "ER-tricks", "HAT", "PackNet"} <= refused
     assert not {"naive", "joint", "EWC", "ER", "A-GEM", "LUCIR", "BiC", "iCaRL-CNN"} & refused
@@ -219,7 +218,7 @@ def test_methods_that_make_no_sense_are_refused(benchmark):
 def test_penalties_know_how_far_momentum_carries(loaded, name, reach):
     config = replace(TINY.benchmark, learning_rate=0.3, learning_rates={"EWC": 0.2})
     made = iirc_benchmark(config, loaded, 0)
-    _, needs = made.begin(METHODS[name], RunData(loaded.inputs.stored, None))
+    _, needs = made.training.setup(METHODS[name], RunData(loaded.inputs.stored, None))
     assert needs.implicit_rate == pytest.approx(reach)
 
 
@@ -251,13 +250,13 @@ def test_a_linear_head_learns_from_features_of_the_images(tmp_path):
     path, values = tmp_path / "features.npz", np.random.default_rng(0).random((len(numbers), 4))
     np.savez(path, features=values, labels=np.array(images.class_names)[numbers])
     config = replace(TINY.benchmark, features=str(path))
-    request = Request("iirc", config, (), 0, 1, 1, tmp_path)
+    request = Request("iirc", config, runs=tmp_path)
     (made,) = iirc_benchmarks(request).values()
-    assert "a linear head on 4 features" in made.training
-    assert "learning rate 0.01" in made.training
+    assert "a linear head on 4 features" in made.training.words
+    assert "learning rate 0.01" in made.training.words
     naive = METHODS["naive"]
-    sequence = made.sequence(naive, SequenceId("evaluation", 0, 0))
-    setup, _ = made.begin(naive, RunData(made.shared(naive), made.per_run_data(sequence)))
+    sequence = made.data.sequence(naive, SequenceId("evaluation", 0, 0))
+    setup, _ = made.training.setup(naive, made.run_data(naive, sequence))
     assert setup.gather(sequence.tasks.train.index[0, :3], None).shape == (3, 4)
 
 
@@ -269,7 +268,7 @@ def test_what_cannot_be_is_refused(tmp_path, monkeypatch):
     ):
         with pytest.raises(DataError, match=message):
             PAPER.run(tiny_options(tmp_path, **changes))
-    request = Request("iirc", TINY.benchmark, (), 0, 9, 2, tmp_path)
+    request = Request("iirc", TINY.benchmark, seeds=9, validation_seeds=2, runs=tmp_path)
     with pytest.raises(DataError, match=r"--seeds 9; iirc has 10 .* give 8 or less"):
         iirc_benchmarks(request)
     procedural = sets.procedural_metadata
@@ -298,15 +297,6 @@ def test_networks_compute_as_the_configuration_says(loaded):
     config = replace(IMAGENET.benchmark, remat=True, dtype="bfloat16")
     net = iirc_module.network_of(config, 4)
     assert net.make("linear") == ResNet50(4, "linear", "bfloat16", True)
-    for preset in PRESETS.values():
-        net = iirc_module.network_of(replace(preset, dtype="bfloat16"), 4)
-        assert jnp.dtype(net.make("linear").dtype) == "bfloat16"
     begin = setup_factory(replace(TINY.benchmark, replay_batch_size=64), net, 5, 2)
     _, needs = begin(METHODS["A-GEM"], RunData(loaded.inputs.stored, None))
     assert needs.replay_batch_size == 64
-
-
-@pytest.mark.parametrize("preset", PAPER_PRESETS)
-def test_every_preset_says_how_it_was_chosen(preset):
-    known = ("published", "validation configuration")
-    assert any(word in PAPER_PRESETS[preset].benchmark.chosen for word in known)

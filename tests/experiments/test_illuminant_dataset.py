@@ -1,6 +1,7 @@
 """The run on any set of photographs: what it reads, tests and shows."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -112,11 +113,11 @@ def test_cameras_are_asked_in_folds_or_by_the_others(tmp_path, rng, few):
     ("options", "message"),
     [
         ({"release": "nus8"}, "--release and --folder belong together"),
-        ({"release": "radiometric", "folder": "."}, "radiometric is rendered and has no folder"),
+        ({"release": "radiometric", "folder": Path()}, "radiometric is rendered and has no folder"),
         ({"cameras": ("A2",)}, "no camera 'A2'; did you mean 'A1'"),
         ({"split": "cross-camera"}, "two cameras or more"),
         ({"preset": "demo"}, "--preset demo renders its own images"),
-        ({"folds": "f.txt", "split": "cross-camera"}, "two cameras or more"),
+        ({"folds": Path("f.txt"), "split": "cross-camera"}, "two cameras or more"),
         ({"camera": "A1", "cameras": ("A1",)}, "--camera names all images' camera"),
     ],
 )

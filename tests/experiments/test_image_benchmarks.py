@@ -16,7 +16,7 @@ from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmark_registry import load_benchmarks
 from everlight_experiments.continual.benchmark import SequenceId
-from everlight_experiments.continual.method_runner import Runner
+from everlight_experiments.continual.method_programs import Programs
 from everlight_experiments.continual.parts import module_of, network
 from everlight_experiments.continual.train_methods import jobs_of, train_jobs
 
@@ -39,15 +39,15 @@ def loaded(*words):
 def test_a_data_set_is_taken_in_its_presets_size(pictures):
     """At demo: the first 20 classes at 16x16, or as given."""
     small = loaded("--tasks", "3")
-    images = small.shared(METHODS["naive"]).images
+    images = small.data.shared(METHODS["naive"]).images
     assert images.shape == (160, 16, 16, 3)
-    sequence = small.sequence(METHODS["naive"], SequenceId("evaluation", 0, 0))
+    sequence = small.data.sequence(METHODS["naive"], SequenceId("evaluation", 0, 0))
     np.testing.assert_array_equal(np.bincount(sequence.class_task), [7, 7, 6])
     # Each is the mean of four pixels.
     block = pictures.images[0, 2:4, 4:6].astype(float).mean(axis=(0, 1))
     np.testing.assert_allclose(images[0, 1, 2], block, atol=0.51)
     whole = loaded("--preset", "paper")
-    assert whole.shared(METHODS["naive"]).images.shape == (800, 32, 32, 3)
+    assert whole.data.shared(METHODS["naive"]).images.shape == (800, 32, 32, 3)
     with pytest.raises(DataError, match="side=12; images of 32x32 shrink by integer factors"):
         loaded("--side", "12")
 
@@ -58,20 +58,20 @@ TINY = ("--classes", "4", "--tasks", "2", "--side", "8")
 @pytest.mark.parametrize("name", ["HAT", "PackNet", "LUCIR"])
 def test_methods_that_look_into_the_network_fit_that_of_pictures(pictures, name):
     """Traced alone: a layer that they do not find is refused there."""
-    runner = Runner(None, loaded(*TINY, "--setting", "task-incremental"), 0)
-    assert jax.tree.leaves(runner.net(METHODS[name]).learner.params)
+    programs = Programs(loaded(*TINY, "--setting", "task-incremental"))
+    assert jax.tree.leaves(programs.net(METHODS[name]).learner.params)
 
 
 def test_a_reduced_resnet_has_six_layers_per_block_and_two(pictures):
     """By the shapes of its kernels."""
     deep = loaded(*TINY, "--net", "resnet:1", "--setting", "task-incremental")
-    params = Runner(None, deep, 0).net(METHODS["LUCIR"]).learner.params
+    params = Programs(deep).net(METHODS["LUCIR"]).learner.params
     kernels = [leaf.shape for leaf in jax.tree.leaves(params) if len(leaf.shape) == 4]
     three = [shape for shape in kernels if shape[:2] == (3, 3)]
     assert sorted(shape[3] for shape in three) == [16] * 3 + [32] * 2 + [64] * 2
-    assert deep.training.startswith("reduced ResNet of 8 layers")
+    assert deep.training.words.startswith("reduced ResNet of 8 layers")
     # So that HAT and PackNet are left out.
-    assert "hidden layers" not in deep.capabilities
+    assert "hidden layers" not in deep.setting.capabilities
 
 
 def test_features_before_a_cosine_head_keep_their_sign(pictures):
@@ -114,7 +114,8 @@ def test_what_other_processes_train_comes_last():
             taken.discard("EWC")
             return SimpleNamespace(final=np.zeros(seeds), score="accuracy")
 
-    benchmark = SimpleNamespace(capabilities=frozenset(get_args(Demand)), row=lambda method: method)
+    setting = SimpleNamespace(capabilities=frozenset(get_args(Demand)))
+    benchmark = SimpleNamespace(setting=setting, row=lambda method: method)
     rows = [METHODS[name] for name in ("naive", "EWC", "ER", "joint")]
     column = "task-incremental"
     outcomes = train_jobs({column: Shared()}, jobs_of({column: benchmark}, rows, 2))

@@ -27,9 +27,8 @@ OFFERS = frozenset(("one label", "class scores", "last weights"))
 
 def kept(benchmark, offers, *asked):
     options = SimpleNamespace(benchmark=benchmark, methods=asked)
-    benchmarks = {
-        str(number): SimpleNamespace(capabilities=one) for number, one in enumerate(offers)
-    }
+    settings = [SimpleNamespace(capabilities=one) for one in offers]
+    benchmarks = {str(place): SimpleNamespace(setting=one) for place, one in enumerate(settings)}
     rows, lines = of_use(options, benchmarks, list(METHODS.values()))
     return {*METHODS} - {row.name for row in rows}, lines
 

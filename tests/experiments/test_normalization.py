@@ -10,7 +10,7 @@ from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmark_registry import load_benchmarks
 from everlight_experiments.commands.load_net import load_net
 from everlight_experiments.commands.run import run_benchmark
-from everlight_experiments.continual.benchmark import RunData, SequenceId
+from everlight_experiments.continual.benchmark import SequenceId
 
 SMALL = ("digits", "--epochs", "1", "--batch-size", "64", "--tasks", "5")
 FIRST = (*SMALL, "--normalization", "first-task")
@@ -24,8 +24,8 @@ def loaded(*words):
 
 def gathered(benchmark, sequence):
     """Inputs of all test samples, as the network reads them in a run on a sequence."""
-    data = RunData(benchmark.shared(NAIVE), benchmark.per_run_data(sequence))
-    setup, _ = benchmark.begin(NAIVE, data)
+    data = benchmark.run_data(NAIVE, sequence)
+    setup, _ = benchmark.training.setup(NAIVE, data)
     return np.asarray(setup.gather(sequence.test.index, None))
 
 
@@ -40,17 +40,19 @@ def by_hand(values, sequence, axes):
 
 def test_inputs_have_the_statistics_of_each_seed_s_first_task():
     benchmark, common = loaded(*FIRST), loaded(*SMALL)
-    sequences = [benchmark.sequence(NAIVE, SequenceId("evaluation", 0, seed)) for seed in (0, 1)]
+    ids = [SequenceId("evaluation", 0, seed) for seed in (0, 1)]
+    sequences = [benchmark.data.sequence(NAIVE, seq_id) for seq_id in ids]
     found = [gathered(benchmark, sequence) for sequence in sequences]
     for inputs, sequence in zip(found, sequences, strict=True):
-        expected = by_hand(benchmark.images.images, sequence, axes=(0, 1, 2))
+        expected = by_hand(benchmark.data.images.images, sequence, axes=(0, 1, 2))
         np.testing.assert_allclose(inputs, expected, atol=1e-5)
     assert np.abs(found[0] - found[1]).max() > 0.01
     # By default they have those of all tasks, which are the same for all seeds.
     every = [gathered(common, sequence) for sequence in sequences]
     np.testing.assert_array_equal(*every)
-    trained = np.float64(benchmark.images.images[: len(benchmark.images.train_labels)])
-    images = np.float64(benchmark.images.images[np.asarray(sequences[0].test.index)])
+    digits = benchmark.data.images
+    trained = np.float64(digits.images[: len(digits.train_labels)])
+    images = np.float64(digits.images[np.asarray(sequences[0].test.index)])
     np.testing.assert_allclose(every[0], (images - trained.mean()) / trained.std(), atol=1e-5)
 
 
@@ -68,11 +70,11 @@ def test_so_have_features(features):
     with np.load(features) as arrays:
         own = arrays["features"]
     for seed in (0, 1):
-        sequence = benchmark.sequence(NAIVE, SequenceId("evaluation", 0, seed))
+        sequence = benchmark.data.sequence(NAIVE, SequenceId("evaluation", 0, seed))
         # Test rows come last; every fifth row of a class is a test row.
         is_test = np.arange(120) % 5 == 4
         rows = np.concatenate([own[~is_test], own[is_test]])
-        stored = benchmark.shared(NAIVE)
+        stored = benchmark.data.shared(NAIVE)
         known = (rows - np.array(stored.offset)).astype(np.float32)
         order = [int(np.flatnonzero((known == row).all(axis=1))[0]) for row in stored.images]
         expected = by_hand(rows[order], sequence, axes=0)
@@ -86,7 +88,7 @@ def test_first_features_that_are_one_number_are_refused(tmp_path):
     words = ["images", "--features", str(tmp_path / "f.npz"), "--tasks", "2", "--order", "natural"]
     benchmark = loaded(*words, "--normalization", "first-task")
     with pytest.raises(DataError, match=r"task 1, are the same number"):
-        benchmark.per_run_data(benchmark.sequence(NAIVE, SequenceId("evaluation", 0, 0)))
+        benchmark.per_run_data(benchmark.data.sequence(NAIVE, SequenceId("evaluation", 0, 0)))
 
 
 def test_runs_trained_together_and_networks_read_back_have_each_seed_s_own(tmp_path):
@@ -102,9 +104,9 @@ def test_runs_trained_together_and_networks_read_back_have_each_seed_s_own(tmp_p
         with np.load(both / unit) as together, np.load(alone / unit) as single:
             np.testing.assert_array_equal(together["losses"], single["losses"])
             final = together["matrix"][-1]
-        sequence = benchmark.sequence(METHODS[method], SequenceId("evaluation", 0, 1))
+        sequence = benchmark.data.sequence(METHODS[method], SequenceId("evaluation", 0, 1))
         test = np.asarray(sequence.test.index)
-        scores = load_net(both, method, 1, 4).predict(benchmark.images.images[test])
+        scores = load_net(both, method, 1, 4).predict(benchmark.data.images.images[test])
         right = scores.argmax(axis=1) == np.asarray(sequence.test.labels[:, 0])
         members = np.asarray(sequence.test_member)
         np.testing.assert_allclose([right[member].mean() for member in members], final, atol=1e-6)
@@ -144,7 +146,7 @@ def test_both_seeds_of_a_program_are_data_and_not_constants():
     """Another seed's statistics are leaves of the same shapes, which compile nothing anew."""
     benchmark = loaded(*FIRST)
     own = [
-        benchmark.per_run_data(benchmark.sequence(NAIVE, SequenceId(use, 0, seed)))
+        benchmark.per_run_data(benchmark.data.sequence(NAIVE, SequenceId(use, 0, seed)))
         for use, seed in (("evaluation", 0), ("evaluation", 1), ("validation", 0))
     ]
     shapes = [jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), each) for each in own]

@@ -128,6 +128,10 @@ def test_the_command_takes_them_and_a_further_value(tmp_path, monkeypatch):
         (("EWC=1", "EWC=2,3"), "--hyperparameters has 'EWC' twice; give all its values in one"),
         (("EWC=1,1e39",), "--hyperparameters 'EWC=1,1e39'; give finite numbers of 0 or more"),
         (("EWC=nan",), "give finite numbers of 0 or more"),
+        (("EWC=-1",), "'EWC=-1'; give finite numbers of 0 or more"),
+        (("EWC=1,x",), "--hyperparameters 'EWC=1,x'; give numbers, as in EWC=1e2"),
+        (("EWC",), r"--hyperparameters 'EWC'; give NAME=NUMBER,\.\.\., as in EWC"),
+        (("EWc=1",), "no method with .*: 'EWc'; did you mean 'EWC'"),
     ],
 )
 def test_hyperparameters_that_would_be_others_are_refused(asked, message):

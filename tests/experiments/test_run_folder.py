@@ -224,7 +224,7 @@ def test_a_run_that_fails_in_its_first_training_leaves_no_folder(settings):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"seed": -1}, "--seed -1; give 0 or more"),
+        ({"seed": -1}, "--seed -1; give 0 to"),
         ({"tag": "a/b"}, "--tag 'a/b' becomes part of a folder's name"),
         *(({"tag": tag}, "--tag") for tag in ("a/../../b", "a\nb", "a\0b", "\udcff")),
         ({"tag": "x" * 300}, "cannot be written"),

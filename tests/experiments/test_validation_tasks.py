@@ -10,6 +10,7 @@ from everlight_experiments.commands.benchmark_registry import load_benchmarks
 from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.commands.tune import run_tune
 from everlight_experiments.continual.benchmark import SequenceId, Trained
+from everlight_experiments.continual.method_programs import Programs
 from everlight_experiments.continual.method_runner import Runner
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import RunSettings
@@ -26,7 +27,7 @@ def loaded(*words):
 def chosen(folder, *words):
     """The runner's scores of EWC, and what its validation runs kept."""
     folder = RunFolder("test", folder.name, RunSettings(runs=folder))
-    runner = Runner(folder, loaded(*words), 0, 2)
+    runner = Runner(folder, Programs(loaded(*words)), 0, 2)
     choice = runner.choose(EWC)
     files = sorted(folder.path.glob("units/*hyperparameter*.npz"))
     assert len(files) == 4
@@ -69,7 +70,7 @@ def test_both_criteria_see_the_first_tasks_alone(tasks, final, over_all_times):
         benchmark = loaded("--tasks", "3", "--criterion", criterion, *words)
         seq_id = SequenceId("validation", 0, 0)
         arrays = {"matrix": matrix, "steps": np.array([1, 2, 3])}
-        run = Trained(arrays, benchmark.sequence(METHODS["EWC"], seq_id), seq_id, 3)
+        run = Trained(arrays, benchmark.data.sequence(METHODS["EWC"], seq_id), seq_id, 3)
         assert benchmark.select_by(run) == pytest.approx(value)
 
 
@@ -101,7 +102,7 @@ def test_the_report_states_which_tasks_the_choice_sees(tmp_path):
 )
 def test_what_has_no_score_is_refused(words, message):
     with pytest.raises(DataError, match=f"^{message}$"):
-        Runner(None, loaded(*words), 0).check(EWC)
+        Runner(None, Programs(loaded(*words)), 0).check(EWC)
 
 
 def test_joint_training_has_no_score_before_the_last_task(tmp_path):
@@ -110,12 +111,13 @@ def test_joint_training_has_no_score_before_the_last_task(tmp_path):
     with pytest.raises(DataError, match=r"^--validation-tasks 2: joint learns all tasks at the"):
         run_tune(options)
     # With all tasks it has one.
-    Runner(None, loaded("--validation-tasks", "5"), 0).check_validation(METHODS["joint"])
+    Runner(None, Programs(loaded("--validation-tasks", "5")), 0).check_validation(METHODS["joint"])
 
 
 def test_a_benchmark_with_another_criterion_is_refused():
     benchmark = loaded("--validation-tasks", "2")
-    other = benchmark.metrics[0]._replace(name="score of scenes")
-    runner = Runner(None, benchmark._replace(criterion=other), 0)
+    other = benchmark.setting.metrics[0]._replace(name="score of scenes")
+    selection = benchmark.selection._replace(criterion=other)
+    runner = Runner(None, Programs(benchmark._replace(selection=selection)), 0)
     with pytest.raises(DataError, match=r"^--validation-tasks 2: digits selects by the score of"):
         runner.check(EWC)

@@ -1,13 +1,12 @@
 """Evaluations within tasks: what a run makes of them, by hand-made arrays and in a whole run."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
+from everlight.continual import Protocol
 from everlight_data.errors import DataError
 from everlight_experiments.continual.benchmark import STEPS_WITHIN, Trained
-from everlight_experiments.continual.method_runner import Runner
+from everlight_experiments.continual.method_programs import Programs
 from everlight_experiments.continual.metrics import (
     BY_STEP,
     MATRIX,
@@ -18,6 +17,7 @@ from everlight_experiments.continual.metrics import (
 )
 from everlight_experiments.continual.outcome import measured
 from everlight_experiments.continual.train_runs import DIVERGED_AT
+from tests.experiments.outcomes import BENCHMARK
 
 
 def trained(diverged_at=(-1, -1)):
@@ -66,7 +66,8 @@ def test_curves_leave_out_what_seeds_do_not_share_and_joint_training_has_its_end
 
 
 def test_a_benchmark_that_evaluates_after_tasks_alone_refuses_it():
-    protocol = SimpleNamespace(evaluate_steps=5)
-    benchmark = SimpleNamespace(name="facts", metrics=(), protocol=lambda method: protocol)
-    with pytest.raises(DataError, match=r"^--evaluate-steps: facts is evaluated only after tasks"):
-        Runner(None, benchmark, 0).protocol(None)
+    protocol = Protocol(evaluate_steps=5)
+    training = BENCHMARK.training._replace(protocol=lambda method: protocol)
+    benchmark = BENCHMARK._replace(training=training)
+    with pytest.raises(DataError, match=r"^--evaluate-steps: digits is evaluated only after tasks"):
+        Programs(benchmark).protocol(None)

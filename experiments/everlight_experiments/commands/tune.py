@@ -29,7 +29,7 @@ from everlight_experiments.commands.benchmark_registry import (
     load_benchmarks,
     split_preset,
 )
-from everlight_experiments.commands.columns import DIVERGED, column, plot_columns, score_cell
+from everlight_experiments.commands.columns import DIVERGED, column, score_figure
 from everlight_experiments.commands.load_and_train import (
     of_use,
     refuse_inapplicable,
@@ -38,22 +38,18 @@ from everlight_experiments.commands.load_and_train import (
 from everlight_experiments.commands.options import RunOptions, TuneOptions
 from everlight_experiments.commands.value_grids import combinations, edges_of, label_of, read_grid
 from everlight_experiments.continual.benchmark import Benchmarks
-from everlight_experiments.continual.method_runner import row_on
-from everlight_experiments.continual.report_tables import (
-    hyperparameters_table,
-    rule_of,
-    table_of,
-)
+from everlight_experiments.continual.method_programs import row_on
+from everlight_experiments.continual.report_tables import hyperparameters_table, rule_of, table_of
 from everlight_experiments.continual.train_methods import jobs_of, runners_of
-from everlight_experiments.report.cells import interval_cell, spread
-from everlight_experiments.report.writer import Figure, Section, Summary, write_report
+from everlight_experiments.report.cells import final_cell, interval_cell, spread
+from everlight_experiments.report.writer import Section, Summary, write_report
 from everlight_experiments.run_folder.compilation import release_programs
 from everlight_experiments.run_folder.config_options import changed, changed_options, with_config
 from everlight_experiments.run_folder.folder import RunFolder
 
 RUN_SELECTORS = ("vary", "methods", "setting", "validation_seeds")
 """Options that select runs, and change none of them."""
-VARY = "--vary "
+VARY = "--vary"
 MAX_COMBINATIONS = 10_000
 """Limit on the combinations of values, all of which are checked before the first is trained."""
 BEST = (
@@ -119,10 +115,10 @@ def run_tune(options: TuneOptions) -> Path:
     folder.save_results(**scores)
     best, near = ranked(tried)
     benchmark = next(iter(first.values()))
-    criterion = benchmark.criterion_words
+    criterion = benchmark.criterion
     rule = rule_of(benchmark, options.validation_seeds)
     summary = [
-        ("Data", benchmark.note + benchmark.counts),
+        ("Data", benchmark.data.words),
         ("Selection rule", f"{rule} {BEST}"),
         ("Training with the best", tried[best].training),
         ("Command for the best", run_command(options, tried[best].config)),
@@ -146,10 +142,10 @@ def configs_of(options: TuneOptions) -> list[tuple[dict[str, Any], Any]]:
     try:
         grids = read_grid(options.vary)
     except ArgumentError as error:
-        raise DataError(f"{VARY}{error}") from error
+        raise DataError(f"{VARY} {error}") from error
     count = math.prod(map(len, grids.values()))
     if count > MAX_COMBINATIONS:
-        raise DataError(f"{VARY}{count:,} combinations; give at most {MAX_COMBINATIONS:,}")
+        raise DataError(f"{VARY} {count:,} combinations; give at most {MAX_COMBINATIONS:,}")
     candidates = list(combinations(grids))
     # All before the first is trained: a value that cannot be is known then.
     return [(changes, changed(options.config, changes, VARY)) for changes in candidates]
@@ -197,7 +193,7 @@ def _refuse_unlike(
         _refuse_others(first, benchmarks, label)
         identity = repr([bench.fingerprint(row) for bench in benchmarks.values() for row in rows])
         if (same := seen.setdefault(identity, label)) != label:
-            raise DataError(f"{VARY}{label} trains what {same} does: it changes nothing here")
+            raise DataError(f"{VARY} {label} trains what {same} does: it changes nothing here")
 
 
 def _refuse_others(first: Benchmarks, other: Benchmarks, label: str) -> None:
@@ -207,14 +203,13 @@ def _refuse_others(first: Benchmarks, other: Benchmarks, label: str) -> None:
       DataError: the message names the value.
     """
     (one, *_), (two, *_) = first.values(), other.values()
-    if (one.note, one.counts) != (two.note, two.counts):
+    if one.data.words != two.data.words:
         raise DataError(
-            f"{VARY}{label} changes the data or their use ({two.note}{two.counts}), so that "
+            f"{VARY} {label} changes the data or their use ({two.data.words}), so that "
             "scores cannot be compared; give it as an option"
         )
-    capabilities = [{name: x.capabilities for name, x in side.items()} for side in (first, other)]
-    if capabilities[0] != capabilities[1]:
-        raise DataError(f"{VARY}{label} changes which methods apply; run them separately")
+    if any(first[name].setting.capabilities != x.setting.capabilities for name, x in other.items()):
+        raise DataError(f"{VARY} {label} changes which methods apply; run them separately")
 
 
 def _try_all(
@@ -240,7 +235,7 @@ def _try_all(
         row = grid.index(choice.hyperparameter) if several else 0
         scores[f"{setting}/{method.name}"] = values[row]
         choices[f"{method.name}, {setting}"] = choice
-    training = next(iter(opened.values())).training
+    training = next(iter(opened.values())).training.words
     return Tried(changes, config, training, scores, choices)
 
 
@@ -257,7 +252,7 @@ def _results_summary(
     below = {trial.label: spread(tried[best].by_draw - trial.by_draw) for trial in tried}
     below[labels[best]] = "best"
     columns = [
-        *(column(name[2], by_label, score_cell, name[0]) for name, by_label in scores.items()),
+        *(column(name[2], by_label, final_cell, name[0]) for name, by_label in scores.items()),
         column("mean", means),
         column("below the best", below, group="paired by validation seed"),
     ]
@@ -265,8 +260,7 @@ def _results_summary(
     table = table_of(caption, {label: label for label in labels}, columns, DIVERGED, "settings")
     table = replace(table, strong_rows=frozenset((best,)))
     shown = {f"{name[2]}, {name[0]}": by_label for name, by_label in scores.items()}
-    path = plot_columns(folder / "tried.png", labels, shown, f"{criterion}, on validation samples")
-    caption = f"{measure}; bars are one standard deviation over validation seeds."
+    figure = score_figure(folder / "tried.png", labels, shown, measure, "validation seeds")
     sentences = [
         f"Which configuration has the highest {criterion} on validation seeds?",
         f"Best, with 95% interval: {labels[best]}, {interval_cell(tried[best].by_draw)}.",
@@ -279,7 +273,7 @@ def _results_summary(
         remarks.append(f"Settings statistically tied with the best: {tied}.")
     if edges := edges_of([trial.changes for trial in tried], best):
         remarks.append(f"At the edge of the grid: {', '.join(edges)}.")
-    return Summary(tuple(sentences), Figure(caption, path), table, tuple(remarks))
+    return Summary(tuple(sentences), figure, table, tuple(remarks))
 
 
 def _hyperparameters(criterion: str, tried: Sequence[Tried]) -> list[Section]:

@@ -51,7 +51,7 @@ def load_strategy(reference: str) -> Method:
     tunes = "hyperparameter" if values and "hyperparameter" in parameters else ""
     _refuse_unfilled(reference, parameters, tunes)
     stored = not parameters.keys().isdisjoint(("exemplars_per_class", "buffer_size"))
-    named = _naming_lines(reference, module)
+    named = naming_lines(f"--strategy {reference}", _FORM, module)
 
     @functools.wraps(factory)
     def make(setup: Setup, **arguments: Any) -> Strategy:
@@ -90,21 +90,27 @@ def _refuse_unfilled(
 
 
 @contextlib.contextmanager
-def _naming_lines(reference: str, module: ModuleType) -> Iterator[None]:
-    """Convert errors that a user's file causes into one line with the place in the file."""
+def naming_lines(reference: str, form: str, module: ModuleType) -> Iterator[None]:
+    """Convert errors that a user's file causes into one line with the place in the file.
+
+    Args:
+      reference: option and object, for messages.
+      form: sentence that states the expected object, for messages.
+      module: the user's file.
+    """
     try:
         yield
     except DataError:
         raise
     except SystemExit as error:
-        raise DataError(f"{reference} ends the process ({error.code}); {_FORM}") from error
+        raise DataError(f"{reference} ends the process ({error.code}); {form}") from error
     # Anything may fail in a user's code.
     except Exception as error:
         place = place_in(module, error)
         if place is None:
             raise
         message = f"{type(error).__name__}: {one_line(error)}"
-        raise DataError(f"--strategy {reference}: {message} ({place})") from error
+        raise DataError(f"{reference}: {message} ({place})") from error
 
 
 def _parameters(reference: str, factory: Callable[..., Any]) -> dict[str, inspect.Parameter]:
@@ -120,7 +126,7 @@ def _parameters(reference: str, factory: Callable[..., Any]) -> dict[str, inspec
 
 def _values(reference: str, module: ModuleType) -> tuple[float, ...]:
     """Return a file's values of the hyper-parameter."""
-    with _naming_lines(reference, module):
+    with naming_lines(f"--strategy {reference}", _FORM, module):
         hyperparameters = getattr(module, HYPERPARAMETERS, ())
         shown = one_line(repr(hyperparameters))[:60]
     listed = hyperparameters if isinstance(hyperparameters, tuple | list) else None

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import flax.linen as nn
+import numpy as np
 
 from everlight.continual import Optimizer, StoredImages, named_optimizer
 from everlight.continual.engine.setups.network_setup import Net
@@ -126,6 +127,11 @@ class Inputs(NamedTuple):
     store: JpegStore | None = None
     """Reader of streamed images."""
     features: Features | None = None
+
+    @property
+    def feature_arrays(self) -> list[np.ndarray]:
+        """Arrays whose checksums identify features; none of images."""
+        return [] if self.features is None else [self.features.values, *self.features.marks()]
 
 
 def inputs_of(

@@ -78,8 +78,8 @@ def scores_table(benchmark: Benchmark, by_name: Mapping[str, Outcome], naive: st
             f"average incremental {measure}",
             lambda outcome: _known(outcome, outcome.mean_over_time),
             meaning=f"Average incremental {measure}: the mean over time of the {measure} on "
-            f"{benchmark.tested}, measured after every task. Every time has the same weight. "
-            "Joint training has none: it learns all tasks at once.",
+            f"{benchmark.setting.tested}, measured after every task. Every time has the same "
+            "weight. Joint training has none: it learns all tasks at once.",
         ),
         Measure(
             "backward transfer",
@@ -198,10 +198,10 @@ RULE = (
 def rule_of(benchmark: Benchmark, validation_seeds: int) -> str:
     """Return the rule of selection on a benchmark."""
     return RULE.format(
-        criterion=benchmark.criterion_words,
+        criterion=benchmark.criterion,
         draws=validation_seeds,
-        what=benchmark.draws,
-        scope=benchmark.selection_scope,
+        what=benchmark.setting.draws,
+        scope=benchmark.selection.scope,
     )
 
 

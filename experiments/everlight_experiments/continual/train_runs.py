@@ -133,8 +133,9 @@ def train_units(
             refuse_large(initial_runs_state(runs), "--net", "--buffer-size")
             fits = True
         continued, began = checkpoints.exists(), time.monotonic()
-        options = after_task, announce, tasks
-        state = _train_group(Checkpoints(checkpoints), group, runs, mesh, *options)
+        state = _train_group(
+            Checkpoints(checkpoints), group, runs, mesh, after_task, announce, tasks
+        )
         places = diverged_at(protocol, state)
         for number, unit in enumerate(group):
             outputs = keep(result_of_run(state, number, mesh))

@@ -32,10 +32,15 @@ from everlight_data.images.inputs.as_inputs import store_features
 from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.continual.benchmark import (
     Benchmark,
+    Benchmarks,
+    Data,
     Metric,
     Request,
     RunData,
+    Selection,
+    Setting,
     Trained,
+    Training,
     Use,
     once_per_run,
 )
@@ -138,36 +143,40 @@ METRICS = (
 )
 
 
-def core50_benchmarks(scenario: Scenario, request: Request) -> dict[str, Benchmark]:
+def core50_benchmarks(scenario: Scenario, request: Request) -> Benchmarks:
     """Return the benchmark of a scenario, for any methods.
 
     Raises:
       DataError: more seeds than published orders beside those of the validation seeds.
     """
     request.refuse_more_seeds_than(RUNS, "published orders")
-    return batch_benchmarks(request.config, "object", (scenario,), request.seed, request.runs)
+    return batch_benchmarks(request, "object", (scenario,))
 
 
-def batch_benchmarks(
-    config: Config, level: Level, scenarios: Sequence[Scenario], seed: int, runs: Path
-) -> dict[str, Benchmark]:
+def batch_benchmarks(request: Request, level: Level, scenarios: Sequence[Scenario]) -> Benchmarks:
     """Return the benchmarks of scenarios, which share frames, weights and features.
 
     Raises:
       DataError: data or weights that cannot be used.
     """
+    config, seed = request.config, request.seed
     check_net(config)
     material = load_material(config, level, seed)
-    start = functools.cache(partial(_start, config, material, seed, runs))
-    by_name = {}
-    for scenario in scenarios:
-        # The gain makes up for a first batch of more classes, which NI has not.
-        gain = 1.0 if scenario == "NI" else config.gain
-        length = partial(length_of, config, scenario)
-        schedule = TrainingSchedule(scenario, scenario, length, gain, whole_rate=config.dense_rate)
-        make = partial(core50_benchmark, config, schedule, material, seed)
-        by_name[scenario] = make()._replace(prepare=lambda folder, make=make: make(start(folder)))
-    return by_name
+    start = functools.cache(partial(_start, config, material, seed, request.runs))
+
+    def in_scenario(scenario: Scenario) -> Benchmark:
+        make = partial(core50_benchmark, config, schedule_of(config, scenario), material, seed)
+        return make()._replace(prepare=lambda folder: make(start(folder)))
+
+    return {scenario: in_scenario(scenario) for scenario in scenarios}
+
+
+def schedule_of(config: Config, scenario: Scenario) -> TrainingSchedule:
+    """Return a scenario's batches, and how methods learn from them."""
+    # The gain makes up for a first batch of more classes, which NI has not.
+    gain = 1.0 if scenario == "NI" else config.gain
+    length = partial(length_of, config, scenario)
+    return TrainingSchedule(scenario, scenario, length, gain, whole_rate=config.dense_rate)
 
 
 def _start(
@@ -210,60 +219,53 @@ def core50_benchmark(
     def reads_trunk(method: Method) -> bool:
         return method.trains == "head" and not on_features
 
-    def fingerprint(method: Method) -> dict:
-        fields = dataclasses.asdict(config)
-        return {
-            "seed": seed,
-            "level": material.level,
-            # `tune` compares configurations before anything is pretrained.
-            "beginning": start.fingerprint if start and schedule.pretrained else None,
-            "data": list(checksums),
-            "length": dataclasses.asdict(schedule.length(method)),
-            **{name: fields[name] for name in IDENTIFYING if fields.get(name) is not None},
-        }
-
     def shared(method: Method) -> Shared:
-        length = schedule.length(method)
-        rates = jnp.float32(length.learning_rate), jnp.float32(length.later_factor)
+        length, frames = schedule.length(method), start.stored
+        layers = start.layers if schedule.pretrained else {}
         if reads_trunk(method):
             values = start.features().values
-            return Shared(StoredImages.of(values, jnp.float32(0), jnp.float32(1)), {}, *rates)
-        layers = start.layers if schedule.pretrained else {}
-        return Shared(start.stored, layers, *rates)
+            frames, layers = StoredImages.of(values, jnp.float32(0), jnp.float32(1)), {}
+        rate, factor = jnp.float32(length.learning_rate), jnp.float32(length.later_factor)
+        return Shared(frames, layers, rate, factor)
 
     def keep(method: Method, result: SequenceResult) -> dict[str, Any]:
         operations = start.features().operations if reads_trunk(method) else 0.0
         return {**result.evaluation._asdict(), "trunk_operations": np.array(operations)}
 
+    fields = dataclasses.asdict(config)
+    fingerprint = {name: fields[name] for name in IDENTIFYING if fields.get(name) is not None}
+    # `tune` compares configurations before anything is pretrained.
+    weights = start.fingerprint if start and schedule.pretrained else None
+    capabilities = {"class scores", "one label", "last weights", "pretrained layers"}
+    if schedule.scenario == "NC":
+        capabilities.add("own classes")
     return Benchmark(
-        name="core50",
-        setting=schedule.setting,
-        note=material.note,
-        draws="published order of batches",
-        training=_training(config, start),
-        chosen=config.chosen,
-        checksums=checksums,
-        capabilities=frozenset(
-            (
-                "class scores",
-                "one label",
-                "last weights",
-                "pretrained layers",
-                *(("own classes",) if schedule.scenario == "NC" else ()),
-            )
+        "core50",
+        Data(
+            material.note,
+            checksums,
+            {"seed": seed, "level": material.level, "data": list(checksums), "beginning": weights},
+            shared,
+            sequence=lambda method, seq_id: ordered(seq_id.use, seq_id.number),
         ),
-        metrics=METRICS,
-        fingerprint=fingerprint,
-        shared=shared,
-        begin=setup_factory(config, schedule, len(material.names), on_features),
-        protocol=lambda method: schedule.length(method).protocol(config.batch_size),
-        sequence=lambda method, seq_id: ordered(seq_id.use, seq_id.number),
-        keep=keep,
-        learning_rate=lambda method: schedule.length(method).rates_in_words,
-        tested="the full test set",
-        hyperparameters=GRIDS,
-        program=schedule.setting,
-        one_by_one=True,
+        Setting(
+            schedule.setting,
+            "published order of batches",
+            frozenset(capabilities),
+            METRICS,
+            tested="the full test set",
+        ),
+        Training(
+            _training_words(config, start),
+            lambda method: {"length": dataclasses.asdict(schedule.length(method)), **fingerprint},
+            setup=setup_factory(config, schedule, len(material.names), on_features),
+            protocol=lambda method: schedule.length(method).protocol(config.batch_size),
+            keep=keep,
+            learning_rate=lambda method: schedule.length(method).rates_in_words,
+            one_by_one=True,
+            program=schedule.setting,
+        ),
+        Selection(config.chosen, grids=GRIDS),
     )
 
 
@@ -275,7 +277,7 @@ def setup_factory(
     With `on_features` every method learns a head on features in the frames' place.
     """
 
-    def begin(method: Method, data: RunData) -> tuple[Setup, Needs]:
+    def make(method: Method, data: RunData) -> tuple[Setup, Needs]:
         shared: Shared = data.shared
         frozen = on_features or method.trains == "head"
         optimizer = optax.chain(
@@ -299,10 +301,10 @@ def setup_factory(
         arguments = {"first_task_gain": schedule.gain} if has_gain else {}
         return setup, needs._replace(arguments=arguments)
 
-    return begin
+    return make
 
 
-def _training(config: Base, start: InitialWeights | None) -> str:
+def _training_words(config: Base, start: InitialWeights | None) -> str:
     net, weights = net_note(config), ""
     if start is not None and start.features is None:
         net, weights = "a linear head", start.source

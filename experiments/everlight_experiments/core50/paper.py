@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from jaxtyping import Bool, Float
 
+from everlight_experiments.continual.benchmark import Request
 from everlight_experiments.continual.outcome import Outcome
 from everlight_experiments.continual.paper import Experiment, Finding, Paper, PaperOptions, Results
 from everlight_experiments.continual.report_criteria import Published
@@ -46,8 +47,8 @@ def published(results: Results) -> Published:
 def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) -> Experiment:
     """Return the scenarios, each with the paper's methods or those that are named."""
     check_methods(config.methods, FIXED)
-    arguments = config.benchmark, config.level, config.scenarios, options.seed, options.runs
-    benchmarks = batch_benchmarks(*arguments)
+    request = Request("core50", config.benchmark, seed=options.seed, runs=options.runs)
+    benchmarks = batch_benchmarks(request, config.level, config.scenarios)
     fewer = dict(zip(SCENARIOS, config.cumulative_orders, strict=True))
     jobs = [
         Job(

@@ -9,7 +9,6 @@ import zlib
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 import jax
@@ -53,17 +52,21 @@ from everlight_experiments.continual.benchmark import (
     Axis,
     Benchmark,
     Benchmarks,
+    Data,
     Metric,
     Request,
     RunData,
+    Selection,
     SequenceId,
+    Setting,
     Trained,
+    Training,
     Use,
     once_per_run,
 )
-from everlight_experiments.continual.method_runner import build_with
+from everlight_experiments.continual.method_programs import build_with
 from everlight_experiments.continual.outcome import BY_TASK
-from everlight_experiments.continual.parts import inputs_of
+from everlight_experiments.continual.parts import Inputs, inputs_of
 from everlight_experiments.facts.config import GRIDS, Config, Network
 
 GATE_SIDE = 8
@@ -158,53 +161,61 @@ def facts_benchmarks(request: Request) -> Benchmarks:
     """
     config = request.config
     pictured = pictured_facts(config.data, config.network.side, request.seed)
-    return fact_benchmarks(config, pictured(config.scale.size), request.runs)
+    learned = pictured(config.scale.size)
+    return fact_benchmarks(
+        config, learned, inputs_of(config.features, learned.images, request.runs)
+    )
 
 
-def fact_benchmarks(config: Config, learned: PicturedFacts, runs: Path) -> Benchmarks:
+def fact_benchmarks(config: Config, learned: PicturedFacts, inputs: Inputs) -> Benchmarks:
     """Return the benchmark of each split; a seed is an initial network."""
-    divided = learned.divided
-    images, store, features = inputs_of(config.features, learned.images, runs)
-    shared = Shared(images, divided.label_space, jnp.asarray(learned.shown))
-    begin = setup_factory(config, *divided.words.vectors.shape[1:], len(divided.facts), store)
-    net, words = config.network, divided.words.source
-    identity = {"words": words, "scale": dataclasses.asdict(config.scale)}
-    identity |= {"network": dataclasses.asdict(net)}
+    divided, net = learned.divided, config.network
+    shared = Shared(inputs.stored, divided.label_space, jnp.asarray(learned.shown))
     links = np.array("\n".join((*divided.train.links, *divided.test.links)))
-    content = [links, divided.train.fact, divided.test.fact]
-    if store is not None:
-        identity["images"] = zlib.crc32(str(links).encode())
-    if features is not None:
-        content += [features.values, *features.marks()]
-        identity["features"] = checksums_of(features.values, *features.marks())
+    content = [links, divided.train.fact, divided.test.fact, *inputs.feature_arrays]
+    fingerprint = {"words": divided.words.source}
+    if inputs.store is not None:
+        fingerprint["images"] = zlib.crc32(str(links).encode())
+    if inputs.features is not None:
+        fingerprint["features"] = checksums_of(*inputs.feature_arrays)
+    scale = {name: dataclasses.asdict(getattr(config, name)) for name in ("scale", "network")}
     uses = [(split, use) for split in SPLITS for use in get_args(Use)]
     unpadded = [divided.sequence(split, use == "validation") for split, use in uses]
     sequences = dict(zip(uses, same_shapes(unpadded), strict=True))
     groups, shown = group_tests(divided), len(learned.shown)
+    training = Training(
+        training_words(net, inputs.features),
+        lambda method: scale,
+        setup=setup_factory(
+            config, divided.words.vectors.shape[1], len(divided.facts), inputs.store
+        ),
+        protocol=lambda method: config.scale.protocol,
+        keep=keep,
+    )
+    held_out = Metric(f"{GENERALISED} on held-out training scenes", held_out_score)
 
-    def bound(split: Split) -> Benchmark:
+    def in_split(split: Split) -> Benchmark:
         return Benchmark(
-            name="facts",
-            setting=split,
-            note=f"{learned.sizes}, {net.side}×{net.side} pixels",
-            draws="initial network",
-            training=training_words(net, features),
-            chosen=config.chosen,
-            checksums=checksums_of(*content),
-            capabilities=frozenset(("one label", "own classes", "last weights")),
-            metrics=fact_metrics(groups, shown, lambda seq_id: initial(split, seq_id)),
-            fingerprint=lambda method: identity,
-            shared=lambda method: shared,
-            begin=begin,
-            protocol=lambda method: config.scale.protocol,
-            sequence=lambda method, seq_id: sequences[split, seq_id.use],
-            keep=keep,
-            criterion=Metric(f"{GENERALISED} on held-out training scenes", held_out_score),
-            hyperparameters=GRIDS,
-            store=store,
+            "facts",
+            Data(
+                f"{learned.sizes}, {net.side}×{net.side} pixels",
+                checksums_of(*content),
+                fingerprint,
+                shared=lambda method: shared,
+                sequence=lambda method, seq_id: sequences[split, seq_id.use],
+                store=inputs.store,
+            ),
+            Setting(
+                split,
+                "initial network",
+                frozenset(("one label", "own classes", "last weights")),
+                fact_metrics(groups, shown, lambda seq_id: initial(split, seq_id)),
+            ),
+            training,
+            Selection(config.chosen, held_out, GRIDS),
         )
 
-    benchmarks = {split: bound(split) for split in SPLITS}
+    benchmarks = {split: in_split(split) for split in SPLITS}
     initial = initial_ranking(benchmarks)
     return benchmarks
 
@@ -216,7 +227,7 @@ def setup_factory(
     net, scale = config.network, config.scale
     module = JointEmbedding(word_dimensions, net.trunk, net.branch, net.hidden, net.dtype)
 
-    def begin(method: Method, data: RunData) -> tuple[Setup, Needs]:
+    def make(method: Method, data: RunData) -> tuple[Setup, Needs]:
         shared: Shared = data.shared
         plain = embedding_objective(shared.facts)
         objective = with_nearest_facts(plain, shared.facts, shared.shown, TOP)
@@ -231,7 +242,7 @@ def setup_factory(
             arguments=gate if method.factory is expert_gate else {},
         )
 
-    return begin
+    return make
 
 
 def keep(method: Method, result: SequenceResult) -> dict[str, Any]:
@@ -249,13 +260,13 @@ def held_out_score(run: Trained) -> float:
 def initial_ranking(benchmarks: Benchmarks) -> Callable[[Split, SequenceId], Ranks]:
     """Return the function of ranks before the first task, the same for all methods of a seed."""
     naive, first = METHODS["naive"], next(iter(benchmarks.values()))
-    build, protocol = build_with(first, naive), first.protocol(naive)
+    build, protocol = build_with(first, naive), first.training.protocol(naive)
     ranks = jax.jit(lambda *inputs: initial_evaluation(Run(build, protocol, *inputs)).ranks)
 
     @functools.cache
     def ranks_of(split: Split, seq_id: SequenceId) -> Ranks:
-        sequence, store = benchmarks[split].sequence(naive, seq_id), first.store
-        data = RunData(first.shared(naive), first.per_run_data(sequence, 0.0))
+        sequence, store = benchmarks[split].data.sequence(naive, seq_id), first.data.store
+        data = first.run_data(naive, sequence, 0.0)
         with nullcontext() if store is None else naming_files(store):
             return jax.block_until_ready(ranks(data, sequence, seq_id.key))
 

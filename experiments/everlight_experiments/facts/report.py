@@ -57,13 +57,13 @@ def baselines_of(data: PicturedFacts, benchmarks: Benchmarks, ids: Sequence[Sequ
         for column, benchmark in benchmarks.items():
             runs = []
             for seq_id, points in zip(ids, jnp.asarray(embeddings), strict=True):
-                sequence = benchmark.sequence(joint, seq_id)
+                sequence = benchmark.data.sequence(joint, seq_id)
                 ranks = _ranked(points, jnp.asarray(divided.test.fact), facts, sequence.class_task)
                 arrays = {name: np.asarray(rank)[None] for name, rank in ranks._asdict().items()}
                 arrays["found"] = np.asarray(nearest_facts(points[shown], facts, TOP))[None]
                 arrays |= {"steps": np.zeros(1, int), DIVERGED_AT: np.array(NOT_DIVERGED)}
                 runs.append(Trained(arrays, sequence, seq_id, len(sequence.tasks.id)))
-            metrics[column][name] = measured(benchmark.metrics, runs)
+            metrics[column][name] = measured(benchmark.setting.metrics, runs)
     return metrics
 
 

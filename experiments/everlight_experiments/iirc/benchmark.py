@@ -38,11 +38,15 @@ from everlight_experiments.continual.benchmark import (
     Axis,
     Benchmark,
     Benchmarks,
+    Data,
     Metric,
     Request,
     RunData,
+    Selection,
     SequenceId,
+    Setting,
     Trained,
+    Training,
     once_per_run,
 )
 from everlight_experiments.continual.outcome import BY_TASK
@@ -142,12 +146,11 @@ def load_inputs(config: Config, data: IIRCData, runs: Path, validation: bool = F
     images = data.images
     source = reader(config, images) if isinstance(images, ImageFiles) else images
     inputs = inputs_of(config.features, source, runs, CHANNELS.get(config.data))
-    content = [images.images, images.train_labels, images.test_labels]
     if inputs.features is None:
         net = network_of(config, data.classes)
     else:
         net = feature_head(inputs.features.note, data.classes)
-        content += [inputs.features.values, *inputs.features.marks()]
+    content = [images.images, images.train_labels, images.test_labels, *inputs.feature_arrays]
     return IIRCInputs(data, inputs, net, checksums_of(*content), sequences_of(data, validation))
 
 
@@ -172,28 +175,28 @@ def iirc_benchmark(config: Config, loaded: IIRCInputs, seed: int) -> Benchmark:
     """Return the benchmark of a configuration, for any methods."""
     data, net, inputs = loaded.data, loaded.net, loaded.inputs
     tasks = len(data.metadata.configurations[0].tasks)
-    side = f"{config.side}×{config.side} pixels"
     apart = ("chosen", "memory_limit", "undecodable")
     fingerprint = {name: value for name, value in asdict(config).items() if name not in apart}
-    fingerprint |= {"checksums": list(loaded.checksums), "seed": seed, **net.fingerprint()}
     return Benchmark(
-        name="iirc",
-        setting=SETTING,
-        note=f"{data.images.name}, {side}: {data.sizes}; {tasks} tasks",
-        draws="task configuration",
-        training=training_words(config, net),
-        chosen=config.chosen,
-        checksums=loaded.checksums,
-        capabilities=capabilities_of(config, net),
-        metrics=metrics_of(data),
-        fingerprint=lambda method: fingerprint,
-        shared=lambda method: inputs.stored,
-        begin=setup_factory(config, net, data.classes, tasks, inputs.store),
-        protocol=lambda method: protocol_of(config, method),
-        sequence=loaded.sequence,
-        keep=keep,
-        learning_rate=lambda method: f"{rate_of(config, method):g}",
-        store=inputs.store,
+        "iirc",
+        Data(
+            f"{data.images.name}, {config.side}×{config.side} pixels: {data.sizes}; {tasks} tasks",
+            loaded.checksums,
+            {"checksums": list(loaded.checksums), "seed": seed},
+            shared=lambda method: inputs.stored,
+            sequence=loaded.sequence,
+            store=inputs.store,
+        ),
+        Setting(SETTING, "task configuration", capabilities_of(config, net), metrics_of(data)),
+        Training(
+            training_words(config, net),
+            lambda method: {**fingerprint, **net.fingerprint()},
+            setup=setup_factory(config, net, data.classes, tasks, inputs.store),
+            protocol=lambda method: protocol_of(config, method),
+            keep=keep,
+            learning_rate=lambda method: f"{rate_of(config, method):g}",
+        ),
+        Selection(config.chosen),
     )
 
 
@@ -210,11 +213,13 @@ def setup_factory(
     # Images from a store crop and mirror themselves; features have nothing to crop.
     augment = crop_and_flip if store is None and config.features is None else None
 
-    def begin(method: Method, data: RunData) -> tuple[Setup, Needs]:
+    def make(method: Method, data: RunData) -> tuple[Setup, Needs]:
         images = data.shared if store is None else stream(store, data.shared)
         updates = optimizer_of(config, method)
-        parts = images, binary_objective(), updates.transformation, augment
-        return network_setup(module_of(net, method), *parts), Needs(
+        setup = network_setup(
+            module_of(net, method), images, binary_objective(), updates.transformation, augment
+        )
+        return setup, Needs(
             1 if method.label_setting == "joint" else tasks,
             classes,
             config.exemplars_per_class,
@@ -223,7 +228,7 @@ def setup_factory(
             replay_batch_size=config.replay_batch_size,
         )
 
-    return begin
+    return make
 
 
 def optimizer_of(config: Config, method: Method | None = None) -> Optimizer:

@@ -4,7 +4,7 @@ import numpy as np
 
 from everlight_experiments.continual import reproduction
 from everlight_experiments.continual.config import config_of
-from everlight_experiments.continual.image_benchmarks import image_benchmarks
+from everlight_experiments.continual.image_benchmarks import compose
 from everlight_experiments.continual.paper import Experiment, Paper, PaperOptions, Results
 from everlight_experiments.continual.train_methods import Job
 from everlight_experiments.report.writer import Column, Section, Table
@@ -67,8 +67,7 @@ def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) ->
         names = [name for name in config.methods if (name in NO_MEMORY) == (size is None)]
         if names:
             column, base = column_of(size), config.benchmark_of(size or config.buffer_sizes[0])
-            arguments = base, ("class-incremental",), options.seed, options.runs
-            (benchmark,) = image_benchmarks("rethinking-er", *arguments).values()
+            benchmark = compose(base, name="rethinking-er", seed=options.seed, runs=options.runs)
             benchmarks[column] = benchmark._replace(part=column)
             jobs += [Job(column, PAPER_METHODS[name], config.seeds) for name in names]
     return Experiment(benchmarks, jobs)

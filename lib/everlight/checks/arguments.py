@@ -56,7 +56,8 @@ class Between(NamedTuple):
             return f"more than 0{finite}"
         if finite or self.most == math.inf:
             return f"{self.least:g} or more{finite}"
-        return f"{self.least:g} to {self.most:g}"
+        bounds = self.least, self.most
+        return " to ".join(f"{x:,}" if isinstance(x, int) else f"{x:g}" for x in bounds)
 
 
 class Stacked:
@@ -251,14 +252,14 @@ def _check(name: str, value: Any, hint: Any) -> None:
     elif not fits(value, hint):
         _refuse_item(name, value, hint)
         raise _MisfitError(name, value, hint)
-    elif origin is Sequence and Annotated is typing.get_origin(typing.get_args(hint)[0]):
-        items = {f"{name}[{place}]": element for place, element in enumerate(value)}
-        _check_items(items, typing.get_args(hint)[0])
     elif origin is tuple and ... not in typing.get_args(hint):
         for place, (element, element_hint) in enumerate(
             zip(value, typing.get_args(hint), strict=True)
         ):
             _check(f"{name}[{place}]", element, element_hint)
+    elif origin in (Sequence, tuple) and Annotated is typing.get_origin(typing.get_args(hint)[0]):
+        items = {f"{name}[{place}]": element for place, element in enumerate(value)}
+        _check_items(items, typing.get_args(hint)[0])
 
 
 def _refuse_item(name: str, value: Any, hint: Any) -> None:
