@@ -102,5 +102,5 @@ def test_what_was_edited_is_refused(run):
         export(ExportSettings(run))
     save_sealed(run / "results.npz", **ARRAYS | {"class-incremental/ER/steps": np.ones(2, int)})
     for form in ("csv", "matrices"):
-        with pytest.raises(DataError, match=r"results\.npz is damaged .*ER/steps is int64"):
+        with pytest.raises(DataError, match=r"results\.npz is damaged .*ER/steps has dtype int64"):
             export(ExportSettings(run, form))

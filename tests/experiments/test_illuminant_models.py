@@ -219,7 +219,7 @@ def test_a_description_of_another_form_is_refused(tmp_path, change):
 def test_a_model_whose_arrays_are_another_nets_is_refused(tmp_path):
     wrong = dataclasses.replace(model_of(1), main=dataclasses.replace(model_of(1).main, depth=5))
     save_pair_model(tmp_path, wrong)
-    with pytest.raises(DataError, match=r"hidden_2_bias: absent there"):
+    with pytest.raises(DataError, match=r"hidden_2_bias: stored absent"):
         load_pair_model(tmp_path)
 
 
@@ -234,7 +234,7 @@ def test_a_model_of_inputs_that_are_not_computed_is_refused(tmp_path):
 def test_a_model_of_the_most_probable_transforms_needs_its_prior(tmp_path):
     model = dataclasses.replace(model_of(1, fit="probable"), prior=None)
     save_pair_model(tmp_path, model)
-    with pytest.raises(DataError, match=r"prior/mean: absent there"):
+    with pytest.raises(DataError, match=r"prior/mean: stored absent"):
         load_pair_model(tmp_path)
 
 

@@ -165,14 +165,14 @@ def test_problems_depths_and_seeds_start_apart(uninterrupted, tmp_path):
         ({"seed": 2}, "seed: stored 1, now 2"),
         (
             {"settings": dataclasses.replace(SETTINGS, learning_rate=0.02)},
-            "learning_rate: 0.01 there",
+            "learning_rate: stored 0.01",
         ),
         ({"settings": dataclasses.replace(SETTINGS, steps=400)}, "steps: stored 200, now 400"),
         (
             {"depths": (3,)},
             r"losses/2/train: stored .*, expected absent.* losses/3/train: stored absent",
         ),
-        ({"data": jax.tree.map(lambda a: a[::-1], problems())}, r"problems: \["),
+        ({"data": jax.tree.map(lambda a: a[::-1], problems())}, r"problems: stored \["),
     ],
 )
 def test_checkpoints_of_another_training_are_refused(uninterrupted, change, difference):

@@ -214,7 +214,7 @@ IMAGES = np.zeros((6, SIDE, SIDE, 3), np.uint8)
     ("arrays", "message"),
     [
         ({"images": IMAGES}, r"lacks \['labels'\]"),
-        ({"images": IMAGES / 255, "labels": np.arange(6)}, r"images are float64 of"),
+        ({"images": IMAGES / 255, "labels": np.arange(6)}, r"images have dtype float64"),
         (
             {"images": IMAGES[..., :2], "labels": np.arange(6)},
             r"images have dtype uint8 and shape \(6, 8, 8, 2",
