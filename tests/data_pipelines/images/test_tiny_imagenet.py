@@ -49,9 +49,8 @@ def test_pixels_are_those_that_pillow_decodes(whole, real_data):
         content, offsets = arrays["jpeg_bytes"], arrays["offsets"]
     for sample in (0, 1, 12_345, 27_999):
         jpeg = content[offsets[sample] : offsets[sample + 1]].tobytes()
-        np.testing.assert_array_equal(
-            whole.images[22_000 + sample], np.asarray(Image.open(io.BytesIO(jpeg)))
-        )
+        expected = np.asarray(Image.open(io.BytesIO(jpeg)))
+        np.testing.assert_array_equal(whole.images[22_000 + sample], expected)
 
 
 def test_chosen_classes_are_renumbered_in_the_given_order(whole):
@@ -118,15 +117,6 @@ def test_only_the_images_of_the_chosen_classes_are_decoded(folder):
 def test_a_missing_file_is_named(folder, file):
     (folder / file).unlink()
     with pytest.raises(MissingDataError, match=rf"{file} does not exist.*CS231n"):
-        load_tiny_imagenet_32()
-
-
-@pytest.mark.parametrize("keep", [0, 1, 100, 1000, -1])
-@pytest.mark.parametrize("file", ["train_0.npz", "val.npz"])
-def test_a_truncated_file_is_named(folder, file, keep):
-    path = folder / file
-    path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(DataError, match=rf"{file} is damaged or another file"):
         load_tiny_imagenet_32()
 
 
