@@ -103,9 +103,8 @@ def test_a_light_on_the_scene_leaves_the_reproduction_error_as_it_is(estimate, t
     """Unlike the recovery error, which is why it was made."""
     estimate, truth, relight = map(vector, (estimate, truth, relight))
     before = reproduced_apart(estimate, truth)
-    np.testing.assert_allclose(
-        reproduced_apart(estimate * relight, truth * relight), before, atol=2e-3
-    )
+    after = reproduced_apart(estimate * relight, truth * relight)
+    np.testing.assert_allclose(after, before, atol=2e-3)
 
 
 def test_reproduction_errors_where_there_is_none():
@@ -113,12 +112,6 @@ def test_reproduction_errors_where_there_is_none():
     assert np.isnan(reproduced_apart(lights[1], lights[0]))
     assert np.isnan(reproduced_apart(lights[2], lights[0]))
     assert np.isfinite(reproduced_apart(lights[0], lights[1]))
-
-
-def test_vmapped_is_one_by_one(rng):
-    first, second = vector(rng.uniform(0, 1, (2, 20, 3)))
-    single = [angle_between(a, b) for a, b in zip(first, second, strict=True)]
-    np.testing.assert_allclose(jax.vmap(angular_error)(first, second), single, rtol=1e-6)
 
 
 def exact_summary(errors):
@@ -156,20 +149,6 @@ def test_statistics_by_hand():
     assert_same(summary, expected)
 
 
-@settings(max_examples=50)
-@given(seed=seeds, size=st.sampled_from([1, 2, 3, 9, 54]))
-def test_statistics_are_in_order(seed, size):
-    s = summarize(vector(np.random.default_rng(seed).uniform(0, 30, size)))
-    slack = 1e-5
-    assert s.best25 <= s.median + slack
-    assert s.median <= s.worst25 + slack
-    assert s.best25 <= s.mean + slack
-    assert s.mean <= s.worst25 + slack
-    assert s.worst25 <= s.max + slack
-    assert s.q1 <= s.trimean + slack
-    assert s.trimean <= s.q3 + slack
-
-
 @settings(max_examples=30)
 @given(seed=seeds, valid=st.integers(1, 11))
 def test_invalid_errors_are_counted_and_take_no_part(seed, valid):
@@ -185,10 +164,3 @@ def test_without_a_valid_error_there_are_no_statistics():
     summary = summarize(jnp.full(7, jnp.nan))
     assert summary.invalid == 7
     assert all(np.isnan(value) for value in summary[:-1])
-
-
-def test_summaries_vmap_over_runs(rng):
-    runs = vector(rng.uniform(0, 10, (3, 20))).at[1, 4].set(jnp.nan)
-    summaries = jax.vmap(summarize_errors)(runs)
-    for index, run in enumerate(runs):
-        np.testing.assert_allclose([field[index] for field in summaries], summarize(run), rtol=1e-6)

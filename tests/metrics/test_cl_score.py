@@ -128,19 +128,6 @@ def test_counted_memory_by_hand():
     np.testing.assert_array_equal(counted_sample_memory(vector([3])), [0])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((0, 2, 10), "parameters=0; give 1 or more"),
-        ((100, -1, 10), "regulariser_copies=-1; give 0 or more"),
-        ((100, 2, 0), "tasks=0; give 1 or more"),
-    ],
-)
-def test_impossible_counts_are_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        counted_model_memory(*arguments)
-
-
 @pytest.mark.parametrize("parameters", [2 * 10**38, 10**40, 10**400])
 def test_memory_beyond_a_float32_is_refused(parameters):
     """It was infinite."""
@@ -216,17 +203,10 @@ def test_criteria_of_one_run_by_hand():
         ),
     )
     # The fractions of this file and of test_accuracy_matrix.py.
-    assert {name: float(value) for name, value in measured.items()} == pytest.approx(
-        {
-            "A": 3 / 4,
-            "MS": 7 / 12,
-            "SSS": 2 / 3,
-            "CE": 4 / 15,
-            "BWT+": 0,
-            "REM": 23 / 30,
-            "FWT": 1 / 5,
-        },
-        abs=2e-7,
+    expected = {"A": 3 / 4, "MS": 7 / 12, "SSS": 2 / 3, "CE": 4 / 15}
+    expected |= {"BWT+": 0, "REM": 23 / 30, "FWT": 1 / 5}
+    assert {name: float(each) for name, each in measured.items()} == pytest.approx(
+        expected, abs=2e-7
     )
 
 
@@ -239,6 +219,7 @@ def test_summary_is_that_of_the_runs_one_by_one(rng):
     ]
     summary = jax.jit(summarize_runs)(accuracies, costs)
     assert set(summary.mean) == set(summary.deviation) == set(CRITERIA)
+    assert {leaf.dtype for leaf in jax.tree.leaves(summary)} == {jnp.dtype("float32")}
     for name in CRITERIA:
         values = np.float64([single[name] for single in singles])
         deviation = np.sqrt(np.sum((values - np.mean(values)) ** 2) / 4)
@@ -256,26 +237,8 @@ def test_one_run_has_no_stability_and_equal_runs_are_stable(rng):
 
 
 def test_one_task_has_no_score(rng):
-    measured = measure_criteria(
-        vector([[0.7]]), jax.tree.map(lambda x: x[0], random_costs(rng, 1, 1))
-    )
+    costs = jax.tree.map(lambda x: x[0], random_costs(rng, 1, 1))
+    measured = measure_criteria(vector([[0.7]]), costs)
     undefined = {name for name, value in measured.items() if np.isnan(value)}
     assert undefined == {"BWT+", "REM", "FWT"}
     assert np.isnan(cl_score(measured, EQUAL))
-
-
-def test_a_second_call_is_not_traced(rng):
-    traces = []
-
-    @jax.jit
-    def score_and_stability(accuracies, costs):
-        traces.append(accuracies.shape)
-        summary = summarize_runs(accuracies, costs)
-        return cl_score(summary.mean, EQUAL), cl_stability(summary.deviation, EQUAL)
-
-    for _ in range(2):
-        score, stability = score_and_stability(
-            vector(rng.uniform(size=(3, 4, 4))), random_costs(rng, 3, 4)
-        )
-        assert score.dtype == stability.dtype == jnp.float32
-    assert traces == [(3, 4, 4)]

@@ -57,12 +57,9 @@ def test_every_point_counts_what_its_threshold_accepts(seed, levels):
         accepted = mask & (confidence >= float(curve.threshold[point]))
         right = (accepted & known & correct) | (~accepted & ~known)
         np.testing.assert_allclose(curve.accuracy[point], right[mask].mean(), rtol=1e-6)
-        np.testing.assert_allclose(
-            curve.known_accepted[point], accepted[mask & known].mean(), rtol=1e-6
-        )
-        np.testing.assert_allclose(
-            curve.unknown_accepted[point], accepted[mask & ~known].mean(), rtol=1e-6
-        )
+        shares = accepted[mask & known].mean(), accepted[mask & ~known].mean()
+        both = curve.known_accepted[point], curve.unknown_accepted[point]
+        np.testing.assert_allclose(both, shares, rtol=1e-6)
 
 
 def test_without_unknown_samples_their_part_is_nan():

@@ -54,15 +54,8 @@ def rare_facts(least):
 
 def test_spo_cases_are_rare_triples_whose_parts_are_frequent():
     """Only facts 2 and 3 are triples of at most five examples."""
-    assert rare_facts(8) == {
-        "SP+O": [2],
-        "P+SO": [2],
-        "PO+S": [2],
-        "SP+PO+SO": [2],
-        "SP+PO": [2],
-        "SP+SO": [2],
-        "PO+SO": [2],
-    }
+    names = ("SP+O", "P+SO", "PO+S", "SP+PO+SO", "SP+PO", "SP+SO", "PO+SO")
+    assert rare_facts(8) == {name: [2] for name in names}
     assert rare_facts(3)["PO+SO"] == [2, 3]
     # ⟨riding, horse⟩ has 11 examples, ⟨person, *, horse⟩ 8.
     least = rare_facts(11)
