@@ -92,6 +92,7 @@ ATTACKS = {
     "an extension": b"\x82\x01",
     "a persistent object": b"Pabc\n",
     "a new object": short("builtins") + short("set") + b"\x93)\x81",
+    "a long name": b"cos\n" + b"x" * 100_000 + b"\n",
     "no operand": b"R",
     "a mark alone": b"(",
     "nothing": b"",
@@ -135,9 +136,3 @@ def test_empty_text_of_numpys_is_read():
 def test_a_place_far_off_in_the_memo_costs_nothing():
     """NumPy's and Python's own reader would ask for 16 GB."""
     assert load_restricted(HEADER + b"K\x05r\xff\xff\xff\x7f.", "odd") == 5
-
-
-def test_foreign_names_are_not_repeated_at_length():
-    with pytest.raises(DataError) as caught:
-        load_restricted(HEADER + b"cos\n" + b"x" * 100_000 + b"\n.", "crafted")
-    assert len(str(caught.value)) < 1_000

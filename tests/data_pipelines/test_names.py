@@ -73,8 +73,10 @@ def without_train(classes):
     return nn.Dense(classes)
 
 class Nnx(nnx.Module):
+    inputs = 3
+
     def __init__(self, classes, rngs):
-        self.head = nnx.Linear(3, classes, rngs=rngs)
+        self.head = nnx.Linear(self.inputs, classes, rngs=rngs)
 
     def __call__(self, images):
         return self.head(images)
@@ -83,12 +85,8 @@ def equinox(classes, key):
     import equinox as eqx
     return eqx.nn.Linear(3, classes, key=key)
 
-class Narrow(nnx.Module):
-    def __init__(self, classes, rngs):
-        self.head = nnx.Linear(2, classes, rngs=rngs)
-
-    def __call__(self, images):
-        return self.head(images)
+class Narrow(Nnx):
+    inputs = 2
 
 class Leaving(nn.Module):
     @nn.compact

@@ -5,18 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everlight.metrics.angular import (
-    ErrorSummary,
-    angular_error,
-    reproduction_error,
-    summarize_errors,
-)
+from everlight.metrics import angular
 
 seeds = st.integers(0, 2**32 - 1)
 channel = st.floats(0.0625, 8, width=32)
 light = st.tuples(channel, channel, channel)
-angle_between = jax.jit(angular_error)
-summarize = jax.jit(summarize_errors)
+angle_between = jax.jit(angular.angular_error)
+summarize = jax.jit(angular.summarize_errors)
 
 
 def vector(values):
@@ -79,7 +74,7 @@ def test_what_is_no_light_has_no_angle(broken):
     assert np.isnan(angle_between(vector([1, 1, 1]), vector(broken)))
 
 
-reproduced_apart = jax.jit(reproduction_error)
+reproduced_apart = jax.jit(angular.reproduction_error)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +114,7 @@ def exact_summary(errors):
     ascending = np.sort(np.asarray(errors, np.float64))
     quarter = max(round(len(ascending) / 4), 1)
     q1, median, q3 = np.percentile(ascending, [25, 50, 75], method="linear")
-    return ErrorSummary(
+    return angular.ErrorSummary(
         mean=np.mean(ascending),
         median=median,
         trimean=0.25 * q1 + 0.5 * median + 0.25 * q3,
@@ -145,7 +140,7 @@ def test_statistics_are_those_of_float64(size, rng):
 
 def test_statistics_by_hand():
     summary = summarize(vector([8, 1, 2, 4, 3, 5]))  # round(6 / 4) = 2
-    expected = ErrorSummary(23 / 6, 3.5, 3.5, 1.5, 6.5, 2.25, 4.75, 8, 0)
+    expected = angular.ErrorSummary(23 / 6, 3.5, 3.5, 1.5, 6.5, 2.25, 4.75, 8, 0)
     assert_same(summary, expected)
 
 

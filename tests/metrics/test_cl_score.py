@@ -45,53 +45,34 @@ def random_costs(rng, runs, tasks):
 
 
 @pytest.mark.parametrize(
-    ("memory", "expected"),
+    ("efficiency", "given", "expected"),
     [
-        ([2, 4, 8], 7 / 12),  # (1 + 1/2 + 1/4) / 3
-        ([8, 4, 2], 1),  # (1 + 2 + 4) / 3, clipped
-        ([5], 1),
-        ([0, 4, 8], np.nan),
-        ([4, 0, 8], np.nan),
-        ([4, -4, 8], np.nan),
-        ([4, np.nan, 8], np.nan),
+        (model_size_efficiency, ([2, 4, 8],), 7 / 12),  # (1 + 1/2 + 1/4) / 3
+        (model_size_efficiency, ([8, 4, 2],), 1),  # (1 + 2 + 4) / 3, clipped
+        (model_size_efficiency, ([5],), 1),
+        (model_size_efficiency, ([0, 4, 8],), np.nan),
+        (model_size_efficiency, ([4, 0, 8],), np.nan),
+        (model_size_efficiency, ([4, -4, 8],), np.nan),
+        (model_size_efficiency, ([4, np.nan, 8],), np.nan),
+        (samples_storage_efficiency, ([0, 3, 6], 9), 2 / 3),  # 1 - (0 + 1/3 + 2/3) / 3
+        (samples_storage_efficiency, ([0, 0, 0], 9), 1),
+        (samples_storage_efficiency, ([9, 9, 18], 9), 0),  # 1 - 4/3, clipped
+        (samples_storage_efficiency, ([0, -3, 6], 9), np.nan),
+        (samples_storage_efficiency, ([0, np.nan, 6], 9), np.nan),
+        (samples_storage_efficiency, ([0, 0, 0], 0), np.nan),
+        (samples_storage_efficiency, ([0, 3, 6], 0), np.nan),
+        (samples_storage_efficiency, ([0, 3, 6], -9), np.nan),
+        # (10/100 + 100/200 + 80/400) / 3, and (1 + 2 + 3) / 3, clipped.
+        (computational_efficiency, ([99, 199, 399], [1, 10, 8]), 4 / 15),
+        (computational_efficiency, ([9, 9, 9], [1, 2, 3]), 1),
+        (computational_efficiency, ([0, 0, 0], [0, 0, 0]), 0),
+        (computational_efficiency, ([99, -199, 399], [1, 10, 8]), np.nan),
+        (computational_efficiency, ([99, 199, 399], [1, -10, 8]), np.nan),
+        (computational_efficiency, ([np.nan, 199, 399], [1, 10, 8]), np.nan),
     ],
 )
-def test_model_size_efficiency_by_hand(memory, expected):
-    assert model_size_efficiency(vector(memory)) == pytest.approx(expected, nan_ok=True)
-
-
-@pytest.mark.parametrize(
-    ("stored", "lifetime", "expected"),
-    [
-        ([0, 3, 6], 9, 2 / 3),  # 1 - (0 + 1/3 + 2/3) / 3
-        ([0, 0, 0], 9, 1),
-        ([9, 9, 18], 9, 0),  # 1 - 4/3, clipped
-        ([0, -3, 6], 9, np.nan),
-        ([0, np.nan, 6], 9, np.nan),
-        ([0, 0, 0], 0, np.nan),
-        ([0, 3, 6], 0, np.nan),
-        ([0, 3, 6], -9, np.nan),
-    ],
-)
-def test_samples_storage_efficiency_by_hand(stored, lifetime, expected):
-    efficiency = samples_storage_efficiency(vector(stored), float(lifetime))
-    assert efficiency == pytest.approx(expected, nan_ok=True)
-
-
-@pytest.mark.parametrize(
-    ("operations", "one_pass", "expected"),
-    [
-        ([99, 199, 399], [1, 10, 8], 4 / 15),  # (10/100 + 100/200 + 80/400) / 3
-        ([9, 9, 9], [1, 2, 3], 1),  # (1 + 2 + 3) / 3, clipped
-        ([0, 0, 0], [0, 0, 0], 0),
-        ([99, -199, 399], [1, 10, 8], np.nan),
-        ([99, 199, 399], [1, -10, 8], np.nan),
-        ([np.nan, 199, 399], [1, 10, 8], np.nan),
-    ],
-)
-def test_computational_efficiency_by_hand(operations, one_pass, expected):
-    efficiency = computational_efficiency(vector(operations), vector(one_pass))
-    assert efficiency == pytest.approx(expected, nan_ok=True)
+def test_efficiencies_by_hand(efficiency, given, expected):
+    assert efficiency(*map(vector, given)) == pytest.approx(expected, nan_ok=True)
 
 
 def test_computational_efficiency_of_forty_epochs_is_a_quarter():

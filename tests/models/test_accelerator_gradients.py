@@ -9,12 +9,7 @@ import optax
 import pytest
 
 from everlight.models import ReducedResNet
-from everlight.models.layers.convolution import (
-    _Geometry,
-    _image_gradient_in_groups,
-    _kernel_gradient_in_groups,
-    convolve,
-)
+from everlight.models.layers import convolution
 from everlight.models.layers.normalization import _moments_in_one_pass, normalize
 from tests.models.layers.test_convolution import xlas_convolution
 
@@ -70,9 +65,9 @@ def test_gradients_of_groups_are_those_of_float64_for_runs_of_runs(size, stride,
         return jax.jit(jax.vmap(jax.vmap(function, in_axes=axes), in_axes=axes))
 
     padding = (((size - 1) // 2,) * 2,) * 2
-    geometry = _Geometry(stride, padding)
-    by_images = of_runs(_image_gradient_in_groups(geometry, SIDES), (kernel_axes, 0))
-    by_kernel = of_runs(_kernel_gradient_in_groups(geometry, size), (image_axes, 0))
+    geometry = convolution._Geometry(stride, padding)
+    by_images = of_runs(convolution._image_gradient_in_groups(geometry, SIDES), (kernel_axes, 0))
+    by_kernel = of_runs(convolution._kernel_gradient_in_groups(geometry, size), (image_axes, 0))
     of_images, of_kernel = by_images(first_kernel, gradient), by_kernel(first_images, gradient)
     for place in np.ndindex(3, 2):
         arrays = images[place], kernel[place], gradient[place]
@@ -120,7 +115,7 @@ def test_groups_and_paddings_of_several_runs_are_those_of_float64(
     gradient = rng.normal(size=(3, 2, rows, columns, features)).astype(np.float32)
 
     def of_run(images, kernel, gradient):
-        form = lambda *both: convolve(*both, stride, padding, groups)  # noqa: E731
+        form = lambda *both: convolution.convolve(*both, stride, padding, groups)  # noqa: E731
         output, backward = jax.vjp(form, images, kernel)
         return output, *backward(gradient)
 
@@ -139,7 +134,7 @@ def test_groups_and_paddings_of_several_runs_are_those_of_float64(
 def test_a_depthwise_sum_of_low_precision_on_an_accelerator_is_rounded_once(rng, device):
     images = jnp.asarray(rng.normal(size=(1, 9, 9, 4)), jnp.bfloat16)
     kernel = jnp.asarray(rng.normal(size=(5, 5, 1, 4)), jnp.bfloat16)
-    result = convolve(images, kernel, 1, HALF_5, 4)
+    result = convolution.convolve(images, kernel, 1, HALF_5, 4)
     wide = (np.float64(array) for array in (images, kernel))
     expected, _, _ = gradients_in_float64(*wide, np.zeros((1, 9, 9, 4)), 1, HALF_5, 4)
     error = np.max(np.abs(np.float64(result) - expected) / np.maximum(np.abs(expected), 1))
@@ -160,7 +155,7 @@ def test_second_derivatives_are_those_of_xlas_convolution(rng):
 
         return jax.grad(slopes, (0, 1))(images, kernel)
 
-    for ours, theirs in zip(second(convolve), second(xlas_convolution), strict=True):
+    for ours, theirs in zip(second(convolution.convolve), second(xlas_convolution), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=2e-4)
 
 

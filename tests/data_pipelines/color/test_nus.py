@@ -3,39 +3,19 @@ import csv
 import imagecodecs
 import numpy as np
 import pytest
-import scipy.io
 
 from everlight_data.color.nus import load_official, load_same_scene_pairs
 from everlight_data.color.thumbnails import thumbnail_set
 from everlight_data.errors import DataError, MissingDataError
+from tests.nus_files import write_raw_camera
 
 DARKNESS, SATURATION = 1024, 15000
 RECTANGLE = (5, 16, 21, 38)  # rows 5 to 16, columns 21 to 38, from 1, as MATLAB counts
 
 
-def write_png(path, pixels, bitdepth=16):
-    path.write_bytes(imagecodecs.png_encode(pixels.astype(f"uint{bitdepth}").squeeze()))
-
-
-def write_camera(folder, camera, images, charts, illuminants, **changes):
-    """A camera in the release's format: raw values in, files out."""
-    names = [f"{camera}_{index + 1:04}" for index in range(len(images))]
-    for name, image, chart in zip(names, images, charts, strict=True):
-        for part in ("PNG", "CHECKER"):
-            (folder / camera / part).mkdir(parents=True, exist_ok=True)
-        write_png(folder / camera / "PNG" / f"{name}.PNG", image)
-        np.savetxt(folder / camera / "CHECKER" / f"{name}_color.txt", chart, "%.9g", ",")
-    cells = np.empty((len(names), 1), dtype=object)
-    cells[:, 0] = names
-    variables = {
-        "all_image_names": cells,
-        "groundtruth_illuminants": illuminants,
-        "CC_coords": np.array([RECTANGLE] * len(names), np.uint16),
-        "darkness_level": np.uint16(DARKNESS),
-        "saturation_level": np.uint16(SATURATION),
-    } | changes
-    stored = {name: value for name, value in variables.items() if value is not None}
-    scipy.io.savemat(folder / camera / f"{camera}_gt.mat", stored)
+def write_camera(folder, camera, *arrays, **variables):
+    places = {"CC_coords": np.array([RECTANGLE] * len(arrays[0]), np.uint16)}
+    write_raw_camera(folder, camera, *arrays, **places | variables)
 
 
 @pytest.fixture
@@ -112,8 +92,9 @@ def test_missing_files_are_named(release):
 @pytest.mark.parametrize(("channels", "bitdepth"), [(3, 8), (1, 16)])
 def test_images_of_another_kind_are_named(release, channels, bitdepth):
     camera = load_official(release, "SonyA57")
-    pixels = np.ones((30, 41, channels), np.uint16)
-    write_png(camera.folder / "PNG" / "SonyA57_0001.PNG", pixels, bitdepth)
+    pixels = np.ones((30, 41, channels), f"uint{bitdepth}").squeeze()
+    path = camera.folder / "PNG" / "SonyA57_0001.PNG"
+    path.write_bytes(imagecodecs.png_encode(pixels))
     with pytest.raises(DataError, match=f"{channels} channels of {bitdepth} bits"):
         camera.read_image(0)
 

@@ -357,23 +357,20 @@ def test_grey_test_images_are_brought_to_the_channels_of_the_others(tmp_path, rn
     assert note.endswith("; test: grey, in one channel; all brought to RGB")
 
 
-def test_a_test_set_of_other_classes_is_refused(tmp_path):
-    train = folder_of(tmp_path / "train", {"a": 3, "b": 3})
-    test = folder_of(tmp_path / "test", {"a": 3, "c": 3})
-    message = refused(train, test_data=test)
-    assert "has other classes than the training images: b, c are only in one of them" in message
-
-
-def test_a_test_set_of_training_images_is_refused(tmp_path):
-    """Copies under other names, and fewer of them."""
-    train = folder_of(tmp_path / "train", {"a": 3, "b": 4})
-    test = folder_of(tmp_path / "test", {"a": 1, "b": 2})
-    message = refused(train, test_data=test)
-    assert "test holds the same samples as train; give test samples that do not train" in message
-
-
-def test_a_class_of_one_training_image_is_refused_beside_a_test_set(tmp_path):
-    train = folder_of(tmp_path / "train", {"a": 3, "b": 1})
-    test = folder_of(tmp_path / "test", {"a": 1, "b": 1}, blue=7)
-    message = refused(train, test_data=test)
-    assert "the class 'b' has 1 training and 1 test images; a class needs 2 and 1" in message
+@pytest.mark.parametrize(
+    ("train", "test", "blue", "message"),
+    [
+        (
+            {"a": 3, "b": 3},
+            {"a": 3, "c": 3},
+            0,
+            "than the training images: b, c are only in one of",
+        ),
+        # Copies under other names, and fewer of them.
+        ({"a": 3, "b": 4}, {"a": 1, "b": 2}, 0, "test holds the same samples as train; give test"),
+        ({"a": 3, "b": 1}, {"a": 1, "b": 1}, 7, "the class 'b' has 1 training and 1 test images"),
+    ],
+)
+def test_a_test_set_that_does_not_fit_is_refused(tmp_path, train, test, blue, message):
+    test_data = folder_of(tmp_path / "test", test, blue=blue)
+    assert message in refused(folder_of(tmp_path / "train", train), test_data=test_data)
