@@ -1,5 +1,3 @@
-import math
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,6 +13,7 @@ from everlight.color.learned import gamut
 from everlight.color.learned.gamut import DIRECTIONS, GROWTH, PROBES, fit_gamut
 from everlight.color.learned.parts.observed_image import ObservedImage, observe_image
 from everlight.metrics.angular import angular_error
+from tests.color.references import nus_thumbnails, unit
 
 # Compiled, since one by one the shifted differences of a filter take seconds to dispatch.
 ESTIMATORS = {name: jax.jit(estimator) for name, estimator in color.ESTIMATORS.items()}
@@ -29,10 +28,6 @@ def gamut_estimate(model, image):
 minkowski_framework = jax.jit(color.minkowski_framework, static_argnums=(2, 3, 4))
 response = jax.jit(color.response, static_argnums=(2, 3))
 weighted_gray_edge = jax.jit(color.weighted_gray_edge, static_argnums=(2, 3, 4, 5))
-
-
-def unit(vector):
-    return np.asarray(vector, np.float64) / np.linalg.norm(vector)
 
 
 def degrees(estimate, truth) -> float:
@@ -76,9 +71,8 @@ class TestFramework:
         image = photograph(rng)
         pixels = np.asarray(image, np.float64).reshape(-1, 3)
         expected = unit((pixels**norm).mean(axis=0) ** (1 / norm))
-        np.testing.assert_allclose(
-            minkowski_framework(image, None, 0, norm, 0.0), expected, rtol=2e-6
-        )
+        found = minkowski_framework(image, None, 0, norm, 0.0)
+        np.testing.assert_allclose(found, expected, rtol=2e-6)
 
     def test_white_patch_is_the_maximum_and_the_limit_of_the_norm(self, rng):
         image = photograph(rng)
@@ -142,9 +136,8 @@ class TestFramework:
     def test_scaling_a_channel_scales_the_estimate(self, gain, name, seed):
         image, gain = photograph(np.random.default_rng(seed)), np.float32(gain)
         estimate = ESTIMATORS[name]
-        np.testing.assert_allclose(
-            estimate(image * gain, None), unit(estimate(image, None) * gain), rtol=1e-5
-        )
+        found = estimate(image * gain, None)
+        np.testing.assert_allclose(found, unit(estimate(image, None) * gain), rtol=1e-5)
 
     @pytest.mark.parametrize("name", ["GE-1", "GE-2", "WGE"])
     def test_flat_ground_has_no_edges(self, name):
@@ -163,30 +156,17 @@ class TestFramework:
         with pytest.raises(ValueError, match=r"an image of 0x3|image is float32\[0, 3, 3"):
             color.ESTIMATORS[name](jnp.zeros((0, 3, 3)), None)
 
-    @pytest.mark.parametrize(
-        ("order", "norm", "sigma", "message"),
-        [
-            (3, 1, 1.0, "order=3"),
-            (1, 1, 0.0, r"sigma=0\.0"),
-            (0, 1, -1.0, r"sigma=-1\.0"),
-            (0, 0.5, 0.0, r"norm=0\.5"),
-            (0, math.nan, 0.0, "norm=nan"),
-            (1, 1, 8.0, "32x48"),
-        ],
-    )
-    def test_refuses(self, rng, order, norm, sigma, message):
+    @pytest.mark.parametrize(("sigma", "message"), [(0.0, r"sigma=0\.0"), (8.0, "32x48")])
+    def test_derivatives_need_a_width_that_fits_the_image(self, rng, sigma, message):
         with pytest.raises(ValueError, match=message):
-            minkowski_framework(photograph(rng), None, order, norm, sigma)
+            minkowski_framework(photograph(rng), None, 1, 1, sigma)
 
 
 class TestWeightedGrayEdge:
     def test_without_weights_it_is_gray_edge(self, rng):
         image, mask = photograph(rng), holes(rng)
-        np.testing.assert_allclose(
-            weighted_gray_edge(image, mask, 5, 1.0, 0, 3),
-            ESTIMATORS["GE-1"](image, mask),
-            rtol=1e-6,
-        )
+        found = weighted_gray_edge(image, mask, 5, 1.0, 0, 3)
+        np.testing.assert_allclose(found, ESTIMATORS["GE-1"](image, mask), rtol=1e-6)
 
     @pytest.mark.parametrize("iterations", [1, 10])
     def test_against_float64(self, rng, iterations):
@@ -204,9 +184,8 @@ class TestWeightedGrayEdge:
             along = np.sqrt(sum((g @ white) ** 2 for g in corrected))
             weight = along / np.sqrt(sum((g**2).sum(axis=-1) for g in corrected))
             light = unit((((weight**10)[..., None] * length) ** 5).sum(axis=(0, 1)) ** (1 / 5))
-        np.testing.assert_allclose(
-            weighted_gray_edge(image, None, 5, 1.0, 10, iterations), light, rtol=1e-4
-        )
+        found = weighted_gray_edge(image, None, 5, 1.0, 10, iterations)
+        np.testing.assert_allclose(found, light, rtol=1e-4)
 
     def test_gray_edges_outweigh_colored_ones(self):
         reflectance = np.full((40, 40, 3), 0.2)
@@ -266,11 +245,9 @@ class TestGamut:
         canonical, images, lights = trained
         direct = jnp.asarray(images[0] / lights[0] * 0.999, jnp.float32)
         magnitude, _ = response(direct, None, canonical.order, 1.0)
-        inside = (magnitude / canonical.peak).reshape(-1, 3) @ DIRECTIONS.T <= canonical.extent
-        assert inside.all()
-        assert not (
-            2 * (magnitude / canonical.peak).reshape(-1, 3) @ DIRECTIONS.T <= canonical.extent
-        ).all()
+        along = (magnitude / canonical.peak).reshape(-1, 3) @ DIRECTIONS.T
+        assert (along <= canonical.extent).all()
+        assert not (2 * along <= canonical.extent).all()
 
     def test_against_linear_programming(self, trained):
         """HiGHS, in float64: on the same half-spaces, and on the exact hulls by Qhull."""
@@ -317,9 +294,8 @@ class TestGamut:
         canonical, _, _ = trained
         image, gain = photograph(np.random.default_rng(4)), np.float32(gain)
         estimate = gamut_estimate(canonical, image)
-        np.testing.assert_allclose(
-            gamut_estimate(canonical, image * gain), unit(estimate * gain), rtol=1e-3
-        )
+        found = gamut_estimate(canonical, image * gain)
+        np.testing.assert_allclose(found, unit(estimate * gain), rtol=1e-3)
 
     def test_a_color_outside_of_the_gamut_still_gives_an_estimate(self, trained):
         canonical, _, _ = trained
@@ -338,30 +314,14 @@ class TestGamut:
 
 
 # Mean and median error of the two-camera paper's table 2, on full images of 195 pairs.
-PAPER = {
-    "GW": (4.43, 3.42),
-    "SoG": (3.31, 2.63),
-    "GE-1": (4.49, 3.03),
-    "GE-2": (4.99, 3.28),
-    "WGE": (5.77, 3.11),
-    "PCA": (4.01, 2.68),
-    "WP": (4.49, 3.47),
-}
-
-
+PAPER = {"GW": (4.43, 3.42), "SoG": (3.31, 2.63), "PCA": (4.01, 2.68), "WP": (4.49, 3.47)}
+PAPER |= {"GE-1": (4.49, 3.03), "GE-2": (4.99, 3.28), "WGE": (5.77, 3.11)}
 # Their edges see what saturation cuts off: see the second test.
 EDGE_BASED = ("GE-1", "GE-2", "WGE")
 
 
 def nus_errors(real_data, name, saturation):
-    """Of the D5200's own 200 images; its file holds 117 of the D40 too."""
-    with np.load(real_data("nus8_64x64/NikonD5200.npz")) as data:
-        own = np.char.startswith(data["names"], "NikonD5200_")
-        images = jnp.asarray(data["images_u16"][own] / 65535, jnp.float32)
-        lights = jnp.asarray(data["illuminant_rgb"][own], jnp.float32)
-    assert len(images) == 200
-    brightest = jnp.max(images, axis=-1)
-    masks = ((brightest > 0) & (brightest < saturation)).astype(jnp.float32)
+    images, masks, lights = nus_thumbnails(real_data, saturation)
     estimates = jax.lax.map(lambda one: ESTIMATORS[name](*one), (images, masks), batch_size=50)
     return np.asarray(jax.vmap(angular_error)(estimates, lights))
 

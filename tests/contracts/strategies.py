@@ -193,10 +193,7 @@ def some_now(names, now=OF_EACH_KIND):
         [
             pytest.param(
                 name,
-                marks=[
-                    pytest.mark.xdist_group(name),
-                    *([] if name in now else [pytest.mark.slow]),
-                ],
+                marks=[pytest.mark.xdist_group(name), *([] if name in now else [pytest.mark.slow])],
             )
             for name in names
         ],

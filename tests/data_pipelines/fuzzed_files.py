@@ -21,12 +21,7 @@ from everlight_data.color.photographs.thumbnails import thumbnail_set
 from everlight_data.color.raw_files.raw import read_raw
 from everlight_data.color.s20 import ARCHIVE, FOLDS, load_s20
 from everlight_data.color.spectra import measured_library
-from everlight_data.facts.parts.splits import (
-    Fact,
-    FactSamples,
-    FactSet,
-    read_split,
-)
+from everlight_data.facts.parts.splits import Fact, FactSamples, FactSet, read_split
 from everlight_data.facts.parts.word_vectors import load_word_vectors
 from everlight_data.facts.vrd import PREDICATES, load_vrd
 from everlight_data.formats.arrays import read_npz
@@ -122,8 +117,9 @@ def nus_release(folder, rng):
 
     def read():
         camera = load_official(folder, MAIN)
-        camera.read_image(0)
-        camera.read_chart(0)
+        for index in range(2):
+            camera.read_image(index)
+            camera.read_chart(index)
 
     return [path for path in sorted((folder / MAIN).rglob("*")) if path.is_file()], read
 

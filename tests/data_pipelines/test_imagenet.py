@@ -39,11 +39,8 @@ def make(root, sizes):
 def whole(tmp_path_factory):
     """All 1,000 classes, of very unequal size."""
     rng = np.random.default_rng(7)
-    sizes = zip(
-        rng.choice([3, 4, 6, 40], 1000, p=[0.4, 0.3, 0.2, 0.1]),
-        rng.integers(1, 3, 1000),
-        strict=True,
-    )
+    training = rng.choice([3, 4, 6, 40], 1000, p=[0.4, 0.3, 0.2, 0.1])
+    sizes = zip(training, rng.integers(1, 3, 1000), strict=True)
     root = tmp_path_factory.mktemp("whole")
     wnids = sorted(imagenet_listing("incremental_imagenet_full"))
     make(root, dict(zip(wnids, sizes, strict=True)))
@@ -77,13 +74,8 @@ def test_splits_are_the_package_s_sample_by_sample(package, whole, monkeypatch, 
         for name, content in splits.items()
     }
     kind = "IIRC" if hierarchy else "CIL"
-    theirs = Theirs(
-        splits,
-        shares,
-        tasks,
-        kind,
-        lambda _, path: place[os.path.relpath(path, whole / "imagenet")],
-    )
+    relative = partial(os.path.relpath, start=whole / "imagenet")
+    theirs = Theirs(splits, shares, tasks, kind, lambda _, path: place[relative(path)])
     given = (files.train_labels, files.test_labels, files.class_names, hierarchy)
     ours = iirc(*given, configurations[number], "incomplete", fraction)
     assert ours.class_names == tuple(numbers)
@@ -111,9 +103,8 @@ def test_some_classes_need_no_other_folder_and_the_listing_says_so(few):
     split = np.array([name.split(b"/")[:2] for name in files.images])
     np.testing.assert_array_equal(split[:, 0], [b"train"] * 6 + [b"val"] * 4)
     labels = np.concatenate([files.train_labels, files.test_labels])
-    np.testing.assert_array_equal(
-        [files.class_names[label].encode() for label in labels], split[:, 1]
-    )
+    wnids = [files.class_names[label].encode() for label in labels]
+    np.testing.assert_array_equal(wnids, split[:, 1])
     assert all((few / os.fsdecode(name)).exists() for name in files.images)
     (remark,) = files.remarks
     assert "2 classes are listed without the other 996" in remark
@@ -122,9 +113,8 @@ def test_some_classes_need_no_other_folder_and_the_listing_says_so(few):
 def test_missing_folders_are_named_and_counted(few):
     with pytest.raises(MissingDataError, match=r"train lacks n02085620: 3 of 4 folders"):
         list_imagenet(full_listing(), FOUR)
-    with pytest.raises(
-        MissingDataError, match=r"train lacks (n\d+, ){4}n\d+ and 990 more: 3 of 998"
-    ):
+    message = r"train lacks (n\d+, ){4}n\d+ and 990 more: 3 of 998"
+    with pytest.raises(MissingDataError, match=message):
         list_imagenet(full_listing())
 
 

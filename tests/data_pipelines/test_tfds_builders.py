@@ -30,13 +30,8 @@ def test_core50_has_its_paper_s_test_sessions(tmp_path, monkeypatch):
     train, test = builder.as_data_source(["train", "test"])
     assert sorted(sample["session"] for sample in train) == [0, 10]
     (sample,) = test
-    assert {**sample, "image": 0} == {
-        "image": 0,
-        "label": 6,
-        "category": 1,
-        "session": 2,
-        "frame": 5,
-    }
+    expected = {"label": 6, "category": 1, "session": 2, "frame": 5}
+    assert {**sample, "image": 0} == {"image": 0, **expected}
     np.testing.assert_array_equal(sample["image"], np.full((128, 128, 3), 3))
     assert builder.info.features["label"].int2str(6) == "mobile_phone2"
 

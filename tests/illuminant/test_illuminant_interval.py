@@ -72,9 +72,8 @@ def test_too_few_pairs_give_no_bound_and_one_that_failed_counts_against(rng):
     assert np.isfinite(calibrate_interval(estimates, truth).factor)
     assert np.isinf(calibrate_interval(estimates[:, :8], truth[:8]).factor)
     assert np.isinf(calibrate_interval(estimates.at[0, 3].set(jnp.nan), truth).factor)
-    unknown = chromaticity_interval(
-        IntervalScale(jnp.ones(2), jnp.float32(jnp.inf)), estimates[:, 0]
-    )
+    unbounded = IntervalScale(jnp.ones(2), jnp.float32(jnp.inf))
+    unknown = chromaticity_interval(unbounded, estimates[:, 0])
     np.testing.assert_array_equal(unknown.low, [0, 0])
     assert np.isinf(unknown.high).all()
     assert np.isinf(unknown.degrees)

@@ -56,19 +56,6 @@ def test_width_is_free(rng):
     np.testing.assert_allclose(output, forward(params, features, 3), rtol=2e-5)
 
 
-def test_vmapped_over_nets_is_one_by_one(rng):
-    net = IlluminantNet(2)
-    params = jax.jit(jax.vmap(net.init, (0, None)))(
-        jax.random.split(jax.random.key(1), 3), jnp.zeros(9)
-    )
-    features = jnp.asarray(rng.normal(size=(3, 20, 9)), jnp.float32)
-    together = jax.vmap(net.apply)(params, features)
-    apply = jax.jit(net.apply)
-    for index in range(3):
-        one = jax.tree.map(lambda leaf, i=index: leaf[i], params)
-        np.testing.assert_allclose(together[index], apply(one, features[index]), rtol=2e-6)
-
-
 def test_initial_kernels_have_he_variance_and_no_bias():
     params = IlluminantNet(2, 1000).init(jax.random.key(0), jnp.zeros(9))["params"]
     # He et al. 2015, eq. 10: variance 2 / fan in.

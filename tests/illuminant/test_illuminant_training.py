@@ -196,22 +196,6 @@ def test_training_learns():
     assert states[-1].best_loss < 0.6 * constant
 
 
-def test_vmapped_over_problems_is_one_by_one():
-    """XLA rounds a batched program differently; Adam's first steps enlarge it."""
-    problems = [problem_of(seed) for seed in range(3)]
-    stacked = jax.tree.map(lambda *a: np.stack(a), *problems)
-    trainer = make_trainer(NET, SETTINGS)
-    keys = jax.random.split(KEY, 3)
-    states = jax.jit(jax.vmap(trainer.init))(keys, stacked)
-    together, losses = jax.jit(jax.vmap(trainer.advance))(keys, states, stacked)
-    trainer = compiled(SETTINGS)
-    for index, problem in enumerate(problems):
-        alone, loss = trainer.advance(keys[index], trainer.init(keys[index], problem), problem)
-        one = jax.tree.map(lambda leaf, i=index: leaf[i], together.model)
-        chex.assert_trees_all_close(one, alone.model, atol=2e-5)
-        assert losses.valid[index] == pytest.approx(float(loss.valid), rel=1e-4)
-
-
 def test_batches_are_keyed_by_step():
     """Two blocks of ten steps draw what one block of twenty draws; another key draws others."""
     problem = problem_of(5)

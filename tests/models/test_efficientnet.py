@@ -140,17 +140,14 @@ def test_a_block_trains(rng):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda arrays: arrays.pop("_blocks.3._bn2.bias"), r"_blocks\.3\._bn2\.bias is missing"),
-        (lambda arrays: arrays.update(extra=np.zeros(1)), r"extra is not an array of the network"),
-        (
-            lambda arrays: arrays.update({"_conv_stem.weight": np.zeros((32, 3, 5, 5))}),
-            r"_conv_stem\.weight has the shape \(32, 3, 5, 5\), which is not the network's",
-        ),
+        ({"_blocks.3._bn2.bias": None}, r"_blocks\.3\._bn2\.bias is missing"),
+        ({"extra": np.zeros(1)}, r"extra is not an array of the network"),
+        ({"_conv_stem.weight": np.zeros((32, 3, 5, 5))}, r"weight has the shape \(32, 3, 5, 5\), "),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(rng, change, message):
-    arrays = drawn_arrays(rng)
-    change(arrays)
+    arrays = drawn_arrays(rng) | change
+    arrays = {name: array for name, array in arrays.items() if array is not None}
     with pytest.raises(ValueError, match=message):
         efficientnet_variables(arrays)
 

@@ -104,19 +104,9 @@ def test_it_learns_lights_of_a_camera_that_took_no_image(rng):
         told = jax.vmap(dual_mapping_estimate, (None, 0))(model, tested)
         means[name] = np.nanmean(jax.vmap(angular_error)(told, theirs))
     gray = np.mean(jax.vmap(angular_error)(jnp.float32(images * ratio).mean((1, 2)), theirs))
-    print(gray, means)
     assert gray > 10
     assert means["mapped"] < 6
     assert means["own"] > means["mapped"] + 5
-
-
-def test_an_image_without_a_usable_pixel_spoils_no_training(rng):
-    images = jnp.float32(rng.uniform(0.1, 0.9, (3, 4, 4, 3))).at[1].set(0)
-    lights = jnp.float32(rng.uniform(0.4, 1, (3, 3)))
-    seen = ObservedImage(images, jnp.ones((3, 4, 4)))
-    model = fit_dual_mapping(seen, lights, lights, key=jax.random.key(0), steps=3)
-    for leaf in jax.tree.leaves(model):
-        assert np.isfinite(leaf).all()
 
 
 def test_the_tested_cameras_lights_are_learned(monkeypatch, rng):

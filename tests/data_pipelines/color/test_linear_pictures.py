@@ -1,7 +1,6 @@
 """Pictures of three channels of 16 bits, as other programs write them."""
 
 import struct
-import zlib
 
 import imagecodecs
 import numpy as np
@@ -11,6 +10,7 @@ import tifffile
 from everlight_data.color.photographs.linear_pictures import decode_picture
 from everlight_data.color.raw_files.photos import read_photo
 from everlight_data.errors import DataError
+from tests.data_pipelines.images.user_folders import png_chunk
 
 
 @pytest.mark.parametrize("shape", [(24, 96), (3, 3), (3, 7), (40, 3)])
@@ -70,9 +70,7 @@ UPRIGHT = {
 def add_exif(content, orientation):
     """Insert a chunk eXIf with one directory of one tag after a PNG's header."""
     body = struct.pack(">2sHIHHHIHHI", b"MM", 42, 8, 1, 274, 3, 1, orientation, 0, 0)
-    chunk = b"eXIf" + body
-    chunk = struct.pack(">I", len(body)) + chunk + struct.pack(">I", zlib.crc32(chunk))
-    return content[:33] + chunk + content[33:]
+    return content[:33] + png_chunk(b"eXIf", body) + content[33:]
 
 
 @pytest.mark.parametrize("orientation", UPRIGHT)

@@ -164,9 +164,8 @@ def test_layouts_are_those_of_their_predicate_and_of_no_other(world):
                 "larger than": area > 2.5 and not inside,
             }
             assert [name for name, found in holds.items() if found] == [fact.predicate]
-            assert (
-                fact.type == "SP" or fact.object == world.categories[roles.scenes.category[other]]
-            )
+            object_name = world.categories[roles.scenes.category[other]]
+            assert fact.type == "SP" or fact.object == object_name
 
 
 def test_facts_are_long_tailed():
@@ -177,9 +176,8 @@ def test_facts_are_long_tailed():
     harmonic = (1 / np.arange(1, 289)).sum()
     np.testing.assert_allclose(counts[[0, 1, 2]], 1 / harmonic / np.array([1, 2, 3]), rtol=0.1)
     assert (counts > 0).sum() == 288
-    assert counts[40:288].sum() == pytest.approx(
-        1 - (1 / np.arange(1, 41)).sum() / harmonic, rel=0.1
-    )
+    tail = 1 - (1 / np.arange(1, 41)).sum() / harmonic
+    assert counts[40:288].sum() == pytest.approx(tail, rel=0.1)
 
 
 def test_more_scenes_leave_the_earlier_ones_and_another_seed_is_another_world(world):

@@ -25,26 +25,11 @@ def numbers(values):
 
 def tensor(key, count, shape, strides, offset=0, kind="FloatStorage"):
     """A call of `_rebuild_tensor_v2` on a reference to a storage."""
-    reference = (
-        b"("
-        + text("storage")
-        + f"ctorch\n{kind}\n".encode()
-        + text(key)
-        + text("cpu")
-        + b"J"
-        + struct.pack("<i", count)
-        + b"NtQ"
-    )
-    hooks = b"ccollections\nOrderedDict\n)R"
-    arguments = b"(" + reference + b"J" + struct.pack("<i", offset) + numbers(shape)
-    return (
-        b"ctorch._utils\n_rebuild_tensor_v2\n"
-        + arguments
-        + numbers(strides)
-        + b"\x89"
-        + hooks
-        + b"tR"
-    )
+    storage = text("storage") + f"ctorch\n{kind}\n".encode() + text(key) + text("cpu")
+    reference = b"(" + storage + b"J" + struct.pack("<i", count) + b"NtQ"
+    place = b"J" + struct.pack("<i", offset) + numbers(shape) + numbers(strides)
+    hooks = b"\x89ccollections\nOrderedDict\n)R"
+    return b"ctorch._utils\n_rebuild_tensor_v2\n(" + reference + place + hooks + b"tR"
 
 
 def state(**tensors):

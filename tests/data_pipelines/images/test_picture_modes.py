@@ -8,18 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.data_pipelines.images.user_folders import folder_of, load, refused
-
-GRAY_LEVELS = np.array([[40, 40], [200, 200]], np.uint8)
-
-
-def chunk(kind, content):
-    return (
-        struct.pack(">I", len(content))
-        + kind
-        + content
-        + struct.pack(">I", zlib.crc32(kind + content))
-    )
+from tests.data_pipelines.images.user_folders import folder_of, load, png_chunk, refused
 
 
 def png(depth, kind, rows, palette=b"", transparent=b""):
@@ -28,7 +17,7 @@ def png(depth, kind, rows, palette=b"", transparent=b""):
     chunks = [(b"IHDR", header), (b"PLTE", palette), (b"tRNS", transparent)]
     chunks += [(b"IDAT", zlib.compress(b"".join(b"\0" + row for row in rows))), (b"IEND", b"")]
     kept = [each for each in chunks if each[1] or each[0] == b"IEND"]
-    return b"\x89PNG\r\n\x1a\n" + b"".join(chunk(*each) for each in kept)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(png_chunk(*each) for each in kept)
 
 
 TRANSPARENT = {

@@ -78,13 +78,6 @@ def test_other_formats_are_refused_with_the_formats_that_are_read(tmp_path, endi
     assert "not a complete 8-bit JPEG, PNG or GIF file): a/00." in refused(tmp_path)
 
 
-def test_paths_of_a_csv_may_go_up_within_its_folder(tmp_path):
-    folder_of(tmp_path / "all", {"x": 6})
-    rows = [f"all/y/../x/{place:02d}.png,{'ab'[place % 2]}" for place in range(6)]
-    images, _ = load(write_csv(tmp_path, "file,label", *rows))
-    np.testing.assert_array_equal(images.images[:, 0, 0, 1], [0, 10, 20, 30, 40, 50])
-
-
 @pytest.mark.parametrize("ending", ["CSV", "NPZ"])
 def test_endings_may_be_in_upper_case(tmp_path, ending):
     folder_of(tmp_path, {"a": 3, "b": 3})
@@ -126,9 +119,10 @@ def write_csv(root, *rows):
     return path
 
 
-def test_a_csv_names_files_and_labels(tmp_path):
+@pytest.mark.parametrize("folder", ["all/x", "all/y/../x"])
+def test_a_csv_names_files_and_labels(tmp_path, folder):
     folder_of(tmp_path / "all", {"x": 6})
-    rows = [f"all/x/{place:02d}.png,{'even' if place % 2 == 0 else 'odd'}" for place in range(6)]
+    rows = [f"{folder}/{place:02d}.png,{'even' if place % 2 == 0 else 'odd'}" for place in range(6)]
     images, note = load(write_csv(tmp_path, "file,label", *rows))
     assert images.class_names == ("even", "odd")
     np.testing.assert_array_equal(images.images[:, 0, 0, 1], [0, 10, 20, 30, 40, 50])
@@ -153,7 +147,6 @@ def test_a_csv_names_files_and_labels(tmp_path):
         (("file,label", "00.png,1", "./00.png,1"), r"line 3, names './00.png' again"),
         (("file,label", "00.png,1", "a/../00.png,1"), r"line 3, names 'a/../00.png' again"),
         (("file,label", "a/../../secret,1"), r"line 2: 'a/../../secret' leads out"),
-        (("file,label", "../secret,1"), r"line 2: '../secret' leads out"),
         (("file,label", "/etc/passwd,1"), r"leads out of the csv's folder"),
         (
             ("file,label", "none.png,1"),
@@ -262,12 +255,9 @@ def test_a_folder_without_classes_is_refused(tmp_path):
     assert "holds no sub-folder with images" in refused(tmp_path)
     assert "is not a folder" in refused(tmp_path / "alone.png")
     (tmp_path / "empty").mkdir()
-    assert re.search("empty holds no image", refused(tmp_path))
-
-
-def test_folders_within_classes_are_refused(tmp_path):
-    folder_of(tmp_path / "train", {"a": 3, "b": 3})
-    assert re.search("train/a is a folder in a class's folder", refused(tmp_path))
+    assert "empty holds no image" in refused(tmp_path)
+    folder_of(tmp_path / "whole" / "train", {"a": 3, "b": 3})
+    assert "train/a is a folder in a class's folder" in refused(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("inside", ["", "a folder"])
@@ -279,12 +269,6 @@ def test_a_refusal_of_a_folder_with_a_strange_name_is_one_line_of_text(tmp_path,
     assert f"{tmp_path}/\\x1b[31m\\n\\udcff" in message
 
 
-def test_a_class_of_one_image_is_refused(tmp_path):
-    assert "the class 'b' has 1 image; a class needs 3" in refused(
-        folder_of(tmp_path, {"a": 3, "b": 1})
-    )
-
-
 def test_files_that_are_no_whole_images_are_named_together(tmp_path):
     folder_of(tmp_path, {"a": 4, "b": 4})
     whole = (tmp_path / "a" / "00.png").read_bytes()
@@ -293,40 +277,36 @@ def test_files_that_are_no_whole_images_are_named_together(tmp_path):
     (tmp_path / "a" / "empty.jpg").write_bytes(b"")
     Image.new("I;16", (8, 8), 40_000).save(tmp_path / "b" / "deep.png")
     message = refused(tmp_path)
-    assert (
-        "4 of 11 files cannot be used (missing, above 100,000,000 pixels, or not a complete 8-bit "
-        "JPEG, PNG or GIF file)"
-    ) in message
-    assert (
+    for part in (
+        "4 of 11 files are missing, above 100,000,000 pixels or no whole JPEG, PNG or GIF of 8 bit",
         "a/00.png, a/empty.jpg, a/notes.txt and 1 more. Repair, convert or remove them. 1 of them "
-        "has 16 bits: save with 8 bits, scaled by the greatest value that the camera gives."
-    ) in message
+        "has 16 bits: save with 8 bits, scaled by the greatest value that the camera gives.",
+    ):
+        assert part in message
 
 
 def test_one_large_image_is_decoded_at_a_time(tmp_path, monkeypatch):
     """Each of several threads would need a gigabyte for an image of 100 megapixels."""
-    at_once, most, lock = 0, 0, threading.Lock()
-    given = user_images.square
+    lock, at_once, most, square = threading.Lock(), [0], [0], user_images.square
 
     def watched(image, side):
-        nonlocal at_once, most
         with lock:
-            at_once += 1
-            most = max(most, at_once)
+            at_once[0] += 1
+            most[0] = max(most[0], at_once[0])
         time.sleep(0.01)
         with lock:
-            at_once -= 1
-        return given(image, side)
+            at_once[0] -= 1
+        return square(image, side)
 
     monkeypatch.setattr(user_images, "square", watched)
     monkeypatch.setattr(user_images.os, "cpu_count", lambda: 4)
     folder_of(tmp_path, {"a": 10, "b": 10})
     load(tmp_path)
-    assert most > 1
-    most = 0
+    assert most[0] > 1
+    most[0] = 0
     monkeypatch.setattr(user_images, "LARGE_PIXELS", SIDE * SIDE - 1)
     load(tmp_path)
-    assert most == 1
+    assert most == [1]
 
 
 def test_pillow_does_not_warn_of_a_size_within_the_limit(tmp_path, recwarn):
@@ -381,23 +361,20 @@ def test_gray_test_images_are_brought_to_the_channels_of_the_others(tmp_path, rn
     assert note.endswith("; test: grey, in one channel; all converted to RGB")
 
 
-def test_a_test_set_of_other_classes_is_refused(tmp_path):
-    train = folder_of(tmp_path / "train", {"a": 3, "b": 3})
-    test = folder_of(tmp_path / "test", {"a": 3, "c": 3})
-    message = refused(train, test_data=test)
-    assert "has other classes than the training images: b, c are only in one of them" in message
-
-
-def test_a_test_set_of_training_images_is_refused(tmp_path):
-    """Copies under other names, and fewer of them."""
-    train = folder_of(tmp_path / "train", {"a": 3, "b": 4})
-    test = folder_of(tmp_path / "test", {"a": 1, "b": 2})
-    message = refused(train, test_data=test)
-    assert "test holds the same samples as train; give test samples that do not train" in message
-
-
-def test_a_class_of_one_training_image_is_refused_beside_a_test_set(tmp_path):
-    train = folder_of(tmp_path / "train", {"a": 3, "b": 1})
-    test = folder_of(tmp_path / "test", {"a": 1, "b": 1}, blue=7)
-    message = refused(train, test_data=test)
-    assert "the class 'b' has 1 training and 1 test images; a class needs 2 and 1" in message
+@pytest.mark.parametrize(
+    ("train", "test", "blue", "message"),
+    [
+        (
+            {"a": 3, "b": 3},
+            {"a": 3, "c": 3},
+            0,
+            "than the training images: b, c are only in one of",
+        ),
+        # Copies under other names, and fewer of them.
+        ({"a": 3, "b": 4}, {"a": 1, "b": 2}, 0, "test holds the same samples as train; give test"),
+        ({"a": 3, "b": 1}, {"a": 1, "b": 1}, 7, "the class 'b' has 1 training and 1 test images"),
+    ],
+)
+def test_a_test_set_that_does_not_fit_is_refused(tmp_path, train, test, blue, message):
+    test_data = folder_of(tmp_path / "test", test, blue=blue)
+    assert message in refused(folder_of(tmp_path / "train", train), test_data=test_data)

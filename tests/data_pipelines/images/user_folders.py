@@ -1,5 +1,8 @@
 """Folders of a user's pictures, reading and refusing them, for the tests of user images."""
 
+import struct
+import zlib
+
 import pytest
 from PIL import Image
 
@@ -9,6 +12,11 @@ from everlight_data.images.user_files.user_images import load_user_images
 
 SIDE = 8
 COLORS = {"blue": (0, 0, 255), "green": (0, 255, 0), "red": (255, 0, 0)}
+
+
+def png_chunk(kind, content):
+    whole = kind + content
+    return struct.pack(">I", len(content)) + whole + struct.pack(">I", zlib.crc32(whole))
 
 
 def picture(color, size=(SIDE, SIDE)):

@@ -53,11 +53,9 @@ def test_the_first_view_is_what_the_net_sees_of_the_image(views):
     encoded = (COLORS[1] / COLORS[1].max()) ** (1 / 2.2)
     given = np.broadcast_to((255 * encoded - MEAN) / DEVIATION, (1, 128, 128, 3))
     weights = efficientnet_variables(load_efficientnet_lite0())
-    _, state = jax.jit(
-        lambda pixels: EfficientNetLite0().apply(
-            weights, pixels, False, capture_intermediates=True, mutable=["intermediates"]
-        )
-    )(jnp.float32(given))
+    captured = {"capture_intermediates": True, "mutable": ["intermediates"]}
+    net = jax.jit(lambda pixels: EfficientNetLite0().apply(weights, pixels, False, **captured))
+    _, state = net(jnp.float32(given))
     of_stage = state["intermediates"]["block10"]["__call__"][0][0]
     np.testing.assert_allclose(maps[1, 0, ..., 40:], of_stage, atol=2e-3)
     finer = np.asarray(state["intermediates"]["block4"]["__call__"][0][0])

@@ -14,11 +14,7 @@ import pytest
 
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.runs import checkpoints as module
-from everlight_data.runs.checkpoints import (
-    Checkpoints,
-    DamagedCheckpointError,
-    open_existing,
-)
+from everlight_data.runs.checkpoints import Checkpoints, DamagedCheckpointError, open_existing
 from everlight_data.runs.orbax_messages import silence_orbax
 
 
@@ -82,9 +78,8 @@ def test_random_keys_survive_and_are_held_to_their_words(tmp_path, impl):
         for name, key in keys.items():
             assert read[name].dtype == key.dtype
             np.testing.assert_array_equal(jax.random.key_data(read[name]), jax.random.key_data(key))
-        np.testing.assert_array_equal(
-            jax.random.normal(read["key"], 5), jax.random.normal(keys["key"], 5)
-        )
+        drawn = (jax.random.normal(each["key"], 5) for each in (read, keys))
+        np.testing.assert_array_equal(*drawn)
     words = Checkpoints(tmp_path / "a").arrays(1)["key"]
     np.testing.assert_array_equal(words, jax.random.key_data(keys["key"]))
     Checkpoints(tmp_path / "b").save(1, {**keys, "key": jax.random.key(8, impl=impl)})
@@ -177,11 +172,7 @@ def test_another_structure_is_refused_by_its_difference(tmp_path, like, differen
 def test_a_folder_without_a_checkpoint_is_missing_data(tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("")
-    for name, reason in (
-        ("none", "not a checkpoint"),
-        ("file", "not a checkpoint"),
-        ("empty", "no complete"),
-    ):
+    for name, reason in (("none", "not a chec"), ("file", "not a chec"), ("empty", "no complete")):
         with pytest.raises(MissingDataError, match=rf"{name} .*{reason}|{name} holds {reason}"):
             open_existing(tmp_path / name)
     assert not (tmp_path / "none").exists()
@@ -294,14 +285,11 @@ def test_other_errors_are_reported_as_before(monkeypatch, caplog):
         """Stand for a coroutine of the user's."""
 
     coroutine = own()
-    for error, found in (
-        (RuntimeError("Event loop is closed"), None),
-        (RuntimeError("another"), None),
-        (ValueError("of a coroutine"), coroutine),
-    ):
+    closed, another = RuntimeError("Event loop is closed"), RuntimeError("another")
+    for error, found in ((closed, None), (another, None), (ValueError("of a routine"), coroutine)):
         sys.unraisablehook(SimpleNamespace(exc_value=error, object=found))
     coroutine.close()
-    assert list(map(str, seen)) == ["another", "of a coroutine"]
+    assert list(map(str, seen)) == ["another", "of a routine"]
     theirs = {}
     exec(compile("async def read(): pass", "/packages/orbax/reading.py", "exec"), theirs)
     with warnings.catch_warnings(record=True) as said:

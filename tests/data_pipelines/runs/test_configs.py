@@ -55,12 +55,12 @@ def test_methods_of_another_form_are_damage(config):
 
 
 def test_a_config_that_is_damaged_or_missing_is_named(config):
-    config.write_text(config.read_text().replace('"seeds": 3', '"seeds": 4'))
-    with pytest.raises(DataError, match=r"config\.json is damaged .*checksum differs"):
-        read_config(config, SETTINGS)
-    config.write_text(json.dumps([]))
-    with pytest.raises(DataError, match=r"config\.json is damaged"):
-        read_config(config, SETTINGS)
+    edited = config.read_text().replace('"seeds": 3', '"seeds": 4')
+    deep = '{"settings": ' + '{"a": ' * 5_000 + "1" + "}" * 5_001
+    for text, reason in ((edited, "checksum differs"), ("[]", ""), (deep, "")):
+        config.write_text(text)
+        with pytest.raises(DataError, match=rf"config\.json is damaged .*{reason}"):
+            read_config(config, SETTINGS)
     config.unlink()
     with pytest.raises(MissingDataError, match=r"config\.json does not exist"):
         read_config(config, SETTINGS)

@@ -93,9 +93,8 @@ def test_two_charts_are_both_found(light):
     np.testing.assert_allclose(centers[0], pixels(SECOND, CORNERS).mean(axis=0), atol=1)
     none = np.zeros(first.shape[:2], bool)
     photo = RawImage(first, none, np.zeros(4, int), 1, None, None, "A", 0, "two.dng")
-    with pytest.raises(
-        DataError, match=r"^two\.dng: 2 charts found, around \[\d+, \d+\], \["
-    ) as no:
+    message = r"^two\.dng: 2 charts found, around \[\d+, \d+\], \["
+    with pytest.raises(DataError, match=message) as no:
         measure_chart(photo, None, reference_colors())
     assert "Write it into charts.json" in str(no.value)
     chosen = measure_chart(photo, found[0], reference_colors())

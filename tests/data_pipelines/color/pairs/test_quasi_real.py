@@ -50,11 +50,9 @@ def test_under_sum_normalization_the_transform_is_that_of_the_normalized_pixels(
             for left in range(0, 36, 6)
             if top + 6 <= 7 or top >= 15 or left + 6 <= 10 or left >= 22
         ]
-        first = np.array(blocks)
-        second = first @ truth[i]
-        expected = np.linalg.lstsq(
-            first / first.sum(1, keepdims=True), second / second.sum(1, keepdims=True), rcond=None
-        )[0]
+        views = np.array(blocks), np.array(blocks) @ truth[i]
+        shares = (view / view.sum(1, keepdims=True) for view in views)
+        expected = np.linalg.lstsq(*shares, rcond=None)[0]
         assert relative(data.transforms[i], expected) < 5e-4
         assert relative(data.transforms[i], truth[i]) > 0.02
 
@@ -101,9 +99,8 @@ def test_reillumination_gives_the_transform_of_the_target_light(world):
         expected = lights[1][targets.ravel()]
         np.testing.assert_allclose(second, expected / expected[:, 1:2], rtol=1e-4)
         # The same images as A⁻¹ T B of the pair that each was made of.
-        again = np.linalg.solve(
-            augmented.relights_main, data.transforms[augmented.sources] @ augmented.relights_second
-        )
+        relit = data.transforms[augmented.sources] @ augmented.relights_second
+        again = np.linalg.solve(augmented.relights_main, relit)
         for transform, made in zip(augmented.transforms, again, strict=True):
             assert relative(transform, made) < 1e-3
 
@@ -111,12 +108,11 @@ def test_reillumination_gives_the_transform_of_the_target_light(world):
 def test_the_choice_of_lights_follows_its_seed(world):
     cameras, pairs, *_ = world
     data = build_quasi_real(*cameras, pairs, seed=0)
-    chosen = [
-        reilluminate_training(data, 0, seed=seed, reilluminations=2).illuminants_main
-        for seed in (5, 5, 6)
-    ]
-    np.testing.assert_array_equal(chosen[0], chosen[1])
-    assert not np.array_equal(chosen[0], chosen[2])
+    first, same, other = (
+        reilluminate_training(data, 0, seed, 2).illuminants_main for seed in (5, 5, 6)
+    )
+    np.testing.assert_array_equal(first, same)
+    assert not np.array_equal(first, other)
 
 
 def test_more_reilluminations_than_other_pairs_are_refused(world):

@@ -96,12 +96,6 @@ def test_scenes_say_which_lights_are_the_same():
     assert set(scenes.clusters[names == "SA"]).isdisjoint(scenes.clusters[names == "D65"])
 
 
-def test_lights_that_are_all_alike_are_refused():
-    alike = LIBRARY._replace(illuminants=LIBRARY.illuminants[[3] * 20])
-    with pytest.raises(DataError, match="1 different illuminants cannot be split"):
-        draw_scenes(alike, RadiometricSettings(50, "illuminant"))
-
-
 def test_colors_are_drawn_evenly_in_the_logarithm_of_their_number(rng):
     counts = draw_color_counts(rng, 20_000)
     assert (counts.min(), counts.max()) == (1, 24)
@@ -155,15 +149,6 @@ def test_a_view_is_the_float64_integral_of_its_scenes(camera):
     np.testing.assert_allclose(view.colors, radiance @ sensitivity.T / exposure, rtol=2e-6)
 
 
-def test_a_perfect_reflector_would_show_the_illuminant():
-    white = LIBRARY._replace(reflectances=np.ones_like(LIBRARY.reflectances))
-    scenes = draw_scenes(white, RadiometricSettings(50))
-    view = photograph(white, MAIN, scenes)
-    np.testing.assert_allclose(
-        view.colors, np.repeat(view.illuminants[:, None], 24, axis=1), rtol=1e-6
-    )
-
-
 def test_eighteen_thousand_scenes_by_two_cameras_take_seconds():
     start = time.perf_counter()
     scenes = draw_scenes(LIBRARY, RadiometricSettings())
@@ -179,16 +164,11 @@ def test_too_few_scenes_are_refused(count):
 
 
 def test_too_few_lights_or_surfaces_are_refused():
-    few_lights = LIBRARY._replace(illuminants=LIBRARY.illuminants[:4])
-    with pytest.raises(DataError, match=r"4 different illuminants cannot be split"):
-        draw_scenes(few_lights, RadiometricSettings(50, "illuminant"))
-    assert draw_scenes(few_lights, RadiometricSettings(50)).illuminant.max() == 3
+    for chosen, count in ((slice(4), 4), ([3] * 20, 1)):
+        few_lights = LIBRARY._replace(illuminants=LIBRARY.illuminants[chosen])
+        with pytest.raises(DataError, match=f"{count} different illuminants cannot be split"):
+            draw_scenes(few_lights, RadiometricSettings(50, "illuminant"))
+    assert draw_scenes(few_lights, RadiometricSettings(50)).illuminant.max() == 19
     few_surfaces = LIBRARY._replace(reflectances=LIBRARY.reflectances[:23])
     with pytest.raises(DataError, match=r"23 surfaces; give at least 24"):
         draw_scenes(few_surfaces, RadiometricSettings(50))
-
-
-def test_an_unknown_camera_is_refused():
-    scenes = draw_scenes(LIBRARY, RadiometricSettings(5))
-    with pytest.raises(DataError, match=r"'Nikon 5200' is not .* nearest: Nikon 5100"):
-        photograph(LIBRARY, "Nikon 5200", scenes)
