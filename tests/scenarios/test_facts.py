@@ -3,13 +3,7 @@
 import numpy as np
 import pytest
 
-from everlight.scenarios.facts import (
-    Examples,
-    check_facts,
-    fact_sequence,
-    join_tasks,
-    split_statistics,
-)
+from everlight.scenarios import Examples, check_facts, fact_sequence, join_tasks, split_statistics
 
 PIECES = np.array([[0, -1, -1], [0, 2, -1], [0, 2, 1], [1, -1, -1]])
 TASK = np.array([1, 0, 0, 1])

@@ -142,11 +142,7 @@ def test_bad_input_is_named(change, message):
 # --- The authors' package -----------------------------------------------------------------------
 
 
-SHARES = {
-    "superclass_data_pct": 0.4,
-    "subclass_data_pct": 0.8,
-    "superclass_sampling_size_cap": 8,
-}
+SHARES = {"superclass_data_pct": 0.4, "subclass_data_pct": 0.8, "superclass_sampling_size_cap": 8}
 
 
 @pytest.fixture

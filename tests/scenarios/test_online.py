@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everlight.scenarios.class_incremental import class_incremental
-from everlight.scenarios.online import online_stream
+from everlight.scenarios import class_incremental, online_stream
 
 TASKS = [[3, 0], [1, 2]]
 TRAIN = np.repeat(np.arange(4), [40, 30, 20, 10])

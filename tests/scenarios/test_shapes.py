@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.scenarios.class_incremental import class_incremental
-from everlight.scenarios.shapes import same_shapes
+from everlight.scenarios import class_incremental, same_shapes
 
 TRAIN, TEST = np.array([0] * 10 + [1] * 20 + [2] * 30), np.array([0, 1, 2])
 

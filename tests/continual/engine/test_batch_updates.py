@@ -9,13 +9,9 @@ import pytest
 
 from everlight.base import Epoch, Samples
 from everlight.continual import Protocol, run_sequence
+from everlight.continual.engine import Run, online_protocol, validate
 from everlight.continual.engine.epochs import shuffle
-from everlight.continual.engine.evaluation import validate
-from everlight.continual.engine.protocol import online_protocol
-from everlight.continual.engine.run import Run
-from everlight.continual.strategies.experience_replay import experience_replay
-from everlight.continual.strategies.naive import naive
-from everlight.continual.strategies.streaming_lda import streaming_lda
+from everlight.continual.strategies import experience_replay, naive, streaming_lda
 from everlight.scenarios.class_incremental import class_incremental
 from tests.continual.small_net import CLASSES, LABELS, samples_of, small_learner, small_setup
 from tests.driving import drive_run

@@ -6,14 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import log_softmax, softmax
 
-from everlight.continual.engine.driver import Runs, drive_runs
-from everlight.continual.engine.protocol import online_protocol
-from everlight.continual.engine.run import Run
-from everlight.continual.engine.sequence import run_sequence
+from everlight.continual.engine import Run, Runs, drive_runs, online_protocol, run_sequence
 from everlight.continual.engine.tasks import begin_state
 from everlight.continual.strategies.naive import naive
-from everlight.scenarios.class_incremental import class_incremental
-from everlight.scenarios.shapes import same_shapes
+from everlight.scenarios import class_incremental, same_shapes
 from tests.continual.engine.test_driver import ORDERS, copied
 from tests.continual.engine.test_sequence import CLASSES, DATA, KEY, TEST, TRAIN, linear_setup
 from tests.driving import drive_run

@@ -11,15 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.continual.engine.driver import Runs, diverged, drive_runs
-from everlight.continual.engine.protocol import Protocol
-from everlight.continual.engine.run import Run
+from everlight.continual.engine import Protocol, Run, Runs, diverged, drive_runs, run_sequence
 from everlight.continual.engine.run_states import diverged_at, epochs_done, result_of_run
-from everlight.continual.engine.sequence import run_sequence
 from everlight.continual.strategies.ewc import ewc
 from everlight.meshes import runs_mesh
-from everlight.scenarios.class_incremental import class_incremental
-from everlight.scenarios.shapes import same_shapes
+from everlight.scenarios import class_incremental, same_shapes
 from tests.continual.engine.test_sequence import CLASSES, DATA, TEST, TRAIN, linear_setup
 
 # What its module prepares is prepared once.

@@ -10,10 +10,7 @@ import optax
 import pytest
 
 from everlight.base import Outputs
-from everlight.continual.engine.protocol import Protocol
-from everlight.continual.engine.run import Run
-from everlight.continual.engine.sequence import run_sequence
-from everlight.continual.engine.setups.flax_setup import flax_setup
+from everlight.continual.engine import Protocol, Run, flax_setup, run_sequence
 from everlight.continual.engine.sources import StoredImages, StreamedImages
 from everlight.continual.engine.tasks import init_learner
 from everlight.continual.objectives.many_labels import binary_objective
@@ -22,9 +19,7 @@ from everlight.continual.objectives.softmax import (
     accuracy_row,
     softmax_objective,
 )
-from everlight.continual.strategies.balanced_replay import balanced_replay
-from everlight.continual.strategies.ewc import ewc
-from everlight.continual.strategies.icarl import icarl
+from everlight.continual.strategies import balanced_replay, ewc, icarl
 from everlight.continual.strategies.parts.importance import fisher_diagonal
 from everlight.models.layers.convolution import convolve, patches
 from everlight.models.plain_cnn import PlainCNN

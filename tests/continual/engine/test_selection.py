@@ -7,9 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.continual.engine.protocol import Protocol
-from everlight.continual.engine.run import Run
-from everlight.continual.engine.sequence import run_sequence
+from everlight.continual.engine import Protocol, Run, run_sequence
 from everlight.continual.strategies.naive import naive
 from everlight.scenarios.class_incremental import class_incremental
 from tests.continual.small_net import CLASSES, LABELS, assert_trees_close, small_setup

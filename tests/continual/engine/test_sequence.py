@@ -10,20 +10,13 @@ import optax
 import pytest
 
 from everlight.base import Outputs, Setup
+from everlight.continual.engine import Run, operations_per_step, run_sequence
 from everlight.continual.engine.protocol import Protocol, fixed_steps_protocol, online_protocol
-from everlight.continual.engine.run import Run
-from everlight.continual.engine.sequence import operations_per_step, run_sequence
 from everlight.continual.objectives.softmax import softmax_objective
+from everlight.continual.strategies import ewc, expert_gate, gdumb, gem, joint, naive
 from everlight.continual.strategies.balanced_replay import balanced_replay
-from everlight.continual.strategies.cumulative import joint
-from everlight.continual.strategies.ewc import ewc
 from everlight.continual.strategies.experience_replay import experience_replay
-from everlight.continual.strategies.expert_gate import expert_gate
-from everlight.continual.strategies.gdumb import gdumb
-from everlight.continual.strategies.gem import gem
-from everlight.continual.strategies.naive import naive
-from everlight.scenarios.class_incremental import class_incremental
-from everlight.scenarios.online import online_stream
+from everlight.scenarios import class_incremental, online_stream
 from tests.driving import drive_run
 
 CLASSES = 6
@@ -92,11 +85,7 @@ def test_a_stream_without_boundaries_is_one_pass():
 def test_without_boundaries_the_optimizer_goes_on():
     """Where every piece is a task momentum begins anew, and other parameters come out."""
     sequence, result = streamed()
-    as_tasks = both_drivers(
-        build_naive,
-        Protocol(epochs=1, batch_size=5, select="last"),
-        sequence,
-    )
+    as_tasks = both_drivers(build_naive, Protocol(epochs=1, batch_size=5, select="last"), sequence)
     assert np.any(as_tasks.learner.params["kernel"] != result.learner.params["kernel"])
 
 

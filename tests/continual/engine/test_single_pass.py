@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from everlight.continual import Protocol, run_sequence
-from everlight.continual.engine.driver import Runs
-from everlight.continual.engine.run import Run
+from everlight.continual.engine import Run, Runs
 from everlight.continual.strategies import (
     acil,
     ds_al,
@@ -144,8 +143,7 @@ def test_the_best_epoch_keeps_the_statistics():
     once, often = (
         jax.jit(run_sequence)(
             replace(
-                run_of(nearest_mean, replace(ONCE, epochs=epochs, select="best")),
-                sequence=sequence,
+                run_of(nearest_mean, replace(ONCE, epochs=epochs, select="best")), sequence=sequence
             )
         )
         for epochs in (1, 4)

@@ -10,9 +10,7 @@ import pytest
 
 from everlight.continual import Protocol, run_sequence
 from everlight.continual.engine.run import Run
-from everlight.continual.strategies.experience_replay import experience_replay
-from everlight.continual.strategies.icarl import icarl
-from everlight.continual.strategies.naive import naive
+from everlight.continual.strategies import experience_replay, icarl, naive
 from everlight.scenarios.class_incremental import class_incremental
 from tests.continual.small_net import CLASSES, LABELS, small_setup
 from tests.driving import drive_run

@@ -5,13 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.continual.engine.evaluation import evaluate
-from everlight.continual.engine.protocol import Protocol
-from everlight.continual.engine.run import Run
-from everlight.continual.engine.sequence import run_sequence
+from everlight.continual.engine import Protocol, Run, evaluate, run_sequence
 from everlight.continual.strategies.naive import naive
-from everlight.scenarios.class_incremental import class_incremental
-from everlight.scenarios.experiences import from_experiences
+from everlight.scenarios import class_incremental, from_experiences
 from tests.continual.small_net import CLASSES, LABELS, small_learner, small_setup
 
 TASKS = [[4, 1], [0, 5], [2, 3]]

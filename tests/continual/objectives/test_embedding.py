@@ -9,19 +9,12 @@ import optax
 import pytest
 
 from everlight.base import Outputs, Predictions, Setup
-from everlight.continual.engine.protocol import Protocol
-from everlight.continual.engine.run import Run
-from everlight.continual.engine.sequence import run_sequence
+from everlight.continual.engine import Protocol, Run, run_sequence
 from everlight.continual.engine.tasks import init_learner
 from everlight.continual.objectives.embedding import embedding_objective, with_nearest_facts
-from everlight.continual.strategies.cumulative import joint
-from everlight.continual.strategies.ewc import ewc
-from everlight.continual.strategies.expert_gate import expert_gate
+from everlight.continual.strategies import ewc, expert_gate, joint, mas, naive, si
 from everlight.continual.strategies.imm import FLOOR, imm
-from everlight.continual.strategies.mas import mas
-from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.importance import fisher_diagonal, memory_aware_importance
-from everlight.continual.strategies.si import si
 from everlight.metrics.ranking import Facts, top_k
 from everlight.scenarios.facts import Examples, fact_sequence
 from tests.driving import drive_run

@@ -9,10 +9,7 @@ import numpy as np
 import optax
 
 from everlight.base import Outputs
-from everlight.continual.engine.protocol import Protocol
-from everlight.continual.engine.run import Run
-from everlight.continual.engine.setups.flax_setup import flax_setup
-from everlight.continual.engine.sources import StoredImages
+from everlight.continual.engine import Protocol, Run, StoredImages, flax_setup
 from everlight.continual.objectives.softmax import softmax_objective
 from everlight.scenarios.class_incremental import class_incremental
 from tests.driving import drive_run

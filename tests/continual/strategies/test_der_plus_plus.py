@@ -8,28 +8,13 @@ import pytest
 from everlight.continual.engine.updates import complete_batch
 from everlight.continual.strategies.der import DarkReservoir
 from everlight.continual.strategies.der_plus_plus import der_plus_plus
-from tests.continual.small_net import (
-    CLASSES,
-    RATE,
-    START,
-    assert_trees_close,
-    backward,
-    batch_gradient,
-    batch_of,
-    compiled,
-    finite_differences,
-    forward,
-    run_tasks,
-    samples_of,
-    small_learner,
-    small_setup,
-    task_of,
-)
+from tests.continual import small_net as net
+from tests.continual.small_net import CLASSES, RATE, START
 
-SETUP = small_setup()
-TASK = task_of(1, [2, 3], samples_of([2, 3]))
+SETUP = net.small_setup()
+TASK = net.task_of(1, [2, 3], net.samples_of([2, 3]))
 OWN = [2, 8, 3]
-BATCH = batch_of([*OWN, 20], [1, 1, 1, 0])
+BATCH = net.batch_of([*OWN, 20], [1, 1, 1, 0])
 ACTIVE = {"all": np.ones(CLASSES, bool), "seen": np.arange(CLASSES) < 4}
 LOGITS = np.random.default_rng(1).normal(size=(8, CLASSES))
 
@@ -40,16 +25,16 @@ def memory_of(index):
     place = np.arange(len(index))
     content[place], mask[place] = index, True
     logits = jnp.asarray(LOGITS, jnp.float32)
-    return DarkReservoir(samples_of(content, mask), logits, jnp.int32(len(index)))
+    return DarkReservoir(net.samples_of(content, mask), logits, jnp.int32(len(index)))
 
 
 def step(memory, **given):
-    strategy = compiled(der_plus_plus(SETUP, buffer_size=8, **given))
+    strategy = net.compiled(der_plus_plus(SETUP, buffer_size=8, **given))
 
     @jax.jit
     def grads(memory):
         batch = complete_batch(SETUP, strategy, memory, BATCH, TASK, jax.random.key(0))
-        learner = small_learner(SETUP, [0, 1, 2, 3])
+        learner = net.small_learner(SETUP, [0, 1, 2, 3])
         return strategy.grads(memory, learner, batch, TASK, jax.random.key(1))
 
     return grads(memory)
@@ -57,19 +42,19 @@ def step(memory, **given):
 
 def distance(params, index, stored):
     """Mean over samples and all outputs of the squared way of the logits."""
-    return np.mean((forward(params, index, train=True)[2] - stored) ** 2)
+    return np.mean((net.forward(params, index, train=True)[2] - stored) ** 2)
 
 
 def distance_gradient(params, index, stored):
-    away = forward(params, index, train=True)[2] - stored
-    each = backward(params, index, 2 * away / CLASSES, train=True)
+    away = net.forward(params, index, train=True)[2] - stored
+    each = net.backward(params, index, 2 * away / CLASSES, train=True)
     return {name: leaf.mean(axis=0) for name, leaf in each.items()}
 
 
 def test_the_reference_is_the_derivative_of_the_distance():
     index, stored = [0, 6, 7], LOGITS[:3]
-    slope = finite_differences(lambda params: distance(params, index, stored), START)
-    assert_trees_close(distance_gradient(START, index, stored), slope, rtol=1e-6, atol=1e-8)
+    slope = net.finite_differences(lambda params: distance(params, index, stored), START)
+    net.assert_trees_close(distance_gradient(START, index, stored), slope, rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize(
@@ -85,25 +70,25 @@ def test_the_gradient_is_the_sum_of_three_terms(alpha, beta, given, classes):
     """Three held samples are all drawn, twice, for a batch of four."""
     held = [0, 6, 7]
     terms = [
-        (1, batch_gradient(START, OWN, ACTIVE[classes])),
+        (1, net.batch_gradient(START, OWN, ACTIVE[classes])),
         (alpha, distance_gradient(START, held, LOGITS[:3])),
-        (beta, batch_gradient(START, held, ACTIVE[classes])),
+        (beta, net.batch_gradient(START, held, ACTIVE[classes])),
     ]
     expected = {name: sum(weight * term[name] for weight, term in terms) for name in START}
     gradient, info = step(memory_of(held), alpha=alpha, beta=beta, **given)
-    assert_trees_close(gradient, expected, atol=1e-6)
+    net.assert_trees_close(gradient, expected, atol=1e-6)
     assert info.batch_stats["passes"] == 3
 
 
 def test_an_empty_memory_leaves_the_gradient_and_the_batch_statistics():
     gradient, info = step(memory_of([]))
-    assert_trees_close(gradient, batch_gradient(START, OWN, ACTIVE["all"]), atol=1e-6)
+    net.assert_trees_close(gradient, net.batch_gradient(START, OWN, ACTIVE["all"]), atol=1e-6)
     assert info.batch_stats["passes"] == 1
 
 
 def test_the_two_draws_are_two_and_each_sample_has_its_own_logits():
     """Four of eight held samples, twice: over 200 keys they are mostly not the same four."""
-    strategy = compiled(der_plus_plus(SETUP, buffer_size=8))
+    strategy = net.compiled(der_plus_plus(SETUP, buffer_size=8))
     memory = memory_of(range(8))
     draw = jax.jit(jax.vmap(lambda key: strategy.draw(memory, BATCH, TASK, key)))
     matched, logits, labelled = draw(jax.random.split(jax.random.key(0), 200))
@@ -115,12 +100,12 @@ def test_the_two_draws_are_two_and_each_sample_has_its_own_logits():
 
 def test_logits_enter_as_they_were_before_the_step_for_the_augmented_inputs():
     """Two steps on the same batch: it is held twice, with the logits of two nets."""
-    strategy = compiled(der_plus_plus(SETUP, buffer_size=10, alpha=0.0, beta=0.0))
-    task = task_of(0, [0, 1, 2, 3], samples_of(OWN))
-    ((memory, _),) = run_tasks(SETUP, strategy, [(task, [BATCH, BATCH])])
+    strategy = net.compiled(der_plus_plus(SETUP, buffer_size=10, alpha=0.0, beta=0.0))
+    task = net.task_of(0, [0, 1, 2, 3], net.samples_of(OWN))
+    ((memory, _),) = net.run_tasks(SETUP, strategy, [(task, [BATCH, BATCH])])
     assert memory.arrived == 6
     np.testing.assert_array_equal(memory.samples.index[:6], OWN + OWN)
-    slope = batch_gradient(START, OWN, ACTIVE["all"])
+    slope = net.batch_gradient(START, OWN, ACTIVE["all"])
     later = {name: START[name] - RATE * slope[name] for name in START}
-    expected = np.concatenate([forward(net, OWN, train=True)[2] for net in (START, later)])
+    expected = np.concatenate([net.forward(own, OWN, train=True)[2] for own in (START, later)])
     np.testing.assert_allclose(memory.logits[:6], expected, rtol=1e-4, atol=1e-5)

@@ -16,9 +16,7 @@ from everlight.continual.strategies.parts.exemplars import (
     add_seen_exemplars,
     empty_exemplars,
 )
-from everlight.continual.strategies.parts.memory import (
-    empty_buffer,
-)
+from everlight.continual.strategies.parts.memory import empty_buffer
 from tests.refusals import refused
 
 CLASSES, SLOTS = 4, 3

@@ -6,13 +6,7 @@ import pytest
 
 from everlight.continual.strategies.fecam import correlation, fecam, shrink
 from tests.continual.small_net import CLASSES, compiled, run_tasks, task_of
-from tests.continual.strategies.frozen_stream import (
-    batches_of,
-    digits,
-    identity_setup,
-    labelled_samples,
-    solved,
-)
+from tests.continual.strategies import frozen_stream as stream
 
 GAMMA = {"variance_shrinkage": 0.5, "covariance_shrinkage": 0.3}
 
@@ -54,17 +48,17 @@ def official_distances(train, labels, test, beta, variance, other):
 @pytest.mark.parametrize("positive", [True, False])
 def test_a_stream_of_recurring_classes_has_the_official_distances(positive):
     """No feature is constant; class 5 never comes, padding counts nothing."""
-    train, labels, test, truth = digits()
+    train, labels, test, truth = stream.digits()
     mixing = np.random.default_rng(1).normal(size=(64, 12))
     train, test = (part @ mixing for part in (train, test))
     if positive:
         train, test = (np.abs(part) + 0.1 for part in (train, test))
     order = np.random.default_rng(2).permutation(np.flatnonzero(labels < 5))
-    setup = identity_setup(train)
+    setup = stream.identity_setup(train)
     strategy = compiled(fecam(setup, **GAMMA))
-    task = task_of(0, range(CLASSES), labelled_samples(order, labels))
-    memory, learner = run_tasks(setup, strategy, [(task, [*batches_of(labels, order)])])[-1]
-    memory = solved(strategy, memory, learner)
+    task = task_of(0, range(CLASSES), stream.labelled_samples(order, labels))
+    memory, learner = run_tasks(setup, strategy, [(task, [*stream.batches_of(labels, order)])])[-1]
+    memory = stream.solved(strategy, memory, learner)
     found = np.asarray(strategy.predict(memory, learner, jnp.asarray(test, jnp.float32)))
     np.testing.assert_array_equal(found[:, 5], -np.inf)
     kept = train[order], labels[order], test

@@ -12,11 +12,7 @@ import pytest
 from everlight.base import Outputs, Samples, Setup, Task
 from everlight.continual.engine.tasks import init_learner
 from everlight.continual.objectives.softmax import softmax_objective
-from everlight.continual.strategies.agem import agem
-from everlight.continual.strategies.balanced_replay import balanced_replay
-from everlight.continual.strategies.bic import bic
-from everlight.continual.strategies.icarl import icarl
-from everlight.continual.strategies.lucir import lucir
+from everlight.continual.strategies import agem, balanced_replay, bic, icarl, lucir
 from everlight.continual.strategies.parts.exemplars import add_herded_exemplars, empty_exemplars
 from tests.continual.small_net import compiled
 

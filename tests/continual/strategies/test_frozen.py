@@ -12,16 +12,10 @@ import optax
 import pytest
 
 from everlight.base import Outputs
-from everlight.continual.engine.protocol import online_protocol
-from everlight.continual.engine.run import Run
-from everlight.continual.engine.sequence import run_sequence
-from everlight.continual.engine.setups.flax_setup import flax_setup
-from everlight.continual.engine.sources import StoredImages
+from everlight.continual.engine import Run, StoredImages, flax_setup, online_protocol, run_sequence
 from everlight.continual.objectives.softmax import softmax_objective
-from everlight.continual.strategies.nearest_mean import nearest_mean
+from everlight.continual.strategies import nearest_mean, ranpac, streaming_lda
 from everlight.continual.strategies.parts.frozen import ridge_solve
-from everlight.continual.strategies.ranpac import ranpac
-from everlight.continual.strategies.streaming_lda import streaming_lda
 from everlight.models.caffe_nets import LinearClassifier
 from everlight.scenarios.class_incremental import class_incremental
 from tests.continual.small_net import small_setup
@@ -64,7 +58,7 @@ def clusters(seed=0, classes=3, per_class=40):
 
 
 @functools.cache
-def streamed(make, net, updates):
+def streamed(make, network, updates):
     """One pass over three tasks of one class, without boundaries; tested on the same samples."""
     features, labels = clusters()
     count = len(labels)
@@ -74,7 +68,7 @@ def streamed(make, net, updates):
 
     def build(stored):
         source = StoredImages.of(stored, jnp.zeros(5), jnp.ones(5))
-        setup = flax_setup(net, source, softmax_objective(), optax.sgd(0.1))
+        setup = flax_setup(network, source, softmax_objective(), optax.sgd(0.1))
         return setup, make(setup)
 
     protocol = replace(online_protocol(16), updates_per_batch=updates)

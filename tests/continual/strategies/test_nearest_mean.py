@@ -9,14 +9,8 @@ from everlight.continual.strategies.nearest_mean import nearest_mean
 from everlight.continual.strategies.parts.class_statistics import add_to_means, no_means
 from tests.continual.many_labels import PAIRS, binary_setup, labelled_batch
 from tests.continual.small_net import CLASSES, DATA, HIDDEN, START, compiled, forward, small_setup
-from tests.continual.strategies.frozen_stream import (
-    MET,
-    after,
-    arrivals,
-    digits,
-    one_by_one,
-    streamed_digits,
-)
+from tests.continual.strategies import frozen_stream as stream
+from tests.continual.strategies.frozen_stream import MET
 
 SETUP = small_setup()
 TEST = np.arange(20, 40)
@@ -27,14 +21,14 @@ def unit(rows):
 
 
 def scores_of(strategy):
-    memory, learner = after(strategy)
+    memory, learner = stream.after(strategy)
     return strategy.predict(memory, learner, jnp.asarray(DATA[TEST], jnp.float32))
 
 
 @pytest.mark.parametrize("directions", [False, True])
 def test_scores_are_the_squared_distances_to_the_means(directions):
     scale = unit if directions else lambda rows: rows
-    features, labels = arrivals()
+    features, labels = stream.arrivals()
     means = np.stack([scale(features)[labels == c].mean(axis=0) for c in MET])
     test = forward(START, TEST)[1]
     away = scale(test)[:, None] - scale(means)
@@ -44,7 +38,7 @@ def test_scores_are_the_squared_distances_to_the_means(directions):
 
 
 def test_predictions_are_scikit_learn_s_nearest_centroid():
-    reference = NearestCentroid().fit(*arrivals())
+    reference = NearestCentroid().fit(*stream.arrivals())
     found = np.argmax(scores_of(nearest_mean(SETUP)), axis=1)
     expected = reference.predict(forward(START, TEST)[1])
     assert len(set(expected)) > 2
@@ -53,7 +47,7 @@ def test_predictions_are_scikit_learn_s_nearest_centroid():
 
 def test_batches_do_not_matter():
     strategy = compiled(nearest_mean(SETUP))
-    together, apart = after(strategy)[0], after(strategy, one_by_one())[0]
+    together, apart = stream.after(strategy)[0], stream.after(strategy, stream.one_by_one())[0]
     np.testing.assert_array_equal(together.count, [4, 5, 4, 0, 0, 2])
     np.testing.assert_array_equal(apart.count, together.count)
     np.testing.assert_allclose(apart.mean, together.mean, atol=1e-6)
@@ -61,7 +55,7 @@ def test_batches_do_not_matter():
 
 def test_of_two_labels_both_classes_count():
     setup, index = binary_setup(), np.array([0, 3, 9, 12, 27])
-    memory, _ = after(nearest_mean(setup), [labelled_batch(index)], setup)
+    memory, _ = stream.after(nearest_mean(setup), [labelled_batch(index)], setup)
     features = forward(START, index, train=True)[1]
     for c in range(CLASSES):
         carried = np.any(PAIRS[index] == c, axis=1)
@@ -84,8 +78,8 @@ def test_a_mean_far_from_0_keeps_its_digits():
 @pytest.mark.parametrize("shift", [0, 1000])
 def test_scores_of_digits_do_not_depend_on_where_0_lies(shift):
     """The float64 scores of the same float32 features; accuracy 0.9 at both shifts."""
-    _, found, train, test = streamed_digits(nearest_mean, shift)
-    _, labels, _, truth = digits()
+    _, found, train, test = stream.streamed_digits(nearest_mean, shift)
+    _, labels, _, truth = stream.digits()
     means = np.stack([train[labels == c].mean(axis=0) for c in range(CLASSES)])
     expected = -np.sum((test[:, None] - means) ** 2, axis=2)
     np.testing.assert_allclose(found, expected, rtol=2e-6, atol=1e-5)

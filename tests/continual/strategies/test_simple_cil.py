@@ -3,8 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 
-from everlight.continual.strategies.nearest_mean import nearest_mean
-from everlight.continual.strategies.simple_cil import simple_cil
+from everlight.continual.strategies import nearest_mean, simple_cil
 from tests.continual.small_net import DATA, START, compiled, forward, small_setup
 from tests.continual.strategies.frozen_stream import MET, after, arrivals, one_by_one
 
