@@ -54,13 +54,6 @@ def test_validation_is_the_mean_goodness_in_evaluation_mode(size):
             np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
-def test_validation_without_samples_is_none():
-    setup = label_score(net.small_setup())
-    nothing = net.samples_of(VALID_INDEX, np.zeros(len(VALID_INDEX)))
-    found = validate(setup, naive(setup), (), net.small_learner(setup, SEEN), nothing, 4, KEY)
-    assert np.isnan(found)
-
-
 @pytest.mark.parametrize("size", [5, 64])
 def test_scores_are_the_network_s_for_every_sample(size):
     setup = net.small_setup()

@@ -58,13 +58,6 @@ def test_a_rate_that_falls_by_validation_there_is_not_is_refused(driver):
         driver(falling, without_first_validation(sequence_with(0.2)))
 
 
-def test_the_last_epoch_needs_no_validation():
-    last = Protocol(epochs=2, batch_size=8, select="last")
-    result = drive(last, sequence_with(0.0))
-    assert np.all(np.isnan(result.validation))
-    assert np.all(np.isfinite(result.losses))
-
-
 def test_a_traced_sequence_without_validation_says_so_and_keeps_the_last_epoch():
     """Of the task that has none; the other one is selected."""
 
