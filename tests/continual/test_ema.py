@@ -12,13 +12,13 @@ from tests.continual.small_net import DATA
 
 SETUP = net.small_setup()
 BATCHES = [[0, 1, 6], [7, 12], [2, 3], [8, 9, 14]]
-INPUTS = jnp.asarray(DATA, jnp.float32)
+INPUTS = jnp.float32(DATA)
 
 
 def tasks():
     """A batch per task, so that the parameters after every step are there."""
     return [
-        (net.task_of(number, pair, net.samples_of(batch)), [net.batch_of(batch)])
+        (net.task_of(number, pair, batch), [net.batch_of(batch)])
         for number, (pair, batch) in enumerate(
             zip([[0, 1], [0, 1], [2, 3], [2, 3]], BATCHES, strict=True)
         )
@@ -68,10 +68,7 @@ def test_values_that_a_strategy_sets_are_those_of_the_average():
 def test_means_of_exemplars_are_those_of_the_average():
     """iCaRL's classes are the nearest means of features, which the average computes too."""
     make = icarl(SETUP, loss="softmax", classifier="nearest mean", exemplars_per_class=2)
-    task, batches = (
-        net.task_of(0, [0, 1], net.samples_of([0, 1, 6, 7])),
-        [net.batch_of([0, 1, 6, 7])],
-    )
+    task, batches = net.task_of(0, [0, 1], [0, 1, 6, 7]), [net.batch_of([0, 1, 6, 7])]
     ((memory, learner),) = net.run_tasks(SETUP, with_ema(make, 0.5), [(task, batches * 3)])
     average = learner._replace(params=memory.params)
     assert any(np.any(memory.params[name] != learner.params[name]) for name in memory.params)
